@@ -1,2 +1,38 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! pmi.
+//! What a rank and the daemon of its node say to each other. This crate holds the words only: it
+//! turns values into bytes and back, and opens no descriptor.
+//!
+//! **Knows** the environment variable [`BOOT_VARIABLE`] and the datagrams of the control socket.
+//! **Never** makes a system call, reads a clock or the environment, or panics over bytes that
+//! another process wrote.
+//!
+//! # How a rank is born
+//! 1. The daemon starts the program with [`Boot`] as the text of [`BOOT_VARIABLE`], one end of a
+//!    `SOCK_SEQPACKET` pair and the sealed `memfd` of the node segment.
+//! 2. `MPI_Init` parses it and says [`ToDaemon::Hello`] on the socket. From then on an exit
+//!    without [`ToDaemon::Finalized`] is a failure of the job.
+//! 3. A rank whose descriptors a wrapper closed connects (`SOCK_SEQPACKET`) to the abstract
+//!    socket [`Boot::address`] and says [`ToDaemon::AskSegment`]; the daemon checks the peer's
+//!    user and the job's key and answers [`ToRank::Segment`] with the descriptor, or
+//!    [`ToRank::Refused`]. That connection is the rank's control socket from then on.
+//! 4. End of file on the rank's side means that the daemon is gone.
+//!
+//! ```
+//! use pmi::{Boot, ToDaemon};
+//! let boot = Boot::parse(
+//!     "1 job=9f rank=3 size=64 local_rank=3 local_size=64 app=0 segment=5 control=6 \
+//!      address=rmpi-9f daemon=4711 mask=3",
+//! )?;
+//! let hello = ToDaemon::Hello { rank: boot.rank, pid: 4720 };
+//! assert_eq!(ToDaemon::decode(&hello.encode()), Ok(hello));
+//! # Ok::<(), pmi::BootError>(())
+//! ```
+//!
+//! Threads: all values are plain data. Units: none but bytes.
+#![forbid(unsafe_code)]
+
+mod boot;
+mod message;
+
+pub use boot::{BOOT_VARIABLE, Boot, BootError};
+pub use message::{DecodeError, MAX_DATAGRAM_BYTES, ToDaemon, ToRank};

@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One rank's birth certificate: a line of text in one environment variable.
+//!
+//! ```text
+//! 1 job=9f3a rank=3 size=64 local_rank=3 local_size=64 app=0 segment=5 control=6 address=rmpi-9f3a daemon=4711 mask=3
+//! ```
+//! The leading number is the version. Keys come in any order; a key that is not known is skipped,
+//! so that a newer daemon can say more to an older library. `job` and `mask` are hexadecimal.
+
+use std::fmt;
+
+/// The environment variable that holds a [`Boot`].
+pub const BOOT_VARIABLE: &str = "RMPI_BOOT";
+
+const VERSION: &str = "1";
+
+/// What a rank must know before it can talk to anybody.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Boot {
+    /// The job's key, random per job.
+    pub job: u64,
+    /// Rank in `MPI_COMM_WORLD`.
+    pub rank: u32,
+    /// Ranks in `MPI_COMM_WORLD`.
+    pub size: u32,
+    /// Number of this rank among those of its node.
+    pub local_rank: u32,
+    /// Ranks on this node.
+    pub local_size: u32,
+    /// Which program of the command line this is (`MPI_APPNUM`).
+    pub app: u32,
+    /// Inherited descriptor of the node segment, -1 if there is none.
+    pub segment_fd: i32,
+    /// Inherited descriptor of the control socket, -1 if there is none.
+    pub control_fd: i32,
+    /// Name of the daemon's abstract Unix socket, without the leading zero byte.
+    pub address: String,
+    /// The daemon's process id.
+    pub daemon_pid: u32,
+    /// CPUs that the rank may run on, bit `c % 64` of word `c / 64` for CPU `c`, as they were
+    /// before the daemon placed the rank; empty if the daemon did not say. When the node has more
+    /// ranks than the mask has CPUs, a narrower mask at start is a preference that the rank may
+    /// give up for this one; otherwise it is a binding.
+    pub mask: Vec<u64>,
+}
+
+impl Boot {
+    /// Reads the text of [`BOOT_VARIABLE`].
+    ///
+    /// # Errors
+    /// When the version is another one, or a key is missing, given twice or out of range; the error
+    /// says which, with the text that was given.
+    pub fn parse(text: &str) -> Result<Self, BootError> {
+        let mut words = text.split_ascii_whitespace();
+        let version = words.next().unwrap_or("");
+        if version != VERSION {
+            return Err(BootError::Version {
+                given: clip(version),
+            });
+        }
+        let fields = Fields::gather(words)?;
+        let boot = Self {
+            job: fields.hex("job")?,
+            rank: fields.number("rank")?,
+            size: fields.number("size")?,
+            local_rank: fields.number("local_rank")?,
+            local_size: fields.number("local_size")?,
+            app: fields.number("app")?,
+            segment_fd: fields.descriptor("segment")?,
+            control_fd: fields.descriptor("control")?,
+            address: fields.required("address")?.to_owned(),
+            daemon_pid: fields.number("daemon")?,
+            mask: fields.mask("mask")?,
+        };
+        boot.consistent()
+    }
+
+    fn consistent(self) -> Result<Self, BootError> {
+        below("rank", self.rank, self.size, "a number below size")?;
+        below(
+            "local_rank",
+            self.local_rank,
+            self.local_size,
+            "a number below local_size",
+        )?;
+        if self.local_size > self.size {
+            return Err(BootError::Value {
+                key: "local_size",
+                given: self.local_size.to_string(),
+                expected: "at most size",
+            });
+        }
+        Ok(self)
+    }
+}
+
+impl fmt::Display for Boot {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            out,
+            "{VERSION} job={:x} rank={} size={} local_rank={} local_size={} app={}",
+            self.job, self.rank, self.size, self.local_rank, self.local_size, self.app
+        )?;
+        write!(
+            out,
+            " segment={} control={} address={} daemon={}",
+            self.segment_fd, self.control_fd, self.address, self.daemon_pid
+        )?;
+        let (Some((highest, lower)), false) = (self.mask.split_last(), self.mask.is_empty()) else {
+            return Ok(());
+        };
+        write!(out, " mask={highest:x}")?;
+        lower
+            .iter()
+            .rev()
+            .try_for_each(|word| write!(out, "{word:016x}"))
+    }
+}
+
+/// Why a boot line was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BootError {
+    /// The line is of another version, or no boot line at all.
+    #[error(
+        "{BOOT_VARIABLE} begins with \"{given}\", expected version {VERSION}: the launcher and the \
+         MPI library come from different releases, use the rmpiexec that was installed with the library"
+    )]
+    Version {
+        /// The first word.
+        given: String,
+    },
+    /// A key that must be there is not.
+    #[error(
+        "{BOOT_VARIABLE} has no {key}=..., expected one: start the program with rmpiexec, or unset \
+         {BOOT_VARIABLE} to run it alone"
+    )]
+    Missing {
+        /// The key.
+        key: &'static str,
+    },
+    /// A key occurs twice.
+    #[error("{BOOT_VARIABLE} has {key}=... twice, expected it once")]
+    Twice {
+        /// The key.
+        key: String,
+    },
+    /// A value that does not parse or is out of range.
+    #[error("{BOOT_VARIABLE} has {key}={given}, expected {expected}")]
+    Value {
+        /// The key.
+        key: &'static str,
+        /// What stood there.
+        given: String,
+        /// What may stand there.
+        expected: &'static str,
+    },
+}
+
+/// The `key=value` words of a line.
+struct Fields<'a>(Vec<(&'a str, &'a str)>);
+
+impl<'a> Fields<'a> {
+    fn gather(words: impl Iterator<Item = &'a str>) -> Result<Self, BootError> {
+        let mut fields: Vec<(&str, &str)> = Vec::with_capacity(16);
+        for (key, value) in words.filter_map(|word| word.split_once('=')) {
+            if fields.iter().any(|(known, _)| *known == key) {
+                return Err(BootError::Twice { key: clip(key) });
+            }
+            fields.push((key, value));
+        }
+        Ok(Self(fields))
+    }
+
+    fn find(&self, key: &str) -> Option<&'a str> {
+        self.0
+            .iter()
+            .find(|(known, _)| *known == key)
+            .map(|(_, value)| *value)
+    }
+
+    fn required(&self, key: &'static str) -> Result<&'a str, BootError> {
+        self.find(key).ok_or(BootError::Missing { key })
+    }
+
+    fn number(&self, key: &'static str) -> Result<u32, BootError> {
+        let given = self.required(key)?;
+        given
+            .parse()
+            .map_err(|_| bad(key, given, "a number from 0 to 4294967295"))
+    }
+
+    fn hex(&self, key: &'static str) -> Result<u64, BootError> {
+        let given = self.required(key)?;
+        u64::from_str_radix(given, 16).map_err(|_| bad(key, given, "at most 16 hexadecimal digits"))
+    }
+
+    fn descriptor(&self, key: &'static str) -> Result<i32, BootError> {
+        let given = self.required(key)?;
+        let number = given.parse().ok().filter(|number: &i32| *number >= -1);
+        number.ok_or_else(|| bad(key, given, "a file descriptor, or -1 for none"))
+    }
+
+    fn mask(&self, key: &'static str) -> Result<Vec<u64>, BootError> {
+        let digits = self.find(key).unwrap_or("").as_bytes();
+        let word = |chunk: &[u8]| {
+            let text = std::str::from_utf8(chunk).ok()?;
+            u64::from_str_radix(text, 16).ok()
+        };
+        let words: Option<Vec<u64>> = digits.rchunks(16).map(word).collect();
+        words.ok_or_else(|| {
+            bad(
+                key,
+                self.find(key).unwrap_or(""),
+                "the allowed CPUs as a hexadecimal mask",
+            )
+        })
+    }
+}
+
+fn below(
+    key: &'static str,
+    value: u32,
+    limit: u32,
+    expected: &'static str,
+) -> Result<(), BootError> {
+    if value < limit {
+        return Ok(());
+    }
+    Err(BootError::Value {
+        key,
+        given: format!("{value} with {limit} ranks"),
+        expected,
+    })
+}
+
+fn bad(key: &'static str, given: &str, expected: &'static str) -> BootError {
+    BootError::Value {
+        key,
+        given: clip(given),
+        expected,
+    }
+}
+
+/// The first 40 characters: what stands in the environment may be of any length.
+fn clip(text: &str) -> String {
+    text.chars().take(40).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const LINE: &str = "1 job=9f rank=3 size=64 local_rank=3 local_size=64 app=0 segment=5 \
+                        control=-1 address=rmpi-9f daemon=4711 mask=f0000000000000003";
+
+    #[test]
+    fn a_line_is_read_and_written_back() {
+        let boot = Boot::parse(LINE).unwrap();
+        assert_eq!(boot.job, 0x9f);
+        assert_eq!((boot.rank, boot.size), (3, 64));
+        assert_eq!((boot.segment_fd, boot.control_fd), (5, -1));
+        assert_eq!(boot.mask, [3, 0xf]);
+        assert_eq!(boot.to_string(), LINE);
+    }
+
+    #[test]
+    fn unknown_keys_are_skipped() {
+        let more = format!("{LINE} colour=blue lonely");
+        assert_eq!(Boot::parse(&more), Boot::parse(LINE));
+    }
+
+    #[test]
+    fn a_line_without_mask_has_an_empty_one() {
+        let line = LINE.split(" mask").next().unwrap();
+        assert_eq!(Boot::parse(line).unwrap().mask, [0_u64; 0]);
+        assert_eq!(Boot::parse(line).unwrap().to_string(), line);
+    }
+
+    #[test]
+    fn each_missing_key_is_named() {
+        for word in LINE
+            .split(' ')
+            .skip(1)
+            .filter(|word| !word.starts_with("mask"))
+        {
+            let line = LINE.replace(&format!(" {word}"), "");
+            let key = word.split('=').next().unwrap();
+            let error = Boot::parse(&line).unwrap_err().to_string();
+            assert!(error.contains(&format!("has no {key}=")), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_value_is_quoted_with_what_was_expected() {
+        for (good, wrong, message) in [
+            ("rank=3", "rank=x", "rank=x, expected a number from 0"),
+            (
+                "rank=3",
+                "rank=64",
+                "rank=64 with 64 ranks, expected a number below size",
+            ),
+            ("size=64", "size=-1", "size=-1, expected"),
+            (
+                "job=9f",
+                "job=zz",
+                "job=zz, expected at most 16 hexadecimal digits",
+            ),
+            (
+                "segment=5",
+                "segment=-2",
+                "segment=-2, expected a file descriptor",
+            ),
+            (
+                "mask=f0000000000000003",
+                "mask=g",
+                "mask=g, expected the allowed CPUs",
+            ),
+        ] {
+            let line = LINE.replacen(&format!(" {good}"), &format!(" {wrong}"), 1);
+            let error = Boot::parse(&line).unwrap_err().to_string();
+            assert!(error.contains(message), "{error}");
+        }
+    }
+
+    #[test]
+    fn another_version_and_a_repeated_key_are_refused() {
+        let error = Boot::parse(&LINE.replacen('1', "2", 1))
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("begins with \"2\", expected version 1"),
+            "{error}"
+        );
+        let error = Boot::parse(&format!("{LINE} rank=4"))
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("rank=... twice"), "{error}");
+        assert!(matches!(Boot::parse(""), Err(BootError::Version { .. })));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_answered_without_a_panic(text in "\\PC*") {
+            let _ = Boot::parse(&text);
+            let _ = Boot::parse(&format!("{LINE} {text}"));
+            let _ = Boot::parse(&LINE.replace("mask=f", &format!("mask={text}")));
+        }
+
+        #[test]
+        fn what_is_written_is_read_back(
+            job: u64, size in 1_u32.., rank: u32, app: u32, segment_fd in -1..i32::MAX,
+            control_fd in -1..i32::MAX, daemon_pid: u32, address in "[a-z0-9-]{1,30}",
+            mut mask in proptest::collection::vec(any::<u64>(), 0..20),
+        ) {
+            if let Some(highest) = mask.last_mut() {
+                *highest |= 1;
+            }
+            let rank = rank % size;
+            let boot = Boot {
+                job, rank, size, local_rank: rank, local_size: size, app, segment_fd, control_fd,
+                address, daemon_pid, mask,
+            };
+            prop_assert_eq!(Boot::parse(&boot.to_string()), Ok(boot));
+        }
+    }
+}
