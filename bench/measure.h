@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/* Clock, batches and order statistics of the benchmark programs, and the memory they exchange.
+ *
+ * One sample is one batch: enough iterations to last about BATCH_SECONDS, so that the clock is read rarely. What is
+ * reported are the median and the 99th percentile of the batches' times per iteration, never a mean over the whole run.
+ */
+#ifndef BENCH_MEASURE_H
+#define BENCH_MEASURE_H
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+
+#include "options.h"
+#include <mpi.h>
+#include <stdint.h>
+#include <time.h>
+
+#define BATCH_SECONDS 0.5e-3
+enum { MIN_BATCHES = 5, MAX_BATCHES = 2000, BATCHES_OF_FIXED = 100, BUFFER_ALIGNMENT = 4096 };
+
+/* Whose clock counts: rank 0's, in programs where it sends the first and gets the last message of an iteration, or the
+ * slowest rank's in programs where all take part. */
+enum clock_of { CLOCK_OF_RANK_0, CLOCK_OF_SLOWEST };
+
+/* Runs `count` iterations of what is measured, on every rank. */
+typedef void run_fn(void *state, long count);
+
+/* Seconds per iteration over the batches. */
+struct timing {
+    double median, p99, min, max;
+    long iterations, warm_up;
+    int batches;
+};
+
+static inline double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static inline void die(int code, const char *message) {
+    fprintf(stderr, "%s\n", message);
+    MPI_Abort(MPI_COMM_WORLD, code);
+    exit(code);
+}
+
+/* All ranks get what rank 0 (or the slowest) measured. Two ranks need nothing but a message. */
+static inline double agree(double seconds, enum clock_of whose, int rank) {
+    double all = seconds;
+    int size;
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (whose == CLOCK_OF_SLOWEST)
+        MPI_Allreduce(&seconds, &all, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    else if (rank == 0)
+        for (int peer = 1; peer < size; peer++)
+            MPI_Send(&all, 1, MPI_DOUBLE, peer, 99, MPI_COMM_WORLD);
+    else
+        MPI_Recv(&all, 1, MPI_DOUBLE, 0, 99, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    return all;
+}
+
+static inline double time_batch(run_fn *run, void *state, long count, enum clock_of whose) {
+    if (whose == CLOCK_OF_SLOWEST)
+        MPI_Barrier(MPI_COMM_WORLD);
+    double start = now();
+    run(state, count);
+    return now() - start;
+}
+
+/* Runs batches of growing size until one is long enough and the warm-up is done; returns iterations per batch. */
+static inline long calibrate(const struct options *options, run_fn *run, void *state, enum clock_of whose, int rank,
+                             long *warmed, double *batch_seconds) {
+    long count = 1;
+    for (;;) {
+        *batch_seconds = agree(time_batch(run, state, count, whose), whose, rank);
+        *warmed += count;
+        int warm = *warmed >= options->warm_up || *batch_seconds * (double)(*warmed / count) > options->seconds;
+        if (*batch_seconds >= BATCH_SECONDS && warm)
+            return count;
+        if (*batch_seconds < BATCH_SECONDS)
+            count *= 2;
+    }
+}
+
+static inline int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The smallest sample that at least `share` of the sorted samples do not exceed. */
+static inline double quantile(const double *sorted, int count, double share) {
+    int index = (int)(share * (double)count + 0.999999) - 1;
+    return sorted[index < 0 ? 0 : index >= count ? count - 1 : index];
+}
+
+static inline double median(const double *sorted, int count) {
+    return count % 2 ? sorted[count / 2] : 0.5 * (sorted[count / 2 - 1] + sorted[count / 2]);
+}
+
+static inline void plan_batches(const struct options *options, double batch_seconds, long *count, int *batches) {
+    if (options->iterations > 0) {
+        *count = options->iterations / BATCHES_OF_FIXED;
+        if (*count < 1)
+            *count = 1;
+        *batches = (int)(options->iterations / *count);
+        return;
+    }
+    double fit = options->seconds / batch_seconds;
+    *batches = fit < MIN_BATCHES ? MIN_BATCHES : fit > MAX_BATCHES ? MAX_BATCHES : (int)fit;
+}
+
+/* Measures `run`; the result is complete on rank 0 only. */
+static inline struct timing measure(const struct options *options, run_fn *run, void *state, enum clock_of whose) {
+    struct timing timing = {0};
+    int rank;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    double batch_seconds;
+    long count = calibrate(options, run, state, whose, rank, &timing.warm_up, &batch_seconds);
+    plan_batches(options, batch_seconds, &count, &timing.batches);
+    double *samples = malloc((size_t)timing.batches * sizeof *samples);
+    if (samples == NULL)
+        die(FAILED, "no memory for the samples");
+    for (int i = 0; i < timing.batches; i++)
+        samples[i] = time_batch(run, state, count, whose) / (double)count;
+    if (whose == CLOCK_OF_SLOWEST)
+        MPI_Reduce(rank == 0 ? MPI_IN_PLACE : samples, samples, timing.batches, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
+    qsort(samples, (size_t)timing.batches, sizeof *samples, by_value);
+    timing.median = median(samples, timing.batches);
+    timing.p99 = quantile(samples, timing.batches, 0.99);
+    timing.min = samples[0];
+    timing.max = samples[timing.batches - 1];
+    timing.iterations = count * timing.batches;
+    free(samples);
+    return timing;
+}
+
+/* `count` buffers of `bytes` each; every one starts on its own cache line, large ones on their own page. */
+struct buffers {
+    unsigned char *base;
+    size_t bytes, stride;
+    int count, mpi_memory;
+};
+
+static inline struct buffers new_buffers(const struct options *options, size_t bytes, int count) {
+    struct buffers buffers = {NULL, bytes, 0, count, options->mpi_memory};
+    size_t unit = bytes >= BUFFER_ALIGNMENT ? BUFFER_ALIGNMENT : 64;
+    buffers.stride = (bytes + unit - 1) / unit * unit + (bytes == 0 ? unit : 0);
+    size_t total = (buffers.stride * (size_t)count + BUFFER_ALIGNMENT - 1) / BUFFER_ALIGNMENT * BUFFER_ALIGNMENT;
+    if (options->mpi_memory)
+        MPI_Alloc_mem((MPI_Aint)total, MPI_INFO_NULL, &buffers.base);
+    else
+        buffers.base = aligned_alloc(BUFFER_ALIGNMENT, total);
+    if (buffers.base == NULL)
+        die(FAILED, "no memory for the buffers (try fewer with --buffers)");
+    memset(buffers.base, 1, total); /* touched, so that no page fault is timed */
+    return buffers;
+}
+
+static inline void free_buffers(struct buffers *buffers) {
+    if (buffers->mpi_memory)
+        MPI_Free_mem(buffers->base);
+    else
+        free(buffers->base);
+    buffers->base = NULL;
+}
+
+static inline unsigned char *buffer(const struct buffers *buffers, long index) {
+    return buffers->base + buffers->stride * (size_t)(index % buffers->count);
+}
+
+static inline unsigned char pattern(size_t byte, unsigned seed) {
+    return (unsigned char)((byte * 131u) ^ (byte >> 8) ^ (seed * 57u + 3u));
+}
+
+static inline void fill(unsigned char *bytes, size_t count, unsigned seed) {
+    for (size_t i = 0; i < count; i++)
+        bytes[i] = pattern(i, seed);
+}
+
+static inline void check(const unsigned char *bytes, size_t count, unsigned seed) {
+    char message[160];
+    for (size_t i = 0; i < count; i++) {
+        if (bytes[i] == pattern(i, seed))
+            continue;
+        snprintf(message, sizeof message, "payload is wrong: byte %zu of %zu is %u, expected %u", i, count, bytes[i],
+                 pattern(i, seed));
+        die(BAD_PAYLOAD, message);
+    }
+}
+
+#endif

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/* The two outputs of the benchmark programs: columns as users of the OSU benchmarks know them, or one JSON line.
+ * A megabyte is 10^6 bytes. */
+#ifndef BENCH_REPORT_H
+#define BENCH_REPORT_H
+
+#include "measure.h"
+#include <sys/utsname.h>
+
+/* What one column shows: how a time per iteration becomes the value. For a rate the 99th percentile of the time gives
+ * the rate that 99 of 100 batches exceed. */
+struct column {
+    const char *title; /* in the table's head */
+    const char *unit;  /* in JSON */
+    enum { TIME_US, MEGABYTES_PER_SECOND, MESSAGES_PER_SECOND } kind;
+    double per_iteration; /* how many of the thing (hops, messages) one iteration holds */
+};
+
+struct report {
+    const struct program *program;
+    const struct options *options;
+    struct column column;
+    int ranks, rows;
+};
+
+static inline double column_value(const struct column *column, size_t size, double seconds) {
+    switch (column->kind) {
+    case MEGABYTES_PER_SECOND:
+        return (double)size * column->per_iteration / seconds * 1e-6;
+    case MESSAGES_PER_SECOND:
+        return column->per_iteration / seconds;
+    default:
+        return seconds / column->per_iteration * 1e6;
+    }
+}
+
+/* Copies `text` without what JSON or a one-line comment cannot hold. */
+static inline void plain_text(char *to, size_t room, const char *text) {
+    size_t used = 0;
+    for (; *text && *text != '\n' && used + 1 < room; text++)
+        if (*text >= ' ' && *text != '"' && *text != '\\' && (unsigned char)*text < 127)
+            to[used++] = *text;
+    to[used] = '\0';
+}
+
+static inline void library_version(char *to, size_t room) {
+    char version[MPI_MAX_LIBRARY_VERSION_STRING + 1] = "";
+    int length;
+    MPI_Get_library_version(version, &length);
+    for (char *c = version; *c; c++)
+        if (*c == '\t')
+            *c = ' ';
+    plain_text(to, room, version);
+}
+
+static inline void cpu_model(char *to, size_t room) {
+    char line[256];
+    FILE *file = fopen("/proc/cpuinfo", "r");
+    plain_text(to, room, "unknown CPU");
+    while (file && fgets(line, sizeof line, file)) {
+        char *colon = strchr(line, ':');
+        if (strncmp(line, "model name", 10) != 0 || colon == NULL)
+            continue;
+        plain_text(to, room, colon + 2);
+        break;
+    }
+    if (file)
+        fclose(file);
+}
+
+static inline void machine_name(char *to, size_t room) {
+    char cpu[128];
+    struct utsname system;
+    cpu_model(cpu, sizeof cpu);
+    if (uname(&system) != 0)
+        memset(&system, 0, sizeof system);
+    char text[sizeof cpu + sizeof system];
+    snprintf(text, sizeof text, "%s, %s %s %s", cpu, system.sysname, system.release, system.machine);
+    plain_text(to, room, text);
+}
+
+static inline void print_json_head(const struct report *report, const char *library, const char *machine) {
+    const struct options *options = report->options;
+    printf("{\"benchmark\":\"%s\",\"unit\":\"%s\",\"ranks\":%d,\"window\":%d,\"buffers\":%d,\"validated\":%s,"
+           "\"memory\":\"%s\",\"library\":\"%s\",\"machine\":\"%s\",\"rows\":[",
+           report->program->name, report->column.unit, report->ranks, options->window, options->buffers,
+           options->validate ? "true" : "false", options->mpi_memory ? "mpi" : "heap", library, machine);
+}
+
+/* Rank 0 only. */
+static inline struct report open_report(const struct program *program, const struct options *options,
+                                        struct column column) {
+    struct report report = {program, options, column, 0, 0};
+    char library[256], machine[256];
+    MPI_Comm_size(MPI_COMM_WORLD, &report.ranks);
+    library_version(library, sizeof library);
+    machine_name(machine, sizeof machine);
+    if (options->json) {
+        print_json_head(&report, library, machine);
+        return report;
+    }
+    printf("# %s: %s\n", program->name, program->purpose);
+    printf("# %d ranks, window %d, %d buffers, median and 99th percentile of batches\n", report.ranks,
+           options->window, options->buffers);
+    printf("# %s\n# %s\n", library, machine);
+    char tail[32];
+    const char *unit = strchr(column.title, '(');
+    snprintf(tail, sizeof tail, "p99 %s", unit ? unit : "");
+    printf("%-10s%22s%18s%14s%10s\n", "# Size", column.title, tail, "Iterations", "Warm-up");
+    fflush(stdout);
+    return report;
+}
+
+static inline void report_row(struct report *report, size_t size, const struct timing *timing) {
+    const struct column *column = &report->column;
+    double middle = column_value(column, size, timing->median);
+    double tail = column_value(column, size, timing->p99);
+    if (!report->options->json) {
+        int digits = middle < 100 ? 3 : 2;
+        printf("%-10zu%22.*f%18.*f%14ld%10ld\n", size, digits, middle, digits, tail, timing->iterations,
+               timing->warm_up);
+        fflush(stdout);
+        return;
+    }
+    printf("%s{\"size\":%zu,\"median\":%.6g,\"p99\":%.6g,\"best\":%.6g,\"worst\":%.6g,\"iterations\":%ld,"
+           "\"batches\":%d,\"warm_up\":%ld}",
+           report->rows++ ? "," : "", size, middle, tail, column_value(column, size, timing->min),
+           column_value(column, size, timing->max), timing->iterations, timing->batches, timing->warm_up);
+}
+
+static inline void close_report(const struct report *report) {
+    if (report->options->json)
+        printf("]}\n");
+    fflush(stdout);
+}
+
+/* Measures one size on all ranks; may say in `per_iteration` how many messages one iteration holds. */
+typedef struct timing one_size_fn(const struct options *options, size_t size, double *per_iteration);
+
+/* What every program does: parse, measure size after size on all ranks, report on rank 0. Fewer than `least_ranks` is an
+ * error in words. */
+static inline int bench_main(int argc, char **argv, const struct program *program, struct column column,
+                             int least_ranks, one_size_fn *one_size) {
+    int rank, ranks;
+    struct options options;
+    struct report report = {0};
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    int code = parse_options(argc, argv, program, rank, &options);
+    if (code < 0 && ranks < least_ranks) {
+        if (rank == 0)
+            fprintf(stderr, "%s: needs at least %d ranks, was started with %d (use mpiexec -n %d)\n", program->name,
+                    least_ranks, ranks, least_ranks);
+        code = BAD_OPTION;
+    }
+    if (code >= 0) {
+        MPI_Finalize();
+        return code;
+    }
+    if (rank == 0)
+        report = open_report(program, &options, column);
+    for (int i = 0; i < options.size_count; i++) {
+        struct timing timing = one_size(&options, options.sizes[i], &report.column.per_iteration);
+        if (rank == 0)
+            report_row(&report, options.sizes[i], &timing);
+    }
+    if (rank == 0)
+        close_report(&report);
+    MPI_Finalize();
+    return 0;
+}
+
+#endif

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/* Token ring: one message goes round all ranks; the time of one hop. */
+#include "report.h"
+
+struct ring {
+    char *token;
+    int size, rank, ranks;
+};
+
+static void rounds(void *state, long count) {
+    struct ring *ring = state;
+    int next = (ring->rank + 1) % ring->ranks, previous = (ring->rank + ring->ranks - 1) % ring->ranks;
+    for (long i = 0; i < count; i++) {
+        if (ring->rank == 0)
+            MPI_Send(ring->token, ring->size, MPI_BYTE, next, 1, MPI_COMM_WORLD);
+        MPI_Recv(ring->token, ring->size, MPI_BYTE, previous, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        if (ring->rank != 0)
+            MPI_Send(ring->token, ring->size, MPI_BYTE, next, 1, MPI_COMM_WORLD);
+    }
+}
+
+/* Every rank adds 1 to the first byte it passes on; rank 0 must see the number of ranks. */
+static void validate(struct ring *ring) {
+    if (ring->size == 0)
+        return;
+    memset(ring->token, 0, (size_t)ring->size);
+    if (ring->rank == 0)
+        MPI_Send(ring->token, ring->size, MPI_BYTE, 1, 1, MPI_COMM_WORLD);
+    MPI_Recv(ring->token, ring->size, MPI_BYTE, (ring->rank + ring->ranks - 1) % ring->ranks, 1, MPI_COMM_WORLD,
+             MPI_STATUS_IGNORE);
+    if (ring->token[0] != (char)(ring->rank == 0 ? ring->ranks - 1 : ring->rank - 1))
+        die(BAD_PAYLOAD, "ring: the token was changed on its way");
+    ring->token[0]++;
+    if (ring->rank != 0)
+        MPI_Send(ring->token, ring->size, MPI_BYTE, (ring->rank + 1) % ring->ranks, 1, MPI_COMM_WORLD);
+}
+
+static struct timing one_size(const struct options *options, size_t size, double *per_iteration) {
+    struct ring ring = {.size = (int)size};
+    struct buffers memory = new_buffers(options, size, 1);
+    ring.token = (char *)buffer(&memory, 0);
+    MPI_Comm_rank(MPI_COMM_WORLD, &ring.rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ring.ranks);
+    if (options->validate)
+        validate(&ring);
+    *per_iteration = ring.ranks;
+    struct timing timing = measure(options, rounds, &ring, CLOCK_OF_RANK_0);
+    free_buffers(&memory);
+    return timing;
+}
+
+int main(int argc, char **argv) {
+    static const struct program program = {
+        "ring",
+        "a token passed from rank to rank, time per hop",
+        NULL,
+        {{8}, 1, 0, 3, 1.0, 1, 1, 0, 0, 0},
+    };
+    return bench_main(argc, argv, &program, (struct column){"Hop (us)", "us", TIME_US, 1}, 2, one_size);
+}

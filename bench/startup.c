@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/* The smallest MPI program: init, a line per rank, finalize. Its time from start to finish is measured from outside;
+ * with --json or --times rank 0 prints how long the slowest rank was in MPI_Init. */
+#include "report.h"
+
+static int wants_times(int argc, char **argv) {
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], "--json") == 0)
+            return 2;
+        else if (strcmp(argv[i], "--times") == 0)
+            return 1;
+    return 0;
+}
+
+static void print_times(int kind, int rank, int ranks, double init_ms) {
+    double slowest = init_ms;
+    char library[256];
+    MPI_Reduce(&init_ms, &slowest, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
+    if (rank != 0)
+        return;
+    library_version(library, sizeof library);
+    if (kind == 2)
+        printf("{\"benchmark\":\"startup\",\"unit\":\"ms\",\"ranks\":%d,\"library\":\"%s\",\"rows\":[{\"size\":0,"
+               "\"median\":%.6g}]}\n",
+               ranks, library, slowest);
+    else
+        printf("# %s\n%-10s%22s\n%-10d%22.3f\n", library, "# Ranks", "MPI_Init (ms)", ranks, slowest);
+}
+
+int main(int argc, char **argv) {
+    int rank, ranks, kind = wants_times(argc, argv);
+    double start = now();
+    MPI_Init(&argc, &argv);
+    double init_ms = (now() - start) * 1e3;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    if (kind)
+        print_times(kind, rank, ranks, init_ms);
+    else
+        printf("hello from rank %d of %d\n", rank, ranks);
+    MPI_Finalize();
+    return 0;
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/* Windows of nonblocking messages: what bandwidth, bibw and rate have in common. */
+#ifndef BENCH_WINDOWS_H
+#define BENCH_WINDOWS_H
+
+#include "report.h"
+
+struct windows {
+    struct buffers out, in;
+    MPI_Request *sends, *receives;
+    int size, rank, peer, window;
+    int sender, receiver; /* this rank's parts: one of them, or both */
+    long turn;            /* windows so far */
+};
+
+static inline struct windows open_windows(const struct options *options, size_t size, int rank, int peer) {
+    struct windows w = {.size = (int)size, .rank = rank, .peer = peer, .window = options->window};
+    w.out = new_buffers(options, size, options->buffers);
+    w.in = new_buffers(options, size, options->buffers);
+    w.sends = malloc((size_t)w.window * sizeof *w.sends);
+    w.receives = malloc((size_t)w.window * sizeof *w.receives);
+    if (w.sends == NULL || w.receives == NULL)
+        die(FAILED, "no memory for the requests (try a smaller --window)");
+    return w;
+}
+
+static inline void close_windows(struct windows *w) {
+    free_buffers(&w->out);
+    free_buffers(&w->in);
+    free(w->sends);
+    free(w->receives);
+}
+
+static inline void one_window(struct windows *w) {
+    long first = w->turn++ * w->window;
+    if (w->receiver)
+        for (int i = 0; i < w->window; i++)
+            MPI_Irecv(buffer(&w->in, first + i), w->size, MPI_BYTE, w->peer, 1, MPI_COMM_WORLD, &w->receives[i]);
+    if (w->sender) {
+        for (int i = 0; i < w->window; i++)
+            MPI_Isend(buffer(&w->out, first + i), w->size, MPI_BYTE, w->peer, 1, MPI_COMM_WORLD, &w->sends[i]);
+        MPI_Waitall(w->window, w->sends, MPI_STATUSES_IGNORE);
+    }
+    if (w->receiver)
+        MPI_Waitall(w->window, w->receives, MPI_STATUSES_IGNORE);
+}
+
+/* Windows one after the other; a sender goes on when the receiver has the whole window. */
+static inline void run_windows(void *state, long count) {
+    struct windows *w = state;
+    char ack = 0;
+    for (long i = 0; i < count && (w->sender || w->receiver); i++) {
+        one_window(w);
+        if (w->receiver && !w->sender)
+            MPI_Send(&ack, 1, MPI_CHAR, w->peer, 2, MPI_COMM_WORLD);
+        else if (w->sender && !w->receiver)
+            MPI_Recv(&ack, 1, MPI_CHAR, w->peer, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    }
+}
+
+/* Every buffer is sent once with a pattern of its own and checked. */
+static inline void validate_windows(struct windows *w, size_t size) {
+    int windows = (w->out.count + w->window - 1) / w->window;
+    for (int i = 0; i < w->out.count && w->sender; i++)
+        fill(buffer(&w->out, i), size, (unsigned)i);
+    w->turn = 0;
+    run_windows(w, windows);
+    for (int i = 0; i < w->in.count && w->receiver; i++)
+        check(buffer(&w->in, i), size, (unsigned)i);
+}
+
+#endif
