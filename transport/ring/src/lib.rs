@@ -1,2 +1,58 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! ring.
+//! Shared-memory rings between the ranks of one node: how a frame crosses from one process to another, how the
+//! receiver says that it looks, sleeps and wakes, and where everything lies in the node segment.
+//!
+//! **Knows** the segment's layout, one producer and one consumer per ring, words in shared memory.
+//! **Never** makes a system call, allocates, knows what a frame means, or trusts a value that another process can
+//! write: every number from the segment is read once, checked, and only the copy is used.
+//!
+//! # Vocabulary
+//! A *slot* is one cache line: a sequence number, a 12-byte head and up to [`SLOT_BODY_BYTES`] bytes of body. A
+//! *ring* is one page of [`SLOTS`] slots from one sender to one receiver. A *pair line* goes with each ring and flows
+//! the other way: the receiver's count of consumed slots (credit) and its *attention*. The *bell* of a receiver holds
+//! one *pending* bit per sender and the word it sleeps on. The *pool* of a sender holds buffers for bodies that do
+//! not fit a slot.
+//!
+//! # Invariants
+//! - **R1** A slot belongs to the producer from the moment its lap was credited until its head is published, and to
+//!   the consumer from then until the credit is returned. Nobody else writes it (a process that breaks this garbles
+//!   payloads; it cannot make the other side leave its memory, since every word is atomic and every count checked).
+//! - **R2** Slots are published in order, each with the sequence number `position + 1`.
+//! - **R3** A published frame is never forgotten by a receiver that goes to sleep: either the sender sees that the
+//!   receiver looks away and rings the bell, or the receiver, which fences after it looks away, sees the frame.
+//! - **R4** A credit that is not between what was freed and what was sent frees nothing.
+//! - **R5** Of all senders that ring one sleeper, exactly one makes the system call that wakes it.
+//!
+//! # Memory order
+//! | pair | release side | acquire side |
+//! |---|---|---|
+//! | slot-full | `Producer::push` stores the head | `Consumer::pop` loads it |
+//! | slot-free | `Consumer::return_credit` stores the count | `Producer::refresh` loads it |
+//! | bell-pending | `Bell::ring` sets the bit | `Bell::take_pending` swaps the word |
+//! | pool-free | `PoolSide::release` stores FREE | `Pool::acquire` loads it |
+//! | sleep-fence | `Bell::ring`: fence, then the sleep word | `Bell::doze`: sleep word, fence, then a last look |
+//! | attention | `Producer::push`: light fence, then attention | `Consumer::look_away`, heavy fence, then a last look |
+//!
+//! # Threads
+//! A `Producer` and a `Consumer` belong to one thread at a time each; `Bell` and `PoolSide` are shared freely.
+#![cfg_attr(not(any(test, loom)), no_std)]
+
+mod doorbell;
+pub mod layout;
+mod pool;
+mod spsc;
+mod sync;
+
+#[cfg(not(loom))]
+mod segment;
+
+pub use doorbell::{Bell, Wake};
+pub use layout::{
+    LAYOUT_VERSION, MAX_LOCAL_RANKS, POOL_BUFFER_BYTES, POOL_BUFFERS, SEGMENT_MAGIC,
+    SLOT_BODY_BYTES, SLOTS, segment_bytes,
+};
+pub use pool::{Pool, PoolSide};
+pub use spsc::{Consumer, Frame, Full, Head, PairLine, Producer, Ring};
+
+#[cfg(not(loom))]
+pub use segment::{Ident, PoolBuffer, Segment, SegmentError, SegmentHead};

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Where everything lies in the node segment.
+//!
+//! ```text
+//! segment   head page | region of local rank 0 | region 1 | ...
+//! region r  0x0000 ident      who lives here (cold)
+//!           0x1000 bell       pending bits and sleep word of r
+//!           0x2000 lines[P]   64 bytes each: credit and attention that r gives sender p
+//!           then   rings[P]   4 KiB each: frames from p to r
+//!           then   pool side  64 lines: which of r's buffers are in use
+//!           then   pool data  64 buffers of 32 KiB that r fills as a sender
+//! ```
+//! The file is sparse: a page costs memory when it is first touched, and a pair that never talks touches none.
+
+/// Slots of a ring.
+#[cfg(not(loom))]
+pub const SLOTS: u32 = 64;
+/// Slots of a ring in a model: the smallest that wraps.
+#[cfg(loom)]
+pub const SLOTS: u32 = 2;
+
+/// Words of a slot's body.
+#[cfg(not(loom))]
+pub(crate) const SLOT_WORDS: usize = 6;
+#[cfg(loom)]
+pub(crate) const SLOT_WORDS: usize = 1;
+
+/// Bytes of a slot's body.
+pub const SLOT_BODY_BYTES: usize = 8 * SLOT_WORDS;
+
+/// Ranks that one node segment can hold.
+pub const MAX_LOCAL_RANKS: u32 = 1024;
+
+/// Words of pending bits in a bell.
+#[cfg(not(loom))]
+pub(crate) const PENDING_WORDS: usize = MAX_LOCAL_RANKS as usize / 64;
+#[cfg(loom)]
+pub(crate) const PENDING_WORDS: usize = 1;
+
+/// Bounce buffers that each rank has as a sender.
+pub const POOL_BUFFERS: u32 = 64;
+
+/// Bytes of one bounce buffer.
+pub const POOL_BUFFER_BYTES: usize = 32 * 1024;
+
+/// First word of a segment: `rmpiseg1` in memory order.
+pub const SEGMENT_MAGIC: u64 = u64::from_le_bytes(*b"rmpiseg1");
+
+/// Grows with every change of this file; both sides must have the same.
+pub const LAYOUT_VERSION: u32 = 1;
+
+/// Bytes of a node segment for `local_size` ranks.
+#[must_use]
+pub const fn segment_bytes(local_size: u32) -> u64 {
+    (PAGE + local_size as usize * region_bytes(local_size)) as u64
+}
+
+/// Byte offsets inside a region, and the region's size, all for `local_size` ranks.
+#[cfg(not(loom))]
+pub(crate) const IDENT_OFFSET: usize = 0;
+#[cfg(not(loom))]
+pub(crate) const BELL_OFFSET: usize = PAGE;
+pub(crate) const LINES_OFFSET: usize = 2 * PAGE;
+
+pub(crate) const fn rings_offset(local_size: u32) -> usize {
+    LINES_OFFSET + (local_size as usize * 64).next_multiple_of(PAGE)
+}
+
+pub(crate) const fn pool_side_offset(local_size: u32) -> usize {
+    rings_offset(local_size) + local_size as usize * PAGE
+}
+
+pub(crate) const fn pool_data_offset(local_size: u32) -> usize {
+    pool_side_offset(local_size) + POOL_BUFFERS as usize * 64
+}
+
+pub(crate) const fn region_bytes(local_size: u32) -> usize {
+    pool_data_offset(local_size) + POOL_BUFFERS as usize * POOL_BUFFER_BYTES
+}
+
+pub(crate) const PAGE: usize = 4096;
+
+#[cfg(not(loom))]
+const _: () =
+    assert!(region_bytes(64).is_multiple_of(PAGE) && region_bytes(1).is_multiple_of(PAGE));
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_follow_each_other_without_overlap() {
+        for ranks in [1, 2, 63, 64, 65, 1024] {
+            assert!(LINES_OFFSET + ranks as usize * 64 <= rings_offset(ranks));
+            assert_eq!(rings_offset(ranks) % PAGE, 0);
+            assert_eq!(pool_data_offset(ranks) % PAGE, 0);
+            assert_eq!(
+                segment_bytes(ranks),
+                (PAGE + ranks as usize * region_bytes(ranks)) as u64
+            );
+        }
+    }
+}

@@ -1,0 +1,456 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The node segment as typed, safe views: raw bytes in, references to atomic words out.
+//!
+//! # Safety
+//! This is the only file of the crate that turns addresses into references. It relies on one promise, given once to
+//! [`Segment::attach`]: the mapping is readable, writable, as long as it says and never unmapped. Everything that a
+//! reference points to consists of atomic words, so another process that writes there at any time is no data race
+//! with Rust's rules; pool bytes, which are not atomic, are only reached through raw copies.
+#![allow(unsafe_code)]
+
+use core::ptr::NonNull;
+
+use crate::doorbell::Bell;
+use crate::layout::{
+    BELL_OFFSET, IDENT_OFFSET, LAYOUT_VERSION, LINES_OFFSET, MAX_LOCAL_RANKS, PAGE,
+    POOL_BUFFER_BYTES, POOL_BUFFERS, SEGMENT_MAGIC, pool_data_offset, pool_side_offset,
+    region_bytes, rings_offset, segment_bytes,
+};
+use crate::pool::PoolSide;
+use crate::spsc::{PairLine, Ring};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+
+/// What a maker of a segment writes at its very beginning, and what every rank checks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentHead {
+    /// Number of the job, so that a descriptor of another job is noticed.
+    pub job: u64,
+    /// Ranks of the job on this node: 1 to [`MAX_LOCAL_RANKS`].
+    pub local_size: u32,
+}
+
+impl SegmentHead {
+    /// The bytes to write at offset 0.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; 24] {
+        let mut bytes = [0; 24];
+        bytes[..8].copy_from_slice(&SEGMENT_MAGIC.to_ne_bytes());
+        bytes[8..12].copy_from_slice(&LAYOUT_VERSION.to_ne_bytes());
+        bytes[12..16].copy_from_slice(&self.local_size.to_ne_bytes());
+        bytes[16..].copy_from_slice(&self.job.to_ne_bytes());
+        bytes
+    }
+}
+
+/// Why memory is not the segment that was expected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SegmentError {
+    /// More or fewer ranks than a segment can hold.
+    LocalSize(u32),
+    /// The memory is shorter than such a segment.
+    TooShort {
+        /// Bytes that are there.
+        have: u64,
+        /// Bytes that a segment for this many ranks has.
+        need: u64,
+    },
+    /// The first word is not the magic number.
+    NotASegment,
+    /// Launcher and library are of different versions.
+    Version {
+        /// The segment's layout version.
+        theirs: u32,
+        /// This library's layout version.
+        ours: u32,
+    },
+    /// The segment belongs to another job, or was made for another number of ranks.
+    OtherJob,
+}
+
+impl core::fmt::Display for SegmentError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::LocalSize(n) => write!(
+                f,
+                "{n} ranks on one node, a segment holds 1 to {MAX_LOCAL_RANKS}"
+            ),
+            Self::TooShort { have, need } => {
+                write!(f, "the node segment has {have} bytes, expected {need}")
+            }
+            Self::NotASegment => write!(
+                f,
+                "the memory that was inherited is not a node segment of rmpi"
+            ),
+            Self::Version { theirs, ours } => write!(
+                f,
+                "the launcher made a node segment of version {theirs}, this library expects {ours}; \
+                 use rmpiexec and libmpi_abi.so.1 of the same installation"
+            ),
+            Self::OtherJob => write!(
+                f,
+                "the node segment that was inherited belongs to another job"
+            ),
+        }
+    }
+}
+
+impl core::error::Error for SegmentError {}
+
+/// A mapped node segment.
+#[derive(Clone, Copy, Debug)]
+pub struct Segment {
+    base: NonNull<u8>,
+    local_size: u32,
+}
+
+// SAFETY: a segment is an address of memory that is never unmapped (`attach`) and only reached through atomics or raw
+// copies, so it may be used from any thread.
+unsafe impl Send for Segment {}
+// SAFETY: as above.
+unsafe impl Sync for Segment {}
+
+impl Segment {
+    /// Checks the head of a mapping and takes it as the segment of `head.local_size` ranks.
+    ///
+    /// # Errors
+    /// [`SegmentError`] says what is wrong with the memory.
+    ///
+    /// # Safety
+    /// `base` is page-aligned and `bytes` bytes from there are mapped readable and writable, shared or private, and
+    /// stay so until the process ends.
+    pub unsafe fn attach(
+        base: NonNull<u8>,
+        bytes: u64,
+        head: SegmentHead,
+    ) -> Result<Self, SegmentError> {
+        let SegmentHead { job, local_size } = head;
+        if local_size == 0 || local_size > MAX_LOCAL_RANKS {
+            return Err(SegmentError::LocalSize(local_size));
+        }
+        let need = segment_bytes(local_size);
+        if bytes < need {
+            return Err(SegmentError::TooShort { have: bytes, need });
+        }
+        let segment = Self { base, local_size };
+        let image: &HeadImage = segment.view(0);
+        if image.magic.load(Ordering::Acquire) != SEGMENT_MAGIC {
+            return Err(SegmentError::NotASegment);
+        }
+        let theirs = image.version.load(Ordering::Relaxed);
+        if theirs != LAYOUT_VERSION {
+            return Err(SegmentError::Version {
+                theirs,
+                ours: LAYOUT_VERSION,
+            });
+        }
+        let same_size = image.local_size.load(Ordering::Relaxed) == local_size;
+        if !same_size || image.job.load(Ordering::Relaxed) != job {
+            return Err(SegmentError::OtherJob);
+        }
+        Ok(segment)
+    }
+
+    /// Ranks that the segment was made for.
+    #[must_use]
+    pub fn local_size(&self) -> u32 {
+        self.local_size
+    }
+
+    /// Who lives in region `rank`.
+    #[must_use]
+    pub fn ident(&self, rank: u32) -> &'static Ident {
+        self.view(self.region(rank) + IDENT_OFFSET)
+    }
+
+    /// The bell of `rank`.
+    #[must_use]
+    pub fn bell(&self, rank: u32) -> &'static Bell {
+        self.view(self.region(rank) + BELL_OFFSET)
+    }
+
+    /// The ring that carries frames from `sender` to `receiver`.
+    #[must_use]
+    pub fn ring(&self, receiver: u32, sender: u32) -> &'static Ring {
+        let sender = self.checked(sender);
+        self.view(self.region(receiver) + rings_offset(self.local_size) + sender * PAGE)
+    }
+
+    /// What `receiver` gives back to `sender`.
+    #[must_use]
+    pub fn pair_line(&self, receiver: u32, sender: u32) -> &'static PairLine {
+        let sender = self.checked(sender);
+        self.view(self.region(receiver) + LINES_OFFSET + sender * 64)
+    }
+
+    /// Which pool buffers of `sender` are in use.
+    #[must_use]
+    pub fn pool_side(&self, sender: u32) -> &'static PoolSide {
+        self.view(self.region(sender) + pool_side_offset(self.local_size))
+    }
+
+    /// Pool buffer `index` of `sender`; `None` for an index that no pool has.
+    #[must_use]
+    pub fn pool_buffer(&self, sender: u32, index: u32) -> Option<PoolBuffer> {
+        if index >= POOL_BUFFERS {
+            return None;
+        }
+        let offset = self.region(sender)
+            + pool_data_offset(self.local_size)
+            + index as usize * POOL_BUFFER_BYTES;
+        Some(PoolBuffer {
+            base: self.at(offset),
+        })
+    }
+
+    fn region(&self, rank: u32) -> usize {
+        PAGE + self.checked(rank) * region_bytes(self.local_size)
+    }
+
+    fn checked(&self, rank: u32) -> usize {
+        assert!(
+            rank < self.local_size,
+            "local rank {rank} of {}",
+            self.local_size
+        );
+        rank as usize
+    }
+
+    fn view<T: Shared>(&self, offset: usize) -> &'static T {
+        let address = self.at(offset).cast::<T>();
+        debug_assert!(address.is_aligned());
+        // SAFETY:
+        // - in bounds: every caller adds offsets of `layout.rs` for a checked rank, all below `segment_bytes`, which
+        //   `attach` compared with the mapping's length; the largest view ends where the next block starts.
+        // - aligned: the base is page-aligned and blocks start at multiples of their type's alignment.
+        // - valid for 'static and for concurrent writers: `attach`'s promise, and `T: Shared` holds only atomics.
+        unsafe { address.as_ref() }
+    }
+
+    fn at(&self, offset: usize) -> NonNull<u8> {
+        // SAFETY: `offset` is below `segment_bytes`, which is inside the mapping (see `view`).
+        unsafe { self.base.add(offset) }
+    }
+}
+
+/// Types that consist of atomic words only, so that any bytes are a value and anybody may write at any time.
+trait Shared {}
+impl Shared for HeadImage {}
+impl Shared for Ident {}
+impl Shared for Bell {}
+impl Shared for Ring {}
+impl Shared for PairLine {}
+impl Shared for PoolSide {}
+
+#[repr(C)]
+struct HeadImage {
+    magic: AtomicU64,
+    version: AtomicU32,
+    local_size: AtomicU32,
+    job: AtomicU64,
+}
+
+/// The cold page of a region: who lives there, for its peers. All values are claims of that process.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Ident {
+    ready: AtomicU32,
+    pid: AtomicU32,
+    nonces: AtomicU64,
+    cpus: [AtomicU64; 16],
+}
+
+impl Ident {
+    /// The owner introduces itself: its process id and the address, in its private memory, of the table of nonces
+    /// that proves who can read it (one word per local rank).
+    pub fn introduce(&self, pid: u32, nonces: u64, cpus: &[u64]) {
+        self.pid.store(pid, Ordering::Relaxed);
+        self.nonces.store(nonces, Ordering::Relaxed);
+        for (word, value) in self.cpus.iter().zip(cpus) {
+            word.store(*value, Ordering::Relaxed);
+        }
+        // PAIR(ident): Ident::pid loads with Acquire.
+        self.ready.store(1, Ordering::Release);
+    }
+
+    /// Process id of the owner, once it has introduced itself.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        // PAIR(ident): Ident::introduce stores with Release.
+        (self.ready.load(Ordering::Acquire) == 1).then(|| self.pid.load(Ordering::Relaxed))
+    }
+
+    /// Address of the owner's nonces, a number to be used only in the owner's address space.
+    #[must_use]
+    pub fn nonces(&self) -> u64 {
+        self.nonces.load(Ordering::Relaxed)
+    }
+
+    /// The CPUs that the owner may run on, as it said; bit `i % 64` of word `i / 64` is CPU `i`.
+    #[must_use]
+    pub fn cpus(&self) -> [u64; 16] {
+        core::array::from_fn(|i| self.cpus[i].load(Ordering::Relaxed))
+    }
+}
+
+/// One bounce buffer in the segment. Its bytes can change at any time, so they are copied, never borrowed.
+#[derive(Clone, Copy, Debug)]
+pub struct PoolBuffer {
+    base: NonNull<u8>,
+}
+
+impl PoolBuffer {
+    /// Copies `length` bytes from `source` into the buffer at `offset`; what does not fit is refused.
+    ///
+    /// # Panics
+    /// When the range does not fit the buffer: lengths are the caller's own.
+    ///
+    /// # Safety
+    /// `length` bytes at `source` are readable and not in this segment's pool.
+    pub unsafe fn fill(&self, offset: usize, source: *const u8, length: usize) {
+        assert!(offset <= POOL_BUFFER_BYTES && length <= POOL_BUFFER_BYTES - offset);
+        // SAFETY: `offset` is inside the buffer.
+        let target = unsafe { self.base.add(offset) };
+        // SAFETY:
+        // - the range fits the buffer (asserted) and the buffer lies in the mapping (`Segment::pool_buffer`).
+        // - `source` is readable and disjoint by the caller's promise.
+        unsafe { core::ptr::copy_nonoverlapping(source, target.as_ptr(), length) };
+    }
+
+    /// Copies `length` bytes at `offset` of the buffer to `target`.
+    ///
+    /// # Panics
+    /// When the range does not fit the buffer: check lengths that another process gave first.
+    ///
+    /// # Safety
+    /// `length` bytes at `target` are writable and not in this segment's pool.
+    pub unsafe fn drain(&self, offset: usize, target: *mut u8, length: usize) {
+        assert!(offset <= POOL_BUFFER_BYTES && length <= POOL_BUFFER_BYTES - offset);
+        // SAFETY: `offset` is inside the buffer.
+        let source = unsafe { self.base.add(offset) };
+        // SAFETY: as in `fill`, with the directions exchanged; bytes that change meanwhile garble the payload only.
+        unsafe { core::ptr::copy_nonoverlapping(source.as_ptr(), target, length) };
+    }
+}
+
+const _: () = {
+    assert!(size_of::<Ident>() <= PAGE);
+    assert!(size_of::<Bell>() <= PAGE);
+    assert!(size_of::<PoolSide>() == POOL_BUFFERS as usize * 64);
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn memory(local_size: u32) -> (NonNull<u8>, u64) {
+        let bytes = segment_bytes(local_size);
+        let layout = std::alloc::Layout::from_size_align(bytes as usize, 4096).unwrap();
+        // SAFETY: the size is not zero; the memory is leaked, so it stays until the process ends.
+        let base = unsafe { std::alloc::alloc_zeroed(layout) };
+        (NonNull::new(base).unwrap(), bytes)
+    }
+
+    fn made(job: u64, local_size: u32) -> (NonNull<u8>, u64) {
+        let (base, bytes) = memory(local_size);
+        let head = SegmentHead { job, local_size }.to_bytes();
+        // SAFETY: the segment is longer than its head, and nobody else knows the memory.
+        unsafe { core::ptr::copy_nonoverlapping(head.as_ptr(), base.as_ptr(), head.len()) };
+        (base, bytes)
+    }
+
+    fn attach(
+        base: NonNull<u8>,
+        bytes: u64,
+        job: u64,
+        local_size: u32,
+    ) -> Result<Segment, SegmentError> {
+        // SAFETY: `memory` leaks `bytes` zeroed bytes at `base`.
+        unsafe { Segment::attach(base, bytes, SegmentHead { job, local_size }) }
+    }
+
+    #[test]
+    fn only_the_right_segment_is_taken() {
+        let (base, bytes) = made(7, 2);
+        assert!(attach(base, bytes, 7, 2).is_ok());
+        assert_eq!(
+            attach(base, bytes, 8, 2).unwrap_err(),
+            SegmentError::OtherJob
+        );
+        assert_eq!(
+            attach(base, bytes, 7, 1).unwrap_err(),
+            SegmentError::OtherJob
+        );
+        assert_eq!(
+            attach(base, bytes, 7, 0).unwrap_err(),
+            SegmentError::LocalSize(0)
+        );
+        assert_eq!(
+            attach(base, bytes, 7, 2000).unwrap_err(),
+            SegmentError::LocalSize(2000)
+        );
+        assert!(matches!(
+            attach(base, bytes, 7, 3).unwrap_err(),
+            SegmentError::TooShort { .. }
+        ));
+        let (base, bytes) = memory(2);
+        assert_eq!(
+            attach(base, bytes, 7, 2).unwrap_err(),
+            SegmentError::NotASegment
+        );
+    }
+
+    #[test]
+    fn every_view_lies_in_the_segment_and_apart() {
+        let (base, bytes) = made(1, 5);
+        let segment = attach(base, bytes, 1, 5).unwrap();
+        let start = base.as_ptr() as usize;
+        let mut ranges = Vec::new();
+        let mut add =
+            |address: usize, size: usize| ranges.push((address - start, address - start + size));
+        for r in 0..5 {
+            add(
+                core::ptr::from_ref(segment.ident(r)) as usize,
+                size_of::<Ident>(),
+            );
+            add(
+                core::ptr::from_ref(segment.bell(r)) as usize,
+                size_of::<Bell>(),
+            );
+            add(
+                core::ptr::from_ref(segment.pool_side(r)) as usize,
+                size_of::<PoolSide>(),
+            );
+            for s in 0..5 {
+                add(
+                    core::ptr::from_ref(segment.ring(r, s)) as usize,
+                    size_of::<Ring>(),
+                );
+                add(core::ptr::from_ref(segment.pair_line(r, s)) as usize, 64);
+            }
+            for b in 0..POOL_BUFFERS {
+                add(
+                    segment.pool_buffer(r, b).unwrap().base.as_ptr() as usize,
+                    POOL_BUFFER_BYTES,
+                );
+            }
+        }
+        ranges.sort_unstable();
+        assert!(ranges.last().unwrap().1 as u64 <= bytes);
+        assert!(ranges.windows(2).all(|w| w[0].1 <= w[1].0), "views overlap");
+        assert!(segment.pool_buffer(0, POOL_BUFFERS).is_none());
+    }
+
+    #[test]
+    fn pool_buffers_carry_bytes() {
+        let (base, bytes) = made(1, 2);
+        let segment = attach(base, bytes, 1, 2).unwrap();
+        let buffer = segment.pool_buffer(1, 63).unwrap();
+        let (sent, mut got) = ([7u8; 100], [0u8; 100]);
+        // SAFETY: `sent` is readable for its length and not in the segment.
+        unsafe { buffer.fill(POOL_BUFFER_BYTES - 100, sent.as_ptr(), 100) };
+        // SAFETY: `got` is writable for its length and not in the segment.
+        unsafe { buffer.drain(POOL_BUFFER_BYTES - 100, got.as_mut_ptr(), 100) };
+        assert_eq!(sent, got);
+    }
+}

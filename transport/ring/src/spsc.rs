@@ -1,0 +1,402 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One producer, one consumer, 64 slots of one cache line: the whole small-message path between two ranks.
+
+use crate::layout::{SLOT_WORDS, SLOTS};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, light_fence};
+
+/// The memory of one ring: one page, zero when new.
+#[derive(Debug)]
+#[repr(C)]
+#[cfg_attr(not(loom), repr(align(4096)))]
+pub struct Ring {
+    slots: [Slot; SLOTS as usize],
+}
+
+/// One cache line. `head` is `sequence | kind << 32 | len << 40 | flags << 48` and is stored last.
+#[derive(Debug)]
+#[repr(C)]
+#[cfg_attr(not(loom), repr(align(64)))]
+struct Slot {
+    head: AtomicU64,
+    word: AtomicU64,
+    body: [AtomicU64; SLOT_WORDS],
+}
+
+/// What flows back from the receiver of a ring to its sender: one cache line that only the receiver writes.
+#[derive(Debug)]
+#[repr(C)]
+#[cfg_attr(not(loom), repr(align(64)))]
+pub struct PairLine {
+    consumed: AtomicU32,
+    attention: AtomicU32,
+}
+
+/// The part of a frame's head that the ring carries without looking at it (`len` is bounded by the caller's use).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// What the frame is; the ring does not care.
+    pub kind: u8,
+    /// A length in bytes, or a marker; the ring does not care.
+    pub len: u8,
+    /// Sixteen bits for the caller.
+    pub flags: u16,
+    /// Sixty-four bits for the caller.
+    pub word: u64,
+}
+
+/// A frame as taken from a ring: a private copy, so nothing in it changes after it was checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// The head as pushed.
+    pub head: Head,
+    /// The body as pushed; words beyond those that the sender wrote hold whatever an earlier lap left.
+    pub body: [u64; SLOT_WORDS],
+}
+
+/// No slot is free: an ordinary answer, not an error. Try again after the receiver has returned credit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full;
+
+/// The sending end of a ring.
+#[derive(Debug)]
+pub struct Producer<'a> {
+    ring: &'a Ring,
+    line: &'a PairLine,
+    sent: u32,
+    freed: u32,
+}
+
+impl<'a> Producer<'a> {
+    /// The producer of a new (zero) ring. There must be only one per ring, ever (R1).
+    #[must_use]
+    pub fn new(ring: &'a Ring, line: &'a PairLine) -> Self {
+        Self {
+            ring,
+            line,
+            sent: 0,
+            freed: 0,
+        }
+    }
+
+    /// Publishes one frame. `true` means that the receiver looks at this ring anyway; `false` that its bell must be
+    /// rung ([`Bell::ring`](crate::Bell::ring)).
+    ///
+    /// # Errors
+    /// [`Full`] when all slots are in use; nothing was written.
+    #[inline(always)]
+    pub fn push(&mut self, head: Head, body: &[u64]) -> Result<bool, Full> {
+        if self.sent.wrapping_sub(self.freed) >= SLOTS && !self.refresh() {
+            return Err(Full);
+        }
+        let slot = &self.ring.slots[(self.sent % SLOTS) as usize];
+        // R1: the slot is ours until its head is published.
+        slot.word.store(head.word, Ordering::Relaxed);
+        for (cell, value) in slot.body.iter().zip(body) {
+            cell.store(*value, Ordering::Relaxed);
+        }
+        self.sent = self.sent.wrapping_add(1);
+        // PAIR(slot-full): Consumer::pop loads the head with Acquire; no other line moves.
+        slot.head.store(pack(self.sent, head), Ordering::Release);
+        // PAIR(attention): Consumer::look_away stores, then its owner makes the heavy fence.
+        light_fence();
+        Ok(self.line.attention.load(Ordering::Relaxed) == LOOKING)
+    }
+
+    /// Whether a push would find a free slot, after a look at the returned credit.
+    #[inline]
+    pub fn has_room(&mut self) -> bool {
+        self.sent.wrapping_sub(self.freed) < SLOTS || self.refresh()
+    }
+
+    /// Frames published so far, modulo 2^32.
+    #[must_use]
+    pub fn sent(&self) -> u32 {
+        self.sent
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn refresh(&mut self) -> bool {
+        // PAIR(slot-free): Consumer::return_credit stores the count with Release.
+        let consumed = self.line.consumed.load(Ordering::Acquire);
+        // R4: only a count between `freed` and `sent` is believed.
+        if consumed.wrapping_sub(self.freed) <= self.sent.wrapping_sub(self.freed) {
+            self.freed = consumed;
+        }
+        self.sent.wrapping_sub(self.freed) < SLOTS
+    }
+}
+
+/// The receiving end of a ring.
+#[derive(Debug)]
+pub struct Consumer<'a> {
+    ring: &'a Ring,
+    line: &'a PairLine,
+    next: u32,
+    returned: u32,
+}
+
+impl<'a> Consumer<'a> {
+    /// The consumer of a new (zero) ring. There must be only one per ring, ever (R1).
+    #[must_use]
+    pub fn new(ring: &'a Ring, line: &'a PairLine) -> Self {
+        Self {
+            ring,
+            line,
+            next: 0,
+            returned: 0,
+        }
+    }
+
+    /// Takes the next frame, if one is published.
+    #[inline(always)]
+    pub fn pop(&mut self) -> Option<Frame> {
+        let slot = &self.ring.slots[(self.next % SLOTS) as usize];
+        let expected = self.next.wrapping_add(1);
+        // PAIR(slot-full): Producer::push stores the head with Release.
+        let packed = slot.head.load(Ordering::Acquire);
+        if sequence(packed) != expected {
+            return None;
+        }
+        let head = unpack(packed, slot.word.load(Ordering::Relaxed));
+        let body = core::array::from_fn(|i| slot.body[i].load(Ordering::Relaxed));
+        self.next = expected;
+        if expected.wrapping_sub(self.returned) >= CREDIT_BATCH {
+            self.return_credit();
+        }
+        Some(Frame { head, body })
+    }
+
+    /// Whether a frame is there, without taking it.
+    #[inline]
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        let slot = &self.ring.slots[(self.next % SLOTS) as usize];
+        sequence(slot.head.load(Ordering::Relaxed)) == self.next.wrapping_add(1)
+    }
+
+    /// Returns the credit of everything taken so far. Done by itself every 32 frames; call it before sleeping, so
+    /// that a sender which waits for room is not left with less than it could have.
+    #[inline]
+    pub fn return_credit(&mut self) {
+        if self.returned != self.next {
+            self.returned = self.next;
+            // PAIR(slot-free): Producer::refresh loads the count with Acquire.
+            self.line.consumed.store(self.next, Ordering::Release);
+        }
+    }
+
+    /// Tells the sender that this ring is polled and its bell need not be rung.
+    ///
+    /// Whoever calls this must, before it sleeps, call [`look_away`](Self::look_away), then make a fence that every
+    /// running thread of the node takes part in (`membarrier`), then poll the ring once more.
+    pub fn look(&self) {
+        self.line.attention.store(LOOKING, Ordering::Relaxed);
+    }
+
+    /// Takes back [`look`](Self::look): from now on the sender rings the bell.
+    pub fn look_away(&self) {
+        // PAIR(attention): Producer::push makes the light fence between publication and this word.
+        self.line.attention.store(AWAY, Ordering::Relaxed);
+    }
+
+    /// Frames taken so far, modulo 2^32.
+    #[must_use]
+    pub fn taken(&self) -> u32 {
+        self.next
+    }
+}
+
+impl Ring {
+    /// An empty ring in private memory, for tests and models; in a segment, zero pages are empty rings.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            slots: core::array::from_fn(|_| Slot::new()),
+        }
+    }
+}
+
+impl Default for Ring {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl PairLine {
+    /// A new pair line in private memory, for tests and models.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            consumed: AtomicU32::new(0),
+            attention: AtomicU32::new(AWAY),
+        }
+    }
+
+    /// Overwrites the line as a hostile process could: any count, any attention.
+    #[doc(hidden)]
+    pub fn scribble(&self, consumed: u32, attention: u32) {
+        self.consumed.store(consumed, Ordering::Relaxed);
+        self.attention.store(attention, Ordering::Relaxed);
+    }
+}
+
+impl Default for PairLine {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Slot {
+    fn new() -> Self {
+        Self {
+            head: AtomicU64::new(0),
+            word: AtomicU64::new(0),
+            body: core::array::from_fn(|_| AtomicU64::new(0)),
+        }
+    }
+}
+
+#[inline(always)]
+fn pack(sequence: u32, head: Head) -> u64 {
+    u64::from(sequence)
+        | u64::from(head.kind) << 32
+        | u64::from(head.len) << 40
+        | u64::from(head.flags) << 48
+}
+
+#[inline(always)]
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "the low half is cut out of the word"
+)]
+fn sequence(packed: u64) -> u32 {
+    packed as u32
+}
+
+#[inline(always)]
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "the fields are cut out of the word"
+)]
+fn unpack(packed: u64, word: u64) -> Head {
+    Head {
+        kind: (packed >> 32) as u8,
+        len: (packed >> 40) as u8,
+        flags: (packed >> 48) as u16,
+        word,
+    }
+}
+
+/// Zero pages must mean "ring the bell".
+const AWAY: u32 = 0;
+const LOOKING: u32 = 1;
+/// Credit goes back every so many frames: one line moves for 32 messages.
+#[cfg(not(loom))]
+const CREDIT_BATCH: u32 = SLOTS / 2;
+#[cfg(loom)]
+const CREDIT_BATCH: u32 = 1;
+
+#[cfg(not(loom))]
+const _: () = {
+    assert!(size_of::<Slot>() == 64 && size_of::<Ring>() == 4096 && size_of::<PairLine>() == 64);
+    assert!(SLOTS.is_power_of_two());
+};
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn head(kind: u8) -> Head {
+        Head {
+            kind,
+            len: 8,
+            flags: 0x1234,
+            word: u64::MAX - u64::from(kind),
+        }
+    }
+
+    #[test]
+    fn frames_come_out_in_order_and_whole() {
+        let (ring, line) = (Ring::new(), PairLine::new());
+        let (mut tx, mut rx) = (Producer::new(&ring, &line), Consumer::new(&ring, &line));
+        assert_eq!(rx.pop(), None);
+        for lap in 0..1000u64 {
+            let kind = (lap % 251) as u8;
+            assert_eq!(tx.push(head(kind), &[lap, !lap]), Ok(false));
+            let frame = rx.pop().unwrap();
+            assert_eq!(
+                (frame.head, frame.body[0], frame.body[1]),
+                (head(kind), lap, !lap)
+            );
+            assert_eq!(rx.pop(), None);
+        }
+    }
+
+    #[test]
+    fn a_full_ring_says_so_and_takes_nothing() {
+        let (ring, line) = (Ring::new(), PairLine::new());
+        let (mut tx, mut rx) = (Producer::new(&ring, &line), Consumer::new(&ring, &line));
+        for i in 0..64u64 {
+            assert!(tx.push(head(1), &[i]).is_ok());
+        }
+        assert_eq!(tx.push(head(1), &[64]), Err(Full));
+        assert!(!tx.has_room());
+        assert_eq!(rx.pop().unwrap().body[0], 0);
+        assert_eq!(
+            tx.push(head(1), &[64]),
+            Err(Full),
+            "credit returns in batches"
+        );
+        rx.return_credit();
+        assert!(tx.push(head(1), &[64]).is_ok());
+        for i in 1..=64u64 {
+            assert_eq!(rx.pop().unwrap().body[0], i);
+        }
+        assert_eq!(rx.pop(), None);
+    }
+
+    #[test]
+    fn counters_wrap() {
+        let (ring, line) = (Ring::new(), PairLine::new());
+        let (mut tx, mut rx) = (Producer::new(&ring, &line), Consumer::new(&ring, &line));
+        let near = u32::MAX - 100;
+        (tx.sent, tx.freed, rx.next, rx.returned) = (near, near, near, near);
+        line.scribble(near, AWAY);
+        for i in 0..300u64 {
+            assert!(tx.push(head(1), &[i]).is_ok(), "push {i}");
+            assert_eq!(rx.pop().unwrap().body[0], i);
+        }
+    }
+
+    #[test]
+    fn attention_spares_the_bell() {
+        let (ring, line) = (Ring::new(), PairLine::new());
+        let (mut tx, rx) = (Producer::new(&ring, &line), Consumer::new(&ring, &line));
+        assert_eq!(tx.push(head(1), &[]), Ok(false));
+        rx.look();
+        assert_eq!(tx.push(head(1), &[]), Ok(true));
+        rx.look_away();
+        assert_eq!(tx.push(head(1), &[]), Ok(false));
+    }
+
+    #[test]
+    fn a_wild_credit_frees_nothing() {
+        let (ring, line) = (Ring::new(), PairLine::new());
+        let mut tx = Producer::new(&ring, &line);
+        for i in 0..64u64 {
+            assert!(tx.push(head(1), &[i]).is_ok());
+        }
+        for wild in [65, 1000, u32::MAX, 1 << 31] {
+            line.scribble(wild, 77);
+            assert_eq!(tx.push(head(1), &[0]), Err(Full), "credit {wild}");
+        }
+        line.scribble(64, 0);
+        assert!(tx.push(head(1), &[0]).is_ok());
+        line.scribble(3, 0);
+        assert!(
+            tx.has_room(),
+            "a credit that runs backwards takes nothing away"
+        );
+    }
+}
