@@ -1,2 +1,342 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! engine.
+//! Point-to-point MPI as a machine that is told what happened and answers what to do: matching, eager and rendezvous
+//! protocols, flow control, cancel and probe (MPI 5.0 chapter 3), without any input or output of its own.
+//!
+//! **Knows** context ids, peers (world ranks), tags, byte counts, the wire format, request slots.
+//! **Never** touches payload, memory addresses (it only stores them), clocks, threads, communicators or datatypes; and
+//! never sees the crate `transport`: the runtime's pump stands between them.
+//!
+//! # Inputs and outputs
+//! The owner calls [`Engine::start_send`], [`Engine::start_receive`], [`Engine::arrive`] and a few more, and carries
+//! out the [`Output`] that each returns. Frames that must go to a peer wait in that peer's outbox: the owner takes
+//! them with [`Engine::next_frame`], posts them, and says [`Engine::posted`]; when the transport is full it just
+//! stops and comes back later.
+//!
+//! ```
+//! use engine::{Arrival, Config, ContextId, Engine, Output, Peer, Receive, wire};
+//! let mut engine = Engine::new(Config::default(), 2);
+//! let receive = Receive { context: ContextId(4), peer: Some(Peer(1)), tag: Some(7), bytes: 16, buffer: 0 };
+//! let (request, _) = engine.start_receive(receive, false).unwrap();
+//! let head = wire::eager(ContextId(4), 7);
+//! let output = engine.arrive(Arrival { peer: Peer(1), head, bytes: 8, words: [0; 6] });
+//! assert_eq!(output, Some(Output::Deliver { request, offset: 0, bytes: 8 }));
+//! assert!(engine.is_complete(request));
+//! ```
+//!
+//! # What it promises (MPI 5.0 section 3.5)
+//! - **E1 order**: two messages from one sender in one context match in the order in which they were sent, if a
+//!   receive can take both; frames from one peer must be handed to `arrive` in the order in which they were posted.
+//! - **E2 progress**: a message that is waited for is matched whatever else arrives. Credit is never withheld.
+//! - **E3 bounded memory**: past the budget for unexpected data, peers are asked to announce every message; what was
+//!   under way is still kept. Envelopes are then bounded by the senders' own open requests.
+//! - **E4 hostile peers**: a frame that makes no sense changes nothing and is counted ([`Counters::refused`]).
+//!
+//! # Threads
+//! One thread at a time; the owner holds the lock.
+#![forbid(unsafe_code)]
+
+mod cancel;
+mod credit;
+mod matching;
+mod receive;
+mod rendezvous;
+mod request;
+mod send;
+pub mod wire;
+
+use std::collections::VecDeque;
+
+pub use queue_layout::{Fields, Kind, State};
+pub use request::{Arena, Exhausted, RequestId};
+pub use wire::Head;
+
+use credit::Outbox;
+use matching::Matching;
+
+/// A process of the job: its rank in `MPI_COMM_WORLD`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Peer(pub u32);
+
+/// The integer that keeps the messages of communicators apart (MPI 5.0 section 3.2.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ContextId(pub u32);
+
+/// What the owner fixes once.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// Messages up to this size travel at once; larger ones are announced. In bytes, at most what one frame of the
+    /// transport can carry.
+    pub eager_limit_bytes: u64,
+    /// Unexpected data above this make the engine ask for announcements only. In bytes.
+    pub unexpected_budget_bytes: u64,
+    /// Largest body of one frame when a large message is streamed. In bytes.
+    pub stream_chunk_bytes: u64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            eager_limit_bytes: 8 * 1024,
+            unexpected_budget_bytes: 64 << 20,
+            stream_chunk_bytes: 32 * 1024,
+        }
+    }
+}
+
+/// A send to start.
+#[derive(Clone, Copy, Debug)]
+pub struct Send {
+    /// Where to.
+    pub peer: Peer,
+    /// In which context.
+    pub context: ContextId,
+    /// With which tag, 0 or more.
+    pub tag: i32,
+    /// Size of the message in bytes.
+    pub bytes: u64,
+    /// Address of the data, only stored.
+    pub buffer: u64,
+    /// Complete only after the receive was matched (`MPI_Ssend`).
+    pub synchronous: bool,
+    /// How the peer can read the buffer, as the transport's remote key; opaque here.
+    pub key: [u64; 3],
+}
+
+/// A receive to start.
+#[derive(Clone, Copy, Debug)]
+pub struct Receive {
+    /// In which context.
+    pub context: ContextId,
+    /// From whom; `None` is `MPI_ANY_SOURCE`.
+    pub peer: Option<Peer>,
+    /// With which tag; `None` is `MPI_ANY_TAG`.
+    pub tag: Option<i32>,
+    /// Room in the buffer in bytes.
+    pub bytes: u64,
+    /// Address of the buffer, only stored.
+    pub buffer: u64,
+}
+
+/// A frame as it came from the transport, with the first 48 bytes of its body.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival {
+    /// Who sent it: known from the queue pair, never from the frame.
+    pub peer: Peer,
+    /// Its head.
+    pub head: Head,
+    /// Bytes of its body.
+    pub bytes: u64,
+    /// The body of a control frame; undefined beyond `bytes`.
+    pub words: [u64; 6],
+}
+
+/// What the owner must do now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Copy the first `bytes` bytes of the frame that just arrived to byte `offset` of the request's buffer.
+    Deliver {
+        /// The receive.
+        request: RequestId,
+        /// Where in the message the bytes belong.
+        offset: u64,
+        /// How many; may be fewer than arrived.
+        bytes: u64,
+    },
+    /// Keep the body of the frame that just arrived and hand it over with [`Engine::keep`].
+    Keep {
+        /// The unexpected message.
+        message: RequestId,
+    },
+    /// Copy the first `bytes` bytes of a kept message to the request's buffer, then call [`Engine::drop_message`].
+    DeliverKept {
+        /// The receive.
+        request: RequestId,
+        /// The message that was kept.
+        message: RequestId,
+        /// How many bytes; may be fewer than the message has.
+        bytes: u64,
+    },
+    /// Read `bytes` bytes of the peer's memory into the request's buffer; then call [`Engine::pulled`], or
+    /// [`Engine::cannot_pull`] if the transport has no way to read there.
+    Pull {
+        /// The receive.
+        request: RequestId,
+        /// Whose memory.
+        peer: Peer,
+        /// The remote key that the peer sent.
+        key: [u64; 3],
+        /// How many bytes.
+        bytes: u64,
+    },
+}
+
+/// A frame that waits for the transport.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutFrame {
+    /// Its head.
+    pub head: Head,
+    /// Its body.
+    pub body: Body,
+}
+
+/// The body of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// The first `8 * count` bytes of these words.
+    Words {
+        /// The words.
+        words: [u64; 6],
+        /// How many of them.
+        count: u8,
+    },
+    /// Bytes of the application's buffer.
+    Payload {
+        /// The send.
+        request: RequestId,
+        /// First byte.
+        offset: u64,
+        /// Number of bytes.
+        bytes: u64,
+    },
+}
+
+/// A message that a probe found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Its slot: what a matched probe keeps.
+    pub message: RequestId,
+    /// Who sent it.
+    pub peer: Peer,
+    /// Its tag.
+    pub tag: i32,
+    /// Its size in bytes.
+    pub bytes: u64,
+}
+
+/// Why a request failed, as stored in its slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Failure {
+    /// The message is longer than the receive buffer (`MPI_ERR_TRUNCATE`).
+    Truncated = 1,
+    /// The data could not be moved.
+    Transfer = 2,
+}
+
+/// What was counted; for tests and performance variables.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counters {
+    /// Frames that made no sense.
+    pub refused: u64,
+    /// Unexpected messages so far.
+    pub unexpected: u64,
+    /// Bytes of unexpected data kept at the moment.
+    pub kept_bytes: u64,
+    /// The most bytes kept at one time.
+    pub kept_bytes_peak: u64,
+    /// Receives posted and not matched.
+    pub posted_length: u64,
+    /// Unexpected messages not matched.
+    pub unexpected_length: u64,
+    /// Entries looked at while matching.
+    pub match_attempts: u64,
+}
+
+/// The engine of one process.
+#[derive(Debug)]
+pub struct Engine {
+    arena: Arena,
+    matching: Matching,
+    outboxes: Vec<Outbox>,
+    /// Peers whose outbox is not empty, each once.
+    busy: VecDeque<Peer>,
+    bodies: Vec<Option<Box<[u8]>>>,
+    throttling: Vec<Peer>,
+    sequence: u64,
+    config: Config,
+    counters: Counters,
+}
+
+impl Engine {
+    /// The engine of a process in a job of `peers` processes.
+    #[must_use]
+    pub fn new(config: Config, peers: u32) -> Self {
+        Self {
+            arena: Arena::new(),
+            matching: Matching::new(),
+            outboxes: (0..peers).map(|_| Outbox::default()).collect(),
+            busy: VecDeque::new(),
+            bodies: Vec::new(),
+            throttling: Vec::new(),
+            sequence: 0,
+            config,
+            counters: Counters::default(),
+        }
+    }
+
+    /// Takes one arrived frame and returns what the caller must do now.
+    #[inline]
+    pub fn arrive(&mut self, arrival: Arrival) -> Option<Output> {
+        if arrival.head.kind == wire::EAGER {
+            return self.arrive_eager(&arrival);
+        }
+        self.arrive_other(&arrival)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn arrive_other(&mut self, arrival: &Arrival) -> Option<Output> {
+        if arrival.peer.0 as usize >= self.outboxes.len() {
+            return self.refuse();
+        }
+        match arrival.head.kind {
+            wire::RTS => self.arrive_rts(arrival),
+            wire::CTS => self.arrive_cts(arrival),
+            wire::FIN => self.arrive_fin(arrival),
+            wire::DATA => self.arrive_data(arrival),
+            wire::THROTTLE => self.arrive_throttle(arrival.peer, true),
+            wire::RELEASE => self.arrive_throttle(arrival.peer, false),
+            wire::CANCEL => self.arrive_cancel(arrival),
+            wire::CANCELLED => self.arrive_cancelled(arrival),
+            _ => self.refuse(),
+        }
+    }
+
+    /// The request slots, for status, wait and the debugger's anchor.
+    #[inline(always)]
+    #[must_use]
+    pub fn arena(&self) -> &Arena {
+        &self.arena
+    }
+
+    /// Whether a request has ended and waits to be collected.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_complete(&self, request: RequestId) -> bool {
+        self.arena.fields(request).state == State::Complete
+    }
+
+    /// What was counted so far.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// The fixed settings.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    #[cold]
+    fn refuse(&mut self) -> Option<Output> {
+        self.counters.refused += 1;
+        None
+    }
+
+    #[inline(always)]
+    fn next_sequence(&mut self) -> u64 {
+        self.sequence += 1;
+        self.sequence
+    }
+}

@@ -1,2 +1,56 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! transport.
+//! Bytes, peers and keys: the verbs vocabulary in safe Rust, over whatever carries bytes between two processes.
+//!
+//! **Knows** peers, queue pairs, memory regions, work requests, completions, and how a process waits.
+//! **Never** knows a tag, a communicator or a datatype; never calls upward: [`Fabric::poll`] fills the caller's array.
+//!
+//! # Vocabulary
+//! - A [`Fabric`] is a process's access to all its peers: one queue pair per peer, one completion queue.
+//! - A *send* carries a [`Head`] and up to [`Caps::max_send_bytes`] bytes; they are copied before the call returns.
+//! - A *read* or *write* is one-sided: it moves bytes between a [`Lease`] here and a [`RemoteKey`] there, and its end is
+//!   a [`Completion`]. The lease comes back with it.
+//! - A *write with immediate* also tells the peer, with 32 bits, that it happened.
+//!
+//! Every queue pair is reliable and ordered: what was posted towards a peer arrives once and in order, or the peer is
+//! lost. [`Full`] is an ordinary answer: poll, then post again.
+//!
+//! # Example: a process and itself
+//! ```
+//! use transport::{Completion, Completions, Config, Fabric, Head, Peer};
+//! let mut fabric = Fabric::open(Config::alone()).unwrap();
+//! let head = Head { kind: 1, len: 0, flags: 0, word: 42 };
+//! fabric.post_send(Peer(0), head, b"hello").unwrap();
+//! let mut completions = Completions::new();
+//! fabric.poll(&mut completions);
+//! let Some(Completion::Arrived(arrived)) = completions.take(0) else { panic!() };
+//! assert_eq!((arrived.peer, arrived.head.word, arrived.bytes()), (Peer(0), 42, 5));
+//! let mut body = [0; 5];
+//! fabric.copy_body(&arrived, &mut body);
+//! fabric.release(&arrived);
+//! assert_eq!(&body, b"hello");
+//! ```
+//!
+//! # Threads and clean-up
+//! A fabric belongs to one thread at a time. Memory that was leased must stay valid until the completion of the work
+//! request that took it; drop the fabric last. Node segments stay mapped until the process ends.
+
+mod cq;
+mod error;
+mod mr;
+mod node;
+mod provider;
+mod qp;
+pub mod wait;
+mod wr;
+
+pub use cq::{Arrived, Completion, Completions, RecvBuffer};
+pub use error::Error;
+pub use mr::{Lease, RemoteKey};
+pub use node::{Node, Segment};
+pub use provider::{Caps, Config, Fabric, Stats};
+pub use ring::{Full, Head};
+pub use wr::{Outcome, WorkId};
+
+/// A process of the job, as the transport numbers them: the world rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Peer(pub u32);

@@ -66,6 +66,12 @@ impl Bell {
         word.swap(0, Ordering::AcqRel)
     }
 
+    /// Receiver: whether any of senders `64 * index ..` has rung, without taking the bits.
+    #[must_use]
+    pub fn is_pending(&self, index: usize) -> bool {
+        self.pending[index].load(Ordering::Relaxed) != 0
+    }
+
     /// Receiver: announces that it is about to sleep. Afterwards it must look at everything once more, and either
     /// call [`rise`](Self::rise) or sleep while the word still reads [`Bell::ASLEEP`].
     pub fn doze(&self) {

@@ -5,7 +5,8 @@
 //! segment   head page | region of local rank 0 | region 1 | ...
 //! region r  0x0000 ident      who lives here (cold)
 //!           0x1000 bell       pending bits and sleep word of r
-//!           0x2000 lines[P]   64 bytes each: credit and attention that r gives sender p
+//!           0x2000 offers     64 lines: transfers that r shares with the owner of the data
+//!           0x3000 lines[P]   64 bytes each: credit and attention that r gives sender p
 //!           then   rings[P]   4 KiB each: frames from p to r
 //!           then   pool side  64 lines: which of r's buffers are in use
 //!           then   pool data  64 buffers of 32 KiB that r fills as a sender
@@ -60,7 +61,9 @@ pub const fn segment_bytes(local_size: u32) -> u64 {
 pub(crate) const IDENT_OFFSET: usize = 0;
 #[cfg(not(loom))]
 pub(crate) const BELL_OFFSET: usize = PAGE;
-pub(crate) const LINES_OFFSET: usize = 2 * PAGE;
+#[cfg(not(loom))]
+pub(crate) const OFFERS_OFFSET: usize = 2 * PAGE;
+pub(crate) const LINES_OFFSET: usize = 3 * PAGE;
 
 pub(crate) const fn rings_offset(local_size: u32) -> usize {
     LINES_OFFSET + (local_size as usize * 64).next_multiple_of(PAGE)

@@ -11,7 +11,7 @@
 //! *ring* is one page of [`SLOTS`] slots from one sender to one receiver. A *pair line* goes with each ring and flows
 //! the other way: the receiver's count of consumed slots (credit) and its *attention*. The *bell* of a receiver holds
 //! one *pending* bit per sender and the word it sleeps on. The *pool* of a sender holds buffers for bodies that do
-//! not fit a slot.
+//! not fit a slot. An *offer* of a reader lets the owner of large data do a part of the copy.
 //!
 //! # Invariants
 //! - **R1** A slot belongs to the producer from the moment its lap was credited until its head is published, and to
@@ -30,6 +30,9 @@
 //! | slot-free | `Consumer::return_credit` stores the count | `Producer::refresh` loads it |
 //! | bell-pending | `Bell::ring` sets the bit | `Bell::take_pending` swaps the word |
 //! | pool-free | `PoolSide::release` stores FREE | `Pool::acquire` loads it |
+//! | offer-open | `Offer::open` stores the claim word | `Offer::claim` loads it |
+//! | offer-done | `Offer::finish_back` adds | `Offer::helped` loads |
+//! | ident | `Ident::introduce` stores `ready` | `Ident::pid` loads it |
 //! | sleep-fence | `Bell::ring`: fence, then the sleep word | `Bell::doze`: sleep word, fence, then a last look |
 //! | attention | `Producer::push`: light fence, then attention | `Consumer::look_away`, heavy fence, then a last look |
 //!
@@ -39,6 +42,7 @@
 
 mod doorbell;
 pub mod layout;
+mod offer;
 mod pool;
 mod spsc;
 mod sync;
@@ -51,6 +55,7 @@ pub use layout::{
     LAYOUT_VERSION, MAX_LOCAL_RANKS, POOL_BUFFER_BYTES, POOL_BUFFERS, SEGMENT_MAGIC,
     SLOT_BODY_BYTES, SLOTS, segment_bytes,
 };
+pub use offer::{Claim, Helped, MAX_CHUNKS, OFFERS, Offer};
 pub use pool::{Pool, PoolSide};
 pub use spsc::{Consumer, Frame, Full, Head, PairLine, Producer, Ring};
 

@@ -12,10 +12,11 @@ use core::ptr::NonNull;
 
 use crate::doorbell::Bell;
 use crate::layout::{
-    BELL_OFFSET, IDENT_OFFSET, LAYOUT_VERSION, LINES_OFFSET, MAX_LOCAL_RANKS, PAGE,
+    BELL_OFFSET, IDENT_OFFSET, LAYOUT_VERSION, LINES_OFFSET, MAX_LOCAL_RANKS, OFFERS_OFFSET, PAGE,
     POOL_BUFFER_BYTES, POOL_BUFFERS, SEGMENT_MAGIC, pool_data_offset, pool_side_offset,
     region_bytes, rings_offset, segment_bytes,
 };
+use crate::offer::{OFFERS, Offer};
 use crate::pool::PoolSide;
 use crate::spsc::{PairLine, Ring};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
@@ -183,6 +184,13 @@ impl Segment {
         self.view(self.region(receiver) + LINES_OFFSET + sender * 64)
     }
 
+    /// Offer `index` of `reader`; `None` for an index that no rank has.
+    #[must_use]
+    pub fn offer(&self, reader: u32, index: u32) -> Option<&'static Offer> {
+        let offset = self.region(reader) + OFFERS_OFFSET + index as usize * 64;
+        (index < OFFERS).then(|| self.view(offset))
+    }
+
     /// Which pool buffers of `sender` are in use.
     #[must_use]
     pub fn pool_side(&self, sender: u32) -> &'static PoolSide {
@@ -240,6 +248,7 @@ impl Shared for Ident {}
 impl Shared for Bell {}
 impl Shared for Ring {}
 impl Shared for PairLine {}
+impl Shared for Offer {}
 impl Shared for PoolSide {}
 
 #[repr(C)]
@@ -336,6 +345,7 @@ impl PoolBuffer {
 const _: () = {
     assert!(size_of::<Ident>() <= PAGE);
     assert!(size_of::<Bell>() <= PAGE);
+    assert!(size_of::<Offer>() * OFFERS as usize <= PAGE);
     assert!(size_of::<PoolSide>() == POOL_BUFFERS as usize * 64);
 };
 
@@ -345,7 +355,8 @@ mod tests {
 
     fn memory(local_size: u32) -> (NonNull<u8>, u64) {
         let bytes = segment_bytes(local_size);
-        let layout = std::alloc::Layout::from_size_align(bytes as usize, 4096).unwrap();
+        let layout =
+            std::alloc::Layout::from_size_align(usize::try_from(bytes).unwrap(), 4096).unwrap();
         // SAFETY: the size is not zero; the memory is leaked, so it stays until the process ends.
         let base = unsafe { std::alloc::alloc_zeroed(layout) };
         (NonNull::new(base).unwrap(), bytes)

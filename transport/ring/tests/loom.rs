@@ -5,7 +5,9 @@
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering, fence};
 use loom::thread;
-use ring::{Bell, Consumer, Full, Head, PairLine, Pool, PoolSide, Producer, Ring, Wake};
+use ring::{
+    Bell, Claim, Consumer, Full, Head, Offer, PairLine, Pool, PoolSide, Producer, Ring, Wake,
+};
 
 struct Node {
     ring: Ring,
@@ -260,5 +262,41 @@ fn a_pool_buffer_is_not_reused_early() {
             });
         }
         receiver.join().unwrap();
+    });
+}
+
+/// Offers: reader and helper never copy the same chunk, every chunk is copied, and the reader sees the helper's bytes
+/// (PAIR offer-open, offer-done).
+#[test]
+fn reader_and_helper_share_every_chunk_once() {
+    model(|| {
+        let offer = Arc::new(Offer::new());
+        let written = Arc::new(AtomicU32::new(0));
+        offer.open(1);
+        let helper = {
+            let (offer, written) = (offer.clone(), written.clone());
+            thread::spawn(move || {
+                while let Claim::Chunk(chunk) = offer.claim_back(1, 3) {
+                    let before = written.load(Ordering::Relaxed);
+                    written.store(before | 1 << chunk, Ordering::Relaxed);
+                    offer.finish_back(false);
+                }
+            })
+        };
+        let (mut mine, mut count) = (0u32, 0);
+        while let Claim::Chunk(chunk) = offer.claim_front(1, 3) {
+            mine |= 1 << chunk;
+            count += 1;
+        }
+        loop {
+            let helped = offer.helped(1).unwrap();
+            if helped.chunks + count == 3 {
+                break;
+            }
+            thread::yield_now();
+        }
+        let theirs = written.load(Ordering::Relaxed);
+        assert_eq!((mine | theirs, mine & theirs), (0b111, 0));
+        helper.join().unwrap();
     });
 }

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `MPI_Cancel` (MPI 5.0 section 3.8.4): a request either completes as if it had never been cancelled, or not at all.
+
+use queue_layout::{FLAG_CANCELLED, FLAG_CANCELLING, Kind, State};
+
+use crate::credit::control;
+use crate::matching::Envelope;
+use crate::wire::{Head, WAS_CANCELLED};
+use crate::{Arrival, Engine, Output, Peer, RequestId, wire};
+
+impl Engine {
+    /// Marks a request for cancellation. Local; whether it worked shows in the flags when it completes.
+    pub fn cancel(&mut self, request: RequestId) {
+        let fields = *self.arena.fields(request);
+        match (fields.kind, fields.state) {
+            (Kind::Receive, State::Posted) => {
+                self.matching.remove_posted(&mut self.arena, request);
+                self.counters.posted_length -= 1;
+                self.arena
+                    .change(request, |fields| fields.flags |= FLAG_CANCELLED);
+                self.complete(request);
+            }
+            // Its outbox drops it when its turn comes.
+            (Kind::Send, State::Queued) => {
+                self.arena
+                    .change(request, |fields| fields.flags |= FLAG_CANCELLED);
+            }
+            (Kind::Send, State::Announced) if fields.flags & FLAG_CANCELLING == 0 => {
+                self.arena
+                    .change(request, |fields| fields.flags |= FLAG_CANCELLING);
+                let word = wire::token_word(self.arena.token(request), 0);
+                let words = [u64::from(fields.context)];
+                self.put_off_control(Peer(fields.peer), control(wire::CANCEL, word), &words);
+            }
+            _ => {}
+        }
+    }
+
+    pub(crate) fn arrive_cancel(&mut self, arrival: &Arrival) -> Option<Output> {
+        if arrival.bytes != 8 {
+            return self.refuse();
+        }
+        let token = wire::low(arrival.head.word);
+        let found = self.find_announcement(wire::low(arrival.words[0]), arrival.peer, token);
+        if let Some(message) = found {
+            self.unlink_unexpected(message);
+            self.arena.give_back(message);
+        }
+        let flags = if found.is_some() { WAS_CANCELLED } else { 0 };
+        let head = Head {
+            kind: wire::CANCELLED,
+            flags,
+            word: wire::token_word(token, 0),
+        };
+        self.put_off_control(arrival.peer, head, &[]);
+        None
+    }
+
+    pub(crate) fn arrive_cancelled(&mut self, arrival: &Arrival) -> Option<Output> {
+        // A send that was matched first is no longer announced, or will hear of its match.
+        if arrival.head.flags & WAS_CANCELLED == 0 {
+            return None;
+        }
+        let token = wire::low(arrival.head.word);
+        let Some(request) = self.announced(token, arrival.peer) else {
+            return self.refuse();
+        };
+        if self.arena.fields(request).flags & FLAG_CANCELLING == 0 {
+            return self.refuse();
+        }
+        self.arena
+            .change(request, |fields| fields.flags |= FLAG_CANCELLED);
+        self.complete(request);
+        None
+    }
+
+    fn find_announcement(&mut self, context: u32, peer: Peer, token: u32) -> Option<RequestId> {
+        let wanted = Envelope {
+            context,
+            peer: peer.0,
+            tag: queue_layout::ANY_TAG,
+        };
+        let looked = &mut self.counters.match_attempts;
+        let mut at = self.matching.find_unexpected(&self.arena, wanted, looked);
+        while let Some(id) = at {
+            let fields = self.arena.fields(id);
+            let same_queue = fields.context == context && fields.peer == peer.0;
+            if same_queue
+                && fields.state == State::Envelope
+                && wire::low(fields.scratch[0]) == token
+            {
+                return Some(id);
+            }
+            at = (fields.next != 0).then_some(RequestId(fields.next));
+        }
+        None
+    }
+}

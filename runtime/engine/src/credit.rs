@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What waits to go to each peer, and the two rules that bound memory: the transport's room (an outbox waits for it)
+//! and the receiver's budget for unexpected data (THROTTLE, RELEASE; promise E3).
+
+use std::collections::VecDeque;
+
+use queue_layout::{FLAG_CANCELLED, FLAG_SYNCHRONOUS, State};
+
+use crate::wire::{self, Head};
+use crate::{Body, Engine, OutFrame, Output, Peer, RequestId};
+
+/// One peer's queue of frames. `clear` is what the fast path asks.
+#[derive(Debug)]
+pub(crate) struct Outbox {
+    waiting: VecDeque<Outgoing>,
+    /// Nothing waits and the peer takes eager messages.
+    clear: bool,
+    /// The peer asked for announcements only.
+    throttled: bool,
+}
+
+impl Default for Outbox {
+    fn default() -> Self {
+        Self {
+            waiting: VecDeque::new(),
+            clear: true,
+            throttled: false,
+        }
+    }
+}
+
+/// Something that waits to become a frame.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Outgoing {
+    /// A message that was not announced yet: becomes EAGER or RTS when its turn comes.
+    Message(RequestId),
+    /// The rest of a message that the peer asked for.
+    Stream {
+        request: RequestId,
+        receive: u32,
+        offset: u64,
+        end: u64,
+    },
+    /// A control frame.
+    Control {
+        head: Head,
+        words: [u64; 6],
+        count: u8,
+    },
+}
+
+impl Engine {
+    /// Whether an eager message may go to `peer` at once, ahead of nothing: the fast path's only question.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_clear(&self, peer: Peer) -> bool {
+        self.outboxes[peer.0 as usize].clear
+    }
+
+    /// A peer that has frames waiting, round robin; `None` when all outboxes are empty.
+    #[inline]
+    pub fn next_busy(&mut self) -> Option<Peer> {
+        let peer = self.busy.pop_front()?;
+        self.busy.push_back(peer);
+        Some(peer)
+    }
+
+    /// Peers that have frames waiting.
+    #[inline(always)]
+    #[must_use]
+    pub fn busy_peers(&self) -> usize {
+        self.busy.len()
+    }
+
+    /// The next frame for `peer`. It stays in the outbox until [`posted`](Self::posted).
+    pub fn next_frame(&mut self, peer: Peer) -> Option<OutFrame> {
+        loop {
+            let outgoing = *self.outboxes[peer.0 as usize].waiting.front()?;
+            match self.frame(peer, outgoing) {
+                Some(frame) => return Some(frame),
+                None => self.drop_front(peer),
+            }
+        }
+    }
+
+    /// The frame that [`next_frame`](Self::next_frame) gave is with the transport: its bytes were taken.
+    pub fn posted(&mut self, peer: Peer) {
+        let Some(outgoing) = self.outboxes[peer.0 as usize].waiting.front().copied() else {
+            return;
+        };
+        match outgoing {
+            Outgoing::Control { .. } => {}
+            Outgoing::Message(request) => {
+                if self.goes_eager(peer, request) {
+                    self.complete(request);
+                } else {
+                    self.arena
+                        .change(request, |fields| fields.state = State::Announced);
+                }
+            }
+            Outgoing::Stream {
+                request,
+                receive,
+                offset,
+                end,
+            } => {
+                let offset = end.min(offset + self.config.stream_chunk_bytes);
+                if offset < end {
+                    // To the back: the rest of a large message lets others pass.
+                    let rest = Outgoing::Stream {
+                        request,
+                        receive,
+                        offset,
+                        end,
+                    };
+                    self.outboxes[peer.0 as usize].waiting.push_back(rest);
+                } else {
+                    self.complete(request);
+                }
+            }
+        }
+        self.drop_front(peer);
+    }
+
+    pub(crate) fn put_off(&mut self, peer: Peer, outgoing: Outgoing) {
+        let outbox = &mut self.outboxes[peer.0 as usize];
+        if outbox.waiting.is_empty() {
+            self.busy.push_back(peer);
+        }
+        outbox.waiting.push_back(outgoing);
+        outbox.clear = false;
+    }
+
+    pub(crate) fn put_off_control(&mut self, peer: Peer, head: Head, words: &[u64]) {
+        let mut body = [0; 6];
+        body[..words.len()].copy_from_slice(words);
+        #[allow(clippy::cast_possible_truncation, reason = "at most six words")]
+        let count = words.len() as u8;
+        self.put_off(
+            peer,
+            Outgoing::Control {
+                head,
+                words: body,
+                count,
+            },
+        );
+    }
+
+    pub(crate) fn arrive_throttle(&mut self, peer: Peer, on: bool) -> Option<Output> {
+        let outbox = &mut self.outboxes[peer.0 as usize];
+        outbox.throttled = on;
+        outbox.clear = outbox.waiting.is_empty() && !on;
+        None
+    }
+
+    /// Unexpected data arrived: past the budget, its sender is asked to announce from now on.
+    pub(crate) fn charge(&mut self, peer: Peer, bytes: u64) {
+        let counters = &mut self.counters;
+        counters.kept_bytes += bytes;
+        counters.kept_bytes_peak = counters.kept_bytes_peak.max(counters.kept_bytes);
+        if counters.kept_bytes > self.config.unexpected_budget_bytes
+            && !self.throttling.contains(&peer)
+        {
+            self.throttling.push(peer);
+            self.put_off_control(peer, control(wire::THROTTLE, 0), &[]);
+        }
+    }
+
+    /// Unexpected data were delivered: below half the budget, everybody may send again.
+    pub(crate) fn refund(&mut self, bytes: u64) {
+        self.counters.kept_bytes -= bytes;
+        if !self.throttling.is_empty()
+            && self.counters.kept_bytes <= self.config.unexpected_budget_bytes / 2
+        {
+            for peer in std::mem::take(&mut self.throttling) {
+                self.put_off_control(peer, control(wire::RELEASE, 0), &[]);
+            }
+        }
+    }
+
+    pub(crate) fn goes_eager(&self, peer: Peer, request: RequestId) -> bool {
+        let fields = self.arena.fields(request);
+        fields.bytes <= self.config.eager_limit_bytes
+            && fields.flags & FLAG_SYNCHRONOUS == 0
+            && !self.outboxes[peer.0 as usize].throttled
+    }
+
+    fn frame(&self, peer: Peer, outgoing: Outgoing) -> Option<OutFrame> {
+        match outgoing {
+            Outgoing::Control { head, words, count } => Some(OutFrame {
+                head,
+                body: Body::Words { words, count },
+            }),
+            Outgoing::Message(request) => {
+                let cancelled = self.arena.fields(request).flags & FLAG_CANCELLED != 0;
+                (!cancelled).then(|| self.message_frame(peer, request))
+            }
+            Outgoing::Stream {
+                request,
+                receive,
+                offset,
+                end,
+            } => {
+                let bytes = (end - offset).min(self.config.stream_chunk_bytes);
+                let head = control(
+                    wire::DATA,
+                    wire::token_word(receive, self.arena.token(request)),
+                );
+                Some(OutFrame {
+                    head,
+                    body: Body::Payload {
+                        request,
+                        offset,
+                        bytes,
+                    },
+                })
+            }
+        }
+    }
+
+    fn message_frame(&self, peer: Peer, request: RequestId) -> OutFrame {
+        let fields = self.arena.fields(request);
+        let word = wire::envelope_word(crate::ContextId(fields.context), fields.tag);
+        if self.goes_eager(peer, request) {
+            let head = control(wire::EAGER, word);
+            return OutFrame {
+                head,
+                body: Body::Payload {
+                    request,
+                    offset: 0,
+                    bytes: fields.bytes,
+                },
+            };
+        }
+        let synchronous = fields.flags & FLAG_SYNCHRONOUS != 0;
+        let flags = if synchronous {
+            wire::RTS_SYNCHRONOUS
+        } else {
+            0
+        };
+        let [k0, k1, k2, ..] = fields.scratch;
+        let words = [
+            u64::from(self.arena.token(request)),
+            fields.bytes,
+            k0,
+            k1,
+            k2,
+            0,
+        ];
+        let head = Head {
+            kind: wire::RTS,
+            flags,
+            word,
+        };
+        OutFrame {
+            head,
+            body: Body::Words {
+                words,
+                count: wire::RTS_WORDS,
+            },
+        }
+    }
+
+    fn drop_front(&mut self, peer: Peer) {
+        let outbox = &mut self.outboxes[peer.0 as usize];
+        if let Some(Outgoing::Message(request)) = outbox.waiting.pop_front()
+            && self.arena.fields(request).flags & FLAG_CANCELLED != 0
+        {
+            self.complete(request);
+        }
+        let outbox = &mut self.outboxes[peer.0 as usize];
+        if outbox.waiting.is_empty() {
+            outbox.clear = !outbox.throttled;
+            self.busy.retain(|busy| *busy != peer);
+        }
+    }
+}
+
+pub(crate) fn control(kind: u8, word: u64) -> Head {
+    Head {
+        kind,
+        flags: 0,
+        word,
+    }
+}

@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Who waits for what: posted receives and unexpected messages, in bins by (context, source).
+//!
+//! A bin is a queue in posting (arrival) order; tags are compared, not hashed, so that `MPI_ANY_TAG` is no special
+//! case. Receives from any source stand in the bin of (context, any); when that is not empty, the lower sequence
+//! number decides (MPI 5.0 section 3.5). Every unexpected message is linked twice: for its source and for any source.
+
+use queue_layout::{ANY_PEER, ANY_TAG};
+
+use crate::request::{Arena, RequestId};
+
+/// The three queues of one hash value; other (context, source) pairs may share it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Bin {
+    posted: List,
+    unexpected: List,
+    /// Unexpected messages of a context in order of arrival, in the bin of (context, any).
+    order: List,
+}
+
+/// Head and tail of a queue; index 0 is no slot.
+#[derive(Clone, Copy, Debug, Default)]
+struct List {
+    head: u32,
+    tail: u32,
+}
+
+#[derive(Debug)]
+pub(crate) struct Matching {
+    bins: Box<[Bin]>,
+    /// Receives from any source that are posted.
+    wild: u32,
+    live: u32,
+}
+
+/// What a message shows and a receive asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Envelope {
+    pub(crate) context: u32,
+    /// [`ANY_PEER`] in a receive from any source.
+    pub(crate) peer: u32,
+    /// [`ANY_TAG`] in a receive of any tag.
+    pub(crate) tag: i32,
+}
+
+impl Matching {
+    pub(crate) fn new() -> Self {
+        Self {
+            bins: vec![Bin::default(); FIRST_BINS].into(),
+            wild: 0,
+            live: 0,
+        }
+    }
+
+    /// Takes the first posted receive that the message matches out of its queue. `looked` counts the comparisons.
+    #[inline(always)]
+    pub(crate) fn take_posted(
+        &mut self,
+        arena: &mut Arena,
+        message: Envelope,
+        looked: &mut u64,
+    ) -> Option<RequestId> {
+        let bin = self.bin(message.context, message.peer);
+        let mut found = find_posted(
+            arena,
+            self.bins[bin].posted.head,
+            message.peer,
+            message,
+            looked,
+        );
+        if self.wild != 0 {
+            found = self.arbitrate(arena, message, found, looked);
+        }
+        let id = found?;
+        self.remove_posted(arena, id);
+        Some(id)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn arbitrate(
+        &self,
+        arena: &Arena,
+        message: Envelope,
+        named: Option<RequestId>,
+        looked: &mut u64,
+    ) -> Option<RequestId> {
+        let bin = self.bin(message.context, ANY_PEER);
+        let wild = find_posted(arena, self.bins[bin].posted.head, ANY_PEER, message, looked);
+        match (named, wild) {
+            (Some(n), Some(w)) => {
+                let earlier = arena.fields(w).sequence < arena.fields(n).sequence;
+                Some(if earlier { w } else { n })
+            }
+            (named, wild) => named.or(wild),
+        }
+    }
+
+    /// Appends a receive.
+    #[inline(always)]
+    pub(crate) fn add_posted(&mut self, arena: &mut Arena, id: RequestId) {
+        self.make_room(arena);
+        let fields = arena.fields(id);
+        let (context, peer) = (fields.context, fields.peer);
+        self.wild += u32::from(peer == ANY_PEER);
+        let bin = self.bin(context, peer);
+        append(arena, &mut self.bins[bin].posted, id);
+    }
+
+    /// Takes a receive out of its queue.
+    #[inline(always)]
+    pub(crate) fn remove_posted(&mut self, arena: &mut Arena, id: RequestId) {
+        let fields = arena.fields(id);
+        let (context, peer) = (fields.context, fields.peer);
+        self.wild -= u32::from(peer == ANY_PEER);
+        self.live -= 1;
+        let bin = self.bin(context, peer);
+        remove(arena, &mut self.bins[bin].posted, id);
+    }
+
+    /// The earliest unexpected message that a receive would match.
+    #[inline(always)]
+    pub(crate) fn find_unexpected(
+        &self,
+        arena: &Arena,
+        wanted: Envelope,
+        looked: &mut u64,
+    ) -> Option<RequestId> {
+        let bin = &self.bins[self.bin(wanted.context, wanted.peer)];
+        let any = wanted.peer == ANY_PEER;
+        let mut at = if any {
+            bin.order.head
+        } else {
+            bin.unexpected.head
+        };
+        while at != 0 {
+            *looked += 1;
+            let fields = arena.fields(RequestId(at));
+            let tag = wanted.tag == ANY_TAG || wanted.tag == fields.tag;
+            let peer = any || wanted.peer == fields.peer;
+            if tag && peer && wanted.context == fields.context {
+                return Some(RequestId(at));
+            }
+            at = if any { fields.order_next } else { fields.next };
+        }
+        None
+    }
+
+    /// Appends an unexpected message.
+    pub(crate) fn add_unexpected(&mut self, arena: &mut Arena, id: RequestId) {
+        self.make_room(arena);
+        let fields = arena.fields(id);
+        let (context, peer) = (fields.context, fields.peer);
+        let bin = self.bin(context, peer);
+        append(arena, &mut self.bins[bin].unexpected, id);
+        let bin = self.bin(context, ANY_PEER);
+        append_ordered(arena, &mut self.bins[bin].order, id);
+    }
+
+    /// Takes an unexpected message out of both queues.
+    pub(crate) fn remove_unexpected(&mut self, arena: &mut Arena, id: RequestId) {
+        let fields = arena.fields(id);
+        let (context, peer) = (fields.context, fields.peer);
+        self.live -= 1;
+        let bin = self.bin(context, peer);
+        remove(arena, &mut self.bins[bin].unexpected, id);
+        let bin = self.bin(context, ANY_PEER);
+        remove_ordered(arena, &mut self.bins[bin].order, id);
+    }
+
+    #[inline(always)]
+    fn bin(&self, context: u32, peer: u32) -> usize {
+        let hash = peer.wrapping_add(context.wrapping_mul(0x9E37_79B1));
+        hash as usize & (self.bins.len() - 1)
+    }
+
+    #[inline(always)]
+    fn make_room(&mut self, arena: &mut Arena) {
+        self.live += 1;
+        if self.live as usize > 2 * self.bins.len() && self.bins.len() < MOST_BINS {
+            self.grow(arena);
+        }
+    }
+
+    /// Four times the bins; every queue is dealt out again in its order, so order inside a queue is kept.
+    #[cold]
+    #[inline(never)]
+    fn grow(&mut self, arena: &mut Arena) {
+        let bigger = vec![Bin::default(); self.bins.len() * 4].into();
+        let old = std::mem::replace(&mut self.bins, bigger);
+        for bin in &old {
+            deal(bin.posted.head, arena, |arena, id| {
+                let (context, peer) = (arena.fields(id).context, arena.fields(id).peer);
+                let bin = self.bin(context, peer);
+                append(arena, &mut self.bins[bin].posted, id);
+            });
+            deal(bin.unexpected.head, arena, |arena, id| {
+                let (context, peer) = (arena.fields(id).context, arena.fields(id).peer);
+                let bin = self.bin(context, peer);
+                append(arena, &mut self.bins[bin].unexpected, id);
+            });
+            let mut at = bin.order.head;
+            while at != 0 {
+                let id = RequestId(at);
+                at = arena.fields(id).order_next;
+                let bin = self.bin(arena.fields(id).context, ANY_PEER);
+                append_ordered(arena, &mut self.bins[bin].order, id);
+            }
+        }
+    }
+}
+
+fn deal(head: u32, arena: &mut Arena, mut place: impl FnMut(&mut Arena, RequestId)) {
+    let mut at = head;
+    while at != 0 {
+        let id = RequestId(at);
+        at = arena.fields(id).next;
+        place(arena, id);
+    }
+}
+
+#[inline(always)]
+fn find_posted(
+    arena: &Arena,
+    head: u32,
+    peer: u32,
+    message: Envelope,
+    looked: &mut u64,
+) -> Option<RequestId> {
+    let mut at = head;
+    while at != 0 {
+        *looked += 1;
+        let fields = arena.fields(RequestId(at));
+        let tag = fields.tag == message.tag || fields.tag == ANY_TAG;
+        if tag && fields.peer == peer && fields.context == message.context {
+            return Some(RequestId(at));
+        }
+        at = fields.next;
+    }
+    None
+}
+
+#[inline(always)]
+fn append(arena: &mut Arena, list: &mut List, id: RequestId) {
+    let links = arena.private(id);
+    (links.next, links.prev) = (0, list.tail);
+    match list.tail {
+        0 => list.head = id.0,
+        tail => arena.private(RequestId(tail)).next = id.0,
+    }
+    list.tail = id.0;
+}
+
+#[inline(always)]
+fn remove(arena: &mut Arena, list: &mut List, id: RequestId) {
+    let (next, prev) = (arena.fields(id).next, arena.fields(id).prev);
+    match prev {
+        0 => list.head = next,
+        prev => arena.private(RequestId(prev)).next = next,
+    }
+    match next {
+        0 => list.tail = prev,
+        next => arena.private(RequestId(next)).prev = prev,
+    }
+}
+
+fn append_ordered(arena: &mut Arena, list: &mut List, id: RequestId) {
+    let links = arena.private(id);
+    (links.order_next, links.order_prev) = (0, list.tail);
+    match list.tail {
+        0 => list.head = id.0,
+        tail => arena.private(RequestId(tail)).order_next = id.0,
+    }
+    list.tail = id.0;
+}
+
+fn remove_ordered(arena: &mut Arena, list: &mut List, id: RequestId) {
+    let (next, prev) = (arena.fields(id).order_next, arena.fields(id).order_prev);
+    match prev {
+        0 => list.head = next,
+        prev => arena.private(RequestId(prev)).order_next = next,
+    }
+    match next {
+        0 => list.tail = prev,
+        next => arena.private(RequestId(next)).order_prev = prev,
+    }
+}
+
+const FIRST_BINS: usize = 64;
+const MOST_BINS: usize = 1 << 20;

@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The receiver's side of matching: posting, arrival of whole messages, probe and matched probe.
+
+use queue_layout::{ANY_PEER, ANY_TAG, FLAG_CANCELLED, FLAG_PERSISTENT, Kind, State};
+
+use crate::matching::Envelope;
+use crate::{
+    Arrival, ContextId, Engine, Exhausted, Failure, Found, Output, Peer, Receive, RequestId, wire,
+};
+
+impl Engine {
+    /// Posts a receive. If its message is there already, the output says how to get it. `persistent` makes the
+    /// request inactive, to be started with [`restart_receive`](Self::restart_receive).
+    ///
+    /// # Errors
+    /// [`Exhausted`] when no request slot is left.
+    #[inline]
+    pub fn start_receive(
+        &mut self,
+        receive: Receive,
+        persistent: bool,
+    ) -> Result<(RequestId, Option<Output>), Exhausted> {
+        let request = self.arena.take()?;
+        let sequence = self.next_sequence();
+        self.arena.change(request, |fields| {
+            fields.state = State::Posted;
+            fields.kind = Kind::Receive;
+            fields.context = receive.context.0;
+            fields.peer = receive.peer.map_or(ANY_PEER, |peer| peer.0);
+            fields.tag = receive.tag.unwrap_or(ANY_TAG);
+            fields.error = 0;
+            fields.bytes = receive.bytes;
+            fields.buffer = receive.buffer;
+            fields.sequence = sequence;
+        });
+        if persistent {
+            self.arena.change(request, |fields| {
+                fields.state = State::Inactive;
+                fields.flags = FLAG_PERSISTENT;
+            });
+            return Ok((request, None));
+        }
+        Ok((request, self.post(request)))
+    }
+
+    /// Starts an inactive persistent receive.
+    pub fn restart_receive(&mut self, request: RequestId) -> Option<Output> {
+        let sequence = self.next_sequence();
+        self.arena.change(request, |fields| {
+            fields.state = State::Posted;
+            fields.flags &= !FLAG_CANCELLED;
+            fields.error = 0;
+            fields.sequence = sequence;
+        });
+        self.post(request)
+    }
+
+    #[inline(always)]
+    fn post(&mut self, request: RequestId) -> Option<Output> {
+        let fields = self.arena.fields(request);
+        let wanted = Envelope {
+            context: fields.context,
+            peer: fields.peer,
+            tag: fields.tag,
+        };
+        let looked = &mut self.counters.match_attempts;
+        match self.matching.find_unexpected(&self.arena, wanted, looked) {
+            None => {
+                self.matching.add_posted(&mut self.arena, request);
+                self.counters.posted_length += 1;
+                None
+            }
+            Some(message) => {
+                self.unlink_unexpected(message);
+                self.match_message(request, message)
+            }
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn arrive_eager(&mut self, arrival: &Arrival) -> Option<Output> {
+        let (context, tag) = wire::envelope(arrival.head.word);
+        let message = Envelope {
+            context,
+            peer: arrival.peer.0,
+            tag,
+        };
+        let looked = &mut self.counters.match_attempts;
+        let Some(request) = self.matching.take_posted(&mut self.arena, message, looked) else {
+            return self.arrive_unexpected(arrival, message);
+        };
+        self.counters.posted_length -= 1;
+        let bytes = self.matched(request, message, arrival.bytes, State::Complete);
+        self.release_orphan(request);
+        Some(Output::Deliver {
+            request,
+            offset: 0,
+            bytes,
+        })
+    }
+
+    /// Records what was matched; answers how many bytes fit.
+    #[inline(always)]
+    pub(crate) fn matched(
+        &mut self,
+        request: RequestId,
+        message: Envelope,
+        bytes: u64,
+        state: State,
+    ) -> u64 {
+        self.arena.change(request, |fields| {
+            fields.state = state;
+            fields.matched_peer = message.peer;
+            fields.matched_tag = message.tag;
+            fields.matched_bytes = bytes;
+            if bytes > fields.bytes {
+                fields.error = Failure::Truncated as u8;
+            }
+            bytes.min(fields.bytes)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn arrive_unexpected(&mut self, arrival: &Arrival, message: Envelope) -> Option<Output> {
+        if arrival.peer.0 as usize >= self.outboxes.len() || message.tag < 0 {
+            return self.refuse();
+        }
+        let id = self.add_unexpected(message, arrival.bytes, State::Kept)?;
+        self.charge(arrival.peer, arrival.bytes);
+        Some(Output::Keep { message: id })
+    }
+
+    pub(crate) fn add_unexpected(
+        &mut self,
+        message: Envelope,
+        bytes: u64,
+        state: State,
+    ) -> Option<RequestId> {
+        let Ok(id) = self.arena.take() else {
+            self.counters.refused += 1;
+            return None;
+        };
+        let sequence = self.next_sequence();
+        self.arena.change(id, |fields| {
+            fields.state = state;
+            fields.kind = Kind::Unexpected;
+            fields.context = message.context;
+            fields.peer = message.peer;
+            fields.tag = message.tag;
+            fields.error = 0;
+            fields.bytes = bytes;
+            fields.buffer = 0;
+            fields.sequence = sequence;
+        });
+        self.matching.add_unexpected(&mut self.arena, id);
+        self.counters.unexpected += 1;
+        self.counters.unexpected_length += 1;
+        Some(id)
+    }
+
+    /// The body of a message that [`Output::Keep`] asked for.
+    pub fn keep(&mut self, message: RequestId, body: Box<[u8]>) {
+        let index = message.0 as usize;
+        if self.bodies.len() <= index {
+            self.bodies.resize_with(index + 1, || None);
+        }
+        self.arena.change(message, |fields| {
+            fields.buffer = body.as_ptr().addr() as u64
+        });
+        self.bodies[index] = Some(body);
+    }
+
+    /// The body of a kept message.
+    #[must_use]
+    pub fn kept_body(&self, message: RequestId) -> &[u8] {
+        self.bodies
+            .get(message.0 as usize)
+            .and_then(Option::as_deref)
+            .unwrap_or_default()
+    }
+
+    /// A kept message was copied to its receive: its memory is free again.
+    pub fn drop_message(&mut self, message: RequestId) {
+        let bytes = self.arena.fields(message).bytes;
+        if let Some(body) = self.bodies.get_mut(message.0 as usize) {
+            *body = None;
+        }
+        self.arena.give_back(message);
+        self.refund(bytes);
+    }
+
+    /// The earliest message that such a receive would match, without taking it (MPI 5.0 section 3.8.1).
+    #[must_use]
+    pub fn probe(
+        &mut self,
+        context: ContextId,
+        peer: Option<Peer>,
+        tag: Option<i32>,
+    ) -> Option<Found> {
+        let wanted = Envelope {
+            context: context.0,
+            peer: peer.map_or(ANY_PEER, |peer| peer.0),
+            tag: tag.unwrap_or(ANY_TAG),
+        };
+        let looked = &mut self.counters.match_attempts;
+        let message = self.matching.find_unexpected(&self.arena, wanted, looked)?;
+        let fields = self.arena.fields(message);
+        Some(Found {
+            message,
+            peer: Peer(fields.peer),
+            tag: fields.tag,
+            bytes: fields.bytes,
+        })
+    }
+
+    /// Takes a probed message out of its queue, for one matched receive (MPI 5.0 section 3.8.2).
+    pub fn claim(&mut self, found: Found) {
+        self.unlink_unexpected(found.message);
+        self.arena.change(found.message, |fields| {
+            // Whether the data are here is remembered where the debugger does not look.
+            fields.scratch[4] = u64::from(fields.state == State::Kept);
+            fields.state = State::Claimed;
+        });
+    }
+
+    /// Receives a claimed message.
+    ///
+    /// # Errors
+    /// [`Exhausted`] when no request slot is left; the message stays claimed.
+    pub fn start_matched_receive(
+        &mut self,
+        message: RequestId,
+        bytes: u64,
+        buffer: u64,
+    ) -> Result<(RequestId, Option<Output>), Exhausted> {
+        let request = self.arena.take()?;
+        let sequence = self.next_sequence();
+        let envelope = *self.arena.fields(message);
+        self.arena.change(request, |fields| {
+            fields.state = State::Posted;
+            fields.kind = Kind::Receive;
+            fields.context = envelope.context;
+            fields.peer = envelope.peer;
+            fields.tag = envelope.tag;
+            fields.error = 0;
+            fields.bytes = bytes;
+            fields.buffer = buffer;
+            fields.sequence = sequence;
+        });
+        self.arena.change(message, |fields| {
+            fields.state = if fields.scratch[4] == 1 {
+                State::Kept
+            } else {
+                State::Envelope
+            };
+        });
+        Ok((request, self.match_message(request, message)))
+    }
+
+    /// A receive meets a message that came first.
+    fn match_message(&mut self, request: RequestId, message: RequestId) -> Option<Output> {
+        let fields = *self.arena.fields(message);
+        let envelope = Envelope {
+            context: fields.context,
+            peer: fields.peer,
+            tag: fields.tag,
+        };
+        if fields.state == State::Kept {
+            let bytes = self.matched(request, envelope, fields.bytes, State::Complete);
+            return Some(Output::DeliverKept {
+                request,
+                message,
+                bytes,
+            });
+        }
+        self.arena.give_back(message);
+        let [token, k0, k1, k2, _] = fields.scratch;
+        self.begin_transfer(
+            request,
+            envelope,
+            fields.bytes,
+            wire::low(token),
+            [k0, k1, k2],
+        )
+    }
+
+    pub(crate) fn unlink_unexpected(&mut self, message: RequestId) {
+        self.matching.remove_unexpected(&mut self.arena, message);
+        self.counters.unexpected_length -= 1;
+    }
+
+    /// A receive that the application has freed goes as soon as it is complete, but after its data were delivered: the
+    /// slot's buffer address stays readable until the slot is taken again.
+    #[inline(always)]
+    pub(crate) fn release_orphan(&mut self, request: RequestId) {
+        if self.arena.fields(request).flags & queue_layout::FLAG_ORPHAN != 0 {
+            self.arena.give_back(request);
+        }
+    }
+}

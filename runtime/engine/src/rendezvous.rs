@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Large messages: announced (RTS), then read by the receiver (FIN) or, where it cannot read the sender's memory,
+//! asked for (CTS) and streamed (DATA).
+
+use queue_layout::State;
+
+use crate::credit::{Outgoing, control};
+use crate::matching::Envelope;
+use crate::{Arrival, Engine, Failure, Output, Peer, RequestId, wire};
+
+impl Engine {
+    pub(crate) fn arrive_rts(&mut self, arrival: &Arrival) -> Option<Output> {
+        let (context, tag) = wire::envelope(arrival.head.word);
+        if arrival.bytes != u64::from(wire::RTS_WORDS) * 8 || tag < 0 {
+            return self.refuse();
+        }
+        let message = Envelope {
+            context,
+            peer: arrival.peer.0,
+            tag,
+        };
+        let [token, bytes, k0, k1, k2, _] = arrival.words;
+        if i64::try_from(bytes).is_err() {
+            return self.refuse();
+        }
+        let looked = &mut self.counters.match_attempts;
+        match self.matching.take_posted(&mut self.arena, message, looked) {
+            Some(request) => {
+                self.counters.posted_length -= 1;
+                self.begin_transfer(request, message, bytes, wire::low(token), [k0, k1, k2])
+            }
+            None => {
+                let id = self.add_unexpected(message, bytes, State::Envelope)?;
+                self.arena.private(id).scratch = [token, k0, k1, k2, 0];
+                None
+            }
+        }
+    }
+
+    /// The receive and its announced message have met: asks the owner to read, or finishes at once if there is
+    /// nothing to move. While data move, the scratch words hold the sender's token, bytes moved, bytes wanted, and 1
+    /// while the sender streams.
+    pub(crate) fn begin_transfer(
+        &mut self,
+        request: RequestId,
+        message: Envelope,
+        bytes: u64,
+        token: u32,
+        key: [u64; 3],
+    ) -> Option<Output> {
+        let wanted = self.matched(request, message, bytes, State::Moving);
+        self.arena.private(request).scratch = [u64::from(token), 0, wanted, 0, 0];
+        let peer = Peer(message.peer);
+        if wanted == 0 {
+            self.finish_transfer(request);
+            return None;
+        }
+        Some(Output::Pull {
+            request,
+            peer,
+            key,
+            bytes: wanted,
+        })
+    }
+
+    /// The bytes that [`Output::Pull`] asked for are here.
+    pub fn pulled(&mut self, request: RequestId) {
+        self.finish_transfer(request);
+    }
+
+    /// The transport cannot read the sender's memory: the sender is asked to stream.
+    pub fn cannot_pull(&mut self, request: RequestId) {
+        let (peer, token, wanted) = self.transfer(request);
+        // From now on DATA frames may complete the receive; while the owner reads, they may not.
+        self.arena.private(request).scratch[3] = 1;
+        let word = wire::token_word(token, self.arena.token(request));
+        self.put_off_control(peer, control(wire::CTS, word), &[wanted]);
+    }
+
+    /// The transfer of a request ended with an error: it completes with [`Failure::Transfer`].
+    pub fn transfer_failed(&mut self, request: RequestId) {
+        self.fail(request, Failure::Transfer);
+        self.finish_transfer(request);
+    }
+
+    pub(crate) fn arrive_cts(&mut self, arrival: &Arrival) -> Option<Output> {
+        let (send, receive) = (wire::low(arrival.head.word), wire::high(arrival.head.word));
+        let wanted = arrival.words[0];
+        let Some(request) = self.announced(send, arrival.peer) else {
+            return self.refuse();
+        };
+        if arrival.bytes != 8 || wanted > self.arena.fields(request).bytes {
+            return self.refuse();
+        }
+        self.arena
+            .change(request, |fields| fields.state = State::Moving);
+        self.put_off(
+            arrival.peer,
+            Outgoing::Stream {
+                request,
+                receive,
+                offset: 0,
+                end: wanted,
+            },
+        );
+        None
+    }
+
+    pub(crate) fn arrive_fin(&mut self, arrival: &Arrival) -> Option<Output> {
+        match self.announced(wire::low(arrival.head.word), arrival.peer) {
+            Some(request) => self.complete(request),
+            None => return self.refuse(),
+        }
+        None
+    }
+
+    pub(crate) fn arrive_data(&mut self, arrival: &Arrival) -> Option<Output> {
+        let Some(request) = self.arena.find(wire::low(arrival.head.word)) else {
+            return self.refuse();
+        };
+        let fields = self.arena.fields(request);
+        let [_, moved, wanted, streaming, _] = fields.scratch;
+        let expected = fields.state == State::Moving
+            && fields.kind == queue_layout::Kind::Receive
+            && fields.matched_peer == arrival.peer.0;
+        if !expected || arrival.bytes > wanted - moved || streaming != 1 {
+            return self.refuse();
+        }
+        let now = moved + arrival.bytes;
+        self.arena.private(request).scratch[1] = now;
+        if now == wanted {
+            self.complete(request);
+        }
+        Some(Output::Deliver {
+            request,
+            offset: moved,
+            bytes: arrival.bytes,
+        })
+    }
+
+    fn finish_transfer(&mut self, request: RequestId) {
+        let (peer, token, _) = self.transfer(request);
+        self.put_off_control(peer, control(wire::FIN, wire::token_word(token, 0)), &[]);
+        self.complete(request);
+    }
+
+    fn transfer(&self, request: RequestId) -> (Peer, u32, u64) {
+        let fields = self.arena.fields(request);
+        (
+            Peer(fields.matched_peer),
+            wire::low(fields.scratch[0]),
+            fields.scratch[2],
+        )
+    }
+
+    /// The announced send that a peer's token names, if that peer may name it.
+    pub(crate) fn announced(&self, token: u32, peer: Peer) -> Option<RequestId> {
+        let request = self.arena.find(token)?;
+        let fields = self.arena.fields(request);
+        let named = fields.state == State::Announced
+            && fields.kind == queue_layout::Kind::Send
+            && fields.peer == peer.0;
+        named.then_some(request)
+    }
+}

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The sender's side: starting, persistent starts, completion and release of requests.
+
+use queue_layout::{FLAG_CANCELLED, FLAG_ORPHAN, FLAG_PERSISTENT, FLAG_SYNCHRONOUS, Kind, State};
+
+use crate::credit::Outgoing;
+use crate::{Engine, Exhausted, Failure, RequestId, Send};
+
+impl Engine {
+    /// Starts a send that could not go at once ([`is_clear`](Self::is_clear) and small enough): takes a slot and
+    /// queues the message behind what already waits for that peer.
+    ///
+    /// # Errors
+    /// [`Exhausted`] when no request slot is left.
+    pub fn start_send(&mut self, send: Send) -> Result<RequestId, Exhausted> {
+        let request = self.arena.take()?;
+        self.fill_send(request, send, 0);
+        self.put_off(send.peer, Outgoing::Message(request));
+        Ok(request)
+    }
+
+    /// Makes a persistent send request, inactive.
+    ///
+    /// # Errors
+    /// [`Exhausted`] when no request slot is left.
+    pub fn prepare_send(&mut self, send: Send) -> Result<RequestId, Exhausted> {
+        let request = self.arena.take()?;
+        self.fill_send(request, send, FLAG_PERSISTENT);
+        self.arena
+            .change(request, |fields| fields.state = State::Inactive);
+        Ok(request)
+    }
+
+    /// Starts an inactive persistent send, with the remote key of its buffer.
+    pub fn restart_send(&mut self, request: RequestId, key: [u64; 3]) {
+        let sequence = self.next_sequence();
+        let peer = self.arena.change(request, |fields| {
+            fields.state = State::Queued;
+            fields.flags &= !FLAG_CANCELLED;
+            fields.error = 0;
+            fields.sequence = sequence;
+            fields.scratch[..3].copy_from_slice(&key);
+            fields.peer
+        });
+        self.put_off(crate::Peer(peer), Outgoing::Message(request));
+    }
+
+    /// A request of another sort (a completed send with a buffer of its own, a collective): only a slot that the
+    /// owner completes with [`finish_other`](Self::finish_other).
+    ///
+    /// # Errors
+    /// [`Exhausted`] when no request slot is left.
+    pub fn start_other(&mut self) -> Result<RequestId, Exhausted> {
+        let request = self.arena.take()?;
+        let sequence = self.next_sequence();
+        self.arena.change(request, |fields| {
+            fields.state = State::Moving;
+            fields.kind = Kind::Other;
+            fields.error = 0;
+            fields.sequence = sequence;
+            fields.matched_bytes = 0;
+        });
+        Ok(request)
+    }
+
+    /// Completes a request of another sort.
+    pub fn finish_other(&mut self, request: RequestId) {
+        self.complete(request);
+    }
+
+    /// The application has collected a complete request: the slot is free, or inactive if it is persistent.
+    #[inline(always)]
+    pub fn collect(&mut self, request: RequestId) {
+        if self.arena.fields(request).flags & FLAG_PERSISTENT == 0 {
+            self.arena.give_back(request);
+        } else {
+            self.arena
+                .change(request, |fields| fields.state = State::Inactive);
+        }
+    }
+
+    /// The application frees a request (MPI 5.0 section 3.7.3): now if nothing is under way, else at its end.
+    pub fn free(&mut self, request: RequestId) {
+        match self.arena.fields(request).state {
+            State::Inactive | State::Complete => self.arena.give_back(request),
+            _ => self
+                .arena
+                .change(request, |fields| fields.flags |= FLAG_ORPHAN),
+        }
+    }
+
+    pub(crate) fn complete(&mut self, request: RequestId) {
+        if self.arena.fields(request).flags & FLAG_ORPHAN == 0 {
+            self.arena
+                .change(request, |fields| fields.state = State::Complete);
+        } else {
+            self.arena.give_back(request);
+        }
+    }
+
+    pub(crate) fn fail(&mut self, request: RequestId, failure: Failure) {
+        self.arena
+            .change(request, |fields| fields.error = failure as u8);
+    }
+
+    fn fill_send(&mut self, request: RequestId, send: Send, flags: u16) {
+        let sequence = self.next_sequence();
+        self.arena.change(request, |fields| {
+            fields.state = State::Queued;
+            fields.kind = Kind::Send;
+            fields.flags = flags
+                | if send.synchronous {
+                    FLAG_SYNCHRONOUS
+                } else {
+                    0
+                };
+            fields.context = send.context.0;
+            fields.peer = send.peer.0;
+            fields.tag = send.tag;
+            fields.error = 0;
+            fields.bytes = send.bytes;
+            fields.buffer = send.buffer;
+            fields.sequence = sequence;
+            fields.scratch[..3].copy_from_slice(&send.key);
+        });
+    }
+}

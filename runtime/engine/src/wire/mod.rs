@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The wire format between two engines.
+//!
+//! A frame has a head of 11 bytes, which the transport carries beside its own sequence and length, and a body. The
+//! sender is known from the queue pair and so is not in the frame; byte order is the machine's, since the ranks of a
+//! job agree on it when they connect.
+//!
+//! | field | bytes | meaning |
+//! |-------|------:|---------|
+//! | kind  | 1 | one of the kinds below; 0 is never sent, 128 and above belong to the transport |
+//! | flags | 2 | bit 0 of an RTS: synchronous send; bit 0 of CANCELLED: it was |
+//! | word  | 8 | for EAGER and RTS `context | tag << 32`; else `to | from << 32`, the tokens of two requests |
+//!
+//! | kind | body | what the receiver does |
+//! |------|------|------------------------|
+//! | 1 EAGER | the message | matches it, or keeps it |
+//! | 2 RTS | token, message bytes, remote key (3 words) | matches it, then reads the data (FIN) or asks for them (CTS) |
+//! | 3 CTS | bytes wanted | streams that many bytes as DATA |
+//! | 4 FIN | none | completes the announced send |
+//! | 5 DATA | the next bytes of the message | appends them |
+//! | 6 THROTTLE | none | from now on announces every message |
+//! | 7 RELEASE | none | ends THROTTLE |
+//! | 8 CANCEL | context | takes the announced message out of its queue if it can, answers CANCELLED |
+//! | 9 CANCELLED | none | completes the send as cancelled, or goes on waiting |
+//!
+//! A *token* names a request at the process that made it: `generation << 19 | index`.
+
+use crate::ContextId;
+
+/// The part of a frame's head that the engine fills and reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// What the frame is.
+    pub kind: u8,
+    /// Depends on the kind.
+    pub flags: u16,
+    /// Depends on the kind.
+    pub word: u64,
+}
+
+/// A whole message.
+pub const EAGER: u8 = 1;
+/// Request to send: the envelope of a message whose data stay with the sender.
+pub const RTS: u8 = 2;
+/// Clear to send: the receiver asks for the data.
+pub const CTS: u8 = 3;
+/// The receiver has the data.
+pub const FIN: u8 = 4;
+/// Some bytes of a large message.
+pub const DATA: u8 = 5;
+/// The receiver's unexpected memory is used up.
+pub const THROTTLE: u8 = 6;
+/// It is not any more.
+pub const RELEASE: u8 = 7;
+/// The sender wants an announced message back.
+pub const CANCEL: u8 = 8;
+/// Answer to CANCEL.
+pub const CANCELLED: u8 = 9;
+
+/// Flag of an RTS: the send is synchronous.
+pub const RTS_SYNCHRONOUS: u16 = 1;
+/// Flag of a CANCELLED: the message was taken back.
+pub const WAS_CANCELLED: u16 = 1;
+
+/// Words of an RTS body: token, bytes, key.
+pub const RTS_WORDS: u8 = 5;
+
+/// The head of an eager message.
+#[inline(always)]
+#[must_use]
+pub fn eager(context: ContextId, tag: i32) -> Head {
+    Head {
+        kind: EAGER,
+        flags: 0,
+        word: envelope_word(context, tag),
+    }
+}
+
+/// Context and tag in one word.
+#[inline(always)]
+pub(crate) fn envelope_word(context: ContextId, tag: i32) -> u64 {
+    u64::from(context.0) | u64::from(tag.cast_unsigned()) << 32
+}
+
+/// The inverse of [`envelope_word`].
+#[inline(always)]
+pub(crate) fn envelope(word: u64) -> (u32, i32) {
+    (low(word), high(word).cast_signed())
+}
+
+/// Two tokens in one word.
+pub(crate) fn token_word(to: u32, from: u32) -> u64 {
+    u64::from(to) | u64::from(from) << 32
+}
+
+/// The low half of a word.
+#[inline(always)]
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "the half is cut out of the word"
+)]
+pub(crate) fn low(word: u64) -> u32 {
+    word as u32
+}
+
+/// The high half of a word.
+#[inline(always)]
+pub(crate) fn high(word: u64) -> u32 {
+    (word >> 32) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn envelopes_survive_the_wire() {
+        for (context, tag) in [(0, 0), (u32::MAX, i32::MAX), (7, -2), (1 << 31, 1)] {
+            assert_eq!(
+                envelope(envelope_word(ContextId(context), tag)),
+                (context, tag)
+            );
+        }
+        assert_eq!((low(token_word(3, 9)), high(token_word(3, 9))), (3, 9));
+    }
+}

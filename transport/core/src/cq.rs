@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Completions: what [`Fabric::poll`](crate::Fabric::poll) tells its caller.
+
+use crate::{Head, Lease, Outcome, Peer, WorkId};
+
+/// Something that happened.
+#[derive(Debug)]
+pub enum Completion {
+    /// A peer's send is here. Copy its body, then release it.
+    Arrived(Arrived),
+    /// A read or write that was posted here has ended.
+    Worked {
+        /// The name that it was posted with.
+        work: WorkId,
+        /// How it ended.
+        outcome: Outcome,
+        /// The memory, back from its loan.
+        lease: Lease,
+    },
+    /// A peer's write with immediate has ended: its bytes are here.
+    Written {
+        /// Who wrote.
+        peer: Peer,
+        /// What it said.
+        immediate: u32,
+    },
+}
+
+/// A frame that arrived: a private copy of its head, its body or a claim on the buffer where the body is.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrived {
+    /// Who sent it: known from the queue pair.
+    pub peer: Peer,
+    /// Its head, as posted; `len` is the provider's.
+    pub head: Head,
+    /// The first words of a body that travelled inside the frame.
+    pub words: [u64; ring::SLOT_BODY_BYTES / 8],
+    pub(crate) body: RecvBuffer,
+}
+
+/// Where the body of an arrived frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecvBuffer {
+    /// In the frame's own words.
+    Inline {
+        /// Its length.
+        bytes: u8,
+    },
+    /// In a buffer that the provider lends until it is released.
+    Lent {
+        /// Which buffer.
+        index: u32,
+        /// Its length.
+        bytes: u32,
+    },
+}
+
+impl Arrived {
+    /// Bytes of the body.
+    #[inline(always)]
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        match self.body {
+            RecvBuffer::Inline { bytes } => u64::from(bytes),
+            RecvBuffer::Lent { bytes, .. } => u64::from(bytes),
+        }
+    }
+
+    /// Whether [`Fabric::release`](crate::Fabric::release) has anything to do.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_lent(&self) -> bool {
+        matches!(self.body, RecvBuffer::Lent { .. })
+    }
+}
+
+impl Completion {
+    /// The frame, if this is one.
+    #[must_use]
+    pub fn arrived(&self) -> Option<&Arrived> {
+        match self {
+            Self::Arrived(arrived) => Some(arrived),
+            _ => None,
+        }
+    }
+}
+
+/// The caller's array for one poll.
+#[derive(Debug)]
+pub struct Completions {
+    entries: [Option<Completion>; Self::CAPACITY],
+    count: usize,
+}
+
+impl Completions {
+    /// Completions that one poll can give at most.
+    pub const CAPACITY: usize = 16;
+
+    /// An empty array.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            entries: [const { None }; Self::CAPACITY],
+            count: 0,
+        }
+    }
+
+    /// How many the last poll gave.
+    #[inline(always)]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether the last poll gave nothing.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Takes completion `index` out.
+    #[inline(always)]
+    pub fn take(&mut self, index: usize) -> Option<Completion> {
+        self.entries[index].take()
+    }
+
+    #[inline(always)]
+    pub(crate) fn clear(&mut self) {
+        self.count = 0;
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_full(&self) -> bool {
+        self.count == Self::CAPACITY
+    }
+
+    #[inline(always)]
+    pub(crate) fn push(&mut self, completion: Completion) {
+        self.entries[self.count] = Some(completion);
+        self.count += 1;
+    }
+}
+
+impl Default for Completions {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What can go wrong when a fabric is opened. Backpressure is not an error.
+
+use std::io;
+
+/// Why a fabric could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The memory that was inherited is not the node segment.
+    #[error("{0}")]
+    Segment(ring::SegmentError),
+    /// A system call failed.
+    #[error("{what} failed: {source}")]
+    System {
+        /// Which one, in words.
+        what: &'static str,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl Error {
+    pub(crate) fn last(what: &'static str) -> Self {
+        Self::System {
+            what,
+            source: io::Error::last_os_error(),
+        }
+    }
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The node segment in this process: mapping what the launcher's daemon made, and who lives in it.
+//!
+//! # Safety
+//! The one `mmap` of the crate. The mapping is shared, as long as the sealed file says and never undone, which is what
+//! [`ring::Segment::attach`] asks for.
+#![allow(unsafe_code)]
+
+use std::os::fd::AsRawFd;
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
+
+use crate::Error;
+pub use ring::Segment;
+
+/// The ranks of this node and their segment.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// The mapped segment.
+    pub segment: Segment,
+    /// Which of them this process is.
+    pub local_rank: u32,
+    /// World rank of each local rank, in order.
+    pub world_ranks: Vec<u32>,
+    /// Number of the job.
+    pub job: u64,
+}
+
+impl Node {
+    /// Maps the segment behind `file` for the ranks `world_ranks` of this node.
+    ///
+    /// # Errors
+    /// When the file is no sealed segment of this job, or cannot be mapped.
+    pub fn attach(
+        file: BorrowedFd<'_>,
+        job: u64,
+        local_rank: u32,
+        world_ranks: Vec<u32>,
+    ) -> Result<Self, Error> {
+        let local_size = u32::try_from(world_ranks.len()).unwrap_or(u32::MAX);
+        let bytes = sealed_length(file)?;
+        let head = ring::SegmentHead { job, local_size };
+        // SAFETY: a new shared mapping of an open file at an address that the system chooses.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                usize::try_from(bytes).unwrap_or(0),
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        let base = match NonNull::new(base.cast::<u8>()) {
+            Some(base) if base.as_ptr().cast() != libc::MAP_FAILED => base,
+            _ => return Err(Error::last("mapping the node segment")),
+        };
+        // SAFETY:
+        // - page-aligned, readable, writable, `bytes` long: just mapped so.
+        // - stays so: never unmapped, and the file is sealed against shrinking (`sealed_length`).
+        let segment = unsafe { Segment::attach(base, bytes, head) }.map_err(Error::Segment)?;
+        Ok(Self {
+            segment,
+            local_rank,
+            world_ranks,
+            job,
+        })
+    }
+}
+
+/// The length of a file that can neither shrink nor grow.
+fn sealed_length(file: BorrowedFd<'_>) -> Result<u64, Error> {
+    // SAFETY: F_GET_SEALS takes no argument and only reads the descriptor's state.
+    let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
+    if seals < 0 || seals & libc::F_SEAL_SHRINK == 0 {
+        return Err(Error::Segment(ring::SegmentError::NotASegment));
+    }
+    // SAFETY: an all-zero stat is a value of the type.
+    let mut status: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: the descriptor is open and `status` is writable.
+    if unsafe { libc::fstat(file.as_raw_fd(), &raw mut status) } != 0 {
+        return Err(Error::last("reading the size of the node segment"));
+    }
+    Ok(u64::try_from(status.st_size).unwrap_or(0))
+}

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The one seam between the vocabulary and what carries bytes: a closed set of providers, one per peer.
+
+mod cma;
+mod loopback;
+mod shm;
+mod transfer;
+
+use std::time::Duration;
+
+use crate::qp::{Route, Routes};
+use crate::{
+    Arrived, Completions, Error, Full, Head, Lease, Node, Peer, RecvBuffer, RemoteKey, WorkId,
+};
+use loopback::Loopback;
+use shm::Shm;
+
+/// What a queue pair can do. All sizes in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caps {
+    /// Bodies up to this size travel inside the frame.
+    pub max_inline_bytes: usize,
+    /// Largest body of one send.
+    pub max_send_bytes: usize,
+}
+
+/// What a fabric is opened with.
+#[derive(Debug)]
+pub struct Config {
+    /// This process.
+    pub me: Peer,
+    /// Processes of the job.
+    pub peers: u32,
+    /// The other ranks of this node; `None` when the process is alone.
+    pub node: Option<Node>,
+}
+
+impl Config {
+    /// A job of one process.
+    #[must_use]
+    pub fn alone() -> Self {
+        Self {
+            me: Peer(0),
+            peers: 1,
+            node: None,
+        }
+    }
+}
+
+/// What was moved so far; for tests and performance variables.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Frames posted.
+    pub sends: u64,
+    /// Bells rung because the receiver did not look.
+    pub bells: u64,
+    /// Wake-up calls made.
+    pub wakes: u64,
+    /// Times this process went to sleep.
+    pub sleeps: u64,
+    /// Bytes read from peers' memory by this process.
+    pub read_bytes: u64,
+    /// Bytes of reads that the owner of the data has written instead.
+    pub helped_bytes: u64,
+    /// Frames and offers that made no sense.
+    pub refused: u64,
+}
+
+/// A process's access to all its peers.
+#[derive(Debug)]
+pub struct Fabric {
+    routes: Routes,
+    shm: Shm,
+    loopback: Loopback,
+}
+
+impl Fabric {
+    /// Opens a queue pair to every peer. Costs no memory for peers that never talk.
+    ///
+    /// # Errors
+    /// When a provider cannot be set up.
+    pub fn open(config: Config) -> Result<Self, Error> {
+        let mut routes = vec![Route::Loopback; config.peers as usize];
+        if let Some(node) = &config.node {
+            for (local, world) in (0..).zip(&node.world_ranks) {
+                routes[*world as usize] = Route::Shm(local);
+            }
+        }
+        routes[config.me.0 as usize] = Route::Loopback;
+        Ok(Self {
+            routes: Routes::new(routes),
+            shm: Shm::open(config.node),
+            loopback: Loopback::new(config.me),
+        })
+    }
+
+    /// What the queue pair to `peer` can do.
+    #[must_use]
+    pub fn caps(&self, _peer: Peer) -> Caps {
+        Caps {
+            max_inline_bytes: ring::SLOT_BODY_BYTES,
+            max_send_bytes: ring::layout::POOL_BUFFER_BYTES,
+        }
+    }
+
+    /// Posts a send. The bytes are copied before the call returns. `head.kind` below 128; `head.len` is ignored.
+    ///
+    /// # Errors
+    /// [`Full`]: nothing was posted; poll and post again.
+    ///
+    /// # Panics
+    /// When the body is longer than [`Caps::max_send_bytes`].
+    #[inline(always)]
+    pub fn post_send(&mut self, peer: Peer, head: Head, body: &[u8]) -> Result<(), Full> {
+        match self.routes.of(peer) {
+            Route::Shm(local) => self.shm.post_send(local, head, body),
+            Route::Loopback => self.loopback.post_send(head, body),
+        }
+    }
+
+    /// Posts a send of eight bytes, or says `None` where that takes more than a slot at hand: the fast path.
+    #[inline(always)]
+    pub fn post_word(&mut self, peer: Peer, head: Head, bytes: u8, word: u64) -> Option<()> {
+        match self.routes.of(peer) {
+            Route::Shm(local) => self.shm.post_word(local, head, bytes, word),
+            Route::Loopback => None,
+        }
+    }
+
+    /// Names leased memory for `peer`, so that it can read (or write) it until the lease ends.
+    pub fn export(&mut self, peer: Peer, address: u64, bytes: u64) -> RemoteKey {
+        match self.routes.of(peer) {
+            Route::Shm(local) => self.shm.export(local, address, bytes),
+            Route::Loopback => self.loopback.export(address, bytes),
+        }
+    }
+
+    /// Posts a read: fills the lease from byte `offset` of the peer's memory. Ends with a completion, always.
+    pub fn post_read(
+        &mut self,
+        peer: Peer,
+        lease: Lease,
+        key: RemoteKey,
+        offset: u64,
+        work: WorkId,
+    ) {
+        match self.routes.of(peer) {
+            Route::Shm(local) => self.shm.post_read(local, lease, key, offset, work),
+            Route::Loopback => self.loopback.post_read(lease, key, offset, work),
+        }
+    }
+
+    /// Posts a write of the lease to byte `offset` of the peer's memory; with `immediate`, tells the peer. Ends with
+    /// a completion, always.
+    ///
+    /// # Errors
+    /// [`Full`] gives the lease back: the immediate needs room; poll and post again.
+    pub fn post_write(
+        &mut self,
+        peer: Peer,
+        lease: Lease,
+        key: RemoteKey,
+        offset: u64,
+        work: WorkId,
+        immediate: Option<u32>,
+    ) -> Result<(), Lease> {
+        match self.routes.of(peer) {
+            Route::Shm(local) => self
+                .shm
+                .post_write(local, lease, key, offset, work, immediate),
+            Route::Loopback => {
+                self.loopback
+                    .post_write(lease, key, offset, work, immediate);
+                Ok(())
+            }
+        }
+    }
+
+    /// Asks once what happened, without waiting, and does a bounded share of the work that is under way.
+    #[inline(always)]
+    pub fn poll(&mut self, completions: &mut Completions) {
+        completions.clear();
+        self.shm.poll(completions);
+        if self.loopback.has_completions() {
+            self.loopback.poll(completions);
+        }
+    }
+
+    /// Copies the body of an arrived frame, or as much as fits; answers how many bytes that was.
+    #[inline(always)]
+    pub fn copy_body(&self, arrived: &Arrived, target: &mut [u8]) -> usize {
+        match arrived.body {
+            RecvBuffer::Inline { bytes } => copy_inline(&arrived.words, usize::from(bytes), target),
+            RecvBuffer::Lent { index, bytes } => match self.routes.of(arrived.peer) {
+                Route::Shm(local) => self.shm.copy_lent(local, index, bytes, target),
+                Route::Loopback => self.loopback.copy_lent(index, target),
+            },
+        }
+    }
+
+    /// Gives the buffer of an arrived frame back to its provider. Nothing happens for bodies inside the frame.
+    #[inline(always)]
+    pub fn release(&mut self, arrived: &Arrived) {
+        if let RecvBuffer::Lent { index, .. } = arrived.body {
+            match self.routes.of(arrived.peer) {
+                Route::Shm(local) => self.shm.release(local, index),
+                Route::Loopback => self.loopback.release(index),
+            }
+        }
+    }
+
+    /// Whether this process should look at its rings so eagerly that senders need not ring (a core is free for it).
+    pub fn set_attentive(&mut self, attentive: bool) {
+        self.shm.set_attentive(attentive);
+    }
+
+    /// Announces that this process is about to sleep. `false`: something has happened, poll again; `true`: call
+    /// [`sleep`](Self::sleep) or [`stay_awake`](Self::stay_awake) now.
+    pub fn prepare_sleep(&mut self) -> bool {
+        !self.loopback.has_completions() && self.shm.prepare_sleep()
+    }
+
+    /// Sleeps until somebody rings, at most for `timeout`.
+    pub fn sleep(&mut self, timeout: Duration) {
+        self.shm.sleep(timeout);
+    }
+
+    /// Takes [`prepare_sleep`](Self::prepare_sleep) back.
+    pub fn stay_awake(&mut self) {
+        self.shm.stay_awake();
+    }
+
+    /// CPUs that the other ranks of this node say they may use, one mask per rank that has introduced itself.
+    #[must_use]
+    pub fn neighbours_cpus(&self) -> Vec<[u64; 16]> {
+        self.shm.neighbours_cpus()
+    }
+
+    /// What was moved so far.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.shm.stats()
+    }
+}
+
+#[inline(always)]
+fn copy_inline(words: &[u64], bytes: usize, target: &mut [u8]) -> usize {
+    if bytes == 8
+        && let Some(target) = target.first_chunk_mut::<8>()
+    {
+        *target = words[0].to_ne_bytes();
+        return 8;
+    }
+    copy_words(words, bytes, target)
+}
+
+#[inline(never)]
+fn copy_words(words: &[u64], bytes: usize, target: &mut [u8]) -> usize {
+    let bytes = bytes.min(target.len()).min(8 * words.len());
+    for (chunk, word) in target[..bytes].chunks_mut(8).zip(words) {
+        chunk.copy_from_slice(&word.to_ne_bytes()[..chunk.len()]);
+    }
+    bytes
+}

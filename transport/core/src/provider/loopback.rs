@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Provider `self`: a process and itself. A queue in private memory, and copies within the process.
+
+use std::collections::VecDeque;
+
+use crate::{
+    Arrived, Completion, Completions, Full, Head, Lease, Outcome, Peer, RecvBuffer, RemoteKey,
+    WorkId,
+};
+
+#[derive(Debug)]
+pub(super) struct Loopback {
+    me: Peer,
+    waiting: VecDeque<Completion>,
+    bodies: Vec<Option<Box<[u8]>>>,
+    frames: usize,
+    /// Tells keys that this process made from anything else.
+    secret: u64,
+}
+
+impl Loopback {
+    pub(super) fn new(me: Peer) -> Self {
+        let mut secret = [0];
+        crate::wait::random_words(&mut secret);
+        Self {
+            me,
+            waiting: VecDeque::new(),
+            bodies: Vec::new(),
+            frames: 0,
+            secret: secret[0],
+        }
+    }
+
+    #[inline(never)]
+    pub(super) fn post_send(&mut self, head: Head, body: &[u8]) -> Result<(), Full> {
+        if self.frames == DEPTH {
+            return Err(Full);
+        }
+        let mut words = [0u64; 6];
+        let buffer = if body.len() <= ring::SLOT_BODY_BYTES {
+            for (word, chunk) in words.iter_mut().zip(body.chunks(8)) {
+                let mut bytes = [0; 8];
+                bytes[..chunk.len()].copy_from_slice(chunk);
+                *word = u64::from_ne_bytes(bytes);
+            }
+            RecvBuffer::Inline {
+                bytes: u8::try_from(body.len()).unwrap_or(u8::MAX),
+            }
+        } else {
+            self.lend(body)
+        };
+        self.frames += 1;
+        let arrived = Arrived {
+            peer: self.me,
+            head,
+            words,
+            body: buffer,
+        };
+        self.waiting.push_back(Completion::Arrived(arrived));
+        Ok(())
+    }
+
+    fn lend(&mut self, body: &[u8]) -> RecvBuffer {
+        let index = self
+            .bodies
+            .iter()
+            .position(Option::is_none)
+            .unwrap_or(self.bodies.len());
+        if index == self.bodies.len() {
+            self.bodies.push(None);
+        }
+        self.bodies[index] = Some(body.into());
+        let count = |n: usize| u32::try_from(n).expect("a body fits a pool buffer");
+        RecvBuffer::Lent {
+            index: count(index),
+            bytes: count(body.len()),
+        }
+    }
+
+    pub(super) fn export(&self, address: u64, bytes: u64) -> RemoteKey {
+        RemoteKey {
+            address,
+            bytes,
+            check: self.secret ^ address.rotate_left(17) ^ bytes,
+        }
+    }
+
+    pub(super) fn post_read(
+        &mut self,
+        mut lease: Lease,
+        key: RemoteKey,
+        offset: u64,
+        work: WorkId,
+    ) {
+        let outcome = self.check(&lease, key, offset);
+        if outcome == Outcome::Done {
+            lease.copy_within_process(key.address + offset);
+        }
+        self.waiting.push_back(Completion::Worked {
+            work,
+            outcome,
+            lease,
+        });
+    }
+
+    pub(super) fn post_write(
+        &mut self,
+        lease: Lease,
+        key: RemoteKey,
+        offset: u64,
+        work: WorkId,
+        immediate: Option<u32>,
+    ) {
+        let outcome = self.check(&lease, key, offset);
+        if outcome == Outcome::Done {
+            lease.copy_to_process(key.address + offset);
+            if let Some(immediate) = immediate {
+                self.waiting.push_back(Completion::Written {
+                    peer: self.me,
+                    immediate,
+                });
+            }
+        }
+        self.waiting.push_back(Completion::Worked {
+            work,
+            outcome,
+            lease,
+        });
+    }
+
+    fn check(&self, lease: &Lease, key: RemoteKey, offset: u64) -> Outcome {
+        let fits = offset
+            .checked_add(lease.bytes() as u64)
+            .is_some_and(|end| end <= key.bytes);
+        if fits && key == self.export(key.address, key.bytes) {
+            Outcome::Done
+        } else {
+            Outcome::BadKey
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn has_completions(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn poll(&mut self, completions: &mut Completions) {
+        while !completions.is_full() {
+            let Some(completion) = self.waiting.pop_front() else {
+                return;
+            };
+            if let Completion::Arrived(_) = completion {
+                self.frames -= 1;
+            }
+            completions.push(completion);
+        }
+    }
+
+    pub(super) fn copy_lent(&self, index: u32, target: &mut [u8]) -> usize {
+        let Some(Some(body)) = self.bodies.get(index as usize) else {
+            return 0;
+        };
+        let bytes = body.len().min(target.len());
+        target[..bytes].copy_from_slice(&body[..bytes]);
+        bytes
+    }
+
+    pub(super) fn release(&mut self, index: u32) {
+        if let Some(body) = self.bodies.get_mut(index as usize) {
+            *body = None;
+        }
+    }
+}
+
+/// Frames that may wait, as in a ring.
+const DEPTH: usize = 64;

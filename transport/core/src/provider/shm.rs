@@ -1,0 +1,627 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Provider `shm`: frames through the rings of the node segment, bodies that do not fit through the pool, large data
+//! by one copy between the two processes (`transfer.rs`).
+
+use std::collections::VecDeque;
+use std::hash::{DefaultHasher, Hasher};
+use std::time::Duration;
+
+use crossbeam_utils::CachePadded;
+use ring::layout::{POOL_BUFFER_BYTES, SLOT_BODY_BYTES};
+use ring::{Bell, Consumer, Frame, Pool, Producer, Wake};
+
+use super::Stats;
+use super::cma;
+use super::transfer::{Help, Transfers};
+use crate::{
+    Arrived, Completion, Completions, Full, Head, Lease, Node, Outcome, Peer, RecvBuffer,
+    RemoteKey, Segment, WorkId, wait,
+};
+
+/// The rings of this process, or nothing where it is alone.
+#[derive(Debug)]
+pub(super) struct Shm {
+    senders: Box<[CachePadded<Tx>]>,
+    receivers: Box<[Rx]>,
+    /// Receivers to poll each time: those that are looked at, and those with something in them.
+    active: Vec<u32>,
+    pub(super) pool: Option<Pool<'static>>,
+    pub(super) finished: VecDeque<Completion>,
+    pub(super) transfers: Transfers,
+    pub(super) node: Option<Node>,
+    bell: Option<&'static Bell>,
+    /// Secrets, two words per local rank: what that rank must show, or have read, to touch this process's memory.
+    nonces: Box<[[u64; 2]]>,
+    can_fence: bool,
+    attentive: bool,
+    looking: usize,
+    pending_words: usize,
+    polls: u64,
+    pub(super) stats: Stats,
+}
+
+/// Towards one peer: one cache line of private state.
+#[derive(Debug)]
+struct Tx {
+    producer: Producer<'static>,
+    bell: &'static Bell,
+}
+
+/// From one peer.
+#[derive(Debug)]
+struct Rx {
+    consumer: Consumer<'static>,
+    world: Peer,
+    active: bool,
+    looking: bool,
+    last_frame: u64,
+    reach: Reach,
+}
+
+/// Whether this process can read and write the peer's memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Reach {
+    /// Not tried yet.
+    Unknown,
+    /// It can: process id, and the secret that was read there.
+    Yes { pid: u32, secret: u64 },
+    /// It cannot.
+    No,
+}
+
+impl Shm {
+    pub(super) fn open(node: Option<Node>) -> Self {
+        let size = node.as_ref().map_or(0, |node| node.segment.local_size());
+        let mut shm = Self {
+            senders: Box::default(),
+            receivers: Box::default(),
+            active: Vec::new(),
+            pool: None,
+            finished: VecDeque::new(),
+            transfers: Transfers::default(),
+            bell: None,
+            nonces: vec![[0; 2]; size as usize].into(),
+            can_fence: wait::register_for_fences(),
+            attentive: false,
+            looking: 0,
+            pending_words: size.div_ceil(64) as usize,
+            polls: 0,
+            stats: Stats::default(),
+            node: None,
+        };
+        if let Some(node) = node {
+            shm.join(node);
+        }
+        shm
+    }
+
+    fn join(&mut self, node: Node) {
+        let (segment, me) = (node.segment, node.local_rank);
+        let size = segment.local_size();
+        self.senders = (0..size)
+            .map(|to| {
+                let producer = Producer::new(segment.ring(to, me), segment.pair_line(to, me));
+                CachePadded::new(Tx {
+                    producer,
+                    bell: segment.bell(to),
+                })
+            })
+            .collect();
+        self.receivers = (0..size)
+            .map(|from| Rx::new(&segment, me, from, &node))
+            .collect();
+        self.pool = Some(Pool::new(segment.pool_side(me)));
+        self.bell = Some(segment.bell(me));
+        for nonce in &mut self.nonces {
+            let mut secret = [0];
+            wait::random_words(&mut secret);
+            *nonce = [secret[0], proof(secret[0], node.job)];
+        }
+        let table = self.nonces.as_ptr().expose_provenance() as u64;
+        segment
+            .ident(me)
+            .introduce(std::process::id(), table, &wait::allowed_cpus());
+        self.node = Some(node);
+    }
+
+    #[inline(always)]
+    pub(super) fn post_send(&mut self, to: u32, head: Head, body: &[u8]) -> Result<(), Full> {
+        if let Ok(bytes) = <[u8; 8]>::try_from(body) {
+            return self.push(to, Head { len: 8, ..head }, &[u64::from_ne_bytes(bytes)]);
+        }
+        self.post_body(to, head, body)
+    }
+
+    #[inline(never)]
+    fn post_body(&mut self, to: u32, head: Head, body: &[u8]) -> Result<(), Full> {
+        if body.len() > SLOT_BODY_BYTES {
+            return self.post_pooled(to, head, body);
+        }
+        let mut words = [0u64; SLOT_BODY_BYTES / 8];
+        for (word, chunk) in words.iter_mut().zip(body.chunks(8)) {
+            let mut bytes = [0; 8];
+            bytes[..chunk.len()].copy_from_slice(chunk);
+            *word = u64::from_ne_bytes(bytes);
+        }
+        #[allow(clippy::cast_possible_truncation, reason = "at most a slot's body")]
+        let len = body.len() as u8;
+        self.push(to, Head { len, ..head }, &words[..body.len().div_ceil(8)])
+    }
+
+    fn post_pooled(&mut self, to: u32, head: Head, body: &[u8]) -> Result<(), Full> {
+        assert!(
+            body.len() <= POOL_BUFFER_BYTES,
+            "a send of {} bytes",
+            body.len()
+        );
+        let (Some(node), Some(pool)) = (&self.node, &mut self.pool) else {
+            return Err(Full);
+        };
+        if !self.senders[to as usize].producer.has_room() {
+            return Err(Full);
+        }
+        let Some(index) = pool.acquire() else {
+            return Err(Full);
+        };
+        let Some(buffer) = node.segment.pool_buffer(node.local_rank, index) else {
+            return Err(Full);
+        };
+        fill(buffer, body);
+        let word = u64::from(index) | (body.len() as u64) << 32;
+        self.push(to, Head { len: LENT, ..head }, &[word])
+    }
+
+    #[inline(always)]
+    pub(super) fn push(&mut self, to: u32, head: Head, words: &[u64]) -> Result<(), Full> {
+        let watched = self.senders[to as usize].producer.push(head, words)?;
+        if !watched {
+            self.ring_bell(to);
+        }
+        Ok(())
+    }
+
+    /// One word in one slot, if there is room at hand: the fast path.
+    #[inline(always)]
+    pub(super) fn post_word(&mut self, to: u32, head: Head, bytes: u8, word: u64) -> Option<()> {
+        self.push(to, Head { len: bytes, ..head }, &[word]).ok()
+    }
+
+    #[inline(never)]
+    fn ring_bell(&mut self, to: u32) {
+        let Some(node) = &self.node else { return };
+        let bell = self.senders[to as usize].bell;
+        self.stats.bells += 1;
+        if bell.ring(node.local_rank) == Wake::Sleeper {
+            self.stats.wakes += 1;
+            wait::futex_wake(bell.sleep_word());
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn poll(&mut self, completions: &mut Completions) {
+        self.polls += 1;
+        for at in (0..self.active.len()).rev() {
+            self.poll_receiver(at, completions);
+        }
+        for word in 0..self.pending_words {
+            self.wake_receivers(word, completions);
+        }
+        if self.transfers.is_busy() || !self.finished.is_empty() {
+            self.poll_transfers(completions);
+        }
+    }
+
+    #[inline(always)]
+    fn poll_receiver(&mut self, at: usize, completions: &mut Completions) {
+        let from = self.active[at];
+        let rx = &mut self.receivers[from as usize];
+        while !completions.is_full() {
+            let Some(frame) = rx.consumer.pop() else {
+                if !rx.looking {
+                    // Nothing inside, and whatever comes rings the bell.
+                    rx.active = false;
+                    self.active.swap_remove(at);
+                }
+                return;
+            };
+            rx.last_frame = self.polls;
+            if frame.head.kind < INTERNAL {
+                completions.push(Completion::Arrived(Arrived {
+                    peer: rx.world,
+                    head: frame.head,
+                    words: frame.body,
+                    body: body_of(&frame),
+                }));
+            } else {
+                return self.arrive_internal(from, &frame, completions);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn wake_receivers(&mut self, word: usize, completions: &mut Completions) {
+        let Some(bell) = self.bell else { return };
+        let mut bits = bell.take_pending(word);
+        while bits != 0 {
+            #[allow(
+                clippy::cast_possible_truncation,
+                reason = "at most 16 words of 64 bits"
+            )]
+            let from = word as u32 * 64 + bits.trailing_zeros();
+            bits &= bits - 1;
+            self.activate(from, completions);
+        }
+    }
+
+    #[inline(never)]
+    fn activate(&mut self, from: u32, completions: &mut Completions) {
+        // A bit of a rank that does not exist is somebody's scribble.
+        let Some(rx) = self.receivers.get_mut(from as usize) else {
+            self.stats.refused += 1;
+            return;
+        };
+        if rx.active {
+            return;
+        }
+        rx.active = true;
+        self.active.push(from);
+        if self.attentive && self.looking == MOST_LOOKING {
+            self.make_room_to_look();
+        }
+        let rx = &mut self.receivers[from as usize];
+        if self.attentive && self.looking < MOST_LOOKING {
+            rx.looking = true;
+            rx.consumer.look();
+            self.looking += 1;
+        }
+        self.poll_receiver(self.active.len() - 1, completions);
+    }
+
+    /// Looks away from rings that were silent for long. One heavy fence for all of them; they stay active, so each is
+    /// polled once more before it is left to its bell.
+    fn make_room_to_look(&mut self) {
+        let long_ago = self.polls.saturating_sub(SILENT_POLLS);
+        let mut any = false;
+        for rx in self
+            .receivers
+            .iter_mut()
+            .filter(|rx| rx.looking && rx.last_frame < long_ago)
+        {
+            rx.consumer.look_away();
+            rx.looking = false;
+            self.looking -= 1;
+            any = true;
+        }
+        if any {
+            wait::heavy_fence();
+        }
+    }
+
+    fn look_away_from_all(&mut self) {
+        if self.looking == 0 {
+            return;
+        }
+        for rx in self.receivers.iter_mut().filter(|rx| rx.looking) {
+            rx.consumer.look_away();
+            rx.looking = false;
+        }
+        self.looking = 0;
+        wait::heavy_fence();
+    }
+
+    pub(super) fn set_attentive(&mut self, attentive: bool) {
+        self.attentive = attentive && self.can_fence;
+        if !self.attentive {
+            self.look_away_from_all();
+        }
+    }
+
+    pub(super) fn prepare_sleep(&mut self) -> bool {
+        let Some(bell) = self.bell else { return true };
+        self.look_away_from_all();
+        for from in &self.active {
+            self.receivers[*from as usize].consumer.return_credit();
+        }
+        bell.doze();
+        let inside = self
+            .active
+            .iter()
+            .any(|from| self.receivers[*from as usize].consumer.is_ready());
+        let rung = (0..self.pending_words).any(|word| bell.is_pending(word));
+        if inside || rung || self.transfers.is_busy() || !self.finished.is_empty() {
+            bell.rise();
+            return false;
+        }
+        true
+    }
+
+    pub(super) fn sleep(&mut self, timeout: Duration) {
+        match self.bell {
+            Some(bell) => {
+                self.stats.sleeps += 1;
+                wait::futex_wait(bell.sleep_word(), Bell::ASLEEP, timeout);
+                bell.rise();
+            }
+            None => std::thread::sleep(timeout),
+        }
+    }
+
+    pub(super) fn stay_awake(&mut self) {
+        if let Some(bell) = self.bell {
+            bell.rise();
+        }
+    }
+
+    #[inline(never)]
+    pub(super) fn copy_lent(&self, from: u32, index: u32, bytes: u32, target: &mut [u8]) -> usize {
+        let buffer = self
+            .node
+            .as_ref()
+            .and_then(|node| node.segment.pool_buffer(from, index));
+        // An index or a length that no pool has was garbled on the way: nothing is copied.
+        let Some(buffer) = buffer else { return 0 };
+        let bytes = (bytes as usize).min(POOL_BUFFER_BYTES).min(target.len());
+        drain(buffer, &mut target[..bytes]);
+        bytes
+    }
+
+    #[inline(never)]
+    pub(super) fn release(&mut self, from: u32, index: u32) {
+        if let Some(node) = &self.node {
+            node.segment.pool_side(from).release(index);
+        }
+    }
+
+    pub(super) fn export(&self, to: u32, address: u64, bytes: u64) -> RemoteKey {
+        let secret = self.nonces[to as usize][0];
+        RemoteKey {
+            address,
+            bytes,
+            check: seal(secret, &[address, bytes]),
+        }
+    }
+
+    pub(super) fn post_read(
+        &mut self,
+        from: u32,
+        lease: Lease,
+        key: RemoteKey,
+        offset: u64,
+        work: WorkId,
+    ) {
+        match self.reach_for(from, &lease, key, offset) {
+            Ok((pid, _)) => self.begin_read(from, pid, lease, key.address + offset, work),
+            Err(outcome) => self.finished.push_back(Completion::Worked {
+                work,
+                outcome,
+                lease,
+            }),
+        }
+    }
+
+    pub(super) fn post_write(
+        &mut self,
+        to: u32,
+        lease: Lease,
+        key: RemoteKey,
+        offset: u64,
+        work: WorkId,
+        immediate: Option<u32>,
+    ) -> Result<(), Lease> {
+        if immediate.is_some() && !self.senders[to as usize].producer.has_room() {
+            return Err(lease);
+        }
+        let outcome = match self.reach_for(to, &lease, key, offset) {
+            Err(outcome) => outcome,
+            Ok((pid, _)) if cma::write(pid, &lease, 0, lease.bytes(), key.address + offset) => {
+                Outcome::Done
+            }
+            Ok(_) => Outcome::BadKey,
+        };
+        if let (Outcome::Done, Some(immediate)) = (outcome, immediate) {
+            let head = Head {
+                kind: WRITTEN,
+                len: 0,
+                flags: 0,
+                word: u64::from(immediate),
+            };
+            // Room was there a moment ago, and only this process fills the ring.
+            let _ = self.push(to, head, &[]);
+        }
+        self.finished.push_back(Completion::Worked {
+            work,
+            outcome,
+            lease,
+        });
+        Ok(())
+    }
+
+    /// Process id and secret of a peer whose memory a key names, after all checks.
+    fn reach_for(
+        &mut self,
+        peer: u32,
+        lease: &Lease,
+        key: RemoteKey,
+        offset: u64,
+    ) -> Result<(u32, u64), Outcome> {
+        let Reach::Yes { pid, secret } = self.reach(peer) else {
+            return Err(Outcome::Unreachable);
+        };
+        let fits = offset
+            .checked_add(lease.bytes() as u64)
+            .is_some_and(|end| end <= key.bytes);
+        let wraps = key.address.checked_add(key.bytes).is_none();
+        if !fits || wraps || key.check != seal(secret, &[key.address, key.bytes]) {
+            self.stats.refused += 1;
+            return Err(Outcome::BadKey);
+        }
+        Ok((pid, secret))
+    }
+
+    /// Tries, once per peer, to read what the peer has put there for this process: the real operation on the real
+    /// peer, not a guess from settings.
+    pub(super) fn reach(&mut self, peer: u32) -> Reach {
+        let rx = &mut self.receivers[peer as usize];
+        if let (Reach::Unknown, Some(node)) = (rx.reach, &self.node) {
+            let ident = node.segment.ident(peer);
+            let Some(pid) = ident.pid() else {
+                return Reach::Unknown;
+            };
+            let place = ident.nonces().wrapping_add(u64::from(node.local_rank) * 16);
+            rx.reach = match cma::read_words(pid, place) {
+                Some([secret, check]) if check == proof(secret, node.job) => {
+                    Reach::Yes { pid, secret }
+                }
+                _ => Reach::No,
+            };
+        }
+        self.receivers[peer as usize].reach
+    }
+
+    /// The seal under which `peer` knows that words come from this process.
+    pub(super) fn seal_for(&self, peer: u32, words: &[u64]) -> u64 {
+        seal(self.nonces[peer as usize][0], words)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn arrive_internal(&mut self, from: u32, frame: &Frame, completions: &mut Completions) {
+        match frame.head.kind {
+            HELP => self.arrive_help(from, &frame.body),
+            #[allow(clippy::cast_possible_truncation, reason = "an immediate has 32 bits")]
+            WRITTEN => completions.push(Completion::Written {
+                peer: self.receivers[from as usize].world,
+                immediate: frame.head.word as u32,
+            }),
+            _ => self.stats.refused += 1,
+        }
+    }
+
+    fn arrive_help(&mut self, from: u32, words: &[u64; 6]) {
+        let [source, target, bytes, place, check, _] = *words;
+        let Reach::Yes { pid, secret } = self.reach(from) else {
+            return;
+        };
+        if check != seal(secret, &[source, target, bytes, place]) {
+            self.stats.refused += 1;
+            return;
+        }
+        self.transfers.add_help(Help {
+            from,
+            pid,
+            source,
+            target,
+            bytes,
+            place,
+        });
+    }
+
+    pub(super) fn neighbours_cpus(&self) -> Vec<[u64; 16]> {
+        let Some(node) = &self.node else {
+            return Vec::new();
+        };
+        (0..node.segment.local_size())
+            .filter(|rank| *rank != node.local_rank)
+            .map(|rank| node.segment.ident(rank))
+            .filter(|ident| ident.pid().is_some())
+            .map(ring::Ident::cpus)
+            .collect()
+    }
+
+    pub(super) fn is_attentive(&self) -> bool {
+        self.attentive
+    }
+
+    pub(super) fn stats(&self) -> Stats {
+        let sends = self
+            .senders
+            .iter()
+            .map(|tx| u64::from(tx.producer.sent()))
+            .sum();
+        Stats {
+            sends,
+            ..self.stats
+        }
+    }
+}
+
+impl Rx {
+    fn new(segment: &Segment, me: u32, from: u32, node: &Node) -> Self {
+        Self {
+            consumer: Consumer::new(segment.ring(me, from), segment.pair_line(me, from)),
+            world: Peer(node.world_ranks[from as usize]),
+            active: false,
+            looking: false,
+            last_frame: 0,
+            reach: Reach::Unknown,
+        }
+    }
+}
+
+#[inline(always)]
+fn body_of(frame: &Frame) -> RecvBuffer {
+    if frame.head.len == LENT {
+        return lent(frame);
+    }
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "a slot's body has 48 bytes"
+    )]
+    let most = SLOT_BODY_BYTES as u8;
+    RecvBuffer::Inline {
+        bytes: frame.head.len.min(most),
+    }
+}
+
+#[inline(never)]
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "the two halves are cut out of the word"
+)]
+fn lent(frame: &Frame) -> RecvBuffer {
+    let word = frame.body[0];
+    let bytes = (word >> 32).min(POOL_BUFFER_BYTES as u64) as u32;
+    RecvBuffer::Lent {
+        index: word as u32,
+        bytes,
+    }
+}
+
+/// A keyed check word: whoever does not know the secret cannot make one for words of its choice.
+pub(super) fn seal(secret: u64, words: &[u64]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write_u64(secret);
+    for word in words {
+        hasher.write_u64(*word);
+    }
+    hasher.finish()
+}
+
+fn proof(secret: u64, job: u64) -> u64 {
+    seal(secret, &[job, 0x726d_7069])
+}
+
+/// Kinds from here on are the provider's own.
+const INTERNAL: u8 = 0x80;
+/// A reader asks the owner of the data to do a part of the copy.
+pub(super) const HELP: u8 = 0x80;
+/// A write with immediate has ended.
+const WRITTEN: u8 = 0x81;
+/// Length of a body that lies in the pool.
+const LENT: u8 = 0xff;
+/// Rings that are polled so eagerly that their senders need not ring.
+const MOST_LOOKING: usize = 8;
+/// A ring that was silent for so many polls makes room for another.
+const SILENT_POLLS: u64 = 1 << 14;
+
+#[allow(unsafe_code)]
+fn fill(buffer: ring::PoolBuffer, body: &[u8]) {
+    // SAFETY: `body` is a slice of private memory (or of another mapping), so it is readable and not in the pool.
+    unsafe { buffer.fill(0, body.as_ptr(), body.len()) };
+}
+
+#[allow(unsafe_code)]
+fn drain(buffer: ring::PoolBuffer, target: &mut [u8]) {
+    // SAFETY: `target` is a unique slice of private memory, so it is writable and not in the pool.
+    unsafe { buffer.drain(0, target.as_mut_ptr(), target.len()) };
+}

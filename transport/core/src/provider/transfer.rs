@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Large reads of provider `shm`. The reader copies chunk after chunk from the front with `process_vm_readv`. While it
+//! does so, the owner of the data, if it is polling too, writes chunks from the back with `process_vm_writev`: two
+//! cores move one message.
+//!
+//! The owner is asked by a frame whose addresses carry a seal that only the reader can make; where it cannot help
+//! (no right to, or it is computing), the reader does all. A helper that fails makes the reader copy everything again.
+
+use std::collections::VecDeque;
+
+use ring::layout::SLOT_BODY_BYTES;
+use ring::{Claim, MAX_CHUNKS, OFFERS};
+
+use super::cma;
+use super::shm::{HELP, Shm};
+use crate::mr::to_usize;
+use crate::{Completion, Completions, Head, Lease, Outcome, WorkId};
+
+#[derive(Debug, Default)]
+pub(super) struct Transfers {
+    reads: VecDeque<Read>,
+    helps: VecDeque<Help>,
+    /// Offers in use, one bit each.
+    offers: u64,
+    generation: u32,
+}
+
+/// A read that this process posted.
+#[derive(Debug)]
+struct Read {
+    work: WorkId,
+    lease: Lease,
+    pid: u32,
+    source: u64,
+    chunk_bytes: usize,
+    chunks: u32,
+    /// Chunks that this process has copied.
+    copied: u32,
+    share: Share,
+    outcome: Outcome,
+}
+
+/// Who copies a read.
+#[derive(Clone, Copy, Debug)]
+enum Share {
+    /// This process alone; the chunk that comes next.
+    Alone { next: u32 },
+    /// Both; chunks are claimed in the offer.
+    Offered { index: u32, generation: u32 },
+}
+
+/// A request of a peer to write a part of what it reads.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Help {
+    pub(super) from: u32,
+    pub(super) pid: u32,
+    pub(super) source: u64,
+    pub(super) target: u64,
+    pub(super) bytes: u64,
+    /// Offer index and generation.
+    pub(super) place: u64,
+}
+
+impl Transfers {
+    #[inline(always)]
+    pub(super) fn is_busy(&self) -> bool {
+        !self.reads.is_empty() || !self.helps.is_empty()
+    }
+
+    pub(super) fn add_help(&mut self, help: Help) {
+        // Nobody has more offers than this; what is beyond was not asked by a reader that waits.
+        if self.helps.len() < MOST_HELPS {
+            self.helps.push_back(help);
+        }
+    }
+}
+
+impl Shm {
+    pub(super) fn begin_read(
+        &mut self,
+        from: u32,
+        pid: u32,
+        lease: Lease,
+        source: u64,
+        work: WorkId,
+    ) {
+        let bytes = lease.bytes();
+        let chunk_bytes = chunk_bytes(bytes);
+        let chunks =
+            u32::try_from(bytes.div_ceil(chunk_bytes)).expect("chunks are counted in 15 bits");
+        let share = self.offer(from, &lease, source, chunks);
+        let outcome = Outcome::Done;
+        let read = Read {
+            work,
+            lease,
+            pid,
+            source,
+            chunk_bytes,
+            chunks,
+            copied: 0,
+            share,
+            outcome,
+        };
+        self.transfers.reads.push_back(read);
+    }
+
+    /// Asks the owner of the data to help, if that can pay: more than one chunk, a core for each side, room to ask.
+    fn offer(&mut self, from: u32, lease: &Lease, source: u64, chunks: u32) -> Share {
+        let alone = Share::Alone { next: 0 };
+        let Some(node) = &self.node else { return alone };
+        let index = self.transfers.offers.trailing_ones();
+        let Some(offer) = node.segment.offer(node.local_rank, index) else {
+            return alone;
+        };
+        if chunks < 2 || !self.is_attentive() {
+            return alone;
+        }
+        self.transfers.generation = self.transfers.generation.wrapping_add(1).max(1);
+        let generation = self.transfers.generation;
+        offer.open(generation);
+        let place = u64::from(index) | u64::from(generation) << 32;
+        let asked = [source, lease.address(), lease.bytes() as u64, place];
+        let check = self.seal_for(from, &asked);
+        let words = [asked[0], asked[1], asked[2], asked[3], check];
+        #[allow(
+            clippy::cast_possible_truncation,
+            reason = "a slot's body has 48 bytes"
+        )]
+        let head = Head {
+            kind: HELP,
+            len: SLOT_BODY_BYTES as u8,
+            flags: 0,
+            word: 0,
+        };
+        if self.push(from, head, &words).is_err() {
+            return alone;
+        }
+        self.transfers.offers |= 1 << index;
+        Share::Offered { index, generation }
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn poll_transfers(&mut self, completions: &mut Completions) {
+        self.copy_some();
+        self.finish_reads();
+        if self.transfers.reads.is_empty() {
+            self.help_some();
+        }
+        while !completions.is_full() {
+            let Some(completion) = self.finished.pop_front() else {
+                return;
+            };
+            completions.push(completion);
+        }
+    }
+
+    /// Copies a bounded number of bytes of the oldest reads that have unclaimed chunks.
+    fn copy_some(&mut self) {
+        let mut budget = TURN_BYTES;
+        for at in 0..self.transfers.reads.len() {
+            while budget > 0 {
+                let Some(chunk) = self.claim(at) else { break };
+                let read = &mut self.transfers.reads[at];
+                let (offset, bytes) = read.range(chunk);
+                if !cma::read(
+                    read.pid,
+                    &mut read.lease,
+                    offset,
+                    bytes,
+                    read.source + offset as u64,
+                ) {
+                    read.outcome = Outcome::BadKey;
+                }
+                read.copied += 1;
+                budget = budget.saturating_sub(bytes);
+                self.stats.read_bytes += bytes as u64;
+            }
+        }
+    }
+
+    fn claim(&mut self, at: usize) -> Option<u32> {
+        let read = &mut self.transfers.reads[at];
+        match &mut read.share {
+            Share::Alone { next } if *next == read.chunks => None,
+            Share::Alone { next } => {
+                *next += 1;
+                Some(*next - 1)
+            }
+            Share::Offered { index, generation } => {
+                let node = self.node.as_ref()?;
+                let offer = node.segment.offer(node.local_rank, *index)?;
+                match offer.claim_front(*generation, read.chunks) {
+                    Claim::Chunk(chunk) => Some(chunk),
+                    Claim::Nothing => None,
+                    Claim::Broken => {
+                        self.start_again_alone(at);
+                        None
+                    }
+                }
+            }
+        }
+    }
+
+    /// The offer cannot be trusted any more: copy everything.
+    fn start_again_alone(&mut self, at: usize) {
+        self.stats.refused += 1;
+        let read = &mut self.transfers.reads[at];
+        if let Share::Offered { index, .. } = read.share {
+            self.transfers.offers &= !(1 << index);
+        }
+        let read = &mut self.transfers.reads[at];
+        (read.share, read.copied) = (Share::Alone { next: 0 }, 0);
+    }
+
+    fn finish_reads(&mut self) {
+        let mut at = 0;
+        while at < self.transfers.reads.len() {
+            if self.is_finished(at)
+                && let Some(read) = self.transfers.reads.remove(at)
+            {
+                self.finish(read);
+            } else {
+                at += 1;
+            }
+        }
+    }
+
+    fn finish(&mut self, read: Read) {
+        if let Share::Offered { index, .. } = read.share {
+            self.transfers.offers &= !(1 << index);
+        }
+        let Read {
+            work,
+            outcome,
+            lease,
+            ..
+        } = read;
+        self.finished.push_back(Completion::Worked {
+            work,
+            outcome,
+            lease,
+        });
+    }
+
+    fn is_finished(&mut self, at: usize) -> bool {
+        let read = &self.transfers.reads[at];
+        let Share::Offered { index, generation } = read.share else {
+            return read.copied == read.chunks;
+        };
+        let offer = self
+            .node
+            .as_ref()
+            .and_then(|n| n.segment.offer(n.local_rank, index));
+        match offer.and_then(|offer| offer.helped(generation)) {
+            Some(helped) if !helped.failed && helped.chunks <= read.chunks - read.copied => {
+                let theirs = helped.chunks;
+                let done = read.copied + theirs == read.chunks;
+                if done {
+                    self.stats.helped_bytes += u64::from(theirs) * read.chunk_bytes as u64;
+                }
+                done
+            }
+            _ => {
+                self.start_again_alone(at);
+                false
+            }
+        }
+    }
+
+    /// Writes some chunks of what peers read from this process.
+    fn help_some(&mut self) {
+        let mut budget = TURN_BYTES;
+        while budget > 0 {
+            let Some(help) = self.transfers.helps.front().copied() else {
+                return;
+            };
+            match self.help(&help) {
+                Some(bytes) => budget = budget.saturating_sub(bytes),
+                None => drop(self.transfers.helps.pop_front()),
+            }
+        }
+    }
+
+    fn help(&mut self, help: &Help) -> Option<usize> {
+        #[allow(
+            clippy::cast_possible_truncation,
+            reason = "the two halves are cut out of the word"
+        )]
+        let (index, generation) = (help.place as u32, (help.place >> 32) as u32);
+        let offer = self.node.as_ref()?.segment.offer(help.from, index)?;
+        let total = to_usize(help.bytes);
+        let chunk_bytes = chunk_bytes(total);
+        let chunks = u32::try_from(total.div_ceil(chunk_bytes)).ok()?;
+        let Claim::Chunk(chunk) = offer.claim_back(generation, chunks) else {
+            return None;
+        };
+        let offset = chunk as usize * chunk_bytes;
+        let bytes = chunk_bytes.min(total - offset);
+        let (source, target) = (help.source + offset as u64, help.target + offset as u64);
+        let done = cma::write_own(help.pid, source, bytes, target);
+        offer.finish_back(!done);
+        Some(bytes)
+    }
+}
+
+impl Read {
+    fn range(&self, chunk: u32) -> (usize, usize) {
+        let offset = chunk as usize * self.chunk_bytes;
+        (offset, self.chunk_bytes.min(self.lease.bytes() - offset))
+    }
+}
+
+/// Both sides compute it from the length alone: small enough that the two meet near the middle, large enough that the
+/// system call's fixed cost (half a microsecond) does not show.
+fn chunk_bytes(bytes: usize) -> usize {
+    let least = bytes.div_ceil(MAX_CHUNKS as usize).next_multiple_of(4096);
+    (bytes / 8)
+        .clamp(SMALLEST_CHUNK, LARGEST_CHUNK)
+        .next_multiple_of(4096)
+        .max(least)
+}
+
+const SMALLEST_CHUNK: usize = 32 * 1024;
+const LARGEST_CHUNK: usize = 256 * 1024;
+/// Bytes copied in one poll, so that other peers are not kept waiting.
+const TURN_BYTES: usize = 1 << 20;
+const MOST_HELPS: usize = OFFERS as usize * 64;
+
+const _: () = assert!(OFFERS == 64, "the bitmap has one bit per offer");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_cover_every_length_within_their_number() {
+        for bytes in [
+            1,
+            4095,
+            32768,
+            32769,
+            65536,
+            1 << 20,
+            4 << 20,
+            1 << 33,
+            (1 << 33) + 1,
+        ] {
+            let chunk = chunk_bytes(bytes);
+            let chunks = bytes.div_ceil(chunk);
+            assert!(
+                chunks <= MAX_CHUNKS as usize && chunk.is_multiple_of(4096),
+                "{bytes}"
+            );
+        }
+        assert_eq!(chunk_bytes(65536), 32768);
+    }
+}

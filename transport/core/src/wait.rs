@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How a process waits: the system calls of sleeping, waking and yielding, the heavy fence, and what tells whether a
+//! core is free to spin on.
+//!
+//! # Safety
+//! Thin covers over system calls that take plain numbers or memory of this function's own. Nothing here keeps a
+//! pointer after it returns.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::time::Duration;
+
+/// Sleeps while the word at `address` holds `expected`, at most for `timeout`. Wakes for no reason at times.
+pub(crate) fn futex_wait(address: *const u32, expected: u32, timeout: Duration) {
+    let limit = libc::timespec {
+        tv_sec: timeout.as_secs().cast_signed(),
+        tv_nsec: i64::from(timeout.subsec_nanos()),
+    };
+    // SAFETY: the kernel checks the address itself (EFAULT); `limit` lives over the call. The word lies in a segment
+    // shared between processes, so the private flag is not set.
+    unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            address,
+            libc::FUTEX_WAIT,
+            expected,
+            &raw const limit,
+        )
+    };
+}
+
+/// Wakes one sleeper on the word at `address`.
+pub(crate) fn futex_wake(address: *const u32) {
+    // SAFETY: the kernel only compares the address with those of sleepers.
+    unsafe { libc::syscall(libc::SYS_futex, address, libc::FUTEX_WAKE, 1) };
+}
+
+/// Lets another process have the core.
+pub fn yield_core() {
+    // SAFETY: no arguments.
+    unsafe { libc::sched_yield() };
+}
+
+/// Registers this process for [`heavy_fence`]s of others; `false` where the system has none.
+pub(crate) fn register_for_fences() -> bool {
+    // SAFETY: a command number and no memory.
+    unsafe { libc::syscall(libc::SYS_membarrier, REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0 }
+}
+
+/// Makes every running thread of every registered process execute a full memory fence.
+pub(crate) fn heavy_fence() {
+    // SAFETY: a command number and no memory.
+    unsafe { libc::syscall(libc::SYS_membarrier, GLOBAL_EXPEDITED, 0, 0) };
+}
+
+/// The CPUs that this thread may run on: bit `i % 64` of word `i / 64` is CPU `i`.
+#[must_use]
+pub fn allowed_cpus() -> [u64; 16] {
+    let mut mask = [0u64; 16];
+    // SAFETY: the kernel writes at most `size_of_val(&mask)` bytes there.
+    unsafe { libc::sched_getaffinity(0, size_of_val(&mask), mask.as_mut_ptr().cast()) };
+    mask
+}
+
+/// Restricts this thread to `mask`.
+///
+/// # Errors
+/// What the system says, for instance when the mask names no CPU that exists.
+pub fn restrict_cpus(mask: &[u64; 16]) -> io::Result<()> {
+    // SAFETY: the kernel reads `size_of_val(mask)` bytes.
+    let answer = unsafe { libc::sched_setaffinity(0, size_of_val(mask), mask.as_ptr().cast()) };
+    if answer == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// Cores that the control group grants, if it limits them: quota divided by period.
+#[must_use]
+pub fn core_quota() -> Option<f64> {
+    let text = std::fs::read_to_string("/sys/fs/cgroup/cpu.max").ok()?;
+    let (quota, period) = text.trim().split_once(' ')?;
+    Some(quota.parse::<f64>().ok()? / period.parse::<f64>().ok()?)
+}
+
+/// Nanoseconds that this thread has waited for a core since it began, as the scheduler counts them.
+#[must_use]
+pub fn run_delay_ns() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    text.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+/// Random bytes for secrets.
+pub(crate) fn random_words(words: &mut [u64]) {
+    let bytes = size_of_val(words);
+    // SAFETY: the kernel writes at most `bytes` bytes to `words`.
+    let got = unsafe { libc::getrandom(words.as_mut_ptr().cast(), bytes, 0) };
+    assert_eq!(got.cast_unsigned(), bytes, "the system gives random bytes");
+}
+
+const REGISTER_GLOBAL_EXPEDITED: i32 = 1 << 2;
+const GLOBAL_EXPEDITED: i32 = 1 << 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn some_cpu_is_allowed() {
+        assert!(allowed_cpus().iter().any(|word| *word != 0));
+    }
+
+    #[test]
+    fn a_futex_that_holds_another_value_does_not_sleep() {
+        let word = 7u32;
+        futex_wait(&raw const word, 8, Duration::from_secs(3600));
+    }
+}

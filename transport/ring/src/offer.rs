@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Sharing one copy between two processes: the reader of a large message takes chunks from the front, the process that
+//! owns the data takes chunks from the back, until they meet.
+
+use crate::sync::{AtomicU64, Ordering};
+
+/// Offers that each rank can have open as a reader.
+pub const OFFERS: u32 = 64;
+
+/// Chunks that one transfer can be cut into.
+pub const MAX_CHUNKS: u32 = 0x7fff;
+
+/// One open transfer, on its own cache line in the reader's region; zero is closed.
+#[derive(Debug)]
+#[repr(C)]
+#[cfg_attr(not(loom), repr(align(64)))]
+pub struct Offer {
+    /// `generation << 32 | front << 16 | back`: chunks claimed from either end.
+    claim: AtomicU64,
+    /// `generation << 32 | FAILED | count`: chunks from the back that are written.
+    helped: AtomicU64,
+}
+
+/// What a claim found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claim {
+    /// This chunk is yours.
+    Chunk(u32),
+    /// All chunks are claimed.
+    Nothing,
+    /// The words make no sense for this generation: the offer is over, or somebody has scribbled on it.
+    Broken,
+}
+
+/// How far the helper is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Helped {
+    /// Chunks that it says are written.
+    pub chunks: u32,
+    /// It could not write one of them.
+    pub failed: bool,
+}
+
+impl Offer {
+    /// Reader: opens the offer for a new generation. Tell the helper afterwards.
+    pub fn open(&self, generation: u32) {
+        self.helped
+            .store(u64::from(generation) << 32, Ordering::Relaxed);
+        // PAIR(offer-open): Offer::claim loads with Acquire.
+        self.claim
+            .store(u64::from(generation) << 32, Ordering::Release);
+    }
+
+    /// Reader: claims the next chunk of `chunks` from the front.
+    pub fn claim_front(&self, generation: u32, chunks: u32) -> Claim {
+        self.claim(generation, chunks, 1 << 16, |front, _| front)
+    }
+
+    /// Helper: claims the next chunk of `chunks` from the back.
+    pub fn claim_back(&self, generation: u32, chunks: u32) -> Claim {
+        self.claim(generation, chunks, 1, |_, back| chunks - 1 - back)
+    }
+
+    /// Helper: a claimed chunk is written, or could not be.
+    pub fn finish_back(&self, failed: bool) {
+        if failed {
+            self.helped.fetch_or(FAILED, Ordering::Relaxed);
+        }
+        // PAIR(offer-done): Offer::helped loads with Acquire.
+        self.helped.fetch_add(1, Ordering::Release);
+    }
+
+    /// Reader: what the helper has finished; `None` if the word is not of this generation.
+    #[must_use]
+    pub fn helped(&self, generation: u32) -> Option<Helped> {
+        // PAIR(offer-done): Offer::finish_back adds with Release.
+        let word = self.helped.load(Ordering::Acquire);
+        (high(word) == generation).then(|| Helped {
+            chunks: low(word) & 0xffff,
+            failed: word & FAILED != 0,
+        })
+    }
+
+    fn claim(
+        &self,
+        generation: u32,
+        chunks: u32,
+        step: u64,
+        index: impl Fn(u32, u32) -> u32,
+    ) -> Claim {
+        // PAIR(offer-open): Offer::open stores with Release.
+        let mut word = self.claim.load(Ordering::Acquire);
+        loop {
+            let (front, back) = (low(word) >> 16, low(word) & 0xffff);
+            if high(word) != generation || front + back > chunks {
+                return Claim::Broken;
+            }
+            if front + back == chunks {
+                return Claim::Nothing;
+            }
+            let taken =
+                self.claim
+                    .compare_exchange(word, word + step, Ordering::AcqRel, Ordering::Acquire);
+            match taken {
+                Ok(_) => return Claim::Chunk(index(front, back)),
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// A closed offer in private memory, for tests and models.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            claim: AtomicU64::new(0),
+            helped: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Default for Offer {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "the low half is cut out of the word"
+)]
+fn low(word: u64) -> u32 {
+    word as u32
+}
+
+fn high(word: u64) -> u32 {
+    (word >> 32) as u32
+}
+
+const FAILED: u64 = 1 << 31;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_ends_meet_and_every_chunk_is_claimed_once() {
+        let offer = Offer::new();
+        offer.open(9);
+        let mut claimed = Vec::new();
+        for turn in 0..8 {
+            let claim = if turn % 3 == 0 {
+                offer.claim_back(9, 7)
+            } else {
+                offer.claim_front(9, 7)
+            };
+            if let Claim::Chunk(chunk) = claim {
+                claimed.push(chunk);
+            }
+        }
+        claimed.sort_unstable();
+        assert_eq!(claimed, [0, 1, 2, 3, 4, 5, 6]);
+        assert_eq!(offer.claim_front(9, 7), Claim::Nothing);
+        assert_eq!(offer.claim_back(8, 7), Claim::Broken);
+        offer.finish_back(false);
+        offer.finish_back(true);
+        assert_eq!(
+            offer.helped(9),
+            Some(Helped {
+                chunks: 2,
+                failed: true
+            })
+        );
+        assert_eq!(offer.helped(10), None);
+    }
+
+    #[test]
+    fn a_scribbled_offer_is_broken_not_out_of_range() {
+        let offer = Offer::new();
+        for word in [
+            u64::MAX,
+            5 << 32 | 0xffff_0000,
+            5 << 32 | 0xffff,
+            5 << 32 | 0x8000_8000,
+        ] {
+            offer.claim.store(word, Ordering::Relaxed);
+            assert_eq!(offer.claim_front(5, 16), Claim::Broken);
+            assert_eq!(offer.claim_back(5, 16), Claim::Broken);
+        }
+    }
+}
