@@ -1,3 +1,81 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! xtask.
-fn main() {}
+//! `cargo xtask`: the one door to building, testing, installing and measuring. People and CI type
+//! the same words.
+//!
+//! **Knows** where things are in this repository, which system packages they need and in which
+//! order the stages of the tests run.
+//! **Never** links a crate of the product: it starts programs and reads what they say, so that it
+//! compiles in seconds and works while the product does not.
+//!
+//! One thread, except that each stream of a captured program is read by one of its own.
+
+mod codegen;
+mod process;
+mod setup;
+mod stage;
+mod tidy;
+mod tree;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match dispatch(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("xtask: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn dispatch(args: &[String]) -> Result<(), String> {
+    let (name, rest) = match args {
+        [] => return Err(format!("no stage was given\n{}", stage::overview())),
+        [first, rest @ ..] => (first.as_str(), rest),
+    };
+    if ["--help", "-h", "help"].contains(&name) {
+        let text = match rest {
+            [] => stage::overview(),
+            [wanted, ..] => stage::find(wanted)?.help(),
+        };
+        println!("{text}");
+        return Ok(());
+    }
+    let stage = stage::find(name)?;
+    if rest
+        .first()
+        .is_some_and(|word| word == "--help" || word == "-h")
+    {
+        println!("{}", stage.help());
+        return Ok(());
+    }
+    match stage.name {
+        "setup" => setup::run(rest),
+        "codegen" => codegen::run(rest),
+        "tidy" => tidy::run(rest),
+        other => Err(format!("the stage `{other}` has no code behind it")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_stage_is_answered_with_the_nearest() {
+        let error = dispatch(&["instal".into()]).unwrap_err();
+        assert!(error.contains("did you mean `install`?"), "{error}");
+    }
+
+    #[test]
+    fn no_stage_shows_the_overview() {
+        assert!(dispatch(&[]).unwrap_err().contains("cargo xtask STAGE"));
+    }
+
+    #[test]
+    fn help_is_no_error() {
+        assert_eq!(dispatch(&["help".into(), "test".into()]), Ok(()));
+        assert_eq!(dispatch(&["demo".into(), "--help".into()]), Ok(()));
+    }
+}

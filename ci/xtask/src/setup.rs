@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `cargo xtask setup`: the system packages that building and testing need.
+
+use crate::process::{capture, seconds};
+use crate::stage::unknown;
+use crate::tree::{command, find_program};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// One thing that must be on the machine.
+struct Need {
+    what: &'static str,
+    probe: Probe,
+    /// Debian's packages that bring it.
+    apt: &'static [&'static str],
+    /// What asks for it: stages of `cargo xtask test`, or words after `cargo xtask`.
+    stages: &'static [&'static str],
+}
+
+/// How to see that it is there.
+enum Probe {
+    Program(&'static str),
+    /// A line for the shell; it is there if the line succeeds.
+    Shell(&'static str),
+}
+
+const ALL: &str = "all";
+
+const NEEDS: &[Need] = &[
+    Need {
+        what: "a C compiler",
+        probe: Probe::Program("cc"),
+        apt: &["gcc", "libc6-dev"],
+        stages: &[ALL],
+    },
+    Need {
+        what: "a C++ compiler",
+        probe: Probe::Program("c++"),
+        apt: &["g++"],
+        stages: &["abi", "suites"],
+    },
+    Need {
+        what: "CMake",
+        probe: Probe::Program("cmake"),
+        apt: &["cmake"],
+        stages: &["abi"],
+    },
+    Need {
+        what: "make",
+        probe: Probe::Program("make"),
+        apt: &["make"],
+        stages: &["abi"],
+    },
+    Need {
+        what: "pkg-config",
+        probe: Probe::Program("pkg-config"),
+        apt: &["pkg-config"],
+        stages: &["abi"],
+    },
+    Need {
+        what: "Valgrind",
+        probe: Probe::Program("valgrind"),
+        apt: &["valgrind"],
+        stages: &["icount"],
+    },
+    Need {
+        what: "Python with venv and pip",
+        probe: Probe::Shell("python3 -c 'import venv, ensurepip'"),
+        apt: &["python3", "python3-venv", "python3-pip"],
+        stages: &["suites", "peers", "compare"],
+    },
+];
+
+/// The stages that `setup` knows, for messages.
+const STAGES: &[&str] = &[
+    "demo", "bench", "compare", "peers", "install", "tidy", "unit", "model", "abi", "ranks",
+    "icount", "faults", "suites",
+];
+
+/// `cargo xtask setup [STAGE...]`.
+pub(crate) fn run(args: &[String]) -> Result<(), String> {
+    for name in args {
+        if !STAGES.contains(&name.as_str()) {
+            return Err(unknown(
+                "stage",
+                name,
+                STAGES.iter().copied(),
+                "cargo xtask setup --help",
+            ));
+        }
+    }
+    let wanted: Vec<&str> = if args.is_empty() {
+        STAGES.to_vec()
+    } else {
+        args.iter().map(String::as_str).collect()
+    };
+    let start = Instant::now();
+    if ensure(&wanted)? {
+        println!(
+            "setup: everything is there now ({})",
+            seconds(start.elapsed())
+        );
+    } else {
+        println!("setup: nothing is missing");
+    }
+    Ok(())
+}
+
+/// Makes sure that what these stages need is there; true if something was installed.
+pub(crate) fn ensure(stages: &[&str]) -> Result<bool, String> {
+    let rust = rust_components(stages)?;
+    let missing: Vec<&Need> = needed(stages)
+        .filter(|need| !need.probe.is_there())
+        .collect();
+    if missing.is_empty() {
+        return Ok(rust);
+    }
+    let packages: Vec<&str> = missing
+        .iter()
+        .flat_map(|need| need.apt.iter().copied())
+        .collect();
+    let what = missing
+        .iter()
+        .map(|need| need.what)
+        .collect::<Vec<_>>()
+        .join(", ");
+    let Some(apt) = Apt::find() else {
+        return Err(format!("missing: {what}\n{}", line_to_type(&packages)));
+    };
+    println!("setup: installing {what} ({})", packages.join(" "));
+    apt.install(&packages)?;
+    let still: Vec<&str> = missing
+        .iter()
+        .filter(|need| !need.probe.is_there())
+        .map(|need| need.what)
+        .collect();
+    if still.is_empty() {
+        return Ok(true);
+    }
+    let (still, packages) = (still.join(", "), packages.join(" "));
+    Err(format!(
+        "still missing after installing {packages}: {still}"
+    ))
+}
+
+fn needed<'a>(stages: &'a [&'a str]) -> impl Iterator<Item = &'static Need> + 'a {
+    let wanted = |need: &Need| need.stages.iter().any(|s| *s == ALL || stages.contains(s));
+    NEEDS.iter().filter(move |need| wanted(need))
+}
+
+impl Probe {
+    fn is_there(&self) -> bool {
+        match self {
+            Self::Program(name) => find_program(name).is_some(),
+            Self::Shell(line) => {
+                let mut shell = command("sh");
+                shell.args(["-c", line]);
+                capture(shell, Duration::from_secs(30), |_| ()).is_ok_and(|done| done.success())
+            }
+        }
+    }
+}
+
+/// rustfmt and clippy come with the toolchain, or from rustup.
+fn rust_components(stages: &[&str]) -> Result<bool, String> {
+    let wanted = [("cargo-fmt", "rustfmt"), ("cargo-clippy", "clippy")];
+    let missing: Vec<&str> = wanted
+        .iter()
+        .filter(|(program, _)| stages.contains(&"tidy") && find_program(program).is_none())
+        .map(|&(_, component)| component)
+        .collect();
+    if missing.is_empty() {
+        return Ok(false);
+    }
+    let line = format!("rustup component add {}", missing.join(" "));
+    if find_program("rustup").is_none() {
+        return Err(format!(
+            "missing: {} (with rustup: {line})",
+            missing.join(", ")
+        ));
+    }
+    let mut rustup = command("rustup");
+    rustup.args(["component", "add"]).args(&missing);
+    let done = capture(rustup, APT_LIMIT, |_| ())?;
+    if done.success() {
+        Ok(true)
+    } else {
+        Err(format!("`{line}` failed:\n{}", done.stderr))
+    }
+}
+
+/// apt-get, run as root or through a sudo that asks nothing.
+struct Apt {
+    sudo: bool,
+}
+
+impl Apt {
+    fn find() -> Option<Self> {
+        find_program("apt-get")?;
+        if fs::metadata("/proc/self").is_ok_and(|data| data.uid() == 0) {
+            return Some(Self { sudo: false });
+        }
+        find_program("sudo")?;
+        let mut sudo = command("sudo");
+        sudo.args(["-n", "true"]);
+        let silent =
+            capture(sudo, Duration::from_secs(10), |_| ()).is_ok_and(|done| done.success());
+        silent.then_some(Self { sudo: true })
+    }
+
+    /// Installs; if that fails, reads the lists of packages anew and tries once more.
+    fn install(&self, packages: &[&str]) -> Result<(), String> {
+        let mut args = vec!["install", "-y", "--no-install-recommends"];
+        args.extend(packages);
+        if self.get(&args).is_ok() {
+            return Ok(());
+        }
+        // Old lists are the usual cause on a fresh machine or in a container.
+        let update = self.get(&["update"]);
+        self.get(&args).map_err(|why| {
+            let offline = if update.is_err() { OFFLINE } else { "" };
+            format!("{why}{offline}\n{}", line_to_type(packages))
+        })
+    }
+
+    fn get(&self, args: &[&str]) -> Result<(), String> {
+        let mut apt = if self.sudo {
+            command("sudo")
+        } else {
+            command("env")
+        };
+        if self.sudo {
+            apt.args(["-n", "env"]);
+        }
+        apt.args(["DEBIAN_FRONTEND=noninteractive", "apt-get", "-q"]);
+        // Another apt-get may hold the lock (a machine that updates itself at start).
+        apt.args(["-o", "DPkg::Lock::Timeout=120"]).args(args);
+        let done = capture(apt, APT_LIMIT, |_| ())?;
+        if done.success() {
+            return Ok(());
+        }
+        let lines: Vec<&str> = done.stderr.lines().chain(done.stdout.lines()).collect();
+        let told = lines.iter().filter(|line| line.starts_with("E:")).copied();
+        Err(format!(
+            "apt-get {} failed: {}",
+            args[0],
+            told.collect::<Vec<_>>().join(" ")
+        ))
+    }
+}
+
+/// The one line that somebody who may install packages should type.
+fn line_to_type(packages: &[&str]) -> String {
+    let has = |name| find_program(name).is_some();
+    let names = packages.join(" ");
+    if has("apt-get") {
+        format!("type: sudo apt-get update && sudo apt-get install -y {names}")
+    } else {
+        format!(
+            "install what Debian calls {names} with this system's package manager, then try again"
+        )
+    }
+}
+
+/// Whether a program exists, for stages that can do with or without it.
+pub(crate) fn has_subcommand(name: &str) -> bool {
+    let file = format!("cargo-{name}");
+    find_program(&file).is_some_and(|file| {
+        Command::new(file)
+            .args([name, "--version"])
+            .output()
+            .is_ok_and(|done| done.status.success())
+    })
+}
+
+const APT_LIMIT: Duration = Duration::from_secs(900);
+const OFFLINE: &str = "\nthe package lists cannot be read either: is this machine connected?";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn packages(stages: &[&str]) -> Vec<&'static str> {
+        needed(stages)
+            .flat_map(|need| need.apt.iter().copied())
+            .collect()
+    }
+
+    #[test]
+    fn the_demo_needs_a_c_compiler_and_nothing_else() {
+        assert_eq!(packages(&["demo"]), ["gcc", "libc6-dev"]);
+    }
+
+    #[test]
+    fn a_stage_adds_what_it_needs() {
+        assert!(packages(&["icount"]).contains(&"valgrind"));
+        assert!(packages(&["suites"]).contains(&"python3-venv"));
+        assert!(!packages(&["ranks"]).contains(&"valgrind"));
+    }
+
+    #[test]
+    fn every_stage_of_the_table_is_known() {
+        for need in NEEDS {
+            for stage in need.stages {
+                assert!(*stage == ALL || STAGES.contains(stage), "{stage}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_missing_program_is_seen_as_missing() {
+        assert!(Probe::Program("sh").is_there());
+        assert!(!Probe::Program("no-program-has-this-name").is_there());
+        assert!(!Probe::Shell("exit 1").is_there());
+    }
+
+    #[test]
+    fn the_line_to_type_names_the_packages() {
+        assert!(line_to_type(&["valgrind", "cmake"]).contains("valgrind cmake"));
+    }
+
+    #[test]
+    fn a_misspelt_stage_gets_the_nearest() {
+        let error = run(&["rank".into()]).unwrap_err();
+        assert_eq!(error, "unknown stage `rank`: did you mean `ranks`?");
+    }
+}

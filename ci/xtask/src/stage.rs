@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The words after `cargo xtask`: one table, from which help and look-up come.
+
+/// One word after `cargo xtask`.
+pub(crate) struct Stage {
+    pub(crate) name: &'static str,
+    /// What follows the name on the command line.
+    pub(crate) usage: &'static str,
+    /// One line for the overview.
+    pub(crate) summary: &'static str,
+    /// The paragraphs that `--help` adds.
+    pub(crate) details: &'static str,
+}
+
+/// Every stage, in the order a newcomer meets them.
+pub(crate) const STAGES: &[Stage] = &[
+    Stage {
+        name: "demo",
+        usage: "",
+        summary: "set up, build, install into target/rmpi and run a 64-rank program",
+        details: "\
+Starts from a fresh clone: installs the system packages that are missing, builds and installs
+into target/rmpi, compiles ci/demo/hello.c with rmpicc, runs it with `rmpiexec -n 64` and prints
+the latency and the bandwidth table of this machine.",
+    },
+    Stage {
+        name: "test",
+        usage: "[STAGE...] [-- FILTER...]",
+        summary: "set up and run every test, or only the stages named",
+        details: "\
+Stages, in order of cost:
+  tidy     formatting, clippy, house rules, generated files, documentation
+  unit     unit, integration and documentation tests of every crate
+  model    every interleaving of the shared-memory ring, by loom
+  abi      symbols, header, wrappers and struct sizes of the installed library
+  ranks    the C programs of ci/ranks under rmpiexec
+  icount   instructions of MPI_Isend and MPI_Irecv against their budget
+  faults   ranks that die at random moments
+  suites   programs that other people wrote, and binaries that other MPIs built
+
+A failed stage does not stop the ones after it. The last line counts: `N passed, N failed`.
+
+Options:
+  --mpi PREFIX   for the stage `ranks` alone: run the programs on the MPI installed there
+                 (its bin/mpicc and bin/mpiexec), to hold the tests themselves against another MPI
+  -- FILTER...   for the stage `ranks` alone: only the programs whose name contains one of these",
+    },
+    Stage {
+        name: "install",
+        usage: "[--prefix DIR]",
+        summary: "build for use and install (default prefix: target/rmpi)",
+        details: "\
+Builds the library, the launcher and the compiler wrappers in release mode and copies them into
+DIR/bin, DIR/lib, DIR/include. The installed tree can be moved as a whole.",
+    },
+    Stage {
+        name: "setup",
+        usage: "[STAGE...]",
+        summary: "install the system packages that are missing (for all stages, or the ones named)",
+        details: "\
+Uses apt-get where the user is root or sudo asks no password; elsewhere it prints the one line to
+type. Does nothing, at once, where everything is there. `demo` and `test` call it themselves.",
+    },
+    Stage {
+        name: "codegen",
+        usage: "[--check]",
+        summary: "generate entry points, header, version script and coverage from mpi.api",
+        details: "\
+Writes the files under runtime/abi/gen. With --check it writes nothing and fails when one of them
+differs from what the table says.",
+    },
+    Stage {
+        name: "tidy",
+        usage: "",
+        summary: "check the house rules that no other tool checks",
+        details: "\
+Licence lines, rooms of unsafe code, lengths of files and functions, nesting, order of the layers,
+pairs of memory orders, homes of atomics, heads of crates, leftovers. `cargo xtask test tidy` adds
+rustfmt, clippy, `codegen --check` and rustdoc.",
+    },
+    Stage {
+        name: "bench",
+        usage: "[NAME [OPTION...]]",
+        summary: "install and run rmpi-bench (latency, bandwidth, bibw, rate, ...)",
+        details: "\
+Without a name: latency and bandwidth. `cargo xtask bench -- --help` shows rmpi-bench's own help.",
+    },
+    Stage {
+        name: "compare",
+        usage: "[--peer NAME=PREFIX...] [OPTION...]",
+        summary: "measure this MPI against others, in turn, in one run",
+        details: "\
+Installs into target/rmpi first. `cargo xtask compare -- --help` shows every option; `cargo xtask
+peers` fetches other MPIs to compare with.",
+    },
+    Stage {
+        name: "peers",
+        usage: "[DIR]",
+        summary: "fetch other MPIs (MPICH, Open MPI, Intel MPI) from PyPI into DIR",
+        details: "\
+Makes one Python environment per MPI under DIR (default: target/peers) and prints the prefixes
+that `cargo xtask compare --peer NAME=PREFIX` takes.",
+    },
+];
+
+/// The stage called `name`, or a message that names the nearest one.
+pub(crate) fn find(name: &str) -> Result<&'static Stage, String> {
+    if let Some(stage) = STAGES.iter().find(|stage| stage.name == name) {
+        return Ok(stage);
+    }
+    let names = STAGES.iter().map(|stage| stage.name);
+    Err(unknown("stage", name, names, "cargo xtask --help"))
+}
+
+/// `unknown stage `tets`: did you mean `test`?`, and where to read on.
+pub(crate) fn unknown<'a>(
+    kind: &str,
+    given: &str,
+    known: impl Iterator<Item = &'a str> + Clone,
+    help: &str,
+) -> String {
+    match nearest(given, known.clone()) {
+        Some(name) => format!("unknown {kind} `{given}`: did you mean `{name}`?"),
+        None => {
+            let all: Vec<_> = known.collect();
+            format!(
+                "unknown {kind} `{given}`: there are {} ({help})",
+                all.join(", ")
+            )
+        }
+    }
+}
+
+/// The overview that `cargo xtask --help` prints.
+pub(crate) fn overview() -> String {
+    let mut text = String::from("Usage: cargo xtask STAGE [OPTION...]\n\nStages:\n");
+    for stage in STAGES {
+        text += &format!("  {:<9}{}\n", stage.name, stage.summary);
+    }
+    text += "\n`cargo xtask STAGE --help` says more about one of them.\n\
+             In a fresh clone: `cargo xtask demo`, then `cargo xtask test`.";
+    text
+}
+
+impl Stage {
+    /// What `cargo xtask NAME --help` prints.
+    pub(crate) fn help(&self) -> String {
+        let usage = format!("Usage: cargo xtask {} {}", self.name, self.usage);
+        format!(
+            "{}\n\n{}.\n\n{}",
+            usage.trim_end(),
+            capital(self.summary),
+            self.details
+        )
+    }
+}
+
+/// The known word that `given` most likely meant, if any is near.
+fn nearest<'a>(given: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    known
+        .map(|name| (distance(given, name), name))
+        .filter(|&(steps, name)| steps <= 1 + name.len() / 3)
+        .min_by_key(|&(steps, _)| steps)
+        .map(|(_, name)| name)
+}
+
+/// How many letters must be changed, added, dropped or swapped with their neighbour.
+fn distance(from: &str, to: &str) -> usize {
+    let (from, to): (Vec<char>, Vec<char>) = (from.chars().collect(), to.chars().collect());
+    let mut rows = vec![vec![0; to.len() + 1]; from.len() + 1];
+    for i in 0..=from.len() {
+        for j in 0..=to.len() {
+            rows[i][j] = if i == 0 || j == 0 {
+                i + j
+            } else {
+                let change = rows[i - 1][j - 1] + usize::from(from[i - 1] != to[j - 1]);
+                change.min(rows[i - 1][j] + 1).min(rows[i][j - 1] + 1)
+            };
+            let swapped = i > 1 && j > 1 && from[i - 1] == to[j - 2] && from[i - 2] == to[j - 1];
+            if swapped {
+                rows[i][j] = rows[i][j].min(rows[i - 2][j - 2] + 1);
+            }
+        }
+    }
+    rows[from.len()][to.len()]
+}
+
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| {
+        first.to_uppercase().to_string() + letters.as_str()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_known_name_is_found() {
+        assert_eq!(find("demo").map(|stage| stage.name), Ok("demo"));
+    }
+
+    #[test]
+    fn a_misspelt_name_gets_the_nearest_one() {
+        let message = find("tets").map(|stage| stage.name).unwrap_err();
+        assert_eq!(message, "unknown stage `tets`: did you mean `test`?");
+    }
+
+    #[test]
+    fn a_strange_name_gets_the_whole_list() {
+        let message = find("frobnicate").map(|stage| stage.name).unwrap_err();
+        assert!(
+            message.contains("there are demo, test, install"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn distance_counts_changes_and_swaps() {
+        assert_eq!(distance("tidy", "tidy"), 0);
+        assert_eq!(distance("tdiy", "tidy"), 1);
+        assert_eq!(distance("", "abi"), 3);
+        assert_eq!(distance("benhc", "bench"), 1);
+    }
+
+    #[test]
+    fn help_names_every_stage() {
+        let text = overview();
+        assert!(STAGES.iter().all(|stage| text.contains(stage.name)));
+        assert!(
+            STAGES
+                .iter()
+                .all(|stage| stage.help().contains(stage.usage))
+        );
+    }
+}

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `cargo xtask test`: every stage in order of cost, each timed, with one count at the end.
+
+mod abi;
+mod cargo_tests;
+mod faults;
+mod icount;
+mod jobs;
+mod model;
+mod ranks;
+mod tally;
+mod testlist;
+mod tidy;
+mod unit;
+
+use crate::process::seconds;
+use crate::stage::unknown;
+use crate::tree::prefix;
+use crate::{install, setup};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use tally::Tally;
+
+/// One stage of the tests.
+struct TestStage {
+    name: &'static str,
+    budget: Duration,
+    run: fn(&mut Tally, &mut Context) -> Result<(), String>,
+}
+
+/// In order of cost. The budgets are those of CONTRIBUTING.md, on two cores.
+const STAGES: &[TestStage] = &[
+    TestStage {
+        name: "tidy",
+        budget: minutes(4),
+        run: tidy::run,
+    },
+    TestStage {
+        name: "unit",
+        budget: minutes(5),
+        run: unit::run,
+    },
+    TestStage {
+        name: "model",
+        budget: minutes(4),
+        run: model::run,
+    },
+    TestStage {
+        name: "abi",
+        budget: minutes(3),
+        run: abi::run,
+    },
+    TestStage {
+        name: "ranks",
+        budget: minutes(5),
+        run: ranks::run,
+    },
+    TestStage {
+        name: "icount",
+        budget: minutes(1),
+        run: icount::run,
+    },
+    TestStage {
+        name: "faults",
+        budget: minutes(2),
+        run: faults::run,
+    },
+];
+
+const fn minutes(count: u64) -> Duration {
+    Duration::from_secs(count * 60)
+}
+
+/// What the stages share.
+#[derive(Default)]
+pub(crate) struct Context {
+    /// Another MPI to run the programs of `ranks` on.
+    pub(crate) peer: Option<PathBuf>,
+    /// Parts of names; empty means every program.
+    pub(crate) filters: Vec<String>,
+    installed: Option<Result<(), String>>,
+}
+
+impl Context {
+    /// The installed tree, built on first use.
+    pub(crate) fn prefix(&mut self) -> Result<PathBuf, String> {
+        let installed = self.installed.get_or_insert_with(|| {
+            let start = Instant::now();
+            let result = install::build(&prefix());
+            println!(
+                "  installed into {} ({})",
+                prefix().display(),
+                seconds(start.elapsed())
+            );
+            result
+        });
+        let result = installed.clone().map(|()| prefix());
+        result.map_err(|why| format!("the product could not be installed: {why}"))
+    }
+
+    /// Whether a name was asked for.
+    pub(crate) fn wants(&self, name: &str) -> bool {
+        self.filters.is_empty() || self.filters.iter().any(|part| name.contains(part.as_str()))
+    }
+}
+
+/// `cargo xtask test [STAGE...] [-- FILTER...]`.
+pub(crate) fn run(args: &[String]) -> Result<(), String> {
+    let (wanted, mut context) = parse(args)?;
+    let names: Vec<&str> = wanted.iter().map(|stage| stage.name).collect();
+    setup::ensure(&names)?;
+    let mut rows = Vec::new();
+    for stage in &wanted {
+        println!("== {} ==", stage.name);
+        let mut tally = Tally::default();
+        let start = Instant::now();
+        if let Err(why) = (stage.run)(&mut tally, &mut context) {
+            tally.check(stage.name, || Err(why));
+        }
+        rows.push((stage, tally, start.elapsed()));
+    }
+    summary(&rows)
+}
+
+/// The table, and the line that counts alone at the end.
+fn summary(rows: &[(&&TestStage, Tally, Duration)]) -> Result<(), String> {
+    println!("\nstage    passed  failed  expected to fail       time     budget");
+    for (stage, tally, time) in rows {
+        let over = if *time > stage.budget {
+            "  over budget"
+        } else {
+            ""
+        };
+        println!(
+            "{:<8} {:>6}  {:>6}  {:>16} {:>10} {:>10}{over}",
+            stage.name,
+            tally.passed,
+            tally.failed.len(),
+            tally.expected.len(),
+            seconds(*time),
+            seconds(stage.budget),
+        );
+    }
+    let total: Duration = rows.iter().map(|(_, _, time)| *time).sum();
+    println!("in all {}", seconds(total));
+    for (stage, tally, _) in rows {
+        for (name, reason) in &tally.expected {
+            println!("expected to fail: {} {name}: {reason}", stage.name);
+        }
+    }
+    for (stage, tally, _) in rows {
+        for name in &tally.failed {
+            println!("FAILED: {} {name}", stage.name);
+        }
+    }
+    let passed: usize = rows.iter().map(|(_, tally, _)| tally.passed).sum();
+    let failed: usize = rows.iter().map(|(_, tally, _)| tally.failed.len()).sum();
+    println!("\n{passed} passed, {failed} failed");
+    match (passed, failed) {
+        (0, 0) => Err("no test was run".into()),
+        (_, 0) => Ok(()),
+        (_, 1) => Err("one test failed".into()),
+        _ => Err(format!("{failed} tests failed")),
+    }
+}
+
+fn parse(args: &[String]) -> Result<(Vec<&'static TestStage>, Context), String> {
+    let mut context = Context::default();
+    let mut wanted: Vec<&TestStage> = Vec::new();
+    let mut words = args.iter();
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--" => context.filters = words.by_ref().cloned().collect(),
+            "--mpi" => {
+                let given = words
+                    .next()
+                    .ok_or("--mpi needs the folder where an MPI is installed")?;
+                context.peer = Some(std::path::absolute(given).unwrap_or_else(|_| given.into()));
+            }
+            name => wanted.push(stage_named(name)?),
+        }
+    }
+    let only_ranks = wanted.iter().all(|stage| stage.name == "ranks") && !wanted.is_empty();
+    if context.peer.is_some() && !only_ranks {
+        return Err("--mpi is for the stage ranks alone: cargo xtask test ranks --mpi DIR".into());
+    }
+    if !context.filters.is_empty() && !only_ranks {
+        return Err(
+            "names after -- are for the stage ranks alone: cargo xtask test ranks -- NAME".into(),
+        );
+    }
+    if wanted.is_empty() {
+        wanted = STAGES.iter().collect();
+    }
+    Ok((wanted, context))
+}
+
+fn stage_named(name: &str) -> Result<&'static TestStage, String> {
+    let names = STAGES.iter().map(|stage| stage.name);
+    let found = STAGES.iter().find(|stage| stage.name == name);
+    found.ok_or_else(|| unknown("test stage", name, names, "cargo xtask test --help"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<String> {
+        line.split_whitespace().map(String::from).collect()
+    }
+
+    #[test]
+    fn no_name_means_every_stage_and_names_pick() {
+        assert_eq!(parse(&[]).unwrap().0.len(), STAGES.len());
+        let (wanted, _) = parse(&words("tidy abi")).unwrap();
+        assert_eq!(
+            wanted.iter().map(|stage| stage.name).collect::<Vec<_>>(),
+            ["tidy", "abi"]
+        );
+    }
+
+    #[test]
+    fn an_unknown_stage_gets_the_nearest() {
+        let error = parse(&words("rank")).map(|_| ()).unwrap_err();
+        assert_eq!(error, "unknown test stage `rank`: did you mean `ranks`?");
+    }
+
+    #[test]
+    fn filters_and_peers_belong_to_ranks() {
+        assert!(parse(&words("--mpi /opt/mpi")).is_err());
+        assert!(parse(&words("tidy -- send")).is_err());
+        let (_, context) = parse(&words("ranks --mpi /opt/mpi -- send")).unwrap();
+        assert_eq!(context.peer, Some(PathBuf::from("/opt/mpi")));
+        assert!(context.wants("send_modes") && !context.wants("probe"));
+    }
+
+    #[test]
+    fn a_run_without_tests_is_no_success() {
+        assert!(summary(&[]).is_err());
+    }
+}

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Stage `icount`: instructions of the hot calls, counted by callgrind, against their budgets.
+
+use super::{Context, Tally};
+use crate::process::quiet;
+use crate::tree::cargo;
+use std::time::Duration;
+
+pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String> {
+    let prefix = context.prefix()?;
+    tally.check(
+        "MPI_Isend, MPI_Irecv and MPI_Wait keep their budgets",
+        || {
+            let mut count = cargo();
+            count.args(["run", "--quiet", "--profile", "tool", "--package", "bench"]);
+            count
+                .args(["--bin", "rmpi-icount", "--", "--check", "--prefix"])
+                .arg(&prefix);
+            let told = quiet(count, Duration::from_secs(300))?;
+            told.lines().for_each(|line| println!("        {line}"));
+            Ok(())
+        },
+    );
+    Ok(())
+}

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Stage `ranks`: the C programs of `ci/ranks`, as real processes under a launcher.
+//!
+//! Each rank of a program that went through prints one line `ok`, and the job exits with 0; a line
+//! of `testlist` says where that is different. A job that outlives its limit, or leaves a process,
+//! a file or a segment behind, has failed.
+
+use super::testlist::{self, Entry};
+use super::{Context, Tally, jobs};
+use crate::process::{quiet, seconds};
+use crate::tree::{command, make_folder, read, root, target};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The MPI under test: its compiler and its launcher.
+struct Mpi {
+    compiler: PathBuf,
+    launcher: PathBuf,
+    is_ours: bool,
+    build: PathBuf,
+}
+
+pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String> {
+    let mpi = mpi(context)?;
+    let list = testlist::parse(&read(&folder().join("testlist"))?)?;
+    let list: Vec<Entry> = list
+        .into_iter()
+        .filter(|entry| context.wants(&entry.program))
+        .collect();
+    let list: Vec<Entry> = list
+        .into_iter()
+        .filter(|entry| mpi.is_ours || !entry.ours)
+        .collect();
+    if context.filters.is_empty() {
+        tally.check("every program is listed", || unlisted(&list, mpi.is_ours));
+    }
+    let broken = compile_all(&mpi, &list)?;
+    for (program, why) in &broken {
+        tally.check(&format!("compile {program}"), || Err(why.clone()));
+    }
+    for entry in &list {
+        if broken.iter().any(|(program, _)| *program == entry.program) {
+            continue;
+        }
+        for ranks in &entry.ranks {
+            let name = entry.name(*ranks);
+            match &entry.xfail {
+                Some(reason) if mpi.is_ours => {
+                    tally.check_expected(&name, reason, || run_one(&mpi, entry, *ranks));
+                }
+                _ => tally.check(&name, || run_one(&mpi, entry, *ranks)),
+            }
+        }
+    }
+    Ok(())
+}
+
+fn mpi(context: &mut Context) -> Result<Mpi, String> {
+    if let Some(peer) = &context.peer {
+        let build = target().join("ranks-peer");
+        let [compiler, launcher] = ["bin/mpicc", "bin/mpiexec"].map(|name| peer.join(name));
+        return Ok(Mpi {
+            compiler,
+            launcher,
+            is_ours: false,
+            build,
+        });
+    }
+    let prefix = context.prefix()?;
+    let [compiler, launcher] = ["bin/rmpicc", "bin/rmpiexec"].map(|name| prefix.join(name));
+    Ok(Mpi {
+        compiler,
+        launcher,
+        is_ours: true,
+        build: target().join("ranks"),
+    })
+}
+
+/// Programs that the list forgot would never run.
+fn unlisted(list: &[Entry], is_ours: bool) -> Result<(), String> {
+    let listed: BTreeSet<&str> = list.iter().map(|entry| entry.program.as_str()).collect();
+    let entries = std::fs::read_dir(folder()).map_err(|why| format!("ci/ranks: {why}"))?;
+    let names = entries
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let programs = names.filter_map(|name| name.strip_suffix(".c").map(String::from));
+    let missing: Vec<String> = programs
+        .filter(|name| !listed.contains(name.as_str()))
+        .collect();
+    // On another MPI the list is shorter by what only concerns ours.
+    if missing.is_empty() || !is_ours {
+        return Ok(());
+    }
+    Err(format!(
+        "ci/ranks/testlist does not list {}",
+        missing.join(", ")
+    ))
+}
+
+/// Compiles each program once, on as many threads as there are cores; returns those that fail.
+fn compile_all(mpi: &Mpi, list: &[Entry]) -> Result<Vec<(String, String)>, String> {
+    make_folder(&mpi.build)?;
+    let start = Instant::now();
+    let programs: BTreeSet<&str> = list.iter().map(|entry| entry.program.as_str()).collect();
+    let count = programs.len();
+    let waiting = Mutex::new(programs.into_iter());
+    let broken = Mutex::new(Vec::new());
+    let next = || waiting.lock().ok().and_then(|mut programs| programs.next());
+    let keep = |program: &str, why| {
+        if let Ok(mut broken) = broken.lock() {
+            broken.push((program.to_string(), why));
+        }
+    };
+    let work = || {
+        while let Some(program) = next() {
+            let _ = compile(mpi, program).map_err(|why| keep(program, why));
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(2, usize::from) {
+            scope.spawn(work);
+        }
+    });
+    println!("  compiled {count} programs ({})", seconds(start.elapsed()));
+    broken
+        .into_inner()
+        .map_err(|_| "a compiling thread panicked".into())
+}
+
+fn compile(mpi: &Mpi, program: &str) -> Result<(), String> {
+    let mut compiler = command(&mpi.compiler);
+    compiler.args([
+        "-std=gnu11",
+        "-O1",
+        "-g",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-pthread",
+        "-o",
+    ]);
+    compiler
+        .arg(mpi.build.join(program))
+        .arg(folder().join(format!("{program}.c")))
+        .arg("-lm");
+    quiet(compiler, Duration::from_secs(120)).map(|_| ())
+}
+
+fn run_one(mpi: &Mpi, entry: &Entry, ranks: u32) -> Result<(), String> {
+    let program = mpi.build.join(&entry.program);
+    let mut job = if entry.alone {
+        command(&program)
+    } else {
+        launch(&mpi.launcher, ranks, &program)
+    };
+    job.args(&entry.args);
+    job.envs(entry.env.iter().map(|(name, value)| (name, value)));
+    let cookie = jobs::Cookie::new(&mpi.build)?;
+    let done = jobs::run(job, &cookie, Duration::from_secs(entry.limit_s))?;
+    let mut wrong = judge(entry, ranks, done.status.code(), &done.stdout, &done.stderr);
+    if done.timed_out {
+        wrong.insert(0, format!("did not end within {} s", entry.limit_s));
+    }
+    if done.held_open {
+        wrong.push("its output was still held open after its end".into());
+    }
+    wrong.extend(cookie.leftovers(LEFTOVER_GRACE));
+    if wrong.is_empty() {
+        return Ok(());
+    }
+    Err(format!(
+        "{}\n{}",
+        wrong.join("\n"),
+        last_lines(&(done.stdout + &done.stderr))
+    ))
+}
+
+fn launch(launcher: &Path, ranks: u32, program: &Path) -> Command {
+    let mut job = command(launcher);
+    job.args(["-n", &ranks.to_string()]).arg(program);
+    job
+}
+
+/// What is wrong with how a job ended and what it printed.
+fn judge(entry: &Entry, ranks: u32, code: Option<i32>, stdout: &str, stderr: &str) -> Vec<String> {
+    let mut wrong = Vec::new();
+    if code != Some(entry.exit) {
+        let got = code.map_or_else(|| "no code".into(), |code| format!("code {code}"));
+        wrong.push(format!("expected the exit code {}, got {got}", entry.exit));
+    }
+    let ok = stdout.lines().filter(|line| *line == "ok").count();
+    let wanted = if entry.alone { 1 } else { ranks as usize };
+    if entry.exit == 0 && ok != wanted {
+        wrong.push(format!("expected {wanted} lines `ok`, got {ok}"));
+    }
+    for text in &entry.says {
+        if !stdout.contains(text.as_str()) && !stderr.contains(text.as_str()) {
+            wrong.push(format!("nothing that it printed contains `{text}`"));
+        }
+    }
+    wrong
+}
+
+fn last_lines(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().filter(|line| *line != "ok").collect();
+    let hidden = lines.len().saturating_sub(LINES_SHOWN);
+    let head = if hidden > 0 {
+        format!("({hidden} lines above)\n")
+    } else {
+        String::new()
+    };
+    head + &lines[hidden..].join("\n")
+}
+
+fn folder() -> PathBuf {
+    root().join("ci/ranks")
+}
+
+/// How soon after its launcher nothing of a job may be left.
+const LEFTOVER_GRACE: Duration = Duration::from_secs(2);
+const LINES_SHOWN: usize = 120;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(line: &str) -> Entry {
+        testlist::parse(line).unwrap().remove(0)
+    }
+
+    #[test]
+    fn a_rank_that_says_nothing_is_noticed() {
+        let entry = entry("probe 2");
+        assert!(judge(&entry, 2, Some(0), "ok\nok\n", "").is_empty());
+        assert_eq!(
+            judge(&entry, 2, Some(0), "ok\n", ""),
+            ["expected 2 lines `ok`, got 1"]
+        );
+    }
+
+    #[test]
+    fn a_wrong_code_is_noticed_and_a_wanted_one_passes() {
+        assert_eq!(judge(&entry("a 2 exit=3"), 2, Some(1), "", "").len(), 1);
+        assert_eq!(judge(&entry("a 2 exit=3"), 2, None, "", "").len(), 1);
+        assert!(judge(&entry("a 2 exit=3"), 2, Some(3), "", "").is_empty());
+    }
+
+    #[test]
+    fn a_missing_message_is_noticed() {
+        let entry = entry("a 2 exit=3 says=\"rank 1 of 2\"");
+        assert!(judge(&entry, 2, Some(3), "", "x rank 1 of 2 y").is_empty());
+        assert_eq!(judge(&entry, 2, Some(3), "", "rank 1").len(), 1);
+    }
+
+    #[test]
+    fn the_list_of_this_repository_is_well_formed_and_whole() {
+        let list = testlist::parse(&read(&folder().join("testlist")).unwrap()).unwrap();
+        assert_eq!(unlisted(&list, true), Ok(()));
+        for entry in list {
+            let source = folder().join(format!("{}.c", entry.program));
+            assert!(source.is_file(), "{} is listed and missing", entry.program);
+        }
+    }
+}

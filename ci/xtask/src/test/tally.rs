@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a stage counts.
+
+use crate::process::seconds;
+use std::time::Instant;
+
+/// Passed, failed and expected to fail.
+#[derive(Default)]
+pub(crate) struct Tally {
+    pub(crate) passed: usize,
+    pub(crate) failed: Vec<String>,
+    /// Name and reason.
+    pub(crate) expected: Vec<(String, String)>,
+}
+
+impl Tally {
+    /// One test: prints a line with its time, and why it failed.
+    pub(crate) fn check(&mut self, name: &str, test: impl FnOnce() -> Result<(), String>) {
+        let start = Instant::now();
+        match test() {
+            Ok(()) => {
+                self.passed += 1;
+                println!("  ok    {name} ({})", seconds(start.elapsed()));
+            }
+            Err(why) => self.fail(name, &why, start),
+        }
+    }
+
+    /// One test that is known to fail, and why. That it passes is a failure of the list.
+    pub(crate) fn check_expected(
+        &mut self,
+        name: &str,
+        reason: &str,
+        test: impl FnOnce() -> Result<(), String>,
+    ) {
+        let start = Instant::now();
+        match test() {
+            Ok(()) => self.fail(name, &format!("passes now: drop xfail=\"{reason}\""), start),
+            Err(_) => {
+                self.expected.push((name.into(), reason.into()));
+                println!("  xfail {name} ({}): {reason}", seconds(start.elapsed()));
+            }
+        }
+    }
+
+    /// Many tests that somebody else counted.
+    pub(crate) fn add(&mut self, passed: usize, failed: Vec<String>) {
+        self.passed += passed;
+        self.failed.extend(failed);
+    }
+
+    fn fail(&mut self, name: &str, why: &str, start: Instant) {
+        self.failed.push(name.into());
+        println!("  FAIL  {name} ({})", seconds(start.elapsed()));
+        for line in why.lines() {
+            println!("        {line}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checks_are_counted() {
+        let mut tally = Tally::default();
+        tally.check("good", || Ok(()));
+        tally.check("bad", || Err("why".into()));
+        tally.add(3, vec!["other".into()]);
+        assert_eq!((tally.passed, tally.failed.len()), (4, 2));
+    }
+
+    #[test]
+    fn an_expected_failure_is_neither_and_an_unexpected_success_fails() {
+        let mut tally = Tally::default();
+        tally.check_expected("known", "not built yet", || Err("why".into()));
+        assert_eq!(
+            (tally.passed, tally.failed.len(), tally.expected.len()),
+            (0, 0, 1)
+        );
+        tally.check_expected("known", "not built yet", || Ok(()));
+        assert_eq!(tally.failed, ["known"]);
+    }
+}

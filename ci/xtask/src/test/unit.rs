@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Stage `unit`: unit, integration and documentation tests of every crate.
+//!
+//! The tests in `runtime/abi/tests` look at the installed library: they are the stage `abi`.
+
+use super::{Context, Tally, cargo_tests};
+use crate::setup::has_subcommand;
+use crate::tree::{cargo, root};
+
+pub(crate) fn run(tally: &mut Tally, _: &mut Context) -> Result<(), String> {
+    if has_subcommand("nextest") {
+        let mut tests = cargo();
+        tests.args([
+            "nextest",
+            "run",
+            "--workspace",
+            "--no-fail-fast",
+            "--color",
+            "never",
+        ]);
+        tests.args(["--show-progress", "none", "--status-level", "fail"]);
+        tests
+            .arg("--config-file")
+            .arg(root().join("ci/nextest.toml"));
+        tests.args(["-E", "not (package(mpi-abi) and kind(test))"]);
+        cargo_tests::run(tally, "unit and integration tests", tests)?;
+    } else {
+        let mut tests = cargo();
+        tests.args([
+            "test",
+            "--quiet",
+            "--workspace",
+            "--exclude",
+            "mpi-abi",
+            "--no-fail-fast",
+        ]);
+        tests.args(["--lib", "--bins", "--tests"]);
+        cargo_tests::run(tally, "unit and integration tests", tests)?;
+        let mut abi = cargo();
+        abi.args(["test", "--quiet", "--package", "mpi-abi", "--lib"]);
+        cargo_tests::run(tally, "unit tests of mpi-abi", abi)?;
+    }
+    let mut docs = cargo();
+    docs.args(["test", "--quiet", "--workspace", "--doc", "--no-fail-fast"]);
+    cargo_tests::run(tally, "documentation tests", docs)
+}

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which files may hold unsafe code, and which may import atomics.
+//!
+//! The compiler denies `unsafe` where no file allows it; this list keeps files from allowing it.
+
+use super::{Problem, Source};
+
+/// A fenced place: its name, and the files (or folders, with a `/` at the end) that belong to it.
+struct Room {
+    name: &'static str,
+    files: &'static [&'static str],
+}
+
+const UNSAFE_ROOMS: &[Room] = &[
+    Room {
+        name: "1: shared-memory rings",
+        files: &["transport/ring/"],
+    },
+    Room {
+        name: "2: rdma-core and its table",
+        files: &["transport/verbs-sys/"],
+    },
+    Room {
+        name: "3: registered memory, and sleeping",
+        files: &[
+            "transport/core/src/mr.rs",
+            "transport/core/src/node.rs",
+            "transport/core/src/provider/cma.rs",
+            "transport/core/src/wait.rs",
+            "transport/core/src/provider/shm.rs",
+            "transport/core/src/provider/shm/",
+            "transport/core/src/provider/verbs.rs",
+            "transport/core/tests/",
+        ],
+    },
+    Room {
+        name: "4: the application's memory",
+        files: &["runtime/core/src/user_buf.rs", "runtime/layout/"],
+    },
+    Room {
+        name: "5: C entry points",
+        files: &["runtime/abi/", "mqs/src/entry.rs", "qmp/src/entry.rs"],
+    },
+    Room {
+        name: "6: starting processes",
+        files: &[
+            "launcher/src/spawn.rs",
+            "launcher/src/mpir.rs",
+            "launcher/tests/",
+        ],
+    },
+    Room {
+        name: "7: the machine's limits, measured",
+        files: &["bench/src/limits/raw.rs"],
+    },
+];
+
+/// Where atomics may be imported from `core` or `std`.
+const ATOMIC_HOMES: &[&str] = &[
+    "transport/ring/src/sync.rs",
+    "runtime/layout/",
+    "runtime/core/src/var/",
+    "runtime/core/src/var.rs",
+    // What the C library itself knows of its process: the level of threads, init and finalize.
+    "runtime/abi/src/lock.rs",
+    "runtime/abi/src/process.rs",
+    // Programs that no product contains.
+    "bench/src/limits/",
+    "ci/xtask/src/test/jobs.rs",
+];
+
+/// Unsafe code outside its rooms or without its head; atomics outside their homes.
+pub(crate) fn check(source: &Source) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    if let Some(line) = first_unsafe(source) {
+        match room_of(&source.path) {
+            None => problems.push(source.problem(
+                line,
+                "unsafe code outside the rooms that ci/xtask/src/tidy/rooms.rs lists",
+            )),
+            Some(room) if needs_head(source) && !says_safety(source) => {
+                problems.push(source.problem(
+                    1,
+                    format!(
+                        "in room {} the head of the file needs a `# Safety` section",
+                        room.name
+                    ),
+                ))
+            }
+            Some(_) => {}
+        }
+    }
+    problems.extend(foreign_atomics(source));
+    problems
+}
+
+fn room_of(path: &str) -> Option<&'static Room> {
+    UNSAFE_ROOMS.iter().find(|room| holds(room.files, path))
+}
+
+fn holds(files: &[&str], path: &str) -> bool {
+    files
+        .iter()
+        .any(|file| path == *file || (file.ends_with('/') && path.starts_with(file)))
+}
+
+/// The first line (from 1) that uses or allows unsafe code.
+fn first_unsafe(source: &Source) -> Option<usize> {
+    let uses = |code: &str| {
+        let words = code.split(|c: char| !(c.is_alphanumeric() || c == '_'));
+        let allows = code.contains("allow(unsafe_code") || code.contains("expect(unsafe_code");
+        allows || words.into_iter().any(|word| word == "unsafe")
+    };
+    source
+        .lines
+        .iter()
+        .position(|line| uses(&line.code))
+        .map(|index| index + 1)
+}
+
+/// A test, and what a generator writes function by function, need no head of their own.
+fn needs_head(source: &Source) -> bool {
+    !source.is_test() && !source.is_generated()
+}
+
+/// The file's own documentation has the section.
+fn says_safety(source: &Source) -> bool {
+    source.lines.iter().any(|line| {
+        line.comment.trim_start().starts_with("//!") && line.comment.contains("# Safety")
+    })
+}
+
+fn foreign_atomics(source: &Source) -> Option<Problem> {
+    if source.is_test() || holds(ATOMIC_HOMES, &source.path) {
+        return None;
+    }
+    let imports = |code: &str| {
+        ["core", "std", "loom"].iter().any(|origin| {
+            code.contains(&format!("{origin}::sync::atomic"))
+                || (code.contains(&format!("{origin}::sync::{{")) && code.contains("atomic"))
+        })
+    };
+    let tests = source.lines_before_tests();
+    let line = source.lines[..tests]
+        .iter()
+        .position(|line| imports(&line.code))?;
+    let what = "atomics live in ring::sync, runtime/layout and runtime/core/src/var";
+    Some(source.problem(line + 1, what))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problems(path: &str, text: &str) -> Vec<String> {
+        check(&Source::new(path, text))
+            .into_iter()
+            .map(|problem| problem.what)
+            .collect()
+    }
+
+    #[test]
+    fn unsafe_outside_the_rooms_fails() {
+        let text = "#![allow(unsafe_code)]\nfn f() { unsafe { g() } }\n";
+        assert!(problems("runtime/engine/src/lib.rs", text)[0].contains("outside the rooms"));
+    }
+
+    #[test]
+    fn a_room_needs_its_safety_head() {
+        let bare = "//! Rings.\nfn f() { unsafe { g() } }\n";
+        let good = "//! Rings.\n//! # Safety\n//! R1.\nfn f() { unsafe { g() } }\n";
+        assert!(problems("transport/ring/src/spsc.rs", bare)[0].contains("# Safety"));
+        assert!(problems("transport/ring/src/spsc.rs", good).is_empty());
+        assert!(problems("transport/ring/tests/two_process.rs", bare).is_empty());
+    }
+
+    #[test]
+    fn forbidding_or_mentioning_unsafe_is_no_use_of_it() {
+        let text = "#![forbid(unsafe_code)]\n// unsafe\nfn f() { g(\"unsafe {\") }\n";
+        assert!(problems("runtime/engine/src/lib.rs", text).is_empty());
+    }
+
+    #[test]
+    fn atomics_outside_their_homes_fail() {
+        for line in [
+            "use core::sync::atomic::AtomicU32;",
+            "use std::sync::{Arc, atomic::Ordering};",
+        ] {
+            assert!(
+                problems("runtime/engine/src/credit.rs", line)[0].contains("atomics"),
+                "{line}"
+            );
+            assert!(problems("transport/ring/src/sync.rs", line).is_empty());
+            assert!(problems("runtime/engine/tests/pair.rs", line).is_empty());
+        }
+    }
+}
