@@ -1,2 +1,43 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! mpi-abi.
+//! The C face of rmpi: the 664 functions of the MPI 5.0 standard ABI.
+//!
+//! `mpi.api` is the one table; `cargo xtask codegen` makes the entry points ([`entry`]), the constants ([`c`]), the callback
+//! types ([`callback`]), `mpi.h`, the version script and `gen/coverage.md` from it. By hand stand the bodies, one module a
+//! chapter of the standard, and what all of them share:
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`args`] | what each kind of parameter becomes: the only place that reads or writes through a caller's pointer |
+//! | [`handle`], [`registry`] | handle numbers; the slot map behind the live ones |
+//! | [`datatype_table`] | size, alignment, name and arithmetic class of the predefined datatypes |
+//! | [`error`], [`errhandler`] | an error with its class and its words; what becomes of it |
+//! | [`mod@enter`] | the frame around every body: initialised? lock, run, raise |
+//! | [`process`] | all that this crate asks of the process it runs in |
+//!
+//! **Knows** C pointers, handle numbers, error handlers and MPI's names. Bodies turn them into calls of the runtime.
+//! **Never** moves a byte of a message and never waits: that is the runtime's.
+//!
+//! # Threads
+//! Below `MPI_THREAD_MULTIPLE` there is no lock and one thread at a time by the caller's promise. At `MPI_THREAD_MULTIPLE`
+//! [`enter::enter`] holds [`lock`] while a body runs; a body that waits must let others in with [`lock::pause`]. Functions marked
+//! `any-time` in the table run without it and guard what they share themselves.
+
+pub mod args;
+#[path = "../gen/constants.rs"]
+pub mod c;
+#[path = "../gen/callback.rs"]
+pub mod callback;
+mod clock;
+pub mod datatype;
+pub mod datatype_table;
+pub mod enter;
+#[path = "../gen/entry.rs"]
+pub mod entry;
+pub mod env;
+pub mod errhandler;
+pub mod error;
+pub mod handle;
+pub mod lock;
+pub mod process;
+pub mod registry;
+pub mod status;

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `cargo xtask codegen [--check]`: everything that is made from the one table of the MPI API.
+//!
+//! **Knows** `runtime/abi/mpi.api` and the standard's data beside it. **Never** touches a file outside `runtime/abi/gen`.
+
+mod constants;
+mod convert;
+mod entry;
+mod header;
+mod kinds;
+mod lists;
+mod standard;
+mod table;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use standard::Standard;
+use table::Api;
+
+const HELP: &str = "\
+cargo xtask codegen [--check]
+
+Writes runtime/abi/gen (entry points, mpi.h, version script, coverage page) from runtime/abi/mpi.api, after holding
+every signature against the standard's data in runtime/abi/standard.
+  --check   write nothing; fail where a generated file is not what the table gives";
+
+/// `cargo xtask codegen`.
+pub(crate) fn run(args: &[String]) -> Result<(), String> {
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    let check = match words[..] {
+        [] => false,
+        ["--check"] => true,
+        ["--help" | "-h"] => {
+            println!("{HELP}");
+            return Ok(());
+        }
+        _ => {
+            return Err(format!(
+                "`{}` is no option of codegen\n{HELP}",
+                words.join(" ")
+            ));
+        }
+    };
+    let files = generate(&abi_folder())?;
+    let folder = abi_folder().join("gen");
+    if check {
+        compare(&folder, &files)
+    } else {
+        write(&folder, &files)
+    }
+}
+
+fn abi_folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../runtime/abi")
+}
+
+/// A generated file: its name and its text.
+type Generated = (String, String);
+
+fn generate(abi: &Path) -> Result<Vec<Generated>, String> {
+    let api = Api::parse(&read(&abi.join("mpi.api"))?)?;
+    let of_standard = |name: &str| read(&abi.join("standard").join(name));
+    let standard = Standard::parse(
+        &of_standard("functions.tsv")?,
+        &of_standard("constants.tsv")?,
+        &of_standard("callbacks.tsv")?,
+    );
+    let differences = standard.differences(&api);
+    if !differences.is_empty() {
+        return Err(format!(
+            "mpi.api is not the standard:\n{}",
+            differences.join("\n")
+        ));
+    }
+    let mut files = vec![
+        ("entry.rs".to_owned(), entry::list(&api)?),
+        ("constants.rs".to_owned(), constants::constants(&standard)?),
+        ("callback.rs".to_owned(), constants::callbacks(&standard)?),
+        ("mpi.h".to_owned(), header::header(&api, &standard)),
+        ("libmpi_abi.map".to_owned(), lists::version_script(&api)),
+        ("coverage.md".to_owned(), lists::coverage(&api)),
+    ];
+    for chapter in &api.chapters {
+        files.push((
+            format!("entry_{}.rs", chapter.file),
+            entry::chapter(chapter)?,
+        ));
+    }
+    Ok(files)
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    fs::read_to_string(path).map_err(|e| format!("cannot read {}: {e}", path.display()))
+}
+
+fn write(folder: &Path, files: &[Generated]) -> Result<(), String> {
+    fs::create_dir_all(folder).map_err(|e| format!("cannot make {}: {e}", folder.display()))?;
+    let mut written = 0;
+    for (name, text) in files {
+        let path = folder.join(name);
+        // A file that is already right keeps its time, so that nothing is built again for it.
+        if fs::read_to_string(&path).is_ok_and(|old| old == *text) {
+            continue;
+        }
+        fs::write(&path, text).map_err(|e| format!("cannot write {}: {e}", path.display()))?;
+        written += 1;
+    }
+    for stray in strays(folder, files)? {
+        fs::remove_file(&stray).map_err(|e| format!("cannot remove {}: {e}", stray.display()))?;
+    }
+    println!(
+        "codegen: {} files, {written} of them new or changed",
+        files.len()
+    );
+    Ok(())
+}
+
+fn compare(folder: &Path, files: &[Generated]) -> Result<(), String> {
+    let mut stale: Vec<String> = files
+        .iter()
+        .filter(|(name, text)| fs::read_to_string(folder.join(name)).ok().as_ref() != Some(text))
+        .map(|(name, _)| name.clone())
+        .collect();
+    let strays = strays(folder, files)?;
+    stale.extend(
+        strays
+            .iter()
+            .filter_map(|path| path.file_name()?.to_str().map(str::to_owned)),
+    );
+    if stale.is_empty() {
+        return Ok(());
+    }
+    Err(format!(
+        "runtime/abi/gen is stale: {}; run `cargo xtask codegen` and commit the result",
+        stale.join(", ")
+    ))
+}
+
+/// Files in the folder that the table no longer gives.
+fn strays(folder: &Path, files: &[Generated]) -> Result<Vec<PathBuf>, String> {
+    let entries =
+        fs::read_dir(folder).map_err(|e| format!("cannot list {}: {e}", folder.display()))?;
+    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    let unknown = paths.filter(|path| {
+        let name = path.file_name().and_then(|name| name.to_str());
+        !files.iter().any(|(ours, _)| Some(ours.as_str()) == name)
+    });
+    Ok(unknown.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_the_standard_and_has_all_664_functions() {
+        let abi = abi_folder();
+        let api = Api::parse(&read(&abi.join("mpi.api")).unwrap()).unwrap();
+        let functions = read(&abi.join("standard/functions.tsv")).unwrap();
+        let standard = Standard::parse(&functions, "", "");
+        assert_eq!(standard.functions.len(), 664);
+        assert_eq!(standard.differences(&api), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_is_checked_in_is_what_the_table_gives() {
+        let abi = abi_folder();
+        compare(&abi.join("gen"), &generate(&abi).unwrap()).unwrap();
+    }
+
+    #[test]
+    fn a_changed_or_extra_file_is_stale() {
+        let folder = std::env::temp_dir().join(format!("codegen-{}", std::process::id()));
+        let files = vec![("a.rs".to_owned(), "text".to_owned())];
+        write(&folder, &files).unwrap();
+        assert!(compare(&folder, &files).is_ok());
+        fs::write(folder.join("a.rs"), "other").unwrap();
+        fs::write(folder.join("b.rs"), "stray").unwrap();
+        let told = compare(&folder, &files).unwrap_err();
+        fs::remove_dir_all(&folder).unwrap();
+        assert!(told.contains("a.rs") && told.contains("b.rs"), "{told}");
+    }
+}

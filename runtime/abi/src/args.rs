@@ -1,0 +1,522 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What each kind of parameter becomes on its way from C to a body. Everything that is done through a caller's pointer is
+//! done here; bodies are safe code.
+//!
+//! | kind in mpi.api | in C | what the body gets | what is checked |
+//! |---|---|---|---|
+//! | `Buf`, `MutBuf` | user data | [`ConstBuf`], [`MutBuf`] | nothing: it is never touched here |
+//! | `State` | a pointer of the program's own | [`State`] | nothing: it is handed back |
+//! | `Count`, `DispUnit`, `AintCount` | `int`, `MPI_Aint` or `MPI_Count` | `i64` | nothing: bodies know which are legal |
+//! | `Len`, `CountLen`, `LargeLen` | the length of the arrays that name it | nothing: the arrays have it | not negative |
+//! | `Int Flag Enum Code Keyval Level` | `int` | `c_int` | nothing |
+//! | `Peer` | a rank, `MPI_PROC_NULL` or `MPI_ANY_SOURCE` | `c_int` | nothing: bodies know the communicator |
+//! | `Rank`, `Root`, `Tag` | `int` | `c_int` | nothing, the same |
+//! | `Aint`, `Offset`, `LargeCount` | as named | `isize`, `i64`, `i64` | nothing |
+//! | `Comm`, `Type`, `Request`, ... | a handle | the handle type | nothing: the registry knows |
+//! | `out X` | a pointer | [`Out`], [`OutCount`], [`OutStatus`] | not NULL; a status may be ignored |
+//! | `inout X` | a pointer | [`InOut`], [`InOutCount`], [`StatusMut`] | not NULL |
+//! | `opt out X` | a pointer or NULL | `Option<Out>` | nothing |
+//! | `X[n]` | an array of `n` | `&[X]`, [`Counts`] | not NULL unless `n` is 0 |
+//! | `out X[n]`, `inout X[n]` | the same | [`OutArray`], [`OutStatuses`], `&mut [X]` | the same |
+//! | `X[*]` | an array whose length the body knows | [`Array`], [`CountsPtr`], [`OutArrayPtr`] | in `slice(n)` |
+//! | `Weights` | such an array, or a constant | [`Weights`], [`OutWeights`] | in `slice(n)` |
+//! | `String`, `Chars` | text | `&CStr` | not NULL |
+//! | `out String[MAX]`, `out String[*]` | room for text | [`OutString`], [`OutChars`] | not NULL |
+//! | `Strings`, `StringLists` | `argv` and the like | [`Strings`], [`StringLists`] | in `read` |
+//! | `Fn(T)`, `VarFn(T)` | a function | `Option<T>`, [`EitherFn`] | nothing |
+//! | `MainArgc`, `MainArgv` | what `main` got | [`MainArgc`], [`MainArgv`] | nothing: never touched |
+//!
+//! # Safety
+//! Every unsafe constructor has one of four obligations. MPI 5.0 gives them to the caller of the C function, and entry
+//! points only hand them on. While a call runs:
+//! - **A1**, one value: the pointer is NULL (or a constant of the standard that stands for none) or points to one value of the C
+//!   type, aligned for it, that may be read (`in`), written (`out`) or both (`inout`).
+//! - **A2**, an array: the same for as many values as the length given, unless that is zero.
+//! - **A3**, an array of the body's length: the same for as many values as the standard says the call uses; bodies must not
+//!   ask `slice` for more than that.
+//! - **A4**, text: NULL, or a string that ends with a NUL; for output NULL, or room for as many characters as said.
+//!
+//! Two outputs may share one address (programs pass the same dummy twice): outputs are written through raw pointers, one
+//! value at a time, and no reference to them is ever made.
+#![allow(unsafe_code, reason = "the one place that follows a caller's pointer")]
+
+mod counts;
+mod statuses;
+mod text;
+
+use core::ffi::{c_char, c_int, c_void};
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+use core::slice;
+
+pub use counts::{Counts, CountsPtr, InOutCount, OutCount};
+pub use statuses::{OutStatus, OutStatuses, StatusMut, status};
+pub use text::{OutChars, OutString, StringLists, Strings, text};
+
+use crate::c::{MPI_BOTTOM, MPI_BUFFER_AUTOMATIC, MPI_IN_PLACE, MPI_UNWEIGHTED, MPI_WEIGHTS_EMPTY};
+use crate::error::{Error, ErrorClass, Result};
+
+/// User data that is read: an address, or `MPI_IN_PLACE`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(transparent)]
+pub struct ConstBuf(pub *const c_void);
+
+/// User data that is written: an address, or `MPI_IN_PLACE`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(transparent)]
+pub struct MutBuf(pub *mut c_void);
+
+macro_rules! buffer {
+    ($name:ident) => {
+        impl $name {
+            /// Whether this is `MPI_IN_PLACE`.
+            pub fn is_in_place(self) -> bool {
+                self.address() == MPI_IN_PLACE
+            }
+
+            /// Whether this is `MPI_BOTTOM`: datatypes carry the addresses. C cannot tell it from NULL.
+            pub fn is_bottom(self) -> bool {
+                self.address() == MPI_BOTTOM
+            }
+
+            /// Whether this is `MPI_BUFFER_AUTOMATIC`.
+            pub fn is_automatic(self) -> bool {
+                self.address() == MPI_BUFFER_AUTOMATIC
+            }
+
+            /// The address as a number.
+            pub fn address(self) -> usize {
+                self.0.addr()
+            }
+        }
+    };
+}
+
+buffer!(ConstBuf);
+buffer!(MutBuf);
+
+/// A pointer of the program's own that is only kept and handed back: extra state, attribute values.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(transparent)]
+pub struct State(pub *mut c_void);
+
+/// `int *argc` of `MPI_Init`; the library needs nothing from it.
+#[derive(Clone, Copy, Debug)]
+pub struct MainArgc(pub *mut c_int);
+
+/// `char ***argv` of `MPI_Init`; the library needs nothing from it.
+#[derive(Clone, Copy, Debug)]
+pub struct MainArgv(pub *mut *mut *mut c_char);
+
+/// A callback that counts in `int` (given to `MPI_X`) or in `MPI_Count` (given to `MPI_X_c`).
+#[derive(Clone, Copy, Debug)]
+pub enum EitherFn<I, L> {
+    /// Of `MPI_X`.
+    Int(Option<I>),
+    /// Of `MPI_X_c`.
+    Large(Option<L>),
+}
+
+/// The integers that stand for a count or a displacement.
+pub trait Wide: Copy {
+    /// The same number.
+    fn wide(self) -> i64;
+}
+
+impl Wide for c_int {
+    fn wide(self) -> i64 {
+        i64::from(self)
+    }
+}
+
+impl Wide for i64 {
+    fn wide(self) -> i64 {
+        self
+    }
+}
+
+impl Wide for isize {
+    fn wide(self) -> i64 {
+        const {
+            assert!(
+                size_of::<Self>() == size_of::<i64>(),
+                "MPI_Aint has 64 bits"
+            )
+        };
+        self as i64
+    }
+}
+
+/// A count, whatever its C type.
+pub fn wide(number: impl Wide) -> i64 {
+    number.wide()
+}
+
+/// The length of arrays: not negative.
+pub fn len(name: &str, number: i64, class: ErrorClass) -> Result<usize> {
+    let negative = || {
+        Error::new(
+            class,
+            format!("the parameter `{name}` is {number}, it must not be negative"),
+        )
+    };
+    usize::try_from(number).map_err(|_| negative())
+}
+
+/// Where one value goes.
+#[derive(Debug)]
+pub struct Out<'a, T> {
+    place: NonNull<T>,
+    call: PhantomData<&'a mut T>,
+}
+
+impl<T> Out<'_, T> {
+    /// The parameter `name`; NULL is an error.
+    ///
+    /// # Safety
+    /// A1.
+    pub unsafe fn new(name: &str, pointer: *mut T) -> Result<Self> {
+        let place = NonNull::new(pointer).ok_or_else(|| Error::null(name))?;
+        Ok(Self {
+            place,
+            call: PhantomData,
+        })
+    }
+
+    /// A parameter that may be NULL.
+    ///
+    /// # Safety
+    /// A1.
+    pub unsafe fn optional(pointer: *mut T) -> Option<Self> {
+        NonNull::new(pointer).map(|place| Self {
+            place,
+            call: PhantomData,
+        })
+    }
+
+    /// Writes the value.
+    pub fn set(&self, value: T) {
+        // SAFETY: A1, promised to the constructor: the place may be written.
+        unsafe { self.place.as_ptr().write(value) };
+    }
+}
+
+/// One value that is read and written.
+#[derive(Debug)]
+pub struct InOut<'a, T> {
+    place: NonNull<T>,
+    call: PhantomData<&'a mut T>,
+}
+
+impl<T: Copy> InOut<'_, T> {
+    /// The parameter `name`; NULL is an error.
+    ///
+    /// # Safety
+    /// A1.
+    pub unsafe fn new(name: &str, pointer: *mut T) -> Result<Self> {
+        let place = NonNull::new(pointer).ok_or_else(|| Error::null(name))?;
+        Ok(Self {
+            place,
+            call: PhantomData,
+        })
+    }
+
+    /// A parameter that may be NULL.
+    ///
+    /// # Safety
+    /// A1.
+    pub unsafe fn optional(pointer: *mut T) -> Option<Self> {
+        NonNull::new(pointer).map(|place| Self {
+            place,
+            call: PhantomData,
+        })
+    }
+
+    /// The value.
+    pub fn get(&self) -> T {
+        // SAFETY: A1, promised to the constructor: the place holds a value and may be read.
+        unsafe { self.place.as_ptr().read() }
+    }
+
+    /// Writes the value.
+    pub fn set(&self, value: T) {
+        // SAFETY: A1, promised to the constructor: the place may be written.
+        unsafe { self.place.as_ptr().write(value) };
+    }
+}
+
+/// The array `name` of `length` values that are read.
+///
+/// # Safety
+/// A2.
+pub unsafe fn slice<'a, T>(name: &str, pointer: *const T, length: usize) -> Result<&'a [T]> {
+    if length == 0 {
+        return Ok(&[]);
+    }
+    if pointer.is_null() {
+        return Err(Error::null(name));
+    }
+    // SAFETY:
+    // - valid, aligned and unchanged for the call: A2, promised to this function.
+    // - not longer than isize::MAX bytes: it is memory of one C array.
+    Ok(unsafe { slice::from_raw_parts(pointer, length) })
+}
+
+/// The array `name` of `length` values that are read and written.
+///
+/// # Safety
+/// A2, and no other parameter points into the array.
+pub unsafe fn slice_mut<'a, T>(name: &str, pointer: *mut T, length: usize) -> Result<&'a mut [T]> {
+    if length == 0 {
+        return Ok(&mut []);
+    }
+    if pointer.is_null() {
+        return Err(Error::null(name));
+    }
+    // SAFETY:
+    // - valid, aligned and initialised for the call: A2, promised to this function.
+    // - not aliased: MPI 5.0 section 2.3 forbids it for arguments that are written, promised as well.
+    Ok(unsafe { slice::from_raw_parts_mut(pointer, length) })
+}
+
+/// An array that is read, of a length that only the body knows.
+#[derive(Clone, Copy, Debug)]
+pub struct Array<'a, T> {
+    name: &'static str,
+    pointer: *const T,
+    call: PhantomData<&'a T>,
+}
+
+impl<'a, T> Array<'a, T> {
+    /// The parameter `name`.
+    ///
+    /// # Safety
+    /// A3.
+    pub unsafe fn new(name: &'static str, pointer: *const T) -> Self {
+        Self {
+            name,
+            pointer,
+            call: PhantomData,
+        }
+    }
+
+    /// The first `length` values: as many as the standard says the call reads (A3).
+    pub fn slice(&self, length: usize) -> Result<&'a [T]> {
+        // SAFETY: A3, promised to the constructor, is A2 for the length that the standard gives.
+        unsafe { slice(self.name, self.pointer, length) }
+    }
+}
+
+/// An array that is written, `length` values long.
+#[derive(Debug)]
+pub struct OutArray<'a, T> {
+    pointer: *mut T,
+    length: usize,
+    call: PhantomData<&'a mut T>,
+}
+
+impl<T> OutArray<'_, T> {
+    /// The parameter `name`, an array of `length` values; NULL only where that is zero.
+    ///
+    /// # Safety
+    /// A2.
+    pub unsafe fn new(name: &str, pointer: *mut T, length: usize) -> Result<Self> {
+        if pointer.is_null() && length > 0 {
+            return Err(Error::null(name));
+        }
+        Ok(Self {
+            pointer,
+            length,
+            call: PhantomData,
+        })
+    }
+
+    /// How many values fit.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether none fits.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Writes the value at `index`; nothing where that is past the end.
+    pub fn set(&self, index: usize, value: T) {
+        if index >= self.length {
+            return;
+        }
+        // SAFETY: A2, promised to the constructor, and the index is inside, so the offset stays in the array.
+        let place = unsafe { self.pointer.add(index) };
+        // SAFETY: A2: the place may be written.
+        unsafe { place.write(value) };
+    }
+
+    /// Writes all values of `from`, as far as they fit.
+    pub fn fill(&self, from: impl IntoIterator<Item = T>) {
+        for (index, value) in from.into_iter().enumerate().take(self.length) {
+            self.set(index, value);
+        }
+    }
+}
+
+/// An array that is written, of a length that only the body knows.
+#[derive(Clone, Copy, Debug)]
+pub struct OutArrayPtr<'a, T> {
+    name: &'static str,
+    pointer: *mut T,
+    call: PhantomData<&'a T>,
+}
+
+impl<'a, T> OutArrayPtr<'a, T> {
+    /// The parameter `name`.
+    ///
+    /// # Safety
+    /// A3.
+    pub unsafe fn new(name: &'static str, pointer: *mut T) -> Self {
+        Self {
+            name,
+            pointer,
+            call: PhantomData,
+        }
+    }
+
+    /// A parameter that may be NULL (`MPI_ERRCODES_IGNORE` is).
+    ///
+    /// # Safety
+    /// A3.
+    pub unsafe fn optional(name: &'static str, pointer: *mut T) -> Option<Self> {
+        (!pointer.is_null()).then_some(Self {
+            name,
+            pointer,
+            call: PhantomData,
+        })
+    }
+
+    /// The first `length` values: as many as the standard says the call writes (A3).
+    pub fn slice(&self, length: usize) -> Result<OutArray<'a, T>> {
+        // SAFETY: A3, promised to the constructor, is A2 for the length that the standard gives.
+        unsafe { OutArray::new(self.name, self.pointer, length) }
+    }
+}
+
+/// The weights of a distributed graph (MPI 5.0 section 8.5.4).
+#[derive(Clone, Copy, Debug)]
+pub struct Weights<'a>(Array<'a, c_int>);
+
+impl<'a> Weights<'a> {
+    /// The parameter `name`.
+    ///
+    /// # Safety
+    /// A3, where `MPI_UNWEIGHTED` and `MPI_WEIGHTS_EMPTY` count as NULL.
+    pub unsafe fn new(name: &'static str, pointer: *const c_int) -> Self {
+        // SAFETY: A3, promised to this function; `slice` below never follows the two constants.
+        Self(unsafe { Array::new(name, pointer) })
+    }
+
+    /// The first `length` weights (A3); `None` for `MPI_UNWEIGHTED`.
+    pub fn slice(&self, length: usize) -> Result<Option<&'a [c_int]>> {
+        match self.0.pointer.addr() {
+            MPI_UNWEIGHTED => Ok(None),
+            MPI_WEIGHTS_EMPTY if length == 0 => Ok(Some(&[])),
+            MPI_WEIGHTS_EMPTY => Err(Error::new(
+                ErrorClass::ARG,
+                format!(
+                    "`{}` is MPI_WEIGHTS_EMPTY, {length} weights are needed",
+                    self.0.name
+                ),
+            )),
+            _ => self.0.slice(length).map(Some),
+        }
+    }
+}
+
+/// Where the weights of a distributed graph go.
+#[derive(Clone, Copy, Debug)]
+pub struct OutWeights<'a>(OutArrayPtr<'a, c_int>);
+
+impl<'a> OutWeights<'a> {
+    /// The parameter `name`.
+    ///
+    /// # Safety
+    /// A3, where `MPI_UNWEIGHTED` counts as NULL.
+    pub unsafe fn new(name: &'static str, pointer: *mut c_int) -> Self {
+        // SAFETY: A3, promised to this function; `slice` below never follows the constant.
+        Self(unsafe { OutArrayPtr::new(name, pointer) })
+    }
+
+    /// The first `length` places (A3); `None` for `MPI_UNWEIGHTED`.
+    pub fn slice(&self, length: usize) -> Result<Option<OutArray<'a, c_int>>> {
+        if matches!(self.0.pointer.addr(), MPI_UNWEIGHTED | MPI_WEIGHTS_EMPTY) {
+            return Ok(None);
+        }
+        self.0.slice(length).map(Some)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn null_is_named_and_a_value_arrives() {
+        let mut value = 1;
+        // SAFETY: the pointer is to a local.
+        let out = unsafe { Out::new("flag", &raw mut value) }.unwrap();
+        out.set(5);
+        assert_eq!(value, 5);
+        // SAFETY: NULL is allowed.
+        let refused = unsafe { Out::<c_int>::new("flag", core::ptr::null_mut()) }.unwrap_err();
+        assert_eq!(refused.detail(), "the parameter `flag` is NULL");
+        assert_eq!(refused.class(), ErrorClass::ARG);
+    }
+
+    #[test]
+    fn a_negative_length_is_named_with_its_class() {
+        let refused = len("count", -3, ErrorClass::COUNT).unwrap_err();
+        assert_eq!(refused.class(), ErrorClass::COUNT);
+        assert_eq!(
+            refused.detail(),
+            "the parameter `count` is -3, it must not be negative"
+        );
+    }
+
+    #[test]
+    fn an_empty_array_may_be_null_and_others_may_not() {
+        // SAFETY: NULL is allowed in both.
+        let empty = unsafe { slice::<c_int>("ranks", core::ptr::null(), 0) };
+        assert_eq!(empty, Ok(&[][..]));
+        // SAFETY: the same.
+        assert!(unsafe { slice::<c_int>("ranks", core::ptr::null(), 1) }.is_err());
+        // SAFETY: the same.
+        assert!(unsafe { OutArray::<c_int>::new("ranks", core::ptr::null_mut(), 1) }.is_err());
+    }
+
+    #[test]
+    fn an_output_array_takes_no_more_than_it_holds() {
+        let mut places = [0; 3];
+        // SAFETY: two of the three values of a local array.
+        let out = unsafe { OutArray::new("list", places.as_mut_ptr(), 2) }.unwrap();
+        out.fill([7, 8, 9]);
+        assert_eq!(places, [7, 8, 0]);
+    }
+
+    #[test]
+    fn weights_know_their_constants() {
+        let constant = |address: usize| core::ptr::without_provenance::<c_int>(address);
+        // SAFETY: the constants are allowed.
+        let none = unsafe { Weights::new("weights", constant(MPI_UNWEIGHTED)) };
+        assert_eq!(none.slice(3), Ok(None));
+        // SAFETY: the same.
+        let empty = unsafe { Weights::new("weights", constant(MPI_WEIGHTS_EMPTY)) };
+        assert_eq!(empty.slice(0), Ok(Some(&[][..])));
+        assert!(empty.slice(1).is_err());
+    }
+
+    #[test]
+    fn buffers_know_their_constants() {
+        assert!(ConstBuf(core::ptr::without_provenance(MPI_IN_PLACE)).is_in_place());
+        assert!(MutBuf(core::ptr::without_provenance_mut(MPI_BUFFER_AUTOMATIC)).is_automatic());
+        assert!(ConstBuf(core::ptr::null()).is_bottom());
+    }
+}

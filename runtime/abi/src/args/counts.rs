@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Counts and displacements, which are `int` in `MPI_X` and `MPI_Count` or `MPI_Aint` in `MPI_X_c`: one type for both.
+#![allow(unsafe_code, reason = "a part of args: see its rules A1 to A3")]
+
+use core::ffi::c_int;
+
+use super::{InOut, Out, slice};
+use crate::c::MPI_UNDEFINED;
+use crate::error::{Error, ErrorClass, Result};
+use crate::handle::{MPI_Aint, MPI_Count};
+
+/// Where one count goes.
+#[derive(Debug)]
+pub enum OutCount<'a> {
+    /// Of `MPI_X`.
+    Int(&'static str, Out<'a, c_int>),
+    /// Of `MPI_X_c`.
+    Large(Out<'a, MPI_Count>),
+    /// An `MPI_Aint`, in either.
+    Address(Out<'a, MPI_Aint>),
+}
+
+impl OutCount<'_> {
+    /// The parameter `name`, an `int`.
+    ///
+    /// # Safety
+    /// A1.
+    pub unsafe fn int(name: &'static str, pointer: *mut c_int) -> Result<Self> {
+        // SAFETY: A1, promised to this function.
+        unsafe { Out::new(name, pointer) }.map(|out| Self::Int(name, out))
+    }
+
+    /// The parameter `name`, an `MPI_Count`.
+    ///
+    /// # Safety
+    /// A1.
+    pub unsafe fn count(name: &str, pointer: *mut MPI_Count) -> Result<Self> {
+        // SAFETY: A1, promised to this function.
+        unsafe { Out::new(name, pointer) }.map(Self::Large)
+    }
+
+    /// The parameter `name`, an `MPI_Aint`.
+    ///
+    /// # Safety
+    /// A1.
+    pub unsafe fn aint(name: &str, pointer: *mut MPI_Aint) -> Result<Self> {
+        // SAFETY: A1, promised to this function.
+        unsafe { Out::new(name, pointer) }.map(Self::Address)
+    }
+
+    /// Writes the count; one that does not fit is an error of class `MPI_ERR_VALUE_TOO_LARGE`.
+    pub fn set(&self, value: i64) -> Result<()> {
+        match self {
+            Self::Large(out) => out.set(value),
+            Self::Address(out) => out.set(aint(value)?),
+            Self::Int(name, out) => match c_int::try_from(value) {
+                Ok(small) => out.set(small),
+                Err(_) => return Err(too_large(name, value)),
+            },
+        }
+        Ok(())
+    }
+
+    /// Writes the count, or `MPI_UNDEFINED` where it does not fit, as MPI 5.0 section 3.2.5 wants it of `MPI_Get_count`.
+    pub fn set_or_undefined(&self, value: Option<i64>) {
+        let undefined = i64::from(MPI_UNDEFINED);
+        match self {
+            Self::Large(out) => out.set(value.unwrap_or(undefined)),
+            Self::Address(out) => {
+                let fits = value.and_then(|v| MPI_Aint::try_from(v).ok());
+                out.set(fits.unwrap_or(MPI_UNDEFINED as MPI_Aint));
+            }
+            Self::Int(_, out) => {
+                let fits = value.and_then(|v| c_int::try_from(v).ok());
+                out.set(fits.unwrap_or(MPI_UNDEFINED));
+            }
+        }
+    }
+}
+
+fn aint(value: i64) -> Result<MPI_Aint> {
+    MPI_Aint::try_from(value).map_err(|_| too_large("MPI_Aint", value))
+}
+
+#[cold]
+fn too_large(name: &str, value: i64) -> Error {
+    Error::new(
+        ErrorClass::VALUE_TOO_LARGE,
+        format!(
+            "{value} does not fit in the parameter `{name}`; the function's _c form has room for it"
+        ),
+    )
+}
+
+/// A count that is read and written: the position in a packed buffer.
+#[derive(Debug)]
+pub enum InOutCount<'a> {
+    /// Of `MPI_X`.
+    Int(&'static str, InOut<'a, c_int>),
+    /// Of `MPI_X_c`.
+    Large(InOut<'a, MPI_Count>),
+    /// An `MPI_Aint`, in either.
+    Address(InOut<'a, MPI_Aint>),
+}
+
+impl InOutCount<'_> {
+    /// The parameter `name`, an `int`.
+    ///
+    /// # Safety
+    /// A1.
+    pub unsafe fn int(name: &'static str, pointer: *mut c_int) -> Result<Self> {
+        // SAFETY: A1, promised to this function.
+        unsafe { InOut::new(name, pointer) }.map(|both| Self::Int(name, both))
+    }
+
+    /// The parameter `name`, an `MPI_Count`.
+    ///
+    /// # Safety
+    /// A1.
+    pub unsafe fn count(name: &str, pointer: *mut MPI_Count) -> Result<Self> {
+        // SAFETY: A1, promised to this function.
+        unsafe { InOut::new(name, pointer) }.map(Self::Large)
+    }
+
+    /// The parameter `name`, an `MPI_Aint`.
+    ///
+    /// # Safety
+    /// A1.
+    pub unsafe fn aint(name: &str, pointer: *mut MPI_Aint) -> Result<Self> {
+        // SAFETY: A1, promised to this function.
+        unsafe { InOut::new(name, pointer) }.map(Self::Address)
+    }
+
+    /// The count.
+    pub fn get(&self) -> i64 {
+        match self {
+            Self::Int(_, both) => i64::from(both.get()),
+            Self::Large(both) => both.get(),
+            Self::Address(both) => both.get() as i64,
+        }
+    }
+
+    /// Writes the count; one that does not fit is an error of class `MPI_ERR_VALUE_TOO_LARGE`.
+    pub fn set(&self, value: i64) -> Result<()> {
+        match self {
+            Self::Large(both) => both.set(value),
+            Self::Address(both) => both.set(aint(value)?),
+            Self::Int(name, both) => match c_int::try_from(value) {
+                Ok(small) => both.set(small),
+                Err(_) => return Err(too_large(name, value)),
+            },
+        }
+        Ok(())
+    }
+}
+
+/// An array of counts or displacements.
+#[derive(Clone, Copy, Debug)]
+pub enum Counts<'a> {
+    /// Of `MPI_X`.
+    Int(&'a [c_int]),
+    /// Of `MPI_X_c`.
+    Large(&'a [MPI_Count]),
+    /// Of `MPI_Aint`, in either.
+    Address(&'a [MPI_Aint]),
+}
+
+impl Counts<'_> {
+    /// The parameter `name`, `length` of type `int`.
+    ///
+    /// # Safety
+    /// A2.
+    pub unsafe fn int(name: &str, pointer: *const c_int, length: usize) -> Result<Self> {
+        // SAFETY: A2, promised to this function.
+        unsafe { slice(name, pointer, length) }.map(Self::Int)
+    }
+
+    /// The parameter `name`, `length` of type `MPI_Count`.
+    ///
+    /// # Safety
+    /// A2.
+    pub unsafe fn count(name: &str, pointer: *const MPI_Count, length: usize) -> Result<Self> {
+        // SAFETY: A2, promised to this function.
+        unsafe { slice(name, pointer, length) }.map(Self::Large)
+    }
+
+    /// The parameter `name`, `length` of type `MPI_Aint`.
+    ///
+    /// # Safety
+    /// A2.
+    pub unsafe fn aint(name: &str, pointer: *const MPI_Aint, length: usize) -> Result<Self> {
+        // SAFETY: A2, promised to this function.
+        unsafe { slice(name, pointer, length) }.map(Self::Address)
+    }
+
+    /// The count at `index`, which must be below [`Counts::len`].
+    pub fn get(&self, index: usize) -> i64 {
+        match self {
+            Self::Int(list) => i64::from(list[index]),
+            Self::Large(list) => list[index],
+            Self::Address(list) => list[index] as i64,
+        }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Int(list) => list.len(),
+            Self::Large(list) => list.len(),
+            Self::Address(list) => list.len(),
+        }
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// All of them in order.
+    pub fn iter(&self) -> impl Iterator<Item = i64> {
+        (0..self.len()).map(|index| self.get(index))
+    }
+}
+
+/// An array of counts whose length only the body knows: most often the communicator's size.
+#[derive(Clone, Copy, Debug)]
+pub enum CountsPtr<'a> {
+    /// Of `MPI_X`.
+    Int(super::Array<'a, c_int>),
+    /// Of `MPI_X_c`.
+    Large(super::Array<'a, MPI_Count>),
+    /// Of `MPI_Aint`, in either.
+    Address(super::Array<'a, MPI_Aint>),
+}
+
+impl<'a> CountsPtr<'a> {
+    /// The parameter `name`, of type `int`.
+    ///
+    /// # Safety
+    /// A3.
+    pub unsafe fn int(name: &'static str, pointer: *const c_int) -> Self {
+        // SAFETY: A3, promised to this function.
+        Self::Int(unsafe { super::Array::new(name, pointer) })
+    }
+
+    /// The parameter `name`, of type `MPI_Count`.
+    ///
+    /// # Safety
+    /// A3.
+    pub unsafe fn count(name: &'static str, pointer: *const MPI_Count) -> Self {
+        // SAFETY: A3, promised to this function.
+        Self::Large(unsafe { super::Array::new(name, pointer) })
+    }
+
+    /// The parameter `name`, of type `MPI_Aint`.
+    ///
+    /// # Safety
+    /// A3.
+    pub unsafe fn aint(name: &'static str, pointer: *const MPI_Aint) -> Self {
+        // SAFETY: A3, promised to this function.
+        Self::Address(unsafe { super::Array::new(name, pointer) })
+    }
+
+    /// The first `length` counts: as many as the standard says the call reads (A3).
+    pub fn slice(&self, length: usize) -> Result<Counts<'a>> {
+        match self {
+            Self::Int(array) => array.slice(length).map(Counts::Int),
+            Self::Large(array) => array.slice(length).map(Counts::Large),
+            Self::Address(array) => array.slice(length).map(Counts::Address),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_count_too_large_for_an_int_is_an_error_or_undefined_and_fits_the_large_form() {
+        let (mut small, mut large) = (0, 0);
+        // SAFETY: a local.
+        let int = unsafe { OutCount::int("count", &raw mut small) }.unwrap();
+        assert_eq!(
+            int.set(1 << 31).unwrap_err().class(),
+            ErrorClass::VALUE_TOO_LARGE
+        );
+        int.set_or_undefined(Some(1 << 31));
+        assert_eq!(small, MPI_UNDEFINED);
+        // SAFETY: a local.
+        let count = unsafe { OutCount::count("count", &raw mut large) }.unwrap();
+        count.set(1 << 31).unwrap();
+        assert_eq!(large, 1 << 31);
+        count.set_or_undefined(None);
+        assert_eq!(large, i64::from(MPI_UNDEFINED));
+    }
+
+    #[test]
+    fn arrays_of_each_width_read_the_same() {
+        let (ints, counts, aints) = ([1, -2], [1_i64, -2], [1_isize, -2]);
+        // SAFETY: local arrays of two.
+        let int = unsafe { CountsPtr::int("n", ints.as_ptr()) };
+        // SAFETY: the same.
+        let large = unsafe { CountsPtr::count("n", counts.as_ptr()) };
+        // SAFETY: the same.
+        let address = unsafe { CountsPtr::aint("n", aints.as_ptr()) };
+        for pointer in [int, large, address] {
+            assert_eq!(
+                pointer.slice(2).unwrap().iter().collect::<Vec<_>>(),
+                [1, -2]
+            );
+        }
+    }
+
+    #[test]
+    fn a_position_is_read_and_written_in_its_own_width() {
+        let mut position = 4;
+        // SAFETY: a local.
+        let both = unsafe { InOutCount::int("position", &raw mut position) }.unwrap();
+        both.set(both.get() + 8).unwrap();
+        assert!(both.set(1 << 40).is_err());
+        assert_eq!(position, 12);
+    }
+}

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The clock of `MPI_Wtime`: the system's monotonic one, so that times of ranks of one host compare.
+#![allow(unsafe_code, reason = "two system calls")]
+
+/// Seconds since some moment in the past, the same for all processes of a host.
+pub(crate) fn now() -> f64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `time` is a local that the call writes; the clock exists on every Linux, so the call cannot fail.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    seconds(time)
+}
+
+/// Seconds between two ticks.
+pub(crate) fn resolution() -> f64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 1,
+    };
+    // SAFETY: `time` is a local that the call writes; where the call fails it stays as it is.
+    unsafe { libc::clock_getres(libc::CLOCK_MONOTONIC, &raw mut time) };
+    seconds(time)
+}
+
+#[allow(
+    clippy::cast_precision_loss,
+    reason = "nanoseconds of years fit in the 53 bits of a double"
+)]
+fn seconds(time: libc::timespec) -> f64 {
+    time.tv_nsec as f64 * 1e-9 + time.tv_sec as f64
+}

@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The predefined datatypes: one entry for each of the 256 numbers from 0x200 on, found by a bound-checked index.
+//!
+//! Sizes are those of C on Linux with 64-bit pointers; the Fortran types without a size in their name are those of a
+//! compiler's defaults (4-byte `INTEGER`, `REAL` and `LOGICAL`). The standard's size code (MPI 5.0 section 20.3) is checked
+//! against them in a test.
+
+use crate::handle::{MPI_Datatype, predefined_name};
+
+/// What is known of a predefined datatype.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Basic {
+    /// Bytes of data.
+    pub size: u8,
+    /// Bytes from one item to the next.
+    pub extent: u8,
+    /// Alignment in bytes.
+    pub align: u8,
+    /// What arithmetic applies.
+    pub shape: Shape,
+}
+
+impl Basic {
+    /// Whether items follow each other without a gap.
+    pub const fn is_dense(&self) -> bool {
+        self.size == self.extent
+    }
+}
+
+/// What an item is made of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Shape {
+    /// One number.
+    One(Scalar),
+    /// A value and its index, for `MPI_MINLOC` and `MPI_MAXLOC`; the index starts at this byte.
+    Pair {
+        /// The value.
+        value: Scalar,
+        /// The index.
+        index: Scalar,
+        /// Where the index starts.
+        index_at: u8,
+    },
+    /// `MPI_PACKED`.
+    Packed,
+}
+
+/// The class of a number (MPI 5.0 section 6.9.2), with its size in bytes where that varies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Scalar {
+    /// A signed integer.
+    Signed(u8),
+    /// An unsigned integer.
+    Unsigned(u8),
+    /// A floating-point number.
+    Float(Float),
+    /// Two of them.
+    Complex(Float),
+    /// A truth value.
+    Logical(u8),
+    /// `MPI_BYTE`.
+    Byte,
+    /// A character: no arithmetic.
+    Char(u8),
+}
+
+/// A floating-point format.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Float {
+    /// IEEE binary16.
+    Half,
+    /// IEEE binary32.
+    Single,
+    /// IEEE binary64.
+    Double,
+    /// C's `long double`: the 80-bit format of x86 in 16 bytes, elsewhere IEEE binary128.
+    Long,
+    /// IEEE binary128.
+    Quad,
+}
+
+impl Float {
+    const fn bytes(self) -> u8 {
+        match self {
+            Self::Half => 2,
+            Self::Single => 4,
+            Self::Double => 8,
+            Self::Long | Self::Quad => 16,
+        }
+    }
+}
+
+impl Scalar {
+    const fn bytes(self) -> u8 {
+        match self {
+            Self::Signed(bytes)
+            | Self::Unsigned(bytes)
+            | Self::Logical(bytes)
+            | Self::Char(bytes) => bytes,
+            Self::Float(float) => float.bytes(),
+            Self::Complex(float) => 2 * float.bytes(),
+            Self::Byte => 1,
+        }
+    }
+
+    const fn align(self) -> u8 {
+        match self {
+            Self::Complex(float) => float.bytes(),
+            other => other.bytes(),
+        }
+    }
+}
+
+/// The first datatype number.
+const FIRST: usize = MPI_Datatype::NULL.0;
+
+const fn table() -> [Option<Basic>; 256] {
+    let mut table = [None; 256];
+    let mut at = 0;
+    while at < SCALARS.len() {
+        let (datatype, scalar) = SCALARS[at];
+        let bytes = scalar.bytes();
+        let basic = Basic {
+            size: bytes,
+            extent: bytes,
+            align: scalar.align(),
+            shape: Shape::One(scalar),
+        };
+        table[datatype.0 - FIRST] = Some(basic);
+        at += 1;
+    }
+    at = 0;
+    while at < PAIRS.len() {
+        let (datatype, value, index) = PAIRS[at];
+        table[datatype.0 - FIRST] = Some(pair(value, index));
+        at += 1;
+    }
+    table[MPI_Datatype::PACKED.0 - FIRST] = Some(Basic {
+        size: 1,
+        extent: 1,
+        align: 1,
+        shape: Shape::Packed,
+    });
+    table
+}
+
+/// `struct { value; index; }` as C lays it out.
+const fn pair(value: Scalar, index: Scalar) -> Basic {
+    let index_at = value.bytes().next_multiple_of(index.align());
+    let align = if value.align() > index.align() {
+        value.align()
+    } else {
+        index.align()
+    };
+    Basic {
+        size: value.bytes() + index.bytes(),
+        extent: (index_at + index.bytes()).next_multiple_of(align),
+        align,
+        shape: Shape::Pair {
+            value,
+            index,
+            index_at,
+        },
+    }
+}
+
+const fn sizes() -> [u8; 256] {
+    let table = table();
+    let mut sizes = [0; 256];
+    let mut at = 0;
+    while at < sizes.len() {
+        if let Some(basic) = table[at]
+            && basic.is_dense()
+        {
+            sizes[at] = basic.size;
+        }
+        at += 1;
+    }
+    sizes
+}
+
+static TABLE: [Option<Basic>; 256] = table();
+
+/// Bytes of each predefined datatype whose items follow each other without a gap, by number less 0x200; 0 for all others.
+pub static SIZES: [u8; 256] = sizes();
+
+/// The predefined datatype of this handle.
+#[inline]
+pub fn basic(datatype: MPI_Datatype) -> Option<&'static Basic> {
+    TABLE.get(datatype.0.wrapping_sub(FIRST))?.as_ref()
+}
+
+/// Bytes of one item of a dense predefined datatype; 0 for everything else.
+#[inline]
+pub fn dense_size(datatype: MPI_Datatype) -> usize {
+    SIZES
+        .get(datatype.0.wrapping_sub(FIRST))
+        .map_or(0, |size| usize::from(*size))
+}
+
+/// The initial name of a predefined datatype (MPI 5.0 section 7.8).
+pub fn name(datatype: MPI_Datatype) -> Option<&'static str> {
+    basic(datatype).and_then(|_| predefined_name(datatype.0))
+}
+
+const SCALARS: &[(MPI_Datatype, Scalar)] = &[
+    (MPI_Datatype::AINT, Scalar::Signed(8)),
+    (MPI_Datatype::COUNT, Scalar::Signed(8)),
+    (MPI_Datatype::OFFSET, Scalar::Signed(8)),
+    (MPI_Datatype::SHORT, Scalar::Signed(2)),
+    (MPI_Datatype::INT, Scalar::Signed(4)),
+    (MPI_Datatype::LONG, Scalar::Signed(8)),
+    (MPI_Datatype::LONG_LONG, Scalar::Signed(8)),
+    (MPI_Datatype::UNSIGNED_SHORT, Scalar::Unsigned(2)),
+    (MPI_Datatype::UNSIGNED, Scalar::Unsigned(4)),
+    (MPI_Datatype::UNSIGNED_LONG, Scalar::Unsigned(8)),
+    (MPI_Datatype::UNSIGNED_LONG_LONG, Scalar::Unsigned(8)),
+    (MPI_Datatype::FLOAT, Scalar::Float(Float::Single)),
+    (
+        MPI_Datatype::C_FLOAT_COMPLEX,
+        Scalar::Complex(Float::Single),
+    ),
+    (
+        MPI_Datatype::CXX_FLOAT_COMPLEX,
+        Scalar::Complex(Float::Single),
+    ),
+    (MPI_Datatype::DOUBLE, Scalar::Float(Float::Double)),
+    (
+        MPI_Datatype::C_DOUBLE_COMPLEX,
+        Scalar::Complex(Float::Double),
+    ),
+    (
+        MPI_Datatype::CXX_DOUBLE_COMPLEX,
+        Scalar::Complex(Float::Double),
+    ),
+    (MPI_Datatype::LOGICAL, Scalar::Logical(4)),
+    (MPI_Datatype::INTEGER, Scalar::Signed(4)),
+    (MPI_Datatype::REAL, Scalar::Float(Float::Single)),
+    (MPI_Datatype::COMPLEX, Scalar::Complex(Float::Single)),
+    (MPI_Datatype::DOUBLE_PRECISION, Scalar::Float(Float::Double)),
+    (MPI_Datatype::DOUBLE_COMPLEX, Scalar::Complex(Float::Double)),
+    (MPI_Datatype::CHARACTER, Scalar::Char(1)),
+    (MPI_Datatype::LONG_DOUBLE, Scalar::Float(Float::Long)),
+    (
+        MPI_Datatype::C_LONG_DOUBLE_COMPLEX,
+        Scalar::Complex(Float::Long),
+    ),
+    (
+        MPI_Datatype::CXX_LONG_DOUBLE_COMPLEX,
+        Scalar::Complex(Float::Long),
+    ),
+    (MPI_Datatype::C_BOOL, Scalar::Logical(1)),
+    (MPI_Datatype::CXX_BOOL, Scalar::Logical(1)),
+    (MPI_Datatype::WCHAR, Scalar::Char(4)),
+    (MPI_Datatype::INT8_T, Scalar::Signed(1)),
+    (MPI_Datatype::UINT8_T, Scalar::Unsigned(1)),
+    (MPI_Datatype::CHAR, Scalar::Char(1)),
+    (MPI_Datatype::SIGNED_CHAR, Scalar::Signed(1)),
+    (MPI_Datatype::UNSIGNED_CHAR, Scalar::Unsigned(1)),
+    (MPI_Datatype::BYTE, Scalar::Byte),
+    (MPI_Datatype::INT16_T, Scalar::Signed(2)),
+    (MPI_Datatype::UINT16_T, Scalar::Unsigned(2)),
+    (MPI_Datatype::INT32_T, Scalar::Signed(4)),
+    (MPI_Datatype::UINT32_T, Scalar::Unsigned(4)),
+    (MPI_Datatype::INT64_T, Scalar::Signed(8)),
+    (MPI_Datatype::UINT64_T, Scalar::Unsigned(8)),
+    (MPI_Datatype::LOGICAL1, Scalar::Logical(1)),
+    (MPI_Datatype::INTEGER1, Scalar::Signed(1)),
+    (MPI_Datatype::LOGICAL2, Scalar::Logical(2)),
+    (MPI_Datatype::INTEGER2, Scalar::Signed(2)),
+    (MPI_Datatype::REAL2, Scalar::Float(Float::Half)),
+    (MPI_Datatype::LOGICAL4, Scalar::Logical(4)),
+    (MPI_Datatype::INTEGER4, Scalar::Signed(4)),
+    (MPI_Datatype::REAL4, Scalar::Float(Float::Single)),
+    (MPI_Datatype::COMPLEX4, Scalar::Complex(Float::Half)),
+    (MPI_Datatype::LOGICAL8, Scalar::Logical(8)),
+    (MPI_Datatype::INTEGER8, Scalar::Signed(8)),
+    (MPI_Datatype::REAL8, Scalar::Float(Float::Double)),
+    (MPI_Datatype::COMPLEX8, Scalar::Complex(Float::Single)),
+    (MPI_Datatype::LOGICAL16, Scalar::Logical(16)),
+    (MPI_Datatype::INTEGER16, Scalar::Signed(16)),
+    (MPI_Datatype::REAL16, Scalar::Float(Float::Quad)),
+    (MPI_Datatype::COMPLEX16, Scalar::Complex(Float::Double)),
+    (MPI_Datatype::COMPLEX32, Scalar::Complex(Float::Quad)),
+];
+
+const PAIRS: &[(MPI_Datatype, Scalar, Scalar)] = &[
+    (
+        MPI_Datatype::FLOAT_INT,
+        Scalar::Float(Float::Single),
+        Scalar::Signed(4),
+    ),
+    (
+        MPI_Datatype::DOUBLE_INT,
+        Scalar::Float(Float::Double),
+        Scalar::Signed(4),
+    ),
+    (MPI_Datatype::LONG_INT, Scalar::Signed(8), Scalar::Signed(4)),
+    (MPI_Datatype::TWO_INT, Scalar::Signed(4), Scalar::Signed(4)),
+    (
+        MPI_Datatype::SHORT_INT,
+        Scalar::Signed(2),
+        Scalar::Signed(4),
+    ),
+    (
+        MPI_Datatype::LONG_DOUBLE_INT,
+        Scalar::Float(Float::Long),
+        Scalar::Signed(4),
+    ),
+    (
+        MPI_Datatype::TWO_REAL,
+        Scalar::Float(Float::Single),
+        Scalar::Float(Float::Single),
+    ),
+    (
+        MPI_Datatype::TWO_DOUBLE_PRECISION,
+        Scalar::Float(Float::Double),
+        Scalar::Float(Float::Double),
+    ),
+    (
+        MPI_Datatype::TWO_INTEGER,
+        Scalar::Signed(4),
+        Scalar::Signed(4),
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::c::HANDLE_NAMES;
+
+    #[test]
+    fn every_datatype_of_the_standard_is_in_the_table_and_nothing_else_is() {
+        for bits in 0x1f0..0x310 {
+            let named = HANDLE_NAMES.iter().any(|(number, _)| *number == bits);
+            let datatype = (0x201..0x300).contains(&bits) && named;
+            assert_eq!(basic(MPI_Datatype(bits)).is_some(), datatype, "{bits:#x}");
+        }
+        assert!(basic(MPI_Datatype(usize::MAX)).is_none());
+    }
+
+    #[test]
+    fn the_size_code_in_a_number_is_its_size() {
+        for bits in (0x240..0x300).filter(|bits| basic(MPI_Datatype(*bits)).is_some()) {
+            let coded = 1 << ((bits >> 3) & 7);
+            assert_eq!(
+                dense_size(MPI_Datatype(bits)),
+                coded,
+                "{:?}",
+                name(MPI_Datatype(bits))
+            );
+        }
+    }
+
+    #[test]
+    fn pairs_are_laid_out_as_c_structs() {
+        let layout = |datatype| {
+            basic(datatype)
+                .map(|b| (b.size, b.extent, b.align))
+                .unwrap()
+        };
+        assert_eq!(layout(MPI_Datatype::SHORT_INT), (6, 8, 4));
+        assert_eq!(layout(MPI_Datatype::DOUBLE_INT), (12, 16, 8));
+        assert_eq!(layout(MPI_Datatype::LONG_DOUBLE_INT), (20, 32, 16));
+        assert_eq!(layout(MPI_Datatype::TWO_INT), (8, 8, 4));
+        assert_eq!(dense_size(MPI_Datatype::DOUBLE_INT), 0);
+        assert_eq!(dense_size(MPI_Datatype::FLOAT_INT), 8);
+    }
+
+    #[test]
+    fn names_are_the_standards() {
+        assert_eq!(name(MPI_Datatype::TWO_INT), Some("MPI_2INT"));
+        assert_eq!(name(MPI_Datatype::NULL), None);
+    }
+}

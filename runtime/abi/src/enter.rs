@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The frame around every body: is MPI there, take the lock, run, and raise what went wrong.
+
+use core::ffi::c_int;
+use core::marker::PhantomData;
+
+use crate::c;
+use crate::errhandler::Handler;
+use crate::error::{Error, ErrorClass, Result, remember};
+use crate::handle::{self, MPI_Comm, MPI_File, MPI_Request, MPI_Session, MPI_Win};
+use crate::lock;
+use crate::process::{self, Phase};
+
+/// Proof that MPI is initialized and that this thread has the lock, where there is one. Bodies get it and hand it on.
+#[derive(Clone, Copy, Debug)]
+pub struct Mpi(PhantomData<*const ()>);
+
+/// The object that an error is raised on: whose error handler is called (MPI 5.0 section 9.3).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum On {
+    /// No object: `MPI_COMM_SELF`, by section 9.3.
+    Nothing,
+    /// A communicator.
+    Comm(MPI_Comm),
+    /// A window.
+    Win(MPI_Win),
+    /// A file; `MPI_FILE_NULL` where there is none yet.
+    File(MPI_File),
+    /// A session.
+    Session(MPI_Session),
+    /// The communicator, window or file of a request.
+    Request(MPI_Request),
+}
+
+impl On {
+    /// The standard's name of a predefined object.
+    pub fn predefined_name(self) -> Option<&'static str> {
+        match self {
+            Self::Nothing | Self::Request(_) => None,
+            Self::Comm(comm) => handle::predefined_name(comm.0),
+            Self::Win(win) => handle::predefined_name(win.0),
+            Self::File(file) => handle::predefined_name(file.0),
+            Self::Session(session) => handle::predefined_name(session.0),
+        }
+    }
+}
+
+/// Runs the body of the MPI function `name`, which needs MPI to be initialized.
+#[inline]
+pub fn enter(name: &'static str, on: On, body: impl FnOnce(Mpi) -> Result<()>) -> c_int {
+    if process::phase() != Phase::Running {
+        not_running(name);
+    }
+    let held = lock::hold();
+    let result = body(Mpi(PhantomData));
+    drop(held);
+    match result {
+        Ok(()) => c::MPI_SUCCESS,
+        Err(error) => raise(name, on, &error),
+    }
+}
+
+/// Runs the body of a function that may be called at any time and from any thread.
+#[inline]
+pub fn enter_any_time(name: &'static str, on: On, body: impl FnOnce() -> Result<()>) -> c_int {
+    match body() {
+        Ok(()) => c::MPI_SUCCESS,
+        Err(error) => raise(name, on, &error),
+    }
+}
+
+/// Runs the body of a function of the tool interface: any time, any thread, and no error handler (MPI 5.0 section 15.3.2).
+#[inline]
+pub fn enter_tool(_name: &'static str, body: impl FnOnce() -> Result<()>) -> c_int {
+    match body() {
+        Ok(()) => c::MPI_SUCCESS,
+        Err(error) if error.class() == ErrorClass::ARG => c::MPI_T_ERR_INVALID,
+        Err(error) => error.class().0,
+    }
+}
+
+/// What a function without a body answers.
+#[cold]
+pub fn unsupported(name: &'static str, on: On) -> c_int {
+    let detail = format!("{name} is not implemented in this version of rmpi");
+    raise(
+        name,
+        on,
+        &Error::new(ErrorClass::UNSUPPORTED_OPERATION, detail),
+    )
+}
+
+/// Raises `error` of the MPI function `name`: on the object that the error names, else on the one of its parameters.
+#[cold]
+pub fn raise(name: &'static str, on: On, error: &Error) -> c_int {
+    let on = error.on().unwrap_or(on);
+    let code = error.class().0;
+    remember(error);
+    match process::handler(on) {
+        Handler::Return => {}
+        Handler::Fatal | Handler::Abort => {
+            eprintln!("{}", message(name, on, error));
+            process::abort(code);
+        }
+        handler => {
+            handler.call(on, code);
+        }
+    }
+    code
+}
+
+/// What is said of a fatal error: who, which call on what, why, which class; at most five lines.
+pub fn message(name: &str, on: On, error: &Error) -> String {
+    let object = match process::name_of(on) {
+        Some(object) => format!(" on {object}"),
+        None => String::new(),
+    };
+    let who = process::identity();
+    let text = format!(
+        "{who}: {name}{object} failed: {} ({})",
+        error.detail(),
+        error.class()
+    );
+    text.lines()
+        .take(MESSAGE_LINES)
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+const MESSAGE_LINES: usize = 5;
+
+/// MPI was called too early or too late: there is no error handler to ask, so it ends here.
+#[cold]
+fn not_running(name: &'static str) -> ! {
+    let what = match process::phase() {
+        Phase::Finalized => "after MPI_Finalize",
+        Phase::Before | Phase::Running => "before MPI_Init",
+    };
+    eprintln!("{}: {name} was called {what}", process::identity());
+    process::abort(1);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fatal_message_says_who_what_why_and_the_class() {
+        process::set_identity(process::Identity { rank: 3, size: 64 });
+        let detail = "destination rank 99 is not in the communicator, which has 64 ranks";
+        let error = Error::new(ErrorClass::RANK, detail);
+        let said = message("MPI_Send", On::Comm(MPI_Comm::WORLD), &error);
+        let host = process::host();
+        assert_eq!(
+            said,
+            format!(
+                "rank 3 of 64 on host {host}: MPI_Send on MPI_COMM_WORLD failed: {detail} (MPI_ERR_RANK)"
+            )
+        );
+        let long = Error::new(ErrorClass::OTHER, "a\nb\nc\nd\ne\nf\ng");
+        assert_eq!(message("MPI_Send", On::Nothing, &long).lines().count(), 5);
+    }
+
+    #[test]
+    fn the_tool_interface_has_codes_of_its_own_and_no_handler() {
+        let null = || Err(Error::null("name"));
+        assert_eq!(
+            enter_tool("MPI_T_cvar_get_index", null),
+            c::MPI_T_ERR_INVALID
+        );
+        let index = || Err(Error::new(ErrorClass::T_INVALID_INDEX, "no such variable"));
+        assert_eq!(
+            enter_tool("MPI_T_cvar_read", index),
+            c::MPI_T_ERR_INVALID_INDEX
+        );
+    }
+
+    #[test]
+    fn an_error_on_a_file_returns_to_the_program() {
+        let on = On::File(MPI_File::NULL);
+        let code = unsupported("MPI_File_open", on);
+        assert_eq!(code, c::MPI_ERR_UNSUPPORTED_OPERATION);
+        assert!(
+            crate::error::string_of(code)
+                .unwrap()
+                .contains("MPI_File_open is not implemented")
+        );
+    }
+}

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! MPI 5.0 chapter 9: versions, error strings, time; and what chapters 15 and 20 ask of the environment.
+
+use core::ffi::c_int;
+
+use crate::args::{Out, OutString};
+use crate::c::{
+    MPI_ABI_SUBVERSION, MPI_ABI_VERSION, MPI_ERR_LASTCODE, MPI_SUBVERSION, MPI_SUCCESS, MPI_VERSION,
+};
+use crate::clock;
+use crate::error::{Error, ErrorClass, Result, string_of};
+
+/// `MPI_Get_version`.
+pub fn get_version(version: Out<'_, c_int>, subversion: Out<'_, c_int>) -> Result<()> {
+    version.set(MPI_VERSION);
+    subversion.set(MPI_SUBVERSION);
+    Ok(())
+}
+
+/// `MPI_Abi_get_version`.
+pub fn abi_get_version(major: Out<'_, c_int>, minor: Out<'_, c_int>) -> Result<()> {
+    major.set(MPI_ABI_VERSION);
+    minor.set(MPI_ABI_SUBVERSION);
+    Ok(())
+}
+
+/// `MPI_Get_library_version`.
+pub fn get_library_version(version: OutString<'_>, resultlen: Out<'_, c_int>) -> Result<()> {
+    let text = format!(
+        "rmpi {} (MPI {MPI_VERSION}.{MPI_SUBVERSION}, standard ABI {MPI_ABI_VERSION}.{MPI_ABI_SUBVERSION})",
+        env!("CARGO_PKG_VERSION")
+    );
+    resultlen.set(c_length(version.set(&text)));
+    Ok(())
+}
+
+/// `MPI_Error_class`: a code of this library is its class.
+pub fn error_class(code: c_int, class: Out<'_, c_int>) -> Result<()> {
+    if code != MPI_SUCCESS && ErrorClass(code).name().is_none() {
+        return Err(unknown_code(code));
+    }
+    class.set(code);
+    Ok(())
+}
+
+/// `MPI_Error_string`.
+pub fn error_string(code: c_int, string: OutString<'_>, resultlen: Out<'_, c_int>) -> Result<()> {
+    let text = string_of(code).ok_or_else(|| unknown_code(code))?;
+    resultlen.set(c_length(string.set(&text)));
+    Ok(())
+}
+
+fn unknown_code(code: c_int) -> Error {
+    Error::new(
+        ErrorClass::ARG,
+        format!(
+            "{code} is no error code of MPI; they lie between {MPI_SUCCESS} and {MPI_ERR_LASTCODE}"
+        ),
+    )
+}
+
+/// `MPI_Wtime`.
+pub fn wtime() -> f64 {
+    clock::now()
+}
+
+/// `MPI_Wtick`.
+pub fn wtick() -> f64 {
+    clock::resolution()
+}
+
+/// `MPI_Pcontrol` (MPI 5.0 section 15.2.4): for tools; the library has nothing to control.
+pub fn pcontrol(_level: c_int) -> Result<()> {
+    Ok(())
+}
+
+/// A length that is below every `MPI_MAX_` of the standard.
+fn c_length(length: usize) -> c_int {
+    c_int::try_from(length).unwrap_or(c_int::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_goes_forward_in_ticks_of_at_most_a_microsecond() {
+        let first = wtime();
+        assert!(wtime() >= first && first > 0.0);
+        assert!(wtick() > 0.0 && wtick() <= 1e-6);
+    }
+}

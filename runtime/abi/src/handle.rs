@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Handles: the numbers that C programs hold in place of objects.
+//!
+//! A predefined handle is a number of the standard below 4096 (`MPI_Comm::WORLD`, made from the standard's data in
+//! `gen/constants.rs`). A live one packs where the object is and which life of that place it means:
+//!
+//! | bits | field | range |
+//! |---|---|---|
+//! | 27..31 | kind | 1 to 11, [`Kind`]: so that a live handle is never below 2^27, nor taken for another kind |
+//! | 19..27 | generation | 0 to 255: a freed handle does not name the next object in its place |
+//! | 0..19 | index | up to 524,288 objects of a kind |
+//!
+//! Both fit in the 31 bits of a positive C `int`, so `MPI_Comm_toint` and its like are casts. No handle is a pointer: a
+//! stale or invented one is an error, not undefined behaviour.
+#![allow(non_camel_case_types, reason = "the standard's names")]
+
+use core::ffi::c_int;
+
+use crate::c::HANDLE_NAMES;
+use crate::error::ErrorClass;
+
+/// `MPI_Aint`: an address or a distance in bytes.
+pub type MPI_Aint = isize;
+/// `MPI_Count`.
+pub type MPI_Count = i64;
+/// `MPI_Offset`: a position in a file.
+pub type MPI_Offset = i64;
+
+/// What a handle is of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Kind {
+    /// A communicator.
+    Comm = 1,
+    /// A group.
+    Group = 2,
+    /// A datatype.
+    Datatype = 3,
+    /// A request.
+    Request = 4,
+    /// A reduction operation.
+    Op = 5,
+    /// An error handler.
+    Errhandler = 6,
+    /// An info object.
+    Info = 7,
+    /// A matched message.
+    Message = 8,
+    /// A window.
+    Win = 9,
+    /// A file.
+    File = 10,
+    /// A session.
+    Session = 11,
+}
+
+impl Kind {
+    const ALL: [Self; 11] = [
+        Self::Comm,
+        Self::Group,
+        Self::Datatype,
+        Self::Request,
+        Self::Op,
+        Self::Errhandler,
+        Self::Info,
+        Self::Message,
+        Self::Win,
+        Self::File,
+        Self::Session,
+    ];
+
+    /// The word for messages.
+    pub const fn noun(self) -> &'static str {
+        match self {
+            Self::Comm => "communicator",
+            Self::Group => "group",
+            Self::Datatype => "datatype",
+            Self::Request => "request",
+            Self::Op => "operation",
+            Self::Errhandler => "error handler",
+            Self::Info => "info object",
+            Self::Message => "message",
+            Self::Win => "window",
+            Self::File => "file",
+            Self::Session => "session",
+        }
+    }
+
+    /// The noun with its article.
+    pub const fn a_noun(self) -> &'static str {
+        match self {
+            Self::Comm => "a communicator",
+            Self::Group => "a group",
+            Self::Datatype => "a datatype",
+            Self::Request => "a request",
+            Self::Op => "an operation",
+            Self::Errhandler => "an error handler",
+            Self::Info => "an info object",
+            Self::Message => "a message",
+            Self::Win => "a window",
+            Self::File => "a file",
+            Self::Session => "a session",
+        }
+    }
+
+    /// The class of an error about such a handle.
+    pub const fn error_class(self) -> ErrorClass {
+        match self {
+            Self::Comm => ErrorClass::COMM,
+            Self::Group => ErrorClass::GROUP,
+            Self::Datatype => ErrorClass::TYPE,
+            // MPI 5.0 section 9.4 has no class for messages; they are half-made receive requests.
+            Self::Request | Self::Message => ErrorClass::REQUEST,
+            Self::Op => ErrorClass::OP,
+            Self::Errhandler => ErrorClass::ERRHANDLER,
+            Self::Info => ErrorClass::INFO,
+            Self::Win => ErrorClass::WIN,
+            Self::File => ErrorClass::FILE,
+            Self::Session => ErrorClass::SESSION,
+        }
+    }
+
+    /// The kind of a handle's number, whether predefined or live.
+    pub fn of(bits: usize) -> Option<Self> {
+        match bits {
+            0x20..=0x3f => Some(Self::Op),
+            0x100..=0x107 => Some(Self::Comm),
+            0x108..=0x10f => Some(Self::Group),
+            0x110..=0x117 => Some(Self::Win),
+            0x118..=0x11f => Some(Self::File),
+            0x120..=0x127 => Some(Self::Session),
+            0x128..=0x12f => Some(Self::Message),
+            0x130..=0x137 => Some(Self::Info),
+            0x140..=0x147 => Some(Self::Errhandler),
+            0x180..=0x187 => Some(Self::Request),
+            0x200..=0x2ff => Some(Self::Datatype),
+            _ => Self::ALL
+                .into_iter()
+                .find(|kind| bits >> KIND_SHIFT == *kind as usize),
+        }
+    }
+}
+
+/// A handle type.
+pub trait Handle: Copy + PartialEq {
+    /// What it is of.
+    const KIND: Kind;
+    /// The handle with this number.
+    fn from_bits(bits: usize) -> Self;
+    /// Its number.
+    fn bits(self) -> usize;
+}
+
+macro_rules! handles {
+    ($($name:ident is $kind:ident),* $(,)?) => {$(
+        #[doc = concat!("`", stringify!($name), "`.")]
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        #[repr(transparent)]
+        pub struct $name(pub usize);
+
+        impl Handle for $name {
+            const KIND: Kind = Kind::$kind;
+            fn from_bits(bits: usize) -> Self {
+                Self(bits)
+            }
+            fn bits(self) -> usize {
+                self.0
+            }
+        }
+    )*};
+}
+
+handles! {
+    MPI_Comm is Comm,
+    MPI_Group is Group,
+    MPI_Datatype is Datatype,
+    MPI_Request is Request,
+    MPI_Op is Op,
+    MPI_Errhandler is Errhandler,
+    MPI_Info is Info,
+    MPI_Message is Message,
+    MPI_Win is Win,
+    MPI_File is File,
+    MPI_Session is Session,
+}
+
+macro_rules! tool_handles {
+    ($($name:ident),* $(,)?) => {$(
+        #[doc = concat!("`", stringify!($name), "`, of the tool interface.")]
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        #[repr(transparent)]
+        pub struct $name(pub usize);
+    )*};
+}
+
+tool_handles! {
+    MPI_T_enum,
+    MPI_T_cvar_handle,
+    MPI_T_pvar_handle,
+    MPI_T_pvar_session,
+    MPI_T_event_registration,
+    MPI_T_event_instance,
+}
+
+const KIND_SHIFT: u32 = 27;
+const GENERATION_SHIFT: u32 = 19;
+const INDEX_MASK: usize = (1 << GENERATION_SHIFT) - 1;
+
+/// How many objects of one kind can live at once.
+pub const MAX_OBJECTS: usize = INDEX_MASK + 1;
+
+/// A live handle, taken apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// The slot.
+    pub index: usize,
+    /// Which life of the slot.
+    pub generation: u8,
+}
+
+impl Place {
+    /// The place that the number of a live handle names; `None` for a predefined handle or one of another kind.
+    pub fn of(kind: Kind, bits: usize) -> Option<Self> {
+        let ours = bits >> KIND_SHIFT == kind as usize;
+        let generation = u8::try_from((bits >> GENERATION_SHIFT) & 0xff).ok()?;
+        ours.then_some(Self {
+            index: bits & INDEX_MASK,
+            generation,
+        })
+    }
+
+    /// The number of the handle that names this place.
+    pub const fn bits(self, kind: Kind) -> usize {
+        (kind as usize) << KIND_SHIFT | (self.generation as usize) << GENERATION_SHIFT | self.index
+    }
+}
+
+/// The standard's name of a predefined handle.
+pub fn predefined_name(bits: usize) -> Option<&'static str> {
+    let found = HANDLE_NAMES.binary_search_by_key(&bits, |(number, _)| *number);
+    found.ok().map(|at| HANDLE_NAMES[at].1)
+}
+
+/// A handle as messages name it: by the standard's name, or by its number.
+pub fn describe(bits: usize) -> String {
+    match predefined_name(bits) {
+        Some(name) => name.to_owned(),
+        None if bits == 0 => "NULL".to_owned(),
+        None => format!("{bits:#x}"),
+    }
+}
+
+/// `MPI_Comm_toint` and its like (MPI 5.0 section 20.4).
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "a handle fits in 31 bits; what does not is none"
+)]
+#[allow(clippy::cast_possible_wrap, reason = "the same")]
+pub fn toint<H: Handle>(handle: H) -> c_int {
+    handle.bits() as c_int
+}
+
+/// `MPI_Comm_fromint` and its like (MPI 5.0 section 20.4).
+pub fn fromint<H: Handle>(value: c_int) -> H {
+    // A negative number is no handle, and stays none.
+    H::from_bits(usize::try_from(value).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_live_handle_is_a_positive_int_above_the_first_page() {
+        for kind in Kind::ALL {
+            for place in [
+                Place {
+                    index: 0,
+                    generation: 0,
+                },
+                Place {
+                    index: MAX_OBJECTS - 1,
+                    generation: 255,
+                },
+            ] {
+                let bits = place.bits(kind);
+                assert!(
+                    bits > 4096 && i32::try_from(bits).is_ok_and(|int| int > 0),
+                    "{bits:#x}"
+                );
+                assert_eq!(Place::of(kind, bits), Some(place));
+                assert_eq!(Kind::of(bits), Some(kind));
+            }
+        }
+    }
+
+    #[test]
+    fn toint_and_fromint_are_each_others_inverse() {
+        let live = MPI_Comm(
+            Place {
+                index: 77,
+                generation: 3,
+            }
+            .bits(Kind::Comm),
+        );
+        for comm in [MPI_Comm::NULL, MPI_Comm::WORLD, MPI_Comm::SELF, live] {
+            assert_eq!(fromint::<MPI_Comm>(toint(comm)), comm);
+        }
+        assert_eq!(fromint::<MPI_Comm>(-1), MPI_Comm(0));
+    }
+
+    #[test]
+    fn each_predefined_handle_has_its_kind_and_its_name() {
+        for (bits, name) in HANDLE_NAMES {
+            let kind = Kind::of(*bits).unwrap();
+            assert_eq!(predefined_name(*bits), Some(*name));
+            let prefix = format!("MPI_{:?}_", kind).to_uppercase();
+            if name.ends_with("_NULL") {
+                assert!(name.starts_with(&prefix), "{name} is said to be {kind:?}");
+            }
+        }
+        assert_eq!(describe(0), "NULL");
+        assert_eq!(describe(MPI_Datatype::TWO_INT.0), "MPI_2INT");
+    }
+
+    #[test]
+    fn a_place_of_another_kind_is_none() {
+        let bits = Place {
+            index: 1,
+            generation: 1,
+        }
+        .bits(Kind::Comm);
+        assert_eq!(Place::of(Kind::Group, bits), None);
+        assert_eq!(Place::of(Kind::Comm, MPI_Comm::WORLD.0), None);
+    }
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! All that this crate asks of the process it runs in, in one place.
+//!
+//! What is not known before initialization (rank, size, the handlers and names of communicators) is told by it through
+//! [`set_identity`] and [`set_lookup`].
+
+use core::ffi::c_int;
+use core::fmt;
+use std::fs;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{OnceLock, PoisonError, RwLock};
+
+use crate::enter::On;
+use crate::errhandler::Handler;
+
+/// Where the process is in MPI's life.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Phase {
+    /// Neither `MPI_Init` nor a session yet.
+    Before = 0,
+    /// MPI may be called.
+    Running = 1,
+    /// `MPI_Finalize` is done.
+    Finalized = 2,
+}
+
+static PHASE: AtomicU8 = AtomicU8::new(Phase::Before as u8);
+
+/// Where the process is in MPI's life.
+#[inline]
+pub fn phase() -> Phase {
+    // PAIR(phase): `set_phase` stores with Release what initialization did before.
+    match PHASE.load(Ordering::Acquire) {
+        0 => Phase::Before,
+        1 => Phase::Running,
+        _ => Phase::Finalized,
+    }
+}
+
+/// Initialization and finalization say where the process is now.
+pub fn set_phase(phase: Phase) {
+    // PAIR(phase): `phase` loads with Acquire.
+    PHASE.store(phase as u8, Ordering::Release);
+}
+
+/// Who this process is, for messages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Identity {
+    /// Rank in `MPI_COMM_WORLD`.
+    pub rank: usize,
+    /// Size of `MPI_COMM_WORLD`.
+    pub size: usize,
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            out,
+            "rank {} of {} on host {}",
+            self.rank,
+            self.size,
+            host()
+        )
+    }
+}
+
+static IDENTITY: OnceLock<Identity> = OnceLock::new();
+
+/// Initialization says who this process is.
+pub fn set_identity(identity: Identity) {
+    // A second initialization in one process has the same answer.
+    let _ = IDENTITY.set(identity);
+}
+
+/// Who this process is; before initialization its process number must do.
+pub fn identity() -> String {
+    match IDENTITY.get() {
+        Some(identity) => identity.to_string(),
+        None => format!("process {} on host {}", std::process::id(), host()),
+    }
+}
+
+/// The host's name, as far as the first dot.
+pub fn host() -> String {
+    let full = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    match full.trim().split('.').next() {
+        Some(name) if !name.is_empty() => name.to_owned(),
+        _ => "unknown".to_owned(),
+    }
+}
+
+/// What the objects of the runtime answer about themselves, and how a job is ended.
+#[derive(Clone, Copy)]
+pub struct Lookup {
+    /// The error handler of an object.
+    pub handler: fn(On) -> Handler,
+    /// The name of an object, where it has one.
+    pub name: fn(On) -> Option<String>,
+    /// Ends every process of the job with this code.
+    pub abort: fn(c_int) -> !,
+}
+
+static LOOKUP: RwLock<Option<Lookup>> = RwLock::new(None);
+
+/// The runtime says whom to ask.
+pub fn set_lookup(lookup: Lookup) {
+    *LOOKUP.write().unwrap_or_else(PoisonError::into_inner) = Some(lookup);
+}
+
+fn lookup() -> Option<Lookup> {
+    *LOOKUP.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The error handler of an object. Without a runtime, MPI 5.0 section 9.3 gives the initial one, which is fatal; for files
+/// section 14.7 gives one that returns.
+pub fn handler(on: On) -> Handler {
+    match (lookup(), on) {
+        (Some(lookup), _) => (lookup.handler)(on),
+        (None, On::File(_)) => Handler::Return,
+        (None, _) => Handler::Fatal,
+    }
+}
+
+/// The name of an object, for messages.
+pub fn name_of(on: On) -> Option<String> {
+    lookup()
+        .and_then(|lookup| (lookup.name)(on))
+        .or_else(|| on.predefined_name().map(str::to_owned))
+}
+
+/// Ends the job.
+pub fn abort(code: c_int) -> ! {
+    match lookup() {
+        Some(lookup) => (lookup.abort)(code),
+        None => std::process::exit(code),
+    }
+}

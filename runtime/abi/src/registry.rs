@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The objects behind live handles: a slot map whose every refusal says what was given instead.
+
+use std::collections::VecDeque;
+use std::marker::PhantomData;
+
+use crate::error::{Error, ErrorClass};
+use crate::handle::{self, Handle, Kind, MAX_OBJECTS, Place};
+
+/// All live objects of one handle type.
+///
+/// ```
+/// use mpi_abi::handle::MPI_Info;
+/// use mpi_abi::registry::Registry;
+///
+/// let mut infos: Registry<MPI_Info, &str> = Registry::new();
+/// let info = infos.insert("first").unwrap();
+/// assert_eq!(infos.get(info), Ok(&"first"));
+/// infos.remove(info).unwrap();
+/// assert!(infos.get(info).unwrap_err().detail().ends_with("is a freed info object handle"));
+/// ```
+pub struct Registry<H, T> {
+    slots: Vec<Slot<T>>,
+    /// Empty slots, longest free first: a stale handle is told as long as possible.
+    free: VecDeque<usize>,
+    handle: PhantomData<fn(H) -> H>,
+}
+
+struct Slot<T> {
+    generation: u8,
+    object: Option<T>,
+}
+
+impl<H: Handle, T> Registry<H, T> {
+    /// An empty one.
+    pub const fn new() -> Self {
+        Self {
+            slots: Vec::new(),
+            free: VecDeque::new(),
+            handle: PhantomData,
+        }
+    }
+
+    /// Keeps `object` and names it.
+    pub fn insert(&mut self, object: T) -> Result<H, Error> {
+        // A few empty slots are kept waiting, so that a handle is not given out again at once.
+        let reuse = self.free.len() > WAITING || self.slots.len() == MAX_OBJECTS;
+        let reused = if reuse { self.free.pop_front() } else { None };
+        let index = match reused {
+            Some(index) => index,
+            None => self.grow()?,
+        };
+        let slot = &mut self.slots[index];
+        slot.object = Some(object);
+        Ok(H::from_bits(
+            Place {
+                index,
+                generation: slot.generation,
+            }
+            .bits(H::KIND),
+        ))
+    }
+
+    /// The object of `handle`.
+    pub fn get(&self, handle: H) -> Result<&T, Error> {
+        let object = Place::of(H::KIND, handle.bits()).and_then(|place| {
+            let slot = self.slots.get(place.index)?;
+            slot.object
+                .as_ref()
+                .filter(|_| slot.generation == place.generation)
+        });
+        object.ok_or_else(|| not_here(handle, self.slots.len()))
+    }
+
+    /// The object of `handle`, to change it.
+    pub fn get_mut(&mut self, handle: H) -> Result<&mut T, Error> {
+        let issued = self.slots.len();
+        match self
+            .index(handle)
+            .and_then(|index| self.slots.get_mut(index))
+        {
+            Some(Slot {
+                object: Some(object),
+                ..
+            }) => Ok(object),
+            _ => Err(not_here::<H>(handle, issued)),
+        }
+    }
+
+    /// Takes the object of `handle` out; the handle is stale from here on.
+    pub fn remove(&mut self, handle: H) -> Result<T, Error> {
+        let taken = self
+            .index(handle)
+            .and_then(|index| Some((index, self.slots[index].object.take()?)));
+        let Some((index, object)) = taken else {
+            return Err(not_here(handle, self.slots.len()));
+        };
+        self.slots[index].generation = self.slots[index].generation.wrapping_add(1);
+        self.free.push_back(index);
+        Ok(object)
+    }
+
+    /// Every live object with its handle.
+    pub fn iter(&self) -> impl Iterator<Item = (H, &T)> {
+        self.slots.iter().enumerate().filter_map(|(index, slot)| {
+            let place = Place {
+                index,
+                generation: slot.generation,
+            };
+            Some((H::from_bits(place.bits(H::KIND)), slot.object.as_ref()?))
+        })
+    }
+
+    /// How many objects live.
+    pub fn len(&self) -> usize {
+        self.slots
+            .iter()
+            .filter(|slot| slot.object.is_some())
+            .count()
+    }
+
+    /// Whether none lives.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn index(&self, handle: H) -> Option<usize> {
+        let place = Place::of(H::KIND, handle.bits())?;
+        let slot = self.slots.get(place.index)?;
+        (slot.generation == place.generation).then_some(place.index)
+    }
+
+    fn grow(&mut self) -> Result<usize, Error> {
+        if self.slots.len() == MAX_OBJECTS {
+            let noun = H::KIND.noun();
+            return Err(Error::new(
+                ErrorClass::NO_MEM,
+                format!("{MAX_OBJECTS} {noun} handles are in use, no more fit; free some"),
+            ));
+        }
+        self.slots.push(Slot {
+            generation: 0,
+            object: None,
+        });
+        Ok(self.slots.len() - 1)
+    }
+}
+
+/// The error about a handle with no object, in a registry that has given out `issued` places.
+#[cold]
+fn not_here<H: Handle>(handle: H, issued: usize) -> Error {
+    let freed = Place::of(H::KIND, handle.bits()).is_some_and(|place| place.index < issued);
+    if freed {
+        let detail = format!("{:#x} is a freed {} handle", handle.bits(), H::KIND.noun());
+        return Error::new(H::KIND.error_class(), detail);
+    }
+    not_a(H::KIND, handle.bits())
+}
+
+impl<H: Handle, T> Default for Registry<H, T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Slots that stay empty before the first of them is used again.
+const WAITING: usize = 64;
+
+/// The error about a number that names no object of this kind: what it is instead, if anything.
+#[cold]
+pub fn not_a(kind: Kind, bits: usize) -> Error {
+    let given = handle::describe(bits);
+    let predefined = handle::predefined_name(bits).is_some();
+    let detail = match Kind::of(bits) {
+        Some(other) if other != kind && predefined => {
+            format!("{given} is {}, not {}", other.a_noun(), kind.a_noun())
+        }
+        Some(other) if other != kind => {
+            format!(
+                "{given} is {} handle, not {}",
+                other.a_noun(),
+                kind.a_noun()
+            )
+        }
+        Some(_) if given.ends_with("_NULL") => format!("{given} is not {}", kind.a_noun()),
+        Some(_) if predefined => format!(
+            "{given} is predefined, {} of the program's own is needed",
+            kind.a_noun()
+        ),
+        _ => format!("{given} is not {} handle", kind.a_noun()),
+    };
+    Error::new(kind.error_class(), detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handle::{MPI_Comm, MPI_Datatype};
+
+    fn detail<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
+        result.unwrap_err().detail().to_owned()
+    }
+
+    #[test]
+    fn an_object_is_found_changed_and_taken_out_by_its_handle() {
+        let mut comms: Registry<MPI_Comm, u32> = Registry::new();
+        let first = comms.insert(1).unwrap();
+        let second = comms.insert(2).unwrap();
+        *comms.get_mut(second).unwrap() += 10;
+        assert_eq!((comms.get(first), comms.get(second)), (Ok(&1), Ok(&12)));
+        assert_eq!(
+            comms.iter().map(|(h, v)| (h, *v)).collect::<Vec<_>>(),
+            [(first, 1), (second, 12)]
+        );
+        assert_eq!(comms.remove(first), Ok(1));
+        assert_eq!(comms.len(), 1);
+    }
+
+    #[test]
+    fn a_freed_handle_stays_refused_while_its_slot_lives_on() {
+        let mut comms: Registry<MPI_Comm, usize> = Registry::new();
+        let stale = comms.insert(0).unwrap();
+        comms.remove(stale).unwrap();
+        for life in 1..=4 * WAITING {
+            let handle = comms.insert(life).unwrap();
+            assert_ne!(handle, stale);
+            comms.remove(handle).unwrap();
+        }
+        assert!(detail(comms.get(stale)).ends_with("is a freed communicator handle"));
+        assert!(comms.get_mut(stale).is_err() && comms.remove(stale).is_err());
+    }
+
+    #[test]
+    fn a_refusal_says_what_was_given() {
+        let mut comms: Registry<MPI_Comm, ()> = Registry::new();
+        let mut types: Registry<MPI_Datatype, ()> = Registry::new();
+        let number = types.insert(()).unwrap().0;
+        let ask = |bits: usize| detail(comms.get(MPI_Comm(bits)));
+        assert_eq!(
+            ask(number),
+            format!("{number:#x} is a datatype handle, not a communicator")
+        );
+        assert_eq!(
+            ask(MPI_Datatype::INT.0),
+            "MPI_INT is a datatype, not a communicator"
+        );
+        assert_eq!(ask(MPI_Comm::NULL.0), "MPI_COMM_NULL is not a communicator");
+        assert_eq!(ask(0), "NULL is not a communicator handle");
+        assert_eq!(
+            ask(0xdead_beef_0000),
+            "0xdeadbeef0000 is not a communicator handle"
+        );
+        assert!(
+            ask(Place {
+                index: 9,
+                generation: 0
+            }
+            .bits(Kind::Comm))
+            .ends_with("is not a communicator handle")
+        );
+        assert_eq!(
+            comms.get(MPI_Comm::NULL).unwrap_err().class(),
+            ErrorClass::COMM
+        );
+        let _ = comms.insert(());
+    }
+}

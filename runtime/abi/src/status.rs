@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `MPI_Status`, and the functions that look into one (MPI 5.0 sections 3.2.5, 3.8.4 and 13.3).
+//!
+//! What the standard leaves to the library, `MPI_internal`, holds the message's length in bytes (two words, low one first)
+//! and the cancelled flag; two words stay zero.
+#![allow(non_camel_case_types, reason = "the standard's name")]
+#![allow(non_snake_case, reason = "the standard's fields")]
+
+use core::ffi::c_int;
+
+use crate::args::{Out, StatusMut};
+use crate::c::{MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_PROC_NULL, MPI_SUCCESS};
+use crate::error::Result;
+
+/// What is known of a message: `MPI_Status`, 32 bytes in every standard ABI.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
+pub struct MPI_Status {
+    /// The rank it came from.
+    pub MPI_SOURCE: c_int,
+    /// Its tag.
+    pub MPI_TAG: c_int,
+    /// Its error, where a call completes several requests.
+    pub MPI_ERROR: c_int,
+    pub(crate) internal: [c_int; 5],
+}
+
+const _: () = assert!(size_of::<MPI_Status>() == 32 && align_of::<MPI_Status>() == 4);
+
+impl MPI_Status {
+    pub(crate) const LOW: usize = 0;
+    pub(crate) const HIGH: usize = 1;
+    pub(crate) const CANCELLED: usize = 2;
+
+    /// The empty status of MPI 5.0 section 3.7.3: any source, any tag, no bytes, not cancelled.
+    pub const EMPTY: Self = Self {
+        MPI_SOURCE: MPI_ANY_SOURCE,
+        MPI_TAG: MPI_ANY_TAG,
+        MPI_ERROR: MPI_SUCCESS,
+        internal: [0; 5],
+    };
+
+    /// The status of a receive from `MPI_PROC_NULL` (MPI 5.0 section 3.10).
+    pub const PROC_NULL: Self = Self {
+        MPI_SOURCE: MPI_PROC_NULL,
+        ..Self::EMPTY
+    };
+
+    /// The status of a message of `bytes` bytes.
+    pub fn received(source: c_int, tag: c_int, bytes: u64) -> Self {
+        let mut status = Self {
+            MPI_SOURCE: source,
+            MPI_TAG: tag,
+            ..Self::EMPTY
+        };
+        status.set_bytes(bytes);
+        status
+    }
+
+    /// How many bytes the message has.
+    pub fn bytes(&self) -> u64 {
+        let word = |at: usize| u64::from(self.internal[at].cast_unsigned());
+        word(Self::HIGH) << 32 | word(Self::LOW)
+    }
+
+    /// Says how many bytes the message has.
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "a 64-bit number is cut into two words"
+    )]
+    pub fn set_bytes(&mut self, bytes: u64) {
+        self.internal[Self::LOW] = (bytes as u32).cast_signed();
+        self.internal[Self::HIGH] = ((bytes >> 32) as u32).cast_signed();
+    }
+
+    /// Whether the operation was cancelled.
+    pub fn cancelled(&self) -> bool {
+        self.internal[Self::CANCELLED] != 0
+    }
+
+    /// Says whether the operation was cancelled.
+    pub fn set_cancelled(&mut self, cancelled: bool) {
+        self.internal[Self::CANCELLED] = c_int::from(cancelled);
+    }
+}
+
+/// `MPI_Status_get_source`.
+pub fn get_source(status: MPI_Status, source: Out<'_, c_int>) -> Result<()> {
+    source.set(status.MPI_SOURCE);
+    Ok(())
+}
+
+/// `MPI_Status_get_tag`.
+pub fn get_tag(status: MPI_Status, tag: Out<'_, c_int>) -> Result<()> {
+    tag.set(status.MPI_TAG);
+    Ok(())
+}
+
+/// `MPI_Status_get_error`.
+pub fn get_error(status: MPI_Status, error: Out<'_, c_int>) -> Result<()> {
+    error.set(status.MPI_ERROR);
+    Ok(())
+}
+
+/// `MPI_Status_set_source`.
+pub fn set_source(status: StatusMut<'_>, source: c_int) -> Result<()> {
+    status.set_source(source);
+    Ok(())
+}
+
+/// `MPI_Status_set_tag`.
+pub fn set_tag(status: StatusMut<'_>, tag: c_int) -> Result<()> {
+    status.set_tag(tag);
+    Ok(())
+}
+
+/// `MPI_Status_set_error`.
+pub fn set_error(status: StatusMut<'_>, error: c_int) -> Result<()> {
+    status.set_error(error);
+    Ok(())
+}
+
+/// `MPI_Status_set_cancelled`.
+pub fn set_cancelled(status: StatusMut<'_>, flag: c_int) -> Result<()> {
+    status.set_cancelled(flag != 0);
+    Ok(())
+}
+
+/// `MPI_Test_cancelled`.
+pub fn test_cancelled(status: MPI_Status, flag: Out<'_, c_int>) -> Result<()> {
+    flag.set(c_int::from(status.cancelled()));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_length_beyond_32_bits_survives() {
+        for bytes in [
+            0,
+            1,
+            u64::from(u32::MAX),
+            1 << 40 | 7,
+            i64::MAX.cast_unsigned(),
+        ] {
+            assert_eq!(MPI_Status::received(3, 7, bytes).bytes(), bytes);
+        }
+    }
+
+    #[test]
+    fn the_cancelled_flag_does_not_touch_the_length() {
+        let mut status = MPI_Status::received(0, 0, 1 << 33);
+        status.set_cancelled(true);
+        assert!(status.cancelled() && status.bytes() == 1 << 33);
+    }
+}
