@@ -1,2 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! bench.
+//! Measures MPI libraries and the machine under them.
+//!
+//! The benchmark programs themselves are C programs beside this crate (`bench/*.c`), ordinary MPI programs; this crate
+//! starts them ([`programs`]), measures what the machine allows without MPI ([`limits`]) and compares libraries in
+//! alternating rounds of one run ([`compare`]), because figures of different hours or machines say nothing about each
+//! other.
+//!
+//! **Knows** the C programs' JSON lines, how other MPIs are started, and processes, shared memory and CPUs of the system.
+//!
+//! **Never** links an MPI library or any room of this workspace: it is a client of the installed commands alone.
+//!
+//! Threads: none; everything runs on the caller's thread and in child processes. One measurement at a time on a machine:
+//! [`lock`] holds a second one back.
+
+pub mod limits;
+pub mod lock;
+pub mod machine;
+pub mod programs;
+pub mod run;
+pub mod stats;
+pub mod unit;
+
+mod error;
+
+pub use error::Error;

@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the machine allows, without MPI: the figures that a message-passing library is held against.
+//!
+//! Everything is measured between processes over shared memory (not between threads), because that is what ranks are.
+
+mod raw;
+mod tasks;
+mod team;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+use crate::machine::{self, Cpus};
+use crate::stats::Summary;
+use crate::unit::Unit;
+use tasks::Task;
+use team::Team;
+
+/// One measured limit.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Figure {
+    /// Its name in options and JSON, for instance `line` or `split.65536`.
+    pub id: String,
+    /// What it is, in words.
+    pub title: String,
+    /// The unit of the values.
+    pub unit: Unit,
+    /// Bytes per message.
+    pub size: usize,
+    /// Median of the batches.
+    pub median: f64,
+    /// The value that 99 of 100 batches reach or surpass.
+    pub p99: f64,
+    /// The best batch.
+    pub best: f64,
+    /// The worst batch.
+    pub worst: f64,
+    /// How many batches.
+    pub batches: usize,
+}
+
+/// A limit that can be measured.
+#[derive(Clone, Copy, Debug)]
+struct Limit {
+    name: &'static str,
+    title: &'static str,
+    unit: Unit,
+    sizes: &'static [usize],
+    how: How,
+}
+
+/// Which processes measure it, and what they do.
+#[derive(Clone, Copy, Debug)]
+enum How {
+    TwoCpus(Task),
+    OneCpu(Task),
+    Crowd(Task, usize),
+    Spawn(usize),
+}
+
+const LARGE: &[usize] = &[64 << 10, 1 << 20, 4 << 20];
+
+/// All limits, in the order of the table that is printed.
+const LIMITS: [Limit; 14] = [
+    limit(
+        "line",
+        "cache line with flag and 8 bytes, one way",
+        Unit::Us,
+        &[8],
+        How::TwoCpus(Task::Line),
+    ),
+    limit(
+        "block",
+        "copied in, flag, copied out, one way",
+        Unit::Us,
+        &[1024],
+        How::TwoCpus(Task::Block),
+    ),
+    limit(
+        "slots",
+        "ring of 64 one-line slots",
+        Unit::MessagesPerSecond,
+        &[8],
+        How::TwoCpus(Task::Slots),
+    ),
+    limit(
+        "memcpy",
+        "memcpy by one process",
+        Unit::MegabytesPerSecond,
+        LARGE,
+        How::TwoCpus(Task::Memcpy),
+    ),
+    limit(
+        "split",
+        "split copy, both processes",
+        Unit::MegabytesPerSecond,
+        LARGE,
+        How::TwoCpus(Task::Split),
+    ),
+    limit(
+        "read",
+        "process_vm_readv by the receiver",
+        Unit::MegabytesPerSecond,
+        LARGE,
+        How::TwoCpus(Task::Read),
+    ),
+    limit(
+        "yield",
+        "sched_yield hand-over on one CPU",
+        Unit::Us,
+        &[8],
+        How::OneCpu(Task::Yield),
+    ),
+    limit(
+        "futex-same",
+        "futex wake on the same CPU, one way",
+        Unit::Us,
+        &[8],
+        How::OneCpu(Task::Futex),
+    ),
+    limit(
+        "futex-other",
+        "futex wake on another CPU, one way",
+        Unit::Us,
+        &[8],
+        How::TwoCpus(Task::Wake),
+    ),
+    limit(
+        "spawn2",
+        "start and wait for 2 trivial processes",
+        Unit::Ms,
+        &[0],
+        How::Spawn(2),
+    ),
+    limit(
+        "spawn64",
+        "start and wait for 64 trivial processes",
+        Unit::Ms,
+        &[0],
+        How::Spawn(64),
+    ),
+    limit(
+        "ring64",
+        "token ring of 64 processes, futex, one hop",
+        Unit::Us,
+        &[0],
+        How::Crowd(Task::Ring, 64),
+    ),
+    limit(
+        "barrier64",
+        "barrier of 64 processes, yield",
+        Unit::Us,
+        &[0],
+        How::Crowd(Task::Barrier, 64),
+    ),
+    limit(
+        "barrier2",
+        "barrier of 2 processes",
+        Unit::Us,
+        &[0],
+        How::TwoCpus(Task::Barrier),
+    ),
+];
+
+const fn limit(
+    name: &'static str,
+    title: &'static str,
+    unit: Unit,
+    sizes: &'static [usize],
+    how: How,
+) -> Limit {
+    Limit {
+        name,
+        title,
+        unit,
+        sizes,
+        how,
+    }
+}
+
+/// The names that [`measure`] knows.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    LIMITS.iter().map(|limit| limit.name)
+}
+
+/// Measures one limit in all its sizes. `program` must be a binary whose `main` begins with [`serve_if_asked`].
+///
+/// # Errors
+/// An unknown name, a single CPU where two are needed, or what the system refused, in words.
+pub fn measure(program: &Path, name: &str, budget: Duration) -> Result<Vec<Figure>, Error> {
+    let limit = LIMITS
+        .iter()
+        .find(|limit| limit.name == name)
+        .ok_or_else(|| {
+            let known: Vec<_> = names().collect();
+            Error::Limit(format!(
+                "no limit is called {name:?}; known are {}",
+                known.join(", ")
+            ))
+        })?;
+    let cpus = machine::cpus();
+    limit
+        .sizes
+        .iter()
+        .map(|&size| limit.figure(program, &cpus, size, budget))
+        .collect()
+}
+
+impl Limit {
+    fn figure(
+        &self,
+        program: &Path,
+        cpus: &Cpus,
+        size: usize,
+        budget: Duration,
+    ) -> Result<Figure, Error> {
+        let seconds = match self.how {
+            How::TwoCpus(task) => {
+                let (one, other) = cpus.two().ok_or_else(|| {
+                    Error::Limit(format!(
+                        "{} needs two CPUs, this process may use one",
+                        self.name
+                    ))
+                })?;
+                Team::start(program, &[one, other])?.measure(task, size, budget)?
+            }
+            How::OneCpu(task) => {
+                Team::start(program, &[cpus.first(), cpus.first()])?.measure(task, size, budget)?
+            }
+            How::Crowd(task, members) => {
+                Team::start(program, &cpus.in_blocks(members))?.measure(task, size, budget)?
+            }
+            How::Spawn(processes) => spawn_and_wait(processes, budget)?,
+        };
+        Ok(self.in_units(size, &seconds))
+    }
+
+    fn in_units(&self, size: usize, seconds: &Summary) -> Figure {
+        let value = |seconds: f64| self.unit.from_seconds(seconds, size);
+        Figure {
+            id: if self.sizes.len() > 1 {
+                format!("{}.{size}", self.name)
+            } else {
+                self.name.to_owned()
+            },
+            title: self.title.to_owned(),
+            unit: self.unit,
+            size,
+            median: value(seconds.median),
+            p99: value(seconds.p99),
+            best: value(seconds.min),
+            worst: value(seconds.max),
+            batches: seconds.count,
+        }
+    }
+}
+
+/// Seconds from the start of the first to the end of the last of some processes that do nothing.
+fn spawn_and_wait(processes: usize, budget: Duration) -> Result<Summary, Error> {
+    let begin = Instant::now();
+    let mut samples = Vec::new();
+    while samples.len() < 3 || begin.elapsed() < budget && samples.len() < 50 {
+        let start = Instant::now();
+        let children: Result<Vec<_>, _> = (0..processes)
+            .map(|_| Command::new("true").stdin(Stdio::null()).spawn())
+            .collect();
+        for mut child in children.map_err(|e| Error::io("cannot start `true`", e))? {
+            child
+                .wait()
+                .map_err(|e| Error::io("cannot wait for `true`", e))?;
+        }
+        samples.push(start.elapsed().as_secs_f64());
+    }
+    Summary::of(&samples).ok_or_else(|| Error::Limit("nothing was measured".to_owned()))
+}
+
+/// The first argument of a process that only measures limits and prints them as JSON lines.
+pub const RUN_WORD: &str = "limits-run";
+
+/// What a process should be when it was started by [`measure`] or with [`RUN_WORD`]: a part of the measurement, which is
+/// done when this returns `true`. Every binary that measures limits calls this first.
+#[must_use]
+pub fn serve_if_asked() -> bool {
+    let arguments: Vec<String> = std::env::args().collect();
+    if team::serve_if_asked(&arguments) {
+        return true;
+    }
+    let [_, word, milliseconds, names @ ..] = arguments.as_slice() else {
+        return false;
+    };
+    if word != RUN_WORD {
+        return false;
+    }
+    let budget = Duration::from_millis(milliseconds.parse().unwrap_or(100));
+    let program = std::env::current_exe().unwrap_or_else(|_| PathBuf::from(&arguments[0]));
+    for name in names {
+        match measure(&program, name, budget) {
+            Ok(figures) => figures.iter().for_each(print_json),
+            Err(error) => eprintln!("{name}: {error}"),
+        }
+    }
+    true
+}
+
+/// Prints one figure as a JSON line.
+pub fn print_json(figure: &Figure) {
+    if let Ok(line) = serde_json::to_string(figure) {
+        println!("{line}");
+    }
+}

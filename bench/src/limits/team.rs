@@ -1,0 +1,405 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The processes that measure together: this one (member 0) and children of it, each on its CPU, over one arena.
+//!
+//! A batch goes: member 0 posts a command and wakes the others; each says it is ready; member 0 starts its clock and all
+//! run the task; each says it is finished. So neither waking up nor setting up is ever inside the time.
+
+use std::cell::{Cell, RefCell};
+use std::hint::spin_loop;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::time::{Duration, Instant};
+
+use core_affinity::CoreId;
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
+
+use super::raw::{Arena, Line, allow_tracing, futex_wait, futex_wake};
+use super::tasks::{Job, Task};
+use crate::Error;
+use crate::stats::Summary;
+
+/// Distinct buffers that large copies rotate over.
+pub(super) const BUFFERS: usize = 64;
+/// The largest single copy.
+pub(super) const LARGEST: usize = 4 << 20;
+/// Lines of an arena: commands and members below, what tasks use from [`WORK`] on.
+const LINES: usize = 512;
+const COMMAND: usize = 0;
+const FAILURE: usize = 1;
+const MEMBERS: usize = 8;
+const MOST_MEMBERS: usize = 128;
+/// The first line that tasks may use.
+pub(super) const WORK: usize = 256;
+
+const BATCH: Duration = Duration::from_micros(500);
+const STUCK_AFTER: Duration = Duration::from_secs(10);
+
+/// What keeps a member from going on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Halt {
+    /// Nothing happened for ten seconds.
+    Stuck,
+    /// The system refused a call, here or in another member; its error number.
+    Refused(i32),
+}
+
+impl From<Halt> for Error {
+    fn from(halt: Halt) -> Self {
+        match halt {
+            Halt::Stuck => Self::Limit("a measuring process made no progress for 10 s".to_owned()),
+            Halt::Refused(errno) => Self::Limit(
+                std::io::Error::from_raw_os_error(errno)
+                    .to_string()
+                    .to_lowercase(),
+            ),
+        }
+    }
+}
+
+/// One process's view of the team.
+#[derive(Debug)]
+pub(super) struct Member {
+    pub(super) arena: Arena,
+    pub(super) index: usize,
+    pub(super) members: usize,
+    /// Private memory that others copy from and to; made when a task first wants it.
+    pub(super) buffers: RefCell<Vec<u8>>,
+    /// Whether [`Member::spin`] pauses between two looks.
+    pub(super) polite: Cell<bool>,
+}
+
+impl Member {
+    fn new(arena: Arena, index: usize, members: usize) -> Self {
+        Self {
+            arena,
+            index,
+            members,
+            buffers: RefCell::new(Vec::new()),
+            polite: Cell::new(false),
+        }
+    }
+
+    /// A line that tasks may use.
+    pub(super) fn work(&self, index: usize) -> &Line {
+        &self.arena.lines()[WORK + index]
+    }
+
+    /// The line that says how far a member is: `seq` the round it is ready for, word 0 the round it has finished,
+    /// word 1 its process id, word 2 where its buffers are.
+    pub(super) fn line_of(&self, member: usize) -> &Line {
+        &self.arena.lines()[MEMBERS + member]
+    }
+
+    /// Waits until `ready` says so, in the way that the job asks for.
+    #[inline]
+    pub(super) fn spin(&self, ready: impl Fn() -> bool) -> Result<(), Halt> {
+        let mut since = None;
+        let polite = self.polite.get();
+        loop {
+            for _ in 0..20_000 {
+                if ready() {
+                    return Ok(());
+                }
+                if polite {
+                    spin_loop();
+                }
+            }
+            self.check_alive(&mut since)?;
+        }
+    }
+
+    /// Waits, giving the CPU away after each look.
+    pub(super) fn yielding(&self, ready: impl Fn() -> bool) -> Result<(), Halt> {
+        let mut since = None;
+        loop {
+            for _ in 0..1_000 {
+                if ready() {
+                    return Ok(());
+                }
+                std::thread::yield_now();
+            }
+            self.check_alive(&mut since)?;
+        }
+    }
+
+    /// Sleeps on a line until its sleep word has reached `value`.
+    pub(super) fn asleep(&self, line: &Line, value: u64) -> Result<(), Halt> {
+        let mut since = None;
+        loop {
+            let seen = line.sleep.load(Acquire);
+            // No limit runs for 2^32 hops: the word never wraps.
+            if u64::from(seen) >= value {
+                return Ok(());
+            }
+            futex_wait(&line.sleep, seen);
+            if line.sleep.load(Acquire) == seen {
+                self.check_alive(&mut since)?;
+            }
+        }
+    }
+
+    fn check_alive(&self, since: &mut Option<Instant>) -> Result<(), Halt> {
+        match self.arena.lines()[FAILURE].seq.load(Acquire) {
+            0 => {}
+            errno => return Err(Halt::Refused(i32::try_from(errno).unwrap_or(libc::EIO))),
+        }
+        if since.get_or_insert_with(Instant::now).elapsed() > STUCK_AFTER {
+            return Err(Halt::Stuck);
+        }
+        Ok(())
+    }
+
+    /// Tells all members that the system refused something.
+    fn fail(&self, halt: Halt) {
+        let errno = match halt {
+            Halt::Refused(errno) => errno,
+            Halt::Stuck => libc::ETIMEDOUT,
+        };
+        // The first failure is the cause; what follows in other members is not.
+        let failure = &self.arena.lines()[FAILURE].seq;
+        let _earlier =
+            failure.compare_exchange(0, u64::from(errno.unsigned_abs()), AcqRel, Acquire);
+    }
+
+    /// Says where this process and its memory are.
+    fn introduce(&self) {
+        let me = self.line_of(self.index);
+        me.words[1].store(u64::from(std::process::id()), Relaxed);
+        me.words[2].store(self.buffers.borrow().as_ptr().addr() as u64, Relaxed);
+    }
+
+    /// Makes the private buffers if the task wants any: buffer i holds the byte i + 1 in member 0, zero elsewhere.
+    fn prepare(&self, job: &Job) {
+        let mut buffers = self.buffers.borrow_mut();
+        if !job.task.copies() || buffers.len() == job.size * BUFFERS {
+            return;
+        }
+        buffers.resize(job.size * BUFFERS, 0);
+        for (index, buffer) in buffers.chunks_exact_mut(job.size).enumerate() {
+            buffer.fill(if self.index == 0 {
+                u8::try_from(index + 1).unwrap_or(0)
+            } else {
+                0
+            });
+            if job.task == Task::Memcpy && self.index == 0 {
+                // Touched, so that no page fault is timed.
+                self.arena.write_bulk(index * job.size, buffer);
+            }
+        }
+    }
+
+    /// A child's life: one command after the other until told to quit.
+    fn serve(&self) -> Result<(), Halt> {
+        let command = &self.arena.lines()[COMMAND];
+        for round in 1_u64.. {
+            futex_until(self, command, round)?;
+            let Some(job) = Job::read(command) else {
+                return Ok(());
+            };
+            self.prepare(&job);
+            self.introduce();
+            self.line_of(self.index).seq.store(round, Release);
+            job.run(self)?;
+            self.line_of(self.index).words[0].store(round, Release);
+        }
+        Ok(())
+    }
+}
+
+/// Sleeps until round `round` is posted; member 0 may take its time, so there is no limit.
+fn futex_until(member: &Member, command: &Line, round: u64) -> Result<(), Halt> {
+    while command.seq.load(Acquire) < round {
+        let seen = command.sleep.load(Acquire);
+        if command.seq.load(Acquire) < round {
+            futex_wait(&command.sleep, seen);
+        }
+        if member.arena.lines()[FAILURE].seq.load(Acquire) != 0 {
+            return Err(Halt::Stuck);
+        }
+    }
+    Ok(())
+}
+
+/// The team as member 0 sees it.
+#[derive(Debug)]
+pub(super) struct Team {
+    me: Member,
+    children: Vec<Child>,
+    round: u64,
+    messages: u64,
+    polite: bool,
+    mask_before: Option<CpuSet>,
+}
+
+impl Team {
+    /// Starts one child per further CPU in `cpus`; the first CPU is this process's. `program` is a binary whose `main`
+    /// hands the command line to [`serve_if_asked`].
+    pub(super) fn start(program: &Path, cpus: &[usize]) -> Result<Self, Error> {
+        assert!(cpus.len() <= MOST_MEMBERS, "at most {MOST_MEMBERS} members");
+        let arena = Arena::create(LINES, BUFFERS * LARGEST)
+            .map_err(|e| Error::io("cannot make shared memory", e))?;
+        let mut team = Self {
+            me: Member::new(arena, 0, cpus.len()),
+            children: Vec::new(),
+            round: 0,
+            messages: 0,
+            polite: false,
+            mask_before: None,
+        };
+        for (index, &cpu) in cpus.iter().enumerate().skip(1) {
+            let child = Command::new(program)
+                .arg(PEER_WORD)
+                .arg(team.me.arena.path())
+                .args([index, cpus.len(), cpu].map(|number| number.to_string()))
+                .stdin(Stdio::null())
+                .spawn()
+                .map_err(|e| Error::io("cannot start a measuring process", e))?;
+            team.children.push(child);
+        }
+        team.mask_before = sched_getaffinity(Pid::this()).ok();
+        pin(cpus[0]);
+        allow_tracing();
+        Ok(team)
+    }
+
+    /// Measures seconds per message of a task, for about `budget`. What spins is measured with and without a pause
+    /// between two looks, and the better one counts: which it is differs from one processor to the next.
+    pub(super) fn measure(
+        &mut self,
+        task: Task,
+        size: usize,
+        budget: Duration,
+    ) -> Result<Summary, Error> {
+        if !task.spins() {
+            return self.measure_one_way(task, size, budget);
+        }
+        self.polite = false;
+        let eager = self.measure_one_way(task, size, budget / 2)?;
+        self.polite = true;
+        let polite = self.measure_one_way(task, size, budget / 2)?;
+        Ok(if polite.median < eager.median {
+            polite
+        } else {
+            eager
+        })
+    }
+
+    fn measure_one_way(
+        &mut self,
+        task: Task,
+        size: usize,
+        budget: Duration,
+    ) -> Result<Summary, Error> {
+        let mut count = self.me.members as u64;
+        let mut spent = self.batch(task, size, count)?;
+        let mut warm = 1;
+        while spent < BATCH || warm < 10 {
+            if spent < BATCH {
+                count *= 2;
+            }
+            spent = self.batch(task, size, count)?;
+            warm += 1;
+        }
+        let batches = (budget.as_secs_f64() / spent.as_secs_f64()).clamp(5.0, 2000.0);
+        let mut samples = Vec::new();
+        while (samples.len() as f64) < batches {
+            samples.push(self.batch(task, size, count)?.as_secs_f64() / count as f64);
+        }
+        Summary::of(&samples).ok_or_else(|| Error::Limit("nothing was measured".to_owned()))
+    }
+
+    /// One batch of `count` messages; the time is member 0's.
+    fn batch(&mut self, task: Task, size: usize, count: u64) -> Result<Duration, Error> {
+        let job = Job {
+            task,
+            size,
+            count,
+            before: self.messages,
+            polite: self.polite,
+        };
+        self.round += 1;
+        self.messages += count;
+        self.me.prepare(&job);
+        self.me.introduce();
+        job.post(&self.me.arena.lines()[COMMAND], self.round);
+        for member in 1..self.me.members {
+            self.me
+                .yielding(|| self.me.line_of(member).seq.load(Acquire) == self.round)?;
+        }
+        let start = Instant::now();
+        let outcome = job.run(&self.me);
+        let spent = start.elapsed();
+        if let Err(halt) = outcome {
+            self.me.fail(halt);
+            return Err(halt.into());
+        }
+        for member in 1..self.me.members {
+            self.me
+                .yielding(|| self.me.line_of(member).words[0].load(Acquire) == self.round)?;
+        }
+        Ok(job.own_time(&self.me).unwrap_or(spent))
+    }
+}
+
+impl Drop for Team {
+    fn drop(&mut self) {
+        Job::post_quit(&self.me.arena.lines()[COMMAND], self.round + 1);
+        for child in &mut self.children {
+            let patience = Instant::now();
+            while patience.elapsed() < Duration::from_secs(2)
+                && matches!(child.try_wait(), Ok(None))
+            {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            // Already gone in the ordinary case; both calls then do nothing.
+            drop(child.kill());
+            drop(child.wait());
+        }
+        if let Some(mask) = self.mask_before {
+            // It was ours before, so it can be refused only if the administrator took CPUs away meanwhile.
+            let _restored = sched_setaffinity(Pid::this(), &mask);
+        }
+    }
+}
+
+/// The first argument of a child of ours.
+const PEER_WORD: &str = "limits-peer";
+
+/// Becomes a child of a team if the command line says so, and then returns `true` when its work is done.
+pub(super) fn serve_if_asked(arguments: &[String]) -> bool {
+    let [_, word, path, index, members, cpu] = arguments else {
+        return false;
+    };
+    if word != PEER_WORD {
+        return false;
+    }
+    let numbers = [index, members, cpu].map(|text| text.parse::<usize>());
+    let [Ok(index), Ok(members), Ok(cpu)] = numbers else {
+        return false;
+    };
+    let _set = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL);
+    pin(cpu);
+    allow_tracing();
+    let Ok(arena) = Arena::open(Path::new(path), LINES) else {
+        return true;
+    };
+    let member = Member::new(arena, index, members);
+    if let Err(halt) = member.serve() {
+        member.fail(halt);
+    }
+    true
+}
+
+/// Binds this process to one CPU. A refusal is not an error: the figures are then just noisier.
+fn pin(cpu: usize) {
+    let _bound = core_affinity::set_for_current(CoreId { id: cpu });
+}
+
+/// Posts a round to everybody who sleeps on the command line.
+pub(super) fn ring_the_bell(command: &Line, round: u64) {
+    command.seq.store(round, Release);
+    command.sleep.fetch_add(1, Release);
+    futex_wake(&command.sleep, i32::MAX);
+}

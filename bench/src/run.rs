@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Runs a command under a time limit, catches what it prints, and can end what it leaves behind.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Seek};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+use crate::Error;
+
+/// How a command ended, and what it printed.
+#[derive(Debug)]
+pub struct Outcome {
+    /// `None` where the time limit ended it.
+    pub status: Option<ExitStatus>,
+    /// Standard output.
+    pub stdout: String,
+    /// Standard error.
+    pub stderr: String,
+    /// From its start to its end.
+    pub elapsed: Duration,
+}
+
+impl Outcome {
+    /// Why this was not a success, in a few words; `None` if it was one.
+    #[must_use]
+    pub fn complaint(&self) -> Option<String> {
+        let Some(status) = self.status else {
+            return Some(format!("no end after {:.0} s", self.elapsed.as_secs_f64()));
+        };
+        if status.success() {
+            return None;
+        }
+        // Launchers add lines of their own around the program's; the first is the program's.
+        let said = self.stderr.lines().chain(self.stdout.lines());
+        let first = said
+            .map(str::trim)
+            .find(|line| line.chars().any(char::is_alphanumeric));
+        Some(format!(
+            "{status}: {}",
+            first.unwrap_or("it printed nothing")
+        ))
+    }
+}
+
+/// Makes this process the parent of everything that its children leave behind, so that [`end_orphans`] can end it.
+pub fn adopt_orphans() {
+    // Refused by no Linux since 3.4; without it a hung launcher's ranks would merely live on.
+    let _set = nix::sys::prctl::set_child_subreaper(true);
+}
+
+/// Runs `command` to its end or to the limit, whichever is first.
+///
+/// # Errors
+/// When the command cannot be started.
+pub fn run(command: &mut Command, limit: Duration) -> Result<Outcome, Error> {
+    let what = || format!("cannot run {}", command.get_program().display());
+    let stdout = sink().map_err(|e| Error::io(what(), e))?;
+    let stderr = sink().map_err(|e| Error::io(what(), e))?;
+    let outputs = (stdout.try_clone(), stderr.try_clone());
+    let (Ok(out), Ok(err)) = outputs else {
+        return Err(Error::Program("cannot duplicate an output file".to_owned()));
+    };
+    command
+        .stdin(Stdio::null())
+        .stdout(out)
+        .stderr(err)
+        .process_group(0);
+    let start = Instant::now();
+    let child = command
+        .spawn()
+        .map_err(|e| Error::io(format!("cannot run {}", command.get_program().display()), e))?;
+    let status = wait_at_most(child, limit)?;
+    let elapsed = start.elapsed();
+    Ok(Outcome {
+        status,
+        stdout: content(stdout),
+        stderr: content(stderr),
+        elapsed,
+    })
+}
+
+/// A file in memory, so that a full pipe never stops the command.
+fn sink() -> io::Result<File> {
+    Ok(File::from(memfd_create("output", MFdFlags::MFD_CLOEXEC)?))
+}
+
+fn content(mut file: File) -> String {
+    let mut bytes = Vec::new();
+    if file
+        .rewind()
+        .and_then(|()| file.read_to_end(&mut bytes))
+        .is_err()
+    {
+        return String::new();
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// A thread waits, so that the end is noticed at once and the limit too.
+fn wait_at_most(mut child: Child, limit: Duration) -> Result<Option<ExitStatus>, Error> {
+    let group = Pid::from_raw(i32::try_from(child.id()).unwrap_or(i32::MAX));
+    let (tell, hear) = mpsc::channel();
+    let waiter = std::thread::spawn(move || {
+        // The receiver is gone only if this process is ending.
+        let _sent = tell.send(child.wait());
+    });
+    let status = match hear.recv_timeout(limit) {
+        Ok(status) => Some(status.map_err(|e| Error::io("cannot wait for a command", e))?),
+        Err(_) => {
+            // The group may have ended in between; then there is nothing to kill.
+            let _killed = killpg(group, Signal::SIGKILL);
+            None
+        }
+    };
+    drop(waiter.join());
+    Ok(status)
+}
+
+/// Collects processes that a command left to us, killing them first if asked. Only for a process that has no other
+/// children of its own running, and has called [`adopt_orphans`].
+pub fn end_orphans(kill_them: bool) {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while Instant::now() < deadline {
+        for orphan in children().into_iter().filter(|_| kill_them) {
+            // It may have ended in between.
+            let _killed = kill(orphan, Signal::SIGKILL);
+        }
+        match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+            Ok(WaitStatus::StillAlive) if !kill_them => return,
+            Ok(WaitStatus::StillAlive) => std::thread::sleep(Duration::from_millis(5)),
+            Ok(_) => {}
+            Err(_) => return,
+        }
+    }
+}
+
+/// The processes whose parent is this one.
+fn children() -> Vec<Pid> {
+    let me = std::process::id();
+    let Ok(entries) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    let pids = entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    pids.filter(|pid| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        parent_of(&stat) == Some(me)
+    })
+    .map(Pid::from_raw)
+    .collect()
+}
+
+/// The parent in a line of `/proc/PID/stat`; the name before it may hold blanks and brackets.
+fn parent_of(stat: &str) -> Option<u32> {
+    let (_, after_name) = stat.rsplit_once(')')?;
+    after_name.split_whitespace().nth(1)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str, limit_ms: u64) -> Outcome {
+        run(
+            Command::new("sh").args(["-c", script]),
+            Duration::from_millis(limit_ms),
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn output_of_both_streams_is_caught() {
+        let outcome = shell("echo out; echo err >&2", 10_000);
+        assert_eq!(
+            (outcome.stdout.as_str(), outcome.stderr.as_str()),
+            ("out\n", "err\n")
+        );
+        assert_eq!(outcome.complaint(), None);
+    }
+
+    #[test]
+    fn the_limit_ends_the_whole_group() {
+        let outcome = shell("sleep 1000 & sleep 1000", 200);
+        assert!(outcome.status.is_none());
+        assert!(outcome.complaint().unwrap().starts_with("no end after"));
+    }
+
+    #[test]
+    fn a_failure_is_told_with_the_first_line_that_says_something() {
+        let complaint =
+            shell("echo ------ >&2; echo no such device >&2; exit 3", 10_000).complaint();
+        assert_eq!(complaint.unwrap(), "exit status: 3: no such device");
+    }
+
+    #[test]
+    fn a_missing_command_is_named() {
+        let error = run(
+            &mut Command::new("/nonexistent/mpiexec"),
+            Duration::from_secs(1),
+        )
+        .unwrap_err();
+        assert!(
+            error.to_string().contains("/nonexistent/mpiexec"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn the_parent_is_found_behind_an_odd_name() {
+        assert_eq!(parent_of("12 (a) b) S 34 12 12 0"), Some(34));
+        assert_eq!(parent_of(""), None);
+    }
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Units of figures: how they come from a time, which way is better, how they are printed.
+
+use serde::{Deserialize, Serialize};
+
+/// What a figure counts. A megabyte is 10^6 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Unit {
+    /// Microseconds.
+    #[serde(rename = "us")]
+    Us,
+    /// Milliseconds.
+    #[serde(rename = "ms")]
+    Ms,
+    /// Megabytes per second.
+    #[serde(rename = "MB/s")]
+    MegabytesPerSecond,
+    /// Messages per second.
+    #[serde(rename = "messages/s")]
+    MessagesPerSecond,
+    /// KiB of memory.
+    #[serde(rename = "KiB")]
+    Kib,
+    /// Machine instructions.
+    #[serde(rename = "instructions")]
+    Instructions,
+}
+
+impl Unit {
+    /// Whether a smaller figure is the better one.
+    #[must_use]
+    pub const fn smaller_is_better(self) -> bool {
+        !matches!(self, Self::MegabytesPerSecond | Self::MessagesPerSecond)
+    }
+
+    /// The better of two figures.
+    #[must_use]
+    pub fn better(self, one: f64, other: f64) -> f64 {
+        if self.smaller_is_better() {
+            one.min(other)
+        } else {
+            one.max(other)
+        }
+    }
+
+    /// The figure for one message of `bytes` in `seconds`. Memory and instructions do not come from time: the seconds
+    /// are then returned as they are.
+    #[must_use]
+    pub fn from_seconds(self, seconds: f64, bytes: usize) -> f64 {
+        match self {
+            Self::Us => seconds * 1e6,
+            Self::Ms => seconds * 1e3,
+            Self::MegabytesPerSecond => bytes as f64 / seconds * 1e-6,
+            Self::MessagesPerSecond => 1.0 / seconds,
+            Self::Kib | Self::Instructions => seconds,
+        }
+    }
+
+    /// How people read it: the unit's name and what one of it is in this unit.
+    const fn shown_as(self) -> (&'static str, f64) {
+        match self {
+            Self::Us => ("µs", 1.0),
+            Self::Ms => ("ms", 1.0),
+            Self::MegabytesPerSecond => ("GB/s", 1e3),
+            Self::MessagesPerSecond => ("Mmsg/s", 1e6),
+            Self::Kib => ("KiB", 1.0),
+            Self::Instructions => ("instr", 1.0),
+        }
+    }
+
+    /// The unit's name in tables.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        self.shown_as().0
+    }
+
+    /// The number in tables, without the unit: three significant digits, whole from 1000 on.
+    #[must_use]
+    pub fn show(self, value: f64) -> String {
+        three_digits(value / self.shown_as().1)
+    }
+}
+
+/// Three significant digits, whole numbers from 1000 on.
+#[must_use]
+pub fn three_digits(value: f64) -> String {
+    let decimals = match value.abs() {
+        size if size >= 100.0 => 0,
+        size if size >= 10.0 => 1,
+        size if size >= 1.0 => 2,
+        _ => 3,
+    };
+    format!("{value:.decimals$}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_becomes_the_figure_of_its_unit() {
+        assert_eq!(Unit::Us.from_seconds(2e-6, 8), 2.0);
+        assert_eq!(
+            Unit::MegabytesPerSecond
+                .from_seconds(1e-3, 1_000_000)
+                .round(),
+            1000.0
+        );
+        assert_eq!(Unit::MessagesPerSecond.from_seconds(0.5, 8), 2.0);
+    }
+
+    #[test]
+    fn better_depends_on_the_unit() {
+        assert_eq!(Unit::Us.better(1.0, 2.0), 1.0);
+        assert_eq!(Unit::MegabytesPerSecond.better(1.0, 2.0), 2.0);
+    }
+
+    #[test]
+    fn three_significant_digits() {
+        assert_eq!(Unit::MegabytesPerSecond.show(22_540.0), "22.5");
+        assert_eq!(Unit::Us.show(0.1345), "0.135");
+        assert_eq!(Unit::Ms.show(1514.2), "1514");
+    }
+}
