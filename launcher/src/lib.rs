@@ -1,2 +1,131 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! launcher.
+//! `rmpiexec`: starts the ranks of a job, carries their output and input, and ends them without leaving anything
+//! behind.
+//!
+//! **Knows** the command line, processes, signals, pipes and CPU masks of one machine, and the words of crate `pmi`.
+//! **Never** opens the node segment's inside, never knows what a message is, and leaves no file anywhere.
+//!
+//! # Two roles
+//! The *front* is the process that the user started. It reads the command line, writes the ranks' lines, passes
+//! standard input and signals on, decides when the job has failed, and returns the exit code. The *node role*, named
+//! `rmpid`, is a child in a session of its own. It starts the ranks, listens to what they say in `MPI_Init` and
+//! `MPI_Finalize`, and takes them away when they end. They talk over one socket (`link`), so that the same role can
+//! serve another machine.
+//!
+//! Neither outlives the other: both adopt orphans, so when one is killed the other finds everything that is left below
+//! itself and kills it. A rank also dies with the thread that made it (`PR_SET_PDEATHSIG`).
+//!
+//! # Decisions
+//! - Without `-n` there is one rank per CPU that the mask of the shell allows; with several programs each needs `-n`.
+//! - CPUs: see `cpus`. Lines: see `lines`. What a rank's end means: see `failure` and the daemon's `rank`.
+//! - After a failure the others get SIGTERM and after 1 s SIGKILL; after Ctrl-C they get SIGINT, after 2 s SIGTERM,
+//!   after another 5 s SIGKILL, and a second Ctrl-C kills at once.
+//! - A rank that fails after `MPI_Finalize` gives the job its exit code and disturbs nobody.
+//! - The last process of a rank that outlives it is ended too: SIGTERM after 0.2 s, SIGKILL after another second.
+//!
+//! Threads: the node role has one and must. The front has one, and one more per output file once something is written.
+//! Units: times in seconds on the command line, everything else in its type.
+
+mod cli;
+mod cpus;
+mod daemon;
+mod edge;
+mod failure;
+mod foreign;
+mod front;
+mod ladder;
+mod lines;
+mod link;
+mod prepare;
+mod program;
+mod spawn;
+
+pub use cli::{App, MOST_RANKS, Options, Parsed, Request, UsageError, Variable, parse};
+pub use cpus::{Binding, Cpus};
+
+use edge::Edge;
+use front::Front;
+use program::NoProgram;
+use spawn::Forked;
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+/// Exit code for a command line that was not understood.
+const USAGE_CODE: u8 = 2;
+
+/// Runs the command with these words, its name first, and answers its exit code.
+pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
+    let cpus = Cpus::allowed();
+    let request = match parse(words.skip(1).collect(), cpus.count()) {
+        Ok(Parsed::Run(request)) => request,
+        Ok(Parsed::Print(text)) => return print(&text),
+        Err(UsageError(words)) => return complain(&words, USAGE_CODE),
+    };
+    let job = daemon::random_u64()
+        .map_err(|words| NoProgram { words, code: 1 })
+        .and_then(|key| prepare::node_job(&request, &cpus, key));
+    match job {
+        Ok(job) => start(&request, job),
+        Err(NoProgram { words, code }) => complain(&words, code),
+    }
+}
+
+fn start(request: &Request, job: daemon::NodeJob) -> ExitCode {
+    spawn::default_action(nix::sys::signal::Signal::SIGCHLD);
+    let adopted = nix::sys::prctl::set_child_subreaper(true);
+    let made = adopted.map_err(Into::into).and_then(|()| Edge::pair());
+    let (ours, theirs) = match made {
+        Ok(pair) => pair,
+        Err(error) => return complain(&format!("cannot start: {error}"), 1),
+    };
+    let first = verbose_words(request, &job);
+    let daemon = match spawn::fork() {
+        Ok(Forked::Parent(daemon)) => daemon,
+        Ok(Forked::Child) => {
+            drop(ours);
+            spawn::leave(daemon::serve(job, theirs))
+        }
+        Err(error) => {
+            return complain(&format!("cannot start: {}", error.desc().to_lowercase()), 1);
+        }
+    };
+    drop((theirs, job));
+    let mut front = match Front::new(request, ours, daemon) {
+        Ok(front) => front,
+        // The daemon sees that this process is gone and ends the ranks.
+        Err(error) => {
+            return complain(&format!("cannot start: {}", error.desc().to_lowercase()), 1);
+        }
+    };
+    request
+        .remarks
+        .iter()
+        .chain(&first)
+        .for_each(|words| front.say(words));
+    ExitCode::from(front.run())
+}
+
+fn verbose_words(request: &Request, job: &daemon::NodeJob) -> Vec<String> {
+    if !request.verbose {
+        return Vec::new();
+    }
+    let programs = request.apps.iter().zip(&job.programs);
+    let words = |(app, program): (&App, &daemon::Program)| {
+        let (ranks, path) = (app.ranks, program.path.to_string_lossy());
+        format!("starting {ranks} ranks of {path}")
+    };
+    programs.map(words).collect()
+}
+
+fn print(text: &str) -> ExitCode {
+    use std::io::Write;
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => complain(&format!("cannot write standard output: {error}"), 1),
+    }
+}
+
+fn complain(words: &str, code: u8) -> ExitCode {
+    eprintln!("rmpiexec: {words}");
+    ExitCode::from(code)
+}

@@ -1,0 +1,567 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The command line. [`Options`] is its one definition: `--help` comes from it, and so can completions and man pages.
+
+use crate::cpus::Binding;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{CommandFactory, FromArgMatches, Parser};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Ranks that one machine can hold.
+pub const MOST_RANKS: u32 = ring::layout::MAX_LOCAL_RANKS;
+
+const EXAMPLES: &str = "\
+Examples:
+  rmpiexec -n 64 ./a.out                      64 ranks of one program
+  rmpiexec ./a.out                            one rank per CPU that this shell may use
+  rmpiexec -n 1 ./master : -n 8 ./worker      two programs in one MPI_COMM_WORLD
+  rmpiexec -n 4 -l ./a.out                    each line begins with the rank that wrote it: [3] ...
+  rmpiexec -n 4 -x OMP_NUM_THREADS=2 ./a.out  with a variable in the ranks' environment
+  rmpiexec -n 4 --timeout 60 ./a.out          ended after a minute, exit code 124
+
+The environment is passed on to the ranks. Scripts find RMPI_RANK, RMPI_SIZE, RMPI_LOCAL_RANK and RMPI_LOCAL_SIZE.
+Exit code: that of the first rank that failed (128 + signal if it was killed), 0 if none did.";
+
+/// Start the ranks of an MPI program.
+#[derive(Debug, Parser)]
+#[command(
+    name = "rmpiexec",
+    version,
+    after_help = EXAMPLES,
+    override_usage = "rmpiexec [OPTIONS] PROGRAM [ARGUMENTS] [: [OPTIONS] PROGRAM [ARGUMENTS]]...",
+    args_override_self = true
+)]
+pub struct Options {
+    /// Ranks to start [default: one per CPU that this shell may use]
+    #[arg(
+        short = 'n',
+        long = "np",
+        visible_alias = "n",
+        value_name = "RANKS",
+        allow_negative_numbers = true
+    )]
+    ranks: Option<String>,
+    /// Set NAME for the ranks of this program; without a value, pass NAME on as it is here
+    #[arg(short = 'x', value_name = "NAME[=VALUE]")]
+    export: Vec<OsString>,
+    /// Set NAME for the ranks of this program
+    #[arg(long, num_args = 2, value_names = ["NAME", "VALUE"], allow_hyphen_values = true)]
+    env: Vec<OsString>,
+    /// Set NAME for the ranks of all programs
+    #[arg(long, num_args = 2, value_names = ["NAME", "VALUE"], allow_hyphen_values = true)]
+    genv: Vec<OsString>,
+    /// Start the ranks of this program in another folder
+    #[arg(long, visible_alias = "wd", value_name = "FOLDER")]
+    wdir: Option<PathBuf>,
+    /// Begin each line of output with the rank that wrote it
+    #[arg(short = 'l', long)]
+    tag_output: bool,
+    /// End the job after so many seconds, with exit code 124
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
+    timeout: Option<String>,
+    /// core: one CPU per rank; none: leave the CPU mask alone [default: an even share of the CPUs for each rank]
+    #[arg(long, value_name = "core|none")]
+    bind_to: Option<String>,
+    /// Accepted for compatibility: more ranks than CPUs are always allowed
+    #[arg(long)]
+    oversubscribe: bool,
+    /// Accepted for compatibility: running as root is always allowed
+    #[arg(long)]
+    allow_run_as_root: bool,
+    /// Say what is started where
+    #[arg(short = 'v', long)]
+    verbose: bool,
+    /// The program and its arguments
+    #[arg(trailing_var_arg = true, value_name = "PROGRAM", hide = true)]
+    command: Vec<OsString>,
+}
+
+/// A variable for a rank's environment.
+pub type Variable = (OsString, OsString);
+
+/// One program of the command line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct App {
+    /// Ranks that run it.
+    pub ranks: u32,
+    /// The program as typed.
+    pub program: OsString,
+    /// Its arguments.
+    pub arguments: Vec<OsString>,
+    /// Variables to set, later ones win.
+    pub variables: Vec<Variable>,
+    /// Where to start it.
+    pub folder: Option<PathBuf>,
+}
+
+/// What the user asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    /// The programs, in rank order.
+    pub apps: Vec<App>,
+    /// `-l`.
+    pub tag_output: bool,
+    /// `--timeout`.
+    pub timeout: Option<Duration>,
+    /// `--bind-to`.
+    pub binding: Binding,
+    /// `-v`.
+    pub verbose: bool,
+    /// Things that the user should know although they stop nothing.
+    pub remarks: Vec<String>,
+}
+
+/// A command line that was understood.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Parsed {
+    /// Start this.
+    Run(Request),
+    /// Print this on standard output and end: help or version.
+    Print(String),
+}
+
+/// Why a command line was not understood, in words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UsageError(pub String);
+
+/// Understands the words after the command's name; `cpus` is the default number of ranks.
+///
+/// # Errors
+/// With words for the user.
+pub fn parse(words: Vec<OsString>, cpus: usize) -> Result<Parsed, UsageError> {
+    let parts: Vec<&[OsString]> = words.split(|word| word == ":").collect();
+    let only = parts.len() == 1;
+    let mut all = Vec::with_capacity(parts.len());
+    for part in parts {
+        match parse_part(part) {
+            Ok(options) => all.push(options),
+            Err(error) if !error.use_stderr() => return Ok(Parsed::Print(error.to_string())),
+            Err(error) => return Err(in_words(&error)),
+        }
+    }
+    let mut request = Request {
+        apps: Vec::with_capacity(all.len()),
+        tag_output: all.iter().any(|options| options.tag_output),
+        timeout: last(&all, |options| options.timeout.as_ref())
+            .map(|s| seconds(s))
+            .transpose()?,
+        binding: last(&all, |options| options.bind_to.as_ref())
+            .map_or(Ok(Binding::Auto), |s| binding(s))?,
+        verbose: all.iter().any(|options| options.verbose),
+        remarks: Vec::new(),
+    };
+    let mut everywhere = Vec::new();
+    for options in &all {
+        everywhere.extend(pairs("-genv", &options.genv)?);
+    }
+    for options in all {
+        let default = only.then(|| u32::try_from(cpus.max(1)).unwrap_or(1).min(MOST_RANKS));
+        let app = app(options, default, &everywhere, &mut request.remarks)?;
+        request.apps.push(app);
+    }
+    in_range(&request.apps)?;
+    Ok(Parsed::Run(request))
+}
+
+fn parse_part(words: &[OsString]) -> Result<Options, clap::Error> {
+    let mut command = Options::command();
+    let mut words = words.to_vec();
+    lengthen(&command, &mut words);
+    let name = OsString::from("rmpiexec");
+    let matches = command.try_get_matches_from_mut(std::iter::once(name).chain(words))?;
+    Options::from_arg_matches(&matches)
+}
+
+/// Gives long options that were typed with one dash, as `-np` and `-genv`, their second one, up to the program.
+fn lengthen(command: &clap::Command, words: &mut [OsString]) {
+    let mut next = 0;
+    while let Some(word) = words.get_mut(next) {
+        let bytes = word.as_bytes();
+        if bytes == b"--" || !bytes.starts_with(b"-") || bytes == b"-" {
+            return;
+        }
+        let inline = bytes.contains(&b'=');
+        let name = bytes.split(|byte| *byte == b'=').next().unwrap_or(bytes);
+        let name = String::from_utf8_lossy(name).into_owned();
+        if !name.starts_with("--") && is_long(command, &name[1..]) {
+            let longer = [b"-", word.as_bytes()].concat();
+            *word = OsString::from_vec(longer);
+        }
+        next += 1 + if inline { 0 } else { values_of(command, &name) };
+    }
+}
+
+/// Whether the text behind a single dash is a long option, known or mistyped, rather than a group of short ones.
+fn is_long(command: &clap::Command, name: &str) -> bool {
+    let short = |letter: char| {
+        command
+            .get_arguments()
+            .find(|arg| arg.get_short() == Some(letter))
+    };
+    let mut letters = name.chars();
+    let (Some(first), rest) = (letters.next(), letters.as_str()) else {
+        return false;
+    };
+    if rest.is_empty() {
+        return false;
+    }
+    if find_long(command, name).is_some() || matches!(name, "help" | "version") {
+        return true;
+    }
+    if first == 'n' {
+        return !rest.starts_with(|letter: char| letter.is_ascii_digit());
+    }
+    if short(first).is_some_and(|arg| arg.get_action().takes_values()) {
+        return false;
+    }
+    !name
+        .chars()
+        .all(|letter| short(letter).is_some() || "hV".contains(letter))
+}
+
+fn find_long<'a>(command: &'a clap::Command, name: &str) -> Option<&'a clap::Arg> {
+    command.get_arguments().find(|arg| {
+        let aliases = arg.get_all_aliases().unwrap_or_default();
+        arg.get_long() == Some(name) || aliases.contains(&name)
+    })
+}
+
+/// Words after option `name` that belong to it.
+fn values_of(command: &clap::Command, name: &str) -> usize {
+    let bare = name.trim_start_matches('-');
+    let by_letter = |arg: &&clap::Arg| {
+        arg.get_short()
+            .is_some_and(|letter| bare == letter.to_string())
+    };
+    let arg = find_long(command, bare).or_else(|| command.get_arguments().find(by_letter));
+    let Some(arg) = arg.filter(|arg| arg.get_action().takes_values()) else {
+        return 0;
+    };
+    arg.get_num_args().map_or(1, |range| range.min_values())
+}
+
+fn app(
+    options: Options,
+    default: Option<u32>,
+    everywhere: &[Variable],
+    remarks: &mut Vec<String>,
+) -> Result<App, UsageError> {
+    let mut command = options.command.into_iter();
+    let Some(program) = command.next() else {
+        return Err(UsageError(
+            "no program to start; type for example: rmpiexec -n 4 ./a.out".into(),
+        ));
+    };
+    let ranks = match (&options.ranks, default) {
+        (Some(text), _) => ranks(text)?,
+        (None, Some(default)) => default,
+        (None, None) => {
+            let program = program.display();
+            return Err(UsageError(format!(
+                "no number of ranks for {program}; with several programs each needs one: rmpiexec -n 1 ./a : -n 4 ./b"
+            )));
+        }
+    };
+    let mut variables = everywhere.to_vec();
+    variables.extend(pairs("-env", &options.env)?);
+    for word in &options.export {
+        variables.extend(exported(word, remarks)?);
+    }
+    let arguments = command.collect();
+    Ok(App {
+        ranks,
+        program,
+        arguments,
+        variables,
+        folder: options.wdir,
+    })
+}
+
+fn ranks(text: &str) -> Result<u32, UsageError> {
+    let number: Result<u64, _> = text.parse();
+    let problem = match number {
+        Ok(0) => "a job needs at least one rank".to_owned(),
+        Ok(number) if number <= u64::from(MOST_RANKS) => {
+            return Ok(u32::try_from(number).unwrap_or(MOST_RANKS));
+        }
+        Ok(_) => format!("one machine holds at most {MOST_RANKS} ranks"),
+        Err(error) if *error.kind() == std::num::IntErrorKind::PosOverflow => {
+            format!("one machine holds at most {MOST_RANKS} ranks")
+        }
+        Err(_) => format!("expected a whole number from 1 to {MOST_RANKS}"),
+    };
+    Err(UsageError(format!("-n {text}: {problem}")))
+}
+
+fn in_range(apps: &[App]) -> Result<(), UsageError> {
+    let total: u64 = apps.iter().map(|app| u64::from(app.ranks)).sum();
+    if total <= u64::from(MOST_RANKS) {
+        return Ok(());
+    }
+    Err(UsageError(format!(
+        "the programs have {total} ranks together, one machine holds at most {MOST_RANKS}"
+    )))
+}
+
+fn seconds(text: &str) -> Result<Duration, UsageError> {
+    let number = text
+        .parse()
+        .ok()
+        .filter(|seconds: &f64| *seconds > 0.0 && *seconds < 1e9);
+    let words = || {
+        UsageError(format!(
+            "--timeout {text}: expected a number of seconds above 0, for example 60 or 0.5"
+        ))
+    };
+    number.map(Duration::from_secs_f64).ok_or_else(words)
+}
+
+fn binding(text: &str) -> Result<Binding, UsageError> {
+    match text {
+        "core" => Ok(Binding::Core),
+        "none" => Ok(Binding::None),
+        _ => Err(UsageError(format!(
+            "--bind-to {text}: expected core or none"
+        ))),
+    }
+}
+
+fn pairs(option: &str, words: &[OsString]) -> Result<Vec<Variable>, UsageError> {
+    let pair = |pair: &[OsString]| match pair {
+        [name, value] if is_name(name) => Ok((name.clone(), value.clone())),
+        _ => {
+            let name = pair
+                .first()
+                .map(|name| name.display().to_string())
+                .unwrap_or_default();
+            Err(UsageError(format!(
+                "{option} {name}: expected a variable's name and its value, separated by a space"
+            )))
+        }
+    };
+    words.chunks(2).map(pair).collect()
+}
+
+fn exported(word: &OsStr, remarks: &mut Vec<String>) -> Result<Option<Variable>, UsageError> {
+    let bytes = word.as_bytes();
+    let equals = bytes.iter().position(|byte| *byte == b'=');
+    let (name, value) = match equals {
+        Some(at) => (&bytes[..at], Some(&bytes[at + 1..])),
+        None => (bytes, None),
+    };
+    let name = OsStr::from_bytes(name);
+    if !is_name(name) {
+        let word = word.display();
+        return Err(UsageError(format!(
+            "-x {word}: expected NAME or NAME=VALUE"
+        )));
+    }
+    let value = value.map(|value| OsStr::from_bytes(value).to_owned());
+    let value = value.or_else(|| std::env::var_os(name));
+    if value.is_none() {
+        let name = name.display();
+        remarks.push(format!(
+            "-x {name}: no such variable is set here, so the ranks do not get it"
+        ));
+    }
+    Ok(value.map(|value| (name.to_owned(), value)))
+}
+
+fn is_name(name: &OsStr) -> bool {
+    !name.is_empty() && !name.as_bytes().contains(&b'=')
+}
+
+fn last<'a, T>(all: &'a [Options], of: impl Fn(&'a Options) -> Option<T>) -> Option<T> {
+    all.iter().rev().find_map(of)
+}
+
+fn in_words(error: &clap::Error) -> UsageError {
+    let context = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.clone()),
+        Some(ContextValue::Strings(texts)) => texts.first().cloned(),
+        _ => None,
+    };
+    let option = context(ContextKind::InvalidArg).unwrap_or_default();
+    let text = match error.kind() {
+        ErrorKind::UnknownArgument => match context(ContextKind::SuggestedArg) {
+            Some(near) => format!(
+                "unknown option {option}; the nearest is {near}. Type rmpiexec --help for all of them"
+            ),
+            None => format!(
+                "unknown option {option}. Type rmpiexec --help for all of them; a program's own options stand behind its name"
+            ),
+        },
+        ErrorKind::InvalidValue | ErrorKind::WrongNumberOfValues | ErrorKind::TooFewValues => {
+            format!(
+                "option {option} needs what stands behind it there. Type rmpiexec --help for examples"
+            )
+        }
+        ErrorKind::TooManyValues => {
+            format!("option {option} takes no value. Type rmpiexec --help for examples")
+        }
+        _ => error
+            .to_string()
+            .trim_start_matches("error: ")
+            .trim_end()
+            .to_owned(),
+    };
+    UsageError(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<OsString> {
+        line.split_ascii_whitespace().map(OsString::from).collect()
+    }
+
+    fn run(line: &str) -> Request {
+        match parse(words(line), 2) {
+            Ok(Parsed::Run(request)) => request,
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    fn refused(line: &str) -> String {
+        match parse(words(line), 2) {
+            Err(UsageError(text)) => text,
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        Options::command().debug_assert();
+    }
+
+    #[test]
+    fn every_spelling_of_the_number_of_ranks_is_understood() {
+        for line in [
+            "-n 4 a", "-np 4 a", "--np 4 a", "--n 4 a", "-n4 a", "--np=4 a", "-np=4 a", "-n=4 a",
+        ] {
+            assert_eq!(run(line).apps[0].ranks, 4, "{line}");
+        }
+        assert_eq!(run("a").apps[0].ranks, 2);
+    }
+
+    #[test]
+    fn options_end_at_the_program() {
+        let request = run("-l -n 3 ./a -n 5 --timeout x -genv");
+        assert_eq!(request.apps[0].ranks, 3);
+        assert_eq!(request.apps[0].arguments, words("-n 5 --timeout x -genv"));
+        assert!(request.tag_output);
+        assert_eq!(run("-n 2 -- -odd").apps[0].program, "-odd");
+    }
+
+    #[test]
+    fn programs_are_separated_by_colons_and_have_their_own_options() {
+        let request = run("-genv A 1 -n 1 -env B 2 -wdir /x m : -n 2 -x C=3=4 -x C=5 w w1");
+        let variable = |name: &str, value: &str| (OsString::from(name), OsString::from(value));
+        assert_eq!(
+            request.apps[0].variables,
+            [variable("A", "1"), variable("B", "2")]
+        );
+        assert_eq!(request.apps[0].folder, Some("/x".into()));
+        let second = &request.apps[1];
+        assert_eq!(
+            second.variables,
+            [variable("A", "1"), variable("C", "3=4"), variable("C", "5")]
+        );
+        assert_eq!((second.ranks, second.folder.as_ref()), (2, None));
+        assert_eq!(second.arguments, words("w1"));
+    }
+
+    #[test]
+    fn values_that_look_like_options_belong_to_their_variable() {
+        let request = run("-env FLAGS -O2 -np 2 a");
+        assert_eq!(request.apps[0].variables, [("FLAGS".into(), "-O2".into())]);
+        assert_eq!(request.apps[0].ranks, 2);
+    }
+
+    #[test]
+    fn global_options_count_wherever_they_stand() {
+        let request = run("-n 1 a : -l -timeout 1.5 -bind-to none -n 1 b");
+        assert!(request.tag_output);
+        assert_eq!(request.timeout, Some(Duration::from_millis(1500)));
+        assert_eq!(request.binding, Binding::None);
+    }
+
+    #[test]
+    fn options_of_habit_are_accepted() {
+        let request = run("--oversubscribe --allow-run-as-root -oversubscribe -lv -n 2 a");
+        assert!(request.verbose && request.tag_output);
+    }
+
+    #[test]
+    fn an_unknown_option_is_named_with_the_nearest() {
+        assert!(
+            refused("--tag-ouput a")
+                .contains("unknown option --tag-ouput; the nearest is --tag-output")
+        );
+        assert!(
+            refused("-timeot 3 a").contains("unknown option --timeot; the nearest is --timeout")
+        );
+        assert!(refused("-q a").contains("unknown option -q. Type rmpiexec --help"));
+        assert!(refused("-nq a").contains("unknown option --nq"));
+    }
+
+    #[test]
+    fn a_bad_number_of_ranks_is_answered_in_words() {
+        assert_eq!(refused("-n 0 a"), "-n 0: a job needs at least one rank");
+        assert_eq!(
+            refused("-n x a"),
+            "-n x: expected a whole number from 1 to 1024"
+        );
+        assert_eq!(
+            refused("-n -3 a"),
+            "-n -3: expected a whole number from 1 to 1024"
+        );
+        assert_eq!(
+            refused("-n 10000000 a"),
+            "-n 10000000: one machine holds at most 1024 ranks"
+        );
+        assert_eq!(
+            refused("-n 99999999999999999999 a"),
+            "-n 99999999999999999999: one machine holds at most 1024 ranks"
+        );
+        assert!(refused("-n 1000 a : -n 1000 b").contains("2000 ranks together"));
+    }
+
+    #[test]
+    fn what_is_missing_is_said() {
+        assert!(refused("-n 4").contains("no program to start"));
+        assert!(refused("").contains("no program to start"));
+        assert!(
+            refused("-n").contains("option --np <RANKS>"),
+            "{}",
+            refused("-n")
+        );
+        assert!(refused("-n 1 a : b").contains("no number of ranks for b"));
+        assert!(refused("-n 1 a :").contains("no program to start"));
+        assert!(refused("-x =3 a").contains("-x =3: expected NAME or NAME=VALUE"));
+        assert!(refused("--timeout -1 a").contains("--timeout -1: expected a number of seconds"));
+        assert!(refused("--bind-to moon a").contains("--bind-to moon: expected core or none"));
+    }
+
+    #[test]
+    fn a_variable_that_is_not_set_is_remarked() {
+        let request = run("-x RMPI_TEST_NO_SUCH_VARIABLE a");
+        assert!(request.remarks[0].contains("RMPI_TEST_NO_SUCH_VARIABLE: no such variable"));
+        assert_eq!(request.apps[0].variables, []);
+    }
+
+    #[test]
+    fn help_shows_examples_and_goes_to_standard_output() {
+        let Ok(Parsed::Print(help)) = parse(words("-help"), 2) else {
+            panic!("no help")
+        };
+        assert!(help.contains("rmpiexec -n 64 ./a.out"), "{help}");
+        let Ok(Parsed::Print(version)) = parse(words("--version"), 2) else {
+            panic!("no version")
+        };
+        assert!(version.starts_with("rmpiexec "), "{version}");
+    }
+}

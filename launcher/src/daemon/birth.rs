@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The birth of a rank: what its process does between `fork` and the first instruction of its program.
+
+use super::job::{NodeJob, Program};
+use crate::spawn::{self, Forked};
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::sys::prctl;
+use nix::sys::resource::{Resource, rlim_t, setrlimit};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
+use nix::unistd::{Pid, dup2_stderr, dup2_stdin, dup2_stdout, execve, getppid, setpgid};
+use pmi::{BOOT_VARIABLE, Boot};
+use std::ffi::CString;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// Descriptors that a rank keeps for itself get numbers from here on, out of the way of scripts that use small ones.
+const PRIVATE_DESCRIPTORS_FROM: i32 = 100;
+
+/// What all ranks of a node share.
+pub(crate) struct Nest {
+    /// The daemon's process.
+    pub(crate) daemon: Pid,
+    /// Name of the daemon's abstract socket.
+    pub(crate) address: String,
+    /// The node segment.
+    pub(crate) segment: OwnedFd,
+    /// Where a rank that cannot start says why.
+    pub(crate) complaints: OwnedFd,
+    /// Signals that were blocked when the launcher was started.
+    pub(crate) signals: SigSet,
+    /// The limit of open files when the launcher was started, soft and hard.
+    pub(crate) files: (rlim_t, rlim_t),
+}
+
+/// What one rank gets as descriptors 0, 1, 2 and as its control socket.
+pub(crate) struct Ends<'a> {
+    pub(crate) input: BorrowedFd<'a>,
+    pub(crate) output: BorrowedFd<'a>,
+    pub(crate) error: BorrowedFd<'a>,
+    pub(crate) control: BorrowedFd<'a>,
+}
+
+/// At which step a rank could not start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Wiring descriptors, limits and signals.
+    Prepare = 1,
+    /// Going to its folder.
+    Folder = 2,
+    /// Becoming its program.
+    Program = 3,
+}
+
+/// Bytes of a complaint: rank, step, error number. One write, so complaints do not mix.
+pub(crate) const COMPLAINT_BYTES: usize = 9;
+
+/// Starts local rank `local`; answers its process.
+pub(crate) fn start(job: &NodeJob, nest: &Nest, local: u32, ends: &Ends<'_>) -> Result<u32, Errno> {
+    if let Forked::Parent(pid) = spawn::fork()? {
+        return Ok(pid);
+    }
+    let (step, error) = match become_rank(job, nest, local, ends) {
+        Ok(never) => match never {},
+        Err(problem) => problem,
+    };
+    complain(nest, job.ranks[local as usize].rank, step, error);
+    spawn::leave(127)
+}
+
+type Problem = (Step, Errno);
+
+fn become_rank(
+    job: &NodeJob,
+    nest: &Nest,
+    local: u32,
+    ends: &Ends<'_>,
+) -> Result<std::convert::Infallible, Problem> {
+    let prepare = |error| (Step::Prepare, error);
+    die_with(nest.daemon).map_err(prepare)?;
+    let (segment, control) = wire(nest, ends).map_err(prepare)?;
+    let placed = &job.ranks[local as usize];
+    if let Some(cpus) = &placed.cpus {
+        // A CPU may have been taken away since the mask was read: then any will do.
+        let _ = nix::sched::sched_setaffinity(Pid::from_raw(0), cpus);
+    }
+    let (soft, hard) = nest.files;
+    setrlimit(Resource::RLIMIT_NOFILE, soft, hard).map_err(prepare)?;
+    spawn::default_action(Signal::SIGPIPE);
+    sigprocmask(SigmaskHow::SIG_SETMASK, Some(&nest.signals), None).map_err(prepare)?;
+    let boot = Boot {
+        job: job.key,
+        rank: placed.rank,
+        size: job.size,
+        local_rank: local,
+        local_size: job.local_size(),
+        app: placed.app,
+        segment_fd: segment,
+        control_fd: control,
+        address: nest.address.clone(),
+        daemon_pid: nest.daemon.as_raw().cast_unsigned(),
+        mask: job.mask.clone(),
+    };
+    let program = &job.programs[placed.app as usize];
+    if let Some(folder) = &program.folder {
+        nix::unistd::chdir(folder.as_c_str()).map_err(|error| (Step::Folder, error))?;
+    }
+    run(program, &boot).map_err(|error| (Step::Program, error))
+}
+
+/// Sees to it that this process does not outlive the daemon, however that ends.
+fn die_with(daemon: Pid) -> Result<(), Errno> {
+    setpgid(Pid::from_raw(0), Pid::from_raw(0))?;
+    prctl::set_pdeathsig(Signal::SIGKILL)?;
+    // The daemon may have ended before the kernel was told.
+    if getppid() == daemon {
+        Ok(())
+    } else {
+        Err(Errno::ESRCH)
+    }
+}
+
+/// Puts every descriptor where the program expects it; the numbers of segment and control socket.
+fn wire(nest: &Nest, ends: &Ends<'_>) -> Result<(i32, i32), Errno> {
+    let segment = inherit(nest.segment.as_fd())?;
+    let control = inherit(ends.control)?;
+    dup2_stdin(ends.input)?;
+    dup2_stdout(ends.output)?;
+    dup2_stderr(ends.error)?;
+    Ok((segment, control))
+}
+
+/// A copy that survives `execve`. All others are close-on-exec.
+fn inherit(descriptor: BorrowedFd<'_>) -> Result<i32, Errno> {
+    let copy = |from| fcntl(descriptor, FcntlArg::F_DUPFD(from));
+    copy(PRIVATE_DESCRIPTORS_FROM).or_else(|_| copy(3))
+}
+
+fn run(program: &Program, boot: &Boot) -> Result<std::convert::Infallible, Errno> {
+    let mut environment = program.environment.clone();
+    let variables = [
+        (BOOT_VARIABLE, boot.to_string()),
+        ("RMPI_RANK", boot.rank.to_string()),
+        ("RMPI_SIZE", boot.size.to_string()),
+        ("RMPI_LOCAL_RANK", boot.local_rank.to_string()),
+        ("RMPI_LOCAL_SIZE", boot.local_size.to_string()),
+    ];
+    let text = |(name, value)| CString::new(format!("{name}={value}")).map_err(|_| Errno::EINVAL);
+    for variable in variables {
+        environment.push(text(variable)?);
+    }
+    match execve(&program.path, &program.arguments, &environment) {
+        // A script without `#!` runs in a shell, as from a shell.
+        Err(Errno::ENOEXEC) => {
+            let shell = c"/bin/sh".to_owned();
+            let mut arguments = vec![shell.clone(), program.path.clone()];
+            arguments.extend(program.arguments.iter().skip(1).cloned());
+            execve(&shell, &arguments, &environment)
+        }
+        other => other,
+    }
+}
+
+fn complain(nest: &Nest, rank: u32, step: Step, error: Errno) {
+    let mut bytes = [0; COMPLAINT_BYTES];
+    bytes[..4].copy_from_slice(&rank.to_le_bytes());
+    bytes[4] = step as u8;
+    bytes[5..].copy_from_slice(&(error as i32).to_le_bytes());
+    // If the daemon is gone there is nobody to complain to.
+    let _ = nix::unistd::write(&nest.complaints, &bytes);
+}
+
+/// A complaint in words: the rank, and why it could not start.
+pub(crate) fn words(bytes: [u8; COMPLAINT_BYTES], job: &NodeJob) -> (u32, String) {
+    let [a, b, c, d, step, error @ ..] = bytes;
+    let rank = u32::from_le_bytes([a, b, c, d]);
+    let cause = Errno::from_raw(i32::from_le_bytes(error))
+        .desc()
+        .to_lowercase();
+    let program = job.ranks.iter().find(|placed| placed.rank == rank);
+    let Some(program) = program.map(|placed| &job.programs[placed.app as usize]) else {
+        return (rank, cause);
+    };
+    let path = program.path.to_string_lossy();
+    let folder = program
+        .folder
+        .as_ref()
+        .map(|folder| folder.to_string_lossy());
+    let words = match step {
+        2 => format!(
+            "cannot enter the folder {}: {cause}",
+            folder.unwrap_or_default()
+        ),
+        3 => format!(
+            "cannot execute {path}: {cause}{}",
+            remedy(Errno::from_raw(i32::from_le_bytes(error)))
+        ),
+        _ => format!("cannot prepare its process: {cause}"),
+    };
+    (rank, words)
+}
+
+fn remedy(error: Errno) -> &'static str {
+    match error {
+        Errno::ENOENT => " (the interpreter or loader that it names does not exist)",
+        Errno::E2BIG => " (arguments and environment are too long together)",
+        Errno::ENOEXEC => " (built for another kind of machine)",
+        _ => "",
+    }
+}

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The control sockets of the ranks: inherited pairs, and a listener for ranks whose descriptors a wrapper closed.
+
+use nix::cmsg_space;
+use nix::errno::Errno;
+use nix::sys::socket::{
+    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr,
+    UnixCredentials, bind, listen, recvmsg, sendmsg, setsockopt, socket, socketpair, sockopt,
+};
+use pmi::{MAX_DATAGRAM_BYTES, ToDaemon, ToRank};
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixListener;
+
+/// What a socket had for us.
+#[derive(Debug)]
+pub(crate) enum Received {
+    /// A message and the process that sent it, as the kernel knows it here: its own idea of its number differs if it
+    /// lives in a container.
+    Message(ToDaemon, u32),
+    /// Bytes that are no message; they mean nothing.
+    Nonsense,
+    /// Nothing more for now.
+    Nothing,
+    /// The other side is closed everywhere.
+    Closed,
+}
+
+/// A connected pair: the daemon's side and the rank's.
+pub(crate) fn pair() -> Result<(OwnedFd, OwnedFd), Errno> {
+    let (ours, theirs) = socketpair(
+        AddressFamily::Unix,
+        SockType::SeqPacket,
+        None,
+        SockFlag::SOCK_CLOEXEC,
+    )?;
+    name_senders(&ours)?;
+    Ok((ours, theirs))
+}
+
+/// Asks the kernel to say which process sent each message.
+pub(crate) fn name_senders(ours: &impl AsFd) -> Result<(), Errno> {
+    setsockopt(ours, sockopt::PassCred, &true)
+}
+
+/// Where a rank asks when its descriptors are lost: an abstract socket, so that no file is left behind.
+pub(crate) fn listener(name: &str) -> Result<UnixListener, Errno> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let made = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
+    bind(made.as_raw_fd(), &UnixAddr::new_abstract(name.as_bytes())?)?;
+    listen(&made, nix::sys::socket::Backlog::MAXCONN)?;
+    // The standard library's listener accepts whatever kind of socket it is given, close-on-exec.
+    Ok(UnixListener::from(made))
+}
+
+/// Takes the next message, without waiting.
+pub(crate) fn receive(from: BorrowedFd<'_>) -> Received {
+    let mut bytes = [0; MAX_DATAGRAM_BYTES + 1];
+    // Room for the sender's name and for nothing else: descriptors that a rank sends are dropped by the kernel.
+    let mut space = cmsg_space!(UnixCredentials);
+    let mut pieces = [IoSliceMut::new(&mut bytes)];
+    let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_CMSG_CLOEXEC;
+    let (length, sender) =
+        match recvmsg::<UnixAddr>(from.as_raw_fd(), &mut pieces, Some(&mut space), flags) {
+            Ok(message) => (message.bytes, sender(&message)),
+            Err(Errno::EAGAIN | Errno::EINTR) => return Received::Nothing,
+            Err(_) => return Received::Closed,
+        };
+    if length == 0 {
+        return Received::Closed;
+    }
+    match (bytes.get(..length).map(ToDaemon::decode), sender) {
+        (Some(Ok(message)), Some(pid)) => Received::Message(message, pid),
+        _ => Received::Nonsense,
+    }
+}
+
+fn sender(message: &nix::sys::socket::RecvMsg<'_, '_, UnixAddr>) -> Option<u32> {
+    message.cmsgs().ok()?.find_map(|part| match part {
+        ControlMessageOwned::ScmCredentials(who) => Some(who.pid().cast_unsigned()),
+        _ => None,
+    })
+}
+
+/// Sends the node segment.
+pub(crate) fn send_segment(to: BorrowedFd<'_>, segment: &OwnedFd) -> Result<(), Errno> {
+    let descriptors = [segment.as_raw_fd()];
+    send(
+        to,
+        &ToRank::Segment,
+        &[ControlMessage::ScmRights(&descriptors)],
+    )
+}
+
+/// Says no.
+pub(crate) fn refuse(to: BorrowedFd<'_>, why: &str) {
+    // One that does not take the answer sees the connection end.
+    let _ = send(
+        to,
+        &ToRank::Refused {
+            why: why.to_owned(),
+        },
+        &[],
+    );
+}
+
+fn send(to: BorrowedFd<'_>, word: &ToRank, with: &[ControlMessage<'_>]) -> Result<(), Errno> {
+    let bytes = word.encode();
+    let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+    sendmsg::<UnixAddr>(to.as_raw_fd(), &[IoSlice::new(&bytes)], with, flags, None).map(drop)
+}
+
+/// The user behind a connection.
+pub(crate) fn user_of(connection: &impl AsFd) -> Option<u32> {
+    let who = nix::sys::socket::getsockopt(connection, sockopt::PeerCredentials).ok()?;
+    Some(who.uid())
+}

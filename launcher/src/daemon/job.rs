@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One node's part of a job, ready to be started.
+
+use nix::sched::CpuSet;
+use std::ffi::CString;
+
+/// What a daemon is told at its start.
+#[derive(Debug)]
+pub(crate) struct NodeJob {
+    /// The job's key, random.
+    pub(crate) key: u64,
+    /// Ranks of the whole job.
+    pub(crate) size: u32,
+    /// The programs of the command line.
+    pub(crate) programs: Vec<Program>,
+    /// The ranks of this node; the index is the local rank.
+    pub(crate) ranks: Vec<Placed>,
+    /// The CPUs that the node's part of the job may use, in the form of [`pmi::Boot::mask`].
+    pub(crate) mask: Vec<u64>,
+    /// The same as the system's set, to give ranks back what a preference took.
+    pub(crate) whole: CpuSet,
+    /// Somebody sits at a terminal: an unfinished line of rank 0 is a prompt and goes out soon.
+    pub(crate) prompts: bool,
+    /// Tell the front about each process.
+    pub(crate) report_starts: bool,
+}
+
+impl NodeJob {
+    /// Ranks of this node.
+    pub(crate) fn local_size(&self) -> u32 {
+        u32::try_from(self.ranks.len()).expect("a node holds at most 1024 ranks")
+    }
+}
+
+/// A program with all that `execve` needs but what differs from rank to rank.
+#[derive(Debug)]
+pub(crate) struct Program {
+    /// The file.
+    pub(crate) path: CString,
+    /// Name as typed, and arguments.
+    pub(crate) arguments: Vec<CString>,
+    /// `NAME=VALUE`.
+    pub(crate) environment: Vec<CString>,
+    /// Where to start, if elsewhere.
+    pub(crate) folder: Option<CString>,
+}
+
+/// A rank and its place.
+#[derive(Debug)]
+pub(crate) struct Placed {
+    /// The rank.
+    pub(crate) rank: u32,
+    /// Its program.
+    pub(crate) app: u32,
+    /// CPUs to bind it to, or to prefer.
+    pub(crate) cpus: Option<CpuSet>,
+    /// The CPUs are only preferred: programs that never call MPI get the whole mask back.
+    pub(crate) preferred: bool,
+}

@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The node role, `rmpid`: starts the ranks of a node, carries their output and input, listens to what they say in
+//! `MPI_Init`, `MPI_Finalize` and `MPI_Abort`, learns their end, and leaves nothing behind. What a failure means for the
+//! job is the front's to decide; when the front is gone, the job is over.
+//!
+//! One thread, one loop. It must stay one thread: the ranks die with the thread that made them.
+
+mod birth;
+mod control;
+mod ending;
+mod input;
+mod job;
+mod probe;
+mod rank;
+mod start;
+mod streams;
+mod sweep;
+mod talk;
+
+pub(crate) use job::{NodeJob, Placed, Program};
+pub(crate) use start::{random_u64, serve};
+pub(crate) use sweep::signal_all;
+
+use crate::edge::{Closed, Edge};
+use crate::failure::{Failure, How};
+use crate::link::{Event, Order};
+use birth::Nest;
+use ending::Ending;
+use input::{Input, Pumped};
+use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::signalfd::SignalFd;
+use probe::Probes;
+use rank::Rank;
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::time::Instant;
+use streams::Streams;
+
+/// Bytes read at a time.
+const SCRATCH_BYTES: usize = 64 << 10;
+
+/// What an event of the poller is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Token {
+    /// A child ended. First in order: an end that was learnt is judged before what others said after it.
+    Signals,
+    /// The front.
+    Edge,
+    /// A rank's control socket.
+    Control(u32),
+    /// The MPI process of a rank, where that is a grandchild.
+    Watch(u32),
+    /// Somebody connects.
+    Listener,
+    /// Somebody who connected and has not said which rank it is.
+    Visitor(u32),
+    /// Standard input of rank 0.
+    Input,
+    /// A rank's output.
+    Streams,
+}
+
+impl Token {
+    fn pack(self) -> u64 {
+        let (kind, index) = match self {
+            Self::Signals => (0, 0),
+            Self::Edge => (1, 0),
+            Self::Control(local) => (2, local),
+            Self::Watch(local) => (3, local),
+            Self::Listener => (4, 0),
+            Self::Visitor(number) => (5, number),
+            Self::Input => (6, 0),
+            Self::Streams => (7, 0),
+        };
+        kind << 32 | u64::from(index)
+    }
+
+    fn unpack(data: u64) -> Option<Self> {
+        let index = u32::try_from(data & 0xffff_ffff).unwrap_or(0);
+        Some(match data >> 32 {
+            0 => Self::Signals,
+            1 => Self::Edge,
+            2 => Self::Control(index),
+            3 => Self::Watch(index),
+            4 => Self::Listener,
+            5 => Self::Visitor(index),
+            6 => Self::Input,
+            7 => Self::Streams,
+            _ => return None,
+        })
+    }
+}
+
+fn interest(flags: EpollFlags, token: Token) -> EpollEvent {
+    EpollEvent::new(flags, token.pack())
+}
+
+/// What the poller was told, beyond what it is always told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Interests {
+    edge_writes: bool,
+    streams: bool,
+    /// Without any flag the end of the reader is still told.
+    input_writes: bool,
+}
+
+struct Daemon {
+    job: NodeJob,
+    nest: Nest,
+    edge: Edge,
+    poller: Epoll,
+    signals: SignalFd,
+    listener: UnixListener,
+    complaints: OwnedFd,
+    ranks: Vec<Rank>,
+    by_pid: HashMap<u32, u32>,
+    visitors: HashMap<u32, UnixStream>,
+    visitor_count: u32,
+    streams: Streams,
+    interests: Interests,
+    input: Input,
+    ending: Ending,
+    probes: Probes,
+    scratch: Vec<u8>,
+}
+
+impl Daemon {
+    /// Serves the job until nothing of it is left.
+    fn run(&mut self) {
+        while !self.turn() {}
+        let gone = self.ending.gone.clone();
+        self.tell(&Event::Gone(gone));
+        while self.ending.front_is_there && !self.flush() {
+            self.wait(None);
+        }
+    }
+
+    /// One bounded turn; true when the job is over and all its output is on the way.
+    fn turn(&mut self) -> bool {
+        let now = Instant::now();
+        self.on_time(now);
+        self.flush();
+        if self.is_over() {
+            return true;
+        }
+        for (token, flags) in self.wait(self.next_time()) {
+            match token {
+                Token::Signals => self.reap(),
+                Token::Edge => self.obey(),
+                Token::Control(local) => self.listen_to(local),
+                Token::Watch(local) => self.greeter_ended(local),
+                Token::Listener => self.admit(),
+                Token::Visitor(number) => self.hear_visitor(number),
+                Token::Input if flags.contains(EpollFlags::EPOLLERR) => self.reader_is_gone(),
+                Token::Input => self.feed(),
+                Token::Streams => self.streams.pump(&mut self.scratch, &mut self.edge.outbox),
+            }
+        }
+        false
+    }
+
+    /// Waits for something to happen, at most until `until`.
+    fn wait(&mut self, until: Option<Instant>) -> Vec<(Token, EpollFlags)> {
+        self.set_interests();
+        let timeout = until.map_or(EpollTimeout::NONE, |at| {
+            let left = at.saturating_duration_since(Instant::now());
+            // Rounded up, or the loop would spin through the last millisecond.
+            EpollTimeout::try_from(left.as_millis() + 1).unwrap_or(EpollTimeout::MAX)
+        });
+        let mut ready = [EpollEvent::empty(); 64];
+        let count = self.poller.wait(&mut ready, timeout).unwrap_or(0);
+        let token = |event: &EpollEvent| Some((Token::unpack(event.data())?, event.events()));
+        let mut tokens: Vec<_> = ready[..count].iter().filter_map(token).collect();
+        tokens.sort_by_key(|(token, _)| *token);
+        tokens
+    }
+
+    /// Tells the poller what there is room for now.
+    fn set_interests(&mut self) {
+        let wanted = Interests {
+            edge_writes: self.ending.front_is_there && !self.edge.is_flushed(),
+            streams: self.streams.has_credit(),
+            input_writes: self.input.is_waiting(),
+        };
+        let before = std::mem::replace(&mut self.interests, wanted);
+        let set = |yes, flags| if yes { flags } else { EpollFlags::empty() };
+        // A descriptor that is gone needs no interest.
+        if wanted.edge_writes != before.edge_writes {
+            let flags = EpollFlags::EPOLLIN | set(wanted.edge_writes, EpollFlags::EPOLLOUT);
+            let _ = self
+                .poller
+                .modify(&self.edge, &mut interest(flags, Token::Edge));
+        }
+        if wanted.streams != before.streams {
+            let flags = set(wanted.streams, EpollFlags::EPOLLIN);
+            let _ = self
+                .poller
+                .modify(&self.streams.poller.0, &mut interest(flags, Token::Streams));
+        }
+        if let (true, Some(pipe)) = (
+            wanted.input_writes != before.input_writes,
+            self.input.pipe(),
+        ) {
+            let flags = set(wanted.input_writes, EpollFlags::EPOLLOUT);
+            let _ = self.poller.modify(pipe, &mut interest(flags, Token::Input));
+        }
+    }
+
+    fn tell(&mut self, event: &Event) {
+        event.put(&mut self.edge.outbox);
+    }
+
+    /// Sends what is to be sent; true when all of it is.
+    fn flush(&mut self) -> bool {
+        if self.ending.front_is_there {
+            match self.edge.flush() {
+                Ok(done) => return done,
+                Err(Closed) => self.front_is_gone(),
+            }
+        }
+        // Nobody listens: output is thrown away, and its credit comes back at once.
+        let bytes = self.edge.outbox.len() as u64;
+        self.edge.outbox.clear();
+        self.streams.restore_credit(bytes);
+        true
+    }
+
+    fn obey(&mut self) {
+        if self.edge.fill(&mut self.scratch).is_err() {
+            return self.front_is_gone();
+        }
+        loop {
+            match Order::take(&mut self.edge.inbox) {
+                Ok(Some(order)) => self.carry_out(order),
+                Ok(None) => return,
+                Err(_) => return self.front_is_gone(),
+            }
+        }
+    }
+
+    fn carry_out(&mut self, order: Order) {
+        match order {
+            Order::Signal(number) => self.signal_ranks(number),
+            Order::Kill => self.kill_all(),
+            Order::Input(bytes) => {
+                self.input.add(bytes);
+                self.feed();
+            }
+            Order::InputEnd => {
+                self.input.end();
+                self.feed();
+            }
+            Order::OutputTaken(bytes) => self.streams.restore_credit(bytes),
+        }
+    }
+
+    fn feed(&mut self) {
+        match self.input.pump() {
+            Pumped::Took(0) => (),
+            Pumped::Took(bytes) => self.tell(&Event::InputTaken(bytes)),
+            Pumped::Closed => self.tell(&Event::InputClosed),
+        }
+    }
+
+    fn reader_is_gone(&mut self) {
+        self.input.close();
+        self.tell(&Event::InputClosed);
+    }
+
+    fn report(&mut self, local: u32, how: How, finalized: bool) {
+        let Some(rank) = self.ranks.get_mut(local as usize) else {
+            return;
+        };
+        rank.reported = true;
+        let (pid, rank) = (rank.pid, self.job.ranks[local as usize].rank);
+        self.tell(&Event::Failed(Failure {
+            rank,
+            pid,
+            finalized,
+            how,
+        }));
+    }
+
+    /// The job cannot go on for a reason of this machine.
+    fn broken(&mut self, words: String) {
+        self.tell(&Event::Broken(words));
+        self.kill_all();
+    }
+}

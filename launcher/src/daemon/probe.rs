@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Looks after ranks that have not called `MPI_Init`: have they loaded another MPI, do others wait for one that has
+//! ended, do they need the CPUs that are kept for ranks which talk?
+
+use super::rank::Phase;
+use super::{Daemon, sweep};
+use crate::foreign;
+use nix::sched::sched_setaffinity;
+use nix::unistd::Pid;
+use std::time::{Duration, Instant};
+
+/// When to look, in milliseconds after the start. An interpreter needs some time to come to its imports.
+const LOOKS_MS: [u64; 5] = [100, 300, 1000, 3000, 8000];
+/// The look at which programs that do not call MPI get the whole mask.
+const RELEASE_AT: usize = 3;
+
+/// What was seen so far.
+#[derive(Debug)]
+pub(super) struct Probes {
+    start: Instant,
+    looks: usize,
+    foreign_told: bool,
+    somebody_in_mpi: bool,
+    left: Option<u32>,
+    left_told: bool,
+}
+
+impl Probes {
+    pub(super) fn new() -> Self {
+        Self {
+            start: Instant::now(),
+            looks: 0,
+            foreign_told: false,
+            somebody_in_mpi: false,
+            left: None,
+            left_told: false,
+        }
+    }
+
+    pub(super) fn somebody_is_in_mpi(&mut self) {
+        self.somebody_in_mpi = true;
+    }
+
+    pub(super) fn left_without_init(&mut self, local: u32) {
+        self.left = self.left.or(Some(local));
+    }
+}
+
+impl Daemon {
+    pub(super) fn next_probe(&self) -> Option<Instant> {
+        let after = LOOKS_MS.get(self.probes.looks)?;
+        let anybody = self
+            .ranks
+            .iter()
+            .any(|rank| rank.alive && rank.phase == Phase::Fresh);
+        (self.job.size > 1 && anybody).then(|| self.probes.start + Duration::from_millis(*after))
+    }
+
+    pub(super) fn probe(&mut self, now: Instant) {
+        self.tell_of_missing();
+        if self.next_probe().is_none_or(|at| at > now) {
+            return;
+        }
+        let look = self.probes.looks;
+        self.probes.looks += 1;
+        if !self.probes.foreign_told {
+            self.look_for_foreign(look > 0);
+        }
+        if look == RELEASE_AT {
+            self.release_mask();
+        }
+    }
+
+    fn tell_of_missing(&mut self) {
+        let Some(local) = self.probes.left.filter(|_| self.probes.somebody_in_mpi) else {
+            return;
+        };
+        if std::mem::replace(&mut self.probes.left_told, true) {
+            return;
+        }
+        let (rank, pid) = (
+            self.job.ranks[local as usize].rank,
+            self.ranks[local as usize].pid,
+        );
+        self.notice(format!(
+            "rank {rank} (pid {pid}) ended without MPI_Init while others called it; a rank that waits for it will wait for ever"
+        ));
+    }
+
+    /// Looks at one rank: all of a program load the same.
+    fn look_for_foreign(&mut self, below: bool) {
+        let fresh = self
+            .ranks
+            .iter()
+            .position(|rank| rank.alive && rank.phase == Phase::Fresh);
+        let Some(local) = fresh else { return };
+        let pid = self.ranks[local].pid;
+        let children = if below {
+            sweep::descendants(&[pid])
+        } else {
+            Vec::new()
+        };
+        let mut pids = std::iter::once(pid).chain(children.iter().map(|process| process.pid));
+        let Some((path, maker)) = pids.find_map(foreign::loaded) else {
+            return;
+        };
+        self.probes.foreign_told = true;
+        let (rank, path) = (self.job.ranks[local].rank, path.display());
+        self.notice(format!(
+            "rank {rank} (pid {pid}) has loaded {path}, a library of {maker}, which does not know this launcher: each \
+             process will believe that it is rank 0 of 1. Build the program with rmpicc, or start it with the mpiexec of {maker}"
+        ));
+    }
+
+    /// Gives the whole mask back to programs that are still not in MPI: nobody else would.
+    fn release_mask(&self) {
+        let kept = |local: usize| self.job.ranks[local].preferred;
+        let fresh = self
+            .ranks
+            .iter()
+            .enumerate()
+            .filter(|(local, rank)| rank.alive && rank.phase == Phase::Fresh && kept(*local));
+        let tops: Vec<u32> = fresh.map(|(_, rank)| rank.pid).collect();
+        if tops.is_empty() {
+            return;
+        }
+        let below = sweep::descendants(&tops);
+        for pid in tops
+            .into_iter()
+            .chain(below.iter().map(|process| process.pid))
+        {
+            let threads = std::fs::read_dir(format!("/proc/{pid}/task"))
+                .into_iter()
+                .flatten()
+                .flatten();
+            for thread in threads.filter_map(|entry| entry.file_name().to_str()?.parse().ok()) {
+                // It may have ended, or belong to another user by now.
+                let _ = sched_setaffinity(Pid::from_raw(thread), &self.job.whole);
+            }
+        }
+    }
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a daemon knows of one rank, and its verdict when the rank ends. No system calls.
+
+use crate::failure::How;
+use crate::spawn::Ending;
+use std::os::fd::OwnedFd;
+use std::time::Instant;
+
+/// How far a rank has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Not yet in `MPI_Init`; most programs that are not MPI programs stay here.
+    Fresh,
+    /// In MPI.
+    Greeted,
+    /// Through `MPI_Finalize`.
+    Finalized,
+}
+
+/// One rank.
+#[derive(Debug)]
+pub(crate) struct Rank {
+    /// The process that was started for it; the MPI program may be a child of that.
+    pub(crate) pid: u32,
+    /// That process has not ended.
+    pub(crate) alive: bool,
+    /// How far it has come.
+    pub(crate) phase: Phase,
+    /// The process that called `MPI_Init`.
+    pub(crate) greeter: u32,
+    /// Its control socket.
+    pub(crate) control: Option<OwnedFd>,
+    /// Readable when `greeter` has ended, if that is another process than `pid`.
+    pub(crate) watch: Option<OwnedFd>,
+    /// `greeter` has ended in MPI: if `pid` does not end until then, it has deserted.
+    pub(crate) deserted_at: Option<Instant>,
+    /// Why the program could not be started.
+    pub(crate) not_started: Option<String>,
+    /// Its failure is known to the front already.
+    pub(crate) reported: bool,
+}
+
+impl Rank {
+    pub(crate) fn new(pid: u32, control: OwnedFd) -> Self {
+        Self {
+            pid,
+            alive: true,
+            phase: Phase::Fresh,
+            greeter: 0,
+            control: Some(control),
+            watch: None,
+            deserted_at: None,
+            not_started: None,
+            reported: false,
+        }
+    }
+
+    /// What is to be reported when the rank's process has ended so.
+    pub(crate) fn verdict(&self, ending: Ending) -> Option<How> {
+        if self.reported {
+            return None;
+        }
+        if let Some(why) = &self.not_started {
+            return Some(How::NotStarted(why.clone()));
+        }
+        match ending {
+            Ending::Signal { number, core } => Some(How::Signal { number, core }),
+            Ending::Code(code) if self.phase == Phase::Greeted => Some(How::Unfinalized(code)),
+            Ending::Code(0) => None,
+            Ending::Code(code) => Some(How::Code(code)),
+        }
+    }
+}
+
+/// Order in which endings that were learnt together are judged: a crash is a cause, an exit code often a consequence.
+pub(crate) fn severity(ending: Ending) -> u8 {
+    match ending {
+        Ending::Signal {
+            number: libc::SIGPIPE | libc::SIGTERM,
+            ..
+        } => 1,
+        Ending::Signal { .. } => 0,
+        Ending::Code(_) => 2,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rank(phase: Phase) -> Rank {
+        let (end, _) = nix::unistd::pipe().unwrap();
+        Rank {
+            phase,
+            ..Rank::new(7, end)
+        }
+    }
+
+    #[test]
+    fn a_program_that_never_called_mpi_may_end_with_zero_only() {
+        assert_eq!(rank(Phase::Fresh).verdict(Ending::Code(0)), None);
+        assert_eq!(
+            rank(Phase::Fresh).verdict(Ending::Code(3)),
+            Some(How::Code(3))
+        );
+    }
+
+    #[test]
+    fn between_init_and_finalize_every_end_is_a_failure() {
+        assert_eq!(
+            rank(Phase::Greeted).verdict(Ending::Code(0)),
+            Some(How::Unfinalized(0))
+        );
+        let killed = Ending::Signal {
+            number: 9,
+            core: false,
+        };
+        let how = How::Signal {
+            number: 9,
+            core: false,
+        };
+        assert_eq!(rank(Phase::Greeted).verdict(killed), Some(how.clone()));
+        assert_eq!(rank(Phase::Finalized).verdict(killed), Some(how));
+        assert_eq!(rank(Phase::Finalized).verdict(Ending::Code(0)), None);
+    }
+
+    #[test]
+    fn a_failure_is_reported_once() {
+        let reported = Rank {
+            reported: true,
+            ..rank(Phase::Greeted)
+        };
+        assert_eq!(reported.verdict(Ending::Code(1)), None);
+    }
+
+    #[test]
+    fn a_crash_is_judged_before_an_exit_code() {
+        let crash = Ending::Signal {
+            number: 11,
+            core: false,
+        };
+        let pipe = Ending::Signal {
+            number: 13,
+            core: false,
+        };
+        assert!(severity(crash) < severity(pipe) && severity(pipe) < severity(Ending::Code(1)));
+    }
+}

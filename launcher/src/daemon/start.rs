@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The daemon's own start, and that of its ranks.
+
+use super::birth::{self, Ends, Nest};
+use super::ending::Ending;
+use super::input::Input;
+use super::job::NodeJob;
+use super::probe::Probes;
+use super::rank::Rank;
+use super::streams::{Prompts, Streams};
+use super::{Daemon, Interests, SCRATCH_BYTES, Token, control, interest};
+use crate::edge::Edge;
+use crate::link::{Event, Stream};
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, SealFlag, fcntl};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollFlags};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::prctl;
+use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::unistd::{Pid, dup2_stdin, dup2_stdout, pipe2};
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixListener;
+
+/// Descriptors that a rank takes in the daemon, and those that the daemon needs besides.
+const DESCRIPTORS_PER_RANK: u64 = 3;
+const DESCRIPTORS_BESIDES: u64 = 40;
+
+/// Runs the node role in this process, which was made for it.
+pub(crate) fn serve(job: NodeJob, mut edge: Edge) -> u8 {
+    match Equipment::get(&job, &edge) {
+        Ok(equipment) => {
+            let mut daemon = Daemon::new(job, edge, equipment);
+            daemon.start_ranks();
+            daemon.run();
+            0
+        }
+        Err(words) => {
+            Event::Broken(words).put(&mut edge.outbox);
+            // The message is shorter than any socket's buffer.
+            let _ = edge.flush();
+            1
+        }
+    }
+}
+
+/// All that a daemon needs of the system before the first rank.
+struct Equipment {
+    nest: Nest,
+    poller: Epoll,
+    signals: SignalFd,
+    listener: UnixListener,
+    complaints: OwnedFd,
+    streams: Streams,
+}
+
+impl Equipment {
+    fn get(job: &NodeJob, edge: &Edge) -> Result<Self, String> {
+        let said = |what: &'static str| {
+            move |error: Errno| format!("cannot {what}: {}", error.desc().to_lowercase())
+        };
+        detach().map_err(said("leave the terminal"))?;
+        let files = enough_descriptors(job.local_size())?;
+        let blocked = block_child_signal().map_err(said("watch its children"))?;
+        let address = format!("rmpi-{}-{:08x}", std::process::id(), random_u64()? >> 32);
+        let listener = control::listener(&address).map_err(said("listen to its ranks"))?;
+        let (complaints, rank_side) = pipe2(OFlag::O_CLOEXEC).map_err(said("make a pipe"))?;
+        fcntl(&complaints, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).map_err(said("set up a pipe"))?;
+        let nest = Nest {
+            daemon: Pid::this(),
+            address,
+            segment: segment(job)?,
+            complaints: rank_side,
+            signals: blocked,
+            files,
+        };
+        let mut child = SigSet::empty();
+        child.add(Signal::SIGCHLD);
+        let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
+        let signals = SignalFd::with_flags(&child, flags).map_err(said("watch its children"))?;
+        let streams = Streams::new(prompts(job)).map_err(said("watch output"))?;
+        let poller = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(said("make a poller"))?;
+        let add = |descriptor: std::os::fd::BorrowedFd<'_>, token| {
+            poller
+                .add(descriptor, interest(EpollFlags::EPOLLIN, token))
+                .map_err(said("fill a poller"))
+        };
+        add(edge.as_fd(), Token::Edge)?;
+        add(signals.as_fd(), Token::Signals)?;
+        add(listener.as_fd(), Token::Listener)?;
+        add(streams.poller.0.as_fd(), Token::Streams)?;
+        Ok(Self {
+            nest,
+            poller,
+            signals,
+            listener,
+            complaints,
+            streams,
+        })
+    }
+}
+
+impl Daemon {
+    fn new(job: NodeJob, edge: Edge, equipment: Equipment) -> Self {
+        let Equipment {
+            nest,
+            poller,
+            signals,
+            listener,
+            complaints,
+            streams,
+        } = equipment;
+        let ranks = Vec::with_capacity(job.ranks.len());
+        Self {
+            job,
+            nest,
+            edge,
+            poller,
+            signals,
+            listener,
+            complaints,
+            ranks,
+            by_pid: HashMap::new(),
+            visitors: HashMap::new(),
+            visitor_count: 0,
+            streams,
+            interests: Interests {
+                edge_writes: false,
+                streams: true,
+                input_writes: false,
+            },
+            input: Input::default(),
+            ending: Ending::new(),
+            probes: Probes::new(),
+            scratch: vec![0; SCRATCH_BYTES],
+        }
+    }
+
+    fn start_ranks(&mut self) {
+        let nothing = match File::open("/dev/null") {
+            Ok(file) => OwnedFd::from(file),
+            Err(error) => return self.broken(format!("cannot open /dev/null: {error}")),
+        };
+        for local in 0..self.job.local_size() {
+            if let Err(error) = self.start_rank(local, &nothing) {
+                return self.broken(self.too_few(local, error));
+            }
+        }
+    }
+
+    fn start_rank(&mut self, local: u32, nothing: &OwnedFd) -> Result<(), Errno> {
+        let rank = self.job.ranks[local as usize].rank;
+        let (output, output_end) = pipe2(OFlag::O_CLOEXEC)?;
+        let (error, error_end) = pipe2(OFlag::O_CLOEXEC)?;
+        let (control, control_end) = control::pair()?;
+        let input_end = if rank == 0 {
+            Some(self.make_input()?)
+        } else {
+            None
+        };
+        let ends = Ends {
+            input: input_end.as_ref().unwrap_or(nothing).as_fd(),
+            output: output_end.as_fd(),
+            error: error_end.as_fd(),
+            control: control_end.as_fd(),
+        };
+        let pid = birth::start(&self.job, &self.nest, local, &ends)?;
+        // From here on the rank exists, so it is recorded whatever else fails.
+        let listen = interest(EpollFlags::EPOLLIN, Token::Control(local));
+        let listening = self.poller.add(&control, listen);
+        self.ranks.push(Rank::new(pid, control));
+        self.by_pid.insert(pid, local);
+        if self.job.report_starts {
+            self.tell(&Event::Started { rank, pid });
+        }
+        self.streams.add(rank, Stream::Out, output)?;
+        self.streams.add(rank, Stream::Err, error)?;
+        listening
+    }
+
+    fn make_input(&mut self) -> Result<OwnedFd, Errno> {
+        let (rank_side, ours) = pipe2(OFlag::O_CLOEXEC)?;
+        self.poller
+            .add(&ours, interest(EpollFlags::empty(), Token::Input))?;
+        self.input = Input::new(ours)?;
+        Ok(rank_side)
+    }
+
+    fn too_few(&self, started: u32, error: Errno) -> String {
+        let wanted = self.job.local_size();
+        let cause = error.desc().to_lowercase();
+        let remedy = match error {
+            Errno::EAGAIN => {
+                "; look at ulimit -u and at the container's limit of processes, or start fewer ranks"
+            }
+            Errno::ENOMEM => "; start fewer ranks or give the machine more memory",
+            Errno::EMFILE | Errno::ENFILE => {
+                "; raise the limit of open files (ulimit -n) or start fewer ranks"
+            }
+            _ => "",
+        };
+        format!("could start {started} of {wanted} ranks only: {cause}{remedy}")
+    }
+}
+
+/// Out of the reach of the terminal, with a name of its own; orphans of the ranks come here.
+fn detach() -> Result<(), Errno> {
+    nix::unistd::setsid()?;
+    prctl::set_child_subreaper(true)?;
+    prctl::set_name(c"rmpid")?;
+    let nothing = File::options().read(true).write(true).open("/dev/null");
+    if let Ok(nothing) = nothing {
+        dup2_stdin(&nothing)?;
+        dup2_stdout(&nothing)?;
+    }
+    Ok(())
+}
+
+/// Makes room for the descriptors of all ranks; the limit as it was, for the ranks.
+fn enough_descriptors(ranks: u32) -> Result<(rlim_t, rlim_t), String> {
+    let needed = u64::from(ranks) * DESCRIPTORS_PER_RANK + DESCRIPTORS_BESIDES;
+    let limit = Resource::RLIMIT_NOFILE;
+    let (soft, hard) = getrlimit(limit)
+        .map_err(|error| format!("cannot read the limit of open files: {error}"))?;
+    if hard < needed {
+        return Err(format!(
+            "{ranks} ranks need {needed} open files in the launcher, the limit is {hard}: raise it (ulimit -Hn) or start fewer ranks"
+        ));
+    }
+    if soft < needed {
+        setrlimit(limit, needed, hard)
+            .map_err(|error| format!("cannot raise the limit of open files: {error}"))?;
+    }
+    Ok((soft, hard))
+}
+
+/// Answers the mask as it was.
+fn block_child_signal() -> Result<SigSet, Errno> {
+    let mut child = SigSet::empty();
+    child.add(Signal::SIGCHLD);
+    let mut before = SigSet::empty();
+    sigprocmask(SigmaskHow::SIG_BLOCK, Some(&child), Some(&mut before))?;
+    Ok(before)
+}
+
+fn prompts(job: &NodeJob) -> Prompts {
+    match job {
+        NodeJob { size: 1, .. } => Prompts::All,
+        NodeJob { prompts: true, .. } => Prompts::RankZero,
+        _ => Prompts::None,
+    }
+}
+
+/// The node segment: memory that all ranks of the node share. Its size is sealed, since a rank that cut it could kill
+/// the others.
+fn segment(job: &NodeJob) -> Result<OwnedFd, String> {
+    let local_size = job.local_size();
+    let bytes = ring::layout::segment_bytes(local_size);
+    let said =
+        |error: std::io::Error| format!("cannot make the node segment of {bytes} bytes: {error}");
+    let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+    let made = memfd_create(c"rmpi-segment", flags).map_err(|error| said(error.into()))?;
+    let mut file = File::from(made);
+    file.set_len(bytes).map_err(said)?;
+    let head = ring::SegmentHead {
+        job: job.key,
+        local_size,
+    };
+    file.write_all(&head.to_bytes()).map_err(said)?;
+    let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
+    fcntl(&file, FcntlArg::F_ADD_SEALS(seals)).map_err(|error| said(error.into()))?;
+    Ok(OwnedFd::from(file))
+}
+
+/// A number that nobody can guess.
+pub(crate) fn random_u64() -> Result<u64, String> {
+    use std::io::Read;
+    let mut bytes = [0; 8];
+    let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
+    read.map_err(|error| format!("cannot read /dev/urandom: {error}"))?;
+    Ok(u64::from_le_bytes(bytes))
+}

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Standard output and error of the ranks: read, kept to whole lines, passed on against the front's credit.
+
+use crate::lines::Lines;
+use crate::link::{Event, OUTPUT_WINDOW_BYTES, Stream};
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+/// An unfinished line of a rank that talks with the user goes out after this time.
+const PROMPT_AFTER: Duration = Duration::from_millis(50);
+
+/// Which ranks may write unfinished lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Prompts {
+    /// The only rank: there is nobody whose lines could be torn.
+    All,
+    /// Rank 0 after a moment, because a user sits at the terminal.
+    RankZero,
+    /// None.
+    None,
+}
+
+struct Source {
+    rank: u32,
+    stream: Stream,
+    pipe: OwnedFd,
+    lines: Lines,
+}
+
+/// The streams of all ranks of a node.
+pub(crate) struct Streams {
+    /// Readable when one of the streams is.
+    pub(crate) poller: Epoll,
+    sources: Vec<Option<Source>>,
+    open: usize,
+    credit: i64,
+    prompts: Prompts,
+    prompt_at: Option<Instant>,
+}
+
+impl Streams {
+    pub(crate) fn new(prompts: Prompts) -> Result<Self, Errno> {
+        Ok(Self {
+            poller: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
+            sources: Vec::new(),
+            open: 0,
+            credit: OUTPUT_WINDOW_BYTES.cast_signed(),
+            prompts,
+            prompt_at: None,
+        })
+    }
+
+    /// Adds a stream; the ends are read in the order of being added, two per rank.
+    pub(crate) fn add(&mut self, rank: u32, stream: Stream, pipe: OwnedFd) -> Result<(), Errno> {
+        fcntl(&pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+        let event = EpollEvent::new(EpollFlags::EPOLLIN, self.sources.len() as u64);
+        self.poller.add(&pipe, event)?;
+        self.sources.push(Some(Source {
+            rank,
+            stream,
+            pipe,
+            lines: Lines::default(),
+        }));
+        self.open += 1;
+        Ok(())
+    }
+
+    /// Whether more may be sent to the front.
+    pub(crate) fn has_credit(&self) -> bool {
+        self.credit > 0
+    }
+
+    /// The front has written so much.
+    pub(crate) fn restore_credit(&mut self, bytes: u64) {
+        self.credit = self.credit.saturating_add_unsigned(bytes);
+    }
+
+    /// Whether every stream has ended.
+    pub(crate) fn all_ended(&self) -> bool {
+        self.open == 0
+    }
+
+    /// Reads once from each stream that has something.
+    pub(crate) fn pump(&mut self, scratch: &mut [u8], out: &mut Vec<u8>) {
+        let mut ready = [EpollEvent::empty(); 64];
+        let count = self
+            .poller
+            .wait(&mut ready, EpollTimeout::ZERO)
+            .unwrap_or(0);
+        for event in &ready[..count] {
+            let index = usize::try_from(event.data()).unwrap_or(usize::MAX);
+            self.read(index, scratch, out);
+        }
+    }
+
+    /// Reads what the streams of local rank `local` hold at its end, so that its last words come before the news.
+    pub(crate) fn drain(&mut self, local: u32, scratch: &mut [u8], out: &mut Vec<u8>) {
+        let first = local as usize * 2;
+        for index in [first, first + 1] {
+            while self.has_credit() && self.read(index, scratch, out) {}
+        }
+    }
+
+    /// Reads what is left when no process of the job is: nobody can write any more. False while credit is missing.
+    pub(crate) fn finish(&mut self, scratch: &mut [u8], out: &mut Vec<u8>) -> bool {
+        for index in 0..self.sources.len() {
+            while self.has_credit() && self.read(index, scratch, out) {}
+            if !self.has_credit() {
+                return false;
+            }
+            self.end(index, out);
+        }
+        true
+    }
+
+    /// When the next unfinished line is to go out.
+    pub(crate) fn next_prompt(&self) -> Option<Instant> {
+        self.prompt_at
+    }
+
+    /// Sends the unfinished lines of rank 0 if their time has come.
+    pub(crate) fn send_prompts(&mut self, now: Instant, out: &mut Vec<u8>) {
+        if self.prompt_at.is_none_or(|at| at > now) {
+            return;
+        }
+        self.prompt_at = None;
+        for source in self
+            .sources
+            .iter_mut()
+            .flatten()
+            .filter(|source| source.rank == 0)
+        {
+            if let Some(bytes) = source.lines.take() {
+                self.credit -= send(source, bytes, out);
+            }
+        }
+    }
+
+    /// One read; true if there may be more.
+    fn read(&mut self, index: usize, scratch: &mut [u8], out: &mut Vec<u8>) -> bool {
+        let Some(source) = self.sources.get_mut(index).and_then(Option::as_mut) else {
+            return false;
+        };
+        let bytes = match nix::unistd::read(&source.pipe, scratch) {
+            Ok(0) => {
+                self.end(index, out);
+                return false;
+            }
+            Ok(count) => &scratch[..count],
+            Err(Errno::EINTR) => return true,
+            Err(_) => return false,
+        };
+        let mut ready = source.lines.push(bytes);
+        if self.prompts == Prompts::All {
+            let line = source.lines.take();
+            ready = match (ready, line) {
+                (Some(lines), Some(line)) => Some([lines, line].concat()),
+                (lines, line) => lines.or(line),
+            };
+        }
+        if let Some(bytes) = ready {
+            self.credit -= send(source, bytes, out);
+        }
+        if self.prompts == Prompts::RankZero && source.rank == 0 && source.lines.is_pending() {
+            self.prompt_at = Some(Instant::now() + PROMPT_AFTER);
+        }
+        true
+    }
+
+    fn end(&mut self, index: usize, out: &mut Vec<u8>) {
+        let Some(mut source) = self.sources.get_mut(index).and_then(Option::take) else {
+            return;
+        };
+        if let Some(bytes) = source.lines.take() {
+            self.credit -= send(&source, bytes, out);
+        }
+        self.open -= 1;
+        // Closing takes it out of the poller too, but a descendant may hold a copy of the description.
+        let _ = self.poller.delete(&source.pipe);
+    }
+}
+
+/// Puts bytes on their way; answers how many, as a debit.
+fn send(source: &Source, bytes: Vec<u8>, out: &mut Vec<u8>) -> i64 {
+    let count = bytes.len() as u64;
+    Event::Output {
+        rank: source.rank,
+        stream: source.stream,
+        bytes,
+    }
+    .put(out);
+    count.cast_signed()
+}

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Everything that descends from this process. Orphans come to a sub-reaper, so whatever a rank started, however
+//! detached, is found by walking down from here.
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::collections::HashMap;
+
+/// A process below this one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Descendant {
+    /// Its number.
+    pub(crate) pid: u32,
+    /// Its first thread has ended; others of its threads may still run.
+    pub(crate) zombie: bool,
+}
+
+/// All descendants of these processes, themselves not included.
+pub(crate) fn descendants(ancestors: &[u32]) -> Vec<Descendant> {
+    let mut children: HashMap<u32, Vec<Descendant>> = HashMap::new();
+    for (process, parent) in processes() {
+        children.entry(parent).or_default().push(process);
+    }
+    let (mut found, mut next) = (Vec::new(), ancestors.to_vec());
+    while let Some(pid) = next.pop() {
+        let below = children.remove(&pid).unwrap_or_default();
+        next.extend(below.iter().map(|process| process.pid));
+        found.extend(below);
+    }
+    found
+}
+
+/// Sends a signal to every descendant of this process; answers those that were alive.
+pub(crate) fn signal_all(signal: Signal) -> Vec<u32> {
+    let found = descendants(&[std::process::id()]);
+    for process in &found {
+        // It may have ended meanwhile.
+        let _ = kill(Pid::from_raw(process.pid.cast_signed()), signal);
+    }
+    found
+        .iter()
+        .filter(|process| !process.zombie)
+        .map(|process| process.pid)
+        .collect()
+}
+
+/// Every process, with its parent.
+fn processes() -> impl Iterator<Item = (Descendant, u32)> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| {
+        let pid = entry.file_name().to_str()?.parse().ok()?;
+        let stat = std::fs::read(entry.path().join("stat")).ok()?;
+        let (zombie, parent) = state_and_parent(&String::from_utf8_lossy(&stat))?;
+        Some((Descendant { pid, zombie }, parent))
+    })
+}
+
+/// From a line of `/proc/PID/stat`, `pid (name) state parent ...`; the name may hold anything.
+fn state_and_parent(stat: &str) -> Option<(bool, u32)> {
+    let (_, behind) = stat.rsplit_once(')')?;
+    let mut words = behind.split_ascii_whitespace();
+    let zombie = matches!(words.next()?, "Z" | "X");
+    Some((zombie, words.next()?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn a_name_with_brackets_does_not_hide_the_parent() {
+        assert_eq!(
+            state_and_parent("12 (a) R 9) S 34 12 12 0"),
+            Some((false, 34))
+        );
+        assert_eq!(state_and_parent("12 (sh) Z 34 12 12 0"), Some((true, 34)));
+        assert_eq!(state_and_parent("garbage"), None);
+    }
+
+    #[test]
+    fn children_and_grandchildren_are_found() {
+        let script = "sh -c 'sleep 60 & wait' & wait";
+        let mut child = Command::new("sh").args(["-c", script]).spawn().unwrap();
+        let mut found = Vec::new();
+        while found.len() < 2 {
+            found = descendants(&[child.id()]);
+        }
+        for process in found {
+            kill(Pid::from_raw(process.pid.cast_signed()), Signal::SIGKILL).unwrap();
+        }
+        child.wait().unwrap();
+    }
+}

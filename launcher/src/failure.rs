@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How a rank failed: the verdict of its daemon, the exit code that follows, and the words for the user.
+
+use std::fmt;
+
+/// A rank that did not end as it should.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Failure {
+    /// The rank.
+    pub(crate) rank: u32,
+    /// The process that the daemon started for it.
+    pub(crate) pid: u32,
+    /// The rank had called `MPI_Finalize`, or never `MPI_Init` and ended by itself after others had gone on: then
+    /// the others are not disturbed.
+    pub(crate) finalized: bool,
+    /// What happened.
+    pub(crate) how: How,
+}
+
+/// What happened to a rank.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum How {
+    /// The program could not be started; the text says at which step and why.
+    NotStarted(String),
+    /// Killed by a signal.
+    Signal {
+        /// Its number.
+        number: i32,
+        /// A core file was written.
+        core: bool,
+    },
+    /// Ended with this code, which is not 0.
+    Code(i32),
+    /// Ended with this code after `MPI_Init`, without `MPI_Finalize`.
+    Unfinalized(i32),
+    /// Called `MPI_Abort`.
+    Abort {
+        /// The code given.
+        code: i32,
+        /// What the library says, possibly nothing.
+        message: String,
+    },
+    /// The MPI process `pid` ended without `MPI_Finalize`, the script around it goes on.
+    Deserted {
+        /// The process that had called `MPI_Init`.
+        pid: u32,
+    },
+    /// Two living processes called `MPI_Init` as the same rank.
+    Twice {
+        /// The second one.
+        pid: u32,
+    },
+}
+
+impl Failure {
+    /// The exit code of the job: 1 to 255.
+    pub(crate) fn exit_code(&self) -> u8 {
+        let code = match &self.how {
+            How::NotStarted(_) => 127,
+            How::Signal { number, .. } => 128 + number,
+            How::Code(code) | How::Unfinalized(code) | How::Abort { code, .. } => *code,
+            How::Deserted { .. } | How::Twice { .. } => 1,
+        };
+        let low = u8::try_from(code & 0xff).unwrap_or(1);
+        low.max(1)
+    }
+
+    /// One line for the user.
+    pub(crate) fn on_host<'a>(&'a self, host: &'a str) -> impl fmt::Display + 'a {
+        OnHost {
+            failure: self,
+            host,
+        }
+    }
+}
+
+struct OnHost<'a> {
+    failure: &'a Failure,
+    host: &'a str,
+}
+
+impl fmt::Display for OnHost<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Failure {
+            rank,
+            pid,
+            finalized,
+            how,
+        } = self.failure;
+        if let How::NotStarted(why) = how {
+            return write!(
+                out,
+                "rank {rank} on host {} could not be started: {why}",
+                self.host
+            );
+        }
+        write!(out, "rank {rank} on host {} (pid {pid}) {how}", self.host)?;
+        if *finalized {
+            out.write_str(" after MPI_Finalize")
+        } else {
+            Ok(())
+        }
+    }
+}
+
+impl fmt::Display for How {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotStarted(why) => write!(out, "could not be started: {why}"),
+            Self::Signal { number, core } => {
+                let (name, meaning) = signal_words(*number);
+                write!(out, "was killed by signal {number} ({name}: {meaning})")?;
+                out.write_str(if *core { ", core dumped" } else { "" })
+            }
+            Self::Code(code) => write!(out, "exited with code {code}"),
+            Self::Unfinalized(code) => {
+                write!(out, "left without MPI_Finalize (exit code {code})")
+            }
+            Self::Abort { code, message } if message.is_empty() => {
+                write!(out, "called MPI_Abort with code {code}")
+            }
+            Self::Abort { code, message } => {
+                write!(
+                    out,
+                    "called MPI_Abort with code {code}: {}",
+                    message.trim_end()
+                )
+            }
+            Self::Deserted { pid } => write!(
+                out,
+                "runs on, but its MPI process {pid} ended without MPI_Finalize"
+            ),
+            Self::Twice { pid } => write!(
+                out,
+                "called MPI_Init in two processes at a time, the second is {pid}: start one MPI program per rank"
+            ),
+        }
+    }
+}
+
+/// Name and meaning of a signal, in the user's words.
+pub(crate) fn signal_words(number: i32) -> (String, &'static str) {
+    let Ok(signal) = nix::sys::signal::Signal::try_from(number) else {
+        return (format!("SIGRTMIN+{}", number - 34), "a real-time signal");
+    };
+    use nix::sys::signal::Signal as S;
+    let meaning = match signal {
+        S::SIGSEGV => "it touched memory that is not its own",
+        S::SIGBUS => "it touched memory that is not there",
+        S::SIGFPE => "an impossible arithmetic operation",
+        S::SIGILL => "an instruction that this CPU does not have",
+        S::SIGABRT => "it called abort",
+        S::SIGKILL => "by a user, a batch system or the kernel when memory ran out",
+        S::SIGTERM => "asked to end",
+        S::SIGINT => "interrupted",
+        S::SIGPIPE => "it wrote to a pipe that nobody reads",
+        S::SIGXCPU => "its limit of CPU time",
+        S::SIGXFSZ => "its limit of file size",
+        S::SIGSYS => "a system call that is not allowed here",
+        S::SIGTRAP => "a breakpoint without a debugger",
+        _ => "sent by another process",
+    };
+    (signal.as_str().to_owned(), meaning)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failure(how: How) -> Failure {
+        Failure {
+            rank: 3,
+            pid: 47,
+            finalized: false,
+            how,
+        }
+    }
+
+    #[test]
+    fn the_exit_code_is_the_ranks_own_and_never_zero() {
+        for (how, code) in [
+            (How::Code(7), 7),
+            (How::Code(256), 1),
+            (
+                How::Signal {
+                    number: 11,
+                    core: false,
+                },
+                139,
+            ),
+            (
+                How::Signal {
+                    number: 9,
+                    core: false,
+                },
+                137,
+            ),
+            (How::Unfinalized(0), 1),
+            (How::Unfinalized(5), 5),
+            (
+                How::Abort {
+                    code: 0,
+                    message: String::new(),
+                },
+                1,
+            ),
+            (
+                How::Abort {
+                    code: 512,
+                    message: String::new(),
+                },
+                1,
+            ),
+            (
+                How::Abort {
+                    code: -1,
+                    message: String::new(),
+                },
+                255,
+            ),
+            (How::NotStarted(String::new()), 127),
+            (How::Deserted { pid: 5 }, 1),
+        ] {
+            assert_eq!(failure(how.clone()).exit_code(), code, "{how}");
+        }
+    }
+
+    #[test]
+    fn the_words_name_rank_host_pid_and_cause() {
+        let crashed = failure(How::Signal {
+            number: 11,
+            core: true,
+        });
+        assert_eq!(
+            crashed.on_host("n1").to_string(),
+            "rank 3 on host n1 (pid 47) was killed by signal 11 (SIGSEGV: it touched memory that is not its own), core dumped"
+        );
+        let aborted = failure(How::Abort {
+            code: 7,
+            message: "no mesh\n".into(),
+        });
+        assert!(
+            aborted
+                .on_host("n1")
+                .to_string()
+                .ends_with("MPI_Abort with code 7: no mesh")
+        );
+        let late = Failure {
+            finalized: true,
+            ..failure(How::Code(4))
+        };
+        assert!(
+            late.on_host("n1")
+                .to_string()
+                .ends_with("code 4 after MPI_Finalize")
+        );
+    }
+
+    #[test]
+    fn real_time_signals_have_words_too() {
+        assert_eq!(signal_words(36).0, "SIGRTMIN+2");
+    }
+}

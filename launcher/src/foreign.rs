@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Notices programs that bring another MPI along. Such a program would not find its own launcher and run as many
+//! single processes, each rank 0 of 1: before that happens, or as soon as it shows, the user is told.
+
+use object::Endianness;
+use object::elf::{self, FileHeader64};
+use object::read::elf::{Dyn, FileHeader, ProgramHeader};
+use object::read::{ReadCache, ReadRef, StringTable};
+use std::path::{Path, PathBuf};
+
+/// What an ELF program says about the libraries it needs.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Needs {
+    /// `DT_NEEDED`, in order.
+    pub(crate) libraries: Vec<String>,
+    /// Folders of `DT_RPATH`, which the loader searches before `LD_LIBRARY_PATH`; empty if there is a `DT_RUNPATH`,
+    /// which makes the loader forget it.
+    pub(crate) rpath: Vec<String>,
+}
+
+impl Needs {
+    /// Reads them; `None` for a script, a static program or anything else that is no 64-bit dynamic program.
+    pub(crate) fn of(program: &Path) -> Option<Self> {
+        let file = std::fs::File::open(program).ok()?;
+        let cache = ReadCache::new(file);
+        let data = &cache;
+        let header = FileHeader64::<Endianness>::parse(data).ok()?;
+        let endian = header.endian().ok()?;
+        let segments = header.program_headers(endian, data).ok()?;
+        let entries = segments
+            .iter()
+            .find_map(|part| part.dynamic(endian, data).ok()?)?;
+        let value = |tag: i64| {
+            let entry = entries.iter().find(|entry| entry.d_tag(endian) == tag)?;
+            Some(entry.d_val(endian))
+        };
+        let table = value(elf::DT_STRTAB)?;
+        let home = segments.iter().find(|part| {
+            let start = part.p_vaddr(endian);
+            part.p_type(endian) == elf::PT_LOAD
+                && (start..start + part.p_filesz(endian)).contains(&table)
+        })?;
+        let offset = home.p_offset(endian) + (table - home.p_vaddr(endian));
+        let strings = StringTable::new(data, offset, offset.checked_add(value(elf::DT_STRSZ)?)?);
+        let mut needs = Self::default();
+        let mut runpath = false;
+        for entry in entries {
+            let text = || text(&strings, entry.d_val(endian));
+            match entry.d_tag(endian) {
+                elf::DT_NEEDED => needs.libraries.extend(text()),
+                elf::DT_RPATH => needs
+                    .rpath
+                    .extend(text().iter().flat_map(|path| folders(path, program))),
+                elf::DT_RUNPATH => runpath = true,
+                _ => (),
+            }
+        }
+        if runpath {
+            needs.rpath.clear();
+        }
+        Some(needs)
+    }
+
+    /// A library of another MPI among the needed ones, with the name of that MPI.
+    pub(crate) fn foreign(&self) -> Option<(&str, &'static str)> {
+        self.libraries
+            .iter()
+            .find_map(|name| Some((name.as_str(), maker(name)?)))
+    }
+
+    /// A `libmpi_abi` that the loader would find before ours, which lies in `ours`.
+    pub(crate) fn shadowing(&self, ours: &Path) -> Option<PathBuf> {
+        let name = self
+            .libraries
+            .iter()
+            .find(|name| name.starts_with("libmpi_abi.so"))?;
+        let found = self
+            .rpath
+            .iter()
+            .map(|folder| Path::new(folder).join(name))
+            .find(|path| path.exists())?;
+        let same =
+            same_file(&found, &ours.join(name)) || same_file(&found, &ours.join("libmpi_abi.so.1"));
+        (!same).then_some(found)
+    }
+}
+
+/// Which other MPI a library of this file name belongs to.
+pub(crate) fn maker(name: &str) -> Option<&'static str> {
+    let stem = name.split(".so").next().unwrap_or(name);
+    if stem == name || stem.ends_with("_abi") || stem.contains("_abi_") {
+        return None;
+    }
+    let version = || {
+        name.split(".so.")
+            .nth(1)?
+            .split('.')
+            .next()?
+            .parse::<u32>()
+            .ok()
+    };
+    match stem {
+        "libmpi" => Some(if version().is_some_and(|number| number == 12) {
+            "MPICH, Intel MPI or MVAPICH"
+        } else {
+            "Open MPI"
+        }),
+        "libmpich" | "libmpichf90" | "libmpichcxx" | "libmpicxx" | "libmpifort" | "libmpi_mt" => {
+            Some("MPICH, Intel MPI or MVAPICH")
+        }
+        "libmpi_cxx"
+        | "libmpi_mpifh"
+        | "libmpi_usempi"
+        | "libmpi_usempif08"
+        | "libmpi_usempi_ignore_tkr" => Some("Open MPI"),
+        _ => None,
+    }
+}
+
+/// A library of another MPI that process `pid` has loaded, with the name of that MPI.
+pub(crate) fn loaded(pid: u32) -> Option<(PathBuf, &'static str)> {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
+    maps.lines().find_map(|line| {
+        let path = Path::new(line.get(line.find('/')?..)?);
+        let name = path.file_name()?.to_str()?;
+        Some((path.to_owned(), maker(name)?))
+    })
+}
+
+fn text<'a, R: ReadRef<'a>>(strings: &StringTable<'a, R>, at: u64) -> Option<String> {
+    let bytes = strings.get(u32::try_from(at).ok()?).ok()?;
+    Some(String::from_utf8_lossy(bytes).into_owned())
+}
+
+fn folders(path: &str, program: &Path) -> Vec<String> {
+    let own = program
+        .parent()
+        .map(|folder| folder.to_string_lossy().into_owned());
+    let own = own.unwrap_or_default();
+    path.split(':')
+        .map(|part| part.replace("${ORIGIN}", &own).replace("$ORIGIN", &own))
+        .collect()
+}
+
+fn same_file(one: &Path, other: &Path) -> bool {
+    let real = |path: &Path| std::fs::canonicalize(path).ok();
+    real(one).is_some() && real(one) == real(other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn makers_are_told_by_the_file_name() {
+        assert_eq!(maker("libmpi.so.40"), Some("Open MPI"));
+        assert_eq!(
+            maker("libmpi.so.12.3.1"),
+            Some("MPICH, Intel MPI or MVAPICH")
+        );
+        assert_eq!(
+            maker("libmpifort.so.12"),
+            Some("MPICH, Intel MPI or MVAPICH")
+        );
+        for ours in [
+            "libmpi_abi.so.1",
+            "libmpi_abi.so",
+            "libmpifort_abi.so.0",
+            "libm.so.6",
+            "libmpi",
+            "libmpihelper.so",
+        ] {
+            assert_eq!(maker(ours), None, "{ours}");
+        }
+    }
+
+    /// Builds a program that needs an empty library of the given soname, found by the given tag.
+    fn program(folder: &Path, soname: &str, tags: &str) -> PathBuf {
+        let source = folder.join("main.c");
+        std::fs::write(&source, "int main(void) { return 0; }\n").unwrap();
+        let (library, program) = (folder.join(soname), folder.join("main"));
+        let run =
+            |words: &[&str]| assert!(Command::new("cc").args(words).status().unwrap().success());
+        let (source, library) = (source.to_str().unwrap(), library.to_str().unwrap());
+        let name = format!("-Wl,-soname,{soname}");
+        run(&["-shared", "-xc", "/dev/null", &name, "-o", library]);
+        let rpath = format!("-Wl,-rpath,$ORIGIN,{tags}");
+        run(&[
+            source,
+            "-Wl,--no-as-needed",
+            "-xnone",
+            library,
+            &rpath,
+            "-o",
+            program.to_str().unwrap(),
+        ]);
+        program
+    }
+
+    #[test]
+    fn needed_libraries_are_read_from_the_program() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = program(folder.path(), "libmpi.so.40", "--enable-new-dtags");
+        let needs = Needs::of(&path).unwrap();
+        assert_eq!(needs.foreign(), Some(("libmpi.so.40", "Open MPI")));
+        assert_eq!(needs.rpath, [""; 0]);
+    }
+
+    #[test]
+    fn a_library_that_rpath_would_find_first_is_noticed_unless_it_is_ours() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = program(folder.path(), "libmpi_abi.so.1", "--disable-new-dtags");
+        let needs = Needs::of(&path).unwrap();
+        assert_eq!(needs.foreign(), None);
+        assert_eq!(
+            needs.shadowing(Path::new("/nowhere")),
+            Some(folder.path().join("libmpi_abi.so.1"))
+        );
+        assert_eq!(needs.shadowing(folder.path()), None);
+        let path = program(folder.path(), "libmpi_abi.so.1", "--enable-new-dtags");
+        assert_eq!(
+            Needs::of(&path).unwrap().shadowing(Path::new("/nowhere")),
+            None
+        );
+    }
+
+    #[test]
+    fn scripts_and_text_need_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let script = folder.path().join("script");
+        std::fs::write(&script, "#!/bin/sh\n").unwrap();
+        assert_eq!(Needs::of(&script), None);
+        assert_eq!(Needs::of(Path::new("/nowhere")), None);
+    }
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Reads standard input for rank 0, as fast as it is taken.
+
+use crate::link::{INPUT_WINDOW_BYTES, Order};
+use nix::errno::Errno;
+use std::io::{IsTerminal, stdin};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+/// How often to look whether the terminal has become ours.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// The state of it.
+pub(crate) struct Input {
+    open: bool,
+    credit: u64,
+    terminal: bool,
+    look_at: Option<Instant>,
+}
+
+impl Input {
+    pub(crate) fn new() -> Self {
+        Self {
+            open: true,
+            credit: INPUT_WINDOW_BYTES,
+            terminal: stdin().is_terminal(),
+            look_at: None,
+        }
+    }
+
+    /// Whether to wait for standard input now. In the background the terminal is not ours to read.
+    pub(crate) fn is_wanted(&mut self, now: Instant) -> bool {
+        if !self.open || self.credit == 0 {
+            self.look_at = None;
+            return false;
+        }
+        let wanted = !self.terminal || in_foreground();
+        self.look_at = (!wanted).then(|| now + LOOK_EVERY);
+        wanted
+    }
+
+    /// When to look again.
+    pub(crate) fn next_look(&self) -> Option<Instant> {
+        self.look_at
+    }
+
+    /// Rank 0 has taken so much.
+    pub(crate) fn taken(&mut self, bytes: u64) {
+        self.credit = self.credit.saturating_add(bytes).min(INPUT_WINDOW_BYTES);
+    }
+
+    /// Rank 0 does not read.
+    pub(crate) fn close(&mut self) {
+        self.open = false;
+    }
+
+    /// Reads what is there, once.
+    pub(crate) fn read(&mut self, scratch: &mut [u8]) -> Option<Order> {
+        let most = scratch
+            .len()
+            .min(usize::try_from(self.credit).unwrap_or(usize::MAX));
+        match nix::unistd::read(stdin().as_fd(), &mut scratch[..most]) {
+            Ok(0) => self.end(),
+            Ok(count) => {
+                self.credit -= count as u64;
+                Some(Order::Input(scratch[..count].to_vec()))
+            }
+            Err(Errno::EAGAIN | Errno::EINTR) => None,
+            // The terminal went to another job just now.
+            Err(Errno::EIO) if self.terminal && !in_foreground() => None,
+            Err(_) => self.end(),
+        }
+    }
+
+    fn end(&mut self) -> Option<Order> {
+        self.open = false;
+        Some(Order::InputEnd)
+    }
+}
+
+fn in_foreground() -> bool {
+    match nix::unistd::tcgetpgrp(stdin().as_fd()) {
+        Ok(group) => group == nix::unistd::getpgrp(),
+        Err(_) => true,
+    }
+}

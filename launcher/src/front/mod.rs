@@ -1,0 +1,419 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The front: what the user sees of a job. It passes lines out and input in, decides what a failure or a signal means
+//! for the job, says so, and knows the exit code.
+
+mod input;
+mod output;
+
+use crate::cli::Request;
+use crate::edge::{Closed, Edge};
+use crate::failure::{Failure, signal_words};
+use crate::ladder::{Ladder, Step};
+use crate::link::{Event, Gone, Order, Stream};
+use crate::program::cause;
+use crate::spawn::{self, Reaped};
+use input::Input;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::unistd::Pid;
+use output::Output;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+/// Exit code after `--timeout`, as that of the command `timeout`.
+const TIMEOUT_CODE: u8 = 124;
+/// Killing what a dead daemon left is given up after this time.
+const GIVE_UP_AFTER: Duration = Duration::from_secs(10);
+
+/// Signals that ask to end, and those that are passed on to the ranks.
+const ENDING: [Signal; 4] = [
+    Signal::SIGINT,
+    Signal::SIGTERM,
+    Signal::SIGHUP,
+    Signal::SIGQUIT,
+];
+const PASSED_ON: [Signal; 5] = [
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+    Signal::SIGWINCH,
+    Signal::SIGCONT,
+    Signal::SIGTSTP,
+];
+
+pub(crate) struct Front {
+    edge: Edge,
+    daemon: u32,
+    signals: SignalFd,
+    output: Output,
+    input: Input,
+    timeout: Option<(Instant, Duration)>,
+    ladder: Option<Ladder>,
+    code: Option<u8>,
+    gone: Option<Gone>,
+    host: String,
+    /// Do not wait for output that nobody takes.
+    impatient: bool,
+    scratch: Vec<u8>,
+}
+
+impl Front {
+    /// The front of a job whose daemon has just been made.
+    pub(crate) fn new(request: &Request, edge: Edge, daemon: u32) -> Result<Self, Errno> {
+        let mut ours = SigSet::empty();
+        ENDING
+            .into_iter()
+            .chain(PASSED_ON)
+            .for_each(|signal| ours.add(signal));
+        let mut blocked = ours;
+        // A read from the terminal that is not ours fails instead of stopping us.
+        blocked.add(Signal::SIGTTIN);
+        blocked.thread_block()?;
+        let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
+        let host = nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned());
+        Ok(Self {
+            edge,
+            daemon,
+            signals: SignalFd::with_flags(&ours, flags)?,
+            output: Output::new(request.tag_output)?,
+            input: Input::new(),
+            timeout: request.timeout.map(|after| (Instant::now() + after, after)),
+            ladder: None,
+            code: None,
+            gone: None,
+            impatient: false,
+            host: host.unwrap_or_else(|_| "localhost".to_owned()),
+            scratch: vec![0; 64 << 10],
+        })
+    }
+
+    /// Says something on standard error.
+    pub(crate) fn say(&mut self, words: &str) {
+        self.output.say(words);
+    }
+
+    /// Attends to the job until it is over; its exit code.
+    pub(crate) fn run(mut self) -> u8 {
+        while self.gone.is_none() || !(self.output.is_idle() || self.impatient) {
+            if self.turn().is_err() && self.gone.is_none() {
+                self.daemon_is_gone();
+            }
+        }
+        self.look_at_output();
+        let _ = nix::sys::wait::waitpid(Pid::from_raw(self.daemon.cast_signed()), None);
+        self.code.unwrap_or(0)
+    }
+
+    fn turn(&mut self) -> Result<(), Closed> {
+        let now = Instant::now();
+        self.on_time(now);
+        if self.gone.is_none() {
+            self.edge.flush()?;
+        }
+        let ready = self.wait(now);
+        if ready.signals {
+            self.hear_signals();
+        }
+        if ready.output {
+            self.look_at_output();
+        }
+        if ready.input {
+            let order = self.input.read(&mut self.scratch);
+            order.into_iter().for_each(|order| self.order(&order));
+        }
+        if ready.edge {
+            self.edge.fill(&mut self.scratch)?;
+            self.hear_events();
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self, now: Instant) -> Ready {
+        let over = self.gone.is_some();
+        let stdin = std::io::stdin();
+        let mut edge = PollFlags::POLLIN;
+        edge.set(PollFlags::POLLOUT, !self.edge.is_flushed());
+        let wants_input = !over && self.input.is_wanted(now);
+        let nothing = PollFlags::empty();
+        let timeout = self.next_time().map_or(PollTimeout::NONE, |at| {
+            let left = at.saturating_duration_since(now);
+            PollTimeout::try_from(left.as_millis() + 1).unwrap_or(PollTimeout::MAX)
+        });
+        let mut all = [
+            PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.output.wake(), PollFlags::POLLIN),
+            PollFd::new(self.edge.as_fd(), if over { nothing } else { edge }),
+            PollFd::new(
+                stdin.as_fd(),
+                if wants_input {
+                    PollFlags::POLLIN
+                } else {
+                    nothing
+                },
+            ),
+        ];
+        // A descriptor without interest would still tell that its other end is closed, again and again.
+        let count = if wants_input {
+            4
+        } else if over {
+            2
+        } else {
+            3
+        };
+        let _ = poll(&mut all[..count], timeout);
+        let told = |index: usize| {
+            index < count && all[index].revents().is_some_and(|flags| !flags.is_empty())
+        };
+        Ready {
+            signals: told(0),
+            output: told(1),
+            edge: told(2),
+            input: told(3),
+        }
+    }
+
+    fn next_time(&self) -> Option<Instant> {
+        let timeout = self.timeout.map(|(at, _)| at);
+        let ladder = self.ladder.as_ref().and_then(Ladder::next);
+        [timeout, ladder, self.input.next_look()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    fn on_time(&mut self, now: Instant) {
+        if let Some((_, after)) = self.timeout.take_if(|(at, _)| *at <= now) {
+            let seconds = after.as_secs_f64();
+            self.end(
+                Ladder::failure(now),
+                TIMEOUT_CODE,
+                &format!("the time of {seconds} s is over, the job is ended"),
+            );
+        }
+        while let Some(step) = self.ladder.as_mut().and_then(|ladder| ladder.due(now)) {
+            self.order(&match step {
+                Step::Signal(signal) => Order::Signal(signal as i32),
+                Step::Kill => Order::Kill,
+            });
+        }
+    }
+
+    fn order(&mut self, order: &Order) {
+        if self.gone.is_none() {
+            order.put(&mut self.edge.outbox);
+        }
+    }
+
+    /// Begins to end the job, unless that has begun or is no longer needed; the first reason is the one that counts.
+    fn end(&mut self, ladder: Ladder, code: u8, words: &str) {
+        if self.ladder.is_some() || self.gone.is_some() {
+            return;
+        }
+        self.say(words);
+        self.code.get_or_insert(code);
+        self.ladder = Some(ladder);
+    }
+
+    fn hear_signals(&mut self) {
+        while let Ok(Some(told)) = self.signals.read_signal() {
+            let number = i32::try_from(told.ssi_signo).unwrap_or(0);
+            let Ok(signal) = Signal::try_from(number) else {
+                continue;
+            };
+            if ENDING.contains(&signal) {
+                self.asked_to_end(signal);
+                continue;
+            }
+            self.order(&Order::Signal(number));
+            if signal == Signal::SIGTSTP {
+                let _ = self.edge.flush();
+                // The terminal's shell takes over; SIGCONT comes the same way as this signal.
+                let _ = kill(Pid::this(), Signal::SIGSTOP);
+            }
+        }
+    }
+
+    fn asked_to_end(&mut self, signal: Signal) {
+        let now = Instant::now();
+        let code = 128_u8.saturating_add(u8::try_from(signal as i32).unwrap_or(0));
+        if self.gone.is_some() {
+            // Only output is left, and nobody takes it.
+            self.code.get_or_insert(code);
+            self.impatient = true;
+        } else if self.ladder.is_some() {
+            self.say("killing all ranks");
+            self.ladder = Some(Ladder::kill(now));
+            self.impatient = true;
+        } else {
+            let words = format!(
+                "{signal} received, the ranks are asked to end; a second signal kills them"
+            );
+            self.end(Ladder::signal(signal, now), code, &words);
+        }
+    }
+
+    fn look_at_output(&mut self) {
+        let news = self.output.news();
+        if news.written > 0 {
+            self.order(&Order::OutputTaken(news.written));
+        }
+        let Some((stream, error)) = news.broken else {
+            return;
+        };
+        let name = match stream {
+            Stream::Out => "standard output",
+            Stream::Err => "standard error",
+        };
+        let reason = cause(&error.into());
+        let code = if error == Errno::EPIPE { 128 + 13 } else { 1 };
+        if self.gone.is_some() {
+            self.say(&format!("cannot write {name}: {reason}"));
+            self.code.get_or_insert(code);
+            return;
+        }
+        let words = format!("cannot write {name}: {reason}; the job is ended");
+        self.end(Ladder::failure(Instant::now()), code, &words);
+    }
+
+    fn hear_events(&mut self) {
+        loop {
+            match Event::take(&mut self.edge.inbox) {
+                Ok(Some(event)) => self.hear(event),
+                Ok(None) => return,
+                Err(_) => {
+                    return self
+                        .say("the node daemon speaks another language: installations are mixed");
+                }
+            }
+        }
+    }
+
+    fn hear(&mut self, event: Event) {
+        match event {
+            Event::Output {
+                rank,
+                stream,
+                bytes,
+            } => self.output.write(rank, stream, bytes),
+            Event::Failed(failure) => self.failed(&failure),
+            Event::InputTaken(bytes) => self.input.taken(bytes),
+            Event::InputClosed => self.input.close(),
+            Event::Notice(words) => self.say(&words),
+            Event::Started { rank, pid } => self.say(&format!("rank {rank} is process {pid}")),
+            Event::Broken(words) => {
+                self.end(Ladder::kill(Instant::now()), 1, &words);
+            }
+            Event::Gone(gone) => self.all_gone(gone),
+        }
+    }
+
+    fn failed(&mut self, failure: &Failure) {
+        if self.ladder.is_some() {
+            // What happens to ranks that are being ended is no news.
+            return;
+        }
+        let words = failure.on_host(&self.host).to_string();
+        if !failure.finalized {
+            return self.end(Ladder::failure(Instant::now()), failure.exit_code(), &words);
+        }
+        if self.code.is_none() {
+            self.say(&words);
+            self.code = Some(failure.exit_code());
+        }
+    }
+
+    fn all_gone(&mut self, gone: Gone) {
+        let ranks = |count: u32| {
+            if count == 1 {
+                "1 rank".to_owned()
+            } else {
+                format!("{count} ranks")
+            }
+        };
+        match (gone.signalled, gone.killed) {
+            (0, 0) => (),
+            (0, killed) => self.say(&format!("killed {}", ranks(killed))),
+            (signalled, 0) => self.say(&format!("ended the remaining {}", ranks(signalled))),
+            (signalled, killed) => {
+                let words = format!(
+                    "ended the remaining {}, {killed} of them with SIGKILL",
+                    ranks(signalled)
+                );
+                self.say(&words);
+            }
+        }
+        if gone.leftovers > 0 {
+            self.say(&format!(
+                "ended {} processes that ranks had left behind",
+                gone.leftovers
+            ));
+        }
+        if !gone.stubborn.is_empty() {
+            let pids: Vec<String> = gone.stubborn.iter().map(u32::to_string).collect();
+            self.say(&format!(
+                "these processes do not end even after SIGKILL: {}",
+                pids.join(" ")
+            ));
+        }
+        self.gone = Some(gone);
+    }
+
+    /// The daemon has ended without a word: the ranks die with it, and what they left comes to this process.
+    fn daemon_is_gone(&mut self) {
+        while self.edge.fill(&mut self.scratch).is_ok() && self.gone.is_none() {
+            self.hear_events();
+        }
+        if self.gone.is_some() {
+            return;
+        }
+        let ending = self.clear_up();
+        let how = match ending {
+            Some(spawn::Ending::Signal { number, .. }) => {
+                format!("was killed by signal {number} ({})", signal_words(number).0)
+            }
+            Some(spawn::Ending::Code(code)) => format!("ended with code {code}"),
+            None => "is gone".to_owned(),
+        };
+        let code = match ending {
+            Some(spawn::Ending::Signal { number, .. }) => u8::try_from(128 + number).unwrap_or(1),
+            _ => 1,
+        };
+        if self.code.is_none() {
+            let words = format!(
+                "the node daemon (pid {}) {how}; all ranks were killed",
+                self.daemon
+            );
+            self.say(&words);
+        }
+        self.code.get_or_insert(code);
+        self.gone = Some(Gone::default());
+    }
+
+    /// Kills until no descendant is left; how the daemon ended.
+    fn clear_up(&self) -> Option<spawn::Ending> {
+        let until = Instant::now() + GIVE_UP_AFTER;
+        let mut daemon = None;
+        while Instant::now() < until {
+            match spawn::reap() {
+                Reaped::Child(pid, ending) if pid == self.daemon => daemon = Some(ending),
+                Reaped::Child(..) => (),
+                Reaped::NoChild => break,
+                Reaped::NoneYet => {
+                    crate::daemon::signal_all(Signal::SIGKILL);
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+            }
+        }
+        daemon
+    }
+}
+
+/// What [`Front::wait`] saw.
+#[derive(Debug, Clone, Copy)]
+struct Ready {
+    signals: bool,
+    output: bool,
+    edge: bool,
+    input: bool,
+}

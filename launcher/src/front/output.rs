@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Writes the ranks' lines. Standard output and error may block for as long as their reader likes, so each has a thread
+//! of its own, started with the first byte; if both are the same file, one thread serves both, so that their lines do
+//! not tear each other.
+
+use crate::link::Stream;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use std::collections::{HashSet, VecDeque};
+use std::io::{stderr, stdout};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+/// A writer joins small pieces up to this size.
+const JOIN_BYTES: usize = 64 << 10;
+
+/// The way out for all lines.
+pub(crate) struct Output {
+    lanes: [Arc<Lane>; 2],
+    started: [bool; 2],
+    tag: bool,
+    /// Streams whose last piece did not end with a line.
+    broken_lines: HashSet<(u32, Stream)>,
+    error_line_open: bool,
+    wake: Arc<EventFd>,
+}
+
+/// What happened since the last call of [`Output::news`].
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct News {
+    /// Bytes of ranks that were written, or that can never be.
+    pub(crate) written: u64,
+    /// A stream that cannot be written any more.
+    pub(crate) broken: Option<(Stream, Errno)>,
+}
+
+impl Output {
+    pub(crate) fn new(tag: bool) -> Result<Self, Errno> {
+        let out = Arc::new(Lane::default());
+        let err = if same_file() {
+            Arc::clone(&out)
+        } else {
+            Arc::new(Lane::default())
+        };
+        let wake = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
+        Ok(Self {
+            lanes: [out, err],
+            started: [false; 2],
+            tag,
+            broken_lines: HashSet::new(),
+            error_line_open: false,
+            wake: Arc::new(wake),
+        })
+    }
+
+    /// Becomes readable when there is news.
+    pub(crate) fn wake(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+
+    /// Writes what a rank wrote.
+    pub(crate) fn write(&mut self, rank: u32, stream: Stream, bytes: Vec<u8>) {
+        let credit = bytes.len() as u64;
+        let bytes = if self.tag {
+            self.tagged(rank, stream, &bytes)
+        } else {
+            bytes
+        };
+        if stream == Stream::Err {
+            self.error_line_open = bytes.last().is_some_and(|last| *last != b'\n');
+        }
+        self.put(Piece {
+            stream,
+            bytes,
+            credit,
+        });
+    }
+
+    /// Writes a line of our own on standard error.
+    pub(crate) fn say(&mut self, words: &str) {
+        let end = if std::mem::take(&mut self.error_line_open) {
+            "\n"
+        } else {
+            ""
+        };
+        let bytes = format!("{end}rmpiexec: {words}\n").into_bytes();
+        self.put(Piece {
+            stream: Stream::Err,
+            bytes,
+            credit: 0,
+        });
+    }
+
+    /// What the writers have done.
+    pub(crate) fn news(&mut self) -> News {
+        let _ = self.wake.read();
+        let mut news = News::default();
+        for lane in &self.lanes {
+            let mut queue = lane.lock();
+            news.written += std::mem::take(&mut queue.written);
+            news.broken = news.broken.or_else(|| queue.news.take());
+        }
+        news
+    }
+
+    /// Whether everything was written.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.lanes.iter().all(|lane| {
+            let queue = lane.lock();
+            queue.pieces.is_empty() && !queue.busy
+        })
+    }
+
+    fn tagged(&mut self, rank: u32, stream: Stream, bytes: &[u8]) -> Vec<u8> {
+        let tag = format!("[{rank}] ");
+        let mut continues = self.broken_lines.remove(&(rank, stream));
+        let mut out = Vec::with_capacity(bytes.len() + bytes.len() / 8 + tag.len());
+        for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+            if !std::mem::take(&mut continues) {
+                out.extend_from_slice(tag.as_bytes());
+            }
+            out.extend_from_slice(line);
+        }
+        if out.last().is_some_and(|last| *last != b'\n') {
+            self.broken_lines.insert((rank, stream));
+        }
+        out
+    }
+
+    fn put(&mut self, piece: Piece) {
+        let index = usize::from(piece.stream == Stream::Err);
+        let lane = Arc::clone(&self.lanes[index]);
+        {
+            let mut queue = lane.lock();
+            queue.pieces.push_back(piece);
+            lane.ready.notify_one();
+        }
+        let shared = Arc::ptr_eq(&self.lanes[0], &self.lanes[1]);
+        let started = if shared { 0 } else { index };
+        if !std::mem::replace(&mut self.started[started], true) {
+            let wake = Arc::clone(&self.wake);
+            let made = std::thread::Builder::new().spawn(move || lane.serve(&wake));
+            // Without a thread there is this one.
+            if made.is_err() {
+                self.started[started] = false;
+                self.lanes[index].write_all_now();
+            }
+        }
+    }
+}
+
+struct Piece {
+    stream: Stream,
+    bytes: Vec<u8>,
+    credit: u64,
+}
+
+#[derive(Default)]
+struct Queue {
+    pieces: VecDeque<Piece>,
+    busy: bool,
+    written: u64,
+    dead: [bool; 2],
+    news: Option<(Stream, Errno)>,
+}
+
+#[derive(Default)]
+struct Lane {
+    queue: Mutex<Queue>,
+    ready: Condvar,
+}
+
+impl Lane {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        // A panic ends the process, so no lock is ever poisoned.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn serve(&self, wake: &EventFd) {
+        loop {
+            let mut queue = self.lock();
+            while queue.pieces.is_empty() {
+                queue = self
+                    .ready
+                    .wait(queue)
+                    .unwrap_or_else(PoisonError::into_inner);
+            }
+            drop(queue);
+            self.write_all_now();
+            let _ = wake.write(1);
+        }
+    }
+
+    /// Writes what is queued.
+    fn write_all_now(&self) {
+        while let Some((piece, dead)) = self.next() {
+            let result = if dead {
+                Ok(())
+            } else {
+                write_all(piece.stream, &piece.bytes)
+            };
+            let mut queue = self.lock();
+            queue.busy = false;
+            queue.written += piece.credit;
+            if let Err(error) = result {
+                queue.dead[usize::from(piece.stream == Stream::Err)] = true;
+                queue.news = Some((piece.stream, error));
+            }
+        }
+    }
+
+    /// The next piece, joined with those behind it that go to the same stream.
+    fn next(&self) -> Option<(Piece, bool)> {
+        let mut queue = self.lock();
+        let mut piece = queue.pieces.pop_front()?;
+        let joins = |next: &mut Piece, size: usize, stream: Stream| {
+            next.stream == stream && size + next.bytes.len() <= JOIN_BYTES
+        };
+        while let Some(next) = {
+            let (size, stream) = (piece.bytes.len(), piece.stream);
+            queue.pieces.pop_front_if(|next| joins(next, size, stream))
+        } {
+            piece.bytes.extend_from_slice(&next.bytes);
+            piece.credit += next.credit;
+        }
+        queue.busy = true;
+        let dead = queue.dead[usize::from(piece.stream == Stream::Err)];
+        Some((piece, dead))
+    }
+}
+
+fn write_all(stream: Stream, mut bytes: &[u8]) -> Result<(), Errno> {
+    let (out, err) = (stdout(), stderr());
+    let target = match stream {
+        Stream::Out => out.as_fd(),
+        Stream::Err => err.as_fd(),
+    };
+    while !bytes.is_empty() {
+        match nix::unistd::write(target, bytes) {
+            Ok(count) => bytes = &bytes[count..],
+            Err(Errno::EINTR) => (),
+            // Somebody who shares the file has set it so.
+            Err(Errno::EAGAIN) => {
+                let mut wait = [PollFd::new(target, PollFlags::POLLOUT)];
+                let _ = poll(&mut wait, PollTimeout::NONE);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Whether standard output and standard error are one file.
+fn same_file() -> bool {
+    let (out, err) = (stdout(), stderr());
+    match (
+        nix::sys::stat::fstat(out.as_fd()),
+        nix::sys::stat::fstat(err.as_fd()),
+    ) {
+        (Ok(one), Ok(other)) => one.st_dev == other.st_dev && one.st_ino == other.st_ino,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_is_tagged_once_however_it_is_cut() {
+        let mut output = Output::new(true).unwrap();
+        assert_eq!(output.tagged(3, Stream::Out, b"a\nb\n"), b"[3] a\n[3] b\n");
+        assert_eq!(output.tagged(3, Stream::Out, b"begin"), b"[3] begin");
+        assert_eq!(output.tagged(3, Stream::Err, b"else\n"), b"[3] else\n");
+        assert_eq!(
+            output.tagged(3, Stream::Out, b" end\nnext\n"),
+            b" end\n[3] next\n"
+        );
+    }
+
+    #[test]
+    fn small_pieces_of_one_stream_are_joined_in_order() {
+        let lane = Lane::default();
+        let piece = |stream, text: &str| Piece {
+            stream,
+            bytes: text.into(),
+            credit: 1,
+        };
+        lane.lock().pieces.extend([
+            piece(Stream::Out, "a"),
+            piece(Stream::Out, "b"),
+            piece(Stream::Err, "c"),
+        ]);
+        let (first, _) = lane.next().unwrap();
+        assert_eq!((first.bytes.as_slice(), first.credit), (&b"ab"[..], 2));
+        let (second, _) = lane.next().unwrap();
+        assert_eq!(second.bytes, b"c");
+        assert!(lane.next().is_none());
+    }
+}

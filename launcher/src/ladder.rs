@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The steps by which a job is ended. Sans-IO: time is an argument.
+
+use nix::sys::signal::Signal;
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// One step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Send this to every rank that is alive.
+    Signal(Signal),
+    /// SIGKILL to every rank and all that descends from it, until nothing is left.
+    Kill,
+}
+
+/// The steps that are still to come, with their times.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Ladder(VecDeque<(Instant, Step)>);
+
+impl Ladder {
+    /// After a failure: SIGTERM, 1 s, SIGKILL.
+    pub(crate) fn failure(now: Instant) -> Self {
+        Self::new(now, &[(0, Step::Signal(Signal::SIGTERM)), (1, Step::Kill)])
+    }
+
+    /// A signal that asked `rmpiexec` to end.
+    pub(crate) fn signal(signal: Signal, now: Instant) -> Self {
+        let first = (0, Step::Signal(signal));
+        match signal {
+            Signal::SIGTERM => Self::new(now, &[first, (5, Step::Kill)]),
+            // The terminal is gone: nobody is left to wait for.
+            Signal::SIGHUP => Self::new(now, &[first, (1, Step::Kill)]),
+            _ => Self::new(
+                now,
+                &[first, (2, Step::Signal(Signal::SIGTERM)), (7, Step::Kill)],
+            ),
+        }
+    }
+
+    /// Without mercy.
+    pub(crate) fn kill(now: Instant) -> Self {
+        Self::new(now, &[(0, Step::Kill)])
+    }
+
+    /// The next step, if its time has come.
+    pub(crate) fn due(&mut self, now: Instant) -> Option<Step> {
+        self.0
+            .pop_front_if(|(at, _)| *at <= now)
+            .map(|(_, step)| step)
+    }
+
+    /// When the next step is due.
+    pub(crate) fn next(&self) -> Option<Instant> {
+        self.0.front().map(|(at, _)| *at)
+    }
+
+    fn new(now: Instant, steps: &[(u64, Step)]) -> Self {
+        let at = |(seconds, step): &(u64, Step)| (now + Duration::from_secs(*seconds), *step);
+        Self(steps.iter().map(at).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn steps(mut ladder: Ladder, now: Instant) -> Vec<(u64, Step)> {
+        let mut seen = Vec::new();
+        while let Some(at) = ladder.next() {
+            assert_eq!(ladder.clone().due(at - Duration::from_millis(1)), None);
+            seen.extend(ladder.due(at).map(|step| ((at - now).as_secs(), step)));
+        }
+        seen
+    }
+
+    #[test]
+    fn a_failure_gives_the_others_one_second() {
+        let now = Instant::now();
+        let expected = [(0, Step::Signal(Signal::SIGTERM)), (1, Step::Kill)];
+        assert_eq!(steps(Ladder::failure(now), now), expected);
+    }
+
+    #[test]
+    fn an_interrupt_climbs_through_sigterm_to_sigkill() {
+        let now = Instant::now();
+        let expected = [
+            (0, Step::Signal(Signal::SIGINT)),
+            (2, Step::Signal(Signal::SIGTERM)),
+            (7, Step::Kill),
+        ];
+        assert_eq!(steps(Ladder::signal(Signal::SIGINT, now), now), expected);
+    }
+
+    #[test]
+    fn a_lost_terminal_and_sigterm_end_in_sigkill() {
+        let now = Instant::now();
+        let hangup = steps(Ladder::signal(Signal::SIGHUP, now), now);
+        assert_eq!(hangup, [(0, Step::Signal(Signal::SIGHUP)), (1, Step::Kill)]);
+        let terminate = steps(Ladder::signal(Signal::SIGTERM, now), now);
+        assert_eq!(
+            terminate,
+            [(0, Step::Signal(Signal::SIGTERM)), (5, Step::Kill)]
+        );
+    }
+}

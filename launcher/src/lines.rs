@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Keeps the lines of one stream whole. Bytes come in pieces of any size and go out in pieces that end with a line,
+//! except the last one of a stream and lines beyond [`LONGEST_LINE_BYTES`], which are passed on in parts.
+
+/// A longer line may be split, but nothing of it is lost.
+pub(crate) const LONGEST_LINE_BYTES: usize = 1 << 20;
+
+/// The unfinished line of a stream.
+#[derive(Debug, Default)]
+pub(crate) struct Lines {
+    pending: Vec<u8>,
+}
+
+impl Lines {
+    /// Takes the next bytes; what is returned, if anything, may be written now.
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
+        let whole = bytes
+            .iter()
+            .rposition(|byte| *byte == b'\n')
+            .map_or(0, |last| last + 1);
+        let (lines, rest) = bytes.split_at(whole);
+        if whole == 0 {
+            self.pending.extend_from_slice(rest);
+            let too_long = self.pending.len() >= LONGEST_LINE_BYTES;
+            return too_long.then(|| std::mem::take(&mut self.pending));
+        }
+        let mut ready = std::mem::take(&mut self.pending);
+        ready.extend_from_slice(lines);
+        self.pending.extend_from_slice(rest);
+        Some(ready)
+    }
+
+    /// What is left of an unfinished line, at the end of the stream or for a prompt.
+    pub(crate) fn take(&mut self) -> Option<Vec<u8>> {
+        let left = std::mem::take(&mut self.pending);
+        (!left.is_empty()).then_some(left)
+    }
+
+    /// Whether an unfinished line is kept.
+    pub(crate) fn is_pending(&self) -> bool {
+        !self.pending.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_goes_out_when_it_is_whole() {
+        let mut lines = Lines::default();
+        assert_eq!(lines.push(b"one"), None);
+        assert_eq!(
+            lines.push(b" line\ntwo\nthr").as_deref(),
+            Some(&b"one line\ntwo\n"[..])
+        );
+        assert_eq!(lines.push(b"ee\n").as_deref(), Some(&b"three\n"[..]));
+        assert_eq!(lines.take(), None);
+    }
+
+    #[test]
+    fn the_last_line_needs_no_end() {
+        let mut lines = Lines::default();
+        assert_eq!(lines.push(b"a\nb").as_deref(), Some(&b"a\n"[..]));
+        assert!(lines.is_pending());
+        assert_eq!(lines.take().as_deref(), Some(&b"b"[..]));
+        assert!(!lines.is_pending());
+    }
+
+    #[test]
+    fn a_line_too_long_to_keep_is_split_without_loss() {
+        let mut lines = Lines::default();
+        let piece = vec![0xff_u8; 65536];
+        let out: Vec<Vec<u8>> = (0..40).filter_map(|_| lines.push(&piece)).collect();
+        let kept = lines.take().map_or(0, |left| left.len());
+        assert_eq!(out.len(), 2);
+        assert_eq!(out.iter().map(Vec::len).sum::<usize>() + kept, 40 * 65536);
+    }
+
+    #[test]
+    fn pieces_of_any_size_add_up_to_the_same_bytes() {
+        let text: Vec<u8> = (0..5000_u32)
+            .map(|i| if i % 37 == 0 { b'\n' } else { b'x' })
+            .collect();
+        for size in [1, 2, 36, 37, 38, 1000] {
+            let mut lines = Lines::default();
+            let mut seen: Vec<u8> = text
+                .chunks(size)
+                .filter_map(|piece| lines.push(piece))
+                .flatten()
+                .collect();
+            assert!(seen.is_empty() || seen.ends_with(b"\n"));
+            seen.extend(lines.take().unwrap_or_default());
+            assert_eq!(seen, text);
+        }
+    }
+}

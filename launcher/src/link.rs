@@ -1,0 +1,448 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the front and a node daemon say to each other, as bytes. Sans-IO.
+//!
+//! | offset | bytes | field  | |
+//! |-------:|------:|--------|-|
+//! |      0 |     4 | length | bytes after this field, little endian, at most [`LONGEST_FRAME_BYTES`] |
+//! |      4 |     1 | kind   | 1.. orders to the daemon, 129.. events from it |
+//! |      5 |     – | body   | numbers little endian, text and data to the end of the frame |
+//!
+//! Data that may wait (a rank's output, standard input) flows against credit: at most a window of it is under way,
+//! and the receiver says what it has taken. So neither side ever stops reading, and an order or a failure never
+//! waits behind output that nobody takes.
+
+use crate::failure::{Failure, How};
+
+/// Output that a daemon may have under way.
+pub(crate) const OUTPUT_WINDOW_BYTES: u64 = 4 << 20;
+/// Standard input that the front may have under way.
+pub(crate) const INPUT_WINDOW_BYTES: u64 = 256 << 10;
+
+const LONGEST_FRAME_BYTES: usize = 8 << 20;
+
+/// Which stream of a rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Stream {
+    /// Standard output.
+    Out,
+    /// Standard error.
+    Err,
+}
+
+/// From the front to a daemon.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// Send this signal to every rank that is alive.
+    Signal(i32),
+    /// SIGKILL to all, until nothing is left.
+    Kill,
+    /// Bytes for standard input of rank 0.
+    Input(Vec<u8>),
+    /// No more of them.
+    InputEnd,
+    /// So much output was written.
+    OutputTaken(u64),
+}
+
+/// From a daemon to the front.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// A rank wrote whole lines, or the end of its stream.
+    Output {
+        /// The rank.
+        rank: u32,
+        /// Where it wrote them.
+        stream: Stream,
+        /// What it wrote.
+        bytes: Vec<u8>,
+    },
+    /// A rank failed.
+    Failed(Failure),
+    /// So much standard input reached rank 0.
+    InputTaken(u64),
+    /// Rank 0 does not read any more.
+    InputClosed,
+    /// Something that the user should know.
+    Notice(String),
+    /// A rank's process exists.
+    Started {
+        /// The rank.
+        rank: u32,
+        /// Its process.
+        pid: u32,
+    },
+    /// The daemon cannot go on; all its ranks are being killed.
+    Broken(String),
+    /// No process of the job is left on this node; the last event.
+    Gone(Gone),
+}
+
+/// How a node's part of the job ended.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Gone {
+    /// Ranks that were alive when a signal that ends the job was ordered.
+    pub(crate) signalled: u32,
+    /// Ranks that were alive when the killing was ordered.
+    pub(crate) killed: u32,
+    /// Processes that outlived their rank and were ended by the daemon.
+    pub(crate) leftovers: u32,
+    /// Processes that even SIGKILL did not end.
+    pub(crate) stubborn: Vec<u32>,
+}
+
+impl Order {
+    /// Appends the frame.
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Signal(number) => frame(out, 1, |body| body.extend(number.to_le_bytes())),
+            Self::Kill => frame(out, 2, |_| ()),
+            Self::Input(bytes) => frame(out, 3, |body| body.extend_from_slice(bytes)),
+            Self::InputEnd => frame(out, 4, |_| ()),
+            Self::OutputTaken(bytes) => frame(out, 5, |body| body.extend(bytes.to_le_bytes())),
+        }
+    }
+
+    /// Reads the next whole frame of the inbox.
+    pub(crate) fn take(inbox: &mut Inbox) -> Result<Option<Self>, Garbled> {
+        let Some((kind, mut body)) = inbox.frame()? else {
+            return Ok(None);
+        };
+        let order = match kind {
+            1 => Self::Signal(body.number()?.cast_signed()),
+            2 => Self::Kill,
+            3 => Self::Input(body.rest()),
+            4 => Self::InputEnd,
+            5 => Self::OutputTaken(body.long()?),
+            _ => return Err(Garbled),
+        };
+        Ok(Some(order))
+    }
+}
+
+impl Event {
+    /// Appends the frame.
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Output {
+                rank,
+                stream,
+                bytes,
+            } => frame(out, 129, |body| {
+                body.extend(rank.to_le_bytes());
+                body.push(u8::from(*stream == Stream::Err));
+                body.extend_from_slice(bytes);
+            }),
+            Self::Failed(failure) => frame(out, 130, |body| put_failure(failure, body)),
+            Self::InputTaken(bytes) => frame(out, 131, |body| body.extend(bytes.to_le_bytes())),
+            Self::InputClosed => frame(out, 132, |_| ()),
+            Self::Notice(text) => frame(out, 133, |body| body.extend(text.as_bytes())),
+            Self::Started { rank, pid } => frame(out, 134, |body| {
+                body.extend(rank.to_le_bytes());
+                body.extend(pid.to_le_bytes());
+            }),
+            Self::Broken(text) => frame(out, 135, |body| body.extend(text.as_bytes())),
+            Self::Gone(gone) => frame(out, 136, |body| {
+                body.extend(gone.signalled.to_le_bytes());
+                body.extend(gone.killed.to_le_bytes());
+                body.extend(gone.leftovers.to_le_bytes());
+                body.extend(gone.stubborn.iter().flat_map(|pid| pid.to_le_bytes()));
+            }),
+        }
+    }
+
+    /// Reads the next whole frame of the inbox.
+    pub(crate) fn take(inbox: &mut Inbox) -> Result<Option<Self>, Garbled> {
+        let Some((kind, mut body)) = inbox.frame()? else {
+            return Ok(None);
+        };
+        let event = match kind {
+            129 => {
+                let rank = body.number()?;
+                let stream = if body.byte()? == 0 {
+                    Stream::Out
+                } else {
+                    Stream::Err
+                };
+                Self::Output {
+                    rank,
+                    stream,
+                    bytes: body.rest(),
+                }
+            }
+            130 => Self::Failed(take_failure(&mut body)?),
+            131 => Self::InputTaken(body.long()?),
+            132 => Self::InputClosed,
+            133 => Self::Notice(body.text()?),
+            134 => Self::Started {
+                rank: body.number()?,
+                pid: body.number()?,
+            },
+            135 => Self::Broken(body.text()?),
+            136 => Self::Gone(Gone {
+                signalled: body.number()?,
+                killed: body.number()?,
+                leftovers: body.number()?,
+                stubborn: body.numbers()?,
+            }),
+            _ => return Err(Garbled),
+        };
+        Ok(Some(event))
+    }
+}
+
+/// The stream of frames is not one: the other side is of another build.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Garbled;
+
+/// Bytes that arrived and were not yet read as frames.
+#[derive(Debug, Default)]
+pub(crate) struct Inbox {
+    bytes: Vec<u8>,
+    read: usize,
+}
+
+impl Inbox {
+    /// Adds what arrived.
+    pub(crate) fn add(&mut self, bytes: &[u8]) {
+        self.bytes.drain(..self.read);
+        self.read = 0;
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    fn frame(&mut self) -> Result<Option<(u8, Body<'_>)>, Garbled> {
+        let unread = self.bytes.get(self.read..).unwrap_or(&[]);
+        let Some((length, rest)) = unread.split_first_chunk::<4>() else {
+            return Ok(None);
+        };
+        let length = u32::from_le_bytes(*length) as usize;
+        if length == 0 || length > LONGEST_FRAME_BYTES {
+            return Err(Garbled);
+        }
+        let Some((kind, body)) = rest.get(..length).and_then(<[u8]>::split_first) else {
+            return Ok(None);
+        };
+        self.read += 4 + length;
+        Ok(Some((*kind, Body(body))))
+    }
+}
+
+/// The unread part of a frame.
+struct Body<'a>(&'a [u8]);
+
+impl Body<'_> {
+    fn chunk<const N: usize>(&mut self) -> Result<[u8; N], Garbled> {
+        let (chunk, rest) = self.0.split_first_chunk().ok_or(Garbled)?;
+        self.0 = rest;
+        Ok(*chunk)
+    }
+
+    fn byte(&mut self) -> Result<u8, Garbled> {
+        self.chunk().map(|[byte]| byte)
+    }
+
+    fn number(&mut self) -> Result<u32, Garbled> {
+        self.chunk().map(u32::from_le_bytes)
+    }
+
+    fn long(&mut self) -> Result<u64, Garbled> {
+        self.chunk().map(u64::from_le_bytes)
+    }
+
+    fn numbers(&mut self) -> Result<Vec<u32>, Garbled> {
+        let (chunks, rest) = self.0.as_chunks();
+        if !rest.is_empty() {
+            return Err(Garbled);
+        }
+        Ok(chunks
+            .iter()
+            .map(|chunk| u32::from_le_bytes(*chunk))
+            .collect())
+    }
+
+    fn rest(&self) -> Vec<u8> {
+        self.0.to_vec()
+    }
+
+    fn text(&self) -> Result<String, Garbled> {
+        String::from_utf8(self.rest()).map_err(|_| Garbled)
+    }
+}
+
+fn frame(out: &mut Vec<u8>, kind: u8, body: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    out.extend([0, 0, 0, 0, kind]);
+    body(out);
+    let length = u32::try_from(out.len() - start - 4).expect("a frame holds one read at most");
+    out[start..start + 4].copy_from_slice(&length.to_le_bytes());
+}
+
+fn put_failure(failure: &Failure, body: &mut Vec<u8>) {
+    let (how, value, text) = match &failure.how {
+        How::NotStarted(why) => (0, 0, why.as_str()),
+        How::Signal {
+            number,
+            core: false,
+        } => (1, *number, ""),
+        How::Signal { number, core: true } => (2, *number, ""),
+        How::Code(code) => (3, *code, ""),
+        How::Unfinalized(code) => (4, *code, ""),
+        How::Abort { code, message } => (5, *code, message.as_str()),
+        How::Deserted { pid } => (6, pid.cast_signed(), ""),
+        How::Twice { pid } => (7, pid.cast_signed(), ""),
+    };
+    body.extend(failure.rank.to_le_bytes());
+    body.extend(failure.pid.to_le_bytes());
+    body.extend([u8::from(failure.finalized), how]);
+    body.extend(value.to_le_bytes());
+    body.extend(text.as_bytes());
+}
+
+fn take_failure(body: &mut Body<'_>) -> Result<Failure, Garbled> {
+    let (rank, pid) = (body.number()?, body.number()?);
+    let (finalized, how) = (body.byte()? != 0, body.byte()?);
+    let value = body.number()?;
+    let code = value.cast_signed();
+    let how = match how {
+        0 => How::NotStarted(body.text()?),
+        1 => How::Signal {
+            number: code,
+            core: false,
+        },
+        2 => How::Signal {
+            number: code,
+            core: true,
+        },
+        3 => How::Code(code),
+        4 => How::Unfinalized(code),
+        5 => How::Abort {
+            code,
+            message: body.text()?,
+        },
+        6 => How::Deserted { pid: value },
+        7 => How::Twice { pid: value },
+        _ => return Err(Garbled),
+    };
+    Ok(Failure {
+        rank,
+        pid,
+        finalized,
+        how,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn events() -> Vec<Event> {
+        let failed = |how| {
+            Event::Failed(Failure {
+                rank: 7,
+                pid: 99,
+                finalized: false,
+                how,
+            })
+        };
+        vec![
+            Event::Output {
+                rank: 1,
+                stream: Stream::Err,
+                bytes: b"a\0b\n".to_vec(),
+            },
+            Event::Output {
+                rank: 1,
+                stream: Stream::Out,
+                bytes: Vec::new(),
+            },
+            failed(How::NotStarted("chdir: no".into())),
+            failed(How::Signal {
+                number: 11,
+                core: true,
+            }),
+            failed(How::Signal {
+                number: 9,
+                core: false,
+            }),
+            failed(How::Code(3)),
+            failed(How::Unfinalized(0)),
+            failed(How::Abort {
+                code: -5,
+                message: "ä".into(),
+            }),
+            failed(How::Deserted { pid: u32::MAX }),
+            failed(How::Twice { pid: 8 }),
+            Event::InputTaken(1 << 40),
+            Event::InputClosed,
+            Event::Notice("n".into()),
+            Event::Started { rank: 3, pid: 4 },
+            Event::Broken("b".into()),
+            Event::Gone(Gone {
+                signalled: 1,
+                killed: 2,
+                leftovers: 3,
+                stubborn: vec![4, 5],
+            }),
+        ]
+    }
+
+    fn orders() -> Vec<Order> {
+        let input = Order::Input(vec![0, 255]);
+        vec![
+            Order::Signal(15),
+            Order::Kill,
+            input,
+            Order::InputEnd,
+            Order::OutputTaken(9),
+        ]
+    }
+
+    #[test]
+    fn events_cut_into_single_bytes_arrive_whole_and_in_order() {
+        let mut bytes = Vec::new();
+        events().iter().for_each(|event| event.put(&mut bytes));
+        let (mut inbox, mut seen) = (Inbox::default(), Vec::new());
+        for byte in bytes {
+            inbox.add(&[byte]);
+            seen.extend(Event::take(&mut inbox).unwrap());
+        }
+        assert_eq!(seen, events());
+    }
+
+    #[test]
+    fn orders_that_arrive_together_are_read_one_by_one() {
+        let mut bytes = Vec::new();
+        orders().iter().for_each(|order| order.put(&mut bytes));
+        let mut inbox = Inbox::default();
+        inbox.add(&bytes);
+        let seen: Vec<Order> = std::iter::from_fn(|| Order::take(&mut inbox).unwrap()).collect();
+        assert_eq!(seen, orders());
+    }
+
+    #[test]
+    fn a_frame_of_no_or_absurd_length_is_garbled() {
+        for length in [0, u32::MAX] {
+            let mut inbox = Inbox::default();
+            inbox.add(&length.to_le_bytes());
+            assert_eq!(Event::take(&mut inbox), Err(Garbled));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_answered_without_a_panic(
+            bytes in proptest::collection::vec(any::<u8>(), 0..300), kind: u8,
+        ) {
+            let mut framed = Vec::new();
+            frame(&mut framed, kind, |body| body.extend_from_slice(&bytes));
+            for stream in [bytes, framed] {
+                let mut inbox = Inbox::default();
+                inbox.add(&stream);
+                while let Ok(Some(_)) = Event::take(&mut inbox) {}
+                let mut inbox = Inbox::default();
+                inbox.add(&stream);
+                while let Ok(Some(_)) = Order::take(&mut inbox) {}
+            }
+        }
+    }
+}

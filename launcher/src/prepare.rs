@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! From what the user asked for to what a daemon starts: programs are found and looked at, environments made, CPUs
+//! chosen.
+
+use crate::cli::{App, Request};
+use crate::cpus::{Binding, Cpus};
+use crate::daemon::{NodeJob, Placed, Program};
+use crate::foreign::Needs;
+use crate::program::{self, NoProgram, cause};
+use std::collections::BTreeMap;
+use std::ffi::{CString, OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// The library that ranks load.
+const LIBRARY: &str = "libmpi_abi.so.1";
+/// Searched when there is no `PATH`, as by `execvp`.
+const DEFAULT_PATH: &str = "/bin:/usr/bin";
+/// Variables that say who a rank is: those of a job around this one are not passed on.
+const OWN_VARIABLES: [&str; 5] = [
+    pmi::BOOT_VARIABLE,
+    "RMPI_RANK",
+    "RMPI_SIZE",
+    "RMPI_LOCAL_RANK",
+    "RMPI_LOCAL_SIZE",
+];
+
+type Environment = BTreeMap<OsString, OsString>;
+
+/// Makes the job of this machine.
+pub(crate) fn node_job(request: &Request, cpus: &Cpus, key: u64) -> Result<NodeJob, NoProgram> {
+    let here = std::env::current_dir().map_err(|error| NoProgram {
+        words: format!("cannot tell the current folder: {}", cause(&error)),
+        code: 1,
+    })?;
+    let size = request.apps.iter().map(|app| app.ranks).sum();
+    let library = library_folder();
+    let inherited = inherited();
+    let mut programs = Vec::with_capacity(request.apps.len());
+    for app in &request.apps {
+        programs.push(program(
+            app,
+            &here,
+            inherited.clone(),
+            library.as_deref(),
+            size,
+        )?);
+    }
+    Ok(NodeJob {
+        key,
+        size,
+        programs,
+        ranks: ranks(&request.apps, size, cpus, request.binding),
+        mask: cpus.words(),
+        whole: cpus.set(),
+        prompts: is_terminal(0) && is_terminal(1),
+        report_starts: request.verbose,
+    })
+}
+
+fn ranks(apps: &[App], size: u32, cpus: &Cpus, binding: Binding) -> Vec<Placed> {
+    let preferred = size as usize > cpus.count();
+    let app_of = (0..)
+        .zip(apps)
+        .flat_map(|(number, app)| (0..app.ranks).map(move |_| number));
+    let placed = |(rank, app)| Placed {
+        rank,
+        app,
+        cpus: cpus.place(rank, size, binding).map(Cpus::set_of),
+        preferred,
+    };
+    (0..).zip(app_of).map(placed).collect()
+}
+
+fn program(
+    app: &App,
+    here: &Path,
+    mut environment: Environment,
+    library: Option<&Path>,
+    size: u32,
+) -> Result<Program, NoProgram> {
+    let folder = app.folder.as_ref().map(|folder| here.join(folder));
+    environment.extend(app.variables.iter().cloned());
+    if let Some(library) = library {
+        put_first(&mut environment, library);
+    }
+    let default = OsString::from(DEFAULT_PATH);
+    let search = environment.get(OsStr::new("PATH")).unwrap_or(&default);
+    let start = folder.as_deref().unwrap_or(here);
+    if let Some(problem) = folder.as_deref().and_then(unusable_folder) {
+        return Err(problem);
+    }
+    let path = program::find(&app.program, start, search)?;
+    if size > 1 {
+        refuse_foreign(&path, library, &environment)?;
+    }
+    let words = std::iter::once(&app.program).chain(&app.arguments);
+    let variable =
+        |(name, value): (OsString, OsString)| text(&[name.as_bytes(), b"=", value.as_bytes()]);
+    Ok(Program {
+        path: text(&[path.as_os_str().as_bytes()])?,
+        arguments: words
+            .map(|word| text(&[word.as_bytes()]))
+            .collect::<Result<_, _>>()?,
+        environment: environment
+            .into_iter()
+            .map(variable)
+            .collect::<Result<_, _>>()?,
+        folder: folder
+            .map(|folder| text(&[folder.as_os_str().as_bytes()]))
+            .transpose()?,
+    })
+}
+
+fn unusable_folder(folder: &Path) -> Option<NoProgram> {
+    let problem = match nix::unistd::eaccess(folder, nix::unistd::AccessFlags::X_OK) {
+        Ok(()) if folder.is_dir() => return None,
+        Ok(()) => "it is not a folder".to_owned(),
+        Err(error) => error.desc().to_lowercase(),
+    };
+    Some(NoProgram {
+        words: format!("cannot start ranks in {}: {problem}", folder.display()),
+        code: 1,
+    })
+}
+
+/// A program that would not run on this launcher's library is refused, with a way out.
+fn refuse_foreign(
+    path: &Path,
+    library: Option<&Path>,
+    environment: &Environment,
+) -> Result<(), NoProgram> {
+    let Some(needs) = Needs::of(path) else {
+        return Ok(());
+    };
+    let program = path.display();
+    if let Some((name, maker)) = needs.foreign() {
+        return Err(NoProgram {
+            words: format!(
+                "{program} needs {name}, a library of {maker}, which does not know this launcher: each process would be \
+                 rank 0 of 1. Build the program with rmpicc, or start it with the mpiexec of {maker}"
+            ),
+            code: 1,
+        });
+    }
+    let preloaded = environment.get(OsStr::new("LD_PRELOAD"));
+    if preloaded.is_some_and(|list| list.to_string_lossy().contains("libmpi_abi.so")) {
+        return Ok(());
+    }
+    let Some(library) = library else {
+        return Ok(());
+    };
+    let Some(found) = needs.shadowing(library) else {
+        return Ok(());
+    };
+    let (found, ours) = (found.display(), library.join(LIBRARY));
+    Err(NoProgram {
+        words: format!(
+            "{program} would load {found} instead of this launcher's library, because it was linked with DT_RPATH: each \
+             process would be rank 0 of 1. Relink it with -Wl,--enable-new-dtags, or add -x LD_PRELOAD={}",
+            ours.display()
+        ),
+        code: 1,
+    })
+}
+
+fn inherited() -> Environment {
+    let foreign = |name: &OsString| !OWN_VARIABLES.iter().any(|own| name == own);
+    std::env::vars_os()
+        .filter(|(name, _)| foreign(name))
+        .collect()
+}
+
+/// `lib` beside the folder of this program, if our library is installed there.
+fn library_folder() -> Option<PathBuf> {
+    let own = std::fs::canonicalize("/proc/self/exe").ok()?;
+    let folder = own.parent()?.parent()?.join("lib");
+    folder.join(LIBRARY).exists().then_some(folder)
+}
+
+fn put_first(environment: &mut Environment, folder: &Path) {
+    let name = OsString::from("LD_LIBRARY_PATH");
+    let mut path = folder.as_os_str().to_owned();
+    if let Some(rest) = environment.get(&name).filter(|rest| !rest.is_empty()) {
+        path.push(":");
+        path.push(rest);
+    }
+    environment.insert(name, path);
+}
+
+fn text(parts: &[&[u8]]) -> Result<CString, NoProgram> {
+    CString::new(parts.concat()).map_err(|_| NoProgram {
+        words: "a word of the command or the environment has a zero byte in it".to_owned(),
+        code: 2,
+    })
+}
+
+fn is_terminal(descriptor: u8) -> bool {
+    use std::io::IsTerminal;
+    match descriptor {
+        0 => std::io::stdin().is_terminal(),
+        _ => std::io::stdout().is_terminal(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn app(ranks: u32, program: &str) -> App {
+        App {
+            ranks,
+            program: program.into(),
+            arguments: Vec::new(),
+            variables: Vec::new(),
+            folder: None,
+        }
+    }
+
+    fn request(apps: Vec<App>) -> Request {
+        Request {
+            apps,
+            tag_output: false,
+            timeout: None,
+            binding: Binding::Auto,
+            verbose: false,
+            remarks: Vec::new(),
+        }
+    }
+
+    fn variables(program: &Program, name: &str) -> Vec<String> {
+        let all = program
+            .environment
+            .iter()
+            .map(|text| text.to_string_lossy().into_owned());
+        all.filter(|text| text.starts_with(name)).collect()
+    }
+
+    #[test]
+    fn ranks_are_numbered_through_all_programs() {
+        let request = request(vec![app(2, "/bin/true"), app(1, "/bin/false")]);
+        let job = node_job(&request, &Cpus::new(vec![0, 1]), 7).unwrap();
+        let placed: Vec<(u32, u32)> = job
+            .ranks
+            .iter()
+            .map(|placed| (placed.rank, placed.app))
+            .collect();
+        assert_eq!(placed, [(0, 0), (1, 0), (2, 1)]);
+        assert!(
+            job.ranks
+                .iter()
+                .all(|placed| placed.preferred && placed.cpus.is_some())
+        );
+    }
+
+    #[test]
+    fn a_later_variable_replaces_an_earlier_one() {
+        let pair = |value: &str| ("RMPI_TEST_X".into(), value.into());
+        let one = App {
+            variables: vec![pair("1"), pair("2")],
+            ..app(1, "/bin/true")
+        };
+        let job = node_job(&request(vec![one]), &Cpus::default(), 7).unwrap();
+        assert_eq!(
+            variables(&job.programs[0], "RMPI_TEST_X"),
+            ["RMPI_TEST_X=2"]
+        );
+    }
+
+    #[test]
+    fn our_library_comes_before_what_the_user_has() {
+        let mut environment = Environment::new();
+        put_first(&mut environment, Path::new("/p/lib"));
+        put_first(&mut environment, Path::new("/q/lib"));
+        assert_eq!(environment[OsStr::new("LD_LIBRARY_PATH")], "/q/lib:/p/lib");
+    }
+
+    #[test]
+    fn a_folder_that_is_none_is_refused() {
+        let at = |folder: &str| {
+            let app = App {
+                folder: Some(folder.into()),
+                ..app(1, "/bin/true")
+            };
+            node_job(&request(vec![app]), &Cpus::default(), 7)
+                .unwrap_err()
+                .words
+        };
+        assert_eq!(
+            at("/no/where"),
+            "cannot start ranks in /no/where: no such file or directory"
+        );
+        assert_eq!(
+            at("/bin/true"),
+            "cannot start ranks in /bin/true: it is not a folder"
+        );
+    }
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Making processes and learning their end: the calls for which no safe wrapper exists.
+//!
+//! # Safety
+//! - `fork` copies only the calling thread. A lock that another thread holds at that moment stays locked in the child
+//!   for ever, so [`fork`] refuses when there is another thread. With one thread the child is an exact copy in which
+//!   any code may run.
+//! - `waitpid`, `pidfd_open`, `_exit` and `signal` with a default action take numbers and pointers to locals only.
+#![allow(unsafe_code)]
+
+use nix::errno::Errno;
+use nix::sys::signal::{SigHandler, Signal};
+use nix::unistd::ForkResult;
+use std::os::fd::{FromRawFd, OwnedFd};
+
+/// On which side of [`fork`] this is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Forked {
+    /// In the process that called, with the number of the new one.
+    Parent(u32),
+    /// In the new process, which ends with [`leave`].
+    Child,
+}
+
+/// Makes a copy of this process.
+pub(crate) fn fork() -> Result<Forked, Errno> {
+    if std::fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.count() > 1) {
+        return Err(Errno::EBUSY);
+    }
+    // SAFETY:
+    // - async-signal safety in the child is asked for when there are several threads; there is one, as just counted
+    //   (without /proc: no thread of this crate is started before the last fork of its process).
+    let made = unsafe { nix::unistd::fork() }?;
+    Ok(match made {
+        ForkResult::Parent { child } => Forked::Parent(child.as_raw().cast_unsigned()),
+        ForkResult::Child => Forked::Child,
+    })
+}
+
+/// Ends this process without running what its parent registered to run at exit.
+pub(crate) fn leave(code: u8) -> ! {
+    // SAFETY: takes a number and does not return; nothing that is skipped is needed for memory safety.
+    unsafe { libc::_exit(i32::from(code)) }
+}
+
+/// How a child ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// By itself, with this code.
+    Code(i32),
+    /// By a signal; `core` if a core file was written.
+    Signal {
+        /// The signal's number, real-time ones included.
+        number: i32,
+        /// A core file was written.
+        core: bool,
+    },
+}
+
+/// The answer of [`reap`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reaped {
+    /// This child has ended and is gone now.
+    Child(u32, Ending),
+    /// There are children, and none of them has ended.
+    NoneYet,
+    /// There is no child, and since orphans come to a sub-reaper, no descendant at all.
+    NoChild,
+}
+
+/// Takes one ended child away, without waiting for it.
+pub(crate) fn reap() -> Reaped {
+    let mut status = 0;
+    // SAFETY: `status` is a local that outlives the call, which is told nothing else.
+    let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) };
+    match pid {
+        0 => Reaped::NoneYet,
+        1.. if libc::WIFSIGNALED(status) => {
+            let ending = Ending::Signal {
+                number: libc::WTERMSIG(status),
+                core: libc::WCOREDUMP(status),
+            };
+            Reaped::Child(pid.cast_unsigned(), ending)
+        }
+        1.. => Reaped::Child(pid.cast_unsigned(), Ending::Code(libc::WEXITSTATUS(status))),
+        _ if Errno::last() == Errno::EINTR => Reaped::NoneYet,
+        _ => Reaped::NoChild,
+    }
+}
+
+/// A descriptor that becomes readable when process `pid` has ended.
+pub(crate) fn watch(pid: u32) -> Result<OwnedFd, Errno> {
+    // SAFETY: the call takes two numbers.
+    let made = unsafe { libc::syscall(libc::SYS_pidfd_open, pid.cast_signed(), 0) };
+    let number = Errno::result(made)?;
+    let number = i32::try_from(number).map_err(|_| Errno::EBADF)?;
+    // SAFETY:
+    // - open: the kernel has just returned it, checked above.
+    // - owned by nobody else: it was made for this call.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+/// Gives a signal its default action back. `SIGCHLD` may arrive ignored from a parent, and then no child's end could be
+/// learnt; `SIGPIPE` is ignored by this program and must not be by the programs that it starts.
+pub(crate) fn default_action(signal: Signal) {
+    // SAFETY: the default action is no function, so there is none that must be async-signal-safe.
+    let previous = unsafe { nix::sys::signal::signal(signal, SigHandler::SigDfl) };
+    // Only SIGKILL and SIGSTOP are refused, and nobody asks for those.
+    let _ = previous;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_with_several_threads_does_not_fork() {
+        // The test harness runs this test in a thread of its own.
+        assert_eq!(fork(), Err(Errno::EBUSY));
+    }
+
+    #[test]
+    fn a_process_that_is_not_there_cannot_be_watched() {
+        assert!(watch(u32::MAX >> 1).is_err());
+    }
+}
