@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `cargo xtask install`: builds for use and lays out a tree that can be moved as a whole.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::process::show;
+use crate::tree::{cargo, command, find_program, make_folder, prefix, root, target};
+
+const HELP: &str = "\
+cargo xtask install [--prefix DIR] [--library-only] [--quick]
+
+Builds and installs rmpi into DIR (target/rmpi unless given): bin, include, lib, libexec.
+  --library-only   the library, mpi.h and the compiler wrappers, without launcher and benchmarks
+  --quick          not optimized: quick to build, for tests of what is exported";
+
+/// What to install, and how it is built.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Choice {
+    library_only: bool,
+    quick: bool,
+}
+
+impl Choice {
+    /// The cargo profile and the name of its output folder.
+    fn profile(self) -> (&'static str, &'static str) {
+        if self.quick {
+            ("dev", "debug")
+        } else {
+            ("release", "release")
+        }
+    }
+}
+
+/// A program: its package, its file, the other names it is installed under, whether `--library-only` has it.
+struct Program {
+    package: &'static str,
+    file: &'static str,
+    links: &'static [&'static str],
+    with_library: bool,
+}
+
+const PROGRAMS: &[Program] = &[
+    Program {
+        package: "rmpicc",
+        file: "rmpicc",
+        links: &["mpicc", "rmpicxx", "mpicxx", "mpic++"],
+        with_library: true,
+    },
+    Program {
+        package: "launcher",
+        file: "rmpiexec",
+        links: &["mpiexec", "mpirun"],
+        with_library: false,
+    },
+    Program {
+        package: "bench",
+        file: "rmpi-bench",
+        links: &[],
+        with_library: false,
+    },
+];
+
+/// `cargo xtask install`.
+pub(crate) fn run(args: &[String]) -> Result<(), String> {
+    let mut choice = Choice {
+        library_only: false,
+        quick: false,
+    };
+    let mut into = prefix();
+    let mut words = args.iter();
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--help" | "-h" => {
+                println!("{HELP}");
+                return Ok(());
+            }
+            "--library-only" => choice.library_only = true,
+            "--quick" => choice.quick = true,
+            "--prefix" => into = folder(words.next().ok_or("--prefix needs a folder")?)?,
+            other => match other.strip_prefix("--prefix=") {
+                Some(path) => into = folder(path)?,
+                None => return Err(format!("`{other}` is no option of install\n{HELP}")),
+            },
+        }
+    }
+    install(&into, choice)?;
+    println!("installed into {}", into.display());
+    println!(
+        "put {} first in PATH, then: rmpicc -O2 -o hello hello.c && rmpiexec -n 4 ./hello",
+        into.join("bin").display()
+    );
+    Ok(())
+}
+
+/// Builds for use and installs all of it into `prefix`.
+pub(crate) fn build(prefix: &Path) -> Result<(), String> {
+    install(
+        prefix,
+        Choice {
+            library_only: false,
+            quick: false,
+        },
+    )
+}
+
+/// A folder as the caller's shell means it: from where `cargo xtask` was typed.
+fn folder(path: &str) -> Result<PathBuf, String> {
+    if path.is_empty() {
+        return Err("--prefix needs a folder, it was given an empty name".into());
+    }
+    std::path::absolute(path).map_err(|why| format!("--prefix {path}: {why}"))
+}
+
+fn install(prefix: &Path, choice: Choice) -> Result<(), String> {
+    compiler()?;
+    let programs: Vec<&Program> = PROGRAMS
+        .iter()
+        .filter(|p| p.with_library || !choice.library_only)
+        .collect();
+    compile(choice, &programs)?;
+    let built = target().join(choice.profile().1);
+    for folder in ["bin", "include", "lib/pkgconfig"] {
+        make_folder(&prefix.join(folder))?;
+    }
+    copy(
+        &root().join("runtime/abi/gen/mpi.h"),
+        &prefix.join("include/mpi.h"),
+    )?;
+    library(&built, prefix)?;
+    package_config(prefix)?;
+    for program in programs {
+        let to = prefix.join("bin").join(program.file);
+        copy(&built.join(program.file), &to)?;
+        for link in program.links {
+            relink(program.file, &prefix.join("bin").join(link))?;
+        }
+    }
+    if choice.library_only {
+        Ok(())
+    } else {
+        benchmarks(prefix)
+    }
+}
+
+/// The C compiler that links and that the wrappers use; said before anything is built.
+fn compiler() -> Result<(), String> {
+    match find_program("cc") {
+        Some(_) => Ok(()),
+        None => {
+            Err("there is no C compiler `cc`; install one: apt-get install gcc libc6-dev".into())
+        }
+    }
+}
+
+fn compile(choice: Choice, programs: &[&Program]) -> Result<(), String> {
+    let mut build = cargo();
+    build.args([
+        "build",
+        "--quiet",
+        "--profile",
+        choice.profile().0,
+        "-p",
+        "libmpi",
+        "--lib",
+    ]);
+    for program in programs {
+        build.args(["-p", program.package, "--bin", program.file]);
+    }
+    show(build)
+}
+
+/// `libmpi_abi.a` as cargo made it, and `libmpi_abi.so.1` linked from it.
+fn library(built: &Path, prefix: &Path) -> Result<(), String> {
+    let archive = built.join("librmpi_static.a");
+    let lib = prefix.join("lib");
+    copy(&archive, &lib.join("libmpi_abi.a"))?;
+    let shared = lib.join(SHARED);
+    let fresh = lib.join(format!(".{SHARED}.new"));
+    show(link_command(&archive, &fresh))?;
+    rename(&fresh, &shared)?;
+    // `.so` is for the linker; `.so.0` for programs of an MPI that gave its standard ABI that name.
+    for link in ["libmpi_abi.so", "libmpi_abi.so.0"] {
+        relink(SHARED, &lib.join(link))?;
+    }
+    Ok(())
+}
+
+const SHARED: &str = "libmpi_abi.so.1";
+
+fn link_command(archive: &Path, to: &Path) -> Command {
+    let script = root().join("runtime/abi/gen/libmpi_abi.map");
+    let mut link = command("cc");
+    link.args(["-shared", "-o"]).arg(to);
+    link.arg("-Wl,--whole-archive")
+        .arg(archive)
+        .arg("-Wl,--no-whole-archive");
+    link.arg(format!("-Wl,--version-script={}", script.display()));
+    link.arg(format!("-Wl,-soname,{SHARED}"));
+    // Only what the entry points reach; bound when loaded, so that no first call is slow; calls inside stay inside;
+    // never unloaded, because threads and handlers of ours may be running.
+    link.args([
+        "-Wl,--gc-sections",
+        "-Wl,-z,relro,-z,now",
+        "-Wl,-z,noexecstack",
+        "-Wl,-z,nodelete",
+    ]);
+    link.args([
+        "-Wl,-Bsymbolic-functions",
+        "-Wl,--hash-style=gnu",
+        "-Wl,-O1",
+        "-Wl,--build-id",
+    ]);
+    link.args([
+        "-Wl,--no-undefined",
+        "-Wl,--as-needed",
+        "-lgcc_s",
+        "-lpthread",
+        "-ldl",
+        "-lm",
+        "-lrt",
+    ]);
+    link
+}
+
+/// The pkg-config file: it finds the tree from where it lies itself.
+fn package_config(prefix: &Path) -> Result<(), String> {
+    let text = format!(
+        "# SPDX-License-Identifier: MIT OR Apache-2.0\n\
+         prefix=${{pcfiledir}}/../..\n\
+         libdir=${{prefix}}/lib\n\
+         includedir=${{prefix}}/include\n\
+         \n\
+         Name: rmpi\n\
+         Description: MPI 5.0 (standard ABI)\n\
+         Version: {version}\n\
+         Cflags: -I${{includedir}}\n\
+         Libs: -L${{libdir}} -Wl,-rpath,${{libdir}} -Wl,--enable-new-dtags -lmpi_abi\n\
+         Libs.private: -lpthread -ldl -lm -lrt\n",
+        version = env!("CARGO_PKG_VERSION")
+    );
+    let folder = prefix.join("lib/pkgconfig");
+    let file = folder.join("rmpi.pc");
+    fs::write(&file, text).map_err(|why| format!("cannot write {}: {why}", file.display()))?;
+    relink("rmpi.pc", &folder.join("mpi.pc"))
+}
+
+/// The benchmark programs in C, for `rmpi-bench`: ordinary MPI programs, which find the library from where they lie.
+fn benchmarks(prefix: &Path) -> Result<(), String> {
+    let folder = prefix.join("libexec/rmpi");
+    make_folder(&folder)?;
+    let sources = root().join("bench");
+    let entries = fs::read_dir(&sources)
+        .map_err(|why| format!("cannot list {}: {why}", sources.display()))?;
+    let mut files: Vec<PathBuf> = entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .collect();
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "c"));
+    files.sort();
+    for source in files {
+        let name = source.file_stem().unwrap_or_default();
+        let fresh = folder.join(format!(".{}.new", name.to_string_lossy()));
+        let mut compile = command("cc");
+        compile
+            .args(["-O2", "-std=gnu11", "-o"])
+            .arg(&fresh)
+            .arg(&source);
+        compile.arg(format!("-I{}", prefix.join("include").display()));
+        compile.arg(format!("-L{}", prefix.join("lib").display()));
+        compile.args([
+            "-Wl,-rpath,$ORIGIN/../../lib",
+            "-Wl,--enable-new-dtags",
+            "-lmpi_abi",
+            "-lm",
+        ]);
+        show(compile)?;
+        rename(&fresh, &folder.join(name))?;
+    }
+    Ok(())
+}
+
+/// Copies by way of a new file, so that a program that runs from the old one goes on undisturbed.
+fn copy(from: &Path, to: &Path) -> Result<(), String> {
+    let name = to.file_name().unwrap_or_default().to_string_lossy();
+    let fresh = to.with_file_name(format!(".{name}.new"));
+    fs::copy(from, &fresh).map_err(|why| {
+        format!(
+            "cannot copy {} to {}: {why}",
+            from.display(),
+            fresh.display()
+        )
+    })?;
+    let mode = if from.extension().is_none() {
+        0o755
+    } else {
+        0o644
+    };
+    fs::set_permissions(&fresh, fs::Permissions::from_mode(mode))
+        .map_err(|why| format!("cannot set the mode of {}: {why}", fresh.display()))?;
+    rename(&fresh, to)
+}
+
+fn rename(from: &Path, to: &Path) -> Result<(), String> {
+    fs::rename(from, to).map_err(|why| format!("cannot put {} in its place: {why}", to.display()))
+}
+
+/// A link beside its target.
+fn relink(target: &str, link: &Path) -> Result<(), String> {
+    if fs::read_link(link).is_ok_and(|old| old == Path::new(target)) {
+        return Ok(());
+    }
+    // Whatever had the name before gives it up; where nothing had, there is nothing to remove.
+    let _ = fs::remove_file(link);
+    symlink(target, link).map_err(|why| format!("cannot link {}: {why}", link.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_option_is_named_and_the_right_ones_are_shown() {
+        let why = run(&["--perfix=x".to_owned()]).unwrap_err();
+        assert!(
+            why.contains("`--perfix=x` is no option") && why.contains("--prefix DIR"),
+            "{why}"
+        );
+        assert!(
+            run(&["--prefix".to_owned()])
+                .unwrap_err()
+                .contains("needs a folder")
+        );
+    }
+
+    #[test]
+    fn the_shared_library_is_linked_with_our_soname_and_script() {
+        let link = link_command(Path::new("a.a"), Path::new("b.so"));
+        let words: Vec<_> = link
+            .get_args()
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect();
+        assert!(
+            words.contains(&"-Wl,-soname,libmpi_abi.so.1".to_owned()),
+            "{words:?}"
+        );
+        assert!(
+            words
+                .iter()
+                .any(|word| word.ends_with("gen/libmpi_abi.map")),
+            "{words:?}"
+        );
+    }
+
+    #[test]
+    fn a_link_is_put_right_and_a_copy_replaces() {
+        let folder = std::env::temp_dir().join(format!("install-{}", std::process::id()));
+        make_folder(&folder).unwrap();
+        fs::write(folder.join("new"), "text").unwrap();
+        symlink("old", folder.join("name")).unwrap();
+        relink("new", &folder.join("name")).unwrap();
+        let through_link = fs::read_to_string(folder.join("name")).unwrap();
+        copy(&folder.join("new"), &folder.join("other")).unwrap();
+        let copied = fs::read_to_string(folder.join("other")).unwrap();
+        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!((through_link.as_str(), copied.as_str()), ("text", "text"));
+    }
+}

@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The caller's command line: what is the wrapper's, what is the compiler's, and what the wrapper adds to it.
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+
+use crate::place::{Place, flag};
+
+/// What is to be done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Request {
+    Compile,
+    Show(Part),
+    Help,
+}
+
+/// What is to be shown.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Part {
+    /// The command that would run.
+    Whole,
+    /// The command that compiles.
+    CompileCommand,
+    /// The command that links.
+    LinkCommand,
+    CompileFlags,
+    LinkFlags,
+    IncludeFolders,
+    LibraryFolders,
+    Libraries,
+    Compiler,
+    Version,
+}
+
+/// A command line, taken apart.
+#[derive(Debug)]
+pub(crate) struct Line {
+    pub(crate) request: Request,
+    /// Of `-cc=` or `-cxx=`.
+    pub(crate) compiler: Option<OsString>,
+    /// Whether the compiler is asked for nothing but its version.
+    pub(crate) tells_version: bool,
+    static_mpi: bool,
+    links: bool,
+    compiles: bool,
+    /// The caller's words for the compiler, untouched.
+    own: Vec<OsString>,
+}
+
+impl Line {
+    pub(crate) fn new(args: &[OsString]) -> Self {
+        let mut line = Self {
+            request: Request::Compile,
+            compiler: None,
+            tells_version: false,
+            static_mpi: false,
+            links: false,
+            compiles: false,
+            own: Vec::new(),
+        };
+        for arg in args {
+            line.take(arg);
+        }
+        let inputs = has_input(&line.own);
+        let stops_early = line
+            .own
+            .iter()
+            .any(|word| STOPS_BEFORE_LINKING.iter().any(|stop| word == stop));
+        line.links = inputs && !stops_early;
+        line.compiles = inputs;
+        line.tells_version = line.own.len() == 1 && line.own[0] == "-v";
+        line
+    }
+
+    /// One word: the wrapper's own, or one for the compiler.
+    fn take(&mut self, arg: &OsString) {
+        let text = arg.to_str().unwrap_or_default();
+        let named = ["-cc=", "-cxx=", "-CC="]
+            .iter()
+            .find_map(|prefix| text.strip_prefix(prefix));
+        if let Some(compiler) = named {
+            self.compiler = Some(compiler.into());
+        } else if let Some(part) = shown(text) {
+            self.request = Request::Show(part);
+        } else if matches!(text, "-help" | "--help") {
+            self.request = Request::Help;
+        } else if matches!(text, "-static-mpi" | "-static_mpi") {
+            self.static_mpi = true;
+        } else {
+            self.own.push(arg.clone());
+        }
+    }
+
+    /// All words for the compiler.
+    pub(crate) fn words(&self, place: &Place) -> Vec<OsString> {
+        let mut words = Vec::new();
+        if self.compiles {
+            words.extend(compile_flags(place));
+        }
+        words.extend(self.own.iter().cloned());
+        if self.links {
+            words.extend(self.link_flags(place));
+        }
+        words
+    }
+
+    fn link_flags(&self, place: &Place) -> Vec<OsString> {
+        let mut words = vec![flag("-L", &place.lib())];
+        if self.static_mpi {
+            words.extend(["-Wl,-Bstatic", "-lmpi_abi", "-Wl,-Bdynamic"].map(OsString::from));
+            words.extend(STATIC_NEEDS.iter().map(OsString::from));
+            return words;
+        }
+        // RUNPATH, never RPATH: the launcher's library folder, given in the environment, must win over it.
+        words.push(flag("-Wl,-rpath,", &place.lib()));
+        words.extend(["-Wl,--enable-new-dtags", "-lmpi_abi"].map(OsString::from));
+        words
+    }
+
+    /// What `-show` and its like print.
+    pub(crate) fn show(&self, part: Part, compiler: &[OsString], place: &Place) -> String {
+        let compile = compile_flags(place);
+        let link = self.link_flags(place);
+        let words: Vec<OsString> = match part {
+            Part::Whole if self.compiles => [compiler, &self.words(place)].concat(),
+            // Asked without files: everything that a program needs.
+            Part::Whole => [compiler, &compile, &self.own, &link].concat(),
+            Part::CompileCommand => [compiler, &compile, &self.own, &["-c".into()]].concat(),
+            Part::LinkCommand => [compiler, &self.own, &link].concat(),
+            Part::CompileFlags => compile,
+            Part::LinkFlags => link,
+            Part::IncludeFolders => vec![place.include().into()],
+            Part::LibraryFolders => vec![place.lib().into()],
+            Part::Libraries => vec!["mpi_abi".into()],
+            Part::Compiler => compiler.to_vec(),
+            Part::Version => return format!("rmpi {}", env!("CARGO_PKG_VERSION")),
+        };
+        words.iter().map(quoted).collect::<Vec<_>>().join(" ")
+    }
+}
+
+fn compile_flags(place: &Place) -> Vec<OsString> {
+    vec![flag("-I", &place.include())]
+}
+
+/// The words of other MPIs' wrappers that ask to show something: those of MPICH, and of Open MPI with one or two dashes.
+fn shown(text: &str) -> Option<Part> {
+    let text = text.strip_prefix('-')?;
+    let text = text.strip_prefix('-').unwrap_or(text);
+    Some(match text {
+        "show" | "showme" => Part::Whole,
+        "compile-info" | "compile_info" => Part::CompileCommand,
+        "link-info" | "link_info" => Part::LinkCommand,
+        "showme:compile" => Part::CompileFlags,
+        "showme:link" => Part::LinkFlags,
+        "showme:incdirs" | "show-incdirs" => Part::IncludeFolders,
+        "showme:libdirs" | "show-libdirs" => Part::LibraryFolders,
+        "showme:libs" | "show-libs" => Part::Libraries,
+        "showme:command" => Part::Compiler,
+        "showme:version" => Part::Version,
+        _ => return None,
+    })
+}
+
+/// Whether the compiler gets a file to work on. Without one (`--version`, `-v`, `-dumpmachine`) nothing is linked.
+fn has_input(words: &[OsString]) -> bool {
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        if TAKES_A_WORD.iter().any(|option| word == option) {
+            words.next();
+        } else if word == "-" || !starts_with_dash(word) || names_a_library(word) {
+            return true;
+        }
+    }
+    false
+}
+
+fn names_a_library(word: &OsStr) -> bool {
+    word.as_encoded_bytes().starts_with(b"-l")
+}
+
+fn starts_with_dash(word: &OsStr) -> bool {
+    word.as_encoded_bytes().first() == Some(&b'-')
+}
+
+/// A word as a shell would read it back.
+fn quoted(word: &OsString) -> String {
+    let text = Path::new(word).display().to_string();
+    let plain = |c: char| c.is_alphanumeric() || "-_./,=+:@%^~".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        return text;
+    }
+    let escaped: String = text
+        .chars()
+        .flat_map(|c| {
+            if "\"\\$`".contains(c) {
+                vec!['\\', c]
+            } else {
+                vec![c]
+            }
+        })
+        .collect();
+    format!("\"{escaped}\"")
+}
+
+/// With one of these the compiler does not link.
+const STOPS_BEFORE_LINKING: &[&str] = &[
+    "-c",
+    "-S",
+    "-E",
+    "-M",
+    "-MM",
+    "-fsyntax-only",
+    "--precompile",
+];
+
+/// Options of GCC and Clang whose value is the next word.
+const TAKES_A_WORD: &[&str] = &[
+    "-o",
+    "-I",
+    "-L",
+    "-D",
+    "-U",
+    "-x",
+    "-T",
+    "-u",
+    "-z",
+    "-e",
+    "-A",
+    "-B",
+    "-MF",
+    "-MT",
+    "-MQ",
+    "-include",
+    "-imacros",
+    "-iquote",
+    "-isystem",
+    "-idirafter",
+    "-iprefix",
+    "-iwithprefix",
+    "-isysroot",
+    "-Xlinker",
+    "-Xassembler",
+    "-Xpreprocessor",
+    "-Xclang",
+    "-aux-info",
+    "-target",
+    "-arch",
+    "--param",
+    "--sysroot",
+    "-wrapper",
+    "-dumpbase",
+    "-dumpdir",
+    "-specs",
+    "-mllvm",
+];
+
+/// What the static library needs of the system.
+const STATIC_NEEDS: &[&str] = &["-lpthread", "-ldl", "-lm", "-lrt"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<String> {
+        let args: Vec<OsString> = text.split_whitespace().map(OsString::from).collect();
+        let words = Line::new(&args).words(&Place::at("/p"));
+        words
+            .iter()
+            .map(|word| word.to_str().unwrap().to_owned())
+            .collect()
+    }
+
+    fn show(text: &str) -> String {
+        let args: Vec<OsString> = text.split_whitespace().map(OsString::from).collect();
+        let line = Line::new(&args);
+        let Request::Show(part) = line.request else {
+            panic!("{:?}", line.request)
+        };
+        line.show(part, &["gcc".into()], &Place::at("/p"))
+    }
+
+    #[test]
+    fn linking_adds_library_and_runpath_after_the_callers_words() {
+        let words = words("-O2 -o hello hello.c");
+        assert_eq!(
+            words[..5],
+            ["-I/p/include", "-O2", "-o", "hello", "hello.c"]
+        );
+        assert_eq!(
+            words[5..],
+            [
+                "-L/p/lib",
+                "-Wl,-rpath,/p/lib",
+                "-Wl,--enable-new-dtags",
+                "-lmpi_abi"
+            ]
+        );
+    }
+
+    #[test]
+    fn compiling_alone_adds_no_library() {
+        for text in [
+            "-c a.c",
+            "-E a.c",
+            "-S a.c",
+            "-M a.c",
+            "-MM a.c",
+            "-fsyntax-only a.c",
+        ] {
+            assert!(!words(text).contains(&"-lmpi_abi".to_owned()), "{text}");
+            assert!(words(text).contains(&"-I/p/include".to_owned()), "{text}");
+        }
+    }
+
+    #[test]
+    fn dependency_files_beside_a_link_do_not_stop_it() {
+        assert!(words("-MD -MF a.d -o a a.c").contains(&"-lmpi_abi".to_owned()));
+    }
+
+    #[test]
+    fn questions_to_the_compiler_stay_as_they_are() {
+        for text in [
+            "--version",
+            "-v",
+            "-dumpmachine",
+            "-o name",
+            "-x c",
+            "-print-search-dirs",
+        ] {
+            assert_eq!(words(text).join(" "), text);
+        }
+        assert!(words("-x c -").contains(&"-lmpi_abi".to_owned()));
+    }
+
+    #[test]
+    fn the_static_library_comes_with_what_it_needs() {
+        let words = words("-static-mpi a.o -o a").join(" ");
+        assert!(
+            words.contains("-Wl,-Bstatic -lmpi_abi -Wl,-Bdynamic -lpthread"),
+            "{words}"
+        );
+        assert!(
+            !words.contains("rpath") && !words.contains("static-mpi"),
+            "{words}"
+        );
+    }
+
+    #[test]
+    fn each_way_of_asking_is_answered() {
+        assert_eq!(show("-show -c a.c"), "gcc -I/p/include -c a.c");
+        assert!(show("-show").starts_with("gcc -I/p/include -L/p/lib"));
+        assert_eq!(show("-showme:compile"), "-I/p/include");
+        assert!(show("--showme:link").ends_with("-lmpi_abi"));
+        assert_eq!(show("-showme:incdirs"), "/p/include");
+        assert_eq!(show("-showme:libs"), "mpi_abi");
+        assert_eq!(show("-compile-info"), "gcc -I/p/include -c");
+        assert!(show("-link-info").starts_with("gcc -L/p/lib"));
+        assert!(show("-showme:version").starts_with("rmpi "));
+    }
+
+    #[test]
+    fn words_with_spaces_are_shown_in_quotes() {
+        assert_eq!(quoted(&"-DX=a b".into()), "\"-DX=a b\"");
+        assert_eq!(quoted(&"-DX=\"$y\"".into()), "\"-DX=\\\"\\$y\\\"\"");
+        assert_eq!(quoted(&"".into()), "\"\"");
+    }
+}

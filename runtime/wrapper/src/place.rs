@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Where rmpi is installed: the folder above the one that the wrapper lies in, wherever that was moved to.
+
+use std::env;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// The installed tree.
+#[derive(Debug)]
+pub(crate) struct Place {
+    prefix: PathBuf,
+}
+
+impl Place {
+    /// The tree of this very program.
+    pub(crate) fn find() -> Result<Self, String> {
+        let program =
+            env::current_exe().map_err(|why| format!("cannot find my own file: {why}"))?;
+        let program = program.canonicalize().unwrap_or(program);
+        let prefix = program
+            .parent()
+            .and_then(Path::parent)
+            .unwrap_or_else(|| Path::new("/"));
+        let place = Self {
+            prefix: prefix.to_owned(),
+        };
+        let header = place.include().join("mpi.h");
+        if header.is_file() {
+            return Ok(place);
+        }
+        Err(format!(
+            "there is no {}; the wrapper must lie in the `bin` of an installed rmpi (cargo xtask install --prefix DIR)",
+            header.display()
+        ))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn at(prefix: &str) -> Self {
+        Self {
+            prefix: prefix.into(),
+        }
+    }
+
+    pub(crate) fn include(&self) -> PathBuf {
+        self.prefix.join("include")
+    }
+
+    pub(crate) fn lib(&self) -> PathBuf {
+        self.prefix.join("lib")
+    }
+}
+
+/// `-I` and its like, with a path in the same word.
+pub(crate) fn flag(letters: &str, path: &Path) -> OsString {
+    let mut word = OsString::from(letters);
+    word.push(path);
+    word
+}
