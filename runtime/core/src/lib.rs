@@ -1,2 +1,40 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! runtime.
+//! The process: its ranks, communicators and datatypes, the progress loop, and the pump between the engine that
+//! decides and the transport that moves bytes.
+//!
+//! **Knows** both `engine` and `transport`; the launcher's words (`pmi`); the application's buffers.
+//! **Never** sees a C handle or an error class: that is `mpi-abi`'s. Never calls the application.
+//!
+//! # One message's walk
+//! [`Universe::send`] or [`Universe::receive`] asks the engine; `pump.rs` turns its answers into work requests and
+//! completions into its inputs; `progress.rs` is the one loop that everything waits in.
+//!
+//! # Threads
+//! One thread at a time visits a [`Universe`]. Nothing here blocks while it is being visited: whoever waits makes one
+//! short visit after the other ([`Visit`]), so that a lock around it can be handed over between two visits.
+
+mod boot;
+pub mod collective;
+pub mod comm;
+pub mod datatype;
+mod error;
+pub mod op;
+mod oversubscription;
+mod p2p;
+mod pack;
+mod progress;
+mod pump;
+mod universe;
+mod user_buf;
+pub mod var;
+
+pub use boot::{Birth, Link};
+pub use comm::{Comm, Comparison, Group};
+pub use datatype::{Datatype, Element};
+pub use engine::{Config as EngineConfig, Found, Kind, Peer, RequestId, State};
+pub use error::Error;
+pub use p2p::{Mode, Source, Status, Target};
+pub use pack::Structured;
+pub use progress::{Visit, Wait};
+pub use universe::Universe;
+pub use user_buf::UserMemory;

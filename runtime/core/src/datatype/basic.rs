@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What predefined datatypes are made of.
+
+/// What is known of a predefined datatype.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Basic {
+    /// Bytes of data.
+    pub size: u8,
+    /// Bytes from one item to the next.
+    pub extent: u8,
+    /// Alignment in bytes.
+    pub align: u8,
+    /// What arithmetic applies.
+    pub shape: Shape,
+}
+
+impl Basic {
+    /// A number by itself.
+    #[must_use]
+    pub const fn of_scalar(scalar: Scalar) -> Self {
+        let bytes = scalar.bytes();
+        Self {
+            size: bytes,
+            extent: bytes,
+            align: scalar.align(),
+            shape: Shape::One(scalar),
+        }
+    }
+
+    /// `struct { value; index; }` as C lays it out.
+    #[must_use]
+    pub const fn of_pair(value: Scalar, index: Scalar) -> Self {
+        let index_at = value.bytes().next_multiple_of(index.align());
+        let align = if value.align() > index.align() {
+            value.align()
+        } else {
+            index.align()
+        };
+        Self {
+            size: value.bytes() + index.bytes(),
+            extent: (index_at + index.bytes()).next_multiple_of(align),
+            align,
+            shape: Shape::Pair {
+                value,
+                index,
+                index_at,
+            },
+        }
+    }
+
+    /// `MPI_PACKED`.
+    #[must_use]
+    pub const fn packed() -> Self {
+        Self {
+            size: 1,
+            extent: 1,
+            align: 1,
+            shape: Shape::Packed,
+        }
+    }
+
+    /// Whether items follow each other without a gap.
+    #[must_use]
+    pub const fn is_dense(&self) -> bool {
+        self.size == self.extent
+    }
+}
+
+/// What an item is made of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Shape {
+    /// One number.
+    One(Scalar),
+    /// A value and its index, for `MPI_MINLOC` and `MPI_MAXLOC`; the index starts at this byte.
+    Pair {
+        /// The value.
+        value: Scalar,
+        /// The index.
+        index: Scalar,
+        /// Where the index starts.
+        index_at: u8,
+    },
+    /// `MPI_PACKED`.
+    Packed,
+}
+
+/// The class of a number (MPI 5.0 section 6.9.2), with its size in bytes where that varies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Scalar {
+    /// A signed integer.
+    Signed(u8),
+    /// An unsigned integer.
+    Unsigned(u8),
+    /// A floating-point number.
+    Float(Float),
+    /// Two of them.
+    Complex(Float),
+    /// A truth value.
+    Logical(u8),
+    /// `MPI_BYTE`.
+    Byte,
+    /// A character: no arithmetic.
+    Char(u8),
+}
+
+/// A floating-point format.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Float {
+    /// IEEE binary16.
+    Half,
+    /// IEEE binary32.
+    Single,
+    /// IEEE binary64.
+    Double,
+    /// C's `long double`: the 80-bit format of x86 in 16 bytes, elsewhere IEEE binary128.
+    Long,
+    /// IEEE binary128.
+    Quad,
+}
+
+impl Float {
+    /// Bytes of one number.
+    #[must_use]
+    pub const fn bytes(self) -> u8 {
+        match self {
+            Self::Half => 2,
+            Self::Single => 4,
+            Self::Double => 8,
+            Self::Long | Self::Quad => 16,
+        }
+    }
+}
+
+impl Scalar {
+    /// Bytes of one number.
+    #[must_use]
+    pub const fn bytes(self) -> u8 {
+        match self {
+            Self::Signed(bytes)
+            | Self::Unsigned(bytes)
+            | Self::Logical(bytes)
+            | Self::Char(bytes) => bytes,
+            Self::Float(float) => float.bytes(),
+            Self::Complex(float) => 2 * float.bytes(),
+            Self::Byte => 1,
+        }
+    }
+
+    /// Its alignment in C.
+    #[must_use]
+    pub const fn align(self) -> u8 {
+        match self {
+            Self::Complex(float) => float.bytes(),
+            other => other.bytes(),
+        }
+    }
+}

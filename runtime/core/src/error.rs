@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What can go wrong in the runtime, as values that the C layer turns into error classes.
+
+/// Why something could not be done.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// All request slots are in use.
+    #[error("all {0} request slots are in use; complete or free requests before more are started")]
+    RequestsExhausted(u32),
+    /// A message was longer than its receive buffer.
+    #[error(
+        "message from rank {source_rank} with tag {tag} has {message_bytes} bytes, the receive buffer {buffer_bytes}"
+    )]
+    Truncated {
+        /// Rank of the sender in the communicator of the receive.
+        source_rank: i32,
+        /// Tag of the message.
+        tag: i32,
+        /// Bytes of the message.
+        message_bytes: u64,
+        /// Bytes of the buffer.
+        buffer_bytes: u64,
+    },
+    /// The data of a large message could not be moved.
+    #[error(
+        "the data of a message from rank {source_rank} with tag {tag} could not be read; \
+         is the buffer that was sent (or this one) still allocated"
+    )]
+    Transfer {
+        /// Rank of the sender in the communicator of the receive.
+        source_rank: i32,
+        /// Tag of the message.
+        tag: i32,
+    },
+    /// What the launcher left for this process is not as it should be.
+    #[error("{0}")]
+    Boot(String),
+    /// A transport could not be opened.
+    #[error("{0}")]
+    Transport(#[from] transport::Error),
+}

@@ -1,0 +1,601 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The predefined reductions (MPI 5.0 section 6.9.2) on dense bytes: `inout = input op inout`, element by element.
+//!
+//! Values are read and written as bytes, so alignment does not matter; the loops are plain enough to be vectorised.
+
+use crate::datatype::{Basic, Float, Scalar, Shape};
+
+/// A predefined operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the standard's names")]
+pub enum Op {
+    Sum,
+    Min,
+    Max,
+    Prod,
+    Band,
+    Bor,
+    Bxor,
+    Land,
+    Lor,
+    Lxor,
+    Minloc,
+    Maxloc,
+    Replace,
+    NoOp,
+}
+
+/// The operation has no meaning for this datatype (MPI 5.0 section 6.9.2 lists which have).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Undefined;
+
+/// Applies `op` to dense items of a predefined datatype (pairs without padding). The shorter side decides how many.
+///
+/// # Errors
+/// [`Undefined`] when the standard gives the operation no meaning for the datatype; nothing was changed.
+pub fn reduce(op: Op, basic: &Basic, input: &[u8], inout: &mut [u8]) -> Result<(), Undefined> {
+    match (op, basic.shape) {
+        (Op::NoOp, _) => Ok(()),
+        (Op::Replace, _) => {
+            let bytes = input.len().min(inout.len());
+            inout[..bytes].copy_from_slice(&input[..bytes]);
+            Ok(())
+        }
+        (_, Shape::One(scalar)) => reduce_scalars(op, scalar, input, inout),
+        (Op::Minloc | Op::Maxloc, Shape::Pair { value, index, .. }) => {
+            reduce_pairs(op == Op::Minloc, value, index, input, inout)
+        }
+        _ => Err(Undefined),
+    }
+}
+
+/// Whether `op` has a meaning for `basic`.
+#[must_use]
+pub fn is_defined(op: Op, basic: &Basic) -> bool {
+    reduce(op, basic, &[], &mut []).is_ok()
+}
+
+fn reduce_scalars(op: Op, scalar: Scalar, input: &[u8], inout: &mut [u8]) -> Result<(), Undefined> {
+    match scalar {
+        Scalar::Signed(1) => integers::<i8, 1>(op, input, inout),
+        Scalar::Signed(2) => integers::<i16, 2>(op, input, inout),
+        Scalar::Signed(4) => integers::<i32, 4>(op, input, inout),
+        Scalar::Signed(8) => integers::<i64, 8>(op, input, inout),
+        Scalar::Signed(16) => integers::<i128, 16>(op, input, inout),
+        Scalar::Unsigned(1) => integers::<u8, 1>(op, input, inout),
+        Scalar::Unsigned(2) => integers::<u16, 2>(op, input, inout),
+        Scalar::Unsigned(4) => integers::<u32, 4>(op, input, inout),
+        Scalar::Unsigned(8) => integers::<u64, 8>(op, input, inout),
+        Scalar::Byte => bits::<u8, 1>(op, input, inout),
+        Scalar::Logical(1) => logicals::<u8, 1>(op, input, inout),
+        Scalar::Logical(2) => logicals::<u16, 2>(op, input, inout),
+        Scalar::Logical(4) => logicals::<u32, 4>(op, input, inout),
+        Scalar::Logical(8) => logicals::<u64, 8>(op, input, inout),
+        Scalar::Logical(16) => logicals::<u128, 16>(op, input, inout),
+        Scalar::Float(Float::Single) => floats::<f32, 4>(op, input, inout),
+        Scalar::Float(Float::Double) => floats::<f64, 8>(op, input, inout),
+        Scalar::Float(Float::Half) => floats::<half::Half, 2>(op, input, inout),
+        Scalar::Float(Float::Long) => floats::<long::Long, 16>(op, input, inout),
+        Scalar::Complex(Float::Single) => complex::<f32, 4, 8>(op, input, inout),
+        Scalar::Complex(Float::Double) => complex::<f64, 8, 16>(op, input, inout),
+        Scalar::Complex(Float::Half) => complex::<half::Half, 2, 4>(op, input, inout),
+        Scalar::Complex(Float::Long) => complex::<long::Long, 16, 32>(op, input, inout),
+        _ => Err(Undefined),
+    }
+}
+
+/// A number that travels as `N` bytes.
+trait Number<const N: usize>: Copy + PartialEq + PartialOrd {
+    fn read(bytes: [u8; N]) -> Self;
+    fn write(self) -> [u8; N];
+    fn add(self, other: Self) -> Self;
+    fn mul(self, other: Self) -> Self;
+}
+
+/// A number that is a row of bits.
+trait Bits<const N: usize>: Number<N> {
+    const ZERO: Self;
+    const ONE: Self;
+    fn and(self, other: Self) -> Self;
+    fn or(self, other: Self) -> Self;
+    fn xor(self, other: Self) -> Self;
+}
+
+macro_rules! integer {
+    ($($type:ty: $bytes:literal),*) => {$(
+        impl Number<$bytes> for $type {
+            #[inline(always)]
+            fn read(bytes: [u8; $bytes]) -> Self { Self::from_ne_bytes(bytes) }
+            #[inline(always)]
+            fn write(self) -> [u8; $bytes] { self.to_ne_bytes() }
+            #[inline(always)]
+            fn add(self, other: Self) -> Self { self.wrapping_add(other) }
+            #[inline(always)]
+            fn mul(self, other: Self) -> Self { self.wrapping_mul(other) }
+        }
+        impl Bits<$bytes> for $type {
+            const ZERO: Self = 0;
+            const ONE: Self = 1;
+            #[inline(always)]
+            fn and(self, other: Self) -> Self { self & other }
+            #[inline(always)]
+            fn or(self, other: Self) -> Self { self | other }
+            #[inline(always)]
+            fn xor(self, other: Self) -> Self { self ^ other }
+        }
+    )*};
+}
+integer!(i8: 1, i16: 2, i32: 4, i64: 8, i128: 16, u8: 1, u16: 2, u32: 4, u64: 8, u128: 16);
+
+macro_rules! float {
+    ($($type:ty: $bytes:literal),*) => {$(
+        impl Number<$bytes> for $type {
+            #[inline(always)]
+            fn read(bytes: [u8; $bytes]) -> Self { Self::from_ne_bytes(bytes) }
+            #[inline(always)]
+            fn write(self) -> [u8; $bytes] { self.to_ne_bytes() }
+            #[inline(always)]
+            fn add(self, other: Self) -> Self { self + other }
+            #[inline(always)]
+            fn mul(self, other: Self) -> Self { self * other }
+        }
+    )*};
+}
+float!(f32: 4, f64: 8);
+
+/// `inout[i] = f(input[i], inout[i])`.
+#[inline(always)]
+fn fold<T: Number<N>, const N: usize>(input: &[u8], inout: &mut [u8], f: impl Fn(T, T) -> T) {
+    let (input, _) = input.as_chunks::<N>();
+    let (inout, _) = inout.as_chunks_mut::<N>();
+    for (to, from) in inout.iter_mut().zip(input) {
+        *to = f(T::read(*from), T::read(*to)).write();
+    }
+}
+
+fn integers<T: Bits<N>, const N: usize>(
+    op: Op,
+    input: &[u8],
+    inout: &mut [u8],
+) -> Result<(), Undefined> {
+    match op {
+        Op::Sum => fold::<T, N>(input, inout, T::add),
+        Op::Prod => fold::<T, N>(input, inout, T::mul),
+        Op::Min => fold::<T, N>(input, inout, |a, b| if a < b { a } else { b }),
+        Op::Max => fold::<T, N>(input, inout, |a, b| if a > b { a } else { b }),
+        Op::Land | Op::Lor | Op::Lxor => return logicals::<T, N>(op, input, inout),
+        _ => return bits::<T, N>(op, input, inout),
+    }
+    Ok(())
+}
+
+fn bits<T: Bits<N>, const N: usize>(
+    op: Op,
+    input: &[u8],
+    inout: &mut [u8],
+) -> Result<(), Undefined> {
+    match op {
+        Op::Band => fold::<T, N>(input, inout, T::and),
+        Op::Bor => fold::<T, N>(input, inout, T::or),
+        Op::Bxor => fold::<T, N>(input, inout, T::xor),
+        _ => return Err(Undefined),
+    }
+    Ok(())
+}
+
+fn logicals<T: Bits<N>, const N: usize>(
+    op: Op,
+    input: &[u8],
+    inout: &mut [u8],
+) -> Result<(), Undefined> {
+    let truth = |value: bool| if value { T::ONE } else { T::ZERO };
+    match op {
+        Op::Land => fold::<T, N>(input, inout, |a, b| truth(a != T::ZERO && b != T::ZERO)),
+        Op::Lor => fold::<T, N>(input, inout, |a, b| truth(a != T::ZERO || b != T::ZERO)),
+        Op::Lxor => fold::<T, N>(input, inout, |a, b| truth((a != T::ZERO) != (b != T::ZERO))),
+        _ => return Err(Undefined),
+    }
+    Ok(())
+}
+
+fn floats<T: Number<N>, const N: usize>(
+    op: Op,
+    input: &[u8],
+    inout: &mut [u8],
+) -> Result<(), Undefined> {
+    match op {
+        Op::Sum => fold::<T, N>(input, inout, T::add),
+        Op::Prod => fold::<T, N>(input, inout, T::mul),
+        Op::Min => fold::<T, N>(input, inout, |a, b| if a < b { a } else { b }),
+        Op::Max => fold::<T, N>(input, inout, |a, b| if a > b { a } else { b }),
+        _ => return Err(Undefined),
+    }
+    Ok(())
+}
+
+/// Complex numbers of two `N`-byte parts; `M` is twice `N`.
+fn complex<T: Part<N>, const N: usize, const M: usize>(
+    op: Op,
+    input: &[u8],
+    inout: &mut [u8],
+) -> Result<(), Undefined> {
+    if !matches!(op, Op::Sum | Op::Prod) {
+        return Err(Undefined);
+    }
+    let parts = |bytes: &[u8; M]| {
+        let (parts, _) = bytes.as_chunks::<N>();
+        (T::read(parts[0]), T::read(parts[1]))
+    };
+    let (input, _) = input.as_chunks::<M>();
+    let (inout, _) = inout.as_chunks_mut::<M>();
+    for (to, from) in inout.iter_mut().zip(input) {
+        let ((a, b), (c, d)) = (parts(from), parts(to));
+        let (real, imaginary) = match op {
+            Op::Sum => (a.add(c), b.add(d)),
+            _ => (a.mul(c).add(b.mul(d).negate()), a.mul(d).add(b.mul(c))),
+        };
+        to[..N].copy_from_slice(&real.write());
+        to[N..].copy_from_slice(&imaginary.write());
+    }
+    Ok(())
+}
+
+/// A real or imaginary part.
+trait Part<const N: usize>: Number<N> {
+    fn negate(self) -> Self;
+}
+
+impl Part<4> for f32 {
+    fn negate(self) -> Self {
+        -self
+    }
+}
+
+impl Part<8> for f64 {
+    fn negate(self) -> Self {
+        -self
+    }
+}
+
+/// Value and index; of equal values the lower index wins.
+fn reduce_pairs(
+    minimum: bool,
+    value: Scalar,
+    index: Scalar,
+    input: &[u8],
+    inout: &mut [u8],
+) -> Result<(), Undefined> {
+    let (value_bytes, index_bytes) = (usize::from(value.bytes()), usize::from(index.bytes()));
+    let item = value_bytes + index_bytes;
+    for (to, from) in inout.chunks_exact_mut(item).zip(input.chunks_exact(item)) {
+        let (a, i) = from.split_at(value_bytes);
+        let (b, j) = to.split_at(value_bytes);
+        let values = compare(value, a, b).ok_or(Undefined)?;
+        let better = if minimum {
+            values.is_lt()
+        } else {
+            values.is_gt()
+        };
+        let lower = compare(index, i, j).ok_or(Undefined)?.is_lt();
+        if better || values.is_eq() && lower {
+            to.copy_from_slice(from);
+        }
+    }
+    Ok(())
+}
+
+/// Order of two numbers; `None` for what has none. Unordered floats count as greater, so they never win a minimum.
+fn compare(scalar: Scalar, a: &[u8], b: &[u8]) -> Option<std::cmp::Ordering> {
+    fn order<T: Number<N>, const N: usize>(a: &[u8], b: &[u8]) -> Option<std::cmp::Ordering> {
+        let (a, b) = (T::read(*a.first_chunk()?), T::read(*b.first_chunk()?));
+        Some(a.partial_cmp(&b).unwrap_or(std::cmp::Ordering::Greater))
+    }
+    match scalar {
+        Scalar::Signed(2) => order::<i16, 2>(a, b),
+        Scalar::Signed(4) => order::<i32, 4>(a, b),
+        Scalar::Signed(8) => order::<i64, 8>(a, b),
+        Scalar::Float(Float::Single) => order::<f32, 4>(a, b),
+        Scalar::Float(Float::Double) => order::<f64, 8>(a, b),
+        Scalar::Float(Float::Long) => order::<long::Long, 16>(a, b),
+        _ => None,
+    }
+}
+
+mod half {
+    //! IEEE binary16, computed in binary32.
+    use super::{Number, Part};
+
+    #[derive(Clone, Copy, PartialEq, PartialOrd)]
+    pub(super) struct Half(f32);
+
+    impl Number<2> for Half {
+        fn read(bytes: [u8; 2]) -> Self {
+            Self(widen(u16::from_ne_bytes(bytes)))
+        }
+        fn write(self) -> [u8; 2] {
+            narrow(self.0).to_ne_bytes()
+        }
+        fn add(self, other: Self) -> Self {
+            Self(self.0 + other.0)
+        }
+        fn mul(self, other: Self) -> Self {
+            Self(self.0 * other.0)
+        }
+    }
+
+    impl Part<2> for Half {
+        fn negate(self) -> Self {
+            Self(-self.0)
+        }
+    }
+
+    fn widen(bits: u16) -> f32 {
+        let sign = if bits & 0x8000 != 0 { -1.0 } else { 1.0 };
+        let (exponent, fraction) = (i32::from(bits >> 10 & 0x1f), f32::from(bits & 0x3ff));
+        sign * match exponent {
+            0 => fraction * 2f32.powi(-24),
+            31 if fraction == 0.0 => f32::INFINITY,
+            31 => f32::NAN,
+            _ => (1.0 + fraction / 1024.0) * 2f32.powi(exponent - 15),
+        }
+    }
+
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "ranges are checked"
+    )]
+    fn narrow(value: f32) -> u16 {
+        let sign = if value.is_sign_negative() { 0x8000 } else { 0 };
+        let size = value.abs();
+        if size.is_nan() {
+            return sign | 0x7e00;
+        }
+        // Halfway to the first number that binary16 does not have rounds to infinity.
+        if size >= 65520.0 {
+            return sign | 0x7c00;
+        }
+        let exponent = if size < 2f32.powi(-14) {
+            -14
+        } else {
+            size.log2().floor() as i32
+        };
+        let steps = (size / 2f32.powi(exponent - 10)).round_ties_even() as u16;
+        // A subnormal has fewer than 1024 steps and exponent 0; a carry to 2048 moves the exponent by itself.
+        let biased = ((exponent + 14) as u16) << 10;
+        sign | if steps < 1024 { steps } else { biased + steps }
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn every_half_survives() {
+            for bits in 0..=u16::MAX {
+                let value = widen(bits);
+                if !value.is_nan() {
+                    assert_eq!(narrow(value), bits, "{bits:#x} is {value}");
+                }
+            }
+        }
+    }
+}
+
+mod long {
+    //! C's `long double`. On x86-64 that is the 80-bit format, computed by the unit that has it.
+    //!
+    //! # Safety
+    //! Four instructions on memory of the function's own; the register stack is left as it was found.
+    #![allow(unsafe_code)]
+
+    use super::{Number, Part};
+    use std::cmp::Ordering;
+
+    #[derive(Clone, Copy)]
+    #[repr(C, align(16))]
+    pub(super) struct Long([u8; 16]);
+
+    impl Number<16> for Long {
+        fn read(bytes: [u8; 16]) -> Self {
+            Self(bytes)
+        }
+        fn write(self) -> [u8; 16] {
+            self.0
+        }
+        fn add(self, other: Self) -> Self {
+            let mut sum = self;
+            // SAFETY: loads two and stores one ten-byte number at addresses of 16-byte values; pops what it pushed.
+            unsafe {
+                std::arch::asm!(
+                    "fld tbyte ptr [{a}]", "fld tbyte ptr [{b}]", "faddp st(1), st", "fstp tbyte ptr [{a}]",
+                    a = in(reg) &raw mut sum, b = in(reg) &raw const other,
+                    out("st(0)") _, out("st(1)") _, out("st(2)") _, out("st(3)") _,
+                    out("st(4)") _, out("st(5)") _, out("st(6)") _, out("st(7)") _,
+                );
+            }
+            sum
+        }
+        fn mul(self, other: Self) -> Self {
+            let mut product = self;
+            // SAFETY: as `add`.
+            unsafe {
+                std::arch::asm!(
+                    "fld tbyte ptr [{a}]", "fld tbyte ptr [{b}]", "fmulp st(1), st", "fstp tbyte ptr [{a}]",
+                    a = in(reg) &raw mut product, b = in(reg) &raw const other,
+                    out("st(0)") _, out("st(1)") _, out("st(2)") _, out("st(3)") _,
+                    out("st(4)") _, out("st(5)") _, out("st(6)") _, out("st(7)") _,
+                );
+            }
+            product
+        }
+    }
+
+    impl Part<16> for Long {
+        fn negate(mut self) -> Self {
+            self.0[9] ^= 0x80;
+            self
+        }
+    }
+
+    impl PartialEq for Long {
+        fn eq(&self, other: &Self) -> bool {
+            self.partial_cmp(other) == Some(Ordering::Equal)
+        }
+    }
+
+    impl PartialOrd for Long {
+        fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+            let (above, below, unordered): (u8, u8, u8);
+            // SAFETY: as `add`; the comparison sets flags that are read before anything else runs.
+            unsafe {
+                std::arch::asm!(
+                    "fld tbyte ptr [{b}]", "fld tbyte ptr [{a}]", "fcomip st, st(1)",
+                    "setp {u}", "seta {g}", "setb {l}", "fstp st(0)",
+                    a = in(reg) self, b = in(reg) other,
+                    u = out(reg_byte) unordered, g = out(reg_byte) above, l = out(reg_byte) below,
+                    out("st(0)") _, out("st(1)") _, out("st(2)") _, out("st(3)") _,
+                    out("st(4)") _, out("st(5)") _, out("st(6)") _, out("st(7)") _,
+                );
+            }
+            match (unordered, above, below) {
+                (1, _, _) => None,
+                (_, 1, _) => Some(Ordering::Greater),
+                (_, _, 1) => Some(Ordering::Less),
+                _ => Some(Ordering::Equal),
+            }
+        }
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        /// 80-bit forms of small whole numbers.
+        fn whole(value: u64) -> Long {
+            let mut bytes = [0; 16];
+            let shift = value.leading_zeros();
+            bytes[..8].copy_from_slice(&(value << shift).to_le_bytes());
+            bytes[8..10].copy_from_slice(&u16::try_from(16383 + 63 - shift).unwrap().to_le_bytes());
+            Long(bytes)
+        }
+
+        #[test]
+        fn eighty_bits_compute() {
+            assert!(whole(3).add(whole(4)) == whole(7));
+            assert!(whole(3).mul(whole(5)) == whole(15));
+            assert!(whole(3) < whole(4) && whole(4) > whole(3));
+            // 2^63 + 1 needs all 64 bits of the fraction: more than binary64 has.
+            assert!(whole(1 << 63).add(whole(1)) == whole((1 << 63) + 1));
+            assert!(whole(2).add(whole(5).negate()) < whole(1));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run<T: Copy, const N: usize>(
+        op: Op,
+        scalar: Scalar,
+        input: [T; 2],
+        inout: [T; 2],
+        bytes: impl Fn(T) -> [u8; N],
+    ) -> Result<Vec<u8>, Undefined> {
+        let input: Vec<u8> = input.iter().flat_map(|v| bytes(*v)).collect();
+        let mut inout: Vec<u8> = inout.iter().flat_map(|v| bytes(*v)).collect();
+        reduce(op, &Basic::of_scalar(scalar), &input, &mut inout).map(|()| inout)
+    }
+
+    #[test]
+    fn integers_have_all_operations() {
+        let calc = |op| run(op, Scalar::Signed(4), [6i32, -3], [3, 0], i32::to_ne_bytes).unwrap();
+        let is = |op, expected: [i32; 2]| {
+            assert_eq!(
+                calc(op),
+                expected
+                    .iter()
+                    .flat_map(|v| v.to_ne_bytes())
+                    .collect::<Vec<_>>(),
+                "{op:?}"
+            );
+        };
+        is(Op::Sum, [9, -3]);
+        is(Op::Prod, [18, 0]);
+        is(Op::Min, [3, -3]);
+        is(Op::Max, [6, 0]);
+        is(Op::Band, [2, 0]);
+        is(Op::Bor, [7, -3]);
+        is(Op::Bxor, [5, -3]);
+        is(Op::Land, [1, 0]);
+        is(Op::Lor, [1, 1]);
+        is(Op::Lxor, [0, 1]);
+    }
+
+    #[test]
+    fn floats_have_arithmetic_and_no_bits() {
+        let sum = run(
+            Op::Sum,
+            Scalar::Float(Float::Double),
+            [1.5f64, 2.0],
+            [0.25, -2.0],
+            f64::to_ne_bytes,
+        );
+        assert_eq!(
+            sum.unwrap(),
+            [1.75f64, 0.0]
+                .iter()
+                .flat_map(|v| v.to_ne_bytes())
+                .collect::<Vec<_>>()
+        );
+        for op in [Op::Band, Op::Land, Op::Minloc] {
+            assert!(
+                !is_defined(op, &Basic::of_scalar(Scalar::Float(Float::Double))),
+                "{op:?}"
+            );
+        }
+        assert!(!is_defined(
+            Op::Max,
+            &Basic::of_scalar(Scalar::Complex(Float::Single))
+        ));
+        assert!(!is_defined(Op::Sum, &Basic::of_scalar(Scalar::Char(1))));
+        assert!(!is_defined(Op::Sum, &Basic::of_scalar(Scalar::Byte)));
+        assert!(is_defined(Op::Bxor, &Basic::of_scalar(Scalar::Byte)));
+    }
+
+    #[test]
+    fn complex_numbers_multiply() {
+        let bytes = |parts: [f32; 2]| {
+            parts
+                .iter()
+                .flat_map(|v| v.to_ne_bytes())
+                .collect::<Vec<_>>()
+        };
+        let mut inout = bytes([3.0, 4.0]);
+        reduce(
+            Op::Prod,
+            &Basic::of_scalar(Scalar::Complex(Float::Single)),
+            &bytes([1.0, 2.0]),
+            &mut inout,
+        )
+        .unwrap();
+        assert_eq!(inout, bytes([-5.0, 10.0]));
+    }
+
+    #[test]
+    fn of_equal_values_the_lower_index_wins() {
+        let pair = |v: f64, i: i32| [&v.to_ne_bytes()[..], &i.to_ne_bytes()].concat();
+        let basic = Basic::of_pair(Scalar::Float(Float::Double), Scalar::Signed(4));
+        for (op, a, b, expected) in [
+            (Op::Minloc, (1.0, 5), (1.0, 3), (1.0, 3)),
+            (Op::Minloc, (0.5, 5), (1.0, 3), (0.5, 5)),
+            (Op::Maxloc, (2.0, 9), (1.0, 3), (2.0, 9)),
+            (Op::Maxloc, (1.0, 2), (1.0, 3), (1.0, 2)),
+        ] {
+            let mut inout = pair(b.0, b.1);
+            reduce(op, &basic, &pair(a.0, a.1), &mut inout).unwrap();
+            assert_eq!(inout, pair(expected.0, expected.1), "{op:?}");
+        }
+    }
+}

@@ -1,0 +1,403 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Point-to-point operations of a process (MPI 5.0 chapter 3), after communicators and C arguments were resolved.
+
+use engine::{ContextId, Failure, Fields, Found, Peer, Receive, RequestId, Send, wire};
+use queue_layout::FLAG_CANCELLED;
+
+use crate::pack::Structured;
+use crate::pump::{Side, carrier};
+use crate::user_buf::UserMemory;
+use crate::{Error, Universe};
+
+/// How a send relates to its receive (MPI 5.0 section 3.4). Buffered sends are standard ones of a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Completes when the buffer can be used again.
+    Standard,
+    /// Completes only after the receive was matched.
+    Synchronous,
+}
+
+/// What a receive or probe asks for.
+#[derive(Clone, Copy, Debug)]
+pub struct Source {
+    /// In which context.
+    pub context: ContextId,
+    /// From whom; `None` is any source.
+    pub peer: Option<Peer>,
+    /// With which tag; `None` is any tag.
+    pub tag: Option<i32>,
+}
+
+/// Where a send goes.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// In which context.
+    pub context: ContextId,
+    /// To whom.
+    pub peer: Peer,
+    /// With which tag.
+    pub tag: i32,
+}
+
+/// How an operation ended (MPI 5.0 section 3.2.5).
+#[derive(Debug)]
+pub struct Status {
+    /// Rank of the sender in the communicator; -1 for sends.
+    pub source: i32,
+    /// Tag of the message.
+    pub tag: i32,
+    /// Bytes received.
+    pub bytes: u64,
+    /// The operation was cancelled.
+    pub cancelled: bool,
+    /// What went wrong.
+    pub error: Option<Error>,
+}
+
+impl Universe {
+    /// Starts a send. `None`: it is complete already, and no request is needed.
+    ///
+    /// # Errors
+    /// When no request slot is left.
+    #[inline]
+    pub fn send(
+        &mut self,
+        target: Target,
+        memory: UserMemory,
+        mode: Mode,
+    ) -> Result<Option<RequestId>, Error> {
+        let small = memory.bytes() as u64 <= self.eager_limit_bytes;
+        if small && mode == Mode::Standard && self.engine.is_clear(target.peer) {
+            let head = crate::pump::head(wire::eager(target.context, target.tag));
+            if self
+                .fabric
+                .post_send(carrier(target.peer), head, memory.as_slice())
+                .is_ok()
+            {
+                return Ok(None);
+            }
+        }
+        self.send_later(target, memory, mode).map(Some)
+    }
+
+    /// The fast path: a message of `bytes` bytes (at most eight) in one word, or `None` where anything stands in the
+    /// way of sending it at once.
+    #[inline(always)]
+    pub fn send_word(&mut self, target: Target, bytes: u8, word: u64) -> Option<()> {
+        if !self.engine.is_clear(target.peer) {
+            return None;
+        }
+        let head = crate::pump::head(wire::eager(target.context, target.tag));
+        self.fabric
+            .post_word(carrier(target.peer), head, bytes, word)
+    }
+
+    #[inline(never)]
+    fn send_later(
+        &mut self,
+        target: Target,
+        memory: UserMemory,
+        mode: Mode,
+    ) -> Result<RequestId, Error> {
+        let send = self.describe(target, memory, mode);
+        let request = self.engine.start_send(send).map_err(|_| exhausted())?;
+        self.drain_outbox(target.peer);
+        Ok(request)
+    }
+
+    /// Starts a send of structured data. `None`: it is complete already.
+    ///
+    /// # Errors
+    /// When no request slot is left.
+    pub fn send_structured(
+        &mut self,
+        target: Target,
+        data: &Structured,
+        mode: Mode,
+    ) -> Result<Option<RequestId>, Error> {
+        self.send_owned(target, data.pack(), mode)
+    }
+
+    /// Starts a send of bytes that the operation keeps until it is complete. `None`: it is complete already.
+    ///
+    /// # Errors
+    /// When no request slot is left.
+    pub fn send_owned(
+        &mut self,
+        target: Target,
+        mut bytes: Box<[u8]>,
+        mode: Mode,
+    ) -> Result<Option<RequestId>, Error> {
+        let request = self.send(target, UserMemory::of(&mut bytes), mode)?;
+        if let Some(request) = request {
+            let token = self.engine.arena().token(request);
+            self.sides.insert(token, Side::Sent { _bytes: bytes });
+        }
+        Ok(request)
+    }
+
+    /// Makes an inactive persistent send.
+    ///
+    /// # Errors
+    /// When no request slot is left.
+    pub fn prepare_send(
+        &mut self,
+        target: Target,
+        memory: UserMemory,
+        mode: Mode,
+    ) -> Result<RequestId, Error> {
+        let send = self.describe(target, memory, mode);
+        self.engine.prepare_send(send).map_err(|_| exhausted())
+    }
+
+    /// Starts an inactive persistent send.
+    pub fn restart_send(&mut self, request: RequestId) {
+        let fields = self.engine.arena().fields(request);
+        let (peer, buffer, bytes) = (Peer(fields.peer), fields.buffer, fields.bytes);
+        let key = self.fabric.export(carrier(peer), buffer, bytes).to_words();
+        self.engine.restart_send(request, key);
+        self.drain_outbox(peer);
+    }
+
+    /// Posts a receive.
+    ///
+    /// # Errors
+    /// When no request slot is left.
+    #[inline]
+    pub fn receive(&mut self, source: Source, memory: UserMemory) -> Result<RequestId, Error> {
+        let receive = wanted(source, memory);
+        let (request, output) = self
+            .engine
+            .start_receive(receive, false)
+            .map_err(|_| exhausted())?;
+        if let Some(output) = output {
+            self.carry_out(output);
+        }
+        Ok(request)
+    }
+
+    /// Posts a receive of structured data.
+    ///
+    /// # Errors
+    /// When no request slot is left.
+    pub fn receive_structured(
+        &mut self,
+        source: Source,
+        data: Structured,
+    ) -> Result<RequestId, Error> {
+        let mut bytes = vec![0u8; usize::try_from(data.bytes()).unwrap_or(0)].into_boxed_slice();
+        let receive = wanted(source, UserMemory::of(&mut bytes));
+        let (request, output) = self
+            .engine
+            .start_receive(receive, false)
+            .map_err(|_| exhausted())?;
+        self.keep_structured(request, bytes, data);
+        if let Some(output) = output {
+            self.carry_out(output);
+        }
+        Ok(request)
+    }
+
+    /// Makes an inactive persistent receive.
+    ///
+    /// # Errors
+    /// When no request slot is left.
+    pub fn prepare_receive(
+        &mut self,
+        source: Source,
+        memory: UserMemory,
+    ) -> Result<RequestId, Error> {
+        let receive = wanted(source, memory);
+        self.engine
+            .start_receive(receive, true)
+            .map(|(request, _)| request)
+            .map_err(|_| exhausted())
+    }
+
+    /// Makes an inactive persistent receive of structured data.
+    ///
+    /// # Errors
+    /// When no request slot is left.
+    pub fn prepare_receive_structured(
+        &mut self,
+        source: Source,
+        data: Structured,
+    ) -> Result<RequestId, Error> {
+        let mut bytes = vec![0u8; usize::try_from(data.bytes()).unwrap_or(0)].into_boxed_slice();
+        let request = self.prepare_receive(source, UserMemory::of(&mut bytes))?;
+        self.keep_structured(request, bytes, data);
+        Ok(request)
+    }
+
+    /// Starts an inactive persistent receive.
+    pub fn restart_receive(&mut self, request: RequestId) {
+        if let Some(output) = self.engine.restart_receive(request) {
+            self.carry_out(output);
+        }
+    }
+
+    /// The earliest message that such a receive would match, after one look at the transport.
+    pub fn probe(&mut self, source: Source) -> Option<Found> {
+        let Source { context, peer, tag } = source;
+        if let Some(found) = self.engine.probe(context, peer, tag) {
+            return Some(found);
+        }
+        self.progress();
+        self.engine.probe(context, peer, tag)
+    }
+
+    /// Takes a found message out of its queue, for one matched receive.
+    pub fn claim(&mut self, found: Found) {
+        self.engine.claim(found);
+    }
+
+    /// Receives a claimed message.
+    ///
+    /// # Errors
+    /// When no request slot is left; the message stays claimed.
+    pub fn receive_claimed(
+        &mut self,
+        message: RequestId,
+        memory: UserMemory,
+    ) -> Result<RequestId, Error> {
+        let (bytes, buffer) = (memory.bytes() as u64, memory.address());
+        let started = self.engine.start_matched_receive(message, bytes, buffer);
+        let (request, output) = started.map_err(|_| exhausted())?;
+        if let Some(output) = output {
+            self.carry_out(output);
+        }
+        Ok(request)
+    }
+
+    /// Receives a claimed message into structured data.
+    ///
+    /// # Errors
+    /// When no request slot is left; the message stays claimed.
+    pub fn receive_claimed_structured(
+        &mut self,
+        message: RequestId,
+        data: Structured,
+    ) -> Result<RequestId, Error> {
+        let mut bytes = vec![0u8; usize::try_from(data.bytes()).unwrap_or(0)].into_boxed_slice();
+        let memory = UserMemory::of(&mut bytes);
+        let started =
+            self.engine
+                .start_matched_receive(message, bytes.len() as u64, memory.address());
+        let (request, output) = started.map_err(|_| exhausted())?;
+        self.keep_structured(request, bytes, data);
+        if let Some(output) = output {
+            self.carry_out(output);
+        }
+        Ok(request)
+    }
+
+    /// Marks a request for cancellation.
+    pub fn cancel(&mut self, request: RequestId) {
+        self.engine.cancel(request);
+        self.drain();
+    }
+
+    /// The application gives a request up; the operation still ends properly.
+    pub fn free(&mut self, request: RequestId) {
+        self.engine.free(request);
+    }
+
+    /// How a complete request ended. The slot is free afterwards, or inactive if the request is persistent.
+    #[inline]
+    pub fn collect(&mut self, request: RequestId) -> Status {
+        let status = self.status(request);
+        if !self.sides.is_empty() {
+            self.drop_side(request);
+        }
+        self.engine.collect(request);
+        status
+    }
+
+    /// How a complete request ended, without collecting it.
+    #[must_use]
+    pub fn status(&self, request: RequestId) -> Status {
+        let fields = self.engine.arena().fields(request);
+        let cancelled = fields.flags & FLAG_CANCELLED != 0;
+        if fields.kind != engine::Kind::Receive || cancelled {
+            let error = (fields.error != 0).then(|| self.failure(fields));
+            return Status {
+                source: -1,
+                tag: -2,
+                bytes: 0,
+                cancelled,
+                error,
+            };
+        }
+        Status {
+            source: self.rank_in(fields.context, Peer(fields.matched_peer)),
+            tag: fields.matched_tag,
+            bytes: fields.matched_bytes.min(fields.bytes),
+            cancelled,
+            error: (fields.error != 0).then(|| self.failure(fields)),
+        }
+    }
+
+    /// Rank of a process in the communicator with this context.
+    #[must_use]
+    pub fn rank_in(&self, context: u32, peer: Peer) -> i32 {
+        let rank = match self.groups.get(&context) {
+            None => Some(peer.0),
+            Some(group) => group.rank_of(peer),
+        };
+        rank.and_then(|rank| i32::try_from(rank).ok()).unwrap_or(-1)
+    }
+
+    #[cold]
+    fn failure(&self, fields: &Fields) -> Error {
+        let source_rank = self.rank_in(fields.context, Peer(fields.matched_peer));
+        let tag = fields.matched_tag;
+        if fields.error == Failure::Truncated as u8 {
+            let (message_bytes, buffer_bytes) = (fields.matched_bytes, fields.bytes);
+            return Error::Truncated {
+                source_rank,
+                tag,
+                message_bytes,
+                buffer_bytes,
+            };
+        }
+        Error::Transfer { source_rank, tag }
+    }
+
+    fn describe(&mut self, target: Target, memory: UserMemory, mode: Mode) -> Send {
+        let (bytes, buffer) = (memory.bytes() as u64, memory.address());
+        Send {
+            peer: target.peer,
+            context: target.context,
+            tag: target.tag,
+            bytes,
+            buffer,
+            synchronous: mode == Mode::Synchronous,
+            key: self
+                .fabric
+                .export(carrier(target.peer), buffer, bytes)
+                .to_words(),
+        }
+    }
+
+    fn keep_structured(&mut self, request: RequestId, bytes: Box<[u8]>, data: Structured) {
+        let token = self.engine.arena().token(request);
+        self.sides.insert(token, Side::Received { bytes, data });
+    }
+}
+
+#[inline(always)]
+fn wanted(source: Source, memory: UserMemory) -> Receive {
+    Receive {
+        context: source.context,
+        peer: source.peer,
+        tag: source.tag,
+        bytes: memory.bytes() as u64,
+        buffer: memory.address(),
+    }
+}
+
+#[cold]
+fn exhausted() -> Error {
+    Error::RequestsExhausted((1 << 19) - 1)
+}

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Copies between the application's structured data and dense bytes.
+//!
+//! # Safety
+//! Part of the room of `user_buf.rs`: a [`Structured`] buffer is made by the C layer under the same promise (MPI 5.0
+//! section 5.1: the application describes its own memory), and only the bytes that its datatype covers are touched.
+#![allow(unsafe_code)]
+
+use std::sync::Arc;
+
+use crate::datatype::{Datatype, Layout};
+use crate::user_buf::UserMemory;
+
+/// `count` items of a datatype with gaps, somewhere in the application's memory.
+#[derive(Clone, Debug)]
+pub struct Structured {
+    base: UserMemory,
+    count: u64,
+    datatype: Arc<Datatype>,
+}
+
+impl Structured {
+    /// Data that the application lends: `base` is the address that displacements count from, of any length.
+    ///
+    /// # Safety
+    /// As [`UserMemory::new`], for every byte that `count` items of `datatype` cover.
+    #[must_use]
+    pub unsafe fn new(base: *mut u8, count: u64, datatype: Arc<Datatype>) -> Self {
+        // SAFETY: of length zero; the bytes around are reached by `walk` under the promise above.
+        let base = unsafe { UserMemory::new(base, 0) };
+        Self {
+            base,
+            count,
+            datatype,
+        }
+    }
+
+    /// Bytes of data.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.datatype.size.saturating_mul(self.count)
+    }
+
+    /// The data as dense bytes.
+    #[must_use]
+    pub fn pack(&self) -> Box<[u8]> {
+        let mut packed = vec![0u8; usize::try_from(self.bytes()).unwrap_or(0)].into_boxed_slice();
+        self.walk(packed.as_mut_ptr(), packed.len(), Way::Out);
+        packed
+    }
+
+    /// Puts dense bytes where they belong; stops where they end.
+    pub fn unpack(&self, packed: &[u8]) {
+        self.walk(packed.as_ptr().cast_mut(), packed.len(), Way::In);
+    }
+
+    fn walk(&self, packed: *mut u8, bytes: usize, way: Way) {
+        let mut cursor = Cursor {
+            packed,
+            left: bytes,
+            way,
+        };
+        cursor.walk(&self.datatype.items(self.count), self.base.base());
+    }
+}
+
+/// Which way bytes go.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// From the structure to the dense bytes.
+    Out,
+    /// Into the structure.
+    In,
+}
+
+/// The place in the dense bytes.
+struct Cursor {
+    packed: *mut u8,
+    left: usize,
+    way: Way,
+}
+
+impl Cursor {
+    fn walk(&mut self, layout: &Layout, base: *mut u8) {
+        match layout {
+            Layout::Dense { offset, bytes } => self.copy(shifted(base, *offset), *bytes),
+            Layout::Repeat {
+                count,
+                stride,
+                inner,
+            } => self.repeat(*count, *stride, inner, base),
+            Layout::Sequence(parts) => {
+                for part in parts.iter() {
+                    self.walk(part, base);
+                }
+            }
+        }
+    }
+
+    fn repeat(&mut self, count: u64, stride: i64, inner: &Layout, base: *mut u8) {
+        let mut base = base;
+        if let Layout::Dense { offset, bytes } = inner {
+            base = shifted(base, *offset);
+            let whole = count.min(self.left as u64 / (*bytes).max(1));
+            match bytes {
+                4 => base = self.repeat_fixed::<4>(whole, stride, base),
+                8 => base = self.repeat_fixed::<8>(whole, stride, base),
+                16 => base = self.repeat_fixed::<16>(whole, stride, base),
+                _ => {
+                    for _ in 0..whole {
+                        self.copy(base, *bytes);
+                        base = shifted(base, stride);
+                    }
+                }
+            }
+            if whole < count {
+                self.copy(base, *bytes);
+            }
+            return;
+        }
+        for _ in 0..count {
+            if self.left == 0 {
+                return;
+            }
+            self.walk(inner, base);
+            base = shifted(base, stride);
+        }
+    }
+
+    /// `count` blocks of `N` bytes, all of which the dense bytes have; answers where the next would be.
+    fn repeat_fixed<const N: usize>(
+        &mut self,
+        count: u64,
+        stride: i64,
+        mut base: *mut u8,
+    ) -> *mut u8 {
+        for _ in 0..count {
+            let (from, to) = self.ends(base);
+            // SAFETY: as in `copy`: `N` bytes of the structure, and `count * N <= left` of the dense bytes.
+            let block = unsafe { from.cast::<[u8; N]>().read() };
+            // SAFETY: as above.
+            unsafe { to.cast::<[u8; N]>().write(block) };
+            self.packed = self.packed.wrapping_add(N);
+            self.left -= N;
+            base = shifted(base, stride);
+        }
+        base
+    }
+
+    fn copy(&mut self, place: *mut u8, bytes: u64) {
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).min(self.left);
+        let (from, to) = self.ends(place);
+        // SAFETY:
+        // - the structure's side: `place` and `bytes` come from the datatype's layout, whose bytes are lent
+        //   (`Structured::new`), readable for `Out`, writable for `In`.
+        // - the dense side: `left` bytes from `packed` are inside the slice that `walk` was given, mutable for `Out`.
+        // - no overlap: the dense bytes are memory of ours, or what arrived.
+        unsafe { std::ptr::copy_nonoverlapping(from, to, bytes) };
+        self.packed = self.packed.wrapping_add(bytes);
+        self.left -= bytes;
+    }
+
+    fn ends(&self, place: *mut u8) -> (*const u8, *mut u8) {
+        match self.way {
+            Way::Out => (place, self.packed),
+            Way::In => (self.packed, place),
+        }
+    }
+}
+
+fn shifted(base: *mut u8, offset: i64) -> *mut u8 {
+    base.wrapping_offset(isize::try_from(offset).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::datatype::{Basic, Float, Scalar};
+
+    fn structured(memory: &mut [u8], count: u64, datatype: Datatype) -> Structured {
+        // SAFETY: the tests give memory that covers the items and outlives the value.
+        unsafe { Structured::new(memory.as_mut_ptr(), count, Arc::new(datatype)) }
+    }
+
+    #[test]
+    fn columns_pack_and_come_back() {
+        let mut matrix: Vec<u8> = (0..=255).collect();
+        let byte = Datatype::of_basic(&Basic::of_scalar(Scalar::Byte));
+        for width in [1, 2, 3, 4, 8, 16] {
+            let column = byte.strided(8, width, 32).unwrap();
+            let packed = structured(&mut matrix, 1, column.clone()).pack();
+            let expected: Vec<u8> = (0..8u64)
+                .flat_map(|r| (0..width).map(move |c| (r * 32 + c) as u8))
+                .collect();
+            assert_eq!(&packed[..], &expected[..], "width {width}");
+            let mut back = vec![0u8; 256];
+            structured(&mut back, 1, column).unpack(&packed);
+            let again: Vec<u8> = (0..8u64)
+                .flat_map(|r| (0..width).map(move |c| r * 32 + c))
+                .map(|i| back[i as usize])
+                .collect();
+            assert_eq!(again, expected);
+            assert_eq!(
+                back.iter().filter(|b| **b != 0).count(),
+                expected.iter().filter(|b| **b != 0).count()
+            );
+        }
+    }
+
+    #[test]
+    fn a_short_message_fills_only_its_part() {
+        let byte = Datatype::of_basic(&Basic::of_scalar(Scalar::Byte));
+        let column = byte.strided(4, 4, 8).unwrap();
+        let mut memory = [9u8; 32];
+        structured(&mut memory, 1, column).unpack(&[1, 2, 3, 4, 5, 6]);
+        assert_eq!(
+            memory[..16],
+            [1, 2, 3, 4, 9, 9, 9, 9, 5, 6, 9, 9, 9, 9, 9, 9]
+        );
+    }
+
+    #[test]
+    fn pairs_lose_their_padding() {
+        let pair = Datatype::of_basic(&Basic::of_pair(
+            Scalar::Float(Float::Double),
+            Scalar::Signed(4),
+        ));
+        let mut memory: Vec<u8> = (0..32).collect();
+        let packed = structured(&mut memory, 2, pair).pack();
+        let expected: Vec<u8> = (0..12).chain(16..28).collect();
+        assert_eq!(&packed[..], &expected[..]);
+    }
+}

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The one progress loop, and how a process waits when nothing happens.
+
+use std::time::{Duration, Instant};
+
+use engine::RequestId;
+use transport::wait;
+
+use crate::Universe;
+
+/// Access to the process, one short visit at a time. Whoever waits makes many; between two of them others may visit.
+pub trait Visit: Copy {
+    /// Runs `visit` with the process. Visits do not nest.
+    fn visit<R>(self, visit: impl FnOnce(&mut Universe) -> R) -> R;
+
+    /// Whether other threads may visit between two visits of this one.
+    fn is_shared(self) -> bool;
+
+    /// Lets other threads visit, if there are any.
+    fn let_others(self);
+
+    /// Makes visits until `done` says so. `done` is asked before and after each turn of progress.
+    fn wait_until(self, mut done: impl FnMut(&mut Universe) -> bool) {
+        let mut rest = Wait::default();
+        loop {
+            let (finished, moved) = self.visit(|universe| {
+                if done(universe) {
+                    return (true, false);
+                }
+                let moved = universe.progress();
+                (done(universe), moved)
+            });
+            if finished {
+                return;
+            }
+            if moved {
+                rest = Wait {
+                    patient: rest.patient,
+                    ..Wait::default()
+                };
+            } else if self.is_shared() {
+                self.let_others();
+                self.visit(|universe| universe.rest_shared(&mut rest));
+            } else {
+                self.visit(|universe| universe.rest(&mut rest));
+            }
+        }
+    }
+
+    /// Waits for one request.
+    #[inline]
+    fn wait_for(self, request: RequestId) {
+        self.wait_until(|universe| universe.is_complete(request));
+    }
+}
+
+/// How long a wait has lasted.
+#[derive(Debug, Default)]
+pub struct Wait {
+    polls: u32,
+    yields: u32,
+    since: Option<Instant>,
+    /// More yields before sleeping: in collectives that every rank of the node enters.
+    pub patient: bool,
+}
+
+impl Universe {
+    /// One bounded turn: looks at the transport and posts what waits. `true` if anything happened.
+    #[inline]
+    pub fn progress(&mut self) -> bool {
+        self.fabric.poll(&mut self.completions);
+        let count = self.completions.len();
+        for index in 0..count {
+            if let Some(completion) = self.completions.take(index) {
+                self.take_in(completion);
+            }
+        }
+        if self.engine.busy_peers() != 0 {
+            self.drain();
+        }
+        count != 0
+    }
+
+    /// What to do after a turn in which nothing happened: spin while a core is free for it, else let others have it.
+    #[inline]
+    pub fn rest(&mut self, wait: &mut Wait) {
+        wait.polls += 1;
+        if !self.crowding.is_crowded() && wait.polls < SPINS {
+            std::hint::spin_loop();
+            return;
+        }
+        self.rest_long(wait);
+    }
+
+    #[inline(never)]
+    fn rest_long(&mut self, wait: &mut Wait) {
+        if self.crowding.is_crowded() {
+            return self.rest_crowded(wait);
+        }
+        let now = Instant::now();
+        let since = *wait.since.get_or_insert(now);
+        self.assess(now);
+        if now - since < SPIN_TIME {
+            wait::yield_core();
+        } else {
+            self.sleep(LONG_SLEEP);
+        }
+    }
+
+    fn rest_crowded(&mut self, wait: &mut Wait) {
+        let yields = if wait.patient { PATIENT_YIELDS } else { YIELDS };
+        if wait.polls <= 2 {
+            std::hint::spin_loop();
+        } else if wait.yields < yields {
+            wait.yields += 1;
+            wait::yield_core();
+        } else {
+            let now = Instant::now();
+            wait.since.get_or_insert(now);
+            self.assess(now);
+            self.sleep(LONG_SLEEP);
+        }
+    }
+
+    /// As [`rest`](Self::rest) where other threads wait for this process too: never sleeps long, since only the one
+    /// who sleeps would be woken.
+    pub fn rest_shared(&mut self, wait: &mut Wait) {
+        wait.polls += 1;
+        match wait.polls {
+            0..64 => std::hint::spin_loop(),
+            64..256 => wait::yield_core(),
+            _ => std::thread::sleep(SHORT_SLEEP),
+        }
+    }
+
+    fn sleep(&mut self, timeout: Duration) {
+        // Nobody rings when room comes back or a helper finishes: do not sleep on those.
+        let timeout = if self.engine.busy_peers() == 0 {
+            timeout
+        } else {
+            SHORT_SLEEP
+        };
+        if self.fabric.prepare_sleep() {
+            self.fabric.sleep(timeout);
+            self.check_link();
+        } else {
+            wait::yield_core();
+        }
+    }
+
+    /// Looks, from time to time, whether the daemon is still there: without it nobody would end this process.
+    fn check_link(&mut self) {
+        if self.crowding.is_time_to_check() && self.link().is_some_and(|link| !link.is_up()) {
+            eprintln!("rank {}: the launcher is gone; this rank ends", self.rank());
+            std::process::exit(1);
+        }
+    }
+
+    fn assess(&mut self, now: Instant) {
+        if self.crowding.assess(now, &self.fabric) {
+            let attentive = !self.crowding.is_crowded();
+            self.fabric.set_attentive(attentive);
+        }
+    }
+}
+
+/// Polls before a look at the clock: some 100 µs.
+const SPINS: u32 = 2000;
+/// From then on, and until here, the core is offered to others between two polls; then the process sleeps.
+const SPIN_TIME: Duration = Duration::from_millis(1);
+/// Yields before sleeping where ranks share cores.
+const YIELDS: u32 = 2;
+/// The same in collectives.
+const PATIENT_YIELDS: u32 = 20;
+/// A sleeper looks around at least this often.
+const LONG_SLEEP: Duration = Duration::from_millis(100);
+/// The same where nobody would ring.
+const SHORT_SLEEP: Duration = Duration::from_micros(50);

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The pump: engine outputs become work requests, completions become engine inputs. The engine decides, the pump
+//! moves bytes; this is the only file where both are in sight.
+
+use engine::{Arrival, Body, OutFrame, Output, Peer, RequestId, wire};
+use transport::{Arrived, Completion, Head, Outcome, RemoteKey, WorkId};
+
+use crate::Universe;
+use crate::pack::Structured;
+use crate::user_buf;
+
+/// What a request keeps beside its slot.
+#[derive(Debug)]
+pub(crate) enum Side {
+    /// A copy that is being sent.
+    Sent {
+        /// Only kept alive.
+        _bytes: Box<[u8]>,
+    },
+    /// Dense bytes that are being received, and where they belong.
+    Received {
+        /// The dense bytes.
+        bytes: Box<[u8]>,
+        /// Where they belong.
+        data: Structured,
+    },
+}
+
+impl Universe {
+    /// One completion of the transport.
+    #[inline(always)]
+    pub(crate) fn take_in(&mut self, completion: Completion) {
+        match completion {
+            Completion::Arrived(arrived) => self.take_in_frame(&arrived),
+            other => self.take_in_work(other),
+        }
+    }
+
+    #[inline(always)]
+    fn take_in_frame(&mut self, arrived: &Arrived) {
+        let Head {
+            kind, flags, word, ..
+        } = arrived.head;
+        let arrival = Arrival {
+            peer: Peer(arrived.peer.0),
+            head: wire::Head { kind, flags, word },
+            bytes: arrived.bytes(),
+            words: arrived.words,
+        };
+        match self.engine.arrive(arrival) {
+            None => {}
+            Some(Output::Deliver {
+                request,
+                offset,
+                bytes,
+            }) => {
+                self.deliver(arrived, request, offset, bytes);
+            }
+            Some(output) => self.carry_out_for(output, arrived),
+        }
+        if arrived.is_lent() {
+            self.fabric.release(arrived);
+        }
+    }
+
+    #[inline(always)]
+    fn deliver(&mut self, arrived: &Arrived, request: RequestId, offset: u64, bytes: u64) {
+        let mut target = user_buf::of_request(self.engine.arena().fields(request), offset, bytes);
+        self.fabric.copy_body(arrived, target.as_mut_slice());
+        if !self.sides.is_empty() {
+            self.settle(request);
+        }
+    }
+
+    #[inline(never)]
+    fn carry_out_for(&mut self, output: Output, arrived: &Arrived) {
+        let Output::Keep { message } = output else {
+            return self.carry_out(output);
+        };
+        let mut body = vec![0u8; usize::try_from(arrived.bytes()).unwrap_or(0)].into_boxed_slice();
+        self.fabric.copy_body(arrived, &mut body);
+        self.engine.keep(message, body);
+    }
+
+    /// An output that needs no arrived frame.
+    #[inline(never)]
+    pub(crate) fn carry_out(&mut self, output: Output) {
+        match output {
+            Output::DeliverKept {
+                request,
+                message,
+                bytes,
+            } => {
+                let mut target =
+                    user_buf::of_request(self.engine.arena().fields(request), 0, bytes);
+                let target = target.as_mut_slice();
+                let body = self.engine.kept_body(message);
+                let bytes = body.len().min(target.len());
+                target[..bytes].copy_from_slice(&body[..bytes]);
+                self.engine.drop_message(message);
+                self.settle(request);
+            }
+            Output::Pull {
+                request,
+                peer,
+                key,
+                bytes,
+            } => self.pull(request, peer, key, bytes),
+            // Both belong to a frame that just arrived: `take_in_frame` has dealt with them.
+            Output::Deliver { .. } | Output::Keep { .. } => {}
+        }
+    }
+
+    fn pull(&mut self, request: RequestId, peer: Peer, key: [u64; 3], bytes: u64) {
+        if !self.single_copy {
+            return self.engine.cannot_pull(request);
+        }
+        let target = user_buf::of_request(self.engine.arena().fields(request), 0, bytes);
+        let lease = user_buf::lease(target);
+        let work = WorkId(u64::from(request.0));
+        let key = RemoteKey::from_words(key);
+        self.fabric.post_read(carrier(peer), lease, key, 0, work);
+    }
+
+    #[inline(never)]
+    fn take_in_work(&mut self, completion: Completion) {
+        let Completion::Worked {
+            work,
+            outcome,
+            lease,
+        } = completion
+        else {
+            return;
+        };
+        // The loan is over before the request completes.
+        let _ = lease;
+        let request = RequestId(u32::try_from(work.0).unwrap_or(0));
+        match outcome {
+            Outcome::Done => self.engine.pulled(request),
+            Outcome::Unreachable => self.engine.cannot_pull(request),
+            Outcome::BadKey => self.engine.transfer_failed(request),
+        }
+        self.settle(request);
+    }
+
+    /// Posts what waits for `peer` until nothing does or the transport is full.
+    pub(crate) fn drain_outbox(&mut self, peer: Peer) {
+        while let Some(frame) = self.engine.next_frame(peer) {
+            if !self.post(peer, &frame) {
+                return;
+            }
+            self.engine.posted(peer);
+        }
+    }
+
+    /// Posts what waits for anybody.
+    #[inline(never)]
+    pub(crate) fn drain(&mut self) {
+        for _ in 0..self.engine.busy_peers() {
+            let Some(peer) = self.engine.next_busy() else {
+                return;
+            };
+            self.drain_outbox(peer);
+        }
+    }
+
+    fn post(&mut self, peer: Peer, frame: &OutFrame) -> bool {
+        let peer = carrier(peer);
+        let head = head(frame.head);
+        match frame.body {
+            Body::Words { words, count } => {
+                let mut bytes = [0u8; 48];
+                for (to, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(words) {
+                    *to = word.to_ne_bytes();
+                }
+                self.fabric
+                    .post_send(peer, head, &bytes[..usize::from(count) * 8])
+                    .is_ok()
+            }
+            Body::Payload {
+                request,
+                offset,
+                bytes,
+            } => {
+                let fields = self.engine.arena().fields(request);
+                let memory = user_buf::of_request(fields, offset, bytes);
+                self.fabric.post_send(peer, head, memory.as_slice()).is_ok()
+            }
+        }
+    }
+
+    /// If a request with structured data is complete, puts its bytes where they belong.
+    pub(crate) fn settle(&mut self, request: RequestId) {
+        if self.sides.is_empty() || !self.engine.is_complete(request) {
+            return;
+        }
+        let fields = self.engine.arena().fields(request);
+        let received = usize::try_from(fields.matched_bytes).unwrap_or(usize::MAX);
+        let token = self.engine.arena().token(request);
+        if let Some(Side::Received { bytes, data }) = self.sides.get(&token) {
+            data.unpack(&bytes[..received.min(bytes.len())]);
+        }
+    }
+
+    /// A request was collected: a persistent one keeps its side for the next start.
+    pub(crate) fn drop_side(&mut self, request: RequestId) {
+        let arena = self.engine.arena();
+        if arena.fields(request).flags & queue_layout::FLAG_PERSISTENT == 0 {
+            self.sides.remove(&arena.token(request));
+        }
+        if self.sides.len() > MANY_SIDES {
+            let arena = self.engine.arena();
+            self.sides.retain(|token, _| arena.find(*token).is_some());
+        }
+    }
+}
+
+#[inline(always)]
+pub(crate) fn head(head: wire::Head) -> Head {
+    Head {
+        kind: head.kind,
+        len: 0,
+        flags: head.flags,
+        word: head.word,
+    }
+}
+
+/// The process as the transport numbers it: both use world ranks.
+#[inline(always)]
+pub(crate) fn carrier(peer: Peer) -> transport::Peer {
+    transport::Peer(peer.0)
+}
+
+/// From here on, sides of requests that the application gave up are looked for.
+const MANY_SIDES: usize = 4096;

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A process of the job from `MPI_Init` to `MPI_Finalize`.
+
+use std::collections::HashMap;
+
+use engine::{Engine, Peer, RequestId};
+use transport::{Completions, Fabric, Node};
+
+use crate::boot::{Birth, Link};
+use crate::comm::{Comm, FIRST_FREE_CONTEXT, Group, SELF_CONTEXT, WORLD_CONTEXT};
+use crate::oversubscription::Crowding;
+use crate::pump::Side;
+use crate::var::{Values, Variable};
+use crate::{EngineConfig, Error};
+
+/// Everything that one process knows of its job.
+#[derive(Debug)]
+pub struct Universe {
+    pub(crate) engine: Engine,
+    pub(crate) fabric: Fabric,
+    pub(crate) completions: Completions,
+    /// What structured and buffered requests keep beside their slot, by token.
+    pub(crate) sides: HashMap<u32, Side>,
+    /// Groups whose ranks are not world ranks, by context: for the source in a status.
+    pub(crate) groups: HashMap<u32, Group>,
+    pub(crate) crowding: Crowding,
+    pub(crate) eager_limit_bytes: u64,
+    pub(crate) single_copy: bool,
+    link: Option<Link>,
+    rank: u32,
+    size: u32,
+    app: u32,
+    next_context: u32,
+    complaints: Vec<String>,
+}
+
+impl Universe {
+    /// Joins the job that the environment describes; a program that was started by hand is a job of its own.
+    ///
+    /// # Errors
+    /// When the launcher left something that cannot be used.
+    pub fn from_environment() -> Result<Self, Error> {
+        let environment = std::env::vars_os().filter_map(|(name, value)| {
+            Some((name.into_string().ok()?, value.into_string().ok()?))
+        });
+        let (values, complaints) = Values::from_environment(environment);
+        let birth = Birth::from_environment()?;
+        let mut universe = match &birth.boot {
+            None => Self::new(
+                Fabric::open(transport::Config::alone())?,
+                Peer(0),
+                1,
+                &values,
+            ),
+            Some(boot) => {
+                let node = match &birth.segment {
+                    Some(segment) if boot.local_size > 1 => {
+                        use std::os::fd::AsFd;
+                        // One node: local ranks are world ranks.
+                        let world_ranks = (0..boot.local_size).collect();
+                        Some(Node::attach(
+                            segment.as_fd(),
+                            boot.job,
+                            boot.local_rank,
+                            world_ranks,
+                        )?)
+                    }
+                    _ => None,
+                };
+                let me = Peer(boot.rank);
+                let fabric = Fabric::open(transport::Config {
+                    me: transport::Peer(boot.rank),
+                    peers: boot.size,
+                    node,
+                })?;
+                Self::new(fabric, me, boot.size, &values)
+            }
+        };
+        if let Some(boot) = &birth.boot {
+            universe.app = boot.app;
+            universe.crowding.set_launch(boot.local_size, &boot.mask);
+        }
+        universe.link = birth.link;
+        universe.complaints = complaints;
+        let attentive = !universe.crowding.is_crowded();
+        universe.fabric.set_attentive(attentive);
+        Ok(universe)
+    }
+
+    /// A process over a given fabric: what the above does, and tests do with simulated ones.
+    #[must_use]
+    pub fn new(fabric: Fabric, me: Peer, size: u32, values: &Values) -> Self {
+        let eager_limit_bytes = values.get(Variable::EagerLimit);
+        let config = EngineConfig {
+            eager_limit_bytes,
+            unexpected_budget_bytes: values.get(Variable::UnexpectedBudget),
+            ..EngineConfig::default()
+        };
+        Self {
+            engine: Engine::new(config, size),
+            fabric,
+            completions: Completions::new(),
+            sides: HashMap::new(),
+            groups: HashMap::from([(SELF_CONTEXT.0, Group::of(vec![me]))]),
+            crowding: Crowding::new(values.get(Variable::Wait)),
+            eager_limit_bytes,
+            single_copy: values.get(Variable::SingleCopy) == 0,
+            link: None,
+            rank: me.0,
+            size,
+            app: 0,
+            next_context: FIRST_FREE_CONTEXT,
+            complaints: Vec::new(),
+        }
+    }
+
+    /// Rank in `MPI_COMM_WORLD`.
+    #[must_use]
+    pub fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    /// Size of `MPI_COMM_WORLD`.
+    #[must_use]
+    pub fn size(&self) -> u32 {
+        self.size
+    }
+
+    /// Which program of the command line this is.
+    #[must_use]
+    pub fn app(&self) -> u32 {
+        self.app
+    }
+
+    /// The line to the daemon, if there is a launcher.
+    #[must_use]
+    pub fn link(&self) -> Option<&Link> {
+        self.link.as_ref()
+    }
+
+    /// What was not understood in the environment, once.
+    pub fn take_complaints(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.complaints)
+    }
+
+    /// `MPI_COMM_WORLD`.
+    #[must_use]
+    pub fn world(&self) -> Comm {
+        Comm {
+            context: WORLD_CONTEXT,
+            group: Group::world(self.size),
+            rank: self.rank,
+        }
+    }
+
+    /// `MPI_COMM_SELF`.
+    #[must_use]
+    pub fn myself(&self) -> Comm {
+        Comm {
+            context: SELF_CONTEXT,
+            group: Group::of(vec![Peer(self.rank)]),
+            rank: 0,
+        }
+    }
+
+    /// The lowest context that this process has not used.
+    #[must_use]
+    pub fn next_context(&self) -> u32 {
+        self.next_context
+    }
+
+    /// Notes that contexts below `next` are used, and that the ranks of `comm` are not world ranks.
+    pub fn adopt(&mut self, comm: &Comm) {
+        self.next_context = self.next_context.max(comm.context.0 + 2);
+        if !comm.group.is_identity() {
+            self.groups.insert(comm.context.0, comm.group.clone());
+        }
+    }
+
+    /// A communicator was freed. Its group stays known while receives of it are pending.
+    pub fn forget(&mut self, comm: &Comm) {
+        let context = comm.context.0;
+        let arena = self.engine.arena();
+        if !arena.iter().any(|id| arena.fields(id).context == context) {
+            self.groups.remove(&context);
+        }
+    }
+
+    /// The engine, to read slots and counters.
+    #[must_use]
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// The transport's counters.
+    #[must_use]
+    pub fn transport_stats(&self) -> transport::Stats {
+        self.fabric.stats()
+    }
+
+    /// Whether a request is done and not collected.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_complete(&self, request: RequestId) -> bool {
+        self.engine.is_complete(request)
+    }
+}

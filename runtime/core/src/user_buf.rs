@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The application's memory, lent to us from the start of an operation until its completion.
+//!
+//! # Safety
+//! A [`UserMemory`] is made by the C layer from what the application passed; that is the one place where a promise is
+//! given (MPI 5.0 sections 2.5.1, 3.7.2 and 3.2.2: the buffer is there, and untouched until the operation is complete).
+//! Request slots store its address, and only [`crate::p2p`] and the persistent starts fill slots, always from a
+//! `UserMemory`; so the address and length in the slot of an operation that is not complete name lent memory. The
+//! functions below borrow it for one copy at a time; only one such borrow is alive, since a [`crate::Universe`] is
+//! visited by one thread at a time and no function here keeps one.
+#![allow(unsafe_code)]
+
+use std::ptr::NonNull;
+
+use engine::Fields;
+use transport::Lease;
+
+/// A stretch of the application's memory.
+#[derive(Clone, Copy, Debug)]
+pub struct UserMemory {
+    base: *mut u8,
+    bytes: usize,
+}
+
+// SAFETY: an address and a length; who may use the memory when is the application's promise, not a thread's.
+unsafe impl Send for UserMemory {}
+
+impl UserMemory {
+    /// Memory that the application lends.
+    ///
+    /// # Safety
+    /// Until the operation that it is passed to is complete, `bytes` bytes at `base` are readable and, if something is
+    /// received there, writable; and the application does not write there (or read, if something is received).
+    #[must_use]
+    pub unsafe fn new(base: *mut u8, bytes: usize) -> Self {
+        Self { base, bytes }
+    }
+
+    /// No memory.
+    #[must_use]
+    pub const fn nothing() -> Self {
+        Self {
+            base: std::ptr::null_mut(),
+            bytes: 0,
+        }
+    }
+
+    /// Memory of ours that is lent like the application's: it must outlive the operation.
+    #[must_use]
+    pub fn of(bytes: &mut [u8]) -> Self {
+        Self {
+            base: bytes.as_mut_ptr(),
+            bytes: bytes.len(),
+        }
+    }
+
+    /// As [`of`](Self::of), for sending only.
+    #[must_use]
+    pub fn of_const(bytes: &[u8]) -> Self {
+        Self {
+            base: bytes.as_ptr().cast_mut(),
+            bytes: bytes.len(),
+        }
+    }
+
+    /// Its address.
+    #[must_use]
+    pub fn address(self) -> u64 {
+        self.base.expose_provenance() as u64
+    }
+
+    /// Its length in bytes.
+    #[must_use]
+    pub fn bytes(self) -> usize {
+        self.bytes
+    }
+
+    /// Its start, for the pack routines of this room.
+    pub(crate) fn base(self) -> *mut u8 {
+        self.base
+    }
+
+    /// The bytes, for one copy out.
+    #[must_use]
+    pub fn as_slice(&self) -> &[u8] {
+        if self.bytes == 0 {
+            return &[];
+        }
+        // SAFETY: lent and readable (`new`), and nobody writes there meanwhile.
+        unsafe { std::slice::from_raw_parts(self.base, self.bytes) }
+    }
+
+    /// The bytes, for one copy in.
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        if self.bytes == 0 {
+            return &mut [];
+        }
+        // SAFETY: lent and writable (`new`), and nobody else uses it meanwhile.
+        unsafe { std::slice::from_raw_parts_mut(self.base, self.bytes) }
+    }
+}
+
+/// Bytes `offset .. offset + bytes` of the buffer of a request, as far as it reaches.
+pub(crate) fn of_request(fields: &Fields, offset: u64, bytes: u64) -> UserMemory {
+    let offset = offset.min(fields.bytes);
+    let bytes = bytes.min(fields.bytes - offset);
+    let address = usize::try_from(fields.buffer.wrapping_add(offset)).unwrap_or(0);
+    UserMemory {
+        base: std::ptr::with_exposed_provenance_mut(address),
+        bytes: usize::try_from(bytes).unwrap_or(0),
+    }
+}
+
+/// The same memory as a lease for a one-sided operation.
+pub(crate) fn lease(memory: UserMemory) -> Lease {
+    let base = NonNull::new(memory.base).unwrap_or(NonNull::dangling());
+    // SAFETY: lent until the request completes, and the request completes after the lease has come back (`pump.rs`).
+    unsafe { Lease::new(base, memory.bytes) }
+}

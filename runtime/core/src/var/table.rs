@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The rows.
+
+use super::{Range, Row};
+
+/// Names of the rows in the program, in the order of [`ROWS`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "each is explained by its row")]
+pub enum Variable {
+    EagerLimit,
+    UnexpectedBudget,
+    Wait,
+    SingleCopy,
+    Boot,
+    Rank,
+    Size,
+    LocalRank,
+    LocalSize,
+    Cc,
+    Cxx,
+}
+
+/// The table.
+pub const ROWS: [Row; 11] = [
+    Row {
+        variable: Variable::EagerLimit,
+        name: "RMPI_EAGER_LIMIT",
+        range: Range::Number {
+            least: 0,
+            most: 32 << 10,
+            default: 8 << 10,
+            unit: "bytes",
+        },
+        text: "Messages up to this size travel at once and are kept by the receiver if it does not wait for \
+               them; larger ones are announced, and their data move when the receive is there.",
+    },
+    Row {
+        variable: Variable::UnexpectedBudget,
+        name: "RMPI_UNEXPECTED_BUDGET",
+        range: Range::Number {
+            least: 0,
+            most: 1 << 40,
+            default: 64 << 20,
+            unit: "bytes",
+        },
+        text: "Memory for data of messages that arrived before their receive. Past it, senders are asked to \
+               announce every message and keep the data themselves.",
+    },
+    Row {
+        variable: Variable::Wait,
+        name: "RMPI_WAIT",
+        range: Range::Words(&["auto", "spin", "yield"]),
+        text: "How a rank waits: by what it finds about free cores, always as if it had a core of its own, or \
+               always as if it had to share one.",
+    },
+    Row {
+        variable: Variable::SingleCopy,
+        name: "RMPI_SINGLE_COPY",
+        range: Range::Words(&["auto", "off"]),
+        text: "Whether large messages inside a node may be moved by one copy between the two processes where \
+               the system allows it; off streams them through shared buffers.",
+    },
+    foreign(
+        Variable::Boot,
+        "RMPI_BOOT",
+        "What rmpiexec tells a rank about the job.",
+    ),
+    foreign(
+        Variable::Rank,
+        "RMPI_RANK",
+        "Rank in MPI_COMM_WORLD, for scripts.",
+    ),
+    foreign(
+        Variable::Size,
+        "RMPI_SIZE",
+        "Size of MPI_COMM_WORLD, for scripts.",
+    ),
+    foreign(
+        Variable::LocalRank,
+        "RMPI_LOCAL_RANK",
+        "Number of the rank on its node, for scripts.",
+    ),
+    foreign(
+        Variable::LocalSize,
+        "RMPI_LOCAL_SIZE",
+        "Ranks on this node, for scripts.",
+    ),
+    foreign(Variable::Cc, "RMPI_CC", "The C compiler behind rmpicc."),
+    foreign(
+        Variable::Cxx,
+        "RMPI_CXX",
+        "The C++ compiler behind rmpicxx.",
+    ),
+];
+
+const fn foreign(variable: Variable, name: &'static str, text: &'static str) -> Row {
+    Row {
+        variable,
+        name,
+        range: Range::Foreign,
+        text,
+    }
+}
