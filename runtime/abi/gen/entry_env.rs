@@ -10,7 +10,7 @@ use crate::callback::{
     MPI_Comm_errhandler_function, MPI_File_errhandler_function, MPI_Session_errhandler_function,
     MPI_Win_errhandler_function,
 };
-use crate::enter::{On, enter_any_time, unsupported};
+use crate::enter::{On, enter_any_time, unsupported, unsupported_any_time};
 use crate::env;
 use crate::handle::{MPI_Aint, MPI_Comm, MPI_Errhandler, MPI_File, MPI_Info, MPI_Session, MPI_Win};
 
@@ -168,7 +168,7 @@ pub unsafe extern "C" fn PMPI_Session_create_errhandler(
     _session_errhandler_fn: Option<MPI_Session_errhandler_function>,
     _errhandler: *mut MPI_Errhandler,
 ) -> c_int {
-    unsupported("MPI_Session_create_errhandler", On::Nothing)
+    unsupported_any_time("MPI_Session_create_errhandler", On::Nothing)
 }
 weak_alias!(
     "MPI_Session_create_errhandler",
@@ -198,7 +198,7 @@ weak_alias!("MPI_Session_set_errhandler", "PMPI_Session_set_errhandler");
 /// `MPI_Errhandler_free`, MPI 5.0 section 9.3.5.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Errhandler_free(_errhandler: *mut MPI_Errhandler) -> c_int {
-    unsupported("MPI_Errhandler_free", On::Nothing)
+    unsupported_any_time("MPI_Errhandler_free", On::Nothing)
 }
 weak_alias!("MPI_Errhandler_free", "PMPI_Errhandler_free");
 
@@ -233,21 +233,21 @@ weak_alias!("MPI_Error_class", "PMPI_Error_class");
 /// `MPI_Add_error_class`, MPI 5.0 section 9.5.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Add_error_class(_errorclass: *mut c_int) -> c_int {
-    unsupported("MPI_Add_error_class", On::Nothing)
+    unsupported_any_time("MPI_Add_error_class", On::Nothing)
 }
 weak_alias!("MPI_Add_error_class", "PMPI_Add_error_class");
 
 /// `MPI_Add_error_code`, MPI 5.0 section 9.5.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Add_error_code(_errorclass: c_int, _errorcode: *mut c_int) -> c_int {
-    unsupported("MPI_Add_error_code", On::Nothing)
+    unsupported_any_time("MPI_Add_error_code", On::Nothing)
 }
 weak_alias!("MPI_Add_error_code", "PMPI_Add_error_code");
 
 /// `MPI_Add_error_string`, MPI 5.0 section 9.5.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Add_error_string(_errorcode: c_int, _string: *const c_char) -> c_int {
-    unsupported("MPI_Add_error_string", On::Nothing)
+    unsupported_any_time("MPI_Add_error_string", On::Nothing)
 }
 weak_alias!("MPI_Add_error_string", "PMPI_Add_error_string");
 
@@ -268,21 +268,21 @@ weak_alias!("MPI_File_call_errhandler", "PMPI_File_call_errhandler");
 /// `MPI_Remove_error_class`, MPI 5.0 section 9.5.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Remove_error_class(_errorclass: c_int) -> c_int {
-    unsupported("MPI_Remove_error_class", On::Nothing)
+    unsupported_any_time("MPI_Remove_error_class", On::Nothing)
 }
 weak_alias!("MPI_Remove_error_class", "PMPI_Remove_error_class");
 
 /// `MPI_Remove_error_code`, MPI 5.0 section 9.5.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Remove_error_code(_errorcode: c_int) -> c_int {
-    unsupported("MPI_Remove_error_code", On::Nothing)
+    unsupported_any_time("MPI_Remove_error_code", On::Nothing)
 }
 weak_alias!("MPI_Remove_error_code", "PMPI_Remove_error_code");
 
 /// `MPI_Remove_error_string`, MPI 5.0 section 9.5.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Remove_error_string(_errorcode: c_int) -> c_int {
-    unsupported("MPI_Remove_error_string", On::Nothing)
+    unsupported_any_time("MPI_Remove_error_string", On::Nothing)
 }
 weak_alias!("MPI_Remove_error_string", "PMPI_Remove_error_string");
 
@@ -292,7 +292,7 @@ pub unsafe extern "C" fn PMPI_Session_call_errhandler(
     session: MPI_Session,
     _errorcode: c_int,
 ) -> c_int {
-    unsupported("MPI_Session_call_errhandler", On::Session(session))
+    unsupported_any_time("MPI_Session_call_errhandler", On::Session(session))
 }
 weak_alias!(
     "MPI_Session_call_errhandler",

@@ -4,13 +4,13 @@
 
 use core::ffi::{c_char, c_int};
 
-use crate::enter::{On, unsupported};
+use crate::enter::{On, unsupported_any_time};
 use crate::handle::MPI_Info;
 
 /// `MPI_Info_create`, MPI 5.0 section 10.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Info_create(_info: *mut MPI_Info) -> c_int {
-    unsupported("MPI_Info_create", On::Nothing)
+    unsupported_any_time("MPI_Info_create", On::Nothing)
 }
 weak_alias!("MPI_Info_create", "PMPI_Info_create");
 
@@ -21,35 +21,35 @@ pub unsafe extern "C" fn PMPI_Info_create_env(
     _argv: *mut *mut c_char,
     _info: *mut MPI_Info,
 ) -> c_int {
-    unsupported("MPI_Info_create_env", On::Nothing)
+    unsupported_any_time("MPI_Info_create_env", On::Nothing)
 }
 weak_alias!("MPI_Info_create_env", "PMPI_Info_create_env");
 
 /// `MPI_Info_delete`, MPI 5.0 section 10.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Info_delete(_info: MPI_Info, _key: *const c_char) -> c_int {
-    unsupported("MPI_Info_delete", On::Nothing)
+    unsupported_any_time("MPI_Info_delete", On::Nothing)
 }
 weak_alias!("MPI_Info_delete", "PMPI_Info_delete");
 
 /// `MPI_Info_dup`, MPI 5.0 section 10.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Info_dup(_info: MPI_Info, _newinfo: *mut MPI_Info) -> c_int {
-    unsupported("MPI_Info_dup", On::Nothing)
+    unsupported_any_time("MPI_Info_dup", On::Nothing)
 }
 weak_alias!("MPI_Info_dup", "PMPI_Info_dup");
 
 /// `MPI_Info_free`, MPI 5.0 section 10.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Info_free(_info: *mut MPI_Info) -> c_int {
-    unsupported("MPI_Info_free", On::Nothing)
+    unsupported_any_time("MPI_Info_free", On::Nothing)
 }
 weak_alias!("MPI_Info_free", "PMPI_Info_free");
 
 /// `MPI_Info_get_nkeys`, MPI 5.0 section 10.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Info_get_nkeys(_info: MPI_Info, _nkeys: *mut c_int) -> c_int {
-    unsupported("MPI_Info_get_nkeys", On::Nothing)
+    unsupported_any_time("MPI_Info_get_nkeys", On::Nothing)
 }
 weak_alias!("MPI_Info_get_nkeys", "PMPI_Info_get_nkeys");
 
@@ -60,7 +60,7 @@ pub unsafe extern "C" fn PMPI_Info_get_nthkey(
     _n: c_int,
     _key: *mut c_char,
 ) -> c_int {
-    unsupported("MPI_Info_get_nthkey", On::Nothing)
+    unsupported_any_time("MPI_Info_get_nthkey", On::Nothing)
 }
 weak_alias!("MPI_Info_get_nthkey", "PMPI_Info_get_nthkey");
 
@@ -73,7 +73,7 @@ pub unsafe extern "C" fn PMPI_Info_get_string(
     _value: *mut c_char,
     _flag: *mut c_int,
 ) -> c_int {
-    unsupported("MPI_Info_get_string", On::Nothing)
+    unsupported_any_time("MPI_Info_get_string", On::Nothing)
 }
 weak_alias!("MPI_Info_get_string", "PMPI_Info_get_string");
 
@@ -84,7 +84,7 @@ pub unsafe extern "C" fn PMPI_Info_set(
     _key: *const c_char,
     _value: *const c_char,
 ) -> c_int {
-    unsupported("MPI_Info_set", On::Nothing)
+    unsupported_any_time("MPI_Info_set", On::Nothing)
 }
 weak_alias!("MPI_Info_set", "PMPI_Info_set");
 
@@ -97,7 +97,7 @@ pub unsafe extern "C" fn PMPI_Info_get(
     _value: *mut c_char,
     _flag: *mut c_int,
 ) -> c_int {
-    unsupported("MPI_Info_get", On::Nothing)
+    unsupported_any_time("MPI_Info_get", On::Nothing)
 }
 weak_alias!("MPI_Info_get", "PMPI_Info_get");
 
@@ -109,6 +109,6 @@ pub unsafe extern "C" fn PMPI_Info_get_valuelen(
     _valuelen: *mut c_int,
     _flag: *mut c_int,
 ) -> c_int {
-    unsupported("MPI_Info_get_valuelen", On::Nothing)
+    unsupported_any_time("MPI_Info_get_valuelen", On::Nothing)
 }
 weak_alias!("MPI_Info_get_valuelen", "PMPI_Info_get_valuelen");

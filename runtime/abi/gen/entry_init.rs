@@ -4,7 +4,7 @@
 
 use core::ffi::{c_char, c_int};
 
-use crate::enter::{On, unsupported};
+use crate::enter::{On, unsupported, unsupported_any_time};
 use crate::handle::{MPI_Comm, MPI_Errhandler, MPI_Group, MPI_Info, MPI_Session};
 
 /// `MPI_Group_from_session_pset`, MPI 5.0 section 7.3.2.
@@ -56,14 +56,14 @@ weak_alias!(
 /// `MPI_Get_hw_resource_info`, MPI 5.0 section 9.1.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Get_hw_resource_info(_hw_info: *mut MPI_Info) -> c_int {
-    unsupported("MPI_Get_hw_resource_info", On::Nothing)
+    unsupported_any_time("MPI_Get_hw_resource_info", On::Nothing)
 }
 weak_alias!("MPI_Get_hw_resource_info", "PMPI_Get_hw_resource_info");
 
 /// `MPI_Init`, MPI 5.0 section 11.2.1.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Init(_argc: *mut c_int, _argv: *mut *mut *mut c_char) -> c_int {
-    unsupported("MPI_Init", On::Nothing)
+    unsupported_any_time("MPI_Init", On::Nothing)
 }
 weak_alias!("MPI_Init", "PMPI_Init");
 
@@ -75,7 +75,7 @@ pub unsafe extern "C" fn PMPI_Init_thread(
     _required: c_int,
     _provided: *mut c_int,
 ) -> c_int {
-    unsupported("MPI_Init_thread", On::Nothing)
+    unsupported_any_time("MPI_Init_thread", On::Nothing)
 }
 weak_alias!("MPI_Init_thread", "PMPI_Init_thread");
 
@@ -89,14 +89,14 @@ weak_alias!("MPI_Finalize", "PMPI_Finalize");
 /// `MPI_Finalized`, MPI 5.0 section 11.2.3.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Finalized(_flag: *mut c_int) -> c_int {
-    unsupported("MPI_Finalized", On::Nothing)
+    unsupported_any_time("MPI_Finalized", On::Nothing)
 }
 weak_alias!("MPI_Finalized", "PMPI_Finalized");
 
 /// `MPI_Initialized`, MPI 5.0 section 11.2.3.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Initialized(_flag: *mut c_int) -> c_int {
-    unsupported("MPI_Initialized", On::Nothing)
+    unsupported_any_time("MPI_Initialized", On::Nothing)
 }
 weak_alias!("MPI_Initialized", "PMPI_Initialized");
 
@@ -114,7 +114,7 @@ pub unsafe extern "C" fn PMPI_Session_init(
     _errhandler: MPI_Errhandler,
     _session: *mut MPI_Session,
 ) -> c_int {
-    unsupported("MPI_Session_init", On::Nothing)
+    unsupported_any_time("MPI_Session_init", On::Nothing)
 }
 weak_alias!("MPI_Session_init", "PMPI_Session_init");
 
@@ -166,7 +166,7 @@ weak_alias!("MPI_Session_get_pset_info", "PMPI_Session_get_pset_info");
 /// `MPI_Abort`, MPI 5.0 section 11.4.3.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Abort(comm: MPI_Comm, _errorcode: c_int) -> c_int {
-    unsupported("MPI_Abort", On::Comm(comm))
+    unsupported_any_time("MPI_Abort", On::Comm(comm))
 }
 weak_alias!("MPI_Abort", "PMPI_Abort");
 

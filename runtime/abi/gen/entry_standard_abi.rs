@@ -5,14 +5,14 @@
 use core::ffi::{c_int, c_void};
 
 use crate::args;
-use crate::enter::{On, enter_any_time, unsupported};
+use crate::enter::{On, enter_any_time, unsupported_any_time};
 use crate::env;
 use crate::handle::MPI_Info;
 
 /// `MPI_Abi_get_info`, MPI 5.0 section 20.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Abi_get_info(_info: *mut MPI_Info) -> c_int {
-    unsupported("MPI_Abi_get_info", On::Nothing)
+    unsupported_any_time("MPI_Abi_get_info", On::Nothing)
 }
 weak_alias!("MPI_Abi_get_info", "PMPI_Abi_get_info");
 
@@ -40,7 +40,7 @@ pub unsafe extern "C" fn PMPI_Abi_get_fortran_booleans(
     _logical_false: *mut c_void,
     _is_set: *mut c_int,
 ) -> c_int {
-    unsupported("MPI_Abi_get_fortran_booleans", On::Nothing)
+    unsupported_any_time("MPI_Abi_get_fortran_booleans", On::Nothing)
 }
 weak_alias!(
     "MPI_Abi_get_fortran_booleans",
@@ -50,7 +50,7 @@ weak_alias!(
 /// `MPI_Abi_get_fortran_info`, MPI 5.0 section 20.5.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Abi_get_fortran_info(_info: *mut MPI_Info) -> c_int {
-    unsupported("MPI_Abi_get_fortran_info", On::Nothing)
+    unsupported_any_time("MPI_Abi_get_fortran_info", On::Nothing)
 }
 weak_alias!("MPI_Abi_get_fortran_info", "PMPI_Abi_get_fortran_info");
 
@@ -61,7 +61,7 @@ pub unsafe extern "C" fn PMPI_Abi_set_fortran_booleans(
     _logical_true: *mut c_void,
     _logical_false: *mut c_void,
 ) -> c_int {
-    unsupported("MPI_Abi_set_fortran_booleans", On::Nothing)
+    unsupported_any_time("MPI_Abi_set_fortran_booleans", On::Nothing)
 }
 weak_alias!(
     "MPI_Abi_set_fortran_booleans",
@@ -71,6 +71,6 @@ weak_alias!(
 /// `MPI_Abi_set_fortran_info`, MPI 5.0 section 20.5.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Abi_set_fortran_info(_info: MPI_Info) -> c_int {
-    unsupported("MPI_Abi_set_fortran_info", On::Nothing)
+    unsupported_any_time("MPI_Abi_set_fortran_info", On::Nothing)
 }
 weak_alias!("MPI_Abi_set_fortran_info", "PMPI_Abi_set_fortran_info");

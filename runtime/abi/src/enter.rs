@@ -82,6 +82,15 @@ pub fn enter_tool(_name: &'static str, body: impl FnOnce() -> Result<()>) -> c_i
 /// What a function without a body answers.
 #[cold]
 pub fn unsupported(name: &'static str, on: On) -> c_int {
+    if process::phase() != Phase::Running {
+        not_running(name);
+    }
+    unsupported_any_time(name, on)
+}
+
+/// What a function without a body answers that may be called at any time.
+#[cold]
+pub fn unsupported_any_time(name: &'static str, on: On) -> c_int {
     let detail = format!("{name} is not implemented in this version of rmpi");
     raise(
         name,
@@ -178,7 +187,7 @@ mod tests {
     #[test]
     fn an_error_on_a_file_returns_to_the_program() {
         let on = On::File(MPI_File::NULL);
-        let code = unsupported("MPI_File_open", on);
+        let code = unsupported_any_time("MPI_File_open", on);
         assert_eq!(code, c::MPI_ERR_UNSUPPORTED_OPERATION);
         assert!(
             crate::error::string_of(code)

@@ -108,7 +108,7 @@ fn imports(chapter: &Chapter, items: &str) -> String {
         "enter_any_time",
         "enter_tool",
         "unsupported",
-        "unsupported_tool",
+        "unsupported_any_time",
     ];
     text += &group("crate::enter", &enter);
     text += &group("crate::error", &["ErrorClass"]);
@@ -218,11 +218,13 @@ fn stub(chapter: &Chapter, function: &Function, width: Width) -> String {
     if function.is_tool() {
         return "c::MPI_T_ERR_NOT_INITIALIZED".to_owned();
     }
-    format!(
-        "unsupported({:?}, {})",
-        c_name(function, width),
-        on(chapter, function)
-    )
+    let frame = if function.any_time {
+        "unsupported_any_time"
+    } else {
+        "unsupported"
+    };
+    let name = c_name(function, width);
+    format!("{frame}({name:?}, {})", on(chapter, function))
 }
 
 fn full(chapter: &Chapter, function: &Function, body: &str, width: Width) -> String {

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The shared and the static library: which symbols, how bound, and that tools can take their place.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::{function_names, prefix, run, scratch, source, succeed};
+
+fn shared() -> PathBuf {
+    prefix().join("lib/libmpi_abi.so.1")
+}
+
+/// Symbol, address and `nm`'s letter.
+fn symbols(flags: &[&str], file: &Path) -> BTreeMap<String, (String, String)> {
+    let text = succeed(Command::new("nm").args(flags).arg(file));
+    let parse = |line: &str| {
+        let mut words = line.split_whitespace();
+        let (address, letter, name) = (words.next()?, words.next()?, words.next()?);
+        Some((name.to_owned(), (address.to_owned(), letter.to_owned())))
+    };
+    text.lines().filter_map(parse).collect()
+}
+
+#[test]
+fn the_exported_symbols_are_the_functions_of_the_standard_and_nothing_else() {
+    let found: BTreeSet<String> = symbols(&["-D", "--defined-only"], &shared())
+        .into_keys()
+        .collect();
+    let wanted: BTreeSet<String> = function_names()
+        .into_iter()
+        .flat_map(|name| [format!("P{name}"), name])
+        .collect();
+    assert_eq!(
+        found.difference(&wanted).collect::<Vec<_>>(),
+        Vec::<&String>::new()
+    );
+    assert_eq!(
+        wanted.difference(&found).collect::<Vec<_>>(),
+        Vec::<&String>::new()
+    );
+}
+
+#[test]
+fn s15_2_1_every_mpi_name_is_a_weak_alias_of_its_pmpi_name_in_both_libraries() {
+    let dynamic = symbols(&["-D", "--defined-only"], &shared());
+    let archive = symbols(
+        &["--defined-only", "--quiet"],
+        &prefix().join("lib/libmpi_abi.a"),
+    );
+    for name in function_names() {
+        for found in [&dynamic, &archive] {
+            let (weak, strong) = (&found[&name], &found[&format!("P{name}")]);
+            assert_eq!((weak.1.as_str(), strong.1.as_str()), ("W", "T"), "{name}");
+            assert_eq!(weak.0, strong.0, "{name} is another function than P{name}");
+        }
+    }
+}
+
+#[test]
+fn the_soname_is_the_abis_and_no_symbol_has_a_version() {
+    let dynamic = succeed(Command::new("readelf").args(["-dW"]).arg(shared()));
+    assert!(dynamic.contains("[libmpi_abi.so.1]"), "{dynamic}");
+    assert!(!dynamic.contains("VERDEF"), "{dynamic}");
+    assert!(!dynamic.contains("TEXTREL"), "{dynamic}");
+}
+
+#[test]
+fn the_library_needs_nothing_but_the_systems_own() {
+    let dynamic = succeed(Command::new("readelf").args(["-dW"]).arg(shared()));
+    for line in dynamic.lines().filter(|line| line.contains("(NEEDED)")) {
+        let known = [
+            "libc.so",
+            "libm.so",
+            "libgcc_s.so",
+            "libpthread.so",
+            "libdl.so",
+            "librt.so",
+            "ld-linux",
+        ];
+        assert!(known.iter().any(|name| line.contains(name)), "{line}");
+    }
+}
+
+const VERSIONS: &str = "#include <mpi.h>\n#include <stdio.h>\n#include <string.h>\n\
+    int main(void) {\n\
+    int a = 0, b = 0, c = 0, d = 0, n = 0; char text[MPI_MAX_LIBRARY_VERSION_STRING];\n\
+    char why[MPI_MAX_ERROR_STRING];\n\
+    MPI_Get_version(&a, &b); MPI_Abi_get_version(&c, &d);\n\
+    MPI_Get_library_version(text, &n);\n\
+    printf(\"%d.%d %d.%d %.4s %d\\n\", a, b, c, d, text, n == (int) strlen(text));\n\
+    MPI_Error_string(MPI_ERR_TRUNCATE, why, &n);\n\
+    printf(\"%s %d\\n\", why, n == (int) strlen(why));\n\
+    printf(\"%d\\n\", MPI_Comm_fromint(MPI_Comm_toint(MPI_COMM_SELF)) == MPI_COMM_SELF);\n\
+    printf(\"%d\\n\", MPI_Wtime() > 0 && MPI_Wtick() < 0.001);\n\
+    return 0; }\n";
+
+#[test]
+fn what_needs_no_initialization_answers_in_a_c_program() {
+    let folder = scratch("versions");
+    let text = succeed(&mut Command::new(build(&folder, VERSIONS, &[])));
+    assert_eq!(
+        text,
+        "5.0 1.0 rmpi 1\nMPI_ERR_TRUNCATE: the message is longer than the receive buffer 1\n1\n1\n"
+    );
+}
+
+#[test]
+fn a_call_before_initialization_ends_the_program_in_words_with_code_1() {
+    let folder = scratch("too-early");
+    let text = "#include <mpi.h>\nint main(void) { int rank; return MPI_Comm_rank(MPI_COMM_WORLD, &rank) + 7; }\n";
+    let output = run(&mut Command::new(build(&folder, text, &[])));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("MPI_Comm_rank was called before MPI_Init"),
+        "{said}"
+    );
+    assert_eq!(said.lines().count(), 1, "{said}");
+}
+
+#[test]
+fn a_null_output_is_named_in_the_message_with_its_class() {
+    let folder = scratch("null");
+    let text = "#include <mpi.h>\nint main(void) { return MPI_Get_version(0, 0); }\n";
+    let output = run(&mut Command::new(build(&folder, text, &["-Wno-nonnull"])));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(13), "{said}");
+    assert!(
+        said.contains("MPI_Get_version failed: the parameter `version` is NULL (MPI_ERR_ARG)"),
+        "{said}"
+    );
+}
+
+/// Compiles and links a C program with the wrapper.
+fn build(folder: &Path, text: &str, flags: &[&str]) -> PathBuf {
+    let program = folder.join("program");
+    let file = source(folder, "program.c", text);
+    let mut compile = Command::new(prefix().join("bin/rmpicc"));
+    compile
+        .args(["-Wall", "-Werror"])
+        .args(flags)
+        .arg("-o")
+        .arg(&program)
+        .arg(file);
+    succeed(&mut compile);
+    program
+}
+
+/// A tool that takes the place of one function and calls the library by its other name.
+const TOOL: &str = "#include <mpi.h>\n#include <stdio.h>\n\
+    int MPI_Get_version(int *version, int *subversion) {\n\
+    puts(\"seen by the tool\");\n\
+    return PMPI_Get_version(version, subversion); }\n";
+
+const ASKS: &str = "#include <mpi.h>\n#include <stdio.h>\n\
+    int main(void) { int a = 0, b = 0; MPI_Get_version(&a, &b); printf(\"%d.%d\\n\", a, b); return 0; }\n";
+
+#[test]
+fn s15_2_a_preloaded_tool_sees_the_call_and_reaches_the_library() {
+    let folder = scratch("preload");
+    let program = build(&folder, ASKS, &[]);
+    let (tool, file) = (folder.join("tool.so"), source(&folder, "tool.c", TOOL));
+    let mut compile = Command::new(prefix().join("bin/rmpicc"));
+    succeed(
+        compile
+            .args(["-shared", "-fPIC", "-o"])
+            .arg(&tool)
+            .arg(file),
+    );
+    assert_eq!(succeed(&mut Command::new(&program)), "5.0\n");
+    assert_eq!(
+        succeed(Command::new(&program).env("LD_PRELOAD", &tool)),
+        "seen by the tool\n5.0\n"
+    );
+}
+
+#[test]
+fn s15_2_a_tool_in_the_program_links_against_both_libraries() {
+    let folder = scratch("linked-tool");
+    let tool = source(&folder, "tool.c", TOOL);
+    let tool = tool.to_str().unwrap();
+    for flags in [vec![tool], vec![tool, "-static-mpi"]] {
+        let program = build(&folder, ASKS, &flags);
+        assert_eq!(
+            succeed(&mut Command::new(&program)),
+            "seen by the tool\n5.0\n",
+            "{flags:?}"
+        );
+    }
+}
+
+#[test]
+fn a_tool_library_before_the_static_library_has_its_way() {
+    let folder = scratch("tool-archive");
+    let (object, archive) = (folder.join("tool.o"), folder.join("libtool.a"));
+    let tool = source(&folder, "tool.c", TOOL);
+    succeed(
+        Command::new(prefix().join("bin/rmpicc"))
+            .args(["-c", "-o"])
+            .arg(&object)
+            .arg(tool),
+    );
+    succeed(Command::new("ar").arg("rcs").arg(&archive).arg(&object));
+    let file = source(&folder, "program.c", ASKS);
+    let program = folder.join("program");
+    let mut link = Command::new(prefix().join("bin/rmpicc"));
+    succeed(
+        link.arg("-static-mpi")
+            .arg("-o")
+            .arg(&program)
+            .arg(file)
+            .arg(&archive),
+    );
+    assert_eq!(
+        succeed(&mut Command::new(&program)),
+        "seen by the tool\n5.0\n"
+    );
+}

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `rmpicc`, `rmpicxx`, the pkg-config file and CMake's FindMPI, with real compilers.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::{prefix, run, scratch, source, succeed};
+
+const C: &str = "#include <mpi.h>\n#include <stdio.h>\n\
+    int main(void) { int a, b; MPI_Get_version(&a, &b); printf(\"%d.%d\\n\", a, b); return 0; }\n";
+const CXX: &str = "#include <mpi.h>\n#include <iostream>\n\
+    int main() { int a, b; MPI_Get_version(&a, &b); std::cout << a << '.' << b << std::endl; }\n";
+
+fn wrapper(name: &str) -> Command {
+    let mut command = Command::new(prefix().join("bin").join(name));
+    command.env_remove("RMPI_CC").env_remove("RMPI_CXX");
+    command
+}
+
+#[test]
+fn each_name_compiles_its_language_to_a_program_that_runs_by_itself() {
+    let folder = scratch("names");
+    for (names, file, text) in [
+        (&["rmpicc", "mpicc"][..], "a.c", C),
+        (&["rmpicxx", "mpicxx", "mpic++"][..], "a.cc", CXX),
+    ] {
+        let file = source(&folder, file, text);
+        for name in names {
+            let program = folder.join(name);
+            succeed(
+                wrapper(name)
+                    .args(["-Wall", "-Wextra", "-Werror", "-o"])
+                    .arg(&program)
+                    .arg(&file),
+            );
+            assert_eq!(succeed(&mut Command::new(&program)), "5.0\n", "{name}");
+        }
+    }
+}
+
+#[test]
+fn programs_get_a_runpath_which_the_environment_overrides_and_no_rpath() {
+    let folder = scratch("runpath");
+    let program = folder.join("program");
+    succeed(
+        wrapper("rmpicc")
+            .arg("-o")
+            .arg(&program)
+            .arg(source(&folder, "a.c", C)),
+    );
+    let dynamic = succeed(Command::new("readelf").arg("-dW").arg(&program));
+    let lib = prefix().join("lib");
+    let runpath = dynamic
+        .lines()
+        .find(|line| line.contains("(RUNPATH)"))
+        .unwrap();
+    assert!(runpath.contains(lib.to_str().unwrap()), "{dynamic}");
+    assert!(!dynamic.contains("(RPATH)"), "{dynamic}");
+}
+
+#[test]
+fn compiling_alone_links_nothing_and_an_object_links_later() {
+    let folder = scratch("steps");
+    let (object, program) = (folder.join("a.o"), folder.join("a"));
+    succeed(
+        wrapper("rmpicc")
+            .args(["-c", "-Werror", "-o"])
+            .arg(&object)
+            .arg(source(&folder, "a.c", C)),
+    );
+    succeed(wrapper("rmpicc").arg("-o").arg(&program).arg(&object));
+    assert_eq!(succeed(&mut Command::new(program)), "5.0\n");
+    let shown = succeed(wrapper("rmpicc").args(["-show", "-c", "a.c"]));
+    assert!(!shown.contains("mpi_abi"), "{shown}");
+}
+
+#[test]
+fn the_compilers_code_and_words_come_back_as_they_are() {
+    let folder = scratch("codes");
+    let bad = run(wrapper("rmpicc").arg("-c").arg(source(
+        &folder,
+        "bad.c",
+        "int main(void) { return x; }\n",
+    )));
+    assert_eq!(bad.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&bad.stderr).contains("bad.c"));
+    let compiler = fake_compiler(&folder, "exit 42");
+    let odd = run(wrapper("rmpicc").env("RMPI_CC", compiler).arg("x.c"));
+    assert_eq!(odd.status.code(), Some(42));
+    let version = succeed(wrapper("rmpicc").arg("--version"));
+    assert_eq!(version, succeed(Command::new("cc").arg("--version")));
+}
+
+#[test]
+fn every_argument_reaches_the_compiler_unchanged() {
+    let folder = scratch("arguments");
+    let compiler = fake_compiler(&folder, "for word; do printf '<%s>\\n' \"$word\"; done");
+    let odd = [
+        "-DX=a b",
+        "-DY=\"$z\"",
+        "",
+        "-c",
+        "it's.c",
+        "@x",
+        "-Wl,-z,now",
+    ];
+    let shown = succeed(wrapper("rmpicc").env("RMPI_CC", compiler).args(odd));
+    let after: Vec<&str> = shown.lines().skip(1).collect();
+    assert_eq!(
+        after,
+        [
+            "<-DX=a b>",
+            "<-DY=\"$z\">",
+            "<>",
+            "<-c>",
+            "<it's.c>",
+            "<@x>",
+            "<-Wl,-z,now>"
+        ]
+    );
+}
+
+#[test]
+fn a_missing_compiler_and_the_wrapper_itself_are_refused_in_words() {
+    let missing = run(wrapper("rmpicc")
+        .env("RMPI_CC", "no-such-compiler")
+        .arg("a.c"));
+    let said = String::from_utf8_lossy(&missing.stderr).into_owned();
+    assert_eq!(missing.status.code(), Some(127), "{said}");
+    assert!(
+        said.contains("there is no C compiler `no-such-compiler`") && said.contains("RMPI_CC"),
+        "{said}"
+    );
+    let own = prefix().join("bin/mpicc");
+    let itself = run(wrapper("rmpicc").env("RMPI_CC", own).arg("a.c"));
+    assert!(String::from_utf8_lossy(&itself.stderr).contains("RMPI_CC names the wrapper itself"));
+}
+
+#[test]
+fn a_compiler_may_be_named_by_option() {
+    let folder = scratch("option");
+    let compiler = fake_compiler(&folder, "echo chosen");
+    let option = format!("-cc={}", compiler.display());
+    assert_eq!(
+        succeed(
+            wrapper("rmpicc")
+                .env("RMPI_CC", "false")
+                .args([&option, "a.c"])
+        ),
+        "chosen\n"
+    );
+}
+
+#[test]
+fn the_tree_may_be_moved_and_reached_through_a_link() {
+    let folder = scratch("moved place");
+    let moved = folder.join("rmpi");
+    succeed(Command::new("cp").arg("-a").arg(prefix()).arg(&moved));
+    let link = folder.join("mpicc");
+    symlink(moved.join("bin/mpicc"), &link).unwrap();
+    let program = folder.join("program");
+    succeed(
+        Command::new(&link)
+            .arg("-o")
+            .arg(&program)
+            .arg(source(&folder, "a.c", C)),
+    );
+    assert_eq!(succeed(&mut Command::new(&program)), "5.0\n");
+    let loaded = succeed(Command::new("ldd").arg(&program));
+    assert!(loaded.contains(moved.to_str().unwrap()), "{loaded}");
+}
+
+#[test]
+fn a_wrapper_outside_of_an_installed_tree_says_so() {
+    let folder = scratch("lost/bin");
+    fs::copy(prefix().join("bin/rmpicc"), folder.join("rmpicc")).unwrap();
+    let lost = run(Command::new(folder.join("rmpicc")).arg("a.c"));
+    assert!(
+        String::from_utf8_lossy(&lost.stderr).contains("cargo xtask install"),
+        "{lost:?}"
+    );
+}
+
+#[test]
+fn pkg_config_finds_the_tree_from_its_own_place() {
+    let folder = scratch("pkgconfig");
+    let ask = |name: &str| {
+        let mut command = Command::new("pkg-config");
+        command.env("PKG_CONFIG_PATH", prefix().join("lib/pkgconfig"));
+        succeed(command.args(["--cflags", "--libs", name]))
+    };
+    assert_eq!(ask("rmpi"), ask("mpi"));
+    let program = folder.join("program");
+    let mut compile = Command::new("cc");
+    compile
+        .arg("-o")
+        .arg(&program)
+        .arg(source(&folder, "a.c", C))
+        .args(ask("rmpi").split_whitespace());
+    succeed(&mut compile);
+    assert_eq!(succeed(&mut Command::new(&program)), "5.0\n");
+}
+
+const CMAKE: &str = "cmake_minimum_required(VERSION 3.16)\nproject(probe C CXX)\n\
+    find_package(MPI REQUIRED COMPONENTS C CXX)\n\
+    message(STATUS \"versions: ${MPI_C_VERSION} ${MPI_CXX_VERSION}\")\n\
+    add_executable(in_c a.c)\ntarget_link_libraries(in_c MPI::MPI_C)\n\
+    add_executable(in_cxx a.cc)\ntarget_link_libraries(in_cxx MPI::MPI_CXX)\n";
+
+#[test]
+fn cmakes_findmpi_finds_the_wrappers_and_its_targets_run() {
+    let folder = scratch("cmake");
+    source(&folder, "CMakeLists.txt", CMAKE);
+    source(&folder, "a.c", C);
+    source(&folder, "a.cc", CXX);
+    let build = folder.join("build");
+    // FindMPI looks beside the first mpiexec of PATH, which the library alone does not bring.
+    let ours = folder.join("rmpi");
+    succeed(Command::new("cp").arg("-a").arg(prefix()).arg(&ours));
+    symlink("rmpicc", ours.join("bin/mpiexec")).unwrap();
+    let path = std::env::var("PATH").unwrap();
+    let path = format!("{}:{path}", ours.join("bin").display());
+    let cmake = || {
+        let mut command = Command::new("cmake");
+        command
+            .env("PATH", &path)
+            .env_remove("MPI_HOME")
+            .env_remove("CC")
+            .env_remove("CXX");
+        command
+    };
+    let said = succeed(cmake().arg("-S").arg(&folder).arg("-B").arg(&build));
+    assert!(said.contains("versions: 5.0 5.0"), "{said}");
+    let cache = fs::read_to_string(build.join("CMakeCache.txt")).unwrap();
+    let ours = ours.to_str().unwrap();
+    for line in cache.lines().filter(|line| {
+        line.starts_with("MPI_C_COMPILER:") || line.starts_with("MPI_mpi_abi_LIBRARY:")
+    }) {
+        assert!(line.contains(ours), "{line}");
+    }
+    succeed(cmake().arg("--build").arg(&build));
+    for program in ["in_c", "in_cxx"] {
+        assert_eq!(
+            succeed(&mut Command::new(build.join(program))),
+            "5.0\n",
+            "{program}"
+        );
+    }
+}
+
+#[test]
+fn cmake_accepts_the_wrappers_as_its_compilers() {
+    let folder = scratch("cmake-compiler");
+    source(
+        &folder,
+        "CMakeLists.txt",
+        "cmake_minimum_required(VERSION 3.16)\nproject(probe C CXX)\nadd_executable(in_c a.c)\nadd_executable(in_cxx a.cc)\n",
+    );
+    source(&folder, "a.c", C);
+    source(&folder, "a.cc", CXX);
+    let build = folder.join("build");
+    let bin = prefix().join("bin");
+    let mut configure = Command::new("cmake");
+    configure.arg(format!(
+        "-DCMAKE_C_COMPILER={}",
+        bin.join("mpicc").display()
+    ));
+    configure.arg(format!(
+        "-DCMAKE_CXX_COMPILER={}",
+        bin.join("mpicxx").display()
+    ));
+    succeed(configure.arg("-S").arg(&folder).arg("-B").arg(&build));
+    succeed(Command::new("cmake").arg("--build").arg(&build));
+    assert_eq!(succeed(&mut Command::new(build.join("in_cxx"))), "5.0\n");
+}
+
+/// A shell script in place of a compiler.
+fn fake_compiler(folder: &Path, line: &str) -> PathBuf {
+    use std::os::unix::fs::PermissionsExt;
+    let path = source(folder, "compiler", &format!("#!/bin/sh\n{line}\n"));
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
