@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The clock of `MPI_Wtime`: the system's monotonic one, so that times of ranks of one host compare.
+//!
+//! # Safety
+//! Two calls of the C library that write a local; nothing is kept.
 #![allow(unsafe_code, reason = "two system calls")]
 
 /// Seconds since some moment in the past, the same for all processes of a host.

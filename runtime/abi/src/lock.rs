@@ -29,6 +29,7 @@ thread_local! {
 
 /// Says whether `MPI_THREAD_MULTIPLE` was granted. Called by initialization, before other threads may call MPI.
 pub fn set_multiple(multiple: bool) {
+    // PAIR(thread-level): `is_multiple` loads with Acquire.
     MULTIPLE.store(multiple, Ordering::Release);
 }
 

@@ -119,72 +119,35 @@ fn s20_3_every_handle_and_pointer_constant_has_its_value_and_its_type() {
     assert_eq!(succeed(&mut Command::new(program)), "");
 }
 
+const OBJECTS: &str = "Comm Datatype Errhandler File Group Info Message Op Request Session Win";
+const TOOL_OBJECTS: &str =
+    "cvar_handle enum event_instance event_registration pvar_handle pvar_session";
+
 #[test]
 fn s20_2_every_type_has_its_size_and_layout() {
+    let conditions = "sizeof(MPI_Status) == 32
+        offsetof(MPI_Status, MPI_SOURCE) == 0
+        offsetof(MPI_Status, MPI_TAG) == 4
+        offsetof(MPI_Status, MPI_ERROR) == 8
+        offsetof(MPI_Status, MPI_internal) == 12
+        sizeof(((MPI_Status *) 0)->MPI_internal) == 20
+        _Generic((MPI_Aint) 0, intptr_t: 1, default: 0)
+        _Generic((MPI_Offset) 0, int64_t: 1, default: 0)
+        _Generic((MPI_Count) 0, int64_t: 1, default: 0)
+        _Generic((MPI_Fint) 0, int: 1, default: 0)";
+    let mut conditions: Vec<String> = conditions
+        .lines()
+        .map(|line| line.trim().to_owned())
+        .collect();
+    for object in OBJECTS.split(' ') {
+        let tag = format!("struct MPI_ABI_{object} *");
+        conditions.push(format!("_Generic((MPI_{object}) 0, {tag}: 1, default: 0)"));
+    }
+    let tools = TOOL_OBJECTS.split(' ');
+    conditions.extend(tools.map(|object| format!("sizeof(MPI_T_{object}) == sizeof(void *)")));
     let mut text = String::from("#include <mpi.h>\n#include <stddef.h>\n");
-    let mut check =
-        |condition: String| text += &format!("_Static_assert({condition}, \"{condition}\");\n");
-    for (name, bytes) in [
-        ("MPI_Aint", 8),
-        ("MPI_Offset", 8),
-        ("MPI_Count", 8),
-        ("MPI_Fint", 4),
-        ("MPI_Status", 32),
-    ] {
-        check(format!("sizeof({name}) == {bytes}"));
-    }
-    for (field, at) in [
-        ("MPI_SOURCE", 0),
-        ("MPI_TAG", 4),
-        ("MPI_ERROR", 8),
-        ("MPI_internal", 12),
-    ] {
-        check(format!("offsetof(MPI_Status, {field}) == {at}"));
-    }
-    for handle in [
-        "MPI_Comm",
-        "MPI_Datatype",
-        "MPI_Errhandler",
-        "MPI_File",
-        "MPI_Group",
-        "MPI_Info",
-        "MPI_Message",
-        "MPI_Op",
-        "MPI_Request",
-        "MPI_Session",
-        "MPI_Win",
-        "MPI_T_cvar_handle",
-        "MPI_T_enum",
-        "MPI_T_event_instance",
-        "MPI_T_event_registration",
-        "MPI_T_pvar_handle",
-        "MPI_T_pvar_session",
-    ] {
-        check(format!("sizeof({handle}) == sizeof(void *)"));
-    }
-    for (name, c_type) in [
-        ("MPI_Aint", "intptr_t"),
-        ("MPI_Offset", "int64_t"),
-        ("MPI_Count", "int64_t"),
-    ] {
-        check(format!("_Generic(({name}) 0, {c_type}: 1, default: 0)"));
-    }
-    for object in [
-        "Comm",
-        "Datatype",
-        "Group",
-        "Request",
-        "Win",
-        "File",
-        "Session",
-        "Message",
-        "Info",
-        "Errhandler",
-        "Op",
-    ] {
-        check(format!(
-            "_Generic((MPI_{object}) 0, struct MPI_ABI_{object} *: 1, default: 0)"
-        ));
+    for condition in conditions {
+        text += &format!("_Static_assert({condition}, \"{condition}\");\n");
     }
     compile(&scratch("types"), "gcc", "types.c", &text, &["-std=c11"]);
 }

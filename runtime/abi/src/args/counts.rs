@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Counts and displacements, which are `int` in `MPI_X` and `MPI_Count` or `MPI_Aint` in `MPI_X_c`: one type for both.
-#![allow(unsafe_code, reason = "a part of args: see its rules A1 to A3")]
+//!
+//! # Safety
+//! The rules A1 to A3 of [`crate::args`].
+#![allow(unsafe_code, reason = "a part of args")]
 
 use core::ffi::c_int;
 

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Statuses: they may be ignored, and `MPI_ERROR` is written only where several requests complete.
-#![allow(unsafe_code, reason = "a part of args: see its rules A1 and A2")]
+//!
+//! # Safety
+//! The rules A1 and A2 of [`crate::args`].
+#![allow(unsafe_code, reason = "a part of args")]
 
 use core::ffi::c_int;
 use core::marker::PhantomData;

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Text in and out.
-#![allow(unsafe_code, reason = "a part of args: see its rules A1, A3 and A4")]
+//!
+//! # Safety
+//! The rules A1, A3 and A4 of [`crate::args`].
+#![allow(unsafe_code, reason = "a part of args")]
 
 use core::ffi::{CStr, c_char};
 use core::marker::PhantomData;
