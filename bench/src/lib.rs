@@ -13,9 +13,11 @@
 //! Threads: none; everything runs on the caller's thread and in child processes. One measurement at a time on a machine:
 //! [`lock`] holds a second one back.
 
+pub mod icount;
 pub mod limits;
 pub mod lock;
 pub mod machine;
+pub mod peers;
 pub mod programs;
 pub mod run;
 pub mod stats;

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Instructions of `MPI_Isend`, `MPI_Irecv` and `MPI_Wait`, counted by callgrind in one of two ranks.
+//!
+//! `isend_count.c` puts each counted call into a function of its own, and callgrind writes one file per call; so the
+//! count is the median over calls, and one call that had to wait for a late message spoils nothing.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::peers::{Case, Installation, Level};
+use crate::stats::Summary;
+use crate::{Error, machine, programs, run};
+
+/// At most so many instructions for `MPI_Isend` of 8 bytes.
+pub const ISEND_BUDGET: f64 = 60.0;
+/// At most so many for `MPI_Isend`, `MPI_Irecv` and `MPI_Wait` together.
+pub const SUM_BUDGET: f64 = 250.0;
+
+/// Median instructions per call, callees included.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Counts {
+    /// `MPI_Isend`, 8 bytes, to a rank on this node that has taken all earlier messages.
+    pub isend: Summary,
+    /// `MPI_Irecv`, nothing has arrived.
+    pub irecv: Summary,
+    /// `MPI_Wait`, the message is there.
+    pub wait: Summary,
+}
+
+impl Counts {
+    /// All three together.
+    #[must_use]
+    pub fn sum(&self) -> f64 {
+        self.isend.median + self.irecv.median + self.wait.median
+    }
+}
+
+/// The functions of `isend_count.c` around the counted calls.
+const COUNTED: [&str; 3] = ["counted_isend", "counted_irecv", "counted_wait"];
+/// The function before which callgrind writes a file.
+const END_OF_CALL: &str = "end_of_call";
+
+/// Builds and runs the counting program with an MPI. `work` is a folder for binaries and callgrind's files.
+///
+/// # Errors
+/// When valgrind is missing, or the program cannot be built or run under it.
+pub fn count(
+    mpi: &Installation,
+    level: Level,
+    work: &Path,
+    limit: Duration,
+) -> Result<Counts, Error> {
+    let valgrind = machine::find_in_path("valgrind").ok_or_else(|| {
+        Error::Usage("valgrind is not installed (Debian: apt-get install valgrind)".to_owned())
+    })?;
+    let program = work.join("isend_count");
+    programs::compile(mpi.mpicc(), &mpi.environment(), "isend_count", &program)?;
+    let dumps = work.join("callgrind");
+    // Files of an earlier run would be counted too.
+    drop(fs::remove_dir_all(&dumps));
+    fs::create_dir_all(&dumps).map_err(|e| Error::io("cannot make a folder for callgrind", e))?;
+    let setting = mpi
+        .kind
+        .setting(Case::TwoRanks, level)
+        .ok_or_else(|| Error::Usage(format!("{} has no other setting", mpi.name)))?;
+    let mut command = mpi.launcher(setting, 1, None);
+    command
+        .arg(valgrind)
+        .args(callgrind_options(&dumps))
+        .arg(&program);
+    second_rank(&mut command, &program);
+    let outcome = run::run(&mut command, limit)?;
+    if let Some(complaint) = outcome.complaint() {
+        return Err(Error::Program(format!(
+            "isend_count with {}: {complaint}",
+            mpi.name
+        )));
+    }
+    read_dumps(&dumps)
+}
+
+/// Only one rank runs under valgrind, which would let both share one CPU's worth of progress otherwise.
+fn second_rank(command: &mut Command, program: &Path) {
+    command.args([":", "-n", "1"]).arg(program);
+}
+
+fn callgrind_options(dumps: &Path) -> Vec<String> {
+    let mut options = vec![
+        "--tool=callgrind".to_owned(),
+        "--quiet".to_owned(),
+        "--compress-strings=no".to_owned(),
+        "--compress-pos=no".to_owned(),
+        format!("--callgrind-out-file={}/out", dumps.display()),
+        format!("--dump-before={END_OF_CALL}"),
+    ];
+    options.extend(
+        COUNTED
+            .iter()
+            .map(|name| format!("--toggle-collect={name}")),
+    );
+    options
+}
+
+fn read_dumps(folder: &Path) -> Result<Counts, Error> {
+    let mut samples: [Vec<f64>; 3] = Default::default();
+    let entries =
+        fs::read_dir(folder).map_err(|e| Error::io("cannot read callgrind's files", e))?;
+    for entry in entries.flatten() {
+        let text = fs::read_to_string(entry.path()).unwrap_or_default();
+        for (name, samples) in COUNTED.iter().zip(&mut samples) {
+            samples.extend(inclusive_of_callees(&text, name));
+        }
+    }
+    let [isend, irecv, wait] = samples.map(|samples| {
+        Summary::of(&samples).ok_or_else(|| {
+            Error::Program("callgrind wrote no file with a counted call in it".to_owned())
+        })
+    });
+    Ok(Counts {
+        isend: isend?,
+        irecv: irecv?,
+        wait: wait?,
+    })
+}
+
+/// Instructions in what `function` calls, its own left out; `None` if it was not called.
+///
+/// A callgrind file has blocks headed by `fn=NAME`. In them `calls=COUNT TARGET` is followed by a line `LINE COST` whose
+/// cost is the callee's, with everything that it called.
+fn inclusive_of_callees(dump: &str, function: &str) -> Option<f64> {
+    let mut inside = false;
+    let mut calls = false;
+    let mut cost = None;
+    for line in dump.lines() {
+        if let Some(name) = line.strip_prefix("fn=") {
+            inside = name == function;
+        } else if calls && inside {
+            let callee: f64 = line.split_whitespace().nth(1)?.parse().ok()?;
+            cost = Some(cost.unwrap_or(0.0) + callee);
+        }
+        calls = line.starts_with("calls=");
+    }
+    cost
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DUMP: &str = "events: Ir\nfn=main\ncfn=counted_isend\ncalls=1 14 \n38 704\n\nfn=counted_isend\n14 1\n15 7\n\
+                        cob=/lib/libmpi.so.12\ncfi=???\ncfn=PMPI_Isend\ncalls=1 0 \n15 693\n15 1\n17 2\n\n\
+                        fn=PMPI_Isend\n0 100\ncfn=inner\ncalls=2 0 \n0 593\n\ntotals: 704\n";
+
+    #[test]
+    fn only_what_the_counted_function_calls_is_counted() {
+        assert_eq!(inclusive_of_callees(DUMP, "counted_isend"), Some(693.0));
+        assert_eq!(inclusive_of_callees(DUMP, "counted_wait"), None);
+    }
+
+    #[test]
+    fn the_binary_has_the_functions_that_are_named_to_callgrind() {
+        let source = fs::read_to_string(programs::sources().join("isend_count.c")).unwrap();
+        for name in COUNTED.iter().chain([&END_OF_CALL]) {
+            assert!(source.contains(&format!("COUNTED void {name}(")), "{name}");
+        }
+    }
+}

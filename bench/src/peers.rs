@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The MPI libraries that are compared: where their commands are, and with which settings they are at their best.
+//!
+//! The settings come from the peers' documentation and variable lists and from trials; variants that are not listed were
+//! not better. Per case a default (what a user types who knows nothing) and, where there is one, a best:
+//!
+//! | case | MPICH 5 (4: the same, without throttle variables) | Open MPI 4 and 5 | Intel MPI |
+//! |---|---|---|---|
+//! | two ranks, default | `-bind-to core` | `--map-by core --bind-to core` | nothing: it pins by itself |
+//! | two ranks, best | also `MPIR_CVAR_NOLOCAL=1 UCX_TLS=self,sm` | also UCX over shared memory (refused without an InfiniBand device unless both `any` are given) | `I_MPI_FABRICS=shm I_MPI_SHM=bdw_avx2` |
+//! | one CPU, default | `-bind-to none` | `--oversubscribe --bind-to none` | nothing |
+//! | one CPU, best | also the throttle variables | also `mpi_yield_when_idle` | `I_MPI_PIN=0 I_MPI_FABRICS=shm I_MPI_WAIT_MODE=1` |
+//! | many ranks, default | nothing | `--oversubscribe` | nothing |
+//! | many ranks, best | `-bind-to core` and the throttle variables | as on one CPU | as on one CPU |
+//!
+//! rmpi has one setting, the default: no option at all.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::Error;
+use crate::machine;
+
+/// Which MPI a prefix holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Ours.
+    Rmpi,
+    /// MPICH 5.
+    Mpich5,
+    /// Open MPI 5.
+    Openmpi5,
+    /// Intel MPI.
+    Intel,
+    /// MPICH 4, as Debian packages it.
+    Mpich4,
+    /// Open MPI 4, as Debian packages it.
+    Openmpi4,
+    /// Any other: measured without options.
+    Other,
+}
+
+/// What the ranks have to live with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Case {
+    /// Two ranks, each with a CPU.
+    TwoRanks,
+    /// Two ranks on one CPU.
+    OneCpu,
+    /// Many more ranks than CPUs.
+    Crowd,
+}
+
+/// How much its user knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// The settings as shipped.
+    Default,
+    /// The best settings known.
+    Best,
+}
+
+impl Level {
+    /// Its word in tables.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Default => "default",
+            Self::Best => "best",
+        }
+    }
+}
+
+/// Launcher options and environment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Setting {
+    /// Options of `mpiexec`.
+    pub options: &'static [&'static str],
+    /// Variables, for the launcher and through it for the ranks.
+    pub environment: &'static [(&'static str, &'static str)],
+}
+
+const fn setting(
+    options: &'static [&'static str],
+    environment: &'static [(&'static str, &'static str)],
+) -> Option<Setting> {
+    Some(Setting {
+        options,
+        environment,
+    })
+}
+
+const MPICH_THROTTLE: &[(&str, &str)] = &[
+    ("MPIR_CVAR_POLLS_BEFORE_YIELD", "1"),
+    ("MPIR_CVAR_CH4_PROGRESS_THROTTLE", "1"),
+    ("MPIR_CVAR_CH4_PROGRESS_THROTTLE_NO_PROGRESS_COUNT", "1"),
+];
+const MPICH_UCX: &[(&str, &str)] = &[("MPIR_CVAR_NOLOCAL", "1"), ("UCX_TLS", "self,sm")];
+const OPENMPI_UCX: &[&str] = &[
+    "--map-by",
+    "core",
+    "--bind-to",
+    "core",
+    "--mca",
+    "pml",
+    "ucx",
+    "--mca",
+    "pml_ucx_tls",
+    "any",
+    "--mca",
+    "pml_ucx_devices",
+    "any",
+    "-x",
+    "UCX_TLS=self,sm",
+];
+const OPENMPI_YIELD: &[&str] = &[
+    "--oversubscribe",
+    "--bind-to",
+    "none",
+    "--mca",
+    "mpi_yield_when_idle",
+    "1",
+];
+const INTEL_SHM: &[(&str, &str)] = &[("I_MPI_FABRICS", "shm"), ("I_MPI_SHM", "bdw_avx2")];
+const INTEL_WAIT: &[(&str, &str)] = &[
+    ("I_MPI_PIN", "0"),
+    ("I_MPI_FABRICS", "shm"),
+    ("I_MPI_WAIT_MODE", "1"),
+];
+
+impl Kind {
+    /// The kinds that can be named, in the order of the tables.
+    pub const PEERS: [(&'static str, Self); 5] = [
+        ("mpich5", Self::Mpich5),
+        ("openmpi5", Self::Openmpi5),
+        ("intel", Self::Intel),
+        ("mpich4", Self::Mpich4),
+        ("openmpi4", Self::Openmpi4),
+    ];
+
+    /// The kind that a peer's name begins with.
+    #[must_use]
+    pub fn of_name(name: &str) -> Self {
+        let known = Self::PEERS
+            .iter()
+            .find(|(prefix, _)| name.starts_with(prefix));
+        known.map_or(Self::Other, |(_, kind)| *kind)
+    }
+
+    /// The setting of a case; `None` where there is no other than the default.
+    #[must_use]
+    pub fn setting(self, case: Case, level: Level) -> Option<Setting> {
+        match (self, case, level) {
+            (Self::Rmpi | Self::Other | Self::Intel, _, Level::Default) => setting(&[], &[]),
+            (Self::Rmpi | Self::Other, _, Level::Best) => None,
+            (Self::Mpich5 | Self::Mpich4, ..) => self.mpich(case, level),
+            (Self::Openmpi5 | Self::Openmpi4, ..) => Self::openmpi(case, level),
+            (Self::Intel, Case::TwoRanks, Level::Best) => setting(&[], INTEL_SHM),
+            (Self::Intel, Case::OneCpu | Case::Crowd, Level::Best) => setting(&[], INTEL_WAIT),
+        }
+    }
+
+    fn mpich(self, case: Case, level: Level) -> Option<Setting> {
+        match (case, level) {
+            (Case::TwoRanks, Level::Default) => setting(&["-bind-to", "core"], &[]),
+            (Case::TwoRanks, Level::Best) => setting(&["-bind-to", "core"], MPICH_UCX),
+            (Case::OneCpu, Level::Default) => setting(&["-bind-to", "none"], &[]),
+            (Case::Crowd, Level::Default) => setting(&[], &[]),
+            (_, Level::Best) if self == Self::Mpich4 => None,
+            (Case::OneCpu, Level::Best) => setting(&["-bind-to", "none"], MPICH_THROTTLE),
+            (Case::Crowd, Level::Best) => setting(&["-bind-to", "core"], MPICH_THROTTLE),
+        }
+    }
+
+    const fn openmpi(case: Case, level: Level) -> Option<Setting> {
+        match (case, level) {
+            (Case::TwoRanks, Level::Default) => {
+                setting(&["--map-by", "core", "--bind-to", "core"], &[])
+            }
+            (Case::TwoRanks, Level::Best) => setting(OPENMPI_UCX, &[]),
+            (Case::OneCpu, Level::Default) => {
+                setting(&["--oversubscribe", "--bind-to", "none"], &[])
+            }
+            (Case::Crowd, Level::Default) => setting(&["--oversubscribe"], &[]),
+            (Case::OneCpu | Case::Crowd, Level::Best) => setting(OPENMPI_YIELD, &[]),
+        }
+    }
+
+    /// The suffix that Debian gives the commands, where several MPIs share a prefix.
+    const fn suffix(self) -> &'static str {
+        match self {
+            Self::Mpich4 => ".mpich",
+            Self::Openmpi4 => ".openmpi",
+            _ => "",
+        }
+    }
+}
+
+/// An installed MPI.
+#[derive(Clone, Debug)]
+pub struct Installation {
+    /// Its name in tables.
+    pub name: String,
+    /// Which MPI it is.
+    pub kind: Kind,
+    prefix: PathBuf,
+    mpicc: PathBuf,
+    mpiexec: PathBuf,
+}
+
+impl Installation {
+    /// Finds the commands of an MPI below a prefix.
+    ///
+    /// # Errors
+    /// When a command is not there, with the path that was looked for.
+    pub fn find(name: &str, kind: Kind, prefix: &Path) -> Result<Self, Error> {
+        let (cc, exec) = match kind {
+            Kind::Rmpi => ("rmpicc", "rmpiexec"),
+            _ => ("mpicc", "mpiexec"),
+        };
+        let command = |word: &str| find_command(prefix, word, kind.suffix());
+        Ok(Self {
+            name: name.to_owned(),
+            kind,
+            mpicc: command(cc)?,
+            mpiexec: command(exec)?,
+            prefix: prefix.to_owned(),
+        })
+    }
+
+    /// Reads `NAME=PREFIX`.
+    ///
+    /// # Errors
+    /// When it is not of that form, or nothing is installed there.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        let (name, prefix) = text.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or_else(
+            || {
+                let known: Vec<_> = Kind::PEERS.iter().map(|(name, _)| *name).collect();
+                Error::Usage(format!(
+                    "\"{text}\" is not of the form NAME=PREFIX (known names: {}; any other is measured without options)",
+                    known.join(", ")
+                ))
+            },
+        )?;
+        Self::find(name, Kind::of_name(name), Path::new(prefix))
+    }
+
+    /// Its compiler wrapper.
+    #[must_use]
+    pub fn mpicc(&self) -> &Path {
+        &self.mpicc
+    }
+
+    /// Variables without which the commands of this installation do not work.
+    #[must_use]
+    pub fn environment(&self) -> Vec<(String, String)> {
+        let text = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        match self.kind {
+            Kind::Openmpi4 | Kind::Openmpi5 => vec![
+                text("OMPI_ALLOW_RUN_AS_ROOT", "1"),
+                text("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
+            ],
+            Kind::Intel => vec![
+                text("I_MPI_ROOT", &self.prefix.to_string_lossy()),
+                text(
+                    "LD_LIBRARY_PATH",
+                    &self.prefix.join("lib").to_string_lossy(),
+                ),
+            ],
+            _ => Vec::new(),
+        }
+    }
+
+    /// The launcher with a setting and a number of ranks, ready for the program. With `mask`, launcher and ranks are
+    /// confined to that CPU from outside.
+    #[must_use]
+    pub fn launcher(&self, setting: Setting, ranks: usize, mask: Option<usize>) -> Command {
+        let mut command = match mask {
+            None => Command::new(&self.mpiexec),
+            Some(cpu) => {
+                let mut taskset = Command::new("taskset");
+                taskset.args(["-c", &cpu.to_string()]).arg(&self.mpiexec);
+                taskset
+            }
+        };
+        command
+            .envs(self.environment())
+            .envs(setting.environment.iter().copied());
+        command
+            .args(setting.options)
+            .args(["-n", &ranks.to_string()]);
+        command
+    }
+}
+
+fn find_command(prefix: &Path, word: &str, suffix: &str) -> Result<PathBuf, Error> {
+    let with_suffix = prefix.join("bin").join(format!("{word}{suffix}"));
+    let plain = prefix.join("bin").join(word);
+    let found = [with_suffix, plain.clone()]
+        .into_iter()
+        .find(|path| path.is_file());
+    let found = found.ok_or_else(|| {
+        Error::Usage(format!(
+            "no MPI is installed there: {} does not exist",
+            plain.display()
+        ))
+    })?;
+    std::path::absolute(&found).map_err(|e| Error::io(format!("cannot use {}", found.display()), e))
+}
+
+/// Whether `taskset` can be used to confine ranks to a CPU.
+#[must_use]
+pub fn can_mask() -> bool {
+    machine::find_in_path("taskset").is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CASES: [Case; 3] = [Case::TwoRanks, Case::OneCpu, Case::Crowd];
+
+    #[test]
+    fn every_kind_has_a_default_in_every_case() {
+        let peers = Kind::PEERS.iter().map(|(_, kind)| *kind);
+        for kind in peers.chain([Kind::Rmpi, Kind::Other]) {
+            for case in CASES {
+                assert!(
+                    kind.setting(case, Level::Default).is_some(),
+                    "{kind:?} {case:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn the_best_setting_differs_from_the_default() {
+        for (name, kind) in Kind::PEERS {
+            for case in CASES {
+                let best = kind.setting(case, Level::Best);
+                assert_ne!(best, kind.setting(case, Level::Default), "{name} {case:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn rmpi_gets_no_option() {
+        for case in CASES {
+            assert_eq!(
+                Kind::Rmpi.setting(case, Level::Default),
+                Some(Setting::default())
+            );
+            assert_eq!(Kind::Rmpi.setting(case, Level::Best), None);
+        }
+    }
+
+    #[test]
+    fn names_may_go_on_after_the_kind() {
+        assert_eq!(Kind::of_name("mpich5-built-here"), Kind::Mpich5);
+        assert_eq!(Kind::of_name("unknown"), Kind::Other);
+    }
+
+    #[test]
+    fn a_wrong_peer_is_told_in_words() {
+        let message = Installation::parse("mpich5").unwrap_err().to_string();
+        assert!(
+            message.contains("NAME=PREFIX") && message.contains("openmpi4"),
+            "{message}"
+        );
+        let message = Installation::parse("mpich5=/nonexistent")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            message.contains("/nonexistent/bin/mpicc does not exist"),
+            "{message}"
+        );
+    }
+}
