@@ -10,9 +10,14 @@
 //! One thread, except that each stream of a captured program is read by one of its own.
 
 mod codegen;
+mod demo;
+mod install;
+mod measure;
 mod process;
 mod setup;
 mod stage;
+mod steps;
+mod test;
 mod tidy;
 mod tree;
 
@@ -52,8 +57,14 @@ fn dispatch(args: &[String]) -> Result<(), String> {
     }
     match stage.name {
         "setup" => setup::run(rest),
+        "demo" => demo::run(rest),
+        "test" => test::run(rest),
+        "install" => install::run(rest),
         "codegen" => codegen::run(rest),
         "tidy" => tidy::run(rest),
+        "bench" => measure::bench(rest),
+        "compare" => measure::compare(rest),
+        "peers" => measure::peers(rest),
         other => Err(format!("the stage `{other}` has no code behind it")),
     }
 }

@@ -2,8 +2,7 @@
 //! Stage `faults`: a random rank dies in a random way at a random moment, a hundred times.
 //!
 //! Each time the launcher must name that rank, end with the right code and leave nothing behind
-//! within two seconds. The seed of each death is printed when it goes wrong; `-- SEED` is not
-//! needed to repeat it, since the list of seeds is fixed.
+//! within two seconds. The list of seeds is fixed: each run of the stage tries the same deaths.
 
 use super::{Context, Tally, jobs};
 use crate::process::{Finished, quiet, send_signal};

@@ -14,7 +14,7 @@ pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
             let mut count = cargo();
             count.args(["run", "--quiet", "--profile", "tool", "--package", "bench"]);
             count
-                .args(["--bin", "rmpi-icount", "--", "--check", "--prefix"])
+                .args(["--bin", "rmpi-icount", "--", "--check", "--rmpi"])
                 .arg(&prefix);
             let told = quiet(count, Duration::from_secs(300))?;
             told.lines().for_each(|line| println!("        {line}"));
