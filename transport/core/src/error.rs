@@ -10,6 +10,12 @@ pub enum Error {
     /// The memory that was inherited is not the node segment.
     #[error("{0}")]
     Segment(ring::SegmentError),
+    /// A process of the job is neither on this node nor on a network that this library knows.
+    #[error("no provider reaches rank {peer}: it is not on this node")]
+    NoRoute {
+        /// Its world rank.
+        peer: u32,
+    },
     /// A system call failed.
     #[error("{what} failed: {source}")]
     System {

@@ -37,23 +37,23 @@ impl Lease {
         self.bytes
     }
 
-    /// Where they are, as a number.
+    /// Where they are, as a number by which this process and others may reach them.
     #[must_use]
     pub fn address(&self) -> u64 {
-        self.base.addr().get() as u64
+        self.base.as_ptr().expose_provenance() as u64
     }
 
     /// Copies between two stretches of this process, which may overlap.
     pub(crate) fn copy_within_process(&mut self, source: u64) {
-        let source = self.base.as_ptr().with_addr(to_usize(source));
-        // SAFETY: both stretches are on loan from the same process: `source` was exported by this fabric from a lease
-        // of at least this length, which is still out (provider `self` checks the key).
+        let source = std::ptr::with_exposed_provenance::<u8>(to_usize(source));
+        // SAFETY: both stretches are on loan from the same process: `source` was exported by a fabric of this process
+        // from a lease of at least this length, which is still out (providers `self` and `sim` check the key).
         unsafe { std::ptr::copy(source, self.base.as_ptr(), self.bytes) };
     }
 
     /// The other direction of [`copy_within_process`](Self::copy_within_process).
     pub(crate) fn copy_to_process(&self, target: u64) {
-        let target = self.base.as_ptr().with_addr(to_usize(target));
+        let target = std::ptr::with_exposed_provenance_mut::<u8>(to_usize(target));
         // SAFETY: as above, with the directions exchanged.
         unsafe { std::ptr::copy(self.base.as_ptr(), target, self.bytes) };
     }

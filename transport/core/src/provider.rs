@@ -4,6 +4,7 @@
 mod cma;
 mod loopback;
 mod shm;
+mod sim;
 mod transfer;
 
 use std::time::Duration;
@@ -14,6 +15,8 @@ use crate::{
 };
 use loopback::Loopback;
 use shm::Shm;
+use sim::Sim;
+pub use sim::{SimConfig, SimNet, SimStats};
 
 /// What a queue pair can do. All sizes in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +36,8 @@ pub struct Config {
     pub peers: u32,
     /// The other ranks of this node; `None` when the process is alone.
     pub node: Option<Node>,
+    /// A simulated network that reaches everybody whom the node does not; for tests.
+    pub sim: Option<SimNet>,
 }
 
 impl Config {
@@ -43,6 +48,29 @@ impl Config {
             me: Peer(0),
             peers: 1,
             node: None,
+            sim: None,
+        }
+    }
+
+    /// Process `me` of the job that is the node's ranks.
+    #[must_use]
+    pub fn on_node(me: Peer, peers: u32, node: Node) -> Self {
+        Self {
+            me,
+            peers,
+            node: Some(node),
+            sim: None,
+        }
+    }
+
+    /// Rank `me` of a simulated network.
+    #[must_use]
+    pub fn simulated(net: &SimNet, me: Peer) -> Self {
+        Self {
+            me,
+            peers: net.ranks(),
+            node: None,
+            sim: Some(net.clone()),
         }
     }
 }
@@ -72,25 +100,21 @@ pub struct Fabric {
     routes: Routes,
     shm: Shm,
     loopback: Loopback,
+    sim: Option<Sim>,
 }
 
 impl Fabric {
     /// Opens a queue pair to every peer. Costs no memory for peers that never talk.
     ///
     /// # Errors
-    /// When a provider cannot be set up.
+    /// When a provider cannot be set up, or no provider reaches some peer.
     pub fn open(config: Config) -> Result<Self, Error> {
-        let mut routes = vec![Route::Loopback; config.peers as usize];
-        if let Some(node) = &config.node {
-            for (local, world) in (0..).zip(&node.world_ranks) {
-                routes[*world as usize] = Route::Shm(local);
-            }
-        }
-        routes[config.me.0 as usize] = Route::Loopback;
+        let routes = Routes::new(routes(&config)?);
         Ok(Self {
-            routes: Routes::new(routes),
+            routes,
             shm: Shm::open(config.node),
             loopback: Loopback::new(config.me),
+            sim: config.sim.map(|net| Sim::open(net, config.me)),
         })
     }
 
@@ -115,6 +139,7 @@ impl Fabric {
         match self.routes.of(peer) {
             Route::Shm(local) => self.shm.post_send(local, head, body),
             Route::Loopback => self.loopback.post_send(head, body),
+            Route::Sim => self.sim().post_send(peer, head, body),
         }
     }
 
@@ -123,7 +148,7 @@ impl Fabric {
     pub fn post_word(&mut self, peer: Peer, head: Head, bytes: u8, word: u64) -> Option<()> {
         match self.routes.of(peer) {
             Route::Shm(local) => self.shm.post_word(local, head, bytes, word),
-            Route::Loopback => None,
+            Route::Loopback | Route::Sim => None,
         }
     }
 
@@ -132,6 +157,7 @@ impl Fabric {
         match self.routes.of(peer) {
             Route::Shm(local) => self.shm.export(local, address, bytes),
             Route::Loopback => self.loopback.export(address, bytes),
+            Route::Sim => self.sim().export(peer, address, bytes),
         }
     }
 
@@ -147,6 +173,7 @@ impl Fabric {
         match self.routes.of(peer) {
             Route::Shm(local) => self.shm.post_read(local, lease, key, offset, work),
             Route::Loopback => self.loopback.post_read(lease, key, offset, work),
+            Route::Sim => self.sim().post_read(peer, lease, key, offset, work),
         }
     }
 
@@ -173,6 +200,9 @@ impl Fabric {
                     .post_write(lease, key, offset, work, immediate);
                 Ok(())
             }
+            Route::Sim => self
+                .sim()
+                .post_write(peer, lease, key, offset, work, immediate),
         }
     }
 
@@ -180,9 +210,18 @@ impl Fabric {
     #[inline(always)]
     pub fn poll(&mut self, completions: &mut Completions) {
         completions.clear();
+        if self.loopback.has_completions() || self.sim.is_some() {
+            self.poll_others(completions);
+        }
         self.shm.poll(completions);
-        if self.loopback.has_completions() {
-            self.loopback.poll(completions);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn poll_others(&mut self, completions: &mut Completions) {
+        self.loopback.poll(completions);
+        if let Some(sim) = &mut self.sim {
+            sim.poll(completions);
         }
     }
 
@@ -194,6 +233,10 @@ impl Fabric {
             RecvBuffer::Lent { index, bytes } => match self.routes.of(arrived.peer) {
                 Route::Shm(local) => self.shm.copy_lent(local, index, bytes, target),
                 Route::Loopback => self.loopback.copy_lent(index, target),
+                Route::Sim => self
+                    .sim
+                    .as_ref()
+                    .map_or(0, |sim| sim.copy_lent(index, target)),
             },
         }
     }
@@ -205,6 +248,7 @@ impl Fabric {
             match self.routes.of(arrived.peer) {
                 Route::Shm(local) => self.shm.release(local, index),
                 Route::Loopback => self.loopback.release(index),
+                Route::Sim => self.sim().release(index),
             }
         }
     }
@@ -217,12 +261,16 @@ impl Fabric {
     /// Announces that this process is about to sleep. `false`: something has happened, poll again; `true`: call
     /// [`sleep`](Self::sleep) or [`stay_awake`](Self::stay_awake) now.
     pub fn prepare_sleep(&mut self) -> bool {
-        !self.loopback.has_completions() && self.shm.prepare_sleep()
+        let quiet = self.sim.as_ref().is_none_or(Sim::prepare_sleep);
+        quiet && !self.loopback.has_completions() && self.shm.prepare_sleep()
     }
 
     /// Sleeps until somebody rings, at most for `timeout`.
     pub fn sleep(&mut self, timeout: Duration) {
-        self.shm.sleep(timeout);
+        match &mut self.sim {
+            Some(sim) => sim.sleep(timeout),
+            None => self.shm.sleep(timeout),
+        }
     }
 
     /// Takes [`prepare_sleep`](Self::prepare_sleep) back.
@@ -239,8 +287,31 @@ impl Fabric {
     /// What was moved so far.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.shm.stats()
+        match &self.sim {
+            Some(sim) => sim.stats(),
+            None => self.shm.stats(),
+        }
     }
+
+    #[cold]
+    #[inline(never)]
+    fn sim(&mut self) -> &mut Sim {
+        self.sim
+            .as_mut()
+            .expect("only a fabric on a simulated network has such routes")
+    }
+}
+
+/// Which provider carries each peer.
+fn routes(config: &Config) -> Result<Vec<Route>, Error> {
+    let elsewhere = config.sim.as_ref().map(|_| Route::Sim);
+    let mut routes = vec![elsewhere; config.peers as usize];
+    for (local, world) in (0..).zip(config.node.iter().flat_map(|node| &node.world_ranks)) {
+        routes[*world as usize] = Some(Route::Shm(local));
+    }
+    routes[config.me.0 as usize] = Some(Route::Loopback);
+    let reached = |(peer, route): (u32, Option<Route>)| route.ok_or(Error::NoRoute { peer });
+    (0..).zip(routes).map(reached).collect()
 }
 
 #[inline(always)]
@@ -261,4 +332,28 @@ fn copy_words(words: &[u64], bytes: usize, target: &mut [u8]) -> usize {
         chunk.copy_from_slice(&word.to_ne_bytes()[..chunk.len()]);
     }
     bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_that_nobody_reaches_is_named_when_the_fabric_is_opened() {
+        let config = Config {
+            peers: 3,
+            ..Config::alone()
+        };
+        let error = Fabric::open(config).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "no provider reaches rank 1: it is not on this node"
+        );
+    }
+
+    #[test]
+    fn a_fabric_may_move_to_another_thread() {
+        fn movable<T: Send>() {}
+        movable::<Fabric>();
+    }
 }

@@ -10,6 +10,8 @@ pub(crate) enum Route {
     Loopback,
     /// Another rank of this node, by its local rank.
     Shm(u32),
+    /// A rank of a simulated network, by its world rank.
+    Sim,
 }
 
 /// The routes of all peers.

@@ -144,10 +144,9 @@ impl Loopback {
         !self.waiting.is_empty()
     }
 
-    #[cold]
-    #[inline(never)]
+    /// Takes at most half of the caller's array, so that a process which sends to itself all the time hears others.
     pub(super) fn poll(&mut self, completions: &mut Completions) {
-        while !completions.is_full() {
+        for _ in 0..Completions::CAPACITY / 2 {
             let Some(completion) = self.waiting.pop_front() else {
                 return;
             };

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Provider `sim`: many ranks in one process on a simulated network, for tests.
+//!
+//! Underneath is a packet wire that loses, delays, duplicates and reorders ([`net`]); on top of it a small reliability
+//! ([`flow`]) restores what every fabric promises. Ranks are taken off their processor at random, windows are so small
+//! that [`Full`] is an everyday answer, and time passes only when somebody calls [`SimNet::advance`]. The same seed and
+//! the same calls give the same result.
+
+mod flow;
+mod net;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::Stats;
+use crate::{Completions, Full, Head, Lease, Peer, RemoteKey, WorkId};
+use net::{Item, Net};
+
+/// What a simulated network does to packets and ranks. Times are in simulated nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SimConfig {
+    /// Where all chance comes from.
+    pub seed: u64,
+    /// Ranks on the network.
+    pub ranks: u32,
+    /// Packets lost, of 1000; below 900, or nothing arrives in reasonable time.
+    pub loss_permille: u32,
+    /// Packets delivered twice, of 1000.
+    pub duplicate_permille: u32,
+    /// Shortest way of a packet.
+    pub least_delay_ns: u64,
+    /// Longest way of a packet; whatever is between the two reorders packets.
+    pub most_delay_ns: u64,
+    /// Frames that may be under way from one rank to another, or wait there for a poll; at least 1.
+    pub window_frames: u32,
+    /// Large bodies that may be under way from one rank to another, or not released there; at least 1.
+    pub lent_buffers: u32,
+    /// Longest time that a rank spends off its processor; 0 for never.
+    pub most_away_ns: u64,
+    /// Share of the time that it does so, of 1000; at most 900.
+    pub away_permille: u32,
+    /// Whether reads and writes work; else they end with [`Outcome::Unreachable`](crate::Outcome::Unreachable).
+    pub one_sided: bool,
+}
+
+impl SimConfig {
+    /// A network on which nothing goes wrong.
+    #[must_use]
+    pub fn calm(seed: u64, ranks: u32) -> Self {
+        Self {
+            seed,
+            ranks,
+            loss_permille: 0,
+            duplicate_permille: 0,
+            least_delay_ns: 1_000,
+            most_delay_ns: 1_000,
+            window_frames: 64,
+            lent_buffers: 64,
+            most_away_ns: 0,
+            away_permille: 0,
+            one_sided: true,
+        }
+    }
+
+    /// A network whose troubles are drawn from the seed: some seeds lose a third of all packets, some have windows of
+    /// one frame, some starve a rank, some do all of it.
+    #[must_use]
+    pub fn harsh(seed: u64, ranks: u32) -> Self {
+        let mut random = net::Random::new(seed ^ 0x5eed_0f7a_11b1_e500);
+        let mut some = |most: u64| {
+            let severe = random.below(3);
+            random.below(1 + most * severe / 2)
+        };
+        let narrow = |draw: u64| u32::try_from(draw).unwrap_or(0);
+        Self {
+            loss_permille: narrow(some(350)),
+            duplicate_permille: narrow(some(300)),
+            most_delay_ns: 1_000 + some(30_000),
+            window_frames: 1 + narrow(some(15)),
+            lent_buffers: 1 + narrow(some(7)),
+            most_away_ns: some(200_000),
+            away_permille: narrow(some(500)),
+            one_sided: some(3) != 1,
+            ..Self::calm(seed, ranks)
+        }
+    }
+}
+
+/// What a simulated network did so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SimStats {
+    /// Packets put on the wire, duplicates included.
+    pub packets: u64,
+    /// Packets lost.
+    pub lost: u64,
+    /// Packets delivered a second time.
+    pub duplicated: u64,
+    /// Packets that arrived before one that was sent earlier between the same ranks.
+    pub overtaken: u64,
+    /// Frames sent again after a timeout.
+    pub repeated: u64,
+    /// Posts answered with [`Full`].
+    pub full: u64,
+    /// Times that a rank was taken off its processor.
+    pub away: u64,
+}
+
+/// A simulated network. Clones are the same network; give one to each rank's [`Config`](crate::Config).
+#[derive(Clone, Debug)]
+pub struct SimNet(Arc<Mutex<Net>>);
+
+impl SimNet {
+    /// A new network at time zero.
+    #[must_use]
+    pub fn new(config: SimConfig) -> Self {
+        Self(Arc::new(Mutex::new(Net::new(config))))
+    }
+
+    /// Moves the clock to the next event and lets it happen. `false`: nothing is under way, and nothing will happen
+    /// until somebody posts.
+    pub fn advance(&self) -> bool {
+        self.lock().advance()
+    }
+
+    /// Ranks on the network.
+    #[must_use]
+    pub fn ranks(&self) -> u32 {
+        self.lock().ranks()
+    }
+
+    /// Simulated time.
+    #[must_use]
+    pub fn now_ns(&self) -> u64 {
+        self.lock().now()
+    }
+
+    /// Whether a rank is on its processor; a rank that is not can neither post nor poll.
+    #[must_use]
+    pub fn is_running(&self, rank: Peer) -> bool {
+        self.lock().is_running(rank.0)
+    }
+
+    /// What happened so far.
+    #[must_use]
+    pub fn stats(&self) -> SimStats {
+        self.lock().stats
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Net> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One rank's place on the network.
+#[derive(Debug)]
+pub(super) struct Sim {
+    net: SimNet,
+    me: u32,
+    stats: Stats,
+}
+
+impl Sim {
+    pub(super) fn open(net: SimNet, me: Peer) -> Self {
+        Self {
+            net,
+            me: me.0,
+            stats: Stats::default(),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn post_send(&mut self, to: Peer, head: Head, body: &[u8]) -> Result<(), Full> {
+        assert!(
+            body.len() <= ring::layout::POOL_BUFFER_BYTES,
+            "a send of {} bytes",
+            body.len()
+        );
+        let item = Item::Frame {
+            head,
+            body: body.into(),
+        };
+        self.net
+            .lock()
+            .post(self.me, to.0, item)
+            .map_err(|_| Full)?;
+        self.stats.sends += 1;
+        Ok(())
+    }
+
+    pub(super) fn export(&self, to: Peer, address: u64, bytes: u64) -> RemoteKey {
+        self.net.lock().export(self.me, to.0, address, bytes)
+    }
+
+    pub(super) fn post_read(
+        &mut self,
+        from: Peer,
+        lease: Lease,
+        key: RemoteKey,
+        offset: u64,
+        work: WorkId,
+    ) {
+        self.stats.read_bytes += lease.bytes() as u64;
+        let item = Item::Read {
+            lease,
+            key,
+            offset,
+            work,
+        };
+        self.net.lock().post_read(self.me, from.0, item);
+    }
+
+    pub(super) fn post_write(
+        &mut self,
+        to: Peer,
+        lease: Lease,
+        key: RemoteKey,
+        offset: u64,
+        work: WorkId,
+        immediate: Option<u32>,
+    ) -> Result<(), Lease> {
+        let item = Item::Write {
+            lease,
+            key,
+            offset,
+            work,
+            immediate,
+        };
+        match self.net.lock().post(self.me, to.0, item) {
+            Err(Item::Write { lease, .. }) => Err(lease),
+            _ => Ok(()),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn poll(&mut self, completions: &mut Completions) {
+        self.net.lock().poll(self.me, completions);
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn copy_lent(&self, index: u32, target: &mut [u8]) -> usize {
+        self.net.lock().copy_lent(self.me, index, target)
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn release(&mut self, index: u32) {
+        self.net.lock().release(self.me, index);
+    }
+
+    pub(super) fn prepare_sleep(&self) -> bool {
+        !self.net.lock().has_completions(self.me)
+    }
+
+    /// Lets simulated time pass until something is here for this rank.
+    pub(super) fn sleep(&mut self, timeout: Duration) {
+        self.stats.sleeps += 1;
+        let mut net = self.net.lock();
+        let limit = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+        let limit = net.now().saturating_add(limit);
+        while !net.has_completions(self.me) && net.now() < limit && net.advance() {}
+    }
+
+    pub(super) fn stats(&self) -> Stats {
+        Stats {
+            refused: self.net.lock().refused(self.me),
+            ..self.stats
+        }
+    }
+}

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The reliability of one ordered pair of simulated ranks: sequence numbers, cumulative acknowledgement, credit and
+//! retransmission, without a clock or a wire of its own.
+//!
+//! An item is *received* when it and all before it have reached the other rank's adapter, and *consumed* when that
+//! rank has looked at it. The window counts items that are not consumed, so a rank that does not poll shuts it.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::ops::Range;
+
+/// The sending half.
+#[derive(Debug)]
+pub(super) struct Sender<T> {
+    /// Items that are not known to be received, the first with sequence number `received`.
+    kept: VecDeque<T>,
+    received: u64,
+    consumed: u64,
+    /// Large bodies posted, and those whose buffers came back.
+    lent: u64,
+    returned: u64,
+    timer: Timer,
+}
+
+/// The receiving half.
+#[derive(Debug, Default)]
+pub(super) struct Receiver {
+    expected: u64,
+    ahead: BTreeSet<u64>,
+    /// Received items that the rank has not looked at.
+    waiting: VecDeque<u64>,
+    returned: u64,
+}
+
+/// All that a receiver tells its sender; only ever grows, so the newest of several says everything.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Ack {
+    received: u64,
+    consumed: u64,
+    returned: u64,
+}
+
+/// What to send again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Again {
+    /// These items.
+    Items(Range<u64>),
+    /// A question: everything was received, but the last answer may be lost.
+    Probe,
+}
+
+#[derive(Debug)]
+struct Timer {
+    timeout_ns: u64,
+    backoff: u32,
+    deadline: Option<u64>,
+}
+
+impl<T> Sender<T> {
+    pub(super) fn new(timeout_ns: u64) -> Self {
+        Self {
+            kept: VecDeque::new(),
+            received: 0,
+            consumed: 0,
+            lent: 0,
+            returned: 0,
+            timer: Timer {
+                timeout_ns,
+                backoff: 0,
+                deadline: None,
+            },
+        }
+    }
+
+    /// Items that count against the window.
+    pub(super) fn in_window(&self) -> u64 {
+        self.next() - self.consumed
+    }
+
+    /// Large bodies that count against the pool.
+    pub(super) fn lent(&self) -> u64 {
+        self.lent - self.returned
+    }
+
+    /// Takes an item and gives it its sequence number.
+    pub(super) fn push(&mut self, item: T, is_lent: bool, now: u64) -> u64 {
+        let sequence = self.next();
+        self.kept.push_back(item);
+        self.lent += u64::from(is_lent);
+        if self.timer.deadline.is_none() {
+            self.timer.arm(now);
+        }
+        sequence
+    }
+
+    /// An item that is not acknowledged yet.
+    pub(super) fn item(&mut self, sequence: u64) -> Option<&mut T> {
+        let index = usize::try_from(sequence.checked_sub(self.received)?).ok()?;
+        self.kept.get_mut(index)
+    }
+
+    /// Takes in an acknowledgement; answers the items that it covers for the first time.
+    pub(super) fn acknowledge(&mut self, ack: Ack, now: u64) -> Vec<T> {
+        let news = ack.received > self.received
+            || ack.consumed > self.consumed
+            || ack.returned > self.returned;
+        let mut done = Vec::new();
+        while self.received < ack.received {
+            let Some(item) = self.kept.pop_front() else {
+                break;
+            };
+            self.received += 1;
+            done.push(item);
+        }
+        self.consumed = self.consumed.max(ack.consumed.min(self.received));
+        self.returned = self.returned.max(ack.returned.min(self.lent));
+        if news {
+            self.timer.backoff = 0;
+        }
+        match (self.is_quiet(), news) {
+            (true, _) => self.timer.deadline = None,
+            (false, true) => self.timer.arm(now),
+            (false, false) => {}
+        }
+        done
+    }
+
+    /// When [`timeout`](Self::timeout) wants to be called.
+    pub(super) fn deadline(&self) -> Option<u64> {
+        self.timer.deadline
+    }
+
+    /// Time has come to `now`: what to send again, if the deadline has passed.
+    pub(super) fn timeout(&mut self, now: u64) -> Option<Again> {
+        if self.timer.deadline.is_none_or(|deadline| now < deadline) {
+            return None;
+        }
+        self.timer.backoff = (self.timer.backoff + 1).min(MOST_BACKOFF);
+        self.timer.arm(now);
+        Some(if self.kept.is_empty() {
+            Again::Probe
+        } else {
+            Again::Items(self.received..self.next())
+        })
+    }
+
+    fn next(&self) -> u64 {
+        self.received + self.kept.len() as u64
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.consumed == self.next() && self.lent == self.returned
+    }
+}
+
+impl Timer {
+    fn arm(&mut self, now: u64) {
+        self.deadline = Some(now + (self.timeout_ns << self.backoff));
+    }
+}
+
+impl Receiver {
+    /// An item has arrived; answers those that are in order now. Nothing for a duplicate or one that came too early.
+    pub(super) fn accept(&mut self, sequence: u64) -> Range<u64> {
+        if sequence >= self.expected {
+            self.ahead.insert(sequence);
+        }
+        let first = self.expected;
+        while self.ahead.remove(&self.expected) {
+            self.expected += 1;
+        }
+        first..self.expected
+    }
+
+    /// The rank must look at this item before it counts as consumed.
+    pub(super) fn wait_for_look(&mut self, sequence: u64) {
+        self.waiting.push_back(sequence);
+    }
+
+    /// The rank has looked at the oldest item that waits.
+    pub(super) fn looked(&mut self) {
+        self.waiting.pop_front();
+    }
+
+    /// The buffer of a large body came back.
+    pub(super) fn give_back(&mut self) {
+        self.returned += 1;
+    }
+
+    pub(super) fn ack(&self) -> Ack {
+        Ack {
+            received: self.expected,
+            consumed: self.waiting.front().copied().unwrap_or(self.expected),
+            returned: self.returned,
+        }
+    }
+}
+
+/// Timeouts double at most so often.
+const MOST_BACKOFF: u32 = 5;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair(items: u64) -> (Sender<u64>, Receiver) {
+        let mut sender = Sender::new(10);
+        for item in 0..items {
+            assert_eq!(sender.push(item + 100, false, 0), item);
+        }
+        (sender, Receiver::default())
+    }
+
+    #[test]
+    fn items_come_in_order_whatever_the_wire_does() {
+        let (mut sender, mut receiver) = pair(4);
+        assert_eq!(receiver.accept(2), 0..0);
+        assert_eq!(receiver.accept(1), 0..0);
+        assert_eq!(receiver.accept(0), 0..3);
+        assert_eq!(receiver.accept(1), 3..3, "a duplicate");
+        assert_eq!(
+            sender.acknowledge(receiver.ack(), 1),
+            [100, 101, 102],
+            "each item is acknowledged once"
+        );
+        assert!(sender.acknowledge(receiver.ack(), 2).is_empty());
+        assert_eq!(sender.item(3), Some(&mut 103));
+        assert_eq!(sender.item(2), None);
+    }
+
+    #[test]
+    fn what_was_not_received_is_sent_again_ever_more_slowly() {
+        let (mut sender, mut receiver) = pair(2);
+        assert_eq!(sender.timeout(9), None);
+        assert_eq!(sender.timeout(10), Some(Again::Items(0..2)));
+        assert_eq!(sender.deadline(), Some(30));
+        receiver.accept(0);
+        sender.acknowledge(receiver.ack(), 12);
+        assert_eq!(sender.deadline(), Some(22), "news resets the pace");
+        assert_eq!(sender.timeout(22), Some(Again::Items(1..2)));
+        receiver.accept(1);
+        sender.acknowledge(receiver.ack(), 23);
+        assert_eq!(sender.deadline(), None);
+    }
+
+    #[test]
+    fn the_window_opens_when_the_rank_looks_and_a_lost_answer_is_asked_for() {
+        let (mut sender, mut receiver) = pair(1);
+        receiver.accept(0);
+        receiver.wait_for_look(0);
+        sender.acknowledge(receiver.ack(), 1);
+        assert_eq!(sender.in_window(), 1);
+        receiver.looked();
+        assert_eq!(sender.timeout(11), Some(Again::Probe));
+        sender.acknowledge(receiver.ack(), 12);
+        assert_eq!((sender.in_window(), sender.deadline()), (0, None));
+    }
+
+    #[test]
+    fn a_lent_body_counts_until_its_buffer_comes_back() {
+        let (mut sender, mut receiver) = pair(0);
+        sender.push(1, true, 0);
+        receiver.accept(0);
+        sender.acknowledge(receiver.ack(), 1);
+        assert_eq!((sender.in_window(), sender.lent()), (0, 1));
+        assert!(sender.deadline().is_some());
+        receiver.give_back();
+        sender.acknowledge(receiver.ack(), 2);
+        assert_eq!((sender.lent(), sender.deadline()), (0, None));
+    }
+
+    #[test]
+    fn an_old_or_wild_acknowledgement_changes_nothing() {
+        let (mut sender, mut receiver) = pair(1);
+        let old = receiver.ack();
+        receiver.accept(0);
+        sender.acknowledge(receiver.ack(), 1);
+        sender.acknowledge(old, 2);
+        let wild = Ack {
+            received: 77,
+            consumed: 99,
+            returned: 5,
+        };
+        assert!(sender.acknowledge(wild, 3).is_empty());
+        assert_eq!((sender.in_window(), sender.lent()), (0, 0));
+    }
+}

@@ -1,0 +1,697 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The simulated wire, clock and adapters of all ranks.
+//!
+//! One-sided operations are carried out by the target's adapter, in order with what was sent before them, whether the
+//! target polls or not. They move bytes inside this process, through the lease.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use ring::layout::SLOT_BODY_BYTES;
+
+use super::flow::{Ack, Again, Receiver, Sender};
+use super::{SimConfig, SimStats};
+use crate::provider::shm::seal;
+use crate::{
+    Arrived, Completion, Completions, Head, Lease, Outcome, Peer, RecvBuffer, RemoteKey, WorkId,
+};
+
+#[derive(Debug)]
+pub(super) struct Net {
+    config: SimConfig,
+    random: Random,
+    now: u64,
+    /// Time, then a number that keeps equal times in order.
+    events: BinaryHeap<Reverse<(u64, u64)>>,
+    happenings: Vec<Option<Happening>>,
+    free: Vec<usize>,
+    scheduled: u64,
+    adapters: Vec<Adapter>,
+    /// Flow `from * ranks + to`.
+    flows: Vec<Flow>,
+    pub(super) stats: SimStats,
+}
+
+/// From one rank to another.
+#[derive(Debug)]
+struct Flow {
+    sender: Sender<Item>,
+    receiver: Receiver,
+    /// Packets put on the wire, and the last of them that arrived.
+    sent: u64,
+    latest: u64,
+    secret: u64,
+}
+
+/// What one post hands over, until it is acknowledged.
+#[derive(Debug)]
+pub(super) enum Item {
+    Frame {
+        head: Head,
+        body: Box<[u8]>,
+    },
+    Read {
+        lease: Lease,
+        key: RemoteKey,
+        offset: u64,
+        work: WorkId,
+    },
+    Write {
+        lease: Lease,
+        key: RemoteKey,
+        offset: u64,
+        work: WorkId,
+        immediate: Option<u32>,
+    },
+    /// A frame that the receiver has.
+    Gone,
+    /// A read or write that the receiver's adapter has carried out.
+    Done(Completion),
+}
+
+/// One rank's side of the network.
+#[derive(Debug)]
+struct Adapter {
+    /// What arrived, and whether its sender waits for a look at it.
+    inbox: VecDeque<(u32, Completion)>,
+    finished: VecDeque<Completion>,
+    lent: Vec<Option<(u32, Box<[u8]>)>>,
+    running: bool,
+    /// When the rank goes from or comes back to its processor.
+    change: u64,
+    refused: u64,
+}
+
+#[derive(Debug)]
+enum Happening {
+    Packet { from: u32, to: u32, what: Packet },
+    Timer { from: u32, to: u32 },
+    Finished { rank: u32, completion: Completion },
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Packet {
+    Item { sequence: u64, number: u64 },
+    Probe,
+    Ack(Ack),
+}
+
+impl Net {
+    pub(super) fn new(config: SimConfig) -> Self {
+        let mut random = Random::new(config.seed);
+        // Twice the longest round trip, so that a wire without loss repeats nothing.
+        let timeout = 4 * config.most_delay_ns + 1;
+        let flows = (0..config.ranks * config.ranks)
+            .map(|_| Flow::new(timeout, random.next()))
+            .collect();
+        let adapters = (0..config.ranks).map(|_| Adapter::new()).collect();
+        let mut net = Self {
+            config,
+            random,
+            now: 0,
+            events: BinaryHeap::new(),
+            happenings: Vec::new(),
+            free: Vec::new(),
+            scheduled: 0,
+            adapters,
+            flows,
+            stats: SimStats::default(),
+        };
+        for rank in 0..config.ranks {
+            net.adapters[index(rank)].change = net.stretch(true);
+        }
+        net
+    }
+
+    pub(super) fn ranks(&self) -> u32 {
+        self.config.ranks
+    }
+
+    pub(super) fn now(&self) -> u64 {
+        self.now
+    }
+
+    pub(super) fn refused(&self, rank: u32) -> u64 {
+        self.adapters[index(rank)].refused
+    }
+
+    pub(super) fn is_running(&self, rank: u32) -> bool {
+        self.adapters[index(rank)].running
+    }
+
+    /// Hands an item to the adapter, or back if it has no room.
+    pub(super) fn post(&mut self, from: u32, to: u32, item: Item) -> Result<(), Item> {
+        if let Some(done) = self.refuse_one_sided(from, &item) {
+            return self.finish_later(from, item, done);
+        }
+        let is_lent = matches!(&item, Item::Frame { body, .. } if body.len() > SLOT_BODY_BYTES);
+        let config = self.config;
+        let running = self.is_running(from);
+        let sender = &self.flow(from, to).sender;
+        let crowded = sender.in_window() >= u64::from(config.window_frames);
+        let drained = is_lent && sender.lent() >= u64::from(config.lent_buffers);
+        if !running || crowded || drained {
+            self.stats.full += 1;
+            return Err(item);
+        }
+        self.hand_over(from, to, item, is_lent);
+        Ok(())
+    }
+
+    /// Reads need no room: their number is bounded by their poster.
+    pub(super) fn post_read(&mut self, from: u32, to: u32, item: Item) {
+        match self.refuse_one_sided(from, &item) {
+            Some(outcome) => {
+                let _ = self.finish_later(from, item, outcome);
+            }
+            None => self.hand_over(from, to, item, false),
+        }
+    }
+
+    pub(super) fn export(&mut self, owner: u32, user: u32, address: u64, bytes: u64) -> RemoteKey {
+        let secret = self.flow(user, owner).secret;
+        RemoteKey {
+            address,
+            bytes,
+            check: seal(secret, &[address, bytes]),
+        }
+    }
+
+    pub(super) fn poll(&mut self, rank: u32, completions: &mut Completions) {
+        let adapter = &mut self.adapters[index(rank)];
+        if !adapter.running {
+            return;
+        }
+        while !completions.is_full()
+            && let Some(completion) = adapter.finished.pop_front()
+        {
+            completions.push(completion);
+        }
+        let mut seen = Vec::new();
+        while !completions.is_full()
+            && let Some((from, completion)) = adapter.inbox.pop_front()
+        {
+            completions.push(completion);
+            seen.push(from);
+        }
+        for from in &seen {
+            self.flow(*from, rank).receiver.looked();
+        }
+        seen.sort_unstable();
+        seen.dedup();
+        for from in seen {
+            self.acknowledge(from, rank);
+        }
+    }
+
+    pub(super) fn has_completions(&self, rank: u32) -> bool {
+        let adapter = &self.adapters[index(rank)];
+        adapter.running && !(adapter.inbox.is_empty() && adapter.finished.is_empty())
+    }
+
+    pub(super) fn copy_lent(&self, rank: u32, at: u32, target: &mut [u8]) -> usize {
+        let Some(Some((_, body))) = self.adapters[index(rank)].lent.get(index(at)) else {
+            return 0;
+        };
+        let bytes = body.len().min(target.len());
+        target[..bytes].copy_from_slice(&body[..bytes]);
+        bytes
+    }
+
+    pub(super) fn release(&mut self, rank: u32, at: u32) {
+        let place = self.adapters[index(rank)].lent.get_mut(index(at));
+        if let Some((from, _)) = place.and_then(Option::take) {
+            self.flow(from, rank).receiver.give_back();
+            self.acknowledge(from, rank);
+        }
+    }
+
+    pub(super) fn advance(&mut self) -> bool {
+        let event = self.events.peek().map(|Reverse((time, _))| *time);
+        let back = self.adapters.iter().filter(|adapter| !adapter.running);
+        let Some(next) = back.map(|adapter| adapter.change).chain(event).min() else {
+            return false;
+        };
+        self.now = self.now.max(next);
+        self.reschedule_ranks();
+        while let Some(Reverse((time, id))) = self.events.peek().copied()
+            && time <= self.now
+        {
+            self.events.pop();
+            let place = place_of(id);
+            if let Some(happening) = self.happenings[place].take() {
+                self.free.push(place);
+                self.happen(happening);
+            }
+        }
+        true
+    }
+
+    fn happen(&mut self, happening: Happening) {
+        match happening {
+            Happening::Packet { from, to, what } => self.arrive(from, to, what),
+            Happening::Timer { from, to } => self.time_out(from, to),
+            Happening::Finished { rank, completion } => {
+                self.adapters[index(rank)].finished.push_back(completion);
+            }
+        }
+    }
+
+    fn arrive(&mut self, from: u32, to: u32, packet: Packet) {
+        match packet {
+            Packet::Item { sequence, number } => {
+                let flow = self.flow(from, to);
+                let overtaken = number < flow.latest;
+                flow.latest = flow.latest.max(number);
+                for ready in flow.receiver.accept(sequence) {
+                    self.carry_out(from, to, ready);
+                }
+                self.stats.overtaken += u64::from(overtaken);
+                self.acknowledge(from, to);
+            }
+            Packet::Probe => self.acknowledge(from, to),
+            Packet::Ack(ack) => {
+                let now = self.now;
+                // An acknowledgement of what `to` has sent to `from`.
+                let done = self.flow(to, from).sender.acknowledge(ack, now);
+                let ended = done.into_iter().filter_map(|item| match item {
+                    Item::Done(completion) => Some(completion),
+                    _ => None,
+                });
+                self.adapters[index(to)].finished.extend(ended);
+                self.set_timer(to, from);
+            }
+        }
+    }
+
+    /// An item is in order at the receiver's adapter.
+    fn carry_out(&mut self, from: u32, to: u32, sequence: u64) {
+        let Some(place) = self.flow(from, to).sender.item(sequence) else {
+            return;
+        };
+        let item = std::mem::replace(place, Item::Gone);
+        let (rest, seen) = match item {
+            Item::Frame { head, body } => (Item::Gone, Some(self.land(from, to, head, body))),
+            Item::Read {
+                mut lease,
+                key,
+                offset,
+                work,
+            } => {
+                let outcome = self.check(from, to, &lease, key, offset);
+                if outcome == Outcome::Done {
+                    lease.copy_within_process(key.address + offset);
+                }
+                (Item::Done(worked(work, outcome, lease)), None)
+            }
+            Item::Write {
+                lease,
+                key,
+                offset,
+                work,
+                immediate,
+            } => {
+                let outcome = self.check(from, to, &lease, key, offset);
+                if outcome == Outcome::Done {
+                    lease.copy_to_process(key.address + offset);
+                }
+                let peer = Peer(from);
+                let told = immediate.filter(|_| outcome == Outcome::Done);
+                let told = told.map(|immediate| Completion::Written { peer, immediate });
+                (Item::Done(worked(work, outcome, lease)), told)
+            }
+            rest @ (Item::Gone | Item::Done(_)) => (rest, None),
+        };
+        let flow = self.flow(from, to);
+        if let Some(place) = flow.sender.item(sequence) {
+            *place = rest;
+        }
+        if let Some(completion) = seen {
+            flow.receiver.wait_for_look(sequence);
+            self.adapters[index(to)].inbox.push_back((from, completion));
+        }
+    }
+
+    fn land(&mut self, from: u32, to: u32, head: Head, body: Box<[u8]>) -> Completion {
+        let mut words = [0u64; SLOT_BODY_BYTES / 8];
+        let buffer = if body.len() <= SLOT_BODY_BYTES {
+            for (word, chunk) in words.iter_mut().zip(body.chunks(8)) {
+                let mut bytes = [0; 8];
+                bytes[..chunk.len()].copy_from_slice(chunk);
+                *word = u64::from_ne_bytes(bytes);
+            }
+            RecvBuffer::Inline {
+                bytes: u8::try_from(body.len()).unwrap_or(u8::MAX),
+            }
+        } else {
+            let lent = &mut self.adapters[index(to)].lent;
+            let free = lent.iter().position(Option::is_none);
+            let place = free.unwrap_or(lent.len());
+            let bytes = narrow(body.len());
+            match free {
+                Some(place) => lent[place] = Some((from, body)),
+                None => lent.push(Some((from, body))),
+            }
+            RecvBuffer::Lent {
+                index: narrow(place),
+                bytes,
+            }
+        };
+        Completion::Arrived(Arrived {
+            peer: Peer(from),
+            head,
+            words,
+            body: buffer,
+        })
+    }
+
+    fn check(
+        &mut self,
+        user: u32,
+        owner: u32,
+        lease: &Lease,
+        key: RemoteKey,
+        offset: u64,
+    ) -> Outcome {
+        let fits = offset
+            .checked_add(lease.bytes() as u64)
+            .is_some_and(|end| end <= key.bytes);
+        if fits && key == self.export(owner, user, key.address, key.bytes) {
+            return Outcome::Done;
+        }
+        self.adapters[index(user)].refused += 1;
+        Outcome::BadKey
+    }
+
+    /// How a read or write ends on a network that has none; `None` for frames, and on a network that has.
+    fn refuse_one_sided(&self, from: u32, item: &Item) -> Option<Outcome> {
+        let one_sided = matches!(item, Item::Read { .. } | Item::Write { .. });
+        let running = self.is_running(from) || matches!(item, Item::Read { .. });
+        (one_sided && running && !self.config.one_sided).then_some(Outcome::Unreachable)
+    }
+
+    fn finish_later(&mut self, rank: u32, item: Item, outcome: Outcome) -> Result<(), Item> {
+        let (Item::Read { lease, work, .. } | Item::Write { lease, work, .. }) = item else {
+            return Err(item);
+        };
+        let completion = worked(work, outcome, lease);
+        let time = self.now + self.delay();
+        self.schedule(time, Happening::Finished { rank, completion });
+        Ok(())
+    }
+
+    fn hand_over(&mut self, from: u32, to: u32, item: Item, is_lent: bool) {
+        let now = self.now;
+        let sequence = self.flow(from, to).sender.push(item, is_lent, now);
+        self.send_item(from, to, sequence);
+        self.set_timer(from, to);
+    }
+
+    fn send_item(&mut self, from: u32, to: u32, sequence: u64) {
+        let flow = self.flow(from, to);
+        flow.sent += 1;
+        let number = flow.sent;
+        self.send(from, to, Packet::Item { sequence, number });
+    }
+
+    /// Tells the sender of flow `from -> to` how far its receiver is.
+    fn acknowledge(&mut self, from: u32, to: u32) {
+        let ack = self.flow(from, to).receiver.ack();
+        self.send(to, from, Packet::Ack(ack));
+    }
+
+    fn send(&mut self, from: u32, to: u32, what: Packet) {
+        let copies = 1 + u32::from(self.random.chance(self.config.duplicate_permille));
+        self.stats.duplicated += u64::from(copies - 1);
+        for _ in 0..copies {
+            self.stats.packets += 1;
+            if self.random.chance(self.config.loss_permille) {
+                self.stats.lost += 1;
+                continue;
+            }
+            let time = self.now + self.delay();
+            self.schedule(time, Happening::Packet { from, to, what });
+        }
+    }
+
+    fn time_out(&mut self, from: u32, to: u32) {
+        let now = self.now;
+        match self.flow(from, to).sender.timeout(now) {
+            Some(Again::Items(sequences)) => {
+                self.stats.repeated += sequences.end - sequences.start;
+                for sequence in sequences {
+                    self.send_item(from, to, sequence);
+                }
+            }
+            Some(Again::Probe) => self.send(from, to, Packet::Probe),
+            // The timer was set anew meanwhile, and has an event of its own.
+            None => return,
+        }
+        self.set_timer(from, to);
+    }
+
+    fn set_timer(&mut self, from: u32, to: u32) {
+        if let Some(deadline) = self.flow(from, to).sender.deadline() {
+            self.schedule(deadline, Happening::Timer { from, to });
+        }
+    }
+
+    fn schedule(&mut self, time: u64, happening: Happening) {
+        let place = self.free.pop().unwrap_or(self.happenings.len());
+        if place == self.happenings.len() {
+            self.happenings.push(None);
+        }
+        self.happenings[place] = Some(happening);
+        self.scheduled += 1;
+        let id = self.scheduled << PLACE_BITS | place as u64;
+        self.events.push(Reverse((time, id)));
+    }
+
+    fn delay(&mut self) -> u64 {
+        let SimConfig {
+            least_delay_ns,
+            most_delay_ns,
+            ..
+        } = self.config;
+        let spread = most_delay_ns.saturating_sub(least_delay_ns);
+        (least_delay_ns + self.random.below(1 + spread)).max(1)
+    }
+
+    fn reschedule_ranks(&mut self) {
+        for rank in 0..self.adapters.len() {
+            while self.adapters[rank].change <= self.now {
+                let running = !self.adapters[rank].running;
+                let stretch = self.stretch(running);
+                let adapter = &mut self.adapters[rank];
+                adapter.running = running;
+                adapter.change = adapter.change.saturating_add(stretch);
+                self.stats.away += u64::from(!running);
+            }
+        }
+    }
+
+    /// How long a rank stays on, or off, its processor.
+    fn stretch(&mut self, running: bool) -> u64 {
+        let SimConfig {
+            most_away_ns,
+            away_permille,
+            ..
+        } = self.config;
+        if most_away_ns == 0 || away_permille == 0 {
+            return u64::MAX;
+        }
+        let longest = match running {
+            true => most_away_ns * (1000 - u64::from(away_permille)) / u64::from(away_permille),
+            false => most_away_ns,
+        };
+        1 + self.random.below(longest.max(1))
+    }
+
+    fn flow(&mut self, from: u32, to: u32) -> &mut Flow {
+        &mut self.flows[index(from * self.config.ranks + to)]
+    }
+}
+
+impl Flow {
+    fn new(timeout: u64, secret: u64) -> Self {
+        Self {
+            sender: Sender::new(timeout),
+            receiver: Receiver::default(),
+            sent: 0,
+            latest: 0,
+            secret,
+        }
+    }
+}
+
+impl Adapter {
+    fn new() -> Self {
+        Self {
+            inbox: VecDeque::new(),
+            finished: VecDeque::new(),
+            lent: Vec::new(),
+            running: true,
+            change: 0,
+            refused: 0,
+        }
+    }
+}
+
+/// A small generator whose whole state is one word (Steele, Lea, Flood: SplitMix64).
+#[derive(Clone, Debug)]
+pub(super) struct Random(u64);
+
+impl Random {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut word = self.0;
+        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^ (word >> 31)
+    }
+
+    /// A number below `limit`, which is not 0.
+    pub(super) fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit
+    }
+
+    fn chance(&mut self, permille: u32) -> bool {
+        permille != 0 && self.below(1000) < u64::from(permille)
+    }
+}
+
+fn worked(work: WorkId, outcome: Outcome, lease: Lease) -> Completion {
+    Completion::Worked {
+        work,
+        outcome,
+        lease,
+    }
+}
+
+fn index(rank: u32) -> usize {
+    rank as usize
+}
+
+fn narrow(count: usize) -> u32 {
+    u32::try_from(count).expect("bodies and their number are small")
+}
+
+fn place_of(id: u64) -> usize {
+    usize::try_from(id & ((1 << PLACE_BITS) - 1)).expect("a place is an index")
+}
+
+/// Events that can be scheduled at one time: 2^24.
+const PLACE_BITS: u32 = 24;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sends `count` numbered frames from 0 to 1 and answers what arrived, with the statistics.
+    fn carry(config: SimConfig, count: u64) -> (Vec<u64>, SimStats, u64) {
+        let mut net = Net::new(config);
+        let (mut sent, mut got) = (0, Vec::new());
+        let mut completions = Completions::new();
+        for _ in 0..200_000 {
+            let head = Head {
+                kind: 1,
+                len: 0,
+                flags: 0,
+                word: sent,
+            };
+            let item = Item::Frame {
+                head,
+                body: Box::default(),
+            };
+            sent += u64::from(sent < count && net.post(0, 1, item).is_ok());
+            completions.clear();
+            net.poll(1, &mut completions);
+            for at in 0..completions.len() {
+                let completion = completions.take(at).unwrap();
+                got.push(completion.arrived().unwrap().head.word);
+            }
+            if got.len() as u64 == count {
+                break;
+            }
+            net.advance();
+        }
+        (got, net.stats, net.now)
+    }
+
+    #[test]
+    fn a_harsh_network_delivers_once_and_in_order() {
+        let (mut lost, mut overtaken, mut full, mut away) = (0, 0, 0, 0);
+        for seed in 0..300 {
+            let (got, stats, _) = carry(SimConfig::harsh(seed, 2), 40);
+            assert!(got.iter().copied().eq(0..40), "seed {seed}: {got:?}");
+            lost += stats.lost;
+            overtaken += stats.overtaken;
+            full += stats.full;
+            away += stats.away;
+        }
+        assert!(lost > 1000 && overtaken > 1000 && full > 1000 && away > 100);
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_result() {
+        let config = SimConfig::harsh(17, 2);
+        let (first, second) = (carry(config, 50), carry(config, 50));
+        assert_eq!(first, second);
+        let other = carry(SimConfig { seed: 18, ..config }, 50);
+        assert_ne!(first.2, other.2);
+    }
+
+    #[test]
+    fn a_calm_network_repeats_nothing_and_comes_to_rest() {
+        let mut net = Net::new(SimConfig::calm(1, 2));
+        let head = Head {
+            kind: 1,
+            len: 0,
+            flags: 0,
+            word: 0,
+        };
+        let body = vec![3; 1000].into();
+        assert!(net.post(0, 1, Item::Frame { head, body }).is_ok());
+        let mut completions = Completions::new();
+        while completions.is_empty() {
+            assert!(net.advance());
+            net.poll(1, &mut completions);
+        }
+        net.release(1, 0);
+        net.release(1, 0);
+        while net.advance() {}
+        assert_eq!((net.stats.repeated, net.stats.lost), (0, 0));
+        assert_eq!(net.flows[1].sender.lent(), 0);
+        assert_eq!(net.flows[1].sender.deadline(), None);
+    }
+
+    #[test]
+    fn a_rank_off_its_processor_neither_posts_nor_polls() {
+        let config = SimConfig {
+            most_away_ns: 10_000,
+            away_permille: 500,
+            ..SimConfig::calm(3, 2)
+        };
+        let mut net = Net::new(config);
+        while net.is_running(0) {
+            assert!(net.advance() || net.is_running(0));
+            net.now += 100;
+            net.reschedule_ranks();
+        }
+        let head = Head {
+            kind: 1,
+            len: 0,
+            flags: 0,
+            word: 0,
+        };
+        let body = Box::default();
+        assert!(net.post(0, 1, Item::Frame { head, body }).is_err());
+        while !net.is_running(0) {
+            assert!(net.advance(), "a rank that is away comes back");
+        }
+    }
+}
