@@ -36,8 +36,6 @@ pub struct Config {
     pub peers: u32,
     /// The other ranks of this node; `None` when the process is alone.
     pub node: Option<Node>,
-    /// A simulated network that reaches everybody whom the node does not; for tests.
-    pub sim: Option<SimNet>,
 }
 
 impl Config {
@@ -48,29 +46,6 @@ impl Config {
             me: Peer(0),
             peers: 1,
             node: None,
-            sim: None,
-        }
-    }
-
-    /// Process `me` of the job that is the node's ranks.
-    #[must_use]
-    pub fn on_node(me: Peer, peers: u32, node: Node) -> Self {
-        Self {
-            me,
-            peers,
-            node: Some(node),
-            sim: None,
-        }
-    }
-
-    /// Rank `me` of a simulated network.
-    #[must_use]
-    pub fn simulated(net: &SimNet, me: Peer) -> Self {
-        Self {
-            me,
-            peers: net.ranks(),
-            node: None,
-            sim: Some(net.clone()),
         }
     }
 }
@@ -109,13 +84,37 @@ impl Fabric {
     /// # Errors
     /// When a provider cannot be set up, or no provider reaches some peer.
     pub fn open(config: Config) -> Result<Self, Error> {
-        let routes = Routes::new(routes(&config)?);
+        let mut routes = vec![None; config.peers as usize];
+        for (local, world) in (0..).zip(config.node.iter().flat_map(|node| &node.world_ranks)) {
+            routes[*world as usize] = Some(Route::Shm(local));
+        }
+        routes[config.me.0 as usize] = Some(Route::Loopback);
+        let reached = |(peer, route): (u32, Option<Route>)| route.ok_or(Error::NoRoute { peer });
+        let routes: Vec<_> = (0..).zip(routes).map(reached).collect::<Result<_, _>>()?;
         Ok(Self {
-            routes,
+            routes: Routes::new(routes),
             shm: Shm::open(config.node),
             loopback: Loopback::new(config.me),
-            sim: config.sim.map(|net| Sim::open(net, config.me)),
+            sim: None,
         })
+    }
+
+    /// Opens a queue pair to every rank of a simulated network, for rank `me` of it.
+    #[must_use]
+    pub fn simulated(net: &SimNet, me: Peer) -> Self {
+        let route = |rank| {
+            if rank == me.0 {
+                Route::Loopback
+            } else {
+                Route::Sim
+            }
+        };
+        Self {
+            routes: Routes::new((0..net.ranks()).map(route)),
+            shm: Shm::open(None),
+            loopback: Loopback::new(me),
+            sim: Some(Sim::open(net.clone(), me)),
+        }
     }
 
     /// What the queue pair to `peer` can do.
@@ -300,18 +299,6 @@ impl Fabric {
             .as_mut()
             .expect("only a fabric on a simulated network has such routes")
     }
-}
-
-/// Which provider carries each peer.
-fn routes(config: &Config) -> Result<Vec<Route>, Error> {
-    let elsewhere = config.sim.as_ref().map(|_| Route::Sim);
-    let mut routes = vec![elsewhere; config.peers as usize];
-    for (local, world) in (0..).zip(config.node.iter().flat_map(|node| &node.world_ranks)) {
-        routes[*world as usize] = Some(Route::Shm(local));
-    }
-    routes[config.me.0 as usize] = Some(Route::Loopback);
-    let reached = |(peer, route): (u32, Option<Route>)| route.ok_or(Error::NoRoute { peer });
-    (0..).zip(routes).map(reached).collect()
 }
 
 #[inline(always)]

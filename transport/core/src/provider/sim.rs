@@ -105,7 +105,7 @@ pub struct SimStats {
     pub away: u64,
 }
 
-/// A simulated network. Clones are the same network; give one to each rank's [`Config`](crate::Config).
+/// A simulated network. Clones are the same network; give it to each rank's [`Fabric::simulated`](crate::Fabric::simulated).
 #[derive(Clone, Debug)]
 pub struct SimNet(Arc<Mutex<Net>>);
 
