@@ -129,7 +129,7 @@ fn install(prefix: &Path, choice: Choice) -> Result<(), String> {
         &root().join("runtime/abi/gen/mpi.h"),
         &prefix.join("include/mpi.h"),
     )?;
-    library(&built, prefix)?;
+    library(&built, prefix, choice)?;
     package_config(prefix)?;
     for program in programs {
         let to = prefix.join("bin").join(program.file);
@@ -173,13 +173,17 @@ fn compile(choice: Choice, programs: &[&Program]) -> Result<(), String> {
 }
 
 /// `libmpi_abi.a` as cargo made it, and `libmpi_abi.so.1` linked from it.
-fn library(built: &Path, prefix: &Path) -> Result<(), String> {
+fn library(built: &Path, prefix: &Path, choice: Choice) -> Result<(), String> {
     let archive = built.join("librmpi_static.a");
     let lib = prefix.join("lib");
     copy(&archive, &lib.join("libmpi_abi.a"))?;
     let shared = lib.join(SHARED);
     let fresh = lib.join(format!(".{SHARED}.new"));
-    show(link_command(&archive, &fresh))?;
+    let mut link = link_command(&archive, &fresh);
+    if !choice.quick {
+        link.arg("-Wl,--strip-debug");
+    }
+    show(link)?;
     rename(&fresh, &shared)?;
     // `.so` is for the linker; `.so.0` for programs of an MPI that gave its standard ABI that name.
     for link in ["libmpi_abi.so", "libmpi_abi.so.0"] {

@@ -4,111 +4,172 @@
 
 use core::ffi::{c_char, c_int};
 
-use crate::enter::{On, unsupported_any_time};
+use crate::args;
+use crate::c;
+use crate::enter::{On, enter_any_time};
 use crate::handle::MPI_Info;
+use crate::info;
 
 /// `MPI_Info_create`, MPI 5.0 section 10.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Info_create(_info: *mut MPI_Info) -> c_int {
-    unsupported_any_time("MPI_Info_create", On::Nothing)
+pub unsafe extern "C" fn PMPI_Info_create(info: *mut MPI_Info) -> c_int {
+    enter_any_time("MPI_Info_create", On::Nothing, || {
+        // SAFETY: `info` is the caller's pointer to one MPI_Info (A1 of `args`).
+        let info = unsafe { args::Out::new("info", info) }?;
+        info::info_create(info)
+    })
 }
 weak_alias!("MPI_Info_create", "PMPI_Info_create");
 
 /// `MPI_Info_create_env`, MPI 5.0 section 10.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Info_create_env(
-    _argc: c_int,
-    _argv: *mut *mut c_char,
-    _info: *mut MPI_Info,
+    argc: c_int,
+    argv: *mut *mut c_char,
+    info: *mut MPI_Info,
 ) -> c_int {
-    unsupported_any_time("MPI_Info_create_env", On::Nothing)
+    enter_any_time("MPI_Info_create_env", On::Nothing, || {
+        // SAFETY: `argv` is the caller's array, of the length the standard gives (A3 of `args`).
+        let argv = unsafe { args::Strings::new("argv", argv) };
+        // SAFETY: `info` is the caller's pointer to one MPI_Info (A1 of `args`).
+        let info = unsafe { args::Out::new("info", info) }?;
+        info::info_create_env(argc, argv, info)
+    })
 }
 weak_alias!("MPI_Info_create_env", "PMPI_Info_create_env");
 
 /// `MPI_Info_delete`, MPI 5.0 section 10.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Info_delete(_info: MPI_Info, _key: *const c_char) -> c_int {
-    unsupported_any_time("MPI_Info_delete", On::Nothing)
+pub unsafe extern "C" fn PMPI_Info_delete(info: MPI_Info, key: *const c_char) -> c_int {
+    enter_any_time("MPI_Info_delete", On::Nothing, || {
+        // SAFETY: `key` is the caller's string (A4 of `args`).
+        let key = unsafe { args::text("key", key) }?;
+        info::info_delete(info, key)
+    })
 }
 weak_alias!("MPI_Info_delete", "PMPI_Info_delete");
 
 /// `MPI_Info_dup`, MPI 5.0 section 10.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Info_dup(_info: MPI_Info, _newinfo: *mut MPI_Info) -> c_int {
-    unsupported_any_time("MPI_Info_dup", On::Nothing)
+pub unsafe extern "C" fn PMPI_Info_dup(info: MPI_Info, newinfo: *mut MPI_Info) -> c_int {
+    enter_any_time("MPI_Info_dup", On::Nothing, || {
+        // SAFETY: `newinfo` is the caller's pointer to one MPI_Info (A1 of `args`).
+        let newinfo = unsafe { args::Out::new("newinfo", newinfo) }?;
+        info::info_dup(info, newinfo)
+    })
 }
 weak_alias!("MPI_Info_dup", "PMPI_Info_dup");
 
 /// `MPI_Info_free`, MPI 5.0 section 10.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Info_free(_info: *mut MPI_Info) -> c_int {
-    unsupported_any_time("MPI_Info_free", On::Nothing)
+pub unsafe extern "C" fn PMPI_Info_free(info: *mut MPI_Info) -> c_int {
+    enter_any_time("MPI_Info_free", On::Nothing, || {
+        // SAFETY: `info` is the caller's pointer to one MPI_Info (A1 of `args`).
+        let info = unsafe { args::InOut::new("info", info) }?;
+        info::info_free(info)
+    })
 }
 weak_alias!("MPI_Info_free", "PMPI_Info_free");
 
 /// `MPI_Info_get_nkeys`, MPI 5.0 section 10.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Info_get_nkeys(_info: MPI_Info, _nkeys: *mut c_int) -> c_int {
-    unsupported_any_time("MPI_Info_get_nkeys", On::Nothing)
+pub unsafe extern "C" fn PMPI_Info_get_nkeys(info: MPI_Info, nkeys: *mut c_int) -> c_int {
+    enter_any_time("MPI_Info_get_nkeys", On::Nothing, || {
+        // SAFETY: `nkeys` is the caller's pointer to one int (A1 of `args`).
+        let nkeys = unsafe { args::Out::new("nkeys", nkeys) }?;
+        info::info_get_nkeys(info, nkeys)
+    })
 }
 weak_alias!("MPI_Info_get_nkeys", "PMPI_Info_get_nkeys");
 
 /// `MPI_Info_get_nthkey`, MPI 5.0 section 10.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Info_get_nthkey(
-    _info: MPI_Info,
-    _n: c_int,
-    _key: *mut c_char,
-) -> c_int {
-    unsupported_any_time("MPI_Info_get_nthkey", On::Nothing)
+pub unsafe extern "C" fn PMPI_Info_get_nthkey(info: MPI_Info, n: c_int, key: *mut c_char) -> c_int {
+    enter_any_time("MPI_Info_get_nthkey", On::Nothing, || {
+        // SAFETY: `key` has room for MPI_MAX_INFO_KEY characters (A4 of `args`).
+        let key = unsafe { args::OutString::new("key", key, c::MPI_MAX_INFO_KEY) }?;
+        info::info_get_nthkey(info, n, key)
+    })
 }
 weak_alias!("MPI_Info_get_nthkey", "PMPI_Info_get_nthkey");
 
 /// `MPI_Info_get_string`, MPI 5.0 section 10.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Info_get_string(
-    _info: MPI_Info,
-    _key: *const c_char,
-    _buflen: *mut c_int,
-    _value: *mut c_char,
-    _flag: *mut c_int,
+    info: MPI_Info,
+    key: *const c_char,
+    buflen: *mut c_int,
+    value: *mut c_char,
+    flag: *mut c_int,
 ) -> c_int {
-    unsupported_any_time("MPI_Info_get_string", On::Nothing)
+    enter_any_time("MPI_Info_get_string", On::Nothing, || {
+        // SAFETY: `key` is the caller's string (A4 of `args`).
+        let key = unsafe { args::text("key", key) }?;
+        // SAFETY: `buflen` is the caller's pointer to one int (A1 of `args`).
+        let buflen = unsafe { args::InOut::new("buflen", buflen) }?;
+        // SAFETY: `value` is the caller's room for a string (A4 of `args`).
+        let value = unsafe { args::OutChars::optional(value) };
+        // SAFETY: `flag` is the caller's pointer to one int (A1 of `args`).
+        let flag = unsafe { args::Out::new("flag", flag) }?;
+        info::info_get_string(info, key, buflen, value, flag)
+    })
 }
 weak_alias!("MPI_Info_get_string", "PMPI_Info_get_string");
 
 /// `MPI_Info_set`, MPI 5.0 section 10.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Info_set(
-    _info: MPI_Info,
-    _key: *const c_char,
-    _value: *const c_char,
+    info: MPI_Info,
+    key: *const c_char,
+    value: *const c_char,
 ) -> c_int {
-    unsupported_any_time("MPI_Info_set", On::Nothing)
+    enter_any_time("MPI_Info_set", On::Nothing, || {
+        // SAFETY: `key` is the caller's string (A4 of `args`).
+        let key = unsafe { args::text("key", key) }?;
+        // SAFETY: `value` is the caller's string (A4 of `args`).
+        let value = unsafe { args::text("value", value) }?;
+        info::info_set(info, key, value)
+    })
 }
 weak_alias!("MPI_Info_set", "PMPI_Info_set");
 
 /// `MPI_Info_get`, MPI 5.0 section 16.3. Deprecated since MPI 4.0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Info_get(
-    _info: MPI_Info,
-    _key: *const c_char,
-    _valuelen: c_int,
-    _value: *mut c_char,
-    _flag: *mut c_int,
+    info: MPI_Info,
+    key: *const c_char,
+    valuelen: c_int,
+    value: *mut c_char,
+    flag: *mut c_int,
 ) -> c_int {
-    unsupported_any_time("MPI_Info_get", On::Nothing)
+    enter_any_time("MPI_Info_get", On::Nothing, || {
+        // SAFETY: `key` is the caller's string (A4 of `args`).
+        let key = unsafe { args::text("key", key) }?;
+        // SAFETY: `value` is the caller's room for a string (A4 of `args`).
+        let value = unsafe { args::OutChars::new("value", value) }?;
+        // SAFETY: `flag` is the caller's pointer to one int (A1 of `args`).
+        let flag = unsafe { args::Out::new("flag", flag) }?;
+        info::info_get(info, key, valuelen, value, flag)
+    })
 }
 weak_alias!("MPI_Info_get", "PMPI_Info_get");
 
 /// `MPI_Info_get_valuelen`, MPI 5.0 section 16.3. Deprecated since MPI 4.0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Info_get_valuelen(
-    _info: MPI_Info,
-    _key: *const c_char,
-    _valuelen: *mut c_int,
-    _flag: *mut c_int,
+    info: MPI_Info,
+    key: *const c_char,
+    valuelen: *mut c_int,
+    flag: *mut c_int,
 ) -> c_int {
-    unsupported_any_time("MPI_Info_get_valuelen", On::Nothing)
+    enter_any_time("MPI_Info_get_valuelen", On::Nothing, || {
+        // SAFETY: `key` is the caller's string (A4 of `args`).
+        let key = unsafe { args::text("key", key) }?;
+        // SAFETY: `valuelen` is the caller's pointer to one int (A1 of `args`).
+        let valuelen = unsafe { args::Out::new("valuelen", valuelen) }?;
+        // SAFETY: `flag` is the caller's pointer to one int (A1 of `args`).
+        let flag = unsafe { args::Out::new("flag", flag) }?;
+        info::info_get_valuelen(info, key, valuelen, flag)
+    })
 }
 weak_alias!("MPI_Info_get_valuelen", "PMPI_Info_get_valuelen");

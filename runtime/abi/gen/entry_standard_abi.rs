@@ -5,14 +5,20 @@
 use core::ffi::{c_int, c_void};
 
 use crate::args;
-use crate::enter::{On, enter_any_time, unsupported_any_time};
+use crate::enter::{On, enter_any_time};
 use crate::env;
+use crate::error::ErrorClass;
 use crate::handle::MPI_Info;
+use crate::standard_abi;
 
 /// `MPI_Abi_get_info`, MPI 5.0 section 20.2.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Abi_get_info(_info: *mut MPI_Info) -> c_int {
-    unsupported_any_time("MPI_Abi_get_info", On::Nothing)
+pub unsafe extern "C" fn PMPI_Abi_get_info(info: *mut MPI_Info) -> c_int {
+    enter_any_time("MPI_Abi_get_info", On::Nothing, || {
+        // SAFETY: `info` is the caller's pointer to one MPI_Info (A1 of `args`).
+        let info = unsafe { args::Out::new("info", info) }?;
+        standard_abi::abi_get_info(info)
+    })
 }
 weak_alias!("MPI_Abi_get_info", "PMPI_Abi_get_info");
 
@@ -35,12 +41,25 @@ weak_alias!("MPI_Abi_get_version", "PMPI_Abi_get_version");
 /// `MPI_Abi_get_fortran_booleans`, MPI 5.0 section 20.5.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Abi_get_fortran_booleans(
-    _logical_size: c_int,
-    _logical_true: *mut c_void,
-    _logical_false: *mut c_void,
-    _is_set: *mut c_int,
+    logical_size: c_int,
+    logical_true: *mut c_void,
+    logical_false: *mut c_void,
+    is_set: *mut c_int,
 ) -> c_int {
-    unsupported_any_time("MPI_Abi_get_fortran_booleans", On::Nothing)
+    enter_any_time("MPI_Abi_get_fortran_booleans", On::Nothing, || {
+        let logical_size = args::len("logical_size", args::wide(logical_size), ErrorClass::ARG)?;
+        // SAFETY: `logical_true` is the caller's array of `logical_size` bytes (A2 of `args`).
+        let logical_true = unsafe {
+            args::OutArray::new("logical_true", logical_true.cast::<u8>(), logical_size)
+        }?;
+        // SAFETY: `logical_false` is the caller's array of `logical_size` bytes (A2 of `args`).
+        let logical_false = unsafe {
+            args::OutArray::new("logical_false", logical_false.cast::<u8>(), logical_size)
+        }?;
+        // SAFETY: `is_set` is the caller's pointer to one int (A1 of `args`).
+        let is_set = unsafe { args::Out::new("is_set", is_set) }?;
+        standard_abi::abi_get_fortran_booleans(logical_true, logical_false, is_set)
+    })
 }
 weak_alias!(
     "MPI_Abi_get_fortran_booleans",
@@ -49,19 +68,32 @@ weak_alias!(
 
 /// `MPI_Abi_get_fortran_info`, MPI 5.0 section 20.5.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Abi_get_fortran_info(_info: *mut MPI_Info) -> c_int {
-    unsupported_any_time("MPI_Abi_get_fortran_info", On::Nothing)
+pub unsafe extern "C" fn PMPI_Abi_get_fortran_info(info: *mut MPI_Info) -> c_int {
+    enter_any_time("MPI_Abi_get_fortran_info", On::Nothing, || {
+        // SAFETY: `info` is the caller's pointer to one MPI_Info (A1 of `args`).
+        let info = unsafe { args::Out::new("info", info) }?;
+        standard_abi::abi_get_fortran_info(info)
+    })
 }
 weak_alias!("MPI_Abi_get_fortran_info", "PMPI_Abi_get_fortran_info");
 
 /// `MPI_Abi_set_fortran_booleans`, MPI 5.0 section 20.5.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Abi_set_fortran_booleans(
-    _logical_size: c_int,
-    _logical_true: *mut c_void,
-    _logical_false: *mut c_void,
+    logical_size: c_int,
+    logical_true: *mut c_void,
+    logical_false: *mut c_void,
 ) -> c_int {
-    unsupported_any_time("MPI_Abi_set_fortran_booleans", On::Nothing)
+    enter_any_time("MPI_Abi_set_fortran_booleans", On::Nothing, || {
+        let logical_size = args::len("logical_size", args::wide(logical_size), ErrorClass::ARG)?;
+        // SAFETY: `logical_true` is the caller's array of `logical_size` bytes (A2 of `args`).
+        let logical_true =
+            unsafe { args::slice("logical_true", logical_true.cast::<u8>(), logical_size) }?;
+        // SAFETY: `logical_false` is the caller's array of `logical_size` bytes (A2 of `args`).
+        let logical_false =
+            unsafe { args::slice("logical_false", logical_false.cast::<u8>(), logical_size) }?;
+        standard_abi::abi_set_fortran_booleans(logical_true, logical_false)
+    })
 }
 weak_alias!(
     "MPI_Abi_set_fortran_booleans",
@@ -70,7 +102,9 @@ weak_alias!(
 
 /// `MPI_Abi_set_fortran_info`, MPI 5.0 section 20.5.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Abi_set_fortran_info(_info: MPI_Info) -> c_int {
-    unsupported_any_time("MPI_Abi_set_fortran_info", On::Nothing)
+pub unsafe extern "C" fn PMPI_Abi_set_fortran_info(info: MPI_Info) -> c_int {
+    enter_any_time("MPI_Abi_set_fortran_info", On::Nothing, || {
+        standard_abi::abi_set_fortran_info(info)
+    })
 }
 weak_alias!("MPI_Abi_set_fortran_info", "PMPI_Abi_set_fortran_info");

@@ -19,6 +19,7 @@
 //! | `X[n]` | an array of `n` | `&[X]`, [`Counts`] | not NULL unless `n` is 0 |
 //! | `out X[n]`, `inout X[n]` | the same | [`OutArray`], [`OutStatuses`], `&mut [X]` | the same |
 //! | `X[*]` | an array whose length the body knows | [`Array`], [`CountsPtr`], [`OutArrayPtr`] | in `slice(n)` |
+//! | `Bytes[n]` | an object of `n` bytes | `&[u8]`, [`OutArray`] | not NULL |
 //! | `Weights` | such an array, or a constant | [`Weights`], [`OutWeights`] | in `slice(n)` |
 //! | `String`, `Chars` | text | `&CStr` | not NULL |
 //! | `out String[MAX]`, `out String[*]` | room for text | [`OutString`], [`OutChars`] | not NULL |

@@ -81,6 +81,11 @@ pub fn identity() -> String {
     }
 }
 
+/// How many ranks `MPI_COMM_WORLD` has, once that is known.
+pub fn world_size() -> Option<usize> {
+    IDENTITY.get().map(|identity| identity.size)
+}
+
 /// The host's name, as far as the first dot.
 pub fn host() -> String {
     let full = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();

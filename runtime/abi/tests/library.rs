@@ -108,6 +108,52 @@ fn what_needs_no_initialization_answers_in_a_c_program() {
     );
 }
 
+const INFOS: &str = "#include <mpi.h>\n#include <stdio.h>\n\
+    int main(void) {\n\
+    MPI_Info info, copy; char text[16] = \"unchanged\"; int n = 0, flag = 0;\n\
+    MPI_Info_create(&info); MPI_Info_set(info, \"first\", \"one\"); MPI_Info_set(info, \"second\", \"two and more\");\n\
+    MPI_Info_dup(info, &copy); MPI_Info_delete(info, \"first\"); MPI_Info_free(&info);\n\
+    MPI_Info_get_nkeys(copy, &n); MPI_Info_get_nthkey(copy, 1, text);\n\
+    printf(\"%d %s %d\\n\", n, text, info == MPI_INFO_NULL);\n\
+    n = 0; MPI_Info_get_string(copy, \"second\", &n, 0, &flag); printf(\"%d %d\\n\", n, flag);\n\
+    n = 4; MPI_Info_get_string(copy, \"second\", &n, text, &flag); printf(\"%d %s\\n\", n, text);\n\
+    n = 4; MPI_Info_get_string(copy, \"third\", &n, text, &flag); printf(\"%d %s %d\\n\", n, text, flag);\n\
+    MPI_Abi_get_info(&info); n = sizeof text;\n\
+    MPI_Info_get_string(info, \"mpi_count_size\", &n, text, &flag); printf(\"%s\\n\", text);\n\
+    return 0; }\n";
+
+#[test]
+fn s10_info_objects_work_before_initialization() {
+    let folder = scratch("infos");
+    let text = succeed(&mut Command::new(build(&folder, INFOS, &[])));
+    assert_eq!(text, "2 second 1\n13 1\n13 two\n4 two 0\n8\n");
+}
+
+const BOOLEANS: &str = "#include <mpi.h>\n#include <stdio.h>\n\
+    int main(void) {\n\
+    int yes = -1, no = 0, a = 7, b = 7, set = 7; MPI_Info info = MPI_INFO_ENV;\n\
+    MPI_Abi_get_fortran_booleans(4, &a, &b, &set); printf(\"%d %d %d\\n\", a, b, set);\n\
+    MPI_Abi_set_fortran_booleans(4, &yes, &no);\n\
+    MPI_Abi_get_fortran_booleans(4, &a, &b, &set); printf(\"%d %d %d\\n\", a, b, set);\n\
+    MPI_Abi_get_fortran_info(&info); printf(\"%d\\n\", info == MPI_INFO_NULL);\n\
+    return MPI_Abi_set_fortran_booleans(4, &yes, &no); }\n";
+
+#[test]
+fn s20_5_fortran_booleans_are_told_once_and_asked_often() {
+    let folder = scratch("booleans");
+    let output = run(&mut Command::new(build(&folder, BOOLEANS, &[])));
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "7 7 0\n-1 0 1\n1\n"
+    );
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        said.contains("the logicals of 4 bytes are set already"),
+        "{said}"
+    );
+    assert_eq!(output.status.code(), Some(62), "{said}");
+}
+
 #[test]
 fn a_call_before_initialization_ends_the_program_in_words_with_code_1() {
     let folder = scratch("too-early");

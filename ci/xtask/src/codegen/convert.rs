@@ -89,6 +89,8 @@ fn present(function: &Function, param: &Param, width: Width) -> Conversion {
         ("Status", _) => status(function, param),
         ("Weights", Way::In) => later(param, "Weights"),
         ("Weights", _) => later(param, "OutWeights"),
+        ("Bytes", Way::In) => bytes(function, param, "slice"),
+        ("Bytes", _) => bytes(function, param, "OutArray::new"),
         ("Range", _) => array(function, param, width, "slice", "ranges"),
         (kind, _) if kinds::is_length(kind) => length(param),
         _ => scalar(function, param, width),
@@ -153,6 +155,16 @@ fn array(function: &Function, param: &Param, width: Width, path: &str, what: &st
     );
     let call = format!("args::{path}({:?}, {name}, {length})", param.name);
     Conversion::proven(param, "A2", &proof, &call, true)
+}
+
+/// A C object of a size in bytes, given as `void *`.
+fn bytes(function: &Function, param: &Param, path: &str) -> Conversion {
+    let mut converted = array(function, param, Width::Int, path, "bytes");
+    let name = ident(&param.name);
+    let cast =
+        |line: String| line.replace(&format!(", {name}, "), &format!(", {name}.cast::<u8>(), "));
+    converted.before = converted.before.map(cast);
+    converted
 }
 
 fn text(param: &Param) -> Conversion {

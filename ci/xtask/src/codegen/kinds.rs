@@ -94,6 +94,8 @@ const POINTERS: &[(&str, Way, &str, &str)] = &[
         "char ** []",
         "*mut *mut *mut c_char",
     ),
+    ("Bytes", Way::In, "void *", "*mut c_void"),
+    ("Bytes", Way::Out, "void *", "*mut c_void"),
     ("Range", Way::In, "int [][3]", "*mut [c_int; 3]"),
     ("...", Way::In, "...", "..."),
 ];

@@ -46,20 +46,26 @@ impl OutString<'_> {
         })
     }
 
-    /// Writes as much of `text` as fits, and a NUL; says how many characters were written before it.
+    /// Writes as much of `text` as fits, and a NUL; says how many bytes were written before it. No character is cut.
     pub fn set(&self, text: &str) -> usize {
+        let mut text = text.to_owned();
+        crate::error::truncate(&mut text, self.capacity.saturating_sub(1));
+        self.set_bytes(text.as_bytes())
+    }
+
+    /// Writes as many of `bytes` as fit, and a NUL; says how many were written before it.
+    pub fn set_bytes(&self, bytes: &[u8]) -> usize {
         let Some(room) = self.capacity.checked_sub(1) else {
             return 0;
         };
-        let mut text = text.to_owned();
-        crate::error::truncate(&mut text, room);
-        for (at, byte) in text.bytes().chain([0]).enumerate() {
-            // SAFETY: A4, promised to the constructor: `at` is below the capacity, as `truncate` left room for the NUL.
+        let bytes = &bytes[..bytes.len().min(room)];
+        for (at, byte) in bytes.iter().chain(&[0]).enumerate() {
+            // SAFETY: A4, promised to the constructor: `at` is below the capacity, as room is left for the NUL.
             let place = unsafe { self.place.as_ptr().add(at) };
             // SAFETY: the same: it may be written.
             unsafe { place.write(byte.cast_signed() as c_char) };
         }
-        text.len()
+        bytes.len()
     }
 }
 

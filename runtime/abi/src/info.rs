@@ -1,0 +1,379 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! MPI 5.0 chapter 10: info objects, ordered lists of keys and values. All of it may be called at any time.
+
+use core::ffi::{CStr, c_int};
+use std::ffi::{CString, OsStr};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::{env, fs};
+
+use crate::args::{InOut, Out, OutChars, OutString, Strings};
+use crate::c::{MPI_MAX_INFO_KEY, MPI_MAX_INFO_VAL};
+use crate::error::{Error, ErrorClass, Result};
+use crate::handle::{Kind, MPI_Info};
+use crate::process;
+use crate::registry::{Registry, not_a};
+
+/// Keys with their values, in the order in which they were first set.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Pairs(Vec<(CString, CString)>);
+
+impl Pairs {
+    /// The value of `key`.
+    pub fn get(&self, key: &CStr) -> Option<&CStr> {
+        self.0
+            .iter()
+            .find(|(name, _)| name.as_c_str() == key)
+            .map(|(_, value)| value.as_c_str())
+    }
+
+    /// Sets `key`, which keeps its place where it was there before.
+    pub fn set(&mut self, key: &CStr, value: &CStr) {
+        match self.0.iter_mut().find(|(name, _)| name.as_c_str() == key) {
+            Some((_, old)) => *old = value.to_owned(),
+            None => self.0.push((key.to_owned(), value.to_owned())),
+        }
+    }
+
+    /// Takes `key` out; says whether it was there.
+    pub fn remove(&mut self, key: &CStr) -> bool {
+        let before = self.0.len();
+        self.0.retain(|(name, _)| name.as_c_str() != key);
+        self.0.len() < before
+    }
+
+    /// How many keys there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The key at `index`.
+    pub fn key(&self, index: usize) -> Option<&CStr> {
+        self.0.get(index).map(|(key, _)| key.as_c_str())
+    }
+
+    /// Sets a key of the library's own, unless the value is empty or cannot be a C string.
+    fn set_known(&mut self, key: &CStr, value: &OsStr) {
+        if let Ok(value) = CString::new(value.as_bytes())
+            && !value.is_empty()
+        {
+            self.set(key, &value);
+        }
+    }
+}
+
+static INFOS: Mutex<Registry<MPI_Info, Pairs>> = Mutex::new(Registry::new());
+
+fn infos() -> MutexGuard<'static, Registry<MPI_Info, Pairs>> {
+    INFOS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A new info object with these pairs.
+pub fn insert(pairs: Pairs) -> Result<MPI_Info> {
+    infos().insert(pairs)
+}
+
+/// A copy of the pairs of `info`; none for `MPI_INFO_NULL`, which means no hints wherever an info object may be given.
+pub fn hints(info: MPI_Info) -> Result<Pairs> {
+    if info == MPI_INFO_NULL {
+        Ok(Pairs::default())
+    } else {
+        read(info, Pairs::clone)
+    }
+}
+
+const MPI_INFO_NULL: MPI_Info = MPI_Info::NULL;
+
+/// Looks into an object.
+fn read<T>(info: MPI_Info, look: impl FnOnce(&Pairs) -> T) -> Result<T> {
+    if info == MPI_Info::ENV {
+        return Ok(look(&environment(&arguments())));
+    }
+    infos().get(info).map(look)
+}
+
+/// Changes an object; the predefined one is not to be changed.
+fn change<T>(info: MPI_Info, action: impl FnOnce(&mut Pairs) -> T) -> Result<T> {
+    if info == MPI_Info::ENV {
+        return Err(Error::new(
+            ErrorClass::INFO,
+            "MPI_INFO_ENV cannot be changed; a copy can: MPI_Info_dup",
+        ));
+    }
+    infos().get_mut(info).map(action)
+}
+
+/// `MPI_Info_create`.
+pub fn info_create(info: Out<'_, MPI_Info>) -> Result<()> {
+    info.set(insert(Pairs::default())?);
+    Ok(())
+}
+
+/// `MPI_Info_create_env`: what `MPI_INFO_ENV` says, of the arguments given.
+pub fn info_create_env(argc: c_int, argv: Strings<'_>, info: Out<'_, MPI_Info>) -> Result<()> {
+    let count = usize::try_from(argc).unwrap_or(0);
+    let given = if count == 0 {
+        arguments()
+    } else {
+        argv.read(Some(count))?
+    };
+    info.set(insert(environment(&given))?);
+    Ok(())
+}
+
+/// `MPI_Info_dup`.
+pub fn info_dup(info: MPI_Info, newinfo: Out<'_, MPI_Info>) -> Result<()> {
+    let pairs = read(info, Pairs::clone)?;
+    newinfo.set(insert(pairs)?);
+    Ok(())
+}
+
+/// `MPI_Info_free`.
+pub fn info_free(info: InOut<'_, MPI_Info>) -> Result<()> {
+    if info.get() == MPI_Info::ENV {
+        return Err(not_a(Kind::Info, MPI_Info::ENV.0));
+    }
+    infos().remove(info.get())?;
+    info.set(MPI_Info::NULL);
+    Ok(())
+}
+
+/// `MPI_Info_set`.
+pub fn info_set(info: MPI_Info, key: &CStr, value: &CStr) -> Result<()> {
+    check_key(key)?;
+    let bytes = value.count_bytes();
+    if bytes >= MPI_MAX_INFO_VAL {
+        let most = MPI_MAX_INFO_VAL - 1;
+        return Err(Error::new(
+            ErrorClass::INFO_VALUE,
+            format!(
+                "the value of the key {key:?} has {bytes} characters, at most {most} are allowed"
+            ),
+        ));
+    }
+    change(info, |pairs| pairs.set(key, value))
+}
+
+/// `MPI_Info_delete`.
+pub fn info_delete(info: MPI_Info, key: &CStr) -> Result<()> {
+    check_key(key)?;
+    if change(info, |pairs| pairs.remove(key))? {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorClass::INFO_NOKEY,
+        format!("the info object has no key {key:?}"),
+    ))
+}
+
+/// `MPI_Info_get`: `value` has room for `valuelen` characters and a NUL.
+pub fn info_get(
+    info: MPI_Info,
+    key: &CStr,
+    valuelen: c_int,
+    value: OutChars<'_>,
+    flag: Out<'_, c_int>,
+) -> Result<()> {
+    check_key(key)?;
+    let found = read(info, |pairs| pairs.get(key).map(CStr::to_owned))?;
+    let room = usize::try_from(valuelen).map_err(|_| {
+        Error::new(
+            ErrorClass::ARG,
+            format!("valuelen is {valuelen}, it must not be negative"),
+        )
+    })?;
+    if let Some(found) = &found {
+        value.within(room + 1).set_bytes(found.to_bytes());
+    }
+    flag.set(c_int::from(found.is_some()));
+    Ok(())
+}
+
+/// `MPI_Info_get_valuelen`.
+pub fn info_get_valuelen(
+    info: MPI_Info,
+    key: &CStr,
+    valuelen: Out<'_, c_int>,
+    flag: Out<'_, c_int>,
+) -> Result<()> {
+    check_key(key)?;
+    let found = read(info, |pairs| pairs.get(key).map(CStr::count_bytes))?;
+    if let Some(bytes) = found {
+        valuelen.set(c_length(bytes));
+    }
+    flag.set(c_int::from(found.is_some()));
+    Ok(())
+}
+
+/// `MPI_Info_get_string`: `buflen` is the room in `value`, NUL included, and becomes the room that is needed.
+pub fn info_get_string(
+    info: MPI_Info,
+    key: &CStr,
+    buflen: InOut<'_, c_int>,
+    value: Option<OutChars<'_>>,
+    flag: Out<'_, c_int>,
+) -> Result<()> {
+    check_key(key)?;
+    let found = read(info, |pairs| pairs.get(key).map(CStr::to_owned))?;
+    flag.set(c_int::from(found.is_some()));
+    let Some(found) = found else { return Ok(()) };
+    let room = usize::try_from(buflen.get()).unwrap_or(0);
+    buflen.set(c_length(found.count_bytes() + 1));
+    match value {
+        _ if room == 0 => Ok(()),
+        Some(value) => {
+            value.within(room).set_bytes(found.to_bytes());
+            Ok(())
+        }
+        None => Err(Error::null("value")),
+    }
+}
+
+/// `MPI_Info_get_nkeys`.
+pub fn info_get_nkeys(info: MPI_Info, nkeys: Out<'_, c_int>) -> Result<()> {
+    nkeys.set(c_length(read(info, Pairs::len)?));
+    Ok(())
+}
+
+/// `MPI_Info_get_nthkey`.
+pub fn info_get_nthkey(info: MPI_Info, n: c_int, key: OutString<'_>) -> Result<()> {
+    let index = usize::try_from(n).unwrap_or(usize::MAX);
+    let (found, keys) = read(info, |pairs| {
+        (pairs.key(index).map(CStr::to_owned), pairs.len())
+    })?;
+    let Some(found) = found else {
+        return Err(Error::new(
+            ErrorClass::ARG,
+            format!("key number {n} was asked for, the info object has {keys}, counted from 0"),
+        ));
+    };
+    key.set_bytes(found.to_bytes());
+    Ok(())
+}
+
+fn check_key(key: &CStr) -> Result<()> {
+    let bytes = key.count_bytes();
+    let most = MPI_MAX_INFO_KEY - 1;
+    if (1..=most).contains(&bytes) {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorClass::INFO_KEY,
+        format!("the key has {bytes} characters, 1 to {most} are allowed"),
+    ))
+}
+
+/// A length below every limit of the standard.
+fn c_length(length: usize) -> c_int {
+    c_int::try_from(length).unwrap_or(c_int::MAX)
+}
+
+/// What MPI 5.0 section 11.2.1 lets `MPI_INFO_ENV` say, as far as it is known.
+fn environment(argv: &[CString]) -> Pairs {
+    let mut pairs = Pairs::default();
+    let mut words = argv.iter().map(|word| word.to_bytes());
+    pairs.set_known(
+        c"command",
+        OsStr::from_bytes(words.next().unwrap_or_default()),
+    );
+    pairs.set_known(
+        c"argv",
+        OsStr::from_bytes(&words.collect::<Vec<_>>().join(&b' ')),
+    );
+    if let Some(size) = process::world_size() {
+        pairs.set_known(c"maxprocs", OsStr::new(&size.to_string()));
+    }
+    pairs.set_known(c"host", OsStr::new(&process::host()));
+    pairs.set_known(c"arch", OsStr::new(env::consts::ARCH));
+    if let Ok(folder) = env::current_dir() {
+        pairs.set_known(c"wdir", folder.as_os_str());
+    }
+    pairs
+}
+
+/// The words that this process was started with.
+fn arguments() -> Vec<CString> {
+    let line = fs::read("/proc/self/cmdline").unwrap_or_default();
+    line.split_inclusive(|byte| *byte == 0)
+        .filter_map(|word| CString::from_vec_with_nul(word.to_vec()).ok())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn make(pairs: &[(&CStr, &CStr)]) -> MPI_Info {
+        let info = insert(Pairs::default()).unwrap();
+        for (key, value) in pairs {
+            info_set(info, key, value).unwrap();
+        }
+        info
+    }
+
+    #[test]
+    fn keys_keep_their_order_and_a_new_value_its_place() {
+        let info = make(&[(c"b", c"1"), (c"a", c"2"), (c"b", c"3")]);
+        let pairs = hints(info).unwrap();
+        assert_eq!(
+            (pairs.len(), pairs.key(0), pairs.key(1)),
+            (2, Some(c"b"), Some(c"a"))
+        );
+        assert_eq!(pairs.get(c"b"), Some(c"3"));
+        info_delete(info, c"b").unwrap();
+        assert_eq!(
+            info_delete(info, c"b").unwrap_err().class(),
+            ErrorClass::INFO_NOKEY
+        );
+    }
+
+    #[test]
+    fn keys_and_values_out_of_range_have_their_classes() {
+        let info = make(&[]);
+        let long = CString::new("k".repeat(MPI_MAX_INFO_KEY)).unwrap();
+        assert_eq!(
+            info_set(info, &long, c"v").unwrap_err().class(),
+            ErrorClass::INFO_KEY
+        );
+        assert_eq!(
+            info_set(info, c"", c"v").unwrap_err().class(),
+            ErrorClass::INFO_KEY
+        );
+        let value = CString::new("v".repeat(MPI_MAX_INFO_VAL)).unwrap();
+        let refused = info_set(info, c"k", &value).unwrap_err();
+        assert_eq!(refused.class(), ErrorClass::INFO_VALUE);
+        assert!(
+            refused.detail().contains("1024 characters, at most 1023"),
+            "{refused}"
+        );
+    }
+
+    #[test]
+    fn null_is_no_hints_and_no_object() {
+        assert!(hints(MPI_Info::NULL).unwrap().is_empty());
+        let refused = info_set(MPI_Info::NULL, c"k", c"v").unwrap_err();
+        assert_eq!(
+            (refused.class(), refused.detail()),
+            (ErrorClass::INFO, "MPI_INFO_NULL is not an info object")
+        );
+        assert!(info_set(MPI_Info::ENV, c"k", c"v").is_err());
+    }
+
+    #[test]
+    fn the_environment_names_command_host_and_folder() {
+        let pairs = hints(MPI_Info::ENV).unwrap();
+        for key in [c"command", c"host", c"arch", c"wdir"] {
+            assert!(pairs.get(key).is_some(), "{key:?}");
+        }
+        let made = environment(&[c"prog".to_owned(), c"-x".to_owned(), c"1".to_owned()]);
+        assert_eq!(
+            (made.get(c"command"), made.get(c"argv")),
+            (Some(c"prog"), Some(c"-x 1"))
+        );
+    }
+}
