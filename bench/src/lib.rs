@@ -13,6 +13,7 @@
 //! Threads: none; everything runs on the caller's thread and in child processes. One measurement at a time on a machine:
 //! [`lock`] holds a second one back.
 
+pub mod compare;
 pub mod icount;
 pub mod limits;
 pub mod lock;

@@ -187,27 +187,39 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     LIMITS.iter().map(|limit| limit.name)
 }
 
-/// Measures one limit in all its sizes. `program` must be a binary whose `main` begins with [`serve_if_asked`].
+/// Measures one limit: `NAME` in all its sizes, `NAME.BYTES` in one. `program` must be a binary whose `main` begins with
+/// [`serve_if_asked`].
 ///
 /// # Errors
 /// An unknown name, a single CPU where two are needed, or what the system refused, in words.
 pub fn measure(program: &Path, name: &str, budget: Duration) -> Result<Vec<Figure>, Error> {
-    let limit = LIMITS
-        .iter()
-        .find(|limit| limit.name == name)
-        .ok_or_else(|| {
-            let known: Vec<_> = names().collect();
-            Error::Limit(format!(
-                "no limit is called {name:?}; known are {}",
-                known.join(", ")
-            ))
-        })?;
+    let (limit, sizes) = find(name).ok_or_else(|| {
+        let known: Vec<_> = names().collect();
+        Error::Limit(format!(
+            "no limit is called \"{name}\"; known are {}",
+            known.join(", ")
+        ))
+    })?;
     let cpus = machine::cpus();
-    limit
+    sizes
+        .into_iter()
+        .map(|size| limit.figure(program, &cpus, size, budget))
+        .collect()
+}
+
+fn find(name: &str) -> Option<(&'static Limit, Vec<usize>)> {
+    let (stem, size) = match name.split_once('.') {
+        Some((stem, size)) => (stem, Some(size.parse::<usize>().ok()?)),
+        None => (name, None),
+    };
+    let limit = LIMITS.iter().find(|limit| limit.name == stem)?;
+    let sizes: Vec<_> = limit
         .sizes
         .iter()
-        .map(|&size| limit.figure(program, &cpus, size, budget))
-        .collect()
+        .copied()
+        .filter(|known| size.is_none_or(|size| size == *known))
+        .collect();
+    (!sizes.is_empty()).then_some((limit, sizes))
 }
 
 impl Limit {
@@ -310,5 +322,37 @@ pub fn serve_if_asked() -> bool {
 pub fn print_json(figure: &Figure) {
     if let Ok(line) = serde_json::to_string(figure) {
         println!("{line}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_found_with_all_sizes_or_one() {
+        assert_eq!(find("split").unwrap().1, LARGE);
+        assert_eq!(find("split.65536").unwrap().1, [65536]);
+        assert!(find("split.7").is_none());
+        assert!(find("splat").is_none());
+    }
+
+    #[test]
+    fn an_unknown_limit_is_told_with_the_known_ones() {
+        let error = measure(Path::new("unused"), "splat", Duration::ZERO)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("splat") && error.contains("split, read"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn names_are_unique() {
+        let mut all: Vec<_> = names().collect();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), LIMITS.len());
     }
 }

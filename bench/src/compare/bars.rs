@@ -1,0 +1,462 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is compared and what must hold: one table of runs, one of rows.
+//!
+//! A run is one start of a program; its report gives one or more rows. A row has a limit of the machine, where one is
+//! known, and bars: all of them must hold, and each holds if one of its alternatives does.
+
+use crate::icount::{ISEND_BUDGET, SUM_BUDGET};
+use crate::peers::Case;
+use crate::unit::Unit;
+
+/// Where the ranks of a run may live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// Two ranks on two CPUs, whose distance matters.
+    Pair,
+    /// Two ranks on two CPUs, at any distance.
+    Apart,
+    /// Launcher and two ranks are confined to one CPU from outside.
+    MaskAround,
+    /// Each rank is confined to one CPU behind the launcher's back.
+    MaskBehind,
+    /// More ranks than CPUs.
+    Crowd,
+    /// One of two ranks runs under callgrind.
+    Counted,
+}
+
+impl Placement {
+    /// Which of the peers' settings applies.
+    #[must_use]
+    pub const fn case(self) -> Case {
+        match self {
+            Self::Pair | Self::Apart | Self::Counted => Case::TwoRanks,
+            Self::MaskAround | Self::MaskBehind => Case::OneCpu,
+            Self::Crowd => Case::Crowd,
+        }
+    }
+}
+
+/// One start of a program.
+#[derive(Clone, Copy, Debug)]
+pub struct Run {
+    /// Its name.
+    pub id: &'static str,
+    /// The program, in `bench/NAME.c`.
+    pub program: &'static str,
+    /// Its options, beside `--json`.
+    pub options: &'static [&'static str],
+    /// How many ranks.
+    pub ranks: usize,
+    /// Where they may live.
+    pub placement: Placement,
+    /// How often it is started per round; the median counts.
+    pub repeats: usize,
+}
+
+/// How a row's figure comes from a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The report's median of a size.
+    Size(usize),
+    /// The whole run from start to finish, in ms.
+    Wall,
+}
+
+/// The limit that a row is held against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LimitOf {
+    /// A figure of that name.
+    Figure(&'static str),
+    /// The time that one message takes at the bandwidth of that figure.
+    TimeOf(&'static str),
+}
+
+impl LimitOf {
+    /// The name of the figure.
+    #[must_use]
+    pub const fn figure(self) -> &'static str {
+        match self {
+            Self::Figure(name) | Self::TimeOf(name) => name,
+        }
+    }
+}
+
+/// One condition.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Bar {
+    /// The ratio to the limit: at most so much for times, at least so much for rates.
+    Limit(f64),
+    /// So many times better than the best peer; 1 means better at all.
+    Peer(f64),
+    /// At most this figure.
+    Value(f64),
+}
+
+/// One line of the comparison.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// Its name in `--rows`.
+    pub id: &'static str,
+    /// Rows that are chosen together.
+    pub group: &'static str,
+    /// What it is, in words.
+    pub title: &'static str,
+    /// The run that it comes from.
+    pub run: &'static str,
+    /// How.
+    pub source: Source,
+    /// Its unit.
+    pub unit: Unit,
+    /// Its limit.
+    pub limit: Option<LimitOf>,
+    /// Its bars: all must hold, each by one alternative. None: shown only.
+    pub bars: &'static [&'static [Bar]],
+}
+
+const fn pair(id: &'static str, program: &'static str, options: &'static [&'static str]) -> Run {
+    Run {
+        id,
+        program,
+        options,
+        ranks: 2,
+        placement: Placement::Pair,
+        repeats: 1,
+    }
+}
+
+const fn one_cpu(id: &'static str, placement: Placement) -> Run {
+    let options = &["--sizes", "8", "--seconds", "0.3"];
+    Run {
+        id,
+        program: "latency",
+        options,
+        ranks: 2,
+        placement,
+        repeats: 1,
+    }
+}
+
+const fn crowd(id: &'static str, program: &'static str, options: &'static [&'static str]) -> Run {
+    Run {
+        id,
+        program,
+        options,
+        ranks: 64,
+        placement: Placement::Crowd,
+        repeats: 1,
+    }
+}
+
+const LARGE: &[&str] = &["--sizes", "64K,1M,4M", "--seconds", "0.3"];
+const LARGE_SINGLE: &[&str] = &[
+    "--sizes",
+    "64K,1M,4M",
+    "--seconds",
+    "0.3",
+    "--one-at-a-time",
+];
+
+/// All runs.
+pub const RUNS: &[Run] = &[
+    pair("latency", "latency", &["--sizes", "8,1K,64K"]),
+    pair("rate", "rate", &["--sizes", "8"]),
+    pair("bandwidth", "bandwidth", LARGE),
+    pair("single", "bandwidth", LARGE_SINGLE),
+    pair("bibw", "bibw", LARGE),
+    one_cpu("onecore-around", Placement::MaskAround),
+    one_cpu("onecore-behind", Placement::MaskBehind),
+    crowd("ring", "ring", &[]),
+    crowd("barrier", "barrier", &[]),
+    crowd("allreduce", "allreduce", &["--sizes", "8"]),
+    crowd("allreduce-large", "allreduce", &["--sizes", "64K"]),
+    crowd("alltoall", "alltoall", &["--sizes", "8"]),
+    crowd("bcast", "bcast", &["--sizes", "8"]),
+    crowd("bcast-root0", "bcast", &["--sizes", "8", "--root-0"]),
+    Run {
+        repeats: 3,
+        placement: Placement::Apart,
+        ..pair("startup2", "startup", &[])
+    },
+    crowd("startup64", "startup", &[]),
+    crowd("memory", "memory", &[]),
+    Run {
+        placement: Placement::Counted,
+        ..pair("count", "isend_count", &[])
+    },
+];
+
+const fn row(
+    id: &'static str,
+    group: &'static str,
+    title: &'static str,
+    from: (&'static str, Source),
+    unit: Unit,
+) -> Row {
+    Row {
+        id,
+        group,
+        title,
+        run: from.0,
+        source: from.1,
+        unit,
+        limit: None,
+        bars: &[],
+    }
+}
+
+impl Row {
+    const fn held(self, limit: &'static str, bars: &'static [&'static [Bar]]) -> Self {
+        Self {
+            limit: Some(LimitOf::Figure(limit)),
+            bars,
+            ..self
+        }
+    }
+
+    const fn must(self, bars: &'static [&'static [Bar]]) -> Self {
+        Self { bars, ..self }
+    }
+}
+
+const K: usize = 1 << 10;
+const M: usize = 1 << 20;
+const LATENCY: &str = "latency";
+const PAIR: &str = "pair";
+const CROWD: &str = "crowd";
+/// Either clearly ahead of every peer, or at the machine's limit.
+const BANDWIDTH: &[&[Bar]] = &[&[Bar::Peer(1.15), Bar::Limit(0.95)]];
+const BETTER: &[&[Bar]] = &[&[Bar::Peer(1.0)]];
+const ONE_CPU: &[&[Bar]] = &[&[Bar::Limit(1.2)]];
+const THRICE: &[&[Bar]] = &[&[Bar::Peer(3.0)]];
+const HALF_MORE: &[&[Bar]] = &[&[Bar::Peer(1.5)]];
+const FIVE_TIMES: &[&[Bar]] = &[&[Bar::Peer(5.0)]];
+
+const fn bandwidth(id: &'static str, title: &'static str, run: &'static str, size: usize) -> Row {
+    row(
+        id,
+        PAIR,
+        title,
+        (run, Source::Size(size)),
+        Unit::MegabytesPerSecond,
+    )
+}
+
+const fn time(
+    id: &'static str,
+    group: &'static str,
+    title: &'static str,
+    run: &'static str,
+    size: usize,
+) -> Row {
+    row(id, group, title, (run, Source::Size(size)), Unit::Us)
+}
+
+const fn count(id: &'static str, title: &'static str, index: usize) -> Row {
+    row(
+        id,
+        "instructions",
+        title,
+        ("count", Source::Size(index)),
+        Unit::Instructions,
+    )
+}
+
+/// All rows, in the order of the tables.
+pub const ROWS: &[Row] = &[
+    time("latency8", PAIR, "latency 8 B", LATENCY, 8)
+        .held("line", &[&[Bar::Limit(1.25)], &[Bar::Peer(1.0)]]),
+    time("latency1k", PAIR, "latency 1 KiB", LATENCY, K).held("block", &[]),
+    Row {
+        limit: Some(LimitOf::TimeOf("split.65536")),
+        ..time("latency64k", PAIR, "latency 64 KiB", LATENCY, 64 * K)
+    }
+    .must(BETTER),
+    row(
+        "rate8",
+        PAIR,
+        "rate 8 B",
+        ("rate", Source::Size(8)),
+        Unit::MessagesPerSecond,
+    )
+    .held("slots", HALF_MORE),
+    bandwidth("bandwidth64k", "bandwidth 64 KiB", "bandwidth", 64 * K)
+        .held("split.65536", BANDWIDTH),
+    bandwidth("bandwidth1m", "bandwidth 1 MiB", "bandwidth", M).held("split.1048576", BANDWIDTH),
+    bandwidth("bandwidth4m", "bandwidth 4 MiB", "bandwidth", 4 * M)
+        .held("split.4194304", BANDWIDTH),
+    bandwidth("single64k", "one at a time 64 KiB", "single", 64 * K).held("split.65536", BANDWIDTH),
+    bandwidth("single1m", "one at a time 1 MiB", "single", M).held("split.1048576", BANDWIDTH),
+    bandwidth("single4m", "one at a time 4 MiB", "single", 4 * M).held("split.4194304", BANDWIDTH),
+    bandwidth("bibw64k", "both ways 64 KiB", "bibw", 64 * K).held("memcpy.65536", &[]),
+    bandwidth("bibw1m", "both ways 1 MiB", "bibw", M).held("memcpy.1048576", &[]),
+    bandwidth("bibw4m", "both ways 4 MiB", "bibw", 4 * M).held("memcpy.4194304", &[]),
+    time(
+        "onecore-around",
+        "onecore",
+        "8 B on one CPU, mask around the launcher",
+        "onecore-around",
+        8,
+    )
+    .held("yield", ONE_CPU),
+    time(
+        "onecore-behind",
+        "onecore",
+        "8 B on one CPU, mask behind the launcher",
+        "onecore-behind",
+        8,
+    )
+    .held("yield", ONE_CPU),
+    time("ring64", CROWD, "64 ranks: ring, one hop", "ring", 8).held("ring64", THRICE),
+    time("barrier64", CROWD, "64 ranks: barrier", "barrier", 0).held("barrier64", THRICE),
+    time(
+        "allreduce8",
+        CROWD,
+        "64 ranks: allreduce 8 B",
+        "allreduce",
+        8,
+    )
+    .held("barrier64", THRICE),
+    time(
+        "allreduce64k",
+        CROWD,
+        "64 ranks: allreduce 64 KiB",
+        "allreduce-large",
+        64 * K,
+    )
+    .must(HALF_MORE),
+    time("alltoall8", CROWD, "64 ranks: alltoall 8 B", "alltoall", 8).must(HALF_MORE),
+    time(
+        "bcast8",
+        CROWD,
+        "64 ranks: bcast 8 B, root goes round",
+        "bcast",
+        8,
+    ),
+    time(
+        "bcast8-root0",
+        CROWD,
+        "64 ranks: bcast 8 B, root 0",
+        "bcast-root0",
+        8,
+    ),
+    row(
+        "startup2",
+        "startup",
+        "hello world, 2 ranks",
+        ("startup2", Source::Wall),
+        Unit::Ms,
+    )
+    .held("spawn2", FIVE_TIMES),
+    row(
+        "startup64",
+        "startup",
+        "hello world, 64 ranks",
+        ("startup64", Source::Wall),
+        Unit::Ms,
+    )
+    .held("spawn64", FIVE_TIMES),
+    row(
+        "memory64",
+        "memory",
+        "64 ranks: private dirty after init",
+        ("memory", Source::Size(0)),
+        Unit::Kib,
+    )
+    .must(&[&[Bar::Value(1536.0)]]),
+    row(
+        "memory64-pss",
+        "memory",
+        "64 ranks: Pss after init",
+        ("memory", Source::Size(1)),
+        Unit::Kib,
+    ),
+    row(
+        "memory64-talk",
+        "memory",
+        "64 ranks: Pss after all pairs",
+        ("memory", Source::Size(3)),
+        Unit::Kib,
+    ),
+    count("isend", "MPI_Isend 8 B", 0).must(&[&[Bar::Value(ISEND_BUDGET)]]),
+    count("irecv", "MPI_Irecv 8 B", 1),
+    count("wait", "MPI_Wait, message there", 2),
+    count("isend-irecv-wait", "the three together", 3).must(&[&[Bar::Value(SUM_BUDGET)]]),
+];
+
+impl Bar {
+    /// The condition in words.
+    #[must_use]
+    pub fn words(self, unit: Unit) -> String {
+        match self {
+            Self::Limit(factor) if unit.smaller_is_better() => format!("≤ {factor} × limit"),
+            Self::Limit(factor) => format!("≥ {factor} × limit"),
+            Self::Peer(1.0) => "better than every peer".to_owned(),
+            Self::Peer(factor) => format!("≥ {factor} × better than every peer"),
+            Self::Value(most) => format!("≤ {} {}", unit.show(most), unit.label()),
+        }
+    }
+}
+
+/// The run of a row.
+#[must_use]
+pub fn run_of(row: &Row) -> &'static Run {
+    let run = RUNS.iter().find(|run| run.id == row.run);
+    run.expect("a test checks that every row has its run")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{limits, programs};
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn names_are_unique() {
+        let rows: BTreeSet<_> = ROWS.iter().map(|row| row.id).collect();
+        let runs: BTreeSet<_> = RUNS.iter().map(|run| run.id).collect();
+        assert_eq!((rows.len(), runs.len()), (ROWS.len(), RUNS.len()));
+    }
+
+    #[test]
+    fn every_row_has_its_run_and_every_run_a_row_and_a_program() {
+        for row in ROWS {
+            assert_eq!(run_of(row).id, row.run);
+        }
+        for run in RUNS {
+            assert!(ROWS.iter().any(|row| row.run == run.id), "{}", run.id);
+            let source = programs::sources().join(format!("{}.c", run.program));
+            assert!(source.is_file(), "{}", source.display());
+        }
+    }
+
+    #[test]
+    fn every_limit_of_a_row_can_be_measured() {
+        for figure in ROWS.iter().filter_map(|row| row.limit).map(LimitOf::figure) {
+            let name = figure.split('.').next().unwrap();
+            assert!(limits::names().any(|known| known == name), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_bar_against_a_limit_has_one() {
+        for row in ROWS {
+            let against_limit = row
+                .bars
+                .iter()
+                .flat_map(|bar| bar.iter())
+                .any(|bar| matches!(bar, Bar::Limit(_)));
+            assert!(!against_limit || row.limit.is_some(), "{}", row.id);
+        }
+    }
+
+    #[test]
+    fn bars_read_well() {
+        assert_eq!(Bar::Limit(1.25).words(Unit::Us), "≤ 1.25 × limit");
+        assert_eq!(
+            Bar::Limit(0.95).words(Unit::MegabytesPerSecond),
+            "≥ 0.95 × limit"
+        );
+        assert_eq!(Bar::Value(1536.0).words(Unit::Kib), "≤ 1536 KiB");
+    }
+}

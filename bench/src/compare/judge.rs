@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! From samples to verdicts: ratios are taken round by round, and their medians are what the bars judge.
+
+use serde::Serialize;
+
+use super::bars::{Bar, Row};
+use crate::stats::Summary;
+use crate::unit::Unit;
+
+/// A row's figures, one place per round; `None` where a round has none.
+#[derive(Clone, Debug, Default)]
+pub struct Series {
+    /// rmpi's.
+    pub own: Vec<Option<f64>>,
+    /// The limit's, in the row's unit.
+    pub limit: Vec<Option<f64>>,
+    /// The best peer's.
+    pub peer: Vec<Option<f64>>,
+}
+
+/// What came of a row.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub enum Verdict {
+    /// Every bar holds.
+    Pass,
+    /// A bar does not hold.
+    Fail,
+    /// There is no bar.
+    Shown,
+    /// Something that a bar needs was not measured.
+    Missing,
+}
+
+impl Verdict {
+    /// Its word in tables.
+    #[must_use]
+    pub const fn label(&self) -> &'static str {
+        match self {
+            Self::Pass => "pass",
+            Self::Fail => "**FAIL**",
+            Self::Shown => "",
+            Self::Missing => "not measured",
+        }
+    }
+}
+
+/// A row with its ratios.
+#[derive(Clone, Debug, Serialize)]
+pub struct Judged {
+    /// rmpi's figures.
+    pub own: Option<Summary>,
+    /// The limit's.
+    pub limit: Option<Summary>,
+    /// rmpi ÷ limit, per round.
+    pub to_limit: Option<Summary>,
+    /// How many times better than the best peer, per round.
+    pub better: Option<Summary>,
+    /// What came of it.
+    pub verdict: Verdict,
+}
+
+/// Judges a row.
+#[must_use]
+pub fn judge(row: &Row, series: &Series) -> Judged {
+    let to_limit = per_round(&series.own, &series.limit, |own, limit| own / limit);
+    let better = per_round(&series.own, &series.peer, |own, peer| {
+        times_better(row.unit, own, peer)
+    });
+    let own = summary(&series.own);
+    let holds = |bar: &Bar| match *bar {
+        Bar::Limit(factor) => to_limit.map(|ratio| within_limit(row.unit, ratio.median, factor)),
+        Bar::Peer(factor) => better.map(|ratio| ahead(ratio.median, factor)),
+        Bar::Value(most) => own.map(|own| own.median <= most),
+    };
+    let verdict = verdict(row.bars, holds);
+    Judged {
+        own,
+        limit: summary(&series.limit),
+        to_limit,
+        better,
+        verdict,
+    }
+}
+
+fn verdict(bars: &[&[Bar]], holds: impl Fn(&Bar) -> Option<bool>) -> Verdict {
+    if bars.is_empty() {
+        return Verdict::Shown;
+    }
+    let mut verdict = Verdict::Pass;
+    for alternatives in bars {
+        let outcomes: Vec<_> = alternatives.iter().map(&holds).collect();
+        if outcomes.contains(&Some(true)) {
+            continue;
+        }
+        if outcomes.contains(&None) {
+            verdict = Verdict::Missing;
+        } else {
+            return Verdict::Fail;
+        }
+    }
+    verdict
+}
+
+fn within_limit(unit: Unit, ratio: f64, factor: f64) -> bool {
+    if unit.smaller_is_better() {
+        ratio <= factor
+    } else {
+        ratio >= factor
+    }
+}
+
+/// A factor of 1 asks for more than equality.
+fn ahead(ratio: f64, factor: f64) -> bool {
+    if factor > 1.0 {
+        ratio >= factor
+    } else {
+        ratio > 1.0
+    }
+}
+
+fn times_better(unit: Unit, own: f64, other: f64) -> f64 {
+    if unit.smaller_is_better() {
+        other / own
+    } else {
+        own / other
+    }
+}
+
+fn per_round(
+    one: &[Option<f64>],
+    other: &[Option<f64>],
+    ratio: impl Fn(f64, f64) -> f64,
+) -> Option<Summary> {
+    let pairs = one
+        .iter()
+        .zip(other)
+        .filter_map(|(one, other)| Some(ratio((*one)?, (*other)?)));
+    Summary::of(&pairs.filter(|ratio| ratio.is_finite()).collect::<Vec<_>>())
+}
+
+fn summary(values: &[Option<f64>]) -> Option<Summary> {
+    Summary::of(&values.iter().copied().flatten().collect::<Vec<_>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::bars::ROWS;
+    use super::*;
+
+    fn row(id: &str) -> &'static Row {
+        ROWS.iter().find(|row| row.id == id).unwrap()
+    }
+
+    fn series(own: &[f64], limit: &[f64], peer: &[f64]) -> Series {
+        let some = |values: &[f64]| values.iter().copied().map(Some).collect();
+        Series {
+            own: some(own),
+            limit: some(limit),
+            peer: some(peer),
+        }
+    }
+
+    #[test]
+    fn ratios_are_taken_round_by_round() {
+        // The machine became twice as slow in the last round: the ratio did not change.
+        let judged = judge(
+            row("latency8"),
+            &series(
+                &[12.0, 12.0, 24.0],
+                &[10.0, 10.0, 20.0],
+                &[15.0, 15.0, 30.0],
+            ),
+        );
+        let ratio = judged.to_limit.unwrap();
+        assert_eq!((ratio.median, ratio.max), (1.2, 1.2));
+        assert_eq!(judged.better.unwrap().median, 1.25);
+        assert_eq!(judged.verdict, Verdict::Pass);
+    }
+
+    #[test]
+    fn every_bar_must_hold() {
+        let row = row("latency8");
+        assert_eq!(
+            judge(row, &series(&[13.0], &[10.0], &[15.0])).verdict,
+            Verdict::Fail
+        );
+        assert_eq!(
+            judge(row, &series(&[12.0], &[10.0], &[12.0])).verdict,
+            Verdict::Fail
+        );
+        assert_eq!(
+            judge(row, &series(&[12.0], &[10.0], &[12.1])).verdict,
+            Verdict::Pass
+        );
+    }
+
+    #[test]
+    fn one_alternative_is_enough() {
+        let row = row("bandwidth1m");
+        assert_eq!(
+            judge(row, &series(&[12.0], &[20.0], &[10.0])).verdict,
+            Verdict::Pass
+        );
+        assert_eq!(
+            judge(row, &series(&[10.0], &[10.0], &[10.0])).verdict,
+            Verdict::Pass
+        );
+        assert_eq!(
+            judge(row, &series(&[10.0], &[20.0], &[10.0])).verdict,
+            Verdict::Fail
+        );
+    }
+
+    #[test]
+    fn a_missing_figure_is_no_pass() {
+        assert_eq!(
+            judge(row("latency8"), &Series::default()).verdict,
+            Verdict::Missing
+        );
+        let lonely = judge(row("latency8"), &series(&[1.0], &[10.0], &[]));
+        assert_eq!(lonely.verdict, Verdict::Missing);
+        assert_eq!(
+            judge(row("bcast8"), &Series::default()).verdict,
+            Verdict::Shown
+        );
+    }
+
+    #[test]
+    fn rounds_in_which_one_side_failed_do_not_count() {
+        let mut series = series(&[10.0, 10.0], &[10.0, 10.0], &[20.0, 20.0]);
+        series.peer[1] = None;
+        assert_eq!(judge(row("latency8"), &series).better.unwrap().count, 1);
+    }
+
+    #[test]
+    fn larger_is_better_for_rates() {
+        let judged = judge(row("rate8"), &series(&[30e6], &[90e6], &[15e6]));
+        assert_eq!(
+            (judged.better.unwrap().median, judged.verdict),
+            (2.0, Verdict::Pass)
+        );
+    }
+}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! rmpi against other MPIs and against the machine, in alternating rounds of one run.
+
+pub mod bars;
+pub mod fetch;
+pub mod judge;
+pub mod report;
+pub mod rounds;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::Error;
+use crate::peers::{Installation, Kind, Level};
+use bars::{Placement, RUNS, Row};
+use rounds::{Contender, Plan};
+
+/// What the user wants compared.
+#[derive(Clone, Debug)]
+pub struct Wish {
+    /// Where rmpi is installed.
+    pub rmpi: PathBuf,
+    /// Peers, as `NAME=PREFIX`.
+    pub peers: Vec<String>,
+    /// Only these settings of the peers; both without any.
+    pub levels: Vec<Level>,
+    /// Rows or groups; all without any.
+    pub rows: Vec<String>,
+    /// How many rounds.
+    pub rounds: usize,
+    /// The longest that one run may take.
+    pub limit: Duration,
+    /// A folder for binaries.
+    pub work: PathBuf,
+}
+
+/// Turns a wish into a plan. Where rmpi is not installed, the peers are compared alone and `warn` is told.
+///
+/// # Errors
+/// When a peer or a row does not exist, or there is nobody to measure.
+pub fn plan(wish: &Wish, mut warn: impl FnMut(&str)) -> Result<Plan, Error> {
+    let rows = rounds::choose_rows(&wish.rows)?;
+    let mut contenders = Vec::new();
+    match Installation::find("rmpi", Kind::Rmpi, &wish.rmpi) {
+        Ok(mpi) => contenders.push(contender(mpi, Level::Default, &wish.work)),
+        Err(error) => warn(&format!("rmpi is left out: {error}")),
+    }
+    let own = (!contenders.is_empty()).then_some(0);
+    for peer in &wish.peers {
+        let mpi = Installation::parse(peer)?;
+        for level in levels_of(&mpi, &rows, &wish.levels) {
+            contenders.push(contender(mpi.clone(), level, &wish.work));
+        }
+    }
+    if contenders.is_empty() {
+        return Err(Error::Usage(
+            "nobody to measure: give --rmpi or --peer".to_owned(),
+        ));
+    }
+    let runs = RUNS
+        .iter()
+        .filter(|run| rows.iter().any(|row| row.run == run.id))
+        .collect();
+    let program = std::env::current_exe().map_err(|e| Error::io("cannot find this program", e))?;
+    Ok(Plan {
+        contenders,
+        own,
+        rows,
+        runs,
+        rounds: wish.rounds,
+        limit: wish.limit,
+        program,
+    })
+}
+
+fn contender(mpi: Installation, level: Level, work: &Path) -> Contender {
+    let binaries = work.join(&mpi.name);
+    Contender {
+        mpi,
+        level,
+        binaries,
+    }
+}
+
+/// The settings in which a peer takes part.
+fn levels_of(mpi: &Installation, rows: &[&Row], wanted: &[Level]) -> Vec<Level> {
+    let cases = rows.iter().map(|row| bars::run_of(row).placement.case());
+    let cases: Vec<_> = cases.collect();
+    [Level::Default, Level::Best]
+        .into_iter()
+        .filter(|level| wanted.is_empty() || wanted.contains(level))
+        .filter(|level| {
+            cases
+                .iter()
+                .any(|case| mpi.kind.setting(*case, *level).is_some())
+        })
+        .collect()
+}
+
+/// What stands in the way of a plan, in words.
+#[must_use]
+pub fn obstacles(plan: &Plan) -> Vec<String> {
+    let wants = |wanted: &[Placement]| plan.runs.iter().any(|run| wanted.contains(&run.placement));
+    let mut obstacles = Vec::new();
+    if wants(&[Placement::MaskAround, Placement::MaskBehind]) && !crate::peers::can_mask() {
+        obstacles.push("taskset is not installed (Debian: apt-get install util-linux)".to_owned());
+    }
+    if wants(&[Placement::Pair]) && crate::machine::cpus().two().is_none() {
+        obstacles.push("this process may use one CPU only, pairs of ranks need two".to_owned());
+    }
+    if wants(&[Placement::Counted]) && crate::machine::find_in_path("valgrind").is_none() {
+        obstacles.push("valgrind is not installed (Debian: apt-get install valgrind)".to_owned());
+    }
+    obstacles
+}

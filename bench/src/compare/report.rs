@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a comparison prints: verdicts first, then everybody's medians, then what went wrong. Markdown, so that it reads in
+//! a terminal too, and JSON.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use super::bars::{self, Row};
+use super::judge::{Judged, Series, Verdict, judge};
+use super::rounds::{CLOSE_BELOW_US, Contender, Measured, Plan};
+use crate::machine::Description;
+use crate::stats::Summary;
+use crate::unit::{Unit, three_digits};
+
+/// One row's outcome.
+#[derive(Debug, Serialize)]
+pub struct Line {
+    /// The row.
+    pub id: &'static str,
+    /// In words.
+    pub title: &'static str,
+    /// Its unit.
+    pub unit: Unit,
+    /// What must hold.
+    pub bars: Vec<String>,
+    /// The best peer at its best setting.
+    pub best_peer: Option<String>,
+    /// Figures, ratios, verdict.
+    pub judged: Judged,
+    /// Everybody's medians.
+    pub contenders: Vec<(String, Option<Summary>)>,
+}
+
+/// The whole comparison.
+#[derive(Debug, Serialize)]
+pub struct Comparison {
+    /// Where and when.
+    pub machine: Description,
+    /// What each library says it is.
+    pub libraries: Vec<(String, String)>,
+    /// How many rounds.
+    pub rounds: usize,
+    /// The raw cache line between the runs, in µs.
+    pub line: Option<Summary>,
+    /// Rounds with the CPUs on different cores.
+    pub rows: Vec<Line>,
+    /// Rounds in which both CPUs were one core; rows without such rounds are left out.
+    pub close: Vec<Line>,
+    /// Contender, run, reason.
+    pub failures: Vec<(String, String, String)>,
+}
+
+/// Draws the conclusions.
+#[must_use]
+pub fn conclude(plan: &Plan, measured: &Measured, machine: Description) -> Comparison {
+    let lines = |close: bool| {
+        plan.rows
+            .iter()
+            .map(move |row| line(plan, measured, row, close))
+    };
+    let anything = |line: &Line| line.contenders.iter().any(|(_, summary)| summary.is_some());
+    let libraries = measured.libraries.iter();
+    let mut failures: Vec<(String, String, String)> = Vec::new();
+    for (who, run, why) in &measured.failures {
+        let failure = (who.clone(), (*run).to_owned(), why.clone());
+        if !failures.contains(&failure) {
+            failures.push(failure);
+        }
+    }
+    Comparison {
+        machine,
+        libraries: libraries
+            .map(|(name, text)| (name.clone(), text.clone()))
+            .collect(),
+        rounds: plan.rounds,
+        line: Summary::of(&measured.lines),
+        rows: lines(false).collect(),
+        close: lines(true).filter(anything).collect(),
+        failures,
+    }
+}
+
+fn line(plan: &Plan, measured: &Measured, row: &'static Row, close: bool) -> Line {
+    let values = |contender: usize| measured.row(row, Some(contender), close);
+    let median = |contender: usize| {
+        let values: Vec<f64> = values(contender).into_iter().flatten().collect();
+        Summary::of(&values)
+    };
+    let best = best_peer(plan, row, median);
+    let series = Series {
+        own: plan.own.map_or_else(Vec::new, values),
+        limit: row
+            .limit
+            .map_or_else(Vec::new, |_| measured.row(row, None, close)),
+        peer: best.map_or_else(Vec::new, values),
+    };
+    let label = |index: usize| plan.contenders[index].label();
+    Line {
+        id: row.id,
+        title: row.title,
+        unit: row.unit,
+        bars: row.bars.iter().map(|bar| words(bar, row.unit)).collect(),
+        best_peer: best.map(label),
+        judged: judge(row, &series),
+        contenders: (0..plan.contenders.len())
+            .map(|index| (label(index), median(index)))
+            .collect(),
+    }
+}
+
+/// The peer and setting with the best median in this row.
+fn best_peer(plan: &Plan, row: &Row, median: impl Fn(usize) -> Option<Summary>) -> Option<usize> {
+    let peers = (0..plan.contenders.len()).filter(|index| Some(*index) != plan.own);
+    let medians = peers.filter_map(|index| Some((index, median(index)?.median)));
+    let better = |one: &(usize, f64), other: &(usize, f64)| {
+        if row.unit.smaller_is_better() {
+            one.1.total_cmp(&other.1)
+        } else {
+            other.1.total_cmp(&one.1)
+        }
+    };
+    medians.min_by(better).map(|(index, _)| index)
+}
+
+fn words(alternatives: &[bars::Bar], unit: Unit) -> String {
+    alternatives
+        .iter()
+        .map(|bar| bar.words(unit))
+        .collect::<Vec<_>>()
+        .join(" or ")
+}
+
+impl Comparison {
+    /// Whether every row with a bar passed.
+    #[must_use]
+    pub fn passed(&self) -> bool {
+        self.rows
+            .iter()
+            .all(|line| matches!(line.judged.verdict, Verdict::Pass | Verdict::Shown))
+    }
+
+    /// The report as text.
+    #[must_use]
+    pub fn markdown(&self, contenders: &[Contender]) -> String {
+        let mut text = String::from("# rmpi and other MPIs on one machine, in one run\n\n");
+        self.head(&mut text);
+        text.push_str("## What must hold\n\n");
+        ratios(&mut text, &self.rows, true);
+        text.push_str("\n## Medians (min–max) of everybody\n\n");
+        medians(&mut text, &self.rows, contenders);
+        if !self.close.is_empty() {
+            let below = CLOSE_BELOW_US * 1e3;
+            let _ = write!(
+                text,
+                "\n## Rounds with both CPUs on one physical core (raw line below {below:.0} ns), shown apart\n\n"
+            );
+            ratios(&mut text, &self.close, false);
+            text.push('\n');
+            medians(&mut text, &self.close, contenders);
+        }
+        self.tail(&mut text);
+        text
+    }
+
+    fn head(&self, text: &mut String) {
+        let machine = &self.machine;
+        let _ = writeln!(
+            text,
+            "{}; {}; Linux {}; {}; commit {}; {} rounds.",
+            machine.machine,
+            machine.system,
+            machine.kernel,
+            machine.date,
+            machine.commit,
+            self.rounds
+        );
+        if let Some(line) = &self.line {
+            let _ = writeln!(
+                text,
+                "Raw cache line between the runs, one way: {} µs ({}–{}).",
+                three_digits(line.median),
+                three_digits(line.min),
+                three_digits(line.max)
+            );
+        }
+        text.push('\n');
+        for (name, library) in &self.libraries {
+            let _ = writeln!(text, "- {name}: {library}");
+        }
+        text.push('\n');
+    }
+
+    fn tail(&self, text: &mut String) {
+        if self.failures.is_empty() {
+            return;
+        }
+        text.push_str("\n## What did not work\n\n");
+        for (who, run, why) in &self.failures {
+            let _ = writeln!(text, "- {who}, {run}: {why}");
+        }
+    }
+}
+
+/// The table of ratios; `with_verdicts` also what must hold and whether it does.
+fn ratios(text: &mut String, lines: &[Line], with_verdicts: bool) {
+    text.push_str("| row | unit | limit | rmpi | rmpi ÷ limit | best peer | times better |");
+    text.push_str(if with_verdicts {
+        " must hold | |\n"
+    } else {
+        "\n"
+    });
+    text.push_str("|---|---|---|---|---|---|---|");
+    text.push_str(if with_verdicts { "---|---|\n" } else { "\n" });
+    for line in lines {
+        let judged = &line.judged;
+        let _ = write!(
+            text,
+            "| {} | {} | {} | {} | {} | {} | {} |",
+            line.title,
+            line.unit.label(),
+            shown(line.unit, judged.limit.as_ref()),
+            shown(line.unit, judged.own.as_ref()),
+            ratio(judged.to_limit.as_ref()),
+            line.best_peer.as_deref().unwrap_or("–"),
+            ratio(judged.better.as_ref()),
+        );
+        if with_verdicts {
+            let _ = write!(
+                text,
+                " {} | {} |",
+                line.bars.join("; "),
+                judged.verdict.label()
+            );
+        }
+        text.push('\n');
+    }
+}
+
+fn medians(text: &mut String, lines: &[Line], contenders: &[Contender]) {
+    text.push_str("| row | unit |");
+    for contender in contenders {
+        let _ = write!(text, " {} |", contender.label());
+    }
+    text.push_str("\n|---|---|");
+    text.push_str(&"---|".repeat(contenders.len()));
+    text.push('\n');
+    for line in lines {
+        let _ = write!(text, "| {} | {} |", line.title, line.unit.label());
+        let best = best_median(line);
+        for (_, summary) in &line.contenders {
+            let cell = shown(line.unit, summary.as_ref());
+            let bold = summary.is_some_and(|summary| Some(summary.median) == best);
+            let _ = if bold {
+                write!(text, " **{cell}** |")
+            } else {
+                write!(text, " {cell} |")
+            };
+        }
+        text.push('\n');
+    }
+}
+
+fn best_median(line: &Line) -> Option<f64> {
+    let medians = line
+        .contenders
+        .iter()
+        .filter_map(|(_, summary)| Some((*summary)?.median));
+    medians.reduce(|one, other| line.unit.better(one, other))
+}
+
+/// Median and spread; the spread only where there is one.
+fn shown(unit: Unit, summary: Option<&Summary>) -> String {
+    let Some(summary) = summary else {
+        return "–".to_owned();
+    };
+    if summary.count == 1 {
+        return unit.show(summary.median);
+    }
+    format!(
+        "{} ({}–{})",
+        unit.show(summary.median),
+        unit.show(summary.min),
+        unit.show(summary.max)
+    )
+}
+
+fn ratio(summary: Option<&Summary>) -> String {
+    let Some(summary) = summary else {
+        return "–".to_owned();
+    };
+    if summary.count == 1 {
+        return format!("{} (1 round)", three_digits(summary.median));
+    }
+    format!(
+        "{} ({}–{}; {} rounds)",
+        three_digits(summary.median),
+        three_digits(summary.min),
+        three_digits(summary.max),
+        summary.count
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_single_figure_has_no_spread() {
+        let one = Summary::of(&[2.0]).unwrap();
+        assert_eq!(shown(Unit::Us, Some(&one)), "2.00");
+        let more = Summary::of(&[2.0, 3.0, 4.0]).unwrap();
+        assert_eq!(shown(Unit::Us, Some(&more)), "3.00 (2.00–4.00)");
+        assert_eq!(shown(Unit::Us, None), "–");
+    }
+
+    #[test]
+    fn alternatives_are_joined_by_or() {
+        let row = bars::ROWS
+            .iter()
+            .find(|row| row.id == "bandwidth1m")
+            .unwrap();
+        assert_eq!(
+            words(row.bars[0], row.unit),
+            "≥ 1.15 × better than every peer or ≥ 0.95 × limit"
+        );
+    }
+}

@@ -1,0 +1,526 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The measuring itself: round after round, and in each round run after run, all contenders in turn, so that what the
+//! machine does meanwhile meets all of them alike.
+//!
+//! On a virtual machine two CPUs may be moved onto one physical core for a while: a cache line then goes over three to
+//! five times faster, and nothing that was measured so can be compared with what was not. So the line is measured between
+//! the runs of pairs; a run before and after which it differed is repeated, and a sample knows on which side it is.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use super::bars::{LimitOf, Placement, ROWS, Row, Run, Source};
+use crate::limits::{Figure, RUN_WORD};
+use crate::peers::{Installation, Level};
+use crate::programs::Report;
+use crate::stats::Summary;
+use crate::unit::Unit;
+use crate::{Error, icount, machine, programs, run};
+
+/// A cache line that takes less than this, in µs one way, does not leave the core.
+pub const CLOSE_BELOW_US: f64 = 0.070;
+/// How often a run is repeated because the CPUs moved meanwhile.
+const TRIES: usize = 3;
+/// After so many failures in a row a contender is not asked again for that run.
+const PATIENCE: usize = 2;
+const PROBE_MS: u32 = 30;
+const LIMIT_MS: u32 = 150;
+
+/// An MPI with a setting.
+#[derive(Clone, Debug)]
+pub struct Contender {
+    /// The MPI.
+    pub mpi: Installation,
+    /// How it is set.
+    pub level: Level,
+    /// Where its binaries lie.
+    pub binaries: PathBuf,
+}
+
+impl Contender {
+    /// Its name in tables.
+    #[must_use]
+    pub fn label(&self) -> String {
+        format!("{} ({})", self.mpi.name, self.level.label())
+    }
+}
+
+/// What is to be measured.
+#[derive(Debug)]
+pub struct Plan {
+    /// Ours first, if it is there.
+    pub contenders: Vec<Contender>,
+    /// The index of ours.
+    pub own: Option<usize>,
+    /// Which rows.
+    pub rows: Vec<&'static Row>,
+    /// Their runs.
+    pub runs: Vec<&'static Run>,
+    /// How many rounds.
+    pub rounds: usize,
+    /// The longest that one run may take.
+    pub limit: Duration,
+    /// This binary: it measures the limits in a process of its own.
+    pub program: PathBuf,
+}
+
+/// What a run gave.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    /// Row by row.
+    pub values: BTreeMap<&'static str, f64>,
+    /// Whether both CPUs were one core meanwhile.
+    pub close: bool,
+}
+
+/// A run and who made it; limits have no contender.
+type Key = (&'static str, Option<usize>);
+
+/// All that was measured.
+#[derive(Debug, Default)]
+pub struct Measured {
+    samples: BTreeMap<Key, Vec<Option<Sample>>>,
+    /// What did not work: contender, run, reason.
+    pub failures: Vec<(String, &'static str, String)>,
+    /// What each contender's library says it is.
+    pub libraries: BTreeMap<String, String>,
+    /// The cache line between runs, in µs.
+    pub lines: Vec<f64>,
+}
+
+impl Measured {
+    /// A row's figures, one place per round; only rounds with the CPUs `close`, or only the others.
+    #[must_use]
+    pub fn row(&self, row: &Row, contender: Option<usize>, close: bool) -> Vec<Option<f64>> {
+        let samples = self
+            .samples
+            .get(&(row.run, contender))
+            .map_or(&[][..], Vec::as_slice);
+        let value = |sample: &Sample| sample.values.get(row.id).copied();
+        let wanted = |sample: &&Sample| sample.close == close;
+        samples
+            .iter()
+            .map(|sample| sample.as_ref().filter(wanted).and_then(value))
+            .collect()
+    }
+
+    fn push(&mut self, key: Key, sample: Option<Sample>) {
+        self.samples.entry(key).or_default().push(sample);
+    }
+
+    fn gave_up(&self, key: Key) -> bool {
+        let samples = self.samples.get(&key).map_or(&[][..], Vec::as_slice);
+        samples.len() >= PATIENCE && samples.iter().rev().take(PATIENCE).all(Option::is_none)
+    }
+}
+
+/// Builds what the plan needs.
+///
+/// # Errors
+/// What a compiler said.
+pub fn build(plan: &Plan) -> Result<(), Error> {
+    for contender in &plan.contenders {
+        std::fs::create_dir_all(&contender.binaries)
+            .map_err(|e| Error::io(format!("cannot make {}", contender.binaries.display()), e))?;
+        for run in plan
+            .runs
+            .iter()
+            .filter(|run| run.placement != Placement::Counted)
+        {
+            let binary = contender.binaries.join(run.program);
+            if !binary.exists() {
+                let environment = contender.mpi.environment();
+                programs::compile(contender.mpi.mpicc(), &environment, run.program, &binary)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Measures everything; `tell` hears what comes next.
+pub fn measure(plan: &Plan, mut tell: impl FnMut(&str)) -> Measured {
+    let mut measured = Measured::default();
+    for round in 0..plan.rounds {
+        for run in &plan.runs {
+            Group {
+                plan,
+                run,
+                round,
+                measured: &mut measured,
+            }
+            .measure(&mut tell);
+        }
+    }
+    measured
+}
+
+/// How many times `tell` will be called.
+#[must_use]
+pub fn steps(plan: &Plan) -> usize {
+    let takes_part = |run: &Run| {
+        let has_setting = |contender: &&Contender| setting_of(contender, run).is_some();
+        plan.contenders.iter().filter(has_setting).count()
+    };
+    let (counted, others): (Vec<_>, Vec<_>) = plan
+        .runs
+        .iter()
+        .partition(|run| run.placement == Placement::Counted);
+    let of = |runs: Vec<&&'static Run>| runs.into_iter().map(|run| takes_part(run)).sum::<usize>();
+    of(counted) + of(others) * plan.rounds
+}
+
+fn setting_of(contender: &Contender, run: &Run) -> Option<crate::peers::Setting> {
+    contender
+        .mpi
+        .kind
+        .setting(run.placement.case(), contender.level)
+}
+
+/// One run of one round.
+struct Group<'a> {
+    plan: &'a Plan,
+    run: &'static Run,
+    round: usize,
+    measured: &'a mut Measured,
+}
+
+impl Group<'_> {
+    fn measure(&mut self, tell: &mut impl FnMut(&str)) {
+        if self.run.placement == Placement::Counted && self.round > 0 {
+            return;
+        }
+        let contenders = self.plan.contenders.len();
+        let mut line = self.probe();
+        for turn in 0..contenders {
+            // Who begins changes from round to round.
+            let index = (turn + self.round) % contenders;
+            let contender = &self.plan.contenders[index];
+            if setting_of(contender, self.run).is_none() {
+                continue;
+            }
+            tell(&format!(
+                "round {}: {} with {}",
+                self.round + 1,
+                self.run.id,
+                contender.label()
+            ));
+            // The limits stand beside ours; without ours, beside the first.
+            if index == self.plan.own.unwrap_or(0) {
+                let limits = self.settled(&mut line, Self::limits);
+                self.keep((self.run.id, None), "the machine", limits);
+            }
+            let key = (self.run.id, Some(index));
+            if self.measured.gave_up(key) {
+                self.measured.push(key, None);
+                continue;
+            }
+            let sample = self.settled(&mut line, |group| group.contend(index));
+            self.keep(key, &contender.label(), sample);
+        }
+    }
+
+    fn keep(&mut self, key: Key, who: &str, outcome: Result<Sample, Error>) {
+        let sample = match outcome {
+            Ok(sample) => Some(sample),
+            Err(error) => {
+                self.measured
+                    .failures
+                    .push((who.to_owned(), self.run.id, error.to_string()));
+                None
+            }
+        };
+        self.measured.push(key, sample);
+    }
+
+    /// Measures until the CPUs were on the same side before and after.
+    fn settled(
+        &mut self,
+        line: &mut Option<f64>,
+        mut measure: impl FnMut(&mut Self) -> Result<BTreeMap<&'static str, f64>, Error>,
+    ) -> Result<Sample, Error> {
+        for _ in 0..TRIES {
+            let before = line.take();
+            let values = measure(self);
+            *line = self.probe();
+            let sides = [before, *line].map(|line| line.is_some_and(|us| us < CLOSE_BELOW_US));
+            let values = values?;
+            if sides[0] == sides[1] {
+                return Ok(Sample {
+                    values,
+                    close: sides[0],
+                });
+            }
+        }
+        Err(Error::Limit(
+            "the CPUs moved between physical cores in every try".to_owned(),
+        ))
+    }
+
+    /// The cache line now; `None` where it does not matter.
+    fn probe(&mut self) -> Option<f64> {
+        if self.run.placement != Placement::Pair || machine::cpus().two().is_none() {
+            return None;
+        }
+        let figures = figures(&self.plan.program, &["line"], PROBE_MS).ok()?;
+        let line = figures.first()?.median;
+        self.measured.lines.push(line);
+        Some(line)
+    }
+
+    fn rows(&self) -> impl Iterator<Item = &'static Row> {
+        let chosen = self.plan.rows.clone();
+        let run = self.run.id;
+        chosen.into_iter().filter(move |row| row.run == run)
+    }
+
+    /// The limits of this run's rows, in the rows' units.
+    fn limits(&mut self) -> Result<BTreeMap<&'static str, f64>, Error> {
+        let limits: Vec<(&Row, LimitOf)> = self
+            .rows()
+            .filter_map(|row| Some((row, row.limit?)))
+            .collect();
+        let mut names: Vec<_> = limits.iter().map(|(_, limit)| limit.figure()).collect();
+        names.dedup();
+        if names.is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        let figures = figures(&self.plan.program, &names, LIMIT_MS)?;
+        let value = |limit: LimitOf| {
+            let figure = figures.iter().find(|figure| figure.id == limit.figure())?;
+            Some(in_rows_unit(limit, figure))
+        };
+        Ok(limits
+            .into_iter()
+            .filter_map(|(row, limit)| Some((row.id, value(limit)?)))
+            .collect())
+    }
+
+    fn contend(&mut self, index: usize) -> Result<BTreeMap<&'static str, f64>, Error> {
+        let contender = &self.plan.contenders[index];
+        if self.run.placement == Placement::Counted {
+            return self.count(contender);
+        }
+        let mut samples: BTreeMap<&'static str, Vec<f64>> = BTreeMap::new();
+        for _ in 0..self.run.repeats {
+            for (row, value) in self.start(contender)? {
+                samples.entry(row).or_default().push(value);
+            }
+        }
+        let median = |values: Vec<f64>| Summary::of(&values).map(|summary| summary.median);
+        Ok(samples
+            .into_iter()
+            .filter_map(|(row, values)| Some((row, median(values)?)))
+            .collect())
+    }
+
+    fn start(&mut self, contender: &Contender) -> Result<Vec<(&'static str, f64)>, Error> {
+        let mut command = self.command(contender)?;
+        let outcome = run::run(&mut command, self.plan.limit);
+        run::end_orphans(
+            outcome
+                .as_ref()
+                .map_or(true, |outcome| outcome.complaint().is_some()),
+        );
+        let outcome = outcome?;
+        if let Some(complaint) = outcome.complaint() {
+            return Err(Error::Program(complaint));
+        }
+        let wall_ms = outcome.elapsed.as_secs_f64() * 1e3;
+        if self.rows().all(|row| row.source == Source::Wall) {
+            return Ok(self.rows().map(|row| (row.id, wall_ms)).collect());
+        }
+        let report = Report::parse(&outcome.stdout)?;
+        self.measured
+            .libraries
+            .insert(contender.mpi.name.clone(), report.library.clone());
+        let value = |row: &Row| match row.source {
+            Source::Size(size) => report.median(size),
+            Source::Wall => Some(wall_ms),
+        };
+        Ok(self
+            .rows()
+            .filter_map(|row| Some((row.id, value(row)?)))
+            .collect())
+    }
+
+    fn command(&self, contender: &Contender) -> Result<Command, Error> {
+        let setting = setting_of(contender, self.run)
+            .ok_or_else(|| Error::Usage("there is no such setting".to_owned()))?;
+        let cpu = machine::cpus().first();
+        let around = (self.run.placement == Placement::MaskAround).then_some(cpu);
+        let mut command = contender.mpi.launcher(setting, self.run.ranks, around);
+        if self.run.placement == Placement::MaskBehind {
+            command.args(["taskset", "-c", &cpu.to_string()]);
+        }
+        command
+            .arg(contender.binaries.join(self.run.program))
+            .args(self.run.options);
+        if self.rows().any(|row| row.source != Source::Wall) {
+            command.arg("--json");
+        }
+        Ok(command)
+    }
+
+    fn count(&self, contender: &Contender) -> Result<BTreeMap<&'static str, f64>, Error> {
+        let counts = icount::count(
+            &contender.mpi,
+            contender.level,
+            &contender.binaries,
+            self.plan.limit * 4,
+        )?;
+        let medians = [
+            counts.isend.median,
+            counts.irecv.median,
+            counts.wait.median,
+            counts.sum(),
+        ];
+        let value = |row: &Row| match row.source {
+            Source::Size(index) => medians.get(index).copied(),
+            Source::Wall => None,
+        };
+        Ok(self
+            .rows()
+            .filter_map(|row| Some((row.id, value(row)?)))
+            .collect())
+    }
+}
+
+/// Measures limits in a process of its own, which may bind itself and die as it likes.
+fn figures(program: &Path, names: &[&str], milliseconds: u32) -> Result<Vec<Figure>, Error> {
+    let mut command = Command::new(program);
+    command
+        .arg(RUN_WORD)
+        .arg(milliseconds.to_string())
+        .args(names);
+    let outcome = run::run(&mut command, Duration::from_secs(60))?;
+    if let Some(complaint) = outcome.complaint() {
+        return Err(Error::Limit(format!("limits: {complaint}")));
+    }
+    let figures: Vec<Figure> = outcome
+        .stdout
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect();
+    if figures.is_empty() {
+        return Err(Error::Limit(outcome.stderr.trim().replace('\n', "; ")));
+    }
+    Ok(figures)
+}
+
+fn in_rows_unit(limit: LimitOf, figure: &Figure) -> f64 {
+    match limit {
+        LimitOf::Figure(_) => figure.median,
+        // Bytes per (megabyte per second) are microseconds.
+        LimitOf::TimeOf(_) if figure.unit == Unit::MegabytesPerSecond => {
+            figure.size as f64 / figure.median
+        }
+        LimitOf::TimeOf(_) => figure.median,
+    }
+}
+
+/// The rows that are chosen by names, groups or nothing at all (then all).
+///
+/// # Errors
+/// When a name is neither a row nor a group.
+pub fn choose_rows(words: &[String]) -> Result<Vec<&'static Row>, Error> {
+    let known = |word: &String| ROWS.iter().any(|row| row.id == word || row.group == word);
+    if let Some(wrong) = words.iter().find(|word| !known(word)) {
+        let mut groups: Vec<_> = ROWS.iter().map(|row| row.group).collect();
+        groups.dedup();
+        let rows: Vec<_> = ROWS.iter().map(|row| row.id).collect();
+        return Err(Error::Usage(format!(
+            "no row is called \"{wrong}\"; groups are {}, rows {}",
+            groups.join(", "),
+            rows.join(", ")
+        )));
+    }
+    let chosen = |row: &&Row| {
+        words.is_empty() || words.iter().any(|word| row.id == word || row.group == word)
+    };
+    Ok(ROWS.iter().filter(chosen).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ids(words: &[&str]) -> Vec<&'static str> {
+        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        choose_rows(&words)
+            .unwrap()
+            .iter()
+            .map(|row| row.id)
+            .collect()
+    }
+
+    #[test]
+    fn rows_are_chosen_by_name_and_by_group() {
+        assert_eq!(ids(&["rate8", "latency8"]), ["latency8", "rate8"]);
+        assert_eq!(ids(&["onecore"]), ["onecore-around", "onecore-behind"]);
+        assert_eq!(ids(&[]).len(), ROWS.len());
+    }
+
+    #[test]
+    fn an_unknown_row_is_told_with_the_known_ones() {
+        let error = choose_rows(&["latncy".to_owned()]).unwrap_err().to_string();
+        assert!(
+            error.contains("latncy") && error.contains("latency8"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn rounds_on_one_core_stand_apart() {
+        let row = ROWS.iter().find(|row| row.id == "latency8").unwrap();
+        let sample = |value, close| {
+            Some(Sample {
+                values: BTreeMap::from([("latency8", value)]),
+                close,
+            })
+        };
+        let mut measured = Measured::default();
+        for sample in [sample(0.2, false), sample(0.1, true), None] {
+            measured.push(("latency", Some(0)), sample);
+        }
+        assert_eq!(measured.row(row, Some(0), false), [Some(0.2), None, None]);
+        assert_eq!(measured.row(row, Some(0), true), [None, Some(0.1), None]);
+    }
+
+    #[test]
+    fn a_contender_that_fails_twice_in_a_row_is_not_asked_again() {
+        let mut measured = Measured::default();
+        let key = ("barrier", Some(3));
+        let good = || {
+            Some(Sample {
+                values: BTreeMap::new(),
+                close: false,
+            })
+        };
+        for (sample, gave_up) in [(None, false), (good(), false), (None, false), (None, true)] {
+            measured.push(key, sample);
+            assert_eq!(measured.gave_up(key), gave_up);
+        }
+    }
+
+    #[test]
+    fn a_bandwidth_becomes_the_time_of_one_message() {
+        let figure = Figure {
+            id: "split.65536".to_owned(),
+            title: String::new(),
+            unit: Unit::MegabytesPerSecond,
+            size: 65536,
+            median: 16384.0,
+            p99: 0.0,
+            best: 0.0,
+            worst: 0.0,
+            batches: 1,
+        };
+        assert_eq!(in_rows_unit(LimitOf::TimeOf("split.65536"), &figure), 4.0);
+        assert_eq!(
+            in_rows_unit(LimitOf::Figure("split.65536"), &figure),
+            16384.0
+        );
+    }
+}
