@@ -114,7 +114,11 @@ impl fmt::Display for How {
             }
             Self::Code(code) => write!(out, "exited with code {code}"),
             Self::Unfinalized(code) => {
-                write!(out, "left without MPI_Finalize (exit code {code})")
+                write!(
+                    out,
+                    "left without MPI_Finalize (exit code {code}{})",
+                    shell_words(*code)
+                )
             }
             Self::Abort { code, message } if message.is_empty() => {
                 write!(out, "called MPI_Abort with code {code}")
@@ -136,6 +140,15 @@ impl fmt::Display for How {
             ),
         }
     }
+}
+
+/// What an exit code above 128 tells where a script passes on how its program ended.
+fn shell_words(code: i32) -> String {
+    let signal = nix::sys::signal::Signal::try_from(code - 128);
+    signal.map_or_else(
+        |_| String::new(),
+        |name| format!(", as after signal {}, {name}", code - 128),
+    )
 }
 
 /// Name and meaning of a signal, in the user's words.

@@ -5,7 +5,8 @@
 //! - `fork` copies only the calling thread. A lock that another thread holds at that moment stays locked in the child
 //!   for ever, so [`fork`] refuses when there is another thread. With one thread the child is an exact copy in which
 //!   any code may run.
-//! - `waitpid`, `pidfd_open`, `_exit` and `signal` with a default action take numbers and pointers to locals only.
+//! - `waitpid`, `pidfd_open`, `_exit`, `sigaction` as a question and `signal` with a default action take numbers and
+//!   pointers to locals only.
 #![allow(unsafe_code)]
 
 use nix::errno::Errno;
@@ -107,6 +108,17 @@ pub(crate) fn default_action(signal: Signal) {
     let previous = unsafe { nix::sys::signal::signal(signal, SigHandler::SigDfl) };
     // Only SIGKILL and SIGSTOP are refused, and nobody asks for those.
     let _ = previous;
+}
+
+/// Whether this process was started with a signal ignored, as the jobs of a script's background are with SIGINT.
+pub(crate) fn is_ignored(signal: Signal) -> bool {
+    let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: no action is given, so none is changed; `action` is a local with room for the answer.
+    let result = unsafe { libc::sigaction(signal as i32, std::ptr::null(), action.as_mut_ptr()) };
+    // SAFETY: all fields are integers or an optional function, for which zero is a value, so it was initialised before
+    // the call and still is if the call failed.
+    let action = unsafe { action.assume_init() };
+    result == 0 && action.sa_sigaction == libc::SIG_IGN
 }
 
 #[cfg(test)]

@@ -62,10 +62,11 @@ impl Front {
     /// The front of a job whose daemon has just been made.
     pub(crate) fn new(request: &Request, edge: Edge, daemon: u32) -> Result<Self, Errno> {
         let mut ours = SigSet::empty();
-        ENDING
+        // The kernel would queue an ignored signal once it is blocked.
+        let heeded = ENDING
             .into_iter()
-            .chain(PASSED_ON)
-            .for_each(|signal| ours.add(signal));
+            .filter(|signal| !spawn::is_ignored(*signal));
+        heeded.chain(PASSED_ON).for_each(|signal| ours.add(signal));
         let mut blocked = ours;
         // A read from the terminal that is not ours fails instead of stopping us.
         blocked.add(Signal::SIGTTIN);

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The first rank that failed is named, its code is the job's, and the others do not outlive it.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+use common::{rmpiexec, script};
+use nix::sys::signal::Signal;
+use std::time::{Duration, Instant};
+
+#[test]
+fn the_code_of_the_rank_that_failed_is_the_code_of_the_job() {
+    let outcome = script(4, "[ $RMPI_RANK = 2 ] && exit 7; sleep 100")
+        .run()
+        .expect(7);
+    let outcome = outcome
+        .says("rank 2 on host ")
+        .says("exited with code 7")
+        .says("ended the remaining 3 ranks");
+    assert!(outcome.err.lines().count() <= 5, "{}", outcome.err);
+}
+
+#[test]
+fn a_signal_is_named_and_added_to_128() {
+    for (signal, code, words) in [
+        (
+            "SEGV",
+            139,
+            "was killed by signal 11 (SIGSEGV: it touched memory that is not its own)",
+        ),
+        ("KILL", 137, "was killed by signal 9 (SIGKILL: "),
+        (
+            "ABRT",
+            134,
+            "was killed by signal 6 (SIGABRT: it called abort)",
+        ),
+        (
+            "40",
+            168,
+            "was killed by signal 40 (SIGRTMIN+6: a real-time signal)",
+        ),
+    ] {
+        let text = format!("[ $RMPI_RANK = 1 ] && kill -{signal} $$; sleep 100");
+        script(3, &text)
+            .run()
+            .expect(code)
+            .says("rank 1 on host ")
+            .says(words);
+    }
+}
+
+#[test]
+fn ranks_that_ignore_sigterm_are_killed_after_a_second() {
+    let text =
+        "trap '' TERM; [ $RMPI_RANK = 0 ] && { sleep 0.2; exit 3; }; while :; do sleep 0.1; done";
+    let start = Instant::now();
+    let outcome = script(3, text).run().expect(3);
+    assert!(start.elapsed() >= Duration::from_millis(1100));
+    outcome.says("ended the remaining 2 ranks, 2 of them with SIGKILL");
+}
+
+#[test]
+fn ranks_may_clean_up_on_sigterm() {
+    let text = "trap 'echo cleaned; exit 0' TERM; [ $RMPI_RANK = 0 ] && { sleep 0.3; exit 3; }; while :; do sleep 0.05; done";
+    let outcome = script(2, text).run().expect(3);
+    assert_eq!(outcome.out, "cleaned\n");
+}
+
+#[test]
+fn a_stopped_rank_is_ended_too() {
+    let text = "[ $RMPI_RANK = 0 ] && kill -STOP $$; sleep 0.3; exit 5";
+    script(2, text).run().expect(5).says("rank 1 on host ");
+}
+
+#[test]
+fn programs_that_are_no_mpi_programs_may_end_whenever_they_like() {
+    script(4, "sleep 0.0$RMPI_RANK").run().expect(0);
+}
+
+#[test]
+fn the_crash_is_named_and_not_what_follows_from_it() {
+    // Rank 2 crashes; rank 0 notices and gives up at once, as a program on sockets would.
+    let folder = tempfile::tempdir().unwrap();
+    let fifo = folder.path().join("fifo");
+    nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let text = format!(
+        "exec 3<>{0}; [ $RMPI_RANK = 2 ] && {{ sleep 0.2; kill -SEGV $$; }}; \
+                        if [ $RMPI_RANK = 0 ]; then exec 3>&-; read x <{0}; exit 1; fi; sleep 100",
+        fifo.display()
+    );
+    script(3, &text).run().expect(139).says("rank 2 on host ");
+}
+
+#[test]
+fn the_time_limit_ends_the_job_with_124() {
+    let outcome = rmpiexec(["-n", "3", "--timeout", "0.4", "sleep", "100"])
+        .run()
+        .expect(124);
+    outcome
+        .says("the time of 0.4 s is over, the job is ended")
+        .says("ended the remaining 3 ranks");
+    rmpiexec(["-n", "3", "--timeout", "100", "true"])
+        .run()
+        .expect(0);
+}
+
+fn interrupted(text: &str, signals: &[Signal], code: i32, words: &[&str]) {
+    let running = script(3, text).start();
+    running.wait_for(3, "sleep 100");
+    let wait = Duration::from_millis(300);
+    for (number, signal) in signals.iter().enumerate() {
+        std::thread::sleep(if number == 0 { Duration::ZERO } else { wait });
+        running.signal(*signal);
+    }
+    let outcome = running.finish().expect(code);
+    for word in words {
+        assert!(outcome.err.contains(word), "{word}: {}", outcome.err);
+    }
+}
+
+#[test]
+fn an_interrupt_reaches_the_ranks_and_gives_130() {
+    interrupted("sleep 100", &[Signal::SIGINT], 130, &["SIGINT received"]);
+}
+
+#[test]
+fn a_second_interrupt_kills_at_once() {
+    let text = "trap '' INT TERM; sleep 100; sleep 100";
+    interrupted(
+        text,
+        &[Signal::SIGINT, Signal::SIGINT],
+        130,
+        &["SIGINT received", "killing all ranks"],
+    );
+}
+
+#[test]
+fn ranks_that_ignore_an_interrupt_get_sigterm_after_two_seconds() {
+    let start = Instant::now();
+    interrupted(
+        "trap '' INT; sleep 100",
+        &[Signal::SIGINT],
+        130,
+        &["SIGINT received"],
+    );
+    assert!(start.elapsed() >= Duration::from_secs(2));
+}
+
+#[test]
+fn sigterm_and_a_lost_terminal_end_the_job_with_their_codes() {
+    interrupted("sleep 100", &[Signal::SIGTERM], 143, &["SIGTERM received"]);
+    interrupted("sleep 100", &[Signal::SIGHUP], 129, &["SIGHUP received"]);
+    interrupted(
+        "trap '' HUP; sleep 100",
+        &[Signal::SIGHUP],
+        129,
+        &["3 of them with SIGKILL"],
+    );
+}
+
+#[test]
+fn an_ignored_interrupt_stays_ignored() {
+    let line = format!(
+        "trap '' INT; exec {} -n 2 sh -c 'echo up; sleep 0.5'",
+        env!("CARGO_BIN_EXE_rmpiexec")
+    );
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", &line]);
+    let running = common::Job::of(command).start();
+    running.wait_for(2, "sleep 0.5");
+    running.signal(Signal::SIGINT);
+    running.finish().expect(0);
+}
+
+#[test]
+fn user_signals_are_passed_on() {
+    let text = "trap 'echo one; exit 0' USR1; trap 'echo two; exit 0' USR2; echo ready >&2; while :; do sleep 0.02; done";
+    for (signal, word) in [(Signal::SIGUSR1, "one"), (Signal::SIGUSR2, "two")] {
+        let mut running = script(2, text).start();
+        let errors = running.child.stderr.take().unwrap();
+        let mut lines = std::io::BufRead::lines(std::io::BufReader::new(errors));
+        assert_eq!(lines.next().unwrap().unwrap(), "ready");
+        assert_eq!(lines.next().unwrap().unwrap(), "ready");
+        running.signal(signal);
+        let outcome = running.finish().expect(0);
+        assert_eq!(outcome.out, format!("{word}\n{word}\n"));
+    }
+}
+
+#[test]
+fn stop_and_go_reach_the_ranks() {
+    let running = script(2, "sleep 100").start();
+    let ranks = running.wait_for(2, "sleep 100");
+    let state = |pid: u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        stat.rsplit_once(") ").unwrap().1.chars().next().unwrap()
+    };
+    let all = |wanted: &str| {
+        ranks
+            .iter()
+            .chain([&running.pid()])
+            .all(|pid| wanted.contains(state(*pid)))
+    };
+    running.signal(Signal::SIGTSTP);
+    common::until("all have stopped", || all("T").then_some(()));
+    running.signal(Signal::SIGCONT);
+    common::until("all go on", || all("SR").then_some(()));
+    running.signal(Signal::SIGTERM);
+    running.finish().expect(143);
+}

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Standard input reaches rank 0, whole and at its pace, and nobody else.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+use common::{rmpiexec, script, until};
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+#[test]
+fn a_hundred_mebibytes_arrive_unchanged() {
+    let folder = tempfile::tempdir().unwrap();
+    let (from, to) = (folder.path().join("from"), folder.path().join("to"));
+    let mut state = 1_u64;
+    let data: Vec<u8> = (0..100 << 17)
+        .flat_map(|_| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            state.to_le_bytes()
+        })
+        .collect();
+    std::fs::write(&from, &data).unwrap();
+    let mut job = script(2, "[ $RMPI_RANK = 0 ] && cat; true");
+    job.command
+        .stdin(Stdio::from(std::fs::File::open(&from).unwrap()));
+    job.command
+        .stdout(Stdio::from(std::fs::File::create(&to).unwrap()));
+    job.run().expect(0);
+    assert!(std::fs::read(&to).unwrap() == data);
+}
+
+#[test]
+fn a_pipe_reaches_rank_zero_only() {
+    let line = format!(
+        "echo hello | {} -n 3 sh -c 'echo $RMPI_RANK $(cat)'",
+        env!("CARGO_BIN_EXE_rmpiexec")
+    );
+    let mut command = Command::new("sh");
+    command.args(["-c", &line]);
+    let outcome = common::Job::of(command).run().expect(0);
+    assert_eq!(outcome.sorted(), ["0 hello", "1", "2"]);
+}
+
+#[test]
+fn a_rank_that_does_not_read_holds_nothing_up() {
+    let line = format!(
+        "yes | head -c 30000000 | {} -n 2 echo done",
+        env!("CARGO_BIN_EXE_rmpiexec")
+    );
+    let mut command = Command::new("sh");
+    command.args(["-c", &line]);
+    assert_eq!(common::Job::of(command).run().expect(0).out, "done\ndone\n");
+}
+
+#[test]
+fn a_rank_that_stops_reading_holds_nothing_up() {
+    let line = format!(
+        "yes | {} -n 2 sh -c '[ $RMPI_RANK = 0 ] && head -n 1; exec <&-; sleep 0.3; echo end'",
+        env!("CARGO_BIN_EXE_rmpiexec")
+    );
+    let mut command = Command::new("sh");
+    command.args(["-c", &line]);
+    assert_eq!(
+        common::Job::of(command).run().expect(0).sorted(),
+        ["end", "end", "y"]
+    );
+}
+
+#[test]
+fn input_that_never_ends_does_not_outlive_the_job() {
+    let mut job = rmpiexec(["-n", "2", "true"]);
+    job.command.stdin(Stdio::piped());
+    let mut running = job.start();
+    let open = running.child.stdin.take();
+    assert_eq!(running.end().code(), Some(0));
+    drop(open);
+}
+
+#[test]
+fn a_conversation_flows_both_ways() {
+    let mut job = rmpiexec([
+        "-n",
+        "1",
+        "sh",
+        "-c",
+        "read a; printf 'got %s? ' $a; read b; echo then $b",
+    ]);
+    job.command.stdin(Stdio::piped());
+    let mut running = job.start();
+    let mut input = running.child.stdin.take().unwrap();
+    let mut output = running.child.stdout.take().unwrap();
+    input.write_all(b"one\n").unwrap();
+    // The prompt has no end of line and must come all the same: there is only one rank.
+    let mut prompt = [0; 9];
+    std::io::Read::read_exact(&mut output, &mut prompt).unwrap();
+    assert_eq!(&prompt, b"got one? ");
+    input.write_all(b"two\n").unwrap();
+    let rest = std::io::read_to_string(output).unwrap();
+    assert_eq!(rest, "then two\n");
+    assert_eq!(running.end().code(), Some(0));
+}
+
+#[test]
+fn in_the_background_the_terminal_is_left_alone() {
+    // `script` gives a terminal; the job runs in the background of an interactive shell there.
+    let inner = format!(
+        "set -m; {} -n 2 sleep 0.3 & wait $!; echo code $?",
+        env!("CARGO_BIN_EXE_rmpiexec")
+    );
+    let mut command = Command::new("script");
+    command
+        .args(["-qec", &format!("bash -c '{inner}'"), "/dev/null"])
+        .stdin(Stdio::piped());
+    let mut running = common::Job::of(command).start();
+    let keep = running.child.stdin.take();
+    let status = until("the shell ends", || running.child.try_wait().unwrap());
+    drop(keep);
+    let text = std::io::read_to_string(running.child.stdout.take().unwrap()).unwrap();
+    assert!(status.success() && text.contains("code 0"), "{text}");
+}
+
+#[test]
+fn what_is_typed_at_a_terminal_reaches_rank_zero() {
+    let inner = format!(
+        "{} -n 2 sh -c 'read x; echo $RMPI_RANK:$x'",
+        env!("CARGO_BIN_EXE_rmpiexec")
+    );
+    let mut command = Command::new("script");
+    command
+        .args(["-qec", &inner, "/dev/null"])
+        .stdin(Stdio::piped());
+    let mut running = common::Job::of(command).start();
+    let mut input = running.child.stdin.take().unwrap();
+    input.write_all(b"typed\n").unwrap();
+    running.end();
+    let text = std::io::read_to_string(running.child.stdout.take().unwrap()).unwrap();
+    assert!(
+        text.contains("0:typed") && text.contains("1:\r\n"),
+        "{text:?}"
+    );
+}

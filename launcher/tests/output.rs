@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Lines are never torn and never lost; a place to write that is gone ends the job in order.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+use common::{rmpiexec, script};
+use std::collections::HashMap;
+use std::process::{Command, Stdio};
+
+#[test]
+fn lines_of_sixty_four_ranks_that_write_in_pieces_are_not_torn() {
+    let text = "i=0; while [ $i -lt 50 ]; do printf 'rank %s ' $RMPI_RANK; printf 'line %s ' $i; echo end; \
+                printf 'error %s ' $RMPI_RANK >&2; echo line $i end >&2; i=$((i+1)); done";
+    let outcome = script(64, text).run().expect(0);
+    for (lines, word) in [(&outcome.out, "rank"), (&outcome.err, "error")] {
+        let mut next: HashMap<&str, u32> = HashMap::new();
+        for line in lines.lines() {
+            let words: Vec<&str> = line.split(' ').collect();
+            let [first, rank, "line", number, "end"] = words[..] else {
+                panic!("torn: {line:?}")
+            };
+            assert_eq!(first, word);
+            let expected = next.entry(rank).or_insert(0);
+            assert_eq!(number, expected.to_string(), "order of rank {rank}");
+            *expected += 1;
+        }
+        assert!(
+            next.len() == 64 && next.values().all(|count| *count == 50),
+            "{next:?}"
+        );
+    }
+}
+
+#[test]
+fn both_streams_into_one_file_keep_their_lines_whole() {
+    let line = format!(
+        "{} -n 8 sh -c 'i=0; while [ $i -lt 200 ]; do printf out; echo put; {{ printf err; echo or; }} >&2; i=$((i+1)); done' 2>&1",
+        env!("CARGO_BIN_EXE_rmpiexec")
+    );
+    let mut command = Command::new("sh");
+    command.args(["-c", &line]);
+    let outcome = common::Job::of(command).run().expect(0);
+    assert_eq!(
+        outcome.out.lines().filter(|line| *line == "output").count(),
+        1600
+    );
+    assert_eq!(
+        outcome.out.lines().filter(|line| *line == "error").count(),
+        1600
+    );
+    assert_eq!(outcome.out.lines().count(), 3200);
+}
+
+#[test]
+fn a_last_line_without_end_is_written() {
+    let outcome = script(2, "printf 'no end %s' $RMPI_RANK").run().expect(0);
+    assert!(
+        ["no end 0no end 1", "no end 1no end 0"].contains(&outcome.out.as_str()),
+        "{}",
+        outcome.out
+    );
+}
+
+#[test]
+fn output_of_a_background_child_that_lives_as_long_as_its_rank_is_not_lost() {
+    let outcome = script(2, "(sleep 0.05; echo child) & echo parent; wait")
+        .run()
+        .expect(0);
+    assert_eq!(outcome.sorted(), ["child", "child", "parent", "parent"]);
+}
+
+#[test]
+fn tags_stand_before_each_line_of_both_streams() {
+    let outcome = rmpiexec(["-l", "-n", "2", "sh", "-c", "echo a; echo b; echo c >&2"])
+        .run()
+        .expect(0);
+    assert_eq!(outcome.sorted(), ["[0] a", "[0] b", "[1] a", "[1] b"]);
+    let mut errors: Vec<&str> = outcome.err.lines().collect();
+    errors.sort_unstable();
+    assert_eq!(errors, ["[0] c", "[1] c"]);
+}
+
+#[test]
+fn tagging_loses_nothing() {
+    let text = "i=0; while [ $i -lt 3000 ]; do echo $i some text to fill the line a little; i=$((i+1)); done";
+    let outcome = rmpiexec(["-l", "-n", "4", "sh", "-c", text])
+        .run()
+        .expect(0);
+    for rank in 0..4 {
+        let tag = format!("[{rank}] ");
+        let mine = outcome
+            .out
+            .lines()
+            .filter_map(|line| line.strip_prefix(&tag));
+        assert!(
+            mine.enumerate()
+                .all(|(number, line)| line.starts_with(&format!("{number} some")))
+        );
+    }
+    assert_eq!(outcome.out.lines().count(), 12000);
+}
+
+#[test]
+fn bytes_of_any_kind_and_lines_of_any_length_arrive() {
+    let folder = tempfile::tempdir().unwrap();
+    let data: Vec<u8> = (0..5_000_000_u64)
+        .map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8)
+        .collect();
+    let data: Vec<u8> = data
+        .into_iter()
+        .map(|byte| if byte == b'\n' { 0 } else { byte })
+        .collect();
+    let file = folder.path().join("data");
+    std::fs::write(&file, &data).unwrap();
+    let text = format!("[ $RMPI_RANK = 1 ] && cat {}; true", file.display());
+    let outcome = script(2, &text).run().expect(0);
+    assert!(
+        outcome.raw_out == data,
+        "{} bytes of {}",
+        outcome.raw_out.len(),
+        data.len()
+    );
+}
+
+#[test]
+fn a_reader_that_pauses_loses_nothing() {
+    let line = format!(
+        "{} -n 4 sh -c 'seq 1 100000' | {{ sleep 0.5; wc -l; }}",
+        env!("CARGO_BIN_EXE_rmpiexec")
+    );
+    let mut command = Command::new("sh");
+    command.args(["-c", &line]);
+    assert_eq!(
+        common::Job::of(command).run().expect(0).out.trim(),
+        "400000"
+    );
+}
+
+#[test]
+fn a_reader_that_never_reads_does_not_hide_a_failure() {
+    // Rank 0 writes more than all buffers hold, nobody reads it, and rank 1 fails.
+    let text = "if [ $RMPI_RANK = 1 ]; then sleep 0.5; exit 9; fi; yes";
+    let mut running = script(2, text).start();
+    let mut unread = running.child.stdout.take().unwrap();
+    let errors = running.child.stderr.take().unwrap();
+    let first = std::io::BufRead::lines(std::io::BufReader::new(errors))
+        .next()
+        .unwrap()
+        .unwrap();
+    assert!(first.contains("exited with code 9"), "{first}");
+    std::io::copy(&mut unread, &mut std::io::sink()).unwrap();
+    assert_eq!(running.end().code(), Some(9));
+    running.assert_nothing_left();
+}
+
+#[test]
+fn a_closed_standard_output_ends_the_job_and_is_said_once() {
+    let line = format!(
+        "{{ {} -n 4 yes; echo code $? >&2; }} | head -n 1",
+        env!("CARGO_BIN_EXE_rmpiexec")
+    );
+    let mut command = Command::new("sh");
+    command.args(["-c", &line]);
+    let outcome = common::Job::of(command).run().expect(0);
+    assert_eq!(outcome.out, "y\n");
+    assert!(outcome.err.contains("code 141"), "{}", outcome.err);
+    assert_eq!(
+        outcome
+            .err
+            .matches("cannot write standard output: broken pipe")
+            .count(),
+        1,
+        "{}",
+        outcome.err
+    );
+}
+
+#[test]
+fn a_full_disk_ends_the_job_and_is_said_once() {
+    let mut job = rmpiexec(["-n", "4", "yes"]);
+    let full = std::fs::File::options()
+        .write(true)
+        .open("/dev/full")
+        .unwrap();
+    job.command.stdout(Stdio::from(full));
+    let outcome = job.run().expect(1);
+    assert_eq!(
+        outcome
+            .err
+            .matches("cannot write standard output: no space left on device")
+            .count(),
+        1,
+        "{}",
+        outcome.err
+    );
+}
+
+#[test]
+fn a_full_disk_is_noticed_even_when_the_job_has_ended() {
+    let mut job = rmpiexec(["-n", "2", "echo", "last words"]);
+    let full = std::fs::File::options()
+        .write(true)
+        .open("/dev/full")
+        .unwrap();
+    job.command.stdout(Stdio::from(full));
+    job.run()
+        .expect(1)
+        .says("cannot write standard output: no space left on device");
+}
+
+#[test]
+fn a_closed_descriptor_for_standard_output_is_no_reason_to_fail() {
+    let line = format!("{} -n 2 echo x >&-", env!("CARGO_BIN_EXE_rmpiexec"));
+    let mut command = Command::new("sh");
+    command.args(["-c", &line]);
+    common::Job::of(command).run().expect(0);
+}
+
+#[test]
+fn the_last_words_of_a_rank_come_before_the_news_of_its_end() {
+    let outcome = script(
+        2,
+        "[ $RMPI_RANK = 1 ] && { echo why >&2; exit 4; }; sleep 100",
+    )
+    .run()
+    .expect(4);
+    let lines: Vec<&str> = outcome.err.lines().collect();
+    assert_eq!(lines[0], "why");
+    assert!(lines[1].contains("rank 1 on host "), "{}", outcome.err);
+}

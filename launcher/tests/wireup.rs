@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Ranks that say what an MPI library says. The rank is this very test program, started again with the name of a role.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+use common::{Job, Outcome, rmpiexec};
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, recvmsg, send, socket,
+};
+use pmi::{BOOT_VARIABLE, Boot, MAX_DATAGRAM_BYTES, ToDaemon, ToRank};
+use std::io::IoSliceMut;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+const ROLE: &str = "RMPI_TEST_ROLE";
+
+/// A job whose ranks play `role`.
+fn ranks(count: u32, role: &str) -> Job {
+    let own = std::env::current_exe().unwrap();
+    let own = own.to_str().unwrap();
+    let count = count.to_string();
+    let mut job = rmpiexec([
+        "-n",
+        &count,
+        own,
+        "rank_program",
+        "--exact",
+        "--ignored",
+        "--nocapture",
+        "--test-threads=1",
+    ]);
+    job.command.env(ROLE, role);
+    job
+}
+
+/// A job whose ranks are shells around such a rank.
+fn wrapped(count: u32, role: &str, script: &str) -> Job {
+    let own = std::env::current_exe().unwrap();
+    let program = format!(
+        "{} rank_program --exact --ignored --nocapture --test-threads=1",
+        own.display()
+    );
+    let mut job = rmpiexec([
+        "-n",
+        &count.to_string(),
+        "sh",
+        "-c",
+        &script.replace("PROGRAM", &program),
+    ]);
+    job.command.env(ROLE, role);
+    job
+}
+
+/// What a rank says and does in its role.
+#[test]
+#[ignore = "a rank, started by the other tests through rmpiexec"]
+fn rank_program() {
+    let (Ok(boot), Ok(role)) = (std::env::var(BOOT_VARIABLE), std::env::var(ROLE)) else {
+        return;
+    };
+    let boot = Boot::parse(&boot).expect("the daemon writes what the library reads");
+    match role.as_str() {
+        "lost" | "forged" => ask_for_segment(&boot, role == "forged"),
+        "segment" => check_segment(&boot.segment_fd.to_string(), &boot),
+        "absent" if boot.rank == 0 => (),
+        _ => play(&role, &boot),
+    }
+}
+
+fn play(role: &str, boot: &Boot) {
+    if role == "nonsense" {
+        for length in [1, 15, 16, 17, 2048] {
+            let _ = send(boot.control_fd, &vec![0xa5; length], MsgFlags::empty());
+        }
+    }
+    let rank = boot.rank;
+    tell(
+        boot.control_fd,
+        &ToDaemon::Hello {
+            rank,
+            pid: std::process::id(),
+        },
+    );
+    match (role, rank) {
+        ("leaves", 2) => std::process::exit(0),
+        ("leaves with code", 2) => std::process::exit(33),
+        ("abort", 2) => abort(boot, 300, "the lattice is odd"),
+        ("abort zero", 2) => abort(boot, 0, ""),
+        ("crash", 1) => nix::sys::signal::raise(nix::sys::signal::Signal::SIGABRT).unwrap(),
+        ("daemon watch", _) => watch_daemon(boot),
+        ("absent", _) => pause(500),
+        ("late failure", 0 | 2) => pause(300),
+        ("proper" | "nonsense" | "late failure", _) => (),
+        // The others are ended by the launcher.
+        _ => pause(100_000),
+    }
+    tell(boot.control_fd, &ToDaemon::Finalized { rank });
+    match (role, rank) {
+        ("late failure", 1) => std::process::exit(4),
+        ("late failure", _) => println!("\nundisturbed"),
+        _ => (),
+    }
+}
+
+fn pause(milliseconds: u64) {
+    std::thread::sleep(std::time::Duration::from_millis(milliseconds));
+}
+
+fn abort(boot: &Boot, code: i32, message: &str) {
+    let message = message.to_owned();
+    tell(
+        boot.control_fd,
+        &ToDaemon::Abort {
+            rank: boot.rank,
+            code,
+            message,
+        },
+    );
+    pause(100_000);
+}
+
+/// Waits for the daemon's end, and tells in a file what it looked like.
+fn watch_daemon(boot: &Boot) {
+    let mut byte = [0];
+    let end = nix::sys::socket::recv(boot.control_fd, &mut byte, MsgFlags::empty());
+    std::fs::write(std::env::var("RMPI_TEST_FILE").unwrap(), format!("{end:?}")).unwrap();
+    std::process::exit(0);
+}
+
+fn tell(control: RawFd, message: &ToDaemon) {
+    send(control, &message.encode(), MsgFlags::MSG_NOSIGNAL).expect("the daemon listens");
+}
+
+/// What a rank does whose descriptors a wrapper closed.
+fn ask_for_segment(boot: &Boot, forged: bool) {
+    for lost in [boot.segment_fd, boot.control_fd] {
+        nix::unistd::close(lost).expect("it was inherited");
+    }
+    let control = socket(
+        AddressFamily::Unix,
+        SockType::SeqPacket,
+        SockFlag::SOCK_CLOEXEC,
+        None,
+    )
+    .unwrap();
+    let address = UnixAddr::new_abstract(boot.address.as_bytes()).unwrap();
+    connect(control.as_raw_fd(), &address).expect("the daemon listens");
+    let job = if forged { boot.job ^ 1 } else { boot.job };
+    tell(
+        control.as_raw_fd(),
+        &ToDaemon::AskSegment {
+            rank: boot.rank,
+            job,
+        },
+    );
+    let (answer, descriptor) = answer(&control);
+    match answer {
+        ToRank::Segment => {
+            let number = descriptor
+                .expect("the segment travels with the answer")
+                .to_string();
+            check_segment(&number, boot);
+            tell(
+                control.as_raw_fd(),
+                &ToDaemon::Hello {
+                    rank: boot.rank,
+                    pid: 0,
+                },
+            );
+            tell(
+                control.as_raw_fd(),
+                &ToDaemon::Finalized { rank: boot.rank },
+            );
+        }
+        ToRank::Refused { why } => println!("\nrefused: {why}"),
+        _ => panic!("no such answer"),
+    }
+}
+
+fn answer(control: &OwnedFd) -> (ToRank, Option<RawFd>) {
+    let mut bytes = [0; MAX_DATAGRAM_BYTES];
+    let mut space = nix::cmsg_space!(RawFd);
+    let mut pieces = [IoSliceMut::new(&mut bytes)];
+    let message = recvmsg::<UnixAddr>(
+        control.as_raw_fd(),
+        &mut pieces,
+        Some(&mut space),
+        MsgFlags::empty(),
+    )
+    .unwrap();
+    let descriptor = message.cmsgs().unwrap().find_map(|part| match part {
+        nix::sys::socket::ControlMessageOwned::ScmRights(descriptors) => {
+            descriptors.first().copied()
+        }
+        _ => None,
+    });
+    let length = message.bytes;
+    (ToRank::decode(&bytes[..length]).unwrap(), descriptor)
+}
+
+/// The segment is what the ring expects, of the right size, and no rank can cut it.
+fn check_segment(number: &str, boot: &Boot) {
+    let path = format!("/proc/self/fd/{number}");
+    let file = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open(path)
+        .unwrap();
+    assert_eq!(
+        file.metadata().unwrap().len(),
+        ring::segment_bytes(boot.local_size)
+    );
+    assert!(file.set_len(4096).is_err(), "shrinking must be sealed");
+    assert!(file.set_len(1 << 40).is_err(), "growing must be sealed");
+    let mut head = [0; 24];
+    std::os::unix::fs::FileExt::read_exact_at(&file, &mut head, 0).unwrap();
+    assert_eq!(
+        head,
+        ring::SegmentHead {
+            job: boot.job,
+            local_size: boot.local_size
+        }
+        .to_bytes()
+    );
+    println!("\nsegment of rank {}", boot.rank);
+}
+
+fn count(outcome: &Outcome, line: &str) -> usize {
+    outcome
+        .out
+        .lines()
+        .filter(|other| other.starts_with(line))
+        .count()
+}
+
+#[test]
+fn a_proper_life_is_no_news() {
+    let outcome = ranks(8, "proper").run().expect(0);
+    assert_eq!(outcome.err, "");
+}
+
+#[test]
+fn the_inherited_segment_is_whole_and_sealed() {
+    let outcome = ranks(4, "segment").run().expect(0);
+    assert_eq!(count(&outcome, "segment of rank"), 4, "{}", outcome.out);
+}
+
+#[test]
+fn a_rank_without_descriptors_gets_the_segment_and_a_control_socket() {
+    let outcome = ranks(4, "lost").run().expect(0);
+    assert_eq!(count(&outcome, "segment of rank"), 4, "{}", outcome.out);
+    assert_eq!(outcome.err, "");
+}
+
+#[test]
+fn a_wrong_key_gets_no_segment() {
+    let outcome = ranks(2, "forged").run().expect(0);
+    assert_eq!(
+        count(
+            &outcome,
+            "refused: there is no such rank, or the key is that of another job"
+        ),
+        2,
+        "{}",
+        outcome.out
+    );
+}
+
+#[test]
+fn leaving_without_finalize_ends_the_job() {
+    let outcome = ranks(4, "leaves").run().expect(1);
+    outcome
+        .says("rank 2 on host ")
+        .says("left without MPI_Finalize (exit code 0)");
+    ranks(4, "leaves with code")
+        .run()
+        .expect(33)
+        .says("left without MPI_Finalize (exit code 33)");
+}
+
+#[test]
+fn an_abort_ends_the_job_with_its_code_and_words() {
+    let outcome = ranks(4, "abort").run().expect(300 & 0xff);
+    let outcome = outcome
+        .says("rank 2 on host ")
+        .says("called MPI_Abort with code 300: the lattice is odd");
+    assert!(outcome.err.lines().count() <= 5, "{}", outcome.err);
+    ranks(4, "abort zero")
+        .run()
+        .expect(1)
+        .says("called MPI_Abort with code 0");
+}
+
+#[test]
+fn a_crash_in_mpi_is_told_as_a_crash() {
+    ranks(3, "crash")
+        .run()
+        .expect(134)
+        .says("rank 1 on host ")
+        .says("was killed by signal 6");
+}
+
+#[test]
+fn a_failure_after_finalize_gives_its_code_and_disturbs_nobody() {
+    let outcome = ranks(3, "late failure")
+        .run()
+        .expect(4)
+        .says("exited with code 4 after MPI_Finalize");
+    assert_eq!(count(&outcome, "undisturbed"), 2, "{}", outcome.out);
+}
+
+#[test]
+fn nonsense_on_the_control_socket_does_no_harm() {
+    let outcome = ranks(3, "nonsense").run().expect(0);
+    assert_eq!(outcome.err, "");
+}
+
+#[test]
+fn a_rank_that_never_joins_is_remarked_when_others_wait() {
+    let outcome = ranks(2, "absent").run().expect(0);
+    outcome
+        .says("rank 0 (pid ")
+        .says("ended without MPI_Init while others called it");
+}
+
+#[test]
+fn an_mpi_process_that_dies_inside_a_script_which_goes_on_is_noticed() {
+    let outcome = wrapped(2, "crash", "PROGRAM; sleep 100").run().expect(1);
+    outcome
+        .says("rank 1 on host ")
+        .says("but its MPI process ")
+        .says("ended without MPI_Finalize");
+}
+
+#[test]
+fn a_script_that_passes_the_crash_on_gives_its_code() {
+    let outcome = wrapped(2, "crash", "PROGRAM; exit $?").run().expect(134);
+    outcome.says("left without MPI_Finalize (exit code 134, as after signal 6, SIGABRT)");
+}
+
+#[test]
+fn one_program_after_the_other_in_a_script_is_fine() {
+    wrapped(2, "proper", "PROGRAM && PROGRAM").run().expect(0);
+}
+
+#[test]
+fn two_mpi_programs_at_a_time_as_one_rank_are_refused() {
+    let outcome = wrapped(2, "twice", "PROGRAM & PROGRAM & wait")
+        .run()
+        .expect(1);
+    outcome.says("called MPI_Init in two processes at a time");
+}
+
+#[test]
+fn a_rank_sees_when_the_daemon_is_gone() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("end");
+    // The process that the daemon started dies with it; its child is killed by the front, which is stopped until the
+    // child has told what it saw.
+    let mut job = wrapped(1, "daemon watch", "PROGRAM & wait");
+    job.command.env("RMPI_TEST_FILE", &file);
+    let running = job.start();
+    running.wait_for(1, std::env::current_exe().unwrap().to_str().unwrap());
+    running.signal(nix::sys::signal::Signal::SIGSTOP);
+    common::send(running.daemon(), nix::sys::signal::Signal::SIGKILL);
+    let seen = common::until("the child tells", || {
+        std::fs::read_to_string(&file)
+            .ok()
+            .filter(|text| !text.is_empty())
+    });
+    assert_eq!(seen, "Ok(0)");
+    running.signal(nix::sys::signal::Signal::SIGCONT);
+    running.finish().expect(137);
+}
