@@ -122,10 +122,16 @@ impl SimNet {
         self.lock().advance()
     }
 
+    /// What it does to packets and ranks.
+    #[must_use]
+    pub fn config(&self) -> SimConfig {
+        self.lock().config()
+    }
+
     /// Ranks on the network.
     #[must_use]
     pub fn ranks(&self) -> u32 {
-        self.lock().ranks()
+        self.config().ranks
     }
 
     /// Simulated time.

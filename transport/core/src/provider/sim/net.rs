@@ -123,8 +123,8 @@ impl Net {
         net
     }
 
-    pub(super) fn ranks(&self) -> u32 {
-        self.config.ranks
+    pub(super) fn config(&self) -> SimConfig {
+        self.config
     }
 
     pub(super) fn now(&self) -> u64 {

@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the tests of this crate share: a rank with a mailbox, and worlds in which ranks run. A behaviour is written
+//! once, as an `async` function of one rank; a world decides what a turn is: the next rank of the same thread, a
+//! yield between threads or processes, or an event of a simulated network.
+#![allow(
+    dead_code,
+    unsafe_code,
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    reason = "every test file uses a part of this; test code may panic"
+)]
+
+pub mod memory;
+pub mod world;
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use transport::{
+    Arrived, Completion, Completions, Fabric, Head, Lease, Outcome, Peer, RemoteKey, WorkId,
+};
+
+/// One rank of a world, with everything that arrived and was not asked for yet.
+pub struct Rank {
+    pub me: u32,
+    pub size: u32,
+    pub fabric: Fabric,
+    pub reach: Reach,
+    /// Where all chance of the behaviour comes from; the same in every world.
+    pub random: Random,
+    completions: Completions,
+    inbox: Vec<VecDeque<Incoming>>,
+    pub ended: Vec<(WorkId, Outcome, Lease)>,
+    works: u64,
+}
+
+/// Whether reads and writes of peers' memory work here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    Must,
+    /// The system decides.
+    May,
+    Never,
+}
+
+/// Something that a peer caused, in the order in which it came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Incoming {
+    Message { head: Head, body: Vec<u8> },
+    Written(u32),
+}
+
+impl Rank {
+    pub fn new(fabric: Fabric, me: u32, size: u32, reach: Reach) -> Self {
+        Self {
+            me,
+            size,
+            fabric,
+            reach,
+            random: Random(u64::from(me) + 1),
+            completions: Completions::new(),
+            inbox: vec![VecDeque::new(); size as usize],
+            ended: Vec::new(),
+            works: 0,
+        }
+    }
+
+    /// Sends, however often the transport is full.
+    pub async fn send(&mut self, to: u32, head: Head, body: &[u8]) {
+        while self.fabric.post_send(Peer(to), head, body).is_err() {
+            self.turn().await;
+        }
+    }
+
+    /// The next frame from `from`.
+    pub async fn receive(&mut self, from: u32) -> (Head, Vec<u8>) {
+        match self.incoming(from).await {
+            Incoming::Message { head, body } => (head, body),
+            other => panic!("rank {} expected a frame of {from}, got {other:?}", self.me),
+        }
+    }
+
+    /// The next thing that `from` caused.
+    pub async fn incoming(&mut self, from: u32) -> Incoming {
+        loop {
+            if let Some(incoming) = self.inbox[from as usize].pop_front() {
+                return incoming;
+            }
+            self.turn().await;
+        }
+    }
+
+    /// What has come from `from` and was not asked for.
+    pub fn waiting(&self, from: u32) -> usize {
+        self.inbox[from as usize].len()
+    }
+
+    /// Whether the next thing of `from` that is here already is the end of a write.
+    pub fn is_written_next(&self, from: u32) -> bool {
+        matches!(
+            self.inbox[from as usize].front(),
+            Some(Incoming::Written(_))
+        )
+    }
+
+    /// Reads into a lease until the end, whatever that is.
+    pub async fn read(&mut self, from: u32, lease: Lease, key: RemoteKey, offset: u64) -> Outcome {
+        let work = self.name_work();
+        self.fabric.post_read(Peer(from), lease, key, offset, work);
+        self.end_of(work).await
+    }
+
+    /// Writes a lease until the end, whatever that is.
+    pub async fn write(
+        &mut self,
+        to: u32,
+        mut lease: Lease,
+        key: RemoteKey,
+        offset: u64,
+        immediate: Option<u32>,
+    ) -> Outcome {
+        let work = self.name_work();
+        while let Err(back) = self
+            .fabric
+            .post_write(Peer(to), lease, key, offset, work, immediate)
+        {
+            lease = back;
+            self.turn().await;
+        }
+        self.end_of(work).await
+    }
+
+    /// Whether an operation on good memory was carried out; anything but what this world promises fails the test.
+    pub fn was_done(&self, outcome: Outcome) -> bool {
+        match (self.reach, outcome) {
+            (Reach::Must | Reach::May, Outcome::Done) => true,
+            (Reach::Never | Reach::May, Outcome::Unreachable) => false,
+            (reach, outcome) => panic!("rank {}: {outcome:?} where it {reach:?}", self.me),
+        }
+    }
+
+    /// That an operation on bad memory was refused.
+    pub fn assert_refused(&self, outcome: Outcome) {
+        match (self.reach, outcome) {
+            (Reach::Must | Reach::May, Outcome::BadKey) => {}
+            (Reach::Never | Reach::May, Outcome::Unreachable) => {}
+            (reach, outcome) => panic!("rank {}: {outcome:?} where it {reach:?}", self.me),
+        }
+    }
+
+    pub fn name_work(&mut self) -> WorkId {
+        self.works += 1;
+        WorkId(self.works)
+    }
+
+    pub async fn end_of(&mut self, work: WorkId) -> Outcome {
+        loop {
+            let found = self.ended.iter().position(|(ended, ..)| *ended == work);
+            if let Some(at) = found {
+                return self.ended.swap_remove(at).1;
+            }
+            self.turn().await;
+        }
+    }
+
+    /// Tells a peer how to reach memory of this rank.
+    pub async fn tell_key(&mut self, to: u32, key: RemoteKey) {
+        let words = key.to_words();
+        let body: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        self.send(to, head(KEY), &body).await;
+    }
+
+    pub async fn hear_key(&mut self, from: u32) -> RemoteKey {
+        let (head, body) = self.receive(from).await;
+        assert_eq!((head.kind, body.len()), (KEY, 24));
+        let word = |at: usize| u64::from_ne_bytes(body[8 * at..8 * at + 8].try_into().unwrap());
+        RemoteKey::from_words([word(0), word(1), word(2)])
+    }
+
+    /// Returns after every rank has called it.
+    pub async fn barrier(&mut self) {
+        if self.me != 0 {
+            self.send(0, head(BARRIER), &[]).await;
+            assert_eq!(self.receive(0).await.0.kind, BARRIER);
+            return;
+        }
+        for from in 1..self.size {
+            assert_eq!(self.receive(from).await.0.kind, BARRIER);
+        }
+        for to in 1..self.size {
+            self.send(to, head(BARRIER), &[]).await;
+        }
+    }
+
+    /// Looks once at the transport, then lets others run.
+    pub async fn turn(&mut self) {
+        self.look();
+        yield_now().await;
+    }
+
+    /// Looks once at the transport; answers how much there was.
+    pub fn look(&mut self) -> usize {
+        let arrived = self.look_and_hold();
+        for arrived in &arrived.1 {
+            self.file(arrived);
+        }
+        arrived.0
+    }
+
+    /// As [`look`](Self::look), but gives frames with lent bodies to the caller instead.
+    pub fn look_and_hold(&mut self) -> (usize, Vec<Arrived>) {
+        let mut held = Vec::new();
+        self.fabric.poll(&mut self.completions);
+        let count = self.completions.len();
+        for at in 0..count {
+            match self.completions.take(at).unwrap() {
+                Completion::Arrived(arrived) if arrived.is_lent() => held.push(arrived),
+                Completion::Arrived(arrived) if held.is_empty() => self.file(&arrived),
+                // Behind a held one of the same poll: order matters more than whose turn it is.
+                Completion::Arrived(arrived) => held.push(arrived),
+                Completion::Written { peer, immediate } => {
+                    for arrived in std::mem::take(&mut held) {
+                        self.file(&arrived);
+                    }
+                    self.inbox[peer.0 as usize].push_back(Incoming::Written(immediate));
+                }
+                Completion::Worked {
+                    work,
+                    outcome,
+                    lease,
+                } => {
+                    let twice = self.ended.iter().any(|(ended, ..)| *ended == work);
+                    assert!(!twice, "work {work:?} ended twice");
+                    self.ended.push((work, outcome, lease));
+                }
+            }
+        }
+        (count, held)
+    }
+
+    /// All frames that are here, none filed or released. Only for times in which no write can end.
+    pub fn look_raw(&mut self) -> Vec<Arrived> {
+        self.fabric.poll(&mut self.completions);
+        let count = self.completions.len();
+        let taken = (0..count).filter_map(|at| self.completions.take(at));
+        taken.map(|c| *c.arrived().unwrap()).collect()
+    }
+
+    /// Copies a frame into the mailbox and gives its buffer back.
+    pub fn file(&mut self, arrived: &Arrived) {
+        let mut body = vec![0xEE; arrived.bytes() as usize];
+        let copied = self.fabric.copy_body(arrived, &mut body);
+        assert_eq!(copied, body.len(), "a body is copied whole");
+        self.fabric.release(arrived);
+        let head = Head {
+            len: 0,
+            ..arrived.head
+        };
+        self.inbox[arrived.peer.0 as usize].push_back(Incoming::Message { head, body });
+    }
+
+    /// Nothing may be left that nobody asked for.
+    pub fn assert_empty(&self) {
+        for (from, inbox) in self.inbox.iter().enumerate() {
+            assert!(inbox.is_empty(), "left from {from}: {inbox:?}");
+        }
+        assert!(self.ended.is_empty(), "left: {:?}", self.ended);
+    }
+}
+
+pub fn head(kind: u8) -> Head {
+    Head {
+        kind,
+        len: 0,
+        flags: 0,
+        word: 0,
+    }
+}
+
+/// Bytes that tell who made them, for what, and where in the message they belong.
+pub fn pattern(from: u32, number: u64, bytes: usize) -> Vec<u8> {
+    let mut random = Random(u64::from(from) << 40 ^ number << 8 ^ 0xA5);
+    let mut body = vec![0; bytes];
+    for chunk in body.chunks_mut(8) {
+        let word = random.next().to_ne_bytes();
+        chunk.copy_from_slice(&word[..chunk.len()]);
+    }
+    body
+}
+
+/// Lets the others of this world run.
+pub async fn yield_now() {
+    struct Once(bool);
+    impl Future for Once {
+        type Output = ();
+        fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+            if std::mem::replace(&mut self.0, true) {
+                return Poll::Ready(());
+            }
+            Poll::Pending
+        }
+    }
+    Once(false).await;
+}
+
+/// A small generator (SplitMix64), so that a seed is all that is needed to run a test again.
+#[derive(Clone, Debug)]
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut word = self.0;
+        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^ (word >> 31)
+    }
+
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit
+    }
+}
+
+/// Kinds that the tests use beside their own, which are below 100.
+pub const KEY: u8 = 100;
+pub const BARRIER: u8 = 101;

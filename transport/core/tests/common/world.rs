@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Worlds: where the ranks of a behaviour run.
+
+use std::os::fd::OwnedFd;
+use std::pin::{Pin, pin};
+use std::process::{Child, Command, ExitStatus};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use transport::{Fabric, Peer, SimConfig, SimNet, wait};
+
+use super::memory::{can_reach_own_process, inherited, number_of, open, segment_file};
+use super::{Rank, Reach};
+
+const JOB: u64 = 0x70b;
+
+/// One process, which talks to itself.
+pub fn alone(behaviour: impl AsyncFn(&mut Rank)) {
+    let fabric = Fabric::open(transport::Config::alone()).unwrap();
+    in_turn(
+        vec![Rank::new(fabric, 0, 1, Reach::Must)],
+        behaviour,
+        |_| true,
+    );
+}
+
+/// Ranks on one segment, taking turns in one thread.
+pub fn shm(ranks: u32, behaviour: impl AsyncFn(&mut Rank)) {
+    in_turn(shm_ranks(ranks), behaviour, |_| true);
+}
+
+/// Ranks on one segment, one thread each.
+pub fn shm_threads<B>(ranks: u32, behaviour: B)
+where
+    B: AsyncFn(&mut Rank) + Copy + Send + 'static,
+{
+    let threads: Vec<_> = shm_ranks(ranks)
+        .into_iter()
+        .map(|mut rank| {
+            std::thread::spawn(move || {
+                run(&mut rank, behaviour);
+                rank
+            })
+        })
+        .collect();
+    // All stay until all are done: a rank may still read the memory of another.
+    let ranks: Vec<_> = threads.into_iter().map(|t| t.join().unwrap()).collect();
+    drop(ranks);
+}
+
+/// Ranks on one segment, one process each: this test's program again, which must call [`child`] in the test `entry`.
+pub fn shm_processes(ranks: u32, behaviour: &str) {
+    let file = segment_file(ranks, JOB);
+    let children = start(&file, ranks, behaviour);
+    for (rank, status) in (0..).zip(finish(children)) {
+        assert!(
+            status.success(),
+            "{behaviour}: rank {rank} ended with {status}"
+        );
+    }
+}
+
+/// Starts `ranks` processes that run a behaviour on a segment.
+pub fn start(file: &OwnedFd, ranks: u32, behaviour: &str) -> Vec<Child> {
+    (0..ranks)
+        .map(|rank| {
+            Command::new(std::env::current_exe().unwrap())
+                .args(["child_rank", "--exact", "--nocapture", "--quiet"])
+                .env(
+                    CHILD,
+                    format!("{behaviour} {rank} {ranks} {}", number_of(file)),
+                )
+                .spawn()
+                .unwrap()
+        })
+        .collect()
+}
+
+/// Waits for processes, at most a minute; whoever is not done then is killed.
+pub fn finish(mut children: Vec<Child>) -> Vec<ExitStatus> {
+    let limit = Instant::now() + Duration::from_secs(60);
+    let is_over = |children: &mut Vec<Child>| {
+        children
+            .iter_mut()
+            .all(|child| child.try_wait().unwrap().is_some())
+    };
+    while !is_over(&mut children) && Instant::now() < limit {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    for child in &mut children {
+        let _ = child.kill();
+    }
+    children.iter_mut().map(|c| c.wait().unwrap()).collect()
+}
+
+/// In a process that [`start`] made: the behaviour's name and the rank. `None` in any other process.
+pub fn child() -> Option<(String, Rank)> {
+    let words = std::env::var(CHILD).ok()?;
+    let words: Vec<&str> = words.split(' ').collect();
+    let number = |at: usize| words[at].parse::<u32>().unwrap();
+    let file = inherited(number(3).cast_signed());
+    let fabric = open(&file, JOB, number(1), number(2));
+    Some((
+        words[0].to_owned(),
+        Rank::new(fabric, number(1), number(2), Reach::May),
+    ))
+}
+
+/// Ranks on a simulated network, one seed after the other. A seed that fails is printed; the variable
+/// `RMPI_TEST_SEED` runs it alone.
+pub fn sim(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut Rank)) {
+    let only = std::env::var("RMPI_TEST_SEED").ok();
+    let only = only.map(|seed| seed.parse::<u64>().unwrap());
+    let seeds = only.map_or(0..seeds, |seed| seed..seed + 1);
+    for seed in seeds {
+        let _failing = Failing(seed);
+        let net = SimNet::new(SimConfig::harsh(seed, ranks));
+        sim_on(&net, &behaviour);
+    }
+}
+
+/// Ranks on this network.
+pub fn sim_on(net: &SimNet, behaviour: impl AsyncFn(&mut Rank)) {
+    let ranks = net.ranks();
+    let reach = if net.config().one_sided {
+        Reach::Must
+    } else {
+        Reach::Never
+    };
+    let make = |me| Rank::new(Fabric::simulated(net, Peer(me)), me, ranks, reach);
+    in_turn((0..ranks).map(make).collect(), behaviour, |_| net.advance());
+}
+
+/// Runs one rank's behaviour to its end; others run in other threads or processes.
+pub fn run(rank: &mut Rank, behaviour: impl AsyncFn(&mut Rank)) {
+    {
+        let mut future = pin!(behaviour(rank));
+        let mut context = Context::from_waker(Waker::noop());
+        let limit = Instant::now() + Duration::from_secs(50);
+        while future.as_mut().poll(&mut context).is_pending() {
+            assert!(Instant::now() < limit, "a rank waits for ever");
+            wait::yield_core();
+        }
+    }
+    rank.assert_empty();
+}
+
+fn shm_ranks(ranks: u32) -> Vec<Rank> {
+    let file = segment_file(ranks, JOB);
+    let reach = if can_reach_own_process() {
+        Reach::Must
+    } else {
+        Reach::May
+    };
+    (0..ranks)
+        .map(|me| Rank::new(open(&file, JOB, me, ranks), me, ranks, reach))
+        .collect()
+}
+
+/// Polls one rank after the other until all are done; `between` is called after each round.
+fn in_turn(
+    mut ranks: Vec<Rank>,
+    behaviour: impl AsyncFn(&mut Rank),
+    mut between: impl FnMut(u64) -> bool,
+) {
+    let mut context = Context::from_waker(Waker::noop());
+    let mut futures: Vec<Option<Pin<Box<dyn Future<Output = ()> + '_>>>> = Vec::new();
+    for rank in &mut ranks {
+        futures.push(Some(Box::pin(behaviour(rank))));
+    }
+    let mut idle = 0;
+    for round in 0.. {
+        for place in &mut futures {
+            let done = place
+                .as_mut()
+                .is_some_and(|f| f.as_mut().poll(&mut context) == Poll::Ready(()));
+            if done {
+                *place = None;
+            }
+        }
+        if futures.iter().all(Option::is_none) {
+            break;
+        }
+        idle = if between(round) { 0 } else { idle + 1 };
+        assert!(idle < 10_000, "nothing is under way and ranks wait");
+        assert!(round < MOST_ROUNDS, "ranks wait for ever");
+    }
+    drop(futures);
+    for rank in &ranks {
+        rank.assert_empty();
+    }
+}
+
+struct Failing(u64);
+
+impl Drop for Failing {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("failing seed: RMPI_TEST_SEED={}", self.0);
+        }
+    }
+}
+
+const CHILD: &str = "RMPI_TEST_CHILD";
+const MOST_ROUNDS: u64 = 3_000_000;

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One suite of behaviours for every provider: a provider is done when it passes. `self`, `shm` (ranks taking turns in
+//! one thread, in threads, in processes) and `sim` (hundreds of seeds).
+#![allow(
+    unsafe_code,
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    unreachable_pub,
+    reason = "test code may panic; its sizes are small"
+)]
+
+mod common;
+mod suite {
+    pub mod one_sided;
+    pub mod sends;
+}
+
+use common::world;
+use suite::{one_sided, sends};
+
+/// Every behaviour in every world: name, ranks, seeds on the simulated network.
+macro_rules! behaviours {
+    ($($name:ident: $path:path, $ranks:literal ranks, $seeds:literal seeds;)*) => {
+        mod provider_self {
+            use super::*;
+            $(#[test] fn $name() { world::alone($path); })*
+        }
+        mod provider_shm_in_turn {
+            use super::*;
+            $(#[test] fn $name() { world::shm($ranks, $path); })*
+        }
+        mod provider_shm_in_threads {
+            use super::*;
+            $(#[test] fn $name() { world::shm_threads($ranks, $path); })*
+        }
+        mod provider_shm_in_processes {
+            use super::*;
+            $(#[test] fn $name() { world::shm_processes($ranks, stringify!($name)); })*
+        }
+        mod provider_sim {
+            use super::*;
+            $(#[test] fn $name() { world::sim($ranks, $seeds, $path); })*
+        }
+
+        /// What the processes of `provider_shm_in_processes` run; nothing in the suite's own process.
+        #[test]
+        fn child_rank() {
+            let Some((name, mut rank)) = world::child() else { return };
+            match name.as_str() {
+                $(stringify!($name) => world::run(&mut rank, $path),)*
+                _ => panic!("no behaviour is called {name}"),
+            }
+        }
+    };
+}
+
+behaviours! {
+    bodies_of_all_sizes_arrive_whole: sends::sizes, 3 ranks, 100 seeds;
+    heads_pass_unchanged: sends::heads, 2 ranks, 50 seeds;
+    frames_of_one_peer_keep_their_order: sends::order, 3 ranks, 200 seeds;
+    all_peers_are_heard_at_once: sends::all_to_all, 6 ranks, 60 seeds;
+    a_full_queue_pair_takes_nothing_and_recovers: sends::full_and_recovery, 2 ranks, 200 seeds;
+    held_buffers_starve_large_bodies_only: sends::held_buffers, 2 ranks, 100 seeds;
+    a_short_target_takes_what_fits: sends::short_target, 2 ranks, 50 seeds;
+    reads_of_all_sizes_arrive_whole: one_sided::reads, 2 ranks, 10 seeds;
+    writes_of_all_sizes_arrive_whole: one_sided::writes, 2 ranks, 10 seeds;
+    an_immediate_comes_after_its_bytes_and_in_order: one_sided::immediates, 2 ranks, 200 seeds;
+    keys_that_were_altered_reach_nothing: one_sided::bad_keys, 3 ranks, 100 seeds;
+    every_lease_comes_back_once: one_sided::many_at_once, 3 ranks, 100 seeds;
+    reads_in_both_directions_do_not_wait_for_each_other: one_sided::crossing_reads, 4 ranks, 30 seeds;
+}
