@@ -207,3 +207,16 @@ fn stop_and_go_reach_the_ranks() {
     running.signal(Signal::SIGTERM);
     running.finish().expect(143);
 }
+
+#[test]
+fn a_third_signal_ends_even_a_daemon_that_does_not_answer() {
+    let running = script(2, "sleep 100").start();
+    running.wait_for(2, "sleep 100");
+    common::send(running.daemon(), Signal::SIGSTOP);
+    for _ in 0..3 {
+        running.signal(Signal::SIGINT);
+        // Signals of one kind that wait together are one.
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    running.finish().expect(130);
+}

@@ -104,7 +104,7 @@ fn tagging_loses_nothing() {
 fn bytes_of_any_kind_and_lines_of_any_length_arrive() {
     let folder = tempfile::tempdir().unwrap();
     let data: Vec<u8> = (0..5_000_000_u64)
-        .map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8)
+        .map(|i| i.wrapping_mul(2_654_435_761).to_le_bytes()[2])
         .collect();
     let data: Vec<u8> = data
         .into_iter()

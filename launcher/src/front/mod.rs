@@ -242,6 +242,9 @@ impl Front {
             // Only output is left, and nobody takes it.
             self.code.get_or_insert(code);
             self.impatient = true;
+        } else if self.impatient {
+            // Not even the daemon answers.
+            let _ = kill(Pid::from_raw(self.daemon.cast_signed()), Signal::SIGKILL);
         } else if self.ladder.is_some() {
             self.say("killing all ranks");
             self.ladder = Some(Ladder::kill(now));
