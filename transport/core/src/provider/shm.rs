@@ -200,14 +200,27 @@ impl Shm {
     #[inline(always)]
     pub(super) fn poll(&mut self, completions: &mut Completions) {
         self.polls += 1;
+        // Before the rings: one that is never empty must not keep the ends of reads waiting.
+        if self.transfers.is_busy() || !self.finished.is_empty() {
+            self.poll_transfers(completions);
+        }
         for at in (0..self.active.len()).rev() {
             self.poll_receiver(at, completions);
+        }
+        if completions.is_full() {
+            self.let_others_be_first();
         }
         for word in 0..self.pending_words {
             self.wake_receivers(word, completions);
         }
-        if self.transfers.is_busy() || !self.finished.is_empty() {
-            self.poll_transfers(completions);
+    }
+
+    /// A poll gave all that it can: the next one begins with another ring.
+    #[cold]
+    #[inline(never)]
+    fn let_others_be_first(&mut self) {
+        if !self.active.is_empty() {
+            self.active.rotate_right(1);
         }
     }
 

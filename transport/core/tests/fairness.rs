@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Nobody is kept waiting for ever by somebody who sends without pause (E2 of the engine rests on it).
+#![allow(
+    unsafe_code,
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    unreachable_pub,
+    reason = "test code may panic; its sizes are small"
+)]
+
+mod common;
+
+use common::memory::{Guarded, can_reach_own_process, open, segment_file};
+use common::{head, pattern};
+use transport::{Completion, Completions, Config, Fabric, Outcome, Peer, WorkId};
+
+/// Fills the ring towards `to`, so that the receiver finds more than one poll can give.
+fn flood(fabric: &mut Fabric, to: u32) {
+    while fabric.post_send(Peer(to), head(1), b"flood").is_ok() {}
+}
+
+fn fabrics(ranks: u32) -> Vec<Fabric> {
+    let file = segment_file(ranks, 9);
+    (0..ranks).map(|me| open(&file, 9, me, ranks)).collect()
+}
+
+/// Polls and answers how many frames came from each peer, and whether a read has ended.
+fn poll(fabric: &mut Fabric, counts: &mut [u64]) -> Option<Outcome> {
+    let mut completions = Completions::new();
+    fabric.poll(&mut completions);
+    let mut ended = None;
+    for at in 0..completions.len() {
+        match completions.take(at).unwrap() {
+            Completion::Arrived(arrived) => counts[arrived.peer.0 as usize] += 1,
+            Completion::Worked { outcome, .. } => ended = Some(outcome),
+            Completion::Written { .. } => panic!("nobody wrote"),
+        }
+    }
+    ended
+}
+
+#[test]
+fn every_one_of_several_flooding_peers_is_heard() {
+    let mut ranks = fabrics(5);
+    let mut counts = [0; 5];
+    for _ in 0..2000 {
+        for sender in 1..5 {
+            flood(&mut ranks[sender], 0);
+        }
+        poll(&mut ranks[0], &mut counts);
+    }
+    let all: u64 = counts.iter().sum();
+    for sender in 1..5 {
+        assert!(counts[sender] > all / 8, "frames per sender: {counts:?}");
+    }
+}
+
+#[test]
+fn a_quiet_peer_is_heard_through_a_flood() {
+    for (loud, quiet) in [(1, 2), (2, 1)] {
+        for attentive in [false, true] {
+            let mut ranks = fabrics(3);
+            ranks[0].set_attentive(attentive);
+            let mut counts = [0; 3];
+            for turn in 0..300 {
+                flood(&mut ranks[loud], 0);
+                if turn == 100 {
+                    ranks[quiet].post_send(Peer(0), head(1), b"me").unwrap();
+                }
+                poll(&mut ranks[0], &mut counts);
+            }
+            assert_eq!(counts[quiet], 1, "{loud} is loud, attentive: {attentive}");
+        }
+    }
+}
+
+#[test]
+fn a_read_ends_under_a_flood() {
+    let mut ranks = fabrics(3);
+    let mut source = Guarded::of(&pattern(2, 0, 100_000));
+    let mut target = Guarded::new(100_000);
+    let key = source.export(&mut ranks[2], 0);
+    let lease = target.lease(0, 100_000);
+    let mut counts = [0; 3];
+    let mut ended = None;
+    ranks[0].post_read(Peer(2), lease, key, 0, WorkId(1));
+    for _ in 0..300 {
+        flood(&mut ranks[1], 0);
+        ended = ended.or(poll(&mut ranks[0], &mut counts));
+    }
+    assert!(ended.is_some());
+    assert!(ended == Some(Outcome::Done) || !can_reach_own_process());
+}
+
+#[test]
+fn a_process_that_talks_to_itself_hears_others_and_the_other_way_round() {
+    let mut ranks = fabrics(2);
+    let mut counts = [0; 2];
+    for _ in 0..300 {
+        let (first, rest) = ranks.split_first_mut().unwrap();
+        flood(first, 0);
+        flood(&mut rest[0], 0);
+        poll(first, &mut counts);
+    }
+    assert!(counts[0] > 500 && counts[1] > 500, "{counts:?}");
+}
+
+#[test]
+fn a_process_alone_floods_itself_without_harm() {
+    let mut fabric = Fabric::open(Config::alone()).unwrap();
+    let mut counts = [0];
+    for _ in 0..100 {
+        flood(&mut fabric, 0);
+        poll(&mut fabric, &mut counts);
+    }
+    assert!(counts[0] >= 800);
+}
