@@ -4,12 +4,15 @@
 
 use core::ffi::{c_char, c_int, c_void};
 
+use crate::args;
+use crate::c;
 use crate::callback::{
     MPI_Comm_copy_attr_function, MPI_Comm_delete_attr_function, MPI_Copy_function,
     MPI_Delete_function, MPI_Type_copy_attr_function, MPI_Type_delete_attr_function,
     MPI_Win_copy_attr_function, MPI_Win_delete_attr_function,
 };
-use crate::enter::{On, unsupported};
+use crate::comm;
+use crate::enter::{On, enter, unsupported};
 use crate::handle::{MPI_Comm, MPI_Datatype, MPI_Win};
 
 /// `MPI_Comm_create_keyval`, MPI 5.0 section 7.7.2.
@@ -42,11 +45,18 @@ weak_alias!("MPI_Comm_free_keyval", "PMPI_Comm_free_keyval");
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Comm_get_attr(
     comm: MPI_Comm,
-    _comm_keyval: c_int,
-    _attribute_val: *mut c_void,
-    _flag: *mut c_int,
+    comm_keyval: c_int,
+    attribute_val: *mut c_void,
+    flag: *mut c_int,
 ) -> c_int {
-    unsupported("MPI_Comm_get_attr", On::Comm(comm))
+    enter("MPI_Comm_get_attr", On::Comm(comm), |mpi| {
+        // SAFETY: `attribute_val` is the caller's pointer to one pointer (A1 of `args`).
+        let attribute_val =
+            unsafe { args::Out::new("attribute_val", attribute_val.cast::<args::State>()) }?;
+        // SAFETY: `flag` is the caller's pointer to one int (A1 of `args`).
+        let flag = unsafe { args::Out::new("flag", flag) }?;
+        comm::comm_get_attr(mpi, comm, comm_keyval, attribute_val, flag)
+    })
 }
 weak_alias!("MPI_Comm_get_attr", "PMPI_Comm_get_attr");
 
@@ -166,17 +176,28 @@ weak_alias!("MPI_Type_set_attr", "PMPI_Type_set_attr");
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Comm_get_name(
     comm: MPI_Comm,
-    _comm_name: *mut c_char,
-    _resultlen: *mut c_int,
+    comm_name: *mut c_char,
+    resultlen: *mut c_int,
 ) -> c_int {
-    unsupported("MPI_Comm_get_name", On::Comm(comm))
+    enter("MPI_Comm_get_name", On::Comm(comm), |mpi| {
+        // SAFETY: `comm_name` has room for MPI_MAX_OBJECT_NAME characters (A4 of `args`).
+        let comm_name =
+            unsafe { args::OutString::new("comm_name", comm_name, c::MPI_MAX_OBJECT_NAME) }?;
+        // SAFETY: `resultlen` is the caller's pointer to one int (A1 of `args`).
+        let resultlen = unsafe { args::Out::new("resultlen", resultlen) }?;
+        comm::comm_get_name(mpi, comm, comm_name, resultlen)
+    })
 }
 weak_alias!("MPI_Comm_get_name", "PMPI_Comm_get_name");
 
 /// `MPI_Comm_set_name`, MPI 5.0 section 7.8.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Comm_set_name(comm: MPI_Comm, _comm_name: *const c_char) -> c_int {
-    unsupported("MPI_Comm_set_name", On::Comm(comm))
+pub unsafe extern "C" fn PMPI_Comm_set_name(comm: MPI_Comm, comm_name: *const c_char) -> c_int {
+    enter("MPI_Comm_set_name", On::Comm(comm), |mpi| {
+        // SAFETY: `comm_name` is the caller's string (A4 of `args`).
+        let comm_name = unsafe { args::text("comm_name", comm_name) }?;
+        comm::comm_set_name(mpi, comm, comm_name)
+    })
 }
 weak_alias!("MPI_Comm_set_name", "PMPI_Comm_set_name");
 
@@ -230,11 +251,18 @@ weak_alias!("MPI_Attr_delete", "PMPI_Attr_delete");
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Attr_get(
     comm: MPI_Comm,
-    _keyval: c_int,
-    _attribute_val: *mut c_void,
-    _flag: *mut c_int,
+    keyval: c_int,
+    attribute_val: *mut c_void,
+    flag: *mut c_int,
 ) -> c_int {
-    unsupported("MPI_Attr_get", On::Comm(comm))
+    enter("MPI_Attr_get", On::Comm(comm), |mpi| {
+        // SAFETY: `attribute_val` is the caller's pointer to one pointer (A1 of `args`).
+        let attribute_val =
+            unsafe { args::Out::new("attribute_val", attribute_val.cast::<args::State>()) }?;
+        // SAFETY: `flag` is the caller's pointer to one int (A1 of `args`).
+        let flag = unsafe { args::Out::new("flag", flag) }?;
+        comm::comm_get_attr(mpi, comm, keyval, attribute_val, flag)
+    })
 }
 weak_alias!("MPI_Attr_get", "PMPI_Attr_get");
 

@@ -4,72 +4,118 @@
 
 use core::ffi::{c_int, c_void};
 
+use crate::args;
 use crate::callback::{MPI_User_function, MPI_User_function_c};
-use crate::enter::{On, unsupported};
+use crate::coll;
+use crate::enter::{On, enter, unsupported};
 use crate::handle::{MPI_Aint, MPI_Comm, MPI_Count, MPI_Datatype, MPI_Op};
 
 /// `MPI_Barrier`, MPI 5.0 section 6.3.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Barrier(comm: MPI_Comm) -> c_int {
-    unsupported("MPI_Barrier", On::Comm(comm))
+    enter("MPI_Barrier", On::Comm(comm), |mpi| {
+        coll::barrier(mpi, comm)
+    })
 }
 weak_alias!("MPI_Barrier", "PMPI_Barrier");
 
 /// `MPI_Bcast`, MPI 5.0 section 6.4.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Bcast(
-    _buffer: *mut c_void,
-    _count: c_int,
-    _datatype: MPI_Datatype,
-    _root: c_int,
+    buffer: *mut c_void,
+    count: c_int,
+    datatype: MPI_Datatype,
+    root: c_int,
     comm: MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Bcast", On::Comm(comm))
+    enter("MPI_Bcast", On::Comm(comm), |mpi| {
+        coll::bcast(
+            mpi,
+            args::MutBuf(buffer),
+            args::wide(count),
+            datatype,
+            root,
+            comm,
+        )
+    })
 }
 weak_alias!("MPI_Bcast", "PMPI_Bcast");
 
 /// `MPI_Bcast_c`, MPI 5.0 section 6.4.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Bcast_c(
-    _buffer: *mut c_void,
-    _count: MPI_Count,
-    _datatype: MPI_Datatype,
-    _root: c_int,
+    buffer: *mut c_void,
+    count: MPI_Count,
+    datatype: MPI_Datatype,
+    root: c_int,
     comm: MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Bcast_c", On::Comm(comm))
+    enter("MPI_Bcast_c", On::Comm(comm), |mpi| {
+        coll::bcast(
+            mpi,
+            args::MutBuf(buffer),
+            args::wide(count),
+            datatype,
+            root,
+            comm,
+        )
+    })
 }
 weak_alias!("MPI_Bcast_c", "PMPI_Bcast_c");
 
 /// `MPI_Gather`, MPI 5.0 section 6.5.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Gather(
-    _sendbuf: *const c_void,
-    _sendcount: c_int,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcount: c_int,
-    _recvtype: MPI_Datatype,
-    _root: c_int,
+    sendbuf: *const c_void,
+    sendcount: c_int,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcount: c_int,
+    recvtype: MPI_Datatype,
+    root: c_int,
     comm: MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Gather", On::Comm(comm))
+    enter("MPI_Gather", On::Comm(comm), |mpi| {
+        coll::gather(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::wide(sendcount),
+            sendtype,
+            args::MutBuf(recvbuf),
+            args::wide(recvcount),
+            recvtype,
+            root,
+            comm,
+        )
+    })
 }
 weak_alias!("MPI_Gather", "PMPI_Gather");
 
 /// `MPI_Gather_c`, MPI 5.0 section 6.5.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Gather_c(
-    _sendbuf: *const c_void,
-    _sendcount: MPI_Count,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcount: MPI_Count,
-    _recvtype: MPI_Datatype,
-    _root: c_int,
+    sendbuf: *const c_void,
+    sendcount: MPI_Count,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcount: MPI_Count,
+    recvtype: MPI_Datatype,
+    root: c_int,
     comm: MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Gather_c", On::Comm(comm))
+    enter("MPI_Gather_c", On::Comm(comm), |mpi| {
+        coll::gather(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::wide(sendcount),
+            sendtype,
+            args::MutBuf(recvbuf),
+            args::wide(recvcount),
+            recvtype,
+            root,
+            comm,
+        )
+    })
 }
 weak_alias!("MPI_Gather_c", "PMPI_Gather_c");
 
@@ -110,32 +156,56 @@ weak_alias!("MPI_Gatherv_c", "PMPI_Gatherv_c");
 /// `MPI_Scatter`, MPI 5.0 section 6.6.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Scatter(
-    _sendbuf: *const c_void,
-    _sendcount: c_int,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcount: c_int,
-    _recvtype: MPI_Datatype,
-    _root: c_int,
+    sendbuf: *const c_void,
+    sendcount: c_int,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcount: c_int,
+    recvtype: MPI_Datatype,
+    root: c_int,
     comm: MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Scatter", On::Comm(comm))
+    enter("MPI_Scatter", On::Comm(comm), |mpi| {
+        coll::scatter(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::wide(sendcount),
+            sendtype,
+            args::MutBuf(recvbuf),
+            args::wide(recvcount),
+            recvtype,
+            root,
+            comm,
+        )
+    })
 }
 weak_alias!("MPI_Scatter", "PMPI_Scatter");
 
 /// `MPI_Scatter_c`, MPI 5.0 section 6.6.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Scatter_c(
-    _sendbuf: *const c_void,
-    _sendcount: MPI_Count,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcount: MPI_Count,
-    _recvtype: MPI_Datatype,
-    _root: c_int,
+    sendbuf: *const c_void,
+    sendcount: MPI_Count,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcount: MPI_Count,
+    recvtype: MPI_Datatype,
+    root: c_int,
     comm: MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Scatter_c", On::Comm(comm))
+    enter("MPI_Scatter_c", On::Comm(comm), |mpi| {
+        coll::scatter(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::wide(sendcount),
+            sendtype,
+            args::MutBuf(recvbuf),
+            args::wide(recvcount),
+            recvtype,
+            root,
+            comm,
+        )
+    })
 }
 weak_alias!("MPI_Scatter_c", "PMPI_Scatter_c");
 
@@ -176,30 +246,52 @@ weak_alias!("MPI_Scatterv_c", "PMPI_Scatterv_c");
 /// `MPI_Allgather`, MPI 5.0 section 6.7.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Allgather(
-    _sendbuf: *const c_void,
-    _sendcount: c_int,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcount: c_int,
-    _recvtype: MPI_Datatype,
+    sendbuf: *const c_void,
+    sendcount: c_int,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcount: c_int,
+    recvtype: MPI_Datatype,
     comm: MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Allgather", On::Comm(comm))
+    enter("MPI_Allgather", On::Comm(comm), |mpi| {
+        coll::allgather(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::wide(sendcount),
+            sendtype,
+            args::MutBuf(recvbuf),
+            args::wide(recvcount),
+            recvtype,
+            comm,
+        )
+    })
 }
 weak_alias!("MPI_Allgather", "PMPI_Allgather");
 
 /// `MPI_Allgather_c`, MPI 5.0 section 6.7.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Allgather_c(
-    _sendbuf: *const c_void,
-    _sendcount: MPI_Count,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcount: MPI_Count,
-    _recvtype: MPI_Datatype,
+    sendbuf: *const c_void,
+    sendcount: MPI_Count,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcount: MPI_Count,
+    recvtype: MPI_Datatype,
     comm: MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Allgather_c", On::Comm(comm))
+    enter("MPI_Allgather_c", On::Comm(comm), |mpi| {
+        coll::allgather(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::wide(sendcount),
+            sendtype,
+            args::MutBuf(recvbuf),
+            args::wide(recvcount),
+            recvtype,
+            comm,
+        )
+    })
 }
 weak_alias!("MPI_Allgather_c", "PMPI_Allgather_c");
 
@@ -238,30 +330,52 @@ weak_alias!("MPI_Allgatherv_c", "PMPI_Allgatherv_c");
 /// `MPI_Alltoall`, MPI 5.0 section 6.8.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Alltoall(
-    _sendbuf: *const c_void,
-    _sendcount: c_int,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcount: c_int,
-    _recvtype: MPI_Datatype,
+    sendbuf: *const c_void,
+    sendcount: c_int,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcount: c_int,
+    recvtype: MPI_Datatype,
     comm: MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Alltoall", On::Comm(comm))
+    enter("MPI_Alltoall", On::Comm(comm), |mpi| {
+        coll::alltoall(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::wide(sendcount),
+            sendtype,
+            args::MutBuf(recvbuf),
+            args::wide(recvcount),
+            recvtype,
+            comm,
+        )
+    })
 }
 weak_alias!("MPI_Alltoall", "PMPI_Alltoall");
 
 /// `MPI_Alltoall_c`, MPI 5.0 section 6.8.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Alltoall_c(
-    _sendbuf: *const c_void,
-    _sendcount: MPI_Count,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcount: MPI_Count,
-    _recvtype: MPI_Datatype,
+    sendbuf: *const c_void,
+    sendcount: MPI_Count,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcount: MPI_Count,
+    recvtype: MPI_Datatype,
     comm: MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Alltoall_c", On::Comm(comm))
+    enter("MPI_Alltoall_c", On::Comm(comm), |mpi| {
+        coll::alltoall(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::wide(sendcount),
+            sendtype,
+            args::MutBuf(recvbuf),
+            args::wide(recvcount),
+            recvtype,
+            comm,
+        )
+    })
 }
 weak_alias!("MPI_Alltoall_c", "PMPI_Alltoall_c");
 
@@ -336,30 +450,52 @@ weak_alias!("MPI_Alltoallw_c", "PMPI_Alltoallw_c");
 /// `MPI_Reduce`, MPI 5.0 section 6.9.1.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Reduce(
-    _sendbuf: *const c_void,
-    _recvbuf: *mut c_void,
-    _count: c_int,
-    _datatype: MPI_Datatype,
-    _op: MPI_Op,
-    _root: c_int,
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    count: c_int,
+    datatype: MPI_Datatype,
+    op: MPI_Op,
+    root: c_int,
     comm: MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Reduce", On::Comm(comm))
+    enter("MPI_Reduce", On::Comm(comm), |mpi| {
+        coll::reduce(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::MutBuf(recvbuf),
+            args::wide(count),
+            datatype,
+            op,
+            root,
+            comm,
+        )
+    })
 }
 weak_alias!("MPI_Reduce", "PMPI_Reduce");
 
 /// `MPI_Reduce_c`, MPI 5.0 section 6.9.1.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Reduce_c(
-    _sendbuf: *const c_void,
-    _recvbuf: *mut c_void,
-    _count: MPI_Count,
-    _datatype: MPI_Datatype,
-    _op: MPI_Op,
-    _root: c_int,
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    count: MPI_Count,
+    datatype: MPI_Datatype,
+    op: MPI_Op,
+    root: c_int,
     comm: MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Reduce_c", On::Comm(comm))
+    enter("MPI_Reduce_c", On::Comm(comm), |mpi| {
+        coll::reduce(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::MutBuf(recvbuf),
+            args::wide(count),
+            datatype,
+            op,
+            root,
+            comm,
+        )
+    })
 }
 weak_alias!("MPI_Reduce_c", "PMPI_Reduce_c");
 
@@ -395,61 +531,103 @@ weak_alias!("MPI_Op_free", "PMPI_Op_free");
 /// `MPI_Allreduce`, MPI 5.0 section 6.9.6.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Allreduce(
-    _sendbuf: *const c_void,
-    _recvbuf: *mut c_void,
-    _count: c_int,
-    _datatype: MPI_Datatype,
-    _op: MPI_Op,
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    count: c_int,
+    datatype: MPI_Datatype,
+    op: MPI_Op,
     comm: MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Allreduce", On::Comm(comm))
+    enter("MPI_Allreduce", On::Comm(comm), |mpi| {
+        coll::allreduce(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::MutBuf(recvbuf),
+            args::wide(count),
+            datatype,
+            op,
+            comm,
+        )
+    })
 }
 weak_alias!("MPI_Allreduce", "PMPI_Allreduce");
 
 /// `MPI_Allreduce_c`, MPI 5.0 section 6.9.6.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Allreduce_c(
-    _sendbuf: *const c_void,
-    _recvbuf: *mut c_void,
-    _count: MPI_Count,
-    _datatype: MPI_Datatype,
-    _op: MPI_Op,
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    count: MPI_Count,
+    datatype: MPI_Datatype,
+    op: MPI_Op,
     comm: MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Allreduce_c", On::Comm(comm))
+    enter("MPI_Allreduce_c", On::Comm(comm), |mpi| {
+        coll::allreduce(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::MutBuf(recvbuf),
+            args::wide(count),
+            datatype,
+            op,
+            comm,
+        )
+    })
 }
 weak_alias!("MPI_Allreduce_c", "PMPI_Allreduce_c");
 
 /// `MPI_Op_commutative`, MPI 5.0 section 6.9.7.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Op_commutative(_op: MPI_Op, _commute: *mut c_int) -> c_int {
-    unsupported("MPI_Op_commutative", On::Nothing)
+pub unsafe extern "C" fn PMPI_Op_commutative(op: MPI_Op, commute: *mut c_int) -> c_int {
+    enter("MPI_Op_commutative", On::Nothing, |mpi| {
+        // SAFETY: `commute` is the caller's pointer to one int (A1 of `args`).
+        let commute = unsafe { args::Out::new("commute", commute) }?;
+        coll::op_commutative(mpi, op, commute)
+    })
 }
 weak_alias!("MPI_Op_commutative", "PMPI_Op_commutative");
 
 /// `MPI_Reduce_local`, MPI 5.0 section 6.9.7.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Reduce_local(
-    _inbuf: *const c_void,
-    _inoutbuf: *mut c_void,
-    _count: c_int,
-    _datatype: MPI_Datatype,
-    _op: MPI_Op,
+    inbuf: *const c_void,
+    inoutbuf: *mut c_void,
+    count: c_int,
+    datatype: MPI_Datatype,
+    op: MPI_Op,
 ) -> c_int {
-    unsupported("MPI_Reduce_local", On::Nothing)
+    enter("MPI_Reduce_local", On::Nothing, |mpi| {
+        coll::reduce_local(
+            mpi,
+            args::ConstBuf(inbuf),
+            args::MutBuf(inoutbuf),
+            args::wide(count),
+            datatype,
+            op,
+        )
+    })
 }
 weak_alias!("MPI_Reduce_local", "PMPI_Reduce_local");
 
 /// `MPI_Reduce_local_c`, MPI 5.0 section 6.9.7.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Reduce_local_c(
-    _inbuf: *const c_void,
-    _inoutbuf: *mut c_void,
-    _count: MPI_Count,
-    _datatype: MPI_Datatype,
-    _op: MPI_Op,
+    inbuf: *const c_void,
+    inoutbuf: *mut c_void,
+    count: MPI_Count,
+    datatype: MPI_Datatype,
+    op: MPI_Op,
 ) -> c_int {
-    unsupported("MPI_Reduce_local_c", On::Nothing)
+    enter("MPI_Reduce_local_c", On::Nothing, |mpi| {
+        coll::reduce_local(
+            mpi,
+            args::ConstBuf(inbuf),
+            args::MutBuf(inoutbuf),
+            args::wide(count),
+            datatype,
+            op,
+        )
+    })
 }
 weak_alias!("MPI_Reduce_local_c", "PMPI_Reduce_local_c");
 

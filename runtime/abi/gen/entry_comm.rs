@@ -4,139 +4,210 @@
 
 use core::ffi::c_int;
 
-use crate::enter::{On, unsupported};
+use crate::args;
+use crate::comm;
+use crate::enter::{On, enter, unsupported};
+use crate::error::ErrorClass;
+use crate::group;
 use crate::handle::{MPI_Comm, MPI_Group, MPI_Info, MPI_Request};
 
 /// `MPI_Group_compare`, MPI 5.0 section 7.3.1.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Group_compare(
-    _group1: MPI_Group,
-    _group2: MPI_Group,
-    _result: *mut c_int,
+    group1: MPI_Group,
+    group2: MPI_Group,
+    result: *mut c_int,
 ) -> c_int {
-    unsupported("MPI_Group_compare", On::Nothing)
+    enter("MPI_Group_compare", On::Nothing, |mpi| {
+        // SAFETY: `result` is the caller's pointer to one int (A1 of `args`).
+        let result = unsafe { args::Out::new("result", result) }?;
+        group::group_compare(mpi, group1, group2, result)
+    })
 }
 weak_alias!("MPI_Group_compare", "PMPI_Group_compare");
 
 /// `MPI_Group_rank`, MPI 5.0 section 7.3.1.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Group_rank(_group: MPI_Group, _rank: *mut c_int) -> c_int {
-    unsupported("MPI_Group_rank", On::Nothing)
+pub unsafe extern "C" fn PMPI_Group_rank(group: MPI_Group, rank: *mut c_int) -> c_int {
+    enter("MPI_Group_rank", On::Nothing, |mpi| {
+        // SAFETY: `rank` is the caller's pointer to one int (A1 of `args`).
+        let rank = unsafe { args::Out::new("rank", rank) }?;
+        group::group_rank(mpi, group, rank)
+    })
 }
 weak_alias!("MPI_Group_rank", "PMPI_Group_rank");
 
 /// `MPI_Group_size`, MPI 5.0 section 7.3.1.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Group_size(_group: MPI_Group, _size: *mut c_int) -> c_int {
-    unsupported("MPI_Group_size", On::Nothing)
+pub unsafe extern "C" fn PMPI_Group_size(group: MPI_Group, size: *mut c_int) -> c_int {
+    enter("MPI_Group_size", On::Nothing, |mpi| {
+        // SAFETY: `size` is the caller's pointer to one int (A1 of `args`).
+        let size = unsafe { args::Out::new("size", size) }?;
+        group::group_size(mpi, group, size)
+    })
 }
 weak_alias!("MPI_Group_size", "PMPI_Group_size");
 
 /// `MPI_Group_translate_ranks`, MPI 5.0 section 7.3.1.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Group_translate_ranks(
-    _group1: MPI_Group,
-    _n: c_int,
-    _ranks1: *const c_int,
-    _group2: MPI_Group,
-    _ranks2: *mut c_int,
+    group1: MPI_Group,
+    n: c_int,
+    ranks1: *const c_int,
+    group2: MPI_Group,
+    ranks2: *mut c_int,
 ) -> c_int {
-    unsupported("MPI_Group_translate_ranks", On::Nothing)
+    enter("MPI_Group_translate_ranks", On::Nothing, |mpi| {
+        let n = args::len("n", args::wide(n), ErrorClass::ARG)?;
+        // SAFETY: `ranks1` is the caller's array of `n` ints (A2 of `args`).
+        let ranks1 = unsafe { args::slice("ranks1", ranks1, n) }?;
+        // SAFETY: `ranks2` is the caller's array of `n` ints (A2 of `args`).
+        let ranks2 = unsafe { args::OutArray::new("ranks2", ranks2, n) }?;
+        group::group_translate_ranks(mpi, group1, ranks1, group2, ranks2)
+    })
 }
 weak_alias!("MPI_Group_translate_ranks", "PMPI_Group_translate_ranks");
 
 /// `MPI_Comm_group`, MPI 5.0 section 7.3.2.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Comm_group(comm: MPI_Comm, _group: *mut MPI_Group) -> c_int {
-    unsupported("MPI_Comm_group", On::Comm(comm))
+pub unsafe extern "C" fn PMPI_Comm_group(comm: MPI_Comm, group: *mut MPI_Group) -> c_int {
+    enter("MPI_Comm_group", On::Comm(comm), |mpi| {
+        // SAFETY: `group` is the caller's pointer to one MPI_Group (A1 of `args`).
+        let group = unsafe { args::Out::new("group", group) }?;
+        comm::comm_group(mpi, comm, group)
+    })
 }
 weak_alias!("MPI_Comm_group", "PMPI_Comm_group");
 
 /// `MPI_Group_difference`, MPI 5.0 section 7.3.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Group_difference(
-    _group1: MPI_Group,
-    _group2: MPI_Group,
-    _newgroup: *mut MPI_Group,
+    group1: MPI_Group,
+    group2: MPI_Group,
+    newgroup: *mut MPI_Group,
 ) -> c_int {
-    unsupported("MPI_Group_difference", On::Nothing)
+    enter("MPI_Group_difference", On::Nothing, |mpi| {
+        // SAFETY: `newgroup` is the caller's pointer to one MPI_Group (A1 of `args`).
+        let newgroup = unsafe { args::Out::new("newgroup", newgroup) }?;
+        group::group_difference(mpi, group1, group2, newgroup)
+    })
 }
 weak_alias!("MPI_Group_difference", "PMPI_Group_difference");
 
 /// `MPI_Group_excl`, MPI 5.0 section 7.3.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Group_excl(
-    _group: MPI_Group,
-    _n: c_int,
-    _ranks: *const c_int,
-    _newgroup: *mut MPI_Group,
+    group: MPI_Group,
+    n: c_int,
+    ranks: *const c_int,
+    newgroup: *mut MPI_Group,
 ) -> c_int {
-    unsupported("MPI_Group_excl", On::Nothing)
+    enter("MPI_Group_excl", On::Nothing, |mpi| {
+        let n = args::len("n", args::wide(n), ErrorClass::ARG)?;
+        // SAFETY: `ranks` is the caller's array of `n` ints (A2 of `args`).
+        let ranks = unsafe { args::slice("ranks", ranks, n) }?;
+        // SAFETY: `newgroup` is the caller's pointer to one MPI_Group (A1 of `args`).
+        let newgroup = unsafe { args::Out::new("newgroup", newgroup) }?;
+        group::group_excl(mpi, group, ranks, newgroup)
+    })
 }
 weak_alias!("MPI_Group_excl", "PMPI_Group_excl");
 
 /// `MPI_Group_incl`, MPI 5.0 section 7.3.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Group_incl(
-    _group: MPI_Group,
-    _n: c_int,
-    _ranks: *const c_int,
-    _newgroup: *mut MPI_Group,
+    group: MPI_Group,
+    n: c_int,
+    ranks: *const c_int,
+    newgroup: *mut MPI_Group,
 ) -> c_int {
-    unsupported("MPI_Group_incl", On::Nothing)
+    enter("MPI_Group_incl", On::Nothing, |mpi| {
+        let n = args::len("n", args::wide(n), ErrorClass::ARG)?;
+        // SAFETY: `ranks` is the caller's array of `n` ints (A2 of `args`).
+        let ranks = unsafe { args::slice("ranks", ranks, n) }?;
+        // SAFETY: `newgroup` is the caller's pointer to one MPI_Group (A1 of `args`).
+        let newgroup = unsafe { args::Out::new("newgroup", newgroup) }?;
+        group::group_incl(mpi, group, ranks, newgroup)
+    })
 }
 weak_alias!("MPI_Group_incl", "PMPI_Group_incl");
 
 /// `MPI_Group_intersection`, MPI 5.0 section 7.3.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Group_intersection(
-    _group1: MPI_Group,
-    _group2: MPI_Group,
-    _newgroup: *mut MPI_Group,
+    group1: MPI_Group,
+    group2: MPI_Group,
+    newgroup: *mut MPI_Group,
 ) -> c_int {
-    unsupported("MPI_Group_intersection", On::Nothing)
+    enter("MPI_Group_intersection", On::Nothing, |mpi| {
+        // SAFETY: `newgroup` is the caller's pointer to one MPI_Group (A1 of `args`).
+        let newgroup = unsafe { args::Out::new("newgroup", newgroup) }?;
+        group::group_intersection(mpi, group1, group2, newgroup)
+    })
 }
 weak_alias!("MPI_Group_intersection", "PMPI_Group_intersection");
 
 /// `MPI_Group_range_excl`, MPI 5.0 section 7.3.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Group_range_excl(
-    _group: MPI_Group,
-    _n: c_int,
-    _ranges: *mut [c_int; 3],
-    _newgroup: *mut MPI_Group,
+    group: MPI_Group,
+    n: c_int,
+    ranges: *mut [c_int; 3],
+    newgroup: *mut MPI_Group,
 ) -> c_int {
-    unsupported("MPI_Group_range_excl", On::Nothing)
+    enter("MPI_Group_range_excl", On::Nothing, |mpi| {
+        let n = args::len("n", args::wide(n), ErrorClass::ARG)?;
+        // SAFETY: `ranges` is the caller's array of `n` ranges (A2 of `args`).
+        let ranges = unsafe { args::slice("ranges", ranges, n) }?;
+        // SAFETY: `newgroup` is the caller's pointer to one MPI_Group (A1 of `args`).
+        let newgroup = unsafe { args::Out::new("newgroup", newgroup) }?;
+        group::group_range_excl(mpi, group, ranges, newgroup)
+    })
 }
 weak_alias!("MPI_Group_range_excl", "PMPI_Group_range_excl");
 
 /// `MPI_Group_range_incl`, MPI 5.0 section 7.3.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Group_range_incl(
-    _group: MPI_Group,
-    _n: c_int,
-    _ranges: *mut [c_int; 3],
-    _newgroup: *mut MPI_Group,
+    group: MPI_Group,
+    n: c_int,
+    ranges: *mut [c_int; 3],
+    newgroup: *mut MPI_Group,
 ) -> c_int {
-    unsupported("MPI_Group_range_incl", On::Nothing)
+    enter("MPI_Group_range_incl", On::Nothing, |mpi| {
+        let n = args::len("n", args::wide(n), ErrorClass::ARG)?;
+        // SAFETY: `ranges` is the caller's array of `n` ranges (A2 of `args`).
+        let ranges = unsafe { args::slice("ranges", ranges, n) }?;
+        // SAFETY: `newgroup` is the caller's pointer to one MPI_Group (A1 of `args`).
+        let newgroup = unsafe { args::Out::new("newgroup", newgroup) }?;
+        group::group_range_incl(mpi, group, ranges, newgroup)
+    })
 }
 weak_alias!("MPI_Group_range_incl", "PMPI_Group_range_incl");
 
 /// `MPI_Group_union`, MPI 5.0 section 7.3.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Group_union(
-    _group1: MPI_Group,
-    _group2: MPI_Group,
-    _newgroup: *mut MPI_Group,
+    group1: MPI_Group,
+    group2: MPI_Group,
+    newgroup: *mut MPI_Group,
 ) -> c_int {
-    unsupported("MPI_Group_union", On::Nothing)
+    enter("MPI_Group_union", On::Nothing, |mpi| {
+        // SAFETY: `newgroup` is the caller's pointer to one MPI_Group (A1 of `args`).
+        let newgroup = unsafe { args::Out::new("newgroup", newgroup) }?;
+        group::group_union(mpi, group1, group2, newgroup)
+    })
 }
 weak_alias!("MPI_Group_union", "PMPI_Group_union");
 
 /// `MPI_Group_free`, MPI 5.0 section 7.3.3.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Group_free(_group: *mut MPI_Group) -> c_int {
-    unsupported("MPI_Group_free", On::Nothing)
+pub unsafe extern "C" fn PMPI_Group_free(group: *mut MPI_Group) -> c_int {
+    enter("MPI_Group_free", On::Nothing, |mpi| {
+        // SAFETY: `group` is the caller's pointer to one MPI_Group (A1 of `args`).
+        let group = unsafe { args::InOut::new("group", group) }?;
+        group::group_free(mpi, group)
+    })
 }
 weak_alias!("MPI_Group_free", "PMPI_Group_free");
 
@@ -144,24 +215,36 @@ weak_alias!("MPI_Group_free", "PMPI_Group_free");
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Comm_compare(
     comm1: MPI_Comm,
-    _comm2: MPI_Comm,
-    _result: *mut c_int,
+    comm2: MPI_Comm,
+    result: *mut c_int,
 ) -> c_int {
-    unsupported("MPI_Comm_compare", On::Comm(comm1))
+    enter("MPI_Comm_compare", On::Comm(comm1), |mpi| {
+        // SAFETY: `result` is the caller's pointer to one int (A1 of `args`).
+        let result = unsafe { args::Out::new("result", result) }?;
+        comm::comm_compare(mpi, comm1, comm2, result)
+    })
 }
 weak_alias!("MPI_Comm_compare", "PMPI_Comm_compare");
 
 /// `MPI_Comm_rank`, MPI 5.0 section 7.4.1.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Comm_rank(comm: MPI_Comm, _rank: *mut c_int) -> c_int {
-    unsupported("MPI_Comm_rank", On::Comm(comm))
+pub unsafe extern "C" fn PMPI_Comm_rank(comm: MPI_Comm, rank: *mut c_int) -> c_int {
+    enter("MPI_Comm_rank", On::Comm(comm), |mpi| {
+        // SAFETY: `rank` is the caller's pointer to one int (A1 of `args`).
+        let rank = unsafe { args::Out::new("rank", rank) }?;
+        comm::comm_rank(mpi, comm, rank)
+    })
 }
 weak_alias!("MPI_Comm_rank", "PMPI_Comm_rank");
 
 /// `MPI_Comm_size`, MPI 5.0 section 7.4.1.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Comm_size(comm: MPI_Comm, _size: *mut c_int) -> c_int {
-    unsupported("MPI_Comm_size", On::Comm(comm))
+pub unsafe extern "C" fn PMPI_Comm_size(comm: MPI_Comm, size: *mut c_int) -> c_int {
+    enter("MPI_Comm_size", On::Comm(comm), |mpi| {
+        // SAFETY: `size` is the caller's pointer to one int (A1 of `args`).
+        let size = unsafe { args::Out::new("size", size) }?;
+        comm::comm_size(mpi, comm, size)
+    })
 }
 weak_alias!("MPI_Comm_size", "PMPI_Comm_size");
 
@@ -169,10 +252,14 @@ weak_alias!("MPI_Comm_size", "PMPI_Comm_size");
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Comm_create(
     comm: MPI_Comm,
-    _group: MPI_Group,
-    _newcomm: *mut MPI_Comm,
+    group: MPI_Group,
+    newcomm: *mut MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Comm_create", On::Comm(comm))
+    enter("MPI_Comm_create", On::Comm(comm), |mpi| {
+        // SAFETY: `newcomm` is the caller's pointer to one MPI_Comm (A1 of `args`).
+        let newcomm = unsafe { args::Out::new("newcomm", newcomm) }?;
+        comm::comm_create(mpi, comm, group, newcomm)
+    })
 }
 weak_alias!("MPI_Comm_create", "PMPI_Comm_create");
 
@@ -190,8 +277,12 @@ weak_alias!("MPI_Comm_create_group", "PMPI_Comm_create_group");
 
 /// `MPI_Comm_dup`, MPI 5.0 section 7.4.2.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Comm_dup(comm: MPI_Comm, _newcomm: *mut MPI_Comm) -> c_int {
-    unsupported("MPI_Comm_dup", On::Comm(comm))
+pub unsafe extern "C" fn PMPI_Comm_dup(comm: MPI_Comm, newcomm: *mut MPI_Comm) -> c_int {
+    enter("MPI_Comm_dup", On::Comm(comm), |mpi| {
+        // SAFETY: `newcomm` is the caller's pointer to one MPI_Comm (A1 of `args`).
+        let newcomm = unsafe { args::Out::new("newcomm", newcomm) }?;
+        comm::comm_dup(mpi, comm, newcomm)
+    })
 }
 weak_alias!("MPI_Comm_dup", "PMPI_Comm_dup");
 
@@ -233,11 +324,15 @@ weak_alias!("MPI_Comm_idup_with_info", "PMPI_Comm_idup_with_info");
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Comm_split(
     comm: MPI_Comm,
-    _color: c_int,
-    _key: c_int,
-    _newcomm: *mut MPI_Comm,
+    color: c_int,
+    key: c_int,
+    newcomm: *mut MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Comm_split", On::Comm(comm))
+    enter("MPI_Comm_split", On::Comm(comm), |mpi| {
+        // SAFETY: `newcomm` is the caller's pointer to one MPI_Comm (A1 of `args`).
+        let newcomm = unsafe { args::Out::new("newcomm", newcomm) }?;
+        comm::comm_split(mpi, comm, color, key, newcomm)
+    })
 }
 weak_alias!("MPI_Comm_split", "PMPI_Comm_split");
 
@@ -256,8 +351,12 @@ weak_alias!("MPI_Comm_split_type", "PMPI_Comm_split_type");
 
 /// `MPI_Comm_free`, MPI 5.0 section 7.4.3.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Comm_free(_comm: *mut MPI_Comm) -> c_int {
-    unsupported("MPI_Comm_free", On::Nothing)
+pub unsafe extern "C" fn PMPI_Comm_free(comm: *mut MPI_Comm) -> c_int {
+    enter("MPI_Comm_free", On::Nothing, |mpi| {
+        // SAFETY: `comm` is the caller's pointer to one MPI_Comm (A1 of `args`).
+        let comm = unsafe { args::InOut::new("comm", comm) }?;
+        comm::comm_free(mpi, comm)
+    })
 }
 weak_alias!("MPI_Comm_free", "PMPI_Comm_free");
 
@@ -291,8 +390,12 @@ weak_alias!("MPI_Comm_remote_size", "PMPI_Comm_remote_size");
 
 /// `MPI_Comm_test_inter`, MPI 5.0 section 7.6.1.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Comm_test_inter(comm: MPI_Comm, _flag: *mut c_int) -> c_int {
-    unsupported("MPI_Comm_test_inter", On::Comm(comm))
+pub unsafe extern "C" fn PMPI_Comm_test_inter(comm: MPI_Comm, flag: *mut c_int) -> c_int {
+    enter("MPI_Comm_test_inter", On::Comm(comm), |mpi| {
+        // SAFETY: `flag` is the caller's pointer to one int (A1 of `args`).
+        let flag = unsafe { args::Out::new("flag", flag) }?;
+        comm::comm_test_inter(mpi, comm, flag)
+    })
 }
 weak_alias!("MPI_Comm_test_inter", "PMPI_Comm_test_inter");
 

@@ -6,29 +6,38 @@ use core::ffi::{c_char, c_int, c_void};
 
 use crate::args;
 use crate::datatype;
-use crate::enter::{On, enter_any_time, unsupported};
+use crate::enter::{On, enter, enter_any_time, unsupported};
 use crate::handle::{MPI_Aint, MPI_Comm, MPI_Count, MPI_Datatype};
+use crate::status;
 use crate::status::MPI_Status;
 
 /// `MPI_Type_contiguous`, MPI 5.0 section 5.1.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Type_contiguous(
-    _count: c_int,
-    _oldtype: MPI_Datatype,
-    _newtype: *mut MPI_Datatype,
+    count: c_int,
+    oldtype: MPI_Datatype,
+    newtype: *mut MPI_Datatype,
 ) -> c_int {
-    unsupported("MPI_Type_contiguous", On::Nothing)
+    enter("MPI_Type_contiguous", On::Nothing, |mpi| {
+        // SAFETY: `newtype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
+        let newtype = unsafe { args::Out::new("newtype", newtype) }?;
+        datatype::type_contiguous(mpi, args::wide(count), oldtype, newtype)
+    })
 }
 weak_alias!("MPI_Type_contiguous", "PMPI_Type_contiguous");
 
 /// `MPI_Type_contiguous_c`, MPI 5.0 section 5.1.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Type_contiguous_c(
-    _count: MPI_Count,
-    _oldtype: MPI_Datatype,
-    _newtype: *mut MPI_Datatype,
+    count: MPI_Count,
+    oldtype: MPI_Datatype,
+    newtype: *mut MPI_Datatype,
 ) -> c_int {
-    unsupported("MPI_Type_contiguous_c", On::Nothing)
+    enter("MPI_Type_contiguous_c", On::Nothing, |mpi| {
+        // SAFETY: `newtype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
+        let newtype = unsafe { args::Out::new("newtype", newtype) }?;
+        datatype::type_contiguous(mpi, args::wide(count), oldtype, newtype)
+    })
 }
 weak_alias!("MPI_Type_contiguous_c", "PMPI_Type_contiguous_c");
 
@@ -93,26 +102,48 @@ weak_alias!(
 /// `MPI_Type_create_hvector`, MPI 5.0 section 5.1.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Type_create_hvector(
-    _count: c_int,
-    _blocklength: c_int,
-    _stride: MPI_Aint,
-    _oldtype: MPI_Datatype,
-    _newtype: *mut MPI_Datatype,
+    count: c_int,
+    blocklength: c_int,
+    stride: MPI_Aint,
+    oldtype: MPI_Datatype,
+    newtype: *mut MPI_Datatype,
 ) -> c_int {
-    unsupported("MPI_Type_create_hvector", On::Nothing)
+    enter("MPI_Type_create_hvector", On::Nothing, |mpi| {
+        // SAFETY: `newtype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
+        let newtype = unsafe { args::Out::new("newtype", newtype) }?;
+        datatype::type_create_hvector(
+            mpi,
+            args::wide(count),
+            args::wide(blocklength),
+            args::wide(stride),
+            oldtype,
+            newtype,
+        )
+    })
 }
 weak_alias!("MPI_Type_create_hvector", "PMPI_Type_create_hvector");
 
 /// `MPI_Type_create_hvector_c`, MPI 5.0 section 5.1.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Type_create_hvector_c(
-    _count: MPI_Count,
-    _blocklength: MPI_Count,
-    _stride: MPI_Count,
-    _oldtype: MPI_Datatype,
-    _newtype: *mut MPI_Datatype,
+    count: MPI_Count,
+    blocklength: MPI_Count,
+    stride: MPI_Count,
+    oldtype: MPI_Datatype,
+    newtype: *mut MPI_Datatype,
 ) -> c_int {
-    unsupported("MPI_Type_create_hvector_c", On::Nothing)
+    enter("MPI_Type_create_hvector_c", On::Nothing, |mpi| {
+        // SAFETY: `newtype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
+        let newtype = unsafe { args::Out::new("newtype", newtype) }?;
+        datatype::type_create_hvector(
+            mpi,
+            args::wide(count),
+            args::wide(blocklength),
+            args::wide(stride),
+            oldtype,
+            newtype,
+        )
+    })
 }
 weak_alias!("MPI_Type_create_hvector_c", "PMPI_Type_create_hvector_c");
 
@@ -203,26 +234,48 @@ weak_alias!("MPI_Type_indexed_c", "PMPI_Type_indexed_c");
 /// `MPI_Type_vector`, MPI 5.0 section 5.1.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Type_vector(
-    _count: c_int,
-    _blocklength: c_int,
-    _stride: c_int,
-    _oldtype: MPI_Datatype,
-    _newtype: *mut MPI_Datatype,
+    count: c_int,
+    blocklength: c_int,
+    stride: c_int,
+    oldtype: MPI_Datatype,
+    newtype: *mut MPI_Datatype,
 ) -> c_int {
-    unsupported("MPI_Type_vector", On::Nothing)
+    enter("MPI_Type_vector", On::Nothing, |mpi| {
+        // SAFETY: `newtype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
+        let newtype = unsafe { args::Out::new("newtype", newtype) }?;
+        datatype::type_vector(
+            mpi,
+            args::wide(count),
+            args::wide(blocklength),
+            args::wide(stride),
+            oldtype,
+            newtype,
+        )
+    })
 }
 weak_alias!("MPI_Type_vector", "PMPI_Type_vector");
 
 /// `MPI_Type_vector_c`, MPI 5.0 section 5.1.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Type_vector_c(
-    _count: MPI_Count,
-    _blocklength: MPI_Count,
-    _stride: MPI_Count,
-    _oldtype: MPI_Datatype,
-    _newtype: *mut MPI_Datatype,
+    count: MPI_Count,
+    blocklength: MPI_Count,
+    stride: MPI_Count,
+    oldtype: MPI_Datatype,
+    newtype: *mut MPI_Datatype,
 ) -> c_int {
-    unsupported("MPI_Type_vector_c", On::Nothing)
+    enter("MPI_Type_vector_c", On::Nothing, |mpi| {
+        // SAFETY: `newtype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
+        let newtype = unsafe { args::Out::new("newtype", newtype) }?;
+        datatype::type_vector(
+            mpi,
+            args::wide(count),
+            args::wide(blocklength),
+            args::wide(stride),
+            oldtype,
+            newtype,
+        )
+    })
 }
 weak_alias!("MPI_Type_vector_c", "PMPI_Type_vector_c");
 
@@ -322,15 +375,23 @@ weak_alias!("MPI_Get_address", "PMPI_Get_address");
 
 /// `MPI_Type_size`, MPI 5.0 section 5.1.5.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Type_size(_datatype: MPI_Datatype, _size: *mut c_int) -> c_int {
-    unsupported("MPI_Type_size", On::Nothing)
+pub unsafe extern "C" fn PMPI_Type_size(datatype: MPI_Datatype, size: *mut c_int) -> c_int {
+    enter("MPI_Type_size", On::Nothing, |mpi| {
+        // SAFETY: `size` is the caller's pointer to one int (A1 of `args`).
+        let size = unsafe { args::OutCount::int("size", size) }?;
+        datatype::type_size(mpi, datatype, size)
+    })
 }
 weak_alias!("MPI_Type_size", "PMPI_Type_size");
 
 /// `MPI_Type_size_c`, MPI 5.0 section 5.1.5.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Type_size_c(_datatype: MPI_Datatype, _size: *mut MPI_Count) -> c_int {
-    unsupported("MPI_Type_size_c", On::Nothing)
+pub unsafe extern "C" fn PMPI_Type_size_c(datatype: MPI_Datatype, size: *mut MPI_Count) -> c_int {
+    enter("MPI_Type_size_c", On::Nothing, |mpi| {
+        // SAFETY: `size` is the caller's pointer to one MPI_Count (A1 of `args`).
+        let size = unsafe { args::OutCount::count("size", size) }?;
+        datatype::type_size(mpi, datatype, size)
+    })
 }
 weak_alias!("MPI_Type_size_c", "PMPI_Type_size_c");
 
@@ -361,90 +422,135 @@ weak_alias!("MPI_Type_create_resized_c", "PMPI_Type_create_resized_c");
 /// `MPI_Type_get_extent`, MPI 5.0 section 5.1.7.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Type_get_extent(
-    _datatype: MPI_Datatype,
-    _lb: *mut MPI_Aint,
-    _extent: *mut MPI_Aint,
+    datatype: MPI_Datatype,
+    lb: *mut MPI_Aint,
+    extent: *mut MPI_Aint,
 ) -> c_int {
-    unsupported("MPI_Type_get_extent", On::Nothing)
+    enter("MPI_Type_get_extent", On::Nothing, |mpi| {
+        // SAFETY: `lb` is the caller's pointer to one MPI_Aint (A1 of `args`).
+        let lb = unsafe { args::OutCount::aint("lb", lb) }?;
+        // SAFETY: `extent` is the caller's pointer to one MPI_Aint (A1 of `args`).
+        let extent = unsafe { args::OutCount::aint("extent", extent) }?;
+        datatype::type_get_extent(mpi, datatype, lb, extent)
+    })
 }
 weak_alias!("MPI_Type_get_extent", "PMPI_Type_get_extent");
 
 /// `MPI_Type_get_extent_c`, MPI 5.0 section 5.1.7.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Type_get_extent_c(
-    _datatype: MPI_Datatype,
-    _lb: *mut MPI_Count,
-    _extent: *mut MPI_Count,
+    datatype: MPI_Datatype,
+    lb: *mut MPI_Count,
+    extent: *mut MPI_Count,
 ) -> c_int {
-    unsupported("MPI_Type_get_extent_c", On::Nothing)
+    enter("MPI_Type_get_extent_c", On::Nothing, |mpi| {
+        // SAFETY: `lb` is the caller's pointer to one MPI_Count (A1 of `args`).
+        let lb = unsafe { args::OutCount::count("lb", lb) }?;
+        // SAFETY: `extent` is the caller's pointer to one MPI_Count (A1 of `args`).
+        let extent = unsafe { args::OutCount::count("extent", extent) }?;
+        datatype::type_get_extent(mpi, datatype, lb, extent)
+    })
 }
 weak_alias!("MPI_Type_get_extent_c", "PMPI_Type_get_extent_c");
 
 /// `MPI_Type_get_true_extent`, MPI 5.0 section 5.1.8.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Type_get_true_extent(
-    _datatype: MPI_Datatype,
-    _true_lb: *mut MPI_Aint,
-    _true_extent: *mut MPI_Aint,
+    datatype: MPI_Datatype,
+    true_lb: *mut MPI_Aint,
+    true_extent: *mut MPI_Aint,
 ) -> c_int {
-    unsupported("MPI_Type_get_true_extent", On::Nothing)
+    enter("MPI_Type_get_true_extent", On::Nothing, |mpi| {
+        // SAFETY: `true_lb` is the caller's pointer to one MPI_Aint (A1 of `args`).
+        let true_lb = unsafe { args::OutCount::aint("true_lb", true_lb) }?;
+        // SAFETY: `true_extent` is the caller's pointer to one MPI_Aint (A1 of `args`).
+        let true_extent = unsafe { args::OutCount::aint("true_extent", true_extent) }?;
+        datatype::type_get_true_extent(mpi, datatype, true_lb, true_extent)
+    })
 }
 weak_alias!("MPI_Type_get_true_extent", "PMPI_Type_get_true_extent");
 
 /// `MPI_Type_get_true_extent_c`, MPI 5.0 section 5.1.8.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Type_get_true_extent_c(
-    _datatype: MPI_Datatype,
-    _true_lb: *mut MPI_Count,
-    _true_extent: *mut MPI_Count,
+    datatype: MPI_Datatype,
+    true_lb: *mut MPI_Count,
+    true_extent: *mut MPI_Count,
 ) -> c_int {
-    unsupported("MPI_Type_get_true_extent_c", On::Nothing)
+    enter("MPI_Type_get_true_extent_c", On::Nothing, |mpi| {
+        // SAFETY: `true_lb` is the caller's pointer to one MPI_Count (A1 of `args`).
+        let true_lb = unsafe { args::OutCount::count("true_lb", true_lb) }?;
+        // SAFETY: `true_extent` is the caller's pointer to one MPI_Count (A1 of `args`).
+        let true_extent = unsafe { args::OutCount::count("true_extent", true_extent) }?;
+        datatype::type_get_true_extent(mpi, datatype, true_lb, true_extent)
+    })
 }
 weak_alias!("MPI_Type_get_true_extent_c", "PMPI_Type_get_true_extent_c");
 
 /// `MPI_Type_commit`, MPI 5.0 section 5.1.9.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Type_commit(_datatype: *mut MPI_Datatype) -> c_int {
-    unsupported("MPI_Type_commit", On::Nothing)
+pub unsafe extern "C" fn PMPI_Type_commit(datatype: *mut MPI_Datatype) -> c_int {
+    enter("MPI_Type_commit", On::Nothing, |mpi| {
+        // SAFETY: `datatype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
+        let datatype = unsafe { args::InOut::new("datatype", datatype) }?;
+        datatype::type_commit(mpi, datatype)
+    })
 }
 weak_alias!("MPI_Type_commit", "PMPI_Type_commit");
 
 /// `MPI_Type_free`, MPI 5.0 section 5.1.9.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Type_free(_datatype: *mut MPI_Datatype) -> c_int {
-    unsupported("MPI_Type_free", On::Nothing)
+pub unsafe extern "C" fn PMPI_Type_free(datatype: *mut MPI_Datatype) -> c_int {
+    enter("MPI_Type_free", On::Nothing, |mpi| {
+        // SAFETY: `datatype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
+        let datatype = unsafe { args::InOut::new("datatype", datatype) }?;
+        datatype::type_free(mpi, datatype)
+    })
 }
 weak_alias!("MPI_Type_free", "PMPI_Type_free");
 
 /// `MPI_Type_dup`, MPI 5.0 section 5.1.10.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Type_dup(
-    _oldtype: MPI_Datatype,
-    _newtype: *mut MPI_Datatype,
-) -> c_int {
-    unsupported("MPI_Type_dup", On::Nothing)
+pub unsafe extern "C" fn PMPI_Type_dup(oldtype: MPI_Datatype, newtype: *mut MPI_Datatype) -> c_int {
+    enter("MPI_Type_dup", On::Nothing, |mpi| {
+        // SAFETY: `newtype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
+        let newtype = unsafe { args::Out::new("newtype", newtype) }?;
+        datatype::type_dup(mpi, oldtype, newtype)
+    })
 }
 weak_alias!("MPI_Type_dup", "PMPI_Type_dup");
 
 /// `MPI_Get_elements`, MPI 5.0 section 5.1.11.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Get_elements(
-    _status: *const MPI_Status,
-    _datatype: MPI_Datatype,
-    _count: *mut c_int,
+    status: *const MPI_Status,
+    datatype: MPI_Datatype,
+    count: *mut c_int,
 ) -> c_int {
-    unsupported("MPI_Get_elements", On::Nothing)
+    enter("MPI_Get_elements", On::Nothing, |mpi| {
+        // SAFETY: `status` is the caller's pointer to one MPI_Status (A1 of `args`).
+        let status = unsafe { args::status("status", status) }?;
+        // SAFETY: `count` is the caller's pointer to one int (A1 of `args`).
+        let count = unsafe { args::OutCount::int("count", count) }?;
+        status::get_elements(mpi, status, datatype, count)
+    })
 }
 weak_alias!("MPI_Get_elements", "PMPI_Get_elements");
 
 /// `MPI_Get_elements_c`, MPI 5.0 section 5.1.11.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Get_elements_c(
-    _status: *const MPI_Status,
-    _datatype: MPI_Datatype,
-    _count: *mut MPI_Count,
+    status: *const MPI_Status,
+    datatype: MPI_Datatype,
+    count: *mut MPI_Count,
 ) -> c_int {
-    unsupported("MPI_Get_elements_c", On::Nothing)
+    enter("MPI_Get_elements_c", On::Nothing, |mpi| {
+        // SAFETY: `status` is the caller's pointer to one MPI_Status (A1 of `args`).
+        let status = unsafe { args::status("status", status) }?;
+        // SAFETY: `count` is the caller's pointer to one MPI_Count (A1 of `args`).
+        let count = unsafe { args::OutCount::count("count", count) }?;
+        status::get_elements(mpi, status, datatype, count)
+    })
 }
 weak_alias!("MPI_Get_elements_c", "PMPI_Get_elements_c");
 
@@ -689,39 +795,61 @@ weak_alias!("MPI_Unpack_external_c", "PMPI_Unpack_external_c");
 /// `MPI_Get_elements_x`, MPI 5.0 section 16.4. Deprecated since MPI 4.1.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Get_elements_x(
-    _status: *const MPI_Status,
-    _datatype: MPI_Datatype,
-    _count: *mut MPI_Count,
+    status: *const MPI_Status,
+    datatype: MPI_Datatype,
+    count: *mut MPI_Count,
 ) -> c_int {
-    unsupported("MPI_Get_elements_x", On::Nothing)
+    enter("MPI_Get_elements_x", On::Nothing, |mpi| {
+        // SAFETY: `status` is the caller's pointer to one MPI_Status (A1 of `args`).
+        let status = unsafe { args::status("status", status) }?;
+        // SAFETY: `count` is the caller's pointer to one MPI_Count (A1 of `args`).
+        let count = unsafe { args::Out::new("count", count) }?;
+        status::get_elements_x(mpi, status, datatype, count)
+    })
 }
 weak_alias!("MPI_Get_elements_x", "PMPI_Get_elements_x");
 
 /// `MPI_Type_get_extent_x`, MPI 5.0 section 16.4. Deprecated since MPI 4.1.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Type_get_extent_x(
-    _datatype: MPI_Datatype,
-    _lb: *mut MPI_Count,
-    _extent: *mut MPI_Count,
+    datatype: MPI_Datatype,
+    lb: *mut MPI_Count,
+    extent: *mut MPI_Count,
 ) -> c_int {
-    unsupported("MPI_Type_get_extent_x", On::Nothing)
+    enter("MPI_Type_get_extent_x", On::Nothing, |mpi| {
+        // SAFETY: `lb` is the caller's pointer to one MPI_Count (A1 of `args`).
+        let lb = unsafe { args::Out::new("lb", lb) }?;
+        // SAFETY: `extent` is the caller's pointer to one MPI_Count (A1 of `args`).
+        let extent = unsafe { args::Out::new("extent", extent) }?;
+        datatype::type_get_extent_x(mpi, datatype, lb, extent)
+    })
 }
 weak_alias!("MPI_Type_get_extent_x", "PMPI_Type_get_extent_x");
 
 /// `MPI_Type_get_true_extent_x`, MPI 5.0 section 16.4. Deprecated since MPI 4.1.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Type_get_true_extent_x(
-    _datatype: MPI_Datatype,
-    _true_lb: *mut MPI_Count,
-    _true_extent: *mut MPI_Count,
+    datatype: MPI_Datatype,
+    true_lb: *mut MPI_Count,
+    true_extent: *mut MPI_Count,
 ) -> c_int {
-    unsupported("MPI_Type_get_true_extent_x", On::Nothing)
+    enter("MPI_Type_get_true_extent_x", On::Nothing, |mpi| {
+        // SAFETY: `true_lb` is the caller's pointer to one MPI_Count (A1 of `args`).
+        let true_lb = unsafe { args::Out::new("true_lb", true_lb) }?;
+        // SAFETY: `true_extent` is the caller's pointer to one MPI_Count (A1 of `args`).
+        let true_extent = unsafe { args::Out::new("true_extent", true_extent) }?;
+        datatype::type_get_true_extent_x(mpi, datatype, true_lb, true_extent)
+    })
 }
 weak_alias!("MPI_Type_get_true_extent_x", "PMPI_Type_get_true_extent_x");
 
 /// `MPI_Type_size_x`, MPI 5.0 section 16.4. Deprecated since MPI 4.1.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Type_size_x(_datatype: MPI_Datatype, _size: *mut MPI_Count) -> c_int {
-    unsupported("MPI_Type_size_x", On::Nothing)
+pub unsafe extern "C" fn PMPI_Type_size_x(datatype: MPI_Datatype, size: *mut MPI_Count) -> c_int {
+    enter("MPI_Type_size_x", On::Nothing, |mpi| {
+        // SAFETY: `size` is the caller's pointer to one MPI_Count (A1 of `args`).
+        let size = unsafe { args::Out::new("size", size) }?;
+        datatype::type_size_x(mpi, datatype, size)
+    })
 }
 weak_alias!("MPI_Type_size_x", "PMPI_Type_size_x");

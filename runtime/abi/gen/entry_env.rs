@@ -10,8 +10,9 @@ use crate::callback::{
     MPI_Comm_errhandler_function, MPI_File_errhandler_function, MPI_Session_errhandler_function,
     MPI_Win_errhandler_function,
 };
-use crate::enter::{On, enter_any_time, unsupported, unsupported_any_time};
+use crate::enter::{On, enter, enter_any_time, unsupported, unsupported_any_time};
 use crate::env;
+use crate::errhandler;
 use crate::handle::{MPI_Aint, MPI_Comm, MPI_Errhandler, MPI_File, MPI_Info, MPI_Session, MPI_Win};
 
 /// `MPI_Get_library_version`, MPI 5.0 section 9.1.1.
@@ -47,38 +48,54 @@ weak_alias!("MPI_Get_version", "PMPI_Get_version");
 /// `MPI_Get_processor_name`, MPI 5.0 section 9.1.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Get_processor_name(
-    _name: *mut c_char,
-    _resultlen: *mut c_int,
+    name: *mut c_char,
+    resultlen: *mut c_int,
 ) -> c_int {
-    unsupported("MPI_Get_processor_name", On::Nothing)
+    enter("MPI_Get_processor_name", On::Nothing, |mpi| {
+        // SAFETY: `name` has room for MPI_MAX_PROCESSOR_NAME characters (A4 of `args`).
+        let name = unsafe { args::OutString::new("name", name, c::MPI_MAX_PROCESSOR_NAME) }?;
+        // SAFETY: `resultlen` is the caller's pointer to one int (A1 of `args`).
+        let resultlen = unsafe { args::Out::new("resultlen", resultlen) }?;
+        env::get_processor_name(mpi, name, resultlen)
+    })
 }
 weak_alias!("MPI_Get_processor_name", "PMPI_Get_processor_name");
 
 /// `MPI_Alloc_mem`, MPI 5.0 section 9.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Alloc_mem(
-    _size: MPI_Aint,
-    _info: MPI_Info,
-    _baseptr: *mut c_void,
+    size: MPI_Aint,
+    info: MPI_Info,
+    baseptr: *mut c_void,
 ) -> c_int {
-    unsupported("MPI_Alloc_mem", On::Nothing)
+    enter("MPI_Alloc_mem", On::Nothing, |mpi| {
+        // SAFETY: `baseptr` is the caller's pointer to one pointer (A1 of `args`).
+        let baseptr = unsafe { args::Out::new("baseptr", baseptr.cast::<args::State>()) }?;
+        env::alloc_mem(mpi, size, info, baseptr)
+    })
 }
 weak_alias!("MPI_Alloc_mem", "PMPI_Alloc_mem");
 
 /// `MPI_Free_mem`, MPI 5.0 section 9.2.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Free_mem(_base: *mut c_void) -> c_int {
-    unsupported("MPI_Free_mem", On::Nothing)
+pub unsafe extern "C" fn PMPI_Free_mem(base: *mut c_void) -> c_int {
+    enter("MPI_Free_mem", On::Nothing, |mpi| {
+        env::free_mem(mpi, args::MutBuf(base))
+    })
 }
 weak_alias!("MPI_Free_mem", "PMPI_Free_mem");
 
 /// `MPI_Comm_create_errhandler`, MPI 5.0 section 9.3.1.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Comm_create_errhandler(
-    _comm_errhandler_fn: Option<MPI_Comm_errhandler_function>,
-    _errhandler: *mut MPI_Errhandler,
+    comm_errhandler_fn: Option<MPI_Comm_errhandler_function>,
+    errhandler: *mut MPI_Errhandler,
 ) -> c_int {
-    unsupported("MPI_Comm_create_errhandler", On::Nothing)
+    enter("MPI_Comm_create_errhandler", On::Nothing, |mpi| {
+        // SAFETY: `errhandler` is the caller's pointer to one MPI_Errhandler (A1 of `args`).
+        let errhandler = unsafe { args::Out::new("errhandler", errhandler) }?;
+        errhandler::comm_create_errhandler(mpi, comm_errhandler_fn, errhandler)
+    })
 }
 weak_alias!("MPI_Comm_create_errhandler", "PMPI_Comm_create_errhandler");
 
@@ -86,9 +103,13 @@ weak_alias!("MPI_Comm_create_errhandler", "PMPI_Comm_create_errhandler");
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Comm_get_errhandler(
     comm: MPI_Comm,
-    _errhandler: *mut MPI_Errhandler,
+    errhandler: *mut MPI_Errhandler,
 ) -> c_int {
-    unsupported("MPI_Comm_get_errhandler", On::Comm(comm))
+    enter("MPI_Comm_get_errhandler", On::Comm(comm), |mpi| {
+        // SAFETY: `errhandler` is the caller's pointer to one MPI_Errhandler (A1 of `args`).
+        let errhandler = unsafe { args::Out::new("errhandler", errhandler) }?;
+        errhandler::comm_get_errhandler(mpi, comm, errhandler)
+    })
 }
 weak_alias!("MPI_Comm_get_errhandler", "PMPI_Comm_get_errhandler");
 
@@ -96,9 +117,11 @@ weak_alias!("MPI_Comm_get_errhandler", "PMPI_Comm_get_errhandler");
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Comm_set_errhandler(
     comm: MPI_Comm,
-    _errhandler: MPI_Errhandler,
+    errhandler: MPI_Errhandler,
 ) -> c_int {
-    unsupported("MPI_Comm_set_errhandler", On::Comm(comm))
+    enter("MPI_Comm_set_errhandler", On::Comm(comm), |mpi| {
+        errhandler::comm_set_errhandler(mpi, comm, errhandler)
+    })
 }
 weak_alias!("MPI_Comm_set_errhandler", "PMPI_Comm_set_errhandler");
 
@@ -197,8 +220,12 @@ weak_alias!("MPI_Session_set_errhandler", "PMPI_Session_set_errhandler");
 
 /// `MPI_Errhandler_free`, MPI 5.0 section 9.3.5.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Errhandler_free(_errhandler: *mut MPI_Errhandler) -> c_int {
-    unsupported_any_time("MPI_Errhandler_free", On::Nothing)
+pub unsafe extern "C" fn PMPI_Errhandler_free(errhandler: *mut MPI_Errhandler) -> c_int {
+    enter_any_time("MPI_Errhandler_free", On::Nothing, || {
+        // SAFETY: `errhandler` is the caller's pointer to one MPI_Errhandler (A1 of `args`).
+        let errhandler = unsafe { args::InOut::new("errhandler", errhandler) }?;
+        errhandler::errhandler_free(errhandler)
+    })
 }
 weak_alias!("MPI_Errhandler_free", "PMPI_Errhandler_free");
 
@@ -253,8 +280,10 @@ weak_alias!("MPI_Add_error_string", "PMPI_Add_error_string");
 
 /// `MPI_Comm_call_errhandler`, MPI 5.0 section 9.5.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Comm_call_errhandler(comm: MPI_Comm, _errorcode: c_int) -> c_int {
-    unsupported("MPI_Comm_call_errhandler", On::Comm(comm))
+pub unsafe extern "C" fn PMPI_Comm_call_errhandler(comm: MPI_Comm, errorcode: c_int) -> c_int {
+    enter("MPI_Comm_call_errhandler", On::Comm(comm), |mpi| {
+        errhandler::comm_call_errhandler(mpi, comm, errorcode)
+    })
 }
 weak_alias!("MPI_Comm_call_errhandler", "PMPI_Comm_call_errhandler");
 

@@ -4,8 +4,10 @@
 
 use core::ffi::{c_char, c_int};
 
-use crate::enter::{On, unsupported, unsupported_any_time};
+use crate::args;
+use crate::enter::{On, enter, enter_any_time, unsupported, unsupported_any_time};
 use crate::handle::{MPI_Comm, MPI_Errhandler, MPI_Group, MPI_Info, MPI_Session};
+use crate::init;
 
 /// `MPI_Group_from_session_pset`, MPI 5.0 section 7.3.2.
 #[unsafe(no_mangle)]
@@ -62,41 +64,60 @@ weak_alias!("MPI_Get_hw_resource_info", "PMPI_Get_hw_resource_info");
 
 /// `MPI_Init`, MPI 5.0 section 11.2.1.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Init(_argc: *mut c_int, _argv: *mut *mut *mut c_char) -> c_int {
-    unsupported_any_time("MPI_Init", On::Nothing)
+pub unsafe extern "C" fn PMPI_Init(argc: *mut c_int, argv: *mut *mut *mut c_char) -> c_int {
+    enter_any_time("MPI_Init", On::Nothing, || {
+        init::init(args::MainArgc(argc), args::MainArgv(argv))
+    })
 }
 weak_alias!("MPI_Init", "PMPI_Init");
 
 /// `MPI_Init_thread`, MPI 5.0 section 11.2.1.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Init_thread(
-    _argc: *mut c_int,
-    _argv: *mut *mut *mut c_char,
-    _required: c_int,
-    _provided: *mut c_int,
+    argc: *mut c_int,
+    argv: *mut *mut *mut c_char,
+    required: c_int,
+    provided: *mut c_int,
 ) -> c_int {
-    unsupported_any_time("MPI_Init_thread", On::Nothing)
+    enter_any_time("MPI_Init_thread", On::Nothing, || {
+        // SAFETY: `provided` is the caller's pointer to one int (A1 of `args`).
+        let provided = unsafe { args::Out::new("provided", provided) }?;
+        init::init_thread(
+            args::MainArgc(argc),
+            args::MainArgv(argv),
+            required,
+            provided,
+        )
+    })
 }
 weak_alias!("MPI_Init_thread", "PMPI_Init_thread");
 
 /// `MPI_Finalize`, MPI 5.0 section 11.2.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Finalize() -> c_int {
-    unsupported("MPI_Finalize", On::Nothing)
+    enter("MPI_Finalize", On::Nothing, init::finalize)
 }
 weak_alias!("MPI_Finalize", "PMPI_Finalize");
 
 /// `MPI_Finalized`, MPI 5.0 section 11.2.3.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Finalized(_flag: *mut c_int) -> c_int {
-    unsupported_any_time("MPI_Finalized", On::Nothing)
+pub unsafe extern "C" fn PMPI_Finalized(flag: *mut c_int) -> c_int {
+    enter_any_time("MPI_Finalized", On::Nothing, || {
+        // SAFETY: `flag` is the caller's pointer to one int (A1 of `args`).
+        let flag = unsafe { args::Out::new("flag", flag) }?;
+        init::finalized(flag)
+    })
 }
 weak_alias!("MPI_Finalized", "PMPI_Finalized");
 
 /// `MPI_Initialized`, MPI 5.0 section 11.2.3.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Initialized(_flag: *mut c_int) -> c_int {
-    unsupported_any_time("MPI_Initialized", On::Nothing)
+pub unsafe extern "C" fn PMPI_Initialized(flag: *mut c_int) -> c_int {
+    enter_any_time("MPI_Initialized", On::Nothing, || {
+        // SAFETY: `flag` is the caller's pointer to one int (A1 of `args`).
+        let flag = unsafe { args::Out::new("flag", flag) }?;
+        init::initialized(flag)
+    })
 }
 weak_alias!("MPI_Initialized", "PMPI_Initialized");
 
@@ -165,21 +186,29 @@ weak_alias!("MPI_Session_get_pset_info", "PMPI_Session_get_pset_info");
 
 /// `MPI_Abort`, MPI 5.0 section 11.4.3.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Abort(comm: MPI_Comm, _errorcode: c_int) -> c_int {
-    unsupported_any_time("MPI_Abort", On::Comm(comm))
+pub unsafe extern "C" fn PMPI_Abort(comm: MPI_Comm, errorcode: c_int) -> c_int {
+    enter_any_time("MPI_Abort", On::Comm(comm), || init::abort(comm, errorcode))
 }
 weak_alias!("MPI_Abort", "PMPI_Abort");
 
 /// `MPI_Is_thread_main`, MPI 5.0 section 11.6.2.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Is_thread_main(_flag: *mut c_int) -> c_int {
-    unsupported("MPI_Is_thread_main", On::Nothing)
+pub unsafe extern "C" fn PMPI_Is_thread_main(flag: *mut c_int) -> c_int {
+    enter("MPI_Is_thread_main", On::Nothing, |mpi| {
+        // SAFETY: `flag` is the caller's pointer to one int (A1 of `args`).
+        let flag = unsafe { args::Out::new("flag", flag) }?;
+        init::is_thread_main(mpi, flag)
+    })
 }
 weak_alias!("MPI_Is_thread_main", "PMPI_Is_thread_main");
 
 /// `MPI_Query_thread`, MPI 5.0 section 11.6.2.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Query_thread(_provided: *mut c_int) -> c_int {
-    unsupported("MPI_Query_thread", On::Nothing)
+pub unsafe extern "C" fn PMPI_Query_thread(provided: *mut c_int) -> c_int {
+    enter("MPI_Query_thread", On::Nothing, |mpi| {
+        // SAFETY: `provided` is the caller's pointer to one int (A1 of `args`).
+        let provided = unsafe { args::Out::new("provided", provided) }?;
+        init::query_thread(mpi, provided)
+    })
 }
 weak_alias!("MPI_Query_thread", "PMPI_Query_thread");

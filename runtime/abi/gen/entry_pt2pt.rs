@@ -5,88 +5,156 @@
 use core::ffi::{c_int, c_void};
 
 use crate::args;
-use crate::enter::{On, enter_any_time, unsupported};
+use crate::buffer;
+use crate::enter::{On, enter, enter_any_time, unsupported};
+use crate::error::ErrorClass;
+use crate::express;
 use crate::handle::{MPI_Comm, MPI_Count, MPI_Datatype, MPI_Message, MPI_Request, MPI_Session};
+use crate::probe;
+use crate::pt2pt;
+use crate::request;
 use crate::status;
 use crate::status::MPI_Status;
 
 /// `MPI_Send`, MPI 5.0 section 3.2.1.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Send(
-    _buf: *const c_void,
-    _count: c_int,
-    _datatype: MPI_Datatype,
-    _dest: c_int,
-    _tag: c_int,
+    buf: *const c_void,
+    count: c_int,
+    datatype: MPI_Datatype,
+    dest: c_int,
+    tag: c_int,
     comm: MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Send", On::Comm(comm))
+    // SAFETY: the caller's own values, unchanged: what the standard promises of them, it promises to `express::send` (A1, A2).
+    if let Some(code) = unsafe { express::send(buf, count, datatype, dest, tag, comm) } {
+        return code;
+    }
+    enter("MPI_Send", On::Comm(comm), |mpi| {
+        pt2pt::send(
+            mpi,
+            args::ConstBuf(buf),
+            args::wide(count),
+            datatype,
+            dest,
+            tag,
+            comm,
+        )
+    })
 }
 weak_alias!("MPI_Send", "PMPI_Send");
 
 /// `MPI_Send_c`, MPI 5.0 section 3.2.1.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Send_c(
-    _buf: *const c_void,
-    _count: MPI_Count,
-    _datatype: MPI_Datatype,
-    _dest: c_int,
-    _tag: c_int,
+    buf: *const c_void,
+    count: MPI_Count,
+    datatype: MPI_Datatype,
+    dest: c_int,
+    tag: c_int,
     comm: MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Send_c", On::Comm(comm))
+    enter("MPI_Send_c", On::Comm(comm), |mpi| {
+        pt2pt::send(
+            mpi,
+            args::ConstBuf(buf),
+            args::wide(count),
+            datatype,
+            dest,
+            tag,
+            comm,
+        )
+    })
 }
 weak_alias!("MPI_Send_c", "PMPI_Send_c");
 
 /// `MPI_Recv`, MPI 5.0 section 3.2.4.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Recv(
-    _buf: *mut c_void,
-    _count: c_int,
-    _datatype: MPI_Datatype,
-    _source: c_int,
-    _tag: c_int,
+    buf: *mut c_void,
+    count: c_int,
+    datatype: MPI_Datatype,
+    source: c_int,
+    tag: c_int,
     comm: MPI_Comm,
-    _status: *mut MPI_Status,
+    status: *mut MPI_Status,
 ) -> c_int {
-    unsupported("MPI_Recv", On::Comm(comm))
+    enter("MPI_Recv", On::Comm(comm), |mpi| {
+        // SAFETY: `status` is the caller's pointer to one MPI_Status (A1 of `args`).
+        let status = unsafe { args::OutStatus::new(status) };
+        pt2pt::recv(
+            mpi,
+            args::MutBuf(buf),
+            args::wide(count),
+            datatype,
+            source,
+            tag,
+            comm,
+            status,
+        )
+    })
 }
 weak_alias!("MPI_Recv", "PMPI_Recv");
 
 /// `MPI_Recv_c`, MPI 5.0 section 3.2.4.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Recv_c(
-    _buf: *mut c_void,
-    _count: MPI_Count,
-    _datatype: MPI_Datatype,
-    _source: c_int,
-    _tag: c_int,
+    buf: *mut c_void,
+    count: MPI_Count,
+    datatype: MPI_Datatype,
+    source: c_int,
+    tag: c_int,
     comm: MPI_Comm,
-    _status: *mut MPI_Status,
+    status: *mut MPI_Status,
 ) -> c_int {
-    unsupported("MPI_Recv_c", On::Comm(comm))
+    enter("MPI_Recv_c", On::Comm(comm), |mpi| {
+        // SAFETY: `status` is the caller's pointer to one MPI_Status (A1 of `args`).
+        let status = unsafe { args::OutStatus::new(status) };
+        pt2pt::recv(
+            mpi,
+            args::MutBuf(buf),
+            args::wide(count),
+            datatype,
+            source,
+            tag,
+            comm,
+            status,
+        )
+    })
 }
 weak_alias!("MPI_Recv_c", "PMPI_Recv_c");
 
 /// `MPI_Get_count`, MPI 5.0 section 3.2.5.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Get_count(
-    _status: *const MPI_Status,
-    _datatype: MPI_Datatype,
-    _count: *mut c_int,
+    status: *const MPI_Status,
+    datatype: MPI_Datatype,
+    count: *mut c_int,
 ) -> c_int {
-    unsupported("MPI_Get_count", On::Nothing)
+    enter("MPI_Get_count", On::Nothing, |mpi| {
+        // SAFETY: `status` is the caller's pointer to one MPI_Status (A1 of `args`).
+        let status = unsafe { args::status("status", status) }?;
+        // SAFETY: `count` is the caller's pointer to one int (A1 of `args`).
+        let count = unsafe { args::OutCount::int("count", count) }?;
+        status::get_count(mpi, status, datatype, count)
+    })
 }
 weak_alias!("MPI_Get_count", "PMPI_Get_count");
 
 /// `MPI_Get_count_c`, MPI 5.0 section 3.2.5.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Get_count_c(
-    _status: *const MPI_Status,
-    _datatype: MPI_Datatype,
-    _count: *mut MPI_Count,
+    status: *const MPI_Status,
+    datatype: MPI_Datatype,
+    count: *mut MPI_Count,
 ) -> c_int {
-    unsupported("MPI_Get_count_c", On::Nothing)
+    enter("MPI_Get_count_c", On::Nothing, |mpi| {
+        // SAFETY: `status` is the caller's pointer to one MPI_Status (A1 of `args`).
+        let status = unsafe { args::status("status", status) }?;
+        // SAFETY: `count` is the caller's pointer to one MPI_Count (A1 of `args`).
+        let count = unsafe { args::OutCount::count("count", count) }?;
+        status::get_count(mpi, status, datatype, count)
+    })
 }
 weak_alias!("MPI_Get_count_c", "PMPI_Get_count_c");
 
@@ -138,129 +206,211 @@ weak_alias!("MPI_Status_get_tag", "PMPI_Status_get_tag");
 /// `MPI_Bsend`, MPI 5.0 section 3.4.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Bsend(
-    _buf: *const c_void,
-    _count: c_int,
-    _datatype: MPI_Datatype,
-    _dest: c_int,
-    _tag: c_int,
+    buf: *const c_void,
+    count: c_int,
+    datatype: MPI_Datatype,
+    dest: c_int,
+    tag: c_int,
     comm: MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Bsend", On::Comm(comm))
+    enter("MPI_Bsend", On::Comm(comm), |mpi| {
+        pt2pt::bsend(
+            mpi,
+            args::ConstBuf(buf),
+            args::wide(count),
+            datatype,
+            dest,
+            tag,
+            comm,
+        )
+    })
 }
 weak_alias!("MPI_Bsend", "PMPI_Bsend");
 
 /// `MPI_Bsend_c`, MPI 5.0 section 3.4.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Bsend_c(
-    _buf: *const c_void,
-    _count: MPI_Count,
-    _datatype: MPI_Datatype,
-    _dest: c_int,
-    _tag: c_int,
+    buf: *const c_void,
+    count: MPI_Count,
+    datatype: MPI_Datatype,
+    dest: c_int,
+    tag: c_int,
     comm: MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Bsend_c", On::Comm(comm))
+    enter("MPI_Bsend_c", On::Comm(comm), |mpi| {
+        pt2pt::bsend(
+            mpi,
+            args::ConstBuf(buf),
+            args::wide(count),
+            datatype,
+            dest,
+            tag,
+            comm,
+        )
+    })
 }
 weak_alias!("MPI_Bsend_c", "PMPI_Bsend_c");
 
 /// `MPI_Rsend`, MPI 5.0 section 3.4.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Rsend(
-    _buf: *const c_void,
-    _count: c_int,
-    _datatype: MPI_Datatype,
-    _dest: c_int,
-    _tag: c_int,
+    buf: *const c_void,
+    count: c_int,
+    datatype: MPI_Datatype,
+    dest: c_int,
+    tag: c_int,
     comm: MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Rsend", On::Comm(comm))
+    enter("MPI_Rsend", On::Comm(comm), |mpi| {
+        pt2pt::rsend(
+            mpi,
+            args::ConstBuf(buf),
+            args::wide(count),
+            datatype,
+            dest,
+            tag,
+            comm,
+        )
+    })
 }
 weak_alias!("MPI_Rsend", "PMPI_Rsend");
 
 /// `MPI_Rsend_c`, MPI 5.0 section 3.4.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Rsend_c(
-    _buf: *const c_void,
-    _count: MPI_Count,
-    _datatype: MPI_Datatype,
-    _dest: c_int,
-    _tag: c_int,
+    buf: *const c_void,
+    count: MPI_Count,
+    datatype: MPI_Datatype,
+    dest: c_int,
+    tag: c_int,
     comm: MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Rsend_c", On::Comm(comm))
+    enter("MPI_Rsend_c", On::Comm(comm), |mpi| {
+        pt2pt::rsend(
+            mpi,
+            args::ConstBuf(buf),
+            args::wide(count),
+            datatype,
+            dest,
+            tag,
+            comm,
+        )
+    })
 }
 weak_alias!("MPI_Rsend_c", "PMPI_Rsend_c");
 
 /// `MPI_Ssend`, MPI 5.0 section 3.4.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Ssend(
-    _buf: *const c_void,
-    _count: c_int,
-    _datatype: MPI_Datatype,
-    _dest: c_int,
-    _tag: c_int,
+    buf: *const c_void,
+    count: c_int,
+    datatype: MPI_Datatype,
+    dest: c_int,
+    tag: c_int,
     comm: MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Ssend", On::Comm(comm))
+    enter("MPI_Ssend", On::Comm(comm), |mpi| {
+        pt2pt::ssend(
+            mpi,
+            args::ConstBuf(buf),
+            args::wide(count),
+            datatype,
+            dest,
+            tag,
+            comm,
+        )
+    })
 }
 weak_alias!("MPI_Ssend", "PMPI_Ssend");
 
 /// `MPI_Ssend_c`, MPI 5.0 section 3.4.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Ssend_c(
-    _buf: *const c_void,
-    _count: MPI_Count,
-    _datatype: MPI_Datatype,
-    _dest: c_int,
-    _tag: c_int,
+    buf: *const c_void,
+    count: MPI_Count,
+    datatype: MPI_Datatype,
+    dest: c_int,
+    tag: c_int,
     comm: MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Ssend_c", On::Comm(comm))
+    enter("MPI_Ssend_c", On::Comm(comm), |mpi| {
+        pt2pt::ssend(
+            mpi,
+            args::ConstBuf(buf),
+            args::wide(count),
+            datatype,
+            dest,
+            tag,
+            comm,
+        )
+    })
 }
 weak_alias!("MPI_Ssend_c", "PMPI_Ssend_c");
 
 /// `MPI_Buffer_attach`, MPI 5.0 section 3.6.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Buffer_attach(_buffer: *mut c_void, _size: c_int) -> c_int {
-    unsupported("MPI_Buffer_attach", On::Nothing)
+pub unsafe extern "C" fn PMPI_Buffer_attach(buffer: *mut c_void, size: c_int) -> c_int {
+    enter("MPI_Buffer_attach", On::Nothing, |mpi| {
+        buffer::buffer_attach(mpi, args::MutBuf(buffer), args::wide(size))
+    })
 }
 weak_alias!("MPI_Buffer_attach", "PMPI_Buffer_attach");
 
 /// `MPI_Buffer_attach_c`, MPI 5.0 section 3.6.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Buffer_attach_c(_buffer: *mut c_void, _size: MPI_Count) -> c_int {
-    unsupported("MPI_Buffer_attach_c", On::Nothing)
+pub unsafe extern "C" fn PMPI_Buffer_attach_c(buffer: *mut c_void, size: MPI_Count) -> c_int {
+    enter("MPI_Buffer_attach_c", On::Nothing, |mpi| {
+        buffer::buffer_attach(mpi, args::MutBuf(buffer), args::wide(size))
+    })
 }
 weak_alias!("MPI_Buffer_attach_c", "PMPI_Buffer_attach_c");
 
 /// `MPI_Buffer_detach`, MPI 5.0 section 3.6.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Buffer_detach(_buffer_addr: *mut c_void, _size: *mut c_int) -> c_int {
-    unsupported("MPI_Buffer_detach", On::Nothing)
+pub unsafe extern "C" fn PMPI_Buffer_detach(buffer_addr: *mut c_void, size: *mut c_int) -> c_int {
+    enter("MPI_Buffer_detach", On::Nothing, |mpi| {
+        // SAFETY: `buffer_addr` is the caller's pointer to one pointer (A1 of `args`).
+        let buffer_addr =
+            unsafe { args::Out::new("buffer_addr", buffer_addr.cast::<args::State>()) }?;
+        // SAFETY: `size` is the caller's pointer to one int (A1 of `args`).
+        let size = unsafe { args::OutCount::int("size", size) }?;
+        buffer::buffer_detach(mpi, buffer_addr, size)
+    })
 }
 weak_alias!("MPI_Buffer_detach", "PMPI_Buffer_detach");
 
 /// `MPI_Buffer_detach_c`, MPI 5.0 section 3.6.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Buffer_detach_c(
-    _buffer_addr: *mut c_void,
-    _size: *mut MPI_Count,
+    buffer_addr: *mut c_void,
+    size: *mut MPI_Count,
 ) -> c_int {
-    unsupported("MPI_Buffer_detach_c", On::Nothing)
+    enter("MPI_Buffer_detach_c", On::Nothing, |mpi| {
+        // SAFETY: `buffer_addr` is the caller's pointer to one pointer (A1 of `args`).
+        let buffer_addr =
+            unsafe { args::Out::new("buffer_addr", buffer_addr.cast::<args::State>()) }?;
+        // SAFETY: `size` is the caller's pointer to one MPI_Count (A1 of `args`).
+        let size = unsafe { args::OutCount::count("size", size) }?;
+        buffer::buffer_detach(mpi, buffer_addr, size)
+    })
 }
 weak_alias!("MPI_Buffer_detach_c", "PMPI_Buffer_detach_c");
 
 /// `MPI_Buffer_flush`, MPI 5.0 section 3.6.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Buffer_flush() -> c_int {
-    unsupported("MPI_Buffer_flush", On::Nothing)
+    enter("MPI_Buffer_flush", On::Nothing, buffer::buffer_flush)
 }
 weak_alias!("MPI_Buffer_flush", "PMPI_Buffer_flush");
 
 /// `MPI_Buffer_iflush`, MPI 5.0 section 3.6.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Buffer_iflush(_request: *mut MPI_Request) -> c_int {
-    unsupported("MPI_Buffer_iflush", On::Nothing)
+pub unsafe extern "C" fn PMPI_Buffer_iflush(request: *mut MPI_Request) -> c_int {
+    enter("MPI_Buffer_iflush", On::Nothing, |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        buffer::buffer_iflush(mpi, request)
+    })
 }
 weak_alias!("MPI_Buffer_iflush", "PMPI_Buffer_iflush");
 
@@ -268,10 +418,12 @@ weak_alias!("MPI_Buffer_iflush", "PMPI_Buffer_iflush");
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Comm_attach_buffer(
     comm: MPI_Comm,
-    _buffer: *mut c_void,
-    _size: c_int,
+    buffer: *mut c_void,
+    size: c_int,
 ) -> c_int {
-    unsupported("MPI_Comm_attach_buffer", On::Comm(comm))
+    enter("MPI_Comm_attach_buffer", On::Comm(comm), |mpi| {
+        buffer::comm_attach_buffer(mpi, comm, args::MutBuf(buffer), args::wide(size))
+    })
 }
 weak_alias!("MPI_Comm_attach_buffer", "PMPI_Comm_attach_buffer");
 
@@ -279,10 +431,12 @@ weak_alias!("MPI_Comm_attach_buffer", "PMPI_Comm_attach_buffer");
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Comm_attach_buffer_c(
     comm: MPI_Comm,
-    _buffer: *mut c_void,
-    _size: MPI_Count,
+    buffer: *mut c_void,
+    size: MPI_Count,
 ) -> c_int {
-    unsupported("MPI_Comm_attach_buffer_c", On::Comm(comm))
+    enter("MPI_Comm_attach_buffer_c", On::Comm(comm), |mpi| {
+        buffer::comm_attach_buffer(mpi, comm, args::MutBuf(buffer), args::wide(size))
+    })
 }
 weak_alias!("MPI_Comm_attach_buffer_c", "PMPI_Comm_attach_buffer_c");
 
@@ -290,10 +444,17 @@ weak_alias!("MPI_Comm_attach_buffer_c", "PMPI_Comm_attach_buffer_c");
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Comm_detach_buffer(
     comm: MPI_Comm,
-    _buffer_addr: *mut c_void,
-    _size: *mut c_int,
+    buffer_addr: *mut c_void,
+    size: *mut c_int,
 ) -> c_int {
-    unsupported("MPI_Comm_detach_buffer", On::Comm(comm))
+    enter("MPI_Comm_detach_buffer", On::Comm(comm), |mpi| {
+        // SAFETY: `buffer_addr` is the caller's pointer to one pointer (A1 of `args`).
+        let buffer_addr =
+            unsafe { args::Out::new("buffer_addr", buffer_addr.cast::<args::State>()) }?;
+        // SAFETY: `size` is the caller's pointer to one int (A1 of `args`).
+        let size = unsafe { args::OutCount::int("size", size) }?;
+        buffer::comm_detach_buffer(mpi, comm, buffer_addr, size)
+    })
 }
 weak_alias!("MPI_Comm_detach_buffer", "PMPI_Comm_detach_buffer");
 
@@ -301,17 +462,26 @@ weak_alias!("MPI_Comm_detach_buffer", "PMPI_Comm_detach_buffer");
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Comm_detach_buffer_c(
     comm: MPI_Comm,
-    _buffer_addr: *mut c_void,
-    _size: *mut MPI_Count,
+    buffer_addr: *mut c_void,
+    size: *mut MPI_Count,
 ) -> c_int {
-    unsupported("MPI_Comm_detach_buffer_c", On::Comm(comm))
+    enter("MPI_Comm_detach_buffer_c", On::Comm(comm), |mpi| {
+        // SAFETY: `buffer_addr` is the caller's pointer to one pointer (A1 of `args`).
+        let buffer_addr =
+            unsafe { args::Out::new("buffer_addr", buffer_addr.cast::<args::State>()) }?;
+        // SAFETY: `size` is the caller's pointer to one MPI_Count (A1 of `args`).
+        let size = unsafe { args::OutCount::count("size", size) }?;
+        buffer::comm_detach_buffer(mpi, comm, buffer_addr, size)
+    })
 }
 weak_alias!("MPI_Comm_detach_buffer_c", "PMPI_Comm_detach_buffer_c");
 
 /// `MPI_Comm_flush_buffer`, MPI 5.0 section 3.6.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Comm_flush_buffer(comm: MPI_Comm) -> c_int {
-    unsupported("MPI_Comm_flush_buffer", On::Comm(comm))
+    enter("MPI_Comm_flush_buffer", On::Comm(comm), |mpi| {
+        buffer::comm_flush_buffer(mpi, comm)
+    })
 }
 weak_alias!("MPI_Comm_flush_buffer", "PMPI_Comm_flush_buffer");
 
@@ -319,9 +489,13 @@ weak_alias!("MPI_Comm_flush_buffer", "PMPI_Comm_flush_buffer");
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Comm_iflush_buffer(
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Comm_iflush_buffer", On::Comm(comm))
+    enter("MPI_Comm_iflush_buffer", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        buffer::comm_iflush_buffer(mpi, comm, request)
+    })
 }
 weak_alias!("MPI_Comm_iflush_buffer", "PMPI_Comm_iflush_buffer");
 
@@ -395,249 +569,479 @@ weak_alias!("MPI_Session_iflush_buffer", "PMPI_Session_iflush_buffer");
 /// `MPI_Ibsend`, MPI 5.0 section 3.7.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Ibsend(
-    _buf: *const c_void,
-    _count: c_int,
-    _datatype: MPI_Datatype,
-    _dest: c_int,
-    _tag: c_int,
+    buf: *const c_void,
+    count: c_int,
+    datatype: MPI_Datatype,
+    dest: c_int,
+    tag: c_int,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Ibsend", On::Comm(comm))
+    enter("MPI_Ibsend", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        pt2pt::ibsend(
+            mpi,
+            args::ConstBuf(buf),
+            args::wide(count),
+            datatype,
+            dest,
+            tag,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Ibsend", "PMPI_Ibsend");
 
 /// `MPI_Ibsend_c`, MPI 5.0 section 3.7.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Ibsend_c(
-    _buf: *const c_void,
-    _count: MPI_Count,
-    _datatype: MPI_Datatype,
-    _dest: c_int,
-    _tag: c_int,
+    buf: *const c_void,
+    count: MPI_Count,
+    datatype: MPI_Datatype,
+    dest: c_int,
+    tag: c_int,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Ibsend_c", On::Comm(comm))
+    enter("MPI_Ibsend_c", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        pt2pt::ibsend(
+            mpi,
+            args::ConstBuf(buf),
+            args::wide(count),
+            datatype,
+            dest,
+            tag,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Ibsend_c", "PMPI_Ibsend_c");
 
 /// `MPI_Irecv`, MPI 5.0 section 3.7.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Irecv(
-    _buf: *mut c_void,
-    _count: c_int,
-    _datatype: MPI_Datatype,
-    _source: c_int,
-    _tag: c_int,
+    buf: *mut c_void,
+    count: c_int,
+    datatype: MPI_Datatype,
+    source: c_int,
+    tag: c_int,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Irecv", On::Comm(comm))
+    enter("MPI_Irecv", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        pt2pt::irecv(
+            mpi,
+            args::MutBuf(buf),
+            args::wide(count),
+            datatype,
+            source,
+            tag,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Irecv", "PMPI_Irecv");
 
 /// `MPI_Irecv_c`, MPI 5.0 section 3.7.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Irecv_c(
-    _buf: *mut c_void,
-    _count: MPI_Count,
-    _datatype: MPI_Datatype,
-    _source: c_int,
-    _tag: c_int,
+    buf: *mut c_void,
+    count: MPI_Count,
+    datatype: MPI_Datatype,
+    source: c_int,
+    tag: c_int,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Irecv_c", On::Comm(comm))
+    enter("MPI_Irecv_c", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        pt2pt::irecv(
+            mpi,
+            args::MutBuf(buf),
+            args::wide(count),
+            datatype,
+            source,
+            tag,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Irecv_c", "PMPI_Irecv_c");
 
 /// `MPI_Irsend`, MPI 5.0 section 3.7.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Irsend(
-    _buf: *const c_void,
-    _count: c_int,
-    _datatype: MPI_Datatype,
-    _dest: c_int,
-    _tag: c_int,
+    buf: *const c_void,
+    count: c_int,
+    datatype: MPI_Datatype,
+    dest: c_int,
+    tag: c_int,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Irsend", On::Comm(comm))
+    enter("MPI_Irsend", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        pt2pt::irsend(
+            mpi,
+            args::ConstBuf(buf),
+            args::wide(count),
+            datatype,
+            dest,
+            tag,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Irsend", "PMPI_Irsend");
 
 /// `MPI_Irsend_c`, MPI 5.0 section 3.7.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Irsend_c(
-    _buf: *const c_void,
-    _count: MPI_Count,
-    _datatype: MPI_Datatype,
-    _dest: c_int,
-    _tag: c_int,
+    buf: *const c_void,
+    count: MPI_Count,
+    datatype: MPI_Datatype,
+    dest: c_int,
+    tag: c_int,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Irsend_c", On::Comm(comm))
+    enter("MPI_Irsend_c", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        pt2pt::irsend(
+            mpi,
+            args::ConstBuf(buf),
+            args::wide(count),
+            datatype,
+            dest,
+            tag,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Irsend_c", "PMPI_Irsend_c");
 
 /// `MPI_Isend`, MPI 5.0 section 3.7.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Isend(
-    _buf: *const c_void,
-    _count: c_int,
-    _datatype: MPI_Datatype,
-    _dest: c_int,
-    _tag: c_int,
+    buf: *const c_void,
+    count: c_int,
+    datatype: MPI_Datatype,
+    dest: c_int,
+    tag: c_int,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Isend", On::Comm(comm))
+    // SAFETY: the caller's own values, unchanged: what the standard promises of them, it promises to `express::isend` (A1, A2).
+    if let Some(code) = unsafe { express::isend(buf, count, datatype, dest, tag, comm, request) } {
+        return code;
+    }
+    enter("MPI_Isend", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        pt2pt::isend(
+            mpi,
+            args::ConstBuf(buf),
+            args::wide(count),
+            datatype,
+            dest,
+            tag,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Isend", "PMPI_Isend");
 
 /// `MPI_Isend_c`, MPI 5.0 section 3.7.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Isend_c(
-    _buf: *const c_void,
-    _count: MPI_Count,
-    _datatype: MPI_Datatype,
-    _dest: c_int,
-    _tag: c_int,
+    buf: *const c_void,
+    count: MPI_Count,
+    datatype: MPI_Datatype,
+    dest: c_int,
+    tag: c_int,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Isend_c", On::Comm(comm))
+    enter("MPI_Isend_c", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        pt2pt::isend(
+            mpi,
+            args::ConstBuf(buf),
+            args::wide(count),
+            datatype,
+            dest,
+            tag,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Isend_c", "PMPI_Isend_c");
 
 /// `MPI_Issend`, MPI 5.0 section 3.7.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Issend(
-    _buf: *const c_void,
-    _count: c_int,
-    _datatype: MPI_Datatype,
-    _dest: c_int,
-    _tag: c_int,
+    buf: *const c_void,
+    count: c_int,
+    datatype: MPI_Datatype,
+    dest: c_int,
+    tag: c_int,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Issend", On::Comm(comm))
+    enter("MPI_Issend", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        pt2pt::issend(
+            mpi,
+            args::ConstBuf(buf),
+            args::wide(count),
+            datatype,
+            dest,
+            tag,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Issend", "PMPI_Issend");
 
 /// `MPI_Issend_c`, MPI 5.0 section 3.7.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Issend_c(
-    _buf: *const c_void,
-    _count: MPI_Count,
-    _datatype: MPI_Datatype,
-    _dest: c_int,
-    _tag: c_int,
+    buf: *const c_void,
+    count: MPI_Count,
+    datatype: MPI_Datatype,
+    dest: c_int,
+    tag: c_int,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Issend_c", On::Comm(comm))
+    enter("MPI_Issend_c", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        pt2pt::issend(
+            mpi,
+            args::ConstBuf(buf),
+            args::wide(count),
+            datatype,
+            dest,
+            tag,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Issend_c", "PMPI_Issend_c");
 
 /// `MPI_Request_free`, MPI 5.0 section 3.7.3.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Request_free(_request: *mut MPI_Request) -> c_int {
-    unsupported("MPI_Request_free", On::Nothing)
+pub unsafe extern "C" fn PMPI_Request_free(request: *mut MPI_Request) -> c_int {
+    enter("MPI_Request_free", On::Nothing, |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::InOut::new("request", request) }?;
+        request::request_free(mpi, request)
+    })
 }
 weak_alias!("MPI_Request_free", "PMPI_Request_free");
 
 /// `MPI_Test`, MPI 5.0 section 3.7.3.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Test(
-    _request: *mut MPI_Request,
-    _flag: *mut c_int,
-    _status: *mut MPI_Status,
+    request: *mut MPI_Request,
+    flag: *mut c_int,
+    status: *mut MPI_Status,
 ) -> c_int {
-    unsupported("MPI_Test", On::Nothing)
+    enter("MPI_Test", On::Nothing, |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::InOut::new("request", request) }?;
+        // SAFETY: `flag` is the caller's pointer to one int (A1 of `args`).
+        let flag = unsafe { args::Out::new("flag", flag) }?;
+        // SAFETY: `status` is the caller's pointer to one MPI_Status (A1 of `args`).
+        let status = unsafe { args::OutStatus::new(status) };
+        request::test(mpi, request, flag, status)
+    })
 }
 weak_alias!("MPI_Test", "PMPI_Test");
 
 /// `MPI_Wait`, MPI 5.0 section 3.7.3.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Wait(_request: *mut MPI_Request, _status: *mut MPI_Status) -> c_int {
-    unsupported("MPI_Wait", On::Nothing)
+pub unsafe extern "C" fn PMPI_Wait(request: *mut MPI_Request, status: *mut MPI_Status) -> c_int {
+    enter("MPI_Wait", On::Nothing, |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::InOut::new("request", request) }?;
+        // SAFETY: `status` is the caller's pointer to one MPI_Status (A1 of `args`).
+        let status = unsafe { args::OutStatus::new(status) };
+        request::wait(mpi, request, status)
+    })
 }
 weak_alias!("MPI_Wait", "PMPI_Wait");
 
 /// `MPI_Testall`, MPI 5.0 section 3.7.5.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Testall(
-    _count: c_int,
-    _array_of_requests: *mut MPI_Request,
-    _flag: *mut c_int,
-    _array_of_statuses: *mut MPI_Status,
+    count: c_int,
+    array_of_requests: *mut MPI_Request,
+    flag: *mut c_int,
+    array_of_statuses: *mut MPI_Status,
 ) -> c_int {
-    unsupported("MPI_Testall", On::Nothing)
+    enter("MPI_Testall", On::Nothing, |mpi| {
+        let count = args::len("count", args::wide(count), ErrorClass::COUNT)?;
+        // SAFETY: `array_of_requests` is the caller's array of `count` MPI_Request values (A2 of `args`).
+        let array_of_requests =
+            unsafe { args::slice_mut("array_of_requests", array_of_requests, count) }?;
+        // SAFETY: `flag` is the caller's pointer to one int (A1 of `args`).
+        let flag = unsafe { args::Out::new("flag", flag) }?;
+        // SAFETY: `array_of_statuses` is the caller's array of `count` MPI_Status (A2 of `args`).
+        let array_of_statuses = unsafe { args::OutStatuses::new(array_of_statuses, count) };
+        request::testall(mpi, array_of_requests, flag, array_of_statuses)
+    })
 }
 weak_alias!("MPI_Testall", "PMPI_Testall");
 
 /// `MPI_Testany`, MPI 5.0 section 3.7.5.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Testany(
-    _count: c_int,
-    _array_of_requests: *mut MPI_Request,
-    _indx: *mut c_int,
-    _flag: *mut c_int,
-    _status: *mut MPI_Status,
+    count: c_int,
+    array_of_requests: *mut MPI_Request,
+    indx: *mut c_int,
+    flag: *mut c_int,
+    status: *mut MPI_Status,
 ) -> c_int {
-    unsupported("MPI_Testany", On::Nothing)
+    enter("MPI_Testany", On::Nothing, |mpi| {
+        let count = args::len("count", args::wide(count), ErrorClass::COUNT)?;
+        // SAFETY: `array_of_requests` is the caller's array of `count` MPI_Request values (A2 of `args`).
+        let array_of_requests =
+            unsafe { args::slice_mut("array_of_requests", array_of_requests, count) }?;
+        // SAFETY: `indx` is the caller's pointer to one int (A1 of `args`).
+        let indx = unsafe { args::Out::new("indx", indx) }?;
+        // SAFETY: `flag` is the caller's pointer to one int (A1 of `args`).
+        let flag = unsafe { args::Out::new("flag", flag) }?;
+        // SAFETY: `status` is the caller's pointer to one MPI_Status (A1 of `args`).
+        let status = unsafe { args::OutStatus::new(status) };
+        request::testany(mpi, array_of_requests, indx, flag, status)
+    })
 }
 weak_alias!("MPI_Testany", "PMPI_Testany");
 
 /// `MPI_Testsome`, MPI 5.0 section 3.7.5.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Testsome(
-    _incount: c_int,
-    _array_of_requests: *mut MPI_Request,
-    _outcount: *mut c_int,
-    _array_of_indices: *mut c_int,
-    _array_of_statuses: *mut MPI_Status,
+    incount: c_int,
+    array_of_requests: *mut MPI_Request,
+    outcount: *mut c_int,
+    array_of_indices: *mut c_int,
+    array_of_statuses: *mut MPI_Status,
 ) -> c_int {
-    unsupported("MPI_Testsome", On::Nothing)
+    enter("MPI_Testsome", On::Nothing, |mpi| {
+        let incount = args::len("incount", args::wide(incount), ErrorClass::COUNT)?;
+        // SAFETY: `array_of_requests` is the caller's array of `incount` MPI_Request values (A2 of `args`).
+        let array_of_requests =
+            unsafe { args::slice_mut("array_of_requests", array_of_requests, incount) }?;
+        // SAFETY: `outcount` is the caller's pointer to one int (A1 of `args`).
+        let outcount = unsafe { args::Out::new("outcount", outcount) }?;
+        // SAFETY: `array_of_indices` is the caller's array of `incount` ints (A2 of `args`).
+        let array_of_indices =
+            unsafe { args::OutArray::new("array_of_indices", array_of_indices, incount) }?;
+        // SAFETY: `array_of_statuses` is the caller's array of `incount` MPI_Status (A2 of `args`).
+        let array_of_statuses = unsafe { args::OutStatuses::new(array_of_statuses, incount) };
+        request::testsome(
+            mpi,
+            array_of_requests,
+            outcount,
+            array_of_indices,
+            array_of_statuses,
+        )
+    })
 }
 weak_alias!("MPI_Testsome", "PMPI_Testsome");
 
 /// `MPI_Waitall`, MPI 5.0 section 3.7.5.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Waitall(
-    _count: c_int,
-    _array_of_requests: *mut MPI_Request,
-    _array_of_statuses: *mut MPI_Status,
+    count: c_int,
+    array_of_requests: *mut MPI_Request,
+    array_of_statuses: *mut MPI_Status,
 ) -> c_int {
-    unsupported("MPI_Waitall", On::Nothing)
+    enter("MPI_Waitall", On::Nothing, |mpi| {
+        let count = args::len("count", args::wide(count), ErrorClass::COUNT)?;
+        // SAFETY: `array_of_requests` is the caller's array of `count` MPI_Request values (A2 of `args`).
+        let array_of_requests =
+            unsafe { args::slice_mut("array_of_requests", array_of_requests, count) }?;
+        // SAFETY: `array_of_statuses` is the caller's array of `count` MPI_Status (A2 of `args`).
+        let array_of_statuses = unsafe { args::OutStatuses::new(array_of_statuses, count) };
+        request::waitall(mpi, array_of_requests, array_of_statuses)
+    })
 }
 weak_alias!("MPI_Waitall", "PMPI_Waitall");
 
 /// `MPI_Waitany`, MPI 5.0 section 3.7.5.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Waitany(
-    _count: c_int,
-    _array_of_requests: *mut MPI_Request,
-    _indx: *mut c_int,
-    _status: *mut MPI_Status,
+    count: c_int,
+    array_of_requests: *mut MPI_Request,
+    indx: *mut c_int,
+    status: *mut MPI_Status,
 ) -> c_int {
-    unsupported("MPI_Waitany", On::Nothing)
+    enter("MPI_Waitany", On::Nothing, |mpi| {
+        let count = args::len("count", args::wide(count), ErrorClass::COUNT)?;
+        // SAFETY: `array_of_requests` is the caller's array of `count` MPI_Request values (A2 of `args`).
+        let array_of_requests =
+            unsafe { args::slice_mut("array_of_requests", array_of_requests, count) }?;
+        // SAFETY: `indx` is the caller's pointer to one int (A1 of `args`).
+        let indx = unsafe { args::Out::new("indx", indx) }?;
+        // SAFETY: `status` is the caller's pointer to one MPI_Status (A1 of `args`).
+        let status = unsafe { args::OutStatus::new(status) };
+        request::waitany(mpi, array_of_requests, indx, status)
+    })
 }
 weak_alias!("MPI_Waitany", "PMPI_Waitany");
 
 /// `MPI_Waitsome`, MPI 5.0 section 3.7.5.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Waitsome(
-    _incount: c_int,
-    _array_of_requests: *mut MPI_Request,
-    _outcount: *mut c_int,
-    _array_of_indices: *mut c_int,
-    _array_of_statuses: *mut MPI_Status,
+    incount: c_int,
+    array_of_requests: *mut MPI_Request,
+    outcount: *mut c_int,
+    array_of_indices: *mut c_int,
+    array_of_statuses: *mut MPI_Status,
 ) -> c_int {
-    unsupported("MPI_Waitsome", On::Nothing)
+    enter("MPI_Waitsome", On::Nothing, |mpi| {
+        let incount = args::len("incount", args::wide(incount), ErrorClass::COUNT)?;
+        // SAFETY: `array_of_requests` is the caller's array of `incount` MPI_Request values (A2 of `args`).
+        let array_of_requests =
+            unsafe { args::slice_mut("array_of_requests", array_of_requests, incount) }?;
+        // SAFETY: `outcount` is the caller's pointer to one int (A1 of `args`).
+        let outcount = unsafe { args::Out::new("outcount", outcount) }?;
+        // SAFETY: `array_of_indices` is the caller's array of `incount` ints (A2 of `args`).
+        let array_of_indices =
+            unsafe { args::OutArray::new("array_of_indices", array_of_indices, incount) }?;
+        // SAFETY: `array_of_statuses` is the caller's array of `incount` MPI_Status (A2 of `args`).
+        let array_of_statuses = unsafe { args::OutStatuses::new(array_of_statuses, incount) };
+        request::waitsome(
+            mpi,
+            array_of_requests,
+            outcount,
+            array_of_indices,
+            array_of_statuses,
+        )
+    })
 }
 weak_alias!("MPI_Waitsome", "PMPI_Waitsome");
 
@@ -645,48 +1049,95 @@ weak_alias!("MPI_Waitsome", "PMPI_Waitsome");
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Request_get_status(
     request: MPI_Request,
-    _flag: *mut c_int,
-    _status: *mut MPI_Status,
+    flag: *mut c_int,
+    status: *mut MPI_Status,
 ) -> c_int {
-    unsupported("MPI_Request_get_status", On::Request(request))
+    enter("MPI_Request_get_status", On::Request(request), |mpi| {
+        // SAFETY: `flag` is the caller's pointer to one int (A1 of `args`).
+        let flag = unsafe { args::Out::new("flag", flag) }?;
+        // SAFETY: `status` is the caller's pointer to one MPI_Status (A1 of `args`).
+        let status = unsafe { args::OutStatus::new(status) };
+        request::request_get_status(mpi, request, flag, status)
+    })
 }
 weak_alias!("MPI_Request_get_status", "PMPI_Request_get_status");
 
 /// `MPI_Request_get_status_all`, MPI 5.0 section 3.7.6.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Request_get_status_all(
-    _count: c_int,
-    _array_of_requests: *const MPI_Request,
-    _flag: *mut c_int,
-    _array_of_statuses: *mut MPI_Status,
+    count: c_int,
+    array_of_requests: *const MPI_Request,
+    flag: *mut c_int,
+    array_of_statuses: *mut MPI_Status,
 ) -> c_int {
-    unsupported("MPI_Request_get_status_all", On::Nothing)
+    enter("MPI_Request_get_status_all", On::Nothing, |mpi| {
+        let count = args::len("count", args::wide(count), ErrorClass::COUNT)?;
+        // SAFETY: `array_of_requests` is the caller's array of `count` MPI_Request values (A2 of `args`).
+        let array_of_requests =
+            unsafe { args::slice("array_of_requests", array_of_requests, count) }?;
+        // SAFETY: `flag` is the caller's pointer to one int (A1 of `args`).
+        let flag = unsafe { args::Out::new("flag", flag) }?;
+        // SAFETY: `array_of_statuses` is the caller's array of `count` MPI_Status (A2 of `args`).
+        let array_of_statuses = unsafe { args::OutStatuses::new(array_of_statuses, count) };
+        request::request_get_status_all(mpi, array_of_requests, flag, array_of_statuses)
+    })
 }
 weak_alias!("MPI_Request_get_status_all", "PMPI_Request_get_status_all");
 
 /// `MPI_Request_get_status_any`, MPI 5.0 section 3.7.6.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Request_get_status_any(
-    _count: c_int,
-    _array_of_requests: *const MPI_Request,
-    _indx: *mut c_int,
-    _flag: *mut c_int,
-    _status: *mut MPI_Status,
+    count: c_int,
+    array_of_requests: *const MPI_Request,
+    indx: *mut c_int,
+    flag: *mut c_int,
+    status: *mut MPI_Status,
 ) -> c_int {
-    unsupported("MPI_Request_get_status_any", On::Nothing)
+    enter("MPI_Request_get_status_any", On::Nothing, |mpi| {
+        let count = args::len("count", args::wide(count), ErrorClass::COUNT)?;
+        // SAFETY: `array_of_requests` is the caller's array of `count` MPI_Request values (A2 of `args`).
+        let array_of_requests =
+            unsafe { args::slice("array_of_requests", array_of_requests, count) }?;
+        // SAFETY: `indx` is the caller's pointer to one int (A1 of `args`).
+        let indx = unsafe { args::Out::new("indx", indx) }?;
+        // SAFETY: `flag` is the caller's pointer to one int (A1 of `args`).
+        let flag = unsafe { args::Out::new("flag", flag) }?;
+        // SAFETY: `status` is the caller's pointer to one MPI_Status (A1 of `args`).
+        let status = unsafe { args::OutStatus::new(status) };
+        request::request_get_status_any(mpi, array_of_requests, indx, flag, status)
+    })
 }
 weak_alias!("MPI_Request_get_status_any", "PMPI_Request_get_status_any");
 
 /// `MPI_Request_get_status_some`, MPI 5.0 section 3.7.6.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Request_get_status_some(
-    _incount: c_int,
-    _array_of_requests: *const MPI_Request,
-    _outcount: *mut c_int,
-    _array_of_indices: *mut c_int,
-    _array_of_statuses: *mut MPI_Status,
+    incount: c_int,
+    array_of_requests: *const MPI_Request,
+    outcount: *mut c_int,
+    array_of_indices: *mut c_int,
+    array_of_statuses: *mut MPI_Status,
 ) -> c_int {
-    unsupported("MPI_Request_get_status_some", On::Nothing)
+    enter("MPI_Request_get_status_some", On::Nothing, |mpi| {
+        let incount = args::len("incount", args::wide(incount), ErrorClass::COUNT)?;
+        // SAFETY: `array_of_requests` is the caller's array of `incount` MPI_Request values (A2 of `args`).
+        let array_of_requests =
+            unsafe { args::slice("array_of_requests", array_of_requests, incount) }?;
+        // SAFETY: `outcount` is the caller's pointer to one int (A1 of `args`).
+        let outcount = unsafe { args::Out::new("outcount", outcount) }?;
+        // SAFETY: `array_of_indices` is the caller's array of `incount` ints (A2 of `args`).
+        let array_of_indices =
+            unsafe { args::OutArray::new("array_of_indices", array_of_indices, incount) }?;
+        // SAFETY: `array_of_statuses` is the caller's array of `incount` MPI_Status (A2 of `args`).
+        let array_of_statuses = unsafe { args::OutStatuses::new(array_of_statuses, incount) };
+        request::request_get_status_some(
+            mpi,
+            array_of_requests,
+            outcount,
+            array_of_indices,
+            array_of_statuses,
+        )
+    })
 }
 weak_alias!(
     "MPI_Request_get_status_some",
@@ -696,111 +1147,191 @@ weak_alias!(
 /// `MPI_Iprobe`, MPI 5.0 section 3.8.1.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Iprobe(
-    _source: c_int,
-    _tag: c_int,
+    source: c_int,
+    tag: c_int,
     comm: MPI_Comm,
-    _flag: *mut c_int,
-    _status: *mut MPI_Status,
+    flag: *mut c_int,
+    status: *mut MPI_Status,
 ) -> c_int {
-    unsupported("MPI_Iprobe", On::Comm(comm))
+    enter("MPI_Iprobe", On::Comm(comm), |mpi| {
+        // SAFETY: `flag` is the caller's pointer to one int (A1 of `args`).
+        let flag = unsafe { args::Out::new("flag", flag) }?;
+        // SAFETY: `status` is the caller's pointer to one MPI_Status (A1 of `args`).
+        let status = unsafe { args::OutStatus::new(status) };
+        probe::iprobe(mpi, source, tag, comm, flag, status)
+    })
 }
 weak_alias!("MPI_Iprobe", "PMPI_Iprobe");
 
 /// `MPI_Probe`, MPI 5.0 section 3.8.1.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Probe(
-    _source: c_int,
-    _tag: c_int,
+    source: c_int,
+    tag: c_int,
     comm: MPI_Comm,
-    _status: *mut MPI_Status,
+    status: *mut MPI_Status,
 ) -> c_int {
-    unsupported("MPI_Probe", On::Comm(comm))
+    enter("MPI_Probe", On::Comm(comm), |mpi| {
+        // SAFETY: `status` is the caller's pointer to one MPI_Status (A1 of `args`).
+        let status = unsafe { args::OutStatus::new(status) };
+        probe::probe(mpi, source, tag, comm, status)
+    })
 }
 weak_alias!("MPI_Probe", "PMPI_Probe");
 
 /// `MPI_Improbe`, MPI 5.0 section 3.8.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Improbe(
-    _source: c_int,
-    _tag: c_int,
+    source: c_int,
+    tag: c_int,
     comm: MPI_Comm,
-    _flag: *mut c_int,
-    _message: *mut MPI_Message,
-    _status: *mut MPI_Status,
+    flag: *mut c_int,
+    message: *mut MPI_Message,
+    status: *mut MPI_Status,
 ) -> c_int {
-    unsupported("MPI_Improbe", On::Comm(comm))
+    enter("MPI_Improbe", On::Comm(comm), |mpi| {
+        // SAFETY: `flag` is the caller's pointer to one int (A1 of `args`).
+        let flag = unsafe { args::Out::new("flag", flag) }?;
+        // SAFETY: `message` is the caller's pointer to one MPI_Message (A1 of `args`).
+        let message = unsafe { args::Out::new("message", message) }?;
+        // SAFETY: `status` is the caller's pointer to one MPI_Status (A1 of `args`).
+        let status = unsafe { args::OutStatus::new(status) };
+        probe::improbe(mpi, source, tag, comm, flag, message, status)
+    })
 }
 weak_alias!("MPI_Improbe", "PMPI_Improbe");
 
 /// `MPI_Mprobe`, MPI 5.0 section 3.8.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Mprobe(
-    _source: c_int,
-    _tag: c_int,
+    source: c_int,
+    tag: c_int,
     comm: MPI_Comm,
-    _message: *mut MPI_Message,
-    _status: *mut MPI_Status,
+    message: *mut MPI_Message,
+    status: *mut MPI_Status,
 ) -> c_int {
-    unsupported("MPI_Mprobe", On::Comm(comm))
+    enter("MPI_Mprobe", On::Comm(comm), |mpi| {
+        // SAFETY: `message` is the caller's pointer to one MPI_Message (A1 of `args`).
+        let message = unsafe { args::Out::new("message", message) }?;
+        // SAFETY: `status` is the caller's pointer to one MPI_Status (A1 of `args`).
+        let status = unsafe { args::OutStatus::new(status) };
+        probe::mprobe(mpi, source, tag, comm, message, status)
+    })
 }
 weak_alias!("MPI_Mprobe", "PMPI_Mprobe");
 
 /// `MPI_Imrecv`, MPI 5.0 section 3.8.3.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Imrecv(
-    _buf: *mut c_void,
-    _count: c_int,
-    _datatype: MPI_Datatype,
-    _message: *mut MPI_Message,
-    _request: *mut MPI_Request,
+    buf: *mut c_void,
+    count: c_int,
+    datatype: MPI_Datatype,
+    message: *mut MPI_Message,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Imrecv", On::Nothing)
+    enter("MPI_Imrecv", On::Nothing, |mpi| {
+        // SAFETY: `message` is the caller's pointer to one MPI_Message (A1 of `args`).
+        let message = unsafe { args::InOut::new("message", message) }?;
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        probe::imrecv(
+            mpi,
+            args::MutBuf(buf),
+            args::wide(count),
+            datatype,
+            message,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Imrecv", "PMPI_Imrecv");
 
 /// `MPI_Imrecv_c`, MPI 5.0 section 3.8.3.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Imrecv_c(
-    _buf: *mut c_void,
-    _count: MPI_Count,
-    _datatype: MPI_Datatype,
-    _message: *mut MPI_Message,
-    _request: *mut MPI_Request,
+    buf: *mut c_void,
+    count: MPI_Count,
+    datatype: MPI_Datatype,
+    message: *mut MPI_Message,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Imrecv_c", On::Nothing)
+    enter("MPI_Imrecv_c", On::Nothing, |mpi| {
+        // SAFETY: `message` is the caller's pointer to one MPI_Message (A1 of `args`).
+        let message = unsafe { args::InOut::new("message", message) }?;
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        probe::imrecv(
+            mpi,
+            args::MutBuf(buf),
+            args::wide(count),
+            datatype,
+            message,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Imrecv_c", "PMPI_Imrecv_c");
 
 /// `MPI_Mrecv`, MPI 5.0 section 3.8.3.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Mrecv(
-    _buf: *mut c_void,
-    _count: c_int,
-    _datatype: MPI_Datatype,
-    _message: *mut MPI_Message,
-    _status: *mut MPI_Status,
+    buf: *mut c_void,
+    count: c_int,
+    datatype: MPI_Datatype,
+    message: *mut MPI_Message,
+    status: *mut MPI_Status,
 ) -> c_int {
-    unsupported("MPI_Mrecv", On::Nothing)
+    enter("MPI_Mrecv", On::Nothing, |mpi| {
+        // SAFETY: `message` is the caller's pointer to one MPI_Message (A1 of `args`).
+        let message = unsafe { args::InOut::new("message", message) }?;
+        // SAFETY: `status` is the caller's pointer to one MPI_Status (A1 of `args`).
+        let status = unsafe { args::OutStatus::new(status) };
+        probe::mrecv(
+            mpi,
+            args::MutBuf(buf),
+            args::wide(count),
+            datatype,
+            message,
+            status,
+        )
+    })
 }
 weak_alias!("MPI_Mrecv", "PMPI_Mrecv");
 
 /// `MPI_Mrecv_c`, MPI 5.0 section 3.8.3.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Mrecv_c(
-    _buf: *mut c_void,
-    _count: MPI_Count,
-    _datatype: MPI_Datatype,
-    _message: *mut MPI_Message,
-    _status: *mut MPI_Status,
+    buf: *mut c_void,
+    count: MPI_Count,
+    datatype: MPI_Datatype,
+    message: *mut MPI_Message,
+    status: *mut MPI_Status,
 ) -> c_int {
-    unsupported("MPI_Mrecv_c", On::Nothing)
+    enter("MPI_Mrecv_c", On::Nothing, |mpi| {
+        // SAFETY: `message` is the caller's pointer to one MPI_Message (A1 of `args`).
+        let message = unsafe { args::InOut::new("message", message) }?;
+        // SAFETY: `status` is the caller's pointer to one MPI_Status (A1 of `args`).
+        let status = unsafe { args::OutStatus::new(status) };
+        probe::mrecv(
+            mpi,
+            args::MutBuf(buf),
+            args::wide(count),
+            datatype,
+            message,
+            status,
+        )
+    })
 }
 weak_alias!("MPI_Mrecv_c", "PMPI_Mrecv_c");
 
 /// `MPI_Cancel`, MPI 5.0 section 3.8.4.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Cancel(_request: *mut MPI_Request) -> c_int {
-    unsupported("MPI_Cancel", On::Nothing)
+pub unsafe extern "C" fn PMPI_Cancel(request: *mut MPI_Request) -> c_int {
+    enter("MPI_Cancel", On::Nothing, |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::InOut::new("request", request) }?;
+        request::cancel(mpi, request)
+    })
 }
 weak_alias!("MPI_Cancel", "PMPI_Cancel");
 
@@ -820,315 +1351,584 @@ weak_alias!("MPI_Test_cancelled", "PMPI_Test_cancelled");
 /// `MPI_Bsend_init`, MPI 5.0 section 3.9.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Bsend_init(
-    _buf: *const c_void,
-    _count: c_int,
-    _datatype: MPI_Datatype,
-    _dest: c_int,
-    _tag: c_int,
+    buf: *const c_void,
+    count: c_int,
+    datatype: MPI_Datatype,
+    dest: c_int,
+    tag: c_int,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Bsend_init", On::Comm(comm))
+    enter("MPI_Bsend_init", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        pt2pt::bsend_init(
+            mpi,
+            args::ConstBuf(buf),
+            args::wide(count),
+            datatype,
+            dest,
+            tag,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Bsend_init", "PMPI_Bsend_init");
 
 /// `MPI_Bsend_init_c`, MPI 5.0 section 3.9.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Bsend_init_c(
-    _buf: *const c_void,
-    _count: MPI_Count,
-    _datatype: MPI_Datatype,
-    _dest: c_int,
-    _tag: c_int,
+    buf: *const c_void,
+    count: MPI_Count,
+    datatype: MPI_Datatype,
+    dest: c_int,
+    tag: c_int,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Bsend_init_c", On::Comm(comm))
+    enter("MPI_Bsend_init_c", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        pt2pt::bsend_init(
+            mpi,
+            args::ConstBuf(buf),
+            args::wide(count),
+            datatype,
+            dest,
+            tag,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Bsend_init_c", "PMPI_Bsend_init_c");
 
 /// `MPI_Recv_init`, MPI 5.0 section 3.9.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Recv_init(
-    _buf: *mut c_void,
-    _count: c_int,
-    _datatype: MPI_Datatype,
-    _source: c_int,
-    _tag: c_int,
+    buf: *mut c_void,
+    count: c_int,
+    datatype: MPI_Datatype,
+    source: c_int,
+    tag: c_int,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Recv_init", On::Comm(comm))
+    enter("MPI_Recv_init", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        pt2pt::recv_init(
+            mpi,
+            args::MutBuf(buf),
+            args::wide(count),
+            datatype,
+            source,
+            tag,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Recv_init", "PMPI_Recv_init");
 
 /// `MPI_Recv_init_c`, MPI 5.0 section 3.9.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Recv_init_c(
-    _buf: *mut c_void,
-    _count: MPI_Count,
-    _datatype: MPI_Datatype,
-    _source: c_int,
-    _tag: c_int,
+    buf: *mut c_void,
+    count: MPI_Count,
+    datatype: MPI_Datatype,
+    source: c_int,
+    tag: c_int,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Recv_init_c", On::Comm(comm))
+    enter("MPI_Recv_init_c", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        pt2pt::recv_init(
+            mpi,
+            args::MutBuf(buf),
+            args::wide(count),
+            datatype,
+            source,
+            tag,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Recv_init_c", "PMPI_Recv_init_c");
 
 /// `MPI_Rsend_init`, MPI 5.0 section 3.9.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Rsend_init(
-    _buf: *const c_void,
-    _count: c_int,
-    _datatype: MPI_Datatype,
-    _dest: c_int,
-    _tag: c_int,
+    buf: *const c_void,
+    count: c_int,
+    datatype: MPI_Datatype,
+    dest: c_int,
+    tag: c_int,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Rsend_init", On::Comm(comm))
+    enter("MPI_Rsend_init", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        pt2pt::rsend_init(
+            mpi,
+            args::ConstBuf(buf),
+            args::wide(count),
+            datatype,
+            dest,
+            tag,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Rsend_init", "PMPI_Rsend_init");
 
 /// `MPI_Rsend_init_c`, MPI 5.0 section 3.9.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Rsend_init_c(
-    _buf: *const c_void,
-    _count: MPI_Count,
-    _datatype: MPI_Datatype,
-    _dest: c_int,
-    _tag: c_int,
+    buf: *const c_void,
+    count: MPI_Count,
+    datatype: MPI_Datatype,
+    dest: c_int,
+    tag: c_int,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Rsend_init_c", On::Comm(comm))
+    enter("MPI_Rsend_init_c", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        pt2pt::rsend_init(
+            mpi,
+            args::ConstBuf(buf),
+            args::wide(count),
+            datatype,
+            dest,
+            tag,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Rsend_init_c", "PMPI_Rsend_init_c");
 
 /// `MPI_Send_init`, MPI 5.0 section 3.9.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Send_init(
-    _buf: *const c_void,
-    _count: c_int,
-    _datatype: MPI_Datatype,
-    _dest: c_int,
-    _tag: c_int,
+    buf: *const c_void,
+    count: c_int,
+    datatype: MPI_Datatype,
+    dest: c_int,
+    tag: c_int,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Send_init", On::Comm(comm))
+    enter("MPI_Send_init", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        pt2pt::send_init(
+            mpi,
+            args::ConstBuf(buf),
+            args::wide(count),
+            datatype,
+            dest,
+            tag,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Send_init", "PMPI_Send_init");
 
 /// `MPI_Send_init_c`, MPI 5.0 section 3.9.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Send_init_c(
-    _buf: *const c_void,
-    _count: MPI_Count,
-    _datatype: MPI_Datatype,
-    _dest: c_int,
-    _tag: c_int,
+    buf: *const c_void,
+    count: MPI_Count,
+    datatype: MPI_Datatype,
+    dest: c_int,
+    tag: c_int,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Send_init_c", On::Comm(comm))
+    enter("MPI_Send_init_c", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        pt2pt::send_init(
+            mpi,
+            args::ConstBuf(buf),
+            args::wide(count),
+            datatype,
+            dest,
+            tag,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Send_init_c", "PMPI_Send_init_c");
 
 /// `MPI_Ssend_init`, MPI 5.0 section 3.9.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Ssend_init(
-    _buf: *const c_void,
-    _count: c_int,
-    _datatype: MPI_Datatype,
-    _dest: c_int,
-    _tag: c_int,
+    buf: *const c_void,
+    count: c_int,
+    datatype: MPI_Datatype,
+    dest: c_int,
+    tag: c_int,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Ssend_init", On::Comm(comm))
+    enter("MPI_Ssend_init", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        pt2pt::ssend_init(
+            mpi,
+            args::ConstBuf(buf),
+            args::wide(count),
+            datatype,
+            dest,
+            tag,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Ssend_init", "PMPI_Ssend_init");
 
 /// `MPI_Ssend_init_c`, MPI 5.0 section 3.9.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Ssend_init_c(
-    _buf: *const c_void,
-    _count: MPI_Count,
-    _datatype: MPI_Datatype,
-    _dest: c_int,
-    _tag: c_int,
+    buf: *const c_void,
+    count: MPI_Count,
+    datatype: MPI_Datatype,
+    dest: c_int,
+    tag: c_int,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Ssend_init_c", On::Comm(comm))
+    enter("MPI_Ssend_init_c", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        pt2pt::ssend_init(
+            mpi,
+            args::ConstBuf(buf),
+            args::wide(count),
+            datatype,
+            dest,
+            tag,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Ssend_init_c", "PMPI_Ssend_init_c");
 
 /// `MPI_Start`, MPI 5.0 section 3.9.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Start(_request: *mut MPI_Request) -> c_int {
-    unsupported("MPI_Start", On::Nothing)
+pub unsafe extern "C" fn PMPI_Start(request: *mut MPI_Request) -> c_int {
+    enter("MPI_Start", On::Nothing, |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::InOut::new("request", request) }?;
+        request::start(mpi, request)
+    })
 }
 weak_alias!("MPI_Start", "PMPI_Start");
 
 /// `MPI_Startall`, MPI 5.0 section 3.9.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Startall(
-    _count: c_int,
-    _array_of_requests: *mut MPI_Request,
-) -> c_int {
-    unsupported("MPI_Startall", On::Nothing)
+pub unsafe extern "C" fn PMPI_Startall(count: c_int, array_of_requests: *mut MPI_Request) -> c_int {
+    enter("MPI_Startall", On::Nothing, |mpi| {
+        let count = args::len("count", args::wide(count), ErrorClass::COUNT)?;
+        // SAFETY: `array_of_requests` is the caller's array of `count` MPI_Request values (A2 of `args`).
+        let array_of_requests =
+            unsafe { args::slice_mut("array_of_requests", array_of_requests, count) }?;
+        request::startall(mpi, array_of_requests)
+    })
 }
 weak_alias!("MPI_Startall", "PMPI_Startall");
 
 /// `MPI_Isendrecv`, MPI 5.0 section 3.10.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Isendrecv(
-    _sendbuf: *const c_void,
-    _sendcount: c_int,
-    _sendtype: MPI_Datatype,
-    _dest: c_int,
-    _sendtag: c_int,
-    _recvbuf: *mut c_void,
-    _recvcount: c_int,
-    _recvtype: MPI_Datatype,
-    _source: c_int,
-    _recvtag: c_int,
+    sendbuf: *const c_void,
+    sendcount: c_int,
+    sendtype: MPI_Datatype,
+    dest: c_int,
+    sendtag: c_int,
+    recvbuf: *mut c_void,
+    recvcount: c_int,
+    recvtype: MPI_Datatype,
+    source: c_int,
+    recvtag: c_int,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Isendrecv", On::Comm(comm))
+    enter("MPI_Isendrecv", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        pt2pt::isendrecv(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::wide(sendcount),
+            sendtype,
+            dest,
+            sendtag,
+            args::MutBuf(recvbuf),
+            args::wide(recvcount),
+            recvtype,
+            source,
+            recvtag,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Isendrecv", "PMPI_Isendrecv");
 
 /// `MPI_Isendrecv_c`, MPI 5.0 section 3.10.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Isendrecv_c(
-    _sendbuf: *const c_void,
-    _sendcount: MPI_Count,
-    _sendtype: MPI_Datatype,
-    _dest: c_int,
-    _sendtag: c_int,
-    _recvbuf: *mut c_void,
-    _recvcount: MPI_Count,
-    _recvtype: MPI_Datatype,
-    _source: c_int,
-    _recvtag: c_int,
+    sendbuf: *const c_void,
+    sendcount: MPI_Count,
+    sendtype: MPI_Datatype,
+    dest: c_int,
+    sendtag: c_int,
+    recvbuf: *mut c_void,
+    recvcount: MPI_Count,
+    recvtype: MPI_Datatype,
+    source: c_int,
+    recvtag: c_int,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Isendrecv_c", On::Comm(comm))
+    enter("MPI_Isendrecv_c", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        pt2pt::isendrecv(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::wide(sendcount),
+            sendtype,
+            dest,
+            sendtag,
+            args::MutBuf(recvbuf),
+            args::wide(recvcount),
+            recvtype,
+            source,
+            recvtag,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Isendrecv_c", "PMPI_Isendrecv_c");
 
 /// `MPI_Isendrecv_replace`, MPI 5.0 section 3.10.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Isendrecv_replace(
-    _buf: *mut c_void,
-    _count: c_int,
-    _datatype: MPI_Datatype,
-    _dest: c_int,
-    _sendtag: c_int,
-    _source: c_int,
-    _recvtag: c_int,
+    buf: *mut c_void,
+    count: c_int,
+    datatype: MPI_Datatype,
+    dest: c_int,
+    sendtag: c_int,
+    source: c_int,
+    recvtag: c_int,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Isendrecv_replace", On::Comm(comm))
+    enter("MPI_Isendrecv_replace", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        pt2pt::isendrecv_replace(
+            mpi,
+            args::MutBuf(buf),
+            args::wide(count),
+            datatype,
+            dest,
+            sendtag,
+            source,
+            recvtag,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Isendrecv_replace", "PMPI_Isendrecv_replace");
 
 /// `MPI_Isendrecv_replace_c`, MPI 5.0 section 3.10.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Isendrecv_replace_c(
-    _buf: *mut c_void,
-    _count: MPI_Count,
-    _datatype: MPI_Datatype,
-    _dest: c_int,
-    _sendtag: c_int,
-    _source: c_int,
-    _recvtag: c_int,
+    buf: *mut c_void,
+    count: MPI_Count,
+    datatype: MPI_Datatype,
+    dest: c_int,
+    sendtag: c_int,
+    source: c_int,
+    recvtag: c_int,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Isendrecv_replace_c", On::Comm(comm))
+    enter("MPI_Isendrecv_replace_c", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        pt2pt::isendrecv_replace(
+            mpi,
+            args::MutBuf(buf),
+            args::wide(count),
+            datatype,
+            dest,
+            sendtag,
+            source,
+            recvtag,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Isendrecv_replace_c", "PMPI_Isendrecv_replace_c");
 
 /// `MPI_Sendrecv`, MPI 5.0 section 3.10.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Sendrecv(
-    _sendbuf: *const c_void,
-    _sendcount: c_int,
-    _sendtype: MPI_Datatype,
-    _dest: c_int,
-    _sendtag: c_int,
-    _recvbuf: *mut c_void,
-    _recvcount: c_int,
-    _recvtype: MPI_Datatype,
-    _source: c_int,
-    _recvtag: c_int,
+    sendbuf: *const c_void,
+    sendcount: c_int,
+    sendtype: MPI_Datatype,
+    dest: c_int,
+    sendtag: c_int,
+    recvbuf: *mut c_void,
+    recvcount: c_int,
+    recvtype: MPI_Datatype,
+    source: c_int,
+    recvtag: c_int,
     comm: MPI_Comm,
-    _status: *mut MPI_Status,
+    status: *mut MPI_Status,
 ) -> c_int {
-    unsupported("MPI_Sendrecv", On::Comm(comm))
+    enter("MPI_Sendrecv", On::Comm(comm), |mpi| {
+        // SAFETY: `status` is the caller's pointer to one MPI_Status (A1 of `args`).
+        let status = unsafe { args::OutStatus::new(status) };
+        pt2pt::sendrecv(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::wide(sendcount),
+            sendtype,
+            dest,
+            sendtag,
+            args::MutBuf(recvbuf),
+            args::wide(recvcount),
+            recvtype,
+            source,
+            recvtag,
+            comm,
+            status,
+        )
+    })
 }
 weak_alias!("MPI_Sendrecv", "PMPI_Sendrecv");
 
 /// `MPI_Sendrecv_c`, MPI 5.0 section 3.10.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Sendrecv_c(
-    _sendbuf: *const c_void,
-    _sendcount: MPI_Count,
-    _sendtype: MPI_Datatype,
-    _dest: c_int,
-    _sendtag: c_int,
-    _recvbuf: *mut c_void,
-    _recvcount: MPI_Count,
-    _recvtype: MPI_Datatype,
-    _source: c_int,
-    _recvtag: c_int,
+    sendbuf: *const c_void,
+    sendcount: MPI_Count,
+    sendtype: MPI_Datatype,
+    dest: c_int,
+    sendtag: c_int,
+    recvbuf: *mut c_void,
+    recvcount: MPI_Count,
+    recvtype: MPI_Datatype,
+    source: c_int,
+    recvtag: c_int,
     comm: MPI_Comm,
-    _status: *mut MPI_Status,
+    status: *mut MPI_Status,
 ) -> c_int {
-    unsupported("MPI_Sendrecv_c", On::Comm(comm))
+    enter("MPI_Sendrecv_c", On::Comm(comm), |mpi| {
+        // SAFETY: `status` is the caller's pointer to one MPI_Status (A1 of `args`).
+        let status = unsafe { args::OutStatus::new(status) };
+        pt2pt::sendrecv(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::wide(sendcount),
+            sendtype,
+            dest,
+            sendtag,
+            args::MutBuf(recvbuf),
+            args::wide(recvcount),
+            recvtype,
+            source,
+            recvtag,
+            comm,
+            status,
+        )
+    })
 }
 weak_alias!("MPI_Sendrecv_c", "PMPI_Sendrecv_c");
 
 /// `MPI_Sendrecv_replace`, MPI 5.0 section 3.10.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Sendrecv_replace(
-    _buf: *mut c_void,
-    _count: c_int,
-    _datatype: MPI_Datatype,
-    _dest: c_int,
-    _sendtag: c_int,
-    _source: c_int,
-    _recvtag: c_int,
+    buf: *mut c_void,
+    count: c_int,
+    datatype: MPI_Datatype,
+    dest: c_int,
+    sendtag: c_int,
+    source: c_int,
+    recvtag: c_int,
     comm: MPI_Comm,
-    _status: *mut MPI_Status,
+    status: *mut MPI_Status,
 ) -> c_int {
-    unsupported("MPI_Sendrecv_replace", On::Comm(comm))
+    enter("MPI_Sendrecv_replace", On::Comm(comm), |mpi| {
+        // SAFETY: `status` is the caller's pointer to one MPI_Status (A1 of `args`).
+        let status = unsafe { args::OutStatus::new(status) };
+        pt2pt::sendrecv_replace(
+            mpi,
+            args::MutBuf(buf),
+            args::wide(count),
+            datatype,
+            dest,
+            sendtag,
+            source,
+            recvtag,
+            comm,
+            status,
+        )
+    })
 }
 weak_alias!("MPI_Sendrecv_replace", "PMPI_Sendrecv_replace");
 
 /// `MPI_Sendrecv_replace_c`, MPI 5.0 section 3.10.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Sendrecv_replace_c(
-    _buf: *mut c_void,
-    _count: MPI_Count,
-    _datatype: MPI_Datatype,
-    _dest: c_int,
-    _sendtag: c_int,
-    _source: c_int,
-    _recvtag: c_int,
+    buf: *mut c_void,
+    count: MPI_Count,
+    datatype: MPI_Datatype,
+    dest: c_int,
+    sendtag: c_int,
+    source: c_int,
+    recvtag: c_int,
     comm: MPI_Comm,
-    _status: *mut MPI_Status,
+    status: *mut MPI_Status,
 ) -> c_int {
-    unsupported("MPI_Sendrecv_replace_c", On::Comm(comm))
+    enter("MPI_Sendrecv_replace_c", On::Comm(comm), |mpi| {
+        // SAFETY: `status` is the caller's pointer to one MPI_Status (A1 of `args`).
+        let status = unsafe { args::OutStatus::new(status) };
+        pt2pt::sendrecv_replace(
+            mpi,
+            args::MutBuf(buf),
+            args::wide(count),
+            datatype,
+            dest,
+            sendtag,
+            source,
+            recvtag,
+            comm,
+            status,
+        )
+    })
 }
 weak_alias!("MPI_Sendrecv_replace_c", "PMPI_Sendrecv_replace_c");
 

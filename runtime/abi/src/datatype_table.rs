@@ -5,111 +5,9 @@
 //! compiler's defaults (4-byte `INTEGER`, `REAL` and `LOGICAL`). The standard's size code (MPI 5.0 section 20.3) is checked
 //! against them in a test.
 
+pub use runtime::datatype::{Basic, Float, Scalar, Shape};
+
 use crate::handle::{MPI_Datatype, predefined_name};
-
-/// What is known of a predefined datatype.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Basic {
-    /// Bytes of data.
-    pub size: u8,
-    /// Bytes from one item to the next.
-    pub extent: u8,
-    /// Alignment in bytes.
-    pub align: u8,
-    /// What arithmetic applies.
-    pub shape: Shape,
-}
-
-impl Basic {
-    /// Whether items follow each other without a gap.
-    pub const fn is_dense(&self) -> bool {
-        self.size == self.extent
-    }
-}
-
-/// What an item is made of.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Shape {
-    /// One number.
-    One(Scalar),
-    /// A value and its index, for `MPI_MINLOC` and `MPI_MAXLOC`; the index starts at this byte.
-    Pair {
-        /// The value.
-        value: Scalar,
-        /// The index.
-        index: Scalar,
-        /// Where the index starts.
-        index_at: u8,
-    },
-    /// `MPI_PACKED`.
-    Packed,
-}
-
-/// The class of a number (MPI 5.0 section 6.9.2), with its size in bytes where that varies.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Scalar {
-    /// A signed integer.
-    Signed(u8),
-    /// An unsigned integer.
-    Unsigned(u8),
-    /// A floating-point number.
-    Float(Float),
-    /// Two of them.
-    Complex(Float),
-    /// A truth value.
-    Logical(u8),
-    /// `MPI_BYTE`.
-    Byte,
-    /// A character: no arithmetic.
-    Char(u8),
-}
-
-/// A floating-point format.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Float {
-    /// IEEE binary16.
-    Half,
-    /// IEEE binary32.
-    Single,
-    /// IEEE binary64.
-    Double,
-    /// C's `long double`: the 80-bit format of x86 in 16 bytes, elsewhere IEEE binary128.
-    Long,
-    /// IEEE binary128.
-    Quad,
-}
-
-impl Float {
-    const fn bytes(self) -> u8 {
-        match self {
-            Self::Half => 2,
-            Self::Single => 4,
-            Self::Double => 8,
-            Self::Long | Self::Quad => 16,
-        }
-    }
-}
-
-impl Scalar {
-    const fn bytes(self) -> u8 {
-        match self {
-            Self::Signed(bytes)
-            | Self::Unsigned(bytes)
-            | Self::Logical(bytes)
-            | Self::Char(bytes) => bytes,
-            Self::Float(float) => float.bytes(),
-            Self::Complex(float) => 2 * float.bytes(),
-            Self::Byte => 1,
-        }
-    }
-
-    const fn align(self) -> u8 {
-        match self {
-            Self::Complex(float) => float.bytes(),
-            other => other.bytes(),
-        }
-    }
-}
 
 /// The first datatype number.
 const FIRST: usize = MPI_Datatype::NULL.0;
@@ -119,49 +17,18 @@ const fn table() -> [Option<Basic>; 256] {
     let mut at = 0;
     while at < SCALARS.len() {
         let (datatype, scalar) = SCALARS[at];
-        let bytes = scalar.bytes();
-        let basic = Basic {
-            size: bytes,
-            extent: bytes,
-            align: scalar.align(),
-            shape: Shape::One(scalar),
-        };
+        let basic = Basic::of_scalar(scalar);
         table[datatype.0 - FIRST] = Some(basic);
         at += 1;
     }
     at = 0;
     while at < PAIRS.len() {
         let (datatype, value, index) = PAIRS[at];
-        table[datatype.0 - FIRST] = Some(pair(value, index));
+        table[datatype.0 - FIRST] = Some(Basic::of_pair(value, index));
         at += 1;
     }
-    table[MPI_Datatype::PACKED.0 - FIRST] = Some(Basic {
-        size: 1,
-        extent: 1,
-        align: 1,
-        shape: Shape::Packed,
-    });
+    table[MPI_Datatype::PACKED.0 - FIRST] = Some(Basic::packed());
     table
-}
-
-/// `struct { value; index; }` as C lays it out.
-const fn pair(value: Scalar, index: Scalar) -> Basic {
-    let index_at = value.bytes().next_multiple_of(index.align());
-    let align = if value.align() > index.align() {
-        value.align()
-    } else {
-        index.align()
-    };
-    Basic {
-        size: value.bytes() + index.bytes(),
-        extent: (index_at + index.bytes()).next_multiple_of(align),
-        align,
-        shape: Shape::Pair {
-            value,
-            index,
-            index_at,
-        },
-    }
 }
 
 const fn sizes() -> [u8; 256] {

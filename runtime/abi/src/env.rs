@@ -3,12 +3,14 @@
 
 use core::ffi::c_int;
 
-use crate::args::{Out, OutString};
+use crate::args::{MutBuf, Out, OutString, State};
 use crate::c::{
     MPI_ABI_SUBVERSION, MPI_ABI_VERSION, MPI_ERR_LASTCODE, MPI_SUBVERSION, MPI_SUCCESS, MPI_VERSION,
 };
 use crate::clock;
+use crate::enter::Mpi;
 use crate::error::{Error, ErrorClass, Result, string_of};
+use crate::handle::{MPI_Aint, MPI_Info};
 
 /// `MPI_Get_version`.
 pub fn get_version(version: Out<'_, c_int>, subversion: Out<'_, c_int>) -> Result<()> {
@@ -48,6 +50,29 @@ pub fn error_string(code: c_int, string: OutString<'_>, resultlen: Out<'_, c_int
     let text = string_of(code).ok_or_else(|| unknown_code(code))?;
     resultlen.set(c_length(string.set(&text)));
     Ok(())
+}
+
+/// `MPI_Get_processor_name`: the host's name.
+pub fn get_processor_name(_mpi: Mpi, name: OutString<'_>, length: Out<'_, c_int>) -> Result<()> {
+    length.set(c_length(name.set(&crate::process::host())));
+    Ok(())
+}
+
+/// `MPI_Alloc_mem`.
+pub fn alloc_mem(mpi: Mpi, size: MPI_Aint, _info: MPI_Info, base: Out<'_, State>) -> Result<()> {
+    let bytes = usize::try_from(size).map_err(|_| {
+        Error::new(
+            ErrorClass::ARG,
+            format!("the size is {size}, it must not be negative"),
+        )
+    })?;
+    base.set(State(crate::memory::allocate(mpi, bytes)?));
+    Ok(())
+}
+
+/// `MPI_Free_mem`.
+pub fn free_mem(mpi: Mpi, base: MutBuf) -> Result<()> {
+    crate::memory::free(mpi, base.0)
 }
 
 fn unknown_code(code: c_int) -> Error {

@@ -8,12 +8,15 @@
 
 use core::ffi::c_int;
 
+use crate::args::{InOut, Out};
 use crate::callback::{
     MPI_Comm_errhandler_function, MPI_File_errhandler_function, MPI_Session_errhandler_function,
     MPI_Win_errhandler_function,
 };
-use crate::enter::On;
-use crate::handle::{MPI_Comm, MPI_File, MPI_Session, MPI_Win};
+use crate::enter::{Mpi, On};
+use crate::error::{Error, ErrorClass, Result};
+use crate::handle::{MPI_Comm, MPI_Errhandler, MPI_File, MPI_Session, MPI_Win};
+use crate::process;
 
 /// An error handler.
 #[derive(Clone, Copy, Debug)]
@@ -83,4 +86,65 @@ impl Handler {
         }
         true
     }
+}
+
+/// `MPI_Comm_create_errhandler`.
+pub fn comm_create_errhandler(
+    mpi: Mpi,
+    function: Option<MPI_Comm_errhandler_function>,
+    errhandler: Out<'_, MPI_Errhandler>,
+) -> Result<()> {
+    let function = function.ok_or_else(|| Error::null("comm_errhandler_fn"))?;
+    errhandler.set(mpi.state(|state| state.errhandlers.insert(function))?);
+    Ok(())
+}
+
+/// `MPI_Comm_set_errhandler`.
+pub fn comm_set_errhandler(mpi: Mpi, comm: MPI_Comm, errhandler: MPI_Errhandler) -> Result<()> {
+    mpi.state(|state| {
+        if !is_predefined(errhandler) {
+            state.errhandlers.get(errhandler)?;
+        }
+        state.comm_mut(comm)?.errhandler = errhandler;
+        Ok(())
+    })
+}
+
+/// `MPI_Comm_get_errhandler`.
+pub fn comm_get_errhandler(
+    mpi: Mpi,
+    comm: MPI_Comm,
+    errhandler: Out<'_, MPI_Errhandler>,
+) -> Result<()> {
+    errhandler.set(mpi.state(|state| Ok::<_, Error>(state.comm(comm)?.errhandler))?);
+    Ok(())
+}
+
+/// `MPI_Comm_call_errhandler`.
+pub fn comm_call_errhandler(mpi: Mpi, comm: MPI_Comm, code: c_int) -> Result<()> {
+    mpi.state(|state| state.comm(comm).map(drop))?;
+    let handler = process::handler(On::Comm(comm));
+    if handler.call(On::Comm(comm), code) || matches!(handler, Handler::Return) {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorClass(code),
+        "the program called the error handler",
+    ))
+}
+
+/// `MPI_Errhandler_free`. A handler that is still attached somewhere stays there until it is replaced: the function is
+/// kept, only the handle goes.
+pub fn errhandler_free(errhandler: InOut<'_, MPI_Errhandler>) -> Result<()> {
+    errhandler.set(MPI_Errhandler::NULL);
+    Ok(())
+}
+
+fn is_predefined(errhandler: MPI_Errhandler) -> bool {
+    let known = [
+        MPI_Errhandler::ERRORS_ARE_FATAL,
+        MPI_Errhandler::ERRORS_ABORT,
+        MPI_Errhandler::ERRORS_RETURN,
+    ];
+    known.contains(&errhandler)
 }

@@ -287,6 +287,19 @@ const TEXTS: &[(ErrorClass, &str)] = &[
     ),
 ];
 
+impl From<runtime::Error> for Error {
+    /// The standard's class for each thing that the runtime cannot do.
+    fn from(error: runtime::Error) -> Self {
+        let class = match &error {
+            runtime::Error::RequestsExhausted(_) => ErrorClass::NO_MEM,
+            runtime::Error::Truncated { .. } => ErrorClass::TRUNCATE,
+            runtime::Error::Transfer { .. } => ErrorClass::OTHER,
+            _ => ErrorClass::OTHER,
+        };
+        Self::new(class, error.to_string())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -21,13 +21,20 @@
 //! Below `MPI_THREAD_MULTIPLE` there is no lock and one thread at a time by the caller's promise. At `MPI_THREAD_MULTIPLE`
 //! [`enter::enter`] holds [`lock`] while a body runs; a body that waits must let others in with [`lock::pause`]. Functions marked
 //! `any-time` in the table run without it and guard what they share themselves.
+#![allow(
+    clippy::too_many_arguments,
+    reason = "the standard's functions have up to thirteen"
+)]
 
 pub mod args;
+pub mod buffer;
 #[path = "../gen/constants.rs"]
 pub mod c;
 #[path = "../gen/callback.rs"]
 pub mod callback;
 mod clock;
+pub mod coll;
+pub mod comm;
 pub mod datatype;
 pub mod datatype_table;
 pub mod enter;
@@ -36,10 +43,18 @@ pub mod entry;
 pub mod env;
 pub mod errhandler;
 pub mod error;
+pub mod express;
+pub mod group;
 pub mod handle;
 pub mod info;
+pub mod init;
 pub mod lock;
+pub mod memory;
+pub mod probe;
 pub mod process;
+pub mod pt2pt;
 pub mod registry;
+pub mod request;
 pub mod standard_abi;
+pub mod state;
 pub mod status;

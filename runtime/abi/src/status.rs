@@ -8,9 +8,11 @@
 
 use core::ffi::c_int;
 
-use crate::args::{Out, StatusMut};
-use crate::c::{MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_PROC_NULL, MPI_SUCCESS};
+use crate::args::{Out, OutCount, StatusMut};
+use crate::c::{MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_PROC_NULL, MPI_SUCCESS, MPI_UNDEFINED};
+use crate::enter::Mpi;
 use crate::error::Result;
+use crate::handle::{MPI_Count, MPI_Datatype};
 
 /// What is known of a message: `MPI_Status`, 32 bytes in every standard ABI.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -129,6 +131,49 @@ pub fn set_cancelled(status: StatusMut<'_>, flag: c_int) -> Result<()> {
 /// `MPI_Test_cancelled`.
 pub fn test_cancelled(status: MPI_Status, flag: Out<'_, c_int>) -> Result<()> {
     flag.set(c_int::from(status.cancelled()));
+    Ok(())
+}
+
+/// `MPI_Get_count`.
+pub fn get_count(
+    mpi: Mpi,
+    status: MPI_Status,
+    datatype: MPI_Datatype,
+    count: OutCount<'_>,
+) -> Result<()> {
+    let size = crate::datatype::of(mpi, datatype)?.size;
+    let bytes = status.bytes();
+    // Of a datatype without data any number of items was received, if any byte was not (MPI 5.0 section 3.2.5).
+    let items = match size {
+        0 => (bytes == 0).then_some(0),
+        _ => bytes.is_multiple_of(size).then_some(bytes / size),
+    };
+    count.set_or_undefined(items.and_then(|items| i64::try_from(items).ok()));
+    Ok(())
+}
+
+/// `MPI_Get_elements`.
+pub fn get_elements(
+    mpi: Mpi,
+    status: MPI_Status,
+    datatype: MPI_Datatype,
+    count: OutCount<'_>,
+) -> Result<()> {
+    let elements = crate::datatype::of(mpi, datatype)?.elements(status.bytes());
+    count.set_or_undefined(elements.and_then(|elements| i64::try_from(elements).ok()));
+    Ok(())
+}
+
+/// `MPI_Get_elements_x`.
+pub fn get_elements_x(
+    mpi: Mpi,
+    status: MPI_Status,
+    datatype: MPI_Datatype,
+    count: Out<'_, MPI_Count>,
+) -> Result<()> {
+    let elements = crate::datatype::of(mpi, datatype)?.elements(status.bytes());
+    let elements = elements.and_then(|elements| i64::try_from(elements).ok());
+    count.set(elements.unwrap_or_else(|| MPI_UNDEFINED.into()));
     Ok(())
 }
 

@@ -14,6 +14,7 @@
 //! short visit after the other ([`Visit`]), so that a lock around it can be handed over between two visits.
 
 mod boot;
+mod bundle;
 pub mod collective;
 pub mod comm;
 pub mod datatype;
@@ -29,9 +30,10 @@ mod user_buf;
 pub mod var;
 
 pub use boot::{Birth, Link};
+pub use bundle::{Payload, SendMode};
 pub use comm::{Comm, Comparison, Group};
 pub use datatype::{Datatype, Element};
-pub use engine::{Config as EngineConfig, Found, Kind, Peer, RequestId, State};
+pub use engine::{Config as EngineConfig, ContextId, Found, Kind, Peer, RequestId, State};
 pub use error::Error;
 pub use p2p::{Mode, Source, Status, Target};
 pub use pack::Structured;

@@ -43,8 +43,8 @@ pub struct Target {
 /// How an operation ended (MPI 5.0 section 3.2.5).
 #[derive(Debug)]
 pub struct Status {
-    /// Rank of the sender in the communicator; -1 for sends.
-    pub source: i32,
+    /// Rank of the sender in the communicator; `None` for anything but a received message.
+    pub source: Option<i32>,
     /// Tag of the message.
     pub tag: i32,
     /// Bytes received.
@@ -247,6 +247,11 @@ impl Universe {
         self.engine.probe(context, peer, tag)
     }
 
+    /// As [`probe`](Self::probe), without a look at the transport.
+    pub fn find_message(&mut self, source: Source) -> Option<Found> {
+        self.engine.probe(source.context, source.peer, source.tag)
+    }
+
     /// Takes a found message out of its queue, for one matched receive.
     pub fn claim(&mut self, found: Found) {
         self.engine.claim(found);
@@ -300,6 +305,7 @@ impl Universe {
 
     /// The application gives a request up; the operation still ends properly.
     pub fn free(&mut self, request: RequestId) {
+        self.drop_replay(request);
         self.engine.free(request);
     }
 
@@ -322,7 +328,7 @@ impl Universe {
         if fields.kind != engine::Kind::Receive || cancelled {
             let error = (fields.error != 0).then(|| self.failure(fields));
             return Status {
-                source: -1,
+                source: None,
                 tag: -2,
                 bytes: 0,
                 cancelled,
@@ -330,7 +336,7 @@ impl Universe {
             };
         }
         Status {
-            source: self.rank_in(fields.context, Peer(fields.matched_peer)),
+            source: Some(self.rank_in(fields.context, Peer(fields.matched_peer))),
             tag: fields.matched_tag,
             bytes: fields.matched_bytes.min(fields.bytes),
             cancelled,
@@ -398,6 +404,6 @@ fn wanted(source: Source, memory: UserMemory) -> Receive {
 }
 
 #[cold]
-fn exhausted() -> Error {
+pub(crate) fn exhausted() -> Error {
     Error::RequestsExhausted((1 << 19) - 1)
 }

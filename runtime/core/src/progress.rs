@@ -78,6 +78,9 @@ impl Universe {
         if self.engine.busy_peers() != 0 {
             self.drain();
         }
+        if self.has_bundles() {
+            self.settle_bundles();
+        }
         count != 0
     }
 

@@ -7,6 +7,7 @@ use engine::{Engine, Peer, RequestId};
 use transport::{Completions, Fabric, Node};
 
 use crate::boot::{Birth, Link};
+use crate::bundle::Bundles;
 use crate::comm::{Comm, FIRST_FREE_CONTEXT, Group, SELF_CONTEXT, WORLD_CONTEXT};
 use crate::oversubscription::Crowding;
 use crate::pump::Side;
@@ -23,6 +24,7 @@ pub struct Universe {
     pub(crate) sides: HashMap<u32, Side>,
     /// Groups whose ranks are not world ranks, by context: for the source in a status.
     pub(crate) groups: HashMap<u32, Group>,
+    pub(crate) bundles: Bundles,
     pub(crate) crowding: Crowding,
     pub(crate) eager_limit_bytes: u64,
     pub(crate) single_copy: bool,
@@ -102,6 +104,7 @@ impl Universe {
             completions: Completions::new(),
             sides: HashMap::new(),
             groups: HashMap::from([(SELF_CONTEXT.0, Group::of(vec![me]))]),
+            bundles: Bundles::default(),
             crowding: Crowding::new(values.get(Variable::Wait)),
             eager_limit_bytes,
             single_copy: values.get(Variable::SingleCopy) == 0,
@@ -169,9 +172,14 @@ impl Universe {
         self.next_context
     }
 
-    /// Notes that contexts below `next` are used, and that the ranks of `comm` are not world ranks.
+    /// Notes that a context is used, here or by another member of the communicator that agreed on it.
+    pub fn use_context(&mut self, context: u32) {
+        self.next_context = self.next_context.max(context + 2);
+    }
+
+    /// Knows a new communicator: its ranks may not be world ranks.
     pub fn adopt(&mut self, comm: &Comm) {
-        self.next_context = self.next_context.max(comm.context.0 + 2);
+        self.use_context(comm.context.0);
         if !comm.group.is_identity() {
             self.groups.insert(comm.context.0, comm.group.clone());
         }
@@ -186,6 +194,12 @@ impl Universe {
         }
     }
 
+    /// Whether nothing of this process waits to be sent.
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        self.engine.busy_peers() == 0
+    }
+
     /// The engine, to read slots and counters.
     #[must_use]
     pub fn engine(&self) -> &Engine {
@@ -196,6 +210,38 @@ impl Universe {
     #[must_use]
     pub fn transport_stats(&self) -> transport::Stats {
         self.fabric.stats()
+    }
+
+    /// The request that a token names, if it is still in use.
+    #[inline(always)]
+    #[must_use]
+    pub fn find_request(&self, token: u32) -> Option<RequestId> {
+        self.engine.arena().find(token)
+    }
+
+    /// The token of a request: 27 bits that a stale copy of no longer names it.
+    #[inline(always)]
+    #[must_use]
+    pub fn token(&self, request: RequestId) -> u32 {
+        self.engine.arena().token(request)
+    }
+
+    /// Whether a request is persistent and not started.
+    #[must_use]
+    pub fn is_inactive(&self, request: RequestId) -> bool {
+        self.engine.arena().fields(request).state == engine::State::Inactive
+    }
+
+    /// Whether a request is persistent.
+    #[must_use]
+    pub fn is_persistent(&self, request: RequestId) -> bool {
+        self.engine.arena().fields(request).flags & queue_layout::FLAG_PERSISTENT != 0
+    }
+
+    /// What a request is about.
+    #[must_use]
+    pub fn kind_of(&self, request: RequestId) -> engine::Kind {
+        self.engine.arena().fields(request).kind
     }
 
     /// Whether a request is done and not collected.

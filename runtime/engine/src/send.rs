@@ -63,8 +63,42 @@ impl Engine {
         Ok(request)
     }
 
-    /// Completes a request of another sort.
-    pub fn finish_other(&mut self, request: RequestId) {
+    /// As [`start_other`](Self::start_other), but persistent and inactive.
+    ///
+    /// # Errors
+    /// [`Exhausted`] when no request slot is left.
+    pub fn prepare_other(&mut self) -> Result<RequestId, Exhausted> {
+        let request = self.start_other()?;
+        self.arena.change(request, |fields| {
+            fields.state = State::Inactive;
+            fields.flags = FLAG_PERSISTENT;
+        });
+        Ok(request)
+    }
+
+    /// Starts an inactive persistent request of another sort.
+    pub fn restart_other(&mut self, request: RequestId) {
+        self.arena.change(request, |fields| {
+            fields.state = State::Moving;
+            fields.error = 0;
+        });
+    }
+
+    /// Completes a request of another sort; `speaker` is a complete receive whose status it takes over.
+    pub fn finish_other(&mut self, request: RequestId, speaker: Option<RequestId>) {
+        if let Some(speaker) = speaker {
+            let from = *self.arena.fields(speaker);
+            self.arena.change(request, |fields| {
+                fields.kind = from.kind;
+                fields.flags |= from.flags & FLAG_CANCELLED;
+                fields.context = from.context;
+                fields.error = from.error;
+                fields.bytes = from.bytes;
+                fields.matched_peer = from.matched_peer;
+                fields.matched_tag = from.matched_tag;
+                fields.matched_bytes = from.matched_bytes;
+            });
+        }
         self.complete(request);
     }
 

@@ -250,6 +250,9 @@ fn full(chapter: &Chapter, function: &Function, body: &str, width: Width) -> Str
         let call = format!("{body}({})", arguments.join(", "));
         return format!("enter_any_time({name:?}, {on}, || {{\n{before}{call}\n}})");
     }
+    if arguments.is_empty() && before.is_empty() {
+        return format!("{}enter({name:?}, {on}, {body})", express(function, width));
+    }
     arguments.insert(0, "mpi".to_owned());
     let call = format!("{body}({})", arguments.join(", "));
     format!(

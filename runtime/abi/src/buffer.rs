@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Memory for buffered sends (MPI 5.0 section 3.6). Messages are copied into memory of the library's own; the attached
+//! buffer is what their sizes are counted against, so a program that attached too little hears of it everywhere alike.
+
+use core::ffi::c_int;
+
+use runtime::Visit;
+
+use crate::args::{MutBuf, Out, OutCount, State as Kept};
+use crate::c::{MPI_BSEND_OVERHEAD, MPI_BUFFER_AUTOMATIC};
+use crate::enter::Mpi;
+use crate::error::{Error, ErrorClass, Result};
+use crate::handle::{MPI_Comm, MPI_Request};
+use crate::pt2pt::handle_of;
+use crate::state::{DONE, State};
+
+/// A buffer that the program attached.
+#[derive(Clone, Copy, Debug)]
+pub struct Attached {
+    address: MutBuf,
+    bytes: u64,
+}
+
+/// `MPI_Buffer_attach`.
+pub fn buffer_attach(mpi: Mpi, buffer: MutBuf, size: i64) -> Result<()> {
+    attach(mpi, PROCESS, buffer, size)
+}
+
+/// `MPI_Buffer_detach`.
+pub fn buffer_detach(mpi: Mpi, address: Out<'_, Kept>, size: OutCount<'_>) -> Result<()> {
+    detach(mpi, PROCESS, &address, &size)
+}
+
+/// `MPI_Buffer_flush`.
+pub fn buffer_flush(mpi: Mpi) -> Result<()> {
+    flush(mpi, PROCESS)
+}
+
+/// `MPI_Buffer_iflush`.
+pub fn buffer_iflush(mpi: Mpi, request: Out<'_, MPI_Request>) -> Result<()> {
+    iflush(mpi, PROCESS, &request)
+}
+
+/// `MPI_Comm_attach_buffer`.
+pub fn comm_attach_buffer(mpi: Mpi, comm: MPI_Comm, buffer: MutBuf, size: i64) -> Result<()> {
+    attach(mpi, number_of(mpi, comm)?, buffer, size)
+}
+
+/// `MPI_Comm_detach_buffer`.
+pub fn comm_detach_buffer(
+    mpi: Mpi,
+    comm: MPI_Comm,
+    address: Out<'_, Kept>,
+    size: OutCount<'_>,
+) -> Result<()> {
+    detach(mpi, number_of(mpi, comm)?, &address, &size)
+}
+
+/// `MPI_Comm_flush_buffer`.
+pub fn comm_flush_buffer(mpi: Mpi, comm: MPI_Comm) -> Result<()> {
+    flush(mpi, number_of(mpi, comm)?)
+}
+
+/// `MPI_Comm_iflush_buffer`.
+pub fn comm_iflush_buffer(mpi: Mpi, comm: MPI_Comm, request: Out<'_, MPI_Request>) -> Result<()> {
+    iflush(mpi, number_of(mpi, comm)?, &request)
+}
+
+/// The buffer that a send in `comm` is counted against: the communicator's own, else the process's.
+pub(crate) fn of_comm(state: &State, comm: MPI_Comm) -> u64 {
+    let own = state
+        .comm(comm)
+        .map_or(PROCESS, |object| u64::from(object.comm.context.0));
+    if state.buffers.contains_key(&own) {
+        own
+    } else {
+        PROCESS
+    }
+}
+
+/// Finds room for a message of `bytes` bytes.
+pub(crate) fn reserve(state: &mut State, comm: MPI_Comm, bytes: u64) -> Result<u64> {
+    let buffer = of_comm(state, comm);
+    check_room(state, buffer, bytes)?;
+    Ok(buffer)
+}
+
+/// Whether a message of `bytes` bytes fits beside those that are under way.
+pub(crate) fn check_room(state: &mut State, buffer: u64, bytes: u64) -> Result<()> {
+    let Some(attached) = state.buffers.get(&buffer).copied() else {
+        return Err(Error::new(
+            ErrorClass::BUFFER,
+            "no buffer is attached; call MPI_Buffer_attach first",
+        ));
+    };
+    if attached.address.is_automatic() {
+        return Ok(());
+    }
+    let overhead = u64::from(MPI_BSEND_OVERHEAD.unsigned_abs());
+    let (mut held, mut count) = state.universe.buffered_bytes(buffer);
+    if held + count * overhead + bytes + overhead > attached.bytes {
+        state.universe.progress();
+        (held, count) = state.universe.buffered_bytes(buffer);
+    }
+    if held + count * overhead + bytes + overhead <= attached.bytes {
+        return Ok(());
+    }
+    let detail = format!(
+        "a message of {bytes} bytes (and {overhead} of overhead) does not fit the attached buffer of {} bytes, of which \
+         {count} unfinished messages hold {}",
+        attached.bytes,
+        held + count * overhead
+    );
+    Err(Error::new(ErrorClass::BUFFER, detail))
+}
+
+fn attach(mpi: Mpi, number: u64, address: MutBuf, size: i64) -> Result<()> {
+    let bytes = u64::try_from(size).map_err(|_| {
+        Error::new(
+            ErrorClass::ARG,
+            format!("the buffer's size is {size}, it must not be negative"),
+        )
+    })?;
+    mpi.state(|state| {
+        if state.buffers.contains_key(&number) {
+            let detail = "a buffer is attached already; detach it first";
+            return Err(Error::new(ErrorClass::BUFFER, detail));
+        }
+        state.buffers.insert(number, Attached { address, bytes });
+        Ok(())
+    })
+}
+
+fn detach(mpi: Mpi, number: u64, address: &Out<'_, Kept>, size: &OutCount<'_>) -> Result<()> {
+    flush(mpi, number)?;
+    let attached = mpi.state(|state| state.buffers.remove(&number));
+    let attached = attached.unwrap_or(Attached {
+        address: MutBuf(core::ptr::null_mut()),
+        bytes: 0,
+    });
+    let automatic = attached.address.is_automatic();
+    let pointer = if automatic {
+        core::ptr::without_provenance_mut(MPI_BUFFER_AUTOMATIC)
+    } else {
+        attached.address.0
+    };
+    address.set(Kept(pointer));
+    size.set(i64::try_from(attached.bytes).unwrap_or(i64::MAX))
+}
+
+fn flush(mpi: Mpi, number: u64) -> Result<()> {
+    mpi.wait_until(|universe| universe.buffered_bytes(number).1 == 0);
+    Ok(())
+}
+
+fn iflush(mpi: Mpi, number: u64, request: &Out<'_, MPI_Request>) -> Result<()> {
+    let started = mpi.visit(|universe| universe.flush_request(number))?;
+    request.set(handle_of(mpi, Some(started), DONE));
+    Ok(())
+}
+
+fn number_of(mpi: Mpi, comm: MPI_Comm) -> Result<u64> {
+    mpi.state(|state| Ok(u64::from(state.comm(comm)?.comm.context.0)))
+}
+
+/// The buffer of the process; contexts, which number the others, start above it.
+const PROCESS: u64 = 0;
+
+const _: c_int = MPI_BSEND_OVERHEAD;

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The beginning and the end (MPI 5.0 chapter 11).
+
+use core::ffi::c_int;
+
+use runtime::{Universe, Visit, collective};
+
+use crate::args::{MainArgc, MainArgv, Out};
+use crate::c;
+use crate::enter::{Mpi, On};
+use crate::errhandler::Handler;
+use crate::error::{Error, ErrorClass, Result};
+use crate::express;
+use crate::handle::{MPI_Comm, MPI_Errhandler};
+use crate::lock;
+use crate::process::{self, Identity, Lookup, Phase};
+use crate::state::{self, State};
+
+/// `MPI_Init`.
+pub fn init(_argc: MainArgc, _argv: MainArgv) -> Result<()> {
+    start(c::MPI_THREAD_SINGLE)
+}
+
+/// `MPI_Init_thread`: every level is granted.
+pub fn init_thread(
+    _argc: MainArgc,
+    _argv: MainArgv,
+    required: c_int,
+    provided: Out<'_, c_int>,
+) -> Result<()> {
+    let level = LEVELS
+        .into_iter()
+        .find(|level| required <= *level)
+        .unwrap_or(c::MPI_THREAD_MULTIPLE);
+    start(level)?;
+    provided.set(level);
+    Ok(())
+}
+
+fn start(level: c_int) -> Result<()> {
+    match process::phase() {
+        Phase::Before => {}
+        Phase::Running => return Err(Error::new(ErrorClass::OTHER, "MPI is initialized already")),
+        Phase::Finalized => {
+            let detail = "MPI was finalized; it cannot be initialized again in one process";
+            return Err(Error::new(ErrorClass::OTHER, detail));
+        }
+    }
+    let mut universe = Universe::from_environment()?;
+    let identity = Identity {
+        rank: universe.rank() as usize,
+        size: universe.size() as usize,
+    };
+    process::set_identity(identity);
+    if universe.rank() == 0 {
+        for complaint in universe.take_complaints() {
+            eprintln!("rmpi: {complaint}");
+        }
+    }
+    if level != c::MPI_THREAD_MULTIPLE {
+        express::open(MPI_Comm::WORLD, &universe.world());
+        express::open(MPI_Comm::SELF, &universe.myself());
+    }
+    state::install(State::new(universe, level));
+    process::set_lookup(Lookup {
+        handler,
+        name,
+        abort: end_job,
+    });
+    lock::set_multiple(level == c::MPI_THREAD_MULTIPLE);
+    process::set_phase(Phase::Running);
+    Ok(())
+}
+
+/// `MPI_Finalize`: every rank's messages are with their receivers, or at least on their way, before any leaves.
+pub fn finalize(mpi: Mpi) -> Result<()> {
+    let world = mpi.visit(|universe| universe.world());
+    mpi.wait_until(|universe| universe.is_drained());
+    collective::barrier(mpi, &world)?;
+    mpi.wait_until(|universe| universe.is_drained());
+    express::close();
+    process::set_phase(Phase::Finalized);
+    lock::set_multiple(false);
+    mpi.state(|state| match state.universe.link() {
+        Some(link) => link.finalized().map_err(Error::from),
+        None => Ok(()),
+    })
+}
+
+/// `MPI_Initialized`.
+pub fn initialized(flag: Out<'_, c_int>) -> Result<()> {
+    flag.set(c_int::from(process::phase() != Phase::Before));
+    Ok(())
+}
+
+/// `MPI_Finalized`.
+pub fn finalized(flag: Out<'_, c_int>) -> Result<()> {
+    flag.set(c_int::from(process::phase() == Phase::Finalized));
+    Ok(())
+}
+
+/// `MPI_Abort`.
+pub fn abort(_comm: MPI_Comm, code: c_int) -> Result<()> {
+    let text = format!(
+        "{}: MPI_Abort was called with code {code}",
+        process::identity()
+    );
+    stop(code, &text)
+}
+
+/// `MPI_Is_thread_main`.
+pub fn is_thread_main(mpi: Mpi, flag: Out<'_, c_int>) -> Result<()> {
+    let main = mpi.state(|state| state.main_thread == std::thread::current().id());
+    flag.set(c_int::from(main));
+    Ok(())
+}
+
+/// `MPI_Query_thread`.
+pub fn query_thread(mpi: Mpi, provided: Out<'_, c_int>) -> Result<()> {
+    provided.set(mpi.state(|state| state.thread_level));
+    Ok(())
+}
+
+/// The error handler of an object; what has none of its own asks `MPI_COMM_SELF` (MPI 5.0 section 9.3).
+fn handler(on: On) -> Handler {
+    let comm = match on {
+        On::Comm(comm) => comm,
+        On::File(_) => return Handler::Return,
+        _ => MPI_Comm::SELF,
+    };
+    let found = state::peek(|state| {
+        let object = match state.comm(comm) {
+            Ok(object) => object,
+            Err(_) => state.comm(MPI_Comm::SELF).ok()?,
+        };
+        let handle = object.errhandler;
+        Some(match handle {
+            MPI_Errhandler::ERRORS_RETURN => Handler::Return,
+            MPI_Errhandler::ERRORS_ABORT => Handler::Abort,
+            MPI_Errhandler::ERRORS_ARE_FATAL => Handler::Fatal,
+            other => state
+                .errhandlers
+                .get(other)
+                .map_or(Handler::Fatal, |function| Handler::Comm(*function)),
+        })
+    });
+    found.flatten().unwrap_or(Handler::Fatal)
+}
+
+fn name(on: On) -> Option<String> {
+    let On::Comm(comm) = on else { return None };
+    let name = state::peek(|state| Some(state.comm(comm).ok()?.name.clone())).flatten()?;
+    (!name.is_empty()).then_some(name)
+}
+
+/// Ends the job after a message was printed.
+fn end_job(code: c_int) -> ! {
+    stop(code, "")
+}
+
+/// Asks the daemon to end the job and waits for it; without a daemon, ends the process.
+fn stop(code: c_int, message: &str) -> ! {
+    let told = state::peek(|state| match state.universe.link() {
+        Some(link) if link.abort(code, message).is_ok() => {
+            link.wait_for_the_end();
+            true
+        }
+        _ => false,
+    });
+    if told != Some(true) && !message.is_empty() {
+        eprintln!("{message}");
+    }
+    let status = code & 0xff;
+    std::process::exit(if status == 0 { 1 } else { status })
+}
+
+const LEVELS: [c_int; 4] = [
+    c::MPI_THREAD_SINGLE,
+    c::MPI_THREAD_FUNNELED,
+    c::MPI_THREAD_SERIALIZED,
+    c::MPI_THREAD_MULTIPLE,
+];

@@ -1,0 +1,538 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Requests: wait, test, start, free, cancel (MPI 5.0 sections 3.7 to 3.9).
+
+use core::ffi::c_int;
+
+use runtime::{Kind, RequestId, Status, Visit};
+
+use crate::args::{InOut, Out, OutArray, OutStatus, OutStatuses};
+use crate::c::{MPI_SUCCESS, MPI_UNDEFINED};
+use crate::enter::Mpi;
+use crate::error::{Error, ErrorClass, Result};
+use crate::handle::MPI_Request;
+use crate::state::{DONE, DONE_NULL, State, request_token, stale_request};
+use crate::status::MPI_Status;
+
+/// A request handle, looked up.
+#[derive(Clone, Copy)]
+enum Found {
+    /// `MPI_REQUEST_NULL`, or persistent and not started: nothing to wait for.
+    Inactive,
+    /// Complete from the start, with this status.
+    Done(MPI_Status),
+    /// One of the engine's.
+    Live(RequestId),
+}
+
+/// `MPI_Wait`.
+pub fn wait(mpi: Mpi, request: InOut<'_, MPI_Request>, status: OutStatus<'_>) -> Result<()> {
+    match find(mpi, request.get())? {
+        Found::Inactive => status.set(MPI_Status::EMPTY),
+        Found::Done(known) => {
+            status.set(known);
+            request.set(MPI_Request::NULL);
+        }
+        Found::Live(id) => {
+            mpi.wait_for(id);
+            return take(mpi, id, &request, &status);
+        }
+    }
+    Ok(())
+}
+
+/// `MPI_Test`.
+pub fn test(
+    mpi: Mpi,
+    request: InOut<'_, MPI_Request>,
+    flag: Out<'_, c_int>,
+    status: OutStatus<'_>,
+) -> Result<()> {
+    let done = match find(mpi, request.get())? {
+        Found::Inactive => {
+            status.set(MPI_Status::EMPTY);
+            true
+        }
+        Found::Done(known) => {
+            status.set(known);
+            request.set(MPI_Request::NULL);
+            true
+        }
+        Found::Live(id) => {
+            let done = is_done_now(mpi, id);
+            if done {
+                flag.set(1);
+                return take(mpi, id, &request, &status);
+            }
+            false
+        }
+    };
+    flag.set(c_int::from(done));
+    Ok(())
+}
+
+/// `MPI_Waitall`.
+pub fn waitall(mpi: Mpi, requests: &mut [MPI_Request], statuses: OutStatuses<'_>) -> Result<()> {
+    let found = find_all(mpi, requests)?;
+    for entry in &found {
+        if let Found::Live(id) = entry {
+            mpi.wait_for(*id);
+        }
+    }
+    collect_all(mpi, requests, &found, &statuses)
+}
+
+/// `MPI_Testall`.
+pub fn testall(
+    mpi: Mpi,
+    requests: &mut [MPI_Request],
+    flag: Out<'_, c_int>,
+    statuses: OutStatuses<'_>,
+) -> Result<()> {
+    let found = find_all(mpi, requests)?;
+    let done = all_done(mpi, &found);
+    flag.set(c_int::from(done));
+    if done {
+        collect_all(mpi, requests, &found, &statuses)
+    } else {
+        Ok(())
+    }
+}
+
+/// `MPI_Waitany`.
+pub fn waitany(
+    mpi: Mpi,
+    requests: &mut [MPI_Request],
+    index: Out<'_, c_int>,
+    status: OutStatus<'_>,
+) -> Result<()> {
+    let found = find_all(mpi, requests)?;
+    let mut chosen = None;
+    if found.iter().any(|entry| !matches!(entry, Found::Inactive)) {
+        mpi.wait_until(|universe| {
+            chosen = found.iter().position(|entry| match entry {
+                Found::Inactive => false,
+                Found::Done(_) => true,
+                Found::Live(id) => universe.is_complete(*id),
+            });
+            chosen.is_some()
+        });
+    }
+    give_one(mpi, requests, &found, chosen, &index, &status)
+}
+
+/// `MPI_Testany`.
+pub fn testany(
+    mpi: Mpi,
+    requests: &mut [MPI_Request],
+    index: Out<'_, c_int>,
+    flag: Out<'_, c_int>,
+    status: OutStatus<'_>,
+) -> Result<()> {
+    let found = find_all(mpi, requests)?;
+    let chosen = first_done(mpi, &found);
+    let nothing = found.iter().all(|entry| matches!(entry, Found::Inactive));
+    flag.set(c_int::from(chosen.is_some() || nothing));
+    give_one(mpi, requests, &found, chosen, &index, &status)
+}
+
+/// `MPI_Waitsome`.
+pub fn waitsome(
+    mpi: Mpi,
+    requests: &mut [MPI_Request],
+    outcount: Out<'_, c_int>,
+    indices: OutArray<'_, c_int>,
+    statuses: OutStatuses<'_>,
+) -> Result<()> {
+    let found = find_all(mpi, requests)?;
+    if found.iter().any(|entry| !matches!(entry, Found::Inactive)) {
+        mpi.wait_until(|universe| {
+            found.iter().any(|entry| match entry {
+                Found::Inactive => false,
+                Found::Done(_) => true,
+                Found::Live(id) => universe.is_complete(*id),
+            })
+        });
+    }
+    give_some(mpi, requests, &found, &outcount, &indices, &statuses)
+}
+
+/// `MPI_Testsome`.
+pub fn testsome(
+    mpi: Mpi,
+    requests: &mut [MPI_Request],
+    outcount: Out<'_, c_int>,
+    indices: OutArray<'_, c_int>,
+    statuses: OutStatuses<'_>,
+) -> Result<()> {
+    let found = find_all(mpi, requests)?;
+    let _ = first_done(mpi, &found);
+    give_some(mpi, requests, &found, &outcount, &indices, &statuses)
+}
+
+/// `MPI_Request_get_status`.
+pub fn request_get_status(
+    mpi: Mpi,
+    request: MPI_Request,
+    flag: Out<'_, c_int>,
+    status: OutStatus<'_>,
+) -> Result<()> {
+    let found = find(mpi, request)?;
+    let done = all_done(mpi, &[found]);
+    flag.set(c_int::from(done));
+    if done {
+        status.set(look(mpi, found));
+    }
+    Ok(())
+}
+
+/// `MPI_Request_get_status_all`.
+pub fn request_get_status_all(
+    mpi: Mpi,
+    requests: &[MPI_Request],
+    flag: Out<'_, c_int>,
+    statuses: OutStatuses<'_>,
+) -> Result<()> {
+    let found = find_all(mpi, requests)?;
+    let done = all_done(mpi, &found);
+    flag.set(c_int::from(done));
+    if done {
+        for (at, entry) in found.iter().enumerate() {
+            statuses.set(at, look(mpi, *entry));
+        }
+    }
+    Ok(())
+}
+
+/// `MPI_Request_get_status_any`.
+pub fn request_get_status_any(
+    mpi: Mpi,
+    requests: &[MPI_Request],
+    index: Out<'_, c_int>,
+    flag: Out<'_, c_int>,
+    status: OutStatus<'_>,
+) -> Result<()> {
+    let found = find_all(mpi, requests)?;
+    let nothing = found.iter().all(|entry| matches!(entry, Found::Inactive));
+    let chosen = first_done(mpi, &found);
+    flag.set(c_int::from(chosen.is_some() || nothing));
+    index.set(chosen.map_or(MPI_UNDEFINED, small));
+    if chosen.is_some() || nothing {
+        status.set(chosen.map_or(MPI_Status::EMPTY, |at| look(mpi, found[at])));
+    }
+    Ok(())
+}
+
+/// `MPI_Request_get_status_some`.
+pub fn request_get_status_some(
+    mpi: Mpi,
+    requests: &[MPI_Request],
+    outcount: Out<'_, c_int>,
+    indices: OutArray<'_, c_int>,
+    statuses: OutStatuses<'_>,
+) -> Result<()> {
+    let found = find_all(mpi, requests)?;
+    let _ = first_done(mpi, &found);
+    let done = done_ones(mpi, &found);
+    for (slot, at) in done.iter().enumerate() {
+        indices.set(slot, small(*at));
+        statuses.set(slot, look(mpi, found[*at]));
+    }
+    outcount.set(count_or_undefined(&found, done.len()));
+    Ok(())
+}
+
+/// `MPI_Request_free`.
+pub fn request_free(mpi: Mpi, request: InOut<'_, MPI_Request>) -> Result<()> {
+    let handle = request.get();
+    if handle == MPI_Request::NULL {
+        return Err(Error::new(
+            ErrorClass::REQUEST,
+            "the request is MPI_REQUEST_NULL, there is nothing to free",
+        ));
+    }
+    if handle != DONE && handle != DONE_NULL {
+        let id = live(mpi, handle)?;
+        mpi.visit(|universe| universe.free(id));
+    }
+    request.set(MPI_Request::NULL);
+    Ok(())
+}
+
+/// `MPI_Cancel`.
+pub fn cancel(mpi: Mpi, request: InOut<'_, MPI_Request>) -> Result<()> {
+    match find(mpi, request.get())? {
+        Found::Live(id) => {
+            mpi.visit(|universe| universe.cancel(id));
+            Ok(())
+        }
+        // Complete already: it was too late.
+        Found::Done(_) => Ok(()),
+        Found::Inactive => {
+            let detail = "the request is null or not started, there is nothing to cancel";
+            Err(Error::new(ErrorClass::REQUEST, detail))
+        }
+    }
+}
+
+/// `MPI_Start`.
+pub fn start(mpi: Mpi, request: InOut<'_, MPI_Request>) -> Result<()> {
+    start_one(mpi, request.get())
+}
+
+/// `MPI_Startall`.
+pub fn startall(mpi: Mpi, requests: &mut [MPI_Request]) -> Result<()> {
+    requests
+        .iter()
+        .try_for_each(|request| start_one(mpi, *request))
+}
+
+fn start_one(mpi: Mpi, request: MPI_Request) -> Result<()> {
+    if request == MPI_Request::NULL || request == DONE || request == DONE_NULL {
+        return Err(not_startable("is not persistent"));
+    }
+    let id = live(mpi, request)?;
+    mpi.state(|state| {
+        let universe = &mut state.universe;
+        if !universe.is_persistent(id) {
+            return Err(not_startable("is not persistent"));
+        }
+        if !universe.is_inactive(id) {
+            return Err(not_startable("is started already and not complete"));
+        }
+        match universe.kind_of(id) {
+            Kind::Send => universe.restart_send(id),
+            Kind::Receive => universe.restart_receive(id),
+            _ => restart_other(state, id)?,
+        }
+        Ok(())
+    })
+}
+
+fn restart_other(state: &mut State, id: RequestId) -> Result<()> {
+    if let Some((buffer, bytes)) = state.universe.buffered_replay(id) {
+        crate::buffer::check_room(state, buffer, bytes)?;
+    }
+    Ok(state.universe.restart_other(id)?)
+}
+
+/// Waits for a request that no handle names, and says how it ended.
+pub(crate) fn finish_alone(mpi: Mpi, id: RequestId, status: &OutStatus<'_>) -> Result<()> {
+    mpi.wait_for(id);
+    let ended = mpi.visit(|universe| universe.collect(id));
+    status.set(status_of(&ended));
+    ended.error.map_or(Ok(()), |error| Err(error.into()))
+}
+
+/// A status of the runtime, in C's form.
+pub(crate) fn status_of(ended: &Status) -> MPI_Status {
+    let mut status = match ended.source {
+        Some(source) => MPI_Status::received(source, ended.tag, ended.bytes),
+        None => MPI_Status::EMPTY,
+    };
+    status.set_cancelled(ended.cancelled);
+    status
+}
+
+fn take(
+    mpi: Mpi,
+    id: RequestId,
+    request: &InOut<'_, MPI_Request>,
+    status: &OutStatus<'_>,
+) -> Result<()> {
+    let (ended, gone) = mpi.visit(|universe| {
+        let gone = !universe.is_persistent(id);
+        (universe.collect(id), gone)
+    });
+    if gone {
+        request.set(MPI_Request::NULL);
+    }
+    status.set(status_of(&ended));
+    ended.error.map_or(Ok(()), |error| Err(error.into()))
+}
+
+/// Collects one of a list; `NULL` replaces its handle unless it is persistent.
+fn take_entry(mpi: Mpi, request: &mut MPI_Request, found: Found) -> (MPI_Status, Option<Error>) {
+    match found {
+        Found::Inactive => (MPI_Status::EMPTY, None),
+        Found::Done(known) => {
+            *request = MPI_Request::NULL;
+            (known, None)
+        }
+        Found::Live(id) => mpi.visit(|universe| {
+            if !universe.is_persistent(id) {
+                *request = MPI_Request::NULL;
+            }
+            let ended = universe.collect(id);
+            (status_of(&ended), ended.error.map(Error::from))
+        }),
+    }
+}
+
+fn collect_all(
+    mpi: Mpi,
+    requests: &mut [MPI_Request],
+    found: &[Found],
+    statuses: &OutStatuses<'_>,
+) -> Result<()> {
+    let mut errors = Vec::new();
+    for (at, (request, entry)) in requests.iter_mut().zip(found).enumerate() {
+        let (status, error) = take_entry(mpi, request, *entry);
+        statuses.set(at, status);
+        errors.extend(error.map(|error| (at, error)));
+    }
+    in_status(found.len(), errors, statuses)
+}
+
+/// MPI 5.0 section 3.7.5: with errors, each status tells its own and the call answers `MPI_ERR_IN_STATUS`.
+fn in_status(count: usize, errors: Vec<(usize, Error)>, statuses: &OutStatuses<'_>) -> Result<()> {
+    let Some((first, error)) = errors.first() else {
+        return Ok(());
+    };
+    let detail = format!("request {first} of {count}: {}", error.detail());
+    for at in 0..count {
+        statuses.set_error(at, MPI_SUCCESS);
+    }
+    for (at, error) in &errors {
+        statuses.set_error(*at, error.class().0);
+    }
+    let class = if statuses.is_ignored() {
+        error.class()
+    } else {
+        ErrorClass::IN_STATUS
+    };
+    Err(Error::new(class, detail))
+}
+
+fn give_one(
+    mpi: Mpi,
+    requests: &mut [MPI_Request],
+    found: &[Found],
+    chosen: Option<usize>,
+    index: &Out<'_, c_int>,
+    status: &OutStatus<'_>,
+) -> Result<()> {
+    let Some(at) = chosen else {
+        index.set(MPI_UNDEFINED);
+        status.set(MPI_Status::EMPTY);
+        return Ok(());
+    };
+    index.set(small(at));
+    let (ended, error) = take_entry(mpi, &mut requests[at], found[at]);
+    status.set(ended);
+    error.map_or(Ok(()), Err)
+}
+
+fn give_some(
+    mpi: Mpi,
+    requests: &mut [MPI_Request],
+    found: &[Found],
+    outcount: &Out<'_, c_int>,
+    indices: &OutArray<'_, c_int>,
+    statuses: &OutStatuses<'_>,
+) -> Result<()> {
+    let done = done_ones(mpi, found);
+    let mut errors = Vec::new();
+    for (slot, at) in done.iter().enumerate() {
+        let (status, error) = take_entry(mpi, &mut requests[*at], found[*at]);
+        indices.set(slot, small(*at));
+        statuses.set(slot, status);
+        errors.extend(error.map(|error| (slot, error)));
+    }
+    outcount.set(count_or_undefined(found, done.len()));
+    in_status(done.len(), errors, statuses)
+}
+
+fn count_or_undefined(found: &[Found], done: usize) -> c_int {
+    if found.iter().all(|entry| matches!(entry, Found::Inactive)) {
+        MPI_UNDEFINED
+    } else {
+        small(done)
+    }
+}
+
+fn done_ones(mpi: Mpi, found: &[Found]) -> Vec<usize> {
+    mpi.visit(|universe| {
+        let is_done = |entry: &Found| match entry {
+            Found::Inactive => false,
+            Found::Done(_) => true,
+            Found::Live(id) => universe.is_complete(*id),
+        };
+        (0..found.len()).filter(|at| is_done(&found[*at])).collect()
+    })
+}
+
+/// The first that is complete, after a turn of progress if none is yet.
+fn first_done(mpi: Mpi, found: &[Found]) -> Option<usize> {
+    let first = done_ones(mpi, found).first().copied();
+    if first.is_some() {
+        return first;
+    }
+    mpi.visit(|universe| universe.progress());
+    done_ones(mpi, found).first().copied()
+}
+
+fn is_done_now(mpi: Mpi, id: RequestId) -> bool {
+    mpi.visit(|universe| {
+        universe.is_complete(id) || {
+            universe.progress();
+            universe.is_complete(id)
+        }
+    })
+}
+
+fn all_done(mpi: Mpi, found: &[Found]) -> bool {
+    let open = |universe: &runtime::Universe| {
+        found
+            .iter()
+            .any(|entry| matches!(entry, Found::Live(id) if !universe.is_complete(*id)))
+    };
+    mpi.visit(|universe| {
+        !open(universe) || {
+            universe.progress();
+            !open(universe)
+        }
+    })
+}
+
+fn look(mpi: Mpi, found: Found) -> MPI_Status {
+    match found {
+        Found::Inactive => MPI_Status::EMPTY,
+        Found::Done(known) => known,
+        Found::Live(id) => mpi.visit(|universe| status_of(&universe.status(id))),
+    }
+}
+
+fn find_all(mpi: Mpi, requests: &[MPI_Request]) -> Result<Vec<Found>> {
+    requests.iter().map(|request| find(mpi, *request)).collect()
+}
+
+fn find(mpi: Mpi, request: MPI_Request) -> Result<Found> {
+    match request {
+        MPI_Request::NULL => Ok(Found::Inactive),
+        DONE => Ok(Found::Done(MPI_Status::EMPTY)),
+        DONE_NULL => Ok(Found::Done(MPI_Status::PROC_NULL)),
+        _ => {
+            let id = live(mpi, request)?;
+            let inactive = mpi.visit(|universe| universe.is_inactive(id));
+            Ok(if inactive {
+                Found::Inactive
+            } else {
+                Found::Live(id)
+            })
+        }
+    }
+}
+
+fn live(mpi: Mpi, request: MPI_Request) -> Result<RequestId> {
+    let token = request_token(request)?;
+    let found = mpi.visit(|universe| universe.find_request(token));
+    found.ok_or_else(|| stale_request(request))
+}
+
+fn not_startable(why: &str) -> Error {
+    Error::new(ErrorClass::REQUEST, format!("the request {why}"))
+}
+
+fn small(index: usize) -> c_int {
+    c_int::try_from(index).unwrap_or(c_int::MAX)
+}

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the C layer keeps from initialization to the end: the process, and the objects behind live handles.
+//!
+//! # Safety
+//! One static, reached through [`Mpi`], the proof that MPI is initialized and that this thread has the lock where there
+//! is one. Obligation **S1**: two accesses never nest, which [`Mpi::state`] checks; so there is one `&mut` at a time.
+#![allow(unsafe_code, reason = "the one static of the library")]
+#![allow(clippy::disallowed_types, reason = "the one static of the library")]
+
+use core::cell::{Cell, UnsafeCell};
+use std::sync::Arc;
+
+use runtime::datatype::Datatype;
+use runtime::{Comm, Group, Universe, Visit};
+
+use crate::callback::MPI_Comm_errhandler_function;
+use crate::enter::Mpi;
+use crate::error::{Error, Result};
+use crate::handle::{
+    Handle, Kind, MPI_Comm, MPI_Datatype, MPI_Errhandler, MPI_Group, MPI_Message, Place, describe,
+};
+use crate::lock;
+use crate::registry::{Registry, not_a};
+use crate::{datatype_table, handle};
+
+/// Everything behind handles.
+pub struct State {
+    /// The process.
+    pub universe: Universe,
+    world: CommObject,
+    myself: CommObject,
+    /// Communicators that the program made.
+    pub comms: Registry<MPI_Comm, CommObject>,
+    /// Groups that the program made.
+    pub groups: Registry<MPI_Group, Group>,
+    /// Datatypes that the program made.
+    pub datatypes: Registry<MPI_Datatype, TypeObject>,
+    /// Error handlers that the program made.
+    pub errhandlers: Registry<MPI_Errhandler, MPI_Comm_errhandler_function>,
+    /// Messages that a matched probe took.
+    pub messages: Registry<MPI_Message, MessageObject>,
+    /// Buffers for buffered sends, by the number that the runtime counts them under: 0 is the process's.
+    pub buffers: std::collections::HashMap<u64, crate::buffer::Attached>,
+    /// Memory that the program got from `MPI_Alloc_mem`, by address.
+    pub allocations: std::collections::HashMap<usize, std::alloc::Layout>,
+    /// Values of predefined attributes, which the program reads through pointers.
+    attributes: std::collections::HashMap<core::ffi::c_int, Box<core::ffi::c_int>>,
+    /// The thread that initialized MPI.
+    pub main_thread: std::thread::ThreadId,
+    /// The thread level that was granted.
+    pub thread_level: core::ffi::c_int,
+}
+
+/// A communicator.
+pub struct CommObject {
+    /// Its processes and contexts.
+    pub comm: Comm,
+    /// Its name (MPI 5.0 section 7.8).
+    pub name: String,
+    /// Its error handler.
+    pub errhandler: MPI_Errhandler,
+}
+
+/// A datatype that the program made.
+#[derive(Clone)]
+pub struct TypeObject {
+    /// Its layout.
+    pub datatype: Arc<Datatype>,
+    /// It may be used for communication.
+    pub committed: bool,
+}
+
+/// A message that a matched probe took.
+pub struct MessageObject {
+    /// The engine's slot.
+    pub message: runtime::RequestId,
+    /// The communicator it came in.
+    pub comm: MPI_Comm,
+}
+
+impl State {
+    /// The objects of a process that has just joined its job.
+    pub fn new(universe: Universe, thread_level: core::ffi::c_int) -> Self {
+        let object = |comm, name: &str| CommObject {
+            comm,
+            name: name.to_owned(),
+            errhandler: MPI_Errhandler::ERRORS_ARE_FATAL,
+        };
+        Self {
+            world: object(universe.world(), "MPI_COMM_WORLD"),
+            myself: object(universe.myself(), "MPI_COMM_SELF"),
+            universe,
+            comms: Registry::new(),
+            groups: Registry::new(),
+            datatypes: Registry::new(),
+            errhandlers: Registry::new(),
+            messages: Registry::new(),
+            buffers: std::collections::HashMap::new(),
+            allocations: std::collections::HashMap::new(),
+            attributes: std::collections::HashMap::new(),
+            main_thread: std::thread::current().id(),
+            thread_level,
+        }
+    }
+
+    /// The communicator of a handle.
+    pub fn comm(&self, handle: MPI_Comm) -> Result<&CommObject> {
+        match handle {
+            MPI_Comm::WORLD => Ok(&self.world),
+            MPI_Comm::SELF => Ok(&self.myself),
+            other => self.comms.get(other),
+        }
+    }
+
+    /// The communicator of a handle, to change.
+    pub fn comm_mut(&mut self, handle: MPI_Comm) -> Result<&mut CommObject> {
+        match handle {
+            MPI_Comm::WORLD => Ok(&mut self.world),
+            MPI_Comm::SELF => Ok(&mut self.myself),
+            other => self.comms.get_mut(other),
+        }
+    }
+
+    /// The datatype of a handle, committed or not.
+    pub fn datatype(&self, handle: MPI_Datatype) -> Result<TypeObject> {
+        if let Some(basic) = datatype_table::basic(handle) {
+            let datatype = Arc::new(Datatype::of_basic(basic));
+            return Ok(TypeObject {
+                datatype,
+                committed: true,
+            });
+        }
+        self.datatypes.get(handle).cloned()
+    }
+
+    /// A place that holds the value of a predefined attribute until the process ends.
+    pub fn attribute(
+        &mut self,
+        keyval: core::ffi::c_int,
+        value: core::ffi::c_int,
+    ) -> *mut core::ffi::c_void {
+        let place = self
+            .attributes
+            .entry(keyval)
+            .or_insert_with(|| Box::new(value));
+        core::ptr::from_mut(&mut **place).cast()
+    }
+
+    /// The group of a handle.
+    pub fn group(&self, handle: MPI_Group) -> Result<Group> {
+        match handle {
+            MPI_Group::EMPTY => Ok(Group::of(Vec::new())),
+            other => self.groups.get(other).cloned(),
+        }
+    }
+}
+
+impl Mpi {
+    /// Visits the state.
+    ///
+    /// # Panics
+    /// When visits nest: no body does that.
+    #[inline(always)]
+    pub fn state<R>(self, visit: impl FnOnce(&mut State) -> R) -> R {
+        let nested = STATE.busy.replace(true);
+        assert!(!nested, "visits of the state do not nest");
+        // SAFETY:
+        // - one at a time: S1, checked above; other threads wait for the lock that `self` proves.
+        let slot = unsafe { &mut *STATE.slot.get() };
+        let state = slot
+            .as_mut()
+            .expect("an `Mpi` exists only after initialization");
+        let result = visit(state);
+        STATE.busy.set(false);
+        result
+    }
+}
+
+impl Visit for Mpi {
+    #[inline(always)]
+    fn visit<R>(self, visit: impl FnOnce(&mut Universe) -> R) -> R {
+        self.state(|state| visit(&mut state.universe))
+    }
+
+    fn is_shared(self) -> bool {
+        lock::is_multiple()
+    }
+
+    fn let_others(self) {
+        lock::pause();
+    }
+}
+
+/// Puts the state in place; initialization calls it once.
+pub fn install(state: State) {
+    // SAFETY: no `Mpi` exists before initialization, and initialization is called once, by one thread (`init.rs`).
+    unsafe { *STATE.slot.get() = Some(state) };
+}
+
+/// The process, for the express lane.
+///
+/// # Safety
+/// MPI is initialized, this thread alone is in it, and no visit is under way.
+#[inline(always)]
+pub unsafe fn universe<'a>() -> &'a mut Universe {
+    // SAFETY: no other reference is alive: promised.
+    let slot = unsafe { &mut *STATE.slot.get() };
+    match slot {
+        Some(state) => &mut state.universe,
+        None => unreachable!("the express lane is closed before initialization"),
+    }
+}
+
+/// Visits the state where there is one and nobody is visiting it: for messages about errors.
+pub fn peek<R>(visit: impl FnOnce(&mut State) -> R) -> Option<R> {
+    if STATE.busy.replace(true) {
+        return None;
+    }
+    // SAFETY: one at a time: S1, checked above; errors are raised by the thread that has the lock, or before others run.
+    let slot = unsafe { &mut *STATE.slot.get() };
+    let result = slot.as_mut().map(visit);
+    STATE.busy.set(false);
+    result
+}
+
+struct Cage {
+    slot: UnsafeCell<Option<State>>,
+    busy: Cell<bool>,
+}
+
+// SAFETY: reached by one thread at a time: below MPI_THREAD_MULTIPLE by the program's promise (MPI 5.0 section 11.6), at
+// MPI_THREAD_MULTIPLE by the lock.
+unsafe impl Sync for Cage {}
+
+static STATE: Cage = Cage {
+    slot: UnsafeCell::new(None),
+    busy: Cell::new(false),
+};
+
+/// The token of a live request handle, or what it is instead.
+pub fn request_token(handle: handle::MPI_Request) -> Result<u32> {
+    match Place::of(Kind::Request, handle.bits()) {
+        #[allow(clippy::cast_possible_truncation, reason = "27 bits of a live handle")]
+        Some(_) => Ok(handle.bits() as u32 & TOKEN_MASK),
+        None => Err(not_a(Kind::Request, handle.bits())),
+    }
+}
+
+/// The handle of a request.
+pub fn request_handle(token: u32) -> handle::MPI_Request {
+    handle::MPI_Request((Kind::Request as usize) << 27 | token as usize)
+}
+
+/// An error about a handle that names a request that is gone.
+#[cold]
+pub fn stale_request(handle: handle::MPI_Request) -> Error {
+    Error::new(
+        crate::error::ErrorClass::REQUEST,
+        format!(
+            "{} is the handle of a request that was completed or freed",
+            describe(handle.bits())
+        ),
+    )
+}
+
+const TOKEN_MASK: u32 = (1 << 27) - 1;
+
+/// The request of every send that was complete when it was started.
+pub const DONE: handle::MPI_Request = handle::MPI_Request((Kind::Request as usize) << 27);
+/// The request of every receive from `MPI_PROC_NULL`.
+pub const DONE_NULL: handle::MPI_Request =
+    handle::MPI_Request((Kind::Request as usize) << 27 | 1 << 19);

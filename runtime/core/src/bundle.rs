@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Requests made of others: one handle for several operations (`MPI_Isendrecv`), persistent sends that are packed or
+//! copied at each start, buffered sends, and the flush of their buffers.
+//!
+//! A bundle has a slot of its own, so that the application holds an ordinary request; it completes when all its parts
+//! have.
+
+use std::collections::HashMap;
+
+use engine::RequestId;
+
+use crate::pack::Structured;
+use crate::user_buf::UserMemory;
+use crate::{Error, Mode, Target, Universe};
+
+/// Everything that is under way beside plain sends and receives.
+#[derive(Debug, Default)]
+pub(crate) struct Bundles {
+    open: Vec<Bundle>,
+    replays: HashMap<u32, Replay>,
+    /// Buffered sends that are not complete.
+    buffered: Vec<Buffered>,
+}
+
+#[derive(Debug)]
+struct Bundle {
+    request: RequestId,
+    parts: Vec<RequestId>,
+    /// The part whose status is the bundle's.
+    speaker: Option<RequestId>,
+    /// Also waits until this buffer is empty.
+    flush: Option<u64>,
+}
+
+/// What a persistent send does at each start.
+#[derive(Clone, Debug)]
+struct Replay {
+    target: Option<Target>,
+    data: Payload,
+    mode: SendMode,
+}
+
+#[derive(Debug)]
+struct Buffered {
+    request: RequestId,
+    buffer: u64,
+    bytes: u64,
+}
+
+/// Data to send.
+#[derive(Clone, Debug)]
+pub enum Payload {
+    /// Bytes without a gap.
+    Dense(UserMemory),
+    /// Items with gaps.
+    Structured(Structured),
+}
+
+/// The four modes of a send (MPI 5.0 section 3.4); a ready send is a standard one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendMode {
+    /// By standard or synchronous protocol.
+    Direct(Mode),
+    /// From a copy, counted against this buffer.
+    Buffered {
+        /// Whose buffer: the owner's number for it.
+        buffer: u64,
+    },
+}
+
+impl Payload {
+    /// Bytes of data.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Self::Dense(memory) => memory.bytes() as u64,
+            Self::Structured(data) => data.bytes(),
+        }
+    }
+
+    /// The data as dense bytes of their own.
+    #[must_use]
+    pub fn copy(&self) -> Box<[u8]> {
+        match self {
+            Self::Dense(memory) => memory.as_slice().into(),
+            Self::Structured(data) => data.pack(),
+        }
+    }
+}
+
+impl Universe {
+    /// Starts a send. `None`: it is complete already.
+    ///
+    /// # Errors
+    /// When no request slot is left.
+    pub fn send_payload(
+        &mut self,
+        target: Target,
+        data: &Payload,
+        mode: SendMode,
+    ) -> Result<Option<RequestId>, Error> {
+        match (mode, data) {
+            (SendMode::Direct(mode), Payload::Dense(memory)) => self.send(target, *memory, mode),
+            (SendMode::Direct(mode), Payload::Structured(data)) => {
+                self.send_structured(target, data, mode)
+            }
+            (SendMode::Buffered { buffer }, _) => {
+                let bytes = data.bytes();
+                if let Some(request) = self.send_owned(target, data.copy(), Mode::Standard)? {
+                    self.bundles.buffered.push(Buffered {
+                        request,
+                        buffer,
+                        bytes,
+                    });
+                }
+                Ok(None)
+            }
+        }
+    }
+
+    /// Makes a persistent send; without a target (`MPI_PROC_NULL`) it completes at each start.
+    ///
+    /// # Errors
+    /// When no request slot is left.
+    pub fn prepare_payload(
+        &mut self,
+        target: Option<Target>,
+        data: Payload,
+        mode: SendMode,
+    ) -> Result<RequestId, Error> {
+        if let (Some(target), Payload::Dense(memory), SendMode::Direct(mode)) =
+            (target, &data, mode)
+        {
+            return self.prepare_send(target, *memory, mode);
+        }
+        let request = self
+            .engine
+            .prepare_other()
+            .map_err(|_| crate::p2p::exhausted())?;
+        let token = self.engine.arena().token(request);
+        self.bundles
+            .replays
+            .insert(token, Replay { target, data, mode });
+        Ok(request)
+    }
+
+    /// Starts a persistent request of another sort than a plain send or receive.
+    ///
+    /// # Errors
+    /// When no request slot is left.
+    pub fn restart_other(&mut self, request: RequestId) -> Result<(), Error> {
+        let token = self.engine.arena().token(request);
+        let replay = self.bundles.replays.get(&token).cloned();
+        self.engine.restart_other(request);
+        let part = match replay {
+            Some(Replay {
+                target: Some(target),
+                data,
+                mode,
+            }) => self.send_payload(target, &data, mode)?,
+            _ => None,
+        };
+        match part {
+            None => self.engine.finish_other(request, None),
+            Some(part) => {
+                self.bundles.open.push(Bundle {
+                    request,
+                    parts: vec![part],
+                    speaker: None,
+                    flush: None,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// One request for several; its status is that of `speaker`, one of the parts.
+    ///
+    /// # Errors
+    /// When no request slot is left; the parts go on.
+    pub fn bundle(
+        &mut self,
+        parts: Vec<RequestId>,
+        speaker: Option<RequestId>,
+    ) -> Result<RequestId, Error> {
+        let request = self
+            .engine
+            .start_other()
+            .map_err(|_| crate::p2p::exhausted())?;
+        self.bundles.open.push(Bundle {
+            request,
+            parts,
+            speaker,
+            flush: None,
+        });
+        Ok(request)
+    }
+
+    /// A request that completes when a buffer is empty (`MPI_Buffer_iflush`).
+    ///
+    /// # Errors
+    /// When no request slot is left.
+    pub fn flush_request(&mut self, buffer: u64) -> Result<RequestId, Error> {
+        let request = self
+            .engine
+            .start_other()
+            .map_err(|_| crate::p2p::exhausted())?;
+        let flush = Some(buffer);
+        self.bundles.open.push(Bundle {
+            request,
+            parts: Vec::new(),
+            speaker: None,
+            flush,
+        });
+        Ok(request)
+    }
+
+    /// Bytes that unfinished buffered sends hold of a buffer, and how many sends there are.
+    pub fn buffered_bytes(&mut self, buffer: u64) -> (u64, u64) {
+        self.settle_buffered();
+        let held = self
+            .bundles
+            .buffered
+            .iter()
+            .filter(|send| send.buffer == buffer);
+        held.fold((0, 0), |(bytes, count), send| {
+            (bytes + send.bytes, count + 1)
+        })
+    }
+
+    /// Buffer and bytes of a persistent buffered send.
+    #[must_use]
+    pub fn buffered_replay(&self, request: RequestId) -> Option<(u64, u64)> {
+        let replay = self.bundles.replays.get(&self.token(request))?;
+        match replay.mode {
+            SendMode::Buffered { buffer } if replay.target.is_some() => {
+                Some((buffer, replay.data.bytes()))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether [`settle_bundles`](Self::settle_bundles) has anything to look at.
+    #[inline(always)]
+    pub(crate) fn has_bundles(&self) -> bool {
+        !self.bundles.open.is_empty() || !self.bundles.buffered.is_empty()
+    }
+
+    /// Completes bundles whose parts have completed.
+    #[inline(never)]
+    pub(crate) fn settle_bundles(&mut self) {
+        self.settle_buffered();
+        let mut at = 0;
+        while at < self.bundles.open.len() {
+            if self.is_bundle_done(at) {
+                let bundle = self.bundles.open.swap_remove(at);
+                self.finish(bundle);
+            } else {
+                at += 1;
+            }
+        }
+    }
+
+    fn settle_buffered(&mut self) {
+        let sends = std::mem::take(&mut self.bundles.buffered);
+        let (done, open) = sends
+            .into_iter()
+            .partition(|send| self.engine.is_complete(send.request));
+        self.bundles.buffered = open;
+        let done: Vec<Buffered> = done;
+        for send in done {
+            self.collect(send.request);
+        }
+    }
+
+    fn is_bundle_done(&self, at: usize) -> bool {
+        let bundle = &self.bundles.open[at];
+        let empty = bundle.flush.is_none_or(|buffer| {
+            !self
+                .bundles
+                .buffered
+                .iter()
+                .any(|send| send.buffer == buffer)
+        });
+        empty
+            && bundle
+                .parts
+                .iter()
+                .all(|part| self.engine.is_complete(*part))
+    }
+
+    fn finish(&mut self, bundle: Bundle) {
+        self.engine.finish_other(bundle.request, bundle.speaker);
+        for part in bundle.parts {
+            self.collect(part);
+        }
+    }
+
+    /// A request was freed: its replay goes with it.
+    pub(crate) fn drop_replay(&mut self, request: RequestId) {
+        if !self.bundles.replays.is_empty() {
+            let token = self.engine.arena().token(request);
+            self.bundles.replays.remove(&token);
+        }
+    }
+}
