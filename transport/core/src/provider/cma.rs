@@ -19,6 +19,18 @@ pub(super) fn read_words(pid: u32, address: u64) -> Option<[u64; 2]> {
     (transfer(Direction::Read, pid, local, address) == Some(size_of_val(&words))).then_some(words)
 }
 
+/// Whether process `pid` has ended: there is no memory any more that could be read, or written by it.
+pub(super) fn is_gone(pid: u32) -> bool {
+    let mut word = [0u64];
+    let local = libc::iovec {
+        iov_base: word.as_mut_ptr().cast(),
+        iov_len: size_of_val(&word),
+    };
+    // Nothing lies at address 0: the answer is only which error.
+    let nowhere = transfer(Direction::Read, pid, local, 0);
+    nowhere.is_none() && std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH)
+}
+
 /// Fills bytes `offset .. offset + bytes` of the lease from `address` of process `pid`; `false` if not all could be.
 pub(super) fn read(pid: u32, lease: &mut Lease, offset: usize, bytes: usize, address: u64) -> bool {
     whole(

@@ -501,11 +501,24 @@ impl Shm {
     fn arrive_internal(&mut self, from: u32, frame: &Frame, completions: &mut Completions) {
         match frame.head.kind {
             HELP => self.arrive_help(from, &frame.body),
+            // Dropping a request harms nobody, so whoever asks for it is heard.
+            REVOKE => self.transfers.drop_help(from, frame.body[0]),
+            REVOKED => self.arrive_revoked(from, &frame.body),
             #[allow(clippy::cast_possible_truncation, reason = "an immediate has 32 bits")]
             WRITTEN => completions.push(Completion::Written {
                 peer: self.receivers[from as usize].world,
                 immediate: frame.head.word as u32,
             }),
+            _ => self.stats.refused += 1,
+        }
+    }
+
+    fn arrive_revoked(&mut self, from: u32, words: &[u64; 6]) {
+        let [place, check, ..] = *words;
+        match self.reach(from) {
+            Reach::Yes { secret, .. } if check == seal(secret, &[place, u64::from(REVOKED)]) => {
+                self.transfers.help_was_dropped(from, place);
+            }
             _ => self.stats.refused += 1,
         }
     }
@@ -620,6 +633,10 @@ const INTERNAL: u8 = 0x80;
 pub(super) const HELP: u8 = 0x80;
 /// A write with immediate has ended.
 const WRITTEN: u8 = 0x81;
+/// A reader asks the owner to drop such a request.
+pub(super) const REVOKE: u8 = 0x82;
+/// The owner has done so.
+pub(super) const REVOKED: u8 = 0x83;
 /// Length of a body that lies in the pool.
 const LENT: u8 = 0xff;
 /// Rings that are polled so eagerly that their senders need not ring.

@@ -4,7 +4,12 @@
 //! cores move one message.
 //!
 //! The owner is asked by a frame whose addresses carry a seal that only the reader can make; where it cannot help
-//! (no right to, or it is computing), the reader does all. A helper that fails makes the reader copy everything again.
+//! (no right to, or it is computing), the reader does all.
+//!
+//! The shared words of an offer are only a hint: where they make no sense, say that a chunk could not be written, or
+//! stand still for long, the reader takes the offer back. A memory that was given back to the application must never
+//! be written late, so the reader then waits for the owner's word that it has dropped the request (an owner writes
+//! only while it polls, so who answers is not writing), or for the owner's end, and copies everything itself.
 
 use std::collections::VecDeque;
 
@@ -12,7 +17,7 @@ use ring::layout::SLOT_BODY_BYTES;
 use ring::{Claim, MAX_CHUNKS, OFFERS};
 
 use super::cma;
-use super::shm::{HELP, Shm};
+use super::shm::{HELP, REVOKE, REVOKED, Shm};
 use crate::mr::to_usize;
 use crate::{Completion, Completions, Head, Lease, Outcome, WorkId};
 
@@ -20,6 +25,8 @@ use crate::{Completion, Completions, Head, Lease, Outcome, WorkId};
 pub(super) struct Transfers {
     reads: VecDeque<Read>,
     helps: VecDeque<Help>,
+    /// Requests that were dropped at their reader's wish, and whose readers wait to hear so: rank and place.
+    dropped: VecDeque<(u32, u64)>,
     /// Offers in use, one bit each.
     offers: u64,
     generation: u32,
@@ -30,6 +37,8 @@ pub(super) struct Transfers {
 struct Read {
     work: WorkId,
     lease: Lease,
+    /// Whose memory is read: local rank and process.
+    from: u32,
     pid: u32,
     source: u64,
     chunk_bytes: usize,
@@ -46,7 +55,28 @@ enum Share {
     /// This process alone; the chunk that comes next.
     Alone { next: u32 },
     /// Both; chunks are claimed in the offer.
-    Offered { index: u32, generation: u32 },
+    Offered(Offered),
+}
+
+/// What a reader thinks of an offer of its own.
+#[derive(Clone, Copy, Debug)]
+struct Offered {
+    index: u32,
+    generation: u32,
+    /// All chunks are claimed.
+    exhausted: bool,
+    /// The offer's words cannot be believed.
+    broken: bool,
+    /// The owner was asked to drop the request.
+    revoked: bool,
+    /// Polls since the reader could only wait.
+    waited: u32,
+}
+
+impl Offered {
+    fn place(self) -> u64 {
+        u64::from(self.index) | u64::from(self.generation) << 32
+    }
 }
 
 /// A request of a peer to write a part of what it reads.
@@ -64,7 +94,7 @@ pub(super) struct Help {
 impl Transfers {
     #[inline(always)]
     pub(super) fn is_busy(&self) -> bool {
-        !self.reads.is_empty() || !self.helps.is_empty()
+        !self.reads.is_empty() || !self.helps.is_empty() || !self.dropped.is_empty()
     }
 
     pub(super) fn add_help(&mut self, help: Help) {
@@ -72,6 +102,36 @@ impl Transfers {
         if self.helps.len() < MOST_HELPS {
             self.helps.push_back(help);
         }
+    }
+
+    /// A reader wants a request back.
+    pub(super) fn drop_help(&mut self, from: u32, place: u64) {
+        self.helps
+            .retain(|help| (help.from, help.place) != (from, place));
+        if self.dropped.len() < MOST_HELPS {
+            self.dropped.push_back((from, place));
+        }
+    }
+
+    /// The owner has dropped a request: nobody but the reader writes to that memory any more.
+    pub(super) fn help_was_dropped(&mut self, from: u32, place: u64) {
+        for at in 0..self.reads.len() {
+            let read = &self.reads[at];
+            if let Share::Offered(offered) = read.share
+                && (read.from, offered.place()) == (from, place)
+            {
+                self.start_again_alone(at);
+                return;
+            }
+        }
+    }
+
+    fn start_again_alone(&mut self, at: usize) {
+        let read = &mut self.reads[at];
+        if let Share::Offered(offered) = read.share {
+            self.offers &= !(1 << offered.index);
+        }
+        (read.share, read.copied) = (Share::Alone { next: 0 }, 0);
     }
 }
 
@@ -93,6 +153,7 @@ impl Shm {
         let read = Read {
             work,
             lease,
+            from,
             pid,
             source,
             chunk_bytes,
@@ -118,8 +179,20 @@ impl Shm {
         self.transfers.generation = self.transfers.generation.wrapping_add(1).max(1);
         let generation = self.transfers.generation;
         offer.open(generation);
-        let place = u64::from(index) | u64::from(generation) << 32;
-        let asked = [source, lease.address(), lease.bytes() as u64, place];
+        let offered = Offered {
+            index,
+            generation,
+            exhausted: false,
+            broken: false,
+            revoked: false,
+            waited: 0,
+        };
+        let asked = [
+            source,
+            lease.address(),
+            lease.bytes() as u64,
+            offered.place(),
+        ];
         let check = self.seal_for(from, &asked);
         let words = [asked[0], asked[1], asked[2], asked[3], check];
         #[allow(
@@ -136,7 +209,7 @@ impl Shm {
             return alone;
         }
         self.transfers.offers |= 1 << index;
-        Share::Offered { index, generation }
+        Share::Offered(offered)
     }
 
     #[cold]
@@ -147,6 +220,7 @@ impl Shm {
         if self.transfers.reads.is_empty() {
             self.help_some();
         }
+        self.answer_readers();
         while !completions.is_full() {
             let Some(completion) = self.finished.pop_front() else {
                 return;
@@ -187,30 +261,19 @@ impl Shm {
                 *next += 1;
                 Some(*next - 1)
             }
-            Share::Offered { index, generation } => {
+            Share::Offered(offered) if offered.broken => None,
+            Share::Offered(offered) => {
                 let node = self.node.as_ref()?;
-                let offer = node.segment.offer(node.local_rank, *index)?;
-                match offer.claim_front(*generation, read.chunks) {
-                    Claim::Chunk(chunk) => Some(chunk),
-                    Claim::Nothing => None,
-                    Claim::Broken => {
-                        self.start_again_alone(at);
-                        None
-                    }
+                let offer = node.segment.offer(node.local_rank, offered.index)?;
+                match offer.claim_front(offered.generation, read.chunks) {
+                    // Only this process claims from the front, one after the other.
+                    Claim::Chunk(chunk) if chunk == read.copied => return Some(chunk),
+                    Claim::Nothing => offered.exhausted = true,
+                    Claim::Chunk(_) | Claim::Broken => offered.broken = true,
                 }
+                None
             }
         }
-    }
-
-    /// The offer cannot be trusted any more: copy everything.
-    fn start_again_alone(&mut self, at: usize) {
-        self.stats.refused += 1;
-        let read = &mut self.transfers.reads[at];
-        if let Share::Offered { index, .. } = read.share {
-            self.transfers.offers &= !(1 << index);
-        }
-        let read = &mut self.transfers.reads[at];
-        (read.share, read.copied) = (Share::Alone { next: 0 }, 0);
     }
 
     fn finish_reads(&mut self) {
@@ -227,8 +290,8 @@ impl Shm {
     }
 
     fn finish(&mut self, read: Read) {
-        if let Share::Offered { index, .. } = read.share {
-            self.transfers.offers &= !(1 << index);
+        if let Share::Offered(offered) = read.share {
+            self.transfers.offers &= !(1 << offered.index);
         }
         let Read {
             work,
@@ -244,28 +307,71 @@ impl Shm {
     }
 
     fn is_finished(&mut self, at: usize) -> bool {
-        let read = &self.transfers.reads[at];
-        let Share::Offered { index, generation } = read.share else {
+        let read = &mut self.transfers.reads[at];
+        let Share::Offered(offered) = &mut read.share else {
             return read.copied == read.chunks;
         };
         let offer = self
             .node
             .as_ref()
-            .and_then(|n| n.segment.offer(n.local_rank, index));
-        match offer.and_then(|offer| offer.helped(generation)) {
+            .and_then(|n| n.segment.offer(n.local_rank, offered.index));
+        match offer.and_then(|offer| offer.helped(offered.generation)) {
             Some(helped) if !helped.failed && helped.chunks <= read.chunks - read.copied => {
                 let theirs = helped.chunks;
-                let done = read.copied + theirs == read.chunks;
-                if done {
+                if read.copied + theirs == read.chunks && !offered.broken {
                     self.stats.helped_bytes += u64::from(theirs) * read.chunk_bytes as u64;
+                    return true;
                 }
-                done
             }
-            _ => {
-                self.start_again_alone(at);
-                false
+            _ => offered.broken = true,
+        }
+        if offered.broken || offered.exhausted {
+            self.doubt(at);
+        }
+        false
+    }
+
+    /// A read waits for its owner: after some time, or at once if the offer is broken, it asks for the offer back.
+    fn doubt(&mut self, at: usize) {
+        let read = &mut self.transfers.reads[at];
+        let (from, pid) = (read.from, read.pid);
+        let Share::Offered(offered) = &mut read.share else {
+            return;
+        };
+        offered.waited = offered.waited.saturating_add(1);
+        let offered = *offered;
+        let in_doubt = offered.broken || offered.waited > PATIENT_POLLS;
+        if in_doubt && !offered.revoked && self.push_place(from, REVOKE, offered.place()) {
+            self.stats.refused += u64::from(offered.broken);
+            if let Share::Offered(offered) = &mut self.transfers.reads[at].share {
+                offered.revoked = true;
             }
         }
+        if offered.waited.is_multiple_of(PROBE_POLLS) && cma::is_gone(pid) {
+            self.transfers.start_again_alone(at);
+        }
+    }
+
+    /// Tells readers that their requests are dropped, as far as there is room.
+    fn answer_readers(&mut self) {
+        while let Some((from, place)) = self.transfers.dropped.front().copied() {
+            if !self.push_place(from, REVOKED, place) {
+                return;
+            }
+            self.transfers.dropped.pop_front();
+        }
+    }
+
+    /// A frame about an offer; `false` if there is no room.
+    fn push_place(&mut self, to: u32, kind: u8, place: u64) -> bool {
+        let check = self.seal_for(to, &[place, u64::from(kind)]);
+        let head = Head {
+            kind,
+            len: 16,
+            flags: 0,
+            word: 0,
+        };
+        self.push(to, head, &[place, check]).is_ok()
     }
 
     /// Writes some chunks of what peers read from this process.
@@ -282,6 +388,7 @@ impl Shm {
         }
     }
 
+    /// Writes one chunk; `None` if there is none to write, or it could not be written.
     fn help(&mut self, help: &Help) -> Option<usize> {
         #[allow(
             clippy::cast_possible_truncation,
@@ -297,10 +404,12 @@ impl Shm {
         };
         let offset = chunk as usize * chunk_bytes;
         let bytes = chunk_bytes.min(total - offset);
-        let (source, target) = (help.source + offset as u64, help.target + offset as u64);
+        // The reader chose the numbers: wherever they lead, the kernel checks both ends.
+        let source = help.source.wrapping_add(offset as u64);
+        let target = help.target.wrapping_add(offset as u64);
         let done = cma::write_own(help.pid, source, bytes, target);
         offer.finish_back(!done);
-        Some(bytes)
+        done.then_some(bytes)
     }
 }
 
@@ -325,6 +434,10 @@ const SMALLEST_CHUNK: usize = 32 * 1024;
 const LARGEST_CHUNK: usize = 256 * 1024;
 /// Bytes copied in one poll, so that other peers are not kept waiting.
 const TURN_BYTES: usize = 1 << 20;
+/// Polls that a reader spends waiting for its owner before it asks for the offer back: several milliseconds.
+const PATIENT_POLLS: u32 = 1 << 16;
+/// Such a reader looks so often whether the owner still lives.
+const PROBE_POLLS: u32 = 1 << 10;
 const MOST_HELPS: usize = OFFERS as usize * 64;
 
 const _: () = assert!(OFFERS == 64, "the bitmap has one bit per offer");

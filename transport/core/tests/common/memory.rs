@@ -103,13 +103,17 @@ pub fn segment_file(ranks: u32, job: u64) -> OwnedFd {
     file
 }
 
+/// One more mapping of a node segment.
+pub fn attach(file: &OwnedFd, job: u64, me: u32, ranks: u32) -> Node {
+    Node::attach(file.as_fd(), job, me, (0..ranks).collect()).unwrap()
+}
+
 /// The fabric of one rank on a node segment.
 pub fn open(file: &OwnedFd, job: u64, me: u32, ranks: u32) -> Fabric {
-    let node = Node::attach(file.as_fd(), job, me, (0..ranks).collect()).unwrap();
     Fabric::open(Config {
         me: Peer(me),
         peers: ranks,
-        node: Some(node),
+        node: Some(attach(file, job, me, ranks)),
     })
     .unwrap()
 }

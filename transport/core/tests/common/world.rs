@@ -3,7 +3,7 @@
 
 use std::os::fd::OwnedFd;
 use std::pin::{Pin, pin};
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -70,6 +70,7 @@ pub fn start(file: &OwnedFd, ranks: u32, behaviour: &str) -> Vec<Child> {
                     CHILD,
                     format!("{behaviour} {rank} {ranks} {}", number_of(file)),
                 )
+                .stdout(Stdio::piped())
                 .spawn()
                 .unwrap()
         })
