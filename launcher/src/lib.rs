@@ -21,7 +21,7 @@
 //! - After a failure the others get SIGTERM and after 1 s SIGKILL; after Ctrl-C they get SIGINT, after 2 s SIGTERM,
 //!   after another 5 s SIGKILL, and a second Ctrl-C kills at once.
 //! - A rank that fails after `MPI_Finalize` gives the job its exit code and disturbs nobody.
-//! - The last process of a rank that outlives it is ended too: SIGTERM after 0.2 s, SIGKILL after another second.
+//! - What a rank started and left behind is ended too: SIGTERM after 0.5 s, SIGKILL after another second.
 //!
 //! Threads: the node role has one and must. The front has one, and one more per output file once something is written.
 //! Units: times in seconds on the command line, everything else in its type.

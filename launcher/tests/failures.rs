@@ -83,8 +83,7 @@ fn the_crash_is_named_and_not_what_follows_from_it() {
     let fifo = folder.path().join("fifo");
     nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
     let text = format!(
-        "exec 3<>{0}; [ $RMPI_RANK = 2 ] && {{ sleep 0.2; kill -SEGV $$; }}; \
-                        if [ $RMPI_RANK = 0 ]; then exec 3>&-; read x <{0}; exit 1; fi; sleep 100",
+        "case $RMPI_RANK in 2) exec 3<>{0}; sleep 0.2; kill -SEGV $$;; 0) read x <{0}; exit 1;; esac; sleep 100",
         fifo.display()
     );
     script(3, &text).run().expect(139).says("rank 2 on host ");

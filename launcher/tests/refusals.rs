@@ -166,7 +166,7 @@ fn program_with(folder: &Path, soname: &str, tags: &str) -> String {
     );
     std::fs::write(
         &source,
-        "#include <unistd.h>\nint main(void) { sleep(1); return 0; }\n",
+        "#include <unistd.h>\nint main(void) { sleep(3); return 0; }\n",
     )
     .unwrap();
     let cc = |words: &[&str]| assert!(Command::new("cc").args(words).status().unwrap().success());

@@ -53,7 +53,7 @@ fn what_a_rank_leaves_behind_is_killed_when_it_does_not_go() {
 
 #[test]
 fn helpers_that_end_with_their_rank_are_no_news() {
-    let outcome = script(2, "(sleep 0.05) & exit 0").run().expect(0);
+    let outcome = script(2, "(sleep 0.01) & exit 0").run().expect(0);
     assert_eq!(outcome.err, "");
 }
 

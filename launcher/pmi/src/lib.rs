@@ -15,7 +15,8 @@
 //!    socket [`Boot::address`] and says [`ToDaemon::AskSegment`]; the daemon checks the peer's
 //!    user and the job's key and answers [`ToRank::Segment`] with the descriptor, or
 //!    [`ToRank::Refused`]. That connection is the rank's control socket from then on.
-//! 4. End of file on the rank's side means that the daemon is gone.
+//! 4. End of file on the rank's side means that the daemon is gone; so does `ECONNRESET`, which stands there when the
+//!    daemon died before it had read all.
 //!
 //! ```
 //! use pmi::{Boot, ToDaemon};

@@ -14,7 +14,7 @@ use nix::unistd::Pid;
 use std::time::{Duration, Instant};
 
 /// Helpers that end by themselves with their rank, as those of a Python interpreter, get this time.
-const LEFTOVER_GRACE: Duration = Duration::from_millis(200);
+const LEFTOVER_GRACE: Duration = Duration::from_millis(500);
 /// Between SIGTERM and SIGKILL for what outlived its rank.
 const LEFTOVER_TERM: Duration = Duration::from_secs(1);
 /// Between two looks at what is left while killing.
