@@ -260,6 +260,11 @@ impl Rank {
         self.inbox[arrived.peer.0 as usize].push_back(Incoming::Message { head, body });
     }
 
+    /// What has come from `from` meanwhile is of no interest.
+    pub fn forget(&mut self, from: u32) {
+        self.inbox[from as usize].clear();
+    }
+
     /// Nothing may be left that nobody asked for.
     pub fn assert_empty(&self) {
         for (from, inbox) in self.inbox.iter().enumerate() {
