@@ -4,6 +4,7 @@
 use std::fs::{self, File};
 use std::io::{self, Read, Seek};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -85,6 +86,45 @@ pub fn run(command: &mut Command, limit: Duration) -> Result<Outcome, Error> {
         stderr: content(stderr),
         elapsed,
     })
+}
+
+/// The first argument of a process that ends with its parent.
+const GUARDED_WORD: &str = "guarded-run";
+
+/// The same command, started by `program` so that it gets SIGTERM when this process ends for whatever reason; a launcher
+/// then ends its ranks. The `main` of `program` must begin with [`guard_if_asked`].
+#[must_use]
+pub fn guarded(program: &Path, command: &Command) -> Command {
+    let mut guarded = Command::new(program);
+    guarded
+        .arg(GUARDED_WORD)
+        .arg(command.get_program())
+        .args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => guarded.env(name, value),
+            None => guarded.env_remove(name),
+        };
+    }
+    guarded
+}
+
+/// Becomes the command that [`guarded`] wrapped, if the command line says so. Returns only if it does not, or with the
+/// reason why the command cannot be run.
+#[must_use]
+pub fn guard_if_asked() -> Option<Error> {
+    let mut arguments = std::env::args_os().skip(1);
+    if arguments.next()? != GUARDED_WORD {
+        return None;
+    }
+    let program = arguments.next()?;
+    // Survives exec. A parent that ended before this line is not noticed; the time limit of its run is gone too.
+    let _set = nix::sys::prctl::set_pdeathsig(Signal::SIGTERM);
+    let error = Command::new(&program).args(arguments).exec();
+    Some(Error::io(
+        format!("cannot run {}", program.display()),
+        error,
+    ))
 }
 
 /// A file in memory, so that a full pipe never stops the command.

@@ -75,6 +75,10 @@ fn main() -> ExitCode {
     if limits::serve_if_asked() {
         return ExitCode::SUCCESS;
     }
+    if let Some(error) = run::guard_if_asked() {
+        eprintln!("{error}");
+        return ExitCode::from(127);
+    }
     let cli = Cli::parse();
     let done = match &cli.fetch {
         _ if cli.list => {

@@ -6,6 +6,7 @@ pub mod fetch;
 pub mod judge;
 pub mod report;
 pub mod rounds;
+mod start;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -12,6 +12,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::bars::{LimitOf, Placement, ROWS, Row, Run, Source};
+use super::start::start;
 use crate::limits::{Figure, RUN_WORD};
 use crate::peers::{Installation, Level};
 use crate::programs::Report;
@@ -316,17 +317,8 @@ impl Group<'_> {
     }
 
     fn start(&mut self, contender: &Contender) -> Result<Vec<(&'static str, f64)>, Error> {
-        let mut command = self.command(contender)?;
-        let outcome = run::run(&mut command, self.plan.limit);
-        run::end_orphans(
-            outcome
-                .as_ref()
-                .map_or(true, |outcome| outcome.complaint().is_some()),
-        );
-        let outcome = outcome?;
-        if let Some(complaint) = outcome.complaint() {
-            return Err(Error::Program(complaint));
-        }
+        let command = self.command(contender)?;
+        let outcome = start(&self.plan.program, &command, self.plan.limit)?;
         let wall_ms = outcome.elapsed.as_secs_f64() * 1e3;
         if self.rows().all(|row| row.source == Source::Wall) {
             return Ok(self.rows().map(|row| (row.id, wall_ms)).collect());
@@ -354,6 +346,8 @@ impl Group<'_> {
         if self.run.placement == Placement::MaskBehind {
             command.args(["taskset", "-c", &cpu.to_string()]);
         }
+        // What a launcher leaves there when it is killed goes away with our binaries.
+        command.env("TMPDIR", &contender.binaries);
         command
             .arg(contender.binaries.join(self.run.program))
             .args(self.run.options);
