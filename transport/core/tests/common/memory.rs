@@ -118,6 +118,58 @@ pub fn open(file: &OwnedFd, job: u64, me: u32, ranks: u32) -> Fabric {
     .unwrap()
 }
 
+/// A raw view of a whole segment, for those who do not play by the rules.
+pub struct Mapping {
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+impl Mapping {
+    pub fn of(file: &OwnedFd) -> Self {
+        // SAFETY: an all-zero stat is a value of the type.
+        let mut status: libc::stat = unsafe { std::mem::zeroed() };
+        // SAFETY: the descriptor is open and `status` is writable.
+        assert_eq!(unsafe { libc::fstat(file.as_raw_fd(), &raw mut status) }, 0);
+        let bytes = usize::try_from(status.st_size).unwrap();
+        // SAFETY: a new shared mapping at an address of the system's choice.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        assert_ne!(base, libc::MAP_FAILED);
+        let base = NonNull::new(base.cast()).unwrap();
+        Self { base, bytes }
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub fn write(&self, offset: usize, content: &[u8]) {
+        assert!(offset + content.len() <= self.bytes);
+        for (at, byte) in (offset..).zip(content) {
+            // SAFETY: the place lies in the mapping (asserted).
+            let place = unsafe { self.base.add(at) };
+            // SAFETY: writable memory of this mapping; that others use it at the same time, through mappings of
+            // their own, is what is tested.
+            unsafe { place.write_volatile(*byte) };
+        }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this one's own, and nothing refers to it any more.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
+    }
+}
+
 /// A descriptor that was inherited from the process that started this one.
 pub fn inherited(number: i32) -> OwnedFd {
     // SAFETY: the parent has left exactly this descriptor open for this process, which takes it once.

@@ -192,7 +192,8 @@ fn in_turn(
     }
 }
 
-struct Failing(u64);
+/// Prints the seed when a test panics.
+pub struct Failing(pub u64);
 
 impl Drop for Failing {
     fn drop(&mut self) {
