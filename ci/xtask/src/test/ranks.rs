@@ -132,20 +132,14 @@ fn compile_all(mpi: &Mpi, list: &[Entry]) -> Result<Vec<(String, String)>, Strin
 }
 
 fn compile(mpi: &Mpi, program: &str) -> Result<(), String> {
+    let flags = "-std=gnu11 -O1 -g -Wall -Wextra -Werror -pthread";
+    let source = folder().join(format!("{program}.c"));
     let mut compiler = command(&mpi.compiler);
-    compiler.args([
-        "-std=gnu11",
-        "-O1",
-        "-g",
-        "-Wall",
-        "-Wextra",
-        "-Werror",
-        "-pthread",
-        "-o",
-    ]);
     compiler
+        .args(flags.split(' '))
+        .arg("-o")
         .arg(mpi.build.join(program))
-        .arg(folder().join(format!("{program}.c")))
+        .arg(source)
         .arg("-lm");
     quiet(compiler, Duration::from_secs(120)).map(|_| ())
 }
@@ -169,6 +163,10 @@ fn run_one(mpi: &Mpi, entry: &Entry, ranks: u32) -> Result<(), String> {
         wrong.push("its output was still held open after its end".into());
     }
     wrong.extend(cookie.leftovers(LEFTOVER_GRACE));
+    if !mpi.is_ours {
+        // Other launchers tear lines and leave files; here the programs are under test.
+        wrong.retain(|what| what.starts_with("expected the exit") || what.starts_with("did not"));
+    }
     if wrong.is_empty() {
         return Ok(());
     }

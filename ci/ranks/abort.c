@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// MPI_Abort and other ways of ending too early: MPI 5.0 section 9.3 "MPI_ABORT", 11.2.
+// `abort WAY RANK CODE`: rank RANK ends in WAY with CODE while the others wait for a message.
+#include "check.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+int main(int argc, char **argv)
+{
+    const char *way = argc > 1 ? argv[1] : "abort";
+    int who = argc > 2 ? atoi(argv[2]) : 0, code = argc > 3 ? atoi(argv[3]) : 1;
+    if (!strcmp(way, "before-init") && getenv("RMPI_RANK") && atoi(getenv("RMPI_RANK")) == who)
+        return code;
+    start(&argc, &argv);
+    if (!strcmp(way, "after-finalize")) {
+        MPI_Finalize();
+        return rank == who ? code : 0;
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (rank == who) {
+        if (!strcmp(way, "abort"))
+            MPI_Abort(MPI_COMM_WORLD, code);
+        if (!strcmp(way, "abort-self"))
+            MPI_Abort(MPI_COMM_SELF, code);
+        if (!strcmp(way, "exit"))
+            exit(code);
+        if (!strcmp(way, "_exit"))
+            _exit(code);
+        if (!strcmp(way, "segv"))
+            *(volatile int *)0 = 0;
+        if (!strcmp(way, "signal"))
+            raise(code);
+    }
+    MPI_Recv(&code, 1, MPI_INT, rank, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    return 0;
+}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Handles that were freed, forged or of another kind are errors, never crashes.
+#include "check.h"
+
+#define FORGED(type, number) ((type)(intptr_t)(number))
+
+static int value;
+
+static void s9_4_freed_communicator(void)
+{
+    MPI_Comm comm, copy;
+    int n;
+    MPI_Comm_dup(MPI_COMM_SELF, &comm);
+    copy = comm;
+    MPI_Comm_free(&comm);
+    FAILS(MPI_Comm_size(copy, &n), MPI_ERR_COMM);
+    FAILS(MPI_Send(&value, 1, MPI_INT, 0, 0, copy), MPI_ERR_COMM);
+    FAILS(MPI_Comm_free(&copy), MPI_ERR_COMM);
+    // A new one may take its place; the old handle stays dead.
+    MPI_Comm_dup(MPI_COMM_SELF, &comm);
+    CHECK(comm != copy, "a freed handle came back at once");
+    FAILS(MPI_Comm_size(copy, &n), MPI_ERR_COMM);
+    MPI_Comm_free(&comm);
+}
+
+static void s9_4_freed_datatype(void)
+{
+    MPI_Datatype type, copy;
+    int bytes;
+    MPI_Type_contiguous(3, MPI_INT, &type);
+    MPI_Type_commit(&type);
+    copy = type;
+    MPI_Type_free(&type);
+    FAILS(MPI_Type_size(copy, &bytes), MPI_ERR_TYPE);
+    FAILS(MPI_Send(&value, 1, copy, 0, 0, MPI_COMM_SELF), MPI_ERR_TYPE);
+}
+
+static void s9_4_freed_request(void)
+{
+    MPI_Request request, copy;
+    int flag, other = 1;
+    MPI_Recv_init(&value, 1, MPI_INT, 0, 0, MPI_COMM_SELF, &request);
+    copy = request;
+    MPI_Request_free(&request);
+    FAILS(MPI_Test(&copy, &flag, MPI_STATUS_IGNORE), MPI_ERR_REQUEST);
+    FAILS(MPI_Start(&copy), MPI_ERR_REQUEST);
+    // A completed ordinary request is freed too.
+    MPI_Irecv(&value, 1, MPI_INT, 0, 0, MPI_COMM_SELF, &request);
+    copy = request;
+    MPI_Send(&other, 1, MPI_INT, 0, 0, MPI_COMM_SELF);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    FAILS(MPI_Wait(&copy, MPI_STATUS_IGNORE), MPI_ERR_REQUEST);
+}
+
+static void s9_4_handles_of_another_kind(void)
+{
+    int n;
+    FAILS(MPI_Comm_size(FORGED(MPI_Comm, (intptr_t)MPI_INT), &n), MPI_ERR_COMM);
+    FAILS(MPI_Type_size(FORGED(MPI_Datatype, (intptr_t)MPI_COMM_WORLD), &n), MPI_ERR_TYPE);
+    FAILS(MPI_Allreduce(&value, &n, 1, MPI_INT, FORGED(MPI_Op, (intptr_t)MPI_COMM_WORLD), MPI_COMM_SELF),
+          MPI_ERR_OP);
+    FAILS(MPI_Comm_set_errhandler(MPI_COMM_SELF, FORGED(MPI_Errhandler, (intptr_t)MPI_INT)),
+          MPI_ERR_ERRHANDLER);
+}
+
+static void s9_4_forged_handles(void)
+{
+    static const long numbers[] = {1, 77, 4095, 4096, 0x7fffffff, 0x12345678, -1, -4096};
+    for (int i = 0; i < COUNT_OF(numbers); i++) {
+        int n, flag;
+        FAILS(MPI_Comm_size(FORGED(MPI_Comm, numbers[i]), &n), MPI_ERR_COMM);
+        FAILS(MPI_Type_size(FORGED(MPI_Datatype, numbers[i]), &n), MPI_ERR_TYPE);
+        MPI_Request request = FORGED(MPI_Request, numbers[i]);
+        FAILS(MPI_Test(&request, &flag, MPI_STATUS_IGNORE), MPI_ERR_REQUEST);
+        MPI_Message message = FORGED(MPI_Message, numbers[i]);
+        FAILS(MPI_Mrecv(&value, 1, MPI_INT, &message, MPI_STATUS_IGNORE), MPI_ERR_REQUEST);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    start(&argc, &argv);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+    RUN(s9_4_freed_communicator);
+    RUN(s9_4_freed_datatype);
+    RUN(s9_4_freed_request);
+    RUN(s9_4_handles_of_another_kind);
+    RUN(s9_4_forged_handles);
+    return finish();
+}
