@@ -8,7 +8,7 @@ use crate::args;
 use crate::callback::{
     MPI_Grequest_cancel_function, MPI_Grequest_free_function, MPI_Grequest_query_function,
 };
-use crate::enter::{On, enter_any_time, unsupported};
+use crate::enter::{On, enter, enter_any_time, unsupported};
 use crate::handle::{MPI_Count, MPI_Datatype, MPI_Request};
 use crate::status;
 use crate::status::MPI_Status;
@@ -47,32 +47,44 @@ weak_alias!("MPI_Status_set_cancelled", "PMPI_Status_set_cancelled");
 /// `MPI_Status_set_elements`, MPI 5.0 section 13.3.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Status_set_elements(
-    _status: *mut MPI_Status,
-    _datatype: MPI_Datatype,
-    _count: c_int,
+    status: *mut MPI_Status,
+    datatype: MPI_Datatype,
+    count: c_int,
 ) -> c_int {
-    unsupported("MPI_Status_set_elements", On::Nothing)
+    enter("MPI_Status_set_elements", On::Nothing, |mpi| {
+        // SAFETY: `status` is the caller's pointer to one MPI_Status (A1 of `args`).
+        let status = unsafe { args::StatusMut::new("status", status) }?;
+        status::set_elements(mpi, status, datatype, args::wide(count))
+    })
 }
 weak_alias!("MPI_Status_set_elements", "PMPI_Status_set_elements");
 
 /// `MPI_Status_set_elements_c`, MPI 5.0 section 13.3.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Status_set_elements_c(
-    _status: *mut MPI_Status,
-    _datatype: MPI_Datatype,
-    _count: MPI_Count,
+    status: *mut MPI_Status,
+    datatype: MPI_Datatype,
+    count: MPI_Count,
 ) -> c_int {
-    unsupported("MPI_Status_set_elements_c", On::Nothing)
+    enter("MPI_Status_set_elements_c", On::Nothing, |mpi| {
+        // SAFETY: `status` is the caller's pointer to one MPI_Status (A1 of `args`).
+        let status = unsafe { args::StatusMut::new("status", status) }?;
+        status::set_elements(mpi, status, datatype, args::wide(count))
+    })
 }
 weak_alias!("MPI_Status_set_elements_c", "PMPI_Status_set_elements_c");
 
 /// `MPI_Status_set_elements_x`, MPI 5.0 section 16.4. Deprecated since MPI 4.1.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Status_set_elements_x(
-    _status: *mut MPI_Status,
-    _datatype: MPI_Datatype,
-    _count: MPI_Count,
+    status: *mut MPI_Status,
+    datatype: MPI_Datatype,
+    count: MPI_Count,
 ) -> c_int {
-    unsupported("MPI_Status_set_elements_x", On::Nothing)
+    enter("MPI_Status_set_elements_x", On::Nothing, |mpi| {
+        // SAFETY: `status` is the caller's pointer to one MPI_Status (A1 of `args`).
+        let status = unsafe { args::StatusMut::new("status", status) }?;
+        status::set_elements(mpi, status, datatype, count)
+    })
 }
 weak_alias!("MPI_Status_set_elements_x", "PMPI_Status_set_elements_x");

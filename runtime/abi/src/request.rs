@@ -7,7 +7,7 @@ use runtime::{Kind, RequestId, Status, Visit};
 
 use crate::args::{InOut, Out, OutArray, OutStatus, OutStatuses};
 use crate::c::{MPI_SUCCESS, MPI_UNDEFINED};
-use crate::enter::Mpi;
+use crate::enter::{Mpi, On};
 use crate::error::{Error, ErrorClass, Result};
 use crate::handle::MPI_Request;
 use crate::state::{DONE, DONE_NULL, State, request_token, stale_request};
@@ -327,6 +327,7 @@ pub(crate) fn finish_alone(mpi: Mpi, id: RequestId, status: &OutStatus<'_>) -> R
 pub(crate) fn status_of(ended: &Status) -> MPI_Status {
     let mut status = match ended.source {
         Some(source) => MPI_Status::received(source, ended.tag, ended.bytes),
+        None if ended.no_process => MPI_Status::PROC_NULL,
         None => MPI_Status::EMPTY,
     };
     status.set_cancelled(ended.cancelled);
@@ -339,15 +340,27 @@ fn take(
     request: &InOut<'_, MPI_Request>,
     status: &OutStatus<'_>,
 ) -> Result<()> {
-    let (ended, gone) = mpi.visit(|universe| {
+    let (ended, gone, context) = mpi.visit(|universe| {
         let gone = !universe.is_persistent(id);
-        (universe.collect(id), gone)
+        let context = universe.context_of(id);
+        (universe.collect(id), gone, context)
     });
     if gone {
         request.set(MPI_Request::NULL);
     }
     status.set(status_of(&ended));
-    ended.error.map_or(Ok(()), |error| Err(error.into()))
+    ended
+        .error
+        .map_or(Ok(()), |error| Err(on_its_comm(mpi, error.into(), context)))
+}
+
+/// An error of a request is raised on the communicator that it was made with (MPI 5.0 section 9.3).
+#[cold]
+fn on_its_comm(mpi: Mpi, error: Error, context: u32) -> Error {
+    match mpi.state(|state| state.comm_with_context(context)) {
+        Some(comm) => error.raised_on(On::Comm(comm)),
+        None => error,
+    }
 }
 
 /// Collects one of a list; `NULL` replaces its handle unless it is persistent.
@@ -358,13 +371,22 @@ fn take_entry(mpi: Mpi, request: &mut MPI_Request, found: Found) -> (MPI_Status,
             *request = MPI_Request::NULL;
             (known, None)
         }
-        Found::Live(id) => mpi.visit(|universe| {
-            if !universe.is_persistent(id) {
-                *request = MPI_Request::NULL;
-            }
-            let ended = universe.collect(id);
-            (status_of(&ended), ended.error.map(Error::from))
-        }),
+        Found::Live(id) => {
+            let (ended, context) = mpi.visit(|universe| {
+                if !universe.is_persistent(id) {
+                    *request = MPI_Request::NULL;
+                }
+                let context = universe.context_of(id);
+                (universe.collect(id), context)
+            });
+            let status = status_of(&ended);
+            (
+                status,
+                ended
+                    .error
+                    .map(|error| on_its_comm(mpi, error.into(), context)),
+            )
+        }
     }
 }
 
@@ -400,7 +422,11 @@ fn in_status(count: usize, errors: Vec<(usize, Error)>, statuses: &OutStatuses<'
     } else {
         ErrorClass::IN_STATUS
     };
-    Err(Error::new(class, detail))
+    let found = Error::new(class, detail);
+    Err(match error.on() {
+        Some(on) => found.raised_on(on),
+        None => found,
+    })
 }
 
 fn give_one(

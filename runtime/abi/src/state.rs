@@ -121,6 +121,20 @@ impl State {
         }
     }
 
+    /// The communicator whose point-to-point messages have this context.
+    pub fn comm_with_context(&self, context: u32) -> Option<MPI_Comm> {
+        if self.world.comm.context.0 == context {
+            return Some(MPI_Comm::WORLD);
+        }
+        if self.myself.comm.context.0 == context {
+            return Some(MPI_Comm::SELF);
+        }
+        self.comms
+            .iter()
+            .find(|(_, object)| object.comm.context.0 == context)
+            .map(|(handle, _)| handle)
+    }
+
     /// The datatype of a handle, committed or not.
     pub fn datatype(&self, handle: MPI_Datatype) -> Result<TypeObject> {
         if let Some(basic) = datatype_table::basic(handle) {

@@ -13,6 +13,7 @@ use crate::c::{MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_PROC_NULL, MPI_SUCCESS, MPI_UNDE
 use crate::enter::Mpi;
 use crate::error::Result;
 use crate::handle::{MPI_Count, MPI_Datatype};
+use crate::pt2pt::bad_count;
 
 /// What is known of a message: `MPI_Status`, 32 bytes in every standard ABI.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -174,6 +175,18 @@ pub fn get_elements_x(
     let elements = crate::datatype::of(mpi, datatype)?.elements(status.bytes());
     let elements = elements.and_then(|elements| i64::try_from(elements).ok());
     count.set(elements.unwrap_or_else(|| MPI_UNDEFINED.into()));
+    Ok(())
+}
+
+/// `MPI_Status_set_elements`.
+pub fn set_elements(
+    mpi: Mpi,
+    status: StatusMut<'_>,
+    datatype: MPI_Datatype,
+    count: i64,
+) -> Result<()> {
+    let count = u64::try_from(count).map_err(|_| bad_count(count))?;
+    status.set_bytes(crate::datatype::of(mpi, datatype)?.bytes_of(count));
     Ok(())
 }
 

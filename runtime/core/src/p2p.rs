@@ -45,6 +45,8 @@ pub struct Target {
 pub struct Status {
     /// Rank of the sender in the communicator; `None` for anything but a received message.
     pub source: Option<i32>,
+    /// There was no other side (`MPI_PROC_NULL`).
+    pub no_process: bool,
     /// Tag of the message.
     pub tag: i32,
     /// Bytes received.
@@ -329,6 +331,7 @@ impl Universe {
             let error = (fields.error != 0).then(|| self.failure(fields));
             return Status {
                 source: None,
+                no_process: fields.kind == engine::Kind::Other,
                 tag: -2,
                 bytes: 0,
                 cancelled,
@@ -336,6 +339,7 @@ impl Universe {
             };
         }
         Status {
+            no_process: false,
             source: Some(self.rank_in(fields.context, Peer(fields.matched_peer))),
             tag: fields.matched_tag,
             bytes: fields.matched_bytes.min(fields.bytes),

@@ -238,6 +238,12 @@ impl Universe {
         self.engine.arena().fields(request).flags & queue_layout::FLAG_PERSISTENT != 0
     }
 
+    /// Context of the communicator that a request was made with.
+    #[must_use]
+    pub fn context_of(&self, request: RequestId) -> u32 {
+        self.engine.arena().fields(request).context
+    }
+
     /// What a request is about.
     #[must_use]
     pub fn kind_of(&self, request: RequestId) -> engine::Kind {

@@ -185,6 +185,23 @@ impl Datatype {
         (rest == 0).then_some(count)
     }
 
+    /// Bytes that `elements` basic elements have, from the start of an item: the inverse of [`elements`](Self::elements).
+    #[must_use]
+    pub fn bytes_of(&self, elements: u64) -> u64 {
+        let per_item: u64 = self.signature.iter().map(|run| run.count).sum();
+        if per_item == 0 {
+            return 0;
+        }
+        let mut bytes = (elements / per_item).saturating_mul(self.size);
+        let mut rest = elements % per_item;
+        for run in self.signature.iter() {
+            let taken = rest.min(run.count);
+            bytes += taken * u64::from(run.bytes);
+            rest -= taken;
+        }
+        bytes
+    }
+
     fn empty() -> Self {
         Self {
             size: 0,
@@ -309,7 +326,11 @@ mod tests {
             (pair.elements(12), pair.elements(20), pair.elements(21)),
             (Some(2), Some(3), None)
         );
-        assert_eq!(pair.dense(1), Some((0, 12)));
+        assert_eq!(
+            (pair.bytes_of(2), pair.bytes_of(3), pair.bytes_of(0)),
+            (12, 20, 0)
+        );
+        assert_eq!(pair.dense(1), None);
         assert_eq!(pair.dense(2), None);
     }
 
