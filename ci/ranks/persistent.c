@@ -55,7 +55,8 @@ static void s3_9_rsend_init_in_rounds(void)
 
 static void s3_9_bsend_init_in_rounds(void)
 {
-    int bytes = 4 * (100000 + MPI_BSEND_OVERHEAD);
+    // A rank can be ahead of its right neighbour by as many rounds as there are other ranks.
+    int bytes = (size + 1) * (100000 + MPI_BSEND_OVERHEAD);
     void *buffer = allocate((size_t)bytes);
     MPI_Buffer_attach(buffer, bytes);
     for (int i = 0; i < COUNT_OF(sizes); i++)

@@ -125,7 +125,7 @@ fn split(line: &str) -> Result<Vec<String>, String> {
     Ok(words)
 }
 
-const DEFAULT_LIMIT_S: u64 = 30;
+const DEFAULT_LIMIT_S: u64 = 60;
 
 #[cfg(test)]
 mod tests {
