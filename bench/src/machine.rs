@@ -70,7 +70,7 @@ fn one_of_each_core_first(ids: &[usize], core_of: impl Fn(usize) -> Option<Strin
 }
 
 /// What a report says about where it was measured.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Description {
     /// CPU, number of CPUs, memory.
     pub machine: String,
@@ -82,7 +82,20 @@ pub struct Description {
     pub date: String,
     /// Commit of the source tree, with a mark where files were changed.
     pub commit: String,
+    /// Processes that wanted to run during the minute before.
+    pub load: f64,
 }
+
+impl Description {
+    /// Whether others kept the machine so busy that figures mean little.
+    #[must_use]
+    pub fn busy(&self) -> bool {
+        self.load > BUSY
+    }
+}
+
+/// A load above this is not the measuring shell alone.
+const BUSY: f64 = 0.5;
 
 /// Describes this machine now.
 #[must_use]
@@ -108,7 +121,16 @@ pub fn describe() -> Description {
         system: pretty_name(&os),
         date: output_of("date", &["-u", "+%Y-%m-%d %H:%M UTC"]),
         commit: output_of("git", &["describe", "--always", "--dirty", "--abbrev=12"]),
+        load: load_of(&fs::read_to_string("/proc/loadavg").unwrap_or_default()),
     }
+}
+
+fn load_of(loadavg: &str) -> f64 {
+    loadavg
+        .split_whitespace()
+        .next()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(0.0)
 }
 
 fn pretty_name(os_release: &str) -> String {
@@ -160,6 +182,12 @@ mod tests {
         assert_eq!(Cpus(vec![4, 7]).in_blocks(4), [4, 4, 7, 7]);
         assert_eq!(Cpus(vec![4, 7]).in_blocks(2), [4, 7]);
         assert_eq!(Cpus(vec![4]).in_blocks(3), [4, 4, 4]);
+    }
+
+    #[test]
+    fn the_load_is_the_first_number() {
+        assert_eq!(load_of("9.67 30.40 26.02 4/137 29648\n"), 9.67);
+        assert_eq!(load_of(""), 0.0);
     }
 
     #[test]

@@ -188,6 +188,7 @@ fn measure(plan: &Plan) -> Result<Comparison, Error> {
             "rmpi-compare: another measurement is running on this machine; waiting for its end"
         );
     })?;
+    let machine = machine::describe();
     rounds::build(plan)?;
     let progress = progress(rounds::steps(plan));
     let measured = rounds::measure(plan, |step| {
@@ -195,7 +196,7 @@ fn measure(plan: &Plan) -> Result<Comparison, Error> {
         progress.inc(1);
     });
     progress.finish_and_clear();
-    Ok(conclude(plan, &measured, machine::describe()))
+    Ok(conclude(plan, &measured, machine))
 }
 
 /// A bar on a terminal, nothing elsewhere.

@@ -175,6 +175,13 @@ impl Comparison {
             machine.commit,
             self.rounds
         );
+        if machine.busy() {
+            let _ = writeln!(
+                text,
+                "**The machine was busy when this began: load {:.1}.**",
+                machine.load
+            );
+        }
         if let Some(line) = &self.line {
             let _ = writeln!(
                 text,
