@@ -10,7 +10,7 @@ use nix::sys::resource::{Resource, rlim_t, setrlimit};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
 use nix::unistd::{Pid, dup2_stderr, dup2_stdin, dup2_stdout, execve, getppid, setpgid};
 use pmi::{BOOT_VARIABLE, Boot};
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Descriptors that a rank keeps for itself get numbers from here on, out of the way of scripts that use small ones.
@@ -136,7 +136,6 @@ fn inherit(descriptor: BorrowedFd<'_>) -> Result<i32, Errno> {
 }
 
 fn run(program: &Program, boot: &Boot) -> Result<std::convert::Infallible, Errno> {
-    let mut environment = program.environment.clone();
     let variables = [
         (BOOT_VARIABLE, boot.to_string()),
         ("RMPI_RANK", boot.rank.to_string()),
@@ -145,16 +144,21 @@ fn run(program: &Program, boot: &Boot) -> Result<std::convert::Infallible, Errno
         ("RMPI_LOCAL_SIZE", boot.local_size.to_string()),
     ];
     let text = |(name, value)| CString::new(format!("{name}={value}")).map_err(|_| Errno::EINVAL);
-    for variable in variables {
-        environment.push(text(variable)?);
-    }
+    let own: Vec<CString> = variables.into_iter().map(text).collect::<Result<_, _>>()?;
+    // References: every copy would touch fresh memory in each of the ranks.
+    let environment: Vec<&CStr> = program
+        .environment
+        .iter()
+        .chain(&own)
+        .map(CString::as_c_str)
+        .collect();
     match execve(&program.path, &program.arguments, &environment) {
         // A script without `#!` runs in a shell, as from a shell.
         Err(Errno::ENOEXEC) => {
-            let shell = c"/bin/sh".to_owned();
-            let mut arguments = vec![shell.clone(), program.path.clone()];
-            arguments.extend(program.arguments.iter().skip(1).cloned());
-            execve(&shell, &arguments, &environment)
+            let shell = c"/bin/sh";
+            let rest = program.arguments.iter().skip(1).map(CString::as_c_str);
+            let arguments: Vec<&CStr> = [shell, &program.path].into_iter().chain(rest).collect();
+            execve(shell, &arguments, &environment)
         }
         other => other,
     }
