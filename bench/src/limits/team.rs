@@ -172,10 +172,19 @@ impl Member {
 
     /// Makes the private buffers if the task wants any: buffer i holds the byte i + 1 in member 0, zero elsewhere.
     fn prepare(&self, job: &Job) {
-        let mut buffers = self.buffers.borrow_mut();
-        if !job.task.copies() || buffers.len() == job.size * BUFFERS {
+        if !job.task.copies() {
             return;
         }
+        let mut buffers = self.buffers.borrow_mut();
+        if buffers.len() != job.size * BUFFERS {
+            self.make_buffers(job, &mut buffers);
+        }
+        if self.index != 0 {
+            job.wipe(&mut buffers);
+        }
+    }
+
+    fn make_buffers(&self, job: &Job, buffers: &mut Vec<u8>) {
         buffers.resize(job.size * BUFFERS, 0);
         for (index, buffer) in buffers.chunks_exact_mut(job.size).enumerate() {
             buffer.fill(if self.index == 0 {
