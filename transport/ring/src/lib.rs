@@ -41,6 +41,7 @@
 #![cfg_attr(not(any(test, loom)), no_std)]
 
 mod doorbell;
+mod ident;
 pub mod layout;
 mod offer;
 mod pool;
@@ -51,6 +52,7 @@ mod sync;
 mod segment;
 
 pub use doorbell::{Bell, Wake};
+pub use ident::Ident;
 pub use layout::{
     LAYOUT_VERSION, MAX_LOCAL_RANKS, POOL_BUFFER_BYTES, POOL_BUFFERS, SEGMENT_MAGIC,
     SLOT_BODY_BYTES, SLOTS, segment_bytes,
@@ -60,4 +62,4 @@ pub use pool::{Pool, PoolSide};
 pub use spsc::{Consumer, Frame, Full, Head, PairLine, Producer, Ring};
 
 #[cfg(not(loom))]
-pub use segment::{Ident, PoolBuffer, Segment, SegmentError, SegmentHead};
+pub use segment::{PoolBuffer, Segment, SegmentError, SegmentHead};

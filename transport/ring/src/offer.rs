@@ -98,9 +98,13 @@ impl Offer {
             if front + back == chunks {
                 return Claim::Nothing;
             }
-            let taken =
-                self.claim
-                    .compare_exchange(word, word + step, Ordering::AcqRel, Ordering::Acquire);
+            // No order of its own: whoever sees this generation has met its opening, in the load above.
+            let taken = self.claim.compare_exchange(
+                word,
+                word + step,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
             match taken {
                 Ok(_) => return Claim::Chunk(index(front, back)),
                 Err(now) => word = now,

@@ -63,7 +63,8 @@ pub struct Producer<'a> {
     ring: &'a Ring,
     line: &'a PairLine,
     sent: u32,
-    freed: u32,
+    /// Frames that the receiver has taken, as far as known, plus the slots of the ring: `sent` stops here.
+    limit: u32,
 }
 
 impl<'a> Producer<'a> {
@@ -74,7 +75,16 @@ impl<'a> Producer<'a> {
             ring,
             line,
             sent: 0,
-            freed: 0,
+            limit: SLOTS,
+        }
+    }
+
+    /// A producer that never has room, with a [closed](PairLine::closed) line: it stands for a peer that no ring leads to.
+    #[must_use]
+    pub fn blocked(ring: &'a Ring, line: &'a PairLine) -> Self {
+        Self {
+            limit: 0,
+            ..Self::new(ring, line)
         }
     }
 
@@ -85,9 +95,21 @@ impl<'a> Producer<'a> {
     /// [`Full`] when all slots are in use; nothing was written.
     #[inline(always)]
     pub fn push(&mut self, head: Head, body: &[u64]) -> Result<bool, Full> {
-        if self.sent.wrapping_sub(self.freed) >= SLOTS && !self.refresh() {
+        if self.sent == self.limit && !self.refresh() {
             return Err(Full);
         }
+        Ok(self.push_at_hand(head, body))
+    }
+
+    /// As [`push`](Self::push), but only into a slot that is known to be free: `None` where a look at the returned
+    /// credit would be needed.
+    #[inline(always)]
+    pub fn try_push(&mut self, head: Head, body: &[u64]) -> Option<bool> {
+        (self.sent != self.limit).then(|| self.push_at_hand(head, body))
+    }
+
+    #[inline(always)]
+    fn push_at_hand(&mut self, head: Head, body: &[u64]) -> bool {
         let slot = &self.ring.slots[(self.sent % SLOTS) as usize];
         // R1: the slot is ours until its head is published.
         slot.word.store(head.word, Ordering::Relaxed);
@@ -99,13 +121,13 @@ impl<'a> Producer<'a> {
         slot.head.store(pack(self.sent, head), Ordering::Release);
         // PAIR(attention): Consumer::look_away stores, then its owner makes the heavy fence.
         light_fence();
-        Ok(self.line.attention.load(Ordering::Relaxed) == LOOKING)
+        self.line.attention.load(Ordering::Relaxed) == LOOKING
     }
 
     /// Whether a push would find a free slot, after a look at the returned credit.
     #[inline]
     pub fn has_room(&mut self) -> bool {
-        self.sent.wrapping_sub(self.freed) < SLOTS || self.refresh()
+        self.sent != self.limit || self.refresh()
     }
 
     /// Frames published so far, modulo 2^32.
@@ -119,11 +141,12 @@ impl<'a> Producer<'a> {
     fn refresh(&mut self) -> bool {
         // PAIR(slot-free): Consumer::return_credit stores the count with Release.
         let consumed = self.line.consumed.load(Ordering::Acquire);
-        // R4: only a count between `freed` and `sent` is believed.
-        if consumed.wrapping_sub(self.freed) <= self.sent.wrapping_sub(self.freed) {
-            self.freed = consumed;
+        // R4: only a count between what was known and what was sent is believed.
+        let known = self.limit.wrapping_sub(SLOTS);
+        if consumed.wrapping_sub(known) <= self.sent.wrapping_sub(known) {
+            self.limit = consumed.wrapping_add(SLOTS);
         }
-        self.sent.wrapping_sub(self.freed) < SLOTS
+        self.sent != self.limit
     }
 }
 
@@ -151,28 +174,51 @@ impl<'a> Consumer<'a> {
     /// Takes the next frame, if one is published.
     #[inline(always)]
     pub fn pop(&mut self) -> Option<Frame> {
-        let slot = &self.ring.slots[(self.next % SLOTS) as usize];
-        let expected = self.next.wrapping_add(1);
+        let head = self.peek()?;
+        let body = core::array::from_fn(|index| self.word(index));
+        self.take();
+        Some(Frame { head, body })
+    }
+
+    /// The head of the next frame, if one is published. It stays until [`take`](Self::take).
+    #[inline(always)]
+    #[must_use]
+    pub fn peek(&self) -> Option<Head> {
+        let slot = self.slot();
         // PAIR(slot-full): Producer::push stores the head with Release.
         let packed = slot.head.load(Ordering::Acquire);
-        if sequence(packed) != expected {
+        if sequence(packed) != self.next.wrapping_add(1) {
             return None;
         }
-        let head = unpack(packed, slot.word.load(Ordering::Relaxed));
-        let body = core::array::from_fn(|i| slot.body[i].load(Ordering::Relaxed));
-        self.next = expected;
-        if expected.wrapping_sub(self.returned) >= CREDIT_BATCH {
+        Some(unpack(packed, slot.word.load(Ordering::Relaxed)))
+    }
+
+    /// Word `index` of the body of the frame that [`peek`](Self::peek) showed.
+    #[inline(always)]
+    #[must_use]
+    pub fn word(&self, index: usize) -> u64 {
+        self.slot().body[index].load(Ordering::Relaxed)
+    }
+
+    /// Takes the frame that [`peek`](Self::peek) showed.
+    #[inline(always)]
+    pub fn take(&mut self) {
+        self.next = self.next.wrapping_add(1);
+        if self.next.wrapping_sub(self.returned) >= CREDIT_BATCH {
             self.return_credit();
         }
-        Some(Frame { head, body })
+    }
+
+    #[inline(always)]
+    fn slot(&self) -> &'a Slot {
+        &self.ring.slots[(self.next % SLOTS) as usize]
     }
 
     /// Whether a frame is there, without taking it.
     #[inline]
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        let slot = &self.ring.slots[(self.next % SLOTS) as usize];
-        sequence(slot.head.load(Ordering::Relaxed)) == self.next.wrapping_add(1)
+        sequence(self.slot().head.load(Ordering::Relaxed)) == self.next.wrapping_add(1)
     }
 
     /// Returns the credit of everything taken so far. Done by itself every 32 frames; call it before sleeping, so
@@ -230,6 +276,15 @@ impl PairLine {
         Self {
             consumed: AtomicU32::new(0),
             attention: AtomicU32::new(AWAY),
+        }
+    }
+
+    /// A line that says, for ever, that nothing was taken of a full ring.
+    #[must_use]
+    pub fn closed() -> Self {
+        Self {
+            consumed: AtomicU32::new(SLOTS.wrapping_neg()),
+            ..Self::new()
         }
     }
 
@@ -295,7 +350,7 @@ const LOOKING: u32 = 1;
 #[cfg(not(loom))]
 const CREDIT_BATCH: u32 = SLOTS / 2;
 #[cfg(loom)]
-const CREDIT_BATCH: u32 = 1;
+const CREDIT_BATCH: u32 = SLOTS;
 
 #[cfg(not(loom))]
 const _: () = {
@@ -361,11 +416,22 @@ mod tests {
         let (ring, line) = (Ring::new(), PairLine::new());
         let (mut tx, mut rx) = (Producer::new(&ring, &line), Consumer::new(&ring, &line));
         let near = u32::MAX - 100;
-        (tx.sent, tx.freed, rx.next, rx.returned) = (near, near, near, near);
+        (tx.sent, tx.limit, rx.next, rx.returned) = (near, near.wrapping_add(SLOTS), near, near);
         line.scribble(near, AWAY);
         for i in 0..300u64 {
             assert!(tx.push(head(1), &[i]).is_ok(), "push {i}");
             assert_eq!(rx.pop().unwrap().body[0], i);
+        }
+    }
+
+    #[test]
+    fn a_blocked_producer_never_has_room() {
+        let (ring, line) = (Ring::new(), PairLine::closed());
+        let mut tx = Producer::blocked(&ring, &line);
+        for _ in 0..3 {
+            assert_eq!(tx.push(head(1), &[0]), Err(Full));
+            assert_eq!(tx.try_push(head(1), &[0]), None);
+            assert!(!tx.has_room());
         }
     }
 

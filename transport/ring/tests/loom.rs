@@ -6,7 +6,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering, fence};
 use loom::thread;
 use ring::{
-    Bell, Claim, Consumer, Full, Head, Offer, PairLine, Pool, PoolSide, Producer, Ring, Wake,
+    Bell, Claim, Consumer, Full, Head, Ident, Offer, PairLine, Pool, PoolSide, Producer, Ring, Wake,
 };
 
 struct Node {
@@ -71,6 +71,130 @@ fn publish_consume_and_credit_return() {
         }
         assert_eq!(rx.pop(), None);
         sender.join().unwrap();
+    });
+}
+
+/// Plain memory that loom watches: every access must happen before or after every other that changes it.
+struct Watched(loom::cell::UnsafeCell<u32>);
+
+// SAFETY: loom panics when two threads touch the cell without an order between them.
+#[allow(unsafe_code)]
+unsafe impl Sync for Watched {}
+// SAFETY: a number may go anywhere.
+#[allow(unsafe_code)]
+unsafe impl Send for Watched {}
+
+impl Watched {
+    fn new() -> Self {
+        Self(loom::cell::UnsafeCell::new(0))
+    }
+
+    fn set(&self, value: u32) {
+        self.0.with_mut(|cell| {
+            // SAFETY: the pointer is to the cell's own memory; loom checks that nobody else is there.
+            #[allow(unsafe_code)]
+            unsafe {
+                *cell = value;
+            }
+        });
+    }
+
+    fn get(&self) -> u32 {
+        self.0.with(|cell| {
+            // SAFETY: the pointer is to the cell's own memory; loom checks that nobody writes to it.
+            #[allow(unsafe_code)]
+            unsafe {
+                *cell
+            }
+        })
+    }
+}
+
+/// R1: a slot is the producer's again only after the consumer has read it (PAIR slot-free). Beside each slot stands a
+/// watched cell, because loom lets no atomic load see a later store.
+#[test]
+fn a_slot_is_not_reused_early() {
+    model(|| {
+        let node = node();
+        let beside = Arc::new([Watched::new(), Watched::new()]);
+        let sender = {
+            let (node, beside) = (node.clone(), beside.clone());
+            thread::spawn(move || {
+                let mut tx = Producer::new(&node.ring, &node.line);
+                for i in 0..3u8 {
+                    while !tx.has_room() {
+                        thread::yield_now();
+                    }
+                    beside[usize::from(i) % 2].set(u32::from(i));
+                    tx.push(head(i), &[]).unwrap();
+                }
+            })
+        };
+        let mut rx = Consumer::new(&node.ring, &node.line);
+        for i in 0..3u8 {
+            while rx.pop().is_none() {
+                thread::yield_now();
+            }
+            assert_eq!(beside[usize::from(i) % 2].get(), u32::from(i));
+            rx.return_credit();
+        }
+        sender.join().unwrap();
+    });
+}
+
+/// What stood in memory before the bell was rung is seen by who finds the bit (PAIR bell-pending), even without the
+/// fence that a ring's push makes here.
+#[test]
+fn a_pending_bit_shows_what_was_stored_before_it() {
+    model(|| {
+        let (bell, stored) = (Arc::new(Bell::new()), Arc::new(Watched::new()));
+        let ringer = {
+            let (bell, stored) = (bell.clone(), stored.clone());
+            thread::spawn(move || {
+                stored.set(7);
+                let _ = bell.ring(3);
+            })
+        };
+        if bell.take_pending(0) == 1 << 3 {
+            assert_eq!(stored.get(), 7);
+        }
+        ringer.join().unwrap();
+    });
+}
+
+/// Who finds an open offer sees the memory that it is about (PAIR offer-open).
+#[test]
+fn an_open_offer_shows_what_it_offers() {
+    model(|| {
+        let (offer, memory) = (Arc::new(Offer::new()), Arc::new(Watched::new()));
+        let helper = {
+            let (offer, memory) = (offer.clone(), memory.clone());
+            thread::spawn(move || {
+                if let Claim::Chunk(_) = offer.claim_back(1, 2) {
+                    assert_eq!(memory.get(), 5);
+                }
+            })
+        };
+        memory.set(5);
+        offer.open(1);
+        let _ = offer.claim_front(1, 2);
+        helper.join().unwrap();
+    });
+}
+
+/// Who sees that a rank has introduced itself sees all that it said (PAIR ident).
+#[test]
+fn an_introduction_is_whole() {
+    model(|| {
+        let ident = Arc::new(Ident::new());
+        let owner = {
+            let ident = ident.clone();
+            thread::spawn(move || ident.introduce(77, 88, &[99]))
+        };
+        if let Some(pid) = ident.pid() {
+            assert_eq!((pid, ident.nonces(), ident.cpus()[0]), (77, 88, 99));
+        }
+        owner.join().unwrap();
     });
 }
 
