@@ -284,7 +284,7 @@ impl Job {
         if self.checked().iter().all(|at| arrived[*at] == expected) {
             Ok(())
         } else {
-            Err(Halt::Refused(libc::EILSEQ))
+            Err(Halt::WRONG_BYTES)
         }
     }
 

@@ -45,10 +45,18 @@ pub(super) enum Halt {
     Refused(i32),
 }
 
+impl Halt {
+    /// A copy did not move what it should have moved; travels as an error number that no call used here returns.
+    pub(super) const WRONG_BYTES: Self = Self::Refused(libc::EILSEQ);
+}
+
 impl From<Halt> for Error {
     fn from(halt: Halt) -> Self {
         match halt {
             Halt::Stuck => Self::Limit("a measuring process made no progress for 10 s".to_owned()),
+            Halt::WRONG_BYTES => {
+                Self::Limit("the bytes that arrived are not those that were sent".to_owned())
+            }
             Halt::Refused(errno) => Self::Limit(
                 std::io::Error::from_raw_os_error(errno)
                     .to_string()
@@ -154,6 +162,9 @@ impl Member {
     /// Tells all members that the system refused something.
     fn fail(&self, halt: Halt) {
         let errno = match halt {
+            Halt::WRONG_BYTES => {
+                Self::Limit("the bytes that arrived are not those that were sent".to_owned())
+            }
             Halt::Refused(errno) => errno,
             Halt::Stuck => libc::ETIMEDOUT,
         };
