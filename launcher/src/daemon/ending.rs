@@ -9,6 +9,7 @@ use super::{Daemon, Token};
 use crate::failure::How;
 use crate::link::{Event, Gone};
 use crate::spawn::{self, Reaped};
+use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use std::time::{Duration, Instant};
@@ -265,8 +266,14 @@ impl Daemon {
         if greeter == rank.pid {
             return;
         }
-        let Ok(watch) = spawn::watch(greeter) else {
-            return;
+        let watch = match spawn::watch(greeter) {
+            Ok(watch) => watch,
+            // It said hello and ended before we heard it; if it said more, that is heard next.
+            Err(Errno::ESRCH) => {
+                rank.deserted_at = Some(Instant::now() + LEFTOVER_GRACE);
+                return;
+            }
+            Err(_) => return,
         };
         let event = super::interest(nix::sys::epoll::EpollFlags::EPOLLIN, Token::Watch(local));
         if self.poller.add(&watch, event).is_ok() {
