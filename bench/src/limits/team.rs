@@ -162,9 +162,6 @@ impl Member {
     /// Tells all members that the system refused something.
     fn fail(&self, halt: Halt) {
         let errno = match halt {
-            Halt::WRONG_BYTES => {
-                Self::Limit("the bytes that arrived are not those that were sent".to_owned())
-            }
             Halt::Refused(errno) => errno,
             Halt::Stuck => libc::ETIMEDOUT,
         };
