@@ -27,8 +27,27 @@ pub unsafe extern "C" fn PMPI_Send(
     comm: MPI_Comm,
 ) -> c_int {
     // SAFETY: the caller's own values, unchanged: what the standard promises of them, it promises to `express::send` (A1, A2).
-    if let Some(code) = unsafe { express::send(buf, count, datatype, dest, tag, comm) } {
-        return code;
+    match unsafe { express::send(buf, count, datatype, dest, tag, comm) } {
+        Some(code) => code,
+        // SAFETY: the same.
+        None => unsafe { ordinary_send(buf, count, datatype, dest, tag, comm) },
+    }
+}
+weak_alias!("MPI_Send", "PMPI_Send");
+
+/// `MPI_Send`, the ordinary way.
+#[inline(never)]
+unsafe extern "C" fn ordinary_send(
+    buf: *const c_void,
+    count: c_int,
+    datatype: MPI_Datatype,
+    dest: c_int,
+    tag: c_int,
+    comm: MPI_Comm,
+) -> c_int {
+    if express::change_lane(comm) {
+        // SAFETY: the caller's own values, unchanged; the lane is this communicator's now, so this comes once.
+        return unsafe { PMPI_Send(buf, count, datatype, dest, tag, comm) };
     }
     enter("MPI_Send", On::Comm(comm), |mpi| {
         pt2pt::send(
@@ -42,7 +61,6 @@ pub unsafe extern "C" fn PMPI_Send(
         )
     })
 }
-weak_alias!("MPI_Send", "PMPI_Send");
 
 /// `MPI_Send_c`, MPI 5.0 section 3.2.1.
 #[unsafe(no_mangle)]
@@ -79,6 +97,30 @@ pub unsafe extern "C" fn PMPI_Recv(
     comm: MPI_Comm,
     status: *mut MPI_Status,
 ) -> c_int {
+    // SAFETY: the caller's own values, unchanged: what the standard promises of them, it promises to `express::recv` (A1, A2).
+    match unsafe { express::recv(buf, count, datatype, source, tag, comm, status) } {
+        Some(code) => code,
+        // SAFETY: the same.
+        None => unsafe { ordinary_recv(buf, count, datatype, source, tag, comm, status) },
+    }
+}
+weak_alias!("MPI_Recv", "PMPI_Recv");
+
+/// `MPI_Recv`, the ordinary way.
+#[inline(never)]
+unsafe extern "C" fn ordinary_recv(
+    buf: *mut c_void,
+    count: c_int,
+    datatype: MPI_Datatype,
+    source: c_int,
+    tag: c_int,
+    comm: MPI_Comm,
+    status: *mut MPI_Status,
+) -> c_int {
+    if express::change_lane(comm) {
+        // SAFETY: the caller's own values, unchanged; the lane is this communicator's now, so this comes once.
+        return unsafe { PMPI_Recv(buf, count, datatype, source, tag, comm, status) };
+    }
     enter("MPI_Recv", On::Comm(comm), |mpi| {
         // SAFETY: `status` is the caller's pointer to one MPI_Status (A1 of `args`).
         let status = unsafe { args::OutStatus::new(status) };
@@ -94,7 +136,6 @@ pub unsafe extern "C" fn PMPI_Recv(
         )
     })
 }
-weak_alias!("MPI_Recv", "PMPI_Recv");
 
 /// `MPI_Recv_c`, MPI 5.0 section 3.2.4.
 #[unsafe(no_mangle)]
@@ -633,6 +674,30 @@ pub unsafe extern "C" fn PMPI_Irecv(
     comm: MPI_Comm,
     request: *mut MPI_Request,
 ) -> c_int {
+    // SAFETY: the caller's own values, unchanged: what the standard promises of them, it promises to `express::irecv` (A1, A2).
+    match unsafe { express::irecv(buf, count, datatype, source, tag, comm, request) } {
+        Some(code) => code,
+        // SAFETY: the same.
+        None => unsafe { ordinary_irecv(buf, count, datatype, source, tag, comm, request) },
+    }
+}
+weak_alias!("MPI_Irecv", "PMPI_Irecv");
+
+/// `MPI_Irecv`, the ordinary way.
+#[inline(never)]
+unsafe extern "C" fn ordinary_irecv(
+    buf: *mut c_void,
+    count: c_int,
+    datatype: MPI_Datatype,
+    source: c_int,
+    tag: c_int,
+    comm: MPI_Comm,
+    request: *mut MPI_Request,
+) -> c_int {
+    if express::change_lane(comm) {
+        // SAFETY: the caller's own values, unchanged; the lane is this communicator's now, so this comes once.
+        return unsafe { PMPI_Irecv(buf, count, datatype, source, tag, comm, request) };
+    }
     enter("MPI_Irecv", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
         let request = unsafe { args::Out::new("request", request) }?;
@@ -648,7 +713,6 @@ pub unsafe extern "C" fn PMPI_Irecv(
         )
     })
 }
-weak_alias!("MPI_Irecv", "PMPI_Irecv");
 
 /// `MPI_Irecv_c`, MPI 5.0 section 3.7.2.
 #[unsafe(no_mangle)]
@@ -746,8 +810,28 @@ pub unsafe extern "C" fn PMPI_Isend(
     request: *mut MPI_Request,
 ) -> c_int {
     // SAFETY: the caller's own values, unchanged: what the standard promises of them, it promises to `express::isend` (A1, A2).
-    if let Some(code) = unsafe { express::isend(buf, count, datatype, dest, tag, comm, request) } {
-        return code;
+    match unsafe { express::isend(buf, count, datatype, dest, tag, comm, request) } {
+        Some(code) => code,
+        // SAFETY: the same.
+        None => unsafe { ordinary_isend(buf, count, datatype, dest, tag, comm, request) },
+    }
+}
+weak_alias!("MPI_Isend", "PMPI_Isend");
+
+/// `MPI_Isend`, the ordinary way.
+#[inline(never)]
+unsafe extern "C" fn ordinary_isend(
+    buf: *const c_void,
+    count: c_int,
+    datatype: MPI_Datatype,
+    dest: c_int,
+    tag: c_int,
+    comm: MPI_Comm,
+    request: *mut MPI_Request,
+) -> c_int {
+    if express::change_lane(comm) {
+        // SAFETY: the caller's own values, unchanged; the lane is this communicator's now, so this comes once.
+        return unsafe { PMPI_Isend(buf, count, datatype, dest, tag, comm, request) };
     }
     enter("MPI_Isend", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
@@ -764,7 +848,6 @@ pub unsafe extern "C" fn PMPI_Isend(
         )
     })
 }
-weak_alias!("MPI_Isend", "PMPI_Isend");
 
 /// `MPI_Isend_c`, MPI 5.0 section 3.7.2.
 #[unsafe(no_mangle)]
@@ -883,6 +966,18 @@ weak_alias!("MPI_Test", "PMPI_Test");
 /// `MPI_Wait`, MPI 5.0 section 3.7.3.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Wait(request: *mut MPI_Request, status: *mut MPI_Status) -> c_int {
+    // SAFETY: the caller's own values, unchanged: what the standard promises of them, it promises to `express::wait` (A1, A2).
+    match unsafe { express::wait(request, status) } {
+        Some(code) => code,
+        // SAFETY: the same.
+        None => unsafe { ordinary_wait(request, status) },
+    }
+}
+weak_alias!("MPI_Wait", "PMPI_Wait");
+
+/// `MPI_Wait`, the ordinary way.
+#[inline(never)]
+unsafe extern "C" fn ordinary_wait(request: *mut MPI_Request, status: *mut MPI_Status) -> c_int {
     enter("MPI_Wait", On::Nothing, |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
         let request = unsafe { args::InOut::new("request", request) }?;
@@ -891,7 +986,6 @@ pub unsafe extern "C" fn PMPI_Wait(request: *mut MPI_Request, status: *mut MPI_S
         request::wait(mpi, request, status)
     })
 }
-weak_alias!("MPI_Wait", "PMPI_Wait");
 
 /// `MPI_Testall`, MPI 5.0 section 3.7.5.
 #[unsafe(no_mangle)]

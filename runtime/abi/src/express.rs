@@ -4,13 +4,13 @@
 //! is decided here, and an error is always found and worded by the ordinary way.
 //!
 //! # Safety
-//! The lane is open only between `MPI_Init` and `MPI_Finalize` and below `MPI_THREAD_MULTIPLE`: otherwise its table is
-//! empty and every function answers `None` at its first comparison. So one thread is here at a time, by the program's
+//! The lane is open only between `MPI_Init` and `MPI_Finalize` and below `MPI_THREAD_MULTIPLE`: otherwise no handle is in
+//! it and every function answers `None` at its first comparison. So one thread is here at a time, by the program's
 //! promise (MPI 5.0 section 11.6), and none of our own calls is under way: no visit of the state runs code of the
 //! program. Pointers are the program's own (A1, A2 of `args`), looked at only after they were compared with NULL.
 #![allow(
     unsafe_code,
-    reason = "reads the program's eight bytes and writes its request"
+    reason = "reads the program's bytes and writes its request and status"
 )]
 #![allow(
     clippy::disallowed_types,
@@ -20,14 +20,17 @@
 use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_void};
 
-use runtime::{Comm, ContextId, Peer, Target, Universe};
+use runtime::{Comm, ContextId, Peer, Target, Universe, UserMemory};
 
+use crate::args::OutStatus;
 use crate::c::MPI_SUCCESS;
 use crate::datatype_table::SIZES;
 use crate::handle::{MPI_Comm, MPI_Datatype, MPI_Request};
-use crate::state::{DONE, universe};
+use crate::pt2pt::finish_posted;
+use crate::state::{DONE, express_token, request_handle, universe};
+use crate::status::MPI_Status;
 
-/// `MPI_Isend` of four or eight bytes without a gap, to a peer towards which nothing waits.
+/// `MPI_Isend` of four or eight bytes without a gap, to a peer of this node towards which nothing waits.
 ///
 /// # Safety
 /// A1 and A2 of `args` for the arguments of `MPI_Isend`.
@@ -45,10 +48,14 @@ pub unsafe fn isend(
         return None;
     }
     // SAFETY: passed on as they came.
-    unsafe { post(buf, count, datatype, dest, tag, comm) }?;
+    let watched = unsafe { post(buf, count, datatype, dest, tag, comm) }?;
     // SAFETY: A1, and not NULL.
     unsafe { request.write(DONE) };
-    Some(MPI_SUCCESS)
+    Some(if watched {
+        MPI_SUCCESS
+    } else {
+        ring_bell(dest)
+    })
 }
 
 /// `MPI_Send` of the same.
@@ -65,7 +72,93 @@ pub unsafe fn send(
     comm: MPI_Comm,
 ) -> Option<c_int> {
     // SAFETY: passed on as they came.
-    unsafe { post(buf, count, datatype, dest, tag, comm) }?;
+    let watched = unsafe { post(buf, count, datatype, dest, tag, comm) }?;
+    Some(if watched {
+        MPI_SUCCESS
+    } else {
+        ring_bell(dest)
+    })
+}
+
+/// `MPI_Irecv` of dense items from a definite rank with a definite tag, if the message is not there yet.
+///
+/// # Safety
+/// A1 and A2 of `args` for the arguments of `MPI_Irecv`.
+#[inline(always)]
+pub unsafe fn irecv(
+    buf: *mut c_void,
+    count: c_int,
+    datatype: MPI_Datatype,
+    source: c_int,
+    tag: c_int,
+    comm: MPI_Comm,
+    request: *mut MPI_Request,
+) -> Option<c_int> {
+    if request.is_null() {
+        return None;
+    }
+    // SAFETY: passed on as they came.
+    let id = unsafe { post_receive(buf, count, datatype, source, tag, comm) }?;
+    // SAFETY: the lane is open: `post_receive` found the communicator in it.
+    let token = unsafe { universe() }.token(id);
+    // SAFETY: A1, and not NULL.
+    unsafe { request.write(request_handle(token)) };
+    Some(MPI_SUCCESS)
+}
+
+/// `MPI_Recv` of the same, if the message comes soon.
+///
+/// # Safety
+/// A1 and A2 of `args` for the arguments of `MPI_Recv`.
+#[inline(always)]
+pub unsafe fn recv(
+    buf: *mut c_void,
+    count: c_int,
+    datatype: MPI_Datatype,
+    source: c_int,
+    tag: c_int,
+    comm: MPI_Comm,
+    status: *mut MPI_Status,
+) -> Option<c_int> {
+    // SAFETY: passed on as they came.
+    let id = unsafe { post_receive(buf, count, datatype, source, tag, comm) }?;
+    // SAFETY: the lane is open: `post_receive` found the communicator in it.
+    let universe = unsafe { universe() };
+    match universe.wait_briefly(id) {
+        Some(ended) => {
+            // SAFETY: A1.
+            unsafe { tell(status, ended) };
+            Some(MPI_SUCCESS)
+        }
+        None => {
+            // SAFETY: A1.
+            let status = unsafe { OutStatus::new(status) };
+            Some(finish_posted(id, comm, status))
+        }
+    }
+}
+
+/// `MPI_Wait` for a receive in `MPI_COMM_WORLD` that is complete or becomes so soon, or for a send that was complete when
+/// it was started.
+///
+/// # Safety
+/// A1 of `args` for the arguments of `MPI_Wait`.
+#[inline(always)]
+pub unsafe fn wait(request: *mut MPI_Request, status: *mut MPI_Status) -> Option<c_int> {
+    if request.is_null() || !is_open() {
+        return None;
+    }
+    // SAFETY: A1, and not NULL.
+    let handle = unsafe { request.read() };
+    let token = express_token(handle)?;
+    // SAFETY: the lane is open.
+    let universe = unsafe { universe() };
+    let id = universe.find_request(token)?;
+    let ended = universe.wait_briefly(id)?;
+    // SAFETY: A1, and not NULL.
+    unsafe { request.write(MPI_Request::NULL) };
+    // SAFETY: A1.
+    unsafe { tell(status, ended) };
     Some(MPI_SUCCESS)
 }
 
@@ -77,29 +170,85 @@ unsafe fn post(
     dest: c_int,
     tag: c_int,
     comm: MPI_Comm,
-) -> Option<()> {
+) -> Option<bool> {
     let lane = lane(comm)?;
     let size = *SIZES.get(datatype.0.wrapping_sub(MPI_Datatype::NULL.0))?;
     let rank = dest.cast_unsigned();
     if tag < 0 || rank >= lane.ranks || buf.addr() < FIRST_ADDRESS {
         return None;
     }
-    // A size of 0 (not simple) or a negative count never makes one of the two lengths.
-    let (bytes, word) = match u64::from(count.cast_unsigned()) * u64::from(size) {
-        // SAFETY: A2: the buffer holds `count` items, eight bytes.
-        8 => (8, unsafe { buf.cast::<u64>().read_unaligned() }),
-        // SAFETY: A2: the buffer holds `count` items, four bytes.
-        4 => (4, u64::from(unsafe { buf.cast::<u32>().read_unaligned() })),
-        _ => return None,
-    };
-    // SAFETY: the lane is open, so MPI is initialized and this thread alone is in it (module head).
-    let universe: &mut Universe = unsafe { universe() };
     let target = Target {
         context: lane.context,
         peer: Peer(rank),
         tag,
     };
-    universe.send_word(target, bytes, word)
+    // SAFETY: the lane is open: the communicator is in it.
+    let universe: &mut Universe = unsafe { universe() };
+    // A size of 0 (not simple) or a negative count never makes one of the two lengths.
+    let bytes = u64::from(count.cast_unsigned()) * u64::from(size);
+    if bytes == 8 {
+        // SAFETY: A2: the buffer holds `count` items, eight bytes.
+        let word = unsafe { buf.cast::<u64>().read_unaligned() };
+        return universe.send_word(target, 8, word);
+    }
+    if bytes == 4 {
+        // SAFETY: A2: the buffer holds `count` items, four bytes.
+        return unsafe { send_four(universe, target, buf.cast()) };
+    }
+    None
+}
+
+#[inline(never)]
+unsafe fn send_four(universe: &mut Universe, target: Target, buf: *const u32) -> Option<bool> {
+    // SAFETY: A2, promised by the caller.
+    let word = unsafe { buf.read_unaligned() };
+    universe.send_word(target, 4, word.into())
+}
+
+#[inline(always)]
+unsafe fn post_receive(
+    buf: *mut c_void,
+    count: c_int,
+    datatype: MPI_Datatype,
+    source: c_int,
+    tag: c_int,
+    comm: MPI_Comm,
+) -> Option<runtime::RequestId> {
+    let lane = lane(comm)?;
+    let size = *SIZES.get(datatype.0.wrapping_sub(MPI_Datatype::NULL.0))?;
+    let rank = source.cast_unsigned();
+    if tag < 0 || rank >= lane.ranks || buf.addr() < FIRST_ADDRESS || count < 0 || size == 0 {
+        return None;
+    }
+    let bytes = count.cast_unsigned() as usize * usize::from(size);
+    // SAFETY: A2: the buffer holds `count` items and is the library's until the receive is complete.
+    let memory = unsafe { UserMemory::new(buf.cast(), bytes) };
+    let target = Target {
+        context: lane.context,
+        peer: Peer(rank),
+        tag,
+    };
+    // SAFETY: the lane is open: the communicator is in it.
+    unsafe { universe() }.receive_if_new(target, memory)
+}
+
+/// Writes a status, but not its `MPI_ERROR` (MPI 5.0 section 3.2.5).
+#[inline(always)]
+unsafe fn tell(status: *mut MPI_Status, (peer, tag, bytes): (Peer, c_int, u64)) {
+    if status.is_null() {
+        return;
+    }
+    // SAFETY: A1: `status` is the program's, and not NULL.
+    let out = unsafe { OutStatus::new(status) };
+    out.set(MPI_Status::received(peer.0.cast_signed(), tag, bytes));
+}
+
+#[cold]
+#[inline(never)]
+fn ring_bell(dest: c_int) -> c_int {
+    // SAFETY: the lane is open: a word was just posted through it.
+    unsafe { universe() }.ring_bell(Peer(dest.cast_unsigned()));
+    MPI_SUCCESS
 }
 
 /// Opens the lane for a communicator whose ranks are world ranks. For others, and at `MPI_THREAD_MULTIPLE`, it stays
@@ -112,23 +261,26 @@ pub fn open(handle: MPI_Comm, comm: &Comm) {
             context: comm.context,
         };
         // SAFETY: this thread alone is in MPI (module head).
-        unsafe { *LANES.0[place(handle)].get() = lane };
+        unsafe { *LANES.known[place(handle)].get() = lane };
+        // SAFETY: as above.
+        unsafe { *LANES.current.get() = lane };
     }
 }
 
 /// A communicator was freed: the lane must not know it any more.
 pub fn forget(handle: MPI_Comm) {
-    let cell = &LANES.0[place(handle)];
-    // SAFETY: this thread alone is in MPI (module head).
-    let lane = unsafe { &mut *cell.get() };
-    if lane.handle == handle {
-        *lane = CLOSED;
+    for cell in [&LANES.known[place(handle)], &LANES.current] {
+        // SAFETY: this thread alone is in MPI (module head).
+        let lane = unsafe { &mut *cell.get() };
+        if lane.handle == handle {
+            *lane = CLOSED;
+        }
     }
 }
 
 /// Closes the lane for all communicators: `MPI_Finalize`.
 pub fn close() {
-    for cell in &LANES.0 {
+    for cell in LANES.known.iter().chain([&LANES.current]) {
         // SAFETY: this thread alone is in MPI (module head).
         unsafe { *cell.get() = CLOSED };
     }
@@ -142,7 +294,11 @@ struct Lane {
     context: ContextId,
 }
 
-struct Lanes([UnsafeCell<Lane>; LANES_COUNT]);
+struct Lanes {
+    /// The communicator that was used last.
+    current: UnsafeCell<Lane>,
+    known: [UnsafeCell<Lane>; LANES_COUNT],
+}
 
 // SAFETY: one thread at a time (module head).
 unsafe impl Sync for Lanes {}
@@ -150,11 +306,30 @@ unsafe impl Sync for Lanes {}
 #[inline(always)]
 fn lane(handle: MPI_Comm) -> Option<Lane> {
     // SAFETY: nobody writes meanwhile (module head).
-    let lane = unsafe { *LANES.0[place(handle)].get() };
+    let lane = unsafe { *LANES.current.get() };
     (lane.handle == handle).then_some(lane)
 }
 
+/// Makes the lane that of another communicator. `false` if it is so already, or if the lane does not know it.
+pub fn change_lane(handle: MPI_Comm) -> bool {
+    // SAFETY: nobody writes meanwhile (module head).
+    let lane = unsafe { *LANES.known[place(handle)].get() };
+    // SAFETY: this thread alone is in MPI (module head).
+    let current = unsafe { &mut *LANES.current.get() };
+    if lane.handle != handle || current.handle == handle || handle == CLOSED.handle {
+        return false;
+    }
+    *current = lane;
+    true
+}
+
+/// Whether the lane is open: `MPI_COMM_WORLD` is in it from beginning to end, but maybe not the one used last.
 #[inline(always)]
+fn is_open() -> bool {
+    // SAFETY: nobody writes meanwhile (module head).
+    unsafe { (*LANES.current.get()).handle != CLOSED.handle }
+}
+
 fn place(handle: MPI_Comm) -> usize {
     handle.0 % LANES_COUNT
 }
@@ -166,6 +341,9 @@ const CLOSED: Lane = Lane {
     context: ContextId(0),
 };
 const LANES_COUNT: usize = 64;
-static LANES: Lanes = Lanes([const { UnsafeCell::new(CLOSED) }; LANES_COUNT]);
+static LANES: Lanes = Lanes {
+    current: UnsafeCell::new(CLOSED),
+    known: [const { UnsafeCell::new(CLOSED) }; LANES_COUNT],
+};
 /// Nothing of a program lies below: NULL and the constants that stand for addresses do.
 const FIRST_ADDRESS: usize = 4096;

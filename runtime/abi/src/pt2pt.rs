@@ -17,7 +17,7 @@ use runtime::{
 use crate::args::{ConstBuf, MutBuf, Out, OutStatus};
 use crate::c::{MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_PROC_NULL};
 use crate::datatype_table::dense_size;
-use crate::enter::Mpi;
+use crate::enter::{Mpi, On, enter};
 use crate::error::{Error, ErrorClass, Result};
 use crate::handle::{MPI_Comm, MPI_Datatype, MPI_Request, describe};
 use crate::request::finish_alone;
@@ -218,6 +218,13 @@ pub fn recv(
         Some(request) => finish_alone(mpi, request, &status)?,
     }
     Ok(())
+}
+
+/// The rest of an `MPI_Recv` that the express lane has posted.
+pub fn finish_posted(id: RequestId, comm: MPI_Comm, status: OutStatus<'_>) -> c_int {
+    enter("MPI_Recv", On::Comm(comm), |mpi| {
+        finish_alone(mpi, id, &status)
+    })
 }
 
 /// `MPI_Irecv`.

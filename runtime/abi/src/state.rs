@@ -219,10 +219,17 @@ pub fn install(state: State) {
 pub unsafe fn universe<'a>() -> &'a mut Universe {
     // SAFETY: no other reference is alive: promised.
     let slot = unsafe { &mut *STATE.slot.get() };
-    match slot {
-        Some(state) => &mut state.universe,
-        None => unreachable!("the express lane is closed before initialization"),
-    }
+    // SAFETY: `install` has put it there before initialization ended, and nobody takes it out again.
+    let state = unsafe { slot.as_mut().unwrap_unchecked() };
+    &mut state.universe
+}
+
+/// The token of a live request handle; `None` for any other number.
+#[inline(always)]
+pub fn express_token(handle: handle::MPI_Request) -> Option<u32> {
+    let bits = handle.bits().wrapping_sub((Kind::Request as usize) << 27);
+    #[allow(clippy::cast_possible_truncation, reason = "compared with the mask")]
+    (bits <= TOKEN_MASK as usize).then_some(bits as u32)
 }
 
 /// Visits the state where there is one and nobody is visiting it: for messages about errors.

@@ -4,6 +4,7 @@
 use engine::{ContextId, Failure, Fields, Found, Peer, Receive, RequestId, Send, wire};
 use queue_layout::FLAG_CANCELLED;
 
+use crate::comm::WORLD_CONTEXT;
 use crate::pack::Structured;
 use crate::pump::{Side, carrier};
 use crate::user_buf::UserMemory;
@@ -83,16 +84,60 @@ impl Universe {
         self.send_later(target, memory, mode).map(Some)
     }
 
-    /// The fast path: a message of `bytes` bytes (at most eight) in one word, or `None` where anything stands in the
-    /// way of sending it at once.
+    /// The fast path of sending: a message of `bytes` bytes (at most eight) in one word. `None` where anything stands in
+    /// the way of sending it at once. After `Some(false)` the caller must [`ring_bell`](Self::ring_bell).
     #[inline(always)]
-    pub fn send_word(&mut self, target: Target, bytes: u8, word: u64) -> Option<()> {
-        if !self.engine.is_clear(target.peer) {
+    pub fn send_word(&mut self, target: Target, bytes: u8, word: u64) -> Option<bool> {
+        if !self.engine.is_all_clear() {
             return None;
         }
         let head = crate::pump::head(wire::eager(target.context, target.tag));
-        self.fabric
-            .post_word(carrier(target.peer), head, bytes, word)
+        let head = transport::Head { len: bytes, ..head };
+        self.fabric.post_word(carrier(target.peer), head, word)
+    }
+
+    /// Rings the bell of a peer that does not look.
+    pub fn ring_bell(&mut self, peer: Peer) {
+        self.fabric.ring_bell(carrier(peer));
+    }
+
+    /// The fast path of receiving: posts a receive if its message is not there yet. `None`: nothing was done.
+    #[inline(always)]
+    pub fn receive_if_new(&mut self, target: Target, memory: UserMemory) -> Option<RequestId> {
+        let Target { context, peer, tag } = target;
+        self.engine
+            .post_if_new(context, peer, tag, memory.bytes() as u64, memory.address())
+    }
+
+    /// The fast path of waiting: for a plain receive, looks a bounded number of times at what comes first. `None`: not
+    /// complete yet, or not plain; nothing was collected.
+    #[inline(always)]
+    pub fn wait_briefly(&mut self, request: RequestId) -> Option<(Peer, i32, u64)> {
+        let mut looks = 0;
+        loop {
+            let fields = self.engine.arena().fields(request);
+            if fields.state == engine::State::Complete {
+                let plain =
+                    fields.flags == 0 && fields.error == 0 && fields.kind == engine::Kind::Receive;
+                if !plain || fields.context != WORLD_CONTEXT.0 || !self.sides.is_empty() {
+                    return None;
+                }
+                let status = (
+                    Peer(fields.matched_peer),
+                    fields.matched_tag,
+                    fields.matched_bytes,
+                );
+                self.engine.collect_plain(request);
+                return Some(status);
+            }
+            if !self.take_in_word() {
+                looks += 1;
+                if looks == BRIEF_LOOKS || !self.fabric.is_attentive() {
+                    return None;
+                }
+                std::hint::spin_loop();
+            }
+        }
     }
 
     #[inline(never)]
@@ -406,6 +451,9 @@ fn wanted(source: Source, memory: UserMemory) -> Receive {
         buffer: memory.address(),
     }
 }
+
+/// Looks of the fast path before the ordinary wait, which also looks at everything else, takes over.
+const BRIEF_LOOKS: u32 = 64;
 
 #[cold]
 pub(crate) fn exhausted() -> Error {

@@ -50,11 +50,18 @@ pub(crate) enum Outgoing {
 }
 
 impl Engine {
-    /// Whether an eager message may go to `peer` at once, ahead of nothing: the fast path's only question.
+    /// Whether an eager message may go to `peer` at once, ahead of nothing.
     #[inline(always)]
     #[must_use]
     pub fn is_clear(&self, peer: Peer) -> bool {
         self.outboxes[peer.0 as usize].clear
+    }
+
+    /// Whether [`is_clear`](Self::is_clear) holds for every peer: the question of the fast path, one load.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_all_clear(&self) -> bool {
+        self.blocked == 0
     }
 
     /// A peer that has frames waiting, round robin; `None` when all outboxes are empty.
@@ -128,7 +135,18 @@ impl Engine {
             self.busy.push_back(peer);
         }
         outbox.waiting.push_back(outgoing);
-        outbox.clear = false;
+        self.set_clear(peer, false);
+    }
+
+    fn set_clear(&mut self, peer: Peer, clear: bool) {
+        let outbox = &mut self.outboxes[peer.0 as usize];
+        if std::mem::replace(&mut outbox.clear, clear) != clear {
+            self.blocked = if clear {
+                self.blocked - 1
+            } else {
+                self.blocked + 1
+            };
+        }
     }
 
     pub(crate) fn put_off_control(&mut self, peer: Peer, head: Head, words: &[u64]) {
@@ -149,7 +167,8 @@ impl Engine {
     pub(crate) fn arrive_throttle(&mut self, peer: Peer, on: bool) -> Option<Output> {
         let outbox = &mut self.outboxes[peer.0 as usize];
         outbox.throttled = on;
-        outbox.clear = outbox.waiting.is_empty() && !on;
+        let clear = outbox.waiting.is_empty() && !on;
+        self.set_clear(peer, clear);
         None
     }
 
@@ -270,7 +289,8 @@ impl Engine {
         }
         let outbox = &mut self.outboxes[peer.0 as usize];
         if outbox.waiting.is_empty() {
-            outbox.clear = !outbox.throttled;
+            let clear = !outbox.throttled;
+            self.set_clear(peer, clear);
             self.busy.retain(|busy| *busy != peer);
         }
     }

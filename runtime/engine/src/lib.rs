@@ -248,6 +248,8 @@ pub struct Engine {
     arena: Arena,
     matching: Matching,
     outboxes: Vec<Outbox>,
+    /// Outboxes that are not clear.
+    blocked: u32,
     /// Peers whose outbox is not empty, each once.
     busy: VecDeque<Peer>,
     bodies: Vec<Option<Box<[u8]>>>,
@@ -265,6 +267,7 @@ impl Engine {
             arena: Arena::new(),
             matching: Matching::new(),
             outboxes: (0..peers).map(|_| Outbox::default()).collect(),
+            blocked: 0,
             busy: VecDeque::new(),
             bodies: Vec::new(),
             throttling: Vec::new(),

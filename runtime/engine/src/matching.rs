@@ -76,6 +76,49 @@ impl Matching {
         Some(id)
     }
 
+    /// As [`take_posted`](Self::take_posted), but only where the first receive of the queue is the one, no receive from
+    /// any source is posted and nobody has freed the request.
+    #[inline(always)]
+    pub(crate) fn take_head(&mut self, arena: &mut Arena, message: Envelope) -> Option<RequestId> {
+        let bin = self.bin(message.context, message.peer);
+        let list = &mut self.bins[bin].posted;
+        let id = RequestId(list.head);
+        let fields = arena.fields(id);
+        let matches = fields.tag == message.tag
+            && fields.peer == message.peer
+            && fields.context == message.context;
+        // Slot 0, which an empty queue shows, is never posted: its context is 0 and its state free.
+        if !matches || id.0 == 0 || self.wild != 0 || fields.flags != 0 {
+            return None;
+        }
+        let next = fields.next;
+        list.head = next;
+        self.live -= 1;
+        if next == 0 {
+            list.tail = 0;
+        } else {
+            arena.private(RequestId(next)).prev = 0;
+        }
+        Some(id)
+    }
+
+    /// Whether no unexpected message is in the bin of such a receive: then none matches.
+    #[inline(always)]
+    pub(crate) fn has_no_unexpected(&self, wanted: Envelope) -> bool {
+        self.bins[self.bin(wanted.context, wanted.peer)]
+            .unexpected
+            .head
+            == 0
+    }
+
+    /// Appends a receive from a definite source, whose envelope is at hand.
+    #[inline(always)]
+    pub(crate) fn add_posted_to(&mut self, arena: &mut Arena, id: RequestId, envelope: Envelope) {
+        self.make_room(arena);
+        let bin = self.bin(envelope.context, envelope.peer);
+        append(arena, &mut self.bins[bin].posted, id);
+    }
+
     #[cold]
     #[inline(never)]
     fn arbitrate(

@@ -43,6 +43,66 @@ impl Engine {
         Ok((request, self.post(request)))
     }
 
+    /// Posts a receive if its message is not there yet and a slot is at hand: the fast path of
+    /// [`start_receive`](Self::start_receive). `None`: nothing was done.
+    #[inline(always)]
+    pub fn post_if_new(
+        &mut self,
+        context: ContextId,
+        peer: Peer,
+        tag: i32,
+        bytes: u64,
+        buffer: u64,
+    ) -> Option<RequestId> {
+        let wanted = Envelope {
+            context: context.0,
+            peer: peer.0,
+            tag,
+        };
+        if !self.matching.has_no_unexpected(wanted) {
+            return None;
+        }
+        let request = self.arena.take_at_hand()?;
+        let sequence = self.next_sequence();
+        self.arena.change(request, |fields| {
+            fields.state = State::Posted;
+            fields.kind = Kind::Receive;
+            fields.context = context.0;
+            fields.peer = peer.0;
+            fields.tag = tag;
+            fields.error = 0;
+            fields.bytes = bytes;
+            fields.buffer = buffer;
+            fields.sequence = sequence;
+        });
+        self.matching
+            .add_posted_to(&mut self.arena, request, wanted);
+        self.counters.posted_length += 1;
+        Some(request)
+    }
+
+    /// Matches a whole message with the receive at the head of its queue: the fast path of
+    /// [`arrive`](Self::arrive). Answers the receive and how many bytes fit; `None`: nothing was done.
+    #[inline(always)]
+    pub fn arrive_at_head(
+        &mut self,
+        peer: Peer,
+        word: u64,
+        bytes: u64,
+    ) -> Option<(RequestId, u64)> {
+        let (context, tag) = wire::envelope(word);
+        let message = Envelope {
+            context,
+            peer: peer.0,
+            tag,
+        };
+        let request = self.matching.take_head(&mut self.arena, message)?;
+        self.counters.posted_length -= 1;
+        self.counters.match_attempts += 1;
+        let fits = self.matched(request, message, bytes, State::Complete);
+        Some((request, fits))
+    }
+
     /// Starts an inactive persistent receive.
     pub fn restart_receive(&mut self, request: RequestId) -> Option<Output> {
         let sequence = self.next_sequence();

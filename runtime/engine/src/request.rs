@@ -85,17 +85,26 @@ impl Arena {
             .filter(|id| self.fields(*id).state != State::Free)
     }
 
+    /// A slot, if the word of the bitmap that was used last has one.
     #[inline(always)]
-    pub(crate) fn take(&mut self) -> Result<RequestId, Exhausted> {
+    pub(crate) fn take_at_hand(&mut self) -> Option<RequestId> {
         let (chunk, word) = (self.hint / WORDS, self.hint % WORDS);
         let occupied = self.word(chunk, word);
         if *occupied == u64::MAX {
-            return self.take_elsewhere();
+            return None;
         }
         let bit = occupied.trailing_ones();
         *occupied |= 1 << bit;
         self.live += 1;
-        Ok(RequestId(chunk * CHUNK_SLOTS_U32 + word * 64 + bit))
+        Some(RequestId(chunk * CHUNK_SLOTS_U32 + word * 64 + bit))
+    }
+
+    #[inline(always)]
+    pub(crate) fn take(&mut self) -> Result<RequestId, Exhausted> {
+        match self.take_at_hand() {
+            Some(id) => Ok(id),
+            None => self.take_elsewhere(),
+        }
     }
 
     /// Gives a slot back; its generation moves on, so that old handles and tokens no longer name it.

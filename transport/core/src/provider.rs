@@ -93,7 +93,7 @@ impl Fabric {
         let routes: Vec<_> = (0..).zip(routes).map(reached).collect::<Result<_, _>>()?;
         Ok(Self {
             routes: Routes::new(routes),
-            shm: Shm::open(config.node),
+            shm: Shm::open(config.node, config.peers),
             loopback: Loopback::new(config.me),
             sim: None,
         })
@@ -111,7 +111,7 @@ impl Fabric {
         };
         Self {
             routes: Routes::new((0..net.ranks()).map(route)),
-            shm: Shm::open(None),
+            shm: Shm::open(None, net.ranks()),
             loopback: Loopback::new(me),
             sim: Some(Sim::open(net.clone(), me)),
         }
@@ -136,19 +136,36 @@ impl Fabric {
     #[inline(always)]
     pub fn post_send(&mut self, peer: Peer, head: Head, body: &[u8]) -> Result<(), Full> {
         match self.routes.of(peer) {
-            Route::Shm(local) => self.shm.post_send(local, head, body),
+            Route::Shm(_) => self.shm.post_send(peer, head, body),
             Route::Loopback => self.loopback.post_send(head, body),
             Route::Sim => self.sim().post_send(peer, head, body),
         }
     }
 
-    /// Posts a send of eight bytes, or says `None` where that takes more than a slot at hand: the fast path.
+    /// Posts a send of at most eight bytes (`head.len` says how many), or says `None` where that takes more than a slot
+    /// at hand: the fast path. After `Some(false)` the caller must [`ring_bell`](Self::ring_bell).
     #[inline(always)]
-    pub fn post_word(&mut self, peer: Peer, head: Head, bytes: u8, word: u64) -> Option<()> {
-        match self.routes.of(peer) {
-            Route::Shm(local) => self.shm.post_word(local, head, bytes, word),
-            Route::Loopback | Route::Sim => None,
-        }
+    pub fn post_word(&mut self, peer: Peer, head: Head, word: u64) -> Option<bool> {
+        self.shm.post_word(peer, head, word)
+    }
+
+    /// Rings the bell of a peer that does not look.
+    pub fn ring_bell(&mut self, peer: Peer) {
+        self.shm.ring_bell(peer);
+    }
+
+    /// Peer, head and first word of the next frame, if it is at hand without any other work: the fast path of
+    /// receiving. Not every frame shows here; [`poll`](Self::poll) gives them all.
+    #[inline(always)]
+    #[must_use]
+    pub fn peek_word(&self) -> Option<(Peer, Head, u64)> {
+        self.shm.peek_word()
+    }
+
+    /// Takes the frame that [`peek_word`](Self::peek_word) showed.
+    #[inline(always)]
+    pub fn take_frame(&mut self) {
+        self.shm.take_frame();
     }
 
     /// Names leased memory for `peer`, so that it can read (or write) it until the lease ends.
@@ -255,6 +272,13 @@ impl Fabric {
     /// Whether this process should look at its rings so eagerly that senders need not ring (a core is free for it).
     pub fn set_attentive(&mut self, attentive: bool) {
         self.shm.set_attentive(attentive);
+    }
+
+    /// Whether [`set_attentive`](Self::set_attentive) holds.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_attentive(&self) -> bool {
+        self.shm.is_attentive()
     }
 
     /// Announces that this process is about to sleep. `false`: something has happened, poll again; `true`: call

@@ -195,11 +195,18 @@ fn entry(chapter: &Chapter, function: &Function, width: Width) -> String {
         Some(since) => format!(" Deprecated since {}.", since.replace('-', " ")),
         None => String::new(),
     };
+    let (inside, rest) = match express(function, width) {
+        None => (inside, String::new()),
+        Some(path) => {
+            let values: Vec<String> = params(function, width).map(|p| ident(&p.name)).collect();
+            express_entry(&name, path, &list, &values, &inside)
+        }
+    };
     format!(
         "/// `{name}`, MPI 5.0 section {section}.{deprecated}\n\
          #[unsafe(no_mangle)]\n\
          pub unsafe extern \"C\" fn P{name}({list}) -> {returns} {{\n{inside}\n}}\n\
-         weak_alias!(\"{name}\", \"P{name}\");\n\n",
+         weak_alias!(\"{name}\", \"P{name}\");\n\n{rest}",
         section = function.section,
         list = list.join(", "),
     )
@@ -251,27 +258,41 @@ fn full(chapter: &Chapter, function: &Function, body: &str, width: Width) -> Str
         return format!("enter_any_time({name:?}, {on}, || {{\n{before}{call}\n}})");
     }
     if arguments.is_empty() && before.is_empty() {
-        return format!("{}enter({name:?}, {on}, {body})", express(function, width));
+        return format!("enter({name:?}, {on}, {body})");
     }
     arguments.insert(0, "mpi".to_owned());
     let call = format!("{body}({})", arguments.join(", "));
-    format!(
-        "{}enter({name:?}, {on}, |mpi| {{\n{before}{call}\n}})",
-        express(function, width)
-    )
+    format!("enter({name:?}, {on}, |mpi| {{\n{before}{call}\n}})")
 }
 
 /// The short way, asked before anything else; only for `MPI_X`, with the values as C gave them.
-fn express(function: &Function, width: Width) -> String {
-    let Some(path) = function.express.as_ref().filter(|_| width == Width::Int) else {
-        return String::new();
-    };
-    let list: Vec<String> = params(function, width).map(|p| ident(&p.name)).collect();
-    format!(
+fn express<'a>(function: &'a Function, width: Width) -> Option<&'a str> {
+    function.express.as_deref().filter(|_| width == Width::Int)
+}
+
+/// The entry point of a function with a short way: the ordinary way stands apart, so that it costs the short one nothing.
+fn express_entry(name: &str, path: &str, list: &[String], values: &[String], inside: &str) -> (String, String) {
+    let ordinary = format!("ordinary_{}", name.trim_start_matches("MPI_").to_lowercase());
+    let (list, values) = (list.join(", "), values.join(", "));
+    let entry = format!(
         "// SAFETY: the caller's own values, unchanged: what the standard promises of them, it promises to `{path}` (A1, A2).\n\
-         if let Some(code) = unsafe {{ {path}({}) }} {{\nreturn code;\n}}\n",
-        list.join(", ")
-    )
+         match unsafe {{ {path}({values}) }} {{\nSome(code) => code,\n\
+         // SAFETY: the same.\nNone => unsafe {{ {ordinary}({values}) }},\n}}"
+    );
+    let again = if list.contains("comm: MPI_Comm") {
+        format!(
+            "if express::change_lane(comm) {{\n\
+             // SAFETY: the caller's own values, unchanged; the lane is this communicator's now, so this comes once.\n\
+             return unsafe {{ P{name}({values}) }};\n}}\n"
+        )
+    } else {
+        String::new()
+    };
+    let rest = format!(
+        "/// `{name}`, the ordinary way.\n#[inline(never)]\n\
+         unsafe extern \"C\" fn {ordinary}({list}) -> c_int {{\n{again}{inside}\n}}\n\n"
+    );
+    (entry, rest)
 }
 
 /// The object whose error handler is called.

@@ -4,11 +4,12 @@
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hasher};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 use ring::layout::{POOL_BUFFER_BYTES, SLOT_BODY_BYTES};
-use ring::{Bell, Consumer, Frame, Pool, Producer, Wake};
+use ring::{Bell, Consumer, Frame, PairLine, Pool, Producer, Ring, Wake};
 
 use super::Stats;
 use super::cma;
@@ -21,6 +22,7 @@ use crate::{
 /// The rings of this process, or nothing where it is alone.
 #[derive(Debug)]
 pub(super) struct Shm {
+    /// By world rank; one that never has room stands for a peer that is not on this node.
     senders: Box<[CachePadded<Tx>]>,
     receivers: Box<[Rx]>,
     /// Receivers to poll each time: those that are looked at, and those with something in them.
@@ -44,7 +46,7 @@ pub(super) struct Shm {
 #[derive(Debug)]
 struct Tx {
     producer: Producer<'static>,
-    bell: &'static Bell,
+    bell: Option<&'static Bell>,
 }
 
 /// From one peer.
@@ -70,10 +72,12 @@ pub(super) enum Reach {
 }
 
 impl Shm {
-    pub(super) fn open(node: Option<Node>) -> Self {
+    pub(super) fn open(node: Option<Node>, peers: u32) -> Self {
         let size = node.as_ref().map_or(0, |node| node.segment.local_size());
         let mut shm = Self {
-            senders: Box::default(),
+            senders: (0..peers)
+                .map(|_| CachePadded::new(Tx::nowhere()))
+                .collect(),
             receivers: Box::default(),
             active: Vec::new(),
             pool: None,
@@ -98,15 +102,12 @@ impl Shm {
     fn join(&mut self, node: Node) {
         let (segment, me) = (node.segment, node.local_rank);
         let size = segment.local_size();
-        self.senders = (0..size)
-            .map(|to| {
-                let producer = Producer::new(segment.ring(to, me), segment.pair_line(to, me));
-                CachePadded::new(Tx {
-                    producer,
-                    bell: segment.bell(to),
-                })
-            })
-            .collect();
+        for (to, world) in (0..size).zip(&node.world_ranks) {
+            *self.senders[*world as usize] = Tx {
+                producer: Producer::new(segment.ring(to, me), segment.pair_line(to, me)),
+                bell: Some(segment.bell(to)),
+            };
+        }
         self.receivers = (0..size)
             .map(|from| Rx::new(&segment, me, from, &node))
             .collect();
@@ -125,7 +126,7 @@ impl Shm {
     }
 
     #[inline(always)]
-    pub(super) fn post_send(&mut self, to: u32, head: Head, body: &[u8]) -> Result<(), Full> {
+    pub(super) fn post_send(&mut self, to: Peer, head: Head, body: &[u8]) -> Result<(), Full> {
         if let Ok(bytes) = <[u8; 8]>::try_from(body) {
             return self.push(to, Head { len: 8, ..head }, &[u64::from_ne_bytes(bytes)]);
         }
@@ -133,7 +134,7 @@ impl Shm {
     }
 
     #[inline(never)]
-    fn post_body(&mut self, to: u32, head: Head, body: &[u8]) -> Result<(), Full> {
+    fn post_body(&mut self, to: Peer, head: Head, body: &[u8]) -> Result<(), Full> {
         if body.len() > SLOT_BODY_BYTES {
             return self.post_pooled(to, head, body);
         }
@@ -148,7 +149,7 @@ impl Shm {
         self.push(to, Head { len, ..head }, &words[..body.len().div_ceil(8)])
     }
 
-    fn post_pooled(&mut self, to: u32, head: Head, body: &[u8]) -> Result<(), Full> {
+    fn post_pooled(&mut self, to: Peer, head: Head, body: &[u8]) -> Result<(), Full> {
         assert!(
             body.len() <= POOL_BUFFER_BYTES,
             "a send of {} bytes",
@@ -157,7 +158,7 @@ impl Shm {
         let (Some(node), Some(pool)) = (&self.node, &mut self.pool) else {
             return Err(Full);
         };
-        if !self.senders[to as usize].producer.has_room() {
+        if !self.senders[to.0 as usize].producer.has_room() {
             return Err(Full);
         }
         let Some(index) = pool.acquire() else {
@@ -172,28 +173,58 @@ impl Shm {
     }
 
     #[inline(always)]
-    pub(super) fn push(&mut self, to: u32, head: Head, words: &[u64]) -> Result<(), Full> {
-        let watched = self.senders[to as usize].producer.push(head, words)?;
+    pub(super) fn push(&mut self, to: Peer, head: Head, words: &[u64]) -> Result<(), Full> {
+        let watched = self.senders[to.0 as usize].producer.push(head, words)?;
         if !watched {
             self.ring_bell(to);
         }
         Ok(())
     }
 
-    /// One word in one slot, if there is room at hand: the fast path.
+    /// One word in one slot, if there is room at hand: the fast path. `Some(false)`: the bell must be rung.
     #[inline(always)]
-    pub(super) fn post_word(&mut self, to: u32, head: Head, bytes: u8, word: u64) -> Option<()> {
-        self.push(to, Head { len: bytes, ..head }, &[word]).ok()
+    pub(super) fn post_word(&mut self, to: Peer, head: Head, word: u64) -> Option<bool> {
+        self.senders
+            .get_mut(to.0 as usize)?
+            .producer
+            .try_push(head, &[word])
     }
 
+    #[cold]
     #[inline(never)]
-    fn ring_bell(&mut self, to: u32) {
-        let Some(node) = &self.node else { return };
-        let bell = self.senders[to as usize].bell;
+    pub(super) fn ring_bell(&mut self, to: Peer) {
+        let (Some(node), Some(bell)) = (&self.node, self.senders[to.0 as usize].bell) else {
+            return;
+        };
         self.stats.bells += 1;
         if bell.ring(node.local_rank) == Wake::Sleeper {
             self.stats.wakes += 1;
             wait::futex_wake(bell.sleep_word());
+        }
+    }
+
+    /// The process behind a local rank.
+    pub(super) fn world_of(&self, local: u32) -> Peer {
+        self.receivers[local as usize].world
+    }
+
+    /// The next frame, if it lies in the ring that is polled first and nothing else is under way: the fast path of
+    /// receiving. It stays there until [`take_frame`](Self::take_frame).
+    #[inline(always)]
+    pub(super) fn peek_word(&self) -> Option<(Peer, Head, u64)> {
+        let rx = self.receivers.get(*self.active.first()? as usize)?;
+        let head = rx.consumer.peek()?;
+        Some((rx.world, head, rx.consumer.word(0)))
+    }
+
+    /// Takes the frame that [`peek_word`](Self::peek_word) showed.
+    #[inline(always)]
+    pub(super) fn take_frame(&mut self) {
+        if let Some(from) = self.active.first()
+            && let Some(rx) = self.receivers.get_mut(*from as usize)
+        {
+            rx.last_frame = self.polls;
+            rx.consumer.take();
         }
     }
 
@@ -421,7 +452,11 @@ impl Shm {
         work: WorkId,
         immediate: Option<u32>,
     ) -> Result<(), Lease> {
-        if immediate.is_some() && !self.senders[to as usize].producer.has_room() {
+        if immediate.is_some()
+            && !self.senders[self.world_of(to).0 as usize]
+                .producer
+                .has_room()
+        {
             return Err(lease);
         }
         let outcome = match self.reach_for(to, &lease, key, offset) {
@@ -439,7 +474,7 @@ impl Shm {
                 word: u64::from(immediate),
             };
             // Room was there a moment ago, and only this process fills the ring.
-            let _ = self.push(to, head, &[]);
+            let _ = self.push(self.world_of(to), head, &[]);
         }
         self.finished.push_back(Completion::Worked {
             work,
@@ -554,6 +589,7 @@ impl Shm {
             .collect()
     }
 
+    #[inline(always)]
     pub(super) fn is_attentive(&self) -> bool {
         self.attentive
     }
@@ -567,6 +603,18 @@ impl Shm {
         Stats {
             sends,
             ..self.stats
+        }
+    }
+}
+
+impl Tx {
+    /// Towards a peer that no ring leads to.
+    fn nowhere() -> Self {
+        static NOWHERE: OnceLock<(Ring, PairLine)> = OnceLock::new();
+        let (ring, line) = NOWHERE.get_or_init(|| (Ring::new(), PairLine::closed()));
+        Self {
+            producer: Producer::blocked(ring, line),
+            bell: None,
         }
     }
 }

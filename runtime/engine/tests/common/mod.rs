@@ -1,0 +1,391 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the tests of the engine share: a small generator, and a world of engines joined by wires that keep order
+//! between two ranks and none between others.
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    reason = "every test file uses a part of this; test code may panic"
+)]
+
+use std::collections::VecDeque;
+
+use engine::{Arrival, Body, Config, Engine, Head, OutFrame, Output, Peer, RequestId, wire};
+
+/// A world of engines, their memory, and everything that is under way between them.
+pub struct World {
+    pub engines: Vec<Engine>,
+    /// All buffers of all ranks; an address is `buffer << 32 | offset`, and buffer 0 is nowhere.
+    pub memory: Vec<Vec<u8>>,
+    pub random: Random,
+    /// Wire `from * ranks + to`.
+    wires: Vec<VecDeque<Frame>>,
+    /// Frames that fit a wire.
+    pub room: usize,
+    pulls: Vec<Pull>,
+    pub reads: Reads,
+    /// What was put on a wire or arrived since the last look.
+    pub news: Vec<News>,
+}
+
+/// How a pull ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reads {
+    Work,
+    Never,
+    Sometimes,
+    /// Some fail for good.
+    Fail,
+}
+
+/// One frame on a wire, and which send (by rank and request) it speaks of, for the test's own book.
+#[derive(Clone, Debug)]
+pub struct Frame {
+    pub head: Head,
+    pub body: Vec<u8>,
+    pub about: Option<RequestId>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Pull {
+    rank: u32,
+    request: RequestId,
+    address: u64,
+    bytes: u64,
+}
+
+/// Something that the wires saw.
+#[derive(Clone, Debug)]
+pub enum News {
+    /// A rank has handed a frame to its wire.
+    Posted { from: u32, to: u32, frame: Frame },
+    /// A frame has reached its engine, which answered.
+    Arrived {
+        from: u32,
+        to: u32,
+        frame: Frame,
+        output: Option<Output>,
+    },
+}
+
+impl World {
+    pub fn new(ranks: u32, config: Config, room: usize, reads: Reads, seed: u64) -> Self {
+        Self {
+            engines: (0..ranks).map(|_| Engine::new(config, ranks)).collect(),
+            memory: vec![Vec::new()],
+            random: Random(seed),
+            wires: vec![VecDeque::new(); (ranks * ranks) as usize],
+            room,
+            pulls: Vec::new(),
+            reads,
+            news: Vec::new(),
+        }
+    }
+
+    pub fn ranks(&self) -> u32 {
+        self.engines.len() as u32
+    }
+
+    /// A new buffer; its address.
+    pub fn lend(&mut self, content: Vec<u8>) -> u64 {
+        self.memory.push(content);
+        (self.memory.len() as u64 - 1) << 32
+    }
+
+    pub fn buffer(&mut self, address: u64) -> &mut Vec<u8> {
+        &mut self.memory[(address >> 32) as usize]
+    }
+
+    /// Puts a frame on a wire; `false` if there is no room.
+    pub fn post(&mut self, from: u32, to: u32, frame: Frame) -> bool {
+        let ranks = self.ranks();
+        let wire = &mut self.wires[(from * ranks + to) as usize];
+        if wire.len() == self.room {
+            return false;
+        }
+        wire.push_back(frame.clone());
+        self.news.push(News::Posted { from, to, frame });
+        true
+    }
+
+    /// Lets something happen somewhere; `false` if nothing can.
+    pub fn step(&mut self) -> bool {
+        let ranks = u64::from(self.ranks());
+        let first = self.random.below(3);
+        for kind in 0..3 {
+            let rank = self.random.below(ranks) as u32;
+            let happened = match (first + kind) % 3 {
+                0 => self.drain_from(rank),
+                1 => self.deliver_from(rank),
+                _ => self.end_a_pull(),
+            };
+            if happened {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Lets things happen until nothing can any more.
+    pub fn settle(&mut self) {
+        for step in 0.. {
+            if !self.step() && !self.is_under_way() {
+                return;
+            }
+            assert!(step < 2_000_000, "it never ends");
+        }
+    }
+
+    pub fn is_under_way(&self) -> bool {
+        let busy = self.engines.iter().any(|engine| engine.busy_peers() > 0);
+        busy || !self.pulls.is_empty() || self.wires.iter().any(|wire| !wire.is_empty())
+    }
+
+    /// Posts what waits at the first rank, from `first` on, that has anything and room for it.
+    fn drain_from(&mut self, first: u32) -> bool {
+        let ranks = self.ranks();
+        (0..ranks).any(|step| self.drain((first + step) % ranks))
+    }
+
+    /// One turn of the owner's pump: each busy peer once.
+    pub fn drain(&mut self, rank: u32) -> bool {
+        let mut posted = false;
+        for _ in 0..self.engines[rank as usize].busy_peers() {
+            let Some(peer) = self.engines[rank as usize].next_busy() else {
+                break;
+            };
+            posted |= self.drain_outbox(rank, peer);
+        }
+        posted
+    }
+
+    fn drain_outbox(&mut self, rank: u32, peer: Peer) -> bool {
+        let mut posted = false;
+        let limit = self.random.below(5);
+        for _ in 0..=limit {
+            let Some(out) = self.engines[rank as usize].next_frame(peer) else {
+                break;
+            };
+            let frame = self.frame_of(rank, &out);
+            if !self.post(rank, peer.0, frame) {
+                break;
+            }
+            self.engines[rank as usize].posted(peer);
+            posted = true;
+        }
+        posted
+    }
+
+    fn frame_of(&mut self, rank: u32, out: &OutFrame) -> Frame {
+        let arena = self.engines[rank as usize].arena();
+        match out.body {
+            Body::Words { words, count } => {
+                let bytes = words[..usize::from(count)].iter();
+                let body = bytes.flat_map(|word| word.to_ne_bytes()).collect();
+                let token = match out.head.kind {
+                    wire::RTS => words[0],
+                    wire::CANCEL => out.head.word & 0xffff_ffff,
+                    _ => 0,
+                };
+                let about = arena.find(token as u32);
+                Frame {
+                    head: out.head,
+                    body,
+                    about,
+                }
+            }
+            Body::Payload {
+                request,
+                offset,
+                bytes,
+            } => {
+                let address = arena.fields(request).buffer;
+                let all = self.buffer(address);
+                let body = all[offset as usize..][..bytes as usize].to_vec();
+                Frame {
+                    head: out.head,
+                    body,
+                    about: Some(request),
+                }
+            }
+        }
+    }
+
+    /// Delivers the oldest frame of the first wire, from a random one on, that has any.
+    fn deliver_from(&mut self, first: u32) -> bool {
+        let (ranks, all) = (self.ranks(), self.wires.len() as u32);
+        let start = first * ranks + self.random.below(u64::from(ranks)) as u32;
+        let wire = (0..all)
+            .map(|step| (start + step) % all)
+            .find(|wire| !self.wires[*wire as usize].is_empty());
+        let Some(wire) = wire else { return false };
+        let frame = self.wires[wire as usize].pop_front().unwrap();
+        self.arrive(wire / ranks, wire % ranks, frame);
+        true
+    }
+
+    /// Delivers everything that is on its way to a rank.
+    pub fn deliver_all(&mut self, to: u32) {
+        for from in 0..self.ranks() {
+            let wire = (from * self.ranks() + to) as usize;
+            while let Some(frame) = self.wires[wire].pop_front() {
+                self.arrive(from, to, frame);
+            }
+        }
+    }
+
+    pub fn arrive(&mut self, from: u32, to: u32, frame: Frame) {
+        let mut words = [0; 6];
+        for (word, chunk) in words.iter_mut().zip(frame.body.chunks(8)) {
+            let mut bytes = [0xCC; 8];
+            bytes[..chunk.len()].copy_from_slice(chunk);
+            *word = u64::from_ne_bytes(bytes);
+        }
+        let output = self.engines[to as usize].arrive(Arrival {
+            peer: Peer(from),
+            head: frame.head,
+            bytes: frame.body.len() as u64,
+            words,
+        });
+        match output {
+            Some(Output::Keep { message }) => {
+                self.engines[to as usize].keep(message, frame.body.clone().into());
+            }
+            Some(Output::Deliver {
+                request,
+                offset,
+                bytes,
+            }) => {
+                let address = self.engines[to as usize].arena().fields(request).buffer;
+                let target = &mut self.buffer(address)[offset as usize..][..bytes as usize];
+                target.copy_from_slice(&frame.body[..bytes as usize]);
+            }
+            Some(other) => self.carry_out(to, other),
+            None => {}
+        }
+        self.news.push(News::Arrived {
+            from,
+            to,
+            frame,
+            output,
+        });
+    }
+
+    /// Carries out what does not need the frame that has just arrived.
+    pub fn carry_out(&mut self, rank: u32, output: Output) {
+        match output {
+            Output::DeliverKept {
+                request,
+                message,
+                bytes,
+            } => {
+                let engine = &self.engines[rank as usize];
+                let address = engine.arena().fields(request).buffer;
+                let body = engine.kept_body(message)[..bytes as usize].to_vec();
+                self.buffer(address)[..bytes as usize].copy_from_slice(&body);
+                self.engines[rank as usize].drop_message(message);
+            }
+            Output::Pull {
+                request,
+                peer,
+                key,
+                bytes,
+            } => {
+                assert_eq!(key[2], KEY ^ u64::from(rank), "the key of another rank");
+                assert_eq!(key[1], self.buffer(key[0]).len() as u64);
+                assert!(peer.0 < self.ranks());
+                self.pulls.push(Pull {
+                    rank,
+                    request,
+                    address: key[0],
+                    bytes,
+                });
+            }
+            Output::Deliver { .. } | Output::Keep { .. } => panic!("{output:?} without a frame"),
+        }
+    }
+
+    fn end_a_pull(&mut self) -> bool {
+        if self.pulls.is_empty() {
+            return false;
+        }
+        let at = self.random.below(self.pulls.len() as u64) as usize;
+        let pull = self.pulls.swap_remove(at);
+        let draw = self.random.below(10);
+        let engine = &mut self.engines[pull.rank as usize];
+        match self.reads {
+            Reads::Never => engine.cannot_pull(pull.request),
+            Reads::Sometimes | Reads::Fail if draw < 4 => engine.cannot_pull(pull.request),
+            Reads::Fail if draw == 9 => engine.transfer_failed(pull.request),
+            _ => {
+                let address = engine.arena().fields(pull.request).buffer;
+                let bytes = pull.bytes as usize;
+                let data = self.buffer(pull.address)[..bytes].to_vec();
+                self.buffer(address)[..bytes].copy_from_slice(&data);
+                self.engines[pull.rank as usize].pulled(pull.request);
+            }
+        }
+        true
+    }
+}
+
+/// The remote key of a buffer for a peer.
+pub fn key(address: u64, bytes: u64, peer: u32) -> [u64; 3] {
+    [address, bytes, KEY ^ u64::from(peer)]
+}
+
+const KEY: u64 = 0x1234_5678_0000_0000;
+
+/// Bytes that tell which message they are of.
+pub fn pattern(number: usize, bytes: u64) -> Vec<u8> {
+    let mut random = Random(number as u64 ^ 0x5151);
+    let mut body = vec![0; bytes as usize];
+    for chunk in body.chunks_mut(8) {
+        let word = random.next().to_ne_bytes();
+        chunk.copy_from_slice(&word[..chunk.len()]);
+    }
+    body
+}
+
+/// Runs a test for many seeds, or for the one in the variable `RMPI_TEST_SEED`; prints a seed that fails.
+pub fn for_seeds(seeds: u64, mut test: impl FnMut(u64)) {
+    let only = std::env::var("RMPI_TEST_SEED").ok();
+    let only = only.map(|seed| seed.parse::<u64>().unwrap());
+    for seed in only.map_or(0..seeds, |seed| seed..seed + 1) {
+        let _failing = Failing(seed);
+        test(seed);
+    }
+}
+
+struct Failing(u64);
+
+impl Drop for Failing {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("failing seed: RMPI_TEST_SEED={}", self.0);
+        }
+    }
+}
+
+/// A small generator (SplitMix64), so that a seed is all that is needed to run a test again.
+#[derive(Clone, Debug)]
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut word = self.0;
+        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^ (word >> 31)
+    }
+
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit
+    }
+
+    pub fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.below(choices.len() as u64) as usize]
+    }
+}
