@@ -19,6 +19,7 @@
 
 use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_void};
+use core::hint::cold_path;
 
 use runtime::{Comm, ContextId, Peer, Target, Universe, UserMemory};
 
@@ -186,23 +187,18 @@ unsafe fn post(
     let universe: &mut Universe = unsafe { universe() };
     // A size of 0 (not simple) or a negative count never makes one of the two lengths.
     let bytes = u64::from(count.cast_unsigned()) * u64::from(size);
-    if bytes == 8 {
+    let (length, word) = if bytes == 8 {
         // SAFETY: A2: the buffer holds `count` items, eight bytes.
-        let word = unsafe { buf.cast::<u64>().read_unaligned() };
-        return universe.send_word(target, 8, word);
-    }
-    if bytes == 4 {
+        (8, unsafe { buf.cast::<u64>().read_unaligned() })
+    } else {
+        cold_path();
+        if bytes != 4 {
+            return None;
+        }
         // SAFETY: A2: the buffer holds `count` items, four bytes.
-        return unsafe { send_four(universe, target, buf.cast()) };
-    }
-    None
-}
-
-#[inline(never)]
-unsafe fn send_four(universe: &mut Universe, target: Target, buf: *const u32) -> Option<bool> {
-    // SAFETY: A2, promised by the caller.
-    let word = unsafe { buf.read_unaligned() };
-    universe.send_word(target, 4, word.into())
+        (4, u64::from(unsafe { buf.cast::<u32>().read_unaligned() }))
+    };
+    universe.send_word(target, length, word)
 }
 
 #[inline(always)]

@@ -9,7 +9,7 @@
     reason = "every test file uses a part of this; test code may panic"
 )]
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 use engine::{Arrival, Body, Config, Engine, Head, OutFrame, Output, Peer, RequestId, wire};
 
@@ -25,6 +25,8 @@ pub struct World {
     pub room: usize,
     pulls: Vec<Pull>,
     pub reads: Reads,
+    /// The message that a send of a rank carries.
+    labels: HashMap<(u32, RequestId), usize>,
     /// What was put on a wire or arrived since the last look.
     pub news: Vec<News>,
 }
@@ -39,12 +41,12 @@ pub enum Reads {
     Fail,
 }
 
-/// One frame on a wire, and which send (by rank and request) it speaks of, for the test's own book.
+/// One frame on a wire, and which message it speaks of in the test's own book.
 #[derive(Clone, Debug)]
 pub struct Frame {
     pub head: Head,
     pub body: Vec<u8>,
-    pub about: Option<RequestId>,
+    pub message: Option<usize>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -79,12 +81,18 @@ impl World {
             room,
             pulls: Vec::new(),
             reads,
+            labels: HashMap::new(),
             news: Vec::new(),
         }
     }
 
     pub fn ranks(&self) -> u32 {
         self.engines.len() as u32
+    }
+
+    /// From now on this send carries this message.
+    pub fn label(&mut self, rank: u32, request: RequestId, message: usize) {
+        self.labels.insert((rank, request), message);
     }
 
     /// A new buffer; its address.
@@ -188,11 +196,12 @@ impl World {
                     wire::CANCEL => out.head.word & 0xffff_ffff,
                     _ => 0,
                 };
-                let about = arena.find(token as u32);
+                let request = arena.find(token as u32);
+                let message = request.and_then(|id| self.labels.get(&(rank, id)).copied());
                 Frame {
                     head: out.head,
                     body,
-                    about,
+                    message,
                 }
             }
             Body::Payload {
@@ -201,12 +210,13 @@ impl World {
                 bytes,
             } => {
                 let address = arena.fields(request).buffer;
+                let message = self.labels.get(&(rank, request)).copied();
                 let all = self.buffer(address);
                 let body = all[offset as usize..][..bytes as usize].to_vec();
                 Frame {
                     head: out.head,
                     body,
-                    about: Some(request),
+                    message,
                 }
             }
         }

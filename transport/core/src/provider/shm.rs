@@ -102,7 +102,8 @@ impl Shm {
     fn join(&mut self, node: Node) {
         let (segment, me) = (node.segment, node.local_rank);
         let size = segment.local_size();
-        for (to, world) in (0..size).zip(&node.world_ranks) {
+        // Not to itself: that is the loopback's, and there is one way between two processes.
+        for (to, world) in (0..size).zip(&node.world_ranks).filter(|(to, _)| *to != me) {
             *self.senders[*world as usize] = Tx {
                 producer: Producer::new(segment.ring(to, me), segment.pair_line(to, me)),
                 bell: Some(segment.bell(to)),
