@@ -44,8 +44,8 @@ pub use cli::{App, MOST_RANKS, Options, Parsed, Request, UsageError, Variable, p
 pub use cpus::{Binding, Cpus};
 
 use edge::Edge;
-use front::Front;
-use program::NoProgram;
+use front::{Front, Signals};
+use program::{NoProgram, cause};
 use spawn::Forked;
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -65,44 +65,35 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
         .map_err(|words| NoProgram { words, code: 1 })
         .and_then(|key| prepare::node_job(&request, &cpus, key));
     match job {
-        Ok(job) => start(&request, job),
+        Ok(job) => start(&request, job)
+            .unwrap_or_else(|error| complain(&format!("cannot start: {}", cause(&error)), 1)),
         Err(NoProgram { words, code }) => complain(&words, code),
     }
 }
 
-fn start(request: &Request, job: daemon::NodeJob) -> ExitCode {
-    spawn::default_action(nix::sys::signal::Signal::SIGCHLD);
-    let adopted = nix::sys::prctl::set_child_subreaper(true);
-    let made = adopted.map_err(Into::into).and_then(|()| Edge::pair());
-    let (ours, theirs) = match made {
-        Ok(pair) => pair,
-        Err(error) => return complain(&format!("cannot start: {error}"), 1),
-    };
+fn start(request: &Request, job: daemon::NodeJob) -> Result<ExitCode, std::io::Error> {
     let first = verbose_words(request, &job);
-    let daemon = match spawn::fork() {
-        Ok(Forked::Parent(daemon)) => daemon,
-        Ok(Forked::Child) => {
+    spawn::default_action(nix::sys::signal::Signal::SIGCHLD);
+    nix::sys::prctl::set_child_subreaper(true)?;
+    let (ours, theirs) = Edge::pair()?;
+    let signals = Signals::hold()?;
+    let daemon = match spawn::fork()? {
+        Forked::Parent(daemon) => daemon,
+        Forked::Child => {
             drop(ours);
-            spawn::leave(daemon::serve(job, theirs))
-        }
-        Err(error) => {
-            return complain(&format!("cannot start: {}", error.desc().to_lowercase()), 1);
+            let released = signals.release();
+            spawn::leave(released.map_or(1, |()| daemon::serve(job, theirs)))
         }
     };
     drop((theirs, job));
-    let mut front = match Front::new(request, ours, daemon) {
-        Ok(front) => front,
-        // The daemon sees that this process is gone and ends the ranks.
-        Err(error) => {
-            return complain(&format!("cannot start: {}", error.desc().to_lowercase()), 1);
-        }
-    };
+    // Should this fail, the daemon sees that the front is gone and ends the ranks.
+    let mut front = Front::new(request, signals, ours, daemon)?;
     request
         .remarks
         .iter()
         .chain(&first)
         .for_each(|words| front.say(words));
-    ExitCode::from(front.run())
+    Ok(ExitCode::from(front.run()))
 }
 
 fn verbose_words(request: &Request, job: &daemon::NodeJob) -> Vec<String> {

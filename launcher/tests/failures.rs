@@ -102,34 +102,50 @@ fn the_time_limit_ends_the_job_with_124() {
         .expect(0);
 }
 
-fn interrupted(text: &str, signals: &[Signal], code: i32, words: &[&str]) {
+fn interrupted(text: &str, signal: Signal, code: i32, words: &str) {
     let running = script(3, text).start();
     running.wait_for(3, "sleep 100");
-    let wait = Duration::from_millis(300);
-    for (number, signal) in signals.iter().enumerate() {
-        std::thread::sleep(if number == 0 { Duration::ZERO } else { wait });
-        running.signal(*signal);
-    }
-    let outcome = running.finish().expect(code);
-    for word in words {
-        assert!(outcome.err.contains(word), "{word}: {}", outcome.err);
-    }
+    running.signal(signal);
+    running.finish().expect(code).says(words);
 }
 
 #[test]
 fn an_interrupt_reaches_the_ranks_and_gives_130() {
-    interrupted("sleep 100", &[Signal::SIGINT], 130, &["SIGINT received"]);
+    interrupted("sleep 100", Signal::SIGINT, 130, "SIGINT received");
 }
 
 #[test]
 fn a_second_interrupt_kills_at_once() {
-    let text = "trap '' INT TERM; sleep 100; sleep 100";
-    interrupted(
-        text,
-        &[Signal::SIGINT, Signal::SIGINT],
-        130,
-        &["SIGINT received", "killing all ranks"],
-    );
+    let mut running = script(3, "trap '' INT TERM; sleep 100; sleep 100").start();
+    running.wait_for(3, "sleep 100");
+    running.signal(Signal::SIGINT);
+    running.wait_for_words("SIGINT received");
+    running.signal(Signal::SIGINT);
+    running.finish().expect(130).says("killing all ranks");
+}
+
+#[test]
+fn a_third_signal_ends_even_a_daemon_that_does_not_answer() {
+    let mut running = script(2, "sleep 100").start();
+    running.wait_for(2, "sleep 100");
+    common::send(running.daemon(), Signal::SIGSTOP);
+    running.signal(Signal::SIGINT);
+    running.wait_for_words("SIGINT received");
+    running.signal(Signal::SIGINT);
+    running.wait_for_words("killing all ranks");
+    running.signal(Signal::SIGINT);
+    running.finish().expect(130);
+}
+
+#[test]
+fn an_interrupt_while_the_ranks_are_being_started_is_not_lost() {
+    for round in 0..10 {
+        let running = script(8, "sleep 100").start();
+        running.daemon();
+        std::thread::sleep(Duration::from_micros(round * 300));
+        running.signal(Signal::SIGINT);
+        running.finish().expect(130);
+    }
 }
 
 #[test]
@@ -137,22 +153,22 @@ fn ranks_that_ignore_an_interrupt_get_sigterm_after_two_seconds() {
     let start = Instant::now();
     interrupted(
         "trap '' INT; sleep 100",
-        &[Signal::SIGINT],
+        Signal::SIGINT,
         130,
-        &["SIGINT received"],
+        "SIGINT received",
     );
     assert!(start.elapsed() >= Duration::from_secs(2));
 }
 
 #[test]
 fn sigterm_and_a_lost_terminal_end_the_job_with_their_codes() {
-    interrupted("sleep 100", &[Signal::SIGTERM], 143, &["SIGTERM received"]);
-    interrupted("sleep 100", &[Signal::SIGHUP], 129, &["SIGHUP received"]);
+    interrupted("sleep 100", Signal::SIGTERM, 143, "SIGTERM received");
+    interrupted("sleep 100", Signal::SIGHUP, 129, "SIGHUP received");
     interrupted(
         "trap '' HUP; sleep 100",
-        &[Signal::SIGHUP],
+        Signal::SIGHUP,
         129,
-        &["3 of them with SIGKILL"],
+        "3 of them with SIGKILL",
     );
 }
 
@@ -205,17 +221,4 @@ fn stop_and_go_reach_the_ranks() {
     common::until("all go on", || all("SR").then_some(()));
     running.signal(Signal::SIGTERM);
     running.finish().expect(143);
-}
-
-#[test]
-fn a_third_signal_ends_even_a_daemon_that_does_not_answer() {
-    let running = script(2, "sleep 100").start();
-    running.wait_for(2, "sleep 100");
-    common::send(running.daemon(), Signal::SIGSTOP);
-    for _ in 0..3 {
-        running.signal(Signal::SIGINT);
-        // Signals of one kind that wait together are one.
-        std::thread::sleep(Duration::from_millis(200));
-    }
-    running.finish().expect(130);
 }

@@ -15,7 +15,7 @@ use crate::spawn::{self, Reaped};
 use input::Input;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::Pid;
 use output::Output;
@@ -42,6 +42,37 @@ const PASSED_ON: [Signal; 5] = [
     Signal::SIGTSTP,
 ];
 
+/// The signals that the front takes as messages.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Signals {
+    heeded: SigSet,
+    before: SigSet,
+}
+
+impl Signals {
+    /// Holds them back from now on, so that none that comes while the job is being started is lost.
+    pub(crate) fn hold() -> Result<Self, Errno> {
+        let mut heeded = SigSet::empty();
+        // The kernel would queue an ignored signal once it is blocked.
+        let ending = ENDING
+            .into_iter()
+            .filter(|signal| !spawn::is_ignored(*signal));
+        ending
+            .chain(PASSED_ON)
+            .for_each(|signal| heeded.add(signal));
+        let mut blocked = heeded;
+        // A read from a terminal that is not ours fails instead of stopping us.
+        blocked.add(Signal::SIGTTIN);
+        let before = blocked.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
+        Ok(Self { heeded, before })
+    }
+
+    /// Puts the mask back, in the daemon, whose ranks inherit it.
+    pub(crate) fn release(self) -> Result<(), Errno> {
+        self.before.thread_set_mask()
+    }
+}
+
 pub(crate) struct Front {
     edge: Edge,
     daemon: u32,
@@ -60,23 +91,18 @@ pub(crate) struct Front {
 
 impl Front {
     /// The front of a job whose daemon has just been made.
-    pub(crate) fn new(request: &Request, edge: Edge, daemon: u32) -> Result<Self, Errno> {
-        let mut ours = SigSet::empty();
-        // The kernel would queue an ignored signal once it is blocked.
-        let heeded = ENDING
-            .into_iter()
-            .filter(|signal| !spawn::is_ignored(*signal));
-        heeded.chain(PASSED_ON).for_each(|signal| ours.add(signal));
-        let mut blocked = ours;
-        // A read from the terminal that is not ours fails instead of stopping us.
-        blocked.add(Signal::SIGTTIN);
-        blocked.thread_block()?;
+    pub(crate) fn new(
+        request: &Request,
+        signals: Signals,
+        edge: Edge,
+        daemon: u32,
+    ) -> Result<Self, Errno> {
         let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
         let host = nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned());
         Ok(Self {
             edge,
             daemon,
-            signals: SignalFd::with_flags(&ours, flags)?,
+            signals: SignalFd::with_flags(&signals.heeded, flags)?,
             output: Output::new(request.tag_output)?,
             input: Input::new(),
             timeout: request.timeout.map(|after| (Instant::now() + after, after)),

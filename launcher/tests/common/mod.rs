@@ -111,6 +111,25 @@ impl Running {
         })
     }
 
+    /// Reads standard error up to a line that contains `words`; what follows is for nobody.
+    pub fn wait_for_words(&mut self, words: &str) {
+        let errors = self
+            .child
+            .stderr
+            .as_mut()
+            .expect("it is a pipe and not yet read to the end");
+        let (mut seen, mut byte) = (Vec::new(), [0]);
+        while !String::from_utf8_lossy(&seen).contains(words) {
+            let count = errors.read(&mut byte).expect("a pipe can be read");
+            assert!(
+                count == 1,
+                "expected {words:?} in: {}",
+                String::from_utf8_lossy(&seen)
+            );
+            seen.push(byte[0]);
+        }
+    }
+
     /// Waits for the end and checks that nothing is left.
     pub fn finish(mut self) -> Outcome {
         let out = drain(self.child.stdout.take());
