@@ -99,9 +99,7 @@ pub unsafe fn irecv(
         return None;
     }
     // SAFETY: passed on as they came.
-    let id = unsafe { post_receive(buf, count, datatype, source, tag, comm) }?;
-    // SAFETY: the lane is open: `post_receive` found the communicator in it.
-    let token = unsafe { universe() }.token(id);
+    let (token, _) = unsafe { post_receive(buf, count, datatype, source, tag, comm) }?;
     // SAFETY: A1, and not NULL.
     unsafe { request.write(request_handle(token)) };
     Some(MPI_SUCCESS)
@@ -122,10 +120,10 @@ pub unsafe fn recv(
     status: *mut MPI_Status,
 ) -> Option<c_int> {
     // SAFETY: passed on as they came.
-    let id = unsafe { post_receive(buf, count, datatype, source, tag, comm) }?;
+    let (token, context) = unsafe { post_receive(buf, count, datatype, source, tag, comm) }?;
     // SAFETY: the lane is open: `post_receive` found the communicator in it.
     let universe = unsafe { universe() };
-    match universe.wait_briefly(id) {
+    match universe.wait_briefly(token, context) {
         Some(ended) => {
             // SAFETY: A1.
             unsafe { tell(status, ended) };
@@ -134,28 +132,25 @@ pub unsafe fn recv(
         None => {
             // SAFETY: A1.
             let status = unsafe { OutStatus::new(status) };
-            Some(finish_posted(id, comm, status))
+            Some(finish_posted(token, comm, status))
         }
     }
 }
 
-/// `MPI_Wait` for a receive in `MPI_COMM_WORLD` that is complete or becomes so soon, or for a send that was complete when
-/// it was started.
+/// `MPI_Wait` for a plain receive in the communicator that was used last, if it is complete or becomes so soon.
 ///
 /// # Safety
 /// A1 of `args` for the arguments of `MPI_Wait`.
 #[inline(always)]
 pub unsafe fn wait(request: *mut MPI_Request, status: *mut MPI_Status) -> Option<c_int> {
-    if request.is_null() || !is_open() {
+    if request.is_null() {
         return None;
     }
+    let context = current_context()?;
     // SAFETY: A1, and not NULL.
-    let handle = unsafe { request.read() };
-    let token = express_token(handle)?;
+    let token = express_token(unsafe { request.read() })?;
     // SAFETY: the lane is open.
-    let universe = unsafe { universe() };
-    let id = universe.find_request(token)?;
-    let ended = universe.wait_briefly(id)?;
+    let ended = unsafe { universe() }.wait_briefly(token, context)?;
     // SAFETY: A1, and not NULL.
     unsafe { request.write(MPI_Request::NULL) };
     // SAFETY: A1.
@@ -209,7 +204,7 @@ unsafe fn post_receive(
     source: c_int,
     tag: c_int,
     comm: MPI_Comm,
-) -> Option<runtime::RequestId> {
+) -> Option<(u32, ContextId)> {
     let lane = lane(comm)?;
     let size = *SIZES.get(datatype.0.wrapping_sub(MPI_Datatype::NULL.0))?;
     let rank = source.cast_unsigned();
@@ -225,18 +220,19 @@ unsafe fn post_receive(
         tag,
     };
     // SAFETY: the lane is open: the communicator is in it.
-    unsafe { universe() }.receive_if_new(target, memory)
+    let token = unsafe { universe() }.receive_first(target, memory)?;
+    Some((token, lane.context))
 }
 
 /// Writes a status, but not its `MPI_ERROR` (MPI 5.0 section 3.2.5).
 #[inline(always)]
-unsafe fn tell(status: *mut MPI_Status, (peer, tag, bytes): (Peer, c_int, u64)) {
+unsafe fn tell(status: *mut MPI_Status, (source, tag, bytes): (u32, c_int, u64)) {
     if status.is_null() {
         return;
     }
     // SAFETY: A1: `status` is the program's, and not NULL.
     let out = unsafe { OutStatus::new(status) };
-    out.set(MPI_Status::received(peer.0.cast_signed(), tag, bytes));
+    out.set(MPI_Status::received(source.cast_signed(), tag, bytes));
 }
 
 #[cold]
@@ -319,11 +315,12 @@ pub fn change_lane(handle: MPI_Comm) -> bool {
     true
 }
 
-/// Whether the lane is open: `MPI_COMM_WORLD` is in it from beginning to end, but maybe not the one used last.
+/// Context of the communicator that was used last; `None` where the lane is closed.
 #[inline(always)]
-fn is_open() -> bool {
+fn current_context() -> Option<ContextId> {
     // SAFETY: nobody writes meanwhile (module head).
-    unsafe { (*LANES.current.get()).handle != CLOSED.handle }
+    let lane = unsafe { *LANES.current.get() };
+    (lane.handle != CLOSED.handle).then_some(lane.context)
 }
 
 fn place(handle: MPI_Comm) -> usize {

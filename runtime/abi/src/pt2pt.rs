@@ -221,9 +221,10 @@ pub fn recv(
 }
 
 /// The rest of an `MPI_Recv` that the express lane has posted.
-pub fn finish_posted(id: RequestId, comm: MPI_Comm, status: OutStatus<'_>) -> c_int {
+pub fn finish_posted(token: u32, comm: MPI_Comm, status: OutStatus<'_>) -> c_int {
     enter("MPI_Recv", On::Comm(comm), |mpi| {
-        finish_alone(mpi, id, &status)
+        let id = mpi.visit(|universe| universe.find_request(token));
+        finish_alone(mpi, id.expect("posted a moment ago"), &status)
     })
 }
 

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Point-to-point operations of a process (MPI 5.0 chapter 3), after communicators and C arguments were resolved.
 
-use engine::{ContextId, Failure, Fields, Found, Peer, Receive, RequestId, Send, wire};
+use engine::{Collected, ContextId, Failure, Fields, Found, Peer, Receive, RequestId, Send, wire};
 use queue_layout::FLAG_CANCELLED;
 
-use crate::comm::WORLD_CONTEXT;
 use crate::pack::Structured;
 use crate::pump::{Side, carrier};
 use crate::user_buf::UserMemory;
@@ -101,38 +100,33 @@ impl Universe {
         self.fabric.ring_bell(carrier(peer));
     }
 
-    /// The fast path of receiving: posts a receive if its message is not there yet. `None`: nothing was done.
+    /// The fast path of receiving: posts a receive where nothing stands in the way, and answers its token. `None`:
+    /// nothing was done.
     #[inline(always)]
-    pub fn receive_if_new(&mut self, target: Target, memory: UserMemory) -> Option<RequestId> {
+    pub fn receive_first(&mut self, target: Target, memory: UserMemory) -> Option<u32> {
         let Target { context, peer, tag } = target;
         self.engine
-            .post_if_new(context, peer, tag, memory.bytes() as u64, memory.address())
+            .post_first(context, peer, tag, memory.bytes() as u64, memory.address())
     }
 
-    /// The fast path of waiting: for a plain receive, looks a bounded number of times at what comes first. `None`: not
-    /// complete yet, or not plain; nothing was collected.
+    /// The fast path of waiting: for a plain receive in `context`, whose ranks are world ranks, looks a bounded number of
+    /// times at what comes first. Answers source, tag and bytes. `None`: not complete yet, or not plain; nothing was
+    /// collected.
     #[inline(always)]
-    pub fn wait_briefly(&mut self, request: RequestId) -> Option<(Peer, i32, u64)> {
+    pub fn wait_briefly(&mut self, token: u32, context: ContextId) -> Option<(u32, i32, u64)> {
+        if !self.sides.is_empty() {
+            return None;
+        }
         let mut looks = 0;
         loop {
-            let fields = self.engine.arena().fields(request);
-            if fields.state == engine::State::Complete {
-                let plain =
-                    fields.flags == 0 && fields.error == 0 && fields.kind == engine::Kind::Receive;
-                if !plain || fields.context != WORLD_CONTEXT.0 || !self.sides.is_empty() {
-                    return None;
-                }
-                let status = (
-                    Peer(fields.matched_peer),
-                    fields.matched_tag,
-                    fields.matched_bytes,
-                );
-                self.engine.collect_plain(request);
-                return Some(status);
+            match self.engine.collect_plain(token, context) {
+                Collected::Done { peer, tag, bytes } => return Some((peer, tag, bytes)),
+                Collected::NotYet => {}
+                Collected::Special => return None,
             }
-            if !self.take_in_word() {
+            while !self.take_in_word() {
                 looks += 1;
-                if looks == BRIEF_LOOKS || !self.fabric.is_attentive() {
+                if looks >= BRIEF_LOOKS || !self.fabric.is_attentive() {
                     return None;
                 }
                 std::hint::spin_loop();

@@ -36,26 +36,21 @@ impl Universe {
         }
     }
 
-    /// Takes in the next frame if it is a message of eight or four bytes for the receive that waits longest for such a
-    /// one: the fast path. `false`: nothing was done.
+    /// Takes in the next frame if it is a message of eight or four bytes for the only receive of its queue: the fast
+    /// path. Not while requests have sides. `false`: nothing was done.
     #[inline(always)]
     pub(crate) fn take_in_word(&mut self) -> bool {
         let Some((peer, head, word)) = self.fabric.peek_word() else {
             return false;
         };
-        if head.kind != wire::EAGER || !matches!(head.len, 4 | 8) || !self.sides.is_empty() {
+        if head.kind != wire::EAGER || !matches!(head.len, 4 | 8) {
             return false;
         }
         let bytes = u64::from(head.len);
-        let Some((request, fits)) = self.engine.arrive_at_head(Peer(peer.0), head.word, bytes)
-        else {
+        let Some((buffer, fits)) = self.engine.arrive_first(Peer(peer.0), head.word, bytes) else {
             return false;
         };
-        let mut target = user_buf::of_request(self.engine.arena().fields(request), 0, fits);
-        match (head.len, target.as_mut_slice()) {
-            (8, target) if target.len() == 8 => target.copy_from_slice(&word.to_ne_bytes()),
-            (_, target) => copy_short(target, word),
-        }
+        user_buf::put_word(buffer, fits, word);
         self.fabric.take_frame();
         true
     }
@@ -237,13 +232,6 @@ impl Universe {
             self.sides.retain(|token, _| arena.find(*token).is_some());
         }
     }
-}
-
-/// The first bytes of a word, as many as the target has.
-fn copy_short(target: &mut [u8], word: u64) {
-    let bytes = word.to_ne_bytes();
-    let length = target.len().min(bytes.len());
-    target[..length].copy_from_slice(&bytes[..length]);
 }
 
 #[inline(always)]

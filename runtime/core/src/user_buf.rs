@@ -111,6 +111,27 @@ pub(crate) fn of_request(fields: &Fields, offset: u64, bytes: u64) -> UserMemory
     }
 }
 
+/// Writes the first `bytes` bytes (at most eight) of a word to the start of the buffer of the receive that has just
+/// matched; `bytes` is not more than the buffer has.
+#[inline(always)]
+pub(crate) fn put_word(buffer: u64, bytes: u64, word: u64) {
+    let address = usize::try_from(buffer).unwrap_or(0);
+    let target = std::ptr::with_exposed_provenance_mut::<u8>(address);
+    if bytes == 8 {
+        // SAFETY: the slot's buffer has at least eight bytes, lent and writable until the receive is collected.
+        unsafe { target.cast::<u64>().write_unaligned(word) };
+    } else {
+        put_short(target, bytes, word);
+    }
+}
+
+#[inline(never)]
+fn put_short(target: *mut u8, bytes: u64, word: u64) {
+    let length = usize::try_from(bytes).unwrap_or(0).min(8);
+    // SAFETY: the slot's buffer has at least `length` bytes, lent and writable; the word is ours.
+    unsafe { std::ptr::copy_nonoverlapping(word.to_ne_bytes().as_ptr(), target, length) };
+}
+
 /// The same memory as a lease for a one-sided operation.
 pub(crate) fn lease(memory: UserMemory) -> Lease {
     let base = NonNull::new(memory.base).unwrap_or(NonNull::dangling());

@@ -15,7 +15,6 @@ impl Engine {
         match (fields.kind, fields.state) {
             (Kind::Receive, State::Posted) => {
                 self.matching.remove_posted(&mut self.arena, request);
-                self.counters.posted_length -= 1;
                 self.arena
                     .change(request, |fields| fields.flags |= FLAG_CANCELLED);
                 self.complete(request);

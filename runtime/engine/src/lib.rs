@@ -47,7 +47,7 @@ pub mod wire;
 use std::collections::VecDeque;
 
 pub use queue_layout::{Fields, Kind, State};
-pub use request::{Arena, Exhausted, RequestId};
+pub use request::{Arena, Collected, Exhausted, RequestId};
 pub use wire::Head;
 
 use credit::Outbox;
@@ -322,7 +322,10 @@ impl Engine {
     /// What was counted so far.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        self.counters
+        Counters {
+            posted_length: self.matching.posted().into(),
+            ..self.counters
+        }
     }
 
     /// The fixed settings.

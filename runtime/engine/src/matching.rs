@@ -5,7 +5,7 @@
 //! case. Receives from any source stand in the bin of (context, any); when that is not empty, the lower sequence
 //! number decides (MPI 5.0 section 3.5). Every unexpected message is linked twice: for its source and for any source.
 
-use queue_layout::{ANY_PEER, ANY_TAG};
+use queue_layout::{ANY_PEER, ANY_TAG, Slot};
 
 use crate::request::{Arena, RequestId};
 
@@ -30,7 +30,10 @@ pub(crate) struct Matching {
     bins: Box<[Bin]>,
     /// Receives from any source that are posted.
     wild: u32,
-    live: u32,
+    /// Entries that may still be added before the bins grow.
+    room: u32,
+    /// Receives that are posted.
+    posted: u32,
 }
 
 /// What a message shows and a receive asks for.
@@ -48,7 +51,8 @@ impl Matching {
         Self {
             bins: vec![Bin::default(); FIRST_BINS].into(),
             wild: 0,
-            live: 0,
+            room: FIRST_ROOM,
+            posted: 0,
         }
     }
 
@@ -77,9 +81,13 @@ impl Matching {
     }
 
     /// As [`take_posted`](Self::take_posted), but only where the first receive of the queue is the one, no receive from
-    /// any source is posted and nobody has freed the request.
+    /// any source is posted and nobody has freed the request. Answers the receive's slot too.
     #[inline(always)]
-    pub(crate) fn take_head(&mut self, arena: &mut Arena, message: Envelope) -> Option<RequestId> {
+    pub(crate) fn take_head<'a>(
+        &mut self,
+        arena: &'a mut Arena,
+        message: Envelope,
+    ) -> Option<(RequestId, &'a mut Slot)> {
         let bin = self.bin(message.context, message.peer);
         let list = &mut self.bins[bin].posted;
         let id = RequestId(list.head);
@@ -87,36 +95,42 @@ impl Matching {
         let matches = fields.tag == message.tag
             && fields.peer == message.peer
             && fields.context == message.context;
-        // Slot 0, which an empty queue shows, is never posted: its context is 0 and its state free.
-        if !matches || id.0 == 0 || self.wild != 0 || fields.flags != 0 {
+        // Slot 0, which an empty queue shows, is never posted; only a queue's last entry is followed by it.
+        if !matches || id.0 == 0 || self.wild != 0 || fields.flags != 0 || fields.next != 0 {
             return None;
         }
-        let next = fields.next;
-        list.head = next;
-        self.live -= 1;
-        if next == 0 {
-            list.tail = 0;
-        } else {
-            arena.private(RequestId(next)).prev = 0;
+        *list = List::default();
+        self.room += 1;
+        self.posted -= 1;
+        Some((id, arena.slot(id)))
+    }
+
+    /// The bin of such a receive, if no unexpected message is in it: then none matches.
+    #[inline(always)]
+    pub(crate) fn bin_without_unexpected(&self, wanted: Envelope) -> Option<Place> {
+        let bin = self.bin(wanted.context, wanted.peer);
+        let Bin {
+            unexpected, posted, ..
+        } = &self.bins[bin];
+        (unexpected.head == 0 && posted.tail == 0 && self.room > 1).then_some(Place(bin))
+    }
+
+    /// Makes a receive from a definite source the only one of an empty queue. Its links are 0 already.
+    #[inline(always)]
+    pub(crate) fn add_first(&mut self, Place(bin): Place, id: RequestId) {
+        self.room -= 1;
+        self.posted += 1;
+        if let Some(bin) = self.bins.get_mut(bin) {
+            bin.posted = List {
+                head: id.0,
+                tail: id.0,
+            };
         }
-        Some(id)
     }
 
-    /// Whether no unexpected message is in the bin of such a receive: then none matches.
-    #[inline(always)]
-    pub(crate) fn has_no_unexpected(&self, wanted: Envelope) -> bool {
-        self.bins[self.bin(wanted.context, wanted.peer)]
-            .unexpected
-            .head
-            == 0
-    }
-
-    /// Appends a receive from a definite source, whose envelope is at hand.
-    #[inline(always)]
-    pub(crate) fn add_posted_to(&mut self, arena: &mut Arena, id: RequestId, envelope: Envelope) {
-        self.make_room(arena);
-        let bin = self.bin(envelope.context, envelope.peer);
-        append(arena, &mut self.bins[bin].posted, id);
+    /// Receives that are posted and not matched.
+    pub(crate) fn posted(&self) -> u32 {
+        self.posted
     }
 
     #[cold]
@@ -146,6 +160,7 @@ impl Matching {
         let fields = arena.fields(id);
         let (context, peer) = (fields.context, fields.peer);
         self.wild += u32::from(peer == ANY_PEER);
+        self.posted += 1;
         let bin = self.bin(context, peer);
         append(arena, &mut self.bins[bin].posted, id);
     }
@@ -156,7 +171,8 @@ impl Matching {
         let fields = arena.fields(id);
         let (context, peer) = (fields.context, fields.peer);
         self.wild -= u32::from(peer == ANY_PEER);
-        self.live -= 1;
+        self.posted -= 1;
+        self.room += 1;
         let bin = self.bin(context, peer);
         remove(arena, &mut self.bins[bin].posted, id);
     }
@@ -204,7 +220,7 @@ impl Matching {
     pub(crate) fn remove_unexpected(&mut self, arena: &mut Arena, id: RequestId) {
         let fields = arena.fields(id);
         let (context, peer) = (fields.context, fields.peer);
-        self.live -= 1;
+        self.room += 1;
         let bin = self.bin(context, peer);
         remove(arena, &mut self.bins[bin].unexpected, id);
         let bin = self.bin(context, ANY_PEER);
@@ -219,17 +235,20 @@ impl Matching {
 
     #[inline(always)]
     fn make_room(&mut self, arena: &mut Arena) {
-        self.live += 1;
-        if self.live as usize > 2 * self.bins.len() && self.bins.len() < MOST_BINS {
+        if self.room == 1 && self.bins.len() < MOST_BINS {
             self.grow(arena);
         }
+        self.room = self.room.saturating_sub(1);
     }
 
     /// Four times the bins; every queue is dealt out again in its order, so order inside a queue is kept.
     #[cold]
     #[inline(never)]
     fn grow(&mut self, arena: &mut Arena) {
-        let bigger = vec![Bin::default(); self.bins.len() * 4].into();
+        let bigger: Box<[Bin]> = vec![Bin::default(); self.bins.len() * 4].into();
+        // Twice as many entries as bins: what was used stays used.
+        let added = 2 * (bigger.len() - self.bins.len());
+        self.room += u32::try_from(added).unwrap_or(u32::MAX - self.room);
         let old = std::mem::replace(&mut self.bins, bigger);
         for bin in &old {
             deal(bin.posted.head, arena, |arena, id| {
@@ -329,5 +348,10 @@ fn remove_ordered(arena: &mut Arena, list: &mut List, id: RequestId) {
     }
 }
 
+/// A bin that was found.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place(usize);
+
 const FIRST_BINS: usize = 64;
+const FIRST_ROOM: u32 = 128;
 const MOST_BINS: usize = 1 << 20;

@@ -4,6 +4,7 @@
 use queue_layout::{ANY_PEER, ANY_TAG, FLAG_CANCELLED, FLAG_PERSISTENT, Kind, State};
 
 use crate::matching::Envelope;
+use crate::request::{Collected, token};
 use crate::{
     Arrival, ContextId, Engine, Exhausted, Failure, Found, Output, Peer, Receive, RequestId, wire,
 };
@@ -43,28 +44,27 @@ impl Engine {
         Ok((request, self.post(request)))
     }
 
-    /// Posts a receive if its message is not there yet and a slot is at hand: the fast path of
-    /// [`start_receive`](Self::start_receive). `None`: nothing was done.
+    /// Posts a receive where nothing stands in the way: its queues are empty and a slot is at hand. The fast path of
+    /// [`start_receive`](Self::start_receive); answers the request's token. `None`: nothing was done.
     #[inline(always)]
-    pub fn post_if_new(
+    pub fn post_first(
         &mut self,
         context: ContextId,
         peer: Peer,
         tag: i32,
         bytes: u64,
         buffer: u64,
-    ) -> Option<RequestId> {
+    ) -> Option<u32> {
         let wanted = Envelope {
             context: context.0,
             peer: peer.0,
             tag,
         };
-        if !self.matching.has_no_unexpected(wanted) {
-            return None;
-        }
-        let request = self.arena.take_at_hand()?;
-        let sequence = self.next_sequence();
-        self.arena.change(request, |fields| {
+        let place = self.matching.bin_without_unexpected(wanted)?;
+        let (request, slot) = self.arena.take_at_hand()?;
+        self.sequence += 1;
+        let sequence = self.sequence;
+        let generation = slot.change(|fields| {
             fields.state = State::Posted;
             fields.kind = Kind::Receive;
             fields.context = context.0;
@@ -74,33 +74,41 @@ impl Engine {
             fields.bytes = bytes;
             fields.buffer = buffer;
             fields.sequence = sequence;
+            (fields.next, fields.prev) = (0, 0);
+            fields.generation
         });
-        self.matching
-            .add_posted_to(&mut self.arena, request, wanted);
-        self.counters.posted_length += 1;
-        Some(request)
+        self.matching.add_first(place, request);
+        Some(token(request, generation))
     }
 
-    /// Matches a whole message with the receive at the head of its queue: the fast path of
-    /// [`arrive`](Self::arrive). Answers the receive and how many bytes fit; `None`: nothing was done.
+    /// Matches a whole message with the only receive of its queue. The fast path of [`arrive`](Self::arrive); answers the
+    /// address of the receive's buffer and how many bytes fit. `None`: nothing was done.
     #[inline(always)]
-    pub fn arrive_at_head(
-        &mut self,
-        peer: Peer,
-        word: u64,
-        bytes: u64,
-    ) -> Option<(RequestId, u64)> {
+    pub fn arrive_first(&mut self, peer: Peer, word: u64, bytes: u64) -> Option<(u64, u64)> {
         let (context, tag) = wire::envelope(word);
         let message = Envelope {
             context,
             peer: peer.0,
             tag,
         };
-        let request = self.matching.take_head(&mut self.arena, message)?;
-        self.counters.posted_length -= 1;
+        let (_, slot) = self.matching.take_head(&mut self.arena, message)?;
         self.counters.match_attempts += 1;
-        let fits = self.matched(request, message, bytes, State::Complete);
-        Some((request, fits))
+        Some(slot.change(|fields| {
+            fields.state = State::Complete;
+            fields.matched_peer = message.peer;
+            fields.matched_tag = message.tag;
+            fields.matched_bytes = bytes;
+            if bytes > fields.bytes {
+                fields.error = Failure::Truncated as u8;
+            }
+            (fields.buffer, bytes.min(fields.bytes))
+        }))
+    }
+
+    /// Collects a plain receive in `context` if it is complete: the fast path of [`collect`](Self::collect).
+    #[inline(always)]
+    pub fn collect_plain(&mut self, token: u32, context: ContextId) -> Collected {
+        self.arena.collect_plain(token, context.0)
     }
 
     /// Starts an inactive persistent receive.
@@ -127,7 +135,6 @@ impl Engine {
         match self.matching.find_unexpected(&self.arena, wanted, looked) {
             None => {
                 self.matching.add_posted(&mut self.arena, request);
-                self.counters.posted_length += 1;
                 None
             }
             Some(message) => {
@@ -149,7 +156,6 @@ impl Engine {
         let Some(request) = self.matching.take_posted(&mut self.arena, message, looked) else {
             return self.arrive_unexpected(arrival, message);
         };
-        self.counters.posted_length -= 1;
         let bytes = self.matched(request, message, arrival.bytes, State::Complete);
         self.release_orphan(request);
         Some(Output::Deliver {

@@ -26,7 +26,6 @@ impl Engine {
         let looked = &mut self.counters.match_attempts;
         match self.matching.take_posted(&mut self.arena, message, looked) {
             Some(request) => {
-                self.counters.posted_length -= 1;
                 self.begin_transfer(request, message, bytes, wire::low(token), [k0, k1, k2])
             }
             None => {

@@ -15,25 +15,25 @@ pub struct Exhausted;
 /// Chunked slots that never move; index 0 is never handed out.
 #[derive(Debug)]
 pub struct Arena {
-    chunks: Box<[Option<Box<Chunk>>]>,
+    chunks: Box<Table>,
     count: u32,
-    /// The bitmap word where the last slot was taken or given back: `chunk * words + word`.
+    /// The bitmap word where the last slot was taken or given back: slots `64 * hint ..`.
     hint: u32,
-    live: u32,
 }
+
+/// A null pointer where there is no chunk yet: what a debugger reads.
+type Table = [Option<Box<Chunk>>; MAX_CHUNKS];
 
 impl Arena {
     pub(crate) fn new() -> Self {
+        let chunks: Box<Table> = Box::new([const { None }; MAX_CHUNKS]);
         let mut arena = Self {
-            chunks: (0..MAX_CHUNKS).map(|_| None).collect(),
+            chunks,
             count: 0,
             hint: 0,
-            live: 0,
         };
         arena.add_chunk();
-        if let Some(chunk) = &mut arena.chunks[0] {
-            chunk.occupied[0] = 1;
-        }
+        arena.chunk_mut(RequestId(0)).occupied[0] = 1;
         arena
     }
 
@@ -41,21 +41,18 @@ impl Arena {
     #[inline(always)]
     #[must_use]
     pub fn fields(&self, id: RequestId) -> &Fields {
-        let chunk = self.chunks[chunk_of(id)]
-            .as_ref()
-            .expect("ids come from this arena");
-        chunk.slots[slot_of(id)].fields()
+        self.chunk(id).slots[slot_of(id)].fields()
     }
 
     /// The slot that a token names, if the token is not stale and the slot is in use.
+    #[inline(always)]
     #[must_use]
     pub fn find(&self, token: u32) -> Option<RequestId> {
         let id = RequestId(token & INDEX_MASK);
-        if token >> (INDEX_BITS + 8) != 0 || chunk_of(id) >= self.count as usize {
-            return None;
-        }
-        let fields = self.fields(id);
-        let current = fields.state != State::Free && fields.generation == generation_of(token);
+        let chunk = self.chunks[chunk_of(id)].as_ref()?;
+        let fields = chunk.slots[slot_of(id)].fields();
+        let current =
+            fields.state != State::Free && u32::from(fields.generation) == token >> INDEX_BITS;
         current.then_some(id)
     }
 
@@ -63,13 +60,18 @@ impl Arena {
     #[inline(always)]
     #[must_use]
     pub fn token(&self, id: RequestId) -> u32 {
-        id.0 | u32::from(self.fields(id).generation) << INDEX_BITS
+        token(id, self.fields(id).generation)
     }
 
     /// Slots in use.
     #[must_use]
     pub fn live(&self) -> u32 {
-        self.live
+        let words = self
+            .chunks
+            .iter()
+            .flatten()
+            .flat_map(|chunk| chunk.occupied);
+        words.map(u64::count_ones).sum::<u32>() - 1
     }
 
     /// Address of the chunk table, for the debugger's anchor.
@@ -87,22 +89,23 @@ impl Arena {
 
     /// A slot, if the word of the bitmap that was used last has one.
     #[inline(always)]
-    pub(crate) fn take_at_hand(&mut self) -> Option<RequestId> {
-        let (chunk, word) = (self.hint / WORDS, self.hint % WORDS);
-        let occupied = self.word(chunk, word);
+    pub(crate) fn take_at_hand(&mut self) -> Option<(RequestId, &mut Slot)> {
+        let hint = self.hint;
+        let chunk = self.chunk_mut(RequestId(hint * 64));
+        let occupied = &mut chunk.occupied[(hint % WORDS) as usize];
         if *occupied == u64::MAX {
             return None;
         }
         let bit = occupied.trailing_ones();
         *occupied |= 1 << bit;
-        self.live += 1;
-        Some(RequestId(chunk * CHUNK_SLOTS_U32 + word * 64 + bit))
+        let id = RequestId(hint * 64 + bit);
+        Some((id, &mut chunk.slots[slot_of(id)]))
     }
 
     #[inline(always)]
     pub(crate) fn take(&mut self) -> Result<RequestId, Exhausted> {
         match self.take_at_hand() {
-            Some(id) => Ok(id),
+            Some((id, _)) => Ok(id),
             None => self.take_elsewhere(),
         }
     }
@@ -110,16 +113,39 @@ impl Arena {
     /// Gives a slot back; its generation moves on, so that old handles and tokens no longer name it.
     #[inline(always)]
     pub(crate) fn give_back(&mut self, id: RequestId) {
-        self.change(id, |fields| {
-            fields.state = State::Free;
-            fields.kind = Kind::None;
-            fields.flags = 0;
-            fields.generation = fields.generation.wrapping_add(1);
-        });
-        let (chunk, word) = (id.0 / CHUNK_SLOTS_U32, id.0 % CHUNK_SLOTS_U32 / 64);
-        *self.word(chunk, word) &= !(1 << (id.0 % 64));
-        self.hint = chunk * WORDS + word;
-        self.live -= 1;
+        self.hint = id.0 / 64;
+        let chunk = self.chunk_mut(id);
+        chunk.occupied[(id.0 / 64 % WORDS) as usize] &= !(1 << (id.0 % 64));
+        chunk.slots[slot_of(id)].change(free);
+    }
+
+    /// Collects a plain receive that is complete: gives its slot back and answers what was matched.
+    #[inline(always)]
+    pub(crate) fn collect_plain(&mut self, token: u32, context: u32) -> Collected {
+        let id = RequestId(token & INDEX_MASK);
+        let Some(chunk) = self.chunks[chunk_of(id)].as_mut() else {
+            return Collected::Special;
+        };
+        let slot = &mut chunk.slots[slot_of(id)];
+        let fields = slot.fields();
+        let plain = fields.kind == Kind::Receive && fields.flags == 0 && fields.context == context;
+        if !plain || u32::from(fields.generation) != token >> INDEX_BITS || fields.error != 0 {
+            return Collected::Special;
+        }
+        match fields.state {
+            State::Complete => {}
+            State::Posted => return Collected::NotYet,
+            _ => return Collected::Special,
+        }
+        let done = Collected::Done {
+            peer: fields.matched_peer,
+            tag: fields.matched_tag,
+            bytes: fields.matched_bytes,
+        };
+        slot.change(free);
+        chunk.occupied[(id.0 / 64 % WORDS) as usize] &= !(1 << (id.0 % 64));
+        self.hint = id.0 / 64;
+        done
     }
 
     #[inline(always)]
@@ -134,27 +160,33 @@ impl Arena {
     }
 
     #[inline(always)]
-    fn slot(&mut self, id: RequestId) -> &mut Slot {
-        let chunk = self.chunks[chunk_of(id)]
-            .as_mut()
-            .expect("ids come from this arena");
-        &mut chunk.slots[slot_of(id)]
+    pub(crate) fn slot(&mut self, id: RequestId) -> &mut Slot {
+        &mut self.chunk_mut(id).slots[slot_of(id)]
     }
 
     #[inline(always)]
-    fn word(&mut self, chunk: u32, word: u32) -> &mut u64 {
-        let chunk = self.chunks[chunk as usize]
+    fn chunk(&self, id: RequestId) -> &Chunk {
+        self.chunks[chunk_of(id)]
+            .as_ref()
+            .expect("ids come from this arena")
+    }
+
+    #[inline(always)]
+    fn chunk_mut(&mut self, id: RequestId) -> &mut Chunk {
+        self.chunks[chunk_of(id)]
             .as_mut()
-            .expect("the hint is in a chunk");
-        &mut chunk.occupied[word as usize]
+            .expect("ids come from this arena")
     }
 
     #[cold]
     #[inline(never)]
     fn take_elsewhere(&mut self) -> Result<RequestId, Exhausted> {
-        let free = (0..self.count * WORDS).find(|&w| *self.word(w / WORDS, w % WORDS) != u64::MAX);
+        let full = |hint: &u32| {
+            self.chunk(RequestId(hint * 64)).occupied[(hint % WORDS) as usize] == u64::MAX
+        };
+        let free = (0..self.count * WORDS).find(|hint| !full(hint));
         match free {
-            Some(word) => self.hint = word,
+            Some(hint) => self.hint = hint,
             None if (self.count as usize) < MAX_CHUNKS => {
                 self.hint = self.count * WORDS;
                 self.add_chunk();
@@ -170,6 +202,38 @@ impl Arena {
     }
 }
 
+/// What became of [`Arena::collect_plain`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Collected {
+    /// The receive was complete; its slot is free.
+    Done {
+        /// Who sent the message.
+        peer: u32,
+        /// Its tag.
+        tag: i32,
+        /// Its size in bytes.
+        bytes: u64,
+    },
+    /// The message is not there yet.
+    NotYet,
+    /// Not a plain receive, or one that failed: the ordinary way knows.
+    Special,
+}
+
+/// The token of a slot in its present use.
+#[inline(always)]
+pub(crate) fn token(id: RequestId, generation: u8) -> u32 {
+    id.0 | u32::from(generation) << INDEX_BITS
+}
+
+#[inline(always)]
+fn free(fields: &mut Fields) {
+    fields.state = State::Free;
+    fields.kind = Kind::None;
+    fields.flags = 0;
+    fields.generation = fields.generation.wrapping_add(1);
+}
+
 /// Bits of the index in a token and in a request handle.
 pub(crate) const INDEX_BITS: u32 = 19;
 const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
@@ -179,20 +243,12 @@ const WORDS: u32 = CHUNK_SLOTS_U32 / 64;
 
 #[inline(always)]
 fn chunk_of(id: RequestId) -> usize {
-    (id.0 / CHUNK_SLOTS_U32) as usize
+    (id.0 / CHUNK_SLOTS_U32) as usize % MAX_CHUNKS
 }
 
 #[inline(always)]
 fn slot_of(id: RequestId) -> usize {
     (id.0 % CHUNK_SLOTS_U32) as usize
-}
-
-#[allow(
-    clippy::cast_possible_truncation,
-    reason = "the eight bits above the index"
-)]
-fn generation_of(token: u32) -> u8 {
-    (token >> INDEX_BITS) as u8
 }
 
 #[cfg(test)]

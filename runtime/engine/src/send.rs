@@ -113,12 +113,6 @@ impl Engine {
         }
     }
 
-    /// As [`collect`](Self::collect), for a request that is known not to be persistent.
-    #[inline(always)]
-    pub fn collect_plain(&mut self, request: RequestId) {
-        self.arena.give_back(request);
-    }
-
     /// The application frees a request (MPI 5.0 section 3.7.3): now if nothing is under way, else at its end.
     pub fn free(&mut self, request: RequestId) {
         match self.arena.fields(request).state {

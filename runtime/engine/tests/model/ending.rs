@@ -18,6 +18,10 @@ impl Program {
         if fields.flags & FLAG_CANCELLED != 0 {
             let never_sent = matches!(message.fate, Fate::Started | Fate::TakenBack);
             assert!(never_sent, "cancelled, and yet sent: {message:?}");
+            assert!(
+                send.unwanted,
+                "cancelled, and nobody asked for it: {message:?}"
+            );
         } else {
             assert!(message.fate != Fate::Started && message.fate != Fate::TakenBack);
             // A synchronous send, as any that was announced, ends only after its match.
@@ -144,6 +148,7 @@ impl Program {
                     message: number,
                     buffer,
                     persistent: false,
+                    unwanted: false,
                     stage: Stage::Active,
                 });
                 self.settle();
@@ -204,6 +209,12 @@ impl Program {
             assert_eq!((counters.kept_bytes, engine.busy_peers()), (0, 0));
             assert_eq!((counters.posted_length, counters.unexpected_length), (0, 0));
             assert_eq!(counters.refused, 0);
+            for peer in 0..self.world.ranks() {
+                assert!(
+                    engine.is_clear(Peer(peer)),
+                    "{rank} still announces all to {peer}"
+                );
+            }
         }
         for (number, message) in self.messages.iter().enumerate() {
             let ended = matches!(
