@@ -169,31 +169,27 @@ unsafe fn post(
 ) -> Option<bool> {
     let lane = lane(comm)?;
     let size = *SIZES.get(datatype.0.wrapping_sub(MPI_Datatype::NULL.0))?;
-    let rank = dest.cast_unsigned();
-    if tag < 0 || rank >= lane.ranks || buf.addr() < FIRST_ADDRESS {
+    if tag < 0 || dest.cast_unsigned() >= lane.ranks || buf.addr() < FIRST_ADDRESS {
         return None;
     }
-    let target = Target {
-        context: lane.context,
-        peer: Peer(rank),
-        tag,
-    };
+    let peer = Peer(dest.cast_unsigned());
+    let envelope = || (lane.context, tag);
     // SAFETY: the lane is open: the communicator is in it.
     let universe: &mut Universe = unsafe { universe() };
     // A size of 0 (not simple) or a negative count never makes one of the two lengths.
     let bytes = u64::from(count.cast_unsigned()) * u64::from(size);
-    let (length, word) = if bytes == 8 {
+    if bytes == 8 {
         // SAFETY: A2: the buffer holds `count` items, eight bytes.
-        (8, unsafe { buf.cast::<u64>().read_unaligned() })
-    } else {
-        cold_path();
-        if bytes != 4 {
-            return None;
-        }
+        let word = || unsafe { buf.cast::<u64>().read_unaligned() };
+        return universe.send_word::<8>(peer, envelope, word);
+    }
+    cold_path();
+    if bytes == 4 {
         // SAFETY: A2: the buffer holds `count` items, four bytes.
-        (4, u64::from(unsafe { buf.cast::<u32>().read_unaligned() }))
-    };
-    universe.send_word(target, length, word)
+        let word = || u64::from(unsafe { buf.cast::<u32>().read_unaligned() });
+        return universe.send_word::<4>(peer, envelope, word);
+    }
+    None
 }
 
 #[inline(always)]
@@ -296,9 +292,9 @@ struct Lanes {
 unsafe impl Sync for Lanes {}
 
 #[inline(always)]
-fn lane(handle: MPI_Comm) -> Option<Lane> {
-    // SAFETY: nobody writes meanwhile (module head).
-    let lane = unsafe { *LANES.current.get() };
+fn lane(handle: MPI_Comm) -> Option<&'static Lane> {
+    // SAFETY: nobody writes while the reference is in use (module head).
+    let lane = unsafe { &*LANES.current.get() };
     (lane.handle == handle).then_some(lane)
 }
 

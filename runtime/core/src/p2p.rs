@@ -83,16 +83,26 @@ impl Universe {
         self.send_later(target, memory, mode).map(Some)
     }
 
-    /// The fast path of sending: a message of `bytes` bytes (at most eight) in one word. `None` where anything stands in
+    /// The fast path of sending: a message of `BYTES` bytes (at most eight) in one word. `None` where anything stands in
     /// the way of sending it at once. After `Some(false)` the caller must [`ring_bell`](Self::ring_bell).
     #[inline(always)]
-    pub fn send_word(&mut self, target: Target, bytes: u8, word: u64) -> Option<bool> {
+    pub fn send_word<const BYTES: u8>(
+        &mut self,
+        peer: Peer,
+        envelope: impl FnOnce() -> (ContextId, i32),
+        word: impl FnOnce() -> u64,
+    ) -> Option<bool> {
         if !self.engine.is_all_clear() {
             return None;
         }
-        let head = crate::pump::head(wire::eager(target.context, target.tag));
-        let head = transport::Head { len: bytes, ..head };
-        self.fabric.post_word(carrier(target.peer), head, word)
+        let head = || {
+            let (context, tag) = envelope();
+            transport::Head {
+                len: BYTES,
+                ..crate::pump::head(wire::eager(context, tag))
+            }
+        };
+        self.fabric.post_word(carrier(peer), head, word)
     }
 
     /// Rings the bell of a peer that does not look.

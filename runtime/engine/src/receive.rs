@@ -64,19 +64,19 @@ impl Engine {
         let (request, slot) = self.arena.take_at_hand()?;
         self.sequence += 1;
         let sequence = self.sequence;
-        let generation = slot.change(|fields| {
-            fields.state = State::Posted;
-            fields.kind = Kind::Receive;
-            fields.context = context.0;
-            fields.peer = peer.0;
-            fields.tag = tag;
-            fields.error = 0;
-            fields.bytes = bytes;
-            fields.buffer = buffer;
-            fields.sequence = sequence;
-            (fields.next, fields.prev) = (0, 0);
-            fields.generation
-        });
+        let mut fields = slot.begin_change();
+        fields.state = State::Posted;
+        fields.kind = Kind::Receive;
+        fields.context = context.0;
+        fields.peer = peer.0;
+        fields.tag = tag;
+        fields.error = 0;
+        fields.bytes = bytes;
+        fields.buffer = buffer;
+        fields.sequence = sequence;
+        (fields.next, fields.prev) = (0, 0);
+        let generation = fields.generation;
+        drop(fields);
         self.matching.add_first(place, request);
         Some(token(request, generation))
     }
@@ -93,16 +93,15 @@ impl Engine {
         };
         let (_, slot) = self.matching.take_head(&mut self.arena, message)?;
         self.counters.match_attempts += 1;
-        Some(slot.change(|fields| {
-            fields.state = State::Complete;
-            fields.matched_peer = message.peer;
-            fields.matched_tag = message.tag;
-            fields.matched_bytes = bytes;
-            if bytes > fields.bytes {
-                fields.error = Failure::Truncated as u8;
-            }
-            (fields.buffer, bytes.min(fields.bytes))
-        }))
+        let mut fields = slot.begin_change();
+        fields.state = State::Complete;
+        fields.matched_peer = message.peer;
+        fields.matched_tag = message.tag;
+        fields.matched_bytes = bytes;
+        if bytes > fields.bytes {
+            fields.error = Failure::Truncated as u8;
+        }
+        Some((fields.buffer, bytes.min(fields.bytes)))
     }
 
     /// Collects a plain receive in `context` if it is complete: the fast path of [`collect`](Self::collect).

@@ -155,15 +155,20 @@ impl Slot {
     /// Changes the contents so that a debugger never takes a half-changed slot for a whole one.
     #[inline(always)]
     pub fn change<R>(&mut self, change: impl FnOnce(&mut Fields) -> R) -> R {
+        change(&mut self.begin_change())
+    }
+
+    /// As [`change`](Self::change), but until the returned guard is dropped.
+    #[inline(always)]
+    pub fn begin_change(&mut self) -> Change<'_> {
         let version = self.version.load(Ordering::Relaxed);
         self.version
             .store(version.wrapping_add(1), Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
-        let result = change(&mut self.fields);
-        compiler_fence(Ordering::SeqCst);
-        self.version
-            .store(version.wrapping_add(2), Ordering::Release);
-        result
+        Change {
+            slot: self,
+            version,
+        }
     }
 
     /// Access to the links and scratch words alone, which no debugger looks at.
@@ -176,6 +181,39 @@ impl Slot {
     #[must_use]
     pub fn version(&self) -> u32 {
         self.version.load(Ordering::Relaxed)
+    }
+}
+
+/// A slot that is being changed: its version is odd until this is dropped.
+#[derive(Debug)]
+pub struct Change<'a> {
+    slot: &'a mut Slot,
+    version: u32,
+}
+
+impl core::ops::Deref for Change<'_> {
+    type Target = Fields;
+
+    #[inline(always)]
+    fn deref(&self) -> &Fields {
+        &self.slot.fields
+    }
+}
+
+impl core::ops::DerefMut for Change<'_> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut Fields {
+        &mut self.slot.fields
+    }
+}
+
+impl Drop for Change<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        compiler_fence(Ordering::SeqCst);
+        self.slot
+            .version
+            .store(self.version.wrapping_add(2), Ordering::Release);
     }
 }
 

@@ -145,7 +145,12 @@ impl Fabric {
     /// Posts a send of at most eight bytes (`head.len` says how many), or says `None` where that takes more than a slot
     /// at hand: the fast path. After `Some(false)` the caller must [`ring_bell`](Self::ring_bell).
     #[inline(always)]
-    pub fn post_word(&mut self, peer: Peer, head: Head, word: u64) -> Option<bool> {
+    pub fn post_word(
+        &mut self,
+        peer: Peer,
+        head: impl FnOnce() -> Head,
+        word: impl FnOnce() -> u64,
+    ) -> Option<bool> {
         self.shm.post_word(peer, head, word)
     }
 

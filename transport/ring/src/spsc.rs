@@ -101,11 +101,28 @@ impl<'a> Producer<'a> {
         Ok(self.push_at_hand(head, body))
     }
 
-    /// As [`push`](Self::push), but only into a slot that is known to be free: `None` where a look at the returned
-    /// credit would be needed.
+    /// As [`push`](Self::push), with a body of one word, but only into a slot that is known to be free: `None` where a
+    /// look at the returned credit would be needed. Head and word are asked for only when there is room: what does not
+    /// have to be kept over the checks costs no register.
     #[inline(always)]
-    pub fn try_push(&mut self, head: Head, body: &[u64]) -> Option<bool> {
-        (self.sent != self.limit).then(|| self.push_at_hand(head, body))
+    pub fn try_push(
+        &mut self,
+        head: impl FnOnce() -> Head,
+        word: impl FnOnce() -> u64,
+    ) -> Option<bool> {
+        // Not `then`: a closure around closures is not always inlined.
+        if self.has_slot_at_hand() {
+            Some(self.push_at_hand(head(), &[word()]))
+        } else {
+            None
+        }
+    }
+
+    /// Whether a slot is known to be free, without a look at the returned credit.
+    #[inline(always)]
+    #[must_use]
+    pub fn has_slot_at_hand(&self) -> bool {
+        self.sent != self.limit
     }
 
     #[inline(always)]
@@ -430,7 +447,7 @@ mod tests {
         let mut tx = Producer::blocked(&ring, &line);
         for _ in 0..3 {
             assert_eq!(tx.push(head(1), &[0]), Err(Full));
-            assert_eq!(tx.try_push(head(1), &[0]), None);
+            assert_eq!(tx.try_push(|| head(1), || 0), None);
             assert!(!tx.has_room());
         }
     }

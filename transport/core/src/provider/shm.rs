@@ -184,11 +184,16 @@ impl Shm {
 
     /// One word in one slot, if there is room at hand: the fast path. `Some(false)`: the bell must be rung.
     #[inline(always)]
-    pub(super) fn post_word(&mut self, to: Peer, head: Head, word: u64) -> Option<bool> {
+    pub(super) fn post_word(
+        &mut self,
+        to: Peer,
+        head: impl FnOnce() -> Head,
+        word: impl FnOnce() -> u64,
+    ) -> Option<bool> {
         self.senders
             .get_mut(to.0 as usize)?
             .producer
-            .try_push(head, &[word])
+            .try_push(head, word)
     }
 
     #[cold]
