@@ -44,6 +44,7 @@ impl Engine {
         if let Some(message) = found {
             self.unlink_unexpected(message);
             self.arena.give_back(message);
+            self.relax();
         }
         let flags = if found.is_some() { WAS_CANCELLED } else { 0 };
         let head = Head {

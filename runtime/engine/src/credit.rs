@@ -175,21 +175,27 @@ impl Engine {
     /// Unexpected data arrived: past the budget, its sender is asked to announce from now on.
     pub(crate) fn charge(&mut self, peer: Peer, bytes: u64) {
         let counters = &mut self.counters;
-        counters.kept_bytes += bytes;
+        counters.kept_bytes += bytes + KEPT_OVERHEAD_BYTES;
         counters.kept_bytes_peak = counters.kept_bytes_peak.max(counters.kept_bytes);
-        if counters.kept_bytes > self.config.unexpected_budget_bytes
-            && !self.throttling.contains(&peer)
-        {
+        let over_budget = counters.kept_bytes > self.config.unexpected_budget_bytes;
+        let crowded = counters.unexpected_length > CROWD;
+        if (over_budget || crowded) && !self.throttling.contains(&peer) {
             self.throttling.push(peer);
             self.put_off_control(peer, control(wire::THROTTLE, 0), &[]);
         }
     }
 
-    /// Unexpected data were delivered: below half the budget, everybody may send again.
+    /// Unexpected data were delivered.
     pub(crate) fn refund(&mut self, bytes: u64) {
-        self.counters.kept_bytes -= bytes;
+        self.counters.kept_bytes -= bytes + KEPT_OVERHEAD_BYTES;
+        self.relax();
+    }
+
+    /// Below half the budget, everybody may send again.
+    pub(crate) fn relax(&mut self) {
         if !self.throttling.is_empty()
             && self.counters.kept_bytes <= self.config.unexpected_budget_bytes / 2
+            && self.counters.unexpected_length <= CROWD / 2
         {
             for peer in std::mem::take(&mut self.throttling) {
                 self.put_off_control(peer, control(wire::RELEASE, 0), &[]);
@@ -295,6 +301,12 @@ impl Engine {
         }
     }
 }
+
+/// What a kept message costs beside its body: its slot and its share of the tables. Without it, a flood of empty
+/// messages would be free.
+const KEPT_OVERHEAD_BYTES: u64 = 192;
+/// Unexpected messages from which on senders are asked to announce, whatever the budget: half of all slots.
+const CROWD: u64 = 1 << 18;
 
 pub(crate) fn control(kind: u8, word: u64) -> Head {
     Head {

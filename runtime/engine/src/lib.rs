@@ -230,7 +230,7 @@ pub struct Counters {
     pub refused: u64,
     /// Unexpected messages so far.
     pub unexpected: u64,
-    /// Bytes of unexpected data kept at the moment.
+    /// Bytes of unexpected data kept at the moment, with what each message costs beside its body.
     pub kept_bytes: u64,
     /// The most bytes kept at one time.
     pub kept_bytes_peak: u64,

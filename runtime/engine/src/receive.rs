@@ -91,6 +91,10 @@ impl Engine {
             peer: peer.0,
             tag,
         };
+        // Else it would meet a receive of any tag.
+        if tag < 0 {
+            return None;
+        }
         let (_, slot) = self.matching.take_head(&mut self.arena, message)?;
         self.counters.match_attempts += 1;
         let mut fields = slot.begin_change();
@@ -151,6 +155,9 @@ impl Engine {
             peer: arrival.peer.0,
             tag,
         };
+        if tag < 0 {
+            return self.refuse();
+        }
         let looked = &mut self.counters.match_attempts;
         let Some(request) = self.matching.take_posted(&mut self.arena, message, looked) else {
             return self.arrive_unexpected(arrival, message);
@@ -188,7 +195,7 @@ impl Engine {
     #[cold]
     #[inline(never)]
     fn arrive_unexpected(&mut self, arrival: &Arrival, message: Envelope) -> Option<Output> {
-        if arrival.peer.0 as usize >= self.outboxes.len() || message.tag < 0 {
+        if arrival.peer.0 as usize >= self.outboxes.len() {
             return self.refuse();
         }
         let id = self.add_unexpected(message, arrival.bytes, State::Kept)?;
@@ -340,6 +347,7 @@ impl Engine {
             });
         }
         self.arena.give_back(message);
+        self.relax();
         let [token, k0, k1, k2, _] = fields.scratch;
         self.begin_transfer(
             request,

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The sender's side: starting, persistent starts, completion and release of requests.
 
-use queue_layout::{FLAG_CANCELLED, FLAG_ORPHAN, FLAG_PERSISTENT, FLAG_SYNCHRONOUS, Kind, State};
+use queue_layout::{
+    FLAG_CANCELLED, FLAG_CANCELLING, FLAG_ORPHAN, FLAG_PERSISTENT, FLAG_SYNCHRONOUS, Kind, State,
+};
 
 use crate::credit::Outgoing;
 use crate::{Engine, Exhausted, Failure, RequestId, Send};
@@ -36,7 +38,7 @@ impl Engine {
         let sequence = self.next_sequence();
         let peer = self.arena.change(request, |fields| {
             fields.state = State::Queued;
-            fields.flags &= !FLAG_CANCELLED;
+            fields.flags &= !(FLAG_CANCELLED | FLAG_CANCELLING);
             fields.error = 0;
             fields.sequence = sequence;
             fields.scratch[..3].copy_from_slice(&key);

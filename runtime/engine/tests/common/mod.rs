@@ -11,7 +11,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use engine::{Arrival, Body, Config, Engine, Head, OutFrame, Output, Peer, RequestId, wire};
+use engine::{Arrival, Body, Config, Engine, Head, Kind, OutFrame, Output, Peer, RequestId, wire};
 
 /// A world of engines, their memory, and everything that is under way between them.
 pub struct World {
@@ -252,12 +252,15 @@ impl World {
             bytes[..chunk.len()].copy_from_slice(chunk);
             *word = u64::from_ne_bytes(bytes);
         }
-        let output = self.engines[to as usize].arrive(Arrival {
-            peer: Peer(from),
-            head: frame.head,
-            bytes: frame.body.len() as u64,
-            words,
-        });
+        let output = match self.arrive_first(from, to, &frame) {
+            None => self.engines[to as usize].arrive(Arrival {
+                peer: Peer(from),
+                head: frame.head,
+                bytes: frame.body.len() as u64,
+                words,
+            }),
+            taken => taken,
+        };
         match output {
             Some(Output::Keep { message }) => {
                 self.engines[to as usize].keep(message, frame.body.clone().into());
@@ -280,6 +283,26 @@ impl World {
             frame,
             output,
         });
+    }
+
+    /// The fast path of arrival, which the owner may try first; as an ordinary output if it was taken.
+    fn arrive_first(&mut self, from: u32, to: u32, frame: &Frame) -> Option<Output> {
+        let engine = &mut self.engines[to as usize];
+        if frame.head.kind != wire::EAGER || self.random.below(2) == 0 {
+            return None;
+        }
+        let bytes = frame.body.len() as u64;
+        let (buffer, bytes) = engine.arrive_first(Peer(from), frame.head.word, bytes)?;
+        let arena = engine.arena();
+        let request = arena.iter().find(|id| {
+            let fields = arena.fields(*id);
+            fields.kind == Kind::Receive && fields.buffer == buffer
+        });
+        Some(Output::Deliver {
+            request: request.expect("a buffer of a receive"),
+            offset: 0,
+            bytes,
+        })
     }
 
     /// Carries out what does not need the frame that has just arrived.

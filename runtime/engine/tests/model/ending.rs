@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Ends: of single operations, and of the whole program.
 
+use engine::Collected;
+
 use super::*;
 
 impl Program {
@@ -42,7 +44,21 @@ impl Program {
         }
         let fields = *engine.arena().fields(receive.request);
         assert_eq!(fields.kind, Kind::Receive);
-        engine.collect(receive.request);
+        let token = engine.arena().token(receive.request);
+        match engine.collect_plain(token, ContextId(receive.context)) {
+            Collected::Done { peer, tag, bytes } => {
+                assert_eq!((fields.flags, fields.error), (0, 0));
+                assert_eq!((peer, tag), (fields.matched_peer, fields.matched_tag));
+                assert_eq!(bytes, fields.matched_bytes);
+                assert_eq!(
+                    engine.arena().find(token),
+                    None,
+                    "collected, and still there"
+                );
+            }
+            Collected::NotYet => panic!("complete, and not yet: {receive:?}"),
+            Collected::Special => engine.collect(receive.request),
+        }
         self.receives[at].stage = after(receive.persistent);
         assert_eq!(fields.flags & FLAG_CANCELLED != 0, receive.cancelled);
         if receive.cancelled {

@@ -250,8 +250,13 @@ impl Program {
             bytes,
             buffer,
         };
-        let engine = &mut self.world.engines[rank as usize];
-        let (request, output) = engine.start_receive(wanted, persistent).unwrap();
+        let (request, output) = match self.post_first(rank, wanted, persistent) {
+            Some(request) => (request, None),
+            None => {
+                let engine = &mut self.world.engines[rank as usize];
+                engine.start_receive(wanted, persistent).unwrap()
+            }
+        };
         self.receives.push(ReceiveOp {
             rank,
             request,
@@ -274,6 +279,23 @@ impl Program {
         } else {
             self.match_receive(self.receives.len() - 1, output);
         }
+    }
+
+    /// The fast path of posting, which the owner may try first.
+    fn post_first(&mut self, rank: u32, wanted: Receive, persistent: bool) -> Option<RequestId> {
+        if persistent || self.random.below(2) == 0 {
+            return None;
+        }
+        let Receive {
+            context,
+            peer,
+            tag,
+            bytes,
+            buffer,
+        } = wanted;
+        let engine = &mut self.world.engines[rank as usize];
+        let token = engine.post_first(context, peer?, tag?, bytes, buffer)?;
+        Some(engine.arena().find(token).expect("a token of this use"))
     }
 
     /// The model's side of posting: the earliest message that fits, else the end of the queue.

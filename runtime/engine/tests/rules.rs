@@ -1,0 +1,406 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Single rules of MPI 5.0 chapter 3, one test each.
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    unreachable_pub,
+    reason = "test code may panic; its sizes are small"
+)]
+
+mod common;
+
+use common::{Reads, World, key, pattern};
+use engine::{Config, ContextId, Engine, Failure, Output, Peer, Receive, RequestId, Send, State};
+use queue_layout::{FLAG_CANCELLED, Fields};
+
+const CONTEXT: ContextId = ContextId(4);
+
+fn world(reads: Reads) -> World {
+    let config = Config {
+        eager_limit_bytes: 100,
+        stream_chunk_bytes: 64,
+        ..Config::default()
+    };
+    World::new(2, config, 64, reads, 1)
+}
+
+fn send(
+    world: &mut World,
+    from: u32,
+    to: u32,
+    tag: i32,
+    bytes: u64,
+    synchronous: bool,
+) -> RequestId {
+    let buffer = world.lend(pattern(tag as usize, bytes));
+    let send = described(to, tag, bytes, buffer, synchronous);
+    world.engines[from as usize].start_send(send).unwrap()
+}
+
+fn described(to: u32, tag: i32, bytes: u64, buffer: u64, synchronous: bool) -> Send {
+    Send {
+        peer: Peer(to),
+        context: CONTEXT,
+        tag,
+        bytes,
+        buffer,
+        synchronous,
+        key: key(buffer, bytes, to),
+    }
+}
+
+fn receive(
+    world: &mut World,
+    at: u32,
+    peer: Option<u32>,
+    tag: Option<i32>,
+    bytes: u64,
+) -> RequestId {
+    let buffer = world.lend(vec![0; bytes as usize]);
+    let receive = Receive {
+        context: CONTEXT,
+        peer: peer.map(Peer),
+        tag,
+        bytes,
+        buffer,
+    };
+    let (request, output) = world.engines[at as usize]
+        .start_receive(receive, false)
+        .unwrap();
+    if let Some(output) = output {
+        world.carry_out(at, output);
+    }
+    request
+}
+
+fn fields(world: &World, rank: u32, request: RequestId) -> Fields {
+    *world.engines[rank as usize].arena().fields(request)
+}
+
+fn is_complete(world: &World, rank: u32, request: RequestId) -> bool {
+    world.engines[rank as usize].is_complete(request)
+}
+
+fn content(world: &mut World, rank: u32, request: RequestId) -> Vec<u8> {
+    let buffer = fields(world, rank, request).buffer;
+    world.buffer(buffer).clone()
+}
+
+#[test]
+fn s3_2_4_a_message_that_is_too_long_is_cut_and_says_so() {
+    for reads in [Reads::Work, Reads::Never] {
+        for (bytes, room) in [(50, 20), (1, 0), (5000, 4000), (5000, 50), (5000, 0)] {
+            for early in [false, true] {
+                let mut world = world(reads);
+                let mut request = None;
+                if !early {
+                    request = Some(receive(&mut world, 1, Some(0), Some(3), room));
+                }
+                let sent = send(&mut world, 0, 1, 3, bytes, false);
+                world.settle();
+                let request = request.unwrap_or_else(|| receive(&mut world, 1, None, None, room));
+                world.settle();
+                let ended = fields(&world, 1, request);
+                assert_eq!(
+                    (ended.state, ended.error),
+                    (State::Complete, Failure::Truncated as u8)
+                );
+                assert_eq!(ended.matched_bytes, bytes);
+                assert_eq!(
+                    content(&mut world, 1, request),
+                    pattern(3, bytes)[..room as usize]
+                );
+                assert!(is_complete(&world, 0, sent), "the sender does not suffer");
+            }
+        }
+    }
+}
+
+#[test]
+fn s3_2_2_empty_messages_are_messages() {
+    for synchronous in [false, true] {
+        for early in [false, true] {
+            let mut world = world(Reads::Work);
+            let first = early.then(|| receive(&mut world, 1, None, Some(2), 8));
+            let sent = send(&mut world, 0, 1, 2, 0, synchronous);
+            world.settle();
+            assert_eq!(is_complete(&world, 0, sent), early || !synchronous);
+            let request = first.unwrap_or_else(|| receive(&mut world, 1, Some(0), None, 8));
+            world.settle();
+            let ended = fields(&world, 1, request);
+            assert_eq!(
+                (ended.state, ended.error, ended.matched_bytes),
+                (State::Complete, 0, 0)
+            );
+            assert_eq!((ended.matched_peer, ended.matched_tag), (0, 2));
+            assert!(is_complete(&world, 0, sent));
+        }
+    }
+}
+
+#[test]
+fn s3_4_a_synchronous_send_ends_after_its_match_and_not_before() {
+    for bytes in [0, 8, 5000] {
+        let mut world = world(Reads::Sometimes);
+        let sent = send(&mut world, 0, 1, 1, bytes, true);
+        // Neither another tag nor another context nor a probe is a match.
+        receive(&mut world, 1, None, Some(2), 5000);
+        world.settle();
+        assert!(world.engines[1].probe(CONTEXT, None, None).is_some());
+        world.settle();
+        assert!(!is_complete(&world, 0, sent));
+        receive(&mut world, 1, None, Some(1), 5000);
+        world.settle();
+        assert!(is_complete(&world, 0, sent));
+    }
+}
+
+#[test]
+fn s3_5_wildcards_and_names_take_turns_in_posting_order() {
+    let mut world = world(Reads::Work);
+    let order = [None, Some(0), None, Some(0), Some(0), None];
+    let posted = order.map(|peer| receive(&mut world, 1, peer, None, 8));
+    for tag in 0..6 {
+        send(&mut world, 0, 1, tag, 8, false);
+        world.settle();
+        let ended = posted.map(|request| is_complete(&world, 1, request));
+        assert_eq!(
+            ended.iter().filter(|ended| **ended).count(),
+            tag as usize + 1
+        );
+        assert_eq!(fields(&world, 1, posted[tag as usize]).matched_tag, tag);
+    }
+}
+
+/// Peers that share a bin of the matching table are kept apart, before and after it grows.
+#[test]
+fn s3_5_a_source_is_never_taken_for_another() {
+    const PEERS: u32 = 300;
+    for rounds in [1, 4] {
+        let mut engine = Engine::new(Config::default(), PEERS);
+        let arrive = |engine: &mut Engine, peer: u32, tag: i32| {
+            let head = engine::wire::eager(CONTEXT, tag);
+            let arrival = engine::Arrival {
+                peer: Peer(peer),
+                head,
+                bytes: 0,
+                words: [0; 6],
+            };
+            match engine.arrive(arrival) {
+                Some(Output::Keep { message }) => engine.keep(message, Box::default()),
+                other => assert!(matches!(other, Some(Output::Deliver { .. }))),
+            }
+        };
+        for round in 0..rounds {
+            for peer in (0..PEERS).rev() {
+                arrive(&mut engine, peer, round);
+            }
+        }
+        let any = engine.probe(CONTEXT, None, None).unwrap();
+        assert_eq!(any.peer, Peer(PEERS - 1), "the earliest of all");
+        for peer in 0..PEERS {
+            for round in 0..rounds {
+                let found = engine.probe(CONTEXT, Some(Peer(peer)), None).unwrap();
+                assert_eq!((found.peer, found.tag), (Peer(peer), round));
+                let wanted = Receive {
+                    context: CONTEXT,
+                    peer: Some(Peer(peer)),
+                    tag: None,
+                    bytes: 0,
+                    buffer: 0,
+                };
+                let (request, output) = engine.start_receive(wanted, false).unwrap();
+                let Some(Output::DeliverKept { message, .. }) = output else {
+                    panic!("{output:?}");
+                };
+                engine.drop_message(message);
+                engine.collect(request);
+            }
+            assert_eq!(engine.probe(CONTEXT, Some(Peer(peer)), None), None);
+        }
+        assert_eq!(engine.arena().live(), 0);
+        // And the other way round: receives first.
+        for peer in 0..PEERS {
+            let wanted = Receive {
+                context: CONTEXT,
+                peer: Some(Peer(peer)),
+                tag: None,
+                bytes: 0,
+                buffer: 0,
+            };
+            engine.start_receive(wanted, false).unwrap();
+        }
+        for peer in (0..PEERS).rev() {
+            arrive(&mut engine, peer, 1);
+        }
+        assert_eq!(engine.counters().posted_length, 0);
+        assert_eq!(engine.counters().unexpected_length, 0);
+    }
+}
+
+#[test]
+fn s3_8_2_a_claimed_message_belongs_to_its_claimer() {
+    for bytes in [8, 5000] {
+        let mut world = world(Reads::Work);
+        let sent = send(&mut world, 0, 1, 1, bytes, false);
+        world.settle();
+        let found = world.engines[1].probe(CONTEXT, None, None).unwrap();
+        world.engines[1].claim(found);
+        let other = receive(&mut world, 1, None, None, 5000);
+        assert!(!is_complete(&world, 1, other));
+        assert_eq!(world.engines[1].probe(CONTEXT, None, None), None);
+        // Its sender cannot take it back any more.
+        world.engines[0].cancel(sent);
+        world.settle();
+        let buffer = world.lend(vec![0; 5000]);
+        let started = world.engines[1].start_matched_receive(found.message, 5000, buffer);
+        let (request, output) = started.unwrap();
+        world.carry_out(1, output.unwrap());
+        world.settle();
+        assert_eq!(
+            content(&mut world, 1, request)[..bytes as usize],
+            pattern(1, bytes)
+        );
+        assert!(is_complete(&world, 0, sent) && !is_complete(&world, 1, other));
+        assert_eq!(fields(&world, 0, sent).flags & FLAG_CANCELLED, 0);
+    }
+}
+
+#[test]
+fn s3_8_4_a_cancelled_send_is_sent_or_not_and_never_both() {
+    let mut world = world(Reads::Work);
+    // Before it is on the wire.
+    let first = send(&mut world, 0, 1, 1, 8, false);
+    world.engines[0].cancel(first);
+    // After it was announced, and not matched.
+    let second = send(&mut world, 0, 1, 2, 5000, false);
+    world.settle();
+    world.engines[0].cancel(second);
+    // After it was matched.
+    let third = send(&mut world, 0, 1, 3, 5000, false);
+    let got = receive(&mut world, 1, None, Some(3), 5000);
+    world.settle();
+    world.engines[0].cancel(third);
+    world.settle();
+    for (request, cancelled) in [(first, true), (second, true), (third, false)] {
+        let ended = fields(&world, 0, request);
+        assert_eq!(
+            (ended.state, ended.flags & FLAG_CANCELLED != 0),
+            (State::Complete, cancelled)
+        );
+    }
+    assert!(is_complete(&world, 1, got));
+    assert_eq!(world.engines[1].probe(CONTEXT, None, None), None);
+}
+
+#[test]
+fn s3_9_a_persistent_send_can_be_cancelled_again_after_a_cancel_that_came_too_late() {
+    let mut world = world(Reads::Work);
+    let buffer = world.lend(pattern(1, 5000));
+    let described = described(1, 1, 5000, buffer, false);
+    let request = world.engines[0].prepare_send(described).unwrap();
+    // Announced, matched at the other side, and the cancel crosses the answer.
+    world.engines[0].restart_send(request, described.key);
+    receive(&mut world, 1, None, None, 5000);
+    world.drain(0);
+    world.deliver_all(1);
+    world.engines[0].cancel(request);
+    world.settle();
+    assert_eq!(fields(&world, 0, request).flags & FLAG_CANCELLED, 0);
+    world.engines[0].collect(request);
+    assert_eq!(fields(&world, 0, request).state, State::Inactive);
+    // Announced again, and nobody receives: this time the cancel works.
+    world.engines[0].restart_send(request, described.key);
+    world.settle();
+    world.engines[0].cancel(request);
+    world.settle();
+    assert!(is_complete(&world, 0, request));
+    assert_ne!(fields(&world, 0, request).flags & FLAG_CANCELLED, 0);
+    assert_eq!(world.engines[1].counters().unexpected_length, 0);
+}
+
+#[test]
+fn s3_7_3_a_freed_request_ends_by_itself() {
+    for reads in [Reads::Work, Reads::Never] {
+        for bytes in [0, 8, 5000] {
+            let mut world = world(reads);
+            let sent = send(&mut world, 0, 1, 1, bytes, true);
+            let got = receive(&mut world, 1, None, None, 5000);
+            let buffer = fields(&world, 1, got).buffer;
+            world.engines[0].free(sent);
+            world.engines[1].free(got);
+            world.settle();
+            assert_eq!(world.buffer(buffer)[..bytes as usize], pattern(1, bytes));
+            assert_eq!(world.engines[0].arena().live(), 0);
+            assert_eq!(world.engines[1].arena().live(), 0);
+        }
+    }
+}
+
+#[test]
+fn a_transfer_that_fails_ends_both_sides_and_tells_the_receiver() {
+    let mut world = world(Reads::Work);
+    let sent = send(&mut world, 0, 1, 1, 5000, false);
+    world.drain(0);
+    world.deliver_all(1);
+    let buffer = world.lend(vec![0; 5000]);
+    let wanted = Receive {
+        context: CONTEXT,
+        peer: None,
+        tag: None,
+        bytes: 5000,
+        buffer,
+    };
+    let (request, output) = world.engines[1].start_receive(wanted, false).unwrap();
+    assert!(matches!(output, Some(Output::Pull { bytes: 5000, .. })));
+    world.engines[1].transfer_failed(request);
+    world.settle();
+    assert_eq!(fields(&world, 1, request).error, Failure::Transfer as u8);
+    assert!(is_complete(&world, 0, sent));
+}
+
+#[test]
+fn no_slot_left_is_an_answer_and_loses_nothing() {
+    let mut world = world(Reads::Work);
+    send(&mut world, 0, 1, 7, 8, false);
+    world.settle();
+    let found = world.engines[1].probe(CONTEXT, None, None).unwrap();
+    world.engines[1].claim(found);
+    let mut others = Vec::new();
+    while let Ok(request) = world.engines[1].start_other() {
+        others.push(request);
+    }
+    let buffer = world.lend(vec![0; 8]);
+    let wanted = Receive {
+        context: CONTEXT,
+        peer: None,
+        tag: None,
+        bytes: 8,
+        buffer,
+    };
+    let engine = &mut world.engines[1];
+    assert!(engine.start_receive(wanted, false).is_err());
+    assert!(
+        engine
+            .start_send(described(0, 1, 8, buffer, false))
+            .is_err()
+    );
+    assert!(
+        engine
+            .prepare_send(described(0, 1, 8, buffer, false))
+            .is_err()
+    );
+    assert!(
+        engine
+            .start_matched_receive(found.message, 8, buffer)
+            .is_err()
+    );
+    let other = others.pop().unwrap();
+    engine.finish_other(other, None);
+    engine.collect(other);
+    let (request, output) = engine
+        .start_matched_receive(found.message, 8, buffer)
+        .unwrap();
+    world.carry_out(1, output.unwrap());
+    assert_eq!(content(&mut world, 1, request), pattern(7, 8));
+}
