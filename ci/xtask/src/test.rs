@@ -3,11 +3,13 @@
 
 mod abi;
 mod cargo_tests;
+mod compiling;
 mod faults;
 mod icount;
 mod jobs;
 mod model;
 mod ranks;
+mod suites;
 mod tally;
 mod testlist;
 mod tidy;

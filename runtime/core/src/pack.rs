@@ -190,14 +190,14 @@ mod tests {
             let column = byte.strided(8, width, 32).unwrap();
             let packed = structured(&mut matrix, 1, column.clone()).pack();
             let expected: Vec<u8> = (0..8u64)
-                .flat_map(|r| (0..width).map(move |c| (r * 32 + c) as u8))
+                .flat_map(|r| (0..width).map(move |c| u8::try_from(r * 32 + c).unwrap()))
                 .collect();
             assert_eq!(&packed[..], &expected[..], "width {width}");
             let mut back = vec![0u8; 256];
             structured(&mut back, 1, column).unpack(&packed);
             let again: Vec<u8> = (0..8u64)
                 .flat_map(|r| (0..width).map(move |c| r * 32 + c))
-                .map(|i| back[i as usize])
+                .map(|i| back[usize::try_from(i).unwrap()])
                 .collect();
             assert_eq!(again, expected);
             assert_eq!(

@@ -173,6 +173,7 @@ fn s3_5_wildcards_and_names_take_turns_in_posting_order() {
 }
 
 /// Peers that share a bin of the matching table are kept apart, before and after it grows.
+// tidy: long (one table, before and after it grows)
 #[test]
 fn s3_5_a_source_is_never_taken_for_another() {
     const PEERS: u32 = 300;

@@ -136,7 +136,7 @@ impl Segment {
         }
         let segment = Self { base, local_size };
         let image: &HeadImage = segment.view(0);
-        if image.magic.load(Ordering::Acquire) != SEGMENT_MAGIC {
+        if image.magic.load(Ordering::Relaxed) != SEGMENT_MAGIC {
             return Err(SegmentError::NotASegment);
         }
         let theirs = image.version.load(Ordering::Relaxed);
@@ -267,36 +267,20 @@ pub struct PoolBuffer {
 }
 
 impl PoolBuffer {
-    /// Copies `length` bytes from `source` into the buffer at `offset`; what does not fit is refused.
-    ///
-    /// # Panics
-    /// When the range does not fit the buffer: lengths are the caller's own.
-    ///
-    /// # Safety
-    /// `length` bytes at `source` are readable and not in this segment's pool.
-    pub unsafe fn fill(&self, offset: usize, source: *const u8, length: usize) {
-        assert!(offset <= POOL_BUFFER_BYTES && length <= POOL_BUFFER_BYTES - offset);
-        // SAFETY: `offset` is inside the buffer.
-        let target = unsafe { self.base.add(offset) };
+    /// Copies `source`, as much as fits, into the buffer.
+    pub fn fill(&self, source: &[u8]) {
+        let length = source.len().min(POOL_BUFFER_BYTES);
         // SAFETY:
-        // - the range fits the buffer (asserted) and the buffer lies in the mapping (`Segment::pool_buffer`).
-        // - `source` is readable and disjoint by the caller's promise.
-        unsafe { core::ptr::copy_nonoverlapping(source, target.as_ptr(), length) };
+        // - the range fits the buffer, which lies in the mapping (`Segment::pool_buffer`).
+        // - `source` is readable, and disjoint: no slice of the pool exists, since nobody makes one.
+        unsafe { core::ptr::copy_nonoverlapping(source.as_ptr(), self.base.as_ptr(), length) };
     }
 
-    /// Copies `length` bytes at `offset` of the buffer to `target`.
-    ///
-    /// # Panics
-    /// When the range does not fit the buffer: check lengths that another process gave first.
-    ///
-    /// # Safety
-    /// `length` bytes at `target` are writable and not in this segment's pool.
-    pub unsafe fn drain(&self, offset: usize, target: *mut u8, length: usize) {
-        assert!(offset <= POOL_BUFFER_BYTES && length <= POOL_BUFFER_BYTES - offset);
-        // SAFETY: `offset` is inside the buffer.
-        let source = unsafe { self.base.add(offset) };
+    /// Copies the buffer's first bytes to `target`, as many as fit.
+    pub fn drain(&self, target: &mut [u8]) {
+        let length = target.len().min(POOL_BUFFER_BYTES);
         // SAFETY: as in `fill`, with the directions exchanged; bytes that change meanwhile garble the payload only.
-        unsafe { core::ptr::copy_nonoverlapping(source.as_ptr(), target, length) };
+        unsafe { core::ptr::copy_nonoverlapping(self.base.as_ptr(), target.as_mut_ptr(), length) };
     }
 }
 
@@ -416,10 +400,8 @@ mod tests {
         let segment = attach(base, bytes, 1, 2).unwrap();
         let buffer = segment.pool_buffer(1, 63).unwrap();
         let (sent, mut got) = ([7u8; 100], [0u8; 100]);
-        // SAFETY: `sent` is readable for its length and not in the segment.
-        unsafe { buffer.fill(POOL_BUFFER_BYTES - 100, sent.as_ptr(), 100) };
-        // SAFETY: `got` is writable for its length and not in the segment.
-        unsafe { buffer.drain(POOL_BUFFER_BYTES - 100, got.as_mut_ptr(), 100) };
+        buffer.fill(&sent);
+        buffer.drain(&mut got);
         assert_eq!(sent, got);
     }
 }

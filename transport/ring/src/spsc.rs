@@ -136,7 +136,7 @@ impl<'a> Producer<'a> {
         self.sent = self.sent.wrapping_add(1);
         // PAIR(slot-full): Consumer::pop loads the head with Acquire; no other line moves.
         slot.head.store(pack(self.sent, head), Ordering::Release);
-        // PAIR(attention): Consumer::look_away stores, then its owner makes the heavy fence.
+        // Fence pair "attention": Consumer::look_away stores, then its owner makes the heavy fence.
         light_fence();
         self.line.attention.load(Ordering::Relaxed) == LOOKING
     }
@@ -259,7 +259,7 @@ impl<'a> Consumer<'a> {
 
     /// Takes back [`look`](Self::look): from now on the sender rings the bell.
     pub fn look_away(&self) {
-        // PAIR(attention): Producer::push makes the light fence between publication and this word.
+        // Fence pair "attention": Producer::push makes the light fence between publication and this word.
         self.line.attention.store(AWAY, Ordering::Relaxed);
     }
 

@@ -327,13 +327,12 @@ fn a_sender_that_dies_leaves_the_ring_usable() {
                 let node = node.clone();
                 thread::spawn(move || {
                     let mut tx = Producer::new(&node.ring, &node.line);
-                    for i in 1..=steps {
-                        // The last one dies between publication and bell.
+                    // The last frame is published and its bell not rung.
+                    let rung = steps.saturating_sub(1);
+                    (1..=steps).for_each(|i| {
                         let watched = tx.push(head(i), &[0]).unwrap();
-                        if i < steps && !watched {
-                            let _ = node.bell.ring(0);
-                        }
-                    }
+                        let _ = (i <= rung && !watched).then(|| node.bell.ring(0));
+                    });
                 })
             };
             let mut rx = Consumer::new(&node.ring, &node.line);

@@ -186,8 +186,7 @@ fn pool_buffers_carry_bodies_and_come_back() {
             let [index, bytes, ..] = frame.body;
             let mut body = vec![0u8; bytes as usize];
             let buffer = side.segment.pool_buffer(1, index as u32).unwrap();
-            // SAFETY: `body` is writable for its length and not in the segment.
-            unsafe { buffer.drain(0, body.as_mut_ptr(), body.len()) };
+            buffer.drain(&mut body);
             assert_eq!(bytes, lent_bytes(turn));
             assert!(body.iter().all(|byte| *byte == turn as u8), "turn {turn}");
             side.segment.pool_side(1).release(index as u32);
@@ -209,8 +208,7 @@ fn lend(side: &mut Side) {
         };
         let body = vec![turn as u8; lent_bytes(turn) as usize];
         let buffer = side.segment.pool_buffer(side.me, index).unwrap();
-        // SAFETY: `body` is readable for its length and not in the segment.
-        unsafe { buffer.fill(0, body.as_ptr(), body.len()) };
+        buffer.fill(&body);
         side.push(2, turn, &[index.into(), body.len() as u64]);
     }
     side.pop();

@@ -271,8 +271,17 @@ fn express<'a>(function: &'a Function, width: Width) -> Option<&'a str> {
 }
 
 /// The entry point of a function with a short way: the ordinary way stands apart, so that it costs the short one nothing.
-fn express_entry(name: &str, path: &str, list: &[String], values: &[String], inside: &str) -> (String, String) {
-    let ordinary = format!("ordinary_{}", name.trim_start_matches("MPI_").to_lowercase());
+fn express_entry(
+    name: &str,
+    path: &str,
+    list: &[String],
+    values: &[String],
+    inside: &str,
+) -> (String, String) {
+    let ordinary = format!(
+        "ordinary_{}",
+        name.trim_start_matches("MPI_").to_lowercase()
+    );
     let (list, values) = (list.join(", "), values.join(", "));
     let entry = format!(
         "// SAFETY: the caller's own values, unchanged: what the standard promises of them, it promises to `{path}` (A1, A2).\n\

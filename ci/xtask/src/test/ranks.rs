@@ -6,15 +6,13 @@
 //! a file or a segment behind, has failed.
 
 use super::testlist::{self, Entry};
-use super::{Context, Tally, jobs};
-use crate::process::{quiet, seconds};
+use super::{Context, Tally, compiling, jobs};
+use crate::process::quiet;
 use crate::tree::{command, make_folder, read, root, target};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Mutex;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The MPI under test: its compiler and its launcher.
 struct Mpi {
@@ -38,7 +36,9 @@ pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
     if context.filters.is_empty() {
         tally.check("every program is listed", || unlisted(&list, mpi.is_ours));
     }
-    let broken = compile_all(&mpi, &list)?;
+    make_folder(&mpi.build)?;
+    let programs = list.iter().map(|entry| entry.program.as_str()).collect();
+    let broken = compiling::all(&programs, |program| compile(&mpi, program))?;
     for (program, why) in &broken {
         tally.check(&format!("compile {program}"), || Err(why.clone()));
     }
@@ -99,36 +99,6 @@ fn unlisted(list: &[Entry], is_ours: bool) -> Result<(), String> {
         "ci/ranks/testlist does not list {}",
         missing.join(", ")
     ))
-}
-
-/// Compiles each program once, on as many threads as there are cores; returns those that fail.
-fn compile_all(mpi: &Mpi, list: &[Entry]) -> Result<Vec<(String, String)>, String> {
-    make_folder(&mpi.build)?;
-    let start = Instant::now();
-    let programs: BTreeSet<&str> = list.iter().map(|entry| entry.program.as_str()).collect();
-    let count = programs.len();
-    let waiting = Mutex::new(programs.into_iter());
-    let broken = Mutex::new(Vec::new());
-    let next = || waiting.lock().ok().and_then(|mut programs| programs.next());
-    let keep = |program: &str, why| {
-        if let Ok(mut broken) = broken.lock() {
-            broken.push((program.to_string(), why));
-        }
-    };
-    let work = || {
-        while let Some(program) = next() {
-            let _ = compile(mpi, program).map_err(|why| keep(program, why));
-        }
-    };
-    thread::scope(|scope| {
-        for _ in 0..thread::available_parallelism().map_or(2, usize::from) {
-            scope.spawn(work);
-        }
-    });
-    println!("  compiled {count} programs ({})", seconds(start.elapsed()));
-    broken
-        .into_inner()
-        .map_err(|_| "a compiling thread panicked".into())
 }
 
 fn compile(mpi: &Mpi, program: &str) -> Result<(), String> {

@@ -18,6 +18,8 @@ pub(crate) struct Entry {
     /// Tests what the standard leaves open: not for other MPIs.
     pub(crate) ours: bool,
     pub(crate) xfail: Option<String>,
+    /// Functions that it calls and that may have no body yet.
+    pub(crate) needs: Vec<String>,
 }
 
 /// All entries, or which line is wrong and why.
@@ -64,6 +66,7 @@ fn entry(words: &[String]) -> Result<Entry, String> {
         alone: false,
         ours: false,
         xfail: None,
+        needs: Vec::new(),
     };
     for option in options {
         set(&mut entry, option)?;
@@ -77,6 +80,7 @@ fn set(entry: &mut Entry, option: &str) -> Result<(), String> {
         "alone" => entry.alone = true,
         "ours" => entry.ours = true,
         "args" => entry.args = value.split_whitespace().map(String::from).collect(),
+        "needs" => entry.needs = value.split(',').map(String::from).collect(),
         "says" => entry.says.push(value.into()),
         "exit" => {
             entry.exit = value
@@ -141,10 +145,10 @@ mod tests {
 
     #[test]
     fn options_are_read() {
-        let line =
-            "abort 4 args=\"code 3\" exit=3 says=\"rank 1\" says=MPI_Abort env=A=b=c time=5 ours";
+        let line = "abort 4 args=\"code 3\" exit=3 says=\"rank 1\" says=MPI_Abort env=A=b=c time=5 ours needs=X,Y";
         let entry = parse(line).unwrap().remove(0);
         assert_eq!(entry.args, ["code", "3"]);
+        assert_eq!(entry.needs, ["X", "Y"]);
         assert_eq!((entry.exit, entry.limit_s, entry.ours), (3, 5, true));
         assert_eq!(entry.says, ["rank 1", "MPI_Abort"]);
         assert_eq!(entry.env, [("A".to_string(), "b=c".to_string())]);

@@ -330,7 +330,7 @@ mod tests {
             (pair.bytes_of(2), pair.bytes_of(3), pair.bytes_of(0)),
             (12, 20, 0)
         );
-        assert_eq!(pair.dense(1), None);
+        assert_eq!(pair.dense(1), Some((0, 12)));
         assert_eq!(pair.dense(2), None);
     }
 

@@ -168,7 +168,7 @@ impl Shm {
         let Some(buffer) = node.segment.pool_buffer(node.local_rank, index) else {
             return Err(Full);
         };
-        fill(buffer, body);
+        buffer.fill(body);
         let word = u64::from(index) | (body.len() as u64) << 32;
         self.push(to, Head { len: LENT, ..head }, &[word])
     }
@@ -411,7 +411,7 @@ impl Shm {
         // An index or a length that no pool has was garbled on the way: nothing is copied.
         let Some(buffer) = buffer else { return 0 };
         let bytes = (bytes as usize).min(POOL_BUFFER_BYTES).min(target.len());
-        drain(buffer, &mut target[..bytes]);
+        buffer.drain(&mut target[..bytes]);
         bytes
     }
 
@@ -697,15 +697,3 @@ const LENT: u8 = 0xff;
 const MOST_LOOKING: usize = 8;
 /// A ring that was silent for so many polls makes room for another.
 const SILENT_POLLS: u64 = 1 << 14;
-
-#[allow(unsafe_code)]
-fn fill(buffer: ring::PoolBuffer, body: &[u8]) {
-    // SAFETY: `body` is a slice of private memory (or of another mapping), so it is readable and not in the pool.
-    unsafe { buffer.fill(0, body.as_ptr(), body.len()) };
-}
-
-#[allow(unsafe_code)]
-fn drain(buffer: ring::PoolBuffer, target: &mut [u8]) {
-    // SAFETY: `target` is a unique slice of private memory, so it is writable and not in the pool.
-    unsafe { buffer.drain(0, target.as_mut_ptr(), target.len()) };
-}

@@ -159,6 +159,7 @@ async fn was_written(rank: &mut Rank, from: u32) -> bool {
     rank.is_written_next(from)
 }
 
+// tidy: long (one altered key after the other)
 pub async fn bad_keys(rank: &mut Rank) {
     let (to, from) = (
         (rank.me + 1) % rank.size,

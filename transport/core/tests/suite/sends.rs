@@ -41,9 +41,14 @@ pub async fn heads(rank: &mut Rank) {
         rank.send(other, made(kind), &[kind; 3]).await;
         // The fast path, where there is one: eight bytes or fewer in one word.
         let word = u64::from_ne_bytes([kind; 8]);
-        let fast = rank.fabric.post_word(Peer(other), made(kind), 5, word);
-        if fast.is_none() {
-            rank.send(other, made(kind), &[kind; 5]).await;
+        let head = || Head {
+            len: 5,
+            ..made(kind)
+        };
+        match rank.fabric.post_word(Peer(other), head, || word) {
+            Some(true) => {}
+            Some(false) => rank.fabric.ring_bell(Peer(other)),
+            None => rank.send(other, made(kind), &[kind; 5]).await,
         }
     }
     for kind in 1..100 {

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One binary, several libraries: what another MPI's wrapper built runs here, and the other way.
+
+use super::super::jobs;
+use super::Tally;
+use crate::process::quiet;
+use crate::tree::{command, make_folder, root, target};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// Another MPI that follows the standard ABI, as the Python package index has it.
+struct Peer {
+    name: &'static str,
+    packages: &'static [&'static str],
+    /// What its library calls itself.
+    says: &'static str,
+    /// Settings that it needs here.
+    env: &'static [(&'static str, &'static str)],
+}
+
+/// The folders are those of `cargo xtask peers`.
+const MPICH: Peer = Peer {
+    name: "mpich5",
+    packages: &["mpich>=5,<6"],
+    says: "MPICH",
+    env: &[],
+};
+const INTEL: Peer = Peer {
+    name: "intel",
+    packages: &["impi-rt", "impi-devel"],
+    says: "Intel",
+    env: &[("I_MPI_FABRICS", "shm")],
+};
+
+/// Programs of `ci/ranks` that also travel.
+const PROGRAMS: &[&str] = &[
+    "send_modes",
+    "waits",
+    "types_basic",
+    "coll_data",
+    "errhandler",
+];
+
+pub(super) fn run(tally: &mut Tally, prefix: &Path) -> Result<(), String> {
+    let build = target().join("exchange");
+    make_folder(&build)?;
+    let mpich = MPICH.fetch()?;
+    let launcher = prefix.join("bin/rmpiexec");
+    for (name, source) in sources() {
+        let program = build.join(format!("{name}-by-mpich"));
+        tally.check(
+            &format!("{name}, built by MPICH's mpicc_abi, runs here"),
+            || {
+                compile(&mpich.join("bin/mpicc_abi"), &source, &program)?;
+                let told = launch(&launcher, &program, &build, &[])?;
+                whose(name, &told, "rmpi")
+            },
+        );
+    }
+    let theirs = build.join("whose_library-by-rmpi");
+    compile(&prefix.join("bin/rmpicc"), &root().join(WHOSE), &theirs)?;
+    for peer in [MPICH, INTEL] {
+        tally.check(&format!("built by rmpicc, runs on {}", peer.says), || {
+            let home = peer.fetch()?;
+            let library = home.join("lib").display().to_string();
+            let at = home.display().to_string();
+            let mut env = vec![
+                ("LD_LIBRARY_PATH", library.as_str()),
+                ("I_MPI_ROOT", at.as_str()),
+            ];
+            env.extend(peer.env);
+            let told = launch(&home.join("bin/mpiexec"), &theirs, &build, &env)?;
+            whose("whose_library", &told, peer.says)
+        });
+    }
+    Ok(())
+}
+
+impl Peer {
+    /// Its prefix; installed there on first use.
+    fn fetch(&self) -> Result<PathBuf, String> {
+        let home = target().join("peers").join(self.name);
+        if home.join("bin/mpiexec").exists() {
+            return Ok(home);
+        }
+        make_folder(&target().join("peers"))?;
+        let mut venv = command("python3");
+        venv.args(["-m", "venv"]).arg(&home);
+        quiet(venv, Duration::from_secs(120))?;
+        let mut pip = command(home.join("bin/pip"));
+        pip.args(["install", "--quiet", "--disable-pip-version-check"])
+            .args(self.packages);
+        quiet(pip, Duration::from_secs(600))?;
+        Ok(home)
+    }
+}
+
+fn sources() -> impl Iterator<Item = (&'static str, PathBuf)> {
+    let ranks = |name: &&'static str| (*name, root().join(format!("ci/ranks/{name}.c")));
+    [("whose_library", root().join(WHOSE))]
+        .into_iter()
+        .chain(PROGRAMS.iter().map(ranks))
+}
+
+fn compile(compiler: &Path, source: &Path, program: &Path) -> Result<(), String> {
+    let mut cc = command(compiler);
+    cc.args(["-std=gnu11", "-O1", "-g", "-pthread", "-o"])
+        .arg(program)
+        .arg(source)
+        .arg("-lm");
+    quiet(cc, Duration::from_secs(120)).map(|_| ())
+}
+
+fn launch(
+    launcher: &Path,
+    program: &Path,
+    scratch: &Path,
+    env: &[(&str, &str)],
+) -> Result<String, String> {
+    let mut job: Command = command(launcher);
+    job.args(["-n", "4"]).arg(program).envs(env.iter().copied());
+    let cookie = jobs::Cookie::new(scratch)?;
+    let done = jobs::run(job, &cookie, Duration::from_secs(120))?;
+    cookie.leftovers(Duration::from_secs(2));
+    if done.success() {
+        return Ok(done.stdout);
+    }
+    Err(format!(
+        "the job {}\n{}{}",
+        done.end(),
+        done.stdout,
+        done.stderr
+    ))
+}
+
+/// The program must have run on the library that was meant.
+fn whose(name: &str, told: &str, library: &str) -> Result<(), String> {
+    let named = told
+        .lines()
+        .any(|line| line.starts_with("library: ") && line.contains(library));
+    if name == "whose_library" && !(named && told.contains("good on 4 ranks")) {
+        return Err(format!(
+            "expected the library {library}, the program said:\n{told}"
+        ));
+    }
+    Ok(())
+}
+
+const WHOSE: &str = "ci/suites/exchange/whose_library.c";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_ran_on_another_library_is_noticed() {
+        let told = "library: MPICH Version: 5\ngood on 4 ranks\n";
+        assert!(whose("whose_library", told, "MPICH").is_ok());
+        assert!(whose("whose_library", told, "rmpi").is_err());
+        assert!(whose("whose_library", "library: rmpi\nWRONG on 4 ranks\n", "rmpi").is_err());
+    }
+
+    #[test]
+    fn the_programs_that_travel_exist() {
+        assert!(sources().all(|(_, file)| file.is_file()));
+    }
+}

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! MPICH's test suite, from the distribution's source package, and its example that computes pi.
+//!
+//! `ci/suites/mpich/list` says which programs are run. One that `needs=` a function without a body
+//! is left out until the table of functions has one.
+
+use super::super::testlist::{self, Entry};
+use super::super::{compiling, jobs};
+use super::{Tally, sources};
+use crate::process::quiet;
+use crate::tree::{command, make_folder, read, root};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The unpacked suite, what is built of it, and the MPI under test.
+struct Suite {
+    source: PathBuf,
+    build: PathBuf,
+    prefix: PathBuf,
+    /// What the makefiles say of single programs, by folder.
+    makefiles: BTreeMap<String, Makefile>,
+}
+
+/// Sources and definitions of the programs that are not made of the file of their name alone.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Makefile {
+    sources: BTreeMap<String, Vec<String>>,
+    flags: BTreeMap<String, Vec<String>>,
+}
+
+pub(super) fn run(tally: &mut Tally, prefix: &Path) -> Result<(), String> {
+    let home = sources::fetch("mpich", &["*/test/mpi/*", "*/examples/*"])?;
+    let list = testlist::parse(&read(&root().join("ci/suites/mpich/list"))?)?;
+    let suite = Suite::new(&home, prefix, &list)?;
+    pi(tally, &suite, &home)?;
+    let present = present_functions(&read(&root().join("runtime/abi/gen/coverage.md"))?);
+    let (ready, later): (Vec<_>, Vec<_>) = list
+        .into_iter()
+        .partition(|entry| !entry.needs.iter().any(|name| !present.has(name)));
+    let programs: BTreeSet<&str> = ready.iter().map(|entry| entry.program.as_str()).collect();
+    let broken = compiling::all(&programs, |program| suite.compile(program))?;
+    for (program, why) in &broken {
+        tally.check(&format!("compile {program}"), || Err(why.clone()));
+    }
+    let is_built = |entry: &&Entry| !broken.iter().any(|(name, _)| *name == entry.program);
+    for entry in ready.iter().filter(is_built) {
+        for ranks in &entry.ranks {
+            let name = entry.name(*ranks);
+            match &entry.xfail {
+                Some(why) => tally.check_expected(&name, why, || suite.run_one(entry, *ranks)),
+                None => tally.check(&name, || suite.run_one(entry, *ranks)),
+            }
+        }
+    }
+    println!(
+        "  {} programs wait for functions that have no body yet",
+        later.len()
+    );
+    Ok(())
+}
+
+/// The oldest MPI program of all, as MPICH ships it.
+fn pi(tally: &mut Tally, suite: &Suite, home: &Path) -> Result<(), String> {
+    let program = suite.build.join("cpi");
+    let mut compiler = command(suite.prefix.join("bin/rmpicc"));
+    compiler
+        .args(["-O2", "-o"])
+        .arg(&program)
+        .arg(home.join("examples/cpi.c"))
+        .arg("-lm");
+    quiet(compiler, Duration::from_secs(60))?;
+    for ranks in [4, 64] {
+        tally.check(&format!("examples/cpi -n {ranks}"), || {
+            let told = suite.launch(&program, ranks, &[], Duration::from_secs(60))?;
+            let near = told.contains("pi is approximately 3.14159265");
+            if near {
+                Ok(())
+            } else {
+                Err(format!("it printed: {told}"))
+            }
+        });
+    }
+    Ok(())
+}
+
+impl Suite {
+    fn new(home: &Path, prefix: &Path, list: &[Entry]) -> Result<Self, String> {
+        let source = home.join("test/mpi");
+        let build = home.join("build");
+        make_folder(&build)?;
+        let mut makefiles = BTreeMap::new();
+        for entry in list {
+            let folder = folder_of(&entry.program).to_string();
+            let file = source.join(&folder).join("Makefile.am");
+            if !makefiles.contains_key(&folder) && file.exists() {
+                makefiles.insert(folder, Makefile::parse(&read(&file)?));
+            }
+        }
+        let suite = Self {
+            source,
+            build,
+            prefix: prefix.to_path_buf(),
+            makefiles,
+        };
+        for helper in [
+            "mtest",
+            "mtest_common",
+            "mtest_single",
+            "mtest_thread",
+            "dtypes",
+        ] {
+            let mut compiler = suite.compiler();
+            compiler
+                .arg("-c")
+                .arg(suite.source.join(format!("util/{helper}.c")));
+            compiler
+                .arg("-o")
+                .arg(suite.build.join(format!("{helper}.o")));
+            quiet(compiler, Duration::from_secs(60))?;
+        }
+        Ok(suite)
+    }
+
+    fn compiler(&self) -> std::process::Command {
+        let mut compiler = command(self.prefix.join("bin/rmpicc"));
+        compiler.args(["-w", "-O1", "-g", "-pthread", "-DHAVE_CONFIG_H"]);
+        compiler.arg("-I").arg(root().join("ci/suites/mpich"));
+        for folder in ["include", "dtpools/include", "util"] {
+            compiler.arg("-I").arg(self.source.join(folder));
+        }
+        compiler
+    }
+
+    fn program(&self, name: &str) -> PathBuf {
+        self.build.join(name.replace('/', "-"))
+    }
+
+    fn compile(&self, name: &str) -> Result<(), String> {
+        let (folder, program) = (folder_of(name), name.rsplit('/').next().unwrap_or(name));
+        let own = [format!("{program}.c")];
+        let makefile = self.makefiles.get(folder);
+        let sources = makefile.and_then(|file| file.sources.get(program));
+        let flags = makefile.and_then(|file| file.flags.get(program));
+        let mut compiler = self.compiler();
+        compiler
+            .args(flags.into_iter().flatten())
+            .arg("-o")
+            .arg(self.program(name));
+        for source in sources.map_or(&own[..], Vec::as_slice) {
+            compiler.arg(self.source.join(folder).join(source));
+        }
+        let kind = if folder.starts_with("threads") {
+            "mtest_thread"
+        } else {
+            "mtest_single"
+        };
+        for helper in ["mtest", "mtest_common", "dtypes", kind] {
+            compiler.arg(self.build.join(format!("{helper}.o")));
+        }
+        compiler.arg("-lm");
+        quiet(compiler, Duration::from_secs(120)).map(|_| ())
+    }
+
+    fn run_one(&self, entry: &Entry, ranks: u32) -> Result<(), String> {
+        let limit = Duration::from_secs(entry.limit_s);
+        let told = self.launch(&self.program(&entry.program), ranks, &entry.args, limit)?;
+        let good = told
+            .lines()
+            .any(|line| line.trim().eq_ignore_ascii_case("no errors"));
+        if good {
+            Ok(())
+        } else {
+            Err(format!("it did not say `No Errors` but:\n{told}"))
+        }
+    }
+
+    fn launch(
+        &self,
+        program: &Path,
+        ranks: u32,
+        args: &[String],
+        limit: Duration,
+    ) -> Result<String, String> {
+        let mut job = command(self.prefix.join("bin/rmpiexec"));
+        job.args(["-n", &ranks.to_string()]).arg(program).args(args);
+        let cookie = jobs::Cookie::new(&self.build)?;
+        let done = jobs::run(job, &cookie, limit)?;
+        if let Some(left) = cookie.leftovers(Duration::from_secs(2)) {
+            return Err(left);
+        }
+        if done.success() {
+            return Ok(done.stdout);
+        }
+        let lines: Vec<&str> = done.stdout.lines().chain(done.stderr.lines()).collect();
+        let shown = lines.len().min(40);
+        Err(format!(
+            "the job {}\n{}",
+            done.end(),
+            lines[..shown].join("\n")
+        ))
+    }
+}
+
+impl Makefile {
+    /// Lines such as `x_SOURCES = a.c b.c` and `x_CPPFLAGS = -DX $(AM_CPPFLAGS)`.
+    fn parse(text: &str) -> Self {
+        let mut made = Self::default();
+        for line in text.lines() {
+            let Some((left, right)) = line.split_once('=') else {
+                continue;
+            };
+            let words = right.split_whitespace().map(String::from);
+            let left = left.trim();
+            if let Some(program) = left.strip_suffix("_SOURCES") {
+                made.sources.insert(program.into(), words.collect());
+            } else if let Some(program) = left.strip_suffix("_CPPFLAGS") {
+                let flags = words.filter(|word| word.starts_with("-D")).collect();
+                made.flags.insert(program.into(), flags);
+            }
+        }
+        made
+    }
+}
+
+fn folder_of(program: &str) -> &str {
+    program.rsplit_once('/').map_or("", |(folder, _)| folder)
+}
+
+/// The functions that have a body, by the table that the generator writes.
+struct Present(BTreeSet<String>);
+
+impl Present {
+    fn has(&self, name: &str) -> bool {
+        self.0.contains(name)
+    }
+}
+
+fn present_functions(coverage: &str) -> Present {
+    let rows = coverage
+        .lines()
+        .filter(|line| line.ends_with("| present |"));
+    Present(
+        rows.filter_map(|line| line.split('`').nth(1))
+            .map(String::from)
+            .collect(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn makefiles_tell_sources_and_definitions() {
+        let made = Makefile::parse(
+            "noinst_PROGRAMS = \\\nmt_send_SOURCES = common.c impl.c\n\
+             mt_send_CPPFLAGS = -DSEND $(AM_CPPFLAGS)\n",
+        );
+        assert_eq!(made.sources["mt_send"], ["common.c", "impl.c"]);
+        assert_eq!(made.flags["mt_send"], ["-DSEND"]);
+    }
+
+    #[test]
+    fn the_coverage_tells_what_is_there() {
+        let present = present_functions(
+            "| `MPI_Send`, `_c` | 3.2.1 | present |\n| `MPI_Win_create`, `_c` | 12.2.1 | missing |\n",
+        );
+        assert!(present.has("MPI_Send") && !present.has("MPI_Win_create"));
+    }
+
+    #[test]
+    fn the_coverage_of_this_repository_is_understood() {
+        let file = root().join("runtime/abi/gen/coverage.md");
+        assert!(present_functions(&read(&file).unwrap()).has("MPI_Send"));
+    }
+
+    #[test]
+    fn the_list_is_well_formed() {
+        let list = testlist::parse(&read(&root().join("ci/suites/mpich/list")).unwrap()).unwrap();
+        assert!(list.len() > 100);
+        assert!(
+            list.iter()
+                .all(|entry| !folder_of(&entry.program).is_empty())
+        );
+    }
+}

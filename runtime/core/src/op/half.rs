@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! IEEE binary16, computed in binary32.
+use super::{Number, Part};
+
+#[derive(Clone, Copy, PartialEq, PartialOrd)]
+pub(super) struct Half(f32);
+
+impl Number<2> for Half {
+    fn read(bytes: [u8; 2]) -> Self {
+        Self(widen(u16::from_ne_bytes(bytes)))
+    }
+    fn write(self) -> [u8; 2] {
+        narrow(self.0).to_ne_bytes()
+    }
+    fn add(self, other: Self) -> Self {
+        Self(self.0 + other.0)
+    }
+    fn mul(self, other: Self) -> Self {
+        Self(self.0 * other.0)
+    }
+}
+
+impl Part<2> for Half {
+    fn negate(self) -> Self {
+        Self(-self.0)
+    }
+}
+
+fn widen(bits: u16) -> f32 {
+    let sign = if bits & 0x8000 != 0 { -1.0 } else { 1.0 };
+    let (exponent, fraction) = (i32::from(bits >> 10 & 0x1f), f32::from(bits & 0x3ff));
+    sign * match exponent {
+        0 => fraction * 2f32.powi(-24),
+        31 if fraction == 0.0 => f32::INFINITY,
+        31 => f32::NAN,
+        _ => (1.0 + fraction / 1024.0) * 2f32.powi(exponent - 15),
+    }
+}
+
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "ranges are checked"
+)]
+fn narrow(value: f32) -> u16 {
+    let sign = if value.is_sign_negative() { 0x8000 } else { 0 };
+    let size = value.abs();
+    if size.is_nan() {
+        return sign | 0x7e00;
+    }
+    // Halfway to the first number that binary16 does not have rounds to infinity.
+    if size >= 65520.0 {
+        return sign | 0x7c00;
+    }
+    let exponent = if size < 2f32.powi(-14) {
+        -14
+    } else {
+        size.log2().floor() as i32
+    };
+    let steps = (size / 2f32.powi(exponent - 10)).round_ties_even() as u16;
+    // A subnormal has fewer than 1024 steps and exponent 0; a carry to 2048 moves the exponent by itself.
+    let biased = ((exponent + 14) as u16) << 10;
+    sign | if steps < 1024 { steps } else { biased + steps }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_half_survives() {
+        for bits in 0..=u16::MAX {
+            let value = widen(bits);
+            if !value.is_nan() {
+                assert_eq!(narrow(value), bits, "{bits:#x} is {value}");
+            }
+        }
+    }
+}
