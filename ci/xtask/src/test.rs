@@ -67,6 +67,11 @@ const STAGES: &[TestStage] = &[
         budget: minutes(2),
         run: faults::run,
     },
+    TestStage {
+        name: "suites",
+        budget: minutes(5),
+        run: suites::run,
+    },
 ];
 
 const fn minutes(count: u64) -> Duration {

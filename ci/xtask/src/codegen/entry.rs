@@ -266,7 +266,7 @@ fn full(chapter: &Chapter, function: &Function, body: &str, width: Width) -> Str
 }
 
 /// The short way, asked before anything else; only for `MPI_X`, with the values as C gave them.
-fn express<'a>(function: &'a Function, width: Width) -> Option<&'a str> {
+fn express(function: &Function, width: Width) -> Option<&str> {
     function.express.as_deref().filter(|_| width == Width::Int)
 }
 

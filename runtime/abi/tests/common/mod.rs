@@ -104,11 +104,16 @@ pub(crate) fn succeed(command: &mut Command) -> String {
 /// Runs a program that must exist.
 pub(crate) fn run(command: &mut Command) -> Output {
     let program = command.get_program().to_string_lossy().into_owned();
-    match command.output() {
-        Ok(output) => output,
-        Err(why) => panic!(
-            "cannot run `{program}`: {why}; `cargo xtask setup` installs what the tests need"
-        ),
+    loop {
+        match command.output() {
+            Ok(output) => return output,
+            // Another test of this process forked while the program was being copied: its child has the file open for
+            // writing until it has called exec.
+            Err(why) if why.kind() == ErrorKind::ExecutableFileBusy => std::thread::yield_now(),
+            Err(why) => panic!(
+                "cannot run `{program}`: {why}; `cargo xtask setup` installs what the tests need"
+            ),
+        }
     }
 }
 
