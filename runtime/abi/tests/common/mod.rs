@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::os::unix::process::parent_id;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
