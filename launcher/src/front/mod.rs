@@ -27,6 +27,9 @@ const TIMEOUT_CODE: u8 = 124;
 /// Killing what a dead daemon left is given up after this time.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(10);
 
+/// How long output may take after a second signal, once all ranks are gone.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
 /// Signals that ask to end, and those that are passed on to the ranks.
 const ENDING: [Signal; 4] = [
     Signal::SIGINT,
@@ -84,8 +87,8 @@ pub(crate) struct Front {
     code: Option<u8>,
     gone: Option<Gone>,
     host: String,
-    /// Do not wait for output that nobody takes.
-    impatient: bool,
+    /// The user is impatient: once all ranks are gone, output is waited for until this time only.
+    output_until: Option<Instant>,
     scratch: Vec<u8>,
 }
 
@@ -109,7 +112,7 @@ impl Front {
             ladder: None,
             code: None,
             gone: None,
-            impatient: false,
+            output_until: None,
             host: host.unwrap_or_else(|_| "localhost".to_owned()),
             scratch: vec![0; 64 << 10],
         })
@@ -122,7 +125,7 @@ impl Front {
 
     /// Attends to the job until it is over; its exit code.
     pub(crate) fn run(mut self) -> u8 {
-        while self.gone.is_none() || !(self.output.is_idle() || self.impatient) {
+        while self.gone.is_none() || !(self.output.is_idle() || self.is_late()) {
             if self.turn().is_err() && self.gone.is_none() {
                 self.daemon_is_gone();
             }
@@ -130,6 +133,11 @@ impl Front {
         self.look_at_output();
         let _ = nix::sys::wait::waitpid(Pid::from_raw(self.daemon.cast_signed()), None);
         self.code.unwrap_or(0)
+    }
+
+    fn is_late(&self) -> bool {
+        self.output_until
+            .is_some_and(|until| until <= Instant::now())
     }
 
     fn turn(&mut self) -> Result<(), Closed> {
@@ -203,7 +211,8 @@ impl Front {
     fn next_time(&self) -> Option<Instant> {
         let timeout = self.timeout.map(|(at, _)| at);
         let ladder = self.ladder.as_ref().and_then(Ladder::next);
-        [timeout, ladder, self.input.next_look()]
+        let output = self.output_until.filter(|_| self.gone.is_some());
+        [timeout, ladder, output, self.input.next_look()]
             .into_iter()
             .flatten()
             .min()
@@ -267,14 +276,14 @@ impl Front {
         if self.gone.is_some() {
             // Only output is left, and nobody takes it.
             self.code.get_or_insert(code);
-            self.impatient = true;
-        } else if self.impatient {
+            self.output_until = Some(now);
+        } else if self.output_until.is_some() {
             // Not even the daemon answers.
             let _ = kill(Pid::from_raw(self.daemon.cast_signed()), Signal::SIGKILL);
         } else if self.ladder.is_some() {
             self.say("killing all ranks");
             self.ladder = Some(Ladder::kill(now));
-            self.impatient = true;
+            self.output_until = Some(now);
         } else {
             let words = format!(
                 "{signal} received, the ranks are asked to end; a second signal kills them"
@@ -385,6 +394,9 @@ impl Front {
                 "these processes do not end even after SIGKILL: {}",
                 pids.join(" ")
             ));
+        }
+        if let Some(until) = &mut self.output_until {
+            *until = Instant::now() + LAST_WORDS;
         }
         self.gone = Some(gone);
     }
