@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// What `configure` would find out for MPICH's test suite on a Linux machine with glibc.
+#define HAVE_STDARG_H 1
+#define HAVE_STRING_H 1
+#define HAVE_SYS_RESOURCE_H 1
+#define HAVE_SYS_TIME_H 1
+#define HAVE_UNISTD_H 1
+#define HAVE_STDINT_H 1
+#define HAVE_INTTYPES_H 1
+#define HAVE_STDBOOL_H 1
+#define HAVE_COMPLEX_H 1
+#define HAVE_GETRUSAGE 1
+#define HAVE_LONG_DOUBLE 1
+#define HAVE_LONG_LONG 1
+#define HAVE_LONG_LONG_INT 1
+#define HAVE__BOOL 1
+#define HAVE_FLOAT__COMPLEX 1
+#define HAVE_DOUBLE__COMPLEX 1
+#define HAVE_LONG_DOUBLE__COMPLEX 1
+#define HAVE_INT8_T 1
+#define HAVE_INT16_T 1
+#define HAVE_INT32_T 1
+#define HAVE_INT64_T 1
+#define HAVE_UINT8_T 1
+#define HAVE_UINT16_T 1
+#define HAVE_UINT32_T 1
+#define HAVE_UINT64_T 1
+#define HAVE_USLEEP 1
+#define HAVE_MPI_INIT_THREAD 1
+#define HAVE_MPI_WIN_CREATE 1
+#define THREAD_PACKAGE_NAME THREAD_PACKAGE_POSIX
+#define THREAD_PACKAGE_INVALID 0
+#define THREAD_PACKAGE_NONE 1
+#define THREAD_PACKAGE_POSIX 2
+#define THREAD_PACKAGE_SOLARIS 3
+#define THREAD_PACKAGE_WIN 4
+#define THREAD_PACKAGE_ARGOBOTS 5
