@@ -5,7 +5,7 @@ use engine::{Collected, ContextId, Failure, Fields, Found, Peer, Receive, Reques
 use queue_layout::FLAG_CANCELLED;
 
 use crate::pack::Structured;
-use crate::pump::{Side, carrier};
+use crate::pump::{Side, Took, carrier};
 use crate::user_buf::UserMemory;
 use crate::{Error, Universe};
 
@@ -134,7 +134,12 @@ impl Universe {
                 Collected::NotYet => {}
                 Collected::Special => return None,
             }
-            while !self.take_in_word() {
+            loop {
+                match self.take_in_word(token) {
+                    Took::Awaited { peer, tag, bytes } => return Some((peer, tag, bytes)),
+                    Took::Another => break,
+                    Took::Nothing => {}
+                }
                 looks += 1;
                 if looks >= BRIEF_LOOKS || !self.fabric.is_attentive() {
                     return None;

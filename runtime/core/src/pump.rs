@@ -9,6 +9,24 @@ use crate::Universe;
 use crate::pack::Structured;
 use crate::user_buf;
 
+/// What [`Universe::take_in_word`] did.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Took {
+    /// Nothing: no frame, or none for the fast path.
+    Nothing,
+    /// A message of another receive, which is complete now.
+    Another,
+    /// The message of the receive that is waited for, which is collected.
+    Awaited {
+        /// World rank of the sender.
+        peer: u32,
+        /// Its tag.
+        tag: i32,
+        /// Its size in bytes.
+        bytes: u64,
+    },
+}
+
 /// What a request keeps beside its slot.
 #[derive(Debug)]
 pub(crate) enum Side {
@@ -37,22 +55,32 @@ impl Universe {
     }
 
     /// Takes in the next frame if it is a message of eight or four bytes for the only receive of its queue: the fast
-    /// path. Not while requests have sides. `false`: nothing was done.
+    /// path. Not while requests have sides. If that receive is the one of `token`, it is collected too.
     #[inline(always)]
-    pub(crate) fn take_in_word(&mut self) -> bool {
-        let Some((peer, head, word)) = self.fabric.peek_word() else {
-            return false;
+    pub(crate) fn take_in_word(&mut self, token: u32) -> Took {
+        let Some(frame) = self.fabric.first_frame() else {
+            return Took::Nothing;
         };
-        if head.kind != wire::EAGER || !matches!(head.len, 4 | 8) {
-            return false;
-        }
+        let (peer, head) = (Peer(frame.peer().0), frame.head());
         let bytes = u64::from(head.len);
-        let Some((buffer, fits)) = self.engine.arrive_first(Peer(peer.0), head.word, bytes) else {
-            return false;
+        if head.kind != wire::EAGER || !matches!(bytes, 4 | 8) {
+            return Took::Nothing;
+        }
+        if let Some(buffer) = self.engine.arrive_for(token, peer, head.word, bytes) {
+            user_buf::put_word(buffer, bytes, frame.word());
+            frame.take();
+            return Took::Awaited {
+                peer: peer.0,
+                tag: wire::tag_of(head.word),
+                bytes,
+            };
+        }
+        let Some((buffer, fits)) = self.engine.arrive_first(peer, head.word, bytes) else {
+            return Took::Nothing;
         };
-        user_buf::put_word(buffer, fits, word);
-        self.fabric.take_frame();
-        true
+        user_buf::put_word(buffer, fits, frame.word());
+        frame.take();
+        Took::Another
     }
 
     #[inline(always)]

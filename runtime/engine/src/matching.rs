@@ -105,6 +105,21 @@ impl Matching {
         Some((id, arena.slot(id)))
     }
 
+    /// Takes `id`, a receive that asks for `message`, out of its queue if it is the only one there and no receive from any
+    /// source is posted.
+    #[inline(always)]
+    pub(crate) fn take_only(&mut self, id: RequestId, message: Envelope) -> bool {
+        let bin = self.bin(message.context, message.peer);
+        let list = &mut self.bins[bin].posted;
+        if list.head != id.0 || list.tail != id.0 || self.wild != 0 {
+            return false;
+        }
+        *list = List::default();
+        self.room += 1;
+        self.posted -= 1;
+        true
+    }
+
     /// The bin of such a receive, if no unexpected message is in it: then none matches.
     #[inline(always)]
     pub(crate) fn bin_without_unexpected(&self, wanted: Envelope) -> Option<Place> {

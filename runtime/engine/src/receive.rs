@@ -108,6 +108,25 @@ impl Engine {
         Some((fields.buffer, bytes.min(fields.bytes)))
     }
 
+    /// Matches a whole message with the plain receive that a token names, and collects it in the same step: what
+    /// [`arrive_first`](Self::arrive_first) and [`collect_plain`](Self::collect_plain) do one after the other. Answers the
+    /// address of the receive's buffer. `None`: nothing was done.
+    #[inline(always)]
+    pub fn arrive_for(&mut self, receive: u32, peer: Peer, word: u64, bytes: u64) -> Option<u64> {
+        let (context, tag) = wire::envelope(word);
+        let message = Envelope {
+            context,
+            peer: peer.0,
+            tag,
+        };
+        let matching = &mut self.matching;
+        self.arena.give_back_if(receive, |id, fields| {
+            let same =
+                fields.tag == tag && fields.peer == message.peer && fields.context == context;
+            same && bytes <= fields.bytes && matching.take_only(id, message)
+        })
+    }
+
     /// Collects a plain receive in `context` if it is complete: the fast path of [`collect`](Self::collect).
     #[inline(always)]
     pub fn collect_plain(&mut self, token: u32, context: ContextId) -> Collected {

@@ -148,6 +148,30 @@ impl Arena {
         done
     }
 
+    /// Gives back the slot of a plain receive that is posted, if `agrees` says so after a look at it; answers the address
+    /// of its buffer.
+    #[inline(always)]
+    pub(crate) fn give_back_if(
+        &mut self,
+        token: u32,
+        agrees: impl FnOnce(RequestId, &Fields) -> bool,
+    ) -> Option<u64> {
+        let id = RequestId(token & INDEX_MASK);
+        let chunk = self.chunks[chunk_of(id)].as_mut()?;
+        let slot = &mut chunk.slots[slot_of(id)];
+        let fields = slot.fields();
+        if fields.state != State::Posted || fields.flags != 0 || !agrees(id, fields) {
+            return None;
+        }
+        let buffer = fields.buffer;
+        let mut fields = slot.begin_change();
+        free(&mut fields);
+        drop(fields);
+        chunk.occupied[(id.0 / 64 % WORDS) as usize] &= !(1 << (id.0 % 64));
+        self.hint = id.0 / 64;
+        Some(buffer)
+    }
+
     #[inline(always)]
     pub(crate) fn change<R>(&mut self, id: RequestId, change: impl FnOnce(&mut Fields) -> R) -> R {
         self.slot(id).change(change)
@@ -202,7 +226,7 @@ impl Arena {
     }
 }
 
-/// What became of [`Arena::collect_plain`].
+/// What became of an attempt to collect a plain receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Collected {
     /// The receive was complete; its slot is free.

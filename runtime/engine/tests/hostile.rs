@@ -30,6 +30,8 @@ struct Scene {
     messages: usize,
     /// Tokens that were good once.
     old_tokens: Vec<u32>,
+    /// Tokens of receives that wait for the attacker's stream.
+    streams: Vec<u32>,
 }
 
 impl Scene {
@@ -47,6 +49,7 @@ impl Scene {
             awaited: Vec::new(),
             messages: 0,
             old_tokens: Vec::new(),
+            streams: Vec::new(),
         }
     }
 
@@ -224,6 +227,9 @@ impl Scene {
             draw => draw as u8,
         };
         let word = match self.random.below(4) {
+            _ if kind == wire::DATA && !self.streams.is_empty() => {
+                self.random.pick(&self.streams).into()
+            }
             0 => self.random.next(),
             1 => u64::from(self.token()) | u64::from(self.token()) << 32,
             _ => {
@@ -309,7 +315,10 @@ impl Scene {
                 assert!(bytes <= fields.bytes);
                 assert_eq!(peer, Peer(ATTACKER));
                 match self.random.below(3) {
-                    0 => engine.cannot_pull(request),
+                    0 => {
+                        self.streams.push(engine.arena().token(request));
+                        engine.cannot_pull(request);
+                    }
                     1 => engine.pulled(request),
                     _ => engine.transfer_failed(request),
                 }
@@ -379,6 +388,52 @@ fn a_sender_that_does_not_exist_is_refused() {
             .iter()
             .any(|news| matches!(news, News::Posted { .. }))
     );
+}
+
+/// What a peer may not say of a send: that it was cancelled when nobody asked, or more bytes than a count can hold.
+#[test]
+fn answers_that_nobody_asked_for_are_refused() {
+    let mut world = World::new(2, Config::default(), 8, Reads::Work, 1);
+    let buffer = world.lend(vec![0; 9000]);
+    let send = Send {
+        peer: Peer(1),
+        context: ContextId(4),
+        tag: 1,
+        bytes: 9000,
+        buffer,
+        synchronous: false,
+        key: key(buffer, 9000, 1),
+    };
+    let engine = &mut world.engines[0];
+    let request = engine.start_send(send).unwrap();
+    engine.next_frame(Peer(1)).unwrap();
+    engine.posted(Peer(1));
+    let token = u64::from(engine.arena().token(request));
+    let mut say = |kind, flags, word, words| {
+        let head = Head { kind, flags, word };
+        let arrival = Arrival {
+            peer: Peer(1),
+            head,
+            bytes: 8 * words as u64,
+            words: [9001, 1 << 63, 0, 0, 0, 0],
+        };
+        assert_eq!(engine.arrive(arrival), None);
+        engine.counters().refused
+    };
+    assert_eq!(say(wire::CANCELLED, wire::WAS_CANCELLED, token, 0), 1);
+    assert_eq!(
+        say(wire::CTS, 0, token, 1),
+        1 + 1,
+        "more than the message has"
+    );
+    assert_eq!(
+        say(wire::FIN, 0, token ^ 1 << 19, 0),
+        3,
+        "a token of another use"
+    );
+    assert_eq!(say(wire::RTS, 0, 4, 5), 4, "a message of 2^63 bytes");
+    assert!(!engine.is_complete(request));
+    assert_eq!(engine.probe(ContextId(4), None, None), None);
 }
 
 /// A negative tag would meet a receive of any tag, or an internal one.

@@ -361,6 +361,22 @@ fn a_transfer_that_fails_ends_both_sides_and_tells_the_receiver() {
 }
 
 #[test]
+fn a_handle_of_an_earlier_use_names_nothing() {
+    let mut world = world(Reads::Work);
+    let first = receive(&mut world, 1, None, Some(1), 8);
+    let stale = world.engines[1].arena().token(first);
+    world.engines[1].cancel(first);
+    world.engines[1].collect(first);
+    let second = receive(&mut world, 1, None, Some(1), 8);
+    assert_eq!(first, second, "the slot is used again");
+    assert_eq!(world.engines[1].arena().find(stale), None);
+    assert!(matches!(
+        world.engines[1].collect_plain(stale, CONTEXT),
+        engine::Collected::Special
+    ));
+}
+
+#[test]
 fn no_slot_left_is_an_answer_and_loses_nothing() {
     let mut world = world(Reads::Work);
     send(&mut world, 0, 1, 7, 8, false);

@@ -47,7 +47,7 @@ pub use cq::{Arrived, Completion, Completions, RecvBuffer};
 pub use error::Error;
 pub use mr::{Lease, RemoteKey};
 pub use node::{Node, Segment};
-pub use provider::{Caps, Config, Fabric, SimConfig, SimNet, SimStats, Stats};
+pub use provider::{Caps, Config, Fabric, FirstFrame, SimConfig, SimNet, SimStats, Stats};
 pub use ring::{Full, Head};
 pub use wr::{Outcome, WorkId};
 

@@ -14,6 +14,7 @@ use crate::{
     Arrived, Completions, Error, Full, Head, Lease, Node, Peer, RecvBuffer, RemoteKey, WorkId,
 };
 use loopback::Loopback;
+pub use shm::FirstFrame;
 use shm::Shm;
 use sim::Sim;
 pub use sim::{SimConfig, SimNet, SimStats};
@@ -159,18 +160,11 @@ impl Fabric {
         self.shm.ring_bell(peer);
     }
 
-    /// Peer, head and first word of the next frame, if it is at hand without any other work: the fast path of
-    /// receiving. Not every frame shows here; [`poll`](Self::poll) gives them all.
+    /// A frame that is at hand without any other work: the fast path of receiving. Not every frame shows here;
+    /// [`poll`](Self::poll) gives them all.
     #[inline(always)]
-    #[must_use]
-    pub fn peek_word(&self) -> Option<(Peer, Head, u64)> {
-        self.shm.peek_word()
-    }
-
-    /// Takes the frame that [`peek_word`](Self::peek_word) showed.
-    #[inline(always)]
-    pub fn take_frame(&mut self) {
-        self.shm.take_frame();
+    pub fn first_frame(&mut self) -> Option<FirstFrame<'_>> {
+        self.shm.first_frame()
     }
 
     /// Names leased memory for `peer`, so that it can read (or write) it until the lease ends.

@@ -88,6 +88,13 @@ pub(crate) fn envelope(word: u64) -> (u32, i32) {
     (low(word), high(word).cast_signed())
 }
 
+/// The tag in the word of an eager message.
+#[inline(always)]
+#[must_use]
+pub fn tag_of(word: u64) -> i32 {
+    envelope(word).1
+}
+
 /// Two tokens in one word.
 pub(crate) fn token_word(to: u32, from: u32) -> u64 {
     u64::from(to) | u64::from(from) << 32

@@ -49,8 +49,47 @@ struct Tx {
     bell: Option<&'static Bell>,
 }
 
+/// A frame that is still in its ring; it stays there unless it is [taken](Self::take).
+#[derive(Debug)]
+pub struct FirstFrame<'a> {
+    rx: &'a mut Rx,
+    head: Head,
+    polls: u64,
+}
+
+impl FirstFrame<'_> {
+    /// Who sent it.
+    #[inline(always)]
+    #[must_use]
+    pub fn peer(&self) -> Peer {
+        self.rx.world
+    }
+
+    /// Its head; `len` is the length of a body of up to 48 bytes, anything else is the provider's.
+    #[inline(always)]
+    #[must_use]
+    pub fn head(&self) -> Head {
+        self.head
+    }
+
+    /// The first eight bytes of its body.
+    #[inline(always)]
+    #[must_use]
+    pub fn word(&self) -> u64 {
+        self.rx.consumer.word(0)
+    }
+
+    /// Takes it out of the ring.
+    #[inline(always)]
+    pub fn take(self) {
+        self.rx.last_frame = self.polls;
+        self.rx.consumer.take();
+    }
+}
+
 /// From one peer.
 #[derive(Debug)]
+#[repr(align(64))]
 struct Rx {
     consumer: Consumer<'static>,
     world: Peer,
@@ -214,24 +253,17 @@ impl Shm {
         self.receivers[local as usize].world
     }
 
-    /// The next frame, if it lies in the ring that is polled first and nothing else is under way: the fast path of
-    /// receiving. It stays there until [`take_frame`](Self::take_frame).
+    /// The next frame of the ring that is polled first: the fast path of receiving.
     #[inline(always)]
-    pub(super) fn peek_word(&self) -> Option<(Peer, Head, u64)> {
-        let rx = self.receivers.get(*self.active.first()? as usize)?;
+    pub(super) fn first_frame(&mut self) -> Option<FirstFrame<'_>> {
+        let from = *self.active.first()?;
+        let rx = self.receivers.get_mut(from as usize)?;
         let head = rx.consumer.peek()?;
-        Some((rx.world, head, rx.consumer.word(0)))
-    }
-
-    /// Takes the frame that [`peek_word`](Self::peek_word) showed.
-    #[inline(always)]
-    pub(super) fn take_frame(&mut self) {
-        if let Some(from) = self.active.first()
-            && let Some(rx) = self.receivers.get_mut(*from as usize)
-        {
-            rx.last_frame = self.polls;
-            rx.consumer.take();
-        }
+        Some(FirstFrame {
+            rx,
+            head,
+            polls: self.polls,
+        })
     }
 
     #[inline(always)]
