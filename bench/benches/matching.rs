@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What matching costs in the engine alone: no transport, no payload, no checks of arguments.
+#![allow(
+    missing_docs,
+    reason = "criterion's macros make functions without docs"
+)]
+
+use std::hint::black_box;
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use engine::{
+    Arrival, Body, Config, ContextId, Engine, Output, Peer, Receive, RequestId, Send, wire,
+};
+
+const CONTEXT: ContextId = ContextId(4);
+const TAG: i32 = 7;
+const WORD: [u8; 8] = [7; 8];
+const BYTES: u64 = WORD.len() as u64;
+const SOURCES: u32 = 64;
+const MANY: u32 = 1000;
+
+fn engine() -> Engine {
+    Engine::new(Config::default(), SOURCES)
+}
+
+fn post(engine: &mut Engine, peer: Option<u32>, tag: Option<i32>) -> (RequestId, Option<Output>) {
+    let receive = Receive {
+        context: CONTEXT,
+        peer: peer.map(Peer),
+        tag,
+        bytes: BYTES,
+        buffer: 0x1000,
+    };
+    engine
+        .start_receive(black_box(receive), false)
+        .expect("a free request slot")
+}
+
+fn arrive(engine: &mut Engine, peer: u32, tag: i32) -> Option<Output> {
+    engine.arrive(black_box(Arrival {
+        peer: Peer(peer),
+        head: wire::eager(CONTEXT, tag),
+        bytes: BYTES,
+        words: [0; 6],
+    }))
+}
+
+/// The request that an arrived message was delivered to; it is collected.
+fn collect_delivered(engine: &mut Engine, output: Option<Output>) -> RequestId {
+    let Some(Output::Deliver { request, .. }) = output else {
+        panic!("not delivered but {output:?}");
+    };
+    assert!(engine.is_complete(request));
+    engine.collect(request);
+    request
+}
+
+/// Keeps an unexpected message, as the pump does.
+fn keep(engine: &mut Engine, output: Option<Output>) {
+    let Some(Output::Keep { message }) = output else {
+        panic!("not kept but {output:?}");
+    };
+    engine.keep(message, Box::new(WORD));
+}
+
+/// Ends a receive whose message was there already.
+fn collect_kept(engine: &mut Engine, posted: (RequestId, Option<Output>)) {
+    let (request, Some(Output::DeliverKept { message, .. })) = posted else {
+        panic!("no kept message but {posted:?}");
+    };
+    black_box(engine.kept_body(message));
+    engine.drop_message(message);
+    engine.collect(request);
+}
+
+/// One message at a time.
+fn single(c: &mut Criterion) {
+    let mut group = c.benchmark_group("matching/single");
+    group.throughput(Throughput::Elements(1));
+    let mut sender = engine();
+    group.bench_function("send: start, hand over, collect", |b| {
+        b.iter(|| send(&mut sender));
+    });
+    let mut expected = engine();
+    group.bench_function("expected: post, arrive, collect", |b| {
+        b.iter(|| {
+            post(&mut expected, Some(3), Some(TAG));
+            let output = arrive(&mut expected, 3, TAG);
+            collect_delivered(&mut expected, output)
+        });
+    });
+    let mut unexpected = engine();
+    group.bench_function("unexpected: arrive, keep, post, collect", |b| {
+        b.iter(|| {
+            let output = arrive(&mut unexpected, 3, TAG);
+            keep(&mut unexpected, output);
+            let posted = post(&mut unexpected, Some(3), Some(TAG));
+            collect_kept(&mut unexpected, posted);
+        });
+    });
+    let mut wild = engine();
+    group.bench_function("wildcard: post any source and tag, arrive, collect", |b| {
+        b.iter(|| {
+            post(&mut wild, None, None);
+            let output = arrive(&mut wild, 3, TAG);
+            collect_delivered(&mut wild, output)
+        });
+    });
+    group.finish();
+}
+
+fn send(engine: &mut Engine) {
+    let send = Send {
+        peer: Peer(3),
+        context: CONTEXT,
+        tag: TAG,
+        bytes: BYTES,
+        buffer: 0x1000,
+        synchronous: false,
+        key: [0; 3],
+    };
+    let request = engine
+        .start_send(black_box(send))
+        .expect("a free request slot");
+    let peer = engine.next_busy().expect("a frame waits");
+    let frame = engine.next_frame(peer).expect("a frame waits");
+    assert!(matches!(frame.body, Body::Payload { .. }));
+    engine.posted(peer);
+    assert!(engine.is_complete(request));
+    engine.collect(request);
+}
+
+/// A thousand open receives, or messages, over 64 sources.
+fn many(c: &mut Criterion) {
+    let mut group = c.benchmark_group("matching/1000 over 64 sources");
+    group.throughput(Throughput::Elements(MANY.into()));
+    // Of source and tag, no two are the same.
+    let forward: Vec<(u32, i32)> = (0..MANY)
+        .map(|number| (number % SOURCES, (number / SOURCES).cast_signed()))
+        .collect();
+    let backward: Vec<(u32, i32)> = forward.iter().rev().copied().collect();
+    for (order, arrivals) in [("posted order", &forward), ("reverse order", &backward)] {
+        let mut engine = engine();
+        group.bench_function(format!("expected, {order}"), |b| {
+            b.iter(|| posted_first(&mut engine, &forward, arrivals, Some));
+        });
+    }
+    let mut wild = engine();
+    group.bench_function("expected by any source, posted order", |b| {
+        b.iter(|| posted_first(&mut wild, &forward, &forward, |_| None));
+    });
+    for (order, posts) in [("arrival order", &forward), ("reverse order", &backward)] {
+        let mut engine = engine();
+        group.bench_function(format!("unexpected, {order}"), |b| {
+            b.iter(|| arrived_first(&mut engine, &forward, posts));
+        });
+    }
+    group.finish();
+}
+
+/// Posts all receives, then lets all messages arrive.
+fn posted_first(
+    engine: &mut Engine,
+    posts: &[(u32, i32)],
+    arrivals: &[(u32, i32)],
+    source: impl Fn(u32) -> Option<u32>,
+) {
+    for &(peer, tag) in posts {
+        post(engine, source(peer), Some(tag));
+    }
+    for &(peer, tag) in arrivals {
+        let output = arrive(engine, peer, tag);
+        collect_delivered(engine, output);
+    }
+}
+
+/// Lets all messages arrive, then posts all receives.
+fn arrived_first(engine: &mut Engine, arrivals: &[(u32, i32)], posts: &[(u32, i32)]) {
+    for &(peer, tag) in arrivals {
+        let output = arrive(engine, peer, tag);
+        keep(engine, output);
+    }
+    for &(peer, tag) in posts {
+        let posted = post(engine, Some(peer), Some(tag));
+        collect_kept(engine, posted);
+    }
+}
+
+criterion_group!(benches, single, many);
+criterion_main!(benches);
