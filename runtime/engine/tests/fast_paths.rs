@@ -76,7 +76,9 @@ impl Side {
         let head = wire::eager(CONTEXT, tag);
         if self.fast {
             if let Some((token, buffer)) = awaited.and_then(|at| self.open.get(at).copied())
-                && let Some(place) = self.engine.arrive_for(token, Peer(peer), head.word, BYTES)
+                && let Some(place) =
+                    self.engine
+                        .arrive_for(token, CONTEXT, Peer(peer), head.word, BYTES)
             {
                 assert_eq!(place, buffer);
                 self.got.push((buffer, number));
