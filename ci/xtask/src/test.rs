@@ -44,7 +44,7 @@ const STAGES: &[TestStage] = &[
     },
     TestStage {
         name: "model",
-        budget: minutes(4),
+        budget: minutes(2),
         run: model::run,
     },
     TestStage {
@@ -69,7 +69,7 @@ const STAGES: &[TestStage] = &[
     },
     TestStage {
         name: "suites",
-        budget: minutes(5),
+        budget: minutes(6),
         run: suites::run,
     },
 ];
