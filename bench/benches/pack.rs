@@ -80,6 +80,11 @@ impl Vector {
 
     fn pack_by_hand(self, matrix: &[f64]) -> Box<[f64]> {
         let mut packed = vec![0.0; self.count * self.block].into_boxed_slice();
+        if self.block == 1 {
+            let column = matrix.iter().step_by(self.stride);
+            packed.iter_mut().zip(column).for_each(|(to, x)| *to = *x);
+            return packed;
+        }
         let rows = matrix.chunks_exact(self.stride);
         for (to, from) in packed.chunks_exact_mut(self.block).zip(rows) {
             for (to, from) in to.iter_mut().zip(from) {
@@ -90,6 +95,11 @@ impl Vector {
     }
 
     fn unpack_by_hand(self, packed: &[f64], matrix: &mut [f64]) {
+        if self.block == 1 {
+            let column = matrix.iter_mut().step_by(self.stride);
+            column.zip(packed).for_each(|(to, x)| *to = *x);
+            return;
+        }
         let rows = matrix.chunks_exact_mut(self.stride);
         for (from, to) in packed.chunks_exact(self.block).zip(rows) {
             for (to, from) in to.iter_mut().zip(from) {
