@@ -3,6 +3,7 @@
 
 mod exchange;
 mod mpich;
+mod openmpi;
 mod sources;
 
 use super::{Context, Tally};
@@ -10,5 +11,6 @@ use super::{Context, Tally};
 pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String> {
     let prefix = context.prefix()?;
     exchange::run(tally, &prefix)?;
+    openmpi::run(tally, &prefix)?;
     mpich::run(tally, &prefix)
 }

@@ -39,6 +39,7 @@ const PROGRAMS: &[&str] = &[
     "waits",
     "types_basic",
     "coll_data",
+    "comm",
     "errhandler",
 ];
 
@@ -49,14 +50,17 @@ pub(super) fn run(tally: &mut Tally, prefix: &Path) -> Result<(), String> {
     let launcher = prefix.join("bin/rmpiexec");
     for (name, source) in sources() {
         let program = build.join(format!("{name}-by-mpich"));
-        tally.check(
-            &format!("{name}, built by MPICH's mpicc_abi, runs here"),
-            || {
-                compile(&mpich.join("bin/mpicc_abi"), &source, &program)?;
-                let told = launch(&launcher, &program, &build, &[])?;
-                whose(name, &told, "rmpi")
-            },
-        );
+        let built = compile(&mpich.join("bin/mpicc_abi"), &source, &program);
+        for ranks in ranks_of(name) {
+            tally.check(
+                &format!("{name}, built by MPICH's mpicc_abi, runs here -n {ranks}"),
+                || {
+                    built.clone()?;
+                    let told = launch(&launcher, *ranks, &program, &build, &[])?;
+                    whose(name, *ranks, &told, "rmpi")
+                },
+            );
+        }
     }
     let theirs = build.join("whose_library-by-rmpi");
     compile(&prefix.join("bin/rmpicc"), &root().join(WHOSE), &theirs)?;
@@ -70,8 +74,8 @@ pub(super) fn run(tally: &mut Tally, prefix: &Path) -> Result<(), String> {
                 ("I_MPI_ROOT", at.as_str()),
             ];
             env.extend(peer.env);
-            let told = launch(&home.join("bin/mpiexec"), &theirs, &build, &env)?;
-            whose("whose_library", &told, peer.says)
+            let told = launch(&home.join("bin/mpiexec"), 4, &theirs, &build, &env)?;
+            whose("whose_library", 4, &told, peer.says)
         });
     }
     Ok(())
@@ -103,6 +107,14 @@ fn sources() -> impl Iterator<Item = (&'static str, PathBuf)> {
         .chain(PROGRAMS.iter().map(ranks))
 }
 
+fn ranks_of(program: &str) -> &'static [u32] {
+    if program == "whose_library" {
+        &[2, 4, 64]
+    } else {
+        &[4]
+    }
+}
+
 fn compile(compiler: &Path, source: &Path, program: &Path) -> Result<(), String> {
     let mut cc = command(compiler);
     cc.args(["-std=gnu11", "-O1", "-g", "-pthread", "-o"])
@@ -114,12 +126,14 @@ fn compile(compiler: &Path, source: &Path, program: &Path) -> Result<(), String>
 
 fn launch(
     launcher: &Path,
+    ranks: u32,
     program: &Path,
     scratch: &Path,
     env: &[(&str, &str)],
 ) -> Result<String, String> {
     let mut job: Command = command(launcher);
-    job.args(["-n", "4"]).arg(program).envs(env.iter().copied());
+    job.args(["-n", &ranks.to_string()]).arg(program);
+    job.envs(env.iter().copied());
     let cookie = jobs::Cookie::new(scratch)?;
     let done = jobs::run(job, &cookie, Duration::from_secs(120))?;
     cookie.leftovers(Duration::from_secs(2));
@@ -135,11 +149,11 @@ fn launch(
 }
 
 /// The program must have run on the library that was meant.
-fn whose(name: &str, told: &str, library: &str) -> Result<(), String> {
+fn whose(name: &str, ranks: u32, told: &str, library: &str) -> Result<(), String> {
     let named = told
         .lines()
         .any(|line| line.starts_with("library: ") && line.contains(library));
-    if name == "whose_library" && !(named && told.contains("good on 4 ranks")) {
+    if name == "whose_library" && !(named && told.contains(&format!("good on {ranks} ranks"))) {
         return Err(format!(
             "expected the library {library}, the program said:\n{told}"
         ));
@@ -156,9 +170,18 @@ mod tests {
     #[test]
     fn a_program_that_ran_on_another_library_is_noticed() {
         let told = "library: MPICH Version: 5\ngood on 4 ranks\n";
-        assert!(whose("whose_library", told, "MPICH").is_ok());
-        assert!(whose("whose_library", told, "rmpi").is_err());
-        assert!(whose("whose_library", "library: rmpi\nWRONG on 4 ranks\n", "rmpi").is_err());
+        assert!(whose("whose_library", 4, told, "MPICH").is_ok());
+        assert!(whose("whose_library", 4, told, "rmpi").is_err());
+        assert!(whose("whose_library", 64, told, "MPICH").is_err());
+        assert!(
+            whose(
+                "whose_library",
+                4,
+                "library: rmpi\nWRONG on 4 ranks\n",
+                "rmpi"
+            )
+            .is_err()
+        );
     }
 
     #[test]

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Open MPI's examples, from the distribution's source package: a token around the ring, and a message between each two
+//! ranks.
+
+use super::super::jobs;
+use super::{Tally, sources};
+use crate::process::quiet;
+use crate::tree::{command, make_folder};
+use std::path::Path;
+use std::time::Duration;
+
+/// An example, and what it says when it went through.
+struct Example {
+    name: &'static str,
+    says: fn(u32) -> String,
+    /// It says so once for each rank.
+    each: bool,
+}
+
+const EXAMPLES: &[Example] = &[
+    Example {
+        name: "hello_c",
+        says: |ranks| format!(" of {ranks}, (rmpi "),
+        each: true,
+    },
+    Example {
+        name: "ring_c",
+        says: |_| " exiting".into(),
+        each: true,
+    },
+    Example {
+        name: "connectivity_c",
+        says: |ranks| format!("Connectivity test on {ranks} processes PASSED."),
+        each: false,
+    },
+];
+
+pub(super) fn run(tally: &mut Tally, prefix: &Path) -> Result<(), String> {
+    let home = sources::fetch("openmpi", &["*/examples/*"])?;
+    let build = home.join("build");
+    make_folder(&build)?;
+    for example in EXAMPLES {
+        let program = build.join(example.name);
+        let mut compiler = command(prefix.join("bin/rmpicc"));
+        compiler.args(["-O2", "-o"]).arg(&program);
+        compiler.arg(home.join(format!("examples/{}.c", example.name)));
+        let built = quiet(compiler, Duration::from_secs(60));
+        for ranks in [4, 64] {
+            tally.check(
+                &format!("openmpi/examples/{} -n {ranks}", example.name),
+                || {
+                    built.clone()?;
+                    let told = launch(prefix, &program, ranks, &build)?;
+                    example.judge(ranks, &told)
+                },
+            );
+        }
+    }
+    Ok(())
+}
+
+impl Example {
+    fn judge(&self, ranks: u32, told: &str) -> Result<(), String> {
+        let (wanted, says) = (if self.each { ranks } else { 1 }, (self.says)(ranks));
+        let found = told.lines().filter(|line| line.contains(&says)).count();
+        if found == wanted as usize {
+            return Ok(());
+        }
+        Err(format!(
+            "expected {wanted} lines with `{says}`, got {found}:\n{told}"
+        ))
+    }
+}
+
+fn launch(prefix: &Path, program: &Path, ranks: u32, scratch: &Path) -> Result<String, String> {
+    let mut job = command(prefix.join("bin/rmpiexec"));
+    job.args(["-n", &ranks.to_string()]).arg(program);
+    let cookie = jobs::Cookie::new(scratch)?;
+    let done = jobs::run(job, &cookie, Duration::from_secs(60))?;
+    if let Some(left) = cookie.leftovers(Duration::from_secs(2)) {
+        return Err(left);
+    }
+    if done.success() {
+        return Ok(done.stdout);
+    }
+    Err(format!(
+        "the job {}\n{}{}",
+        done.end(),
+        done.stdout,
+        done.stderr
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rank_that_says_nothing_is_noticed() {
+        let ring = &EXAMPLES[1];
+        assert!(
+            ring.judge(2, "Process 0 exiting\nProcess 1 exiting\n")
+                .is_ok()
+        );
+        assert!(ring.judge(2, "Process 0 exiting\n").is_err());
+    }
+
+    #[test]
+    fn ranks_that_ran_by_themselves_are_noticed() {
+        let alone = "Hello, world, I am 0 of 1, (rmpi 0.1.0, 10)\n".repeat(2);
+        assert!(EXAMPLES[0].judge(2, &alone).is_err());
+    }
+}
