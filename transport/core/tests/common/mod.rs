@@ -201,11 +201,30 @@ impl Rank {
 
     /// Looks once at the transport; answers how much there was.
     pub fn look(&mut self) -> usize {
+        if self.random.below(2) == 0 && self.take_first() {
+            return 1;
+        }
         let arrived = self.look_and_hold();
         for arrived in &arrived.1 {
             self.file(arrived);
         }
         arrived.0
+    }
+
+    /// The fast path of receiving: takes a frame of one word, if such a one is at hand.
+    fn take_first(&mut self) -> bool {
+        let Some(first) = self.fabric.first_frame() else {
+            return false;
+        };
+        let (peer, made, word) = (first.peer(), first.head(), first.word());
+        if made.kind >= 128 || made.len > 8 {
+            return false;
+        }
+        first.take();
+        let body = word.to_ne_bytes()[..usize::from(made.len)].to_vec();
+        let head = Head { len: 0, ..made };
+        self.inbox[peer.0 as usize].push_back(Incoming::Message { head, body });
+        true
     }
 
     /// As [`look`](Self::look), but gives frames with lent bodies to the caller instead.
