@@ -68,6 +68,9 @@ pub fn count(
         .setting(Case::TwoRanks, level)
         .ok_or_else(|| Error::Usage(format!("{} has no other setting", mpi.name)))?;
     let mut command = mpi.launcher(setting, 1, None);
+    // A busy machine, or valgrind, which has no heavy fence, would make the library count on sharing its core. What is
+    // counted is the path of a rank that has one.
+    command.env("RMPI_WAIT", "spin");
     command
         .arg(valgrind)
         .args(callgrind_options(&dumps))

@@ -318,9 +318,13 @@ fn restart_other(state: &mut State, id: RequestId) -> Result<()> {
 /// Waits for a request that no handle names, and says how it ended.
 pub(crate) fn finish_alone(mpi: Mpi, id: RequestId, status: &OutStatus<'_>) -> Result<()> {
     mpi.wait_for(id);
-    let ended = mpi.visit(|universe| universe.collect(id));
+    let (ended, context) = mpi.visit(|universe| {
+        let context = universe.context_of(id);
+        (universe.collect(id), context)
+    });
     status.set(status_of(&ended));
-    ended.error.map_or(Ok(()), |error| Err(error.into()))
+    let raised = |error: runtime::Error| Err(on_its_comm(mpi, error.into(), context));
+    ended.error.map_or(Ok(()), raised)
 }
 
 /// A status of the runtime, in C's form.

@@ -10,7 +10,7 @@ pub enum Error {
     RequestsExhausted(u32),
     /// A message was longer than its receive buffer.
     #[error(
-        "message from rank {source_rank} with tag {tag} has {message_bytes} bytes, the receive buffer {buffer_bytes}"
+        "message from rank {source_rank} with tag {tag} has {message_bytes} bytes, the receive buffer {buffer_bytes} bytes"
     )]
     Truncated {
         /// Rank of the sender in the communicator of the receive.

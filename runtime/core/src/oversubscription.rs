@@ -11,6 +11,7 @@ use transport::{Fabric, wait};
 pub(crate) struct Crowding {
     crowded: bool,
     fixed: bool,
+    sleepless: bool,
     local_size: u32,
     launch_cpus: u32,
     /// Time of the last look at the masks.
@@ -28,6 +29,7 @@ impl Crowding {
         Self {
             crowded: policy == 2,
             fixed: policy != 0,
+            sleepless: policy == 1,
             local_size: 1,
             launch_cpus: u32::MAX,
             looked: None,
@@ -50,6 +52,11 @@ impl Crowding {
     #[inline(always)]
     pub(crate) fn is_crowded(&self) -> bool {
         self.crowded
+    }
+
+    /// Whether this process polls for ever, as it was told.
+    pub(crate) fn is_sleepless(&self) -> bool {
+        self.sleepless
     }
 
     /// Looks again, if the last look is long ago; `true` if the answer has changed.

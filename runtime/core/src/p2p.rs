@@ -5,7 +5,7 @@ use engine::{Collected, ContextId, Failure, Fields, Found, Peer, Receive, Reques
 use queue_layout::FLAG_CANCELLED;
 
 use crate::pack::Structured;
-use crate::pump::{Side, Took, carrier};
+use crate::pump::{Side, carrier};
 use crate::user_buf::UserMemory;
 use crate::{Error, Universe};
 
@@ -124,29 +124,35 @@ impl Universe {
     /// collected.
     #[inline(always)]
     pub fn wait_briefly(&mut self, token: u32, context: ContextId) -> Option<(u32, i32, u64)> {
+        match self.take_in_awaited(token, context) {
+            Some(ended) => Some(ended),
+            None => self.look_around(token, context),
+        }
+    }
+
+    /// The rest of [`wait_briefly`](Self::wait_briefly): the receive is complete already, or something else comes first.
+    #[inline(never)]
+    fn look_around(&mut self, token: u32, context: ContextId) -> Option<(u32, i32, u64)> {
         if !self.sides.is_empty() {
             return None;
         }
-        let mut looks = 0;
-        loop {
+        for _ in 0..BRIEF_LOOKS {
             match self.engine.collect_plain(token, context) {
                 Collected::Done { peer, tag, bytes } => return Some((peer, tag, bytes)),
                 Collected::NotYet => {}
                 Collected::Special => return None,
             }
-            loop {
-                match self.take_in_word(token) {
-                    Took::Awaited { peer, tag, bytes } => return Some((peer, tag, bytes)),
-                    Took::Another => break,
-                    Took::Nothing => {}
-                }
-                looks += 1;
-                if looks >= BRIEF_LOOKS || !self.fabric.is_attentive() {
+            if let Some(ended) = self.take_in_awaited(token, context) {
+                return Some(ended);
+            }
+            if !self.take_in_word() {
+                if !self.fabric.is_attentive() {
                     return None;
                 }
                 std::hint::spin_loop();
             }
         }
+        None
     }
 
     #[inline(never)]

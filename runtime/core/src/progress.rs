@@ -103,7 +103,7 @@ impl Universe {
         let now = Instant::now();
         let since = *wait.since.get_or_insert(now);
         self.assess(now);
-        if now - since < SPIN_TIME {
+        if now - since < SPIN_TIME || self.crowding.is_sleepless() {
             wait::yield_core();
         } else {
             self.sleep(LONG_SLEEP);

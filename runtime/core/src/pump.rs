@@ -2,30 +2,12 @@
 //! The pump: engine outputs become work requests, completions become engine inputs. The engine decides, the pump
 //! moves bytes; this is the only file where both are in sight.
 
-use engine::{Arrival, Body, OutFrame, Output, Peer, RequestId, wire};
+use engine::{Arrival, Body, ContextId, OutFrame, Output, Peer, RequestId, wire};
 use transport::{Arrived, Completion, Head, Outcome, RemoteKey, WorkId};
 
 use crate::Universe;
 use crate::pack::Structured;
 use crate::user_buf;
-
-/// What [`Universe::take_in_word`] did.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Took {
-    /// Nothing: no frame, or none for the fast path.
-    Nothing,
-    /// A message of another receive, which is complete now.
-    Another,
-    /// The message of the receive that is waited for, which is collected.
-    Awaited {
-        /// World rank of the sender.
-        peer: u32,
-        /// Its tag.
-        tag: i32,
-        /// Its size in bytes.
-        bytes: u64,
-    },
-}
 
 /// What a request keeps beside its slot.
 #[derive(Debug)]
@@ -54,33 +36,46 @@ impl Universe {
         }
     }
 
-    /// Takes in the next frame if it is a message of eight or four bytes for the only receive of its queue: the fast
-    /// path. Not while requests have sides. If that receive is the one of `token`, it is collected too.
+    /// Takes in the next frame if it is a message of eight bytes for the receive of `token`, in `context`, which it also
+    /// collects: the fast path. `None`: nothing was done.
     #[inline(always)]
-    pub(crate) fn take_in_word(&mut self, token: u32) -> Took {
+    pub(crate) fn take_in_awaited(
+        &mut self,
+        token: u32,
+        context: ContextId,
+    ) -> Option<(u32, i32, u64)> {
+        let frame = self.fabric.first_frame()?;
+        let head = frame.head();
+        if (head.kind, head.len) != (wire::EAGER, 8) {
+            return None;
+        }
+        let peer = frame.peer().0;
+        let buffer = self
+            .engine
+            .arrive_for(token, context, Peer(peer), head.word, 8)?;
+        user_buf::put_word(buffer, 8, frame.word());
+        frame.take();
+        Some((peer, wire::tag_of(head.word), 8))
+    }
+
+    /// Takes in the next frame if it is a message of eight or four bytes for the only receive of its queue. Not while
+    /// requests have sides. `false`: nothing was done.
+    #[inline(never)]
+    pub(crate) fn take_in_word(&mut self) -> bool {
         let Some(frame) = self.fabric.first_frame() else {
-            return Took::Nothing;
+            return false;
         };
         let (peer, head) = (Peer(frame.peer().0), frame.head());
         let bytes = u64::from(head.len);
         if head.kind != wire::EAGER || !matches!(bytes, 4 | 8) {
-            return Took::Nothing;
-        }
-        if let Some(buffer) = self.engine.arrive_for(token, peer, head.word, bytes) {
-            user_buf::put_word(buffer, bytes, frame.word());
-            frame.take();
-            return Took::Awaited {
-                peer: peer.0,
-                tag: wire::tag_of(head.word),
-                bytes,
-            };
+            return false;
         }
         let Some((buffer, fits)) = self.engine.arrive_first(peer, head.word, bytes) else {
-            return Took::Nothing;
+            return false;
         };
         user_buf::put_word(buffer, fits, frame.word());
         frame.take();
-        Took::Another
+        true
     }
 
     #[inline(always)]

@@ -84,6 +84,9 @@ impl Universe {
         }
         universe.link = birth.link;
         universe.complaints = complaints;
+        if universe.crowding.is_sleepless() {
+            universe.fabric.never_sleep();
+        }
         let attentive = !universe.crowding.is_crowded();
         universe.fabric.set_attentive(attentive);
         Ok(universe)

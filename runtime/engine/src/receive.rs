@@ -108,23 +108,35 @@ impl Engine {
         Some((fields.buffer, bytes.min(fields.bytes)))
     }
 
-    /// Matches a whole message with the plain receive that a token names, and collects it in the same step: what
+    /// Matches a whole message with the plain receive in `within` that a token names, and collects it in the same step: what
     /// [`arrive_first`](Self::arrive_first) and [`collect_plain`](Self::collect_plain) do one after the other. Answers the
     /// address of the receive's buffer. `None`: nothing was done.
     #[inline(always)]
-    pub fn arrive_for(&mut self, receive: u32, peer: Peer, word: u64, bytes: u64) -> Option<u64> {
+    pub fn arrive_for(
+        &mut self,
+        receive: u32,
+        within: ContextId,
+        peer: Peer,
+        word: u64,
+        bytes: u64,
+    ) -> Option<u64> {
         let (context, tag) = wire::envelope(word);
         let message = Envelope {
             context,
             peer: peer.0,
             tag,
         };
-        let matching = &mut self.matching;
-        self.arena.give_back_if(receive, |id, fields| {
-            let same =
-                fields.tag == tag && fields.peer == message.peer && fields.context == context;
-            same && bytes <= fields.bytes && matching.take_only(id, message)
-        })
+        if context != within.0 {
+            return None;
+        }
+        let (id, fields) = self.arena.find_posted(receive)?;
+        let same = fields.tag == tag && fields.peer == message.peer && fields.context == context;
+        if !same || bytes > fields.bytes || !self.matching.take_only(id, message) {
+            return None;
+        }
+        let buffer = fields.buffer;
+        self.arena.give_back(id);
+        Some(buffer)
     }
 
     /// Collects a plain receive in `context` if it is complete: the fast path of [`collect`](Self::collect).

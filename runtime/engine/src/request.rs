@@ -148,28 +148,13 @@ impl Arena {
         done
     }
 
-    /// Gives back the slot of a plain receive that is posted, if `agrees` says so after a look at it; answers the address
-    /// of its buffer.
+    /// The slot of a plain receive that is posted, by its token.
     #[inline(always)]
-    pub(crate) fn give_back_if(
-        &mut self,
-        token: u32,
-        agrees: impl FnOnce(RequestId, &Fields) -> bool,
-    ) -> Option<u64> {
+    pub(crate) fn find_posted(&self, token: u32) -> Option<(RequestId, &Fields)> {
         let id = RequestId(token & INDEX_MASK);
-        let chunk = self.chunks[chunk_of(id)].as_mut()?;
-        let slot = &mut chunk.slots[slot_of(id)];
-        let fields = slot.fields();
-        if fields.state != State::Posted || fields.flags != 0 || !agrees(id, fields) {
-            return None;
-        }
-        let buffer = fields.buffer;
-        let mut fields = slot.begin_change();
-        free(&mut fields);
-        drop(fields);
-        chunk.occupied[(id.0 / 64 % WORDS) as usize] &= !(1 << (id.0 % 64));
-        self.hint = id.0 / 64;
-        Some(buffer)
+        let fields = self.chunks[chunk_of(id)].as_ref()?.slots[slot_of(id)].fields();
+        let current = u32::from(fields.generation) == token >> INDEX_BITS;
+        (current && fields.state == State::Posted && fields.flags == 0).then_some((id, fields))
     }
 
     #[inline(always)]

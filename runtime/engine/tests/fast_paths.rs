@@ -61,9 +61,16 @@ impl Side {
                 bytes: BYTES,
                 buffer,
             };
-            let (request, output) = self.engine.start_receive(receive, false).unwrap();
+            let (request, output) = self
+                .engine
+                .start_receive(receive, false)
+                .expect("a slot is left");
             if let Some(Output::DeliverKept { message, .. }) = output {
-                let body = self.engine.kept_body(message).try_into().unwrap();
+                let body = self
+                    .engine
+                    .kept_body(message)
+                    .try_into()
+                    .expect("eight bytes");
                 self.memory[buffer as usize] = Some(u64::from_ne_bytes(body));
                 self.engine.drop_message(message);
             }
@@ -121,7 +128,7 @@ impl Side {
                 Collected::Done { bytes, .. } => bytes == BYTES,
                 Collected::NotYet => false,
                 Collected::Special => {
-                    let request = self.engine.arena().find(token).unwrap();
+                    let request = self.engine.arena().find(token).expect("not collected yet");
                     let complete = self.engine.is_complete(request);
                     if complete {
                         self.engine.collect(request);
@@ -130,9 +137,10 @@ impl Side {
                 }
             };
             match done {
-                true => self
-                    .got
-                    .push((buffer, self.memory[buffer as usize].unwrap())),
+                true => self.got.push((
+                    buffer,
+                    self.memory[buffer as usize].expect("a message was delivered"),
+                )),
                 false => self.open.push((token, buffer)),
             }
         }

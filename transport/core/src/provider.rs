@@ -273,6 +273,12 @@ impl Fabric {
         self.shm.set_attentive(attentive);
     }
 
+    /// Promises that this process will never [`sleep`](Self::sleep): then it can be attentive where the system has no
+    /// fence for it.
+    pub fn never_sleep(&mut self) {
+        self.shm.never_sleep();
+    }
+
     /// Whether [`set_attentive`](Self::set_attentive) holds.
     #[inline(always)]
     #[must_use]

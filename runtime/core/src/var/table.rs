@@ -50,8 +50,8 @@ pub const ROWS: [Row; 11] = [
         variable: Variable::Wait,
         name: "RMPI_WAIT",
         range: Range::Words(&["auto", "spin", "yield"]),
-        text: "How a rank waits: by what it finds about free cores, always as if it had a core of its own, or \
-               always as if it had to share one.",
+        text: "How a rank waits: by what it finds about free cores (auto); always as if it had a core of its own, \
+               and never asleep (spin); or always as if it had to share one (yield).",
     },
     Row {
         variable: Variable::SingleCopy,

@@ -35,6 +35,7 @@ pub(super) struct Shm {
     /// Secrets, two words per local rank: what that rank must show, or have read, to touch this process's memory.
     nonces: Box<[[u64; 2]]>,
     can_fence: bool,
+    sleepless: bool,
     attentive: bool,
     looking: usize,
     pending_words: usize,
@@ -125,6 +126,7 @@ impl Shm {
             bell: None,
             nonces: vec![[0; 2]; size as usize].into(),
             can_fence: wait::register_for_fences(),
+            sleepless: false,
             attentive: false,
             looking: 0,
             pending_words: size.div_ceil(64) as usize,
@@ -362,6 +364,9 @@ impl Shm {
     /// Looks away from rings that were silent for long. One heavy fence for all of them; they stay active, so each is
     /// polled once more before it is left to its bell.
     fn make_room_to_look(&mut self) {
+        if !self.can_fence {
+            return;
+        }
         let long_ago = self.polls.saturating_sub(SILENT_POLLS);
         let mut any = false;
         for rx in self
@@ -391,14 +396,21 @@ impl Shm {
         wait::heavy_fence();
     }
 
+    pub(super) fn never_sleep(&mut self) {
+        self.sleepless = true;
+    }
+
     pub(super) fn set_attentive(&mut self, attentive: bool) {
-        self.attentive = attentive && self.can_fence;
+        self.attentive = attentive && (self.can_fence || self.sleepless);
         if !self.attentive {
             self.look_away_from_all();
         }
     }
 
     pub(super) fn prepare_sleep(&mut self) -> bool {
+        if self.sleepless {
+            return false;
+        }
         let Some(bell) = self.bell else { return true };
         self.look_away_from_all();
         for from in &self.active {

@@ -244,7 +244,13 @@ impl Shm {
                     bytes,
                     read.source + offset as u64,
                 ) {
-                    read.outcome = Outcome::BadKey;
+                    // A process that has ended is not to blame for its key: whoever ends the job says what happened.
+                    let gone = cma::is_gone(read.pid);
+                    read.outcome = if gone {
+                        Outcome::Unreachable
+                    } else {
+                        Outcome::BadKey
+                    };
                 }
                 read.copied += 1;
                 budget = budget.saturating_sub(bytes);
