@@ -266,7 +266,7 @@ fn keep(mpi: Mpi, parent: MPI_Comm, comm: Comm) -> Result<MPI_Comm> {
             errhandler,
         })
     })?;
-    if !lock::is_multiple() {
+    if !lock::is_multiple() && mpi.visit(|universe| universe.eager_limit()) >= 8 {
         express::open(handle, &comm);
     }
     Ok(handle)

@@ -57,7 +57,8 @@ fn start(level: c_int) -> Result<()> {
             eprintln!("rmpi: {complaint}");
         }
     }
-    if level != c::MPI_THREAD_MULTIPLE {
+    // The lane sends eight bytes at once: not where the program's user has forbidden that.
+    if level != c::MPI_THREAD_MULTIPLE && universe.eager_limit() >= 8 {
         express::open(MPI_Comm::WORLD, &universe.world());
         express::open(MPI_Comm::SELF, &universe.myself());
     }

@@ -200,8 +200,8 @@ impl Visit for Mpi {
         lock::is_multiple()
     }
 
-    fn let_others(self) {
-        lock::pause();
+    fn let_others(self, outside: impl FnOnce()) {
+        lock::without(outside);
     }
 }
 

@@ -16,8 +16,8 @@ pub trait Visit: Copy {
     /// Whether other threads may visit between two visits of this one.
     fn is_shared(self) -> bool;
 
-    /// Lets other threads visit, if there are any.
-    fn let_others(self);
+    /// Lets other threads visit while `outside` runs.
+    fn let_others(self, outside: impl FnOnce());
 
     /// Makes visits until `done` says so. `done` is asked before and after each turn of progress.
     fn wait_until(self, mut done: impl FnMut(&mut Universe) -> bool) {
@@ -39,8 +39,7 @@ pub trait Visit: Copy {
                     ..Wait::default()
                 };
             } else if self.is_shared() {
-                self.let_others();
-                self.visit(|universe| universe.rest_shared(&mut rest));
+                self.let_others(|| rest.outside());
             } else {
                 self.visit(|universe| universe.rest(&mut rest));
             }
@@ -62,6 +61,19 @@ pub struct Wait {
     since: Option<Instant>,
     /// More yields before sleeping: in collectives that every rank of the node enters.
     pub patient: bool,
+}
+
+impl Wait {
+    /// Rests where other threads wait for this process too: never long, since only the one who sleeps in the transport
+    /// would be woken.
+    fn outside(&mut self) {
+        self.polls += 1;
+        match self.polls {
+            0..64 => std::hint::spin_loop(),
+            64..256 => wait::yield_core(),
+            _ => std::thread::sleep(SHORT_SLEEP),
+        }
+    }
 }
 
 impl Universe {
@@ -122,17 +134,6 @@ impl Universe {
             wait.since.get_or_insert(now);
             self.assess(now);
             self.sleep(LONG_SLEEP);
-        }
-    }
-
-    /// As [`rest`](Self::rest) where other threads wait for this process too: never sleeps long, since only the one
-    /// who sleeps would be woken.
-    pub fn rest_shared(&mut self, wait: &mut Wait) {
-        wait.polls += 1;
-        match wait.polls {
-            0..64 => std::hint::spin_loop(),
-            64..256 => wait::yield_core(),
-            _ => std::thread::sleep(SHORT_SLEEP),
         }
     }
 

@@ -132,6 +132,12 @@ impl Universe {
         self.size
     }
 
+    /// Messages up to this many bytes travel at once.
+    #[must_use]
+    pub fn eager_limit(&self) -> u64 {
+        self.eager_limit_bytes
+    }
+
     /// Which program of the command line this is.
     #[must_use]
     pub fn app(&self) -> u32 {

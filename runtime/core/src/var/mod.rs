@@ -141,7 +141,7 @@ fn unknown(name: &str) -> String {
         Some((steps, nearest)) if steps <= 4 => {
             format!("{name} is no variable of rmpi; did you mean {nearest}")
         }
-        _ => format!("{name} is no variable of rmpi; rmpi-info --vars lists them"),
+        _ => format!("{name} is no variable of rmpi; docs/variables.md lists them"),
     }
 }
 
@@ -201,7 +201,7 @@ mod tests {
             ["RMPI_EAGER_LIMITS is no variable of rmpi; did you mean RMPI_EAGER_LIMIT"]
         );
         let (_, complaints) = read(&[("RMPI_ZZZZZZZZZZZZZZ", "1")]);
-        assert!(complaints[0].contains("rmpi-info --vars"));
+        assert!(complaints[0].contains("docs/variables.md"));
     }
 
     #[test]
