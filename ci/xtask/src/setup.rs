@@ -39,25 +39,25 @@ const NEEDS: &[Need] = &[
         what: "a C++ compiler",
         probe: Probe::Program("c++"),
         apt: &["g++"],
-        stages: &["abi", "suites"],
+        stages: &["abi", "docs", "suites"],
     },
     Need {
         what: "CMake",
         probe: Probe::Program("cmake"),
         apt: &["cmake"],
-        stages: &["abi"],
+        stages: &["abi", "docs"],
     },
     Need {
         what: "make",
         probe: Probe::Program("make"),
         apt: &["make"],
-        stages: &["abi"],
+        stages: &["abi", "docs"],
     },
     Need {
         what: "pkg-config",
         probe: Probe::Program("pkg-config"),
         apt: &["pkg-config"],
-        stages: &["abi"],
+        stages: &["abi", "docs"],
     },
     Need {
         what: "Valgrind",
@@ -76,7 +76,7 @@ const NEEDS: &[Need] = &[
 /// The stages that `setup` knows, for messages.
 const STAGES: &[&str] = &[
     "demo", "bench", "compare", "peers", "install", "tidy", "unit", "model", "abi", "ranks",
-    "icount", "faults", "suites",
+    "docs", "icount", "faults", "suites",
 ];
 
 /// `cargo xtask setup [STAGE...]`.

@@ -4,6 +4,7 @@
 mod abi;
 mod cargo_tests;
 mod compiling;
+mod docs;
 mod faults;
 mod icount;
 mod jobs;
@@ -56,6 +57,11 @@ const STAGES: &[TestStage] = &[
         name: "ranks",
         budget: minutes(5),
         run: ranks::run,
+    },
+    TestStage {
+        name: "docs",
+        budget: minutes(1),
+        run: docs::run,
     },
     TestStage {
         name: "icount",
