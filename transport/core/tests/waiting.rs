@@ -165,6 +165,17 @@ fn who_has_something_to_do_does_not_sleep() {
     assert_eq!(poll(&mut b), 1);
     assert!(b.prepare_sleep());
     b.stay_awake();
+    // Without a bell, because it looked a moment ago.
+    b.set_attentive(true);
+    for _ in 0..2 {
+        a.post_send(Peer(1), head(1), b"x").unwrap();
+        assert!(!b.prepare_sleep());
+        assert_eq!(poll(&mut b), 1);
+    }
+    a.post_send(Peer(1), head(1), b"x").unwrap();
+    b.set_attentive(false);
+    assert!(!b.prepare_sleep());
+    assert_eq!(poll(&mut b), 1);
     // To itself.
     b.post_send(Peer(1), head(1), b"x").unwrap();
     assert!(!b.prepare_sleep());
