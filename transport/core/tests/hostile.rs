@@ -148,7 +148,8 @@ impl Victim {
                     assert!(arrived.head.kind < 128, "the provider keeps its own frames");
                     assert!(arrived.bytes() <= 32_768);
                     let mut body = Guarded::new(arrived.bytes() as usize);
-                    self.fabric.copy_body(&arrived, body.bytes_mut());
+                    let copied = self.fabric.copy_body(&arrived, body.bytes_mut());
+                    assert!(arrived.is_lent() || copied == body.bytes().len());
                     self.fabric.release(&arrived);
                 }
                 Completion::Written { peer, .. } => assert!(peer.0 < RANKS),

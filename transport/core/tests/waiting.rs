@@ -237,8 +237,14 @@ fn attention_spares_the_bell_until_it_is_withdrawn() {
     assert_eq!(bells(&mut a, &mut b, 1, 10), 10, "nobody looks yet");
     b.set_attentive(true);
     assert_eq!(bells(&mut a, &mut b, 1, 10), 1, "the first one turns heads");
+    // However often it looks and looks away.
+    for _ in 0..20 {
+        b.set_attentive(false);
+        assert_eq!(bells(&mut a, &mut b, 1, 10), 10);
+        b.set_attentive(true);
+        assert_eq!(bells(&mut a, &mut b, 1, 10), 1);
+    }
     b.set_attentive(false);
-    assert_eq!(bells(&mut a, &mut b, 1, 10), 10);
     // Going to sleep withdraws it too.
     b.set_attentive(true);
     bells(&mut a, &mut b, 1, 1);
