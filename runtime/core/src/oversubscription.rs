@@ -16,11 +16,38 @@ pub(crate) struct Crowding {
     launch_cpus: u32,
     /// Time of the last look at the masks.
     looked: Option<Instant>,
-    /// Time and run delay of the last look at the scheduler's count.
-    delay: Option<(Instant, u64)>,
-    /// Until when others were seen to want the core.
-    pressed_until: Option<Instant>,
+    pressure: Pressure,
     link_checked: Option<Instant>,
+}
+
+/// Finds out from the time that this process had to wait for a core whether others want it all the time. A daemon that
+/// runs now and then takes a quarter of a window once in a while; who shares the core for good takes half of each.
+#[derive(Debug, Default)]
+struct Pressure {
+    /// Where the present window began: time, and run delay in ns until then.
+    began: Option<(Instant, u64)>,
+    /// Windows in a row that were over the mark.
+    over: u32,
+    /// Until when the finding holds.
+    until: Option<Instant>,
+}
+
+impl Pressure {
+    /// Takes in the run delay so far; answers whether others want the core.
+    fn note(&mut self, now: Instant, total_ns: u64) -> bool {
+        let (then, before) = *self.began.get_or_insert((now, total_ns));
+        let elapsed = now - then;
+        if elapsed >= WINDOW {
+            let delayed = u128::from(total_ns.saturating_sub(before));
+            let over = delayed * 4 > elapsed.as_nanos();
+            self.over = if over { self.over + 1 } else { 0 };
+            self.began = Some((now, total_ns));
+            if self.over >= WINDOWS_IN_A_ROW {
+                self.until = Some(now + PRESSED_FOR);
+            }
+        }
+        self.until.is_some_and(|until| now < until)
+    }
 }
 
 impl Crowding {
@@ -33,8 +60,7 @@ impl Crowding {
             local_size: 1,
             launch_cpus: u32::MAX,
             looked: None,
-            delay: None,
-            pressed_until: None,
+            pressure: Pressure::default(),
             link_checked: None,
         }
     }
@@ -101,16 +127,9 @@ impl Crowding {
             || self.local_size > self.cores(self.launch_cpus)
     }
 
-    /// Whether this process waited for a core more than a twentieth of the time since the last look: another job, the
-    /// application's threads, a quota, a hypervisor.
+    /// Another job, the application's threads, a quota, a hypervisor.
     fn others_want_the_core(&mut self, now: Instant) -> bool {
-        if let Some(total) = wait::run_delay_ns()
-            && let Some((then, before)) = self.delay.replace((now, total))
-            && u128::from(total.saturating_sub(before)) * 20 > (now - then).as_nanos()
-        {
-            self.pressed_until = Some(now + PRESSED_FOR);
-        }
-        self.pressed_until.is_some_and(|until| now < until)
+        wait::run_delay_ns().is_some_and(|total| self.pressure.note(now, total))
     }
 
     fn cores(&self, cpus: u32) -> u32 {
@@ -131,4 +150,48 @@ fn count(mask: &[u64]) -> u32 {
 }
 
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+const WINDOW: Duration = Duration::from_millis(40);
+const WINDOWS_IN_A_ROW: u32 = 3;
 const PRESSED_FOR: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Looks every 20 ms at a process that is delayed by `delays_ms` in each; answers after how many looks it was pressed.
+    fn pressed_after(pressure: &mut Pressure, start: Instant, delays_ms: &[u64]) -> Option<usize> {
+        let mut total = 0;
+        (0..delays_ms.len()).find(|at| {
+            total += delays_ms[*at] * 1_000_000;
+            let now = start + LOOK_EVERY * u32::try_from(*at).unwrap();
+            pressure.note(now, total)
+        })
+    }
+
+    #[test]
+    fn a_process_that_shares_its_core_is_pressed_within_a_fifth_of_a_second() {
+        let found = pressed_after(&mut Pressure::default(), Instant::now(), &[10; 50]);
+        assert!(found.is_some_and(|looks| looks <= 10), "{found:?}");
+    }
+
+    #[test]
+    fn a_daemon_that_runs_now_and_then_presses_nobody() {
+        let mut delays = [0; 500];
+        for burst in delays.chunks_mut(10) {
+            (burst[0], burst[1], burst[2]) = (15, 15, 10);
+        }
+        assert_eq!(
+            pressed_after(&mut Pressure::default(), Instant::now(), &delays),
+            None
+        );
+    }
+
+    #[test]
+    fn the_finding_holds_for_a_while_and_then_is_made_anew() {
+        let (mut pressure, start) = (Pressure::default(), Instant::now());
+        assert!(pressed_after(&mut pressure, start, &[20; 20]).is_some());
+        let total = 20 * 20 * 1_000_000;
+        assert!(pressure.note(start + Duration::from_millis(900), total));
+        assert!(!pressure.note(start + Duration::from_millis(2400), total));
+    }
+}

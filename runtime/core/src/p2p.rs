@@ -5,7 +5,7 @@ use engine::{Collected, ContextId, Failure, Fields, Found, Peer, Receive, Reques
 use queue_layout::FLAG_CANCELLED;
 
 use crate::pack::Structured;
-use crate::pump::{Side, carrier};
+use crate::pump::{Look, Side, carrier};
 use crate::user_buf::UserMemory;
 use crate::{Error, Universe};
 
@@ -145,11 +145,10 @@ impl Universe {
             if let Some(ended) = self.take_in_awaited(token, context) {
                 return Some(ended);
             }
-            if !self.take_in_word() {
-                if !self.fabric.is_attentive() {
-                    return None;
-                }
-                std::hint::spin_loop();
+            match self.take_in_word() {
+                Look::Taken => {}
+                Look::Nothing if self.fabric.is_attentive() => std::hint::spin_loop(),
+                Look::Nothing | Look::Other => return None,
             }
         }
         None

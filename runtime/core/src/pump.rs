@@ -26,6 +26,17 @@ pub(crate) enum Side {
     },
 }
 
+/// What a look at the next frame found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// No frame is there.
+    Nothing,
+    /// A frame that takes the ordinary way.
+    Other,
+    /// A message, which was taken in.
+    Taken,
+}
+
 impl Universe {
     /// One completion of the transport.
     #[inline(always)]
@@ -58,24 +69,24 @@ impl Universe {
         Some((peer, wire::tag_of(head.word), 8))
     }
 
-    /// Takes in the next frame if it is a message of eight or four bytes for the only receive of its queue. Not while
-    /// requests have sides. `false`: nothing was done.
+    /// Takes in the next frame if it is a message of eight or four bytes for the first receive of its queue. Not while
+    /// requests have sides.
     #[inline(never)]
-    pub(crate) fn take_in_word(&mut self) -> bool {
+    pub(crate) fn take_in_word(&mut self) -> Look {
         let Some(frame) = self.fabric.first_frame() else {
-            return false;
+            return Look::Nothing;
         };
         let (peer, head) = (Peer(frame.peer().0), frame.head());
         let bytes = u64::from(head.len);
         if head.kind != wire::EAGER || !matches!(bytes, 4 | 8) {
-            return false;
+            return Look::Other;
         }
         let Some((buffer, fits)) = self.engine.arrive_first(peer, head.word, bytes) else {
-            return false;
+            return Look::Other;
         };
         user_buf::put_word(buffer, fits, frame.word());
         frame.take();
-        true
+        Look::Taken
     }
 
     #[inline(always)]
