@@ -6,6 +6,12 @@
 #include <signal.h>
 #include <unistd.h>
 
+// What a program registers for its exit may want the MPI that is being ended.
+static void at_exit(void)
+{
+    _exit(77);
+}
+
 int main(int argc, char **argv)
 {
     const char *way = argc > 1 ? argv[1] : "abort";
@@ -18,7 +24,15 @@ int main(int argc, char **argv)
         return rank == who ? code : 0;
     }
     MPI_Barrier(MPI_COMM_WORLD);
+    if (!strncmp(way, "at-exit", 7)) {
+        atexit(at_exit);
+        printf("printed before");
+    }
     if (rank == who) {
+        if (!strcmp(way, "at-exit"))
+            MPI_Abort(MPI_COMM_WORLD, code);
+        if (!strcmp(way, "at-exit-fatal"))
+            MPI_Barrier(MPI_COMM_NULL);
         if (!strcmp(way, "abort"))
             MPI_Abort(MPI_COMM_WORLD, code);
         if (!strcmp(way, "abort-self"))

@@ -40,6 +40,13 @@ pub(crate) enum How {
         /// What the library says, possibly nothing.
         message: String,
     },
+    /// The library ended it after an error that nobody handled.
+    Fatal {
+        /// The class of the error.
+        code: i32,
+        /// The error, to stand behind "was ended by".
+        message: String,
+    },
     /// The MPI process `pid` ended without `MPI_Finalize`, the script around it goes on.
     Deserted {
         /// The process that had called `MPI_Init`.
@@ -58,7 +65,10 @@ impl Failure {
         let code = match &self.how {
             How::NotStarted(_) => 127,
             How::Signal { number, .. } => 128 + number,
-            How::Code(code) | How::Unfinalized(code) | How::Abort { code, .. } => *code,
+            How::Code(code)
+            | How::Unfinalized(code)
+            | How::Abort { code, .. }
+            | How::Fatal { code, .. } => *code,
             How::Deserted { .. } | How::Twice { .. } => 1,
         };
         let low = u8::try_from(code & 0xff).unwrap_or(1);
@@ -130,6 +140,7 @@ impl fmt::Display for How {
                     message.trim_end()
                 )
             }
+            Self::Fatal { message, .. } => write!(out, "was ended by {}", message.trim_end()),
             Self::Deserted { pid } => write!(
                 out,
                 "runs on, but its MPI process {pid} ended without MPI_Finalize"
@@ -149,6 +160,11 @@ fn shell_words(code: i32) -> String {
         |_| String::new(),
         |name| format!(", as after signal {}, {name}", code - 128),
     )
+}
+
+/// A number with its noun.
+pub(crate) fn counted(count: u32, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
 }
 
 /// Name and meaning of a signal, in the user's words.
@@ -231,6 +247,13 @@ mod tests {
                 },
                 255,
             ),
+            (
+                How::Fatal {
+                    code: 6,
+                    message: String::new(),
+                },
+                6,
+            ),
             (How::NotStarted(String::new()), 127),
             (How::Deserted { pid: 5 }, 1),
         ] {
@@ -257,6 +280,14 @@ mod tests {
                 .on_host("n1")
                 .to_string()
                 .ends_with("MPI_Abort with code 7: no mesh")
+        );
+        let fatal = failure(How::Fatal {
+            code: 6,
+            message: "a fatal MPI error (MPI_ERR_RANK) in MPI_Send".into(),
+        });
+        assert_eq!(
+            fatal.on_host("n1").to_string(),
+            "rank 3 on host n1 (pid 47) was ended by a fatal MPI error (MPI_ERR_RANK) in MPI_Send"
         );
         let late = Failure {
             finalized: true,

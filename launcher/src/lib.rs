@@ -102,8 +102,8 @@ fn verbose_words(request: &Request, job: &daemon::NodeJob) -> Vec<String> {
     }
     let programs = request.apps.iter().zip(&job.programs);
     let words = |(app, program): (&App, &daemon::Program)| {
-        let (ranks, path) = (app.ranks, program.path.to_string_lossy());
-        format!("starting {ranks} ranks of {path}")
+        let ranks = failure::counted(app.ranks, "rank", "ranks");
+        format!("starting {ranks} of {}", program.path.to_string_lossy())
     };
     programs.map(words).collect()
 }

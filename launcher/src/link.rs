@@ -80,9 +80,9 @@ pub(crate) enum Event {
 /// How a node's part of the job ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Gone {
-    /// Ranks that were alive when a signal that ends the job was ordered.
+    /// Ranks that were alive and well when a signal that ends the job was ordered.
     pub(crate) signalled: u32,
-    /// Ranks that were alive when the killing was ordered.
+    /// Ranks that were alive and well when the killing was ordered.
     pub(crate) killed: u32,
     /// Processes that outlived their rank and were ended by the daemon.
     pub(crate) leftovers: u32,
@@ -287,6 +287,7 @@ fn put_failure(failure: &Failure, body: &mut Vec<u8>) {
         How::Code(code) => (3, *code, ""),
         How::Unfinalized(code) => (4, *code, ""),
         How::Abort { code, message } => (5, *code, message.as_str()),
+        How::Fatal { code, message } => (8, *code, message.as_str()),
         How::Deserted { pid } => (6, pid.cast_signed(), ""),
         How::Twice { pid } => (7, pid.cast_signed(), ""),
     };
@@ -320,6 +321,10 @@ fn take_failure(body: &mut Body<'_>) -> Result<Failure, Garbled> {
         },
         6 => How::Deserted { pid: value },
         7 => How::Twice { pid: value },
+        8 => How::Fatal {
+            code,
+            message: body.text()?,
+        },
         _ => return Err(Garbled),
     };
     Ok(Failure {

@@ -114,12 +114,16 @@ fn an_interrupt_reaches_the_ranks_and_gives_130() {
     interrupted("sleep 100", Signal::SIGINT, 130, "SIGINT received");
 }
 
+/// Two signals of one kind within 200 ms are one.
+const ANOTHER_WISH: Duration = Duration::from_millis(250);
+
 #[test]
 fn a_second_interrupt_kills_at_once() {
     let mut running = script(3, "trap '' INT TERM; sleep 100; sleep 100").start();
     running.wait_for(3, "sleep 100");
     running.signal(Signal::SIGINT);
     running.wait_for_words("SIGINT received");
+    std::thread::sleep(ANOTHER_WISH);
     running.signal(Signal::SIGINT);
     running.finish().expect(130).says("killing all ranks");
 }
@@ -131,10 +135,26 @@ fn a_third_signal_ends_even_a_daemon_that_does_not_answer() {
     common::send(running.daemon(), Signal::SIGSTOP);
     running.signal(Signal::SIGINT);
     running.wait_for_words("SIGINT received");
+    std::thread::sleep(ANOTHER_WISH);
     running.signal(Signal::SIGINT);
     running.wait_for_words("killing all ranks");
+    std::thread::sleep(ANOTHER_WISH);
     running.signal(Signal::SIGINT);
     running.finish().expect(130);
+}
+
+#[test]
+fn a_signal_that_comes_twice_at_once_is_one_wish() {
+    // As from `timeout`, which signals the process and then its group.
+    let text = "trap 'sleep 0.6; echo cleaned; exit 0' TERM; while :; do sleep 0.05; done";
+    let running = script(2, text).start();
+    running.wait_for(2, "sleep 0.05");
+    running.signal(Signal::SIGTERM);
+    std::thread::sleep(Duration::from_millis(20));
+    running.signal(Signal::SIGTERM);
+    let outcome = running.finish().expect(143);
+    assert_eq!(outcome.out, "cleaned\ncleaned\n");
+    assert!(!outcome.err.contains("killing"), "{}", outcome.err);
 }
 
 #[test]

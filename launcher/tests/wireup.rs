@@ -85,6 +85,8 @@ fn play(role: &str, boot: &Boot) {
         ("leaves with code", 2) => std::process::exit(33),
         ("abort", 2) => abort(boot, 300, "the lattice is odd"),
         ("abort zero", 2) => abort(boot, 0, ""),
+        ("fatal", 2) => fatal(boot),
+        ("deserts", 1) => std::process::exit(0),
         ("crash", 1) => nix::sys::signal::raise(nix::sys::signal::Signal::SIGABRT).unwrap(),
         ("daemon watch", _) => watch_daemon(boot),
         ("absent", _) => pause(500),
@@ -113,6 +115,19 @@ fn abort(boot: &Boot, code: i32, message: &str) {
             rank: boot.rank,
             code,
             message,
+        },
+    );
+    pause(100_000);
+}
+
+fn fatal(boot: &Boot) {
+    println!("\nwhat it wrote before");
+    tell(
+        boot.control_fd,
+        &ToDaemon::Fatal {
+            rank: boot.rank,
+            code: 6,
+            message: "a fatal MPI error (MPI_ERR_RANK) in MPI_Send".to_owned(),
         },
     );
     pause(100_000);
@@ -293,6 +308,16 @@ fn an_abort_ends_the_job_with_its_code_and_words() {
 }
 
 #[test]
+fn a_fatal_error_is_not_told_as_an_abort() {
+    let outcome = ranks(4, "fatal").run().expect(6);
+    let outcome = outcome
+        .says("was ended by a fatal MPI error (MPI_ERR_RANK) in MPI_Send")
+        .says("ended the remaining 3 ranks");
+    assert!(!outcome.err.contains("MPI_Abort"), "{}", outcome.err);
+    assert!(outcome.out.contains("what it wrote before"));
+}
+
+#[test]
 fn a_crash_in_mpi_is_told_as_a_crash() {
     ranks(3, "crash")
         .run()
@@ -342,6 +367,24 @@ fn a_script_that_passes_the_crash_on_gives_its_code() {
 #[test]
 fn one_program_after_the_other_in_a_script_is_fine() {
     wrapped(2, "proper", "PROGRAM && PROGRAM").run().expect(0);
+}
+
+#[test]
+fn a_program_after_one_that_left_mpi_without_finalize_is_refused() {
+    let script = "PROGRAM; PROGRAM; sleep 100";
+    let outcome = wrapped(2, "deserts", script).run().expect(1);
+    outcome
+        .says("rank 1 on host ")
+        .says("ended without MPI_Finalize");
+}
+
+#[test]
+fn a_rank_that_starts_more_mpi_programs_than_another_does_not_wait_for_ever() {
+    let script = "PROGRAM; if [ $RMPI_RANK = 0 ]; then RMPI_TEST_ROLE=stays PROGRAM; fi";
+    let outcome = wrapped(2, "proper", script).run().expect(1);
+    outcome.says(
+        "rank 0 has started its MPI program number 2, but rank 1 has ended after 1: all ranks must start as many",
+    );
 }
 
 #[test]

@@ -15,7 +15,10 @@
 //!    socket [`Boot::address`] and says [`ToDaemon::AskSegment`]; the daemon checks the peer's
 //!    user and the job's key and answers [`ToRank::Segment`] with the descriptor, or
 //!    [`ToRank::Refused`]. That connection is the rank's control socket from then on.
-//! 4. End of file on the rank's side means that the daemon is gone; so does `ECONNRESET`, which stands there when the
+//! 4. A rank may run several MPI programs one after the other. The one that says [`ToDaemon::Finalized`] closes the
+//!    socket for writing, for all copies of it, so that the next one asks as in step 3; it gets the segment of the
+//!    programs that are this rank's next, which is a fresh one.
+//! 5. End of file on the rank's side means that the daemon is gone; so does `ECONNRESET`, which stands there when the
 //!    daemon died before it had read all.
 //!
 //! ```

@@ -4,11 +4,11 @@
 //! | offset | bytes | field   | range                                    | why |
 //! |-------:|------:|---------|------------------------------------------|-----|
 //! |      0 |     1 | version | 1                                        | zeros are no message |
-//! |      1 |     1 | kind    | 1..=4 to the daemon, 129..=130 to a rank | a message sent the wrong way is seen |
+//! |      1 |     1 | kind    | 1..=5 to the daemon, 129..=130 to a rank | a message sent the wrong way is seen |
 //! |      2 |     2 | zero    | 0                                        | room |
 //! |      4 |     4 | rank    | little endian; 0 to a rank               | |
 //! |      8 |     8 | value   | pid, code or job, little endian          | |
-//! |     16 |     – | text    | UTF-8, at most 2032 bytes                | message of an abort, reason of a refusal |
+//! |     16 |     – | text    | UTF-8, at most 2032 bytes                | message of an abort or an error, reason of a refusal |
 //!
 //! Longer text is cut at a character when it is written.
 
@@ -21,6 +21,7 @@ const HELLO: u8 = 1;
 const FINALIZED: u8 = 2;
 const ABORT: u8 = 3;
 const ASK_SEGMENT: u8 = 4;
+const FATAL: u8 = 5;
 const SEGMENT: u8 = 129;
 const REFUSED: u8 = 130;
 
@@ -40,7 +41,7 @@ pub enum ToDaemon {
         /// The rank.
         rank: u32,
     },
-    /// `MPI_Abort`, or an error that ends the job.
+    /// `MPI_Abort` was called.
     Abort {
         /// The rank.
         rank: u32,
@@ -49,7 +50,17 @@ pub enum ToDaemon {
         /// What to tell the user, possibly empty.
         message: String,
     },
-    /// The inherited descriptors did not survive: please send the segment.
+    /// An MPI call failed where errors are fatal: the library ends the job.
+    Fatal {
+        /// The rank.
+        rank: u32,
+        /// The class of the error.
+        code: i32,
+        /// The error, to stand behind "was ended by".
+        message: String,
+    },
+    /// The inherited descriptors did not survive, or were those of an MPI program that the same rank ran before: please
+    /// send the segment.
     AskSegment {
         /// The rank.
         rank: u32,
@@ -70,6 +81,11 @@ impl ToDaemon {
                 code,
                 message,
             } => datagram(ABORT, *rank, u64::from(code.cast_unsigned()), message),
+            Self::Fatal {
+                rank,
+                code,
+                message,
+            } => datagram(FATAL, *rank, u64::from(code.cast_unsigned()), message),
             Self::AskSegment { rank, job } => datagram(ASK_SEGMENT, *rank, *job, ""),
         }
     }
@@ -95,6 +111,11 @@ impl ToDaemon {
                     message: parts.text()?,
                 })
             }
+            FATAL => Ok(Self::Fatal {
+                rank,
+                code: parts.value_u32()?.cast_signed(),
+                message: parts.text()?,
+            }),
             ASK_SEGMENT => Ok(Self::AskSegment {
                 rank,
                 job: parts.value,
@@ -233,11 +254,17 @@ mod tests {
     fn any_to_daemon() -> impl Strategy<Value = ToDaemon> {
         let hello = (any::<u32>(), any::<u32>());
         let abort = (any::<u32>(), any::<i32>(), "\\PC{0,500}");
+        let fatal = (any::<u32>(), any::<i32>(), "\\PC{0,500}");
         let ask = (any::<u32>(), any::<u64>());
         prop_oneof![
             hello.prop_map(|(rank, pid)| ToDaemon::Hello { rank, pid }),
             any::<u32>().prop_map(|rank| ToDaemon::Finalized { rank }),
             abort.prop_map(|(rank, code, message)| ToDaemon::Abort {
+                rank,
+                code,
+                message
+            }),
+            fatal.prop_map(|(rank, code, message)| ToDaemon::Fatal {
                 rank,
                 code,
                 message

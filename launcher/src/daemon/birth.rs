@@ -12,6 +12,7 @@ use nix::unistd::{Pid, dup2_stderr, dup2_stdin, dup2_stdout, execve, getppid, se
 use pmi::{BOOT_VARIABLE, Boot};
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
 
 /// Descriptors that a rank keeps for itself get numbers from here on, out of the way of scripts that use small ones.
 const PRIVATE_DESCRIPTORS_FROM: i32 = 100;
@@ -22,8 +23,8 @@ pub(crate) struct Nest {
     pub(crate) daemon: Pid,
     /// Name of the daemon's abstract socket.
     pub(crate) address: String,
-    /// The node segment.
-    pub(crate) segment: OwnedFd,
+    /// The node segment of the ranks' first MPI programs.
+    pub(crate) segment: Rc<OwnedFd>,
     /// Where a rank that cannot start says why.
     pub(crate) complaints: OwnedFd,
     /// Signals that were blocked when the launcher was started.

@@ -47,6 +47,11 @@ impl Ending {
             kill_leftovers_at: None,
         }
     }
+
+    /// Since when everything is being killed.
+    pub(super) fn is_killing(&self) -> Option<Instant> {
+        self.killing_since
+    }
 }
 
 impl Daemon {
@@ -87,7 +92,7 @@ impl Daemon {
         match verdict {
             Some(how) => self.report(local, how, phase == Phase::Finalized),
             None if phase == Phase::Fresh => self.probes.left_without_init(local),
-            None => (),
+            None => self.end_if_alone(),
         }
     }
 
@@ -100,6 +105,15 @@ impl Daemon {
                 rank.not_started = Some(words);
             }
         }
+    }
+
+    /// Ranks that are alive, without those that have failed.
+    fn others(&self) -> u32 {
+        let others = self
+            .ranks
+            .iter()
+            .filter(|rank| rank.alive && !rank.reported);
+        u32::try_from(others.count()).unwrap_or(u32::MAX)
     }
 
     /// Ranks whose process has not ended.
@@ -119,7 +133,7 @@ impl Daemon {
             Signal::SIGTERM | Signal::SIGINT | Signal::SIGHUP | Signal::SIGQUIT
         );
         if ends {
-            self.ending.gone.signalled = self.ending.gone.signalled.max(self.alive());
+            self.ending.gone.signalled = self.ending.gone.signalled.max(self.others());
             // One that is stopped would not notice.
             self.each_alive(Signal::SIGCONT);
         }
@@ -139,7 +153,7 @@ impl Daemon {
             return;
         }
         let now = Instant::now();
-        self.ending.gone.killed = self.alive();
+        self.ending.gone.killed = self.others();
         self.ending.killing_since = Some(now);
         self.ending.next_sweep = Some(now + SWEEP_EVERY);
         self.each_alive(Signal::SIGKILL);

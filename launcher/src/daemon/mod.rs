@@ -34,6 +34,7 @@ use rank::Rank;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::rc::Rc;
 use std::time::Instant;
 use streams::Streams;
 
@@ -115,6 +116,8 @@ struct Daemon {
     complaints: OwnedFd,
     ranks: Vec<Rank>,
     by_pid: HashMap<u32, u32>,
+    /// Segments of the ranks' second, third, ... MPI programs, by the programs before.
+    later_segments: HashMap<u32, Rc<OwnedFd>>,
     visitors: HashMap<u32, UnixStream>,
     visitor_count: u32,
     streams: Streams,

@@ -26,6 +26,8 @@ pub(crate) struct Rank {
     pub(crate) alive: bool,
     /// How far it has come.
     pub(crate) phase: Phase,
+    /// MPI programs that it has run to their end.
+    pub(crate) finalized: u32,
     /// The process that called `MPI_Init`.
     pub(crate) greeter: u32,
     /// Its control socket.
@@ -46,6 +48,7 @@ impl Rank {
             pid,
             alive: true,
             phase: Phase::Fresh,
+            finalized: 0,
             greeter: 0,
             control: Some(control),
             watch: None,

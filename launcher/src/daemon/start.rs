@@ -10,6 +10,7 @@ use super::rank::Rank;
 use super::streams::{Prompts, Streams};
 use super::{Daemon, Interests, SCRATCH_BYTES, Token, control, interest};
 use crate::edge::Edge;
+use crate::failure::counted;
 use crate::link::{Event, Stream};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, SealFlag, fcntl};
@@ -25,6 +26,7 @@ use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
+use std::rc::Rc;
 
 /// Descriptors that a rank takes in the daemon, and those that the daemon needs besides.
 const DESCRIPTORS_PER_RANK: u64 = 3;
@@ -73,7 +75,7 @@ impl Equipment {
         let nest = Nest {
             daemon: Pid::this(),
             address,
-            segment: segment(job)?,
+            segment: Rc::new(segment(job)?),
             complaints: rank_side,
             signals: blocked,
             files,
@@ -125,6 +127,7 @@ impl Daemon {
             complaints,
             ranks,
             by_pid: HashMap::new(),
+            later_segments: HashMap::new(),
             visitors: HashMap::new(),
             visitor_count: 0,
             streams,
@@ -203,7 +206,7 @@ impl Daemon {
             }
             _ => "",
         };
-        format!("could start {started} of {wanted} ranks only: {cause}{remedy}")
+        format!("could start only {started} of {wanted} ranks: {cause}{remedy}")
     }
 }
 
@@ -228,7 +231,8 @@ fn enough_descriptors(ranks: u32) -> Result<(rlim_t, rlim_t), String> {
         .map_err(|error| format!("cannot read the limit of open files: {error}"))?;
     if hard < needed {
         return Err(format!(
-            "{ranks} ranks need {needed} open files in the launcher, the limit is {hard}: raise it (ulimit -Hn) or start fewer ranks"
+            "{} {needed} open files in the launcher, the limit is {hard}: raise it (ulimit -Hn) or start fewer ranks",
+            counted(ranks, "rank needs", "ranks need")
         ));
     }
     if soft < needed {
@@ -257,7 +261,7 @@ fn prompts(job: &NodeJob) -> Prompts {
 
 /// The node segment: memory that all ranks of the node share. Its size is sealed, since a rank that cut it could kill
 /// the others.
-fn segment(job: &NodeJob) -> Result<OwnedFd, String> {
+pub(super) fn segment(job: &NodeJob) -> Result<OwnedFd, String> {
     let local_size = job.local_size();
     let bytes = ring::layout::segment_bytes(local_size);
     let said =

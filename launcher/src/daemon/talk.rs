@@ -2,7 +2,8 @@
 //! What ranks say on their control sockets, and those who come to ask for the segment.
 
 use super::control::{self, Received};
-use super::rank::Phase;
+use super::rank::{Phase, Rank};
+use super::start::segment;
 use super::{Daemon, Token, interest};
 use crate::failure::How;
 use nix::sys::epoll::EpollFlags;
@@ -10,6 +11,7 @@ use nix::sys::signal::kill;
 use nix::unistd::Pid;
 use pmi::ToDaemon;
 use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
 
 impl Daemon {
     /// Takes all that a rank has said.
@@ -46,14 +48,26 @@ impl Daemon {
             ToDaemon::Hello { .. } => self.hear_hello(local, sender),
             ToDaemon::Finalized { .. } => self.hear_finalized(local),
             ToDaemon::Abort { code, message, .. } => {
-                let rank = self.ranks.get(local as usize);
-                if rank.is_some_and(|rank| !rank.reported) {
-                    self.report(local, How::Abort { code, message }, false);
-                }
+                self.hear_end(local, How::Abort { code, message });
+            }
+            ToDaemon::Fatal { code, message, .. } => {
+                self.hear_end(local, How::Fatal { code, message });
             }
             ToDaemon::AskSegment { job, .. } => self.answer_rank(local, job),
             _ => (),
         }
+    }
+
+    /// The library of a rank ends the job.
+    fn hear_end(&mut self, local: u32, how: How) {
+        let rank = self.ranks.get(local as usize);
+        if rank.is_none_or(|rank| rank.reported) {
+            return;
+        }
+        // What it wrote before that comes first.
+        self.streams
+            .drain(local, &mut self.scratch, &mut self.edge.outbox);
+        self.report(local, how, false);
     }
 
     fn hear_hello(&mut self, local: u32, sender: u32) {
@@ -61,13 +75,20 @@ impl Daemon {
             return;
         };
         let lives = |pid: u32| kill(Pid::from_raw(pid.cast_signed()), None).is_ok();
-        let second = rank.phase == Phase::Greeted && rank.greeter != sender && lives(rank.greeter);
+        let before = rank.greeter;
+        let second = rank.phase == Phase::Greeted && before != sender;
         if second && !rank.reported {
-            return self.report(local, How::Twice { pid: sender }, false);
+            let how = if lives(before) {
+                How::Twice { pid: sender }
+            } else {
+                How::Deserted { pid: before }
+            };
+            return self.report(local, how, false);
         }
         rank.phase = Phase::Greeted;
         self.watch_greeter(local, sender);
         self.probes.somebody_is_in_mpi();
+        self.end_if_alone();
     }
 
     fn hear_finalized(&mut self, local: u32) {
@@ -75,6 +96,7 @@ impl Daemon {
             return;
         };
         rank.phase = Phase::Finalized;
+        rank.finalized += 1;
         rank.deserted_at = None;
         if let Some(watch) = rank.watch.take() {
             let _ = self.poller.delete(&watch);
@@ -82,7 +104,8 @@ impl Daemon {
     }
 
     /// A rank that has kept its socket and lost the segment.
-    fn answer_rank(&self, local: u32, job: u64) {
+    fn answer_rank(&mut self, local: u32, job: u64) {
+        let segment = self.segment_for(local);
         let Some(control) = self
             .ranks
             .get(local as usize)
@@ -90,12 +113,60 @@ impl Daemon {
         else {
             return;
         };
-        if job == self.job.key {
-            // One that does not take the answer will ask again.
-            let _ = control::send_segment(control.as_fd(), &self.nest.segment);
-        } else {
-            control::refuse(control.as_fd(), "the key is that of another job");
+        if job != self.job.key {
+            return control::refuse(control.as_fd(), "the key is that of another job");
         }
+        match segment {
+            // One that does not take the answer will ask again.
+            Ok(segment) => drop(control::send_segment(control.as_fd(), &segment)),
+            Err(words) => control::refuse(control.as_fd(), &words),
+        }
+    }
+
+    /// The segment of the program that a rank starts now. All ranks' first programs share one, their second ones
+    /// another, and so on: what lies in a used one is of no meaning to the next.
+    fn segment_for(&mut self, local: u32) -> Result<Rc<OwnedFd>, String> {
+        let finalized = |rank: &Rank| rank.finalized;
+        let round = self.ranks.get(local as usize).map_or(0, finalized);
+        if round == 0 {
+            return Ok(Rc::clone(&self.nest.segment));
+        }
+        let alive = self.ranks.iter().filter(|rank| rank.alive);
+        let oldest = alive.map(finalized).min().unwrap_or(round);
+        self.later_segments.retain(|of, _| *of >= oldest);
+        if let Some(segment) = self.later_segments.get(&round) {
+            return Ok(Rc::clone(segment));
+        }
+        let segment = Rc::new(segment(&self.job)?);
+        self.later_segments.insert(round, Rc::clone(&segment));
+        Ok(segment)
+    }
+
+    /// Ends a job in which a rank has started an MPI program that another, which has ended, will never start.
+    pub(super) fn end_if_alone(&mut self) {
+        let running = |rank: &Rank| rank.phase == Phase::Greeted;
+        let newest = (0..)
+            .zip(&self.ranks)
+            .filter(|(_, rank)| running(rank))
+            .max_by_key(|(_, rank)| rank.finalized);
+        let Some((ahead, round)) = newest.map(|(local, rank)| (local, rank.finalized)) else {
+            return;
+        };
+        let missing = self.ranks.iter().position(|rank| {
+            !rank.alive && rank.phase == Phase::Finalized && rank.finalized <= round
+        });
+        let (Some(missing), None) = (missing, self.ending.is_killing()) else {
+            return;
+        };
+        let name = |local: usize| self.job.ranks[local].rank;
+        let words = format!(
+            "rank {} has started its MPI program number {}, but rank {} has ended after {}: all ranks must start as many",
+            name(ahead),
+            round + 1,
+            name(missing),
+            self.ranks[missing].finalized
+        );
+        self.broken(words);
     }
 
     /// Lets one in who connects, if the user is ours.
@@ -137,14 +208,23 @@ impl Daemon {
                 "there is no such rank, or the key is that of another job",
             );
         };
-        if control::send_segment(visitor.as_fd(), &self.nest.segment).is_err() {
+        let local = u32::try_from(local).unwrap_or(u32::MAX);
+        // The program that ran before may have said its last word on the old socket.
+        self.listen_to(local);
+        let segment = match self.segment_for(local) {
+            Ok(segment) => segment,
+            Err(words) => return self.dismiss(number, &words),
+        };
+        let Some(visitor) = self.visitors.get(&number) else {
+            return;
+        };
+        if control::send_segment(visitor.as_fd(), &segment).is_err() {
             return self.dismiss(number, "the segment could not be sent");
         }
         let Some(visitor) = self.visitors.remove(&number) else {
             return;
         };
         let visitor = OwnedFd::from(visitor);
-        let local = u32::try_from(local).unwrap_or(u32::MAX);
         self.hang_up(local);
         let mut event = interest(EpollFlags::EPOLLIN, Token::Control(local));
         let _ = self.poller.modify(&visitor, &mut event);

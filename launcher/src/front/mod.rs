@@ -7,7 +7,7 @@ mod output;
 
 use crate::cli::Request;
 use crate::edge::{Closed, Edge};
-use crate::failure::{Failure, signal_words};
+use crate::failure::{Failure, counted, signal_words};
 use crate::ladder::{Ladder, Step};
 use crate::link::{Event, Gone, Order, Stream};
 use crate::program::cause;
@@ -26,6 +26,9 @@ use std::time::{Duration, Instant};
 const TIMEOUT_CODE: u8 = 124;
 /// Killing what a dead daemon left is given up after this time.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(10);
+
+/// The same signal again within this time is the same wish: `timeout` sends one to the process and to its group.
+const SAME_WISH: Duration = Duration::from_millis(200);
 
 /// How long output may take after a second signal, once all ranks are gone.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -89,6 +92,8 @@ pub(crate) struct Front {
     host: String,
     /// The user is impatient: once all ranks are gone, output is waited for until this time only.
     output_until: Option<Instant>,
+    /// The last signal that asked to end, and when it came.
+    asked: Option<(Signal, Instant)>,
     scratch: Vec<u8>,
 }
 
@@ -113,6 +118,7 @@ impl Front {
             code: None,
             gone: None,
             output_until: None,
+            asked: None,
             host: host.unwrap_or_else(|_| "localhost".to_owned()),
             scratch: vec![0; 64 << 10],
         })
@@ -272,6 +278,11 @@ impl Front {
 
     fn asked_to_end(&mut self, signal: Signal) {
         let now = Instant::now();
+        let again = |(last, at): (Signal, Instant)| last == signal && now - at < SAME_WISH;
+        if self.asked.is_some_and(again) {
+            return;
+        }
+        self.asked = Some((signal, now));
         let code = 128_u8.saturating_add(u8::try_from(signal as i32).unwrap_or(0));
         if self.gone.is_some() {
             // Only output is left, and nobody takes it.
@@ -363,13 +374,7 @@ impl Front {
     }
 
     fn all_gone(&mut self, gone: Gone) {
-        let ranks = |count: u32| {
-            if count == 1 {
-                "1 rank".to_owned()
-            } else {
-                format!("{count} ranks")
-            }
-        };
+        let ranks = |count| counted(count, "rank", "ranks");
         match (gone.signalled, gone.killed) {
             (0, 0) => (),
             (0, killed) => self.say(&format!("killed {}", ranks(killed))),
@@ -384,14 +389,19 @@ impl Front {
         }
         if gone.leftovers > 0 {
             self.say(&format!(
-                "ended {} processes that ranks had left behind",
-                gone.leftovers
+                "ended {} that ranks had left behind",
+                counted(gone.leftovers, "process", "processes")
             ));
         }
         if !gone.stubborn.is_empty() {
             let pids: Vec<String> = gone.stubborn.iter().map(u32::to_string).collect();
             self.say(&format!(
-                "these processes do not end even after SIGKILL: {}",
+                "{} still there after SIGKILL: {}",
+                counted(
+                    u32::try_from(pids.len()).unwrap_or(u32::MAX),
+                    "process is",
+                    "processes are"
+                ),
                 pids.join(" ")
             ));
         }

@@ -109,7 +109,8 @@ pub fn raise(name: &'static str, on: On, error: &Error) -> c_int {
         Handler::Return => {}
         Handler::Fatal | Handler::Abort => {
             eprintln!("{}", message(name, on, error));
-            process::abort(code);
+            let class = error.class();
+            process::end(code, &format!("a fatal MPI error ({class}) in {name}"));
         }
         handler => {
             handler.call(on, code);
@@ -146,7 +147,7 @@ fn not_running(name: &'static str) -> ! {
         Phase::Before | Phase::Running => "before MPI_Init",
     };
     eprintln!("{}: {name} was called {what}", process::identity());
-    process::abort(1);
+    process::end(1, &format!("a call of {name} {what}"));
 }
 
 #[cfg(test)]

@@ -66,7 +66,7 @@ fn start(level: c_int) -> Result<()> {
     process::set_lookup(Lookup {
         handler,
         name,
-        abort: end_job,
+        end: end_job,
     });
     lock::set_multiple(level == c::MPI_THREAD_MULTIPLE);
     process::set_phase(Phase::Running);
@@ -102,11 +102,12 @@ pub fn finalized(flag: Out<'_, c_int>) -> Result<()> {
 
 /// `MPI_Abort`.
 pub fn abort(_comm: MPI_Comm, code: c_int) -> Result<()> {
-    let text = format!(
-        "{}: MPI_Abort was called with code {code}",
-        process::identity()
-    );
-    stop(code, &text)
+    runtime::flush_output();
+    if !tell(|link| link.abort(code).is_ok()) {
+        let who = process::identity();
+        eprintln!("{who}: MPI_Abort was called with code {code}");
+    }
+    process::leave(code)
 }
 
 /// `MPI_Is_thread_main`.
@@ -155,24 +156,16 @@ fn name(on: On) -> Option<String> {
 }
 
 /// Ends the job after a message was printed.
-fn end_job(code: c_int) -> ! {
-    stop(code, "")
+fn end_job(code: c_int, error: &str) -> ! {
+    runtime::flush_output();
+    tell(|link| link.fatal(code, error).is_ok());
+    process::leave(code)
 }
 
-/// Asks the daemon to end the job and waits for it; without a daemon, ends the process.
-fn stop(code: c_int, message: &str) -> ! {
-    let told = state::peek(|state| match state.universe.link() {
-        Some(link) if link.abort(code, message).is_ok() => {
-            link.wait_for_the_end();
-            true
-        }
-        _ => false,
-    });
-    if told != Some(true) && !message.is_empty() {
-        eprintln!("{message}");
-    }
-    let status = code & 0xff;
-    std::process::exit(if status == 0 { 1 } else { status })
+/// Says something to the daemon; whether it took it. Without a daemon this process is the whole job.
+fn tell(say: impl FnOnce(&runtime::Link) -> bool) -> bool {
+    let told = state::peek(|state| state.universe.link().is_some_and(say));
+    told == Some(true)
 }
 
 const LEVELS: [c_int; 4] = [

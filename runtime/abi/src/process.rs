@@ -102,8 +102,8 @@ pub struct Lookup {
     pub handler: fn(On) -> Handler,
     /// The name of an object, where it has one.
     pub name: fn(On) -> Option<String>,
-    /// Ends every process of the job with this code.
-    pub abort: fn(c_int) -> !,
+    /// Ends every process of the job with this code, because of this error.
+    pub end: fn(c_int, &str) -> !,
 }
 
 static LOOKUP: RwLock<Option<Lookup>> = RwLock::new(None);
@@ -134,10 +134,19 @@ pub fn name_of(on: On) -> Option<String> {
         .or_else(|| on.predefined_name().map(str::to_owned))
 }
 
-/// Ends the job.
-pub fn abort(code: c_int) -> ! {
+/// Ends the job because of an error that was printed; `error` names it again for the launcher, in a few words.
+pub fn end(code: c_int, error: &str) -> ! {
     match lookup() {
-        Some(lookup) => (lookup.abort)(code),
-        None => std::process::exit(code),
+        Some(lookup) => (lookup.end)(code, error),
+        None => {
+            runtime::flush_output();
+            leave(code)
+        }
     }
+}
+
+/// Ends this process at once (see [`runtime::leave`]) with this code, or 1 where the system would see a 0.
+pub fn leave(code: c_int) -> ! {
+    let status = code & 0xff;
+    runtime::leave(if status == 0 { 1 } else { status })
 }

@@ -12,8 +12,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use pmi::{Boot, ToDaemon, ToRank};
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix,
-    SocketFlags, SocketType,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, Shutdown,
+    SocketAddrUnix, SocketFlags, SocketType,
 };
 
 use crate::Error;
@@ -55,25 +55,37 @@ impl Birth {
         unsafe { std::env::remove_var(pmi::BOOT_VARIABLE) };
         let boot = Boot::parse(&text).map_err(|error| Error::Boot(error.to_string()))?;
         let inherited = (own_socket(boot.control_fd), own_file(boot.segment_fd));
-        let (socket, segment) = match inherited {
-            (Some(socket), Some(segment)) => (socket, segment),
-            _ => ask(&boot)?,
-        };
-        let link = Link {
-            socket,
-            rank: boot.rank,
-        };
         allow_single_copy(boot.daemon_pid);
-        link.say(&ToDaemon::Hello {
-            rank: boot.rank,
-            pid: std::process::id(),
-        })?;
+        let (link, segment) = greet(&boot, inherited)?;
         Ok(Self {
             boot: Some(boot),
             link: Some(link),
             segment: Some(segment),
         })
     }
+}
+
+/// Says hello over what was inherited, or over a new connection where that was lost, or was closed for writing by an MPI
+/// program that this rank ran before: then the segment is another one too.
+fn greet(
+    boot: &Boot,
+    inherited: (Option<OwnedFd>, Option<OwnedFd>),
+) -> Result<(Link, OwnedFd), Error> {
+    let rank = boot.rank;
+    let hello = ToDaemon::Hello {
+        rank,
+        pid: std::process::id(),
+    };
+    if let (Some(socket), Some(segment)) = inherited {
+        let link = Link { socket, rank };
+        if !matches!(link.send(&hello), Err(rustix::io::Errno::PIPE)) {
+            return Ok((link, segment));
+        }
+    }
+    let (socket, segment) = ask(boot)?;
+    let link = Link { socket, rank };
+    link.say(&hello)?;
+    Ok((link, segment))
 }
 
 /// Where the Yama module lets only ancestors read a process's memory, lets the daemon and its descendants: the other
@@ -97,18 +109,33 @@ impl Link {
     /// # Errors
     /// When the daemon is gone.
     pub fn finalized(&self) -> Result<(), Error> {
-        self.say(&ToDaemon::Finalized { rank: self.rank })
+        self.say(&ToDaemon::Finalized { rank: self.rank })?;
+        // For the next MPI program of this rank, see `greet`; a socket that is gone needs no closing.
+        let _ = rustix::net::shutdown(&self.socket, Shutdown::Write);
+        Ok(())
     }
 
-    /// Asks for the end of the job.
+    /// Asks for the end of the job, as `MPI_Abort`.
     ///
     /// # Errors
     /// When the daemon is gone.
-    pub fn abort(&self, code: i32, message: &str) -> Result<(), Error> {
+    pub fn abort(&self, code: i32) -> Result<(), Error> {
         self.say(&ToDaemon::Abort {
             rank: self.rank,
             code,
-            message: message.to_owned(),
+            message: String::new(),
+        })
+    }
+
+    /// Asks for the end of the job because of an error, whose words stand behind "was ended by".
+    ///
+    /// # Errors
+    /// When the daemon is gone.
+    pub fn fatal(&self, code: i32, error: &str) -> Result<(), Error> {
+        self.say(&ToDaemon::Fatal {
+            rank: self.rank,
+            code,
+            message: error.to_owned(),
         })
     }
 
@@ -123,27 +150,46 @@ impl Link {
         )
     }
 
-    /// Waits until the daemon hangs up: it ends this process before that.
-    pub fn wait_for_the_end(&self) {
-        let mut byte = [0u8; 64];
-        while !matches!(
-            rustix::net::recv(&self.socket, &mut byte[..], RecvFlags::empty()),
-            Ok((0, _)) | Err(_)
-        ) {}
+    fn say(&self, words: &ToDaemon) -> Result<(), Error> {
+        self.send(words)
+            .map_err(|error| Error::Boot(format!("the launcher's daemon does not answer: {error}")))
     }
 
-    fn say(&self, words: &ToDaemon) -> Result<(), Error> {
-        rustix::net::send(&self.socket, &words.encode(), SendFlags::NOSIGNAL)
-            .map(drop)
-            .map_err(|error| Error::Boot(format!("the launcher's daemon does not answer: {error}")))
+    fn send(&self, words: &ToDaemon) -> Result<(), rustix::io::Errno> {
+        rustix::net::send(&self.socket, &words.encode(), SendFlags::NOSIGNAL).map(drop)
     }
 }
 
-/// The descriptors did not survive a wrapper: asks the daemon for them over its socket.
+/// Writes what the program has printed and C's library still holds, but waits for that only so long: another thread may
+/// have a stream locked for ever, or nobody reads.
+pub fn flush_output() {
+    let (done, written) = std::sync::mpsc::channel();
+    let flush = move || {
+        // SAFETY: a null pointer asks for all streams; each is locked while it is written.
+        unsafe { libc::fflush(std::ptr::null_mut()) };
+        // The one who waits may have given up.
+        let _ = done.send(());
+    };
+    if std::thread::Builder::new().spawn(flush).is_ok() {
+        let _ = written.recv_timeout(FLUSH_TIME);
+    }
+}
+
+/// Ends this process at once: nothing runs that the program registered for its exit, since that may well call MPI or wait
+/// for other threads.
+pub fn leave(code: i32) -> ! {
+    // SAFETY: takes a number and does not return; nothing that is skipped is needed for memory safety.
+    unsafe { libc::_exit(code) }
+}
+
+/// What [`flush_output`] may take.
+const FLUSH_TIME: std::time::Duration = std::time::Duration::from_millis(300);
+
+/// Asks the daemon for the descriptors over its socket.
 fn ask(boot: &Boot) -> Result<(OwnedFd, OwnedFd), Error> {
     let failed = |what: &str, error: io::Error| {
         Error::Boot(format!(
-            "rank {} lost the descriptors that it inherited and {what} the daemon (process {}): {error}",
+            "rank {} has no usable inherited descriptors and {what} the daemon (process {}): {error}",
             boot.rank, boot.daemon_pid
         ))
     };

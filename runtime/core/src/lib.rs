@@ -29,7 +29,7 @@ mod universe;
 mod user_buf;
 pub mod var;
 
-pub use boot::{Birth, Link};
+pub use boot::{Birth, Link, flush_output, leave};
 pub use bundle::{Payload, SendMode};
 pub use comm::{Comm, Comparison, Group};
 pub use datatype::{Datatype, Element};
