@@ -2,6 +2,7 @@
 //! The command line. [`Options`] is its one definition: `--help` comes from it, and so can completions and man pages.
 
 use crate::cpus::Binding;
+use crate::elsewhere;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser};
 use std::ffi::{OsStr, OsString};
@@ -56,7 +57,7 @@ pub struct Options {
     #[arg(long, visible_alias = "wd", value_name = "FOLDER")]
     wdir: Option<PathBuf>,
     /// Begin each line of output with the rank that wrote it
-    #[arg(short = 'l', long)]
+    #[arg(short = 'l', long, visible_aliases = ["prepend-rank", "label"])]
     tag_output: bool,
     /// End the job after so many seconds, with exit code 124
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
@@ -64,6 +65,9 @@ pub struct Options {
     /// core: one CPU per rank; none: leave the CPU mask alone [default: an even share of the CPUs for each rank]
     #[arg(long, value_name = "core|none")]
     bind_to: Option<String>,
+    /// Accepted for compatibility: the environment is always passed on
+    #[arg(long, alias = "envall")]
+    genvall: bool,
     /// Accepted for compatibility: more ranks than CPUs are always allowed
     #[arg(long)]
     oversubscribe: bool,
@@ -138,7 +142,7 @@ pub fn parse(words: Vec<OsString>, cpus: usize) -> Result<Parsed, UsageError> {
         match parse_part(part) {
             Ok(options) => all.push(options),
             Err(error) if !error.use_stderr() => return Ok(Parsed::Print(error.to_string())),
-            Err(error) => return Err(in_words(&error)),
+            Err(error) => return Err(in_words(&error, part)),
         }
     }
     let mut request = Request {
@@ -323,7 +327,7 @@ fn binding(text: &str) -> Result<Binding, UsageError> {
         "core" => Ok(Binding::Core),
         "none" => Ok(Binding::None),
         _ => Err(UsageError(format!(
-            "--bind-to {text}: expected core or none"
+            "--bind-to {text}: expected core or none; without --bind-to each rank gets an even share of the CPUs"
         ))),
     }
 }
@@ -377,25 +381,33 @@ fn last<'a, T>(all: &'a [Options], of: impl Fn(&'a Options) -> Option<T>) -> Opt
     all.iter().rev().find_map(of)
 }
 
-fn in_words(error: &clap::Error) -> UsageError {
+fn in_words(error: &clap::Error, typed: &[OsString]) -> UsageError {
     let context = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),
         Some(ContextValue::Strings(texts)) => texts.first().cloned(),
         _ => None,
     };
     let option = context(ContextKind::InvalidArg).unwrap_or_default();
+    let known = || elsewhere::advice(&as_typed(&option, typed));
     let text = match error.kind() {
+        ErrorKind::UnknownArgument if known().is_some() => known().unwrap_or_default(),
         ErrorKind::UnknownArgument => match context(ContextKind::SuggestedArg) {
             Some(near) => format!(
-                "unknown option {option}; the nearest is {near}. Type rmpiexec --help for all of them"
+                "unknown option {}; the nearest is {near}. Type rmpiexec --help for all of them",
+                as_typed(&option, typed)
             ),
             None => format!(
-                "unknown option {option}. Type rmpiexec --help for all of them; a program's own options stand behind its name"
+                "unknown option {}. Type rmpiexec --help for all of them; a program's own options stand behind its name",
+                as_typed(&option, typed)
             ),
         },
         ErrorKind::InvalidValue | ErrorKind::WrongNumberOfValues | ErrorKind::TooFewValues => {
+            let mut words = option.splitn(2, ' ');
+            let (name, values) = (words.next().unwrap_or_default(), words.next());
+            let name = as_typed(name, typed);
+            let values = values.unwrap_or("VALUE");
             format!(
-                "option {option} needs what stands behind it there. Type rmpiexec --help for examples"
+                "nothing stands behind {name}; expected {name} {values}. Type rmpiexec --help for examples"
             )
         }
         ErrorKind::TooManyValues => {
@@ -408,6 +420,23 @@ fn in_words(error: &clap::Error) -> UsageError {
             .to_owned(),
     };
     UsageError(text)
+}
+
+/// An option with the dashes that the user gave it.
+fn as_typed(option: &str, typed: &[OsString]) -> String {
+    let Some(bare) = option.strip_prefix("--") else {
+        return option.to_owned();
+    };
+    // The one option with several names.
+    let names: &[&str] = if bare == "np" { &["np", "n"] } else { &[bare] };
+    let name = |word: &OsString| {
+        let word = word.to_string_lossy();
+        let name = word.split('=').next().unwrap_or_default();
+        let bare = name.trim_start_matches('-');
+        (name != bare && names.contains(&bare)).then(|| name.to_owned())
+    };
+    let found = typed.iter().find_map(name);
+    found.unwrap_or_else(|| option.to_owned())
 }
 
 #[cfg(test)]
@@ -502,10 +531,41 @@ mod tests {
                 .contains("unknown option --tag-ouput; the nearest is --tag-output")
         );
         assert!(
-            refused("-timeot 3 a").contains("unknown option --timeot; the nearest is --timeout")
+            refused("-timeot 3 a").contains("unknown option -timeot; the nearest is --timeout")
         );
-        assert!(refused("-q a").contains("unknown option -q. Type rmpiexec --help"));
-        assert!(refused("-nq a").contains("unknown option --nq"));
+        assert!(refused("-z a").contains("unknown option -z. Type rmpiexec --help"));
+        assert!(refused("-nq a").contains("unknown option -nq"));
+    }
+
+    #[test]
+    fn options_of_other_launchers_are_answered_with_what_to_do() {
+        for (line, words) in [
+            (
+                "-n 2 --host a,b ./a",
+                "option --host of other launchers: this version starts ranks on this machine",
+            ),
+            ("-host a ./a", "option -host of"),
+            ("-H a ./a", "option -H of"),
+            ("--hostfile=x ./a", "option --hostfile of"),
+            ("-f x ./a", "option -f of"),
+            (
+                "-N 4 ./a",
+                "option -N of other launchers: this version starts ranks on one machine only",
+            ),
+            ("-ppn 4 ./a", "Type -n and the number of all ranks"),
+            ("--map-by core ./a", "this version places ranks by itself"),
+            ("-n 2 --mca btl self ./a", "variables of another MPI"),
+            ("-bind-to-none -n 2 ./a", "type --bind-to none"),
+            ("-outfile-pattern=x ./a", "out.$RMPI_RANK"),
+            ("-s all ./a", "standard input goes to rank 0"),
+            (
+                "--bind-to socket ./a",
+                "--bind-to socket: expected core or none; without --bind-to each",
+            ),
+        ] {
+            assert!(refused(line).contains(words), "{line}: {}", refused(line));
+        }
+        assert!(run("-prepend-rank -genvall -n 2 ./a").tag_output);
     }
 
     #[test]
@@ -534,11 +594,32 @@ mod tests {
     fn what_is_missing_is_said() {
         assert!(refused("-n 4").contains("no program to start"));
         assert!(refused("").contains("no program to start"));
-        assert!(
-            refused("-n").contains("option --np <RANKS>"),
-            "{}",
-            refused("-n")
-        );
+        for (line, words) in [
+            ("-n", "nothing stands behind -n; expected -n <RANKS>."),
+            ("-np", "nothing stands behind -np; expected -np <RANKS>."),
+            (
+                "-n 2 --timeout -l a",
+                "nothing stands behind --timeout; expected --timeout <SECONDS>.",
+            ),
+            (
+                "-wdir",
+                "nothing stands behind -wdir; expected -wdir <FOLDER>.",
+            ),
+            (
+                "-x",
+                "nothing stands behind -x; expected -x <NAME[=VALUE]>.",
+            ),
+            (
+                "-env A",
+                "nothing stands behind -env; expected -env <NAME> <VALUE>.",
+            ),
+        ] {
+            assert!(
+                refused(line).starts_with(words),
+                "{line}: {}",
+                refused(line)
+            );
+        }
         assert!(refused("-n 1 a : b").contains("no number of ranks for b"));
         assert!(refused("-n 1 a :").contains("no program to start"));
         assert!(refused("-x =3 a").contains("-x =3: expected NAME or NAME=VALUE"));

@@ -30,6 +30,7 @@ mod cli;
 mod cpus;
 mod daemon;
 mod edge;
+mod elsewhere;
 mod failure;
 mod foreign;
 mod front;
@@ -110,6 +111,12 @@ fn verbose_words(request: &Request, job: &daemon::NodeJob) -> Vec<String> {
 
 fn print(text: &str) -> ExitCode {
     use std::io::Write;
+    if spawn::was_closed(1) {
+        return complain(
+            &format!("cannot write standard output: {}", front::CLOSED),
+            1,
+        );
+    }
     match std::io::stdout().write_all(text.as_bytes()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => complain(&format!("cannot write standard output: {error}"), 1),

@@ -79,7 +79,10 @@ fn program(
     library: Option<&Path>,
     size: u32,
 ) -> Result<Program, NoProgram> {
-    let folder = app.folder.as_ref().map(|folder| here.join(folder));
+    let folder = app
+        .folder
+        .as_ref()
+        .map(|folder| program::inside(here, folder));
     environment.extend(app.variables.iter().cloned());
     if let Some(library) = library {
         put_first(&mut environment, library);
@@ -115,8 +118,8 @@ fn program(
 fn unusable_folder(folder: &Path) -> Option<NoProgram> {
     let problem = match nix::unistd::eaccess(folder, nix::unistd::AccessFlags::X_OK) {
         Ok(()) if folder.is_dir() => return None,
-        Ok(()) => "it is not a folder".to_owned(),
-        Err(error) => error.desc().to_lowercase(),
+        Err(error) if !folder.is_file() => error.desc().to_lowercase(),
+        _ => "it is not a folder".to_owned(),
     };
     Some(NoProgram {
         words: format!("cannot start ranks in {}: {problem}", folder.display()),
@@ -289,6 +292,10 @@ mod tests {
         assert_eq!(
             at("/no/where"),
             "cannot start ranks in /no/where: no such file or directory"
+        );
+        assert_eq!(
+            at("/etc/passwd"),
+            "cannot start ranks in /etc/passwd: it is not a folder"
         );
         assert_eq!(
             at("/bin/true"),

@@ -19,11 +19,13 @@ pub(crate) fn find(program: &OsStr, folder: &Path, search: &OsStr) -> Result<Pat
         return Err(no("the program's name is empty".to_owned(), 127));
     }
     if program.as_bytes().contains(&b'/') {
-        let path = folder.join(program);
+        let path = inside(folder, Path::new(program));
         return usable(&path, &program.display().to_string()).map(|()| path);
     }
     let candidates: Vec<PathBuf> = std::env::split_paths(search)
-        .map(|part| folder.join(part).join(program))
+        .map(|part| inside(&folder.join(part), Path::new(program)))
+        // As in a shell, a folder of that name is not what is looked for.
+        .filter(|path| !path.is_dir())
         .collect();
     let mut first_problem = None;
     for path in &candidates {
@@ -38,26 +40,34 @@ pub(crate) fn find(program: &OsStr, folder: &Path, search: &OsStr) -> Result<Pat
 
 fn not_in_path(program: &OsStr, folder: &Path, search: &OsStr) -> NoProgram {
     let name = program.display();
-    if usable(&folder.join(program), "").is_ok() {
-        return no(
-            format!("no program {name} in PATH, but one in this folder: type ./{name}"),
-            127,
-        );
-    }
-    no(
-        format!("no program {name} in PATH (looked in {})", search.display()),
-        127,
-    )
+    let here = inside(folder, Path::new(program));
+    let words = match usable(&here, &format!("./{name}")) {
+        Ok(()) => format!("no program {name} in PATH, but one in this folder: type ./{name}"),
+        Err(problem) if here.is_file() => format!("no program {name} in PATH; {}", problem.words),
+        Err(_) if here.is_dir() => {
+            format!("no program {name} in PATH; {} is a folder", here.display())
+        }
+        Err(_) => format!("no program {name} in PATH (looked in {})", search.display()),
+    };
+    no(words, 127)
+}
+
+/// `path` as seen from `folder`, without parts that lead nowhere, as `./`.
+pub(crate) fn inside(folder: &Path, path: &Path) -> PathBuf {
+    folder.join(path).components().collect()
 }
 
 fn usable(path: &Path, name: &str) -> Result<(), NoProgram> {
     let data = match std::fs::metadata(path) {
         Ok(data) => data,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            return Err(no(
-                format!("no program {name} (looked for {})", path.display()),
-                127,
-            ));
+            let path = path.display().to_string();
+            let words = if path == name {
+                format!("no program {name}")
+            } else {
+                format!("no program {name} (looked for {path})")
+            };
+            return Err(no(words, 127));
         }
         Err(error) => return Err(no(format!("cannot look at {name}: {}", cause(&error)), 126)),
     };
@@ -107,14 +117,16 @@ mod tests {
     fn a_path_is_taken_from_the_folder_of_the_rank() {
         let folder = folder_with("run", 0o755);
         let found = find_in(folder.path(), "./run", "/bin").unwrap();
-        assert_eq!(found, folder.path().join("./run"));
-        let problem = find_in(folder.path(), "./ran", "/bin").unwrap_err();
+        assert_eq!(found.as_os_str(), folder.path().join("run").as_os_str());
+        let problem = find_in(folder.path(), "././ran", "/bin").unwrap_err();
         assert_eq!(problem.code, 127);
-        assert!(
-            problem.words.contains("no program ./ran (looked for /"),
-            "{}",
-            problem.words
+        let expected = format!(
+            "no program ././ran (looked for {}/ran)",
+            folder.path().display()
         );
+        assert_eq!(problem.words, expected);
+        let problem = find_in(folder.path(), "/no/where", "/bin").unwrap_err();
+        assert_eq!(problem.words, "no program /no/where");
     }
 
     #[test]
@@ -156,5 +168,20 @@ mod tests {
         assert!(problem.words.contains("is a folder"), "{}", problem.words);
         let problem = find_in(folder.path(), "text", &folder.path().display().to_string());
         assert_eq!(problem.unwrap_err().code, 126);
+        let problem = find_in(folder.path(), "text", "/bin").unwrap_err();
+        assert!(
+            problem
+                .words
+                .starts_with("no program text in PATH; ./text is not executable"),
+            "{}",
+            problem.words
+        );
+        for name in ["sub", "."] {
+            std::fs::create_dir_all(folder.path().join("sub")).unwrap();
+            let search = folder.path().display().to_string();
+            let problem = find_in(folder.path(), name, &search).unwrap_err();
+            assert_eq!(problem.code, 127);
+            assert!(problem.words.ends_with("is a folder"), "{}", problem.words);
+        }
     }
 }

@@ -5,6 +5,8 @@
 //! - `fork` copies only the calling thread. A lock that another thread holds at that moment stays locked in the child
 //!   for ever, so [`fork`] refuses when there is another thread. With one thread the child is an exact copy in which
 //!   any code may run.
+//! - A function in `.init_array` runs before `main`, in a process with one thread, and before the standard library is
+//!   set up: [`look`] asks the kernel and stores the answer, nothing else.
 //! - `waitpid`, `pidfd_open`, `_exit`, `sigaction` as a question and `signal` with a default action take numbers and
 //!   pointers to locals only.
 #![allow(unsafe_code)]
@@ -14,6 +16,31 @@ use nix::sys::signal::{SigHandler, Signal};
 use nix::unistd::ForkResult;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
+use std::sync::OnceLock;
+
+/// Which of the descriptors 0, 1, 2 were closed when this process began. The standard library fills such holes with
+/// `/dev/null` before `main`, which would take output and lose it.
+static CLOSED: OnceLock<[bool; 3]> = OnceLock::new();
+
+// SAFETY: an entry of this section is a pointer to a function that the loader calls once, with arguments that a C function
+// may ignore.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static LOOK: extern "C" fn() = look;
+
+extern "C" fn look() {
+    CLOSED.get_or_init(|| {
+        [0, 1, 2].map(|number| {
+            // SAFETY: asks about a number; one that is not open gives EBADF.
+            unsafe { libc::fcntl(number, libc::F_GETFD) == -1 }
+        })
+    });
+}
+
+/// Whether descriptor `number` (0, 1 or 2) was closed when this process began.
+pub(crate) fn was_closed(number: usize) -> bool {
+    CLOSED.get().is_some_and(|closed| closed[number])
+}
 
 /// On which side of [`fork`] this is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

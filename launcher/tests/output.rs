@@ -208,12 +208,35 @@ fn a_full_disk_is_noticed_even_when_the_job_has_ended() {
         .says("cannot write standard output: no space left on device");
 }
 
-#[test]
-fn a_closed_descriptor_for_standard_output_is_no_reason_to_fail() {
-    let line = format!("{} -n 2 echo x >&-", env!("CARGO_BIN_EXE_rmpiexec"));
+/// `rmpiexec` with these words, as a line of a shell.
+fn line(words: &str) -> common::Job {
     let mut command = Command::new("sh");
-    command.args(["-c", &line]);
-    common::Job::of(command).run().expect(0);
+    command.args(["-c", &format!("{} {words}", env!("CARGO_BIN_EXE_rmpiexec"))]);
+    common::Job::of(command)
+}
+
+#[test]
+fn output_for_a_closed_descriptor_is_not_lost_in_silence() {
+    let words = "cannot write standard output: it is closed (name /dev/null if nobody wants it)";
+    let outcome = line("-n 2 echo x >&-").run().expect(1).says(words);
+    assert_eq!(outcome.err.matches("cannot write").count(), 1);
+    line("--help >&-").run().expect(1).says(words);
+    line("-n 2 sh -c 'echo x >&2' 2>&-").run().expect(1);
+}
+
+#[test]
+fn a_closed_descriptor_that_nobody_writes_to_is_no_reason_to_fail() {
+    line("-n 2 true >&- 2>&-").run().expect(0);
+    line("-n 2 cat <&-").run().expect(0);
+    line("-n 2 echo x > /dev/null").run().expect(0);
+}
+
+#[test]
+fn words_of_the_launcher_that_cannot_be_written_do_not_end_a_job() {
+    let outcome = line("-n 1 -x RMPI_TEST_UNSET echo x 2>&-").run().expect(0);
+    assert_eq!(outcome.out, "x\n");
+    let outcome = line("-v -n 1 echo x 2> /dev/full").run().expect(0);
+    assert_eq!(outcome.out, "x\n");
 }
 
 #[test]

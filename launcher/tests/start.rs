@@ -113,6 +113,24 @@ fn a_script_without_interpreter_line_runs_in_a_shell() {
 }
 
 #[test]
+fn a_program_for_another_machine_is_not_given_to_a_shell() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("prog");
+    let mut bytes = std::fs::read("/bin/true").unwrap();
+    // The machine's number in an ELF file: none has this one.
+    bytes[18..20].copy_from_slice(&[0xfe, 0xfe]);
+    std::fs::write(&program, bytes).unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&program, mode).unwrap();
+    let mut job = rmpiexec(["-n", "2", "./prog"]);
+    job.command.current_dir(folder.path());
+    let outcome = job.run().expect(127);
+    let path = std::fs::canonicalize(&program).unwrap();
+    let outcome = outcome.says(&format!("cannot execute {}: exec", path.display()));
+    outcome.says("built for another kind of machine, or damaged");
+}
+
+#[test]
 fn arguments_arrive_as_they_are() {
     let outcome = rmpiexec(["-n", "1", "printf", "<%s>", "a b", "", "-n", "$x"])
         .run()

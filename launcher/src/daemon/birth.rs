@@ -155,7 +155,7 @@ fn run(program: &Program, boot: &Boot) -> Result<std::convert::Infallible, Errno
         .collect();
     match execve(&program.path, &program.arguments, &environment) {
         // A script without `#!` runs in a shell, as from a shell.
-        Err(Errno::ENOEXEC) => {
+        Err(Errno::ENOEXEC) if is_text(&program.path) => {
             let shell = c"/bin/sh";
             let rest = program.arguments.iter().skip(1).map(CString::as_c_str);
             let arguments: Vec<&CStr> = [shell, &program.path].into_iter().chain(rest).collect();
@@ -163,6 +163,18 @@ fn run(program: &Program, boot: &Boot) -> Result<std::convert::Infallible, Errno
         }
         other => other,
     }
+}
+
+/// Whether a file begins like a script rather than like a program for another machine: shells ask for no NUL in the
+/// first line.
+fn is_text(path: &CStr) -> bool {
+    use std::io::Read;
+    use std::os::unix::ffi::OsStrExt;
+    let path = std::ffi::OsStr::from_bytes(path.to_bytes());
+    let mut head = [0; 80];
+    let read = std::fs::File::open(path).and_then(|mut file| file.read(&mut head));
+    let line = |count: usize| head[..count].split(|byte| *byte == b'\n').next();
+    read.is_ok_and(|count| line(count).is_none_or(|line| !line.contains(&0)))
 }
 
 fn complain(nest: &Nest, rank: u32, step: Step, error: Errno) {
@@ -208,7 +220,9 @@ fn remedy(error: Errno) -> &'static str {
     match error {
         Errno::ENOENT => " (the interpreter or loader that it names does not exist)",
         Errno::E2BIG => " (arguments and environment are too long together)",
-        Errno::ENOEXEC => " (built for another kind of machine)",
+        Errno::ENOEXEC => {
+            " (built for another kind of machine, or damaged: build it here with rmpicc)"
+        }
         _ => "",
     }
 }

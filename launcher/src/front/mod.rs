@@ -22,6 +22,9 @@ use output::Output;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+/// What is said of a descriptor that was closed from the start.
+pub(crate) const CLOSED: &str = "it is closed (name /dev/null if nobody wants it)";
+
 /// Exit code after `--timeout`, as that of the command `timeout`.
 const TIMEOUT_CODE: u8 = 124;
 /// Killing what a dead daemon left is given up after this time.
@@ -315,7 +318,10 @@ impl Front {
             Stream::Out => "standard output",
             Stream::Err => "standard error",
         };
-        let reason = cause(&error.into());
+        let reason = match error {
+            Errno::EBADF => format!("{CLOSED}, and a rank has written there"),
+            error => cause(&error.into()),
+        };
         let code = if error == Errno::EPIPE { 128 + 13 } else { 1 };
         if self.gone.is_some() {
             self.say(&format!("cannot write {name}: {reason}"));

@@ -4,6 +4,7 @@
 //! not tear each other.
 
 use crate::link::Stream;
+use crate::spawn;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -161,7 +162,9 @@ struct Queue {
     pieces: VecDeque<Piece>,
     busy: bool,
     written: u64,
-    dead: [bool; 2],
+    /// Why a stream cannot be written any more, and whether that was told.
+    dead: [Option<Errno>; 2],
+    told: [bool; 2],
     news: Option<(Stream, Errno)>,
 }
 
@@ -195,23 +198,22 @@ impl Lane {
     /// Writes what is queued.
     fn write_all_now(&self) {
         while let Some((piece, dead)) = self.next() {
-            let result = if dead {
-                Ok(())
-            } else {
-                write_all(piece.stream, &piece.bytes)
-            };
+            let error = dead.or_else(|| write_all(piece.stream, &piece.bytes).err());
+            let index = usize::from(piece.stream == Stream::Err);
             let mut queue = self.lock();
             queue.busy = false;
             queue.written += piece.credit;
-            if let Err(error) = result {
-                queue.dead[usize::from(piece.stream == Stream::Err)] = true;
+            queue.dead[index] = error;
+            // Words of our own may be lost without harm; those of the ranks are what the job is for.
+            if let (Some(error), 1.., false) = (error, piece.credit, queue.told[index]) {
+                queue.told[index] = true;
                 queue.news = Some((piece.stream, error));
             }
         }
     }
 
     /// The next piece, joined with those behind it that go to the same stream.
-    fn next(&self) -> Option<(Piece, bool)> {
+    fn next(&self) -> Option<(Piece, Option<Errno>)> {
         let mut queue = self.lock();
         let mut piece = queue.pieces.pop_front()?;
         let joins = |next: &mut Piece, size: usize, stream: Stream| {
@@ -231,6 +233,9 @@ impl Lane {
 }
 
 fn write_all(stream: Stream, mut bytes: &[u8]) -> Result<(), Errno> {
+    if spawn::was_closed(if stream == Stream::Out { 1 } else { 2 }) {
+        return Err(Errno::EBADF);
+    }
     let (out, err) = (stdout(), stderr());
     let target = match stream {
         Stream::Out => out.as_fd(),

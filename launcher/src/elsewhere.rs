@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Options that people know from other launchers and that `rmpiexec` does not have: each is answered with what it would
+//! do there and what to type here. Names as MPICH, Open MPI, Intel MPI and the MPI standard (section 11.5) spell them,
+//! without dashes.
+
+/// What to say of an option, which was typed as `given`; `None` if no launcher that we know has it.
+pub(crate) fn advice(given: &str) -> Option<String> {
+    let name = given.trim_start_matches('-');
+    let known = |(names, _): &&(&[&str], &str)| names.contains(&name);
+    let (_, words) = OPTIONS.iter().find(known)?;
+    Some(format!("option {given} of other launchers: {words}"))
+}
+
+const OPTIONS: &[(&[&str], &str)] = &[
+    (
+        &[
+            "H",
+            "host",
+            "hosts",
+            "hostlist",
+            "f",
+            "hostfile",
+            "machinefile",
+            "machine",
+            "machines",
+            "default-hostfile",
+            "add-host",
+            "add-hostfile",
+            "nolocal",
+            "launcher",
+            "launcher-exec",
+            "bootstrap",
+            "bootstrap-exec",
+            "rsh",
+            "rmk",
+            "iface",
+            "plm-agent",
+            "dvm",
+            "prefix",
+            "preload-binary",
+            "preload-files",
+        ],
+        "this version starts ranks on this machine only. Leave it out to start all of them here, or log in on the other \
+         machine and start rmpiexec there",
+    ),
+    (
+        &[
+            "N",
+            "ppn",
+            "perhost",
+            "npernode",
+            "npersocket",
+            "pernode",
+            "persocket",
+            "ranks-per-node",
+        ],
+        "this version starts ranks on one machine only, so there is nothing to divide. Type -n and the number of all ranks",
+    ),
+    (&["c"], "type -n and the number of ranks"),
+    (&["bind-to-core"], "type --bind-to core"),
+    (&["bind-to-none"], "type --bind-to none"),
+    (
+        &[
+            "map-by",
+            "rank-by",
+            "bynode",
+            "bycore",
+            "byslot",
+            "bysocket",
+            "byboard",
+            "byhwthread",
+            "bind-to-socket",
+            "bind-to-board",
+            "cpus-per-proc",
+            "cpus-per-rank",
+            "cpu-set",
+            "cpu-list",
+            "rankfile",
+            "rf",
+            "rr",
+            "grr",
+            "membind",
+            "mem-bind",
+            "use-hwthread-cpus",
+            "binding",
+            "order-nodes",
+            "pin",
+            "ranks-per-proc",
+        ],
+        "this version places ranks by itself, neighbours beside each other with an even share of the CPUs. Leave it out, or \
+         choose with --bind-to core|none and taskset",
+    ),
+    (
+        &[
+            "report-bindings",
+            "display-map",
+            "display-allocation",
+            "display",
+            "print-rank-map",
+            "show-progress",
+            "display-topo",
+            "display-devel-map",
+        ],
+        "leave it out; -v shows the process of each rank, and taskset -p its CPUs",
+    ),
+    (
+        &["nooversubscribe", "no-oversubscribe"],
+        "more ranks than CPUs are always allowed here. Leave it out",
+    ),
+    (
+        &[
+            "output-filename",
+            "outfile-pattern",
+            "errfile-pattern",
+            "outfile",
+            "errfile",
+            "output",
+            "xml",
+            "timestamp-output",
+            "merge-stderr-to-stdout",
+            "stream-buffering",
+            "output-proctable",
+        ],
+        "output goes where rmpiexec's own goes. -l shows which rank wrote a line; for a file each, type: rmpiexec -n 4 \
+         bash -c './a.out > out.$RMPI_RANK'",
+    ),
+    (
+        &["s", "stdin"],
+        "standard input goes to rank 0 and to no other. Leave it out",
+    ),
+    (
+        &[
+            "envnone", "genvnone", "envlist", "genvlist", "envexcl", "genvexcl",
+        ],
+        "the ranks get the whole environment. Leave it out, or clear what they must not get: env -u NAME rmpiexec ...",
+    ),
+    (
+        &[
+            "mca",
+            "gmca",
+            "omca",
+            "gomca",
+            "pmixmca",
+            "gpmixmca",
+            "prtemca",
+            "gprtemca",
+            "am",
+            "tune",
+            "personality",
+            "ofi",
+            "mpi-args",
+        ],
+        "it sets variables of another MPI. Leave it out; what can be set here are environment variables that begin with \
+         RMPI_",
+    ),
+    (
+        &[
+            "gdb",
+            "gdba",
+            "tv",
+            "tva",
+            "debug",
+            "debugger",
+            "ddd",
+            "valgrind",
+            "enable-x",
+            "check_mpi",
+            "trace",
+        ],
+        "type the tool as the program, for example: rmpiexec -n 2 xterm -e gdb ./a.out",
+    ),
+    (
+        &["configfile", "app", "file", "p4pg"],
+        "type its lines here, with a colon between programs: rmpiexec -n 1 ./a : -n 4 ./b",
+    ),
+    (
+        &["path"],
+        "type the program with its folder, or add -x PATH=FOLDER:$PATH",
+    ),
+    (
+        &["soft", "arch"],
+        "leave it out; the number of ranks is what -n says",
+    ),
+    (
+        &[
+            "disable-auto-cleanup",
+            "enable-recovery",
+            "continuous",
+            "max-restarts",
+            "recoverable",
+            "cleanup",
+        ],
+        "a rank that fails ends the job, always. Leave it out",
+    ),
+    (
+        &[
+            "q",
+            "quiet",
+            "silent",
+            "d",
+            "leave-session-attached",
+            "report-pid",
+            "report-uri",
+            "info",
+            "print-all-exitcodes",
+        ],
+        "leave it out; rmpiexec says nothing unless something is wrong, and -v more",
+    ),
+    (
+        &[
+            "usize",
+            "universe-size",
+            "ompi-server",
+            "nameserver",
+            "do-not-launch",
+            "do-not-resolve",
+        ],
+        "this version has nothing of the kind. Leave it out",
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn every_name_stands_once_and_without_dashes() {
+        let mut seen = HashSet::new();
+        for name in OPTIONS.iter().flat_map(|(names, _)| *names) {
+            assert!(seen.insert(name), "{name}");
+            assert!(!name.starts_with('-'), "{name}");
+        }
+    }
+
+    #[test]
+    fn an_option_is_named_as_it_was_typed() {
+        let words = advice("--hostfile").unwrap();
+        assert!(
+            words.starts_with("option --hostfile of other launchers: this version starts ranks on this machine only"),
+            "{words}"
+        );
+        assert_eq!(advice("--nonsense"), None);
+    }
+}
