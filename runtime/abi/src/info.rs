@@ -285,9 +285,9 @@ fn environment(argv: &[CString]) -> Pairs {
         c"argv",
         OsStr::from_bytes(&words.collect::<Vec<_>>().join(&b' ')),
     );
-    if let Some(size) = process::world_size() {
-        pairs.set_known(c"maxprocs", OsStr::new(&size.to_string()));
-    }
+    // The same at any time: before MPI_Init the launcher's words tell it.
+    let size = process::world_size().unwrap_or_else(|| runtime::Birth::size_to_come() as usize);
+    pairs.set_known(c"maxprocs", OsStr::new(&size.to_string()));
     pairs.set_known(c"host", OsStr::new(&process::host()));
     pairs.set_known(c"arch", OsStr::new(env::consts::ARCH));
     if let Ok(folder) = env::current_dir() {

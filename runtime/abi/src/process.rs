@@ -73,12 +73,16 @@ pub fn set_identity(identity: Identity) {
     let _ = IDENTITY.set(identity);
 }
 
-/// Who this process is; before initialization its process number must do.
+/// Who this process is; before initialization its process number must do, with the rank that it belongs to where a
+/// launcher has left its number.
 pub fn identity() -> String {
-    match IDENTITY.get() {
-        Some(identity) => identity.to_string(),
-        None => format!("process {} on host {}", std::process::id(), host()),
+    if let Some(identity) = IDENTITY.get() {
+        return identity.to_string();
     }
+    let rank = std::env::var("RMPI_RANK").ok();
+    let rank = rank.and_then(|rank| rank.parse::<u32>().ok());
+    let of = rank.map_or_else(String::new, |rank| format!(" of rank {rank}"));
+    format!("process {}{of} on host {}", std::process::id(), host())
 }
 
 /// How many ranks `MPI_COMM_WORLD` has, once that is known.

@@ -37,6 +37,14 @@ pub struct Link {
 }
 
 impl Birth {
+    /// Ranks of the job that this process will join in `MPI_Init`, as far as that can be known before.
+    #[must_use]
+    pub fn size_to_come() -> u32 {
+        let boot = std::env::var(pmi::BOOT_VARIABLE).ok();
+        let boot = boot.and_then(|text| Boot::parse(&text).ok());
+        boot.map_or(1, |boot| boot.size)
+    }
+
     /// Reads what the launcher left, takes the descriptors over, and says hello.
     ///
     /// # Errors
