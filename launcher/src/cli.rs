@@ -74,6 +74,9 @@ pub struct Options {
     /// Accepted for compatibility: running as root is always allowed
     #[arg(long)]
     allow_run_as_root: bool,
+    /// Say nothing about ranks that end with a bad code after MPI_Finalize, which have said why themselves
+    #[arg(short = 'q', long)]
+    quiet: bool,
     /// Say what is started where
     #[arg(short = 'v', long)]
     verbose: bool,
@@ -113,6 +116,8 @@ pub struct Request {
     pub binding: Binding,
     /// `-v`.
     pub verbose: bool,
+    /// `-q`.
+    pub quiet: bool,
     /// Things that the user should know although they stop nothing.
     pub remarks: Vec<String>,
 }
@@ -154,6 +159,7 @@ pub fn parse(words: Vec<OsString>, cpus: usize) -> Result<Parsed, UsageError> {
         binding: last(&all, |options| options.bind_to.as_ref())
             .map_or(Ok(Binding::Auto), |s| binding(s))?,
         verbose: all.iter().any(|options| options.verbose),
+        quiet: all.iter().any(|options| options.quiet),
         remarks: Vec::new(),
     };
     let mut everywhere = Vec::new();

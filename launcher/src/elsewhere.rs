@@ -194,9 +194,6 @@ const OPTIONS: &[(&[&str], &str)] = &[
     ),
     (
         &[
-            "q",
-            "quiet",
-            "silent",
             "d",
             "leave-session-attached",
             "report-pid",

@@ -46,6 +46,7 @@ pub use cpus::{Binding, Cpus};
 
 use edge::Edge;
 use front::{Front, Signals};
+use nix::errno::Errno;
 use program::{NoProgram, cause};
 use spawn::Forked;
 use std::ffi::OsString;
@@ -66,8 +67,7 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
         .map_err(|words| NoProgram { words, code: 1 })
         .and_then(|key| prepare::node_job(&request, &cpus, key));
     match job {
-        Ok(job) => start(&request, job)
-            .unwrap_or_else(|error| complain(&format!("cannot start: {}", cause(&error)), 1)),
+        Ok(job) => start(&request, job).unwrap_or_else(|error| complain(&no_start(&error), 1)),
         Err(NoProgram { words, code }) => complain(&words, code),
     }
 }
@@ -95,6 +95,15 @@ fn start(request: &Request, job: daemon::NodeJob) -> Result<ExitCode, std::io::E
         .chain(&first)
         .for_each(|words| front.say(words));
     Ok(ExitCode::from(front.run()))
+}
+
+fn no_start(error: &std::io::Error) -> String {
+    let remedy = match error.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::EMFILE | Errno::ENFILE) => "; raise the limit of open files (ulimit -n)",
+        Some(Errno::EAGAIN) => "; look at ulimit -u and at the container's limit of processes",
+        _ => "",
+    };
+    format!("cannot start: {}{remedy}", cause(error))
 }
 
 fn verbose_words(request: &Request, job: &daemon::NodeJob) -> Vec<String> {

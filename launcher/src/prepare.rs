@@ -29,10 +29,7 @@ type Environment = BTreeMap<OsString, OsString>;
 
 /// Makes the job of this machine.
 pub(crate) fn node_job(request: &Request, cpus: &Cpus, key: u64) -> Result<NodeJob, NoProgram> {
-    let here = std::env::current_dir().map_err(|error| NoProgram {
-        words: format!("cannot tell the current folder: {}", cause(&error)),
-        code: 1,
-    })?;
+    let here = here(&request.apps)?;
     let size = request.apps.iter().map(|app| app.ranks).sum();
     let library = library_folder();
     let inherited = inherited();
@@ -55,6 +52,27 @@ pub(crate) fn node_job(request: &Request, cpus: &Cpus, key: u64) -> Result<NodeJ
         whole: cpus.set(),
         prompts: is_terminal(0) && is_terminal(1),
         report_starts: request.verbose,
+    })
+}
+
+/// The current folder, which may have been removed; nobody needs it if all programs are started elsewhere.
+fn here(apps: &[App]) -> Result<PathBuf, NoProgram> {
+    let elsewhere = |app: &App| {
+        app.folder
+            .as_ref()
+            .is_some_and(|folder| folder.is_absolute())
+    };
+    std::env::current_dir().or_else(|error| {
+        if apps.iter().all(elsewhere) {
+            return Ok(PathBuf::from("/"));
+        }
+        let cause = cause(&error);
+        Err(NoProgram {
+            words: format!(
+                "cannot tell the current folder: {cause}; go to one that exists, or name one with -wdir"
+            ),
+            code: 1,
+        })
     })
 }
 
@@ -227,6 +245,7 @@ mod tests {
             timeout: None,
             binding: Binding::Auto,
             verbose: false,
+            quiet: false,
             remarks: Vec::new(),
         }
     }

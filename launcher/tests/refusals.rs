@@ -128,6 +128,46 @@ fn too_small_a_limit_of_open_files_is_said_with_both_numbers() {
     );
 }
 
+/// `rmpiexec` with these words, as the last command of a line of a shell.
+fn after(line: &str, words: &str) -> common::Job {
+    let line = format!("{line}; exec {} {words}", env!("CARGO_BIN_EXE_rmpiexec"));
+    let mut command = Command::new("sh");
+    command.args(["-c", &line]);
+    common::Job::of(command)
+}
+
+#[test]
+fn a_limit_of_file_size_does_not_count_for_shared_memory() {
+    let outcome = after("ulimit -Sf 8", "-n 4 sh -c 'ulimit -Sf'")
+        .run()
+        .expect(0);
+    assert_eq!(outcome.out, "8\n8\n8\n8\n");
+    let words = "the limit of file size is 4096 bytes: raise it (ulimit -Hf) or start fewer ranks";
+    after("ulimit -f 8", "-n 4 true")
+        .run()
+        .expect(1)
+        .says(words);
+}
+
+#[test]
+fn too_few_open_files_for_the_first_step_are_said_with_a_remedy() {
+    let outcome = after("ulimit -n 5", "-n 1 true").run().expect(1);
+    outcome.says("cannot start: too many open files; raise the limit of open files (ulimit -n)");
+}
+
+#[test]
+fn a_folder_that_was_removed_is_no_place_to_start_from() {
+    let folder = tempfile::tempdir().unwrap();
+    let gone = format!(
+        "mkdir {0}/gone; cd {0}/gone; rmdir {0}/gone",
+        folder.path().display()
+    );
+    let outcome = after(&gone, "-n 1 true").run().expect(1);
+    outcome.says("cannot tell the current folder: no such file or directory; go to one that exists, or name one");
+    let outcome = after(&gone, "-wdir / -n 1 pwd").run().expect(0);
+    assert_eq!(outcome.out, "/\n");
+}
+
 #[test]
 fn too_small_a_limit_of_processes_ends_the_job_in_order() {
     if !nix::unistd::geteuid().is_root() {

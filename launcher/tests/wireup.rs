@@ -336,6 +336,16 @@ fn a_failure_after_finalize_gives_its_code_and_disturbs_nobody() {
 }
 
 #[test]
+fn a_quiet_launcher_leaves_the_words_to_ranks_that_end_by_themselves() {
+    let own = std::env::current_exe().unwrap();
+    let rank = "rank_program --exact --ignored --nocapture --test-threads=1";
+    let words = ["--quiet", "-n", "3", own.to_str().unwrap()];
+    let mut job = rmpiexec(words.into_iter().chain(rank.split(' ')));
+    job.command.env(ROLE, "late failure");
+    assert_eq!(job.run().expect(4).err, "");
+}
+
+#[test]
 fn nonsense_on_the_control_socket_does_no_harm() {
     let outcome = ranks(3, "nonsense").run().expect(0);
     assert_eq!(outcome.err, "");

@@ -126,7 +126,7 @@ fn run_program(cli: &Cli, words: &[String]) -> Result<ExitCode, Error> {
     let launcher = existing(prefix.join("bin/rmpiexec"))?;
     let _lock = lock_machine()?;
     let status = Command::new(&launcher)
-        .args(["-n", &ranks.to_string()])
+        .args(["--quiet", "-n", &ranks.to_string()])
         .arg(binary)
         .args(options)
         .status();

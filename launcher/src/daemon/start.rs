@@ -12,6 +12,7 @@ use super::{Daemon, Interests, SCRATCH_BYTES, Token, control, interest};
 use crate::edge::Edge;
 use crate::failure::counted;
 use crate::link::{Event, Stream};
+use crate::program::cause;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, SealFlag, fcntl};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollFlags};
@@ -146,7 +147,7 @@ impl Daemon {
     fn start_ranks(&mut self) {
         let nothing = match File::open("/dev/null") {
             Ok(file) => OwnedFd::from(file),
-            Err(error) => return self.broken(format!("cannot open /dev/null: {error}")),
+            Err(error) => return self.broken(format!("cannot open /dev/null: {}", cause(&error))),
         };
         for local in 0..self.job.local_size() {
             if let Err(error) = self.start_rank(local, &nothing) {
@@ -227,8 +228,12 @@ fn detach() -> Result<(), Errno> {
 fn enough_descriptors(ranks: u32) -> Result<(rlim_t, rlim_t), String> {
     let needed = u64::from(ranks) * DESCRIPTORS_PER_RANK + DESCRIPTORS_BESIDES;
     let limit = Resource::RLIMIT_NOFILE;
-    let (soft, hard) = getrlimit(limit)
-        .map_err(|error| format!("cannot read the limit of open files: {error}"))?;
+    let (soft, hard) = getrlimit(limit).map_err(|error| {
+        format!(
+            "cannot read the limit of open files: {}",
+            error.desc().to_lowercase()
+        )
+    })?;
     if hard < needed {
         return Err(format!(
             "{} {needed} open files in the launcher, the limit is {hard}: raise it (ulimit -Hn) or start fewer ranks",
@@ -236,8 +241,12 @@ fn enough_descriptors(ranks: u32) -> Result<(rlim_t, rlim_t), String> {
         ));
     }
     if soft < needed {
-        setrlimit(limit, needed, hard)
-            .map_err(|error| format!("cannot raise the limit of open files: {error}"))?;
+        setrlimit(limit, needed, hard).map_err(|error| {
+            format!(
+                "cannot raise the limit of open files: {}",
+                error.desc().to_lowercase()
+            )
+        })?;
     }
     Ok((soft, hard))
 }
@@ -264,20 +273,52 @@ fn prompts(job: &NodeJob) -> Prompts {
 pub(super) fn segment(job: &NodeJob) -> Result<OwnedFd, String> {
     let local_size = job.local_size();
     let bytes = ring::layout::segment_bytes(local_size);
-    let said =
-        |error: std::io::Error| format!("cannot make the node segment of {bytes} bytes: {error}");
+    let said = |error: std::io::Error| {
+        format!(
+            "cannot make the node segment of {bytes} bytes: {}",
+            cause(&error)
+        )
+    };
     let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
     let made = memfd_create(c"rmpi-segment", flags).map_err(|error| said(error.into()))?;
     let mut file = File::from(made);
-    file.set_len(bytes).map_err(said)?;
     let head = ring::SegmentHead {
         job: job.key,
         local_size,
     };
-    file.write_all(&head.to_bytes()).map_err(said)?;
+    let fill = |file: &mut File| {
+        file.set_len(bytes)?;
+        file.write_all(&head.to_bytes())
+    };
+    with_room(bytes, || fill(&mut file).map_err(said))?;
     let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
     fcntl(&file, FcntlArg::F_ADD_SEALS(seals)).map_err(|error| said(error.into()))?;
     Ok(OwnedFd::from(file))
+}
+
+/// Does `make` while files may be of this size: the limit counts for memory files too, and its signal kills.
+fn with_room(bytes: u64, make: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
+    let limit = Resource::RLIMIT_FSIZE;
+    let said = |error: Errno| {
+        format!(
+            "cannot change the limit of file size: {}",
+            error.desc().to_lowercase()
+        )
+    };
+    let (soft, hard) = getrlimit(limit).map_err(said)?;
+    if soft >= bytes {
+        return make();
+    }
+    if hard < bytes {
+        return Err(format!(
+            "the ranks of this machine share {bytes} bytes of memory, which count as a file; the limit of file size is \
+             {hard} bytes: raise it (ulimit -Hf) or start fewer ranks"
+        ));
+    }
+    setrlimit(limit, bytes, hard).map_err(said)?;
+    let made = make();
+    setrlimit(limit, soft, hard).map_err(said)?;
+    made
 }
 
 /// A number that nobody can guess.
@@ -285,6 +326,6 @@ pub(crate) fn random_u64() -> Result<u64, String> {
     use std::io::Read;
     let mut bytes = [0; 8];
     let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
-    read.map_err(|error| format!("cannot read /dev/urandom: {error}"))?;
+    read.map_err(|error| format!("cannot read /dev/urandom: {}", cause(&error)))?;
     Ok(u64::from_le_bytes(bytes))
 }

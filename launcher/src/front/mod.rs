@@ -93,6 +93,8 @@ pub(crate) struct Front {
     code: Option<u8>,
     gone: Option<Gone>,
     host: String,
+    /// Failures after `MPI_Finalize` are not told.
+    quiet: bool,
     /// The user is impatient: once all ranks are gone, output is waited for until this time only.
     output_until: Option<Instant>,
     /// The last signal that asked to end, and when it came.
@@ -122,6 +124,7 @@ impl Front {
             gone: None,
             output_until: None,
             asked: None,
+            quiet: request.quiet,
             host: host.unwrap_or_else(|_| "localhost".to_owned()),
             scratch: vec![0; 64 << 10],
         })
@@ -374,7 +377,9 @@ impl Front {
             return self.end(Ladder::failure(Instant::now()), failure.exit_code(), &words);
         }
         if self.code.is_none() {
-            self.say(&words);
+            if !self.quiet {
+                self.say(&words);
+            }
             self.code = Some(failure.exit_code());
         }
     }
