@@ -28,6 +28,7 @@ mod pump;
 mod universe;
 mod user_buf;
 pub mod var;
+mod ways;
 
 pub use boot::{Birth, Link, flush_output, leave};
 pub use bundle::{Payload, SendMode};

@@ -8,6 +8,7 @@ use transport::{Arrived, Completion, Head, Outcome, RemoteKey, WorkId};
 use crate::Universe;
 use crate::pack::Structured;
 use crate::user_buf;
+use crate::ways::Way;
 
 /// What a request keeps beside its slot.
 #[derive(Debug)]
@@ -120,9 +121,19 @@ impl Universe {
     fn deliver(&mut self, arrived: &Arrived, request: RequestId, offset: u64, bytes: u64) {
         let mut target = user_buf::of_request(self.engine.arena().fields(request), offset, bytes);
         self.fabric.copy_body(arrived, target.as_mut_slice());
+        if arrived.head.kind == wire::DATA && self.engine.is_complete(request) {
+            self.note_transfer(request);
+        }
         if !self.sides.is_empty() {
             self.settle(request);
         }
+    }
+
+    /// The data of a large message are here.
+    fn note_transfer(&mut self, request: RequestId) {
+        let fields = self.engine.arena().fields(request);
+        let bytes = fields.matched_bytes.min(fields.bytes);
+        self.ways.end(Peer(fields.matched_peer), bytes);
     }
 
     #[inline(never)]
@@ -165,7 +176,7 @@ impl Universe {
     }
 
     fn pull(&mut self, request: RequestId, peer: Peer, key: [u64; 3], bytes: u64) {
-        if !self.single_copy {
+        if peer.0 != self.rank() && self.ways.begin(peer, bytes) == Way::Stream {
             return self.engine.cannot_pull(request);
         }
         let target = user_buf::of_request(self.engine.arena().fields(request), 0, bytes);
@@ -188,6 +199,9 @@ impl Universe {
         // The loan is over before the request completes.
         let _ = lease;
         let request = RequestId(u32::try_from(work.0).unwrap_or(0));
+        if outcome != Outcome::Unreachable {
+            self.note_transfer(request);
+        }
         match outcome {
             Outcome::Done => self.engine.pulled(request),
             Outcome::Unreachable => self.engine.cannot_pull(request),

@@ -12,6 +12,7 @@ use crate::comm::{Comm, FIRST_FREE_CONTEXT, Group, SELF_CONTEXT, WORLD_CONTEXT};
 use crate::oversubscription::Crowding;
 use crate::pump::Side;
 use crate::var::{Values, Variable};
+use crate::ways::Ways;
 use crate::{EngineConfig, Error};
 
 /// Everything that one process knows of its job.
@@ -27,7 +28,7 @@ pub struct Universe {
     pub(crate) bundles: Bundles,
     pub(crate) crowding: Crowding,
     pub(crate) eager_limit_bytes: u64,
-    pub(crate) single_copy: bool,
+    pub(crate) ways: Ways,
     link: Option<Link>,
     rank: u32,
     size: u32,
@@ -110,7 +111,7 @@ impl Universe {
             bundles: Bundles::default(),
             crowding: Crowding::new(values.get(Variable::Wait)),
             eager_limit_bytes,
-            single_copy: values.get(Variable::SingleCopy) == 0,
+            ways: Ways::new(values.get(Variable::SingleCopy)),
             link: None,
             rank: me.0,
             size,

@@ -78,7 +78,7 @@ impl Default for Config {
         Self {
             eager_limit_bytes: 8 * 1024,
             unexpected_budget_bytes: 64 << 20,
-            stream_chunk_bytes: 32 * 1024,
+            stream_chunk_bytes: 8 * 1024,
         }
     }
 }

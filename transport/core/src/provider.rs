@@ -2,6 +2,7 @@
 //! The one seam between the vocabulary and what carries bytes: a closed set of providers, one per peer.
 
 mod cma;
+mod distance;
 mod loopback;
 mod shm;
 mod sim;

@@ -90,7 +90,7 @@ impl Victim {
     fn send(&mut self) {
         let to = self.random.below(u64::from(RANKS)) as u32;
         let bytes = match self.random.below(4) {
-            0 => self.random.below(32_769),
+            0 => self.random.below(8193),
             _ => self.random.below(70),
         };
         let head = Head {
@@ -146,7 +146,7 @@ impl Victim {
                 Completion::Arrived(arrived) => {
                     assert!(arrived.peer.0 < RANKS, "a peer is known from its ring");
                     assert!(arrived.head.kind < 128, "the provider keeps its own frames");
-                    assert!(arrived.bytes() <= 32_768);
+                    assert!(arrived.bytes() <= 8192);
                     let mut body = Guarded::new(arrived.bytes() as usize);
                     let copied = self.fabric.copy_body(&arrived, body.bytes_mut());
                     assert!(arrived.is_lent() || copied == body.bytes().len());

@@ -8,8 +8,8 @@
 //!           0x2000 offers     64 lines: transfers that r shares with the owner of the data
 //!           0x3000 lines[P]   64 bytes each: credit and attention that r gives sender p
 //!           then   rings[P]   4 KiB each: frames from p to r
-//!           then   pool side  64 lines: which of r's buffers are in use
-//!           then   pool data  64 buffers of 32 KiB that r fills as a sender
+//!           then   pool side  how often each of r's buffers was released
+//!           then   pool data  64 buffers of 8 KiB that r fills as a sender
 //! ```
 //! The file is sparse: a page costs memory when it is first touched, and a pair that never talks touches none.
 
@@ -42,13 +42,13 @@ pub(crate) const PENDING_WORDS: usize = 1;
 pub const POOL_BUFFERS: u32 = 64;
 
 /// Bytes of one bounce buffer.
-pub const POOL_BUFFER_BYTES: usize = 32 * 1024;
+pub const POOL_BUFFER_BYTES: usize = 8 * 1024;
 
 /// First word of a segment: `rmpiseg1` in memory order.
 pub const SEGMENT_MAGIC: u64 = u64::from_le_bytes(*b"rmpiseg1");
 
 /// Grows with every change of this file; both sides must have the same.
-pub const LAYOUT_VERSION: u32 = 1;
+pub const LAYOUT_VERSION: u32 = 2;
 
 /// Bytes of a node segment for `local_size` ranks.
 #[must_use]
@@ -74,7 +74,7 @@ pub(crate) const fn pool_side_offset(local_size: u32) -> usize {
 }
 
 pub(crate) const fn pool_data_offset(local_size: u32) -> usize {
-    pool_side_offset(local_size) + POOL_BUFFERS as usize * 64
+    pool_side_offset(local_size) + PAGE
 }
 
 pub(crate) const fn region_bytes(local_size: u32) -> usize {

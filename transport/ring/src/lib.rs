@@ -29,7 +29,7 @@
 //! | slot-full | `Producer::push` stores the head | `Consumer::pop` loads it |
 //! | slot-free | `Consumer::return_credit` stores the count | `Producer::refresh` loads it |
 //! | bell-pending | `Bell::ring` sets the bit | `Bell::take_pending` swaps the word |
-//! | pool-free | `PoolSide::release` stores FREE | `Pool::acquire` loads it |
+//! | pool-free | `PoolSide::release` counts on | `Pool::came_back` loads the count |
 //! | offer-open | `Offer::open` stores the claim word | `Offer::claim` loads it |
 //! | offer-done | `Offer::finish_back` adds | `Offer::helped` loads |
 //! | ident | `Ident::introduce` stores `ready` | `Ident::pid` loads it |

@@ -5,25 +5,23 @@
 use crate::layout::POOL_BUFFERS;
 use crate::sync::{AtomicU32, Ordering};
 
-/// The shared half: one word per buffer, each on its own line, zero when free.
-#[derive(Debug)]
-#[repr(C)]
-pub struct PoolSide {
-    states: [State; POOL_BUFFERS as usize],
-}
-
+/// The shared half: how often each buffer was released. Only receivers write it, and of a buffer only the one that
+/// has it; the words lie side by side, so that the sender finds many that came back with one look at a line.
 #[derive(Debug)]
 #[repr(C)]
 #[cfg_attr(not(loom), repr(align(64)))]
-struct State(AtomicU32);
+pub struct PoolSide {
+    releases: [AtomicU32; POOL_BUFFERS as usize],
+}
 
 impl PoolSide {
     /// Receiver: gives buffer `index` back to its sender. An index that no pool has does nothing.
     #[inline]
     pub fn release(&self, index: u32) {
-        if let Some(state) = self.states.get(index as usize) {
-            // PAIR(pool-free): Pool::acquire loads the word with Acquire before the sender writes again.
-            state.0.store(FREE, Ordering::Release);
+        if let Some(count) = self.releases.get(index as usize) {
+            let next = count.load(Ordering::Relaxed).wrapping_add(1);
+            // PAIR(pool-free): Pool::came_back loads the word with Acquire before the sender writes again.
+            count.store(next, Ordering::Release);
         }
     }
 
@@ -31,7 +29,7 @@ impl PoolSide {
     #[must_use]
     pub fn new() -> Self {
         Self {
-            states: core::array::from_fn(|_| State(AtomicU32::new(FREE))),
+            releases: core::array::from_fn(|_| AtomicU32::new(0)),
         }
     }
 }
@@ -48,6 +46,8 @@ pub struct Pool<'a> {
     side: &'a PoolSide,
     busy: u64,
     last: u32,
+    /// The count of releases that each buffer showed when it was taken.
+    taken_at: [u32; POOL_BUFFERS as usize],
 }
 
 impl<'a> Pool<'a> {
@@ -57,32 +57,38 @@ impl<'a> Pool<'a> {
         Self {
             side,
             busy: 0,
-            last: 0,
+            last: POOL_BUFFERS - 1,
+            taken_at: [0; POOL_BUFFERS as usize],
         }
     }
 
-    /// Takes a buffer: the one used last if it is free again (its bytes are still in the cache), else the lowest
-    /// free one. `None` when all are in use.
+    /// Takes a buffer: the one used last if it is free again (its bytes are still in the cache), else the next one that
+    /// is free. `None` when all are in use.
     pub fn acquire(&mut self) -> Option<u32> {
-        if self.busy & 1 << self.last != 0 && self.is_free(self.last) {
-            self.mark_busy(self.last);
-            return Some(self.last);
+        let last = self.last;
+        if self.busy & 1 << last != 0 && self.came_back(last) {
+            return Some(self.take(last));
         }
+        self.acquire_in_turn()
+    }
+
+    /// Takes the next free buffer, without a look at the shared half while any is known to be free: for receivers far
+    /// away, where a look costs as much as a message, and the buffer used last is the one that their cache still holds.
+    pub fn acquire_in_turn(&mut self) -> Option<u32> {
         if self.busy == u64::MAX {
             self.reclaim();
         }
-        let index = self.busy.trailing_ones();
-        if index >= POOL_BUFFERS {
+        let first = (self.last + 1) % POOL_BUFFERS;
+        let ahead = (!self.busy).rotate_right(first);
+        if ahead == 0 {
             return None;
         }
-        self.mark_busy(index);
-        self.last = index;
-        Some(index)
+        let index = (first + ahead.trailing_zeros()) % POOL_BUFFERS;
+        Some(self.take(index))
     }
 
     /// Puts back a buffer that was taken and never named to anybody.
     pub fn put_back(&mut self, index: u32) {
-        self.side.release(index);
         self.busy &= !(1 << (index % POOL_BUFFERS));
     }
 
@@ -94,28 +100,30 @@ impl<'a> Pool<'a> {
 
     fn reclaim(&mut self) {
         for index in 0..POOL_BUFFERS {
-            if self.busy & 1 << index != 0 && self.is_free(index) {
+            if self.busy & 1 << index != 0 && self.came_back(index) {
                 self.busy &= !(1 << index);
             }
         }
     }
 
-    fn is_free(&self, index: u32) -> bool {
+    /// Whether a buffer was released since it was taken. A receiver that releases what it does not have garbles messages,
+    /// its own or another's, and nothing else.
+    fn came_back(&mut self, index: u32) -> bool {
+        let at = index as usize;
         // PAIR(pool-free): PoolSide::release stores the word with Release after the receiver's copy.
-        self.side.states[index as usize].0.load(Ordering::Acquire) == FREE
+        let count = self.side.releases[at].load(Ordering::Acquire);
+        let back = count != self.taken_at[at];
+        self.taken_at[at] = count;
+        back
     }
 
-    fn mark_busy(&mut self, index: u32) {
+    /// The frame that names the buffer publishes it: PAIR(slot-full).
+    fn take(&mut self, index: u32) -> u32 {
         self.busy |= 1 << index;
-        // Published by the head of the frame that names the buffer: PAIR(slot-full).
-        self.side.states[index as usize]
-            .0
-            .store(BUSY, Ordering::Relaxed);
+        self.last = index;
+        index
     }
 }
-
-const FREE: u32 = 0;
-const BUSY: u32 = 1;
 
 const _: () = assert!(POOL_BUFFERS == 64, "the bitmap has one bit per buffer");
 
@@ -133,6 +141,24 @@ mod tests {
         side.release(second);
         assert_eq!(pool.acquire(), Some(second));
         assert_eq!(pool.in_use(), 2);
+    }
+
+    #[test]
+    fn buffers_take_turns() {
+        let side = PoolSide::new();
+        let mut pool = Pool::new(&side);
+        for lap in 0..3 {
+            for turn in 0..POOL_BUFFERS {
+                assert_eq!(pool.acquire_in_turn(), Some(turn), "lap {lap}");
+                side.release(turn);
+            }
+        }
+        for _ in 0..POOL_BUFFERS {
+            assert!(pool.acquire_in_turn().is_some());
+        }
+        assert_eq!(pool.acquire_in_turn(), None);
+        side.release(63);
+        assert_eq!(pool.acquire_in_turn(), Some(63));
     }
 
     #[test]

@@ -188,7 +188,7 @@ mod tests {
         let (values, complaints) = read(&[("RMPI_EAGER_LIMIT", "10G")]);
         assert_eq!(values.get(Variable::EagerLimit), 8192);
         assert!(
-            complaints[0].contains("10G") && complaints[0].contains("from 0 to 32768"),
+            complaints[0].contains("10G") && complaints[0].contains("from 0 to 8192"),
             "{complaints:?}"
         );
     }

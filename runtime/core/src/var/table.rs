@@ -27,7 +27,7 @@ pub const ROWS: [Row; 11] = [
         name: "RMPI_EAGER_LIMIT",
         range: Range::Number {
             least: 0,
-            most: 32 << 10,
+            most: 8 << 10,
             default: 8 << 10,
             unit: "bytes",
         },
@@ -56,9 +56,9 @@ pub const ROWS: [Row; 11] = [
     Row {
         variable: Variable::SingleCopy,
         name: "RMPI_SINGLE_COPY",
-        range: Range::Words(&["auto", "off"]),
-        text: "Whether large messages inside a node may be moved by one copy between the two processes where \
-               the system allows it; off streams them through shared buffers.",
+        range: Range::Words(&["auto", "off", "on"]),
+        text: "How large messages move inside a node: streamed through shared buffers (off), by one copy between \
+               the two processes where the system allows it (on), or whichever is found to be faster (auto).",
     },
     foreign(
         Variable::Boot,

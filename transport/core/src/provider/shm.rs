@@ -13,6 +13,7 @@ use ring::{Bell, Consumer, Frame, PairLine, Pool, Producer, Ring, Wake};
 
 use super::Stats;
 use super::cma;
+use super::distance::{Distance, Fill};
 use super::transfer::{Help, Transfers};
 use crate::{
     Arrived, Completion, Completions, Full, Head, Lease, Node, Outcome, Peer, RecvBuffer,
@@ -48,6 +49,7 @@ pub(super) struct Shm {
 struct Tx {
     producer: Producer<'static>,
     bell: Option<&'static Bell>,
+    distance: Distance,
 }
 
 /// A frame that is still in its ring; it stays there unless it is [taken](Self::take).
@@ -148,6 +150,7 @@ impl Shm {
             *self.senders[*world as usize] = Tx {
                 producer: Producer::new(segment.ring(to, me), segment.pair_line(to, me)),
                 bell: Some(segment.bell(to)),
+                distance: Distance::default(),
             };
         }
         self.receivers = (0..size)
@@ -200,16 +203,25 @@ impl Shm {
         let (Some(node), Some(pool)) = (&self.node, &mut self.pool) else {
             return Err(Full);
         };
-        if !self.senders[to.0 as usize].producer.has_room() {
+        let tx = &mut self.senders[to.0 as usize];
+        if !tx.producer.has_room() {
             return Err(Full);
         }
-        let Some(index) = pool.acquire() else {
+        let way = tx.distance.way(body.len());
+        let index = if tx.distance.is_far() {
+            pool.acquire_in_turn()
+        } else {
+            pool.acquire()
+        };
+        let buffer = index.and_then(|index| node.segment.pool_buffer(node.local_rank, index));
+        let (Some(index), Some(buffer)) = (index, buffer) else {
             return Err(Full);
         };
-        let Some(buffer) = node.segment.pool_buffer(node.local_rank, index) else {
-            return Err(Full);
-        };
-        buffer.fill(body);
+        match way {
+            Fill::Plain => buffer.fill(body),
+            Fill::PastCaches => buffer.fill_past_caches(body),
+            Fill::Timed => tx.distance.measure(body.len(), || buffer.fill(body)),
+        }
         let word = u64::from(index) | (body.len() as u64) << 32;
         self.push(to, Head { len: LENT, ..head }, &[word])
     }
@@ -665,6 +677,7 @@ impl Tx {
         Self {
             producer: Producer::blocked(ring, line),
             bell: None,
+            distance: Distance::default(),
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::common::{Incoming, Random, Rank, head, pattern, yield_now};
 
 /// Around every boundary: a word, a slot's body, a cache line, a page, the largest body.
 const SIZES: [usize; 22] = [
-    0, 1, 2, 7, 8, 9, 15, 16, 40, 41, 47, 48, 49, 56, 63, 64, 65, 4095, 4096, 4097, 32767, 32768,
+    0, 1, 2, 7, 8, 9, 15, 16, 40, 41, 47, 48, 49, 56, 63, 64, 65, 4095, 4096, 4097, 8191, 8192,
 ];
 
 pub async fn sizes(rank: &mut Rank) {
@@ -15,7 +15,7 @@ pub async fn sizes(rank: &mut Rank) {
         (rank.me + 1) % rank.size,
         (rank.me + rank.size - 1) % rank.size,
     );
-    assert_eq!(rank.fabric.caps(Peer(to)).max_send_bytes, 32768);
+    assert_eq!(rank.fabric.caps(Peer(to)).max_send_bytes, 8192);
     for (number, bytes) in (0..).zip(SIZES) {
         let body = pattern(rank.me, number, bytes);
         rank.send(to, head(1), &body).await;

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How far away a peer's core is, found out by the time that a copy into a shared buffer takes.
+//!
+//! Where two cores share a cache, a buffer that one writes and the other reads best stays in it. Where they do not, each
+//! of its lines must first be fetched back from the other's cache, and then be fetched from this one's: several times
+//! slower than through memory. Neither the topology (virtual machines hide it, and move their CPUs) nor the model of
+//! the CPU tells the two apart; a copy that is timed now and then does.
+
+use std::time::{Duration, Instant};
+
+/// How to fill a shared buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fill {
+    /// Through the caches.
+    Plain,
+    /// Through the caches, and with a clock in the hand.
+    Timed,
+    /// Past the caches.
+    PastCaches,
+}
+
+/// What is known about one peer: four bytes beside its ring's state.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Distance {
+    far: bool,
+    /// Messages until the next measurement, and between the last and that.
+    left: u8,
+    interval: u8,
+    /// Measurements that were in favour of a change, in a row.
+    doubts: u8,
+}
+
+impl Distance {
+    /// How to fill a buffer with the next `bytes` bytes.
+    #[inline]
+    pub(super) fn way(&mut self, bytes: usize) -> Fill {
+        if bytes < LEAST_BYTES {
+            return Fill::Plain;
+        }
+        if bytes >= LEAST_TIMED_BYTES {
+            if self.left == 0 {
+                return Fill::Timed;
+            }
+            self.left -= 1;
+        }
+        if self.far {
+            Fill::PastCaches
+        } else {
+            Fill::Plain
+        }
+    }
+
+    /// Whether the peer is far away, as far as is known.
+    #[inline]
+    pub(super) fn is_far(self) -> bool {
+        self.far
+    }
+
+    /// Makes a copy of `bytes` bytes and judges by its time.
+    #[cold]
+    pub(super) fn measure(&mut self, bytes: usize, copy: impl FnOnce()) {
+        let start = Instant::now();
+        copy();
+        self.judge(bytes, start.elapsed());
+    }
+
+    /// One slow copy may be a page that is touched for the first time, or somebody else's turn on the core: only two in a
+    /// row change the mind.
+    fn judge(&mut self, bytes: usize, taken: Duration) {
+        let far = taken > LINE_IS_FAR * u32::try_from(bytes / 64).unwrap_or(u32::MAX);
+        if far == self.far {
+            self.doubts = 0;
+            self.interval = (self.interval * 2 + 1).min(MOST_BETWEEN);
+        } else {
+            self.doubts += 1;
+            self.interval = 0;
+            if self.doubts == 2 {
+                (self.far, self.doubts) = (far, 0);
+            }
+        }
+        self.left = self.interval;
+    }
+}
+
+/// Below this, a message's lines are too few to matter.
+const LEAST_BYTES: usize = 1024;
+/// Below this, the clock is too coarse.
+const LEAST_TIMED_BYTES: usize = 1024;
+/// What a line costs, on average over a copy, where it must come from a cache that is not shared.
+const LINE_IS_FAR: Duration = Duration::from_nanos(6);
+const MOST_BETWEEN: u8 = 127;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sends `count` messages over a distance that costs `line_ns` per line; answers how many went past the caches.
+    fn past_caches(distance: &mut Distance, count: u32, line_ns: u64) -> u32 {
+        let mut past = 0;
+        for _ in 0..count {
+            match distance.way(8192) {
+                Fill::PastCaches => past += 1,
+                Fill::Timed => distance.judge(8192, Duration::from_nanos(line_ns * 128)),
+                Fill::Plain => {}
+            }
+        }
+        past
+    }
+
+    #[test]
+    fn it_follows_the_cores_when_they_move() {
+        let mut distance = Distance::default();
+        assert_eq!(past_caches(&mut distance, 1000, 2), 0);
+        assert!(past_caches(&mut distance, 1000, 14) > 800);
+        assert!(past_caches(&mut distance, 1000, 2) < 200);
+    }
+
+    #[test]
+    fn one_slow_copy_changes_nothing() {
+        let mut distance = Distance::default();
+        let mut past = 0;
+        for turn in 0..50 {
+            past += past_caches(&mut distance, 99, 2);
+            if distance.way(8192) == Fill::Timed || turn % 2 == 0 {
+                distance.judge(8192, Duration::from_millis(4));
+            }
+        }
+        assert_eq!(past, 0);
+    }
+
+    #[test]
+    fn small_messages_stay_in_the_caches() {
+        let mut distance = Distance::default();
+        past_caches(&mut distance, 100, 14);
+        assert_eq!(distance.way(8192), Fill::PastCaches);
+        assert_eq!(distance.way(1023), Fill::Plain);
+    }
+}
