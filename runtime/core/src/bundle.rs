@@ -20,6 +20,8 @@ pub(crate) struct Bundles {
     replays: HashMap<u32, Replay>,
     /// Buffered sends that are not complete.
     buffered: Vec<Buffered>,
+    /// Requests that the application has freed before they were complete, and whose data must still be settled.
+    given_up: Vec<RequestId>,
 }
 
 #[derive(Debug)]
@@ -243,13 +245,26 @@ impl Universe {
     /// Whether [`settle_bundles`](Self::settle_bundles) has anything to look at.
     #[inline(always)]
     pub(crate) fn has_bundles(&self) -> bool {
-        !self.bundles.open.is_empty() || !self.bundles.buffered.is_empty()
+        let Bundles {
+            open,
+            buffered,
+            given_up,
+            ..
+        } = &self.bundles;
+        !open.is_empty() || !buffered.is_empty() || !given_up.is_empty()
+    }
+
+    /// Whether sends are under way that nobody will collect but this process itself.
+    pub(crate) fn owes_copies(&self) -> bool {
+        let is_send = |request: &RequestId| self.kind_of(*request) == engine::Kind::Send;
+        !self.bundles.buffered.is_empty() || self.bundles.given_up.iter().any(is_send)
     }
 
     /// Completes bundles whose parts have completed.
     #[inline(never)]
     pub(crate) fn settle_bundles(&mut self) {
         self.settle_buffered();
+        self.settle_given_up();
         let mut at = 0;
         while at < self.bundles.open.len() {
             if self.is_bundle_done(at) {
@@ -270,6 +285,25 @@ impl Universe {
         let done: Vec<Buffered> = done;
         for send in done {
             self.collect(send.request);
+        }
+    }
+
+    /// From now on this request is collected here as soon as it is complete.
+    pub(crate) fn give_up(&mut self, request: RequestId) {
+        self.bundles.given_up.push(request);
+    }
+
+    fn settle_given_up(&mut self) {
+        let requests = std::mem::take(&mut self.bundles.given_up);
+        for request in requests {
+            if !self.engine.is_complete(request) {
+                self.bundles.given_up.push(request);
+                continue;
+            }
+            self.collect(request);
+            if self.is_persistent(request) {
+                self.free(request);
+            }
         }
     }
 

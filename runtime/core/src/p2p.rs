@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Point-to-point operations of a process (MPI 5.0 chapter 3), after communicators and C arguments were resolved.
 
-use engine::{Collected, ContextId, Failure, Fields, Found, Peer, Receive, RequestId, Send, wire};
+use engine::{
+    Collected, ContextId, Failure, Fields, Found, Peer, Receive, RequestId, Send, State, wire,
+};
 use queue_layout::FLAG_CANCELLED;
 
 use crate::pack::Structured;
@@ -69,6 +71,10 @@ impl Universe {
         memory: UserMemory,
         mode: Mode,
     ) -> Result<Option<RequestId>, Error> {
+        self.sends_unlooked += 1;
+        if self.sends_unlooked >= LOOK_EVERY_SENDS {
+            self.look_between_sends();
+        }
         let small = memory.bytes() as u64 <= self.eager_limit_bytes;
         if small && mode == Mode::Standard && self.engine.is_clear(target.peer) {
             let head = crate::pump::head(wire::eager(target.context, target.tag));
@@ -81,6 +87,14 @@ impl Universe {
             }
         }
         self.send_later(target, memory, mode).map(Some)
+    }
+
+    /// A process that only sends, and never waits, would not hear of a receiver that asks for announcements.
+    #[cold]
+    #[inline(never)]
+    fn look_between_sends(&mut self) {
+        self.sends_unlooked = 0;
+        self.progress();
     }
 
     /// The fast path of sending: a message of `BYTES` bytes (at most eight) in one word. `None` where anything stands in
@@ -367,7 +381,27 @@ impl Universe {
     /// The application gives a request up; the operation still ends properly.
     pub fn free(&mut self, request: RequestId) {
         self.drop_replay(request);
+        if !self.sides.is_empty() && self.free_with_side(request) {
+            return;
+        }
         self.engine.free(request);
+    }
+
+    /// Of a request that keeps something beside its slot: what was received must still be put where it belongs, so the
+    /// slot goes only after that. `false`: nothing is under way.
+    #[cold]
+    fn free_with_side(&mut self, request: RequestId) -> bool {
+        let token = self.engine.arena().token(request);
+        let state = self.engine.arena().fields(request).state;
+        if matches!(state, State::Inactive | State::Complete) {
+            self.sides.remove(&token);
+            return false;
+        }
+        let has_side = self.sides.contains_key(&token);
+        if has_side {
+            self.give_up(request);
+        }
+        has_side
     }
 
     /// How a complete request ended. The slot is free afterwards, or inactive if the request is persistent.
@@ -466,6 +500,9 @@ fn wanted(source: Source, memory: UserMemory) -> Receive {
     }
 }
 
+/// Sends after which a process looks at what arrived, whether it waits or not. The fast path comes here once a lap of the
+/// ring.
+const LOOK_EVERY_SENDS: u32 = 16;
 /// Looks of the fast path before the ordinary wait, which also looks at everything else, takes over.
 const BRIEF_LOOKS: u32 = 64;
 

@@ -29,6 +29,8 @@ pub struct Universe {
     pub(crate) crowding: Crowding,
     pub(crate) eager_limit_bytes: u64,
     pub(crate) ways: Ways,
+    /// Sends since the last look at what arrived.
+    pub(crate) sends_unlooked: u32,
     link: Option<Link>,
     rank: u32,
     size: u32,
@@ -112,6 +114,7 @@ impl Universe {
             crowding: Crowding::new(values.get(Variable::Wait)),
             eager_limit_bytes,
             ways: Ways::new(values.get(Variable::SingleCopy)),
+            sends_unlooked: 0,
             link: None,
             rank: me.0,
             size,
@@ -204,10 +207,11 @@ impl Universe {
         }
     }
 
-    /// Whether nothing of this process waits to be sent.
+    /// Whether this process may leave: nothing waits to be sent that anybody waits for, and no send is under way whose
+    /// request the application does not have (any more).
     #[must_use]
     pub fn is_drained(&self) -> bool {
-        self.engine.busy_peers() == 0
+        self.engine.owes_nothing() && !self.owes_copies()
     }
 
     /// The engine, to read slots and counters.

@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use queue_layout::{FLAG_CANCELLED, FLAG_SYNCHRONOUS, State};
+use queue_layout::{FLAG_CANCELLED, FLAG_ORPHAN, FLAG_SYNCHRONOUS, Kind, State};
 
 use crate::wire::{self, Head};
 use crate::{Body, Engine, OutFrame, Output, Peer, RequestId};
@@ -77,6 +77,27 @@ impl Engine {
     #[must_use]
     pub fn busy_peers(&self) -> usize {
         self.busy.len()
+    }
+
+    /// Whether this process may leave: no frame waits that a peer could wait for, and no send that the application has
+    /// freed is under way (MPI 5.0 section 11.2.2: it still has to arrive). What only asks peers to send in another way
+    /// need not arrive any more.
+    #[must_use]
+    pub fn owes_nothing(&self) -> bool {
+        let is_advice = |outgoing: &Outgoing| {
+            matches!(outgoing, Outgoing::Control { head, .. }
+                if matches!(head.kind, wire::THROTTLE | wire::RELEASE))
+        };
+        let mut busy = self.busy.iter();
+        let quiet = busy.all(|peer| {
+            let waiting = &self.outboxes[peer.0 as usize].waiting;
+            waiting.iter().all(is_advice)
+        });
+        let is_freed_send = |id| {
+            let fields = self.arena.fields(id);
+            fields.kind == Kind::Send && fields.flags & FLAG_ORPHAN != 0
+        };
+        quiet && !self.arena.iter().any(is_freed_send)
     }
 
     /// The next frame for `peer`. It stays in the outbox until [`posted`](Self::posted).
