@@ -38,6 +38,7 @@ const UNSAFE_ROOMS: &[Room] = &[
             "runtime/core/src/pack.rs",
             "runtime/core/src/op/long.rs",
             "runtime/core/src/boot.rs",
+            "runtime/core/tests/sim/memory.rs",
         ],
     },
     Room {

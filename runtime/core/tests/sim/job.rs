@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A job on a simulated network: its ranks are coroutines of one thread, and the seed decides who has the next turn.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use corosensei::Coroutine;
+use runtime::var::Values;
+use runtime::{Peer, State, Universe};
+use transport::{Fabric, SimNet, SimStats};
+
+use crate::log::{self, Log};
+use crate::plan::{Plan, Settings};
+use crate::random::Random;
+use crate::rank::{Rank, Seat, Shared};
+
+/// What two runs of one seed must have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trace {
+    pub turns: u64,
+    pub time_ns: u64,
+    pub net: SimStats,
+    pub unexpected: u64,
+    pub matches: u64,
+}
+
+/// Runs a program to its end and checks everything that can be checked.
+pub fn run(plan: Plan) -> Trace {
+    let mut job = Job::new(plan);
+    job.run_ranks();
+    job.settle();
+    job.check_rest();
+    log::check(&job.shared.plan, &job.shared.logs.borrow());
+    job.trace()
+}
+
+struct Job {
+    net: SimNet,
+    shared: Rc<Shared>,
+    ranks: Vec<Coroutine<(), (), ()>>,
+    random: Random,
+    turns: u64,
+    /// Who gets few turns, if anybody.
+    starved: Option<usize>,
+    /// Chance that the next turn is the network's, of 100.
+    net_turns: u64,
+}
+
+impl Job {
+    fn new(plan: Plan) -> Self {
+        let mut random = Random(plan.seed ^ 0x7412_0b5e);
+        let net = SimNet::new(plan.net);
+        let values = values(plan.settings);
+        let count = plan.ranks();
+        let seat = |rank| {
+            let fabric = Fabric::simulated(&net, transport::Peer(rank));
+            let universe = Universe::new(fabric, Peer(rank), count, &values);
+            Seat::new(universe, plan.seed ^ u64::from(rank) << 40)
+        };
+        let seats = (0..count).map(seat).collect();
+        let logs = (0..count).map(|_| Log::default()).collect();
+        let shared = Rc::new(Shared {
+            plan,
+            seats,
+            logs: RefCell::new(logs),
+            entered: RefCell::new(HashMap::new()),
+        });
+        let rank = |me| {
+            let shared = shared.clone();
+            Coroutine::new(move |yielder, ()| Rank::run(&shared, me, yielder))
+        };
+        Self {
+            ranks: (0..count).map(rank).collect(),
+            starved: random.percent(30).then(|| random.index(count as usize)),
+            net_turns: random.pick(&[10, 50, 90]),
+            net,
+            shared,
+            random,
+            turns: 0,
+        }
+    }
+
+    fn run_ranks(&mut self) {
+        let mut still = (0, self.position());
+        while self.ranks.iter().any(|rank| !rank.done()) {
+            self.turn();
+            let position = self.position();
+            still = match position == still.1 {
+                true => (still.0 + 1, position),
+                false => (0, position),
+            };
+            if still.0 > TURNS_WITHOUT_CHANGE || self.turns > MOST_TURNS {
+                panic!("the job stands still:\n{}", self.describe());
+            }
+        }
+    }
+
+    fn turn(&mut self) {
+        self.turns += 1;
+        if self.random.percent(self.net_turns) {
+            self.net.advance();
+            return;
+        }
+        let at = self.random.index(self.ranks.len());
+        if self.starved == Some(at) && !self.random.percent(5) {
+            self.net.advance();
+            return;
+        }
+        if !self.ranks[at].done() {
+            self.ranks[at].resume(());
+        }
+    }
+
+    /// Changes whenever anything happens.
+    fn position(&self) -> (u64, u64) {
+        let done = self.shared.seats.iter().map(|seat| seat.done.get()).sum();
+        (done, self.net.stats().packets)
+    }
+
+    /// All ranks have finalized. What the network still carries reaches ranks that would be gone in a real job; here
+    /// it is taken in, so that nothing can hide.
+    fn settle(&mut self) {
+        let mut quiet = 0;
+        while quiet < QUIET_TURNS {
+            let mut moved = self.net.advance() && !self.net_only_reschedules();
+            for seat in &self.shared.seats {
+                moved |= seat.universe.borrow_mut().progress();
+            }
+            self.turns += 1;
+            assert!(self.turns < MOST_TURNS, "it never settles");
+            quiet = if moved { 0 } else { quiet + 1 };
+        }
+    }
+
+    /// Whether ranks leave and return to their processors for ever, so that there always is a next event.
+    fn net_only_reschedules(&self) -> bool {
+        self.net.config().away_permille > 0
+    }
+
+    fn check_rest(&self) {
+        for (rank, seat) in self.shared.seats.iter().enumerate() {
+            let universe = seat.universe.borrow();
+            let counters = universe.engine().counters();
+            assert!(universe.is_drained(), "rank {rank} has frames to send");
+            assert_eq!(
+                universe.engine().arena().live(),
+                0,
+                "rank {rank} keeps slots:\n{}",
+                self.describe()
+            );
+            let rest = (
+                counters.posted_length,
+                counters.unexpected_length,
+                counters.kept_bytes,
+            );
+            assert_eq!(rest, (0, 0, 0), "queues of rank {rank} are not empty");
+            assert_eq!(counters.refused, 0, "rank {rank} refused an honest frame");
+            assert_eq!(universe.transport_stats().refused, 0, "rank {rank}");
+            let (kept, most) = (counters.kept_bytes_peak, self.shared.plan.most_kept);
+            assert!(
+                kept <= most,
+                "rank {rank} kept {kept} bytes, more than {most}"
+            );
+        }
+    }
+
+    fn describe(&self) -> String {
+        let mut text = format!("after {} turns, {:?}\n", self.turns, self.net.stats());
+        for (rank, seat) in self.shared.seats.iter().enumerate() {
+            let Ok(universe) = seat.universe.try_borrow() else {
+                continue;
+            };
+            let done = if self.ranks[rank].done() {
+                ", done"
+            } else {
+                ""
+            };
+            text += &format!("rank {rank}{done}, drained {}\n", universe.is_drained());
+            let arena = universe.engine().arena();
+            for id in arena.iter() {
+                let fields = arena.fields(id);
+                if fields.state != State::Inactive {
+                    text += &format!("  {id:?} {fields:?}\n");
+                }
+            }
+        }
+        text
+    }
+
+    fn trace(&self) -> Trace {
+        let counters = |count: fn(&Universe) -> u64| {
+            let seats = self.shared.seats.iter();
+            seats.map(|seat| count(&seat.universe.borrow())).sum()
+        };
+        Trace {
+            turns: self.turns,
+            time_ns: self.net.now_ns(),
+            net: self.net.stats(),
+            unexpected: counters(|universe| universe.engine().counters().unexpected),
+            matches: counters(|universe| universe.engine().counters().match_attempts),
+        }
+    }
+}
+
+fn values(settings: Settings) -> Values {
+    let words = [
+        ("RMPI_EAGER_LIMIT", settings.eager_limit.to_string()),
+        ("RMPI_UNEXPECTED_BUDGET", settings.budget.to_string()),
+        // Not `auto`: that measures, and time must have no say here.
+        (
+            "RMPI_SINGLE_COPY",
+            if settings.single_copy { "on" } else { "off" }.to_owned(),
+        ),
+    ];
+    let words = words.map(|(name, text)| (name.to_owned(), text));
+    let (values, complaints) = Values::from_environment(words.into_iter());
+    assert_eq!(complaints, Vec::<String>::new());
+    values
+}
+
+const TURNS_WITHOUT_CHANGE: u64 = 20_000;
+const MOST_TURNS: u64 = 5_000_000;
+const QUIET_TURNS: u64 = 300;
