@@ -4,7 +4,7 @@
 //! - There are CPUs for all: each rank is bound to an even, contiguous share of the allowed CPUs. With as many ranks
 //!   as CPUs that is one each; with fewer, a rank with threads has room for them. A single rank keeps the whole mask.
 //! - Ranks outnumber CPUs: contiguous blocks of ranks prefer one CPU each, because a wake-up on the same CPU is more
-//!   than ten times cheaper than one across. The MPI library gives the preference up when it does harm.
+//!   than ten times cheaper than one across. The daemon gives the preference up where it does harm (its `tend`).
 
 use nix::sched::CpuSet;
 use std::ops::Range;

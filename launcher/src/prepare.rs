@@ -77,7 +77,7 @@ fn here(apps: &[App]) -> Result<PathBuf, NoProgram> {
 }
 
 fn ranks(apps: &[App], size: u32, cpus: &Cpus, binding: Binding) -> Vec<Placed> {
-    let preferred = size as usize > cpus.count();
+    let preferred = binding == Binding::Auto && size as usize > cpus.count();
     let app_of = (0..)
         .zip(apps)
         .flat_map(|(number, app)| (0..app.ranks).map(move |_| number));

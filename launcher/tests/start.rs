@@ -236,14 +236,24 @@ fn as_many_ranks_as_cpus_are_bound_one_to_each() {
 }
 
 #[test]
-fn ranks_that_outnumber_cpus_prefer_one_in_blocks() {
+fn ranks_that_outnumber_cpus_and_are_not_in_mpi_keep_the_mask() {
+    let one = masks("1", &[]);
+    let (_, mask) = one[0].split_once(' ').unwrap();
+    let ranks = own_mask().len() * 2;
+    let mut expected: Vec<String> = (0..ranks).map(|rank| format!("{rank} {mask}")).collect();
+    expected.sort_unstable();
+    assert_eq!(masks(&ranks.to_string(), &[]), expected);
+}
+
+#[test]
+fn ranks_that_outnumber_cpus_are_bound_to_one_if_that_was_asked_for() {
     let cpus = own_mask();
     let ranks = cpus.len() * 2;
     let mut expected: Vec<String> = (0..ranks)
         .map(|rank| format!("{rank} {}", cpus[rank / 2]))
         .collect();
     expected.sort_unstable();
-    assert_eq!(masks(&ranks.to_string(), &[]), expected);
+    assert_eq!(masks(&ranks.to_string(), &["--bind-to", "core"]), expected);
 }
 
 #[test]

@@ -37,10 +37,9 @@ pub struct Boot {
     pub address: String,
     /// The daemon's process id.
     pub daemon_pid: u32,
-    /// CPUs that the rank may run on, bit `c % 64` of word `c / 64` for CPU `c`, as they were
-    /// before the daemon placed the rank; empty if the daemon did not say. When the node has more
-    /// ranks than the mask has CPUs, a narrower mask at start is a preference that the rank may
-    /// give up for this one; otherwise it is a binding.
+    /// CPUs that the ranks of the node share, bit `c % 64` of word `c / 64` for CPU `c`; empty if
+    /// the daemon did not say. When the node has more ranks than that, the daemon may narrow and
+    /// widen the mask of a rank that has said hello.
     pub mask: Vec<u64>,
 }
 

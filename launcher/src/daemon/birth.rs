@@ -80,7 +80,7 @@ fn become_rank(
     die_with(nest.daemon).map_err(prepare)?;
     let (segment, control) = wire(nest, ends).map_err(prepare)?;
     let placed = &job.ranks[local as usize];
-    if let Some(cpus) = &placed.cpus {
+    if let (Some(cpus), false) = (&placed.cpus, placed.preferred) {
         // A CPU may have been taken away since the mask was read: then any will do.
         let _ = nix::sched::sched_setaffinity(Pid::from_raw(0), cpus);
     }

@@ -87,6 +87,7 @@ impl Daemon {
             return;
         };
         rank.alive = false;
+        rank.tended = None;
         rank.deserted_at = None;
         let (verdict, phase) = (rank.verdict(ending), rank.phase);
         match verdict {
@@ -188,6 +189,7 @@ impl Daemon {
         self.streams.send_prompts(now, &mut self.edge.outbox);
         self.report_deserters(now);
         self.probe(now);
+        self.tend(now);
     }
 
     fn sweep(&mut self, now: Instant) {
@@ -236,6 +238,7 @@ impl Daemon {
             self.streams.next_prompt(),
             deserters,
             self.next_probe(),
+            self.next_tending(),
         ];
         times.into_iter().flatten().min()
     }

@@ -17,7 +17,7 @@ pub(crate) struct NodeJob {
     pub(crate) ranks: Vec<Placed>,
     /// The CPUs that the node's part of the job may use, in the form of [`pmi::Boot::mask`].
     pub(crate) mask: Vec<u64>,
-    /// The same as the system's set, to give ranks back what a preference took.
+    /// The same as the system's set.
     pub(crate) whole: CpuSet,
     /// Somebody sits at a terminal: an unfinished line of rank 0 is a prompt and goes out soon.
     pub(crate) prompts: bool,
@@ -54,6 +54,6 @@ pub(crate) struct Placed {
     pub(crate) app: u32,
     /// CPUs to bind it to, or to prefer.
     pub(crate) cpus: Option<CpuSet>,
-    /// The CPUs are only preferred: programs that never call MPI get the whole mask back.
+    /// The CPUs are only preferred, see `tend`.
     pub(crate) preferred: bool,
 }

@@ -16,6 +16,7 @@ mod start;
 mod streams;
 mod sweep;
 mod talk;
+mod tend;
 
 pub(crate) use job::{NodeJob, Placed, Program};
 pub(crate) use start::{random_u64, serve};
@@ -125,6 +126,8 @@ struct Daemon {
     input: Input,
     ending: Ending,
     probes: Probes,
+    /// When ranks that prefer a CPU were looked after.
+    tended_at: Option<Instant>,
     scratch: Vec<u8>,
 }
 

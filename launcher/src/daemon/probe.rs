@@ -1,18 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Looks after ranks that have not called `MPI_Init`: have they loaded another MPI, do others wait for one that has
-//! ended, do they need the CPUs that are kept for ranks which talk?
+//! ended?
 
 use super::rank::Phase;
 use super::{Daemon, sweep};
 use crate::foreign;
-use nix::sched::sched_setaffinity;
-use nix::unistd::Pid;
 use std::time::{Duration, Instant};
 
 /// When to look, in milliseconds after the start. An interpreter needs some time to come to its imports.
 const LOOKS_MS: [u64; 5] = [100, 300, 1000, 3000, 8000];
-/// The look at which programs that do not call MPI get the whole mask.
-const RELEASE_AT: usize = 3;
 
 /// What was seen so far.
 #[derive(Debug)]
@@ -66,9 +62,6 @@ impl Daemon {
         if !self.probes.foreign_told {
             self.look_for_foreign(look > 0);
         }
-        if look == RELEASE_AT {
-            self.release_mask();
-        }
     }
 
     fn tell_of_missing(&mut self) {
@@ -110,33 +103,5 @@ impl Daemon {
             "rank {rank} (pid {pid}) has loaded {path}, a library of {maker}, which does not know this launcher: each \
              process will believe that it is rank 0 of 1. Build the program with rmpicc, or start it with the mpiexec of {maker}"
         ));
-    }
-
-    /// Gives the whole mask back to programs that are still not in MPI: nobody else would.
-    fn release_mask(&self) {
-        let kept = |local: usize| self.job.ranks[local].preferred;
-        let fresh = self
-            .ranks
-            .iter()
-            .enumerate()
-            .filter(|(local, rank)| rank.alive && rank.phase == Phase::Fresh && kept(*local));
-        let tops: Vec<u32> = fresh.map(|(_, rank)| rank.pid).collect();
-        if tops.is_empty() {
-            return;
-        }
-        let below = sweep::descendants(&tops);
-        for pid in tops
-            .into_iter()
-            .chain(below.iter().map(|process| process.pid))
-        {
-            let threads = std::fs::read_dir(format!("/proc/{pid}/task"))
-                .into_iter()
-                .flatten()
-                .flatten();
-            for thread in threads.filter_map(|entry| entry.file_name().to_str()?.parse().ok()) {
-                // It may have ended, or belong to another user by now.
-                let _ = sched_setaffinity(Pid::from_raw(thread), &self.job.whole);
-            }
-        }
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a daemon knows of one rank, and its verdict when the rank ends. No system calls.
 
+use super::tend::Tended;
 use crate::failure::How;
 use crate::spawn::Ending;
 use std::os::fd::OwnedFd;
@@ -36,6 +37,8 @@ pub(crate) struct Rank {
     pub(crate) watch: Option<OwnedFd>,
     /// `greeter` has ended in MPI: if `pid` does not end until then, it has deserted.
     pub(crate) deserted_at: Option<Instant>,
+    /// Its CPU is chosen for it while it is in MPI.
+    pub(crate) tended: Option<Tended>,
     /// Why the program could not be started.
     pub(crate) not_started: Option<String>,
     /// Its failure is known to the front already.
@@ -53,6 +56,7 @@ impl Rank {
             control: Some(control),
             watch: None,
             deserted_at: None,
+            tended: None,
             not_started: None,
             reported: false,
         }

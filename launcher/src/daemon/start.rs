@@ -140,6 +140,7 @@ impl Daemon {
             input: Input::default(),
             ending: Ending::new(),
             probes: Probes::new(),
+            tended_at: None,
             scratch: vec![0; SCRATCH_BYTES],
         }
     }

@@ -44,6 +44,13 @@ pub(crate) fn signal_all(signal: Signal) -> Vec<u32> {
         .collect()
 }
 
+/// The threads of a process.
+pub(crate) fn threads(pid: u32) -> impl Iterator<Item = i32> {
+    let entries = std::fs::read_dir(format!("/proc/{pid}/task"));
+    let entries = entries.into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
 /// Every process, with its parent.
 fn processes() -> impl Iterator<Item = (Descendant, u32)> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();

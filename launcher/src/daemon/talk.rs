@@ -87,6 +87,7 @@ impl Daemon {
         }
         rank.phase = Phase::Greeted;
         self.watch_greeter(local, sender);
+        self.begin_to_tend(local, sender);
         self.probes.somebody_is_in_mpi();
         self.end_if_alone();
     }
@@ -101,6 +102,7 @@ impl Daemon {
         if let Some(watch) = rank.watch.take() {
             let _ = self.poller.delete(&watch);
         }
+        self.end_to_tend(local);
     }
 
     /// A rank that has kept its socket and lost the segment.

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Ranks that outnumber the CPUs: who is in MPI and sleeps much is put on one CPU with its neighbours, since waking
+//! somebody there is many times cheaper than on another. That is a preference, and given up where it does harm:
+//!
+//! - a rank waits long for its CPU while another CPU has little to do: it gets the whole mask, and the preference again
+//!   once it sleeps most of the time;
+//! - a rank has several threads: all of them get the whole mask, for good.
+//!
+//! A rank that had another mask than the job's in `MPI_Init` was bound by somebody else and is left alone. Programs that
+//! never call MPI keep the whole mask.
+//!
+//! The daemon does it and not the library, which does not see anything while its program computes.
+
+use super::{Daemon, sweep};
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
+use std::os::unix::fs::MetadataExt;
+use std::time::{Duration, Instant};
+
+/// Between two looks, for few ranks and for each of many.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+const LOOK_EVERY_PER_RANK: Duration = Duration::from_millis(3);
+
+/// A rank that is looked after.
+#[derive(Debug)]
+pub(super) struct Tended {
+    pid: u32,
+    /// The CPU that it prefers.
+    cpu: usize,
+    /// It has the mask of that CPU now.
+    preferring: bool,
+    last: Sample,
+}
+
+/// What the scheduler has counted for a process since it began, in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Sample {
+    run: u64,
+    delay: u64,
+}
+
+/// What a rank did between two looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Use {
+    cpu: usize,
+    preferring: bool,
+    run: u64,
+    delay: u64,
+}
+
+/// How much the ranks that prefer a CPU have used of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Load {
+    cpu: usize,
+    run: u64,
+}
+
+impl Use {
+    /// Whether it is to prefer its CPU from now on, of so many nanoseconds that have passed.
+    fn prefers(&self, loads: &[Load], passed: u64) -> bool {
+        if !self.preferring {
+            return (self.run + self.delay) * 8 < passed;
+        }
+        let waits = self.delay * 5 > passed;
+        let idle = |load: &Load| load.cpu != self.cpu && load.run * 2 < passed;
+        !(waits && loads.iter().any(idle))
+    }
+}
+
+impl Daemon {
+    /// A rank is in MPI now, as process `pid`.
+    pub(super) fn begin_to_tend(&mut self, local: u32, pid: u32) {
+        let placed = &self.job.ranks[local as usize];
+        let Some(cpus) = placed.cpus.as_ref().filter(|_| placed.preferred) else {
+            return;
+        };
+        let process = Pid::from_raw(pid.cast_signed());
+        let unbound = sched_getaffinity(process).is_ok_and(|mask| mask == self.job.whole);
+        let (Some(cpu), Some(last)) = (first(cpus), sample(pid)) else {
+            return;
+        };
+        if !unbound || has_threads(pid) || sched_setaffinity(process, cpus).is_err() {
+            return;
+        }
+        self.ranks[local as usize].tended = Some(Tended {
+            pid,
+            cpu,
+            preferring: true,
+            last,
+        });
+        if self.tended_at.is_none() {
+            self.tended_at = Some(Instant::now());
+        }
+    }
+
+    /// A rank is through with MPI.
+    pub(super) fn end_to_tend(&mut self, local: u32) {
+        if let Some(tended) = self.ranks[local as usize].tended.take() {
+            give_whole_mask(tended.pid, &self.job.whole);
+        }
+    }
+
+    /// When to look again.
+    pub(super) fn next_tending(&self) -> Option<Instant> {
+        let every = LOOK_EVERY.max(LOOK_EVERY_PER_RANK * self.job.local_size());
+        self.tended_at.map(|last| last + every)
+    }
+
+    /// Looks after all ranks, if it is time.
+    pub(super) fn tend(&mut self, now: Instant) {
+        let (Some(last), Some(due)) = (self.tended_at, self.next_tending()) else {
+            return;
+        };
+        if due > now {
+            return;
+        }
+        let uses = self.look_at_use();
+        self.tended_at = (!uses.is_empty()).then_some(now);
+        let passed = u64::try_from((now - last).as_nanos()).unwrap_or(u64::MAX);
+        let loads = loads(&self.job.whole, uses.iter().map(|(_, used)| used));
+        for (local, used) in uses {
+            let prefers = used.prefers(&loads, passed);
+            if prefers != used.preferring {
+                self.set_preference(local, prefers);
+            }
+        }
+    }
+
+    /// What each rank has used since the last look; those that are not to be looked after any more are left out.
+    fn look_at_use(&mut self) -> Vec<(usize, Use)> {
+        let mut uses = Vec::with_capacity(self.ranks.len());
+        for (local, rank) in self.ranks.iter_mut().enumerate() {
+            let Some(tended) = &mut rank.tended else {
+                continue;
+            };
+            let now = sample(tended.pid).filter(|_| rank.alive && !has_threads(tended.pid));
+            let Some(now) = now else {
+                give_whole_mask(tended.pid, &self.job.whole);
+                rank.tended = None;
+                continue;
+            };
+            let used = Use {
+                cpu: tended.cpu,
+                preferring: tended.preferring,
+                run: now.run.saturating_sub(tended.last.run),
+                delay: now.delay.saturating_sub(tended.last.delay),
+            };
+            tended.last = now;
+            uses.push((local, used));
+        }
+        uses
+    }
+
+    fn set_preference(&mut self, local: usize, prefers: bool) {
+        let Some(tended) = &mut self.ranks[local].tended else {
+            return;
+        };
+        tended.preferring = prefers;
+        let preferred = self.job.ranks[local].cpus.as_ref();
+        let mask = preferred.filter(|_| prefers).unwrap_or(&self.job.whole);
+        // It may have ended.
+        let _ = sched_setaffinity(Pid::from_raw(tended.pid.cast_signed()), mask);
+    }
+}
+
+/// The load of every CPU of a mask by the ranks that prefer it.
+fn loads<'a>(whole: &CpuSet, uses: impl Iterator<Item = &'a Use>) -> Vec<Load> {
+    let mut loads: Vec<Load> = numbers(whole).map(|cpu| Load { cpu, run: 0 }).collect();
+    for used in uses.filter(|used| used.preferring) {
+        if let Some(load) = loads.iter_mut().find(|load| load.cpu == used.cpu) {
+            load.run += used.run;
+        }
+    }
+    loads
+}
+
+fn numbers(mask: &CpuSet) -> impl Iterator<Item = usize> + '_ {
+    (0..CpuSet::count()).filter(|cpu| mask.is_set(*cpu).unwrap_or(false))
+}
+
+fn first(mask: &CpuSet) -> Option<usize> {
+    numbers(mask).next()
+}
+
+/// The scheduler's count of a process; `None` if it has ended or the system does not count.
+fn sample(pid: u32) -> Option<Sample> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).ok()?;
+    let mut words = text.split_ascii_whitespace().map(str::parse);
+    let (run, delay) = (words.next()?.ok()?, words.next()?.ok()?);
+    Some(Sample { run, delay })
+}
+
+/// The folder of threads has a link for each besides its own two.
+fn has_threads(pid: u32) -> bool {
+    std::fs::metadata(format!("/proc/{pid}/task")).is_ok_and(|folder| folder.nlink() > 3)
+}
+
+fn give_whole_mask(pid: u32, whole: &CpuSet) {
+    for thread in sweep::threads(pid) {
+        // It may have ended, or belong to another user by now.
+        let _ = sched_setaffinity(Pid::from_raw(thread), whole);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PASSED: u64 = 1000;
+
+    fn used(cpu: usize, run: u64, delay: u64) -> Use {
+        Use {
+            cpu,
+            preferring: true,
+            run,
+            delay,
+        }
+    }
+
+    fn prefer(all: &[Use]) -> Vec<bool> {
+        let mut two = CpuSet::new();
+        two.set(0).unwrap();
+        two.set(1).unwrap();
+        let loads = loads(&two, all.iter());
+        all.iter()
+            .map(|used| used.prefers(&loads, PASSED))
+            .collect()
+    }
+
+    #[test]
+    fn two_that_compute_on_one_cpu_while_the_other_is_idle_may_go() {
+        let all = [used(0, 500, 500), used(0, 500, 500), used(1, 10, 0)];
+        assert_eq!(prefer(&all), [false, false, true]);
+    }
+
+    #[test]
+    fn all_stay_where_both_cpus_are_full() {
+        let all = [
+            used(0, 500, 500),
+            used(0, 500, 500),
+            used(1, 490, 510),
+            used(1, 500, 500),
+        ];
+        assert_eq!(prefer(&all), [true; 4]);
+    }
+
+    #[test]
+    fn one_that_computes_alone_on_its_cpu_stays() {
+        assert_eq!(
+            prefer(&[used(0, 990, 10), used(0, 5, 5), used(1, 5, 5)]),
+            [true; 3]
+        );
+    }
+
+    #[test]
+    fn a_cpu_that_somebody_else_uses_is_left() {
+        assert_eq!(
+            prefer(&[used(0, 300, 300), used(1, 300, 10)]),
+            [false, true]
+        );
+    }
+
+    #[test]
+    fn one_that_was_let_go_comes_back_when_it_sleeps() {
+        let free = |run, delay| Use {
+            preferring: false,
+            ..used(0, run, delay)
+        };
+        assert_eq!(prefer(&[free(900, 0)]), [false]);
+        assert_eq!(prefer(&[free(100, 30)]), [false]);
+        assert_eq!(prefer(&[free(80, 30)]), [true]);
+    }
+
+    #[test]
+    fn the_own_process_has_a_count_and_the_harness_has_threads() {
+        let own = std::process::id();
+        assert!(sample(own).is_some_and(|count| count.run > 0));
+        assert!(has_threads(own));
+        assert_eq!(sample(u32::MAX >> 1), None);
+    }
+}
