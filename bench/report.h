@@ -100,8 +100,8 @@ static inline struct report open_report(const struct program *program, const str
         return report;
     }
     printf("# %s: %s\n", program->name, program->purpose);
-    printf("# %d ranks, window %d, %d buffers, median and 99th percentile of batches\n", report.ranks,
-           options->window, options->buffers);
+    printf("# %d rank%s, window %d, %d buffer%s, median and 99th percentile of batches\n", report.ranks,
+           report.ranks == 1 ? "" : "s", options->window, options->buffers, options->buffers == 1 ? "" : "s");
     printf("# %s\n# %s\n", library, machine);
     char tail[32];
     const char *unit = strchr(column.title, '(');

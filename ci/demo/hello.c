@@ -56,8 +56,8 @@ int main(int argc, char **argv)
     if (rank == 0) {
         long expected = (long)size * (size - 1) / 2;
         good = sum == expected;
-        printf("the ring of %d ranks added up %ld (%s) in %.0f microseconds\n", size, sum,
-               good ? "right" : "WRONG", 1e6 * time);
+        printf("the ring of %d rank%s added up %ld (%s) in %.0f microseconds\n", size,
+               size == 1 ? "" : "s", sum, good ? "right" : "WRONG", 1e6 * time);
     }
     MPI_Finalize();
     return good ? 0 : 1;

@@ -208,10 +208,8 @@ fn all_but(group: &Group, excluded: &[Peer]) -> Vec<Peer> {
 fn member(group: &Group, rank: c_int) -> Result<Peer> {
     let peer = u32::try_from(rank).ok().and_then(|rank| group.peer(rank));
     peer.ok_or_else(|| {
-        let detail = format!(
-            "rank {rank} is not in the group, which has {} processes",
-            group.size()
-        );
+        let (size, es) = (group.size(), if group.size() == 1 { "" } else { "es" });
+        let detail = format!("rank {rank} is not in the group, which has {size} process{es}");
         Error::new(ErrorClass::RANK, detail)
     })
 }

@@ -780,7 +780,9 @@ fn bad_tag(tag: c_int) -> Error {
 
 #[cold]
 pub(crate) fn bad_rank(which: &str, rank: c_int, size: u32) -> Error {
-    let detail = format!("{which} rank {rank} is not in the communicator, which has {size} ranks");
+    let s = if size == 1 { "" } else { "s" };
+    let detail =
+        format!("{which} rank {rank} is not in the communicator, which has {size} rank{s}");
     Error::new(ErrorClass::RANK, detail)
 }
 
