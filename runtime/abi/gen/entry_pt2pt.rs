@@ -1073,6 +1073,22 @@ pub unsafe extern "C" fn PMPI_Waitall(
     array_of_requests: *mut MPI_Request,
     array_of_statuses: *mut MPI_Status,
 ) -> c_int {
+    // SAFETY: the caller's own values, unchanged: what the standard promises of them, it promises to `express::waitall` (A1, A2).
+    match unsafe { express::waitall(count, array_of_requests, array_of_statuses) } {
+        Some(code) => code,
+        // SAFETY: the same.
+        None => unsafe { ordinary_waitall(count, array_of_requests, array_of_statuses) },
+    }
+}
+weak_alias!("MPI_Waitall", "PMPI_Waitall");
+
+/// `MPI_Waitall`, the ordinary way.
+#[inline(never)]
+unsafe extern "C" fn ordinary_waitall(
+    count: c_int,
+    array_of_requests: *mut MPI_Request,
+    array_of_statuses: *mut MPI_Status,
+) -> c_int {
     enter("MPI_Waitall", On::Nothing, |mpi| {
         let count = args::len("count", args::wide(count), ErrorClass::COUNT)?;
         // SAFETY: `array_of_requests` is the caller's array of `count` MPI_Request values (A2 of `args`).
@@ -1083,7 +1099,6 @@ pub unsafe extern "C" fn PMPI_Waitall(
         request::waitall(mpi, array_of_requests, array_of_statuses)
     })
 }
-weak_alias!("MPI_Waitall", "PMPI_Waitall");
 
 /// `MPI_Waitany`, MPI 5.0 section 3.7.5.
 #[unsafe(no_mangle)]

@@ -158,6 +158,37 @@ pub unsafe fn wait(request: *mut MPI_Request, status: *mut MPI_Status) -> Option
     Some(MPI_SUCCESS)
 }
 
+/// `MPI_Waitall` of the same, and of sends that are complete, where nobody asks for statuses. What was collected before
+/// something special came up is collected: the ordinary way goes on with the rest.
+///
+/// # Safety
+/// A1 of `args` for the arguments of `MPI_Waitall`.
+pub unsafe fn waitall(
+    count: c_int,
+    requests: *mut MPI_Request,
+    statuses: *mut MPI_Status,
+) -> Option<c_int> {
+    let context = current_context()?;
+    let count = usize::try_from(count).ok()?;
+    if !statuses.is_null() || requests.is_null() {
+        return None;
+    }
+    for at in 0..count {
+        // SAFETY: A1: the array has `count` handles.
+        let place = unsafe { requests.add(at) };
+        // SAFETY: A1, and not NULL.
+        let request = unsafe { place.read() };
+        if request != DONE && request != MPI_Request::NULL {
+            let token = express_token(request)?;
+            // SAFETY: the lane is open.
+            unsafe { universe() }.wait_briefly(token, context)?;
+        }
+        // SAFETY: A1, and not NULL.
+        unsafe { place.write(MPI_Request::NULL) };
+    }
+    Some(MPI_SUCCESS)
+}
+
 #[inline(always)]
 unsafe fn post(
     buf: *const c_void,

@@ -25,6 +25,18 @@ struct List {
     tail: u32,
 }
 
+impl List {
+    /// Takes the head out; `next` is what follows it.
+    #[inline(always)]
+    fn drop_head(&mut self, arena: &mut Arena, next: u32) {
+        self.head = next;
+        match next {
+            0 => self.tail = 0,
+            next => arena.private(RequestId(next)).prev = 0,
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Matching {
     bins: Box<[Bin]>,
@@ -95,51 +107,62 @@ impl Matching {
         let matches = fields.tag == message.tag
             && fields.peer == message.peer
             && fields.context == message.context;
-        // Slot 0, which an empty queue shows, is never posted; only a queue's last entry is followed by it.
-        if !matches || id.0 == 0 || self.wild != 0 || fields.flags != 0 || fields.next != 0 {
+        // Slot 0, which an empty queue shows, is never posted.
+        if !matches || id.0 == 0 || self.wild != 0 || fields.flags != 0 {
             return None;
         }
-        *list = List::default();
+        list.drop_head(arena, fields.next);
         self.room += 1;
         self.posted -= 1;
         Some((id, arena.slot(id)))
     }
 
-    /// Takes `id`, a receive that asks for `message`, out of its queue if it is the only one there and no receive from any
-    /// source is posted.
+    /// Takes `id`, a receive that asks for `message` and is followed by `next`, out of its queue if it is the first there and
+    /// no receive from any source is posted.
     #[inline(always)]
-    pub(crate) fn take_only(&mut self, id: RequestId, message: Envelope) -> bool {
+    pub(crate) fn take_first(
+        &mut self,
+        arena: &mut Arena,
+        id: RequestId,
+        next: u32,
+        message: Envelope,
+    ) -> bool {
         let bin = self.bin(message.context, message.peer);
         let list = &mut self.bins[bin].posted;
-        if list.head != id.0 || list.tail != id.0 || self.wild != 0 {
+        if list.head != id.0 || self.wild != 0 {
             return false;
         }
-        *list = List::default();
+        list.drop_head(arena, next);
         self.room += 1;
         self.posted -= 1;
         true
     }
 
-    /// The bin of such a receive, if no unexpected message is in it: then none matches.
+    /// Where such a receive would stand, if no unexpected message is in its bin: then none matches.
     #[inline(always)]
-    pub(crate) fn bin_without_unexpected(&self, wanted: Envelope) -> Option<Place> {
+    pub(crate) fn place_without_unexpected(&self, wanted: Envelope) -> Option<Place> {
         let bin = self.bin(wanted.context, wanted.peer);
         let Bin {
             unexpected, posted, ..
         } = &self.bins[bin];
-        (unexpected.head == 0 && posted.tail == 0 && self.room > 1).then_some(Place(bin))
+        let place = Place {
+            bin,
+            after: posted.tail,
+        };
+        (unexpected.head == 0 && self.room > 1).then_some(place)
     }
 
-    /// Makes a receive from a definite source the only one of an empty queue. Its links are 0 already.
+    /// Makes a receive from a definite source the last of a queue. Its links are set already.
     #[inline(always)]
-    pub(crate) fn add_first(&mut self, Place(bin): Place, id: RequestId) {
+    pub(crate) fn add_last(&mut self, arena: &mut Arena, place: Place, id: RequestId) {
         self.room -= 1;
         self.posted += 1;
-        if let Some(bin) = self.bins.get_mut(bin) {
-            bin.posted = List {
-                head: id.0,
-                tail: id.0,
-            };
+        if let Some(bin) = self.bins.get_mut(place.bin) {
+            match place.after {
+                0 => bin.posted.head = id.0,
+                tail => arena.private(RequestId(tail)).next = id.0,
+            }
+            bin.posted.tail = id.0;
         }
     }
 
@@ -363,9 +386,12 @@ fn remove_ordered(arena: &mut Arena, list: &mut List, id: RequestId) {
     }
 }
 
-/// A bin that was found.
+/// A place in a queue that was found: its bin, and the entry that it comes after, or 0.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place(usize);
+pub(crate) struct Place {
+    bin: usize,
+    pub(crate) after: u32,
+}
 
 const FIRST_BINS: usize = 64;
 const FIRST_ROOM: u32 = 128;

@@ -44,7 +44,7 @@ impl Engine {
         Ok((request, self.post(request)))
     }
 
-    /// Posts a receive where nothing stands in the way: its queues are empty and a slot is at hand. The fast path of
+    /// Posts a receive where nothing stands in the way: no message is there and a slot is at hand. The fast path of
     /// [`start_receive`](Self::start_receive); answers the request's token. `None`: nothing was done.
     #[inline(always)]
     pub fn post_first(
@@ -60,7 +60,7 @@ impl Engine {
             peer: peer.0,
             tag,
         };
-        let place = self.matching.bin_without_unexpected(wanted)?;
+        let place = self.matching.place_without_unexpected(wanted)?;
         let (request, slot) = self.arena.take_at_hand()?;
         self.sequence += 1;
         let sequence = self.sequence;
@@ -74,14 +74,14 @@ impl Engine {
         fields.bytes = bytes;
         fields.buffer = buffer;
         fields.sequence = sequence;
-        (fields.next, fields.prev) = (0, 0);
+        (fields.next, fields.prev) = (0, place.after);
         let generation = fields.generation;
         drop(fields);
-        self.matching.add_first(place, request);
+        self.matching.add_last(&mut self.arena, place, request);
         Some(token(request, generation))
     }
 
-    /// Matches a whole message with the only receive of its queue. The fast path of [`arrive`](Self::arrive); answers the
+    /// Matches a whole message with the first receive of its queue. The fast path of [`arrive`](Self::arrive); answers the
     /// address of the receive's buffer and how many bytes fit. `None`: nothing was done.
     #[inline(always)]
     pub fn arrive_first(&mut self, peer: Peer, word: u64, bytes: u64) -> Option<(u64, u64)> {
@@ -131,10 +131,13 @@ impl Engine {
         }
         let (id, fields) = self.arena.find_posted(receive)?;
         let same = fields.tag == tag && fields.peer == message.peer && fields.context == context;
-        if !same || bytes > fields.bytes || !self.matching.take_only(id, message) {
+        if !same || bytes > fields.bytes {
             return None;
         }
-        let buffer = fields.buffer;
+        let (buffer, next) = (fields.buffer, fields.next);
+        if !self.matching.take_first(&mut self.arena, id, next, message) {
+            return None;
+        }
         self.arena.give_back(id);
         Some(buffer)
     }
