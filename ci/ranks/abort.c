@@ -12,6 +12,17 @@ static void at_exit(void)
     _exit(77);
 }
 
+// A heap that is locked for ever, as in a handler for the signal of a crash in malloc.
+static volatile int heap_is_locked;
+extern void *__libc_malloc(size_t bytes);
+
+void *malloc(size_t bytes)
+{
+    while (heap_is_locked)
+        pause();
+    return __libc_malloc(bytes);
+}
+
 int main(int argc, char **argv)
 {
     const char *way = argc > 1 ? argv[1] : "abort";
@@ -37,6 +48,10 @@ int main(int argc, char **argv)
             MPI_Abort(MPI_COMM_WORLD, code);
         if (!strcmp(way, "abort-self"))
             MPI_Abort(MPI_COMM_SELF, code);
+        if (!strcmp(way, "locked-heap")) {
+            heap_is_locked = 1;
+            MPI_Abort(MPI_COMM_WORLD, code);
+        }
         if (!strcmp(way, "exit"))
             exit(code);
         if (!strcmp(way, "_exit"))

@@ -183,6 +183,7 @@ pub(crate) fn signal_words(number: i32) -> (String, &'static str) {
         S::SIGTERM => "asked to end",
         S::SIGINT => "interrupted",
         S::SIGPIPE => "it wrote to a pipe that nobody reads",
+        S::SIGALRM => "a timer of its own, also where it could not end after MPI_Abort or an error",
         S::SIGXCPU => "its limit of CPU time",
         S::SIGXFSZ => "its limit of file size",
         S::SIGSYS => "a system call that is not allowed here",

@@ -169,8 +169,13 @@ impl Link {
 }
 
 /// Writes what the program has printed and C's library still holds, but waits for that only so long: another thread may
-/// have a stream locked for ever, or nobody reads.
+/// have a stream locked for ever, or nobody reads. What follows until the end of the process is bounded too: a program
+/// that aborts in a signal handler may have been interrupted, or have crashed, where it holds the lock of its heap.
 pub fn flush_output() {
+    // SAFETY: the default action is no function.
+    unsafe { libc::signal(libc::SIGALRM, libc::SIG_DFL) };
+    // SAFETY: takes a number.
+    unsafe { libc::alarm(END_SECONDS) };
     let (done, written) = std::sync::mpsc::channel();
     let flush = move || {
         // SAFETY: a null pointer asks for all streams; each is locked while it is written.
@@ -190,6 +195,8 @@ pub fn leave(code: i32) -> ! {
     unsafe { libc::_exit(code) }
 }
 
+/// A process that wants to end and cannot is killed by SIGALRM after so long.
+const END_SECONDS: libc::c_uint = 3;
 /// What [`flush_output`] may take.
 const FLUSH_TIME: std::time::Duration = std::time::Duration::from_millis(300);
 
