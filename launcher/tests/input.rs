@@ -8,6 +8,27 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 
 #[test]
+fn input_that_cannot_be_read_is_said_and_ends() {
+    for (from, words) in [
+        ("< /", "is a directory"),
+        ("0> /dev/null", "it is not open for reading"),
+    ] {
+        let line = format!("exec {} -n 2 cat {from}", env!("CARGO_BIN_EXE_rmpiexec"));
+        let mut command = Command::new("sh");
+        command.args(["-c", &line]);
+        // The command's own standard input is what the line says.
+        let outcome = common::Job::of(command).run().expect(0);
+        let expected = format!("cannot read standard input: {words}; rank 0 sees its end");
+        assert_eq!(
+            outcome.err.matches(&expected).count(),
+            1,
+            "{from}: {}",
+            outcome.err
+        );
+    }
+}
+
+#[test]
 fn a_hundred_mebibytes_arrive_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     let (from, to) = (folder.path().join("from"), folder.path().join("to"));

@@ -16,6 +16,8 @@ pub(crate) struct Input {
     credit: u64,
     terminal: bool,
     look_at: Option<Instant>,
+    /// Why it cannot be read, until that was told.
+    error: Option<Errno>,
 }
 
 impl Input {
@@ -25,6 +27,7 @@ impl Input {
             credit: INPUT_WINDOW_BYTES,
             terminal: stdin().is_terminal(),
             look_at: None,
+            error: None,
         }
     }
 
@@ -68,8 +71,16 @@ impl Input {
             Err(Errno::EAGAIN | Errno::EINTR) => None,
             // The terminal went to another job just now.
             Err(Errno::EIO) if self.terminal && !in_foreground() => None,
-            Err(_) => self.end(),
+            Err(error) => {
+                self.error = Some(error);
+                self.end()
+            }
         }
+    }
+
+    /// Why standard input cannot be read, once.
+    pub(crate) fn take_error(&mut self) -> Option<Errno> {
+        self.error.take()
     }
 
     fn end(&mut self) -> Option<Order> {

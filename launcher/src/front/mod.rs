@@ -168,6 +168,15 @@ impl Front {
         if ready.input {
             let order = self.input.read(&mut self.scratch);
             order.into_iter().for_each(|order| self.order(&order));
+            if let Some(error) = self.input.take_error() {
+                let reason = match error {
+                    Errno::EBADF => "it is not open for reading".to_owned(),
+                    error => cause(&error.into()),
+                };
+                self.say(&format!(
+                    "cannot read standard input: {reason}; rank 0 sees its end"
+                ));
+            }
         }
         if ready.edge {
             self.edge.fill(&mut self.scratch)?;
