@@ -5,6 +5,7 @@ use core::ffi::c_int;
 
 use runtime::{Universe, Visit, collective};
 
+use crate::anchor;
 use crate::args::{MainArgc, MainArgv, Out};
 use crate::c;
 use crate::enter::{Mpi, On};
@@ -62,6 +63,7 @@ fn start(level: c_int) -> Result<()> {
         express::open(MPI_Comm::WORLD, &universe.world());
         express::open(MPI_Comm::SELF, &universe.myself());
     }
+    anchor::open(&universe);
     state::install(State::new(universe, level));
     process::set_lookup(Lookup {
         handler,
@@ -80,6 +82,7 @@ pub fn finalize(mpi: Mpi) -> Result<()> {
     collective::barrier(mpi, &world)?;
     mpi.wait_until(|universe| universe.is_drained());
     express::close();
+    anchor::close();
     process::set_phase(Phase::Finalized);
     lock::set_multiple(false);
     mpi.state(|state| match state.universe.link() {

@@ -26,6 +26,7 @@
     reason = "the standard's functions have up to thirteen"
 )]
 
+pub mod anchor;
 pub mod args;
 pub mod buffer;
 #[path = "../gen/constants.rs"]

@@ -16,7 +16,7 @@
 #![no_std]
 
 use core::mem::offset_of;
-use core::sync::atomic::{AtomicU32, Ordering, compiler_fence};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence};
 
 /// Slots of one chunk.
 pub const CHUNK_SLOTS: usize = 256;
@@ -25,7 +25,7 @@ pub const CHUNK_SLOTS: usize = 256;
 pub const MAX_CHUNKS: usize = (1 << 19) / CHUNK_SLOTS;
 
 /// Grows when a field moves or changes its meaning.
-pub const QUEUE_LAYOUT_VERSION: u32 = 1;
+pub const QUEUE_LAYOUT_VERSION: u16 = 1;
 
 /// `peer` of a receive that takes any source.
 pub const ANY_PEER: u32 = u32::MAX;
@@ -243,9 +243,9 @@ impl Default for Chunk {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct FieldRow {
-    /// Structure: 1 is [`Slot`], 2 is [`Chunk`].
+    /// Structure: [`SLOT`] or [`CHUNK`].
     pub structure: u16,
-    /// Field number inside the structure, in the order of [`LAYOUT`].
+    /// Field number inside the structure: a constant of [`field`]. Numbers are never used again for something else.
     pub field: u16,
     /// Byte offset from the structure's start.
     pub offset: u32,
@@ -253,28 +253,100 @@ pub struct FieldRow {
     pub size: u32,
 }
 
+/// The number of [`Slot`] in the layout table.
+pub const SLOT: u16 = 1;
+/// The number of [`Chunk`] in the layout table.
+pub const CHUNK: u16 = 2;
+
+/// The numbers of the fields in the layout table. Those of a slot are explained at [`Fields`].
+pub mod field {
+    #![allow(missing_docs, reason = "each is explained by the field it numbers")]
+
+    pub const VERSION: u16 = 0;
+    pub const STATE: u16 = 1;
+    pub const KIND: u16 = 2;
+    pub const FLAGS: u16 = 3;
+    pub const CONTEXT: u16 = 4;
+    pub const PEER: u16 = 5;
+    pub const TAG: u16 = 6;
+    pub const GENERATION: u16 = 7;
+    pub const ERROR: u16 = 8;
+    pub const PROTOCOL: u16 = 9;
+    pub const BYTES: u16 = 10;
+    pub const BUFFER: u16 = 11;
+    pub const SEQUENCE: u16 = 12;
+    pub const MATCHED_PEER: u16 = 13;
+    pub const MATCHED_TAG: u16 = 14;
+    pub const MATCHED_BYTES: u16 = 15;
+
+    /// Of a chunk: the bitmap of slots in use, little endian words.
+    pub const CHUNK_OCCUPIED: u16 = 0;
+    /// Of a chunk: its first slot.
+    pub const CHUNK_SLOTS: u16 = 1;
+}
+
 /// Where every field that a debugger needs lies; made from the types, so it cannot go stale.
-pub static LAYOUT: [FieldRow; 18] = [
-    row(1, 0, offset_of!(Slot, version), 4),
-    row(1, 1, FIELDS + offset_of!(Fields, state), 1),
-    row(1, 2, FIELDS + offset_of!(Fields, kind), 1),
-    row(1, 3, FIELDS + offset_of!(Fields, flags), 2),
-    row(1, 4, FIELDS + offset_of!(Fields, context), 4),
-    row(1, 5, FIELDS + offset_of!(Fields, peer), 4),
-    row(1, 6, FIELDS + offset_of!(Fields, tag), 4),
-    row(1, 7, FIELDS + offset_of!(Fields, generation), 1),
-    row(1, 8, FIELDS + offset_of!(Fields, error), 1),
-    row(1, 9, FIELDS + offset_of!(Fields, protocol), 2),
-    row(1, 10, FIELDS + offset_of!(Fields, bytes), 8),
-    row(1, 11, FIELDS + offset_of!(Fields, buffer), 8),
-    row(1, 12, FIELDS + offset_of!(Fields, sequence), 8),
-    row(1, 13, FIELDS + offset_of!(Fields, matched_peer), 4),
-    row(1, 14, FIELDS + offset_of!(Fields, matched_tag), 4),
-    row(1, 15, FIELDS + offset_of!(Fields, matched_bytes), 8),
-    row(2, 0, offset_of!(Chunk, occupied), CHUNK_SLOTS / 8),
+pub static LAYOUT: [FieldRow; LAYOUT_ROWS] = [
+    row(SLOT, field::VERSION, offset_of!(Slot, version), 4),
+    row(SLOT, field::STATE, FIELDS + offset_of!(Fields, state), 1),
+    row(SLOT, field::KIND, FIELDS + offset_of!(Fields, kind), 1),
+    row(SLOT, field::FLAGS, FIELDS + offset_of!(Fields, flags), 2),
     row(
-        2,
+        SLOT,
+        field::CONTEXT,
+        FIELDS + offset_of!(Fields, context),
+        4,
+    ),
+    row(SLOT, field::PEER, FIELDS + offset_of!(Fields, peer), 4),
+    row(SLOT, field::TAG, FIELDS + offset_of!(Fields, tag), 4),
+    row(
+        SLOT,
+        field::GENERATION,
+        FIELDS + offset_of!(Fields, generation),
         1,
+    ),
+    row(SLOT, field::ERROR, FIELDS + offset_of!(Fields, error), 1),
+    row(
+        SLOT,
+        field::PROTOCOL,
+        FIELDS + offset_of!(Fields, protocol),
+        2,
+    ),
+    row(SLOT, field::BYTES, FIELDS + offset_of!(Fields, bytes), 8),
+    row(SLOT, field::BUFFER, FIELDS + offset_of!(Fields, buffer), 8),
+    row(
+        SLOT,
+        field::SEQUENCE,
+        FIELDS + offset_of!(Fields, sequence),
+        8,
+    ),
+    row(
+        SLOT,
+        field::MATCHED_PEER,
+        FIELDS + offset_of!(Fields, matched_peer),
+        4,
+    ),
+    row(
+        SLOT,
+        field::MATCHED_TAG,
+        FIELDS + offset_of!(Fields, matched_tag),
+        4,
+    ),
+    row(
+        SLOT,
+        field::MATCHED_BYTES,
+        FIELDS + offset_of!(Fields, matched_bytes),
+        8,
+    ),
+    row(
+        CHUNK,
+        field::CHUNK_OCCUPIED,
+        offset_of!(Chunk, occupied),
+        CHUNK_SLOTS / 8,
+    ),
+    row(
+        CHUNK,
+        field::CHUNK_SLOTS,
         offset_of!(Chunk, slots),
         CHUNK_SLOTS * size_of::<Slot>(),
     ),
@@ -294,35 +366,121 @@ const fn row(structure: u16, field: u16, offset: usize, size: usize) -> FieldRow
 }
 
 /// What a debugger looks up by name in the library: everything else is found from here.
+///
+/// A reader takes `magic` and `major` first and refuses what it does not know; `size` tells it how much of this structure
+/// there is (it only ever grows); `self_address` tells it whether it has read the right copy of the library. Where `state`
+/// is not [`RUNNING`] the addresses mean nothing, or what they lead to stands still for ever.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Anchor {
-    /// `rmpimqs1`.
+    /// [`MAGIC`].
     pub magic: [u8; 8],
-    /// [`QUEUE_LAYOUT_VERSION`].
-    pub version: u32,
+    /// [`QUEUE_LAYOUT_VERSION`]: another one is another layout of this structure or another meaning of a field.
+    pub major: u16,
+    /// Grows when something is added.
+    pub minor: u16,
     /// Bytes of this structure.
     pub size: u32,
+    /// [`BYTE_ORDER`], as the process stores it.
+    pub byte_order: u32,
+    /// Bytes of an address.
+    pub pointer_bytes: u32,
     /// Address of this anchor as the process sees it.
-    pub self_address: u64,
-    /// 0 before `MPI_Init`, 1 after it, 2 after `MPI_Finalize`.
-    pub state: u32,
+    pub self_address: AtomicU64,
+    /// [`BEFORE`], [`RUNNING`] or [`FINALIZED`].
+    pub state: AtomicU32,
+    /// The process, as it sees itself.
+    pub pid: AtomicU32,
     /// Rank in `MPI_COMM_WORLD`.
-    pub world_rank: u32,
+    pub world_rank: AtomicU32,
     /// Size of `MPI_COMM_WORLD`.
-    pub world_size: u32,
+    pub world_size: AtomicU32,
+    /// Address of the layout table: rows of the form of [`FieldRow`].
+    pub layout: AtomicU64,
     /// Rows of the layout table.
     pub layout_rows: u32,
-    /// Address of the layout table.
-    pub layout: u64,
-    /// Address of the chunk table: [`MAX_CHUNKS`] addresses of [`Chunk`], 0 where there is none yet.
-    pub chunks: u64,
-    /// Bytes of one slot.
-    pub slot_bytes: u32,
+    /// Bytes of one row.
+    pub layout_row_bytes: u32,
+    /// Address of the chunk table: an address for each [`Chunk`], the first 0 ends the table.
+    pub chunks: AtomicU64,
+    /// Entries of the chunk table.
+    pub max_chunks: u32,
     /// Slots of one chunk.
     pub chunk_slots: u32,
+    /// Bytes of one slot.
+    pub slot_bytes: u32,
+    /// 0; more comes after it.
+    pub reserved: u32,
 }
 
+/// The first bytes of an [`Anchor`].
+pub const MAGIC: [u8; 8] = *b"rmpimqs1";
+/// Tells a reader of another byte order that it is one.
+pub const BYTE_ORDER: u32 = 0x0102_0304;
+/// State of an [`Anchor`]: MPI is not initialized.
+pub const BEFORE: u32 = 0;
+/// State of an [`Anchor`]: everything that it leads to is valid.
+pub const RUNNING: u32 = 1;
+/// State of an [`Anchor`]: MPI was finalized.
+pub const FINALIZED: u32 = 2;
+
+impl Anchor {
+    /// The anchor of a process that has not initialized MPI.
+    #[must_use]
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::new_without_default,
+        reason = "small constants; there is one anchor, and it is a static"
+    )]
+    pub const fn new() -> Self {
+        Self {
+            magic: MAGIC,
+            major: QUEUE_LAYOUT_VERSION,
+            minor: 0,
+            size: size_of::<Self>() as u32,
+            byte_order: BYTE_ORDER,
+            pointer_bytes: size_of::<usize>() as u32,
+            self_address: AtomicU64::new(0),
+            state: AtomicU32::new(BEFORE),
+            pid: AtomicU32::new(0),
+            world_rank: AtomicU32::new(0),
+            world_size: AtomicU32::new(0),
+            layout: AtomicU64::new(0),
+            layout_rows: LAYOUT_ROWS as u32,
+            layout_row_bytes: size_of::<FieldRow>() as u32,
+            chunks: AtomicU64::new(0),
+            max_chunks: MAX_CHUNKS as u32,
+            chunk_slots: CHUNK_SLOTS as u32,
+            slot_bytes: size_of::<Slot>() as u32,
+            reserved: 0,
+        }
+    }
+
+    /// MPI is initialized: fills the anchor and, at last, declares it valid. `chunks` is the address of the chunk table.
+    pub fn open(&self, pid: u32, world_rank: u32, world_size: u32, chunks: *const ()) {
+        let address = |pointer: *const ()| pointer.addr() as u64;
+        self.self_address
+            .store(address(core::ptr::from_ref(self).cast()), Ordering::Relaxed);
+        self.pid.store(pid, Ordering::Relaxed);
+        self.world_rank.store(world_rank, Ordering::Relaxed);
+        self.world_size.store(world_size, Ordering::Relaxed);
+        self.layout
+            .store(address(LAYOUT.as_ptr().cast()), Ordering::Relaxed);
+        self.chunks.store(address(chunks), Ordering::Relaxed);
+        // PAIR(anchor-state): as with slots, the reader has stopped the process; only the compiler must keep the order.
+        compiler_fence(Ordering::SeqCst);
+        self.state.store(RUNNING, Ordering::Relaxed);
+    }
+
+    /// MPI was finalized: what the anchor leads to stays where it is, and means nothing any more.
+    pub fn close(&self) {
+        self.state.store(FINALIZED, Ordering::Relaxed);
+        // PAIR(anchor-state): nothing that happens afterwards is seen under the state before.
+        compiler_fence(Ordering::SeqCst);
+    }
+}
+
+const LAYOUT_ROWS: usize = 18;
 const FIELDS: usize = offset_of!(Slot, fields);
 
 const _: () = {
@@ -332,6 +490,7 @@ const _: () = {
         "the matching part is one line and a word"
     );
     assert!(size_of::<Chunk>() == 64 + CHUNK_SLOTS * 128);
+    assert!(size_of::<Anchor>() == 88 && offset_of!(Anchor, self_address) == 24);
 };
 
 #[cfg(test)]
@@ -346,6 +505,27 @@ mod tests {
             assert_eq!(slot.version(), 2 * turn.cast_unsigned());
             assert_eq!(slot.fields().tag, turn);
         }
+    }
+
+    #[test]
+    fn an_anchor_is_valid_only_between_open_and_close() {
+        let anchor = Anchor::new();
+        let state = || anchor.state.load(Ordering::Relaxed);
+        assert_eq!(
+            (state(), anchor.chunks.load(Ordering::Relaxed)),
+            (BEFORE, 0)
+        );
+        let chunks = [0u64; 1];
+        anchor.open(7, 1, 2, chunks.as_ptr().cast());
+        assert_eq!(state(), RUNNING);
+        let address = core::ptr::from_ref(&anchor).addr() as u64;
+        assert_eq!(anchor.self_address.load(Ordering::Relaxed), address);
+        assert_eq!(
+            anchor.chunks.load(Ordering::Relaxed),
+            chunks.as_ptr().addr() as u64
+        );
+        anchor.close();
+        assert_eq!(state(), FINALIZED);
     }
 
     #[test]

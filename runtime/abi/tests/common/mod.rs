@@ -89,6 +89,15 @@ pub(crate) fn function_names() -> Vec<String> {
     names
 }
 
+/// What the library exports besides functions.
+pub(crate) fn exports() -> Vec<String> {
+    let table = fs::read_to_string(abi().join("mpi.api")).unwrap();
+    let names = table
+        .lines()
+        .filter_map(|line| line.strip_prefix("export "));
+    names.map(|name| name.trim().to_owned()).collect()
+}
+
 /// Runs a program; its output is in the panic where that fails.
 pub(crate) fn succeed(command: &mut Command) -> String {
     let output = run(command);

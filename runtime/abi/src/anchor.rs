@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Where a debugger starts to look for this process's requests and messages.
+//!
+//! # Safety
+//! The only unsafe thing here is the name: `rmpi_debug_anchor` belongs to this library alone (`mpi.api` exports it).
+#![allow(unsafe_code, reason = "an exported symbol")]
+
+use queue_layout::Anchor;
+use runtime::Universe;
+
+/// Found by its name, in the library's dynamic symbols; always there, filled from initialization to the end.
+// SAFETY: no other symbol has this name.
+#[used]
+#[unsafe(no_mangle)]
+#[allow(non_upper_case_globals, reason = "a name for C programs")]
+pub static rmpi_debug_anchor: Anchor = Anchor::new();
+
+/// MPI is initialized. The process's slots stay where they are from now on.
+pub fn open(universe: &Universe) {
+    let chunks = universe.engine().arena().chunk_table();
+    let pid = std::process::id();
+    rmpi_debug_anchor.open(pid, universe.rank(), universe.size(), chunks);
+}
+
+/// MPI was finalized.
+pub fn close() {
+    rmpi_debug_anchor.close();
+}
