@@ -222,12 +222,16 @@ fn check_segment(number: &str, boot: &Boot) {
         .write(true)
         .open(path)
         .unwrap();
-    assert_eq!(
-        file.metadata().unwrap().len(),
-        ring::segment_bytes(boot.local_size)
-    );
+    let bytes = file.metadata().unwrap().len();
+    let segment = ring::segment_bytes(boot.local_size);
+    let arena = (bytes - segment) / u64::from(boot.local_size);
+    assert_eq!(bytes, ring::layout::file_bytes(boot.local_size, arena));
+    assert!(arena.is_power_of_two(), "an arena for each rank");
     assert!(file.set_len(4096).is_err(), "shrinking must be sealed");
-    assert!(file.set_len(1 << 40).is_err(), "growing must be sealed");
+    assert!(
+        file.set_len(bytes + 4096).is_err(),
+        "growing must be sealed"
+    );
     let mut head = [0; 24];
     std::os::unix::fs::FileExt::read_exact_at(&file, &mut head, 0).unwrap();
     assert_eq!(

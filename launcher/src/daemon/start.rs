@@ -273,7 +273,7 @@ fn prompts(job: &NodeJob) -> Prompts {
 /// the others.
 pub(super) fn segment(job: &NodeJob) -> Result<OwnedFd, String> {
     let local_size = job.local_size();
-    let bytes = ring::layout::segment_bytes(local_size);
+    let bytes = segment_file_bytes(local_size)?;
     let said = |error: std::io::Error| {
         format!(
             "cannot make the node segment of {bytes} bytes: {}",
@@ -295,6 +295,17 @@ pub(super) fn segment(job: &NodeJob) -> Result<OwnedFd, String> {
     let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
     fcntl(&file, FcntlArg::F_ADD_SEALS(seals)).map_err(|error| said(error.into()))?;
     Ok(OwnedFd::from(file))
+}
+
+/// The segment with an arena for each rank behind it, each as large as the machine's memory, since nobody knows who needs
+/// how much: what nobody touches costs nothing. Without arenas where the limit of file size forbids them.
+fn segment_file_bytes(local_size: u32) -> Result<u64, String> {
+    let least = ring::layout::segment_bytes(local_size);
+    let (_, hard) = getrlimit(Resource::RLIMIT_FSIZE)
+        .map_err(|error| format!("cannot read the limit of file size: {}", error.desc()))?;
+    let memory = nix::sys::sysinfo::sysinfo().map_or(0, |info| info.ram_total());
+    let whole = ring::layout::file_bytes(local_size, memory.next_power_of_two());
+    Ok(if hard < whole { least } else { whole })
 }
 
 /// Does `make` while files may be of this size: the limit counts for memory files too, and its signal kills.

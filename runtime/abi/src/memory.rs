@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory that the program gets from the library (MPI 5.0 section 9.2).
+//! Memory that the program gets from the library (MPI 5.0 section 9.2): where it can, memory that the other ranks of the
+//! node reach directly, so that large messages from there need no help of the kernel.
 //!
 //! # Safety
 //! Every address that is freed here was given out here and not freed since: the table of allocations says so, and an
@@ -7,10 +8,20 @@
 #![allow(unsafe_code, reason = "allocates for the program")]
 
 use core::ffi::c_void;
+use core::ptr::NonNull;
 use std::alloc::{Layout, alloc, dealloc};
 
 use crate::enter::Mpi;
 use crate::error::{Error, ErrorClass, Result};
+
+/// Where memory that was given out came from.
+#[derive(Clone, Copy, Debug)]
+pub enum Origin {
+    /// The process's heap.
+    Heap(Layout),
+    /// What the ranks of the node share.
+    Shared,
+}
 
 /// Memory of `bytes` bytes, aligned to a page; NULL for none.
 pub fn allocate(mpi: Mpi, bytes: usize) -> Result<*mut c_void> {
@@ -23,13 +34,17 @@ pub fn allocate(mpi: Mpi, bytes: usize) -> Result<*mut c_void> {
     if bytes == 0 {
         return Ok(core::ptr::null_mut());
     }
+    if let Some(place) = mpi.state(|state| state.universe.allocate_shared(bytes)) {
+        mpi.state(|state| state.allocations.insert(place.addr().get(), Origin::Shared));
+        return Ok(place.as_ptr().cast());
+    }
     let layout = Layout::from_size_align(bytes, 4096).map_err(|_| no_memory())?;
     // SAFETY: the size is not zero.
     let place = unsafe { alloc(layout) };
     if place.is_null() {
         return Err(no_memory());
     }
-    mpi.state(|state| state.allocations.insert(place.addr(), layout));
+    mpi.state(|state| state.allocations.insert(place.addr(), Origin::Heap(layout)));
     Ok(place.cast())
 }
 
@@ -38,11 +53,17 @@ pub fn free(mpi: Mpi, base: *mut c_void) -> Result<()> {
     if base.is_null() {
         return Ok(());
     }
-    let Some(layout) = mpi.state(|state| state.allocations.remove(&base.addr())) else {
+    let Some(origin) = mpi.state(|state| state.allocations.remove(&base.addr())) else {
         let detail = format!("{base:p} was not given by MPI_Alloc_mem, or is freed already");
         return Err(Error::new(ErrorClass::BASE, detail));
     };
-    // SAFETY: given out by `allocate` with this layout and not freed since: it was in the table.
-    unsafe { dealloc(base.cast(), layout) };
+    match origin {
+        // SAFETY: given out by `allocate` with this layout and not freed since: it was in the table.
+        Origin::Heap(layout) => unsafe { dealloc(base.cast(), layout) },
+        Origin::Shared => {
+            let place = NonNull::new(base.cast());
+            mpi.state(|state| place.is_some_and(|place| state.universe.free_shared(place)));
+        }
+    }
     Ok(())
 }

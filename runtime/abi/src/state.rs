@@ -42,7 +42,7 @@ pub struct State {
     /// Buffers for buffered sends, by the number that the runtime counts them under: 0 is the process's.
     pub buffers: std::collections::HashMap<u64, crate::buffer::Attached>,
     /// Memory that the program got from `MPI_Alloc_mem`, by address.
-    pub allocations: std::collections::HashMap<usize, std::alloc::Layout>,
+    pub allocations: std::collections::HashMap<usize, crate::memory::Origin>,
     /// Values of predefined attributes, which the program reads through pointers.
     attributes: std::collections::HashMap<core::ffi::c_int, Box<core::ffi::c_int>>,
     /// The thread that initialized MPI.

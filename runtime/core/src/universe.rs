@@ -2,6 +2,7 @@
 //! A process of the job from `MPI_Init` to `MPI_Finalize`.
 
 use std::collections::HashMap;
+use std::ptr::NonNull;
 
 use engine::{Engine, Peer, RequestId};
 use transport::{Completions, Fabric, Node};
@@ -212,6 +213,16 @@ impl Universe {
     #[must_use]
     pub fn is_drained(&self) -> bool {
         self.engine.owes_nothing() && !self.owes_copies()
+    }
+
+    /// Memory that the other ranks of the node reach directly, zero and aligned to a page; `None` where there is none.
+    pub fn allocate_shared(&mut self, bytes: usize) -> Option<NonNull<u8>> {
+        self.fabric.allocate(bytes)
+    }
+
+    /// Gives it back. `false`: it is not from there.
+    pub fn free_shared(&mut self, place: NonNull<u8>) -> bool {
+        self.fabric.free(place)
     }
 
     /// The engine, to read slots and counters.

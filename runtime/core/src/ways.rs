@@ -183,7 +183,11 @@ impl Times {
         let mut known = self.last;
         let known = &mut known[..self.count()];
         known.sort_unstable();
-        known.get(1).or_else(|| known.first()).copied().unwrap_or(u64::MAX)
+        known
+            .get(1)
+            .or_else(|| known.first())
+            .copied()
+            .unwrap_or(u64::MAX)
     }
 }
 

@@ -34,6 +34,7 @@
 //! A fabric belongs to one thread at a time. Memory that was leased must stay valid until the completion of the work
 //! request that took it; drop the fabric last. Node segments stay mapped until the process ends.
 
+mod arena;
 mod cq;
 mod error;
 mod mr;

@@ -43,6 +43,34 @@ impl Lease {
         self.base.as_ptr().expose_provenance() as u64
     }
 
+    /// Fills bytes `at .. at + bytes` from `source`, as far as the lease reaches.
+    ///
+    /// # Safety
+    /// `bytes` bytes from `source` are mapped; others may write there meanwhile, but nobody borrows them.
+    pub(crate) unsafe fn fill_from(&mut self, at: usize, source: NonNull<u8>, bytes: usize) {
+        let at = at.min(self.bytes);
+        let bytes = bytes.min(self.bytes - at);
+        // SAFETY: inside the lease.
+        let target = unsafe { self.base.add(at) };
+        // SAFETY: the lease is writable and exclusive, `source` is readable (the caller's promise); a mapping of the
+        // transport's and memory of the application that overlap would be a lease of what the transport lent: then
+        // they are the same bytes, and `copy` is right for those too.
+        unsafe { std::ptr::copy(source.as_ptr(), target.as_ptr(), bytes) };
+    }
+
+    /// Copies bytes from `at` on to `target`, as far as the lease reaches.
+    ///
+    /// # Safety
+    /// `bytes` bytes from `target` are mapped for writing and not borrowed.
+    pub(crate) unsafe fn copy_out(&self, at: usize, target: NonNull<u8>, bytes: usize) {
+        let at = at.min(self.bytes);
+        let bytes = bytes.min(self.bytes - at);
+        // SAFETY: inside the lease.
+        let source = unsafe { self.base.add(at) };
+        // SAFETY: as in `fill_from`, with the directions exchanged.
+        unsafe { std::ptr::copy(source.as_ptr(), target.as_ptr(), bytes) };
+    }
+
     /// Copies between two stretches of this process, which may overlap.
     pub(crate) fn copy_within_process(&mut self, source: u64) {
         let source = std::ptr::with_exposed_provenance::<u8>(to_usize(source));

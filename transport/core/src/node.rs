@@ -6,11 +6,12 @@
 //! [`ring::Segment::attach`] asks for.
 #![allow(unsafe_code)]
 
-use std::os::fd::AsRawFd;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use crate::Error;
+use crate::arena::Arenas;
 pub use ring::Segment;
 
 /// The ranks of this node and their segment.
@@ -24,9 +25,26 @@ pub struct Node {
     pub world_ranks: Vec<u32>,
     /// Number of the job.
     pub job: u64,
+    /// The segment's file and its length: the ranks' arenas lie behind the segment.
+    pub(crate) file: Arc<OwnedFd>,
+    pub(crate) file_bytes: u64,
 }
 
 impl Node {
+    /// The arenas behind the segment.
+    pub(crate) fn arenas(&self) -> Option<Arenas> {
+        let ranks = self.segment.local_size();
+        let first = ring::layout::segment_bytes(ranks);
+        let file = self.file.try_clone().ok()?;
+        Some(Arenas::new(
+            file,
+            first,
+            self.file_bytes,
+            ranks,
+            self.local_rank,
+        ))
+    }
+
     /// Maps the segment behind `file` for the ranks `world_ranks` of this node.
     ///
     /// # Errors
@@ -38,7 +56,10 @@ impl Node {
         world_ranks: Vec<u32>,
     ) -> Result<Self, Error> {
         let local_size = u32::try_from(world_ranks.len()).unwrap_or(u32::MAX);
-        let bytes = sealed_length(file)?;
+        let file_bytes = sealed_length(file)?;
+        let bytes = file_bytes.min(ring::layout::segment_bytes(
+            local_size.min(ring::layout::MAX_LOCAL_RANKS),
+        ));
         let head = ring::SegmentHead { job, local_size };
         // SAFETY: a new shared mapping of an open file at an address that the system chooses.
         let base = unsafe {
@@ -64,8 +85,17 @@ impl Node {
             local_rank,
             world_ranks,
             job,
+            file: Arc::new(own(file)?),
+            file_bytes,
         })
     }
+}
+
+/// Another descriptor of the same file, which a program that is started does not inherit.
+fn own(file: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
+    let what = "duplicating the descriptor of the node segment";
+    file.try_clone_to_owned()
+        .map_err(|source| Error::System { what, source })
 }
 
 /// The length of a file that can neither shrink nor grow.

@@ -8,6 +8,7 @@ mod shm;
 mod sim;
 mod transfer;
 
+use std::ptr::NonNull;
 use std::time::Duration;
 
 use crate::qp::{Route, Routes};
@@ -166,6 +167,17 @@ impl Fabric {
     #[inline(always)]
     pub fn first_frame(&mut self) -> Option<FirstFrame<'_>> {
         self.shm.first_frame()
+    }
+
+    /// Memory that peers can read and write without any help, zero and aligned to a page; `None` where there is none of
+    /// that kind, or no more. It is shared with child processes too.
+    pub fn allocate(&mut self, bytes: usize) -> Option<NonNull<u8>> {
+        self.shm.allocate(bytes)
+    }
+
+    /// Gives back what [`allocate`](Self::allocate) gave. `false`: it is not from there, or was given back already.
+    pub fn free(&mut self, place: NonNull<u8>) -> bool {
+        self.shm.free(place)
     }
 
     /// Names leased memory for `peer`, so that it can read (or write) it until the lease ends.

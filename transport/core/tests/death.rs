@@ -11,6 +11,7 @@
 mod common;
 
 use std::io::{Read, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
 use common::memory::{Guarded, segment_file};
@@ -29,6 +30,12 @@ fn the_death_of_one_rank_hurts_no_other() {
         std::thread::sleep(Duration::from_micros(pause));
         children[VICTIM as usize].kill().unwrap();
         let ends = world::finish(children);
+        let end = ends[VICTIM as usize];
+        assert_eq!(
+            end.signal(),
+            Some(9),
+            "round {round}: it ended before: {end}"
+        );
         for survivor in [0, 1] {
             let end = ends[survivor];
             assert!(
@@ -137,7 +144,7 @@ async fn hear_victim(rank: &mut Rank, heard: &mut u64) {
 
 fn body_bytes(number: u64) -> usize {
     match number % 7 {
-        0 => (number * 101 % 30_000) as usize,
+        0 => (number * 101 % 8_192) as usize,
         other => (other * 8) as usize,
     }
 }

@@ -11,6 +11,8 @@
 //!           then   pool side  how often each of r's buffers was released
 //!           then   pool data  64 buffers of 8 KiB that r fills as a sender
 //! ```
+//! Behind the last region lie the ranks' arenas, if the file is that long ([`file_bytes`]).
+//!
 //! The file is sparse: a page costs memory when it is first touched, and a pair that never talks touches none.
 
 /// Slots of a ring.
@@ -54,6 +56,13 @@ pub const LAYOUT_VERSION: u32 = 2;
 #[must_use]
 pub const fn segment_bytes(local_size: u32) -> u64 {
     (PAGE + local_size as usize * region_bytes(local_size)) as u64
+}
+
+/// Bytes of the file in which a segment lies, with an arena of `arena_bytes` bytes for each rank behind it: memory that a
+/// rank hands out itself and all others can map.
+#[must_use]
+pub const fn file_bytes(local_size: u32, arena_bytes: u64) -> u64 {
+    segment_bytes(local_size) + local_size as u64 * arena_bytes
 }
 
 /// Byte offsets inside a region, and the region's size, all for `local_size` ranks.

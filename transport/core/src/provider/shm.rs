@@ -4,6 +4,7 @@
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hasher};
+use std::ptr::NonNull;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use super::Stats;
 use super::cma;
 use super::distance::{Distance, Fill};
 use super::transfer::{Help, Transfers};
+use crate::arena::{self, Arenas};
 use crate::{
     Arrived, Completion, Completions, Full, Head, Lease, Node, Outcome, Peer, RecvBuffer,
     RemoteKey, Segment, WorkId, wait,
@@ -32,6 +34,7 @@ pub(super) struct Shm {
     pub(super) finished: VecDeque<Completion>,
     pub(super) transfers: Transfers,
     pub(super) node: Option<Node>,
+    pub(super) arenas: Option<Arenas>,
     bell: Option<&'static Bell>,
     /// Secrets, two words per local rank: what that rank must show, or have read, to touch this process's memory.
     nonces: Box<[[u64; 2]]>,
@@ -102,6 +105,15 @@ struct Rx {
     reach: Reach,
 }
 
+/// Where memory of a peer lies.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Place {
+    /// In its own address space.
+    Process { pid: u32, address: u64 },
+    /// In its arena, which all ranks can map.
+    Arena { offset: u64 },
+}
+
 /// Whether this process can read and write the peer's memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Reach {
@@ -135,6 +147,7 @@ impl Shm {
             polls: 0,
             stats: Stats::default(),
             node: None,
+            arenas: None,
         };
         if let Some(node) = node {
             shm.join(node);
@@ -167,6 +180,7 @@ impl Shm {
         segment
             .ident(me)
             .introduce(std::process::id(), table, &wait::allowed_cpus());
+        self.arenas = node.arenas();
         self.node = Some(node);
     }
 
@@ -478,7 +492,21 @@ impl Shm {
         }
     }
 
+    /// Memory that all ranks of the node reach directly.
+    pub(super) fn allocate(&mut self, bytes: usize) -> Option<NonNull<u8>> {
+        self.arenas.as_mut()?.allocate(bytes)
+    }
+
+    pub(super) fn free(&mut self, place: NonNull<u8>) -> bool {
+        self.arenas
+            .as_mut()
+            .is_some_and(|arenas| arenas.free(place))
+    }
+
     pub(super) fn export(&self, to: u32, address: u64, bytes: u64) -> RemoteKey {
+        let arenas = self.arenas.as_ref();
+        let name = arenas.and_then(|arenas| arenas.name_of(address, bytes));
+        let address = name.unwrap_or(address);
         let secret = self.nonces[to as usize][0];
         RemoteKey {
             address,
@@ -495,8 +523,8 @@ impl Shm {
         offset: u64,
         work: WorkId,
     ) {
-        match self.reach_for(from, &lease, key, offset) {
-            Ok((pid, _)) => self.begin_read(from, pid, lease, key.address + offset, work),
+        match self.place_of(from, &lease, key, offset) {
+            Ok(source) => self.begin_read(from, source, lease, work),
             Err(outcome) => self.finished.push_back(Completion::Worked {
                 work,
                 outcome,
@@ -521,12 +549,9 @@ impl Shm {
         {
             return Err(lease);
         }
-        let outcome = match self.reach_for(to, &lease, key, offset) {
+        let outcome = match self.place_of(to, &lease, key, offset) {
             Err(outcome) => outcome,
-            Ok((pid, _)) if cma::write(pid, &lease, 0, lease.bytes(), key.address + offset) => {
-                Outcome::Done
-            }
-            Ok(_) => Outcome::BadKey,
+            Ok(target) => self.write_to(to, target, &lease),
         };
         if let (Outcome::Done, Some(immediate)) = (outcome, immediate) {
             let head = Head {
@@ -546,26 +571,57 @@ impl Shm {
         Ok(())
     }
 
-    /// Process id and secret of a peer whose memory a key names, after all checks.
-    fn reach_for(
+    fn write_to(&mut self, to: u32, target: Place, lease: &Lease) -> Outcome {
+        let (done, otherwise) = match target {
+            Place::Process { pid, address } => {
+                let done = cma::write(pid, lease, 0, lease.bytes(), address);
+                (done, Outcome::BadKey)
+            }
+            Place::Arena { offset } => {
+                let arenas = self.arenas.as_mut();
+                let done = arenas.is_some_and(|arenas| arenas.write(to, offset, lease));
+                (done, Outcome::Unreachable)
+            }
+        };
+        if done { Outcome::Done } else { otherwise }
+    }
+
+    /// Where the memory is that a key names, after all checks.
+    fn place_of(
         &mut self,
         peer: u32,
         lease: &Lease,
         key: RemoteKey,
         offset: u64,
-    ) -> Result<(u32, u64), Outcome> {
-        let Reach::Yes { pid, secret } = self.reach(peer) else {
-            return Err(Outcome::Unreachable);
-        };
+    ) -> Result<Place, Outcome> {
         let fits = offset
             .checked_add(lease.bytes() as u64)
             .is_some_and(|end| end <= key.bytes);
+        // No secret is needed for an arena: whatever its owner names there may be read.
+        if let (true, Some(arenas)) = (arena::is_name(key.address), &self.arenas) {
+            let whole = arenas.offset_of(key.address, key.bytes);
+            return match whole.filter(|_| fits) {
+                Some(start) => Ok(Place::Arena {
+                    offset: start + offset,
+                }),
+                None => Err(self.refuse_key()),
+            };
+        }
+        let Reach::Yes { pid, secret } = self.reach(peer) else {
+            return Err(Outcome::Unreachable);
+        };
         let wraps = key.address.checked_add(key.bytes).is_none();
         if !fits || wraps || key.check != seal(secret, &[key.address, key.bytes]) {
-            self.stats.refused += 1;
-            return Err(Outcome::BadKey);
+            return Err(self.refuse_key());
         }
-        Ok((pid, secret))
+        let address = key.address + offset;
+        Ok(Place::Process { pid, address })
+    }
+
+    #[cold]
+    fn refuse_key(&mut self) -> Outcome {
+        self.stats.refused += 1;
+        Outcome::BadKey
     }
 
     /// Tries, once per peer, to read what the peer has put there for this process: the real operation on the real

@@ -3,6 +3,8 @@
 //! does so, the owner of the data, if it is polling too, writes chunks from the back with `process_vm_writev`: two
 //! cores move one message.
 //!
+//! Data in the owner's arena the reader copies itself, without the kernel; the rest is the same.
+//!
 //! The owner is asked by a frame whose addresses carry a seal that only the reader can make; where it cannot help
 //! (no right to, or it is computing), the reader does all.
 //!
@@ -17,7 +19,8 @@ use ring::layout::SLOT_BODY_BYTES;
 use ring::{Claim, MAX_CHUNKS, OFFERS};
 
 use super::cma;
-use super::shm::{HELP, REVOKE, REVOKED, Shm};
+use super::shm::{HELP, Place, REVOKE, REVOKED, Shm};
+use crate::arena::{self, Arenas};
 use crate::mr::to_usize;
 use crate::{Completion, Completions, Head, Lease, Outcome, WorkId};
 
@@ -37,10 +40,9 @@ pub(super) struct Transfers {
 struct Read {
     work: WorkId,
     lease: Lease,
-    /// Whose memory is read: local rank and process.
+    /// Whose memory is read, and where it lies.
     from: u32,
-    pid: u32,
-    source: u64,
+    source: Place,
     chunk_bytes: usize,
     chunks: u32,
     /// Chunks that this process has copied.
@@ -136,25 +138,17 @@ impl Transfers {
 }
 
 impl Shm {
-    pub(super) fn begin_read(
-        &mut self,
-        from: u32,
-        pid: u32,
-        lease: Lease,
-        source: u64,
-        work: WorkId,
-    ) {
+    pub(super) fn begin_read(&mut self, from: u32, source: Place, lease: Lease, work: WorkId) {
         let bytes = lease.bytes();
         let chunk_bytes = chunk_bytes(bytes);
         let chunks =
             u32::try_from(bytes.div_ceil(chunk_bytes)).expect("chunks are counted in 15 bits");
-        let share = self.offer(from, &lease, source, chunks);
+        let share = self.offer(from, &lease, source);
         let outcome = Outcome::Done;
         let read = Read {
             work,
             lease,
             from,
-            pid,
             source,
             chunk_bytes,
             chunks,
@@ -165,15 +159,15 @@ impl Shm {
         self.transfers.reads.push_back(read);
     }
 
-    /// Asks the owner of the data to help, if that can pay: more than one chunk, a core for each side, room to ask.
-    fn offer(&mut self, from: u32, lease: &Lease, source: u64, chunks: u32) -> Share {
+    /// Asks the owner of the data to help, if that can pay: enough data, a core for each side, room to ask.
+    fn offer(&mut self, from: u32, lease: &Lease, source: Place) -> Share {
         let alone = Share::Alone { next: 0 };
         let Some(node) = &self.node else { return alone };
         let index = self.transfers.offers.trailing_ones();
         let Some(offer) = node.segment.offer(node.local_rank, index) else {
             return alone;
         };
-        if chunks < 2 || !self.is_attentive() {
+        if lease.bytes() < source.worth_help_bytes() || !self.is_attentive() {
             return alone;
         }
         self.transfers.generation = self.transfers.generation.wrapping_add(1).max(1);
@@ -188,7 +182,7 @@ impl Shm {
             waited: 0,
         };
         let asked = [
-            source,
+            source.to_word(),
             lease.address(),
             lease.bytes() as u64,
             offered.place(),
@@ -236,23 +230,7 @@ impl Shm {
             while budget > 0 {
                 let Some(chunk) = self.claim(at) else { break };
                 let read = &mut self.transfers.reads[at];
-                let (offset, bytes) = read.range(chunk);
-                if !cma::read(
-                    read.pid,
-                    &mut read.lease,
-                    offset,
-                    bytes,
-                    read.source + offset as u64,
-                ) {
-                    // A process that has ended is not to blame for its key: whoever ends the job says what happened.
-                    let gone = cma::is_gone(read.pid);
-                    read.outcome = if gone {
-                        Outcome::Unreachable
-                    } else {
-                        Outcome::BadKey
-                    };
-                }
-                read.copied += 1;
+                let bytes = read.copy(chunk, self.arenas.as_mut());
                 budget = budget.saturating_sub(bytes);
                 self.stats.read_bytes += bytes as u64;
             }
@@ -340,7 +318,7 @@ impl Shm {
     /// A read waits for its owner: after some time, or at once if the offer is broken, it asks for the offer back.
     fn doubt(&mut self, at: usize) {
         let read = &mut self.transfers.reads[at];
-        let (from, pid) = (read.from, read.pid);
+        let from = read.from;
         let Share::Offered(offered) = &mut read.share else {
             return;
         };
@@ -353,9 +331,15 @@ impl Shm {
                 offered.revoked = true;
             }
         }
-        if offered.waited.is_multiple_of(PROBE_POLLS) && cma::is_gone(pid) {
+        if offered.waited.is_multiple_of(PROBE_POLLS) && self.is_gone(from) {
             self.transfers.start_again_alone(at);
         }
+    }
+
+    fn is_gone(&self, rank: u32) -> bool {
+        let node = self.node.as_ref();
+        let pid = node.and_then(|node| node.segment.ident(rank).pid());
+        pid.is_some_and(cma::is_gone)
     }
 
     /// Tells readers that their requests are dropped, as far as there is room.
@@ -411,7 +395,12 @@ impl Shm {
         let offset = chunk as usize * chunk_bytes;
         let bytes = chunk_bytes.min(total - offset);
         // The reader chose the numbers: wherever they lead, the kernel checks both ends.
-        let source = help.source.wrapping_add(offset as u64);
+        let named = arena::is_name(help.source);
+        let arenas = self.arenas.as_ref().filter(|_| named);
+        let start = arenas.map_or(Some(help.source), |arenas| {
+            arenas.address_of(help.source, help.bytes)
+        });
+        let source = start.unwrap_or(0).wrapping_add(offset as u64);
         let target = help.target.wrapping_add(offset as u64);
         let done = cma::write_own(help.pid, source, bytes, target);
         offer.finish_back(!done);
@@ -419,7 +408,52 @@ impl Shm {
     }
 }
 
+impl Place {
+    /// From so many bytes on a second core makes a read shorter: more than one chunk; and where no kernel is in the way of
+    /// the first, so many that asking is nothing beside them.
+    fn worth_help_bytes(self) -> usize {
+        match self {
+            Self::Process { .. } => SMALLEST_CHUNK + 1,
+            Self::Arena { .. } => ARENA_HELP_BYTES,
+        }
+    }
+
+    /// As the owner of the memory knows it.
+    fn to_word(self) -> u64 {
+        match self {
+            Self::Process { address, .. } => address,
+            Self::Arena { offset } => arena::name(offset),
+        }
+    }
+}
+
 impl Read {
+    /// Copies one chunk; answers its length.
+    fn copy(&mut self, chunk: u32, arenas: Option<&mut Arenas>) -> usize {
+        let (at, bytes) = self.range(chunk);
+        match (self.source, arenas) {
+            (Place::Process { pid, address }, _) => {
+                if !cma::read(pid, &mut self.lease, at, bytes, address + at as u64) {
+                    // A process that has ended is not to blame for its key: whoever ends the job says what happened.
+                    self.outcome = if cma::is_gone(pid) {
+                        Outcome::Unreachable
+                    } else {
+                        Outcome::BadKey
+                    };
+                }
+            }
+            (Place::Arena { offset }, Some(arenas)) => {
+                let source = offset + at as u64;
+                if !arenas.read(self.from, source, &mut self.lease, at, bytes) {
+                    self.outcome = Outcome::Unreachable;
+                }
+            }
+            (Place::Arena { .. }, None) => self.outcome = Outcome::Unreachable,
+        }
+        self.copied += 1;
+        bytes
+    }
+
     fn range(&self, chunk: u32) -> (usize, usize) {
         let offset = chunk as usize * self.chunk_bytes;
         (offset, self.chunk_bytes.min(self.lease.bytes() - offset))
@@ -438,6 +472,7 @@ fn chunk_bytes(bytes: usize) -> usize {
 
 const SMALLEST_CHUNK: usize = 32 * 1024;
 const LARGEST_CHUNK: usize = 256 * 1024;
+const ARENA_HELP_BYTES: usize = 1 << 20;
 /// Bytes copied in one poll, so that other peers are not kept waiting.
 const TURN_BYTES: usize = 1 << 20;
 /// Polls that a reader spends waiting for its owner before it asks for the offer back: several milliseconds.

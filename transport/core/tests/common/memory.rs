@@ -80,13 +80,19 @@ impl Drop for Guarded {
 
 /// A sealed memory file with an empty node segment for `ranks` ranks. It survives an exec.
 pub fn segment_file(ranks: u32, job: u64) -> OwnedFd {
+    segment_file_with(ranks, job, 0)
+}
+
+/// As [`segment_file`], with an arena of so many bytes for each rank.
+pub fn segment_file_with(ranks: u32, job: u64, arena_bytes: u64) -> OwnedFd {
     let flags = libc::MFD_ALLOW_SEALING;
     // SAFETY: the name ends with a zero byte and lives over the call.
     let number = unsafe { libc::memfd_create(c"segment".as_ptr(), flags) };
     assert!(number >= 0);
     // SAFETY: the descriptor was just made and belongs to nobody else.
     let file = unsafe { OwnedFd::from_raw_fd(number) };
-    let bytes = libc::off_t::try_from(ring::segment_bytes(ranks)).unwrap();
+    let bytes = ring::layout::file_bytes(ranks, arena_bytes);
+    let bytes = libc::off_t::try_from(bytes).unwrap();
     // SAFETY: an open descriptor and a number.
     assert_eq!(unsafe { libc::ftruncate(number, bytes) }, 0);
     let head = ring::SegmentHead {

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Memory of our own that every rank of the node can reach: each rank has an arena behind the node segment, in the same
+//! sealed file, sparse until it is touched. Data that lie there are copied directly, without the kernel.
+//!
+//! # Safety
+//! - A rank maps its own arena whole, and of others' arenas the windows that it copies from or to. Mappings are never
+//!   undone, and the file can neither shrink nor grow; so every address that is computed from a mapping and a checked
+//!   offset stays memory until the process ends.
+//! - Others write to these bytes at any time: they are copied, never borrowed, and nothing is decided by them.
+//! - What is handed out belongs to the caller until it is given back (`Space` never hands out a byte twice).
+#![allow(unsafe_code)]
+
+mod free;
+
+use std::collections::HashMap;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::ptr::NonNull;
+
+use crate::Lease;
+use free::Space;
+
+/// The arenas of a node, as one rank sees them.
+#[derive(Debug)]
+pub(crate) struct Arenas {
+    file: OwnedFd,
+    /// Where the first arena begins in the file, and the bytes of each.
+    first: u64,
+    bytes: u64,
+    own: Own,
+    /// Which arena is this rank's.
+    me: u32,
+    windows: HashMap<(u32, u64), Mapping>,
+}
+
+/// This rank's arena.
+#[derive(Debug)]
+enum Own {
+    /// Nobody has asked for memory yet.
+    Untouched,
+    /// The system gives no addresses for it.
+    Refused,
+    /// Mapped.
+    Open { base: Mapping, space: Space },
+}
+
+/// The start of a mapping.
+#[derive(Clone, Copy, Debug)]
+struct Mapping(NonNull<u8>);
+
+// SAFETY: an address of memory that is never unmapped and only copied from and to.
+unsafe impl Send for Mapping {}
+
+impl Arenas {
+    /// The arenas of `ranks` ranks that lie behind the first `first` bytes of a sealed file of `length` bytes.
+    pub(crate) fn new(file: OwnedFd, first: u64, length: u64, ranks: u32, me: u32) -> Self {
+        let bytes = length.saturating_sub(first) / u64::from(ranks.max(1));
+        Self {
+            file,
+            first,
+            // Arenas and windows begin at whole pages of any size.
+            bytes: bytes - bytes % WINDOW_BYTES,
+            own: Own::Untouched,
+            me,
+            windows: HashMap::new(),
+        }
+    }
+
+    /// Memory of `bytes` bytes, zero and aligned to a page; `None` where the arena has no room for it.
+    pub(crate) fn allocate(&mut self, bytes: usize) -> Option<NonNull<u8>> {
+        if matches!(self.own, Own::Untouched) {
+            self.own = match self.map(self.me, 0, self.bytes) {
+                Some(base) => Own::Open {
+                    base,
+                    space: Space::new(self.bytes),
+                },
+                None => Own::Refused,
+            };
+        }
+        let Own::Open { base, space } = &mut self.own else {
+            return None;
+        };
+        let offset = space.take(u64::try_from(bytes).ok()?)?;
+        // SAFETY: `Space` answers offsets inside the arena, which is mapped whole.
+        Some(unsafe { base.0.add(usize::try_from(offset).ok()?) })
+    }
+
+    /// Gives memory back to the system. `false`: it is not from here, or was given back already.
+    pub(crate) fn free(&mut self, place: NonNull<u8>) -> bool {
+        let Own::Open { base, space } = &mut self.own else {
+            return false;
+        };
+        let offset = place.addr().get().checked_sub(base.0.addr().get());
+        let Some(bytes) = offset.and_then(|offset| space.give_back(offset as u64)) else {
+            return false;
+        };
+        let bytes = usize::try_from(bytes).unwrap_or(0);
+        // SAFETY: whole pages of the arena that nobody holds any more. Where the call fails, the pages just stay.
+        unsafe { libc::madvise(place.as_ptr().cast(), bytes, libc::MADV_REMOVE) };
+        true
+    }
+
+    /// The name that others know an address of this rank's arena by.
+    pub(crate) fn name_of(&self, address: u64, bytes: u64) -> Option<u64> {
+        let Own::Open { base, .. } = &self.own else {
+            return None;
+        };
+        let offset = address.checked_sub(base.0.addr().get() as u64)?;
+        let inside = offset.checked_add(bytes)? <= self.bytes;
+        inside.then(|| name(offset))
+    }
+
+    /// The address of what others name in this rank's arena.
+    pub(crate) fn address_of(&self, name: u64, bytes: u64) -> Option<u64> {
+        let Own::Open { base, .. } = &self.own else {
+            return None;
+        };
+        let offset = self.offset_of(name, bytes)?;
+        Some(base.0.as_ptr().expose_provenance() as u64 + offset)
+    }
+
+    /// The offset that a name stands for, if `bytes` bytes from there are inside an arena.
+    pub(crate) fn offset_of(&self, name: u64, bytes: u64) -> Option<u64> {
+        let offset = name & !NAME_MARK;
+        let inside = offset
+            .checked_add(bytes)
+            .is_some_and(|end| end <= self.bytes);
+        (is_name(name) && inside).then_some(offset)
+    }
+
+    /// Fills bytes `at .. at + bytes` of the lease from `offset` of a rank's arena. `false`: it cannot be mapped.
+    pub(crate) fn read(
+        &mut self,
+        rank: u32,
+        offset: u64,
+        lease: &mut Lease,
+        at: usize,
+        bytes: usize,
+    ) -> bool {
+        let mut done = 0;
+        while done < bytes {
+            let Some((place, room)) = self.reach(rank, offset + done as u64) else {
+                return false;
+            };
+            let part = room.min(bytes - done);
+            // SAFETY: `reach` answers mapped memory with `room` bytes; other ranks may write there, nobody borrows it.
+            unsafe { lease.fill_from(at + done, place, part) };
+            done += part;
+        }
+        true
+    }
+
+    /// Copies the lease to `offset` of a rank's arena. `false`: it cannot be mapped.
+    pub(crate) fn write(&mut self, rank: u32, offset: u64, lease: &Lease) -> bool {
+        let mut done = 0;
+        while done < lease.bytes() {
+            let Some((place, room)) = self.reach(rank, offset + done as u64) else {
+                return false;
+            };
+            let part = room.min(lease.bytes() - done);
+            // SAFETY: as in `read`.
+            unsafe { lease.copy_out(done, place, part) };
+            done += part;
+        }
+        true
+    }
+
+    /// Where `offset` of a rank's arena is mapped here, and how many bytes from there.
+    fn reach(&mut self, rank: u32, offset: u64) -> Option<(NonNull<u8>, usize)> {
+        if offset >= self.bytes {
+            return None;
+        }
+        let (window, inside) = (offset / WINDOW_BYTES, offset % WINDOW_BYTES);
+        let base = match self.windows.get(&(rank, window)) {
+            Some(base) => *base,
+            None => {
+                let base = self.map(rank, window * WINDOW_BYTES, WINDOW_BYTES)?;
+                self.windows.insert((rank, window), base);
+                base
+            }
+        };
+        // SAFETY: the window is mapped whole and `inside` lies in it.
+        let place = unsafe { base.0.add(usize::try_from(inside).ok()?) };
+        Some((place, usize::try_from(WINDOW_BYTES - inside).ok()?))
+    }
+
+    fn map(&self, rank: u32, offset: u64, bytes: u64) -> Option<Mapping> {
+        if bytes == 0 {
+            return None;
+        }
+        let start = self.first + u64::from(rank) * self.bytes + offset;
+        // SAFETY: a new shared mapping of an open file at an address that the system chooses.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                usize::try_from(bytes).ok()?,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_NORESERVE,
+                self.file.as_raw_fd(),
+                libc::off_t::try_from(start).ok()?,
+            )
+        };
+        let mapped = Some(base).filter(|base| *base != libc::MAP_FAILED);
+        mapped
+            .and_then(|base| NonNull::new(base.cast()))
+            .map(Mapping)
+    }
+}
+
+/// Whether an address in a remote key is a name in an arena.
+pub(crate) fn is_name(address: u64) -> bool {
+    address & NAME_MARK != 0
+}
+
+/// The name of an offset in an arena.
+pub(crate) fn name(offset: u64) -> u64 {
+    offset | NAME_MARK
+}
+
+/// No address of a process has this bit.
+const NAME_MARK: u64 = 1 << 63;
+/// Others' arenas are mapped in pieces of this size.
+const WINDOW_BYTES: u64 = 64 << 20;
