@@ -124,9 +124,7 @@ impl Universe {
 
     fn rest_crowded(&mut self, wait: &mut Wait) {
         let yields = if wait.patient { PATIENT_YIELDS } else { YIELDS };
-        if wait.polls <= 2 {
-            std::hint::spin_loop();
-        } else if wait.yields < yields {
+        if wait.yields < yields {
             wait.yields += 1;
             wait::yield_core();
         } else {
