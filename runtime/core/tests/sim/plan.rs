@@ -569,7 +569,7 @@ const KEPT_OVERHEAD: u64 = 192;
 /// Messages of a flood per sender.
 const FLOOD: usize = 800;
 /// Messages that one sender may have on their way before it hears of the receiver's budget.
-const UNDER_WAY: u64 = 150;
+const UNDER_WAY: u64 = 40;
 const BASE_COMMS: usize = 4;
 const ENDINGS: [Ending; 5] = [
     Ending::InOrder,
