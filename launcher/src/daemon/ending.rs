@@ -4,7 +4,7 @@
 
 use super::birth::{self, COMPLAINT_BYTES};
 use super::rank::{Phase, Rank, severity};
-use super::sweep::signal_all;
+use super::sweep::{self, signal_all};
 use super::{Daemon, Token};
 use crate::failure::How;
 use crate::link::{Event, Gone};
@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 
 /// Helpers that end by themselves with their rank, as those of a Python interpreter, get this time.
 const LEFTOVER_GRACE: Duration = Duration::from_millis(500);
+/// The end of a rank that is on its way out is waited for so long before others' ends are judged.
+const CAUSE_WITHIN: Duration = Duration::from_millis(200);
 /// Between SIGTERM and SIGKILL for what outlived its rank.
 const LEFTOVER_TERM: Duration = Duration::from_secs(1);
 /// Between two looks at what is left while killing.
@@ -31,6 +33,9 @@ pub(super) struct Ending {
     childless: bool,
     killing_since: Option<Instant>,
     next_sweep: Option<Instant>,
+    /// Children that have ended and are judged later, at the latest then.
+    put_off: Vec<(u32, spawn::Ending)>,
+    put_off_until: Option<Instant>,
     term_leftovers_at: Option<Instant>,
     kill_leftovers_at: Option<Instant>,
 }
@@ -43,6 +48,8 @@ impl Ending {
             childless: false,
             killing_since: None,
             next_sweep: None,
+            put_off: Vec::new(),
+            put_off_until: None,
             term_leftovers_at: None,
             kill_leftovers_at: None,
         }
@@ -58,7 +65,7 @@ impl Daemon {
     /// Takes ended children away and judges those that are ranks.
     pub(super) fn reap(&mut self) {
         while let Ok(Some(_)) = self.signals.read_signal() {}
-        let mut ended = Vec::new();
+        let mut ended = std::mem::take(&mut self.ending.put_off);
         self.ending.childless = loop {
             match spawn::reap() {
                 Reaped::Child(pid, ending) => ended.push((pid, ending)),
@@ -68,6 +75,13 @@ impl Daemon {
         };
         self.hear_complaints();
         ended.sort_by_key(|(_, ending)| severity(*ending));
+        if self.is_consequence(&ended) {
+            let until = Instant::now() + CAUSE_WITHIN;
+            self.ending.put_off_until.get_or_insert(until);
+            self.ending.put_off = ended;
+            return;
+        }
+        self.ending.put_off_until = None;
         for (pid, ending) in ended {
             if let Some(local) = self.by_pid.remove(&pid) {
                 self.rank_ended(local, ending);
@@ -76,6 +90,26 @@ impl Daemon {
         if self.alive() == 0 && !self.ending.childless && self.ending.term_leftovers_at.is_none() {
             self.ending.term_leftovers_at = Some(Instant::now() + LEFTOVER_GRACE);
         }
+    }
+
+    /// Whether ranks gave up while another one is still on its way out: that one's files were closed, which the others may
+    /// have seen, before its end is known here.
+    fn is_consequence(&self, ended: &[(u32, spawn::Ending)]) -> bool {
+        let gave_up =
+            |ending: &spawn::Ending| matches!(ending, spawn::Ending::Code(code) if *code != 0);
+        let late = self
+            .ending
+            .put_off_until
+            .is_some_and(|until| until <= Instant::now());
+        let crash = ended.iter().any(|(_, ending)| severity(*ending) == 0);
+        if late || crash || !ended.iter().any(|(_, ending)| gave_up(ending)) {
+            return false;
+        }
+        let known = |pid: u32| ended.iter().any(|(other, _)| *other == pid);
+        let others = self.ranks.iter().filter(|rank| rank.alive);
+        others
+            .map(|rank| rank.pid)
+            .any(|pid| !known(pid) && sweep::is_exiting(pid))
     }
 
     fn rank_ended(&mut self, local: u32, ending: spawn::Ending) {
@@ -183,6 +217,9 @@ impl Daemon {
         if due(self.ending.kill_leftovers_at) {
             self.kill_all();
         }
+        if due(self.ending.put_off_until) {
+            self.reap();
+        }
         if due(self.ending.next_sweep) {
             self.sweep(now);
         }
@@ -235,6 +272,7 @@ impl Daemon {
         let times = [
             leftovers,
             self.ending.next_sweep,
+            self.ending.put_off_until,
             self.streams.next_prompt(),
             deserters,
             self.next_probe(),

@@ -44,6 +44,22 @@ pub(crate) fn signal_all(signal: Signal) -> Vec<u32> {
         .collect()
 }
 
+/// Whether a process is on its way out: its files may be closed already, and its parent does not know yet.
+pub(crate) fn is_exiting(pid: u32) -> bool {
+    let stat = std::fs::read(format!("/proc/{pid}/stat"));
+    stat.is_ok_and(|stat| flags(&String::from_utf8_lossy(&stat)) & PF_EXITING != 0)
+}
+
+/// The flags of a process, from a line of `/proc/PID/stat`.
+fn flags(stat: &str) -> u32 {
+    let behind = stat.rsplit_once(')').map_or("", |(_, behind)| behind);
+    let word = behind.split_ascii_whitespace().nth(6);
+    word.and_then(|word| word.parse().ok()).unwrap_or(0)
+}
+
+/// Of the kernel's flags.
+const PF_EXITING: u32 = 4;
+
 /// The threads of a process.
 pub(crate) fn threads(pid: u32) -> impl Iterator<Item = i32> {
     let entries = std::fs::read_dir(format!("/proc/{pid}/task"));
@@ -83,6 +99,9 @@ mod tests {
         );
         assert_eq!(state_and_parent("12 (sh) Z 34 12 12 0"), Some((true, 34)));
         assert_eq!(state_and_parent("garbage"), None);
+        assert_eq!(flags("12 (a) R 9) S 34 12 12 0 -1 4194304 0"), 0x40_0000);
+        assert_eq!(flags("12 (sh) Z 34 12 12 0 -1 4227084 0") & PF_EXITING, 4);
+        assert_eq!(flags("garbage"), 0);
     }
 
     #[test]
