@@ -169,6 +169,12 @@ impl Fabric {
         self.shm.first_frame()
     }
 
+    /// As [`first_frame`](Self::first_frame), but only a frame of this kind and length in bytes, without flags.
+    #[inline(always)]
+    pub fn first_plain_frame(&mut self, kind: u8, len: u8) -> Option<FirstFrame<'_>> {
+        self.shm.first_plain_frame(kind, len)
+    }
+
     /// Memory that peers can read and write without any help, zero and aligned to a page; `None` where there is none of
     /// that kind, or no more. It is shared with child processes too.
     pub fn allocate(&mut self, bytes: usize) -> Option<NonNull<u8>> {

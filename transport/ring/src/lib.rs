@@ -59,7 +59,7 @@ pub use layout::{
 };
 pub use offer::{Claim, Helped, MAX_CHUNKS, OFFERS, Offer};
 pub use pool::{Pool, PoolSide};
-pub use spsc::{Consumer, Frame, Full, Head, PairLine, Producer, Ring};
+pub use spsc::{Consumer, Frame, Full, Head, PairLine, Peeked, Producer, Ring};
 
 #[cfg(not(loom))]
 pub use segment::{PoolBuffer, Segment, SegmentError, SegmentHead};

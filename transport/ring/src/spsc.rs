@@ -53,6 +53,23 @@ pub struct Frame {
     pub body: [u64; SLOT_WORDS],
 }
 
+/// A frame that is still in its slot, with a private copy of its head.
+#[derive(Clone, Copy, Debug)]
+pub struct Peeked<'a> {
+    slot: &'a Slot,
+    /// The head as pushed.
+    pub head: Head,
+}
+
+impl Peeked<'_> {
+    /// Word `index` of the body.
+    #[inline(always)]
+    #[must_use]
+    pub fn word(&self, index: usize) -> u64 {
+        self.slot.body[index].load(Ordering::Relaxed)
+    }
+}
+
 /// No slot is free: an ordinary answer, not an error. Try again after the receiver has returned credit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
@@ -191,37 +208,52 @@ impl<'a> Consumer<'a> {
     /// Takes the next frame, if one is published.
     #[inline(always)]
     pub fn pop(&mut self) -> Option<Frame> {
-        let head = self.peek()?;
-        let body = core::array::from_fn(|index| self.word(index));
+        let frame = self.peek()?;
+        let body = core::array::from_fn(|index| frame.word(index));
         self.take();
+        let head = frame.head;
         Some(Frame { head, body })
     }
 
-    /// The head of the next frame, if one is published. It stays until [`take`](Self::take).
+    /// The next frame, if one is published. It stays until [`take`](Self::take).
     #[inline(always)]
     #[must_use]
-    pub fn peek(&self) -> Option<Head> {
+    pub fn peek(&self) -> Option<Peeked<'a>> {
         let slot = self.slot();
         // PAIR(slot-full): Producer::push stores the head with Release.
         let packed = slot.head.load(Ordering::Acquire);
         if sequence(packed) != self.next.wrapping_add(1) {
             return None;
         }
-        Some(unpack(packed, slot.word.load(Ordering::Relaxed)))
+        let head = unpack(packed, slot.word.load(Ordering::Relaxed));
+        Some(Peeked { slot, head })
     }
 
-    /// Word `index` of the body of the frame that [`peek`](Self::peek) showed.
+    /// As [`peek`](Self::peek), but only a frame of this kind and length, without flags: one comparison.
     #[inline(always)]
     #[must_use]
-    pub fn word(&self, index: usize) -> u64 {
-        self.slot().body[index].load(Ordering::Relaxed)
+    pub fn peek_plain(&self, kind: u8, len: u8) -> Option<Peeked<'a>> {
+        let slot = self.slot();
+        let mut head = Head {
+            kind,
+            len,
+            flags: 0,
+            word: 0,
+        };
+        // PAIR(slot-full): Producer::push stores the head with Release.
+        if slot.head.load(Ordering::Acquire) != pack(self.next.wrapping_add(1), head) {
+            return None;
+        }
+        head.word = slot.word.load(Ordering::Relaxed);
+        Some(Peeked { slot, head })
     }
 
     /// Takes the frame that [`peek`](Self::peek) showed.
     #[inline(always)]
     pub fn take(&mut self) {
         self.next = self.next.wrapping_add(1);
-        if self.next.wrapping_sub(self.returned) >= CREDIT_BATCH {
+        // So never more than a batch is kept back, whatever was returned in between.
+        if self.next.is_multiple_of(CREDIT_BATCH) {
             self.return_credit();
         }
     }
@@ -402,6 +434,44 @@ mod tests {
                 (head(kind), lap, !lap)
             );
             assert_eq!(rx.pop(), None);
+        }
+    }
+
+    #[test]
+    fn a_plain_frame_is_one_of_that_kind_and_length_without_flags() {
+        let (ring, line) = (Ring::new(), PairLine::new());
+        let (mut tx, mut rx) = (Producer::new(&ring, &line), Consumer::new(&ring, &line));
+        let plain = Head {
+            flags: 0,
+            ..head(3)
+        };
+        assert!(rx.peek_plain(3, 8).is_none(), "nothing is there");
+        // Two laps: the last one is in every slot.
+        for _ in 0..2 * SLOTS {
+            tx.push(plain, &[7]).unwrap();
+            assert!(rx.peek_plain(3, 4).is_none() && rx.peek_plain(4, 8).is_none());
+            let frame = rx.peek_plain(3, 8).unwrap();
+            assert_eq!((frame.head, frame.word(0)), (plain, 7));
+            rx.take();
+            assert!(rx.peek_plain(3, 8).is_none(), "it was taken");
+        }
+        tx.push(head(3), &[7]).unwrap();
+        assert!(rx.peek_plain(3, 8).is_none(), "it has flags");
+        assert_eq!(rx.peek().unwrap().head, head(3));
+    }
+
+    #[test]
+    fn never_more_than_a_batch_of_credit_is_kept_back() {
+        let (ring, line) = (Ring::new(), PairLine::new());
+        let (mut tx, mut rx) = (Producer::new(&ring, &line), Consumer::new(&ring, &line));
+        for turn in 0..1000u32 {
+            tx.push(head(1), &[]).unwrap();
+            rx.pop().unwrap();
+            if turn % 7 == 0 {
+                rx.return_credit();
+            }
+            let returned = line.consumed.load(Ordering::Relaxed);
+            assert!(rx.taken() - returned < CREDIT_BATCH);
         }
     }
 

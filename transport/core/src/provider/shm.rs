@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 use ring::layout::{POOL_BUFFER_BYTES, SLOT_BODY_BYTES};
-use ring::{Bell, Consumer, Frame, PairLine, Pool, Producer, Ring, Wake};
+use ring::{Bell, Consumer, Frame, PairLine, Peeked, Pool, Producer, Ring, Wake};
 
 use super::Stats;
 use super::cma;
@@ -29,7 +29,7 @@ pub(super) struct Shm {
     senders: Box<[CachePadded<Tx>]>,
     receivers: Box<[Rx]>,
     /// Receivers to poll each time: those that are looked at, and those with something in them.
-    active: Vec<u32>,
+    active: Active,
     pub(super) pool: Option<Pool<'static>>,
     pub(super) finished: VecDeque<Completion>,
     pub(super) transfers: Transfers,
@@ -59,8 +59,8 @@ struct Tx {
 #[derive(Debug)]
 pub struct FirstFrame<'a> {
     rx: &'a mut Rx,
-    head: Head,
-    polls: u64,
+    frame: Peeked<'static>,
+    polls: &'a u64,
 }
 
 impl FirstFrame<'_> {
@@ -75,21 +75,45 @@ impl FirstFrame<'_> {
     #[inline(always)]
     #[must_use]
     pub fn head(&self) -> Head {
-        self.head
+        self.frame.head
     }
 
     /// The first eight bytes of its body.
     #[inline(always)]
     #[must_use]
     pub fn word(&self) -> u64 {
-        self.rx.consumer.word(0)
+        self.frame.word(0)
     }
 
     /// Takes it out of the ring.
     #[inline(always)]
     pub fn take(self) {
-        self.rx.last_frame = self.polls;
+        self.rx.last_frame = *self.polls;
         self.rx.consumer.take();
+    }
+}
+
+/// Local ranks whose rings are polled each time.
+#[derive(Debug)]
+struct Active {
+    ranks: Vec<u32>,
+    /// The first of them, so that one comparison with the number of ranks finds the ring or that there is none.
+    first: u32,
+}
+
+impl Active {
+    const NOBODY: u32 = u32::MAX;
+
+    fn new() -> Self {
+        Self {
+            ranks: Vec::new(),
+            first: Self::NOBODY,
+        }
+    }
+
+    fn change(&mut self, change: impl FnOnce(&mut Vec<u32>)) {
+        change(&mut self.ranks);
+        self.first = self.ranks.first().copied().unwrap_or(Self::NOBODY);
     }
 }
 
@@ -133,7 +157,7 @@ impl Shm {
                 .map(|_| CachePadded::new(Tx::nowhere()))
                 .collect(),
             receivers: Box::default(),
-            active: Vec::new(),
+            active: Active::new(),
             pool: None,
             finished: VecDeque::new(),
             transfers: Transfers::default(),
@@ -284,14 +308,24 @@ impl Shm {
     /// The next frame of the ring that is polled first: the fast path of receiving.
     #[inline(always)]
     pub(super) fn first_frame(&mut self) -> Option<FirstFrame<'_>> {
-        let from = *self.active.first()?;
-        let rx = self.receivers.get_mut(from as usize)?;
-        let head = rx.consumer.peek()?;
-        Some(FirstFrame {
-            rx,
-            head,
-            polls: self.polls,
-        })
+        self.first(|consumer| consumer.peek())
+    }
+
+    /// As [`first_frame`](Self::first_frame), but only a frame of this kind and length, without flags.
+    #[inline(always)]
+    pub(super) fn first_plain_frame(&mut self, kind: u8, len: u8) -> Option<FirstFrame<'_>> {
+        self.first(|consumer| consumer.peek_plain(kind, len))
+    }
+
+    #[inline(always)]
+    fn first(
+        &mut self,
+        peek: impl FnOnce(&Consumer<'static>) -> Option<Peeked<'static>>,
+    ) -> Option<FirstFrame<'_>> {
+        let rx = self.receivers.get_mut(self.active.first as usize)?;
+        let frame = peek(&rx.consumer)?;
+        let polls = &self.polls;
+        Some(FirstFrame { rx, frame, polls })
     }
 
     #[inline(always)]
@@ -301,7 +335,7 @@ impl Shm {
         if self.transfers.is_busy() || !self.finished.is_empty() {
             self.poll_transfers(completions);
         }
-        for at in (0..self.active.len()).rev() {
+        for at in (0..self.active.ranks.len()).rev() {
             self.poll_receiver(at, completions);
         }
         if completions.is_full() {
@@ -316,21 +350,23 @@ impl Shm {
     #[cold]
     #[inline(never)]
     fn let_others_be_first(&mut self) {
-        if !self.active.is_empty() {
-            self.active.rotate_right(1);
+        if !self.active.ranks.is_empty() {
+            self.active.change(|ranks| ranks.rotate_right(1));
         }
     }
 
     #[inline(always)]
     fn poll_receiver(&mut self, at: usize, completions: &mut Completions) {
-        let from = self.active[at];
+        let from = self.active.ranks[at];
         let rx = &mut self.receivers[from as usize];
         while !completions.is_full() {
             let Some(frame) = rx.consumer.pop() else {
                 if !rx.looking {
                     // Nothing inside, and whatever comes rings the bell.
                     rx.active = false;
-                    self.active.swap_remove(at);
+                    self.active.change(|ranks| {
+                        ranks.swap_remove(at);
+                    });
                 }
                 return;
             };
@@ -374,7 +410,7 @@ impl Shm {
             return;
         }
         rx.active = true;
-        self.active.push(from);
+        self.active.change(|ranks| ranks.push(from));
         if self.attentive && self.looking == MOST_LOOKING {
             self.make_room_to_look();
         }
@@ -384,7 +420,7 @@ impl Shm {
             rx.consumer.look();
             self.looking += 1;
         }
-        self.poll_receiver(self.active.len() - 1, completions);
+        self.poll_receiver(self.active.ranks.len() - 1, completions);
     }
 
     /// Looks away from rings that were silent for long. One heavy fence for all of them; they stay active, so each is
@@ -439,12 +475,13 @@ impl Shm {
         }
         let Some(bell) = self.bell else { return true };
         self.look_away_from_all();
-        for from in &self.active {
+        for from in &self.active.ranks {
             self.receivers[*from as usize].consumer.return_credit();
         }
         bell.doze();
         let inside = self
             .active
+            .ranks
             .iter()
             .any(|from| self.receivers[*from as usize].consumer.is_ready());
         let rung = (0..self.pending_words).any(|word| bell.is_pending(word));
