@@ -123,7 +123,7 @@ pub unsafe fn recv(
     let (token, context) = unsafe { post_receive(buf, count, datatype, source, tag, comm) }?;
     // SAFETY: the lane is open: `post_receive` found the communicator in it.
     let universe = unsafe { universe() };
-    match universe.wait_briefly(token, context) {
+    match universe.wait_briefly(token, || context) {
         Some(ended) => {
             // SAFETY: A1.
             unsafe { tell(status, ended) };
@@ -137,7 +137,8 @@ pub unsafe fn recv(
     }
 }
 
-/// `MPI_Wait` for a plain receive in the communicator that was used last, if it is complete or becomes so soon.
+/// `MPI_Wait` for a receive that [`irecv`] posted, or a plain one in the communicator that was used last, if it is complete
+/// or becomes so soon.
 ///
 /// # Safety
 /// A1 of `args` for the arguments of `MPI_Wait`.
@@ -146,11 +147,13 @@ pub unsafe fn wait(request: *mut MPI_Request, status: *mut MPI_Status) -> Option
     if request.is_null() {
         return None;
     }
-    let context = current_context()?;
+    if !is_open() {
+        return None;
+    }
     // SAFETY: A1, and not NULL.
     let token = express_token(unsafe { request.read() })?;
     // SAFETY: the lane is open.
-    let ended = unsafe { universe() }.wait_briefly(token, context)?;
+    let ended = unsafe { universe() }.wait_briefly(token, current_context)?;
     // SAFETY: A1, and not NULL.
     unsafe { request.write(MPI_Request::NULL) };
     // SAFETY: A1.
@@ -168,9 +171,8 @@ pub unsafe fn waitall(
     requests: *mut MPI_Request,
     statuses: *mut MPI_Status,
 ) -> Option<c_int> {
-    let context = current_context()?;
     let count = usize::try_from(count).ok()?;
-    if !statuses.is_null() || requests.is_null() {
+    if !is_open() || !statuses.is_null() || requests.is_null() {
         return None;
     }
     for at in 0..count {
@@ -181,7 +183,7 @@ pub unsafe fn waitall(
         if request != DONE && request != MPI_Request::NULL {
             let token = express_token(request)?;
             // SAFETY: the lane is open.
-            unsafe { universe() }.wait_briefly(token, context)?;
+            unsafe { universe() }.wait_briefly(token, current_context)?;
         }
         // SAFETY: A1, and not NULL.
         unsafe { place.write(MPI_Request::NULL) };
@@ -235,10 +237,12 @@ unsafe fn post_receive(
     let lane = lane(comm)?;
     let size = *SIZES.get(datatype.0.wrapping_sub(MPI_Datatype::NULL.0))?;
     let rank = source.cast_unsigned();
-    if tag < 0 || rank >= lane.ranks || buf.addr() < FIRST_ADDRESS || count < 0 || size == 0 {
+    // A size of 0 (not simple) or a negative count never makes a length from 1 to the largest.
+    let bytes = count.cast_unsigned() as usize * usize::from(size);
+    let fits = bytes.wrapping_sub(1) < MOST_BYTES;
+    if tag < 0 || rank >= lane.ranks || buf.addr() < FIRST_ADDRESS || !fits {
         return None;
     }
-    let bytes = count.cast_unsigned() as usize * usize::from(size);
     // SAFETY: A2: the buffer holds `count` items and is the library's until the receive is complete.
     let memory = unsafe { UserMemory::new(buf.cast(), bytes) };
     let target = Target {
@@ -342,12 +346,17 @@ pub fn change_lane(handle: MPI_Comm) -> bool {
     true
 }
 
-/// Context of the communicator that was used last; `None` where the lane is closed.
 #[inline(always)]
-fn current_context() -> Option<ContextId> {
+fn is_open() -> bool {
     // SAFETY: nobody writes meanwhile (module head).
-    let lane = unsafe { *LANES.current.get() };
-    (lane.handle != CLOSED.handle).then_some(lane.context)
+    unsafe { *LANES.current.get() }.handle != CLOSED.handle
+}
+
+/// Context of the communicator that was used last.
+#[inline(always)]
+fn current_context() -> ContextId {
+    // SAFETY: nobody writes meanwhile (module head).
+    unsafe { *LANES.current.get() }.context
 }
 
 fn place(handle: MPI_Comm) -> usize {
@@ -365,5 +374,7 @@ static LANES: Lanes = Lanes {
     current: UnsafeCell::new(CLOSED),
     known: [const { UnsafeCell::new(CLOSED) }; LANES_COUNT],
 };
+/// The longest receive of the lane: a negative count makes more.
+const MOST_BYTES: usize = i32::MAX as usize;
 /// Nothing of a program lies below: NULL and the constants that stand for addresses do.
 const FIRST_ADDRESS: usize = 4096;

@@ -289,5 +289,4 @@ const TOKEN_MASK: u32 = (1 << 27) - 1;
 /// The request of every send that was complete when it was started.
 pub const DONE: handle::MPI_Request = handle::MPI_Request((Kind::Request as usize) << 27);
 /// The request of every receive from `MPI_PROC_NULL`.
-pub const DONE_NULL: handle::MPI_Request =
-    handle::MPI_Request((Kind::Request as usize) << 27 | 1 << 19);
+pub const DONE_NULL: handle::MPI_Request = handle::MPI_Request((Kind::Request as usize) << 27 | 1);

@@ -369,18 +369,14 @@ impl Target {
             if chunk == 0 {
                 break;
             }
-            let (occupied, bytes) = layout[&(CHUNK, field::CHUNK_OCCUPIED)];
-            let bitmap = self.read(chunk + occupied as u64, bytes);
             let (slots, bytes) = layout[&(CHUNK, field::CHUNK_SLOTS)];
             let slots = self.read(chunk + slots as u64, bytes);
-            for (at, slot) in slots.chunks(slot_bytes).enumerate() {
+            for slot in slots.chunks(slot_bytes) {
                 let get = |name: u16| {
                     let (offset, size) = layout[&(SLOT, name)];
                     number(&slot[offset..offset + size])
                 };
-                if bitmap[at / 8] >> (at % 8) & 1 == 0
-                    || get(field::STATE) == 0 && get(field::VERSION) % 2 == 0
-                {
+                if get(field::STATE) == 0 && get(field::VERSION) % 2 == 0 {
                     continue;
                 }
                 if get(field::VERSION) % 2 == 1 {

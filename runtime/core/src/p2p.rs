@@ -133,14 +133,18 @@ impl Universe {
             .post_first(context, peer, tag, memory.bytes() as u64, memory.address())
     }
 
-    /// The fast path of waiting: for a plain receive in `context`, whose ranks are world ranks, looks a bounded number of
-    /// times at what comes first. Answers source, tag and bytes. `None`: not complete yet, or not plain; nothing was
-    /// collected.
+    /// The fast path of waiting: for a receive from [`receive_first`](Self::receive_first), or a plain one in `context`, looks a
+    /// bounded number of times at what comes first. Answers the sender's world rank, tag and bytes. `None`: not complete
+    /// yet, or not plain; nothing was collected.
     #[inline(always)]
-    pub fn wait_briefly(&mut self, token: u32, context: ContextId) -> Option<(u32, i32, u64)> {
-        match self.take_in_awaited(token, context) {
+    pub fn wait_briefly(
+        &mut self,
+        token: u32,
+        context: impl FnOnce() -> ContextId,
+    ) -> Option<(u32, i32, u64)> {
+        match self.take_in_awaited(token) {
             Some(ended) => Some(ended),
-            None => self.look_around(token, context),
+            None => self.look_around(token, context()),
         }
     }
 
@@ -156,7 +160,7 @@ impl Universe {
                 Collected::NotYet => {}
                 Collected::Special => return None,
             }
-            if let Some(ended) = self.take_in_awaited(token, context) {
+            if let Some(ended) = self.take_in_awaited(token) {
                 return Some(ended);
             }
             match self.take_in_word() {

@@ -2,7 +2,7 @@
 //! The pump: engine outputs become work requests, completions become engine inputs. The engine decides, the pump
 //! moves bytes; this is the only file where both are in sight.
 
-use engine::{Arrival, Body, ContextId, OutFrame, Output, Peer, RequestId, wire};
+use engine::{Arrival, Body, OutFrame, Output, Peer, RequestId, wire};
 use transport::{Arrived, Completion, Head, Outcome, RemoteKey, WorkId};
 
 use crate::Universe;
@@ -48,23 +48,13 @@ impl Universe {
         }
     }
 
-    /// Takes in the next frame if it is a message of eight bytes for the receive of `token`, in `context`, which it also
-    /// collects: the fast path. `None`: nothing was done.
+    /// Takes in the next frame if it is a message of eight bytes for the receive of `token`, which it also collects: the
+    /// fast path. `None`: nothing was done.
     #[inline(always)]
-    pub(crate) fn take_in_awaited(
-        &mut self,
-        token: u32,
-        context: ContextId,
-    ) -> Option<(u32, i32, u64)> {
-        let frame = self.fabric.first_frame()?;
-        let head = frame.head();
-        if (head.kind, head.len) != (wire::EAGER, 8) {
-            return None;
-        }
-        let peer = frame.peer().0;
-        let buffer = self
-            .engine
-            .arrive_for(token, context, Peer(peer), head.word, 8)?;
+    pub(crate) fn take_in_awaited(&mut self, token: u32) -> Option<(u32, i32, u64)> {
+        let frame = self.fabric.first_plain_frame(wire::EAGER, 8)?;
+        let (peer, head) = (frame.peer().0, frame.head());
+        let buffer = self.engine.arrive_for(token, Peer(peer), head.word, 8)?;
         user_buf::put_word(buffer, 8, frame.word());
         frame.take();
         Some((peer, wire::tag_of(head.word), 8))

@@ -319,11 +319,15 @@ impl Engine {
         self.arena.fields(request).state == State::Complete
     }
 
-    /// What was counted so far.
+    /// What was counted so far. Looks at all slots: nothing is counted where receives are posted and matched.
     #[must_use]
     pub fn counters(&self) -> Counters {
+        let is_posted = |id: &RequestId| {
+            let fields = self.arena.fields(*id);
+            (fields.kind, fields.state) == (Kind::Receive, State::Posted)
+        };
         Counters {
-            posted_length: self.matching.posted().into(),
+            posted_length: self.arena.iter().filter(is_posted).count() as u64,
             ..self.counters
         }
     }

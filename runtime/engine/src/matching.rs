@@ -5,36 +5,25 @@
 //! case. Receives from any source stand in the bin of (context, any); when that is not empty, the lower sequence
 //! number decides (MPI 5.0 section 3.5). Every unexpected message is linked twice: for its source and for any source.
 
-use queue_layout::{ANY_PEER, ANY_TAG, Slot};
+use queue_layout::{ANY_PEER, ANY_TAG, CHUNK_SLOTS, FLAG_PLAIN, Fields, Slot};
 
 use crate::request::{Arena, RequestId};
 
 /// The three queues of one hash value; other (context, source) pairs may share it.
 #[derive(Clone, Copy, Debug, Default)]
-struct Bin {
+pub(crate) struct Bin {
     posted: List,
     unexpected: List,
     /// Unexpected messages of a context in order of arrival, in the bin of (context, any).
     order: List,
 }
 
-/// Head and tail of a queue; index 0 is no slot.
+/// Head and tail of a queue; 0 is no slot. The tail means something only where there is a head, and a slot's link to
+/// the one before it only where it is not the head: so the head is taken out by one store.
 #[derive(Clone, Copy, Debug, Default)]
 struct List {
     head: u32,
     tail: u32,
-}
-
-impl List {
-    /// Takes the head out; `next` is what follows it.
-    #[inline(always)]
-    fn drop_head(&mut self, arena: &mut Arena, next: u32) {
-        self.head = next;
-        match next {
-            0 => self.tail = 0,
-            next => arena.private(RequestId(next)).prev = 0,
-        }
-    }
 }
 
 #[derive(Debug)]
@@ -42,10 +31,6 @@ pub(crate) struct Matching {
     bins: Box<[Bin]>,
     /// Receives from any source that are posted.
     wild: u32,
-    /// Entries that may still be added before the bins grow.
-    room: u32,
-    /// Receives that are posted.
-    posted: u32,
 }
 
 /// What a message shows and a receive asks for.
@@ -63,8 +48,6 @@ impl Matching {
         Self {
             bins: vec![Bin::default(); FIRST_BINS].into(),
             wild: 0,
-            room: FIRST_ROOM,
-            posted: 0,
         }
     }
 
@@ -79,7 +62,7 @@ impl Matching {
         let bin = self.bin(message.context, message.peer);
         let mut found = find_posted(
             arena,
-            self.bins[bin].posted.head,
+            self.bins[bin as usize].posted.head,
             message.peer,
             message,
             looked,
@@ -101,74 +84,40 @@ impl Matching {
         message: Envelope,
     ) -> Option<(RequestId, &'a mut Slot)> {
         let bin = self.bin(message.context, message.peer);
-        let list = &mut self.bins[bin].posted;
+        let list = &mut self.bins[bin as usize].posted;
         let id = RequestId(list.head);
         let fields = arena.fields(id);
         let matches = fields.tag == message.tag
             && fields.peer == message.peer
             && fields.context == message.context;
         // Slot 0, which an empty queue shows, is never posted.
-        if !matches || id.0 == 0 || self.wild != 0 || fields.flags != 0 {
+        if !matches || id.0 == 0 || self.wild != 0 || fields.flags & !FLAG_PLAIN != 0 {
             return None;
         }
-        list.drop_head(arena, fields.next);
-        self.room += 1;
-        self.posted -= 1;
+        list.head = fields.next;
         Some((id, arena.slot(id)))
     }
 
-    /// Takes `id`, a receive that asks for `message` and is followed by `next`, out of its queue if it is the first there and
-    /// no receive from any source is posted.
+    /// Takes a plain receive out of its queue if it is the first there. What is posted from any source came later
+    /// ([`quiet_bin`](Self::quiet_bin)).
     #[inline(always)]
-    pub(crate) fn take_first(
-        &mut self,
-        arena: &mut Arena,
-        id: RequestId,
-        next: u32,
-        message: Envelope,
-    ) -> bool {
-        let bin = self.bin(message.context, message.peer);
-        let list = &mut self.bins[bin].posted;
-        if list.head != id.0 || self.wild != 0 {
-            return false;
-        }
-        list.drop_head(arena, next);
-        self.room += 1;
-        self.posted -= 1;
-        true
-    }
-
-    /// Where such a receive would stand, if no unexpected message is in its bin: then none matches.
-    #[inline(always)]
-    pub(crate) fn place_without_unexpected(&self, wanted: Envelope) -> Option<Place> {
-        let bin = self.bin(wanted.context, wanted.peer);
-        let Bin {
-            unexpected, posted, ..
-        } = &self.bins[bin];
-        let place = Place {
-            bin,
-            after: posted.tail,
-        };
-        (unexpected.head == 0 && self.room > 1).then_some(place)
-    }
-
-    /// Makes a receive from a definite source the last of a queue. Its links are set already.
-    #[inline(always)]
-    pub(crate) fn add_last(&mut self, arena: &mut Arena, place: Place, id: RequestId) {
-        self.room -= 1;
-        self.posted += 1;
-        if let Some(bin) = self.bins.get_mut(place.bin) {
-            match place.after {
-                0 => bin.posted.head = id.0,
-                tail => arena.private(RequestId(tail)).next = id.0,
+    pub(crate) fn take_first(&mut self, receive: &Fields) -> bool {
+        match self.bins.get_mut(receive.order_next as usize) {
+            Some(bin) if bin.posted.head == receive.token => {
+                bin.posted.head = receive.next;
+                true
             }
-            bin.posted.tail = id.0;
+            _ => false,
         }
     }
 
-    /// Receives that are posted and not matched.
-    pub(crate) fn posted(&self) -> u32 {
-        self.posted
+    /// The bin of such a receive, and its number, if no unexpected message is there, so that none matches, and no
+    /// receive from any source is posted: what is in the bin then comes before all that will be posted from any source.
+    #[inline(always)]
+    pub(crate) fn quiet_bin(&mut self, context: u32, peer: u32) -> Option<(&mut Bin, u32)> {
+        let at = self.bin(context, peer);
+        let bin = &mut self.bins[at as usize];
+        (bin.unexpected.head == 0 && self.wild == 0).then_some((bin, at))
     }
 
     #[cold]
@@ -181,7 +130,13 @@ impl Matching {
         looked: &mut u64,
     ) -> Option<RequestId> {
         let bin = self.bin(message.context, ANY_PEER);
-        let wild = find_posted(arena, self.bins[bin].posted.head, ANY_PEER, message, looked);
+        let wild = find_posted(
+            arena,
+            self.bins[bin as usize].posted.head,
+            ANY_PEER,
+            message,
+            looked,
+        );
         match (named, wild) {
             (Some(n), Some(w)) => {
                 let earlier = arena.fields(w).sequence < arena.fields(n).sequence;
@@ -194,24 +149,27 @@ impl Matching {
     /// Appends a receive.
     #[inline(always)]
     pub(crate) fn add_posted(&mut self, arena: &mut Arena, id: RequestId) {
-        self.make_room(arena);
+        self.keep_up(arena);
         let fields = arena.fields(id);
-        let (context, peer) = (fields.context, fields.peer);
-        self.wild += u32::from(peer == ANY_PEER);
-        self.posted += 1;
-        let bin = self.bin(context, peer);
-        append(arena, &mut self.bins[bin].posted, id);
+        self.wild += u32::from(fields.peer == ANY_PEER);
+        self.append_posted(arena, id);
+    }
+
+    #[inline(always)]
+    fn append_posted(&mut self, arena: &mut Arena, id: RequestId) {
+        let fields = arena.private(id);
+        let bin = self.bin(fields.context, fields.peer);
+        fields.next = 0;
+        fields.order_next = bin;
+        self.bins[bin as usize].append(arena, id);
     }
 
     /// Takes a receive out of its queue.
     #[inline(always)]
     pub(crate) fn remove_posted(&mut self, arena: &mut Arena, id: RequestId) {
         let fields = arena.fields(id);
-        let (context, peer) = (fields.context, fields.peer);
-        self.wild -= u32::from(peer == ANY_PEER);
-        self.posted -= 1;
-        self.room += 1;
-        let bin = self.bin(context, peer);
+        self.wild -= u32::from(fields.peer == ANY_PEER);
+        let bin = fields.order_next as usize;
         remove(arena, &mut self.bins[bin].posted, id);
     }
 
@@ -223,7 +181,7 @@ impl Matching {
         wanted: Envelope,
         looked: &mut u64,
     ) -> Option<RequestId> {
-        let bin = &self.bins[self.bin(wanted.context, wanted.peer)];
+        let bin = &self.bins[self.bin(wanted.context, wanted.peer) as usize];
         let any = wanted.peer == ANY_PEER;
         let mut at = if any {
             bin.order.head
@@ -245,38 +203,49 @@ impl Matching {
 
     /// Appends an unexpected message.
     pub(crate) fn add_unexpected(&mut self, arena: &mut Arena, id: RequestId) {
-        self.make_room(arena);
-        let fields = arena.fields(id);
-        let (context, peer) = (fields.context, fields.peer);
-        let bin = self.bin(context, peer);
-        append(arena, &mut self.bins[bin].unexpected, id);
-        let bin = self.bin(context, ANY_PEER);
-        append_ordered(arena, &mut self.bins[bin].order, id);
+        self.keep_up(arena);
+        self.append_unexpected(arena, id);
+        self.append_in_order(arena, id);
+    }
+
+    fn append_unexpected(&mut self, arena: &mut Arena, id: RequestId) {
+        let fields = arena.private(id);
+        let bin = self.bin(fields.context, fields.peer);
+        fields.next = 0;
+        append(arena, &mut self.bins[bin as usize].unexpected, id);
+    }
+
+    fn append_in_order(&mut self, arena: &mut Arena, id: RequestId) {
+        let bin = self.bin(arena.fields(id).context, ANY_PEER);
+        append_ordered(arena, &mut self.bins[bin as usize].order, id);
     }
 
     /// Takes an unexpected message out of both queues.
     pub(crate) fn remove_unexpected(&mut self, arena: &mut Arena, id: RequestId) {
         let fields = arena.fields(id);
         let (context, peer) = (fields.context, fields.peer);
-        self.room += 1;
         let bin = self.bin(context, peer);
-        remove(arena, &mut self.bins[bin].unexpected, id);
+        remove(arena, &mut self.bins[bin as usize].unexpected, id);
         let bin = self.bin(context, ANY_PEER);
-        remove_ordered(arena, &mut self.bins[bin].order, id);
+        remove_ordered(arena, &mut self.bins[bin as usize].order, id);
     }
 
     #[inline(always)]
-    fn bin(&self, context: u32, peer: u32) -> usize {
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "fewer bins than slots, 2^19"
+    )]
+    fn bin(&self, context: u32, peer: u32) -> u32 {
         let hash = peer.wrapping_add(context.wrapping_mul(0x9E37_79B1));
-        hash as usize & (self.bins.len() - 1)
+        hash & (self.bins.len() as u32 - 1)
     }
 
+    /// Before something is added: no more than two entries for a bin, on the average, however many slots are in use.
     #[inline(always)]
-    fn make_room(&mut self, arena: &mut Arena) {
-        if self.room == 1 && self.bins.len() < MOST_BINS {
+    fn keep_up(&mut self, arena: &mut Arena) {
+        if arena.slots() > 2 * self.bins.len() {
             self.grow(arena);
         }
-        self.room = self.room.saturating_sub(1);
     }
 
     /// Four times the bins; every queue is dealt out again in its order, so order inside a queue is kept.
@@ -284,29 +253,29 @@ impl Matching {
     #[inline(never)]
     fn grow(&mut self, arena: &mut Arena) {
         let bigger: Box<[Bin]> = vec![Bin::default(); self.bins.len() * 4].into();
-        // Twice as many entries as bins: what was used stays used.
-        let added = 2 * (bigger.len() - self.bins.len());
-        self.room += u32::try_from(added).unwrap_or(u32::MAX - self.room);
         let old = std::mem::replace(&mut self.bins, bigger);
         for bin in &old {
             deal(bin.posted.head, arena, |arena, id| {
-                let (context, peer) = (arena.fields(id).context, arena.fields(id).peer);
-                let bin = self.bin(context, peer);
-                append(arena, &mut self.bins[bin].posted, id);
+                self.append_posted(arena, id);
             });
             deal(bin.unexpected.head, arena, |arena, id| {
-                let (context, peer) = (arena.fields(id).context, arena.fields(id).peer);
-                let bin = self.bin(context, peer);
-                append(arena, &mut self.bins[bin].unexpected, id);
+                self.append_unexpected(arena, id);
             });
             let mut at = bin.order.head;
             while at != 0 {
                 let id = RequestId(at);
                 at = arena.fields(id).order_next;
-                let bin = self.bin(arena.fields(id).context, ANY_PEER);
-                append_ordered(arena, &mut self.bins[bin].order, id);
+                self.append_in_order(arena, id);
             }
         }
+    }
+}
+
+impl Bin {
+    /// Makes a receive, which nothing follows, the last of the queue.
+    #[inline(always)]
+    pub(crate) fn append(&mut self, arena: &mut Arena, id: RequestId) {
+        append(arena, &mut self.posted, id);
     }
 }
 
@@ -342,11 +311,11 @@ fn find_posted(
 
 #[inline(always)]
 fn append(arena: &mut Arena, list: &mut List, id: RequestId) {
-    let links = arena.private(id);
-    (links.next, links.prev) = (0, list.tail);
-    match list.tail {
-        0 => list.head = id.0,
-        tail => arena.private(RequestId(tail)).next = id.0,
+    if list.head == 0 {
+        list.head = id.0;
+    } else {
+        arena.private(id).prev = list.tail;
+        arena.private(RequestId(list.tail)).next = id.0;
     }
     list.tail = id.0;
 }
@@ -354,9 +323,10 @@ fn append(arena: &mut Arena, list: &mut List, id: RequestId) {
 #[inline(always)]
 fn remove(arena: &mut Arena, list: &mut List, id: RequestId) {
     let (next, prev) = (arena.fields(id).next, arena.fields(id).prev);
-    match prev {
-        0 => list.head = next,
-        prev => arena.private(RequestId(prev)).next = next,
+    if list.head == id.0 {
+        list.head = next;
+    } else {
+        arena.private(RequestId(prev)).next = next;
     }
     match next {
         0 => list.tail = prev,
@@ -367,18 +337,20 @@ fn remove(arena: &mut Arena, list: &mut List, id: RequestId) {
 fn append_ordered(arena: &mut Arena, list: &mut List, id: RequestId) {
     let links = arena.private(id);
     (links.order_next, links.order_prev) = (0, list.tail);
-    match list.tail {
-        0 => list.head = id.0,
-        tail => arena.private(RequestId(tail)).order_next = id.0,
+    if list.head == 0 {
+        list.head = id.0;
+    } else {
+        arena.private(RequestId(list.tail)).order_next = id.0;
     }
     list.tail = id.0;
 }
 
 fn remove_ordered(arena: &mut Arena, list: &mut List, id: RequestId) {
     let (next, prev) = (arena.fields(id).order_next, arena.fields(id).order_prev);
-    match prev {
-        0 => list.head = next,
-        prev => arena.private(RequestId(prev)).order_next = next,
+    if list.head == id.0 {
+        list.head = next;
+    } else {
+        arena.private(RequestId(prev)).order_next = next;
     }
     match next {
         0 => list.tail = prev,
@@ -386,13 +358,5 @@ fn remove_ordered(arena: &mut Arena, list: &mut List, id: RequestId) {
     }
 }
 
-/// A place in a queue that was found: its bin, and the entry that it comes after, or 0.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
-    bin: usize,
-    pub(crate) after: u32,
-}
-
-const FIRST_BINS: usize = 64;
-const FIRST_ROOM: u32 = 128;
-const MOST_BINS: usize = 1 << 20;
+/// For the slots that there are at first.
+const FIRST_BINS: usize = CHUNK_SLOTS / 2;

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The receiver's side of matching: posting, arrival of whole messages, probe and matched probe.
 
-use queue_layout::{ANY_PEER, ANY_TAG, FLAG_CANCELLED, FLAG_PERSISTENT, Kind, State};
+use queue_layout::{
+    ANY_PEER, ANY_TAG, FLAG_CANCELLED, FLAG_PERSISTENT, FLAG_PLAIN, Kind, State, standing,
+};
 
 use crate::matching::Envelope;
-use crate::request::{Collected, token};
+use crate::request::Collected;
 use crate::{
     Arrival, ContextId, Engine, Exhausted, Failure, Found, Output, Peer, Receive, RequestId, wire,
 };
@@ -29,7 +31,6 @@ impl Engine {
             fields.context = receive.context.0;
             fields.peer = receive.peer.map_or(ANY_PEER, |peer| peer.0);
             fields.tag = receive.tag.unwrap_or(ANY_TAG);
-            fields.error = 0;
             fields.bytes = receive.bytes;
             fields.buffer = receive.buffer;
             fields.sequence = sequence;
@@ -44,8 +45,9 @@ impl Engine {
         Ok((request, self.post(request)))
     }
 
-    /// Posts a receive where nothing stands in the way: no message is there and a slot is at hand. The fast path of
-    /// [`start_receive`](Self::start_receive); answers the request's token. `None`: nothing was done.
+    /// Posts a receive of a definite tag where nothing stands in the way: no message is there, no receive from any source
+    /// is posted and a slot is at hand. The fast path of [`start_receive`](Self::start_receive); answers the request's
+    /// token. `None`: nothing was done.
     #[inline(always)]
     pub fn post_first(
         &mut self,
@@ -55,30 +57,23 @@ impl Engine {
         bytes: u64,
         buffer: u64,
     ) -> Option<u32> {
-        let wanted = Envelope {
-            context: context.0,
-            peer: peer.0,
-            tag,
-        };
-        let place = self.matching.place_without_unexpected(wanted)?;
-        let (request, slot) = self.arena.take_at_hand()?;
+        let (bin, place) = self.matching.quiet_bin(context.0, peer.0)?;
+        let mut fields = self.arena.take_at_hand()?.begin_change();
         self.sequence += 1;
-        let sequence = self.sequence;
-        let mut fields = slot.begin_change();
         fields.state = State::Posted;
         fields.kind = Kind::Receive;
+        fields.flags = FLAG_PLAIN;
         fields.context = context.0;
         fields.peer = peer.0;
         fields.tag = tag;
-        fields.error = 0;
         fields.bytes = bytes;
         fields.buffer = buffer;
-        fields.sequence = sequence;
-        (fields.next, fields.prev) = (0, place.after);
-        let generation = fields.generation;
+        fields.sequence = self.sequence;
+        (fields.next, fields.order_next) = (0, place);
+        let token = fields.token;
         drop(fields);
-        self.matching.add_last(&mut self.arena, place, request);
-        Some(token(request, generation))
+        bin.append(&mut self.arena, RequestId(token));
+        Some(token)
     }
 
     /// Matches a whole message with the first receive of its queue. The fast path of [`arrive`](Self::arrive); answers the
@@ -108,37 +103,26 @@ impl Engine {
         Some((fields.buffer, bytes.min(fields.bytes)))
     }
 
-    /// Matches a whole message with the plain receive in `within` that a token names, and collects it in the same step: what
-    /// [`arrive_first`](Self::arrive_first) and [`collect_plain`](Self::collect_plain) do one after the other. Answers the
-    /// address of the receive's buffer. `None`: nothing was done.
+    /// Matches a whole message with the receive that a token names, and collects it in the same step: what
+    /// [`arrive_first`](Self::arrive_first) and [`collect_plain`](Self::collect_plain) do one after the other. Only for
+    /// receives from [`post_first`](Self::post_first), of any context. Answers the address of the receive's buffer. `None`:
+    /// nothing was done.
     #[inline(always)]
-    pub fn arrive_for(
-        &mut self,
-        receive: u32,
-        within: ContextId,
-        peer: Peer,
-        word: u64,
-        bytes: u64,
-    ) -> Option<u64> {
-        let (context, tag) = wire::envelope(word);
-        let message = Envelope {
-            context,
-            peer: peer.0,
-            tag,
-        };
-        if context != within.0 {
+    pub fn arrive_for(&mut self, receive: u32, peer: Peer, word: u64, bytes: u64) -> Option<u64> {
+        const PLAIN: u32 = standing(State::Posted, Kind::Receive, FLAG_PLAIN);
+        let held = self.arena.hold(receive)?;
+        let fields = held.fields();
+        let awaited = fields.token == receive
+            && fields.standing() == PLAIN
+            && fields.envelope() == word
+            && fields.peer == peer.0
+            && fields.bytes >= bytes;
+        if !awaited || !self.matching.take_first(fields) {
             return None;
         }
-        let (id, fields) = self.arena.find_posted(receive)?;
-        let same = fields.tag == tag && fields.peer == message.peer && fields.context == context;
-        if !same || bytes > fields.bytes {
-            return None;
-        }
-        let (buffer, next) = (fields.buffer, fields.next);
-        if !self.matching.take_first(&mut self.arena, id, next, message) {
-            return None;
-        }
-        self.arena.give_back(id);
+        let buffer = fields.buffer;
+        // A receive that was posted and is not matched has no error.
+        held.give_back_faultless();
         Some(buffer)
     }
 
@@ -254,7 +238,6 @@ impl Engine {
             fields.context = message.context;
             fields.peer = message.peer;
             fields.tag = message.tag;
-            fields.error = 0;
             fields.bytes = bytes;
             fields.buffer = 0;
             fields.sequence = sequence;
@@ -267,7 +250,7 @@ impl Engine {
 
     /// The body of a message that [`Output::Keep`] asked for.
     pub fn keep(&mut self, message: RequestId, body: Box<[u8]>) {
-        let index = message.0 as usize;
+        let index = message.index();
         if self.bodies.len() <= index {
             self.bodies.resize_with(index + 1, || None);
         }
@@ -281,7 +264,7 @@ impl Engine {
     #[must_use]
     pub fn kept_body(&self, message: RequestId) -> &[u8] {
         self.bodies
-            .get(message.0 as usize)
+            .get(message.index())
             .and_then(Option::as_deref)
             .unwrap_or_default()
     }
@@ -289,7 +272,7 @@ impl Engine {
     /// A kept message was copied to its receive: its memory is free again.
     pub fn drop_message(&mut self, message: RequestId) {
         let bytes = self.arena.fields(message).bytes;
-        if let Some(body) = self.bodies.get_mut(message.0 as usize) {
+        if let Some(body) = self.bodies.get_mut(message.index()) {
             *body = None;
         }
         self.arena.give_back(message);
@@ -349,7 +332,6 @@ impl Engine {
             fields.context = envelope.context;
             fields.peer = envelope.peer;
             fields.tag = envelope.tag;
-            fields.error = 0;
             fields.bytes = bytes;
             fields.buffer = buffer;
             fields.sequence = sequence;

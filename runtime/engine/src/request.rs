@@ -2,23 +2,33 @@
 //! Request slots: where they live, how they are taken and given back. The arena is what a debugger reads; the lists
 //! of `matching.rs` only link it.
 
-use queue_layout::{CHUNK_SLOTS, Chunk, Fields, Kind, MAX_CHUNKS, Slot, State};
+use queue_layout::{CHUNK_SLOTS, Chunk, FLAG_PLAIN, Fields, Kind, MAX_CHUNKS, Slot, State};
 
-/// A slot in the arena.
+/// A slot in one of its uses: `index << 8 | generation`, as in [`Fields::token`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RequestId(pub u32);
+
+impl RequestId {
+    /// Number of the slot: what two uses of it have in common.
+    #[must_use]
+    pub fn index(self) -> usize {
+        (self.0 >> GENERATION_BITS) as usize
+    }
+}
 
 /// All 2^19 request slots are in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exhausted;
 
 /// Chunked slots that never move; index 0 is never handed out.
+///
+/// In every free slot `flags` and `error` are 0 and `next` leads to the next free one.
 #[derive(Debug)]
 pub struct Arena {
     chunks: Box<Table>,
     count: u32,
-    /// The bitmap word where the last slot was taken or given back: slots `64 * hint ..`.
-    hint: u32,
+    /// The free slot that is taken next, by a token of any generation; 0 if there is none.
+    free: u32,
 }
 
 /// A null pointer where there is no chunk yet: what a debugger reads.
@@ -30,10 +40,9 @@ impl Arena {
         let mut arena = Self {
             chunks,
             count: 0,
-            hint: 0,
+            free: 0,
         };
         arena.add_chunk();
-        arena.chunk_mut(RequestId(0)).occupied[0] = 1;
         arena
     }
 
@@ -41,37 +50,40 @@ impl Arena {
     #[inline(always)]
     #[must_use]
     pub fn fields(&self, id: RequestId) -> &Fields {
-        self.chunk(id).slots[slot_of(id)].fields()
+        self.chunks[chunk_of(id.0)]
+            .as_ref()
+            .expect("ids come from this arena")
+            .slots[slot_of(id.0)]
+        .fields()
     }
 
     /// The slot that a token names, if the token is not stale and the slot is in use.
     #[inline(always)]
     #[must_use]
     pub fn find(&self, token: u32) -> Option<RequestId> {
-        let id = RequestId(token & INDEX_MASK);
-        let chunk = self.chunks[chunk_of(id)].as_ref()?;
-        let fields = chunk.slots[slot_of(id)].fields();
-        let current =
-            fields.state != State::Free && u32::from(fields.generation) == token >> INDEX_BITS;
-        current.then_some(id)
+        let chunk = self.chunks[chunk_of(token)].as_ref()?;
+        let fields = chunk.slots[slot_of(token)].fields();
+        let current = fields.state != State::Free && fields.token == token;
+        current.then_some(RequestId(token))
     }
 
-    /// The token of a slot: `generation << 19 | index`.
+    /// What names a slot outside the engine; 27 bits.
     #[inline(always)]
     #[must_use]
     pub fn token(&self, id: RequestId) -> u32 {
-        token(id, self.fields(id).generation)
+        id.0
     }
 
-    /// Slots in use.
+    /// Slots in use: those of which [`iter`](Self::iter) tells.
     #[must_use]
-    pub fn live(&self) -> u32 {
-        let words = self
-            .chunks
-            .iter()
-            .flatten()
-            .flat_map(|chunk| chunk.occupied);
-        words.map(u64::count_ones).sum::<u32>() - 1
+    pub fn live(&self) -> usize {
+        self.iter().count()
+    }
+
+    /// Slots that exist.
+    #[inline(always)]
+    pub(crate) fn slots(&self) -> usize {
+        self.count as usize * CHUNK_SLOTS
     }
 
     /// Address of the chunk table, for the debugger's anchor.
@@ -82,54 +94,61 @@ impl Arena {
 
     /// All slots in use, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = RequestId> + '_ {
-        (1..self.count * CHUNK_SLOTS_U32)
-            .map(RequestId)
-            .filter(|id| self.fields(*id).state != State::Free)
+        let slots = self.chunks.iter().flatten().flat_map(|chunk| &chunk.slots);
+        slots
+            .map(Slot::fields)
+            .filter(|fields| fields.state != State::Free)
+            .map(|fields| RequestId(fields.token))
     }
 
-    /// A slot, if the word of the bitmap that was used last has one.
+    /// A slot, if one exists that is free.
     #[inline(always)]
-    pub(crate) fn take_at_hand(&mut self) -> Option<(RequestId, &mut Slot)> {
-        let hint = self.hint;
-        let chunk = self.chunk_mut(RequestId(hint * 64));
-        let occupied = &mut chunk.occupied[(hint % WORDS) as usize];
-        if *occupied == u64::MAX {
+    pub(crate) fn take_at_hand(&mut self) -> Option<&mut Slot> {
+        let free = self.free;
+        if free == 0 {
             return None;
         }
-        let bit = occupied.trailing_ones();
-        *occupied |= 1 << bit;
-        let id = RequestId(hint * 64 + bit);
-        Some((id, &mut chunk.slots[slot_of(id)]))
+        let slot = &mut self.chunks[chunk_of(free)].as_mut()?.slots[slot_of(free)];
+        self.free = slot.fields().next;
+        Some(slot)
     }
 
     #[inline(always)]
     pub(crate) fn take(&mut self) -> Result<RequestId, Exhausted> {
         match self.take_at_hand() {
-            Some((id, _)) => Ok(id),
-            None => self.take_elsewhere(),
+            Some(slot) => Ok(RequestId(slot.fields().token)),
+            None => self.take_new(),
         }
     }
 
     /// Gives a slot back; its generation moves on, so that old handles and tokens no longer name it.
     #[inline(always)]
     pub(crate) fn give_back(&mut self, id: RequestId) {
-        self.hint = id.0 / 64;
-        let chunk = self.chunk_mut(id);
-        chunk.occupied[(id.0 / 64 % WORDS) as usize] &= !(1 << (id.0 % 64));
-        chunk.slots[slot_of(id)].change(free);
+        if let Some(held) = self.hold(id.0) {
+            held.give_back(|fields| fields.error = 0);
+        }
+    }
+
+    /// The slot of a token that may be stale, to look at and perhaps to give back.
+    #[inline(always)]
+    pub(crate) fn hold(&mut self, token: u32) -> Option<Held<'_>> {
+        Some(Held {
+            slot: &mut self.chunks[chunk_of(token)].as_mut()?.slots[slot_of(token)],
+            free: &mut self.free,
+        })
     }
 
     /// Collects a plain receive that is complete: gives its slot back and answers what was matched.
     #[inline(always)]
     pub(crate) fn collect_plain(&mut self, token: u32, context: u32) -> Collected {
-        let id = RequestId(token & INDEX_MASK);
-        let Some(chunk) = self.chunks[chunk_of(id)].as_mut() else {
+        let Some(held) = self.hold(token) else {
             return Collected::Special;
         };
-        let slot = &mut chunk.slots[slot_of(id)];
-        let fields = slot.fields();
-        let plain = fields.kind == Kind::Receive && fields.flags == 0 && fields.context == context;
-        if !plain || u32::from(fields.generation) != token >> INDEX_BITS || fields.error != 0 {
+        let fields = held.fields();
+        let plain = fields.kind == Kind::Receive
+            && fields.flags & !FLAG_PLAIN == 0
+            && fields.context == context;
+        if !plain || fields.token != token || fields.error != 0 {
             return Collected::Special;
         }
         match fields.state {
@@ -142,19 +161,8 @@ impl Arena {
             tag: fields.matched_tag,
             bytes: fields.matched_bytes,
         };
-        slot.change(free);
-        chunk.occupied[(id.0 / 64 % WORDS) as usize] &= !(1 << (id.0 % 64));
-        self.hint = id.0 / 64;
+        held.give_back_faultless();
         done
-    }
-
-    /// The slot of a plain receive that is posted, by its token.
-    #[inline(always)]
-    pub(crate) fn find_posted(&self, token: u32) -> Option<(RequestId, &Fields)> {
-        let id = RequestId(token & INDEX_MASK);
-        let fields = self.chunks[chunk_of(id)].as_ref()?.slots[slot_of(id)].fields();
-        let current = u32::from(fields.generation) == token >> INDEX_BITS;
-        (current && fields.state == State::Posted && fields.flags == 0).then_some((id, fields))
     }
 
     #[inline(always)]
@@ -170,44 +178,67 @@ impl Arena {
 
     #[inline(always)]
     pub(crate) fn slot(&mut self, id: RequestId) -> &mut Slot {
-        &mut self.chunk_mut(id).slots[slot_of(id)]
-    }
-
-    #[inline(always)]
-    fn chunk(&self, id: RequestId) -> &Chunk {
-        self.chunks[chunk_of(id)]
-            .as_ref()
-            .expect("ids come from this arena")
-    }
-
-    #[inline(always)]
-    fn chunk_mut(&mut self, id: RequestId) -> &mut Chunk {
-        self.chunks[chunk_of(id)]
-            .as_mut()
-            .expect("ids come from this arena")
+        let chunk = self.chunks[chunk_of(id.0)].as_mut();
+        &mut chunk.expect("ids come from this arena").slots[slot_of(id.0)]
     }
 
     #[cold]
     #[inline(never)]
-    fn take_elsewhere(&mut self) -> Result<RequestId, Exhausted> {
-        let full = |hint: &u32| {
-            self.chunk(RequestId(hint * 64)).occupied[(hint % WORDS) as usize] == u64::MAX
-        };
-        let free = (0..self.count * WORDS).find(|hint| !full(hint));
-        match free {
-            Some(hint) => self.hint = hint,
-            None if (self.count as usize) < MAX_CHUNKS => {
-                self.hint = self.count * WORDS;
-                self.add_chunk();
-            }
-            None => return Err(Exhausted),
+    fn take_new(&mut self) -> Result<RequestId, Exhausted> {
+        if self.count as usize == MAX_CHUNKS {
+            return Err(Exhausted);
         }
+        self.add_chunk();
         self.take()
     }
 
+    /// Adds a chunk; its first slot is taken next.
     fn add_chunk(&mut self) {
-        self.chunks[self.count as usize] = Some(Box::default());
+        let mut chunk: Box<Chunk> = Box::default();
+        let mut token = (self.count + 1) * CHUNK_TOKENS;
+        for slot in chunk.slots.iter_mut().rev() {
+            token -= 1 << GENERATION_BITS;
+            slot.private().token = token;
+            // Slot 0 is no slot.
+            if token != 0 {
+                slot.private().next = std::mem::replace(&mut self.free, token);
+            }
+        }
+        self.chunks[self.count as usize] = Some(chunk);
         self.count += 1;
+    }
+}
+
+/// A slot that was looked up once, for all that is done with it.
+#[derive(Debug)]
+pub(crate) struct Held<'a> {
+    slot: &'a mut Slot,
+    free: &'a mut u32,
+}
+
+impl Held<'_> {
+    #[inline(always)]
+    pub(crate) fn fields(&self) -> &Fields {
+        self.slot.fields()
+    }
+
+    /// As [`Arena::give_back`], for a slot that has no error.
+    #[inline(always)]
+    pub(crate) fn give_back_faultless(self) {
+        self.give_back(|_| ());
+    }
+
+    #[inline(always)]
+    fn give_back(self, reset: impl FnOnce(&mut Fields)) {
+        let mut fields = self.slot.begin_change();
+        reset(&mut fields);
+        fields.state = State::Free;
+        fields.kind = Kind::None;
+        fields.flags = 0;
+        fields.next = *self.free;
+        *self.free = fields.token;
+        fields.token =
+            fields.token & !GENERATION_MASK | fields.token.wrapping_add(1) & GENERATION_MASK;
     }
 }
 
@@ -229,35 +260,21 @@ pub enum Collected {
     Special,
 }
 
-/// The token of a slot in its present use.
-#[inline(always)]
-pub(crate) fn token(id: RequestId, generation: u8) -> u32 {
-    id.0 | u32::from(generation) << INDEX_BITS
-}
-
-#[inline(always)]
-fn free(fields: &mut Fields) {
-    fields.state = State::Free;
-    fields.kind = Kind::None;
-    fields.flags = 0;
-    fields.generation = fields.generation.wrapping_add(1);
-}
-
-/// Bits of the index in a token and in a request handle.
-pub(crate) const INDEX_BITS: u32 = 19;
-const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
+/// Bits of the generation in a token; those of the index are above it.
+const GENERATION_BITS: u32 = 8;
+const GENERATION_MASK: u32 = (1 << GENERATION_BITS) - 1;
+/// From the first token of a chunk to that of the next.
 #[allow(clippy::cast_possible_truncation, reason = "a small constant")]
-const CHUNK_SLOTS_U32: u32 = CHUNK_SLOTS as u32;
-const WORDS: u32 = CHUNK_SLOTS_U32 / 64;
+const CHUNK_TOKENS: u32 = (CHUNK_SLOTS as u32) << GENERATION_BITS;
 
 #[inline(always)]
-fn chunk_of(id: RequestId) -> usize {
-    (id.0 / CHUNK_SLOTS_U32) as usize % MAX_CHUNKS
+fn chunk_of(token: u32) -> usize {
+    (token / CHUNK_TOKENS) as usize % MAX_CHUNKS
 }
 
 #[inline(always)]
-fn slot_of(id: RequestId) -> usize {
-    (id.0 % CHUNK_SLOTS_U32) as usize
+fn slot_of(token: u32) -> usize {
+    (token >> GENERATION_BITS) as usize % CHUNK_SLOTS
 }
 
 #[cfg(test)]
@@ -271,13 +288,19 @@ mod tests {
         let mut sorted: Vec<_> = ids.iter().map(|id| id.0).collect();
         sorted.sort_unstable();
         sorted.dedup();
-        assert_eq!((sorted.len(), sorted[0]), (1000, 1));
+        assert_eq!((sorted.len(), RequestId(sorted[0]).index()), (1000, 1));
         for id in &ids {
             arena.change(*id, |fields| fields.state = State::Posted);
             arena.give_back(*id);
         }
         assert_eq!(arena.live(), 0);
-        assert!(arena.take().unwrap().0 <= 1000);
+        let again = arena.take().unwrap();
+        assert_eq!(
+            again.index(),
+            ids[999].index(),
+            "what was used last is warm"
+        );
+        assert_ne!(again, ids[999]);
     }
 
     #[test]
@@ -292,6 +315,32 @@ mod tests {
         for wild in [0, u32::MAX, 1 << 18, 1 << 27] {
             assert_eq!(arena.find(wild), None);
         }
+    }
+
+    #[test]
+    fn a_generation_ends_where_the_index_begins() {
+        let mut arena = Arena::new();
+        let first = arena.take().unwrap();
+        for turn in 1..=256 {
+            arena.give_back(RequestId(arena.fields(first).token));
+            let next = arena.take().unwrap();
+            assert_eq!((next.index(), next.0 & 255), (first.index(), turn % 256));
+        }
+        assert_eq!(arena.take().unwrap().index(), first.index() + 1);
+    }
+
+    #[test]
+    fn a_free_slot_has_neither_flags_nor_error() {
+        let mut arena = Arena::new();
+        let id = arena.take().unwrap();
+        arena.change(id, |fields| {
+            (fields.state, fields.kind) = (State::Complete, Kind::Receive);
+            (fields.flags, fields.error) = (FLAG_PLAIN, 1);
+        });
+        assert_eq!(arena.collect_plain(id.0, 0), Collected::Special);
+        arena.give_back(id);
+        let fields = arena.fields(id);
+        assert_eq!((fields.standing(), fields.error), (0, 0));
     }
 
     #[test]

@@ -58,7 +58,6 @@ impl Engine {
         self.arena.change(request, |fields| {
             fields.state = State::Moving;
             fields.kind = Kind::Other;
-            fields.error = 0;
             fields.sequence = sequence;
             fields.matched_bytes = 0;
         });
@@ -153,7 +152,6 @@ impl Engine {
             fields.context = send.context.0;
             fields.peer = send.peer.0;
             fields.tag = send.tag;
-            fields.error = 0;
             fields.bytes = send.bytes;
             fields.buffer = send.buffer;
             fields.sequence = sequence;

@@ -95,9 +95,7 @@ impl Side {
         let head = wire::eager(CONTEXT, tag);
         if self.fast {
             if let Some((token, buffer)) = awaited.and_then(|at| self.open.get(at).copied())
-                && let Some(place) =
-                    self.engine
-                        .arrive_for(token, CONTEXT, Peer(peer), head.word, BYTES)
+                && let Some(place) = self.engine.arrive_for(token, Peer(peer), head.word, BYTES)
             {
                 assert_eq!(place, buffer);
                 self.note(1);
@@ -164,7 +162,7 @@ impl Side {
 #[test]
 fn s3_5_the_fast_paths_match_what_the_ordinary_ones_match() {
     let mut taken = [0; 3];
-    for seed in 0..300 {
+    for seed in 0..600 {
         let mut random = Random(seed);
         let (mut fast, mut ordinary) = (Side::new(true), Side::new(false));
         for number in 0..200 {
@@ -200,4 +198,99 @@ fn s3_5_the_fast_paths_match_what_the_ordinary_ones_match() {
         }
     }
     assert!(taken.iter().all(|count| *count > 500), "{taken:?}");
+}
+
+fn receive_of(peer: Option<u32>, context: u32, buffer: u64) -> Receive {
+    Receive {
+        context: ContextId(context),
+        peer: peer.map(Peer),
+        tag: Some(7),
+        bytes: BYTES,
+        buffer,
+    }
+}
+
+fn word_in(context: u32) -> u64 {
+    wire::eager(ContextId(context), 7).word
+}
+
+#[test]
+fn s3_5_a_receive_from_any_source_takes_what_a_later_one_waits_for() {
+    let mut engine = Engine::new(Config::default(), PEERS);
+    let first = engine.post_first(CONTEXT, Peer(1), 7, BYTES, 100).unwrap();
+    let any = receive_of(None, CONTEXT.0, 200);
+    let (wild, _) = engine.start_receive(any, false).unwrap();
+    assert_eq!(engine.post_first(CONTEXT, Peer(1), 7, BYTES, 300), None);
+    let named = receive_of(Some(1), CONTEXT.0, 300);
+    let (later, _) = engine.start_receive(named, false).unwrap();
+
+    let word = word_in(CONTEXT.0);
+    let later = engine.arena().token(later);
+    assert_eq!(engine.arrive_for(later, Peer(1), word, BYTES), None);
+    assert_eq!(engine.arrive_for(first, Peer(1), word, BYTES), Some(100));
+    // Now the one from any source is the earliest.
+    assert_eq!(engine.arrive_for(later, Peer(1), word, BYTES), None);
+    assert_eq!(engine.arrive_first(Peer(1), word, BYTES), None);
+    let message = Arrival {
+        peer: Peer(1),
+        head: wire::eager(CONTEXT, 7),
+        bytes: BYTES,
+        words: [0; 6],
+    };
+    let taken = engine.arrive(message);
+    assert!(matches!(taken, Some(Output::Deliver { request, .. }) if request == wild));
+}
+
+/// More slots than at first bring more bins: every receive must be found in its new one, by every way.
+#[test]
+fn receives_are_found_after_the_bins_have_grown() {
+    const RECEIVES: u32 = 3000;
+    let mut engine = Engine::new(Config::default(), PEERS);
+    let mut tokens = Vec::new();
+    for number in 0..RECEIVES {
+        let (context, buffer) = (number / 3, u64::from(number));
+        // The short way until it has no slot at hand, which the ordinary one then gets.
+        let short = engine.post_first(ContextId(context), Peer(2), 7, BYTES, buffer);
+        tokens.push(short.unwrap_or_else(|| {
+            let wanted = receive_of(Some(2), context, buffer);
+            let (request, _) = engine.start_receive(wanted, false).unwrap();
+            engine.arena().token(request)
+        }));
+    }
+    let mut by_token = 0;
+    for number in 0..RECEIVES {
+        let (word, buffer) = (word_in(number / 3), u64::from(number));
+        let token = tokens[number as usize];
+        if let Some(place) = engine.arrive_for(token, Peer(2), word, BYTES) {
+            assert_eq!(place, buffer);
+            by_token += 1;
+        } else {
+            let place = engine.arrive_first(Peer(2), word, BYTES);
+            assert_eq!(place, Some((buffer, BYTES)));
+            let request = engine.arena().find(token).unwrap();
+            engine.collect(request);
+        }
+    }
+    assert!(by_token > RECEIVES - 20, "{by_token}");
+    assert_eq!(engine.arena().live(), 0);
+}
+
+#[test]
+fn an_old_token_takes_nothing_that_its_slot_waits_for_now() {
+    let mut engine = Engine::new(Config::default(), PEERS);
+    let word = word_in(CONTEXT.0);
+    let old = engine.post_first(CONTEXT, Peer(1), 7, BYTES, 100).unwrap();
+    assert_eq!(engine.arrive_for(old, Peer(1), word, BYTES), Some(100));
+    assert_eq!(engine.arrive_for(old, Peer(1), word, BYTES), None);
+    let new = engine.post_first(CONTEXT, Peer(1), 7, BYTES, 200).unwrap();
+    assert_eq!(new >> 8, old >> 8, "the slot is used again");
+    for stale in [old, new + 1, new ^ 1 << 27, 0, u32::MAX] {
+        assert_eq!(engine.arrive_for(stale, Peer(1), word, BYTES), None);
+    }
+    // What is wrong with a message leaves the receive alone.
+    assert_eq!(engine.arrive_for(new, Peer(2), word, BYTES), None);
+    assert_eq!(engine.arrive_for(new, Peer(1), word ^ 1, BYTES), None);
+    assert_eq!(engine.arrive_for(new, Peer(1), word ^ 1 << 32, BYTES), None);
+    assert_eq!(engine.arrive_for(new, Peer(1), word, BYTES + 1), None);
+    assert_eq!(engine.arrive_for(new, Peer(1), word, BYTES), Some(200));
 }

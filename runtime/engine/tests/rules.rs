@@ -368,7 +368,7 @@ fn a_handle_of_an_earlier_use_names_nothing() {
     world.engines[1].cancel(first);
     world.engines[1].collect(first);
     let second = receive(&mut world, 1, None, Some(1), 8);
-    assert_eq!(first, second, "the slot is used again");
+    assert_eq!(first.index(), second.index(), "the slot is used again");
     assert_eq!(world.engines[1].arena().find(stale), None);
     assert!(matches!(
         world.engines[1].collect_plain(stale, CONTEXT),

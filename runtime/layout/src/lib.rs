@@ -5,7 +5,7 @@
 //! **Never** follows a link, allocates, or knows how a message is matched or moved.
 //!
 //! # How a slot is read
-//! Request slots live in chunks that are never freed; the occupancy bitmap of a chunk says which slots are in use.
+//! Request slots live in chunks that are never freed; a slot is in use unless its state is [`State::Free`].
 //! Whoever changes a slot makes its version odd, changes the fields, makes it even. A reader that stopped the process
 //! takes slots with an even version as they are and shows the others as "in transition". No link is needed: order is
 //! in [`Fields::sequence`].
@@ -89,8 +89,10 @@ pub const FLAG_ORPHAN: u16 = 8;
 pub const FLAG_STRUCTURED: u16 = 16;
 /// Flag: a cancel of this send is on its way.
 pub const FLAG_CANCELLING: u16 = 32;
+/// Flag: a receive that was posted when no receive from any source was, and of which nothing is special.
+pub const FLAG_PLAIN: u16 = 64;
 
-/// One request or unexpected message: two cache lines, the first for matching and the debugger.
+/// One request or unexpected message: two cache lines, the first for posting and matching.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct Slot {
@@ -108,14 +110,15 @@ pub struct Fields {
     pub kind: Kind,
     /// `FLAG_*` bits.
     pub flags: u16,
-    /// Context id of the communicator that the message travels in.
-    pub context: u32,
     /// World rank of the other side; [`ANY_PEER`] for a receive from any source.
     pub peer: u32,
+    /// Context id of the communicator that the message travels in.
+    pub context: u32,
     /// Tag; [`ANY_TAG`] for a receive of any tag.
     pub tag: i32,
-    /// Counts the uses of this slot, so that a stale handle is noticed.
-    pub generation: u8,
+    /// Names this use of the slot: `index << 8 | generation`. The generation counts the uses, so that a stale handle is
+    /// noticed.
+    pub token: u32,
     /// Why the operation failed; 0 if it did not.
     pub error: u8,
     /// How the data travel: a value of the engine's, for display.
@@ -126,22 +129,46 @@ pub struct Fields {
     pub buffer: u64,
     /// Order of posting or arrival, over all slots of the process.
     pub sequence: u64,
+    /// Links of the queue for one source, or of the free slots. For the engine; a debugger needs none.
+    pub next: u32,
+    /// Links of the queue of unexpected messages from any source. A posted receive stands in no such queue: the number of
+    /// its bin is here.
+    pub order_next: u32,
     /// World rank of the sender that was matched.
     pub matched_peer: u32,
     /// Tag of the message that was matched.
     pub matched_tag: i32,
     /// Bytes of the message that was matched, before any truncation.
     pub matched_bytes: u64,
-    /// Links of the queue for one source. For the engine; a debugger needs none.
-    pub next: u32,
     /// See `next`.
     pub prev: u32,
-    /// Links of the queue for any source.
-    pub order_next: u32,
     /// See `order_next`.
     pub order_prev: u32,
     /// A short body, or what the protocol remembers.
     pub scratch: [u64; 5],
+}
+
+impl Fields {
+    /// State, kind and flags, which lie side by side: one load, one comparison.
+    #[inline(always)]
+    #[must_use]
+    pub const fn standing(&self) -> u32 {
+        standing(self.state, self.kind, self.flags)
+    }
+
+    /// Context and tag, which lie side by side.
+    #[inline(always)]
+    #[must_use]
+    pub fn envelope(&self) -> u64 {
+        u64::from(self.context) | u64::from(self.tag.cast_unsigned()) << 32
+    }
+}
+
+/// What [`Fields::standing`] answers for these three.
+#[inline(always)]
+#[must_use]
+pub const fn standing(state: State, kind: Kind, flags: u16) -> u32 {
+    state as u32 | (kind as u32) << 8 | (flags as u32) << 16
 }
 
 impl Slot {
@@ -161,15 +188,18 @@ impl Slot {
     /// As [`change`](Self::change), but until the returned guard is dropped.
     #[inline(always)]
     pub fn begin_change(&mut self) -> Change<'_> {
+        self.advance_version();
+        // PAIR(slot-version): the change lies between two fences of the compiler.
+        compiler_fence(Ordering::SeqCst);
+        Change { slot: self }
+    }
+
+    /// Relaxed: the reader is a process that has stopped this one; only the compiler could reorder, and is fenced.
+    #[inline(always)]
+    fn advance_version(&self) {
         let version = self.version.load(Ordering::Relaxed);
         self.version
             .store(version.wrapping_add(1), Ordering::Relaxed);
-        // PAIR(slot-version): the change lies between two fences of the compiler.
-        compiler_fence(Ordering::SeqCst);
-        Change {
-            slot: self,
-            version,
-        }
     }
 
     /// Access to the links and scratch words alone, which no debugger looks at.
@@ -189,7 +219,6 @@ impl Slot {
 #[derive(Debug)]
 pub struct Change<'a> {
     slot: &'a mut Slot,
-    version: u32,
 }
 
 impl core::ops::Deref for Change<'_> {
@@ -213,19 +242,14 @@ impl Drop for Change<'_> {
     fn drop(&mut self) {
         // PAIR(slot-version): the other of the two.
         compiler_fence(Ordering::SeqCst);
-        // Relaxed: the reader is a process that has stopped this one; only the compiler could reorder, and is fenced.
-        self.slot
-            .version
-            .store(self.version.wrapping_add(2), Ordering::Relaxed);
+        self.slot.advance_version();
     }
 }
 
-/// One chunk of an arena: which slots are in use, and the slots.
+/// One chunk of an arena.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Chunk {
-    /// Bit `i % 64` of word `i / 64` is set while slot `i` is in use.
-    pub occupied: [u64; CHUNK_SLOTS / 64],
     /// The slots.
     pub slots: [Slot; CHUNK_SLOTS],
 }
@@ -233,7 +257,6 @@ pub struct Chunk {
 impl Default for Chunk {
     fn default() -> Self {
         Self {
-            occupied: [0; CHUNK_SLOTS / 64],
             slots: core::array::from_fn(|_| Slot::default()),
         }
     }
@@ -266,10 +289,10 @@ pub mod field {
     pub const STATE: u16 = 1;
     pub const KIND: u16 = 2;
     pub const FLAGS: u16 = 3;
-    pub const CONTEXT: u16 = 4;
-    pub const PEER: u16 = 5;
+    pub const PEER: u16 = 4;
+    pub const CONTEXT: u16 = 5;
     pub const TAG: u16 = 6;
-    pub const GENERATION: u16 = 7;
+    pub const TOKEN: u16 = 7;
     pub const ERROR: u16 = 8;
     pub const PROTOCOL: u16 = 9;
     pub const BYTES: u16 = 10;
@@ -279,10 +302,8 @@ pub mod field {
     pub const MATCHED_TAG: u16 = 14;
     pub const MATCHED_BYTES: u16 = 15;
 
-    /// Of a chunk: the bitmap of slots in use, little endian words.
-    pub const CHUNK_OCCUPIED: u16 = 0;
     /// Of a chunk: its first slot.
-    pub const CHUNK_SLOTS: u16 = 1;
+    pub const CHUNK_SLOTS: u16 = 0;
 }
 
 /// Where every field that a debugger needs lies; made from the types, so it cannot go stale.
@@ -291,20 +312,15 @@ pub static LAYOUT: [FieldRow; LAYOUT_ROWS] = [
     row(SLOT, field::STATE, FIELDS + offset_of!(Fields, state), 1),
     row(SLOT, field::KIND, FIELDS + offset_of!(Fields, kind), 1),
     row(SLOT, field::FLAGS, FIELDS + offset_of!(Fields, flags), 2),
+    row(SLOT, field::PEER, FIELDS + offset_of!(Fields, peer), 4),
     row(
         SLOT,
         field::CONTEXT,
         FIELDS + offset_of!(Fields, context),
         4,
     ),
-    row(SLOT, field::PEER, FIELDS + offset_of!(Fields, peer), 4),
     row(SLOT, field::TAG, FIELDS + offset_of!(Fields, tag), 4),
-    row(
-        SLOT,
-        field::GENERATION,
-        FIELDS + offset_of!(Fields, generation),
-        1,
-    ),
+    row(SLOT, field::TOKEN, FIELDS + offset_of!(Fields, token), 4),
     row(SLOT, field::ERROR, FIELDS + offset_of!(Fields, error), 1),
     row(
         SLOT,
@@ -337,12 +353,6 @@ pub static LAYOUT: [FieldRow; LAYOUT_ROWS] = [
         field::MATCHED_BYTES,
         FIELDS + offset_of!(Fields, matched_bytes),
         8,
-    ),
-    row(
-        CHUNK,
-        field::CHUNK_OCCUPIED,
-        offset_of!(Chunk, occupied),
-        CHUNK_SLOTS / 8,
     ),
     row(
         CHUNK,
@@ -480,16 +490,16 @@ impl Anchor {
     }
 }
 
-const LAYOUT_ROWS: usize = 18;
+const LAYOUT_ROWS: usize = 17;
 const FIELDS: usize = offset_of!(Slot, fields);
 
 const _: () = {
     assert!(size_of::<Slot>() == 128);
     assert!(
-        FIELDS + offset_of!(Fields, matched_bytes) + 8 <= 72,
-        "the matching part is one line and a word"
+        FIELDS + offset_of!(Fields, order_next) + 4 == 64,
+        "what posting and matching touch is one line"
     );
-    assert!(size_of::<Chunk>() == 64 + CHUNK_SLOTS * 128);
+    assert!(size_of::<Chunk>() == CHUNK_SLOTS * 128);
     assert!(size_of::<Anchor>() == 88 && offset_of!(Anchor, self_address) == 24);
 };
 

@@ -23,7 +23,7 @@
 //! | 8 CANCEL | context | takes the announced message out of its queue if it can, answers CANCELLED |
 //! | 9 CANCELLED | none | completes the send as cancelled, or goes on waiting |
 //!
-//! A *token* names a request at the process that made it: `generation << 19 | index`.
+//! A *token* names a request at the process that made it: `index << 8 | generation`.
 
 use crate::ContextId;
 

@@ -7,7 +7,7 @@ mod ending;
 use engine::{
     Config, ContextId, Failure, Found, Head, Output, Peer, Receive, RequestId, Send, wire,
 };
-use queue_layout::{FLAG_CANCELLED, Kind};
+use queue_layout::{FLAG_CANCELLED, FLAG_PLAIN, Kind};
 
 use crate::common::{Frame, News, Random, Reads, World, key, pattern};
 
