@@ -10,9 +10,10 @@ use std::time::Duration;
 pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String> {
     let prefix = context.prefix()?;
     tally.check("MPI_Isend keeps its budget", || check(&prefix, "isend"));
-    tally.check("MPI_Isend, MPI_Irecv and MPI_Wait together keep theirs", || {
-        check(&prefix, "sum")
-    });
+    tally.check(
+        "MPI_Isend, MPI_Irecv and MPI_Wait together keep theirs",
+        || check(&prefix, "sum"),
+    );
     Ok(())
 }
 
