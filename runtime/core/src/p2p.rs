@@ -480,6 +480,8 @@ impl Universe {
             bytes,
             buffer,
             synchronous: mode == Mode::Synchronous,
+            early: bytes <= self.engine.config().early_limit_bytes
+                && self.fabric.had_better_stream(carrier(target.peer)),
             key: self
                 .fabric
                 .export(carrier(target.peer), buffer, bytes)

@@ -128,12 +128,25 @@ impl Universe {
 
     #[inline(never)]
     fn carry_out_for(&mut self, output: Output, arrived: &Arrived) {
+        if let Output::KeepMore { message, offset } = output {
+            return self.keep_more(arrived, message, offset);
+        }
         let Output::Keep { message } = output else {
             return self.carry_out(output);
         };
         let mut body = vec![0u8; usize::try_from(arrived.bytes()).unwrap_or(0)].into_boxed_slice();
         self.fabric.copy_body(arrived, &mut body);
         self.engine.keep(message, body);
+    }
+
+    fn keep_more(&mut self, arrived: &Arrived, message: RequestId, offset: u64) {
+        let body = self.engine.kept_body_mut(message);
+        let offset = usize::try_from(offset).unwrap_or(usize::MAX);
+        let rest = body.get_mut(offset..).unwrap_or_default();
+        self.fabric.copy_body(arrived, rest);
+        if let Some(next) = self.engine.kept_more(message) {
+            self.carry_out(next);
+        }
     }
 
     /// An output that needs no arrived frame.
@@ -161,7 +174,7 @@ impl Universe {
                 bytes,
             } => self.pull(request, peer, key, bytes),
             // Both belong to a frame that just arrived: `take_in_frame` has dealt with them.
-            Output::Deliver { .. } | Output::Keep { .. } => {}
+            Output::Deliver { .. } | Output::Keep { .. } | Output::KeepMore { .. } => {}
         }
     }
 

@@ -102,6 +102,7 @@ impl Universe {
         let eager_limit_bytes = values.get(Variable::EagerLimit);
         let config = EngineConfig {
             eager_limit_bytes,
+            early_limit_bytes: values.get(Variable::EarlyLimit),
             unexpected_budget_bytes: values.get(Variable::UnexpectedBudget),
             ..EngineConfig::default()
         };

@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use queue_layout::{FLAG_CANCELLED, FLAG_ORPHAN, FLAG_SYNCHRONOUS, Kind, State};
+use queue_layout::{FLAG_CANCELLED, FLAG_EARLY, FLAG_ORPHAN, FLAG_SYNCHRONOUS, Kind, State};
 
 use crate::wire::{self, Head};
 use crate::{Body, Engine, OutFrame, Output, Peer, RequestId};
@@ -41,6 +41,8 @@ pub(crate) enum Outgoing {
         offset: u64,
         end: u64,
     },
+    /// The rest of an early message: nothing else may pass it.
+    More { request: RequestId, offset: u64 },
     /// A control frame.
     Control {
         head: Head,
@@ -121,10 +123,22 @@ impl Engine {
             Outgoing::Message(request) => {
                 if self.goes_eager(peer, request) {
                     self.complete(request);
+                } else if self.goes_early(peer, request) {
+                    self.arena
+                        .change(request, |fields| fields.state = State::Moving);
+                    return self.replace_front(peer, Outgoing::More { request, offset: 0 });
                 } else {
                     self.arena
                         .change(request, |fields| fields.state = State::Announced);
                 }
+            }
+            Outgoing::More { request, offset } => {
+                let end = self.arena.fields(request).bytes;
+                let offset = end.min(offset + self.config.stream_chunk_bytes);
+                if offset < end {
+                    return self.replace_front(peer, Outgoing::More { request, offset });
+                }
+                self.complete(request);
             }
             Outgoing::Stream {
                 request,
@@ -148,6 +162,12 @@ impl Engine {
             }
         }
         self.drop_front(peer);
+    }
+
+    fn replace_front(&mut self, peer: Peer, outgoing: Outgoing) {
+        if let Some(front) = self.outboxes[peer.0 as usize].waiting.front_mut() {
+            *front = outgoing;
+        }
     }
 
     pub(crate) fn put_off(&mut self, peer: Peer, outgoing: Outgoing) {
@@ -231,6 +251,16 @@ impl Engine {
             && !self.outboxes[peer.0 as usize].throttled
     }
 
+    /// Whether a message that is not eager goes at once all the same, in several frames.
+    fn goes_early(&self, peer: Peer, request: RequestId) -> bool {
+        let fields = self.arena.fields(request);
+        let wanted = fields.flags & (FLAG_EARLY | FLAG_SYNCHRONOUS) == FLAG_EARLY;
+        wanted
+            && fields.bytes <= self.config.early_limit_bytes
+            && fields.bytes > 0
+            && !self.outboxes[peer.0 as usize].throttled
+    }
+
     fn frame(&self, peer: Peer, outgoing: Outgoing) -> Option<OutFrame> {
         match outgoing {
             Outgoing::Control { head, words, count } => Some(OutFrame {
@@ -240,6 +270,17 @@ impl Engine {
             Outgoing::Message(request) => {
                 let cancelled = self.arena.fields(request).flags & FLAG_CANCELLED != 0;
                 (!cancelled).then(|| self.message_frame(peer, request))
+            }
+            Outgoing::More { request, offset } => {
+                let left = self.arena.fields(request).bytes - offset;
+                Some(OutFrame {
+                    head: control(wire::MORE, 0),
+                    body: Body::Payload {
+                        request,
+                        offset,
+                        bytes: left.min(self.config.stream_chunk_bytes),
+                    },
+                })
             }
             Outgoing::Stream {
                 request,
@@ -275,6 +316,15 @@ impl Engine {
                     request,
                     offset: 0,
                     bytes: fields.bytes,
+                },
+            };
+        }
+        if self.goes_early(peer, request) {
+            return OutFrame {
+                head: control(wire::FIRST, word),
+                body: Body::Words {
+                    words: [fields.bytes, 0, 0, 0, 0, 0],
+                    count: 1,
                 },
             };
         }

@@ -37,6 +37,7 @@
 
 mod cancel;
 mod credit;
+mod early;
 mod matching;
 mod receive;
 mod rendezvous;
@@ -44,7 +45,7 @@ mod request;
 mod send;
 pub mod wire;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 pub use queue_layout::{Fields, Kind, State};
 pub use request::{Arena, Collected, Exhausted, RequestId};
@@ -67,6 +68,9 @@ pub struct Config {
     /// Messages up to this size travel at once; larger ones are announced. In bytes, at most what one frame of the
     /// transport can carry.
     pub eager_limit_bytes: u64,
+    /// Larger messages up to this size, which the receiver keeps like eager ones, travel at once in several frames where
+    /// their [`Send::early`] says so. In bytes.
+    pub early_limit_bytes: u64,
     /// Unexpected data above this make the engine ask for announcements only. In bytes.
     pub unexpected_budget_bytes: u64,
     /// Largest body of one frame when a large message is streamed. In bytes.
@@ -77,6 +81,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             eager_limit_bytes: 8 * 1024,
+            early_limit_bytes: 64 * 1024,
             unexpected_budget_bytes: 64 << 20,
             stream_chunk_bytes: 8 * 1024,
         }
@@ -98,6 +103,8 @@ pub struct Send {
     pub buffer: u64,
     /// Complete only after the receive was matched (`MPI_Ssend`).
     pub synchronous: bool,
+    /// Send the data at once although they need several frames, up to [`Config::early_limit_bytes`].
+    pub early: bool,
     /// How the peer can read the buffer, as the transport's remote key; opaque here.
     pub key: [u64; 3],
 }
@@ -146,6 +153,14 @@ pub enum Output {
     Keep {
         /// The unexpected message.
         message: RequestId,
+    },
+    /// Copy the body of the frame that just arrived to byte `offset` of the body of a kept message
+    /// ([`Engine::kept_body_mut`]), then ask [`Engine::kept_more`] what is next.
+    KeepMore {
+        /// The unexpected message.
+        message: RequestId,
+        /// Where in the message the bytes belong.
+        offset: u64,
     },
     /// Copy the first `bytes` bytes of a kept message to the request's buffer, then call [`Engine::drop_message`].
     DeliverKept {
@@ -253,6 +268,8 @@ pub struct Engine {
     /// Peers whose outbox is not empty, each once.
     busy: VecDeque<Peer>,
     bodies: Vec<Option<Box<[u8]>>>,
+    /// The message of each peer of which frames are still to come.
+    incoming: HashMap<Peer, early::Incoming>,
     throttling: Vec<Peer>,
     sequence: u64,
     config: Config,
@@ -270,6 +287,7 @@ impl Engine {
             blocked: 0,
             busy: VecDeque::new(),
             bodies: Vec::new(),
+            incoming: HashMap::new(),
             throttling: Vec::new(),
             sequence: 0,
             config,
@@ -297,6 +315,8 @@ impl Engine {
             wire::CTS => self.arrive_cts(arrival),
             wire::FIN => self.arrive_fin(arrival),
             wire::DATA => self.arrive_data(arrival),
+            wire::FIRST => self.arrive_early(arrival),
+            wire::MORE => self.arrive_more(arrival),
             wire::THROTTLE => self.arrive_throttle(arrival.peer, true),
             wire::RELEASE => self.arrive_throttle(arrival.peer, false),
             wire::CANCEL => self.arrive_cancel(arrival),

@@ -354,6 +354,10 @@ impl Engine {
             peer: fields.peer,
             tag: fields.tag,
         };
+        if fields.state == State::Kept && self.waits_for_rest(request, message) {
+            self.matched(request, envelope, fields.bytes, State::Moving);
+            return None;
+        }
         if fields.state == State::Kept {
             let bytes = self.matched(request, envelope, fields.bytes, State::Complete);
             return Some(Output::DeliverKept {

@@ -2,7 +2,8 @@
 //! The sender's side: starting, persistent starts, completion and release of requests.
 
 use queue_layout::{
-    FLAG_CANCELLED, FLAG_CANCELLING, FLAG_ORPHAN, FLAG_PERSISTENT, FLAG_SYNCHRONOUS, Kind, State,
+    FLAG_CANCELLED, FLAG_CANCELLING, FLAG_EARLY, FLAG_ORPHAN, FLAG_PERSISTENT, FLAG_SYNCHRONOUS,
+    Kind, State,
 };
 
 use crate::credit::Outgoing;
@@ -148,7 +149,8 @@ impl Engine {
                     FLAG_SYNCHRONOUS
                 } else {
                     0
-                };
+                }
+                | if send.early { FLAG_EARLY } else { 0 };
             fields.context = send.context.0;
             fields.peer = send.peer.0;
             fields.tag = send.tag;

@@ -26,6 +26,7 @@ fn world(ranks: u32, reads: Reads) -> World {
         eager_limit_bytes: EAGER,
         unexpected_budget_bytes: BUDGET,
         stream_chunk_bytes: 500,
+        ..Config::default()
     };
     World::new(ranks, config, ROOM, reads, 7)
 }
@@ -52,6 +53,7 @@ fn send(world: &mut World, from: u32, tag: i32, bytes: u64) -> Option<RequestId>
         bytes,
         buffer,
         synchronous: false,
+        early: false,
         key: key(buffer, bytes, 0),
     };
     Some(world.engines[from as usize].start_send(send).unwrap())

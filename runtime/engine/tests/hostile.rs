@@ -40,6 +40,7 @@ impl Scene {
         let config = Config {
             eager_limit_bytes: random.pick(&[0, 60, 1000]),
             unexpected_budget_bytes: random.pick(&[1000, 1 << 20]),
+            early_limit_bytes: random.pick(&[0, 64, 3000]),
             stream_chunk_bytes: 100,
         };
         let reads = random.pick(&[Reads::Work, Reads::Sometimes]);
@@ -91,6 +92,7 @@ impl Scene {
             bytes,
             buffer,
             synchronous: self.random.below(4) == 0,
+            early: self.random.below(2) == 0,
             key: key(buffer, bytes, to),
         };
         self.world.engines[from as usize].start_send(send).unwrap();
@@ -129,6 +131,7 @@ impl Scene {
                     bytes,
                     buffer,
                     synchronous: draw == 1,
+                    early: draw == 0,
                     key: key(buffer, bytes, ATTACKER),
                 };
                 let request = engine.start_send(send).unwrap();
@@ -222,7 +225,7 @@ impl Scene {
 
     /// Any frame: all kinds, envelopes and tokens that are good, were good, or never will be.
     fn make_up(&mut self) -> Arrival {
-        let kind = match self.random.below(12) {
+        let kind = match self.random.below(14) {
             0 => self.random.next() as u8,
             draw => draw as u8,
         };
@@ -283,6 +286,12 @@ impl Scene {
         match output {
             Some(Output::Keep { message }) => {
                 engine.keep(message, vec![1; arrival.bytes as usize].into());
+            }
+            Some(Output::KeepMore { message, offset }) => {
+                let body = engine.kept_body_mut(message);
+                body[offset as usize..][..arrival.bytes as usize].fill(1);
+                let next = engine.kept_more(message);
+                self.carry_out(next);
             }
             Some(Output::Deliver {
                 request,
@@ -402,6 +411,7 @@ fn answers_that_nobody_asked_for_are_refused() {
         bytes: 9000,
         buffer,
         synchronous: false,
+        early: false,
         key: key(buffer, 9000, 1),
     };
     let engine = &mut world.engines[0];

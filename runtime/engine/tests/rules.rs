@@ -19,6 +19,7 @@ fn world(reads: Reads) -> World {
     let config = Config {
         eager_limit_bytes: 100,
         stream_chunk_bytes: 64,
+        early_limit_bytes: 0,
         ..Config::default()
     };
     World::new(2, config, 64, reads, 1)
@@ -45,6 +46,7 @@ fn described(to: u32, tag: i32, bytes: u64, buffer: u64, synchronous: bool) -> S
         bytes,
         buffer,
         synchronous,
+        early: false,
         key: key(buffer, bytes, to),
     }
 }

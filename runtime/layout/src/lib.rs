@@ -91,6 +91,8 @@ pub const FLAG_STRUCTURED: u16 = 16;
 pub const FLAG_CANCELLING: u16 = 32;
 /// Flag: a receive that was posted when no receive from any source was, and of which nothing is special.
 pub const FLAG_PLAIN: u16 = 64;
+/// Flag: this send may go at once in several frames.
+pub const FLAG_EARLY: u16 = 128;
 
 /// One request or unexpected message: two cache lines, the first for posting and matching.
 #[derive(Debug, Default)]

@@ -186,6 +186,16 @@ impl Fabric {
         self.shm.free(place)
     }
 
+    /// Whether data for `peer` had better be sent at once, through buffers, than be read by it: a guess from what was
+    /// measured. Asking counts as a message: now and then the answer is yes only to measure again.
+    pub fn had_better_stream(&mut self, peer: Peer) -> bool {
+        match self.routes.of(peer) {
+            Route::Shm(_) => self.shm.had_better_stream(peer),
+            Route::Loopback => false,
+            Route::Sim => true,
+        }
+    }
+
     /// Names leased memory for `peer`, so that it can read (or write) it until the lease ends.
     pub fn export(&mut self, peer: Peer, address: u64, bytes: u64) -> RemoteKey {
         match self.routes.of(peer) {

@@ -270,6 +270,13 @@ impl<'a> Consumer<'a> {
         sequence(self.slot().head.load(Ordering::Relaxed)) == self.next.wrapping_add(1)
     }
 
+    /// Begins to fetch the line of the next frame, which may have been published meanwhile.
+    #[inline(always)]
+    pub fn prefetch(&self) {
+        #[cfg(not(loom))]
+        crate::segment::prefetch(self.slot());
+    }
+
     /// Returns the credit of everything taken so far. Done by itself every 32 frames; call it before sleeping, so
     /// that a sender which waits for room is not left with less than it could have.
     #[inline]

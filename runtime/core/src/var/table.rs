@@ -8,6 +8,7 @@ use super::{Range, Row};
 #[allow(missing_docs, reason = "each is explained by its row")]
 pub enum Variable {
     EagerLimit,
+    EarlyLimit,
     UnexpectedBudget,
     Wait,
     SingleCopy,
@@ -21,7 +22,7 @@ pub enum Variable {
 }
 
 /// The table.
-pub const ROWS: [Row; 11] = [
+pub const ROWS: [Row; 12] = [
     Row {
         variable: Variable::EagerLimit,
         name: "RMPI_EAGER_LIMIT",
@@ -33,6 +34,18 @@ pub const ROWS: [Row; 11] = [
         },
         text: "Messages up to this size travel at once and are kept by the receiver if it does not wait for \
                them; larger ones are announced, and their data move when the receive is there.",
+    },
+    Row {
+        variable: Variable::EarlyLimit,
+        name: "RMPI_EARLY_LIMIT",
+        range: Range::Number {
+            least: 0,
+            most: 1 << 20,
+            default: 64 << 10,
+            unit: "bytes",
+        },
+        text: "Larger messages up to this size travel at once too, in several parts, to ranks for which that is \
+               found to be faster: those whose core shares no cache with the sender's.",
     },
     Row {
         variable: Variable::UnexpectedBudget,

@@ -57,6 +57,11 @@ pub const CANCEL: u8 = 8;
 /// Answer to CANCEL.
 pub const CANCELLED: u8 = 9;
 
+/// A message whose data follow at once in [`MORE`] frames, with nothing else of the sender's between them.
+pub const FIRST: u8 = 10;
+/// Some bytes of such a message.
+pub const MORE: u8 = 11;
+
 /// Flag of an RTS: the send is synchronous.
 pub const RTS_SYNCHRONOUS: u16 = 1;
 /// Flag of a CANCELLED: the message was taken back.

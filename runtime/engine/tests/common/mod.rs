@@ -175,7 +175,7 @@ impl World {
             let Some(out) = self.engines[rank as usize].next_frame(peer) else {
                 break;
             };
-            let frame = self.frame_of(rank, &out);
+            let frame = self.frame_of(rank, peer, &out);
             if !self.post(rank, peer.0, frame) {
                 break;
             }
@@ -185,7 +185,7 @@ impl World {
         posted
     }
 
-    fn frame_of(&mut self, rank: u32, out: &OutFrame) -> Frame {
+    fn frame_of(&mut self, rank: u32, to: Peer, out: &OutFrame) -> Frame {
         let arena = self.engines[rank as usize].arena();
         match out.body {
             Body::Words { words, count } => {
@@ -196,7 +196,11 @@ impl World {
                     wire::CANCEL => out.head.word & 0xffff_ffff,
                     _ => 0,
                 };
-                let request = arena.find(token as u32);
+                let request = match out.head.kind {
+                    // It names no request: it is the oldest that waits for its turn.
+                    wire::FIRST => oldest_queued(arena, to),
+                    _ => arena.find(token as u32),
+                };
                 let message = request.and_then(|id| self.labels.get(&(rank, id)).copied());
                 Frame {
                     head: out.head,
@@ -274,6 +278,14 @@ impl World {
                 let target = &mut self.buffer(address)[offset as usize..][..bytes as usize];
                 target.copy_from_slice(&frame.body[..bytes as usize]);
             }
+            Some(Output::KeepMore { message, offset }) => {
+                let engine = &mut self.engines[to as usize];
+                let body = engine.kept_body_mut(message);
+                body[offset as usize..][..frame.body.len()].copy_from_slice(&frame.body);
+                if let Some(next) = engine.kept_more(message) {
+                    self.carry_out(to, next);
+                }
+            }
             Some(other) => self.carry_out(to, other),
             None => {}
         }
@@ -335,7 +347,9 @@ impl World {
                     bytes,
                 });
             }
-            Output::Deliver { .. } | Output::Keep { .. } => panic!("{output:?} without a frame"),
+            Output::Deliver { .. } | Output::Keep { .. } | Output::KeepMore { .. } => {
+                panic!("{output:?} without a frame")
+            }
         }
     }
 
@@ -421,4 +435,13 @@ impl Random {
     pub fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[self.below(choices.len() as u64) as usize]
     }
+}
+
+/// The send to a peer that was started first and has not gone to the wire.
+fn oldest_queued(arena: &engine::Arena, to: Peer) -> Option<RequestId> {
+    let queued = arena.iter().filter(|id| {
+        let fields = arena.fields(*id);
+        (fields.kind, fields.state, fields.peer) == (Kind::Send, engine::State::Queued, to.0)
+    });
+    queued.min_by_key(|id| arena.fields(*id).sequence)
 }

@@ -150,6 +150,7 @@ impl Program {
                     bytes: 8,
                     synchronous: false,
                     announced: false,
+                    early: false,
                     fate: Fate::Started,
                 };
                 let number = self.messages.len();

@@ -48,6 +48,8 @@ struct Message {
     bytes: u64,
     synchronous: bool,
     announced: bool,
+    /// Its data came in several frames without an announcement.
+    early: bool,
     fate: Fate,
 }
 
@@ -107,6 +109,7 @@ impl Program {
         let ranks = 2 + random.below(4) as u32;
         let config = Config {
             eager_limit_bytes: random.pick(&[0, 8, 60, 1000]),
+            early_limit_bytes: random.pick(&[0, 100, 500, 5000]),
             unexpected_budget_bytes: random.pick(&[100, 1000, 20_000, 64 << 20]),
             stream_chunk_bytes: random.pick(&[1, 16, 100, 4096]),
         };
@@ -166,6 +169,7 @@ impl Program {
             bytes: self.random.pick(&SIZES),
             synchronous: self.random.below(5) == 0,
             announced: false,
+            early: false,
             fate: Fate::Started,
         };
         if self.random.below(8) == 0 {
@@ -334,6 +338,8 @@ impl Program {
                 assert_eq!((request, bytes), (receive.request, fits));
             }
             Some(other) => panic!("{other:?} for a message that is here"),
+            // The rest of it is still to come.
+            None if self.messages[message].early => {}
             None => assert!(self.messages[message].announced && fits == 0),
         }
         let rank = receive.rank;
@@ -564,11 +570,13 @@ impl Program {
         );
         message.fate = Fate::OnWire;
         message.announced = frame.head.kind == wire::RTS;
+        message.early = frame.head.kind == wire::FIRST;
         assert!(
             message.announced || !message.synchronous,
             "a synchronous send went eager"
         );
-        if !message.announced {
+        assert!(!message.early || message.bytes <= self.config.early_limit_bytes);
+        if !message.announced && !message.early {
             assert_eq!(frame.body, pattern(number, message.bytes));
         }
         let latest = &mut self.latest[(from * self.world.ranks() + to) as usize];
@@ -603,7 +611,8 @@ impl Program {
             message.fate = Fate::Unexpected;
             side.unexpected.push(number);
             let kept = matches!(output, Some(Output::Keep { .. }));
-            assert_eq!(kept, !message.announced, "message {number}: {output:?}");
+            let eager = !message.announced && !message.early;
+            assert_eq!(kept, eager, "message {number}: {output:?}");
             return;
         };
         let receive = side.posted.remove(place);
@@ -612,6 +621,7 @@ impl Program {
         receive.got = Some(number);
         let fits = message.bytes.min(receive.bytes);
         match output {
+            None if message.early => {}
             Some(Output::Deliver { request, bytes, .. }) if !message.announced => {
                 assert_eq!((request, bytes), (receive.request, fits));
             }
@@ -643,7 +653,7 @@ impl ReceiveOp {
 
 /// The message that a frame brings, if it brings one.
 fn message_of(head: &Head, message: Option<usize>) -> Option<usize> {
-    let brings = matches!(head.kind, wire::EAGER | wire::RTS);
+    let brings = matches!(head.kind, wire::EAGER | wire::RTS | wire::FIRST);
     message.filter(|_| brings)
 }
 
@@ -655,6 +665,7 @@ fn described(message: &Message, buffer: u64) -> Send {
         bytes: message.bytes,
         buffer,
         synchronous: message.synchronous,
+        early: message.tag != 1,
         key: key(buffer, message.bytes, message.to),
     }
 }

@@ -56,6 +56,16 @@ impl Distance {
         self.far
     }
 
+    /// Whether a large message had better go through buffers. Where only large messages go that are read by the peer,
+    /// nothing would ever be measured: so the answer is yes when a measurement is due.
+    pub(super) fn had_better_stream(&mut self) -> bool {
+        if self.far || self.left == 0 {
+            return true;
+        }
+        self.left -= 1;
+        false
+    }
+
     /// Makes a copy of `bytes` bytes and judges by its time.
     #[cold]
     pub(super) fn measure(&mut self, bytes: usize, copy: impl FnOnce()) {
@@ -126,6 +136,19 @@ mod tests {
             }
         }
         assert_eq!(past, 0);
+    }
+
+    #[test]
+    fn who_sends_large_messages_only_measures_too() {
+        let mut distance = Distance::default();
+        for line_ns in [2, 14, 2] {
+            for _ in 0..1000 {
+                if distance.had_better_stream() {
+                    past_caches(&mut distance, 8, line_ns);
+                }
+            }
+            assert_eq!(distance.is_far(), line_ns == 14);
+        }
     }
 
     #[test]

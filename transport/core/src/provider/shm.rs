@@ -378,6 +378,11 @@ impl Shm {
                     words: frame.body,
                     body: body_of(&frame),
                 }));
+                // Its copy takes longer than the next frame's way here: a look now would only take the line away from
+                // its sender.
+                if frame.head.len == LENT {
+                    return;
+                }
             } else {
                 return self.arrive_internal(from, &frame, completions);
             }
@@ -518,6 +523,8 @@ impl Shm {
         // An index or a length that no pool has was garbled on the way: nothing is copied.
         let Some(buffer) = buffer else { return 0 };
         let bytes = (bytes as usize).min(POOL_BUFFER_BYTES).min(target.len());
+        // The next frame of a stream comes while this one is copied.
+        self.receivers[from as usize].consumer.prefetch();
         buffer.drain(&mut target[..bytes]);
         bytes
     }
@@ -527,6 +534,10 @@ impl Shm {
         if let Some(node) = &self.node {
             node.segment.pool_side(from).release(index);
         }
+    }
+
+    pub(super) fn had_better_stream(&mut self, to: Peer) -> bool {
+        self.attentive && self.senders[to.0 as usize].distance.had_better_stream()
     }
 
     /// Memory that all ranks of the node reach directly.

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Messages that travel at once in several frames: FIRST brings the envelope, MORE the data, and nothing else of that
+//! sender stands between. Without the round trip of an announcement both sides copy at the same time.
+//!
+//! Whether it came before its receive or after, a message is matched when its FIRST arrives (promise E1). One that came
+//! before is kept like an eager one; a receive that finds it while data are still to come waits for the rest.
+
+use queue_layout::State;
+
+use crate::matching::Envelope;
+use crate::{Arrival, Engine, Output, Peer, RequestId, wire};
+
+/// What MORE frames of a peer belong to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Incoming {
+    target: Target,
+    /// Bytes that have arrived, and bytes of the whole message.
+    arrived: u64,
+    bytes: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Target {
+    /// A receive that was there first, by its token, and the bytes that it wants.
+    Receive { token: u32, wanted: u64 },
+    /// A kept message.
+    Message(RequestId),
+}
+
+impl Engine {
+    pub(crate) fn arrive_early(&mut self, arrival: &Arrival) -> Option<Output> {
+        let (context, tag) = wire::envelope(arrival.head.word);
+        let bytes = arrival.words[0];
+        let known = self.incoming.contains_key(&arrival.peer);
+        // What is kept must be bounded, whatever a peer says.
+        let sensible = (1..=self.config.early_limit_bytes).contains(&bytes);
+        if arrival.bytes != 8 || tag < 0 || known || !sensible {
+            return self.refuse();
+        }
+        let message = Envelope {
+            context,
+            peer: arrival.peer.0,
+            tag,
+        };
+        let looked = &mut self.counters.match_attempts;
+        let target = match self.matching.take_posted(&mut self.arena, message, looked) {
+            Some(request) => self.receive_early(request, message, bytes),
+            None => self.keep_early(arrival.peer, message, bytes)?,
+        };
+        let incoming = Incoming {
+            target,
+            arrived: 0,
+            bytes,
+        };
+        self.incoming.insert(arrival.peer, incoming);
+        None
+    }
+
+    fn receive_early(&mut self, request: RequestId, message: Envelope, bytes: u64) -> Target {
+        let wanted = self.matched(request, message, bytes, State::Moving);
+        // Frames of other protocols must not take it for theirs.
+        self.arena.private(request).scratch = [0; 5];
+        let token = self.arena.token(request);
+        Target::Receive { token, wanted }
+    }
+
+    fn keep_early(&mut self, peer: Peer, message: Envelope, bytes: u64) -> Option<Target> {
+        let id = self.add_unexpected(message, bytes, State::Kept)?;
+        self.arena.private(id).scratch = [0; 5];
+        let room = usize::try_from(bytes).unwrap_or(0);
+        self.keep(id, vec![0; room].into_boxed_slice());
+        self.charge(peer, bytes);
+        Some(Target::Message(id))
+    }
+
+    pub(crate) fn arrive_more(&mut self, arrival: &Arrival) -> Option<Output> {
+        let incoming = self.incoming.get_mut(&arrival.peer);
+        let fits = |incoming: &&mut Incoming| {
+            (1..=incoming.bytes - incoming.arrived).contains(&arrival.bytes)
+        };
+        let Some(incoming) = incoming.filter(fits) else {
+            return self.refuse();
+        };
+        let offset = incoming.arrived;
+        incoming.arrived += arrival.bytes;
+        let (target, last) = (incoming.target, incoming.arrived == incoming.bytes);
+        if last {
+            self.incoming.remove(&arrival.peer);
+        }
+        match target {
+            Target::Message(message) => Some(Output::KeepMore { message, offset }),
+            Target::Receive { token, wanted } => {
+                let request = self.arena.find(token)?;
+                if last {
+                    self.complete(request);
+                }
+                // What the receive has no room for is dropped.
+                let bytes = wanted.saturating_sub(offset).min(arrival.bytes);
+                Some(Output::Deliver {
+                    request,
+                    offset: offset.min(wanted),
+                    bytes,
+                })
+            }
+        }
+    }
+
+    /// The body of a kept message of which [`Output::KeepMore`] brings a part.
+    pub fn kept_body_mut(&mut self, message: RequestId) -> &mut [u8] {
+        self.bodies
+            .get_mut(message.index())
+            .and_then(Option::as_deref_mut)
+            .unwrap_or_default()
+    }
+
+    /// A part of a kept message was copied. If it was the last and a receive waits for the message, the output says so.
+    pub fn kept_more(&mut self, message: RequestId) -> Option<Output> {
+        if self.is_incoming(message) {
+            return None;
+        }
+        let token = wire::low(self.arena.fields(message).scratch[WAITS]);
+        let request = self.arena.find(token).filter(|_| token != 0)?;
+        self.complete(request);
+        let fields = self.arena.fields(request);
+        Some(Output::DeliverKept {
+            request,
+            message,
+            bytes: fields.matched_bytes.min(fields.bytes),
+        })
+    }
+
+    /// A receive meets a kept message of which data are still to come: `true`, and it waits for them.
+    pub(crate) fn waits_for_rest(&mut self, request: RequestId, message: RequestId) -> bool {
+        let waits = self.is_incoming(message);
+        if waits {
+            let token = self.arena.token(request);
+            self.arena.private(message).scratch[WAITS] = u64::from(token);
+        }
+        waits
+    }
+
+    fn is_incoming(&self, message: RequestId) -> bool {
+        let peer = Peer(self.arena.fields(message).peer);
+        let is_it = |incoming: &Incoming| match incoming.target {
+            Target::Message(target) => target == message,
+            Target::Receive { .. } => false,
+        };
+        self.incoming.get(&peer).is_some_and(is_it)
+    }
+}
+
+/// The scratch word of a kept message that holds the token of the receive that waits for its rest.
+const WAITS: usize = 3;
