@@ -165,7 +165,7 @@ pub fn testsome(
     statuses: OutStatuses<'_>,
 ) -> Result<()> {
     let found = find_all(mpi, requests)?;
-    let _ = first_done(mpi, &found);
+    mpi.visit(|universe| universe.progress());
     give_some(mpi, requests, &found, &outcount, &indices, &statuses)
 }
 
@@ -213,7 +213,8 @@ pub fn request_get_status_any(
 ) -> Result<()> {
     let found = find_all(mpi, requests)?;
     let nothing = found.iter().all(|entry| matches!(entry, Found::Inactive));
-    let chosen = first_done(mpi, &found);
+    mpi.visit(|universe| universe.progress());
+    let chosen = done_ones(mpi, &found).first().copied();
     flag.set(c_int::from(chosen.is_some() || nothing));
     index.set(chosen.map_or(MPI_UNDEFINED, small));
     if chosen.is_some() || nothing {
@@ -231,7 +232,8 @@ pub fn request_get_status_some(
     statuses: OutStatuses<'_>,
 ) -> Result<()> {
     let found = find_all(mpi, requests)?;
-    let _ = first_done(mpi, &found);
+    // Always: nothing is collected here, so what is complete already must not keep the rest waiting.
+    mpi.visit(|universe| universe.progress());
     let done = done_ones(mpi, &found);
     for (slot, at) in done.iter().enumerate() {
         indices.set(slot, small(*at));

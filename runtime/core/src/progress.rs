@@ -154,7 +154,7 @@ impl Universe {
     fn check_link(&mut self) {
         if self.crowding.is_time_to_check() && self.link().is_some_and(|link| !link.is_up()) {
             eprintln!("rank {}: the launcher is gone; this rank ends", self.rank());
-            std::process::exit(1);
+            crate::boot::leave(1);
         }
     }
 

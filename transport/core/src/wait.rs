@@ -7,7 +7,6 @@
 //! pointer after it returns.
 #![allow(unsafe_code)]
 
-use std::io;
 use std::time::Duration;
 
 /// Sleeps while the word at `address` holds `expected`, at most for `timeout`. Wakes for no reason at times.
@@ -60,20 +59,6 @@ pub fn allowed_cpus() -> [u64; 16] {
     // SAFETY: the kernel writes at most `size_of_val(&mask)` bytes there.
     unsafe { libc::sched_getaffinity(0, size_of_val(&mask), mask.as_mut_ptr().cast()) };
     mask
-}
-
-/// Restricts this thread to `mask`.
-///
-/// # Errors
-/// What the system says, for instance when the mask names no CPU that exists.
-pub fn restrict_cpus(mask: &[u64; 16]) -> io::Result<()> {
-    // SAFETY: the kernel reads `size_of_val(mask)` bytes.
-    let answer = unsafe { libc::sched_setaffinity(0, size_of_val(mask), mask.as_ptr().cast()) };
-    if answer == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
 }
 
 /// Cores that the control group grants, if it limits them: quota divided by period.
