@@ -102,7 +102,12 @@ impl Universe {
         let eager_limit_bytes = values.get(Variable::EagerLimit);
         let config = EngineConfig {
             eager_limit_bytes,
-            early_limit_bytes: values.get(Variable::EarlyLimit),
+            // Who wants every message announced means these too.
+            early_limit_bytes: if eager_limit_bytes == 0 {
+                0
+            } else {
+                values.get(Variable::EarlyLimit)
+            },
             unexpected_budget_bytes: values.get(Variable::UnexpectedBudget),
             ..EngineConfig::default()
         };

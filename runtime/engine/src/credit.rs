@@ -256,7 +256,7 @@ impl Engine {
         let fields = self.arena.fields(request);
         let wanted = fields.flags & (FLAG_EARLY | FLAG_SYNCHRONOUS) == FLAG_EARLY;
         wanted
-            && fields.bytes <= self.config.early_limit_bytes
+            && fields.bytes <= self.config.early_limit_bytes.min(wire::MOST_EARLY_BYTES)
             && fields.bytes > 0
             && !self.outboxes[peer.0 as usize].throttled
     }

@@ -32,8 +32,8 @@ impl Engine {
         let (context, tag) = wire::envelope(arrival.head.word);
         let bytes = arrival.words[0];
         let known = self.incoming.contains_key(&arrival.peer);
-        // What is kept must be bounded, whatever a peer says.
-        let sensible = (1..=self.config.early_limit_bytes).contains(&bytes);
+        // What is kept must be bounded, whatever a peer says; but its limit need not be this rank's.
+        let sensible = (1..=wire::MOST_EARLY_BYTES).contains(&bytes);
         if arrival.bytes != 8 || tag < 0 || known || !sensible {
             return self.refuse();
         }
@@ -133,6 +133,8 @@ impl Engine {
     pub(crate) fn waits_for_rest(&mut self, request: RequestId, message: RequestId) -> bool {
         let waits = self.is_incoming(message);
         if waits {
+            // As in `receive_early`: what the slot remembers of its last use would admit a stream.
+            self.arena.private(request).scratch = [0; 5];
             let token = self.arena.token(request);
             self.arena.private(message).scratch[WAITS] = u64::from(token);
         }

@@ -9,7 +9,7 @@
 //! |-------|------:|---------|
 //! | kind  | 1 | one of the kinds below; 0 is never sent, 128 and above belong to the transport |
 //! | flags | 2 | bit 0 of an RTS: synchronous send; bit 0 of CANCELLED: it was |
-//! | word  | 8 | for EAGER and RTS `context | tag << 32`; else `to | from << 32`, the tokens of two requests |
+//! | word  | 8 | for EAGER, RTS and FIRST `context | tag << 32`; for MORE 0; else `to | from << 32`, the tokens of two requests |
 //!
 //! | kind | body | what the receiver does |
 //! |------|------|------------------------|
@@ -22,6 +22,8 @@
 //! | 7 RELEASE | none | ends THROTTLE |
 //! | 8 CANCEL | context | takes the announced message out of its queue if it can, answers CANCELLED |
 //! | 9 CANCELLED | none | completes the send as cancelled, or goes on waiting |
+//! | 10 FIRST | message bytes | matches it, or keeps it, and waits for its bytes |
+//! | 11 MORE | the next bytes of the sender's last FIRST | appends them |
 //!
 //! A *token* names a request at the process that made it: `index << 8 | generation`.
 
@@ -61,6 +63,9 @@ pub const CANCELLED: u8 = 9;
 pub const FIRST: u8 = 10;
 /// Some bytes of such a message.
 pub const MORE: u8 = 11;
+
+/// The longest message that FIRST may announce, whatever the ranks' own limits are.
+pub const MOST_EARLY_BYTES: u64 = 1 << 20;
 
 /// Flag of an RTS: the send is synchronous.
 pub const RTS_SYNCHRONOUS: u16 = 1;
