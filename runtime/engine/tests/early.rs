@@ -215,3 +215,71 @@ fn only_what_may_goes_early() {
     pair.step();
     assert_eq!(pair.kinds, [wire::RTS, wire::RTS, wire::EAGER]);
 }
+
+fn arrive(engine: &mut Engine, kind: u8, word: u64, bytes: u64, words: [u64; 6]) -> Option<Output> {
+    let head = wire::Head {
+        kind,
+        flags: 0,
+        word,
+    };
+    engine.arrive(Arrival {
+        peer: SENDER,
+        head,
+        bytes,
+        words,
+    })
+}
+
+#[test]
+fn a_receive_that_waits_for_the_rest_takes_no_frames_of_other_protocols() {
+    let mut pair = Pair::new(1000, 1000);
+    let word = wire::eager(CONTEXT, 1).word;
+    // Slots that remember a stream, whatever is put into them next.
+    let streamed: Vec<_> = (0..4).map(|_| pair.receive(1)).collect();
+    for request in streamed {
+        let engine = &mut pair.receiver;
+        let announced = [9, 1000, 0, 0, 0, 0];
+        assert!(arrive(engine, wire::RTS, word, 40, announced).is_some());
+        engine.cannot_pull(request);
+        let (token, mut left) = (engine.arena().token(request), 1000u64);
+        while left > 0 {
+            let part = left.min(300);
+            assert!(arrive(engine, wire::DATA, u64::from(token), part, [0; 6]).is_some());
+            left -= part;
+        }
+        assert!(engine.is_complete(request));
+        engine.collect(request);
+    }
+    pair.send(1, true);
+    (0..2).for_each(|_| assert!(pair.step()));
+    let received = pair.receive(1);
+    let token = u64::from(pair.receiver.arena().token(received));
+    for bytes in [0, 1, 300] {
+        assert_eq!(
+            arrive(&mut pair.receiver, wire::DATA, token, bytes, [0; 6]),
+            None
+        );
+        assert!(!pair.receiver.is_complete(received), "{bytes}");
+    }
+    assert_eq!(pair.receiver.counters().refused, 3);
+    while pair.step() {}
+    assert!(pair.receiver.is_complete(received));
+    assert!(pair.target == pair.source);
+}
+
+#[test]
+fn what_a_rank_takes_does_not_depend_on_what_it_sends() {
+    for posted in [true, false] {
+        let mut pair = Pair::new(1000, 1000);
+        let config = Config {
+            early_limit_bytes: 0,
+            ..*pair.sender.config()
+        };
+        pair.receiver = Engine::new(config, 2);
+        let before = posted.then(|| pair.receive(1));
+        pair.send(1, true);
+        while pair.step() {}
+        let received = before.unwrap_or_else(|| pair.receive(1));
+        pair.assert_received(received);
+    }
+}

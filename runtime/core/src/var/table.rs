@@ -40,7 +40,7 @@ pub const ROWS: [Row; 12] = [
         name: "RMPI_EARLY_LIMIT",
         range: Range::Number {
             least: 0,
-            most: 1 << 20,
+            most: engine::wire::MOST_EARLY_BYTES,
             default: 64 << 10,
             unit: "bytes",
         },
