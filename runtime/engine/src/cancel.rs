@@ -36,7 +36,7 @@ impl Engine {
     }
 
     pub(crate) fn arrive_cancel(&mut self, arrival: &Arrival) -> Option<Output> {
-        if arrival.bytes != 8 {
+        if arrival.bytes != 8 || self.is_flooded(arrival.peer) {
             return self.refuse();
         }
         let token = wire::low(arrival.head.word);

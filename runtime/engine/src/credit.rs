@@ -4,7 +4,9 @@
 
 use std::collections::VecDeque;
 
-use queue_layout::{FLAG_CANCELLED, FLAG_EARLY, FLAG_ORPHAN, FLAG_SYNCHRONOUS, Kind, State};
+use queue_layout::{
+    CHUNK_SLOTS, FLAG_CANCELLED, FLAG_EARLY, FLAG_ORPHAN, FLAG_SYNCHRONOUS, Kind, MAX_CHUNKS, State,
+};
 
 use crate::wire::{self, Head};
 use crate::{Body, Engine, OutFrame, Output, Peer, RequestId};
@@ -205,6 +207,12 @@ impl Engine {
         );
     }
 
+    /// Whether more waits for a peer than one that takes its frames can ever leave here: frames of its own that would be
+    /// answered are refused then, or the answers would fill the memory.
+    pub(crate) fn is_flooded(&self, peer: Peer) -> bool {
+        self.outboxes[peer.0 as usize].waiting.len() > MOST_WAITING
+    }
+
     pub(crate) fn arrive_throttle(&mut self, peer: Peer, on: bool) -> Option<Output> {
         let outbox = &mut self.outboxes[peer.0 as usize];
         outbox.throttled = on;
@@ -376,6 +384,8 @@ impl Engine {
 /// What a kept message costs beside its body: its slot and its share of the tables. Without it, a flood of empty
 /// messages would be free.
 const KEPT_OVERHEAD_BYTES: u64 = 192;
+/// A message of each request slot of this process, and two answers for each of the peer's.
+const MOST_WAITING: usize = 3 * MAX_CHUNKS * CHUNK_SLOTS;
 /// Unexpected messages from which on senders are asked to announce, whatever the budget: half of all slots.
 const CROWD: u64 = 1 << 18;
 

@@ -11,7 +11,8 @@ use crate::{Arrival, Engine, Failure, Output, Peer, RequestId, wire};
 impl Engine {
     pub(crate) fn arrive_rts(&mut self, arrival: &Arrival) -> Option<Output> {
         let (context, tag) = wire::envelope(arrival.head.word);
-        if arrival.bytes != u64::from(wire::RTS_WORDS) * 8 || tag < 0 {
+        let sensible = arrival.bytes == u64::from(wire::RTS_WORDS) * 8 && tag >= 0;
+        if !sensible || self.is_flooded(arrival.peer) {
             return self.refuse();
         }
         let message = Envelope {

@@ -471,3 +471,33 @@ fn a_negative_tag_meets_no_receive() {
         assert_eq!(engine.counters().refused, 2);
     }
 }
+
+/// Each such frame is answered: one that never takes the answers must not make the victim remember them for ever.
+#[test]
+fn answers_that_nobody_takes_do_not_pile_up() {
+    let mut world = World::new(2, Config::default(), 8, Reads::Work, 1);
+    let engine = &mut world.engines[0];
+    let cancel = Arrival {
+        peer: Peer(1),
+        head: Head {
+            kind: wire::CANCEL,
+            flags: 0,
+            word: 7,
+        },
+        bytes: 8,
+        words: [4, 0, 0, 0, 0, 0],
+    };
+    // More than a peer can have sends open, and so requests to cancel.
+    for _ in 0..1 << 21 {
+        engine.arrive(cancel);
+    }
+    assert!(engine.counters().refused > 0);
+    let mut answers = 0u32;
+    while engine.next_frame(Peer(1)).is_some() {
+        engine.posted(Peer(1));
+        answers += 1;
+    }
+    assert!(answers >= 1 << 19, "an honest peer is answered: {answers}");
+    engine.arrive(cancel);
+    assert!(engine.next_frame(Peer(1)).is_some(), "and so is a new one");
+}
