@@ -102,7 +102,15 @@ impl Cursor {
         if let Layout::Dense { offset, bytes } = inner {
             base = shifted(base, *offset);
             let whole = count.min(self.left as u64 / (*bytes).max(1));
+            // The sizes of numbers, and of a few of them side by side: a copy of unknown length costs several times as much.
             match bytes {
+                1 => base = self.repeat_fixed::<1>(whole, stride, base),
+                2 => base = self.repeat_fixed::<2>(whole, stride, base),
+                12 => base = self.repeat_fixed::<12>(whole, stride, base),
+                24 => base = self.repeat_fixed::<24>(whole, stride, base),
+                32 => base = self.repeat_fixed::<32>(whole, stride, base),
+                48 => base = self.repeat_fixed::<48>(whole, stride, base),
+                64 => base = self.repeat_fixed::<64>(whole, stride, base),
                 4 => base = self.repeat_fixed::<4>(whole, stride, base),
                 8 => base = self.repeat_fixed::<8>(whole, stride, base),
                 16 => base = self.repeat_fixed::<16>(whole, stride, base),
@@ -183,20 +191,21 @@ mod tests {
     }
 
     #[test]
+    #[allow(clippy::cast_possible_truncation, reason = "numbers below 252")]
     fn columns_pack_and_come_back() {
-        let mut matrix: Vec<u8> = (0..=255).collect();
+        let mut matrix: Vec<u8> = (0..1024u32).map(|at| (at % 251) as u8 + 1).collect();
         let byte = Datatype::of_basic(&Basic::of_scalar(Scalar::Byte));
-        for width in [1, 2, 3, 4, 8, 16] {
-            let column = byte.strided(8, width, 32).unwrap();
+        for width in [1, 2, 3, 4, 8, 12, 16, 24, 32, 48, 64, 100] {
+            let column = byte.strided(8, width, 128).unwrap();
             let packed = structured(&mut matrix, 1, column.clone()).pack();
             let expected: Vec<u8> = (0..8u64)
-                .flat_map(|r| (0..width).map(move |c| u8::try_from(r * 32 + c).unwrap()))
+                .flat_map(|r| (0..width).map(move |c| ((r * 128 + c) % 251) as u8 + 1))
                 .collect();
             assert_eq!(&packed[..], &expected[..], "width {width}");
-            let mut back = vec![0u8; 256];
+            let mut back = vec![0u8; 1024];
             structured(&mut back, 1, column).unpack(&packed);
             let again: Vec<u8> = (0..8u64)
-                .flat_map(|r| (0..width).map(move |c| r * 32 + c))
+                .flat_map(|r| (0..width).map(move |c| r * 128 + c))
                 .map(|i| back[usize::try_from(i).unwrap()])
                 .collect();
             assert_eq!(again, expected);
