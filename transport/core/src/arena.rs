@@ -15,6 +15,7 @@ mod free;
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use crate::Lease;
 use free::Space;
@@ -22,7 +23,7 @@ use free::Space;
 /// The arenas of a node, as one rank sees them.
 #[derive(Debug)]
 pub(crate) struct Arenas {
-    file: OwnedFd,
+    file: Arc<OwnedFd>,
     /// Where the first arena begins in the file, and the bytes of each.
     first: u64,
     bytes: u64,
@@ -52,7 +53,7 @@ unsafe impl Send for Mapping {}
 
 impl Arenas {
     /// The arenas of `ranks` ranks that lie behind the first `first` bytes of a sealed file of `length` bytes.
-    pub(crate) fn new(file: OwnedFd, first: u64, length: u64, ranks: u32, me: u32) -> Self {
+    pub(crate) fn new(file: Arc<OwnedFd>, first: u64, length: u64, ranks: u32, me: u32) -> Self {
         let bytes = length.saturating_sub(first) / u64::from(ranks.max(1));
         Self {
             file,

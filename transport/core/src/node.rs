@@ -32,17 +32,11 @@ pub struct Node {
 
 impl Node {
     /// The arenas behind the segment.
-    pub(crate) fn arenas(&self) -> Option<Arenas> {
+    pub(crate) fn arenas(&self) -> Arenas {
         let ranks = self.segment.local_size();
         let first = ring::layout::segment_bytes(ranks);
-        let file = self.file.try_clone().ok()?;
-        Some(Arenas::new(
-            file,
-            first,
-            self.file_bytes,
-            ranks,
-            self.local_rank,
-        ))
+        let file = Arc::clone(&self.file);
+        Arenas::new(file, first, self.file_bytes, ranks, self.local_rank)
     }
 
     /// Maps the segment behind `file` for the ranks `world_ranks` of this node.

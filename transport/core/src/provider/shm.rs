@@ -204,7 +204,7 @@ impl Shm {
         segment
             .ident(me)
             .introduce(std::process::id(), table, &wait::allowed_cpus());
-        self.arenas = node.arenas();
+        self.arenas = Some(node.arenas());
         self.node = Some(node);
     }
 
