@@ -194,3 +194,27 @@ fn a_large_read_from_an_arena_is_shared_with_an_owner_that_looks() {
     assert_eq!(stats.read_bytes + stats.helped_bytes, 4 << 20);
     target.assert_guards();
 }
+
+/// Where the offers of a rank lie in the segment.
+fn offers_of(rank: usize, ranks: u32) -> usize {
+    let region = (ring::segment_bytes(ranks) as usize - 4096) / ranks as usize;
+    4096 + rank * region + 0x2000
+}
+
+#[test]
+fn a_scribbler_does_not_stop_a_read_from_an_arena_of_a_stranger() {
+    let (file, mut owner, mut reader) = strangers();
+    owner.set_attentive(true);
+    reader.set_attentive(true);
+    let data = pattern(0, 1, 4 << 20);
+    let place = owner.allocate(data.len()).unwrap();
+    fill(place, 0, &data);
+    let address = place.as_ptr().expose_provenance() as u64;
+    let key = owner.export(Peer(1), address, data.len() as u64);
+    let mut target = Guarded::new(data.len());
+    let lease = target.lease(0, data.len());
+    reader.post_read(Peer(0), lease, key, 0, WorkId(1));
+    Mapping::of(&file).write(offers_of(1, 2), &[0xff; 4096]);
+    assert_eq!(end_of(&mut reader, &mut owner), Outcome::Done);
+    assert!(target.bytes() == data);
+}

@@ -19,7 +19,7 @@ use ring::layout::SLOT_BODY_BYTES;
 use ring::{Claim, MAX_CHUNKS, OFFERS};
 
 use super::cma;
-use super::shm::{HELP, Place, REVOKE, REVOKED, Shm};
+use super::shm::{HELP, Place, REVOKE, REVOKED, Reach, Shm};
 use crate::arena::{self, Arenas};
 use crate::mr::to_usize;
 use crate::{Completion, Completions, Head, Lease, Outcome, WorkId};
@@ -29,7 +29,7 @@ pub(super) struct Transfers {
     reads: VecDeque<Read>,
     helps: VecDeque<Help>,
     /// Requests that were dropped at their reader's wish, and whose readers wait to hear so: rank and place.
-    dropped: VecDeque<(u32, u64)>,
+    dropped: Vec<(u32, u64)>,
     /// Offers in use, one bit each.
     offers: u64,
     generation: u32,
@@ -110,8 +110,10 @@ impl Transfers {
     pub(super) fn drop_help(&mut self, from: u32, place: u64) {
         self.helps
             .retain(|help| (help.from, help.place) != (from, place));
-        if self.dropped.len() < MOST_HELPS {
-            self.dropped.push_back((from, place));
+        // So many offers a reader can have; each has room of its own, whatever others ask for.
+        let theirs = self.dropped.iter().filter(|(rank, _)| *rank == from);
+        if theirs.count() < OFFERS as usize {
+            self.dropped.push((from, place));
         }
     }
 
@@ -168,6 +170,10 @@ impl Shm {
             return alone;
         };
         if lease.bytes() < source.worth_help_bytes() || !self.is_attentive() {
+            return alone;
+        }
+        // Who cannot be reached has no way to help, and its word that it has dropped a request could not be checked.
+        if !matches!(self.reach(from), Reach::Yes { .. }) {
             return alone;
         }
         self.transfers.generation = self.transfers.generation.wrapping_add(1).max(1);
@@ -336,19 +342,21 @@ impl Shm {
         }
     }
 
-    fn is_gone(&self, rank: u32) -> bool {
-        let node = self.node.as_ref();
-        let pid = node.and_then(|node| node.segment.ident(rank).pid());
-        pid.is_some_and(cma::is_gone)
+    /// Whether the process that was found to be this rank has ended; what the segment says now may be anybody's.
+    fn is_gone(&mut self, rank: u32) -> bool {
+        match self.reach(rank) {
+            Reach::Yes { pid, .. } => cma::is_gone(pid),
+            Reach::Unknown | Reach::No => false,
+        }
     }
 
-    /// Tells readers that their requests are dropped, as far as there is room.
+    /// Tells readers that their requests are dropped, as far as there is room; one that takes nothing keeps only itself
+    /// waiting.
     fn answer_readers(&mut self) {
-        while let Some((from, place)) = self.transfers.dropped.front().copied() {
+        for (from, place) in std::mem::take(&mut self.transfers.dropped) {
             if !self.push_place(from, REVOKED, place) {
-                return;
+                self.transfers.dropped.push((from, place));
             }
-            self.transfers.dropped.pop_front();
         }
     }
 
