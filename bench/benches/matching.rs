@@ -117,6 +117,7 @@ fn send(engine: &mut Engine) {
         bytes: BYTES,
         buffer: 0x1000,
         synchronous: false,
+        early: false,
         key: [0; 3],
     };
     let request = engine

@@ -24,32 +24,13 @@ fn a_rank_without_free_descriptors_reads_from_arenas_all_the_same() {
         peers: 2,
         node: Some(attach(&file, 7, 1, 2)),
     };
-    let none = libc::rlimit {
+    let before = limit();
+    set_limit(libc::rlimit {
         rlim_cur: 0,
-        rlim_max: libc::RLIM_INFINITY,
-    };
-    // SAFETY: an all-zero limit is a value of the type.
-    let mut before: libc::rlimit = unsafe { std::mem::zeroed() };
-    // SAFETY: writes one limit.
-    assert_eq!(
-        unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut before) },
-        0
-    );
-    let none = libc::rlimit {
-        rlim_max: before.rlim_max,
-        ..none
-    };
-    // SAFETY: reads one limit.
-    assert_eq!(
-        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const none) },
-        0
-    );
+        ..before
+    });
     let opened = Fabric::open(config);
-    // SAFETY: as above.
-    assert_eq!(
-        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const before) },
-        0
-    );
+    set_limit(before);
     let mut reader = opened.unwrap();
     let place = owner.allocate(1000).unwrap();
     // SAFETY: a thousand bytes that the fabric gave.
@@ -68,4 +49,22 @@ fn a_rank_without_free_descriptors_reads_from_arenas_all_the_same() {
         })
     ));
     assert_eq!(target.bytes(), [7; 1000]);
+}
+
+/// How many descriptors this process may have.
+fn limit() -> libc::rlimit {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: writes one limit, to a live place.
+    let done = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    assert_eq!(done, 0);
+    limit
+}
+
+fn set_limit(limit: libc::rlimit) {
+    // SAFETY: reads one limit, from a live place.
+    let done = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
+    assert_eq!(done, 0);
 }
