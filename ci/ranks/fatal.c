@@ -85,6 +85,15 @@ static void init_twice(void)
     MPI_Init(NULL, NULL);
 }
 
+static void added_code(void)
+{
+    int class, code;
+    MPI_Add_error_class(&class);
+    MPI_Add_error_code(class, &code);
+    MPI_Add_error_string(code, "the weather is bad");
+    MPI_Comm_call_errhandler(MPI_COMM_WORLD, code);
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
@@ -95,7 +104,7 @@ static const struct {
     {"stale-comm", stale_communicator}, {"stale-request", stale_request},
     {"truncate", truncated},    {"buffer", null_buffer},
     {"bsend", no_buffer_attached}, {"unsupported", unsupported},
-    {"init-twice", init_twice},
+    {"init-twice", init_twice}, {"added-code", added_code},
 };
 
 int main(int argc, char **argv)

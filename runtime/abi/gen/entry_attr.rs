@@ -5,6 +5,7 @@
 use core::ffi::{c_char, c_int, c_void};
 
 use crate::args;
+use crate::attr;
 use crate::c;
 use crate::callback::{
     MPI_Comm_copy_attr_function, MPI_Comm_delete_attr_function, MPI_Copy_function,
@@ -18,26 +19,42 @@ use crate::handle::{MPI_Comm, MPI_Datatype, MPI_Win};
 /// `MPI_Comm_create_keyval`, MPI 5.0 section 7.7.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Comm_create_keyval(
-    _comm_copy_attr_fn: Option<MPI_Comm_copy_attr_function>,
-    _comm_delete_attr_fn: Option<MPI_Comm_delete_attr_function>,
-    _comm_keyval: *mut c_int,
-    _extra_state: *mut c_void,
+    comm_copy_attr_fn: Option<MPI_Comm_copy_attr_function>,
+    comm_delete_attr_fn: Option<MPI_Comm_delete_attr_function>,
+    comm_keyval: *mut c_int,
+    extra_state: *mut c_void,
 ) -> c_int {
-    unsupported("MPI_Comm_create_keyval", On::Nothing)
+    enter("MPI_Comm_create_keyval", On::Nothing, |mpi| {
+        // SAFETY: `comm_keyval` is the caller's pointer to one int (A1 of `args`).
+        let comm_keyval = unsafe { args::Out::new("comm_keyval", comm_keyval) }?;
+        attr::comm_create_keyval(
+            mpi,
+            comm_copy_attr_fn,
+            comm_delete_attr_fn,
+            comm_keyval,
+            args::State(extra_state),
+        )
+    })
 }
 weak_alias!("MPI_Comm_create_keyval", "PMPI_Comm_create_keyval");
 
 /// `MPI_Comm_delete_attr`, MPI 5.0 section 7.7.2.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Comm_delete_attr(comm: MPI_Comm, _comm_keyval: c_int) -> c_int {
-    unsupported("MPI_Comm_delete_attr", On::Comm(comm))
+pub unsafe extern "C" fn PMPI_Comm_delete_attr(comm: MPI_Comm, comm_keyval: c_int) -> c_int {
+    enter("MPI_Comm_delete_attr", On::Comm(comm), |mpi| {
+        attr::comm_delete_attr(mpi, comm, comm_keyval)
+    })
 }
 weak_alias!("MPI_Comm_delete_attr", "PMPI_Comm_delete_attr");
 
 /// `MPI_Comm_free_keyval`, MPI 5.0 section 7.7.2.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Comm_free_keyval(_comm_keyval: *mut c_int) -> c_int {
-    unsupported("MPI_Comm_free_keyval", On::Nothing)
+pub unsafe extern "C" fn PMPI_Comm_free_keyval(comm_keyval: *mut c_int) -> c_int {
+    enter("MPI_Comm_free_keyval", On::Nothing, |mpi| {
+        // SAFETY: `comm_keyval` is the caller's pointer to one int (A1 of `args`).
+        let comm_keyval = unsafe { args::InOut::new("comm_keyval", comm_keyval) }?;
+        attr::comm_free_keyval(mpi, comm_keyval)
+    })
 }
 weak_alias!("MPI_Comm_free_keyval", "PMPI_Comm_free_keyval");
 
@@ -55,7 +72,7 @@ pub unsafe extern "C" fn PMPI_Comm_get_attr(
             unsafe { args::Out::new("attribute_val", attribute_val.cast::<args::State>()) }?;
         // SAFETY: `flag` is the caller's pointer to one int (A1 of `args`).
         let flag = unsafe { args::Out::new("flag", flag) }?;
-        comm::comm_get_attr(mpi, comm, comm_keyval, attribute_val, flag)
+        attr::comm_get_attr(mpi, comm, comm_keyval, attribute_val, flag)
     })
 }
 weak_alias!("MPI_Comm_get_attr", "PMPI_Comm_get_attr");
@@ -64,10 +81,12 @@ weak_alias!("MPI_Comm_get_attr", "PMPI_Comm_get_attr");
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Comm_set_attr(
     comm: MPI_Comm,
-    _comm_keyval: c_int,
-    _attribute_val: *mut c_void,
+    comm_keyval: c_int,
+    attribute_val: *mut c_void,
 ) -> c_int {
-    unsupported("MPI_Comm_set_attr", On::Comm(comm))
+    enter("MPI_Comm_set_attr", On::Comm(comm), |mpi| {
+        attr::comm_set_attr(mpi, comm, comm_keyval, args::State(attribute_val))
+    })
 }
 weak_alias!("MPI_Comm_set_attr", "PMPI_Comm_set_attr");
 
@@ -123,52 +142,77 @@ weak_alias!("MPI_Win_set_attr", "PMPI_Win_set_attr");
 /// `MPI_Type_create_keyval`, MPI 5.0 section 7.7.4.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Type_create_keyval(
-    _type_copy_attr_fn: Option<MPI_Type_copy_attr_function>,
-    _type_delete_attr_fn: Option<MPI_Type_delete_attr_function>,
-    _type_keyval: *mut c_int,
-    _extra_state: *mut c_void,
+    type_copy_attr_fn: Option<MPI_Type_copy_attr_function>,
+    type_delete_attr_fn: Option<MPI_Type_delete_attr_function>,
+    type_keyval: *mut c_int,
+    extra_state: *mut c_void,
 ) -> c_int {
-    unsupported("MPI_Type_create_keyval", On::Nothing)
+    enter("MPI_Type_create_keyval", On::Nothing, |mpi| {
+        // SAFETY: `type_keyval` is the caller's pointer to one int (A1 of `args`).
+        let type_keyval = unsafe { args::Out::new("type_keyval", type_keyval) }?;
+        attr::type_create_keyval(
+            mpi,
+            type_copy_attr_fn,
+            type_delete_attr_fn,
+            type_keyval,
+            args::State(extra_state),
+        )
+    })
 }
 weak_alias!("MPI_Type_create_keyval", "PMPI_Type_create_keyval");
 
 /// `MPI_Type_delete_attr`, MPI 5.0 section 7.7.4.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Type_delete_attr(
-    _datatype: MPI_Datatype,
-    _type_keyval: c_int,
+    datatype: MPI_Datatype,
+    type_keyval: c_int,
 ) -> c_int {
-    unsupported("MPI_Type_delete_attr", On::Nothing)
+    enter("MPI_Type_delete_attr", On::Nothing, |mpi| {
+        attr::type_delete_attr(mpi, datatype, type_keyval)
+    })
 }
 weak_alias!("MPI_Type_delete_attr", "PMPI_Type_delete_attr");
 
 /// `MPI_Type_free_keyval`, MPI 5.0 section 7.7.4.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Type_free_keyval(_type_keyval: *mut c_int) -> c_int {
-    unsupported("MPI_Type_free_keyval", On::Nothing)
+pub unsafe extern "C" fn PMPI_Type_free_keyval(type_keyval: *mut c_int) -> c_int {
+    enter("MPI_Type_free_keyval", On::Nothing, |mpi| {
+        // SAFETY: `type_keyval` is the caller's pointer to one int (A1 of `args`).
+        let type_keyval = unsafe { args::InOut::new("type_keyval", type_keyval) }?;
+        attr::type_free_keyval(mpi, type_keyval)
+    })
 }
 weak_alias!("MPI_Type_free_keyval", "PMPI_Type_free_keyval");
 
 /// `MPI_Type_get_attr`, MPI 5.0 section 7.7.4.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Type_get_attr(
-    _datatype: MPI_Datatype,
-    _type_keyval: c_int,
-    _attribute_val: *mut c_void,
-    _flag: *mut c_int,
+    datatype: MPI_Datatype,
+    type_keyval: c_int,
+    attribute_val: *mut c_void,
+    flag: *mut c_int,
 ) -> c_int {
-    unsupported("MPI_Type_get_attr", On::Nothing)
+    enter("MPI_Type_get_attr", On::Nothing, |mpi| {
+        // SAFETY: `attribute_val` is the caller's pointer to one pointer (A1 of `args`).
+        let attribute_val =
+            unsafe { args::Out::new("attribute_val", attribute_val.cast::<args::State>()) }?;
+        // SAFETY: `flag` is the caller's pointer to one int (A1 of `args`).
+        let flag = unsafe { args::Out::new("flag", flag) }?;
+        attr::type_get_attr(mpi, datatype, type_keyval, attribute_val, flag)
+    })
 }
 weak_alias!("MPI_Type_get_attr", "PMPI_Type_get_attr");
 
 /// `MPI_Type_set_attr`, MPI 5.0 section 7.7.4.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Type_set_attr(
-    _datatype: MPI_Datatype,
-    _type_keyval: c_int,
-    _attribute_val: *mut c_void,
+    datatype: MPI_Datatype,
+    type_keyval: c_int,
+    attribute_val: *mut c_void,
 ) -> c_int {
-    unsupported("MPI_Type_set_attr", On::Nothing)
+    enter("MPI_Type_set_attr", On::Nothing, |mpi| {
+        attr::type_set_attr(mpi, datatype, type_keyval, args::State(attribute_val))
+    })
 }
 weak_alias!("MPI_Type_set_attr", "PMPI_Type_set_attr");
 
@@ -242,8 +286,10 @@ weak_alias!("MPI_Win_set_name", "PMPI_Win_set_name");
 
 /// `MPI_Attr_delete`, MPI 5.0 section 16.1. Deprecated since MPI 2.0.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Attr_delete(comm: MPI_Comm, _keyval: c_int) -> c_int {
-    unsupported("MPI_Attr_delete", On::Comm(comm))
+pub unsafe extern "C" fn PMPI_Attr_delete(comm: MPI_Comm, keyval: c_int) -> c_int {
+    enter("MPI_Attr_delete", On::Comm(comm), |mpi| {
+        attr::comm_delete_attr(mpi, comm, keyval)
+    })
 }
 weak_alias!("MPI_Attr_delete", "PMPI_Attr_delete");
 
@@ -261,7 +307,7 @@ pub unsafe extern "C" fn PMPI_Attr_get(
             unsafe { args::Out::new("attribute_val", attribute_val.cast::<args::State>()) }?;
         // SAFETY: `flag` is the caller's pointer to one int (A1 of `args`).
         let flag = unsafe { args::Out::new("flag", flag) }?;
-        comm::comm_get_attr(mpi, comm, keyval, attribute_val, flag)
+        attr::comm_get_attr(mpi, comm, keyval, attribute_val, flag)
     })
 }
 weak_alias!("MPI_Attr_get", "PMPI_Attr_get");
@@ -270,28 +316,38 @@ weak_alias!("MPI_Attr_get", "PMPI_Attr_get");
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Attr_put(
     comm: MPI_Comm,
-    _keyval: c_int,
-    _attribute_val: *mut c_void,
+    keyval: c_int,
+    attribute_val: *mut c_void,
 ) -> c_int {
-    unsupported("MPI_Attr_put", On::Comm(comm))
+    enter("MPI_Attr_put", On::Comm(comm), |mpi| {
+        attr::comm_set_attr(mpi, comm, keyval, args::State(attribute_val))
+    })
 }
 weak_alias!("MPI_Attr_put", "PMPI_Attr_put");
 
 /// `MPI_Keyval_create`, MPI 5.0 section 16.1. Deprecated since MPI 2.0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Keyval_create(
-    _copy_fn: Option<MPI_Copy_function>,
-    _delete_fn: Option<MPI_Delete_function>,
-    _keyval: *mut c_int,
-    _extra_state: *mut c_void,
+    copy_fn: Option<MPI_Copy_function>,
+    delete_fn: Option<MPI_Delete_function>,
+    keyval: *mut c_int,
+    extra_state: *mut c_void,
 ) -> c_int {
-    unsupported("MPI_Keyval_create", On::Nothing)
+    enter("MPI_Keyval_create", On::Nothing, |mpi| {
+        // SAFETY: `keyval` is the caller's pointer to one int (A1 of `args`).
+        let keyval = unsafe { args::Out::new("keyval", keyval) }?;
+        attr::comm_create_keyval(mpi, copy_fn, delete_fn, keyval, args::State(extra_state))
+    })
 }
 weak_alias!("MPI_Keyval_create", "PMPI_Keyval_create");
 
 /// `MPI_Keyval_free`, MPI 5.0 section 16.1. Deprecated since MPI 2.0.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Keyval_free(_keyval: *mut c_int) -> c_int {
-    unsupported("MPI_Keyval_free", On::Nothing)
+pub unsafe extern "C" fn PMPI_Keyval_free(keyval: *mut c_int) -> c_int {
+    enter("MPI_Keyval_free", On::Nothing, |mpi| {
+        // SAFETY: `keyval` is the caller's pointer to one int (A1 of `args`).
+        let keyval = unsafe { args::InOut::new("keyval", keyval) }?;
+        attr::comm_free_keyval(mpi, keyval)
+    })
 }
 weak_alias!("MPI_Keyval_free", "PMPI_Keyval_free");

@@ -13,6 +13,7 @@ use crate::callback::{
 use crate::enter::{On, enter, enter_any_time, unsupported, unsupported_any_time};
 use crate::env;
 use crate::errhandler;
+use crate::error_added;
 use crate::handle::{MPI_Aint, MPI_Comm, MPI_Errhandler, MPI_File, MPI_Info, MPI_Session, MPI_Win};
 
 /// `MPI_Get_library_version`, MPI 5.0 section 9.1.1.
@@ -259,22 +260,34 @@ weak_alias!("MPI_Error_class", "PMPI_Error_class");
 
 /// `MPI_Add_error_class`, MPI 5.0 section 9.5.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Add_error_class(_errorclass: *mut c_int) -> c_int {
-    unsupported_any_time("MPI_Add_error_class", On::Nothing)
+pub unsafe extern "C" fn PMPI_Add_error_class(errorclass: *mut c_int) -> c_int {
+    enter_any_time("MPI_Add_error_class", On::Nothing, || {
+        // SAFETY: `errorclass` is the caller's pointer to one int (A1 of `args`).
+        let errorclass = unsafe { args::Out::new("errorclass", errorclass) }?;
+        error_added::add_error_class(errorclass)
+    })
 }
 weak_alias!("MPI_Add_error_class", "PMPI_Add_error_class");
 
 /// `MPI_Add_error_code`, MPI 5.0 section 9.5.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Add_error_code(_errorclass: c_int, _errorcode: *mut c_int) -> c_int {
-    unsupported_any_time("MPI_Add_error_code", On::Nothing)
+pub unsafe extern "C" fn PMPI_Add_error_code(errorclass: c_int, errorcode: *mut c_int) -> c_int {
+    enter_any_time("MPI_Add_error_code", On::Nothing, || {
+        // SAFETY: `errorcode` is the caller's pointer to one int (A1 of `args`).
+        let errorcode = unsafe { args::Out::new("errorcode", errorcode) }?;
+        error_added::add_error_code(errorclass, errorcode)
+    })
 }
 weak_alias!("MPI_Add_error_code", "PMPI_Add_error_code");
 
 /// `MPI_Add_error_string`, MPI 5.0 section 9.5.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Add_error_string(_errorcode: c_int, _string: *const c_char) -> c_int {
-    unsupported_any_time("MPI_Add_error_string", On::Nothing)
+pub unsafe extern "C" fn PMPI_Add_error_string(errorcode: c_int, string: *const c_char) -> c_int {
+    enter_any_time("MPI_Add_error_string", On::Nothing, || {
+        // SAFETY: `string` is the caller's string (A4 of `args`).
+        let string = unsafe { args::text("string", string) }?;
+        error_added::add_error_string(errorcode, string)
+    })
 }
 weak_alias!("MPI_Add_error_string", "PMPI_Add_error_string");
 
@@ -296,22 +309,28 @@ weak_alias!("MPI_File_call_errhandler", "PMPI_File_call_errhandler");
 
 /// `MPI_Remove_error_class`, MPI 5.0 section 9.5.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Remove_error_class(_errorclass: c_int) -> c_int {
-    unsupported_any_time("MPI_Remove_error_class", On::Nothing)
+pub unsafe extern "C" fn PMPI_Remove_error_class(errorclass: c_int) -> c_int {
+    enter_any_time("MPI_Remove_error_class", On::Nothing, || {
+        error_added::remove_error_class(errorclass)
+    })
 }
 weak_alias!("MPI_Remove_error_class", "PMPI_Remove_error_class");
 
 /// `MPI_Remove_error_code`, MPI 5.0 section 9.5.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Remove_error_code(_errorcode: c_int) -> c_int {
-    unsupported_any_time("MPI_Remove_error_code", On::Nothing)
+pub unsafe extern "C" fn PMPI_Remove_error_code(errorcode: c_int) -> c_int {
+    enter_any_time("MPI_Remove_error_code", On::Nothing, || {
+        error_added::remove_error_code(errorcode)
+    })
 }
 weak_alias!("MPI_Remove_error_code", "PMPI_Remove_error_code");
 
 /// `MPI_Remove_error_string`, MPI 5.0 section 9.5.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Remove_error_string(_errorcode: c_int) -> c_int {
-    unsupported_any_time("MPI_Remove_error_string", On::Nothing)
+pub unsafe extern "C" fn PMPI_Remove_error_string(errorcode: c_int) -> c_int {
+    enter_any_time("MPI_Remove_error_string", On::Nothing, || {
+        error_added::remove_error_string(errorcode)
+    })
 }
 weak_alias!("MPI_Remove_error_string", "PMPI_Remove_error_string");
 

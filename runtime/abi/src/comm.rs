@@ -7,9 +7,10 @@ use runtime::datatype::{Basic, Scalar};
 use runtime::op::{self, Op};
 use runtime::{Comm, Comparison, ContextId, Group, Visit, collective};
 
-use crate::args::{InOut, Out, OutString, State as Kept};
+use crate::args::{InOut, Out, OutString};
+use crate::attr;
 use crate::c;
-use crate::enter::Mpi;
+use crate::enter::{Mpi, On};
 use crate::error::{Error, ErrorClass, Result, truncate};
 use crate::express;
 use crate::handle::{MPI_Comm, MPI_Group};
@@ -58,8 +59,13 @@ pub fn comm_group(mpi: Mpi, comm: MPI_Comm, group: Out<'_, MPI_Group>) -> Result
 pub fn comm_dup(mpi: Mpi, comm: MPI_Comm, newcomm: Out<'_, MPI_Comm>) -> Result<()> {
     let parent = of(mpi, comm)?;
     let context = agree_on_context(mpi, &parent)?;
-    let made = Comm { context, ..parent };
-    newcomm.set(keep(mpi, comm, made)?);
+    let made = keep(mpi, comm, Comm { context, ..parent })?;
+    if let Err(error) = attr::copy_all(mpi, comm, made) {
+        discard(mpi, made)?;
+        newcomm.set(MPI_Comm::NULL);
+        return Err(error);
+    }
+    newcomm.set(made);
     Ok(())
 }
 
@@ -156,6 +162,15 @@ pub fn comm_free(mpi: Mpi, comm: InOut<'_, MPI_Comm>) -> Result<()> {
             "a predefined communicator cannot be freed",
         ));
     }
+    of(mpi, handle)?;
+    attr::delete_all(mpi, handle).map_err(|error| error.raised_on(On::Comm(handle)))?;
+    discard(mpi, handle)?;
+    comm.set(MPI_Comm::NULL);
+    Ok(())
+}
+
+/// Forgets a communicator that has no attributes.
+fn discard(mpi: Mpi, handle: MPI_Comm) -> Result<()> {
     mpi.state(|state| {
         let object = state.comms.remove(handle)?;
         state.universe.forget(&object.comm);
@@ -163,7 +178,6 @@ pub fn comm_free(mpi: Mpi, comm: InOut<'_, MPI_Comm>) -> Result<()> {
         Ok::<_, Error>(())
     })?;
     express::forget(handle);
-    comm.set(MPI_Comm::NULL);
     Ok(())
 }
 
@@ -187,37 +201,6 @@ pub fn comm_set_name(mpi: Mpi, comm: MPI_Comm, name: &CStr) -> Result<()> {
         state.comm_mut(comm)?.name = text;
         Ok(())
     })
-}
-
-/// `MPI_Comm_get_attr`: the predefined attributes (MPI 5.0 section 9.1.2). They are addresses of integers.
-pub fn comm_get_attr(
-    mpi: Mpi,
-    comm: MPI_Comm,
-    keyval: c_int,
-    value: Out<'_, Kept>,
-    flag: Out<'_, c_int>,
-) -> Result<()> {
-    of(mpi, comm)?;
-    let (size, app) = mpi.visit(|universe| (int(universe.size()), int(universe.app())));
-    let number = match keyval {
-        c::MPI_TAG_UB => Some(c_int::MAX),
-        c::MPI_IO => Some(c::MPI_ANY_SOURCE),
-        c::MPI_HOST => Some(c::MPI_PROC_NULL),
-        c::MPI_WTIME_IS_GLOBAL => Some(1),
-        c::MPI_LASTUSEDCODE => Some(c::MPI_ERR_LASTCODE),
-        c::MPI_UNIVERSE_SIZE => Some(size),
-        c::MPI_APPNUM => Some(app),
-        _ => None,
-    };
-    let Some(number) = number else {
-        let detail = format!("{keyval} is not an attribute key");
-        return Err(Error::new(ErrorClass::KEYVAL, detail));
-    };
-    // The program reads it through the pointer for as long as it likes: one small allocation for each value.
-    let place = mpi.state(|state| state.attribute(keyval, number));
-    value.set(Kept(place));
-    flag.set(1);
-    Ok(())
 }
 
 /// The communicator of a handle.

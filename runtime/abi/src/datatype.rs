@@ -6,6 +6,7 @@ use std::sync::Arc;
 use runtime::datatype::Datatype;
 
 use crate::args::{ConstBuf, InOut, Out, OutCount};
+use crate::attr;
 use crate::enter::Mpi;
 use crate::error::{Error, ErrorClass, Result};
 use crate::handle::{MPI_Aint, MPI_Count, MPI_Datatype, describe};
@@ -70,7 +71,13 @@ pub fn type_create_hvector(
 /// `MPI_Type_dup`.
 pub fn type_dup(mpi: Mpi, old: MPI_Datatype, new: Out<'_, MPI_Datatype>) -> Result<()> {
     let object = mpi.state(|state| state.datatype(old))?;
-    new.set(mpi.state(|state| state.datatypes.insert(object))?);
+    let made = mpi.state(|state| state.datatypes.insert(object))?;
+    if let Err(error) = attr::copy_all(mpi, old, made) {
+        mpi.state(|state| state.datatypes.remove(made).map(drop))?;
+        new.set(MPI_Datatype::NULL);
+        return Err(error);
+    }
+    new.set(made);
     Ok(())
 }
 
@@ -92,6 +99,8 @@ pub fn type_free(mpi: Mpi, datatype: InOut<'_, MPI_Datatype>) -> Result<()> {
         let detail = format!("{} is predefined and cannot be freed", describe(handle.0));
         return Err(Error::new(ErrorClass::TYPE, detail));
     }
+    of(mpi, handle)?;
+    attr::delete_all(mpi, handle)?;
     mpi.state(|state| state.datatypes.remove(handle).map(drop))?;
     datatype.set(MPI_Datatype::NULL);
     Ok(())

@@ -38,10 +38,8 @@ pub fn get_library_version(version: OutString<'_>, resultlen: Out<'_, c_int>) ->
 
 /// `MPI_Error_class`: a code of this library is its class.
 pub fn error_class(code: c_int, class: Out<'_, c_int>) -> Result<()> {
-    if code != MPI_SUCCESS && ErrorClass(code).name().is_none() {
-        return Err(unknown_code(code));
-    }
-    class.set(code);
+    let found = ErrorClass(code).of_code();
+    class.set(found.ok_or_else(|| unknown_code(code))?.0);
     Ok(())
 }
 
@@ -79,7 +77,8 @@ fn unknown_code(code: c_int) -> Error {
     Error::new(
         ErrorClass::ARG,
         format!(
-            "{code} is no error code of MPI; they lie between {MPI_SUCCESS} and {MPI_ERR_LASTCODE}"
+            "{code} is no error code of MPI, which lie between {MPI_SUCCESS} and {MPI_ERR_LASTCODE}, and none that \
+             the program added"
         ),
     )
 }

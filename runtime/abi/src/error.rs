@@ -11,6 +11,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::c::{ERROR_CLASSES, MPI_MAX_ERROR_STRING};
 use crate::enter::On;
+use crate::error_added;
 
 /// A result of a body, or of a step of one.
 pub type Result<T> = core::result::Result<T, Error>;
@@ -31,13 +32,30 @@ impl ErrorClass {
         let found = TEXTS.iter().find(|(class, _)| *class == self);
         found.map(|(_, text)| *text)
     }
+
+    /// Whether it is one of the standard, or a class or code that the program added.
+    pub fn is_known(self) -> bool {
+        self.of_code().is_some()
+    }
+
+    /// The class that this is as a code: the codes of this library are their own classes.
+    pub fn of_code(self) -> Option<Self> {
+        match self.name() {
+            Some(_) => Some(self),
+            None => error_added::class_of(self.0).map(Self),
+        }
+    }
 }
 
 impl fmt::Display for ErrorClass {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.name() {
             Some(name) => out.write_str(name),
-            None => write!(out, "error code {}", self.0),
+            None => {
+                let text = error_added::text_of(self.0).filter(|text| !text.is_empty());
+                let text = text.map_or_else(String::new, |text| format!(": {text}"));
+                write!(out, "error code {}{text}", self.0)
+            }
         }
     }
 }
@@ -115,10 +133,13 @@ pub fn remember(error: &Error) {
     *LAST.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.clone());
 }
 
-/// `MPI_Error_string` (MPI 5.0 section 9.4): what the class means, and where the last error was of that class, its words.
+/// `MPI_Error_string` (MPI 5.0 section 9.4): what the class means, and where the last error was of that class, its words;
+/// of a code of the program its own string.
 pub fn string_of(code: c_int) -> Option<String> {
     let class = ErrorClass(code);
-    let name = class.name()?;
+    let Some(name) = class.name() else {
+        return error_added::text_of(code);
+    };
     let mut text = format!("{name}: {}", class.text()?);
     let last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(error) = last.as_ref().filter(|error| error.class() == class) {

@@ -7,6 +7,7 @@ use runtime::{Universe, Visit, collective};
 
 use crate::anchor;
 use crate::args::{MainArgc, MainArgv, Out};
+use crate::attr;
 use crate::c;
 use crate::enter::{Mpi, On};
 use crate::errhandler::Handler;
@@ -77,6 +78,9 @@ fn start(level: c_int) -> Result<()> {
 
 /// `MPI_Finalize`: every rank's messages are with their receivers, or at least on their way, before any leaves.
 pub fn finalize(mpi: Mpi) -> Result<()> {
+    // MPI 5.0 section 11.2.4: first of all, while MPI can still be called, and the last attribute first.
+    let of_self = attr::drop_all(mpi, MPI_Comm::SELF);
+    let of_world = attr::drop_all(mpi, MPI_Comm::WORLD);
     let world = mpi.visit(|universe| universe.world());
     mpi.wait_until(|universe| universe.is_drained());
     collective::barrier(mpi, &world)?;
@@ -88,7 +92,8 @@ pub fn finalize(mpi: Mpi) -> Result<()> {
     mpi.state(|state| match state.universe.link() {
         Some(link) => link.finalized().map_err(Error::from),
         None => Ok(()),
-    })
+    })?;
+    of_self.or(of_world).map_or(Ok(()), Err)
 }
 
 /// `MPI_Initialized`.

@@ -10,7 +10,7 @@
 //! | [`args`] | what each kind of parameter becomes: the only place that reads or writes through a caller's pointer |
 //! | [`handle`], [`registry`] | handle numbers; the slot map behind the live ones |
 //! | [`datatype_table`] | size, alignment, name and arithmetic class of the predefined datatypes |
-//! | [`error`], [`errhandler`] | an error with its class and its words; what becomes of it |
+//! | [`error`], [`error_added`], [`errhandler`] | an error with its class and its words; the program's own; what becomes of it |
 //! | [`mod@enter`] | the frame around every body: initialised? lock, run, raise |
 //! | [`process`] | all that this crate asks of the process it runs in |
 //!
@@ -28,6 +28,7 @@
 
 pub mod anchor;
 pub mod args;
+pub mod attr;
 pub mod buffer;
 #[path = "../gen/constants.rs"]
 pub mod c;
@@ -44,6 +45,7 @@ pub mod entry;
 pub mod env;
 pub mod errhandler;
 pub mod error;
+pub mod error_added;
 pub mod express;
 pub mod group;
 pub mod handle;

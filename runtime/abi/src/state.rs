@@ -43,8 +43,8 @@ pub struct State {
     pub buffers: std::collections::HashMap<u64, crate::buffer::Attached>,
     /// Memory that the program got from `MPI_Alloc_mem`, by address.
     pub allocations: std::collections::HashMap<usize, crate::memory::Origin>,
-    /// Values of predefined attributes, which the program reads through pointers.
-    attributes: std::collections::HashMap<core::ffi::c_int, Box<core::ffi::c_int>>,
+    /// What the program keeps with communicators and datatypes.
+    pub attributes: crate::attr::Attributes,
     /// The thread that initialized MPI.
     pub main_thread: std::thread::ThreadId,
     /// The thread level that was granted.
@@ -97,7 +97,7 @@ impl State {
             messages: Registry::new(),
             buffers: std::collections::HashMap::new(),
             allocations: std::collections::HashMap::new(),
-            attributes: std::collections::HashMap::new(),
+            attributes: crate::attr::Attributes::default(),
             main_thread: std::thread::current().id(),
             thread_level,
         }
@@ -145,19 +145,6 @@ impl State {
             });
         }
         self.datatypes.get(handle).cloned()
-    }
-
-    /// A place that holds the value of a predefined attribute until the process ends.
-    pub fn attribute(
-        &mut self,
-        keyval: core::ffi::c_int,
-        value: core::ffi::c_int,
-    ) -> *mut core::ffi::c_void {
-        let place = self
-            .attributes
-            .entry(keyval)
-            .or_insert_with(|| Box::new(value));
-        core::ptr::from_mut(&mut **place).cast()
     }
 
     /// The group of a handle.

@@ -1,0 +1,473 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Attributes that programs keep with communicators and datatypes (MPI 5.0 section 7.7).
+//!
+//! A key lives until it was freed *and* no attribute has it any more: until then its number may be used, also to free it
+//! again. Attributes of an object stand in the order in which they were set; they are copied in that order and deleted in
+//! the reverse order.
+//!
+//! Functions of the program run while nobody visits the state, so they may call MPI, also about the attribute at hand:
+//! one that is being deleted is there until its function has returned.
+//!
+//! # Safety
+//! [`Functions::copy`] and [`Functions::delete`] run functions of the program. Their obligation **K1**: the function was
+//! given to `MPI_Xxx_create_keyval`, by whose contract it may be called with a handle of that kind, the key, the program's
+//! own pointers, and for copies the places of a pointer and an int.
+#![allow(unsafe_code, reason = "calls the program's attribute functions")]
+
+use core::ffi::{c_int, c_void};
+use std::collections::HashMap;
+
+use runtime::Visit;
+
+use crate::args::{InOut, Out, State as Kept};
+use crate::c;
+use crate::callback::{
+    MPI_Comm_copy_attr_function, MPI_Comm_delete_attr_function, MPI_Type_copy_attr_function,
+    MPI_Type_delete_attr_function,
+};
+use crate::comm::int;
+use crate::enter::Mpi;
+use crate::error::{Error, ErrorClass, Result};
+use crate::error_added::last_used_code;
+use crate::handle::{Handle, Kind, MPI_Comm, MPI_Datatype};
+
+/// `MPI_Comm_create_keyval`, `MPI_Keyval_create`.
+pub fn comm_create_keyval(
+    mpi: Mpi,
+    copy: Option<MPI_Comm_copy_attr_function>,
+    delete: Option<MPI_Comm_delete_attr_function>,
+    keyval: Out<'_, c_int>,
+    extra_state: Kept,
+) -> Result<()> {
+    keyval.set(create(mpi, Functions::Comm { copy, delete }, extra_state)?);
+    Ok(())
+}
+
+/// `MPI_Type_create_keyval`.
+pub fn type_create_keyval(
+    mpi: Mpi,
+    copy: Option<MPI_Type_copy_attr_function>,
+    delete: Option<MPI_Type_delete_attr_function>,
+    keyval: Out<'_, c_int>,
+    extra_state: Kept,
+) -> Result<()> {
+    keyval.set(create(mpi, Functions::Type { copy, delete }, extra_state)?);
+    Ok(())
+}
+
+/// `MPI_Comm_free_keyval`, `MPI_Keyval_free`.
+pub fn comm_free_keyval(mpi: Mpi, keyval: InOut<'_, c_int>) -> Result<()> {
+    free(mpi, Kind::Comm, &keyval)
+}
+
+/// `MPI_Type_free_keyval`.
+pub fn type_free_keyval(mpi: Mpi, keyval: InOut<'_, c_int>) -> Result<()> {
+    free(mpi, Kind::Datatype, &keyval)
+}
+
+/// `MPI_Comm_set_attr`, `MPI_Attr_put`.
+pub fn comm_set_attr(mpi: Mpi, comm: MPI_Comm, keyval: c_int, value: Kept) -> Result<()> {
+    mpi.state(|state| state.comm(comm).map(drop))?;
+    set(mpi, comm, keyval, value)
+}
+
+/// `MPI_Type_set_attr`.
+pub fn type_set_attr(mpi: Mpi, datatype: MPI_Datatype, keyval: c_int, value: Kept) -> Result<()> {
+    mpi.state(|state| state.datatype(datatype).map(drop))?;
+    set(mpi, datatype, keyval, value)
+}
+
+/// `MPI_Comm_get_attr`, `MPI_Attr_get`: the predefined ones (MPI 5.0 section 9.1.2) are addresses of integers.
+pub fn comm_get_attr(
+    mpi: Mpi,
+    comm: MPI_Comm,
+    keyval: c_int,
+    value: Out<'_, Kept>,
+    flag: Out<'_, c_int>,
+) -> Result<()> {
+    mpi.state(|state| state.comm(comm).map(drop))?;
+    let Some(number) = predefined(mpi, keyval) else {
+        return get(mpi, comm, keyval, &value, &flag);
+    };
+    // The program reads it through the pointer for as long as it likes: one small allocation for each key.
+    value.set(Kept(
+        mpi.state(|state| state.attributes.place(keyval, number)),
+    ));
+    flag.set(1);
+    Ok(())
+}
+
+/// `MPI_Type_get_attr`.
+pub fn type_get_attr(
+    mpi: Mpi,
+    datatype: MPI_Datatype,
+    keyval: c_int,
+    value: Out<'_, Kept>,
+    flag: Out<'_, c_int>,
+) -> Result<()> {
+    mpi.state(|state| state.datatype(datatype).map(drop))?;
+    get(mpi, datatype, keyval, &value, &flag)
+}
+
+/// `MPI_Comm_delete_attr`, `MPI_Attr_delete`.
+pub fn comm_delete_attr(mpi: Mpi, comm: MPI_Comm, keyval: c_int) -> Result<()> {
+    mpi.state(|state| state.comm(comm).map(drop))?;
+    delete(mpi, comm, keyval)
+}
+
+/// `MPI_Type_delete_attr`.
+pub fn type_delete_attr(mpi: Mpi, datatype: MPI_Datatype, keyval: c_int) -> Result<()> {
+    mpi.state(|state| state.datatype(datatype).map(drop))?;
+    delete(mpi, datatype, keyval)
+}
+
+/// Copies the attributes of one object to a new one, as far as their functions want it. After an error the new object has
+/// none.
+pub fn copy_all<H: Handle>(mpi: Mpi, from: H, to: H) -> Result<()> {
+    for attribute in mpi.state(|state| state.attributes.all(from.bits())) {
+        match attribute.copy(from.bits()) {
+            Ok(None) => {}
+            Ok(Some(value)) => {
+                let copied = Attribute { value, ..attribute };
+                mpi.state(|state| state.attributes.put(to.bits(), copied));
+            }
+            Err(error) => {
+                drop_all(mpi, to);
+                return Err(error);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Deletes the attributes of an object, the last one first. The first whose function fails stays, and those set before it.
+pub fn delete_all<H: Handle>(mpi: Mpi, object: H) -> Result<()> {
+    while let Some(last) = mpi.state(|state| state.attributes.last(object.bits())) {
+        last.delete(object.bits())?;
+        mpi.state(|state| state.attributes.remove(object.bits(), &last.keyval));
+    }
+    Ok(())
+}
+
+/// The same where nothing may stay: what a function says is kept as the answer only.
+pub fn drop_all<H: Handle>(mpi: Mpi, object: H) -> Option<Error> {
+    let mut first = None;
+    while let Err(error) = delete_all(mpi, object) {
+        mpi.state(|state| {
+            if let Some(last) = state.attributes.last(object.bits()) {
+                state.attributes.remove(object.bits(), &last.keyval);
+            }
+        });
+        first.get_or_insert(error);
+    }
+    first
+}
+
+/// All keys, and all attributes by the number of their object's handle.
+#[derive(Default)]
+pub struct Attributes {
+    keyvals: HashMap<c_int, Keyval>,
+    made: c_int,
+    objects: HashMap<usize, Vec<Attribute>>,
+    /// Values of predefined attributes, which the program reads through pointers.
+    places: HashMap<c_int, Box<c_int>>,
+}
+
+impl Attributes {
+    fn keyval(&self, kind: Kind, number: c_int) -> Result<Keyval> {
+        match self.keyvals.get(&number) {
+            Some(keyval) if keyval.functions.kind() == kind => Ok(*keyval),
+            Some(keyval) => Err(bad_keyval(format!(
+                "the attribute key {number} is one for {}s, expected one for {}s",
+                keyval.functions.kind().noun(),
+                kind.noun()
+            ))),
+            None => Err(bad_keyval(unknown(number))),
+        }
+    }
+
+    fn all(&self, object: usize) -> Vec<Attribute> {
+        self.objects.get(&object).cloned().unwrap_or_default()
+    }
+
+    fn last(&self, object: usize) -> Option<Attribute> {
+        self.objects.get(&object)?.last().copied()
+    }
+
+    fn find(&self, object: usize, keyval: &Keyval) -> Option<Attribute> {
+        let all = self.objects.get(&object)?;
+        all.iter().find(|one| one.is_of(keyval)).copied()
+    }
+
+    fn put(&mut self, object: usize, attribute: Attribute) {
+        let all = self.objects.entry(object).or_default();
+        all.retain(|one| !one.is_of(&attribute.keyval));
+        all.push(attribute);
+    }
+
+    fn remove(&mut self, object: usize, keyval: &Keyval) {
+        if let Some(all) = self.objects.get_mut(&object) {
+            all.retain(|one| !one.is_of(keyval));
+            if all.is_empty() {
+                self.objects.remove(&object);
+            }
+        }
+        self.forget_unused(keyval.number);
+    }
+
+    /// A key that was freed goes with its last attribute.
+    fn forget_unused(&mut self, number: c_int) {
+        let freed = self.keyvals.get(&number).is_some_and(|key| key.freed);
+        let used = |one: &Attribute| one.keyval.number == number;
+        if freed && !self.objects.values().flatten().any(used) {
+            self.keyvals.remove(&number);
+        }
+    }
+
+    fn free(&mut self, kind: Kind, number: c_int) -> Result<()> {
+        let keyval = self.keyval(kind, number)?;
+        let freed = true;
+        self.keyvals.insert(number, Keyval { freed, ..keyval });
+        self.forget_unused(number);
+        Ok(())
+    }
+
+    fn place(&mut self, keyval: c_int, value: c_int) -> *mut c_void {
+        let place = self.places.entry(keyval).or_default();
+        **place = value;
+        core::ptr::from_mut(&mut **place).cast()
+    }
+}
+
+/// What a key stands for.
+#[derive(Clone, Copy)]
+struct Keyval {
+    number: c_int,
+    functions: Functions,
+    extra_state: *mut c_void,
+    freed: bool,
+}
+
+/// One value of an object.
+#[derive(Clone, Copy)]
+struct Attribute {
+    keyval: Keyval,
+    value: *mut c_void,
+}
+
+impl Attribute {
+    fn is_of(&self, keyval: &Keyval) -> bool {
+        self.keyval.number == keyval.number
+    }
+
+    /// Asks the key's function for the value that a copy of the object gets.
+    fn copy(&self, object: usize) -> Result<Option<*mut c_void>> {
+        let key = &self.keyval;
+        let mut copied = self.value;
+        let mut flag = 0;
+        let code = key
+            .functions
+            .copy(object, key, self.value, &mut copied, &mut flag);
+        check(code, "copy", key.number)?;
+        Ok((flag != 0).then_some(copied))
+    }
+
+    fn delete(&self, object: usize) -> Result<()> {
+        let key = &self.keyval;
+        let code = key.functions.delete(object, key, self.value);
+        check(code, "delete", key.number)
+    }
+}
+
+/// The functions of a key; the predefined ones are addresses that are no functions.
+#[derive(Clone, Copy)]
+enum Functions {
+    Comm {
+        copy: Option<MPI_Comm_copy_attr_function>,
+        delete: Option<MPI_Comm_delete_attr_function>,
+    },
+    Type {
+        copy: Option<MPI_Type_copy_attr_function>,
+        delete: Option<MPI_Type_delete_attr_function>,
+    },
+}
+
+impl Functions {
+    fn kind(self) -> Kind {
+        match self {
+            Self::Comm { .. } => Kind::Comm,
+            Self::Type { .. } => Kind::Datatype,
+        }
+    }
+
+    /// Where the copy function is; `None` for `MPI_XXX_NULL_COPY_FN`.
+    fn copy_address(self) -> Option<usize> {
+        match self {
+            Self::Comm { copy, .. } => copy.map(|function| function as usize),
+            Self::Type { copy, .. } => copy.map(|function| function as usize),
+        }
+    }
+
+    fn copy(
+        self,
+        object: usize,
+        key: &Keyval,
+        value: *mut c_void,
+        copied: &mut *mut c_void,
+        flag: &mut c_int,
+    ) -> c_int {
+        if self.copy_address() == Some(DUP_FN) {
+            *flag = 1;
+            return c::MPI_SUCCESS;
+        }
+        let (number, state) = (key.number, key.extra_state);
+        let (out, flag) = (
+            core::ptr::from_mut(copied).cast(),
+            core::ptr::from_mut(flag),
+        );
+        match self {
+            Self::Comm { copy, .. } => copy.map_or(c::MPI_SUCCESS, |copy| {
+                // SAFETY: K1; `out` and `flag` are the caller's and outlive the call.
+                unsafe { copy(MPI_Comm(object), number, state, value, out, flag) }
+            }),
+            Self::Type { copy, .. } => copy.map_or(c::MPI_SUCCESS, |copy| {
+                // SAFETY: K1; `out` and `flag` are the caller's and outlive the call.
+                unsafe { copy(MPI_Datatype(object), number, state, value, out, flag) }
+            }),
+        }
+    }
+
+    fn delete(self, object: usize, key: &Keyval, value: *mut c_void) -> c_int {
+        let (number, state) = (key.number, key.extra_state);
+        match self {
+            Self::Comm { delete, .. } => delete.map_or(c::MPI_SUCCESS, |delete| {
+                // SAFETY: K1.
+                unsafe { delete(MPI_Comm(object), number, value, state) }
+            }),
+            Self::Type { delete, .. } => delete.map_or(c::MPI_SUCCESS, |delete| {
+                // SAFETY: K1.
+                unsafe { delete(MPI_Datatype(object), number, value, state) }
+            }),
+        }
+    }
+}
+
+fn create(mpi: Mpi, functions: Functions, extra_state: Kept) -> Result<c_int> {
+    mpi.state(|state| {
+        let attributes = &mut state.attributes;
+        let number = FIRST_KEYVAL.checked_add(attributes.made);
+        let number = number.ok_or_else(|| {
+            Error::new(ErrorClass::OTHER, "the program used up all attribute keys")
+        })?;
+        attributes.made += 1;
+        let keyval = Keyval {
+            number,
+            functions,
+            extra_state: extra_state.0,
+            freed: false,
+        };
+        attributes.keyvals.insert(number, keyval);
+        Ok(number)
+    })
+}
+
+fn free(mpi: Mpi, kind: Kind, keyval: &InOut<'_, c_int>) -> Result<()> {
+    mpi.state(|state| state.attributes.free(kind, keyval.get()))?;
+    keyval.set(c::MPI_KEYVAL_INVALID);
+    Ok(())
+}
+
+fn set<H: Handle>(mpi: Mpi, object: H, number: c_int, value: Kept) -> Result<()> {
+    let keyval = mpi.state(|state| state.attributes.keyval(H::KIND, number))?;
+    let old = mpi.state(|state| state.attributes.find(object.bits(), &keyval));
+    if let Some(old) = old {
+        old.delete(object.bits())?;
+    }
+    let value = value.0;
+    mpi.state(|state| {
+        let attribute = Attribute { keyval, value };
+        state.attributes.put(object.bits(), attribute);
+    });
+    Ok(())
+}
+
+fn get<H: Handle>(
+    mpi: Mpi,
+    object: H,
+    number: c_int,
+    value: &Out<'_, Kept>,
+    flag: &Out<'_, c_int>,
+) -> Result<()> {
+    let found = mpi.state(|state| {
+        let keyval = state.attributes.keyval(H::KIND, number)?;
+        Ok::<_, Error>(state.attributes.find(object.bits(), &keyval))
+    })?;
+    flag.set(c_int::from(found.is_some()));
+    if let Some(found) = found {
+        value.set(Kept(found.value));
+    }
+    Ok(())
+}
+
+fn delete<H: Handle>(mpi: Mpi, object: H, number: c_int) -> Result<()> {
+    let keyval = mpi.state(|state| state.attributes.keyval(H::KIND, number))?;
+    let found = mpi.state(|state| state.attributes.find(object.bits(), &keyval));
+    let Some(found) = found else {
+        let what = H::KIND.noun();
+        let detail = format!("the {what} has no attribute with the key {number}");
+        return Err(bad_keyval(detail));
+    };
+    found.delete(object.bits())?;
+    mpi.state(|state| state.attributes.remove(object.bits(), &keyval));
+    Ok(())
+}
+
+/// The value of a predefined attribute.
+fn predefined(mpi: Mpi, keyval: c_int) -> Option<c_int> {
+    match keyval {
+        c::MPI_TAG_UB => Some(c_int::MAX),
+        c::MPI_IO => Some(c::MPI_ANY_SOURCE),
+        c::MPI_HOST => Some(c::MPI_PROC_NULL),
+        c::MPI_WTIME_IS_GLOBAL => Some(1),
+        c::MPI_LASTUSEDCODE => Some(last_used_code()),
+        c::MPI_UNIVERSE_SIZE => Some(int(mpi.visit(|universe| universe.size()))),
+        c::MPI_APPNUM => Some(int(mpi.visit(|universe| universe.app()))),
+        _ => None,
+    }
+}
+
+fn check(code: c_int, which: &str, number: c_int) -> Result<()> {
+    if code == c::MPI_SUCCESS {
+        return Ok(());
+    }
+    // The program gets its own code back where it is one.
+    let class = match ErrorClass(code).is_known() {
+        true => ErrorClass(code),
+        false => ErrorClass::OTHER,
+    };
+    let detail = format!("the {which} function of the attribute key {number} returned {code}");
+    Err(Error::new(class, detail))
+}
+
+fn unknown(number: c_int) -> String {
+    match number {
+        c::MPI_KEYVAL_INVALID => "the attribute key is MPI_KEYVAL_INVALID".to_owned(),
+        FIRST_KEYVAL.. => format!("{number} is an attribute key that was freed, or never made"),
+        PREDEFINED_FROM..FIRST_KEYVAL => {
+            format!("the attribute key {number} is predefined, one of the program's own is needed")
+        }
+        _ => format!("{number} is not an attribute key"),
+    }
+}
+
+#[cold]
+fn bad_keyval(detail: String) -> Error {
+    Error::new(ErrorClass::KEYVAL, detail)
+}
+
+/// `MPI_COMM_DUP_FN` and its like.
+const DUP_FN: usize = 1;
+/// Predefined keys lie between here and the program's own.
+const PREDEFINED_FROM: c_int = 501;
+/// The program's first key.
+const FIRST_KEYVAL: c_int = 1 << 16;
