@@ -52,6 +52,66 @@ static void s9_4_freed_request(void)
     FAILS(MPI_Wait(&copy, MPI_STATUS_IGNORE), MPI_ERR_REQUEST);
 }
 
+// A list that names one request twice: the second entry is stale, and the request's slot is nobody's twice.
+static void s3_7_5_one_request_twice(void)
+{
+    enum { LISTS = 3, MANY = 8 };
+    for (int list = 0; list < LISTS; list++) {
+        MPI_Request twice[2], many[MANY];
+        MPI_Status statuses[2];
+        int one = 1, count, indices[2], received[MANY];
+        MPI_Irecv(&value, 1, MPI_INT, 0, 5, MPI_COMM_SELF, &twice[0]);
+        twice[1] = twice[0];
+        MPI_Send(&one, 1, MPI_INT, 0, 5, MPI_COMM_SELF);
+        if (list == 0) {
+            FAILS(MPI_Waitall(2, twice, MPI_STATUSES_IGNORE), MPI_ERR_REQUEST);
+        } else if (list == 1) {
+            FAILS(MPI_Waitall(2, twice, statuses), MPI_ERR_IN_STATUS);
+            CHECK(statuses[0].MPI_ERROR == MPI_SUCCESS, "the first entry was not received");
+            CHECK(statuses[1].MPI_ERROR == MPI_ERR_REQUEST, "the second entry was not refused");
+        } else {
+            FAILS(MPI_Waitsome(2, twice, &count, indices, statuses), MPI_ERR_IN_STATUS);
+        }
+        // Whoever gets its slot next has it alone.
+        for (int i = 0; i < MANY; i++)
+            MPI_Irecv(&received[i], 1, MPI_INT, 0, i, MPI_COMM_SELF, &many[i]);
+        for (int i = 0; i < MANY; i++)
+            for (int k = 0; k < i; k++)
+                CHECK(many[i] != many[k], "receives %d and %d have one handle", k, i);
+        for (int i = 0; i < MANY; i++)
+            MPI_Send(&i, 1, MPI_INT, 0, i, MPI_COMM_SELF);
+        MPI_Waitall(MANY, many, MPI_STATUSES_IGNORE);
+        for (int i = 0; i < MANY; i++)
+            CHECK(received[i] == i, "receive %d got %d", i, received[i]);
+    }
+}
+
+// A request that was freed while it was under way ends by itself; a copy of its handle is stale at once.
+static void s3_7_3_freed_while_under_way(void)
+{
+    MPI_Datatype pairs;
+    int one[3] = {1, 2, 3}, got[3] = {0}, flag;
+    MPI_Type_vector(2, 1, 2, MPI_INT, &pairs);
+    MPI_Type_commit(&pairs);
+    for (int structured = 0; structured < 2; structured++) {
+        MPI_Datatype type = structured ? pairs : MPI_INT;
+        MPI_Request request, copy;
+        got[0] = 0;
+        MPI_Irecv(got, 1, type, 0, 6, MPI_COMM_SELF, &request);
+        copy = request;
+        MPI_Request_free(&request);
+        FAILS(MPI_Test(&copy, &flag, MPI_STATUS_IGNORE), MPI_ERR_REQUEST);
+        FAILS(MPI_Wait(&copy, MPI_STATUS_IGNORE), MPI_ERR_REQUEST);
+        FAILS(MPI_Cancel(&copy), MPI_ERR_REQUEST);
+        FAILS(MPI_Request_free(&copy), MPI_ERR_REQUEST);
+        MPI_Send(one, 1, type, 0, 6, MPI_COMM_SELF);
+        // Another message comes after it.
+        MPI_Sendrecv(one, 1, MPI_INT, 0, 7, &value, 1, MPI_INT, 0, 7, MPI_COMM_SELF, MPI_STATUS_IGNORE);
+        CHECK(got[0] == 1, "the freed receive got %d", got[0]);
+    }
+    MPI_Type_free(&pairs);
+}
+
 static void s9_4_handles_of_another_kind(void)
 {
     int n;
@@ -85,6 +145,8 @@ int main(int argc, char **argv)
     RUN(s9_4_freed_communicator);
     RUN(s9_4_freed_datatype);
     RUN(s9_4_freed_request);
+    RUN(s3_7_5_one_request_twice);
+    RUN(s3_7_3_freed_while_under_way);
     RUN(s9_4_handles_of_another_kind);
     RUN(s9_4_forged_handles);
     return finish();

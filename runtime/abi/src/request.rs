@@ -346,18 +346,44 @@ fn take(
     request: &InOut<'_, MPI_Request>,
     status: &OutStatus<'_>,
 ) -> Result<()> {
-    let (ended, gone, context) = mpi.visit(|universe| {
-        let gone = !universe.is_persistent(id);
-        let context = universe.context_of(id);
-        (universe.collect(id), gone, context)
-    });
-    if gone {
+    let collected = collect(mpi, id, request.get())?;
+    if collected.gone {
         request.set(MPI_Request::NULL);
     }
-    status.set(status_of(&ended));
-    ended
-        .error
-        .map_or(Ok(()), |error| Err(on_its_comm(mpi, error.into(), context)))
+    let (ended, error) = told(mpi, collected);
+    status.set(ended);
+    error.map_or(Ok(()), Err)
+}
+
+/// How a request ended that is collected now.
+struct Collected {
+    ended: Status,
+    /// It was not persistent.
+    gone: bool,
+    context: u32,
+}
+
+/// Collects a complete request, unless that was done since it was found: a list may name it twice, another thread may
+/// wait for it too. Its slot may be another request's already.
+fn collect(mpi: Mpi, id: RequestId, handle: MPI_Request) -> Result<Collected> {
+    let collected = mpi.visit(|universe| {
+        universe.find_request(universe.token(id))?;
+        let gone = !universe.is_persistent(id);
+        let context = universe.context_of(id);
+        let ended = universe.collect(id);
+        Some(Collected {
+            ended,
+            gone,
+            context,
+        })
+    });
+    collected.ok_or_else(|| stale_request(handle))
+}
+
+fn told(mpi: Mpi, collected: Collected) -> (MPI_Status, Option<Error>) {
+    let status = status_of(&collected.ended);
+    let raised = |error: runtime::Error| on_its_comm(mpi, error.into(), collected.context);
+    (status, collected.ended.error.map(raised))
 }
 
 /// An error of a request is raised on the communicator that it was made with (MPI 5.0 section 9.3).
@@ -377,22 +403,15 @@ fn take_entry(mpi: Mpi, request: &mut MPI_Request, found: Found) -> (MPI_Status,
             *request = MPI_Request::NULL;
             (known, None)
         }
-        Found::Live(id) => {
-            let (ended, context) = mpi.visit(|universe| {
-                if !universe.is_persistent(id) {
+        Found::Live(id) => match collect(mpi, id, *request) {
+            Ok(collected) => {
+                if collected.gone {
                     *request = MPI_Request::NULL;
                 }
-                let context = universe.context_of(id);
-                (universe.collect(id), context)
-            });
-            let status = status_of(&ended);
-            (
-                status,
-                ended
-                    .error
-                    .map(|error| on_its_comm(mpi, error.into(), context)),
-            )
-        }
+                told(mpi, collected)
+            }
+            Err(error) => (MPI_Status::EMPTY, Some(error)),
+        },
     }
 }
 
@@ -557,7 +576,11 @@ fn find(mpi: Mpi, request: MPI_Request) -> Result<Found> {
 
 fn live(mpi: Mpi, request: MPI_Request) -> Result<RequestId> {
     let token = request_token(request)?;
-    let found = mpi.visit(|universe| universe.find_request(token));
+    let found = mpi.visit(|universe| {
+        let found = universe.find_request(token)?;
+        // What was freed while it was under way ends by itself, and nobody may wait for it.
+        (!universe.is_freed(found)).then_some(found)
+    });
     found.ok_or_else(|| stale_request(request))
 }
 

@@ -70,6 +70,14 @@ pub enum SendMode {
     },
 }
 
+impl Bundles {
+    /// Whether [`Universe::give_up`] was told of a request that is not complete yet.
+    #[inline]
+    pub(crate) fn has_given_up(&self, request: RequestId) -> bool {
+        self.given_up.contains(&request)
+    }
+}
+
 impl Payload {
     /// Bytes of data.
     #[must_use]

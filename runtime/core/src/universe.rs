@@ -269,6 +269,14 @@ impl Universe {
         self.engine.arena().fields(request).flags & queue_layout::FLAG_PERSISTENT != 0
     }
 
+    /// Whether the application has freed a request that is still under way.
+    #[inline]
+    #[must_use]
+    pub fn is_freed(&self, request: RequestId) -> bool {
+        let flags = self.engine.arena().fields(request).flags;
+        flags & queue_layout::FLAG_ORPHAN != 0 || self.bundles.has_given_up(request)
+    }
+
     /// Context of the communicator that a request was made with.
     #[must_use]
     pub fn context_of(&self, request: RequestId) -> u32 {
