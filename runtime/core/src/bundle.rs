@@ -161,7 +161,7 @@ impl Universe {
     pub fn restart_other(&mut self, request: RequestId) -> Result<(), Error> {
         let token = self.engine.arena().token(request);
         let replay = self.bundles.replays.get(&token).cloned();
-        self.engine.restart_other(request);
+        // The send first: where it fails, the request stays as it was, and nobody waits for it.
         let part = match replay {
             Some(Replay {
                 target: Some(target),
@@ -170,6 +170,7 @@ impl Universe {
             }) => self.send_payload(target, &data, mode)?,
             _ => None,
         };
+        self.engine.restart_other(request);
         match part {
             None => self.engine.finish_other(request, None),
             Some(part) => {
@@ -344,5 +345,42 @@ impl Universe {
             let token = self.engine.arena().token(request);
             self.bundles.replays.remove(&token);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Source;
+    use crate::var::Values;
+    use engine::{ContextId, Peer};
+    use transport::{Config, Fabric};
+
+    #[test]
+    fn a_persistent_send_that_cannot_be_started_stays_inactive() {
+        let (values, _) = Values::from_environment(std::iter::empty());
+        let fabric = Fabric::open(Config::alone()).unwrap();
+        let mut universe = Universe::new(fabric, Peer(0), 1, &values);
+        let (context, peer, tag) = (ContextId(0), Peer(0), 1);
+        let target = Target { context, peer, tag };
+        let mut bytes = vec![1u8; 1 << 20];
+        let data = Payload::Dense(UserMemory::of(&mut bytes));
+        let mode = SendMode::Buffered { buffer: 0 };
+        let request = universe.prepare_payload(Some(target), data, mode).unwrap();
+        let source = Source {
+            context,
+            peer: Some(peer),
+            tag: Some(tag),
+        };
+        // Until no slot is left for the send itself.
+        while universe
+            .prepare_receive(source, UserMemory::nothing())
+            .is_ok()
+        {}
+        assert!(universe.restart_other(request).is_err());
+        assert!(
+            universe.is_inactive(request),
+            "nobody would ever complete it"
+        );
     }
 }
