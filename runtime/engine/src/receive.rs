@@ -272,10 +272,11 @@ impl Engine {
     /// A kept message was copied to its receive: its memory is free again.
     pub fn drop_message(&mut self, message: RequestId) {
         let bytes = self.arena.fields(message).bytes;
+        // First: a debugger must not find a message whose body is gone.
+        self.arena.give_back(message);
         if let Some(body) = self.bodies.get_mut(message.index()) {
             *body = None;
         }
-        self.arena.give_back(message);
         self.refund(bytes);
     }
 

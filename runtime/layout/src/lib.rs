@@ -264,6 +264,14 @@ impl Default for Chunk {
     }
 }
 
+/// Makes something known to a reader, as the address of a new chunk, after all that was stored before.
+#[inline(always)]
+pub fn publish(store: impl FnOnce()) {
+    // PAIR(chunk-table): the reader has stopped the process; only the compiler could let the address go first.
+    compiler_fence(Ordering::SeqCst);
+    store();
+}
+
 /// One row of the table by which a reader finds a field without this crate or debug information.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
