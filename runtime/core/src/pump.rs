@@ -32,7 +32,7 @@ pub(crate) enum Side {
 pub(crate) enum Look {
     /// No frame is there.
     Nothing,
-    /// A frame that takes the ordinary way.
+    /// A frame that takes the ordinary way, or it is time to look at everything.
     Other,
     /// A message, which was taken in.
     Taken,
@@ -64,6 +64,9 @@ impl Universe {
     /// requests have sides.
     #[inline(never)]
     pub(crate) fn take_in_word(&mut self) -> Look {
+        if self.fabric.must_poll() {
+            return Look::Other;
+        }
         let Some(frame) = self.fabric.first_frame() else {
             return Look::Nothing;
         };

@@ -308,6 +308,14 @@ impl Fabric {
         self.shm.never_sleep();
     }
 
+    /// Whether [`first_frame`](Self::first_frame) shows nothing before the next [`poll`](Self::poll): frame by frame, the
+    /// other peers and what is under way would be forgotten, so it ends after some hundreds.
+    #[inline(always)]
+    #[must_use]
+    pub fn must_poll(&self) -> bool {
+        self.shm.must_poll()
+    }
+
     /// Whether [`set_attentive`](Self::set_attentive) holds.
     #[inline(always)]
     #[must_use]

@@ -73,6 +73,36 @@ fn a_quiet_peer_is_heard_through_a_flood() {
     }
 }
 
+/// Frame by frame from one ring: after some hundreds only a poll shows more, and polls hear everybody.
+#[test]
+fn frames_at_hand_run_out_so_that_others_are_heard() {
+    let mut ranks = fabrics(3);
+    ranks[0].set_attentive(true);
+    let mut counts = [0; 3];
+    flood(&mut ranks[1], 0);
+    poll(&mut ranks[0], &mut counts);
+    ranks[2].post_send(Peer(0), head(1), b"me").unwrap();
+    let mut polls = 0;
+    while counts[2] == 0 {
+        let mut taken = 0;
+        flood(&mut ranks[1], 0);
+        while let Some(frame) = ranks[0].first_frame() {
+            frame.take();
+            flood(&mut ranks[1], 0);
+            taken += 1;
+            assert!(taken < 10_000, "nobody else would be heard");
+        }
+        assert!(
+            taken > 100 && ranks[0].must_poll(),
+            "{taken} frames at hand"
+        );
+        poll(&mut ranks[0], &mut counts);
+        assert!(!ranks[0].must_poll());
+        polls += 1;
+    }
+    assert!(polls <= 3, "{polls} polls");
+}
+
 #[test]
 fn a_read_ends_under_a_flood() {
     let mut ranks = fabrics(3);

@@ -248,14 +248,16 @@ impl<'a> Consumer<'a> {
         Some(Peeked { slot, head })
     }
 
-    /// Takes the frame that [`peek`](Self::peek) showed.
+    /// Takes the frame that [`peek`](Self::peek) showed. `true` once in every 32 frames.
     #[inline(always)]
-    pub fn take(&mut self) {
+    pub fn take(&mut self) -> bool {
         self.next = self.next.wrapping_add(1);
         // So never more than a batch is kept back, whatever was returned in between.
-        if self.next.is_multiple_of(CREDIT_BATCH) {
+        let ends_a_batch = self.next.is_multiple_of(CREDIT_BATCH);
+        if ends_a_batch {
             self.return_credit();
         }
+        ends_a_batch
     }
 
     #[inline(always)]

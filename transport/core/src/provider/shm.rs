@@ -2,6 +2,8 @@
 //! Provider `shm`: frames through the rings of the node segment, bodies that do not fit through the pool, large data
 //! by one copy between the two processes (`transfer.rs`).
 
+mod first;
+
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hasher};
 use std::ptr::NonNull;
@@ -21,6 +23,8 @@ use crate::{
     Arrived, Completion, Completions, Full, Head, Lease, Node, Outcome, Peer, RecvBuffer,
     RemoteKey, Segment, WorkId, wait,
 };
+use first::Active;
+pub use first::FirstFrame;
 
 /// The rings of this process, or nothing where it is alone.
 #[derive(Debug)]
@@ -53,68 +57,6 @@ struct Tx {
     producer: Producer<'static>,
     bell: Option<&'static Bell>,
     distance: Distance,
-}
-
-/// A frame that is still in its ring; it stays there unless it is [taken](Self::take).
-#[derive(Debug)]
-pub struct FirstFrame<'a> {
-    rx: &'a mut Rx,
-    frame: Peeked<'static>,
-    polls: &'a u64,
-}
-
-impl FirstFrame<'_> {
-    /// Who sent it.
-    #[inline(always)]
-    #[must_use]
-    pub fn peer(&self) -> Peer {
-        self.rx.world
-    }
-
-    /// Its head; `len` is the length of a body of up to 48 bytes, anything else is the provider's.
-    #[inline(always)]
-    #[must_use]
-    pub fn head(&self) -> Head {
-        self.frame.head
-    }
-
-    /// The first eight bytes of its body.
-    #[inline(always)]
-    #[must_use]
-    pub fn word(&self) -> u64 {
-        self.frame.word(0)
-    }
-
-    /// Takes it out of the ring.
-    #[inline(always)]
-    pub fn take(self) {
-        self.rx.last_frame = *self.polls;
-        self.rx.consumer.take();
-    }
-}
-
-/// Local ranks whose rings are polled each time.
-#[derive(Debug)]
-struct Active {
-    ranks: Vec<u32>,
-    /// The first of them, so that one comparison with the number of ranks finds the ring or that there is none.
-    first: u32,
-}
-
-impl Active {
-    const NOBODY: u32 = u32::MAX;
-
-    fn new() -> Self {
-        Self {
-            ranks: Vec::new(),
-            first: Self::NOBODY,
-        }
-    }
-
-    fn change(&mut self, change: impl FnOnce(&mut Vec<u32>)) {
-        change(&mut self.ranks);
-        self.first = self.ranks.first().copied().unwrap_or(Self::NOBODY);
-    }
 }
 
 /// From one peer.
@@ -322,15 +264,22 @@ impl Shm {
         &mut self,
         peek: impl FnOnce(&Consumer<'static>) -> Option<Peeked<'static>>,
     ) -> Option<FirstFrame<'_>> {
-        let rx = self.receivers.get_mut(self.active.first as usize)?;
+        let active = &mut self.active;
+        let rx = self.receivers.get_mut(active.first as usize)?;
         let frame = peek(&rx.consumer)?;
         let polls = &self.polls;
-        Some(FirstFrame { rx, frame, polls })
+        Some(FirstFrame {
+            rx,
+            frame,
+            active,
+            polls,
+        })
     }
 
     #[inline(always)]
     pub(super) fn poll(&mut self, completions: &mut Completions) {
         self.polls += 1;
+        self.active.polled();
         // Before the rings: one that is never empty must not keep the ends of reads waiting.
         if self.transfers.is_busy() || !self.finished.is_empty() {
             self.poll_transfers(completions);
@@ -758,6 +707,12 @@ impl Shm {
     #[inline(always)]
     pub(super) fn is_attentive(&self) -> bool {
         self.attentive
+    }
+
+    /// Whether only a poll can show more.
+    #[inline(always)]
+    pub(super) fn must_poll(&self) -> bool {
+        self.active.first == Active::NOBODY
     }
 
     pub(super) fn stats(&self) -> Stats {

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The fast path of receiving: frames of the ring that is polled first, one by one, without a poll.
+
+use ring::Peeked;
+
+use super::Rx;
+use crate::{Head, Peer};
+
+/// A frame that is still in its ring; it stays there unless it is [taken](Self::take).
+#[derive(Debug)]
+pub struct FirstFrame<'a> {
+    pub(super) rx: &'a mut Rx,
+    pub(super) frame: Peeked<'static>,
+    pub(super) active: &'a mut Active,
+    pub(super) polls: &'a u64,
+}
+
+impl FirstFrame<'_> {
+    /// Who sent it.
+    #[inline(always)]
+    #[must_use]
+    pub fn peer(&self) -> Peer {
+        self.rx.world
+    }
+
+    /// Its head; `len` is the length of a body of up to 48 bytes, anything else is the provider's.
+    #[inline(always)]
+    #[must_use]
+    pub fn head(&self) -> Head {
+        self.frame.head
+    }
+
+    /// The first eight bytes of its body.
+    #[inline(always)]
+    #[must_use]
+    pub fn word(&self) -> u64 {
+        self.frame.word(0)
+    }
+
+    /// Takes it out of the ring.
+    #[inline(always)]
+    pub fn take(self) {
+        self.rx.last_frame = *self.polls;
+        if self.rx.consumer.take() {
+            self.active.count_batch();
+        }
+    }
+}
+
+/// Local ranks whose rings are polled each time.
+#[derive(Debug)]
+pub(super) struct Active {
+    pub(super) ranks: Vec<u32>,
+    /// The first of them, so that one comparison with the number of ranks finds the ring or that there is none.
+    pub(super) first: u32,
+    /// Batches of frames that were taken from the first one since the last poll.
+    batches: u32,
+}
+
+impl Active {
+    pub(super) const NOBODY: u32 = u32::MAX;
+
+    pub(super) fn new() -> Self {
+        Self {
+            ranks: Vec::new(),
+            first: Self::NOBODY,
+            batches: 0,
+        }
+    }
+
+    pub(super) fn change(&mut self, change: impl FnOnce(&mut Vec<u32>)) {
+        change(&mut self.ranks);
+        self.first = self.ranks.first().copied().unwrap_or(Self::NOBODY);
+    }
+
+    /// Who takes frame after frame from the first ring would never look at the others, nor at its own transfers: after so
+    /// many there is no first one until the next poll.
+    #[inline(always)]
+    fn count_batch(&mut self) {
+        self.batches += 1;
+        if self.batches >= MOST_BATCHES {
+            self.first = Self::NOBODY;
+        }
+    }
+
+    /// A poll looks at everything.
+    #[inline(always)]
+    pub(super) fn polled(&mut self) {
+        if self.batches != 0 {
+            self.batches = 0;
+            self.change(|_| ());
+        }
+    }
+}
+
+/// Batches of 32 frames that may be taken one by one between two polls.
+const MOST_BATCHES: u32 = 16;
