@@ -6,7 +6,8 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering, fence};
 use loom::thread;
 use ring::{
-    Bell, Claim, Consumer, Full, Head, Ident, Offer, PairLine, Pool, PoolSide, Producer, Ring, Wake,
+    Bell, Claim, Consumer, Full, Head, Ident, Offer, POOL_BUFFERS, PairLine, Pool, PoolSide,
+    Producer, Ring, Wake,
 };
 
 struct Node {
@@ -346,46 +347,40 @@ fn a_sender_that_dies_leaves_the_ring_usable() {
     }
 }
 
-/// Pool: a buffer is written again only after the receiver has copied it out (PAIR pool-free).
+/// Pool: a buffer is written again only after the receiver has copied it out (PAIR pool-free), whichever way it is taken.
 #[test]
 fn a_pool_buffer_is_not_reused_early() {
-    model(|| {
-        let node = node();
-        let bytes = Arc::new(loom::cell::UnsafeCell::new(0u32));
-        let mut pool = Pool::new(&node.pool);
-        let index = pool.acquire().unwrap();
-        bytes.with_mut(|cell| {
-            // SAFETY: the buffer was just acquired and named to nobody.
-            #[allow(unsafe_code)]
-            unsafe {
-                *cell = 1;
-            }
-        });
-        let receiver = {
-            let (node, bytes) = (node.clone(), bytes.clone());
-            thread::spawn(move || {
-                let copy = bytes.with(|cell| {
-                    // SAFETY: the buffer was named to this thread and is not released yet; loom checks it.
-                    #[allow(unsafe_code)]
-                    unsafe {
-                        *cell
-                    }
-                });
-                assert_eq!(copy, 1);
-                node.pool.release(index);
-            })
-        };
-        if pool.acquire() == Some(index) {
-            bytes.with_mut(|cell| {
-                // SAFETY: acquired again, so the receiver has released it; loom checks it.
-                #[allow(unsafe_code)]
-                unsafe {
-                    *cell = 2;
+    for in_turn in [false, true] {
+        model(move || {
+            let (node, buffer) = (node(), Arc::new(Watched::new()));
+            let mut pool = Pool::new(&node.pool);
+            // The last one is named to the receiver; the others stay in use for ever.
+            let all: Vec<_> = (0..POOL_BUFFERS).map_while(|_| pool.acquire()).collect();
+            let index = all[63];
+            buffer.set(1);
+            let receiver = {
+                let (node, buffer) = (node.clone(), buffer.clone());
+                thread::spawn(move || {
+                    assert_eq!(buffer.get(), 1);
+                    node.pool.release(index);
+                })
+            };
+            let again = loop {
+                let found = if in_turn {
+                    pool.acquire_in_turn()
+                } else {
+                    pool.acquire()
+                };
+                match found {
+                    Some(found) => break found,
+                    None => thread::yield_now(),
                 }
-            });
-        }
-        receiver.join().unwrap();
-    });
+            };
+            assert_eq!(again, index);
+            buffer.set(2);
+            receiver.join().unwrap();
+        });
+    }
 }
 
 /// Offers: reader and helper never copy the same chunk, every chunk is copied, and the reader sees the helper's bytes
