@@ -103,6 +103,32 @@ fn frames_at_hand_run_out_so_that_others_are_heard() {
     assert!(polls <= 3, "{polls} polls");
 }
 
+/// Peers that are away have all the common buffers: whoever is there still gets large bodies, one after the other.
+#[test]
+fn receivers_that_are_away_keep_no_buffers_from_the_others() {
+    let mut ranks = fabrics(6);
+    let (sender, receivers) = ranks.split_first_mut().unwrap();
+    for away in 1..=4 {
+        while sender.post_send(Peer(away), head(1), &[7; 8192]).is_ok() {}
+    }
+    let present = &mut receivers[4];
+    for number in 0..100 {
+        let body = pattern(0, number, 8192);
+        sender.post_send(Peer(5), head(1), &body).unwrap();
+        let refused = sender.post_send(Peer(5), head(1), &body);
+        assert!(refused.is_err(), "the buffer is the receiver's");
+        let mut completions = Completions::new();
+        present.poll(&mut completions);
+        let Some(Completion::Arrived(arrived)) = completions.take(0) else {
+            panic!("message {number} has not arrived");
+        };
+        let mut got = vec![0; 8192];
+        present.copy_body(&arrived, &mut got);
+        present.release(&arrived);
+        assert_eq!(got, body);
+    }
+}
+
 #[test]
 fn a_read_ends_under_a_flood() {
     let mut ranks = fabrics(3);

@@ -10,6 +10,7 @@
 //!           then   rings[P]   4 KiB each: frames from p to r
 //!           then   pool side  how often each of r's buffers was released
 //!           then   pool data  64 buffers of 8 KiB that r fills as a sender
+//!           then   own[P]     8 KiB each: a buffer that r fills for receiver p alone, when none of the 64 is free
 //! ```
 //! Behind the last region lie the ranks' arenas, if the file is that long ([`file_bytes`]).
 //!
@@ -43,6 +44,9 @@ pub(crate) const PENDING_WORDS: usize = 1;
 /// Bounce buffers that each rank has as a sender.
 pub const POOL_BUFFERS: u32 = 64;
 
+/// In the place of a buffer's number: the one that its sender fills for this receiver alone.
+pub const OWN_BUFFER: u32 = POOL_BUFFERS;
+
 /// Bytes of one bounce buffer.
 pub const POOL_BUFFER_BYTES: usize = 8 * 1024;
 
@@ -50,7 +54,7 @@ pub const POOL_BUFFER_BYTES: usize = 8 * 1024;
 pub const SEGMENT_MAGIC: u64 = u64::from_le_bytes(*b"rmpiseg1");
 
 /// Grows with every change of this file; both sides must have the same.
-pub const LAYOUT_VERSION: u32 = 2;
+pub const LAYOUT_VERSION: u32 = 3;
 
 /// Bytes of a node segment for `local_size` ranks.
 #[must_use]
@@ -86,8 +90,13 @@ pub(crate) const fn pool_data_offset(local_size: u32) -> usize {
     pool_side_offset(local_size) + PAGE
 }
 
-pub(crate) const fn region_bytes(local_size: u32) -> usize {
+#[cfg(not(loom))]
+pub(crate) const fn own_data_offset(local_size: u32) -> usize {
     pool_data_offset(local_size) + POOL_BUFFERS as usize * POOL_BUFFER_BYTES
+}
+
+pub(crate) const fn region_bytes(local_size: u32) -> usize {
+    pool_data_offset(local_size) + (POOL_BUFFERS + local_size) as usize * POOL_BUFFER_BYTES
 }
 
 pub(crate) const PAGE: usize = 4096;

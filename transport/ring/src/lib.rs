@@ -11,7 +11,8 @@
 //! *ring* is one page of [`SLOTS`] slots from one sender to one receiver. A *pair line* goes with each ring and flows
 //! the other way: the receiver's count of consumed slots (credit) and its *attention*. The *bell* of a receiver holds
 //! one *pending* bit per sender and the word it sleeps on. The *pool* of a sender holds buffers for bodies that do
-//! not fit a slot. An *offer* of a reader lets the owner of large data do a part of the copy.
+//! not fit a slot, and one *own buffer* for each receiver, so that receivers which are away can never keep all of them
+//! from the others. An *offer* of a reader lets the owner of large data do a part of the copy.
 //!
 //! # Invariants
 //! - **R1** A slot belongs to the producer from the moment its lap was credited until its head is published, and to
@@ -30,6 +31,7 @@
 //! | slot-free | `Consumer::return_credit` stores the count | `Producer::refresh` loads it |
 //! | bell-pending | `Bell::ring` sets the bit | `Bell::take_pending` swaps the word |
 //! | pool-free | `PoolSide::release` counts on | `Pool::came_back` loads the count |
+//! | own-free | `Consumer::release_own` counts on | `Producer::acquire_own` loads the count |
 //! | offer-open | `Offer::open` stores the claim word | `Offer::claim` loads it |
 //! | offer-done | `Offer::finish_back` adds | `Offer::helped` loads |
 //! | ident | `Ident::introduce` stores `ready` | `Ident::pid` loads it |
@@ -54,7 +56,7 @@ mod segment;
 pub use doorbell::{Bell, Wake};
 pub use ident::Ident;
 pub use layout::{
-    LAYOUT_VERSION, MAX_LOCAL_RANKS, POOL_BUFFER_BYTES, POOL_BUFFERS, SEGMENT_MAGIC,
+    LAYOUT_VERSION, MAX_LOCAL_RANKS, OWN_BUFFER, POOL_BUFFER_BYTES, POOL_BUFFERS, SEGMENT_MAGIC,
     SLOT_BODY_BYTES, SLOTS, segment_bytes,
 };
 pub use offer::{Claim, Helped, MAX_CHUNKS, OFFERS, Offer};

@@ -14,8 +14,8 @@ use crate::doorbell::Bell;
 use crate::ident::Ident;
 use crate::layout::{
     BELL_OFFSET, IDENT_OFFSET, LAYOUT_VERSION, LINES_OFFSET, MAX_LOCAL_RANKS, OFFERS_OFFSET, PAGE,
-    POOL_BUFFER_BYTES, POOL_BUFFERS, SEGMENT_MAGIC, pool_data_offset, pool_side_offset,
-    region_bytes, rings_offset, segment_bytes,
+    POOL_BUFFER_BYTES, POOL_BUFFERS, SEGMENT_MAGIC, own_data_offset, pool_data_offset,
+    pool_side_offset, region_bytes, rings_offset, segment_bytes,
 };
 use crate::offer::{OFFERS, Offer};
 use crate::pool::PoolSide;
@@ -210,6 +210,17 @@ impl Segment {
         Some(PoolBuffer {
             base: self.at(offset),
         })
+    }
+
+    /// The buffer that `sender` fills for `receiver` alone.
+    #[must_use]
+    pub fn own_buffer(&self, sender: u32, receiver: u32) -> PoolBuffer {
+        let receiver = self.checked(receiver);
+        let offset =
+            self.region(sender) + own_data_offset(self.local_size) + receiver * POOL_BUFFER_BYTES;
+        PoolBuffer {
+            base: self.at(offset),
+        }
     }
 
     fn region(&self, rank: u32) -> usize {
@@ -453,6 +464,10 @@ mod tests {
                     size_of::<Ring>(),
                 );
                 add(core::ptr::from_ref(segment.pair_line(r, s)) as usize, 64);
+                add(
+                    segment.own_buffer(r, s).base.as_ptr() as usize,
+                    POOL_BUFFER_BYTES,
+                );
             }
             for b in 0..POOL_BUFFERS {
                 add(

@@ -29,6 +29,8 @@ struct Slot {
 pub struct PairLine {
     consumed: AtomicU32,
     attention: AtomicU32,
+    /// How often the receiver has released the buffer that the sender fills for it alone.
+    own_releases: AtomicU32,
 }
 
 /// The part of a frame's head that the ring carries without looking at it (`len` is bounded by the caller's use).
@@ -82,6 +84,8 @@ pub struct Producer<'a> {
     sent: u32,
     /// Frames that the receiver has taken, as far as known, plus the slots of the ring: `sent` stops here.
     limit: u32,
+    /// The receiver's own buffer is in use until its count of releases is no longer this.
+    own_taken_at: Option<u32>,
 }
 
 impl<'a> Producer<'a> {
@@ -93,6 +97,7 @@ impl<'a> Producer<'a> {
             line,
             sent: 0,
             limit: SLOTS,
+            own_taken_at: None,
         }
     }
 
@@ -168,6 +173,16 @@ impl<'a> Producer<'a> {
     #[must_use]
     pub fn sent(&self) -> u32 {
         self.sent
+    }
+
+    /// Takes the buffer that is filled for this receiver alone ([`OWN_BUFFER`](crate::OWN_BUFFER)); `false` while the
+    /// receiver has it. The frame that names it publishes it: PAIR(slot-full).
+    pub fn acquire_own(&mut self) -> bool {
+        // PAIR(own-free): Consumer::release_own stores the count with Release after the receiver's copy.
+        let count = self.line.own_releases.load(Ordering::Acquire);
+        let free = self.own_taken_at != Some(count);
+        self.own_taken_at = Some(count);
+        free
     }
 
     #[cold]
@@ -290,6 +305,17 @@ impl<'a> Consumer<'a> {
         }
     }
 
+    /// Gives the buffer that the sender fills for this receiver alone back to it.
+    pub fn release_own(&self) {
+        let next = self
+            .line
+            .own_releases
+            .load(Ordering::Relaxed)
+            .wrapping_add(1);
+        // PAIR(own-free): Producer::acquire_own loads the word with Acquire before the sender writes again.
+        self.line.own_releases.store(next, Ordering::Release);
+    }
+
     /// Tells the sender that this ring is polled and its bell need not be rung.
     ///
     /// Whoever calls this must, before it sleeps, call [`look_away`](Self::look_away), then make a fence that every
@@ -334,6 +360,7 @@ impl PairLine {
         Self {
             consumed: AtomicU32::new(0),
             attention: AtomicU32::new(AWAY),
+            own_releases: AtomicU32::new(0),
         }
     }
 
@@ -481,6 +508,17 @@ mod tests {
             }
             let returned = line.consumed.load(Ordering::Relaxed);
             assert!(rx.taken() - returned < CREDIT_BATCH);
+        }
+    }
+
+    #[test]
+    fn the_own_buffer_is_free_at_first_and_after_each_release() {
+        let (ring, line) = (Ring::new(), PairLine::new());
+        let (mut tx, rx) = (Producer::new(&ring, &line), Consumer::new(&ring, &line));
+        for _ in 0..3 {
+            assert!(tx.acquire_own());
+            assert!(!tx.acquire_own() && !tx.acquire_own());
+            rx.release_own();
         }
     }
 

@@ -143,6 +143,38 @@ fn a_slot_is_not_reused_early() {
     });
 }
 
+/// R1: the buffer that is filled for one receiver alone is read only after it was named (PAIR slot-full, here by the look
+/// for a plain frame) and written again only after it was copied out (PAIR own-free).
+#[test]
+fn a_receivers_own_buffer_is_not_reused_early() {
+    model(|| {
+        let (node, buffer) = (node(), Arc::new(Watched::new()));
+        let sender = {
+            let (node, buffer) = (node.clone(), buffer.clone());
+            thread::spawn(move || {
+                let mut tx = Producer::new(&node.ring, &node.line);
+                for i in 1..=2 {
+                    while !tx.acquire_own() {
+                        thread::yield_now();
+                    }
+                    buffer.set(u32::from(i));
+                    tx.push(head(i), &[]).unwrap();
+                }
+            })
+        };
+        let mut rx = Consumer::new(&node.ring, &node.line);
+        for i in 1..=2 {
+            while rx.peek_plain(i, 8).is_none() {
+                thread::yield_now();
+            }
+            rx.take();
+            assert_eq!(buffer.get(), u32::from(i));
+            rx.release_own();
+        }
+        sender.join().unwrap();
+    });
+}
+
 /// What stood in memory before the bell was rung is seen by who finds the bit (PAIR bell-pending), even without the
 /// fence that a ring's push makes here.
 #[test]

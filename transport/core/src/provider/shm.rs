@@ -11,8 +11,8 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
-use ring::layout::{POOL_BUFFER_BYTES, SLOT_BODY_BYTES};
-use ring::{Bell, Consumer, Frame, PairLine, Peeked, Pool, Producer, Ring, Wake};
+use ring::layout::{OWN_BUFFER, POOL_BUFFER_BYTES, SLOT_BODY_BYTES};
+use ring::{Bell, Consumer, Frame, PairLine, Peeked, Pool, PoolBuffer, Producer, Ring, Wake};
 
 use super::Stats;
 use super::cma;
@@ -56,6 +56,8 @@ pub(super) struct Shm {
 struct Tx {
     producer: Producer<'static>,
     bell: Option<&'static Bell>,
+    /// The peer's local rank.
+    local: u32,
     distance: Distance,
 }
 
@@ -129,6 +131,7 @@ impl Shm {
             *self.senders[*world as usize] = Tx {
                 producer: Producer::new(segment.ring(to, me), segment.pair_line(to, me)),
                 bell: Some(segment.bell(to)),
+                local: to,
                 distance: Distance::default(),
             };
         }
@@ -193,7 +196,10 @@ impl Shm {
         } else {
             pool.acquire()
         };
-        let buffer = index.and_then(|index| node.segment.pool_buffer(node.local_rank, index));
+        // Where others have all of them, and are away: this peer still has its own.
+        let index = index.or_else(|| tx.producer.acquire_own().then_some(OWN_BUFFER));
+        let (from, to_local) = (node.local_rank, tx.local);
+        let buffer = index.and_then(|index| lent_buffer(&node.segment, from, to_local, index));
         let (Some(index), Some(buffer)) = (index, buffer) else {
             return Err(Full);
         };
@@ -468,7 +474,7 @@ impl Shm {
         let buffer = self
             .node
             .as_ref()
-            .and_then(|node| node.segment.pool_buffer(from, index));
+            .and_then(|node| lent_buffer(&node.segment, from, node.local_rank, index));
         // An index or a length that no pool has was garbled on the way: nothing is copied.
         let Some(buffer) = buffer else { return 0 };
         let bytes = (bytes as usize).min(POOL_BUFFER_BYTES).min(target.len());
@@ -480,7 +486,9 @@ impl Shm {
 
     #[inline(never)]
     pub(super) fn release(&mut self, from: u32, index: u32) {
-        if let Some(node) = &self.node {
+        if index == OWN_BUFFER {
+            self.receivers[from as usize].consumer.release_own();
+        } else if let Some(node) = &self.node {
             node.segment.pool_side(from).release(index);
         }
     }
@@ -736,6 +744,7 @@ impl Tx {
         Self {
             producer: Producer::blocked(ring, line),
             bell: None,
+            local: 0,
             distance: Distance::default(),
         }
     }
@@ -781,6 +790,14 @@ fn lent(frame: &Frame) -> RecvBuffer {
         index: word as u32,
         bytes,
     }
+}
+
+/// The buffer of `sender` that a frame to `receiver` names; `None` for a number that no buffer has.
+fn lent_buffer(segment: &Segment, sender: u32, receiver: u32, index: u32) -> Option<PoolBuffer> {
+    if index == OWN_BUFFER {
+        return Some(segment.own_buffer(sender, receiver));
+    }
+    segment.pool_buffer(sender, index)
 }
 
 /// A keyed check word: whoever does not know the secret cannot make one for words of its choice.

@@ -191,7 +191,12 @@ pub async fn held_buffers(rank: &mut Rank) {
         }
     } else if rank.me == receiver {
         let (held, count) = hold_until_small(rank).await;
-        assert_eq!(held.len() as u64, count);
+        // One more may have come right behind the small one, in the buffer that is this receiver's own.
+        let held_count = held.len() as u64;
+        assert!(
+            (count..=count + 1).contains(&held_count),
+            "{held_count} of {count}"
+        );
         // Out of order on purpose: each buffer is the provider's again as soon as it is released.
         for (number, arrived) in held.iter().enumerate().rev() {
             let number = number as u64;
@@ -200,7 +205,7 @@ pub async fn held_buffers(rank: &mut Rank) {
             assert_eq!(body, pattern(0, number, 100 + number as usize));
             rank.fabric.release(arrived);
         }
-        for number in count..count + 20 {
+        for number in held_count..count + 20 {
             let body = rank.receive(sender).await.1;
             assert_eq!(body, pattern(0, number, 100 + number as usize));
         }
