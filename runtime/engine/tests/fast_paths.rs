@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The fast paths decide nothing of their own: an engine that tries them first and one that never does see the same
-//! messages matched in the same order (promise E1).
+//! messages matched in the same order (promise E1), with receives from any source and of any tag, persistent, cancelled,
+//! freed and too short ones between them, and probes.
 
 #![allow(clippy::cast_possible_truncation, reason = "small random numbers")]
 
-use engine::{Arrival, Collected, Config, ContextId, Engine, Output, Peer, Receive, wire};
+use engine::{
+    Arrival, Collected, Config, ContextId, Engine, Output, Peer, Receive, RequestId, State, wire,
+};
+use queue_layout::{FLAG_CANCELLED, FLAG_PERSISTENT};
 
 const PEERS: u32 = 3;
 const CONTEXT: ContextId = ContextId(2);
@@ -22,17 +26,33 @@ impl Random {
     }
 }
 
-/// One engine, and what became of its receives: which message (by number) each got.
+/// What a receive got: its buffer, the message's number, whether it was too long, its tag and its bytes.
+type Got = (u64, u64, bool, i32, u64);
+
+/// In the place of a message's number: the receive was cancelled.
+const CANCELLED: u64 = u64::MAX;
+
+/// One engine, and what became of its receives.
 struct Side {
     engine: Engine,
     fast: bool,
-    /// Token, number and buffer of each open receive.
+    /// Token and buffer of each open receive.
     open: Vec<(u32, u64)>,
     /// Number of the message that lies at each buffer address.
     memory: Vec<Option<u64>>,
-    got: Vec<(u64, u64)>,
+    got: Vec<Got>,
     /// How often each fast path was taken while other receives were posted: post, arrive for, arrive.
     taken_in_company: [u32; 3],
+}
+
+/// What a receive, a probe or a message says.
+#[derive(Clone, Copy)]
+struct Asked {
+    context: ContextId,
+    peer: Option<u32>,
+    tag: Option<i32>,
+    bytes: u64,
+    persistent: bool,
 }
 
 impl Side {
@@ -54,66 +74,70 @@ impl Side {
         }
     }
 
-    fn receive(&mut self, peer: Option<u32>, tag: Option<i32>) {
+    fn receive(&mut self, asked: Asked) {
         let buffer = self.memory.len() as u64;
         self.memory.push(None);
-        let plain = peer.zip(tag).filter(|_| self.fast);
+        let plain = asked.peer.zip(asked.tag);
+        let plain = plain.filter(|_| self.fast && !asked.persistent);
         let posted = plain.and_then(|(peer, tag)| {
             self.engine
-                .post_first(CONTEXT, Peer(peer), tag, BYTES, buffer)
+                .post_first(asked.context, Peer(peer), tag, asked.bytes, buffer)
         });
         if posted.is_some() {
             self.note(0);
         }
-        let token = posted.unwrap_or_else(|| {
-            let receive = Receive {
-                context: CONTEXT,
-                peer: peer.map(Peer),
-                tag,
-                bytes: BYTES,
-                buffer,
-            };
-            let (request, output) = self
-                .engine
-                .start_receive(receive, false)
-                .expect("a slot is left");
-            if let Some(Output::DeliverKept { message, .. }) = output {
-                let body = self
-                    .engine
-                    .kept_body(message)
-                    .try_into()
-                    .expect("eight bytes");
-                self.memory[buffer as usize] = Some(u64::from_ne_bytes(body));
-                self.engine.drop_message(message);
-            }
-            self.engine.arena().token(request)
-        });
+        let token = posted.unwrap_or_else(|| self.start(asked, buffer));
         self.open.push((token, buffer));
     }
 
-    fn arrive(&mut self, peer: u32, tag: i32, number: u64, awaited: Option<usize>) {
-        let head = wire::eager(CONTEXT, tag);
+    fn start(&mut self, asked: Asked, buffer: u64) -> u32 {
+        let receive = Receive {
+            context: asked.context,
+            peer: asked.peer.map(Peer),
+            tag: asked.tag,
+            bytes: asked.bytes,
+            buffer,
+        };
+        let started = self.engine.start_receive(receive, asked.persistent);
+        let (request, mut output) = started.expect("a slot is left");
+        if asked.persistent {
+            output = self.engine.restart_receive(request);
+        }
+        if let Some(Output::DeliverKept { message, .. }) = output {
+            let body = self.engine.kept_body(message);
+            let number = body.try_into().expect("eight bytes");
+            self.memory[buffer as usize] = Some(u64::from_ne_bytes(number));
+            self.engine.drop_message(message);
+        }
+        self.engine.arena().token(request)
+    }
+
+    fn arrive(&mut self, message: Asked, number: u64, awaited: Option<u64>) {
+        let (peer, tag) = message.peer.zip(message.tag).expect("of a message");
+        let head = wire::eager(message.context, tag);
+        let (peer, bytes) = (Peer(peer), message.bytes);
         if self.fast {
-            if let Some((token, buffer)) = awaited.and_then(|at| self.open.get(at).copied())
-                && let Some(place) = self.engine.arrive_for(token, Peer(peer), head.word, BYTES)
+            let awaited = self.open.iter().find(|(_, at)| Some(*at) == awaited);
+            if let Some((token, buffer)) = awaited.copied()
+                && let Some(place) = self.engine.arrive_for(token, peer, head.word, bytes)
             {
                 assert_eq!(place, buffer);
                 self.note(1);
-                self.got.push((buffer, number));
+                self.got.push((buffer, number, false, tag, bytes));
                 self.open.retain(|(open, _)| *open != token);
                 return;
             }
-            if let Some((place, fits)) = self.engine.arrive_first(Peer(peer), head.word, BYTES) {
-                assert_eq!(fits, BYTES);
+            if let Some((place, fits)) = self.engine.arrive_first(peer, head.word, bytes) {
+                assert!(fits <= bytes);
                 self.note(2);
                 self.memory[place as usize] = Some(number);
                 return;
             }
         }
         let arrival = Arrival {
-            peer: Peer(peer),
+            peer,
             head,
-            bytes: BYTES,
+            bytes,
             words: [number, 0, 0, 0, 0, 0],
         };
         match self.engine.arrive(arrival) {
@@ -128,33 +152,110 @@ impl Side {
         }
     }
 
+    /// The open receive of a buffer, if no message has matched it.
+    fn posted(&self, buffer: u64) -> Option<RequestId> {
+        let (token, _) = self.open.iter().find(|(_, at)| *at == buffer)?;
+        let request = self.engine.arena().find(*token)?;
+        let state = self.engine.arena().fields(request).state;
+        (state == State::Posted).then_some(request)
+    }
+
+    /// The program gives a posted receive up; its message is still taken in.
+    fn free(&mut self, request: RequestId) {
+        let token = self.engine.arena().token(request);
+        self.open.retain(|(open, _)| *open != token);
+        self.engine.free(request);
+    }
+
+    fn probe(&mut self, asked: Asked) -> Option<(Peer, i32, u64)> {
+        let found = self
+            .engine
+            .probe(asked.context, asked.peer.map(Peer), asked.tag)?;
+        Some((found.peer, found.tag, found.bytes))
+    }
+
     /// Collects everything that is complete, by either way.
     fn collect(&mut self) {
         for (token, buffer) in std::mem::take(&mut self.open) {
-            let plain = if self.fast {
-                self.engine.collect_plain(token, CONTEXT)
-            } else {
-                Collected::Special
-            };
-            let done = match plain {
-                Collected::Done { bytes, .. } => bytes == BYTES,
-                Collected::NotYet => false,
-                Collected::Special => {
-                    let request = self.engine.arena().find(token).expect("not collected yet");
-                    let complete = self.engine.is_complete(request);
-                    if complete {
-                        self.engine.collect(request);
-                    }
-                    complete
+            match self.collect_one(token) {
+                None => self.open.push((token, buffer)),
+                Some((CANCELLED, ..)) => self.got.push((buffer, CANCELLED, false, 0, 0)),
+                Some((_, too_long, tag, bytes)) => {
+                    let number = self.memory[buffer as usize].expect("a message was delivered");
+                    self.got.push((buffer, number, too_long, tag, bytes));
                 }
-            };
-            match done {
-                true => self.got.push((
-                    buffer,
-                    self.memory[buffer as usize].expect("a message was delivered"),
-                )),
-                false => self.open.push((token, buffer)),
             }
+        }
+    }
+
+    fn collect_one(&mut self, token: u32) -> Option<(u64, bool, i32, u64)> {
+        let request = self.engine.arena().find(token).expect("not collected yet");
+        let context = ContextId(self.engine.arena().fields(request).context);
+        if self.fast {
+            match self.engine.collect_plain(token, context) {
+                Collected::Done { tag, bytes, .. } => return Some((0, false, tag, bytes)),
+                Collected::NotYet => return None,
+                Collected::Special => {}
+            }
+        }
+        if !self.engine.is_complete(request) {
+            return None;
+        }
+        let fields = *self.engine.arena().fields(request);
+        self.engine.collect(request);
+        if fields.flags & FLAG_PERSISTENT != 0 {
+            self.engine.free(request);
+        }
+        let cancelled = fields.flags & FLAG_CANCELLED != 0;
+        let number = if cancelled { CANCELLED } else { 0 };
+        let too_long = fields.error != 0;
+        Some((number, too_long, fields.matched_tag, fields.matched_bytes))
+    }
+}
+
+/// One act of a random program, done on both sides.
+fn act(random: &mut Random, number: u64, fast: &mut Side, ordinary: &mut Side) {
+    let context = ContextId(CONTEXT.0 + u32::from(random.below(6) == 0));
+    let peer = random.below(u64::from(PEERS)) as u32;
+    let tag = random.below(3) as i32;
+    let message = Asked {
+        context,
+        peer: Some(peer),
+        tag: Some(tag),
+        bytes: if random.below(4) == 0 { 4 } else { BYTES },
+        persistent: false,
+    };
+    let wild = random.below(8);
+    let asked = Asked {
+        peer: (wild != 0).then_some(peer),
+        tag: (wild != 1).then_some(tag),
+        persistent: random.below(10) == 0,
+        ..message
+    };
+    // One of the last receives.
+    let recent = (fast.memory.len() as u64).wrapping_sub(1 + random.below(6));
+    match random.below(24) {
+        0 | 1 => assert_eq!(fast.probe(asked), ordinary.probe(asked)),
+        which @ 2..4 => {
+            let (one, other) = (fast.posted(recent), ordinary.posted(recent));
+            assert_eq!(one.is_some(), other.is_some(), "receive {recent}");
+            for (side, request) in [(fast, one), (ordinary, other)] {
+                match request {
+                    Some(request) if which == 2 => side.engine.cancel(request),
+                    Some(request) => side.free(request),
+                    None => {}
+                }
+            }
+        }
+        4..14 => {
+            fast.receive(asked);
+            ordinary.receive(asked);
+        }
+        _ => {
+            let awaited = fast.open.get(random.below(4) as usize);
+            let awaited = awaited.map(|(_, buffer)| *buffer);
+            fast.arrive(message, number, awaited);
+            ordinary.arrive(message, number, None);
         }
     }
 }
@@ -162,22 +263,11 @@ impl Side {
 #[test]
 fn s3_5_the_fast_paths_match_what_the_ordinary_ones_match() {
     let mut taken = [0; 3];
-    for seed in 0..600 {
+    for seed in 0..1200 {
         let mut random = Random(seed);
         let (mut fast, mut ordinary) = (Side::new(true), Side::new(false));
         for number in 0..200 {
-            let peer = random.below(u64::from(PEERS)) as u32;
-            let tag = random.below(3) as i32;
-            if random.below(2) == 0 {
-                let wild = random.below(8);
-                let (from, with) = ((wild != 0).then_some(peer), (wild != 1).then_some(tag));
-                fast.receive(from, with);
-                ordinary.receive(from, with);
-            } else {
-                let awaited = random.below(4) as usize;
-                fast.arrive(peer, tag, number, Some(awaited));
-                ordinary.arrive(peer, tag, number, None);
-            }
+            act(&mut random, number, &mut fast, &mut ordinary);
             if random.below(4) == 0 {
                 fast.collect();
                 ordinary.collect();
@@ -188,6 +278,7 @@ fn s3_5_the_fast_paths_match_what_the_ordinary_ones_match() {
         fast.got.sort_unstable();
         ordinary.got.sort_unstable();
         assert_eq!(fast.got, ordinary.got, "seed {seed}");
+        assert_eq!(fast.memory.len(), ordinary.memory.len());
         assert_eq!(
             fast.engine.arena().live(),
             ordinary.engine.arena().live(),
