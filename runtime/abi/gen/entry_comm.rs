@@ -6,6 +6,9 @@ use core::ffi::c_int;
 
 use crate::args;
 use crate::comm;
+use crate::comm_hints;
+use crate::comm_inter;
+use crate::comm_make;
 use crate::enter::{On, enter, unsupported};
 use crate::error::ErrorClass;
 use crate::group;
@@ -258,7 +261,7 @@ pub unsafe extern "C" fn PMPI_Comm_create(
     enter("MPI_Comm_create", On::Comm(comm), |mpi| {
         // SAFETY: `newcomm` is the caller's pointer to one MPI_Comm (A1 of `args`).
         let newcomm = unsafe { args::Out::new("newcomm", newcomm) }?;
-        comm::comm_create(mpi, comm, group, newcomm)
+        comm_make::comm_create(mpi, comm, group, newcomm)
     })
 }
 weak_alias!("MPI_Comm_create", "PMPI_Comm_create");
@@ -267,11 +270,15 @@ weak_alias!("MPI_Comm_create", "PMPI_Comm_create");
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Comm_create_group(
     comm: MPI_Comm,
-    _group: MPI_Group,
-    _tag: c_int,
-    _newcomm: *mut MPI_Comm,
+    group: MPI_Group,
+    tag: c_int,
+    newcomm: *mut MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Comm_create_group", On::Comm(comm))
+    enter("MPI_Comm_create_group", On::Comm(comm), |mpi| {
+        // SAFETY: `newcomm` is the caller's pointer to one MPI_Comm (A1 of `args`).
+        let newcomm = unsafe { args::Out::new("newcomm", newcomm) }?;
+        comm_make::comm_create_group(mpi, comm, group, tag, newcomm)
+    })
 }
 weak_alias!("MPI_Comm_create_group", "PMPI_Comm_create_group");
 
@@ -281,7 +288,7 @@ pub unsafe extern "C" fn PMPI_Comm_dup(comm: MPI_Comm, newcomm: *mut MPI_Comm) -
     enter("MPI_Comm_dup", On::Comm(comm), |mpi| {
         // SAFETY: `newcomm` is the caller's pointer to one MPI_Comm (A1 of `args`).
         let newcomm = unsafe { args::Out::new("newcomm", newcomm) }?;
-        comm::comm_dup(mpi, comm, newcomm)
+        comm_make::comm_dup(mpi, comm, newcomm)
     })
 }
 weak_alias!("MPI_Comm_dup", "PMPI_Comm_dup");
@@ -290,10 +297,14 @@ weak_alias!("MPI_Comm_dup", "PMPI_Comm_dup");
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Comm_dup_with_info(
     comm: MPI_Comm,
-    _info: MPI_Info,
-    _newcomm: *mut MPI_Comm,
+    info: MPI_Info,
+    newcomm: *mut MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Comm_dup_with_info", On::Comm(comm))
+    enter("MPI_Comm_dup_with_info", On::Comm(comm), |mpi| {
+        // SAFETY: `newcomm` is the caller's pointer to one MPI_Comm (A1 of `args`).
+        let newcomm = unsafe { args::Out::new("newcomm", newcomm) }?;
+        comm_make::comm_dup_with_info(mpi, comm, info, newcomm)
+    })
 }
 weak_alias!("MPI_Comm_dup_with_info", "PMPI_Comm_dup_with_info");
 
@@ -331,7 +342,7 @@ pub unsafe extern "C" fn PMPI_Comm_split(
     enter("MPI_Comm_split", On::Comm(comm), |mpi| {
         // SAFETY: `newcomm` is the caller's pointer to one MPI_Comm (A1 of `args`).
         let newcomm = unsafe { args::Out::new("newcomm", newcomm) }?;
-        comm::comm_split(mpi, comm, color, key, newcomm)
+        comm_make::comm_split(mpi, comm, color, key, newcomm)
     })
 }
 weak_alias!("MPI_Comm_split", "PMPI_Comm_split");
@@ -340,12 +351,16 @@ weak_alias!("MPI_Comm_split", "PMPI_Comm_split");
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Comm_split_type(
     comm: MPI_Comm,
-    _split_type: c_int,
-    _key: c_int,
-    _info: MPI_Info,
-    _newcomm: *mut MPI_Comm,
+    split_type: c_int,
+    key: c_int,
+    info: MPI_Info,
+    newcomm: *mut MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Comm_split_type", On::Comm(comm))
+    enter("MPI_Comm_split_type", On::Comm(comm), |mpi| {
+        // SAFETY: `newcomm` is the caller's pointer to one MPI_Comm (A1 of `args`).
+        let newcomm = unsafe { args::Out::new("newcomm", newcomm) }?;
+        comm_make::comm_split_type(mpi, comm, split_type, key, info, newcomm)
+    })
 }
 weak_alias!("MPI_Comm_split_type", "PMPI_Comm_split_type");
 
@@ -362,29 +377,43 @@ weak_alias!("MPI_Comm_free", "PMPI_Comm_free");
 
 /// `MPI_Comm_get_info`, MPI 5.0 section 7.4.4.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Comm_get_info(comm: MPI_Comm, _info_used: *mut MPI_Info) -> c_int {
-    unsupported("MPI_Comm_get_info", On::Comm(comm))
+pub unsafe extern "C" fn PMPI_Comm_get_info(comm: MPI_Comm, info_used: *mut MPI_Info) -> c_int {
+    enter("MPI_Comm_get_info", On::Comm(comm), |mpi| {
+        // SAFETY: `info_used` is the caller's pointer to one MPI_Info (A1 of `args`).
+        let info_used = unsafe { args::Out::new("info_used", info_used) }?;
+        comm_hints::comm_get_info(mpi, comm, info_used)
+    })
 }
 weak_alias!("MPI_Comm_get_info", "PMPI_Comm_get_info");
 
 /// `MPI_Comm_set_info`, MPI 5.0 section 7.4.4.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Comm_set_info(comm: MPI_Comm, _info: MPI_Info) -> c_int {
-    unsupported("MPI_Comm_set_info", On::Comm(comm))
+pub unsafe extern "C" fn PMPI_Comm_set_info(comm: MPI_Comm, info: MPI_Info) -> c_int {
+    enter("MPI_Comm_set_info", On::Comm(comm), |mpi| {
+        comm_hints::comm_set_info(mpi, comm, info)
+    })
 }
 weak_alias!("MPI_Comm_set_info", "PMPI_Comm_set_info");
 
 /// `MPI_Comm_remote_group`, MPI 5.0 section 7.6.1.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Comm_remote_group(comm: MPI_Comm, _group: *mut MPI_Group) -> c_int {
-    unsupported("MPI_Comm_remote_group", On::Comm(comm))
+pub unsafe extern "C" fn PMPI_Comm_remote_group(comm: MPI_Comm, group: *mut MPI_Group) -> c_int {
+    enter("MPI_Comm_remote_group", On::Comm(comm), |mpi| {
+        // SAFETY: `group` is the caller's pointer to one MPI_Group (A1 of `args`).
+        let group = unsafe { args::Out::new("group", group) }?;
+        comm_inter::comm_remote_group(mpi, comm, group)
+    })
 }
 weak_alias!("MPI_Comm_remote_group", "PMPI_Comm_remote_group");
 
 /// `MPI_Comm_remote_size`, MPI 5.0 section 7.6.1.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Comm_remote_size(comm: MPI_Comm, _size: *mut c_int) -> c_int {
-    unsupported("MPI_Comm_remote_size", On::Comm(comm))
+pub unsafe extern "C" fn PMPI_Comm_remote_size(comm: MPI_Comm, size: *mut c_int) -> c_int {
+    enter("MPI_Comm_remote_size", On::Comm(comm), |mpi| {
+        // SAFETY: `size` is the caller's pointer to one int (A1 of `args`).
+        let size = unsafe { args::Out::new("size", size) }?;
+        comm_inter::comm_remote_size(mpi, comm, size)
+    })
 }
 weak_alias!("MPI_Comm_remote_size", "PMPI_Comm_remote_size");
 
@@ -394,7 +423,7 @@ pub unsafe extern "C" fn PMPI_Comm_test_inter(comm: MPI_Comm, flag: *mut c_int) 
     enter("MPI_Comm_test_inter", On::Comm(comm), |mpi| {
         // SAFETY: `flag` is the caller's pointer to one int (A1 of `args`).
         let flag = unsafe { args::Out::new("flag", flag) }?;
-        comm::comm_test_inter(mpi, comm, flag)
+        comm_inter::comm_test_inter(mpi, comm, flag)
     })
 }
 weak_alias!("MPI_Comm_test_inter", "PMPI_Comm_test_inter");
@@ -403,13 +432,25 @@ weak_alias!("MPI_Comm_test_inter", "PMPI_Comm_test_inter");
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Intercomm_create(
     local_comm: MPI_Comm,
-    _local_leader: c_int,
-    _peer_comm: MPI_Comm,
-    _remote_leader: c_int,
-    _tag: c_int,
-    _newintercomm: *mut MPI_Comm,
+    local_leader: c_int,
+    peer_comm: MPI_Comm,
+    remote_leader: c_int,
+    tag: c_int,
+    newintercomm: *mut MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Intercomm_create", On::Comm(local_comm))
+    enter("MPI_Intercomm_create", On::Comm(local_comm), |mpi| {
+        // SAFETY: `newintercomm` is the caller's pointer to one MPI_Comm (A1 of `args`).
+        let newintercomm = unsafe { args::Out::new("newintercomm", newintercomm) }?;
+        comm_inter::intercomm_create(
+            mpi,
+            local_comm,
+            local_leader,
+            peer_comm,
+            remote_leader,
+            tag,
+            newintercomm,
+        )
+    })
 }
 weak_alias!("MPI_Intercomm_create", "PMPI_Intercomm_create");
 
@@ -417,9 +458,13 @@ weak_alias!("MPI_Intercomm_create", "PMPI_Intercomm_create");
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Intercomm_merge(
     intercomm: MPI_Comm,
-    _high: c_int,
-    _newintracomm: *mut MPI_Comm,
+    high: c_int,
+    newintracomm: *mut MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Intercomm_merge", On::Comm(intercomm))
+    enter("MPI_Intercomm_merge", On::Comm(intercomm), |mpi| {
+        // SAFETY: `newintracomm` is the caller's pointer to one MPI_Comm (A1 of `args`).
+        let newintracomm = unsafe { args::Out::new("newintracomm", newintracomm) }?;
+        comm_inter::intercomm_merge(mpi, intercomm, high, newintracomm)
+    })
 }
 weak_alias!("MPI_Intercomm_merge", "PMPI_Intercomm_merge");

@@ -277,7 +277,7 @@ fn ring_bell(dest: c_int) -> c_int {
 /// Opens the lane for a communicator whose ranks are world ranks. For others, and at `MPI_THREAD_MULTIPLE`, it stays
 /// closed.
 pub fn open(handle: MPI_Comm, comm: &Comm) {
-    if comm.group.is_identity() {
+    if comm.group.is_identity() && !comm.is_inter() {
         let lane = Lane {
             handle,
             ranks: comm.size(),

@@ -131,7 +131,7 @@ fn tell(mpi: Mpi, looked: &Looked, comm: MPI_Comm, status: &OutStatus<'_>) {
         Looked::Message(found) => {
             let source = mpi.state(|state| {
                 let object = state.comm(comm).ok()?;
-                c_int::try_from(object.comm.group.rank_of(found.peer)?).ok()
+                c_int::try_from(object.comm.partners().rank_of(found.peer)?).ok()
             });
             status.set(MPI_Status::received(
                 source.unwrap_or(-1),

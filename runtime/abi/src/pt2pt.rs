@@ -702,9 +702,9 @@ fn peer_of(object: &CommObject, rank: c_int, which: &str) -> Result<Option<Peer>
     }
     let peer = u32::try_from(rank)
         .ok()
-        .and_then(|rank| object.comm.group.peer(rank));
+        .and_then(|rank| object.comm.partners().peer(rank));
     peer.map(Some)
-        .ok_or_else(|| bad_rank(which, rank, object.comm.size()))
+        .ok_or_else(|| bad_rank(which, rank, object.comm.partners().size()))
 }
 
 /// The data of a call as lent memory.

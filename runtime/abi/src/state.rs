@@ -59,6 +59,8 @@ pub struct CommObject {
     pub name: String,
     /// Its error handler.
     pub errhandler: MPI_Errhandler,
+    /// Its hints (MPI 5.0 section 7.4.4).
+    pub hints: crate::info::Pairs,
 }
 
 /// A datatype that the program made.
@@ -85,6 +87,7 @@ impl State {
             comm,
             name: name.to_owned(),
             errhandler: MPI_Errhandler::ERRORS_ARE_FATAL,
+            hints: crate::info::Pairs::default(),
         };
         Self {
             world: object(universe.world(), "MPI_COMM_WORLD"),

@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use engine::{ContextId, Peer};
 
+use crate::topology::{Neighbours, Topology};
+
 /// An ordered set of processes (MPI 5.0 section 7.2.1). Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Group(Arc<Members>);
@@ -113,22 +115,59 @@ impl Group {
     }
 }
 
-/// An intracommunicator (MPI 5.0 section 7.4).
+/// A communicator (MPI 5.0 sections 7.4 and 7.6).
 #[derive(Clone, Debug)]
 pub struct Comm {
-    /// Context of its point-to-point messages; collectives use the next one.
+    /// Context of its point-to-point messages. Collectives use the next one, and the one after that is for making
+    /// other communicators from it.
     pub context: ContextId,
-    /// Its processes.
+    /// Its processes; of an intercommunicator those of the local group.
     pub group: Group,
     /// Rank of this process in it.
     pub rank: u32,
+    /// The remote group of an intercommunicator.
+    pub remote: Option<Group>,
+    /// Its topology (MPI 5.0 chapter 8).
+    pub topology: Option<Arc<Topology>>,
 }
 
 impl Comm {
-    /// Number of processes.
+    /// An intracommunicator without a topology.
+    #[must_use]
+    pub fn new(context: ContextId, group: Group, rank: u32) -> Self {
+        Self {
+            context,
+            group,
+            rank,
+            remote: None,
+            topology: None,
+        }
+    }
+
+    /// Number of processes; of an intercommunicator those of the local group.
     #[must_use]
     pub fn size(&self) -> u32 {
         self.group.size()
+    }
+
+    /// Whether this is an intercommunicator.
+    #[must_use]
+    pub fn is_inter(&self) -> bool {
+        self.remote.is_some()
+    }
+
+    /// The group in which a rank of a message is one: the remote group of an intercommunicator.
+    #[inline]
+    #[must_use]
+    pub fn partners(&self) -> &Group {
+        self.remote.as_ref().unwrap_or(&self.group)
+    }
+
+    /// The local group as an intracommunicator. It shares the contexts; the two groups have no process in common, so
+    /// its messages cannot be taken for those between the groups.
+    #[must_use]
+    pub fn local(&self) -> Self {
+        Self::new(self.context, self.group.clone(), self.rank)
     }
 
     /// Context of its collective messages.
@@ -137,26 +176,88 @@ impl Comm {
         ContextId(self.context.0 + 1)
     }
 
+    /// Context of the messages by which some of its processes agree on another communicator. The tags are the program's.
+    #[must_use]
+    pub fn making_context(&self) -> ContextId {
+        ContextId(self.context.0 + 2)
+    }
+
+    /// The neighbours of this process in the topology, if there is one.
+    #[must_use]
+    pub fn neighbours(&self) -> Option<Neighbours> {
+        let topology = self.topology.as_ref()?;
+        Some(topology.neighbours(self.rank))
+    }
+
     /// How two communicators relate.
     #[must_use]
     pub fn compare(&self, other: &Self) -> Comparison {
-        match (
-            self.context == other.context,
-            self.group.compare(&other.group),
-        ) {
-            (true, _) => Comparison::Identical,
-            (false, Comparison::Identical) => Comparison::Congruent,
-            (false, other) => other,
+        let remote = match (&self.remote, &other.remote) {
+            (None, None) => Comparison::Identical,
+            (Some(mine), Some(other)) => mine.compare(other),
+            _ => return Comparison::Unequal,
+        };
+        let local = self.group.compare(&other.group);
+        match (self.context == other.context, local, remote) {
+            (true, _, _) => Comparison::Identical,
+            (false, Comparison::Identical, Comparison::Identical) => Comparison::Congruent,
+            (false, Comparison::Unequal, _) | (false, _, Comparison::Unequal) => {
+                Comparison::Unequal
+            }
+            _ => Comparison::Similar,
         }
     }
 }
 
+/// Hands out contexts that no other process hands out, so that whoever leads the making of a communicator can choose
+/// one alone.
+#[derive(Debug)]
+pub(crate) struct Contexts {
+    rank: u32,
+    size: u32,
+    handed_out: u32,
+}
+
+impl Contexts {
+    pub(crate) fn new(rank: u32, size: u32) -> Self {
+        Self {
+            rank,
+            size,
+            handed_out: 0,
+        }
+    }
+
+    /// A context with the two after it; `None` when all are used up.
+    pub(crate) fn reserve(&mut self) -> Option<ContextId> {
+        let number = self.number(self.handed_out)?;
+        self.handed_out += 1;
+        Some(ContextId(number))
+    }
+
+    /// Takes one back that was not used, if it is the last.
+    pub(crate) fn release(&mut self, context: ContextId) {
+        let last = self.handed_out.checked_sub(1);
+        if last.and_then(|last| self.number(last)) == Some(context.0) {
+            self.handed_out -= 1;
+        }
+    }
+
+    fn number(&self, turn: u32) -> Option<u32> {
+        let place = turn.checked_mul(self.size)?.checked_add(self.rank)?;
+        let number = place.checked_mul(CONTEXT_STEP)?;
+        let number = number.checked_add(FIRST_FREE_CONTEXT)?;
+        number.checked_add(CONTEXT_STEP).map(|_| number)
+    }
+}
+
 /// Context of `MPI_COMM_WORLD`.
-pub const WORLD_CONTEXT: ContextId = ContextId(2);
+pub const WORLD_CONTEXT: ContextId = ContextId(4);
 /// Context of `MPI_COMM_SELF`.
-pub const SELF_CONTEXT: ContextId = ContextId(4);
+pub const SELF_CONTEXT: ContextId = ContextId(8);
 /// First context that a new communicator can get.
-pub const FIRST_FREE_CONTEXT: u32 = 6;
+pub const FIRST_FREE_CONTEXT: u32 = 12;
+/// From one communicator's contexts to the next one's.
+const CONTEXT_STEP: u32 = 4;
 
 #[cfg(test)]
 mod tests {
@@ -187,13 +288,59 @@ mod tests {
             (a.peer(0), a.rank_of(Peer(0)), a.rank_of(Peer(1))),
             (Some(Peer(2)), Some(1), None)
         );
-        let comm = |context, group: &Group| Comm {
-            context: ContextId(context),
-            group: group.clone(),
-            rank: 0,
-        };
+        let comm = |context, group: &Group| Comm::new(ContextId(context), group.clone(), 0);
         assert_eq!(comm(8, &a).compare(&comm(10, &a)), Comparison::Congruent);
         assert_eq!(comm(8, &a).compare(&comm(8, &a)), Comparison::Identical);
         assert_eq!(comm(8, &a).compare(&comm(10, &b)), Comparison::Similar);
+    }
+
+    #[test]
+    fn intercommunicators_compare_by_both_groups() {
+        let inter = |context, local: &[u32], remote: &[u32]| Comm {
+            remote: Some(Group::of(peers(remote))),
+            ..Comm::new(ContextId(context), Group::of(peers(local)), 0)
+        };
+        let first = inter(8, &[0, 1], &[2, 3]);
+        assert_eq!(
+            first.compare(&inter(8, &[0, 1], &[2, 3])),
+            Comparison::Identical
+        );
+        assert_eq!(
+            first.compare(&inter(12, &[0, 1], &[2, 3])),
+            Comparison::Congruent
+        );
+        assert_eq!(
+            first.compare(&inter(12, &[0, 1], &[3, 2])),
+            Comparison::Similar
+        );
+        assert_eq!(
+            first.compare(&inter(12, &[0, 1], &[2, 4])),
+            Comparison::Unequal
+        );
+        assert_eq!(first.compare(&first.local()), Comparison::Unequal);
+        assert_eq!(first.partners().peer(0), Some(Peer(2)));
+    }
+
+    #[test]
+    fn no_two_processes_hand_out_the_same_context() {
+        let mut all: Vec<_> = (0..3).map(|rank| Contexts::new(rank, 3)).collect();
+        let mut seen = std::collections::HashSet::from([WORLD_CONTEXT.0, SELF_CONTEXT.0]);
+        for turn in 0..12 {
+            assert!(seen.insert(all[turn % 3].reserve().unwrap().0));
+        }
+        let unused = all[1].reserve().unwrap();
+        all[1].release(unused);
+        assert_eq!(all[1].reserve(), Some(unused));
+        assert!(seen.iter().all(|context| context % CONTEXT_STEP == 0));
+    }
+
+    #[test]
+    fn contexts_end_before_their_numbers_do() {
+        let mut contexts = Contexts::new(1 << 29, 1 << 30);
+        assert_eq!(
+            contexts.reserve().map(|context| context.0),
+            Some((1 << 31) + FIRST_FREE_CONTEXT)
+        );
+        assert_eq!(contexts.reserve(), None);
     }
 }

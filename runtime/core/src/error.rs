@@ -33,6 +33,9 @@ pub enum Error {
         /// Tag of the message.
         tag: i32,
     },
+    /// No communicator can be made any more.
+    #[error("the process made so many communicators that no context is left for another one")]
+    ContextsExhausted,
     /// What the launcher left for this process is not as it should be.
     #[error("{0}")]
     Boot(String),

@@ -25,6 +25,7 @@ mod p2p;
 mod pack;
 mod progress;
 mod pump;
+pub mod topology;
 mod universe;
 mod user_buf;
 pub mod var;

@@ -4,12 +4,12 @@
 use std::collections::HashMap;
 use std::ptr::NonNull;
 
-use engine::{Engine, Peer, RequestId};
+use engine::{ContextId, Engine, Peer, RequestId};
 use transport::{Completions, Fabric, Node};
 
 use crate::boot::{Birth, Link};
 use crate::bundle::Bundles;
-use crate::comm::{Comm, FIRST_FREE_CONTEXT, Group, SELF_CONTEXT, WORLD_CONTEXT};
+use crate::comm::{Comm, Contexts, Group, SELF_CONTEXT, WORLD_CONTEXT};
 use crate::oversubscription::Crowding;
 use crate::pump::Side;
 use crate::var::{Values, Variable};
@@ -36,7 +36,7 @@ pub struct Universe {
     rank: u32,
     size: u32,
     app: u32,
-    next_context: u32,
+    contexts: Contexts,
     complaints: Vec<String>,
 }
 
@@ -126,7 +126,7 @@ impl Universe {
             rank: me.0,
             size,
             app: 0,
-            next_context: FIRST_FREE_CONTEXT,
+            contexts: Contexts::new(me.0, size),
             complaints: Vec::new(),
         }
     }
@@ -169,39 +169,32 @@ impl Universe {
     /// `MPI_COMM_WORLD`.
     #[must_use]
     pub fn world(&self) -> Comm {
-        Comm {
-            context: WORLD_CONTEXT,
-            group: Group::world(self.size),
-            rank: self.rank,
-        }
+        Comm::new(WORLD_CONTEXT, Group::world(self.size), self.rank)
     }
 
     /// `MPI_COMM_SELF`.
     #[must_use]
     pub fn myself(&self) -> Comm {
-        Comm {
-            context: SELF_CONTEXT,
-            group: Group::of(vec![Peer(self.rank)]),
-            rank: 0,
-        }
+        Comm::new(SELF_CONTEXT, Group::of(vec![Peer(self.rank)]), 0)
     }
 
-    /// The lowest context that this process has not used.
-    #[must_use]
-    pub fn next_context(&self) -> u32 {
-        self.next_context
+    /// A context that no communicator of the job has, for one that this process leads the making of.
+    ///
+    /// # Errors
+    /// When all are used up.
+    pub fn reserve_context(&mut self) -> Result<ContextId, Error> {
+        self.contexts.reserve().ok_or(Error::ContextsExhausted)
     }
 
-    /// Notes that a context is used, here or by another member of the communicator that agreed on it.
-    pub fn use_context(&mut self, context: u32) {
-        self.next_context = self.next_context.max(context + 2);
+    /// Gives back the context that was reserved last, which was not needed.
+    pub fn release_context(&mut self, context: ContextId) {
+        self.contexts.release(context);
     }
 
     /// Knows a new communicator: its ranks may not be world ranks.
     pub fn adopt(&mut self, comm: &Comm) {
-        self.use_context(comm.context.0);
-        if !comm.group.is_identity() {
-            self.groups.insert(comm.context.0, comm.group.clone());
+        if !comm.partners().is_identity() {
+            self.groups.insert(comm.context.0, comm.partners().clone());
         }
     }
 

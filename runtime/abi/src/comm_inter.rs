@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Intercommunicators (MPI 5.0 section 7.6).
+
+use core::ffi::c_int;
+
+use runtime::{Comm, Group};
+
+use crate::args::Out;
+use crate::comm::{any, int, of};
+use crate::comm_agree::{Lane, context_of, deal_out, group_of, swap, swap_leaders, words_of};
+use crate::comm_make::keep;
+use crate::enter::Mpi;
+use crate::error::{Error, ErrorClass, Result};
+use crate::handle::{MPI_Comm, MPI_Group};
+use crate::pt2pt::bad_rank;
+
+/// `MPI_Comm_test_inter`.
+pub fn comm_test_inter(mpi: Mpi, comm: MPI_Comm, flag: Out<'_, c_int>) -> Result<()> {
+    flag.set(c_int::from(any(mpi, comm)?.is_inter()));
+    Ok(())
+}
+
+/// `MPI_Comm_remote_size`.
+pub fn comm_remote_size(mpi: Mpi, comm: MPI_Comm, size: Out<'_, c_int>) -> Result<()> {
+    size.set(int(remote(mpi, comm)?.size()));
+    Ok(())
+}
+
+/// `MPI_Comm_remote_group`.
+pub fn comm_remote_group(mpi: Mpi, comm: MPI_Comm, group: Out<'_, MPI_Group>) -> Result<()> {
+    let members = remote(mpi, comm)?;
+    group.set(mpi.state(|state| state.groups.insert(members))?);
+    Ok(())
+}
+
+/// `MPI_Intercomm_create`: the leaders tell each other who is in their groups, and their groups what they heard.
+pub fn intercomm_create(
+    mpi: Mpi,
+    local_comm: MPI_Comm,
+    local_leader: c_int,
+    peer_comm: MPI_Comm,
+    remote_leader: c_int,
+    tag: c_int,
+    newintercomm: Out<'_, MPI_Comm>,
+) -> Result<()> {
+    let local = of(mpi, local_comm)?;
+    let leader = member("local leader", local_leader, &local.group)?;
+    let told = if leader == local.rank {
+        // What goes wrong here the others must hear too, or they would wait for ever.
+        meet(mpi, &local, peer_comm, remote_leader, tag)
+    } else {
+        Ok(Vec::new())
+    };
+    let (words, failed) = match told {
+        Ok(words) => (words, None),
+        Err(error) => (Vec::new(), Some(error)),
+    };
+    let mut told = deal_out(mpi, &local, leader, words)?;
+    if let Some(error) = failed {
+        return Err(error);
+    }
+    let Some(context) = told.pop() else {
+        let detail = "the local leader could not reach the remote leader";
+        return Err(Error::new(ErrorClass::OTHER, detail));
+    };
+    let remote = group_of(&told);
+    if let Some(both) = remote
+        .peers()
+        .find(|peer| local.group.rank_of(*peer).is_some())
+    {
+        let detail = format!(
+            "the process with world rank {} is in both groups, which must have none in common",
+            both.0
+        );
+        return Err(Error::new(ErrorClass::COMM, detail));
+    }
+    let made = Comm {
+        remote: Some(remote),
+        ..Comm::new(context_of(Some(context))?, local.group, local.rank)
+    };
+    newintercomm.set(keep(mpi, local_comm, made)?);
+    Ok(())
+}
+
+/// What the leaders say to each other: their groups, and the context.
+fn meet(
+    mpi: Mpi,
+    local: &Comm,
+    peer_comm: MPI_Comm,
+    remote_leader: c_int,
+    tag: c_int,
+) -> Result<Vec<u32>> {
+    let bridge = any(mpi, peer_comm)?;
+    let rank = member("remote leader", remote_leader, bridge.partners())?;
+    if tag < 0 {
+        let detail = format!(
+            "tag {tag} is out of range, expected 0 to {} (MPI_TAG_UB)",
+            c_int::MAX
+        );
+        return Err(Error::new(ErrorClass::TAG, detail));
+    }
+    let peer = bridge.partners().peer(rank);
+    let peer =
+        peer.ok_or_else(|| bad_rank("remote leader", remote_leader, bridge.partners().size()))?;
+    if local.group.rank_of(peer).is_some() {
+        let detail =
+            format!("the remote leader, rank {remote_leader}, is a process of the local group");
+        return Err(Error::new(ErrorClass::RANK, detail));
+    }
+    swap_leaders(mpi, Lane::of(&bridge, tag), peer, words_of(&local.group))
+}
+
+/// `MPI_Intercomm_merge`: the group that says `high` comes second; where both or none do, the one with the lower leader
+/// first.
+pub fn intercomm_merge(
+    mpi: Mpi,
+    intercomm: MPI_Comm,
+    high: c_int,
+    newintracomm: Out<'_, MPI_Comm>,
+) -> Result<()> {
+    let parent = any(mpi, intercomm)?;
+    let theirs = remote(mpi, intercomm)?;
+    let high = u32::from(high != 0);
+    let swapped = swap(mpi, &parent, vec![high])?;
+    let their_high = swapped.theirs.first().copied().unwrap_or(0);
+    let leader = |group: &Group| group.peer(0).map(|peer| peer.0);
+    let first = (high, leader(&parent.group)) < (their_high, leader(&theirs));
+    let both = match first {
+        true => [&parent.group, &theirs],
+        false => [&theirs, &parent.group],
+    };
+    let group = Group::of(both.into_iter().flat_map(Group::peers).collect());
+    let me = parent.group.peer(parent.rank);
+    let rank = me.and_then(|me| group.rank_of(me)).unwrap_or(0);
+    let made = Comm::new(swapped.context, group, rank);
+    newintracomm.set(keep(mpi, intercomm, made)?);
+    Ok(())
+}
+
+fn remote(mpi: Mpi, comm: MPI_Comm) -> Result<Group> {
+    any(mpi, comm)?.remote.ok_or_else(|| {
+        let detail = "the communicator is an intracommunicator, an intercommunicator is needed";
+        Error::new(ErrorClass::COMM, detail)
+    })
+}
+
+fn member(which: &str, rank: c_int, group: &Group) -> Result<u32> {
+    let found = u32::try_from(rank).ok().filter(|rank| *rank < group.size());
+    found.ok_or_else(|| bad_rank(which, rank, group.size()))
+}

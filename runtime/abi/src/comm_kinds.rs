@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What `MPI_Comm_split_type` splits by (MPI 5.0 section 7.4.2).
+
+use core::ffi::{CStr, c_int};
+
+use runtime::Visit;
+
+use crate::c;
+use crate::comm::int;
+use crate::enter::Mpi;
+use crate::error::{Error, ErrorClass, Result};
+use crate::info::Pairs;
+
+/// The color of this process: the same for those that belong together, `MPI_UNDEFINED` for one that gets no communicator.
+///
+/// All ranks of a job share one node, which is the only resource that is known: so there is nothing smaller that an
+/// unguided split could find, and it ends the recursion of a program at once.
+pub(crate) fn color(mpi: Mpi, split_type: c_int, info: &Pairs) -> Result<c_int> {
+    match split_type {
+        c::MPI_COMM_TYPE_SHARED => Ok(NODE),
+        c::MPI_UNDEFINED | c::MPI_COMM_TYPE_HW_UNGUIDED => Ok(c::MPI_UNDEFINED),
+        c::MPI_COMM_TYPE_HW_GUIDED => Ok(of_resource(info.get(RESOURCE_KEY))),
+        c::MPI_COMM_TYPE_RESOURCE_GUIDED => match (info.get(RESOURCE_KEY), info.get(PSET_KEY)) {
+            (Some(_), Some(_)) => {
+                let detail = "the info object has both keys mpi_hw_resource_type and mpi_pset_name, one is allowed";
+                Err(Error::new(ErrorClass::INFO, detail))
+            }
+            (None, Some(name)) => Ok(of_pset(mpi, name)),
+            (resource, None) => Ok(of_resource(resource)),
+        },
+        other => {
+            let detail = format!(
+                "{other} is no split type, expected one of MPI_COMM_TYPE_SHARED, \
+                 MPI_COMM_TYPE_HW_GUIDED, MPI_COMM_TYPE_HW_UNGUIDED, MPI_COMM_TYPE_RESOURCE_GUIDED and MPI_UNDEFINED"
+            );
+            Err(Error::new(ErrorClass::ARG, detail))
+        }
+    }
+}
+
+fn of_resource(name: Option<&CStr>) -> c_int {
+    if name == Some(SHARED_MEMORY) {
+        NODE
+    } else {
+        c::MPI_UNDEFINED
+    }
+}
+
+fn of_pset(mpi: Mpi, name: &CStr) -> c_int {
+    let name = name.to_string_lossy();
+    if name.eq_ignore_ascii_case("mpi://WORLD") {
+        NODE
+    } else if name.eq_ignore_ascii_case("mpi://SELF") {
+        int(mpi.visit(|universe| universe.rank()))
+    } else {
+        c::MPI_UNDEFINED
+    }
+}
+
+const RESOURCE_KEY: &CStr = c"mpi_hw_resource_type";
+const PSET_KEY: &CStr = c"mpi_pset_name";
+/// The resource that every implementation knows.
+const SHARED_MEMORY: &CStr = c"mpi_shared_memory";
+/// The color of the one node.
+const NODE: c_int = 0;

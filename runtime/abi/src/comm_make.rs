@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Communicators made from communicators (MPI 5.0 section 7.4.2).
+
+use core::ffi::c_int;
+
+use runtime::{Comm, ContextId, Group, Peer, Visit};
+
+use crate::args::Out;
+use crate::comm::{any, of};
+use crate::comm_agree::{
+    Lane, check_members, context_of, gather_all, group_of, new_context, swap, words_of,
+};
+use crate::enter::Mpi;
+use crate::error::{Error, ErrorClass, Result};
+use crate::handle::{MPI_Comm, MPI_Group, MPI_Info};
+use crate::info::{Pairs, hints};
+use crate::state::CommObject;
+use crate::{attr, c, comm_hints, comm_kinds, express, lock};
+
+/// `MPI_Comm_dup`: hints are duplicated too.
+pub fn comm_dup(mpi: Mpi, comm: MPI_Comm, newcomm: Out<'_, MPI_Comm>) -> Result<()> {
+    let hints = mpi.state(|state| Ok::<_, Error>(state.comm(comm)?.hints.clone()))?;
+    duplicate(mpi, comm, hints, &newcomm)
+}
+
+/// `MPI_Comm_dup_with_info`: hints are those given, and no others.
+pub fn comm_dup_with_info(
+    mpi: Mpi,
+    comm: MPI_Comm,
+    info: MPI_Info,
+    newcomm: Out<'_, MPI_Comm>,
+) -> Result<()> {
+    let hints = comm_hints::accepted(&hints(info)?);
+    duplicate(mpi, comm, hints, &newcomm)
+}
+
+fn duplicate(mpi: Mpi, comm: MPI_Comm, hints: Pairs, newcomm: &Out<'_, MPI_Comm>) -> Result<()> {
+    let parent = any(mpi, comm)?;
+    let context = new_context(mpi, &parent)?;
+    let made = keep(mpi, comm, Comm { context, ..parent })?;
+    mpi.state(|state| {
+        state.comm_mut(made)?.hints = hints;
+        Ok::<_, Error>(())
+    })?;
+    if let Err(error) = attr::copy_all(mpi, comm, made) {
+        discard(mpi, made)?;
+        newcomm.set(MPI_Comm::NULL);
+        return Err(error);
+    }
+    newcomm.set(made);
+    Ok(())
+}
+
+/// `MPI_Comm_create`: every rank of `comm` calls; those outside of `group` get `MPI_COMM_NULL`.
+pub fn comm_create(
+    mpi: Mpi,
+    comm: MPI_Comm,
+    group: MPI_Group,
+    newcomm: Out<'_, MPI_Comm>,
+) -> Result<()> {
+    let parent = any(mpi, comm)?;
+    let members = mpi.state(|state| state.group(group))?;
+    check_members(&parent, &members)?;
+    let (context, remote) = if parent.is_inter() {
+        let swapped = swap(mpi, &parent, words_of(&members))?;
+        (swapped.context, Some(group_of(&swapped.theirs)))
+    } else {
+        (new_context(mpi, &parent)?, None)
+    };
+    let nobody = remote.as_ref().is_some_and(|remote| remote.size() == 0);
+    let rank = parent
+        .group
+        .peer(parent.rank)
+        .and_then(|me| members.rank_of(me));
+    match rank.filter(|_| !nobody) {
+        None => newcomm.set(MPI_Comm::NULL),
+        Some(rank) => {
+            let made = Comm {
+                remote,
+                ..Comm::new(context, members, rank)
+            };
+            newcomm.set(keep(mpi, comm, made)?);
+        }
+    }
+    Ok(())
+}
+
+/// `MPI_Comm_create_group`: only the members call.
+pub fn comm_create_group(
+    mpi: Mpi,
+    comm: MPI_Comm,
+    group: MPI_Group,
+    tag: c_int,
+    newcomm: Out<'_, MPI_Comm>,
+) -> Result<()> {
+    let parent = of(mpi, comm)?;
+    let members = mpi.state(|state| state.group(group))?;
+    check_members(&parent, &members)?;
+    if tag < 0 {
+        let detail = format!(
+            "tag {tag} is out of range, expected 0 to {} (MPI_TAG_UB)",
+            c_int::MAX
+        );
+        return Err(Error::new(ErrorClass::TAG, detail));
+    }
+    let rank = parent
+        .group
+        .peer(parent.rank)
+        .and_then(|me| members.rank_of(me));
+    let Some(rank) = rank else {
+        newcomm.set(MPI_Comm::NULL);
+        return Ok(());
+    };
+    let context = lead(mpi, Lane::of(&parent, tag), &members, rank)?;
+    newcomm.set(keep(mpi, comm, Comm::new(context, members, rank))?);
+    Ok(())
+}
+
+/// A new context, chosen by the first member of a group whose members alone call.
+pub(crate) fn lead(mpi: Mpi, lane: Lane, members: &Group, rank: u32) -> Result<ContextId> {
+    let mut words = Vec::new();
+    if rank == 0 {
+        let context = mpi.visit(|universe| universe.reserve_context());
+        words.push(context.map_or(0, |context| context.0));
+    }
+    let words = lane.share(mpi, members, rank, words)?;
+    context_of(words.first().copied())
+}
+
+/// `MPI_Comm_split`.
+pub fn comm_split(
+    mpi: Mpi,
+    comm: MPI_Comm,
+    color: c_int,
+    key: c_int,
+    newcomm: Out<'_, MPI_Comm>,
+) -> Result<()> {
+    if color < 0 && color != c::MPI_UNDEFINED {
+        let detail = format!("color {color} is negative; expected 0 or more, or MPI_UNDEFINED");
+        return Err(Error::new(ErrorClass::ARG, detail));
+    }
+    let parent = any(mpi, comm)?;
+    let handle = match split(mpi, &parent, color, key)? {
+        None => MPI_Comm::NULL,
+        Some(made) => keep(mpi, comm, made)?,
+    };
+    newcomm.set(handle);
+    Ok(())
+}
+
+/// `MPI_Comm_split_type`.
+pub fn comm_split_type(
+    mpi: Mpi,
+    comm: MPI_Comm,
+    split_type: c_int,
+    key: c_int,
+    info: MPI_Info,
+    newcomm: Out<'_, MPI_Comm>,
+) -> Result<()> {
+    let parent = of(mpi, comm)?;
+    let given = hints(info)?;
+    let color = comm_kinds::color(mpi, split_type, &given)?;
+    let handle = match split(mpi, &parent, color, key)? {
+        None => MPI_Comm::NULL,
+        Some(made) => keep(mpi, comm, made)?,
+    };
+    if handle != MPI_Comm::NULL {
+        let hints = comm_hints::accepted(&given);
+        mpi.state(|state| {
+            state.comm_mut(handle)?.hints = hints;
+            Ok::<_, Error>(())
+        })?;
+    }
+    newcomm.set(handle);
+    Ok(())
+}
+
+/// The part of a communicator with this color, ordered by key; `None` for a process without a color, and in an
+/// intercommunicator where the other group has nobody with this color.
+pub(crate) fn split(mpi: Mpi, parent: &Comm, color: c_int, key: c_int) -> Result<Option<Comm>> {
+    // Whoever may turn out to be the first of its color has a context ready.
+    let proposed = match color {
+        c::MPI_UNDEFINED => None,
+        _ => mpi.visit(|universe| universe.reserve_context().ok()),
+    };
+    let mine = Entry {
+        color,
+        key,
+        context: proposed.map_or(0, |context| context.0),
+    };
+    let local = parent.local();
+    let all = gather_all(mpi, &local, &mine.to_words())?;
+    let other = match parent.is_inter() {
+        true => Some(swap(mpi, parent, all.clone())?.theirs),
+        false => None,
+    };
+    let part = Part::of(&all, &parent.group, color);
+    let theirs = other.map(|other| Part::of(&other, parent.partners(), color));
+    let context = part
+        .context
+        .max(theirs.as_ref().map_or(0, |part| part.context));
+    if let Some(proposed) = proposed
+        && proposed.0 != context
+    {
+        mpi.visit(|universe| universe.release_context(proposed));
+    }
+    let nobody = theirs.as_ref().is_some_and(|part| part.peers.is_empty());
+    if color == c::MPI_UNDEFINED || nobody {
+        return Ok(None);
+    }
+    let group = Group::of(part.peers);
+    let me = parent.group.peer(parent.rank);
+    let rank = me.and_then(|me| group.rank_of(me)).unwrap_or(0);
+    Ok(Some(Comm {
+        remote: theirs.map(|part| Group::of(part.peers)),
+        ..Comm::new(context_of(Some(context))?, group, rank)
+    }))
+}
+
+/// What a process says in a split.
+struct Entry {
+    color: c_int,
+    key: c_int,
+    context: u32,
+}
+
+impl Entry {
+    fn to_words(&self) -> [u32; ENTRY] {
+        [
+            self.color.cast_unsigned(),
+            self.key.cast_unsigned(),
+            self.context,
+        ]
+    }
+
+    fn of([color, key, context]: [u32; ENTRY]) -> Self {
+        Self {
+            color: color.cast_signed(),
+            key: key.cast_signed(),
+            context,
+        }
+    }
+}
+
+/// The processes of one group that have a color, in their new order, and the context that the first of them had ready.
+struct Part {
+    peers: Vec<Peer>,
+    context: u32,
+}
+
+impl Part {
+    fn of(all: &[u32], group: &Group, color: c_int) -> Self {
+        let entries = all.as_chunks::<ENTRY>().0.iter().copied().map(Entry::of);
+        let mut members: Vec<_> = (0u32..)
+            .zip(entries)
+            .filter(|(_, entry)| entry.color == color)
+            .map(|(rank, entry)| (entry.key, rank, entry.context))
+            .collect();
+        members.sort_unstable();
+        let peers = members.iter().filter_map(|(_, rank, _)| group.peer(*rank));
+        Self {
+            peers: peers.collect(),
+            context: members.first().map_or(0, |(_, _, context)| *context),
+        }
+    }
+}
+
+/// Makes the handle of a new communicator, which inherits the error handler (MPI 5.0 section 9.3).
+pub(crate) fn keep(mpi: Mpi, parent: MPI_Comm, comm: Comm) -> Result<MPI_Comm> {
+    let errhandler = mpi.state(|state| Ok::<_, Error>(state.comm(parent)?.errhandler))?;
+    let handle = mpi.state(|state| {
+        state.universe.adopt(&comm);
+        let object = CommObject {
+            comm: comm.clone(),
+            name: String::new(),
+            errhandler,
+            hints: Pairs::default(),
+        };
+        state.comms.insert(object)
+    })?;
+    if !lock::is_multiple() && mpi.visit(|universe| universe.eager_limit()) >= 8 {
+        express::open(handle, &comm);
+    }
+    Ok(handle)
+}
+
+/// Forgets a communicator that has no attributes.
+pub(crate) fn discard(mpi: Mpi, handle: MPI_Comm) -> Result<()> {
+    mpi.state(|state| {
+        let object = state.comms.remove(handle)?;
+        state.universe.forget(&object.comm);
+        state.buffers.remove(&u64::from(object.comm.context.0));
+        Ok::<_, Error>(())
+    })?;
+    express::forget(handle);
+    Ok(())
+}
+
+/// Color, key and context.
+const ENTRY: usize = 3;
