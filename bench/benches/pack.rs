@@ -10,7 +10,6 @@
 )]
 
 use std::hint::black_box;
-use std::sync::Arc;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use runtime::datatype::{Basic, Float, Scalar};
@@ -75,7 +74,7 @@ impl Vector {
         assert!(datatype.true_lb == 0 && covered <= size_of_val(matrix));
         // SAFETY: the one item begins at the matrix and ends inside it, as asserted; the callers keep the matrix, and
         // read or write it only through the value, as long as they use that.
-        unsafe { Structured::new(matrix.as_mut_ptr().cast(), 1, Arc::new(datatype)) }
+        unsafe { Structured::new(matrix.as_mut_ptr().cast(), 1, &datatype) }
     }
 
     fn pack_by_hand(self, matrix: &[f64]) -> Box<[f64]> {

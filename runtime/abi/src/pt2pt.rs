@@ -8,8 +8,6 @@
 #![allow(unsafe_code, reason = "the program's buffers become lent memory")]
 
 use core::ffi::c_int;
-use std::sync::Arc;
-
 use runtime::{
     Mode, Payload, Peer, RequestId, SendMode, Source, Structured, Target, UserMemory, Visit,
 };
@@ -539,6 +537,9 @@ pub(crate) struct Call {
     pub(crate) comm: MPI_Comm,
 }
 
+/// Nothing lies on the first page.
+const PAGE: i64 = 4096;
+
 /// Which send.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
@@ -741,9 +742,17 @@ pub(crate) fn payload(state: &State, call: &Call) -> Result<Payload> {
         return Err(bad_count(count));
     }
     let base = buf.0.cast();
+    // Displacements from no address: a buffer was forgotten, unless they are addresses themselves (MPI_BOTTOM).
+    if buf.is_in_place() || (buf.is_bottom() && (-PAGE..PAGE).contains(&object.datatype.true_lb)) {
+        let bytes = object.datatype.size.saturating_mul(items);
+        return Err(bad_buffer(
+            buf,
+            usize::try_from(bytes).unwrap_or(usize::MAX),
+        ));
+    }
     // SAFETY: B1: the caller describes its own memory with count and datatype.
     Ok(Payload::Structured(unsafe {
-        Structured::new(base, items, Arc::clone(&object.datatype))
+        Structured::new(base, items, &object.datatype)
     }))
 }
 

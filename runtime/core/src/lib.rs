@@ -34,7 +34,7 @@ mod ways;
 pub use boot::{Birth, Link, flush_output, leave};
 pub use bundle::{Payload, SendMode};
 pub use comm::{Comm, Comparison, Group};
-pub use datatype::{Datatype, Element};
+pub use datatype::{Datatype, Signature};
 pub use engine::{Config as EngineConfig, ContextId, Found, Kind, Peer, RequestId, State};
 pub use error::Error;
 pub use p2p::{Mode, Source, Status, Target};

@@ -6,8 +6,6 @@
 //! section 5.1: the application describes its own memory), and only the bytes that its datatype covers are touched.
 #![allow(unsafe_code)]
 
-use std::sync::Arc;
-
 use crate::datatype::{Datatype, Layout};
 use crate::user_buf::UserMemory;
 
@@ -15,8 +13,8 @@ use crate::user_buf::UserMemory;
 #[derive(Clone, Debug)]
 pub struct Structured {
     base: UserMemory,
-    count: u64,
-    datatype: Arc<Datatype>,
+    bytes: u64,
+    layout: Layout,
 }
 
 impl Structured {
@@ -25,42 +23,55 @@ impl Structured {
     /// # Safety
     /// As [`UserMemory::new`], for every byte that `count` items of `datatype` cover.
     #[must_use]
-    pub unsafe fn new(base: *mut u8, count: u64, datatype: Arc<Datatype>) -> Self {
+    pub unsafe fn new(base: *mut u8, count: u64, datatype: &Datatype) -> Self {
         // SAFETY: of length zero; the bytes around are reached by `walk` under the promise above.
         let base = unsafe { UserMemory::new(base, 0) };
         Self {
             base,
-            count,
-            datatype,
+            bytes: datatype.size.saturating_mul(count),
+            layout: datatype.items(count),
         }
     }
 
     /// Bytes of data.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.datatype.size.saturating_mul(self.count)
+        self.bytes
     }
 
     /// The data as dense bytes.
     #[must_use]
     pub fn pack(&self) -> Box<[u8]> {
         let mut packed = vec![0u8; usize::try_from(self.bytes()).unwrap_or(0)].into_boxed_slice();
-        self.walk(packed.as_mut_ptr(), packed.len(), Way::Out);
+        self.pack_at(0, &mut packed);
         packed
+    }
+
+    /// The dense bytes from `position` on, as many as `packed` takes.
+    pub fn pack_at(&self, position: u64, packed: &mut [u8]) {
+        self.walk(position, packed.as_mut_ptr(), packed.len(), Way::Out);
     }
 
     /// Puts dense bytes where they belong; stops where they end.
     pub fn unpack(&self, packed: &[u8]) {
-        self.walk(packed.as_ptr().cast_mut(), packed.len(), Way::In);
+        self.unpack_at(0, packed);
     }
 
-    fn walk(&self, packed: *mut u8, bytes: usize, way: Way) {
+    /// Puts dense bytes from `position` on where they belong; stops where they end.
+    pub fn unpack_at(&self, position: u64, packed: &[u8]) {
+        self.walk(position, packed.as_ptr().cast_mut(), packed.len(), Way::In);
+    }
+
+    fn walk(&self, position: u64, packed: *mut u8, bytes: usize, way: Way) {
+        if position >= self.bytes {
+            return;
+        }
         let mut cursor = Cursor {
             packed,
             left: bytes,
             way,
         };
-        cursor.walk(&self.datatype.items(self.count), self.base.base());
+        cursor.walk(&self.layout, position, self.base.base());
     }
 }
 
@@ -81,57 +92,88 @@ struct Cursor {
 }
 
 impl Cursor {
-    fn walk(&mut self, layout: &Layout, base: *mut u8) {
+    /// Moves the bytes of `layout` but for the first `skip`, fewer than it has, until the dense bytes end.
+    fn walk(&mut self, layout: &Layout, skip: u64, base: *mut u8) {
         match layout {
-            Layout::Dense { offset, bytes } => self.copy(shifted(base, *offset), *bytes),
+            Layout::Dense { offset, bytes } => {
+                let place = shifted(base, *offset).wrapping_add(usize::try_from(skip).unwrap_or(0));
+                self.copy(place, bytes - skip);
+            }
             Layout::Repeat {
+                offset,
                 count,
                 stride,
+                each,
                 inner,
-            } => self.repeat(*count, *stride, inner, base),
+            } => {
+                let row = Row {
+                    stride: *stride,
+                    each: *each,
+                    inner,
+                };
+                self.repeat(&row, *count, skip, shifted(base, *offset));
+            }
             Layout::Sequence(parts) => {
-                for part in parts.iter() {
-                    self.walk(part, base);
+                let (parts, mut skip) = parts.from(skip);
+                for part in parts {
+                    if self.left == 0 {
+                        return;
+                    }
+                    self.walk(part, skip, base);
+                    skip = 0;
                 }
             }
         }
     }
 
-    fn repeat(&mut self, count: u64, stride: i64, inner: &Layout, base: *mut u8) {
-        let mut base = base;
-        if let Layout::Dense { offset, bytes } = inner {
-            base = shifted(base, *offset);
-            let whole = count.min(self.left as u64 / (*bytes).max(1));
-            // The sizes of numbers, and of a few of them side by side: a copy of unknown length costs several times as much.
-            match bytes {
-                1 => base = self.repeat_fixed::<1>(whole, stride, base),
-                2 => base = self.repeat_fixed::<2>(whole, stride, base),
-                12 => base = self.repeat_fixed::<12>(whole, stride, base),
-                24 => base = self.repeat_fixed::<24>(whole, stride, base),
-                32 => base = self.repeat_fixed::<32>(whole, stride, base),
-                48 => base = self.repeat_fixed::<48>(whole, stride, base),
-                64 => base = self.repeat_fixed::<64>(whole, stride, base),
-                4 => base = self.repeat_fixed::<4>(whole, stride, base),
-                8 => base = self.repeat_fixed::<8>(whole, stride, base),
-                16 => base = self.repeat_fixed::<16>(whole, stride, base),
-                _ => {
-                    for _ in 0..whole {
-                        self.copy(base, *bytes);
-                        base = shifted(base, stride);
-                    }
-                }
-            }
-            if whole < count {
-                self.copy(base, *bytes);
-            }
-            return;
+    fn repeat(&mut self, row: &Row<'_>, count: u64, skip: u64, mut base: *mut u8) {
+        let (mut count, mut skip) = (count, skip);
+        if skip != 0 {
+            let passed = skip / row.each;
+            base = row.behind(base, passed);
+            (count, skip) = (count - passed, skip % row.each);
+        }
+        if skip != 0 {
+            self.walk(row.inner, skip, base);
+            base = shifted(base, row.stride);
+            count -= 1;
+        }
+        if let Layout::Dense { offset, bytes } = row.inner {
+            return self.repeat_dense(count, row.stride, *bytes, shifted(base, *offset));
         }
         for _ in 0..count {
             if self.left == 0 {
                 return;
             }
-            self.walk(inner, base);
-            base = shifted(base, stride);
+            self.walk(row.inner, 0, base);
+            base = shifted(base, row.stride);
+        }
+    }
+
+    fn repeat_dense(&mut self, count: u64, stride: i64, bytes: u64, mut base: *mut u8) {
+        let whole = count.min(self.left as u64 / bytes.max(1));
+        // The sizes of numbers, and of a few of them side by side: a copy of unknown length costs several times as much.
+        base = match bytes {
+            1 => self.repeat_fixed::<1>(whole, stride, base),
+            2 => self.repeat_fixed::<2>(whole, stride, base),
+            4 => self.repeat_fixed::<4>(whole, stride, base),
+            8 => self.repeat_fixed::<8>(whole, stride, base),
+            12 => self.repeat_fixed::<12>(whole, stride, base),
+            16 => self.repeat_fixed::<16>(whole, stride, base),
+            24 => self.repeat_fixed::<24>(whole, stride, base),
+            32 => self.repeat_fixed::<32>(whole, stride, base),
+            48 => self.repeat_fixed::<48>(whole, stride, base),
+            64 => self.repeat_fixed::<64>(whole, stride, base),
+            _ => {
+                for _ in 0..whole {
+                    self.copy(base, bytes);
+                    base = shifted(base, stride);
+                }
+                base
+            }
+        };
+        if whole < count {
+            self.copy(base, bytes);
         }
     }
 
@@ -176,6 +218,22 @@ impl Cursor {
     }
 }
 
+/// What comes again and again.
+struct Row<'a> {
+    stride: i64,
+    /// Bytes of data of one, never zero.
+    each: u64,
+    inner: &'a Layout,
+}
+
+impl Row<'_> {
+    /// Where the one `passed` further begins.
+    fn behind(&self, base: *mut u8, passed: u64) -> *mut u8 {
+        let passed = i64::try_from(passed).unwrap_or(0);
+        shifted(base, passed.wrapping_mul(self.stride))
+    }
+}
+
 fn shifted(base: *mut u8, offset: i64) -> *mut u8 {
     base.wrapping_offset(isize::try_from(offset).unwrap_or(0))
 }
@@ -183,11 +241,11 @@ fn shifted(base: *mut u8, offset: i64) -> *mut u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::datatype::{Basic, Float, Scalar};
+    use crate::datatype::{Basic, Block, Float, Scalar};
 
     fn structured(memory: &mut [u8], count: u64, datatype: Datatype) -> Structured {
         // SAFETY: the tests give memory that covers the items and outlives the value.
-        unsafe { Structured::new(memory.as_mut_ptr(), count, Arc::new(datatype)) }
+        unsafe { Structured::new(memory.as_mut_ptr(), count, &datatype) }
     }
 
     #[test]
@@ -238,5 +296,52 @@ mod tests {
         let packed = structured(&mut memory, 2, pair).pack();
         let expected: Vec<u8> = (0..12).chain(16..28).collect();
         assert_eq!(&packed[..], &expected[..]);
+    }
+
+    #[test]
+    #[allow(clippy::cast_possible_truncation, reason = "numbers below 252")]
+    fn any_window_of_the_dense_bytes_is_the_same_as_cut_from_the_whole() {
+        let byte = Datatype::of_basic(&Basic::of_scalar(Scalar::Byte));
+        let column = byte.strided(5, 3, 7).unwrap();
+        let parts = [
+            Block {
+                count: 2,
+                at: 3,
+                of: &column,
+            },
+            Block {
+                count: 4,
+                at: 100,
+                of: &byte,
+            },
+            Block {
+                count: 1,
+                at: 140,
+                of: &column,
+            },
+        ];
+        let mixed = Datatype::blocks(parts.into_iter())
+            .unwrap()
+            .resized(0, 200)
+            .unwrap();
+        let mut memory: Vec<u8> = (0..600u32).map(|at| (at % 251) as u8 + 1).collect();
+        let before = memory.clone();
+        let data = structured(&mut memory, 3, mixed.clone());
+        let whole = data.pack();
+        let mut back = vec![0u8; 600];
+        let target = structured(&mut back, 3, mixed);
+        for start in 0..whole.len() {
+            for length in [1, 2, 5, 16, 60, whole.len() - start] {
+                let end = (start + length).min(whole.len());
+                let mut window = vec![0u8; end - start];
+                data.pack_at(start as u64, &mut window);
+                assert_eq!(window, whole[start..end], "{start}..{end}");
+                target.unpack_at(start as u64, &window);
+            }
+        }
+        assert_eq!(target.pack(), whole);
+        let touched = back.iter().filter(|byte| **byte != 0).count();
+        assert_eq!(touched, whole.len());
+        assert!(back.iter().zip(&before).all(|(b, a)| *b == 0 || b == a));
     }
 }

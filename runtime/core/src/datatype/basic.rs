@@ -10,6 +10,8 @@ pub struct Basic {
     pub extent: u8,
     /// Alignment in bytes.
     pub align: u8,
+    /// Bytes of data in the external32 representation (MPI 5.0 section 14.5.2).
+    pub external: u8,
     /// What arithmetic applies.
     pub shape: Shape,
 }
@@ -23,6 +25,7 @@ impl Basic {
             size: bytes,
             extent: bytes,
             align: scalar.align(),
+            external: bytes,
             shape: Shape::One(scalar),
         }
     }
@@ -40,6 +43,7 @@ impl Basic {
             size: value.bytes() + index.bytes(),
             extent: (index_at + index.bytes()).next_multiple_of(align),
             align,
+            external: value.bytes() + index.bytes(),
             shape: Shape::Pair {
                 value,
                 index,
@@ -55,6 +59,7 @@ impl Basic {
             size: 1,
             extent: 1,
             align: 1,
+            external: 1,
             shape: Shape::Packed,
         }
     }

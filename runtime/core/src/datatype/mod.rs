@@ -2,19 +2,17 @@
 //! Datatypes as byte layouts (MPI 5.0 chapter 5): what an item covers, where its bytes lie, what it is made of.
 
 mod basic;
+mod combine;
+mod external;
+mod layout;
+mod signature;
 
-use std::sync::Arc;
+use layout::{join, repeat};
 
 pub use basic::{Basic, Float, Scalar, Shape};
-
-/// One basic element of a type signature: its size in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Element {
-    /// Bytes of each.
-    pub bytes: u32,
-    /// How many follow each other.
-    pub count: u64,
-}
+pub use combine::{Block, Dimension, Share, Spread};
+pub use layout::{Layout, Parts};
+pub use signature::{Elements, Signature};
 
 /// A datatype, compiled: sizes and displacements in bytes.
 #[derive(Clone, Debug)]
@@ -29,33 +27,14 @@ pub struct Datatype {
     pub true_lb: i64,
     /// From the first byte of data to the last.
     pub true_extent: i64,
+    /// The largest alignment of its elements.
+    pub align: u8,
+    /// The program chose the bounds, and what is made of it keeps to them (MPI 5.0 section 5.1.6).
+    pub resized: bool,
     /// Where the bytes lie.
     pub layout: Layout,
     /// What the bytes are, in the order of the type map.
-    pub signature: Arc<[Element]>,
-}
-
-/// Where the bytes of an item lie, relative to its address.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Layout {
-    /// Bytes without a gap.
-    Dense {
-        /// Displacement of the first.
-        offset: i64,
-        /// How many.
-        bytes: u64,
-    },
-    /// The same again and again.
-    Repeat {
-        /// How often.
-        count: u64,
-        /// Distance from one to the next.
-        stride: i64,
-        /// What.
-        inner: Arc<Self>,
-    },
-    /// One after the other.
-    Sequence(Arc<[Self]>),
+    pub signature: Signature,
 }
 
 impl Datatype {
@@ -63,7 +42,7 @@ impl Datatype {
     #[must_use]
     pub fn of_basic(basic: &Basic) -> Self {
         let (size, extent) = (u64::from(basic.size), i64::from(basic.extent));
-        let (layout, signature) = match basic.shape {
+        let layout = match basic.shape {
             Shape::Pair {
                 value,
                 index,
@@ -73,29 +52,15 @@ impl Datatype {
                     offset: offset.into(),
                     bytes: bytes.into(),
                 };
-                let pieces = [piece(0, value.bytes()), piece(index_at, index.bytes())];
-                let element = |bytes: u8| Element {
-                    bytes: bytes.into(),
-                    count: 1,
-                };
-                (
-                    join(pieces.to_vec()),
-                    vec![element(value.bytes()), element(index.bytes())],
-                )
+                join(vec![
+                    piece(0, value.bytes()),
+                    piece(index_at, index.bytes()),
+                ])
             }
-            _ => {
-                let element = Element {
-                    bytes: basic.size.into(),
-                    count: 1,
-                };
-                (
-                    Layout::Dense {
-                        offset: 0,
-                        bytes: size,
-                    },
-                    vec![element],
-                )
-            }
+            _ => Layout::Dense {
+                offset: 0,
+                bytes: size,
+            },
         };
         let true_extent = match basic.shape {
             Shape::Pair {
@@ -109,8 +74,10 @@ impl Datatype {
             extent,
             true_lb: 0,
             true_extent,
+            align: basic.align,
+            resized: false,
             layout,
-            signature: signature.into(),
+            signature: Signature::of_basic(basic),
         }
     }
 
@@ -125,24 +92,48 @@ impl Datatype {
     #[must_use]
     pub fn strided(&self, count: u64, block: u64, stride: i64) -> Option<Self> {
         let items = count.checked_mul(block)?;
-        if items == 0 {
+        if items == 0 || (self.size == 0 && !self.resized) {
             return Some(Self::empty());
         }
+        let size = self.size.checked_mul(items)?;
         let last_in_block = i64::try_from(block - 1).ok()?.checked_mul(self.extent)?;
         let last_block = i64::try_from(count - 1).ok()?.checked_mul(stride)?;
         let low = 0.min(last_in_block).checked_add(0.min(last_block))?;
         let high = 0.max(last_in_block).checked_add(0.max(last_block))?;
         let span = high.checked_sub(low)?;
+        let has_data = size > 0;
         let inner = repeat(block, self.extent, self.layout.clone());
-        Some(Self {
-            size: self.size.checked_mul(items)?,
+        Self {
+            size,
             lb: self.lb.checked_add(low)?,
             extent: self.extent.checked_add(span)?,
-            true_lb: self.true_lb.checked_add(low)?,
-            true_extent: self.true_extent.checked_add(span)?,
+            true_lb: if has_data {
+                self.true_lb.checked_add(low)?
+            } else {
+                0
+            },
+            true_extent: if has_data {
+                self.true_extent.checked_add(span)?
+            } else {
+                0
+            },
+            align: self.align,
+            resized: self.resized,
             layout: repeat(count, stride, inner),
-            signature: repeat_signature(&self.signature, items)?,
-        })
+            signature: self.signature.repeat(items)?,
+        }
+        .padded()
+    }
+
+    /// With an extent that keeps items in a row aligned, where the program has not chosen one (MPI 5.0 section 5.1.6).
+    fn padded(self) -> Option<Self> {
+        let align = i64::from(self.align);
+        let rest = self.extent.rem_euclid(align);
+        if self.resized || rest == 0 {
+            return Some(self);
+        }
+        let extent = self.extent.checked_add(align - rest)?;
+        Some(Self { extent, ..self })
     }
 
     /// Where `count` items lie.
@@ -171,35 +162,21 @@ impl Datatype {
         if self.size == 0 {
             return (bytes == 0).then_some(0);
         }
-        let per_item: u64 = self.signature.iter().map(|run| run.count).sum();
-        let mut count = (bytes / self.size).checked_mul(per_item)?;
-        let mut rest = bytes % self.size;
-        for run in self.signature.iter() {
-            let whole = (rest / u64::from(run.bytes.max(1))).min(run.count);
-            count += whole;
-            rest -= whole * u64::from(run.bytes);
-            if whole < run.count {
-                break;
-            }
-        }
-        (rest == 0).then_some(count)
+        let (more, rest) = self.signature.elements_in(bytes % self.size);
+        let whole = (bytes / self.size).checked_mul(self.signature.elements)?;
+        (rest == 0).then_some(whole.checked_add(more)?)
     }
 
     /// Bytes that `elements` basic elements have, from the start of an item: the inverse of [`elements`](Self::elements).
     #[must_use]
     pub fn bytes_of(&self, elements: u64) -> u64 {
-        let per_item: u64 = self.signature.iter().map(|run| run.count).sum();
+        let per_item = self.signature.elements;
         if per_item == 0 {
             return 0;
         }
-        let mut bytes = (elements / per_item).saturating_mul(self.size);
-        let mut rest = elements % per_item;
-        for run in self.signature.iter() {
-            let taken = rest.min(run.count);
-            bytes += taken * u64::from(run.bytes);
-            rest -= taken;
-        }
-        bytes
+        (elements / per_item)
+            .saturating_mul(self.size)
+            .saturating_add(self.signature.bytes_of(elements % per_item))
     }
 
     fn empty() -> Self {
@@ -209,76 +186,13 @@ impl Datatype {
             extent: 0,
             true_lb: 0,
             true_extent: 0,
-            layout: Layout::Dense {
-                offset: 0,
-                bytes: 0,
-            },
-            signature: Arc::new([]),
+            align: 1,
+            resized: false,
+            layout: Layout::EMPTY,
+            signature: Signature::empty(),
         }
     }
 }
-
-/// `count` times the same, in the simplest form.
-fn repeat(count: u64, stride: i64, inner: Layout) -> Layout {
-    match inner {
-        _ if count == 1 => inner,
-        Layout::Dense { offset, bytes } if i128::from(bytes) == i128::from(stride) => {
-            Layout::Dense {
-                offset,
-                bytes: bytes * count,
-            }
-        }
-        _ => Layout::Repeat {
-            count,
-            stride,
-            inner: Arc::new(inner),
-        },
-    }
-}
-
-/// One after the other, neighbours without a gap merged.
-fn join(pieces: Vec<Layout>) -> Layout {
-    let mut joined: Vec<Layout> = Vec::with_capacity(pieces.len());
-    for piece in pieces {
-        match (joined.last_mut(), &piece) {
-            (
-                Some(Layout::Dense { offset, bytes }),
-                Layout::Dense {
-                    offset: next,
-                    bytes: more,
-                },
-            ) if i128::from(*offset) + i128::from(*bytes) == i128::from(*next) => {
-                *bytes += more;
-            }
-            _ => joined.push(piece),
-        }
-    }
-    match joined.len() {
-        1 => joined.swap_remove(0),
-        _ => Layout::Sequence(joined.into()),
-    }
-}
-
-fn repeat_signature(signature: &Arc<[Element]>, times: u64) -> Option<Arc<[Element]>> {
-    match &**signature {
-        [] => Some(Arc::new([])),
-        [only] => Some(Arc::new([Element {
-            count: only.count.checked_mul(times)?,
-            ..*only
-        }])),
-        // Mixed signatures stay as they are: `elements` takes them item by item.
-        _ if times == 1 => Some(signature.clone()),
-        _ => {
-            let length = signature.len() as u64 * times;
-            (length <= LONGEST_SIGNATURE).then(|| {
-                let runs = (0..times).flat_map(|_| signature.iter().copied());
-                runs.collect()
-            })
-        }
-    }
-}
-
-const LONGEST_SIGNATURE: u64 = 1 << 24;
 
 #[cfg(test)]
 mod tests {
@@ -341,6 +255,80 @@ mod tests {
             (none.size, none.dense(7), none.elements(0), none.elements(1)),
             (0, Some((0, 0)), Some(0), None)
         );
+    }
+
+    fn blocks(list: &[(u64, i64)], of: &Datatype) -> Datatype {
+        let blocks = list.iter().map(|&(count, at)| Block { count, at, of });
+        Datatype::blocks(blocks).unwrap()
+    }
+
+    #[test]
+    fn blocks_side_by_side_are_one_and_equal_distances_a_repeat() {
+        let row = blocks(&[(2, 0), (3, 8), (1, 20)], &int());
+        assert_eq!((row.extent, row.dense(2)), (24, Some((0, 48))));
+        let far = blocks(&[(1, 8), (1, 24), (0, 1000), (1, 40)], &int());
+        assert_eq!((far.lb, far.extent, far.size), (8, 36, 12));
+        let Layout::Repeat { count, stride, .. } = far.layout else {
+            panic!("{:?}", far.layout);
+        };
+        assert_eq!((count, stride), (3, 16));
+        let odd = blocks(&[(1, 0), (1, 12), (1, 20)], &int());
+        assert!(matches!(odd.layout, Layout::Sequence(parts) if parts.list().len() == 3));
+    }
+
+    #[test]
+    fn chosen_bounds_hold_for_all_that_is_made_of_a_type() {
+        let wide = int().resized(-3, 12).unwrap();
+        let byte = Datatype::of_basic(&Basic::of_scalar(Scalar::Byte));
+        let parts = [
+            Block {
+                count: 2,
+                at: 0,
+                of: &wide,
+            },
+            Block {
+                count: 1,
+                at: 100,
+                of: &byte,
+            },
+        ];
+        let made = Datatype::blocks(parts.into_iter()).unwrap();
+        assert_eq!((made.lb, made.extent), (-3, 24));
+        assert_eq!((made.true_lb, made.true_extent), (0, 101));
+        assert_eq!(made.contiguous(2).unwrap().extent, 48);
+    }
+
+    #[test]
+    fn a_structure_is_padded_to_its_alignment() {
+        let byte = Datatype::of_basic(&Basic::of_scalar(Scalar::Byte));
+        let parts = [
+            Block {
+                count: 1,
+                at: 0,
+                of: &int(),
+            },
+            Block {
+                count: 1,
+                at: 4,
+                of: &byte,
+            },
+        ];
+        let made = Datatype::blocks(parts.into_iter()).unwrap();
+        assert_eq!((made.size, made.extent, made.true_extent), (5, 8, 5));
+        assert_eq!(
+            (made.elements(6), made.elements(9), made.bytes_of(3)),
+            (None, Some(3), 9)
+        );
+    }
+
+    #[test]
+    fn a_part_of_an_array_has_the_extent_of_the_whole() {
+        let dimension = |size, part, start| Dimension { size, part, start };
+        let part = int()
+            .subarray(&[dimension(4, 2, 1), dimension(6, 3, 2)])
+            .unwrap();
+        assert_eq!((part.size, part.lb, part.extent), (24, 0, 96));
+        assert_eq!((part.true_lb, part.true_extent), (32, 36));
     }
 
     #[test]

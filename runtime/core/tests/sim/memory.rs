@@ -6,8 +6,6 @@
 //! buffer until its operation has ended.
 #![allow(unsafe_code)]
 
-use std::sync::Arc;
-
 use runtime::datatype::{Basic, Datatype, Scalar};
 use runtime::{Payload, Structured, UserMemory};
 
@@ -111,10 +109,10 @@ impl Buffer {
         let Shape { block, stride } = self.shape;
         let byte = Datatype::of_basic(&Basic::of_scalar(Scalar::Byte));
         let datatype = byte.strided(self.bytes / block, block, stride as i64);
-        let datatype = Arc::new(datatype.unwrap());
+        let datatype = datatype.unwrap();
         let base = self.memory[GUARD..].as_mut_ptr();
         // SAFETY: the blocks end inside `memory`, which stays where it is until the operation has ended (file head).
-        unsafe { Structured::new(base, 1, datatype) }
+        unsafe { Structured::new(base, 1, &datatype) }
     }
 
     /// Lends it for a send of whatever mode.

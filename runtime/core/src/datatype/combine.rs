@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Datatypes made of several blocks: the indexed ones, structures, subarrays, and what only moves the bounds.
+
+use super::layout::{join, repeat};
+use super::{Datatype, Signature};
+
+/// One block of a datatype.
+#[derive(Clone, Copy, Debug)]
+pub struct Block<'a> {
+    /// How many items.
+    pub count: u64,
+    /// Displacement of the first, in bytes.
+    pub at: i64,
+    /// Of what.
+    pub of: &'a Datatype,
+}
+
+/// One dimension of an array and the part of it that is meant (MPI 5.0 section 5.1.3).
+#[derive(Clone, Copy, Debug)]
+pub struct Dimension {
+    /// Items of the whole.
+    pub size: u64,
+    /// Items of the part.
+    pub part: u64,
+    /// Where the part starts.
+    pub start: u64,
+}
+
+/// One dimension of an array that is spread over processes, and which of them is meant (MPI 5.0 section 5.1.4).
+#[derive(Clone, Copy, Debug)]
+pub struct Share {
+    /// Items of the whole.
+    pub size: u64,
+    /// How they are dealt out.
+    pub spread: Spread,
+    /// Processes along this dimension.
+    pub processes: u64,
+    /// Which of them.
+    pub process: u64,
+}
+
+/// How one dimension is dealt out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spread {
+    /// Not at all: each process has the whole.
+    None,
+    /// A stretch of this length for each process in turn, once.
+    Block(u64),
+    /// The same, again and again.
+    Cyclic(u64),
+}
+
+/// Lower and upper end.
+#[derive(Clone, Copy)]
+struct Ends(i64, i64);
+
+impl Datatype {
+    /// Blocks one after the other (`MPI_Type_indexed` and its kin, `MPI_Type_create_struct`); `None` if the result is too
+    /// large to describe.
+    pub fn blocks<'a>(blocks: impl Iterator<Item = Block<'a>>) -> Option<Self> {
+        let (mut marked, mut plain, mut data): (Option<Ends>, Option<Ends>, Option<Ends>) =
+            (None, None, None);
+        let (mut pieces, mut items, mut align) = (Vec::new(), Vec::new(), 1);
+        let mut size = 0u64;
+        for Block { count, at, of } in blocks {
+            if count == 0 || (of.size == 0 && !of.resized) {
+                continue;
+            }
+            size = size.checked_add(of.size.checked_mul(count)?)?;
+            let last = i64::try_from(count - 1).ok()?.checked_mul(of.extent)?;
+            let (low, high) = (at.checked_add(last.min(0))?, at.checked_add(last.max(0))?);
+            let spread = |lower: i64, extent: i64| {
+                let upper = lower.checked_add(extent)?.checked_add(high)?;
+                Some(Ends(lower.checked_add(low)?, upper))
+            };
+            let ends = spread(of.lb, of.extent)?;
+            if of.resized {
+                marked = Some(wider(marked, ends));
+            } else {
+                plain = Some(wider(plain, ends));
+            }
+            if of.size > 0 {
+                data = Some(wider(data, spread(of.true_lb, of.true_extent)?));
+                let block = repeat(count, of.extent, of.layout.clone());
+                pieces.push(block.moved(at)?);
+                more_items(&mut items, count, of)?;
+            }
+            align = align.max(of.align);
+        }
+        let Some(Ends(lb, ub)) = marked.or(plain) else {
+            return Some(Self::empty());
+        };
+        let Ends(true_lb, true_ub) = data.unwrap_or(Ends(0, 0));
+        Self {
+            size,
+            lb,
+            extent: ub.checked_sub(lb)?,
+            true_lb,
+            true_extent: true_ub.checked_sub(true_lb)?,
+            align,
+            resized: marked.is_some(),
+            layout: join(pieces),
+            signature: signature_of(&items)?,
+        }
+        .padded()
+    }
+
+    /// The part of an array, whose extent is that of the whole; dimensions from the slowest to the fastest.
+    #[must_use]
+    pub fn subarray(&self, dimensions: &[Dimension]) -> Option<Self> {
+        let mut made = self.clone();
+        let (mut stride, mut at) = (self.extent, 0i64);
+        for dimension in dimensions.iter().rev() {
+            made = made.strided(dimension.part, 1, stride)?;
+            let start = i64::try_from(dimension.start).ok()?;
+            at = at.checked_add(start.checked_mul(stride)?)?;
+            stride = stride.checked_mul(i64::try_from(dimension.size).ok()?)?;
+        }
+        Self {
+            true_lb: made.true_lb.checked_add(at)?,
+            layout: made.layout.moved(at)?,
+            ..made
+        }
+        .resized(0, stride)
+    }
+
+    /// One process's share of an array, with the extent of the whole; dimensions from the slowest to the fastest.
+    #[must_use]
+    pub fn share(&self, dimensions: &[Share]) -> Option<Self> {
+        let mut made = self.clone();
+        let mut stride = self.extent;
+        for dimension in dimensions.iter().rev() {
+            made = dimension.of(&made.resized(0, stride)?)?;
+            stride = stride.checked_mul(i64::try_from(dimension.size).ok()?)?;
+        }
+        made.resized(0, stride)
+    }
+
+    /// The same data with other bounds (`MPI_Type_create_resized`).
+    #[must_use]
+    pub fn resized(&self, lb: i64, extent: i64) -> Option<Self> {
+        lb.checked_add(extent)?;
+        Some(Self {
+            lb,
+            extent,
+            resized: true,
+            ..self.clone()
+        })
+    }
+}
+
+impl Share {
+    /// The items of this share, in a row of which each takes the extent of `item`.
+    fn of(&self, item: &Datatype) -> Option<Datatype> {
+        let (length, turns) = match self.spread {
+            Spread::None => return item.contiguous(self.size),
+            Spread::Block(length) => (length, 1),
+            Spread::Cyclic(length) => (length, u64::MAX),
+        };
+        let start = self.process.checked_mul(length)?;
+        let round = self.processes.checked_mul(length)?;
+        let behind = self.size.saturating_sub(start);
+        // Whole stretches of this process, and what is left of one at the end.
+        let whole = ((behind + (round - length)) / round).min(turns);
+        let rest = (behind - (whole * round).min(behind)).min(length);
+        let rest = if whole < turns { rest } else { 0 };
+        let at = |items: u64| i64::try_from(items).ok()?.checked_mul(item.extent);
+        let stretches = item.strided(whole, length, at(round)?)?;
+        Datatype::blocks(
+            [
+                Block {
+                    count: 1,
+                    at: at(start)?,
+                    of: &stretches,
+                },
+                Block {
+                    count: rest,
+                    at: at(start.checked_add(whole.checked_mul(round)?)?)?,
+                    of: item,
+                },
+            ]
+            .into_iter(),
+        )
+    }
+}
+
+/// Notes that `count` items of a datatype follow: those of the block before are counted together with them.
+fn more_items<'a>(
+    items: &mut Vec<(u64, &'a Datatype)>,
+    count: u64,
+    of: &'a Datatype,
+) -> Option<()> {
+    match items.last_mut() {
+        Some((known, last)) if std::ptr::eq(*last, of) => *known = known.checked_add(count)?,
+        _ => items.push((count, of)),
+    }
+    Some(())
+}
+
+fn signature_of(items: &[(u64, &Datatype)]) -> Option<Signature> {
+    let parts: Option<Vec<Signature>> = items
+        .iter()
+        .map(|(count, of)| of.signature.repeat(*count))
+        .collect();
+    Signature::sequence(parts?)
+}
+
+fn wider(known: Option<Ends>, more: Ends) -> Ends {
+    known.map_or(more, |known| Ends(known.0.min(more.0), known.1.max(more.1)))
+}

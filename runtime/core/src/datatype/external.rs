@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The external32 representation (MPI 5.0 section 14.5.2): big-endian, byte-aligned, the same on every machine.
+
+use super::basic::{Float, Scalar};
+use super::signature::Signature;
+
+impl Signature {
+    /// The dense bytes of `count` items in external32; as many elements as `native` has whole.
+    #[must_use]
+    pub fn encode(&self, count: u64, native: &[u8]) -> Vec<u8> {
+        let mut from = native;
+        let mut to = Vec::with_capacity(native.len());
+        self.for_each_run(count, &mut |scalar, external, elements| {
+            let turn = Turn::of(scalar, external);
+            for _ in 0..elements {
+                let Some((element, rest)) = from.split_at_checked(turn.native) else {
+                    return;
+                };
+                turn.encode(element, &mut to);
+                from = rest;
+            }
+        });
+        to
+    }
+
+    /// The dense bytes of `count` items from external32; as many elements as `external` has whole.
+    #[must_use]
+    pub fn decode(&self, count: u64, external: &[u8]) -> Vec<u8> {
+        let mut from = external;
+        let mut to = Vec::with_capacity(external.len());
+        self.for_each_run(count, &mut |scalar, bytes, elements| {
+            let turn = Turn::of(scalar, bytes);
+            for _ in 0..elements {
+                let Some((element, rest)) = from.split_at_checked(turn.external) else {
+                    return;
+                };
+                turn.decode(element, &mut to);
+                from = rest;
+            }
+        });
+        to
+    }
+}
+
+/// How an element is turned: the parts of a complex number one after the other.
+struct Turn {
+    native: usize,
+    external: usize,
+    parts: usize,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// An integer or a float of the same format: bytes in the other order.
+    Plain,
+    /// A signed integer, which keeps its sign where it gets longer.
+    Signed,
+    /// The 80-bit float of x86, which is a binary128 in external32.
+    X87,
+}
+
+impl Turn {
+    fn of(scalar: Scalar, external: u64) -> Self {
+        let kind = match scalar {
+            Scalar::Signed(_) => Kind::Signed,
+            Scalar::Float(Float::Long) | Scalar::Complex(Float::Long) if IS_X87 => Kind::X87,
+            _ => Kind::Plain,
+        };
+        Self {
+            native: scalar.bytes().into(),
+            external: usize::try_from(external).unwrap_or(0),
+            parts: if matches!(scalar, Scalar::Complex(_)) {
+                2
+            } else {
+                1
+            },
+            kind,
+        }
+    }
+
+    fn encode(&self, element: &[u8], to: &mut Vec<u8>) {
+        let length = self.external / self.parts;
+        for part in element.chunks_exact(self.native / self.parts) {
+            let value = match self.kind {
+                Kind::X87 => quad_of_x87(read_native(part, Kind::Plain)),
+                kind => read_native(part, kind),
+            };
+            to.extend_from_slice(&value.to_be_bytes()[16 - length..]);
+        }
+    }
+
+    fn decode(&self, element: &[u8], to: &mut Vec<u8>) {
+        let length = self.native / self.parts;
+        for part in element.chunks_exact(self.external / self.parts) {
+            let mut value = [extension(part.first(), self.kind); 16];
+            value[16 - part.len()..].copy_from_slice(part);
+            let value = u128::from_be_bytes(value);
+            let value = match self.kind {
+                Kind::X87 => x87_of_quad(value),
+                Kind::Plain | Kind::Signed => value,
+            };
+            if cfg!(target_endian = "big") {
+                to.extend_from_slice(&value.to_be_bytes()[16 - length..]);
+            } else {
+                to.extend_from_slice(&value.to_le_bytes()[..length]);
+            }
+        }
+    }
+}
+
+fn read_native(part: &[u8], kind: Kind) -> u128 {
+    if cfg!(target_endian = "big") {
+        let mut value = [extension(part.first(), kind); 16];
+        value[16 - part.len()..].copy_from_slice(part);
+        return u128::from_be_bytes(value);
+    }
+    let mut value = [extension(part.last(), kind); 16];
+    value[..part.len()].copy_from_slice(part);
+    u128::from_le_bytes(value)
+}
+
+/// What stands before the most significant byte of a number.
+fn extension(highest: Option<&u8>, kind: Kind) -> u8 {
+    match highest {
+        Some(byte) if kind == Kind::Signed && byte & 0x80 != 0 => 0xff,
+        _ => 0,
+    }
+}
+
+/// 1 sign bit, 15 of the exponent, 1 before and 63 behind the point: the same value as a binary128, whose leading bit
+/// is implied.
+fn quad_of_x87(value: u128) -> u128 {
+    let (head, leading) = ((value >> 64) & 0xffff, (value >> 63) & 1);
+    let fraction = value & LOW_63;
+    // A leading bit beside the exponent of the smallest numbers means the next exponent.
+    let head = if head & 0x7fff == 0 {
+        head | leading
+    } else {
+        head
+    };
+    head << 112 | fraction << QUAD_MORE_BITS
+}
+
+/// The nearest 80-bit float, ties to even.
+fn x87_of_quad(value: u128) -> u128 {
+    let (head, fraction) = (value >> 112, value & ((1 << 112) - 1));
+    let exponent = head & 0x7fff;
+    let (kept, lost) = (
+        fraction >> QUAD_MORE_BITS,
+        fraction & ((1 << QUAD_MORE_BITS) - 1),
+    );
+    if exponent == 0x7fff {
+        // What is no number stays none.
+        let quiet = u128::from(fraction != 0) << 62;
+        return head << 64 | 1 << 63 | kept | quiet;
+    }
+    let half = 1 << (QUAD_MORE_BITS - 1);
+    let up = u128::from(lost > half || (lost == half && kept & 1 == 1));
+    let rounded = (head << 63 | kept) + up;
+    let (head, kept) = (rounded >> 63, rounded & LOW_63);
+    head << 64 | u128::from(head & 0x7fff != 0) << 63 | kept
+}
+
+/// Bits of the fraction that a binary128 has more.
+const QUAD_MORE_BITS: u32 = 112 - 63;
+const LOW_63: u128 = (1 << 63) - 1;
+const IS_X87: bool = cfg!(any(target_arch = "x86_64", target_arch = "x86"));
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::datatype::{Basic, Block, Datatype};
+
+    fn basic(scalar: Scalar, external: u8) -> Datatype {
+        Datatype::of_basic(&Basic {
+            external,
+            ..Basic::of_scalar(scalar)
+        })
+    }
+
+    #[test]
+    fn numbers_are_big_endian_and_long_ones_are_cut_and_extended() {
+        let (short, long) = (basic(Scalar::Signed(2), 2), basic(Scalar::Signed(8), 4));
+        let blocks = [(&short, 0, 2), (&long, 8, 1)].map(|(of, at, count)| Block { count, at, of });
+        let both = Datatype::blocks(blocks.into_iter()).unwrap();
+        let mut native = Vec::new();
+        native.extend(0x0102i16.to_ne_bytes());
+        native.extend((-2i16).to_ne_bytes());
+        native.extend((-5i64).to_ne_bytes());
+        let external = both.signature.encode(1, &native);
+        assert_eq!(external, [1, 2, 0xff, 0xfe, 0xff, 0xff, 0xff, 0xfb]);
+        assert_eq!(both.signature.external, 8);
+        assert_eq!(both.signature.decode(1, &external), native);
+        assert_eq!(both.signature.decode(1, &external[..5]).len(), 4);
+    }
+
+    #[test]
+    fn complex_numbers_keep_the_order_of_their_parts() {
+        let complex = basic(Scalar::Complex(Float::Single), 8);
+        let native: Vec<u8> = [1.5f32, -2.0]
+            .iter()
+            .flat_map(|x| x.to_ne_bytes())
+            .collect();
+        let external = complex.signature.encode(1, &native);
+        let expected: Vec<u8> = [1.5f32, -2.0]
+            .iter()
+            .flat_map(|x| x.to_be_bytes())
+            .collect();
+        assert_eq!(external, expected);
+        assert_eq!(complex.signature.decode(1, &external), native);
+    }
+
+    #[test]
+    fn the_80_bit_format_becomes_a_quad_and_comes_back() {
+        // 1.0, -2.5, the smallest normal and denormal, infinity, a NaN.
+        let known: [(u128, u128); 5] = [
+            (0x3fff_8000_0000_0000_0000, 0x3fff << 112),
+            (0xc000_a000_0000_0000_0000, 0xc000_4000 << 96),
+            (0x0001_8000_0000_0000_0000, 1 << 112),
+            (1, 1 << 49),
+            (0x7fff_8000_0000_0000_0000, 0x7fff << 112),
+        ];
+        for (x87, quad) in known {
+            assert_eq!(quad_of_x87(x87), quad, "{x87:#x}");
+            assert_eq!(x87_of_quad(quad), x87, "{quad:#x}");
+        }
+        let nan = x87_of_quad(0x7fff << 112 | 1);
+        assert_eq!(nan >> 62, 0x7fff << 2 | 3);
+        // Ties to even, and a carry into the exponent.
+        assert_eq!(
+            x87_of_quad(0x3fff << 112 | 1 << 48),
+            0x3fff_8000_0000_0000_0000
+        );
+        assert_eq!(
+            x87_of_quad(0x3fff << 112 | 3 << 48),
+            0x3fff_8000_0000_0000_0002
+        );
+        assert_eq!(
+            x87_of_quad(0x3fff << 112 | ((1 << 112) - 1)),
+            0x4000_8000_0000_0000_0000
+        );
+    }
+}

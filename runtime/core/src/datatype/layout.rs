@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Where the bytes of an item lie: a tree as small as what made it. Neighbours are merged, and what comes again at equal
+//! distances is said once.
+
+use std::sync::Arc;
+
+/// Where the bytes of an item lie, relative to its address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// Bytes without a gap.
+    Dense {
+        /// Displacement of the first.
+        offset: i64,
+        /// How many.
+        bytes: u64,
+    },
+    /// The same again and again.
+    Repeat {
+        /// Displacement of the first.
+        offset: i64,
+        /// How often.
+        count: u64,
+        /// Distance from one to the next.
+        stride: i64,
+        /// Bytes of data of one.
+        each: u64,
+        /// What.
+        inner: Arc<Self>,
+    },
+    /// One after the other.
+    Sequence(Arc<Parts>),
+}
+
+/// The parts of a sequence, each found by its place in the dense bytes.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Parts {
+    list: Box<[Layout]>,
+    /// Where each part ends in the dense bytes.
+    ends: Box<[u64]>,
+}
+
+impl Parts {
+    fn new(list: Vec<Layout>) -> Self {
+        let ends = list.iter().scan(0u64, |end, part| {
+            *end = end.saturating_add(part.bytes());
+            Some(*end)
+        });
+        Self {
+            ends: ends.collect(),
+            list: list.into(),
+        }
+    }
+
+    /// The parts in order.
+    #[must_use]
+    pub fn list(&self) -> &[Layout] {
+        &self.list
+    }
+
+    /// The parts from the one on that holds byte `skip` of the dense bytes, and how far into that one it lies.
+    #[must_use]
+    pub fn from(&self, skip: u64) -> (&[Layout], u64) {
+        if skip == 0 {
+            return (&self.list, 0);
+        }
+        let first = self.ends.partition_point(|end| *end <= skip);
+        let start = first.checked_sub(1).map_or(0, |before| self.ends[before]);
+        (&self.list[first..], skip - start)
+    }
+}
+
+impl Layout {
+    /// Nothing.
+    pub(super) const EMPTY: Self = Self::Dense {
+        offset: 0,
+        bytes: 0,
+    };
+
+    /// Bytes of data.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Self::Dense { bytes, .. } => *bytes,
+            Self::Repeat { count, each, .. } => count.saturating_mul(*each),
+            Self::Sequence(parts) => parts.ends.last().copied().unwrap_or(0),
+        }
+    }
+
+    /// The same at another place; `None` where that is no address.
+    pub(super) fn moved(self, by: i64) -> Option<Self> {
+        if by == 0 {
+            return Some(self);
+        }
+        Some(match self {
+            Self::Dense { offset, bytes } => Self::Dense {
+                offset: offset.checked_add(by)?,
+                bytes,
+            },
+            Self::Repeat {
+                offset,
+                count,
+                stride,
+                each,
+                inner,
+            } => Self::Repeat {
+                offset: offset.checked_add(by)?,
+                count,
+                stride,
+                each,
+                inner,
+            },
+            Self::Sequence(_) => Self::Repeat {
+                offset: by,
+                count: 1,
+                stride: 0,
+                each: self.bytes(),
+                inner: self.into(),
+            },
+        })
+    }
+
+    /// How far `next` lies behind, if it is the same otherwise.
+    fn distance_to(&self, next: &Self) -> Option<i64> {
+        match (self, next) {
+            (
+                Self::Dense { offset, bytes },
+                Self::Dense {
+                    offset: there,
+                    bytes: same,
+                },
+            ) if bytes == same => there.checked_sub(*offset),
+            (
+                Self::Repeat {
+                    offset,
+                    count,
+                    stride,
+                    inner,
+                    ..
+                },
+                Self::Repeat {
+                    offset: there,
+                    count: same_count,
+                    stride: same_stride,
+                    inner: same,
+                    ..
+                },
+            ) if count == same_count && stride == same_stride && inner == same => {
+                there.checked_sub(*offset)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// `count` times the same, in the simplest form. The caller has checked that all of it has a size.
+pub(super) fn repeat(count: u64, stride: i64, inner: Layout) -> Layout {
+    match inner {
+        _ if count == 1 => inner,
+        _ if count == 0 || inner.bytes() == 0 => Layout::EMPTY,
+        Layout::Dense { offset, bytes } if i128::from(bytes) == i128::from(stride) => {
+            Layout::Dense {
+                offset,
+                bytes: bytes * count,
+            }
+        }
+        Layout::Repeat {
+            offset,
+            count: times,
+            stride: step,
+            each,
+            inner,
+        } if i128::from(step) * i128::from(times) == i128::from(stride) => Layout::Repeat {
+            offset,
+            count: times * count,
+            stride: step,
+            each,
+            inner,
+        },
+        _ => Layout::Repeat {
+            offset: 0,
+            count,
+            stride,
+            each: inner.bytes(),
+            inner: Arc::new(inner),
+        },
+    }
+}
+
+/// One after the other: neighbours without a gap merged, equal ones at equal distances as one `Repeat`.
+pub(super) fn join(pieces: Vec<Layout>) -> Layout {
+    let mut joined: Vec<Layout> = Vec::with_capacity(pieces.len());
+    for piece in pieces {
+        match (joined.last_mut(), &piece) {
+            (
+                Some(Layout::Dense { offset, bytes }),
+                Layout::Dense {
+                    offset: next,
+                    bytes: more,
+                },
+            ) if i128::from(*offset) + i128::from(*bytes) == i128::from(*next) => {
+                *bytes += more;
+            }
+            _ => joined.push(piece),
+        }
+    }
+    let mut joined = fold_runs(joined);
+    match joined.len() {
+        0 => Layout::EMPTY,
+        1 => joined.swap_remove(0),
+        _ => Layout::Sequence(Arc::new(Parts::new(joined))),
+    }
+}
+
+/// Runs of three or more that are the same at equal distances, or the whole if it is one.
+fn fold_runs(pieces: Vec<Layout>) -> Vec<Layout> {
+    let mut folded = Vec::new();
+    let mut rest = &pieces[..];
+    while let [first, others @ ..] = rest {
+        let stride = others.first().and_then(|next| first.distance_to(next));
+        let same = rest
+            .windows(2)
+            .take_while(|two| stride.is_some() && two[0].distance_to(&two[1]) == stride)
+            .count();
+        let whole = same + 1;
+        match stride {
+            Some(stride) if whole >= 3 || whole == pieces.len() => {
+                folded.push(repeat(whole as u64, stride, first.clone()));
+                rest = &rest[whole..];
+            }
+            _ => {
+                folded.push(first.clone());
+                rest = others;
+            }
+        }
+    }
+    folded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dense(offset: i64, bytes: u64) -> Layout {
+        Layout::Dense { offset, bytes }
+    }
+
+    #[test]
+    fn a_place_in_the_dense_bytes_finds_its_part() {
+        let Layout::Sequence(parts) = join(vec![dense(0, 4), dense(10, 8), dense(30, 2)]) else {
+            panic!("three parts do not merge");
+        };
+        let found = |skip| {
+            let (rest, into) = parts.from(skip);
+            (rest.len(), into)
+        };
+        assert_eq!((found(0), found(3), found(4)), ((3, 0), (3, 3), (2, 0)));
+        assert_eq!((found(11), found(12), found(14)), ((2, 7), (1, 0), (0, 0)));
+    }
+
+    #[test]
+    fn repeats_of_repeats_become_one_where_the_strides_agree() {
+        let column = repeat(4, 16, dense(0, 4));
+        assert_eq!(repeat(3, 64, column.clone()), repeat(12, 16, dense(0, 4)));
+        let apart = repeat(3, 80, column);
+        assert!(matches!(
+            apart,
+            Layout::Repeat {
+                count: 3,
+                each: 16,
+                ..
+            }
+        ));
+        assert_eq!(apart.bytes(), 48);
+    }
+
+    #[test]
+    fn sequences_at_equal_distances_are_said_once() {
+        let pair = join(vec![dense(0, 4), dense(8, 2)]);
+        let at = |place: i64| pair.clone().moved(place).unwrap();
+        let folded = join(vec![at(100), at(120), at(140), at(160)]);
+        assert!(
+            matches!(
+                folded,
+                Layout::Repeat {
+                    count: 4,
+                    stride: 20,
+                    ..
+                }
+            ),
+            "{folded:?}"
+        );
+        assert_eq!(folded.bytes(), 24);
+    }
+}

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Type signatures (MPI 5.0 section 5.1): which basic elements an item is made of, in order, wherever they lie.
+
+use std::sync::Arc;
+
+use super::basic::{Basic, Scalar, Shape};
+
+/// The basic elements of an item, as a tree as small as what made it.
+#[derive(Clone, Debug)]
+pub struct Signature {
+    /// Bytes of all elements.
+    pub bytes: u64,
+    /// Their bytes in the external32 representation (MPI 5.0 section 14.5.2).
+    pub external: u64,
+    /// How many elements.
+    pub elements: u64,
+    /// What they are.
+    pub shape: Elements,
+}
+
+/// What a signature is made of.
+#[derive(Clone, Debug)]
+pub enum Elements {
+    /// One element.
+    One(Scalar),
+    /// The same again and again.
+    Repeat(u64, Arc<Signature>),
+    /// One after the other.
+    Sequence(Arc<[Signature]>),
+}
+
+impl Signature {
+    /// Of nothing.
+    #[must_use]
+    pub fn empty() -> Self {
+        Self {
+            bytes: 0,
+            external: 0,
+            elements: 0,
+            shape: Elements::Sequence(Arc::new([])),
+        }
+    }
+
+    /// Of a predefined datatype.
+    #[must_use]
+    pub fn of_basic(basic: &Basic) -> Self {
+        let one = |scalar: Scalar, external: u8| Self {
+            bytes: scalar.bytes().into(),
+            external: external.into(),
+            elements: 1,
+            shape: Elements::One(scalar),
+        };
+        match basic.shape {
+            Shape::One(scalar) => one(scalar, basic.external),
+            Shape::Packed => one(Scalar::Byte, 1),
+            Shape::Pair { value, index, .. } => {
+                let external = index.bytes();
+                let parts = [one(value, basic.external - external), one(index, external)];
+                Self {
+                    bytes: basic.size.into(),
+                    external: basic.external.into(),
+                    elements: 2,
+                    shape: Elements::Sequence(parts.into()),
+                }
+            }
+        }
+    }
+
+    /// The same `times` times; `None` where there are more bytes than addresses.
+    #[must_use]
+    pub fn repeat(&self, times: u64) -> Option<Self> {
+        if times == 1 {
+            return Some(self.clone());
+        }
+        if times == 0 || self.elements == 0 {
+            return Some(Self::empty());
+        }
+        let (count, inner) = match &self.shape {
+            Elements::Repeat(count, inner) => (count.checked_mul(times)?, inner.clone()),
+            _ => (times, Arc::new(self.clone())),
+        };
+        Some(Self {
+            bytes: self.bytes.checked_mul(times)?,
+            external: self.external.checked_mul(times)?,
+            elements: self.elements.checked_mul(times)?,
+            shape: Elements::Repeat(count, inner),
+        })
+    }
+
+    /// One after the other; `None` where there are more bytes than addresses.
+    #[must_use]
+    pub fn sequence(parts: Vec<Self>) -> Option<Self> {
+        let sum = |what: fn(&Self) -> u64| {
+            parts
+                .iter()
+                .try_fold(0u64, |sum, part| sum.checked_add(what(part)))
+        };
+        let (bytes, elements) = (sum(|part| part.bytes)?, sum(|part| part.elements)?);
+        let external = sum(|part| part.external)?;
+        let mut parts = parts;
+        parts.retain(|part| part.elements > 0);
+        if parts.len() == 1 {
+            return parts.pop();
+        }
+        Some(Self {
+            bytes,
+            external,
+            elements,
+            shape: Elements::Sequence(parts.into()),
+        })
+    }
+
+    /// How many elements begin in the first `bytes` bytes, and how many bytes are left over behind the last whole one.
+    #[must_use]
+    pub fn elements_in(&self, bytes: u64) -> (u64, u64) {
+        if bytes >= self.bytes {
+            return (self.elements, bytes - self.bytes);
+        }
+        match &self.shape {
+            Elements::One(_) => (0, bytes),
+            Elements::Repeat(_, inner) => {
+                let whole = bytes / inner.bytes;
+                let (more, rest) = inner.elements_in(bytes % inner.bytes);
+                (whole * inner.elements + more, rest)
+            }
+            Elements::Sequence(parts) => {
+                let (mut elements, mut left) = (0, bytes);
+                for part in parts.iter() {
+                    let (more, rest) = part.elements_in(left);
+                    elements += more;
+                    left = rest;
+                    if more < part.elements {
+                        break;
+                    }
+                }
+                (elements, left)
+            }
+        }
+    }
+
+    /// Bytes of the first `elements` elements.
+    #[must_use]
+    pub fn bytes_of(&self, elements: u64) -> u64 {
+        if elements >= self.elements {
+            return self.bytes;
+        }
+        match &self.shape {
+            Elements::One(_) => 0,
+            Elements::Repeat(_, inner) => {
+                (elements / inner.elements) * inner.bytes
+                    + inner.bytes_of(elements % inner.elements)
+            }
+            Elements::Sequence(parts) => {
+                let (mut bytes, mut left) = (0, elements);
+                for part in parts.iter() {
+                    bytes += part.bytes_of(left);
+                    left = left.saturating_sub(part.elements);
+                }
+                bytes
+            }
+        }
+    }
+
+    /// Shows every run of like elements of `times` items, in order: what they are, bytes of each in external32, and how
+    /// many.
+    pub fn for_each_run(&self, times: u64, each: &mut dyn FnMut(Scalar, u64, u64)) {
+        match &self.shape {
+            Elements::One(scalar) => each(*scalar, self.external, times),
+            Elements::Repeat(count, inner) => inner.for_each_run(count.saturating_mul(times), each),
+            Elements::Sequence(parts) => {
+                for _ in 0..times {
+                    for part in parts.iter() {
+                        part.for_each_run(1, each);
+                    }
+                }
+            }
+        }
+    }
+}
