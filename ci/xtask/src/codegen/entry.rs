@@ -238,6 +238,9 @@ fn full(chapter: &Chapter, function: &Function, body: &str, width: Width) -> Str
     let name = c_name(function, width);
     let mut before = String::new();
     let mut arguments = Vec::new();
+    if function.width {
+        arguments.push(format!("args::Width::{width:?}"));
+    }
     for param in function.params.iter().filter(|p| p.kind != "...") {
         if param.large_only && width == Width::Int && kinds::is_length(&param.kind) {
             continue;
@@ -392,6 +395,17 @@ mod tests {
             text.contains("weak_alias!(\"MPI_X_c\", \"PMPI_X_c\");"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_body_may_ask_which_form_was_called() {
+        let text = chapter_text("MPI_X  5.1  Count count  datatype::x width\n");
+        for call in [
+            "datatype::x(mpi, args::Width::Int, args::wide(count))",
+            "datatype::x(mpi, args::Width::Large, args::wide(count))",
+        ] {
+            assert!(text.contains(call), "{text}");
+        }
     }
 
     #[test]

@@ -28,6 +28,8 @@ pub(crate) struct Function {
     pub(crate) body: Option<String>,
     pub(crate) express: Option<String>,
     pub(crate) any_time: bool,
+    /// The body is told which of `MPI_X` and `MPI_X_c` was called.
+    pub(crate) width: bool,
     pub(crate) deprecated: Option<String>,
 }
 
@@ -155,6 +157,7 @@ fn row(line: &str, seen: &HashMap<String, Vec<Param>>) -> Result<Function, Strin
         body: None,
         express: None,
         any_time: false,
+        width: false,
         deprecated: None,
     };
     attributes(tail, &mut function)?;
@@ -168,11 +171,12 @@ fn attributes(tail: &str, function: &mut Function) -> Result<(), String> {
     while let Some(word) = words.next() {
         match word {
             "any-time" => function.any_time = true,
+            "width" => function.width = true,
             "deprecated" => function.deprecated = words.next().map(str::to_owned),
             "express" => function.express = words.next().map(str::to_owned),
             _ => {
                 return Err(format!(
-                    "`{word}` is not `express`, `any-time` or `deprecated`"
+                    "`{word}` is not `express`, `any-time`, `width` or `deprecated`"
                 ));
             }
         }
