@@ -13,6 +13,7 @@ use crate::callback::{
     MPI_Win_copy_attr_function, MPI_Win_delete_attr_function,
 };
 use crate::comm;
+use crate::datatype;
 use crate::enter::{On, enter, unsupported};
 use crate::handle::{MPI_Comm, MPI_Datatype, MPI_Win};
 
@@ -248,21 +249,32 @@ weak_alias!("MPI_Comm_set_name", "PMPI_Comm_set_name");
 /// `MPI_Type_get_name`, MPI 5.0 section 7.8.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Type_get_name(
-    _datatype: MPI_Datatype,
-    _type_name: *mut c_char,
-    _resultlen: *mut c_int,
+    datatype: MPI_Datatype,
+    type_name: *mut c_char,
+    resultlen: *mut c_int,
 ) -> c_int {
-    unsupported("MPI_Type_get_name", On::Nothing)
+    enter("MPI_Type_get_name", On::Nothing, |mpi| {
+        // SAFETY: `type_name` has room for MPI_MAX_OBJECT_NAME characters (A4 of `args`).
+        let type_name =
+            unsafe { args::OutString::new("type_name", type_name, c::MPI_MAX_OBJECT_NAME) }?;
+        // SAFETY: `resultlen` is the caller's pointer to one int (A1 of `args`).
+        let resultlen = unsafe { args::Out::new("resultlen", resultlen) }?;
+        datatype::type_get_name(mpi, datatype, type_name, resultlen)
+    })
 }
 weak_alias!("MPI_Type_get_name", "PMPI_Type_get_name");
 
 /// `MPI_Type_set_name`, MPI 5.0 section 7.8.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Type_set_name(
-    _datatype: MPI_Datatype,
-    _type_name: *const c_char,
+    datatype: MPI_Datatype,
+    type_name: *const c_char,
 ) -> c_int {
-    unsupported("MPI_Type_set_name", On::Nothing)
+    enter("MPI_Type_set_name", On::Nothing, |mpi| {
+        // SAFETY: `type_name` is the caller's string (A4 of `args`).
+        let type_name = unsafe { args::text("type_name", type_name) }?;
+        datatype::type_set_name(mpi, datatype, type_name)
+    })
 }
 weak_alias!("MPI_Type_set_name", "PMPI_Type_set_name");
 

@@ -6,8 +6,13 @@ use core::ffi::{c_char, c_int, c_void};
 
 use crate::args;
 use crate::datatype;
-use crate::enter::{On, enter, enter_any_time, unsupported};
+use crate::datatype_contents;
+use crate::datatype_find;
+use crate::datatype_make;
+use crate::enter::{On, enter, enter_any_time};
+use crate::error::ErrorClass;
 use crate::handle::{MPI_Aint, MPI_Comm, MPI_Count, MPI_Datatype};
+use crate::pack;
 use crate::status;
 use crate::status::MPI_Status;
 
@@ -21,7 +26,7 @@ pub unsafe extern "C" fn PMPI_Type_contiguous(
     enter("MPI_Type_contiguous", On::Nothing, |mpi| {
         // SAFETY: `newtype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
         let newtype = unsafe { args::Out::new("newtype", newtype) }?;
-        datatype::type_contiguous(mpi, args::wide(count), oldtype, newtype)
+        datatype_make::contiguous(mpi, args::Width::Int, args::wide(count), oldtype, newtype)
     })
 }
 weak_alias!("MPI_Type_contiguous", "PMPI_Type_contiguous");
@@ -36,7 +41,7 @@ pub unsafe extern "C" fn PMPI_Type_contiguous_c(
     enter("MPI_Type_contiguous_c", On::Nothing, |mpi| {
         // SAFETY: `newtype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
         let newtype = unsafe { args::Out::new("newtype", newtype) }?;
-        datatype::type_contiguous(mpi, args::wide(count), oldtype, newtype)
+        datatype_make::contiguous(mpi, args::Width::Large, args::wide(count), oldtype, newtype)
     })
 }
 weak_alias!("MPI_Type_contiguous_c", "PMPI_Type_contiguous_c");
@@ -44,39 +49,89 @@ weak_alias!("MPI_Type_contiguous_c", "PMPI_Type_contiguous_c");
 /// `MPI_Type_create_hindexed`, MPI 5.0 section 5.1.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Type_create_hindexed(
-    _count: c_int,
-    _array_of_blocklengths: *const c_int,
-    _array_of_displacements: *const MPI_Aint,
-    _oldtype: MPI_Datatype,
-    _newtype: *mut MPI_Datatype,
+    count: c_int,
+    array_of_blocklengths: *const c_int,
+    array_of_displacements: *const MPI_Aint,
+    oldtype: MPI_Datatype,
+    newtype: *mut MPI_Datatype,
 ) -> c_int {
-    unsupported("MPI_Type_create_hindexed", On::Nothing)
+    enter("MPI_Type_create_hindexed", On::Nothing, |mpi| {
+        let count = args::len("count", args::wide(count), ErrorClass::COUNT)?;
+        // SAFETY: `array_of_blocklengths` is the caller's array of `count` ints (A2 of `args`).
+        let array_of_blocklengths =
+            unsafe { args::Counts::int("array_of_blocklengths", array_of_blocklengths, count) }?;
+        // SAFETY: `array_of_displacements` is the caller's array of `count` MPI_Aint values (A2 of `args`).
+        let array_of_displacements =
+            unsafe { args::Counts::aint("array_of_displacements", array_of_displacements, count) }?;
+        // SAFETY: `newtype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
+        let newtype = unsafe { args::Out::new("newtype", newtype) }?;
+        datatype_make::hindexed(
+            mpi,
+            array_of_blocklengths,
+            array_of_displacements,
+            oldtype,
+            newtype,
+        )
+    })
 }
 weak_alias!("MPI_Type_create_hindexed", "PMPI_Type_create_hindexed");
 
 /// `MPI_Type_create_hindexed_c`, MPI 5.0 section 5.1.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Type_create_hindexed_c(
-    _count: MPI_Count,
-    _array_of_blocklengths: *const MPI_Count,
-    _array_of_displacements: *const MPI_Count,
-    _oldtype: MPI_Datatype,
-    _newtype: *mut MPI_Datatype,
+    count: MPI_Count,
+    array_of_blocklengths: *const MPI_Count,
+    array_of_displacements: *const MPI_Count,
+    oldtype: MPI_Datatype,
+    newtype: *mut MPI_Datatype,
 ) -> c_int {
-    unsupported("MPI_Type_create_hindexed_c", On::Nothing)
+    enter("MPI_Type_create_hindexed_c", On::Nothing, |mpi| {
+        let count = args::len("count", args::wide(count), ErrorClass::COUNT)?;
+        // SAFETY: `array_of_blocklengths` is the caller's array of `count` MPI_Count values (A2 of `args`).
+        let array_of_blocklengths =
+            unsafe { args::Counts::count("array_of_blocklengths", array_of_blocklengths, count) }?;
+        // SAFETY: `array_of_displacements` is the caller's array of `count` MPI_Count values (A2 of `args`).
+        let array_of_displacements = unsafe {
+            args::Counts::count("array_of_displacements", array_of_displacements, count)
+        }?;
+        // SAFETY: `newtype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
+        let newtype = unsafe { args::Out::new("newtype", newtype) }?;
+        datatype_make::hindexed(
+            mpi,
+            array_of_blocklengths,
+            array_of_displacements,
+            oldtype,
+            newtype,
+        )
+    })
 }
 weak_alias!("MPI_Type_create_hindexed_c", "PMPI_Type_create_hindexed_c");
 
 /// `MPI_Type_create_hindexed_block`, MPI 5.0 section 5.1.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Type_create_hindexed_block(
-    _count: c_int,
-    _blocklength: c_int,
-    _array_of_displacements: *const MPI_Aint,
-    _oldtype: MPI_Datatype,
-    _newtype: *mut MPI_Datatype,
+    count: c_int,
+    blocklength: c_int,
+    array_of_displacements: *const MPI_Aint,
+    oldtype: MPI_Datatype,
+    newtype: *mut MPI_Datatype,
 ) -> c_int {
-    unsupported("MPI_Type_create_hindexed_block", On::Nothing)
+    enter("MPI_Type_create_hindexed_block", On::Nothing, |mpi| {
+        let count = args::len("count", args::wide(count), ErrorClass::COUNT)?;
+        // SAFETY: `array_of_displacements` is the caller's array of `count` MPI_Aint values (A2 of `args`).
+        let array_of_displacements =
+            unsafe { args::Counts::aint("array_of_displacements", array_of_displacements, count) }?;
+        // SAFETY: `newtype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
+        let newtype = unsafe { args::Out::new("newtype", newtype) }?;
+        datatype_make::hindexed_block(
+            mpi,
+            args::Width::Int,
+            args::wide(blocklength),
+            array_of_displacements,
+            oldtype,
+            newtype,
+        )
+    })
 }
 weak_alias!(
     "MPI_Type_create_hindexed_block",
@@ -86,13 +141,29 @@ weak_alias!(
 /// `MPI_Type_create_hindexed_block_c`, MPI 5.0 section 5.1.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Type_create_hindexed_block_c(
-    _count: MPI_Count,
-    _blocklength: MPI_Count,
-    _array_of_displacements: *const MPI_Count,
-    _oldtype: MPI_Datatype,
-    _newtype: *mut MPI_Datatype,
+    count: MPI_Count,
+    blocklength: MPI_Count,
+    array_of_displacements: *const MPI_Count,
+    oldtype: MPI_Datatype,
+    newtype: *mut MPI_Datatype,
 ) -> c_int {
-    unsupported("MPI_Type_create_hindexed_block_c", On::Nothing)
+    enter("MPI_Type_create_hindexed_block_c", On::Nothing, |mpi| {
+        let count = args::len("count", args::wide(count), ErrorClass::COUNT)?;
+        // SAFETY: `array_of_displacements` is the caller's array of `count` MPI_Count values (A2 of `args`).
+        let array_of_displacements = unsafe {
+            args::Counts::count("array_of_displacements", array_of_displacements, count)
+        }?;
+        // SAFETY: `newtype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
+        let newtype = unsafe { args::Out::new("newtype", newtype) }?;
+        datatype_make::hindexed_block(
+            mpi,
+            args::Width::Large,
+            args::wide(blocklength),
+            array_of_displacements,
+            oldtype,
+            newtype,
+        )
+    })
 }
 weak_alias!(
     "MPI_Type_create_hindexed_block_c",
@@ -111,8 +182,9 @@ pub unsafe extern "C" fn PMPI_Type_create_hvector(
     enter("MPI_Type_create_hvector", On::Nothing, |mpi| {
         // SAFETY: `newtype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
         let newtype = unsafe { args::Out::new("newtype", newtype) }?;
-        datatype::type_create_hvector(
+        datatype_make::hvector(
             mpi,
+            args::Width::Int,
             args::wide(count),
             args::wide(blocklength),
             args::wide(stride),
@@ -135,8 +207,9 @@ pub unsafe extern "C" fn PMPI_Type_create_hvector_c(
     enter("MPI_Type_create_hvector_c", On::Nothing, |mpi| {
         // SAFETY: `newtype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
         let newtype = unsafe { args::Out::new("newtype", newtype) }?;
-        datatype::type_create_hvector(
+        datatype_make::hvector(
             mpi,
+            args::Width::Large,
             args::wide(count),
             args::wide(blocklength),
             args::wide(stride),
@@ -150,13 +223,28 @@ weak_alias!("MPI_Type_create_hvector_c", "PMPI_Type_create_hvector_c");
 /// `MPI_Type_create_indexed_block`, MPI 5.0 section 5.1.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Type_create_indexed_block(
-    _count: c_int,
-    _blocklength: c_int,
-    _array_of_displacements: *const c_int,
-    _oldtype: MPI_Datatype,
-    _newtype: *mut MPI_Datatype,
+    count: c_int,
+    blocklength: c_int,
+    array_of_displacements: *const c_int,
+    oldtype: MPI_Datatype,
+    newtype: *mut MPI_Datatype,
 ) -> c_int {
-    unsupported("MPI_Type_create_indexed_block", On::Nothing)
+    enter("MPI_Type_create_indexed_block", On::Nothing, |mpi| {
+        let count = args::len("count", args::wide(count), ErrorClass::COUNT)?;
+        // SAFETY: `array_of_displacements` is the caller's array of `count` ints (A2 of `args`).
+        let array_of_displacements =
+            unsafe { args::Counts::int("array_of_displacements", array_of_displacements, count) }?;
+        // SAFETY: `newtype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
+        let newtype = unsafe { args::Out::new("newtype", newtype) }?;
+        datatype_make::indexed_block(
+            mpi,
+            args::Width::Int,
+            args::wide(blocklength),
+            array_of_displacements,
+            oldtype,
+            newtype,
+        )
+    })
 }
 weak_alias!(
     "MPI_Type_create_indexed_block",
@@ -166,13 +254,29 @@ weak_alias!(
 /// `MPI_Type_create_indexed_block_c`, MPI 5.0 section 5.1.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Type_create_indexed_block_c(
-    _count: MPI_Count,
-    _blocklength: MPI_Count,
-    _array_of_displacements: *const MPI_Count,
-    _oldtype: MPI_Datatype,
-    _newtype: *mut MPI_Datatype,
+    count: MPI_Count,
+    blocklength: MPI_Count,
+    array_of_displacements: *const MPI_Count,
+    oldtype: MPI_Datatype,
+    newtype: *mut MPI_Datatype,
 ) -> c_int {
-    unsupported("MPI_Type_create_indexed_block_c", On::Nothing)
+    enter("MPI_Type_create_indexed_block_c", On::Nothing, |mpi| {
+        let count = args::len("count", args::wide(count), ErrorClass::COUNT)?;
+        // SAFETY: `array_of_displacements` is the caller's array of `count` MPI_Count values (A2 of `args`).
+        let array_of_displacements = unsafe {
+            args::Counts::count("array_of_displacements", array_of_displacements, count)
+        }?;
+        // SAFETY: `newtype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
+        let newtype = unsafe { args::Out::new("newtype", newtype) }?;
+        datatype_make::indexed_block(
+            mpi,
+            args::Width::Large,
+            args::wide(blocklength),
+            array_of_displacements,
+            oldtype,
+            newtype,
+        )
+    })
 }
 weak_alias!(
     "MPI_Type_create_indexed_block_c",
@@ -182,52 +286,126 @@ weak_alias!(
 /// `MPI_Type_create_struct`, MPI 5.0 section 5.1.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Type_create_struct(
-    _count: c_int,
-    _array_of_blocklengths: *const c_int,
-    _array_of_displacements: *const MPI_Aint,
-    _array_of_types: *const MPI_Datatype,
-    _newtype: *mut MPI_Datatype,
+    count: c_int,
+    array_of_blocklengths: *const c_int,
+    array_of_displacements: *const MPI_Aint,
+    array_of_types: *const MPI_Datatype,
+    newtype: *mut MPI_Datatype,
 ) -> c_int {
-    unsupported("MPI_Type_create_struct", On::Nothing)
+    enter("MPI_Type_create_struct", On::Nothing, |mpi| {
+        let count = args::len("count", args::wide(count), ErrorClass::COUNT)?;
+        // SAFETY: `array_of_blocklengths` is the caller's array of `count` ints (A2 of `args`).
+        let array_of_blocklengths =
+            unsafe { args::Counts::int("array_of_blocklengths", array_of_blocklengths, count) }?;
+        // SAFETY: `array_of_displacements` is the caller's array of `count` MPI_Aint values (A2 of `args`).
+        let array_of_displacements =
+            unsafe { args::Counts::aint("array_of_displacements", array_of_displacements, count) }?;
+        // SAFETY: `array_of_types` is the caller's array of `count` MPI_Datatype values (A2 of `args`).
+        let array_of_types = unsafe { args::slice("array_of_types", array_of_types, count) }?;
+        // SAFETY: `newtype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
+        let newtype = unsafe { args::Out::new("newtype", newtype) }?;
+        datatype_make::structure(
+            mpi,
+            array_of_blocklengths,
+            array_of_displacements,
+            array_of_types,
+            newtype,
+        )
+    })
 }
 weak_alias!("MPI_Type_create_struct", "PMPI_Type_create_struct");
 
 /// `MPI_Type_create_struct_c`, MPI 5.0 section 5.1.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Type_create_struct_c(
-    _count: MPI_Count,
-    _array_of_blocklengths: *const MPI_Count,
-    _array_of_displacements: *const MPI_Count,
-    _array_of_types: *const MPI_Datatype,
-    _newtype: *mut MPI_Datatype,
+    count: MPI_Count,
+    array_of_blocklengths: *const MPI_Count,
+    array_of_displacements: *const MPI_Count,
+    array_of_types: *const MPI_Datatype,
+    newtype: *mut MPI_Datatype,
 ) -> c_int {
-    unsupported("MPI_Type_create_struct_c", On::Nothing)
+    enter("MPI_Type_create_struct_c", On::Nothing, |mpi| {
+        let count = args::len("count", args::wide(count), ErrorClass::COUNT)?;
+        // SAFETY: `array_of_blocklengths` is the caller's array of `count` MPI_Count values (A2 of `args`).
+        let array_of_blocklengths =
+            unsafe { args::Counts::count("array_of_blocklengths", array_of_blocklengths, count) }?;
+        // SAFETY: `array_of_displacements` is the caller's array of `count` MPI_Count values (A2 of `args`).
+        let array_of_displacements = unsafe {
+            args::Counts::count("array_of_displacements", array_of_displacements, count)
+        }?;
+        // SAFETY: `array_of_types` is the caller's array of `count` MPI_Datatype values (A2 of `args`).
+        let array_of_types = unsafe { args::slice("array_of_types", array_of_types, count) }?;
+        // SAFETY: `newtype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
+        let newtype = unsafe { args::Out::new("newtype", newtype) }?;
+        datatype_make::structure(
+            mpi,
+            array_of_blocklengths,
+            array_of_displacements,
+            array_of_types,
+            newtype,
+        )
+    })
 }
 weak_alias!("MPI_Type_create_struct_c", "PMPI_Type_create_struct_c");
 
 /// `MPI_Type_indexed`, MPI 5.0 section 5.1.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Type_indexed(
-    _count: c_int,
-    _array_of_blocklengths: *const c_int,
-    _array_of_displacements: *const c_int,
-    _oldtype: MPI_Datatype,
-    _newtype: *mut MPI_Datatype,
+    count: c_int,
+    array_of_blocklengths: *const c_int,
+    array_of_displacements: *const c_int,
+    oldtype: MPI_Datatype,
+    newtype: *mut MPI_Datatype,
 ) -> c_int {
-    unsupported("MPI_Type_indexed", On::Nothing)
+    enter("MPI_Type_indexed", On::Nothing, |mpi| {
+        let count = args::len("count", args::wide(count), ErrorClass::COUNT)?;
+        // SAFETY: `array_of_blocklengths` is the caller's array of `count` ints (A2 of `args`).
+        let array_of_blocklengths =
+            unsafe { args::Counts::int("array_of_blocklengths", array_of_blocklengths, count) }?;
+        // SAFETY: `array_of_displacements` is the caller's array of `count` ints (A2 of `args`).
+        let array_of_displacements =
+            unsafe { args::Counts::int("array_of_displacements", array_of_displacements, count) }?;
+        // SAFETY: `newtype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
+        let newtype = unsafe { args::Out::new("newtype", newtype) }?;
+        datatype_make::indexed(
+            mpi,
+            array_of_blocklengths,
+            array_of_displacements,
+            oldtype,
+            newtype,
+        )
+    })
 }
 weak_alias!("MPI_Type_indexed", "PMPI_Type_indexed");
 
 /// `MPI_Type_indexed_c`, MPI 5.0 section 5.1.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Type_indexed_c(
-    _count: MPI_Count,
-    _array_of_blocklengths: *const MPI_Count,
-    _array_of_displacements: *const MPI_Count,
-    _oldtype: MPI_Datatype,
-    _newtype: *mut MPI_Datatype,
+    count: MPI_Count,
+    array_of_blocklengths: *const MPI_Count,
+    array_of_displacements: *const MPI_Count,
+    oldtype: MPI_Datatype,
+    newtype: *mut MPI_Datatype,
 ) -> c_int {
-    unsupported("MPI_Type_indexed_c", On::Nothing)
+    enter("MPI_Type_indexed_c", On::Nothing, |mpi| {
+        let count = args::len("count", args::wide(count), ErrorClass::COUNT)?;
+        // SAFETY: `array_of_blocklengths` is the caller's array of `count` MPI_Count values (A2 of `args`).
+        let array_of_blocklengths =
+            unsafe { args::Counts::count("array_of_blocklengths", array_of_blocklengths, count) }?;
+        // SAFETY: `array_of_displacements` is the caller's array of `count` MPI_Count values (A2 of `args`).
+        let array_of_displacements = unsafe {
+            args::Counts::count("array_of_displacements", array_of_displacements, count)
+        }?;
+        // SAFETY: `newtype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
+        let newtype = unsafe { args::Out::new("newtype", newtype) }?;
+        datatype_make::indexed(
+            mpi,
+            array_of_blocklengths,
+            array_of_displacements,
+            oldtype,
+            newtype,
+        )
+    })
 }
 weak_alias!("MPI_Type_indexed_c", "PMPI_Type_indexed_c");
 
@@ -243,8 +421,9 @@ pub unsafe extern "C" fn PMPI_Type_vector(
     enter("MPI_Type_vector", On::Nothing, |mpi| {
         // SAFETY: `newtype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
         let newtype = unsafe { args::Out::new("newtype", newtype) }?;
-        datatype::type_vector(
+        datatype_make::vector(
             mpi,
+            args::Width::Int,
             args::wide(count),
             args::wide(blocklength),
             args::wide(stride),
@@ -267,8 +446,9 @@ pub unsafe extern "C" fn PMPI_Type_vector_c(
     enter("MPI_Type_vector_c", On::Nothing, |mpi| {
         // SAFETY: `newtype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
         let newtype = unsafe { args::Out::new("newtype", newtype) }?;
-        datatype::type_vector(
+        datatype_make::vector(
             mpi,
+            args::Width::Large,
             args::wide(count),
             args::wide(blocklength),
             args::wide(stride),
@@ -282,66 +462,161 @@ weak_alias!("MPI_Type_vector_c", "PMPI_Type_vector_c");
 /// `MPI_Type_create_subarray`, MPI 5.0 section 5.1.3.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Type_create_subarray(
-    _ndims: c_int,
-    _array_of_sizes: *const c_int,
-    _array_of_subsizes: *const c_int,
-    _array_of_starts: *const c_int,
-    _order: c_int,
-    _oldtype: MPI_Datatype,
-    _newtype: *mut MPI_Datatype,
+    ndims: c_int,
+    array_of_sizes: *const c_int,
+    array_of_subsizes: *const c_int,
+    array_of_starts: *const c_int,
+    order: c_int,
+    oldtype: MPI_Datatype,
+    newtype: *mut MPI_Datatype,
 ) -> c_int {
-    unsupported("MPI_Type_create_subarray", On::Nothing)
+    enter("MPI_Type_create_subarray", On::Nothing, |mpi| {
+        let ndims = args::len("ndims", args::wide(ndims), ErrorClass::ARG)?;
+        // SAFETY: `array_of_sizes` is the caller's array of `ndims` ints (A2 of `args`).
+        let array_of_sizes = unsafe { args::Counts::int("array_of_sizes", array_of_sizes, ndims) }?;
+        // SAFETY: `array_of_subsizes` is the caller's array of `ndims` ints (A2 of `args`).
+        let array_of_subsizes =
+            unsafe { args::Counts::int("array_of_subsizes", array_of_subsizes, ndims) }?;
+        // SAFETY: `array_of_starts` is the caller's array of `ndims` ints (A2 of `args`).
+        let array_of_starts =
+            unsafe { args::Counts::int("array_of_starts", array_of_starts, ndims) }?;
+        // SAFETY: `newtype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
+        let newtype = unsafe { args::Out::new("newtype", newtype) }?;
+        datatype_make::subarray(
+            mpi,
+            array_of_sizes,
+            array_of_subsizes,
+            array_of_starts,
+            order,
+            oldtype,
+            newtype,
+        )
+    })
 }
 weak_alias!("MPI_Type_create_subarray", "PMPI_Type_create_subarray");
 
 /// `MPI_Type_create_subarray_c`, MPI 5.0 section 5.1.3.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Type_create_subarray_c(
-    _ndims: c_int,
-    _array_of_sizes: *const MPI_Count,
-    _array_of_subsizes: *const MPI_Count,
-    _array_of_starts: *const MPI_Count,
-    _order: c_int,
-    _oldtype: MPI_Datatype,
-    _newtype: *mut MPI_Datatype,
+    ndims: c_int,
+    array_of_sizes: *const MPI_Count,
+    array_of_subsizes: *const MPI_Count,
+    array_of_starts: *const MPI_Count,
+    order: c_int,
+    oldtype: MPI_Datatype,
+    newtype: *mut MPI_Datatype,
 ) -> c_int {
-    unsupported("MPI_Type_create_subarray_c", On::Nothing)
+    enter("MPI_Type_create_subarray_c", On::Nothing, |mpi| {
+        let ndims = args::len("ndims", args::wide(ndims), ErrorClass::ARG)?;
+        // SAFETY: `array_of_sizes` is the caller's array of `ndims` MPI_Count values (A2 of `args`).
+        let array_of_sizes =
+            unsafe { args::Counts::count("array_of_sizes", array_of_sizes, ndims) }?;
+        // SAFETY: `array_of_subsizes` is the caller's array of `ndims` MPI_Count values (A2 of `args`).
+        let array_of_subsizes =
+            unsafe { args::Counts::count("array_of_subsizes", array_of_subsizes, ndims) }?;
+        // SAFETY: `array_of_starts` is the caller's array of `ndims` MPI_Count values (A2 of `args`).
+        let array_of_starts =
+            unsafe { args::Counts::count("array_of_starts", array_of_starts, ndims) }?;
+        // SAFETY: `newtype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
+        let newtype = unsafe { args::Out::new("newtype", newtype) }?;
+        datatype_make::subarray(
+            mpi,
+            array_of_sizes,
+            array_of_subsizes,
+            array_of_starts,
+            order,
+            oldtype,
+            newtype,
+        )
+    })
 }
 weak_alias!("MPI_Type_create_subarray_c", "PMPI_Type_create_subarray_c");
 
 /// `MPI_Type_create_darray`, MPI 5.0 section 5.1.4.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Type_create_darray(
-    _size: c_int,
-    _rank: c_int,
-    _ndims: c_int,
-    _array_of_gsizes: *const c_int,
-    _array_of_distribs: *const c_int,
-    _array_of_dargs: *const c_int,
-    _array_of_psizes: *const c_int,
-    _order: c_int,
-    _oldtype: MPI_Datatype,
-    _newtype: *mut MPI_Datatype,
+    size: c_int,
+    rank: c_int,
+    ndims: c_int,
+    array_of_gsizes: *const c_int,
+    array_of_distribs: *const c_int,
+    array_of_dargs: *const c_int,
+    array_of_psizes: *const c_int,
+    order: c_int,
+    oldtype: MPI_Datatype,
+    newtype: *mut MPI_Datatype,
 ) -> c_int {
-    unsupported("MPI_Type_create_darray", On::Nothing)
+    enter("MPI_Type_create_darray", On::Nothing, |mpi| {
+        let ndims = args::len("ndims", args::wide(ndims), ErrorClass::ARG)?;
+        // SAFETY: `array_of_gsizes` is the caller's array of `ndims` ints (A2 of `args`).
+        let array_of_gsizes =
+            unsafe { args::Counts::int("array_of_gsizes", array_of_gsizes, ndims) }?;
+        // SAFETY: `array_of_distribs` is the caller's array of `ndims` ints (A2 of `args`).
+        let array_of_distribs =
+            unsafe { args::slice("array_of_distribs", array_of_distribs, ndims) }?;
+        // SAFETY: `array_of_dargs` is the caller's array of `ndims` ints (A2 of `args`).
+        let array_of_dargs = unsafe { args::slice("array_of_dargs", array_of_dargs, ndims) }?;
+        // SAFETY: `array_of_psizes` is the caller's array of `ndims` ints (A2 of `args`).
+        let array_of_psizes = unsafe { args::slice("array_of_psizes", array_of_psizes, ndims) }?;
+        // SAFETY: `newtype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
+        let newtype = unsafe { args::Out::new("newtype", newtype) }?;
+        datatype_make::darray(
+            mpi,
+            size,
+            rank,
+            array_of_gsizes,
+            array_of_distribs,
+            array_of_dargs,
+            array_of_psizes,
+            order,
+            oldtype,
+            newtype,
+        )
+    })
 }
 weak_alias!("MPI_Type_create_darray", "PMPI_Type_create_darray");
 
 /// `MPI_Type_create_darray_c`, MPI 5.0 section 5.1.4.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Type_create_darray_c(
-    _size: c_int,
-    _rank: c_int,
-    _ndims: c_int,
-    _array_of_gsizes: *const MPI_Count,
-    _array_of_distribs: *const c_int,
-    _array_of_dargs: *const c_int,
-    _array_of_psizes: *const c_int,
-    _order: c_int,
-    _oldtype: MPI_Datatype,
-    _newtype: *mut MPI_Datatype,
+    size: c_int,
+    rank: c_int,
+    ndims: c_int,
+    array_of_gsizes: *const MPI_Count,
+    array_of_distribs: *const c_int,
+    array_of_dargs: *const c_int,
+    array_of_psizes: *const c_int,
+    order: c_int,
+    oldtype: MPI_Datatype,
+    newtype: *mut MPI_Datatype,
 ) -> c_int {
-    unsupported("MPI_Type_create_darray_c", On::Nothing)
+    enter("MPI_Type_create_darray_c", On::Nothing, |mpi| {
+        let ndims = args::len("ndims", args::wide(ndims), ErrorClass::ARG)?;
+        // SAFETY: `array_of_gsizes` is the caller's array of `ndims` MPI_Count values (A2 of `args`).
+        let array_of_gsizes =
+            unsafe { args::Counts::count("array_of_gsizes", array_of_gsizes, ndims) }?;
+        // SAFETY: `array_of_distribs` is the caller's array of `ndims` ints (A2 of `args`).
+        let array_of_distribs =
+            unsafe { args::slice("array_of_distribs", array_of_distribs, ndims) }?;
+        // SAFETY: `array_of_dargs` is the caller's array of `ndims` ints (A2 of `args`).
+        let array_of_dargs = unsafe { args::slice("array_of_dargs", array_of_dargs, ndims) }?;
+        // SAFETY: `array_of_psizes` is the caller's array of `ndims` ints (A2 of `args`).
+        let array_of_psizes = unsafe { args::slice("array_of_psizes", array_of_psizes, ndims) }?;
+        // SAFETY: `newtype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
+        let newtype = unsafe { args::Out::new("newtype", newtype) }?;
+        datatype_make::darray(
+            mpi,
+            size,
+            rank,
+            array_of_gsizes,
+            array_of_distribs,
+            array_of_dargs,
+            array_of_psizes,
+            order,
+            oldtype,
+            newtype,
+        )
+    })
 }
 weak_alias!("MPI_Type_create_darray_c", "PMPI_Type_create_darray_c");
 
@@ -398,24 +673,46 @@ weak_alias!("MPI_Type_size_c", "PMPI_Type_size_c");
 /// `MPI_Type_create_resized`, MPI 5.0 section 5.1.7.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Type_create_resized(
-    _oldtype: MPI_Datatype,
-    _lb: MPI_Aint,
-    _extent: MPI_Aint,
-    _newtype: *mut MPI_Datatype,
+    oldtype: MPI_Datatype,
+    lb: MPI_Aint,
+    extent: MPI_Aint,
+    newtype: *mut MPI_Datatype,
 ) -> c_int {
-    unsupported("MPI_Type_create_resized", On::Nothing)
+    enter("MPI_Type_create_resized", On::Nothing, |mpi| {
+        // SAFETY: `newtype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
+        let newtype = unsafe { args::Out::new("newtype", newtype) }?;
+        datatype_make::resized(
+            mpi,
+            args::Width::Int,
+            oldtype,
+            args::wide(lb),
+            args::wide(extent),
+            newtype,
+        )
+    })
 }
 weak_alias!("MPI_Type_create_resized", "PMPI_Type_create_resized");
 
 /// `MPI_Type_create_resized_c`, MPI 5.0 section 5.1.7.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Type_create_resized_c(
-    _oldtype: MPI_Datatype,
-    _lb: MPI_Count,
-    _extent: MPI_Count,
-    _newtype: *mut MPI_Datatype,
+    oldtype: MPI_Datatype,
+    lb: MPI_Count,
+    extent: MPI_Count,
+    newtype: *mut MPI_Datatype,
 ) -> c_int {
-    unsupported("MPI_Type_create_resized_c", On::Nothing)
+    enter("MPI_Type_create_resized_c", On::Nothing, |mpi| {
+        // SAFETY: `newtype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
+        let newtype = unsafe { args::Out::new("newtype", newtype) }?;
+        datatype_make::resized(
+            mpi,
+            args::Width::Large,
+            oldtype,
+            args::wide(lb),
+            args::wide(extent),
+            newtype,
+        )
+    })
 }
 weak_alias!("MPI_Type_create_resized_c", "PMPI_Type_create_resized_c");
 
@@ -515,7 +812,7 @@ pub unsafe extern "C" fn PMPI_Type_dup(oldtype: MPI_Datatype, newtype: *mut MPI_
     enter("MPI_Type_dup", On::Nothing, |mpi| {
         // SAFETY: `newtype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
         let newtype = unsafe { args::Out::new("newtype", newtype) }?;
-        datatype::type_dup(mpi, oldtype, newtype)
+        datatype_make::dup(mpi, oldtype, newtype)
     })
 }
 weak_alias!("MPI_Type_dup", "PMPI_Type_dup");
@@ -557,238 +854,471 @@ weak_alias!("MPI_Get_elements_c", "PMPI_Get_elements_c");
 /// `MPI_Type_get_contents`, MPI 5.0 section 5.1.13.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Type_get_contents(
-    _datatype: MPI_Datatype,
-    _max_integers: c_int,
-    _max_addresses: c_int,
-    _max_datatypes: c_int,
-    _array_of_integers: *mut c_int,
-    _array_of_addresses: *mut MPI_Aint,
-    _array_of_datatypes: *mut MPI_Datatype,
+    datatype: MPI_Datatype,
+    max_integers: c_int,
+    max_addresses: c_int,
+    max_datatypes: c_int,
+    array_of_integers: *mut c_int,
+    array_of_addresses: *mut MPI_Aint,
+    array_of_datatypes: *mut MPI_Datatype,
 ) -> c_int {
-    unsupported("MPI_Type_get_contents", On::Nothing)
+    enter("MPI_Type_get_contents", On::Nothing, |mpi| {
+        let max_integers = args::len("max_integers", args::wide(max_integers), ErrorClass::ARG)?;
+        let max_addresses = args::len("max_addresses", args::wide(max_addresses), ErrorClass::ARG)?;
+        let max_datatypes = args::len("max_datatypes", args::wide(max_datatypes), ErrorClass::ARG)?;
+        // SAFETY: `array_of_integers` is the caller's array of `max_integers` ints (A2 of `args`).
+        let array_of_integers =
+            unsafe { args::OutArray::new("array_of_integers", array_of_integers, max_integers) }?;
+        // SAFETY: `array_of_addresses` is the caller's array of `max_addresses` MPI_Aint values (A2 of `args`).
+        let array_of_addresses = unsafe {
+            args::OutArray::new("array_of_addresses", array_of_addresses, max_addresses)
+        }?;
+        // SAFETY: `array_of_datatypes` is the caller's array of `max_datatypes` MPI_Datatype values (A2 of `args`).
+        let array_of_datatypes = unsafe {
+            args::OutArray::new("array_of_datatypes", array_of_datatypes, max_datatypes)
+        }?;
+        datatype_contents::type_get_contents(
+            mpi,
+            datatype,
+            array_of_integers,
+            array_of_addresses,
+            None,
+            array_of_datatypes,
+        )
+    })
 }
 weak_alias!("MPI_Type_get_contents", "PMPI_Type_get_contents");
 
 /// `MPI_Type_get_contents_c`, MPI 5.0 section 5.1.13.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Type_get_contents_c(
-    _datatype: MPI_Datatype,
-    _max_integers: MPI_Count,
-    _max_addresses: MPI_Count,
-    _max_large_counts: MPI_Count,
-    _max_datatypes: MPI_Count,
-    _array_of_integers: *mut c_int,
-    _array_of_addresses: *mut MPI_Aint,
-    _array_of_large_counts: *mut MPI_Count,
-    _array_of_datatypes: *mut MPI_Datatype,
+    datatype: MPI_Datatype,
+    max_integers: MPI_Count,
+    max_addresses: MPI_Count,
+    max_large_counts: MPI_Count,
+    max_datatypes: MPI_Count,
+    array_of_integers: *mut c_int,
+    array_of_addresses: *mut MPI_Aint,
+    array_of_large_counts: *mut MPI_Count,
+    array_of_datatypes: *mut MPI_Datatype,
 ) -> c_int {
-    unsupported("MPI_Type_get_contents_c", On::Nothing)
+    enter("MPI_Type_get_contents_c", On::Nothing, |mpi| {
+        let max_integers = args::len("max_integers", args::wide(max_integers), ErrorClass::ARG)?;
+        let max_addresses = args::len("max_addresses", args::wide(max_addresses), ErrorClass::ARG)?;
+        let max_large_counts = args::len(
+            "max_large_counts",
+            args::wide(max_large_counts),
+            ErrorClass::ARG,
+        )?;
+        let max_datatypes = args::len("max_datatypes", args::wide(max_datatypes), ErrorClass::ARG)?;
+        // SAFETY: `array_of_integers` is the caller's array of `max_integers` ints (A2 of `args`).
+        let array_of_integers =
+            unsafe { args::OutArray::new("array_of_integers", array_of_integers, max_integers) }?;
+        // SAFETY: `array_of_addresses` is the caller's array of `max_addresses` MPI_Aint values (A2 of `args`).
+        let array_of_addresses = unsafe {
+            args::OutArray::new("array_of_addresses", array_of_addresses, max_addresses)
+        }?;
+        // SAFETY: `array_of_large_counts` is the caller's array of `max_large_counts` MPI_Count values (A2 of `args`).
+        let array_of_large_counts = unsafe {
+            args::OutArray::new(
+                "array_of_large_counts",
+                array_of_large_counts,
+                max_large_counts,
+            )
+        }?;
+        // SAFETY: `array_of_datatypes` is the caller's array of `max_datatypes` MPI_Datatype values (A2 of `args`).
+        let array_of_datatypes = unsafe {
+            args::OutArray::new("array_of_datatypes", array_of_datatypes, max_datatypes)
+        }?;
+        datatype_contents::type_get_contents(
+            mpi,
+            datatype,
+            array_of_integers,
+            array_of_addresses,
+            Some(array_of_large_counts),
+            array_of_datatypes,
+        )
+    })
 }
 weak_alias!("MPI_Type_get_contents_c", "PMPI_Type_get_contents_c");
 
 /// `MPI_Type_get_envelope`, MPI 5.0 section 5.1.13.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Type_get_envelope(
-    _datatype: MPI_Datatype,
-    _num_integers: *mut c_int,
-    _num_addresses: *mut c_int,
-    _num_datatypes: *mut c_int,
-    _combiner: *mut c_int,
+    datatype: MPI_Datatype,
+    num_integers: *mut c_int,
+    num_addresses: *mut c_int,
+    num_datatypes: *mut c_int,
+    combiner: *mut c_int,
 ) -> c_int {
-    unsupported("MPI_Type_get_envelope", On::Nothing)
+    enter("MPI_Type_get_envelope", On::Nothing, |mpi| {
+        // SAFETY: `num_integers` is the caller's pointer to one int (A1 of `args`).
+        let num_integers = unsafe { args::OutCount::int("num_integers", num_integers) }?;
+        // SAFETY: `num_addresses` is the caller's pointer to one int (A1 of `args`).
+        let num_addresses = unsafe { args::OutCount::int("num_addresses", num_addresses) }?;
+        // SAFETY: `num_datatypes` is the caller's pointer to one int (A1 of `args`).
+        let num_datatypes = unsafe { args::OutCount::int("num_datatypes", num_datatypes) }?;
+        // SAFETY: `combiner` is the caller's pointer to one int (A1 of `args`).
+        let combiner = unsafe { args::Out::new("combiner", combiner) }?;
+        datatype_contents::type_get_envelope(
+            mpi,
+            datatype,
+            num_integers,
+            num_addresses,
+            None,
+            num_datatypes,
+            combiner,
+        )
+    })
 }
 weak_alias!("MPI_Type_get_envelope", "PMPI_Type_get_envelope");
 
 /// `MPI_Type_get_envelope_c`, MPI 5.0 section 5.1.13.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Type_get_envelope_c(
-    _datatype: MPI_Datatype,
-    _num_integers: *mut MPI_Count,
-    _num_addresses: *mut MPI_Count,
-    _num_large_counts: *mut MPI_Count,
-    _num_datatypes: *mut MPI_Count,
-    _combiner: *mut c_int,
+    datatype: MPI_Datatype,
+    num_integers: *mut MPI_Count,
+    num_addresses: *mut MPI_Count,
+    num_large_counts: *mut MPI_Count,
+    num_datatypes: *mut MPI_Count,
+    combiner: *mut c_int,
 ) -> c_int {
-    unsupported("MPI_Type_get_envelope_c", On::Nothing)
+    enter("MPI_Type_get_envelope_c", On::Nothing, |mpi| {
+        // SAFETY: `num_integers` is the caller's pointer to one MPI_Count (A1 of `args`).
+        let num_integers = unsafe { args::OutCount::count("num_integers", num_integers) }?;
+        // SAFETY: `num_addresses` is the caller's pointer to one MPI_Count (A1 of `args`).
+        let num_addresses = unsafe { args::OutCount::count("num_addresses", num_addresses) }?;
+        // SAFETY: `num_large_counts` is the caller's pointer to one MPI_Count (A1 of `args`).
+        let num_large_counts = unsafe { args::Out::new("num_large_counts", num_large_counts) }?;
+        // SAFETY: `num_datatypes` is the caller's pointer to one MPI_Count (A1 of `args`).
+        let num_datatypes = unsafe { args::OutCount::count("num_datatypes", num_datatypes) }?;
+        // SAFETY: `combiner` is the caller's pointer to one int (A1 of `args`).
+        let combiner = unsafe { args::Out::new("combiner", combiner) }?;
+        datatype_contents::type_get_envelope(
+            mpi,
+            datatype,
+            num_integers,
+            num_addresses,
+            Some(num_large_counts),
+            num_datatypes,
+            combiner,
+        )
+    })
 }
 weak_alias!("MPI_Type_get_envelope_c", "PMPI_Type_get_envelope_c");
 
 /// `MPI_Type_get_value_index`, MPI 5.0 section 5.1.14.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Type_get_value_index(
-    _value_type: MPI_Datatype,
-    _index_type: MPI_Datatype,
-    _pair_type: *mut MPI_Datatype,
+    value_type: MPI_Datatype,
+    index_type: MPI_Datatype,
+    pair_type: *mut MPI_Datatype,
 ) -> c_int {
-    unsupported("MPI_Type_get_value_index", On::Nothing)
+    enter("MPI_Type_get_value_index", On::Nothing, |mpi| {
+        // SAFETY: `pair_type` is the caller's pointer to one MPI_Datatype (A1 of `args`).
+        let pair_type = unsafe { args::Out::new("pair_type", pair_type) }?;
+        datatype_find::get_value_index(mpi, value_type, index_type, pair_type)
+    })
 }
 weak_alias!("MPI_Type_get_value_index", "PMPI_Type_get_value_index");
 
 /// `MPI_Pack`, MPI 5.0 section 5.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Pack(
-    _inbuf: *const c_void,
-    _incount: c_int,
-    _datatype: MPI_Datatype,
-    _outbuf: *mut c_void,
-    _outsize: c_int,
-    _position: *mut c_int,
+    inbuf: *const c_void,
+    incount: c_int,
+    datatype: MPI_Datatype,
+    outbuf: *mut c_void,
+    outsize: c_int,
+    position: *mut c_int,
     comm: MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Pack", On::Comm(comm))
+    enter("MPI_Pack", On::Comm(comm), |mpi| {
+        // SAFETY: `position` is the caller's pointer to one int (A1 of `args`).
+        let position = unsafe { args::InOutCount::int("position", position) }?;
+        pack::pack(
+            mpi,
+            args::ConstBuf(inbuf),
+            args::wide(incount),
+            datatype,
+            args::MutBuf(outbuf),
+            args::wide(outsize),
+            position,
+            comm,
+        )
+    })
 }
 weak_alias!("MPI_Pack", "PMPI_Pack");
 
 /// `MPI_Pack_c`, MPI 5.0 section 5.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Pack_c(
-    _inbuf: *const c_void,
-    _incount: MPI_Count,
-    _datatype: MPI_Datatype,
-    _outbuf: *mut c_void,
-    _outsize: MPI_Count,
-    _position: *mut MPI_Count,
+    inbuf: *const c_void,
+    incount: MPI_Count,
+    datatype: MPI_Datatype,
+    outbuf: *mut c_void,
+    outsize: MPI_Count,
+    position: *mut MPI_Count,
     comm: MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Pack_c", On::Comm(comm))
+    enter("MPI_Pack_c", On::Comm(comm), |mpi| {
+        // SAFETY: `position` is the caller's pointer to one MPI_Count (A1 of `args`).
+        let position = unsafe { args::InOutCount::count("position", position) }?;
+        pack::pack(
+            mpi,
+            args::ConstBuf(inbuf),
+            args::wide(incount),
+            datatype,
+            args::MutBuf(outbuf),
+            args::wide(outsize),
+            position,
+            comm,
+        )
+    })
 }
 weak_alias!("MPI_Pack_c", "PMPI_Pack_c");
 
 /// `MPI_Pack_size`, MPI 5.0 section 5.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Pack_size(
-    _incount: c_int,
-    _datatype: MPI_Datatype,
+    incount: c_int,
+    datatype: MPI_Datatype,
     comm: MPI_Comm,
-    _size: *mut c_int,
+    size: *mut c_int,
 ) -> c_int {
-    unsupported("MPI_Pack_size", On::Comm(comm))
+    enter("MPI_Pack_size", On::Comm(comm), |mpi| {
+        // SAFETY: `size` is the caller's pointer to one int (A1 of `args`).
+        let size = unsafe { args::OutCount::int("size", size) }?;
+        pack::pack_size(mpi, args::wide(incount), datatype, comm, size)
+    })
 }
 weak_alias!("MPI_Pack_size", "PMPI_Pack_size");
 
 /// `MPI_Pack_size_c`, MPI 5.0 section 5.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Pack_size_c(
-    _incount: MPI_Count,
-    _datatype: MPI_Datatype,
+    incount: MPI_Count,
+    datatype: MPI_Datatype,
     comm: MPI_Comm,
-    _size: *mut MPI_Count,
+    size: *mut MPI_Count,
 ) -> c_int {
-    unsupported("MPI_Pack_size_c", On::Comm(comm))
+    enter("MPI_Pack_size_c", On::Comm(comm), |mpi| {
+        // SAFETY: `size` is the caller's pointer to one MPI_Count (A1 of `args`).
+        let size = unsafe { args::OutCount::count("size", size) }?;
+        pack::pack_size(mpi, args::wide(incount), datatype, comm, size)
+    })
 }
 weak_alias!("MPI_Pack_size_c", "PMPI_Pack_size_c");
 
 /// `MPI_Unpack`, MPI 5.0 section 5.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Unpack(
-    _inbuf: *const c_void,
-    _insize: c_int,
-    _position: *mut c_int,
-    _outbuf: *mut c_void,
-    _outcount: c_int,
-    _datatype: MPI_Datatype,
+    inbuf: *const c_void,
+    insize: c_int,
+    position: *mut c_int,
+    outbuf: *mut c_void,
+    outcount: c_int,
+    datatype: MPI_Datatype,
     comm: MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Unpack", On::Comm(comm))
+    enter("MPI_Unpack", On::Comm(comm), |mpi| {
+        // SAFETY: `position` is the caller's pointer to one int (A1 of `args`).
+        let position = unsafe { args::InOutCount::int("position", position) }?;
+        pack::unpack(
+            mpi,
+            args::ConstBuf(inbuf),
+            args::wide(insize),
+            position,
+            args::MutBuf(outbuf),
+            args::wide(outcount),
+            datatype,
+            comm,
+        )
+    })
 }
 weak_alias!("MPI_Unpack", "PMPI_Unpack");
 
 /// `MPI_Unpack_c`, MPI 5.0 section 5.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Unpack_c(
-    _inbuf: *const c_void,
-    _insize: MPI_Count,
-    _position: *mut MPI_Count,
-    _outbuf: *mut c_void,
-    _outcount: MPI_Count,
-    _datatype: MPI_Datatype,
+    inbuf: *const c_void,
+    insize: MPI_Count,
+    position: *mut MPI_Count,
+    outbuf: *mut c_void,
+    outcount: MPI_Count,
+    datatype: MPI_Datatype,
     comm: MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Unpack_c", On::Comm(comm))
+    enter("MPI_Unpack_c", On::Comm(comm), |mpi| {
+        // SAFETY: `position` is the caller's pointer to one MPI_Count (A1 of `args`).
+        let position = unsafe { args::InOutCount::count("position", position) }?;
+        pack::unpack(
+            mpi,
+            args::ConstBuf(inbuf),
+            args::wide(insize),
+            position,
+            args::MutBuf(outbuf),
+            args::wide(outcount),
+            datatype,
+            comm,
+        )
+    })
 }
 weak_alias!("MPI_Unpack_c", "PMPI_Unpack_c");
 
 /// `MPI_Pack_external`, MPI 5.0 section 5.3.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Pack_external(
-    _datarep: *const c_char,
-    _inbuf: *const c_void,
-    _incount: c_int,
-    _datatype: MPI_Datatype,
-    _outbuf: *mut c_void,
-    _outsize: MPI_Aint,
-    _position: *mut MPI_Aint,
+    datarep: *const c_char,
+    inbuf: *const c_void,
+    incount: c_int,
+    datatype: MPI_Datatype,
+    outbuf: *mut c_void,
+    outsize: MPI_Aint,
+    position: *mut MPI_Aint,
 ) -> c_int {
-    unsupported("MPI_Pack_external", On::Nothing)
+    enter("MPI_Pack_external", On::Nothing, |mpi| {
+        // SAFETY: `datarep` is the caller's string (A4 of `args`).
+        let datarep = unsafe { args::text("datarep", datarep) }?;
+        // SAFETY: `position` is the caller's pointer to one MPI_Aint (A1 of `args`).
+        let position = unsafe { args::InOutCount::aint("position", position) }?;
+        pack::pack_external(
+            mpi,
+            datarep,
+            args::ConstBuf(inbuf),
+            args::wide(incount),
+            datatype,
+            args::MutBuf(outbuf),
+            args::wide(outsize),
+            position,
+        )
+    })
 }
 weak_alias!("MPI_Pack_external", "PMPI_Pack_external");
 
 /// `MPI_Pack_external_c`, MPI 5.0 section 5.3.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Pack_external_c(
-    _datarep: *const c_char,
-    _inbuf: *const c_void,
-    _incount: MPI_Count,
-    _datatype: MPI_Datatype,
-    _outbuf: *mut c_void,
-    _outsize: MPI_Count,
-    _position: *mut MPI_Count,
+    datarep: *const c_char,
+    inbuf: *const c_void,
+    incount: MPI_Count,
+    datatype: MPI_Datatype,
+    outbuf: *mut c_void,
+    outsize: MPI_Count,
+    position: *mut MPI_Count,
 ) -> c_int {
-    unsupported("MPI_Pack_external_c", On::Nothing)
+    enter("MPI_Pack_external_c", On::Nothing, |mpi| {
+        // SAFETY: `datarep` is the caller's string (A4 of `args`).
+        let datarep = unsafe { args::text("datarep", datarep) }?;
+        // SAFETY: `position` is the caller's pointer to one MPI_Count (A1 of `args`).
+        let position = unsafe { args::InOutCount::count("position", position) }?;
+        pack::pack_external(
+            mpi,
+            datarep,
+            args::ConstBuf(inbuf),
+            args::wide(incount),
+            datatype,
+            args::MutBuf(outbuf),
+            args::wide(outsize),
+            position,
+        )
+    })
 }
 weak_alias!("MPI_Pack_external_c", "PMPI_Pack_external_c");
 
 /// `MPI_Pack_external_size`, MPI 5.0 section 5.3.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Pack_external_size(
-    _datarep: *const c_char,
-    _incount: c_int,
-    _datatype: MPI_Datatype,
-    _size: *mut MPI_Aint,
+    datarep: *const c_char,
+    incount: c_int,
+    datatype: MPI_Datatype,
+    size: *mut MPI_Aint,
 ) -> c_int {
-    unsupported("MPI_Pack_external_size", On::Nothing)
+    enter("MPI_Pack_external_size", On::Nothing, |mpi| {
+        // SAFETY: `datarep` is the caller's string (A4 of `args`).
+        let datarep = unsafe { args::text("datarep", datarep) }?;
+        // SAFETY: `size` is the caller's pointer to one MPI_Aint (A1 of `args`).
+        let size = unsafe { args::OutCount::aint("size", size) }?;
+        pack::pack_external_size(mpi, datarep, args::wide(incount), datatype, size)
+    })
 }
 weak_alias!("MPI_Pack_external_size", "PMPI_Pack_external_size");
 
 /// `MPI_Pack_external_size_c`, MPI 5.0 section 5.3.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Pack_external_size_c(
-    _datarep: *const c_char,
-    _incount: MPI_Count,
-    _datatype: MPI_Datatype,
-    _size: *mut MPI_Count,
+    datarep: *const c_char,
+    incount: MPI_Count,
+    datatype: MPI_Datatype,
+    size: *mut MPI_Count,
 ) -> c_int {
-    unsupported("MPI_Pack_external_size_c", On::Nothing)
+    enter("MPI_Pack_external_size_c", On::Nothing, |mpi| {
+        // SAFETY: `datarep` is the caller's string (A4 of `args`).
+        let datarep = unsafe { args::text("datarep", datarep) }?;
+        // SAFETY: `size` is the caller's pointer to one MPI_Count (A1 of `args`).
+        let size = unsafe { args::OutCount::count("size", size) }?;
+        pack::pack_external_size(mpi, datarep, args::wide(incount), datatype, size)
+    })
 }
 weak_alias!("MPI_Pack_external_size_c", "PMPI_Pack_external_size_c");
 
 /// `MPI_Unpack_external`, MPI 5.0 section 5.3.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Unpack_external(
-    _datarep: *const c_char,
-    _inbuf: *const c_void,
-    _insize: MPI_Aint,
-    _position: *mut MPI_Aint,
-    _outbuf: *mut c_void,
-    _outcount: c_int,
-    _datatype: MPI_Datatype,
+    datarep: *const c_char,
+    inbuf: *const c_void,
+    insize: MPI_Aint,
+    position: *mut MPI_Aint,
+    outbuf: *mut c_void,
+    outcount: c_int,
+    datatype: MPI_Datatype,
 ) -> c_int {
-    unsupported("MPI_Unpack_external", On::Nothing)
+    enter("MPI_Unpack_external", On::Nothing, |mpi| {
+        // SAFETY: `datarep` is the caller's string (A4 of `args`).
+        let datarep = unsafe { args::text("datarep", datarep) }?;
+        // SAFETY: `position` is the caller's pointer to one MPI_Aint (A1 of `args`).
+        let position = unsafe { args::InOutCount::aint("position", position) }?;
+        pack::unpack_external(
+            mpi,
+            datarep,
+            args::ConstBuf(inbuf),
+            args::wide(insize),
+            position,
+            args::MutBuf(outbuf),
+            args::wide(outcount),
+            datatype,
+        )
+    })
 }
 weak_alias!("MPI_Unpack_external", "PMPI_Unpack_external");
 
 /// `MPI_Unpack_external_c`, MPI 5.0 section 5.3.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Unpack_external_c(
-    _datarep: *const c_char,
-    _inbuf: *const c_void,
-    _insize: MPI_Count,
-    _position: *mut MPI_Count,
-    _outbuf: *mut c_void,
-    _outcount: MPI_Count,
-    _datatype: MPI_Datatype,
+    datarep: *const c_char,
+    inbuf: *const c_void,
+    insize: MPI_Count,
+    position: *mut MPI_Count,
+    outbuf: *mut c_void,
+    outcount: MPI_Count,
+    datatype: MPI_Datatype,
 ) -> c_int {
-    unsupported("MPI_Unpack_external_c", On::Nothing)
+    enter("MPI_Unpack_external_c", On::Nothing, |mpi| {
+        // SAFETY: `datarep` is the caller's string (A4 of `args`).
+        let datarep = unsafe { args::text("datarep", datarep) }?;
+        // SAFETY: `position` is the caller's pointer to one MPI_Count (A1 of `args`).
+        let position = unsafe { args::InOutCount::count("position", position) }?;
+        pack::unpack_external(
+            mpi,
+            datarep,
+            args::ConstBuf(inbuf),
+            args::wide(insize),
+            position,
+            args::MutBuf(outbuf),
+            args::wide(outcount),
+            datatype,
+        )
+    })
 }
 weak_alias!("MPI_Unpack_external_c", "PMPI_Unpack_external_c");
 

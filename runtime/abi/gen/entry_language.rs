@@ -4,7 +4,9 @@
 
 use core::ffi::c_int;
 
-use crate::enter::{On, unsupported};
+use crate::args;
+use crate::datatype_find;
+use crate::enter::{On, enter};
 use crate::handle;
 use crate::handle::{
     MPI_Comm, MPI_Datatype, MPI_Errhandler, MPI_File, MPI_Group, MPI_Info, MPI_Message, MPI_Op,
@@ -14,11 +16,15 @@ use crate::handle::{
 /// `MPI_Type_create_f90_complex`, MPI 5.0 section 19.1.5.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Type_create_f90_complex(
-    _p: c_int,
-    _r: c_int,
-    _newtype: *mut MPI_Datatype,
+    p: c_int,
+    r: c_int,
+    newtype: *mut MPI_Datatype,
 ) -> c_int {
-    unsupported("MPI_Type_create_f90_complex", On::Nothing)
+    enter("MPI_Type_create_f90_complex", On::Nothing, |mpi| {
+        // SAFETY: `newtype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
+        let newtype = unsafe { args::Out::new("newtype", newtype) }?;
+        datatype_find::create_f90_complex(mpi, p, r, newtype)
+    })
 }
 weak_alias!(
     "MPI_Type_create_f90_complex",
@@ -28,10 +34,14 @@ weak_alias!(
 /// `MPI_Type_create_f90_integer`, MPI 5.0 section 19.1.5.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Type_create_f90_integer(
-    _r: c_int,
-    _newtype: *mut MPI_Datatype,
+    r: c_int,
+    newtype: *mut MPI_Datatype,
 ) -> c_int {
-    unsupported("MPI_Type_create_f90_integer", On::Nothing)
+    enter("MPI_Type_create_f90_integer", On::Nothing, |mpi| {
+        // SAFETY: `newtype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
+        let newtype = unsafe { args::Out::new("newtype", newtype) }?;
+        datatype_find::create_f90_integer(mpi, r, newtype)
+    })
 }
 weak_alias!(
     "MPI_Type_create_f90_integer",
@@ -41,22 +51,30 @@ weak_alias!(
 /// `MPI_Type_create_f90_real`, MPI 5.0 section 19.1.5.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Type_create_f90_real(
-    _p: c_int,
-    _r: c_int,
-    _newtype: *mut MPI_Datatype,
+    p: c_int,
+    r: c_int,
+    newtype: *mut MPI_Datatype,
 ) -> c_int {
-    unsupported("MPI_Type_create_f90_real", On::Nothing)
+    enter("MPI_Type_create_f90_real", On::Nothing, |mpi| {
+        // SAFETY: `newtype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
+        let newtype = unsafe { args::Out::new("newtype", newtype) }?;
+        datatype_find::create_f90_real(mpi, p, r, newtype)
+    })
 }
 weak_alias!("MPI_Type_create_f90_real", "PMPI_Type_create_f90_real");
 
 /// `MPI_Type_match_size`, MPI 5.0 section 19.1.5.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Type_match_size(
-    _typeclass: c_int,
-    _size: c_int,
-    _datatype: *mut MPI_Datatype,
+    typeclass: c_int,
+    size: c_int,
+    datatype: *mut MPI_Datatype,
 ) -> c_int {
-    unsupported("MPI_Type_match_size", On::Nothing)
+    enter("MPI_Type_match_size", On::Nothing, |mpi| {
+        // SAFETY: `datatype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
+        let datatype = unsafe { args::Out::new("datatype", datatype) }?;
+        datatype_find::match_size(mpi, typeclass, size, datatype)
+    })
 }
 weak_alias!("MPI_Type_match_size", "PMPI_Type_match_size");
 

@@ -50,7 +50,7 @@ use core::marker::PhantomData;
 use core::ptr::NonNull;
 use core::slice;
 
-pub use counts::{Counts, CountsPtr, InOutCount, OutCount};
+pub use counts::{Counts, CountsPtr, InOutCount, OutCount, Width};
 pub use statuses::{OutStatus, OutStatuses, StatusMut, status};
 pub use text::{OutChars, OutString, StringLists, Strings, text};
 

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! MPI 5.0 chapter 5: addresses, and datatypes that the program makes.
+//! MPI 5.0 chapter 5: addresses, and what datatypes are: sizes, bounds, names, life.
 
+use core::ffi::{CStr, c_int};
 use std::sync::Arc;
 
 use runtime::datatype::Datatype;
 
-use crate::args::{ConstBuf, InOut, Out, OutCount};
+use crate::args::{ConstBuf, InOut, Out, OutCount, OutString};
 use crate::attr;
+use crate::c::MPI_MAX_OBJECT_NAME;
+use crate::datatype_table;
 use crate::enter::Mpi;
-use crate::error::{Error, ErrorClass, Result};
+use crate::error::{Error, ErrorClass, Result, truncate};
 use crate::handle::{MPI_Aint, MPI_Count, MPI_Datatype, describe};
-use crate::pt2pt::bad_count;
-use crate::state::TypeObject;
 
 /// `MPI_Get_address`.
 pub fn get_address(location: ConstBuf, address: Out<'_, MPI_Aint>) -> Result<()> {
@@ -29,58 +30,6 @@ pub fn aint_diff(first: MPI_Aint, second: MPI_Aint) -> MPI_Aint {
     first.wrapping_sub(second)
 }
 
-/// `MPI_Type_contiguous`.
-pub fn type_contiguous(
-    mpi: Mpi,
-    count: i64,
-    old: MPI_Datatype,
-    new: Out<'_, MPI_Datatype>,
-) -> Result<()> {
-    let count = u64::try_from(count).map_err(|_| bad_count(count))?;
-    derive(mpi, old, &new, |old| old.contiguous(count))
-}
-
-/// `MPI_Type_vector`.
-pub fn type_vector(
-    mpi: Mpi,
-    count: i64,
-    blocklength: i64,
-    stride: i64,
-    old: MPI_Datatype,
-    new: Out<'_, MPI_Datatype>,
-) -> Result<()> {
-    let (count, block) = lengths(count, blocklength)?;
-    derive(mpi, old, &new, |old| {
-        old.strided(count, block, stride.checked_mul(old.extent)?)
-    })
-}
-
-/// `MPI_Type_create_hvector`.
-pub fn type_create_hvector(
-    mpi: Mpi,
-    count: i64,
-    blocklength: i64,
-    stride: i64,
-    old: MPI_Datatype,
-    new: Out<'_, MPI_Datatype>,
-) -> Result<()> {
-    let (count, block) = lengths(count, blocklength)?;
-    derive(mpi, old, &new, |old| old.strided(count, block, stride))
-}
-
-/// `MPI_Type_dup`.
-pub fn type_dup(mpi: Mpi, old: MPI_Datatype, new: Out<'_, MPI_Datatype>) -> Result<()> {
-    let object = mpi.state(|state| state.datatype(old))?;
-    let made = mpi.state(|state| state.datatypes.insert(object))?;
-    if let Err(error) = attr::copy_all(mpi, old, made) {
-        mpi.state(|state| state.datatypes.remove(made).map(drop))?;
-        new.set(MPI_Datatype::NULL);
-        return Err(error);
-    }
-    new.set(made);
-    Ok(())
-}
-
 /// `MPI_Type_commit`. Predefined datatypes are committed already.
 pub fn type_commit(mpi: Mpi, datatype: InOut<'_, MPI_Datatype>) -> Result<()> {
     let handle = datatype.get();
@@ -95,7 +44,9 @@ pub fn type_commit(mpi: Mpi, datatype: InOut<'_, MPI_Datatype>) -> Result<()> {
 /// `MPI_Type_free`. Operations that are under way keep what they need.
 pub fn type_free(mpi: Mpi, datatype: InOut<'_, MPI_Datatype>) -> Result<()> {
     let handle = datatype.get();
-    if crate::datatype_table::basic(handle).is_some() {
+    let predefined = datatype_table::basic(handle).is_some()
+        || mpi.state(|state| Ok::<_, Error>(state.datatypes.get(handle)?.permanent))?;
+    if predefined {
         let detail = format!("{} is predefined and cannot be freed", describe(handle.0));
         return Err(Error::new(ErrorClass::TYPE, detail));
     }
@@ -170,33 +121,49 @@ pub fn type_get_true_extent_x(
     Ok(())
 }
 
+/// `MPI_Type_get_name`.
+pub fn type_get_name(
+    mpi: Mpi,
+    datatype: MPI_Datatype,
+    name: OutString<'_>,
+    length: Out<'_, c_int>,
+) -> Result<()> {
+    let text = mpi.state(|state| -> Result<String> {
+        if let Some(given) = state.type_names.get(&datatype.0) {
+            return Ok(given.clone());
+        }
+        // The null handle has a name too, as the other null handles do.
+        match datatype_table::name(datatype).or_else(|| null_name(datatype)) {
+            Some(initial) => Ok(initial.to_owned()),
+            None => Ok(state.datatypes.get(datatype)?.name.clone()),
+        }
+    })?;
+    let written = name.set(&text);
+    length.set(c_int::try_from(written).unwrap_or(c_int::MAX));
+    Ok(())
+}
+
+/// `MPI_Type_set_name`.
+pub fn type_set_name(mpi: Mpi, datatype: MPI_Datatype, name: &CStr) -> Result<()> {
+    let mut text = name.to_string_lossy().into_owned();
+    truncate(&mut text, MPI_MAX_OBJECT_NAME - 1);
+    mpi.state(|state| {
+        if datatype_table::basic(datatype).is_some() {
+            state.type_names.insert(datatype.0, text);
+        } else {
+            state.datatypes.get_mut(datatype)?.name = text;
+        }
+        Ok(())
+    })
+}
+
+fn null_name(datatype: MPI_Datatype) -> Option<&'static str> {
+    (datatype == MPI_Datatype::NULL).then_some("MPI_DATATYPE_NULL")
+}
+
 /// The datatype of a handle.
 pub(crate) fn of(mpi: Mpi, datatype: MPI_Datatype) -> Result<Arc<Datatype>> {
     mpi.state(|state| Ok(state.datatype(datatype)?.datatype))
-}
-
-fn lengths(count: i64, blocklength: i64) -> Result<(u64, u64)> {
-    let length = |value: i64| u64::try_from(value).map_err(|_| bad_count(value));
-    Ok((length(count)?, length(blocklength)?))
-}
-
-fn derive(
-    mpi: Mpi,
-    old: MPI_Datatype,
-    new: &Out<'_, MPI_Datatype>,
-    make: impl FnOnce(&Datatype) -> Option<Datatype>,
-) -> Result<()> {
-    let old = of(mpi, old)?;
-    let Some(made) = make(&old) else {
-        let detail = "the datatype would cover more bytes than there are addresses";
-        return Err(Error::new(ErrorClass::COUNT, detail));
-    };
-    let object = TypeObject {
-        datatype: Arc::new(made),
-        committed: false,
-    };
-    new.set(mpi.state(|state| state.datatypes.insert(object))?);
-    Ok(())
 }
 
 #[cfg(test)]

@@ -5,6 +5,9 @@
 //! compiler's defaults (4-byte `INTEGER`, `REAL` and `LOGICAL`). The standard's size code (MPI 5.0 section 20.3) is checked
 //! against them in a test.
 
+use std::sync::{Arc, OnceLock};
+
+use runtime::Datatype;
 pub use runtime::datatype::{Basic, Float, Scalar, Shape};
 
 use crate::handle::{MPI_Datatype, predefined_name};
@@ -17,18 +20,35 @@ const fn table() -> [Option<Basic>; 256] {
     let mut at = 0;
     while at < SCALARS.len() {
         let (datatype, scalar) = SCALARS[at];
-        let basic = Basic::of_scalar(scalar);
+        let mut basic = Basic::of_scalar(scalar);
+        basic.external = external(datatype, scalar.bytes());
         table[datatype.0 - FIRST] = Some(basic);
         at += 1;
     }
     at = 0;
     while at < PAIRS.len() {
         let (datatype, value, index) = PAIRS[at];
-        table[datatype.0 - FIRST] = Some(Basic::of_pair(value, index));
+        let mut basic = Basic::of_pair(value, index);
+        if datatype.0 == MPI_Datatype::LONG_INT.0 {
+            basic.external = external(MPI_Datatype::LONG, value.bytes()) + index.bytes();
+        }
+        table[datatype.0 - FIRST] = Some(basic);
         at += 1;
     }
     table[MPI_Datatype::PACKED.0 - FIRST] = Some(Basic::packed());
     table
+}
+
+/// Bytes in external32 (MPI 5.0 section 14.5.2), where they are not those of the machine.
+const fn external(datatype: MPI_Datatype, bytes: u8) -> u8 {
+    const LONG: usize = MPI_Datatype::LONG.0;
+    const UNSIGNED_LONG: usize = MPI_Datatype::UNSIGNED_LONG.0;
+    const WCHAR: usize = MPI_Datatype::WCHAR.0;
+    match datatype.0 {
+        LONG | UNSIGNED_LONG => 4,
+        WCHAR => 2,
+        _ => bytes,
+    }
 }
 
 const fn sizes() -> [u8; 256] {
@@ -46,6 +66,8 @@ const fn sizes() -> [u8; 256] {
     sizes
 }
 
+static COMPILED: [OnceLock<Arc<Datatype>>; 256] = [const { OnceLock::new() }; 256];
+
 static TABLE: [Option<Basic>; 256] = table();
 
 /// Bytes of each predefined datatype whose items follow each other without a gap, by number less 0x200; 0 for all others.
@@ -57,6 +79,15 @@ pub fn basic(datatype: MPI_Datatype) -> Option<&'static Basic> {
     TABLE.get(datatype.0.wrapping_sub(FIRST))?.as_ref()
 }
 
+/// The predefined datatype of this handle, compiled.
+pub fn datatype(datatype: MPI_Datatype) -> Option<Arc<Datatype>> {
+    let basic = basic(datatype)?;
+    let made = COMPILED.get(datatype.0.wrapping_sub(FIRST))?;
+    Some(Arc::clone(
+        made.get_or_init(|| Arc::new(Datatype::of_basic(basic))),
+    ))
+}
+
 /// Bytes of one item of a dense predefined datatype; 0 for everything else.
 #[inline]
 pub fn dense_size(datatype: MPI_Datatype) -> usize {
@@ -65,9 +96,14 @@ pub fn dense_size(datatype: MPI_Datatype) -> usize {
         .map_or(0, |size| usize::from(*size))
 }
 
-/// The initial name of a predefined datatype (MPI 5.0 section 7.8).
+/// The initial name of a predefined datatype (MPI 5.0 section 7.8). Of two names for the same datatype it is the one that
+/// MPI 5.0 section 3.2.2 does not call a synonym.
 pub fn name(datatype: MPI_Datatype) -> Option<&'static str> {
-    basic(datatype).and_then(|_| predefined_name(datatype.0))
+    match datatype {
+        MPI_Datatype::LONG_LONG => Some("MPI_LONG_LONG_INT"),
+        MPI_Datatype::C_FLOAT_COMPLEX => Some("MPI_C_COMPLEX"),
+        _ => basic(datatype).and_then(|_| predefined_name(datatype.0)),
+    }
 }
 
 const SCALARS: &[(MPI_Datatype, Scalar)] = &[
@@ -235,8 +271,20 @@ mod tests {
     }
 
     #[test]
+    fn external32_has_its_own_lengths() {
+        let external = |datatype| basic(datatype).unwrap().external;
+        assert_eq!(external(MPI_Datatype::LONG), 4);
+        assert_eq!(external(MPI_Datatype::LONG_INT), 8);
+        assert_eq!(external(MPI_Datatype::WCHAR), 2);
+        assert_eq!(external(MPI_Datatype::C_LONG_DOUBLE_COMPLEX), 32);
+        assert_eq!(external(MPI_Datatype::SHORT_INT), 6);
+        assert_eq!(external(MPI_Datatype::AINT), 8);
+    }
+
+    #[test]
     fn names_are_the_standards() {
         assert_eq!(name(MPI_Datatype::TWO_INT), Some("MPI_2INT"));
+        assert_eq!(name(MPI_Datatype::LONG_LONG), Some("MPI_LONG_LONG_INT"));
         assert_eq!(name(MPI_Datatype::NULL), None);
     }
 }

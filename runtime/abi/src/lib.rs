@@ -43,6 +43,9 @@ pub mod comm_inter;
 mod comm_kinds;
 pub mod comm_make;
 pub mod datatype;
+pub mod datatype_contents;
+pub mod datatype_find;
+pub mod datatype_make;
 pub mod datatype_table;
 pub mod enter;
 #[path = "../gen/entry.rs"]
@@ -58,6 +61,7 @@ pub mod info;
 pub mod init;
 pub mod lock;
 pub mod memory;
+pub mod pack;
 pub mod probe;
 pub mod process;
 pub mod pt2pt;

@@ -14,6 +14,7 @@ use runtime::datatype::Datatype;
 use runtime::{Comm, Group, Universe, Visit};
 
 use crate::callback::MPI_Comm_errhandler_function;
+use crate::datatype_contents::Recipe;
 use crate::enter::Mpi;
 use crate::error::{Error, Result};
 use crate::handle::{
@@ -35,6 +36,10 @@ pub struct State {
     pub groups: Registry<MPI_Group, Group>,
     /// Datatypes that the program made.
     pub datatypes: Registry<MPI_Datatype, TypeObject>,
+    /// Names that the program gave to predefined datatypes.
+    pub type_names: std::collections::HashMap<usize, String>,
+    /// The datatypes that stand for a precision and range of Fortran, by combiner and both: made once each.
+    pub f90_types: std::collections::HashMap<[core::ffi::c_int; 3], MPI_Datatype>,
     /// Error handlers that the program made.
     pub errhandlers: Registry<MPI_Errhandler, MPI_Comm_errhandler_function>,
     /// Messages that a matched probe took.
@@ -64,8 +69,23 @@ pub struct CommObject {
 }
 
 /// A datatype that the program made.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct TypeObject {
+    /// Its layout.
+    pub datatype: Arc<Datatype>,
+    /// It may be used for communication.
+    pub committed: bool,
+    /// The call that made it.
+    pub recipe: Arc<Recipe>,
+    /// Its name (MPI 5.0 section 7.8).
+    pub name: String,
+    /// It counts as predefined, and cannot be freed.
+    pub permanent: bool,
+}
+
+/// What communication needs to know of a datatype.
+#[derive(Clone)]
+pub struct TypeUse {
     /// Its layout.
     pub datatype: Arc<Datatype>,
     /// It may be used for communication.
@@ -96,6 +116,8 @@ impl State {
             comms: Registry::new(),
             groups: Registry::new(),
             datatypes: Registry::new(),
+            type_names: std::collections::HashMap::new(),
+            f90_types: std::collections::HashMap::new(),
             errhandlers: Registry::new(),
             messages: Registry::new(),
             buffers: std::collections::HashMap::new(),
@@ -139,15 +161,17 @@ impl State {
     }
 
     /// The datatype of a handle, committed or not.
-    pub fn datatype(&self, handle: MPI_Datatype) -> Result<TypeObject> {
-        if let Some(basic) = datatype_table::basic(handle) {
-            let datatype = Arc::new(Datatype::of_basic(basic));
-            return Ok(TypeObject {
+    pub fn datatype(&self, handle: MPI_Datatype) -> Result<TypeUse> {
+        if let Some(datatype) = datatype_table::datatype(handle) {
+            return Ok(TypeUse {
                 datatype,
                 committed: true,
             });
         }
-        self.datatypes.get(handle).cloned()
+        self.datatypes.get(handle).map(|object| TypeUse {
+            datatype: Arc::clone(&object.datatype),
+            committed: object.committed,
+        })
     }
 
     /// The group of a handle.

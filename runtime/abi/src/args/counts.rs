@@ -12,6 +12,15 @@ use crate::c::MPI_UNDEFINED;
 use crate::error::{Error, ErrorClass, Result};
 use crate::handle::{MPI_Aint, MPI_Count};
 
+/// Which form of a function was called.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Width {
+    /// `MPI_X`.
+    Int,
+    /// `MPI_X_c`.
+    Large,
+}
+
 /// Where one count goes.
 #[derive(Debug)]
 pub enum OutCount<'a> {

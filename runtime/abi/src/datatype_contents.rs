@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a datatype was made of: the combiner and the arguments of its constructor (MPI 5.0 section 5.1.13).
+
+use core::ffi::c_int;
+use std::sync::Arc;
+
+use crate::args::{Counts, Out, OutArray, OutCount, Width};
+use crate::c::MPI_COMBINER_NAMED;
+use crate::datatype_table;
+use crate::enter::Mpi;
+use crate::error::{Error, ErrorClass, Result};
+use crate::handle::{MPI_Aint, MPI_Count, MPI_Datatype, describe};
+use crate::state::{State, TypeObject};
+
+/// The call that made a datatype: its arguments sorted by kind, in the order of the standard's table.
+#[derive(Debug)]
+pub struct Recipe {
+    combiner: c_int,
+    integers: Vec<c_int>,
+    addresses: Vec<MPI_Aint>,
+    counts: Vec<MPI_Count>,
+    types: Vec<Part>,
+}
+
+/// A datatype that another was made of. It stays usable after its handle was freed.
+#[derive(Clone, Debug)]
+pub enum Part {
+    /// One that cannot be freed.
+    Predefined(MPI_Datatype),
+    /// One that the program made.
+    Made(TypeObject),
+}
+
+impl Part {
+    /// The datatype of a handle.
+    pub fn of(state: &State, handle: MPI_Datatype) -> Result<Self> {
+        if datatype_table::basic(handle).is_some() {
+            return Ok(Self::Predefined(handle));
+        }
+        let object = state.datatypes.get(handle)?;
+        Ok(match object.permanent {
+            true => Self::Predefined(handle),
+            false => Self::Made(TypeObject {
+                name: String::new(),
+                ..object.clone()
+            }),
+        })
+    }
+}
+
+impl Recipe {
+    /// A call without arguments yet.
+    pub fn new(combiner: c_int) -> Self {
+        Self {
+            combiner,
+            integers: Vec::new(),
+            addresses: Vec::new(),
+            counts: Vec::new(),
+            types: Vec::new(),
+        }
+    }
+
+    /// An argument that is `int` in both forms.
+    #[must_use]
+    pub fn integer(mut self, value: c_int) -> Self {
+        self.integers.push(value);
+        self
+    }
+
+    /// An array of such.
+    #[must_use]
+    pub fn integers(mut self, values: &[c_int]) -> Self {
+        self.integers.extend(values);
+        self
+    }
+
+    /// An argument that is `int` in one form and `MPI_Count` in the other.
+    #[must_use]
+    pub fn number(mut self, width: Width, value: i64) -> Self {
+        match width {
+            Width::Int => self
+                .integers
+                .push(c_int::try_from(value).unwrap_or(c_int::MAX)),
+            Width::Large => self.counts.push(value),
+        }
+        self
+    }
+
+    /// An argument that is `MPI_Aint` in one form and `MPI_Count` in the other.
+    #[must_use]
+    pub fn place(mut self, width: Width, value: i64) -> Self {
+        match width {
+            Width::Int => self
+                .addresses
+                .push(MPI_Aint::try_from(value).unwrap_or(MPI_Aint::MAX)),
+            Width::Large => self.counts.push(value),
+        }
+        self
+    }
+
+    /// An array of either sort, which knows what it is.
+    #[must_use]
+    pub fn list(mut self, values: &Counts<'_>) -> Self {
+        match values {
+            Counts::Int(list) => self.integers.extend(*list),
+            Counts::Large(list) => self.counts.extend(*list),
+            Counts::Address(list) => self.addresses.extend(*list),
+        }
+        self
+    }
+
+    /// The datatypes it was given.
+    #[must_use]
+    pub fn types(mut self, types: impl IntoIterator<Item = Part>) -> Self {
+        self.types.extend(types);
+        self
+    }
+}
+
+impl Drop for Recipe {
+    /// A chain of datatypes made of each other may be long: its end is reached step by step, not by one call in the other.
+    fn drop(&mut self) {
+        let mut left = std::mem::take(&mut self.types);
+        while let Some(part) = left.pop() {
+            if let Part::Made(object) = part
+                && let Some(mut recipe) = Arc::into_inner(object.recipe)
+            {
+                left.append(&mut recipe.types);
+            }
+        }
+    }
+}
+
+/// `MPI_Type_get_envelope`.
+pub fn type_get_envelope(
+    mpi: Mpi,
+    datatype: MPI_Datatype,
+    num_integers: OutCount<'_>,
+    num_addresses: OutCount<'_>,
+    num_large_counts: Option<Out<'_, MPI_Count>>,
+    num_datatypes: OutCount<'_>,
+    combiner: Out<'_, c_int>,
+) -> Result<()> {
+    let known = recipe(mpi, datatype)?;
+    let none = Recipe::new(MPI_COMBINER_NAMED);
+    let recipe = known.as_deref().unwrap_or(&none);
+    match num_large_counts {
+        Some(place) => place.set(length(recipe.counts.len())),
+        None => no_large_counts(datatype, recipe, "MPI_Type_get_envelope_c")?,
+    }
+    num_integers.set(length(recipe.integers.len()))?;
+    num_addresses.set(length(recipe.addresses.len()))?;
+    num_datatypes.set(length(recipe.types.len()))?;
+    combiner.set(recipe.combiner);
+    Ok(())
+}
+
+/// `MPI_Type_get_contents`. The datatypes that it gives are new ones, except predefined ones.
+pub fn type_get_contents(
+    mpi: Mpi,
+    datatype: MPI_Datatype,
+    integers: OutArray<'_, c_int>,
+    addresses: OutArray<'_, MPI_Aint>,
+    large_counts: Option<OutArray<'_, MPI_Count>>,
+    datatypes: OutArray<'_, MPI_Datatype>,
+) -> Result<()> {
+    let Some(recipe) = recipe(mpi, datatype)? else {
+        let detail = format!(
+            "{} is predefined, it was made of nothing; ask MPI_Type_get_envelope for its combiner first",
+            describe(datatype.0)
+        );
+        return Err(Error::new(ErrorClass::TYPE, detail));
+    };
+    room("max_integers", integers.len(), recipe.integers.len())?;
+    room("max_addresses", addresses.len(), recipe.addresses.len())?;
+    room("max_datatypes", datatypes.len(), recipe.types.len())?;
+    match large_counts {
+        Some(places) => {
+            room("max_large_counts", places.len(), recipe.counts.len())?;
+            places.fill(recipe.counts.iter().copied());
+        }
+        None => no_large_counts(datatype, &recipe, "MPI_Type_get_contents_c")?,
+    }
+    integers.fill(recipe.integers.iter().copied());
+    addresses.fill(recipe.addresses.iter().copied());
+    for (index, part) in recipe.types.iter().enumerate() {
+        let handle = match part {
+            Part::Predefined(handle) => *handle,
+            Part::Made(object) => mpi.state(|state| state.datatypes.insert(object.clone()))?,
+        };
+        datatypes.set(index, handle);
+    }
+    Ok(())
+}
+
+/// How a datatype was made; `None` for one that has a name of the standard.
+fn recipe(mpi: Mpi, datatype: MPI_Datatype) -> Result<Option<Arc<Recipe>>> {
+    if datatype_table::basic(datatype).is_some() {
+        return Ok(None);
+    }
+    mpi.state(|state| Ok(Some(Arc::clone(&state.datatypes.get(datatype)?.recipe))))
+}
+
+fn length(length: usize) -> i64 {
+    i64::try_from(length).unwrap_or(i64::MAX)
+}
+
+fn no_large_counts(datatype: MPI_Datatype, recipe: &Recipe, instead: &str) -> Result<()> {
+    if recipe.counts.is_empty() {
+        return Ok(());
+    }
+    let detail = format!(
+        "datatype {} was made by a function whose name ends in _c; {instead} has room for its arguments",
+        describe(datatype.0)
+    );
+    Err(Error::new(ErrorClass::TYPE, detail))
+}
+
+fn room(name: &str, given: usize, needed: usize) -> Result<()> {
+    if given >= needed {
+        return Ok(());
+    }
+    let detail = format!("the parameter `{name}` is {given}, the datatype needs {needed}");
+    Err(Error::new(ErrorClass::ARG, detail))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::datatype_table::datatype;
+
+    fn object(recipe: Recipe) -> TypeObject {
+        TypeObject {
+            datatype: datatype(MPI_Datatype::INT).unwrap(),
+            committed: false,
+            recipe: Arc::new(recipe),
+            name: String::new(),
+            permanent: false,
+        }
+    }
+
+    #[test]
+    fn arguments_go_where_their_form_has_room_for_them() {
+        let small = Recipe::new(1)
+            .number(Width::Int, 3)
+            .place(Width::Int, -8)
+            .list(&Counts::Int(&[1, 2]));
+        assert_eq!(
+            (&small.integers[..], &small.addresses[..]),
+            (&[3, 1, 2][..], &[-8][..])
+        );
+        let large = Recipe::new(1)
+            .number(Width::Large, 3)
+            .place(Width::Large, -8)
+            .list(&Counts::Large(&[1, 2]));
+        assert_eq!(
+            (large.integers.len(), &large.counts[..]),
+            (0, &[3, -8, 1, 2][..])
+        );
+    }
+
+    #[test]
+    fn a_chain_of_a_million_datatypes_ends_without_a_million_calls() {
+        let mut last = object(Recipe::new(1).types([Part::Predefined(MPI_Datatype::INT)]));
+        for _ in 0..1_000_000 {
+            last = object(Recipe::new(1).types([Part::Made(last)]));
+        }
+        drop(last);
+    }
+}
