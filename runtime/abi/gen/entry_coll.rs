@@ -7,8 +7,9 @@ use core::ffi::{c_int, c_void};
 use crate::args;
 use crate::callback::{MPI_User_function, MPI_User_function_c};
 use crate::coll;
-use crate::enter::{On, enter, unsupported};
+use crate::enter::{On, enter};
 use crate::handle::{MPI_Aint, MPI_Comm, MPI_Count, MPI_Datatype, MPI_Op};
+use crate::op;
 
 /// `MPI_Barrier`, MPI 5.0 section 6.3.
 #[unsafe(no_mangle)]
@@ -122,34 +123,68 @@ weak_alias!("MPI_Gather_c", "PMPI_Gather_c");
 /// `MPI_Gatherv`, MPI 5.0 section 6.5.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Gatherv(
-    _sendbuf: *const c_void,
-    _sendcount: c_int,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcounts: *const c_int,
-    _displs: *const c_int,
-    _recvtype: MPI_Datatype,
-    _root: c_int,
+    sendbuf: *const c_void,
+    sendcount: c_int,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcounts: *const c_int,
+    displs: *const c_int,
+    recvtype: MPI_Datatype,
+    root: c_int,
     comm: MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Gatherv", On::Comm(comm))
+    enter("MPI_Gatherv", On::Comm(comm), |mpi| {
+        // SAFETY: `recvcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let recvcounts = unsafe { args::CountsPtr::int("recvcounts", recvcounts) };
+        // SAFETY: `displs` is the caller's array, of the length the standard gives (A3 of `args`).
+        let displs = unsafe { args::CountsPtr::int("displs", displs) };
+        coll::gatherv(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::wide(sendcount),
+            sendtype,
+            args::MutBuf(recvbuf),
+            recvcounts,
+            displs,
+            recvtype,
+            root,
+            comm,
+        )
+    })
 }
 weak_alias!("MPI_Gatherv", "PMPI_Gatherv");
 
 /// `MPI_Gatherv_c`, MPI 5.0 section 6.5.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Gatherv_c(
-    _sendbuf: *const c_void,
-    _sendcount: MPI_Count,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcounts: *const MPI_Count,
-    _displs: *const MPI_Aint,
-    _recvtype: MPI_Datatype,
-    _root: c_int,
+    sendbuf: *const c_void,
+    sendcount: MPI_Count,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcounts: *const MPI_Count,
+    displs: *const MPI_Aint,
+    recvtype: MPI_Datatype,
+    root: c_int,
     comm: MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Gatherv_c", On::Comm(comm))
+    enter("MPI_Gatherv_c", On::Comm(comm), |mpi| {
+        // SAFETY: `recvcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let recvcounts = unsafe { args::CountsPtr::count("recvcounts", recvcounts) };
+        // SAFETY: `displs` is the caller's array, of the length the standard gives (A3 of `args`).
+        let displs = unsafe { args::CountsPtr::aint("displs", displs) };
+        coll::gatherv(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::wide(sendcount),
+            sendtype,
+            args::MutBuf(recvbuf),
+            recvcounts,
+            displs,
+            recvtype,
+            root,
+            comm,
+        )
+    })
 }
 weak_alias!("MPI_Gatherv_c", "PMPI_Gatherv_c");
 
@@ -212,34 +247,68 @@ weak_alias!("MPI_Scatter_c", "PMPI_Scatter_c");
 /// `MPI_Scatterv`, MPI 5.0 section 6.6.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Scatterv(
-    _sendbuf: *const c_void,
-    _sendcounts: *const c_int,
-    _displs: *const c_int,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcount: c_int,
-    _recvtype: MPI_Datatype,
-    _root: c_int,
+    sendbuf: *const c_void,
+    sendcounts: *const c_int,
+    displs: *const c_int,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcount: c_int,
+    recvtype: MPI_Datatype,
+    root: c_int,
     comm: MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Scatterv", On::Comm(comm))
+    enter("MPI_Scatterv", On::Comm(comm), |mpi| {
+        // SAFETY: `sendcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sendcounts = unsafe { args::CountsPtr::int("sendcounts", sendcounts) };
+        // SAFETY: `displs` is the caller's array, of the length the standard gives (A3 of `args`).
+        let displs = unsafe { args::CountsPtr::int("displs", displs) };
+        coll::scatterv(
+            mpi,
+            args::ConstBuf(sendbuf),
+            sendcounts,
+            displs,
+            sendtype,
+            args::MutBuf(recvbuf),
+            args::wide(recvcount),
+            recvtype,
+            root,
+            comm,
+        )
+    })
 }
 weak_alias!("MPI_Scatterv", "PMPI_Scatterv");
 
 /// `MPI_Scatterv_c`, MPI 5.0 section 6.6.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Scatterv_c(
-    _sendbuf: *const c_void,
-    _sendcounts: *const MPI_Count,
-    _displs: *const MPI_Aint,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcount: MPI_Count,
-    _recvtype: MPI_Datatype,
-    _root: c_int,
+    sendbuf: *const c_void,
+    sendcounts: *const MPI_Count,
+    displs: *const MPI_Aint,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcount: MPI_Count,
+    recvtype: MPI_Datatype,
+    root: c_int,
     comm: MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Scatterv_c", On::Comm(comm))
+    enter("MPI_Scatterv_c", On::Comm(comm), |mpi| {
+        // SAFETY: `sendcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sendcounts = unsafe { args::CountsPtr::count("sendcounts", sendcounts) };
+        // SAFETY: `displs` is the caller's array, of the length the standard gives (A3 of `args`).
+        let displs = unsafe { args::CountsPtr::aint("displs", displs) };
+        coll::scatterv(
+            mpi,
+            args::ConstBuf(sendbuf),
+            sendcounts,
+            displs,
+            sendtype,
+            args::MutBuf(recvbuf),
+            args::wide(recvcount),
+            recvtype,
+            root,
+            comm,
+        )
+    })
 }
 weak_alias!("MPI_Scatterv_c", "PMPI_Scatterv_c");
 
@@ -298,32 +367,64 @@ weak_alias!("MPI_Allgather_c", "PMPI_Allgather_c");
 /// `MPI_Allgatherv`, MPI 5.0 section 6.7.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Allgatherv(
-    _sendbuf: *const c_void,
-    _sendcount: c_int,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcounts: *const c_int,
-    _displs: *const c_int,
-    _recvtype: MPI_Datatype,
+    sendbuf: *const c_void,
+    sendcount: c_int,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcounts: *const c_int,
+    displs: *const c_int,
+    recvtype: MPI_Datatype,
     comm: MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Allgatherv", On::Comm(comm))
+    enter("MPI_Allgatherv", On::Comm(comm), |mpi| {
+        // SAFETY: `recvcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let recvcounts = unsafe { args::CountsPtr::int("recvcounts", recvcounts) };
+        // SAFETY: `displs` is the caller's array, of the length the standard gives (A3 of `args`).
+        let displs = unsafe { args::CountsPtr::int("displs", displs) };
+        coll::allgatherv(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::wide(sendcount),
+            sendtype,
+            args::MutBuf(recvbuf),
+            recvcounts,
+            displs,
+            recvtype,
+            comm,
+        )
+    })
 }
 weak_alias!("MPI_Allgatherv", "PMPI_Allgatherv");
 
 /// `MPI_Allgatherv_c`, MPI 5.0 section 6.7.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Allgatherv_c(
-    _sendbuf: *const c_void,
-    _sendcount: MPI_Count,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcounts: *const MPI_Count,
-    _displs: *const MPI_Aint,
-    _recvtype: MPI_Datatype,
+    sendbuf: *const c_void,
+    sendcount: MPI_Count,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcounts: *const MPI_Count,
+    displs: *const MPI_Aint,
+    recvtype: MPI_Datatype,
     comm: MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Allgatherv_c", On::Comm(comm))
+    enter("MPI_Allgatherv_c", On::Comm(comm), |mpi| {
+        // SAFETY: `recvcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let recvcounts = unsafe { args::CountsPtr::count("recvcounts", recvcounts) };
+        // SAFETY: `displs` is the caller's array, of the length the standard gives (A3 of `args`).
+        let displs = unsafe { args::CountsPtr::aint("displs", displs) };
+        coll::allgatherv(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::wide(sendcount),
+            sendtype,
+            args::MutBuf(recvbuf),
+            recvcounts,
+            displs,
+            recvtype,
+            comm,
+        )
+    })
 }
 weak_alias!("MPI_Allgatherv_c", "PMPI_Allgatherv_c");
 
@@ -382,68 +483,160 @@ weak_alias!("MPI_Alltoall_c", "PMPI_Alltoall_c");
 /// `MPI_Alltoallv`, MPI 5.0 section 6.8.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Alltoallv(
-    _sendbuf: *const c_void,
-    _sendcounts: *const c_int,
-    _sdispls: *const c_int,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcounts: *const c_int,
-    _rdispls: *const c_int,
-    _recvtype: MPI_Datatype,
+    sendbuf: *const c_void,
+    sendcounts: *const c_int,
+    sdispls: *const c_int,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcounts: *const c_int,
+    rdispls: *const c_int,
+    recvtype: MPI_Datatype,
     comm: MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Alltoallv", On::Comm(comm))
+    enter("MPI_Alltoallv", On::Comm(comm), |mpi| {
+        // SAFETY: `sendcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sendcounts = unsafe { args::CountsPtr::int("sendcounts", sendcounts) };
+        // SAFETY: `sdispls` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sdispls = unsafe { args::CountsPtr::int("sdispls", sdispls) };
+        // SAFETY: `recvcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let recvcounts = unsafe { args::CountsPtr::int("recvcounts", recvcounts) };
+        // SAFETY: `rdispls` is the caller's array, of the length the standard gives (A3 of `args`).
+        let rdispls = unsafe { args::CountsPtr::int("rdispls", rdispls) };
+        coll::alltoallv(
+            mpi,
+            args::ConstBuf(sendbuf),
+            sendcounts,
+            sdispls,
+            sendtype,
+            args::MutBuf(recvbuf),
+            recvcounts,
+            rdispls,
+            recvtype,
+            comm,
+        )
+    })
 }
 weak_alias!("MPI_Alltoallv", "PMPI_Alltoallv");
 
 /// `MPI_Alltoallv_c`, MPI 5.0 section 6.8.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Alltoallv_c(
-    _sendbuf: *const c_void,
-    _sendcounts: *const MPI_Count,
-    _sdispls: *const MPI_Aint,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcounts: *const MPI_Count,
-    _rdispls: *const MPI_Aint,
-    _recvtype: MPI_Datatype,
+    sendbuf: *const c_void,
+    sendcounts: *const MPI_Count,
+    sdispls: *const MPI_Aint,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcounts: *const MPI_Count,
+    rdispls: *const MPI_Aint,
+    recvtype: MPI_Datatype,
     comm: MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Alltoallv_c", On::Comm(comm))
+    enter("MPI_Alltoallv_c", On::Comm(comm), |mpi| {
+        // SAFETY: `sendcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sendcounts = unsafe { args::CountsPtr::count("sendcounts", sendcounts) };
+        // SAFETY: `sdispls` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sdispls = unsafe { args::CountsPtr::aint("sdispls", sdispls) };
+        // SAFETY: `recvcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let recvcounts = unsafe { args::CountsPtr::count("recvcounts", recvcounts) };
+        // SAFETY: `rdispls` is the caller's array, of the length the standard gives (A3 of `args`).
+        let rdispls = unsafe { args::CountsPtr::aint("rdispls", rdispls) };
+        coll::alltoallv(
+            mpi,
+            args::ConstBuf(sendbuf),
+            sendcounts,
+            sdispls,
+            sendtype,
+            args::MutBuf(recvbuf),
+            recvcounts,
+            rdispls,
+            recvtype,
+            comm,
+        )
+    })
 }
 weak_alias!("MPI_Alltoallv_c", "PMPI_Alltoallv_c");
 
 /// `MPI_Alltoallw`, MPI 5.0 section 6.8.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Alltoallw(
-    _sendbuf: *const c_void,
-    _sendcounts: *const c_int,
-    _sdispls: *const c_int,
-    _sendtypes: *const MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcounts: *const c_int,
-    _rdispls: *const c_int,
-    _recvtypes: *const MPI_Datatype,
+    sendbuf: *const c_void,
+    sendcounts: *const c_int,
+    sdispls: *const c_int,
+    sendtypes: *const MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcounts: *const c_int,
+    rdispls: *const c_int,
+    recvtypes: *const MPI_Datatype,
     comm: MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Alltoallw", On::Comm(comm))
+    enter("MPI_Alltoallw", On::Comm(comm), |mpi| {
+        // SAFETY: `sendcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sendcounts = unsafe { args::CountsPtr::int("sendcounts", sendcounts) };
+        // SAFETY: `sdispls` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sdispls = unsafe { args::CountsPtr::int("sdispls", sdispls) };
+        // SAFETY: `sendtypes` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sendtypes = unsafe { args::Array::new("sendtypes", sendtypes) };
+        // SAFETY: `recvcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let recvcounts = unsafe { args::CountsPtr::int("recvcounts", recvcounts) };
+        // SAFETY: `rdispls` is the caller's array, of the length the standard gives (A3 of `args`).
+        let rdispls = unsafe { args::CountsPtr::int("rdispls", rdispls) };
+        // SAFETY: `recvtypes` is the caller's array, of the length the standard gives (A3 of `args`).
+        let recvtypes = unsafe { args::Array::new("recvtypes", recvtypes) };
+        coll::alltoallw(
+            mpi,
+            args::ConstBuf(sendbuf),
+            sendcounts,
+            sdispls,
+            sendtypes,
+            args::MutBuf(recvbuf),
+            recvcounts,
+            rdispls,
+            recvtypes,
+            comm,
+        )
+    })
 }
 weak_alias!("MPI_Alltoallw", "PMPI_Alltoallw");
 
 /// `MPI_Alltoallw_c`, MPI 5.0 section 6.8.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Alltoallw_c(
-    _sendbuf: *const c_void,
-    _sendcounts: *const MPI_Count,
-    _sdispls: *const MPI_Aint,
-    _sendtypes: *const MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcounts: *const MPI_Count,
-    _rdispls: *const MPI_Aint,
-    _recvtypes: *const MPI_Datatype,
+    sendbuf: *const c_void,
+    sendcounts: *const MPI_Count,
+    sdispls: *const MPI_Aint,
+    sendtypes: *const MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcounts: *const MPI_Count,
+    rdispls: *const MPI_Aint,
+    recvtypes: *const MPI_Datatype,
     comm: MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Alltoallw_c", On::Comm(comm))
+    enter("MPI_Alltoallw_c", On::Comm(comm), |mpi| {
+        // SAFETY: `sendcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sendcounts = unsafe { args::CountsPtr::count("sendcounts", sendcounts) };
+        // SAFETY: `sdispls` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sdispls = unsafe { args::CountsPtr::aint("sdispls", sdispls) };
+        // SAFETY: `sendtypes` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sendtypes = unsafe { args::Array::new("sendtypes", sendtypes) };
+        // SAFETY: `recvcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let recvcounts = unsafe { args::CountsPtr::count("recvcounts", recvcounts) };
+        // SAFETY: `rdispls` is the caller's array, of the length the standard gives (A3 of `args`).
+        let rdispls = unsafe { args::CountsPtr::aint("rdispls", rdispls) };
+        // SAFETY: `recvtypes` is the caller's array, of the length the standard gives (A3 of `args`).
+        let recvtypes = unsafe { args::Array::new("recvtypes", recvtypes) };
+        coll::alltoallw(
+            mpi,
+            args::ConstBuf(sendbuf),
+            sendcounts,
+            sdispls,
+            sendtypes,
+            args::MutBuf(recvbuf),
+            recvcounts,
+            rdispls,
+            recvtypes,
+            comm,
+        )
+    })
 }
 weak_alias!("MPI_Alltoallw_c", "PMPI_Alltoallw_c");
 
@@ -502,29 +695,41 @@ weak_alias!("MPI_Reduce_c", "PMPI_Reduce_c");
 /// `MPI_Op_create`, MPI 5.0 section 6.9.5.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Op_create(
-    _user_fn: Option<MPI_User_function>,
-    _commute: c_int,
-    _op: *mut MPI_Op,
+    user_fn: Option<MPI_User_function>,
+    commute: c_int,
+    op: *mut MPI_Op,
 ) -> c_int {
-    unsupported("MPI_Op_create", On::Nothing)
+    enter("MPI_Op_create", On::Nothing, |mpi| {
+        // SAFETY: `op` is the caller's pointer to one MPI_Op (A1 of `args`).
+        let op = unsafe { args::Out::new("op", op) }?;
+        op::op_create(mpi, args::EitherFn::Int(user_fn), commute, op)
+    })
 }
 weak_alias!("MPI_Op_create", "PMPI_Op_create");
 
 /// `MPI_Op_create_c`, MPI 5.0 section 6.9.5.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Op_create_c(
-    _user_fn: Option<MPI_User_function_c>,
-    _commute: c_int,
-    _op: *mut MPI_Op,
+    user_fn: Option<MPI_User_function_c>,
+    commute: c_int,
+    op: *mut MPI_Op,
 ) -> c_int {
-    unsupported("MPI_Op_create_c", On::Nothing)
+    enter("MPI_Op_create_c", On::Nothing, |mpi| {
+        // SAFETY: `op` is the caller's pointer to one MPI_Op (A1 of `args`).
+        let op = unsafe { args::Out::new("op", op) }?;
+        op::op_create(mpi, args::EitherFn::Large(user_fn), commute, op)
+    })
 }
 weak_alias!("MPI_Op_create_c", "PMPI_Op_create_c");
 
 /// `MPI_Op_free`, MPI 5.0 section 6.9.5.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Op_free(_op: *mut MPI_Op) -> c_int {
-    unsupported("MPI_Op_free", On::Nothing)
+pub unsafe extern "C" fn PMPI_Op_free(op: *mut MPI_Op) -> c_int {
+    enter("MPI_Op_free", On::Nothing, |mpi| {
+        // SAFETY: `op` is the caller's pointer to one MPI_Op (A1 of `args`).
+        let op = unsafe { args::InOut::new("op", op) }?;
+        op::op_free(mpi, op)
+    })
 }
 weak_alias!("MPI_Op_free", "PMPI_Op_free");
 
@@ -582,7 +787,7 @@ pub unsafe extern "C" fn PMPI_Op_commutative(op: MPI_Op, commute: *mut c_int) ->
     enter("MPI_Op_commutative", On::Nothing, |mpi| {
         // SAFETY: `commute` is the caller's pointer to one int (A1 of `args`).
         let commute = unsafe { args::Out::new("commute", commute) }?;
-        coll::op_commutative(mpi, op, commute)
+        op::op_commutative(mpi, op, commute)
     })
 }
 weak_alias!("MPI_Op_commutative", "PMPI_Op_commutative");
@@ -634,111 +839,195 @@ weak_alias!("MPI_Reduce_local_c", "PMPI_Reduce_local_c");
 /// `MPI_Reduce_scatter_block`, MPI 5.0 section 6.10.1.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Reduce_scatter_block(
-    _sendbuf: *const c_void,
-    _recvbuf: *mut c_void,
-    _recvcount: c_int,
-    _datatype: MPI_Datatype,
-    _op: MPI_Op,
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    recvcount: c_int,
+    datatype: MPI_Datatype,
+    op: MPI_Op,
     comm: MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Reduce_scatter_block", On::Comm(comm))
+    enter("MPI_Reduce_scatter_block", On::Comm(comm), |mpi| {
+        coll::reduce_scatter_block(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::MutBuf(recvbuf),
+            args::wide(recvcount),
+            datatype,
+            op,
+            comm,
+        )
+    })
 }
 weak_alias!("MPI_Reduce_scatter_block", "PMPI_Reduce_scatter_block");
 
 /// `MPI_Reduce_scatter_block_c`, MPI 5.0 section 6.10.1.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Reduce_scatter_block_c(
-    _sendbuf: *const c_void,
-    _recvbuf: *mut c_void,
-    _recvcount: MPI_Count,
-    _datatype: MPI_Datatype,
-    _op: MPI_Op,
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    recvcount: MPI_Count,
+    datatype: MPI_Datatype,
+    op: MPI_Op,
     comm: MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Reduce_scatter_block_c", On::Comm(comm))
+    enter("MPI_Reduce_scatter_block_c", On::Comm(comm), |mpi| {
+        coll::reduce_scatter_block(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::MutBuf(recvbuf),
+            args::wide(recvcount),
+            datatype,
+            op,
+            comm,
+        )
+    })
 }
 weak_alias!("MPI_Reduce_scatter_block_c", "PMPI_Reduce_scatter_block_c");
 
 /// `MPI_Reduce_scatter`, MPI 5.0 section 6.10.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Reduce_scatter(
-    _sendbuf: *const c_void,
-    _recvbuf: *mut c_void,
-    _recvcounts: *const c_int,
-    _datatype: MPI_Datatype,
-    _op: MPI_Op,
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    recvcounts: *const c_int,
+    datatype: MPI_Datatype,
+    op: MPI_Op,
     comm: MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Reduce_scatter", On::Comm(comm))
+    enter("MPI_Reduce_scatter", On::Comm(comm), |mpi| {
+        // SAFETY: `recvcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let recvcounts = unsafe { args::CountsPtr::int("recvcounts", recvcounts) };
+        coll::reduce_scatter(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::MutBuf(recvbuf),
+            recvcounts,
+            datatype,
+            op,
+            comm,
+        )
+    })
 }
 weak_alias!("MPI_Reduce_scatter", "PMPI_Reduce_scatter");
 
 /// `MPI_Reduce_scatter_c`, MPI 5.0 section 6.10.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Reduce_scatter_c(
-    _sendbuf: *const c_void,
-    _recvbuf: *mut c_void,
-    _recvcounts: *const MPI_Count,
-    _datatype: MPI_Datatype,
-    _op: MPI_Op,
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    recvcounts: *const MPI_Count,
+    datatype: MPI_Datatype,
+    op: MPI_Op,
     comm: MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Reduce_scatter_c", On::Comm(comm))
+    enter("MPI_Reduce_scatter_c", On::Comm(comm), |mpi| {
+        // SAFETY: `recvcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let recvcounts = unsafe { args::CountsPtr::count("recvcounts", recvcounts) };
+        coll::reduce_scatter(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::MutBuf(recvbuf),
+            recvcounts,
+            datatype,
+            op,
+            comm,
+        )
+    })
 }
 weak_alias!("MPI_Reduce_scatter_c", "PMPI_Reduce_scatter_c");
 
 /// `MPI_Scan`, MPI 5.0 section 6.11.1.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Scan(
-    _sendbuf: *const c_void,
-    _recvbuf: *mut c_void,
-    _count: c_int,
-    _datatype: MPI_Datatype,
-    _op: MPI_Op,
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    count: c_int,
+    datatype: MPI_Datatype,
+    op: MPI_Op,
     comm: MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Scan", On::Comm(comm))
+    enter("MPI_Scan", On::Comm(comm), |mpi| {
+        coll::scan(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::MutBuf(recvbuf),
+            args::wide(count),
+            datatype,
+            op,
+            comm,
+        )
+    })
 }
 weak_alias!("MPI_Scan", "PMPI_Scan");
 
 /// `MPI_Scan_c`, MPI 5.0 section 6.11.1.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Scan_c(
-    _sendbuf: *const c_void,
-    _recvbuf: *mut c_void,
-    _count: MPI_Count,
-    _datatype: MPI_Datatype,
-    _op: MPI_Op,
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    count: MPI_Count,
+    datatype: MPI_Datatype,
+    op: MPI_Op,
     comm: MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Scan_c", On::Comm(comm))
+    enter("MPI_Scan_c", On::Comm(comm), |mpi| {
+        coll::scan(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::MutBuf(recvbuf),
+            args::wide(count),
+            datatype,
+            op,
+            comm,
+        )
+    })
 }
 weak_alias!("MPI_Scan_c", "PMPI_Scan_c");
 
 /// `MPI_Exscan`, MPI 5.0 section 6.11.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Exscan(
-    _sendbuf: *const c_void,
-    _recvbuf: *mut c_void,
-    _count: c_int,
-    _datatype: MPI_Datatype,
-    _op: MPI_Op,
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    count: c_int,
+    datatype: MPI_Datatype,
+    op: MPI_Op,
     comm: MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Exscan", On::Comm(comm))
+    enter("MPI_Exscan", On::Comm(comm), |mpi| {
+        coll::exscan(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::MutBuf(recvbuf),
+            args::wide(count),
+            datatype,
+            op,
+            comm,
+        )
+    })
 }
 weak_alias!("MPI_Exscan", "PMPI_Exscan");
 
 /// `MPI_Exscan_c`, MPI 5.0 section 6.11.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Exscan_c(
-    _sendbuf: *const c_void,
-    _recvbuf: *mut c_void,
-    _count: MPI_Count,
-    _datatype: MPI_Datatype,
-    _op: MPI_Op,
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    count: MPI_Count,
+    datatype: MPI_Datatype,
+    op: MPI_Op,
     comm: MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Exscan_c", On::Comm(comm))
+    enter("MPI_Exscan_c", On::Comm(comm), |mpi| {
+        coll::exscan(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::MutBuf(recvbuf),
+            args::wide(count),
+            datatype,
+            op,
+            comm,
+        )
+    })
 }
 weak_alias!("MPI_Exscan_c", "PMPI_Exscan_c");

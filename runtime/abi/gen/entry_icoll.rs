@@ -4,443 +4,891 @@
 
 use core::ffi::{c_int, c_void};
 
-use crate::enter::{On, unsupported};
+use crate::args;
+use crate::coll;
+use crate::enter::{On, enter};
 use crate::handle::{MPI_Aint, MPI_Comm, MPI_Count, MPI_Datatype, MPI_Op, MPI_Request};
 
 /// `MPI_Ibarrier`, MPI 5.0 section 6.12.1.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Ibarrier(comm: MPI_Comm, _request: *mut MPI_Request) -> c_int {
-    unsupported("MPI_Ibarrier", On::Comm(comm))
+pub unsafe extern "C" fn PMPI_Ibarrier(comm: MPI_Comm, request: *mut MPI_Request) -> c_int {
+    enter("MPI_Ibarrier", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::ibarrier(mpi, comm, request)
+    })
 }
 weak_alias!("MPI_Ibarrier", "PMPI_Ibarrier");
 
 /// `MPI_Ibcast`, MPI 5.0 section 6.12.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Ibcast(
-    _buffer: *mut c_void,
-    _count: c_int,
-    _datatype: MPI_Datatype,
-    _root: c_int,
+    buffer: *mut c_void,
+    count: c_int,
+    datatype: MPI_Datatype,
+    root: c_int,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Ibcast", On::Comm(comm))
+    enter("MPI_Ibcast", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::ibcast(
+            mpi,
+            args::MutBuf(buffer),
+            args::wide(count),
+            datatype,
+            root,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Ibcast", "PMPI_Ibcast");
 
 /// `MPI_Ibcast_c`, MPI 5.0 section 6.12.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Ibcast_c(
-    _buffer: *mut c_void,
-    _count: MPI_Count,
-    _datatype: MPI_Datatype,
-    _root: c_int,
+    buffer: *mut c_void,
+    count: MPI_Count,
+    datatype: MPI_Datatype,
+    root: c_int,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Ibcast_c", On::Comm(comm))
+    enter("MPI_Ibcast_c", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::ibcast(
+            mpi,
+            args::MutBuf(buffer),
+            args::wide(count),
+            datatype,
+            root,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Ibcast_c", "PMPI_Ibcast_c");
 
 /// `MPI_Igather`, MPI 5.0 section 6.12.3.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Igather(
-    _sendbuf: *const c_void,
-    _sendcount: c_int,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcount: c_int,
-    _recvtype: MPI_Datatype,
-    _root: c_int,
+    sendbuf: *const c_void,
+    sendcount: c_int,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcount: c_int,
+    recvtype: MPI_Datatype,
+    root: c_int,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Igather", On::Comm(comm))
+    enter("MPI_Igather", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::igather(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::wide(sendcount),
+            sendtype,
+            args::MutBuf(recvbuf),
+            args::wide(recvcount),
+            recvtype,
+            root,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Igather", "PMPI_Igather");
 
 /// `MPI_Igather_c`, MPI 5.0 section 6.12.3.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Igather_c(
-    _sendbuf: *const c_void,
-    _sendcount: MPI_Count,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcount: MPI_Count,
-    _recvtype: MPI_Datatype,
-    _root: c_int,
+    sendbuf: *const c_void,
+    sendcount: MPI_Count,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcount: MPI_Count,
+    recvtype: MPI_Datatype,
+    root: c_int,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Igather_c", On::Comm(comm))
+    enter("MPI_Igather_c", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::igather(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::wide(sendcount),
+            sendtype,
+            args::MutBuf(recvbuf),
+            args::wide(recvcount),
+            recvtype,
+            root,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Igather_c", "PMPI_Igather_c");
 
 /// `MPI_Igatherv`, MPI 5.0 section 6.12.3.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Igatherv(
-    _sendbuf: *const c_void,
-    _sendcount: c_int,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcounts: *const c_int,
-    _displs: *const c_int,
-    _recvtype: MPI_Datatype,
-    _root: c_int,
+    sendbuf: *const c_void,
+    sendcount: c_int,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcounts: *const c_int,
+    displs: *const c_int,
+    recvtype: MPI_Datatype,
+    root: c_int,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Igatherv", On::Comm(comm))
+    enter("MPI_Igatherv", On::Comm(comm), |mpi| {
+        // SAFETY: `recvcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let recvcounts = unsafe { args::CountsPtr::int("recvcounts", recvcounts) };
+        // SAFETY: `displs` is the caller's array, of the length the standard gives (A3 of `args`).
+        let displs = unsafe { args::CountsPtr::int("displs", displs) };
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::igatherv(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::wide(sendcount),
+            sendtype,
+            args::MutBuf(recvbuf),
+            recvcounts,
+            displs,
+            recvtype,
+            root,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Igatherv", "PMPI_Igatherv");
 
 /// `MPI_Igatherv_c`, MPI 5.0 section 6.12.3.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Igatherv_c(
-    _sendbuf: *const c_void,
-    _sendcount: MPI_Count,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcounts: *const MPI_Count,
-    _displs: *const MPI_Aint,
-    _recvtype: MPI_Datatype,
-    _root: c_int,
+    sendbuf: *const c_void,
+    sendcount: MPI_Count,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcounts: *const MPI_Count,
+    displs: *const MPI_Aint,
+    recvtype: MPI_Datatype,
+    root: c_int,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Igatherv_c", On::Comm(comm))
+    enter("MPI_Igatherv_c", On::Comm(comm), |mpi| {
+        // SAFETY: `recvcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let recvcounts = unsafe { args::CountsPtr::count("recvcounts", recvcounts) };
+        // SAFETY: `displs` is the caller's array, of the length the standard gives (A3 of `args`).
+        let displs = unsafe { args::CountsPtr::aint("displs", displs) };
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::igatherv(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::wide(sendcount),
+            sendtype,
+            args::MutBuf(recvbuf),
+            recvcounts,
+            displs,
+            recvtype,
+            root,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Igatherv_c", "PMPI_Igatherv_c");
 
 /// `MPI_Iscatter`, MPI 5.0 section 6.12.4.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Iscatter(
-    _sendbuf: *const c_void,
-    _sendcount: c_int,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcount: c_int,
-    _recvtype: MPI_Datatype,
-    _root: c_int,
+    sendbuf: *const c_void,
+    sendcount: c_int,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcount: c_int,
+    recvtype: MPI_Datatype,
+    root: c_int,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Iscatter", On::Comm(comm))
+    enter("MPI_Iscatter", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::iscatter(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::wide(sendcount),
+            sendtype,
+            args::MutBuf(recvbuf),
+            args::wide(recvcount),
+            recvtype,
+            root,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Iscatter", "PMPI_Iscatter");
 
 /// `MPI_Iscatter_c`, MPI 5.0 section 6.12.4.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Iscatter_c(
-    _sendbuf: *const c_void,
-    _sendcount: MPI_Count,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcount: MPI_Count,
-    _recvtype: MPI_Datatype,
-    _root: c_int,
+    sendbuf: *const c_void,
+    sendcount: MPI_Count,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcount: MPI_Count,
+    recvtype: MPI_Datatype,
+    root: c_int,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Iscatter_c", On::Comm(comm))
+    enter("MPI_Iscatter_c", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::iscatter(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::wide(sendcount),
+            sendtype,
+            args::MutBuf(recvbuf),
+            args::wide(recvcount),
+            recvtype,
+            root,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Iscatter_c", "PMPI_Iscatter_c");
 
 /// `MPI_Iscatterv`, MPI 5.0 section 6.12.4.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Iscatterv(
-    _sendbuf: *const c_void,
-    _sendcounts: *const c_int,
-    _displs: *const c_int,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcount: c_int,
-    _recvtype: MPI_Datatype,
-    _root: c_int,
+    sendbuf: *const c_void,
+    sendcounts: *const c_int,
+    displs: *const c_int,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcount: c_int,
+    recvtype: MPI_Datatype,
+    root: c_int,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Iscatterv", On::Comm(comm))
+    enter("MPI_Iscatterv", On::Comm(comm), |mpi| {
+        // SAFETY: `sendcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sendcounts = unsafe { args::CountsPtr::int("sendcounts", sendcounts) };
+        // SAFETY: `displs` is the caller's array, of the length the standard gives (A3 of `args`).
+        let displs = unsafe { args::CountsPtr::int("displs", displs) };
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::iscatterv(
+            mpi,
+            args::ConstBuf(sendbuf),
+            sendcounts,
+            displs,
+            sendtype,
+            args::MutBuf(recvbuf),
+            args::wide(recvcount),
+            recvtype,
+            root,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Iscatterv", "PMPI_Iscatterv");
 
 /// `MPI_Iscatterv_c`, MPI 5.0 section 6.12.4.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Iscatterv_c(
-    _sendbuf: *const c_void,
-    _sendcounts: *const MPI_Count,
-    _displs: *const MPI_Aint,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcount: MPI_Count,
-    _recvtype: MPI_Datatype,
-    _root: c_int,
+    sendbuf: *const c_void,
+    sendcounts: *const MPI_Count,
+    displs: *const MPI_Aint,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcount: MPI_Count,
+    recvtype: MPI_Datatype,
+    root: c_int,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Iscatterv_c", On::Comm(comm))
+    enter("MPI_Iscatterv_c", On::Comm(comm), |mpi| {
+        // SAFETY: `sendcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sendcounts = unsafe { args::CountsPtr::count("sendcounts", sendcounts) };
+        // SAFETY: `displs` is the caller's array, of the length the standard gives (A3 of `args`).
+        let displs = unsafe { args::CountsPtr::aint("displs", displs) };
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::iscatterv(
+            mpi,
+            args::ConstBuf(sendbuf),
+            sendcounts,
+            displs,
+            sendtype,
+            args::MutBuf(recvbuf),
+            args::wide(recvcount),
+            recvtype,
+            root,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Iscatterv_c", "PMPI_Iscatterv_c");
 
 /// `MPI_Iallgather`, MPI 5.0 section 6.12.5.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Iallgather(
-    _sendbuf: *const c_void,
-    _sendcount: c_int,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcount: c_int,
-    _recvtype: MPI_Datatype,
+    sendbuf: *const c_void,
+    sendcount: c_int,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcount: c_int,
+    recvtype: MPI_Datatype,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Iallgather", On::Comm(comm))
+    enter("MPI_Iallgather", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::iallgather(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::wide(sendcount),
+            sendtype,
+            args::MutBuf(recvbuf),
+            args::wide(recvcount),
+            recvtype,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Iallgather", "PMPI_Iallgather");
 
 /// `MPI_Iallgather_c`, MPI 5.0 section 6.12.5.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Iallgather_c(
-    _sendbuf: *const c_void,
-    _sendcount: MPI_Count,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcount: MPI_Count,
-    _recvtype: MPI_Datatype,
+    sendbuf: *const c_void,
+    sendcount: MPI_Count,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcount: MPI_Count,
+    recvtype: MPI_Datatype,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Iallgather_c", On::Comm(comm))
+    enter("MPI_Iallgather_c", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::iallgather(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::wide(sendcount),
+            sendtype,
+            args::MutBuf(recvbuf),
+            args::wide(recvcount),
+            recvtype,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Iallgather_c", "PMPI_Iallgather_c");
 
 /// `MPI_Iallgatherv`, MPI 5.0 section 6.12.5.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Iallgatherv(
-    _sendbuf: *const c_void,
-    _sendcount: c_int,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcounts: *const c_int,
-    _displs: *const c_int,
-    _recvtype: MPI_Datatype,
+    sendbuf: *const c_void,
+    sendcount: c_int,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcounts: *const c_int,
+    displs: *const c_int,
+    recvtype: MPI_Datatype,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Iallgatherv", On::Comm(comm))
+    enter("MPI_Iallgatherv", On::Comm(comm), |mpi| {
+        // SAFETY: `recvcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let recvcounts = unsafe { args::CountsPtr::int("recvcounts", recvcounts) };
+        // SAFETY: `displs` is the caller's array, of the length the standard gives (A3 of `args`).
+        let displs = unsafe { args::CountsPtr::int("displs", displs) };
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::iallgatherv(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::wide(sendcount),
+            sendtype,
+            args::MutBuf(recvbuf),
+            recvcounts,
+            displs,
+            recvtype,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Iallgatherv", "PMPI_Iallgatherv");
 
 /// `MPI_Iallgatherv_c`, MPI 5.0 section 6.12.5.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Iallgatherv_c(
-    _sendbuf: *const c_void,
-    _sendcount: MPI_Count,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcounts: *const MPI_Count,
-    _displs: *const MPI_Aint,
-    _recvtype: MPI_Datatype,
+    sendbuf: *const c_void,
+    sendcount: MPI_Count,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcounts: *const MPI_Count,
+    displs: *const MPI_Aint,
+    recvtype: MPI_Datatype,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Iallgatherv_c", On::Comm(comm))
+    enter("MPI_Iallgatherv_c", On::Comm(comm), |mpi| {
+        // SAFETY: `recvcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let recvcounts = unsafe { args::CountsPtr::count("recvcounts", recvcounts) };
+        // SAFETY: `displs` is the caller's array, of the length the standard gives (A3 of `args`).
+        let displs = unsafe { args::CountsPtr::aint("displs", displs) };
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::iallgatherv(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::wide(sendcount),
+            sendtype,
+            args::MutBuf(recvbuf),
+            recvcounts,
+            displs,
+            recvtype,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Iallgatherv_c", "PMPI_Iallgatherv_c");
 
 /// `MPI_Ialltoall`, MPI 5.0 section 6.12.6.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Ialltoall(
-    _sendbuf: *const c_void,
-    _sendcount: c_int,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcount: c_int,
-    _recvtype: MPI_Datatype,
+    sendbuf: *const c_void,
+    sendcount: c_int,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcount: c_int,
+    recvtype: MPI_Datatype,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Ialltoall", On::Comm(comm))
+    enter("MPI_Ialltoall", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::ialltoall(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::wide(sendcount),
+            sendtype,
+            args::MutBuf(recvbuf),
+            args::wide(recvcount),
+            recvtype,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Ialltoall", "PMPI_Ialltoall");
 
 /// `MPI_Ialltoall_c`, MPI 5.0 section 6.12.6.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Ialltoall_c(
-    _sendbuf: *const c_void,
-    _sendcount: MPI_Count,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcount: MPI_Count,
-    _recvtype: MPI_Datatype,
+    sendbuf: *const c_void,
+    sendcount: MPI_Count,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcount: MPI_Count,
+    recvtype: MPI_Datatype,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Ialltoall_c", On::Comm(comm))
+    enter("MPI_Ialltoall_c", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::ialltoall(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::wide(sendcount),
+            sendtype,
+            args::MutBuf(recvbuf),
+            args::wide(recvcount),
+            recvtype,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Ialltoall_c", "PMPI_Ialltoall_c");
 
 /// `MPI_Ialltoallv`, MPI 5.0 section 6.12.6.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Ialltoallv(
-    _sendbuf: *const c_void,
-    _sendcounts: *const c_int,
-    _sdispls: *const c_int,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcounts: *const c_int,
-    _rdispls: *const c_int,
-    _recvtype: MPI_Datatype,
+    sendbuf: *const c_void,
+    sendcounts: *const c_int,
+    sdispls: *const c_int,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcounts: *const c_int,
+    rdispls: *const c_int,
+    recvtype: MPI_Datatype,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Ialltoallv", On::Comm(comm))
+    enter("MPI_Ialltoallv", On::Comm(comm), |mpi| {
+        // SAFETY: `sendcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sendcounts = unsafe { args::CountsPtr::int("sendcounts", sendcounts) };
+        // SAFETY: `sdispls` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sdispls = unsafe { args::CountsPtr::int("sdispls", sdispls) };
+        // SAFETY: `recvcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let recvcounts = unsafe { args::CountsPtr::int("recvcounts", recvcounts) };
+        // SAFETY: `rdispls` is the caller's array, of the length the standard gives (A3 of `args`).
+        let rdispls = unsafe { args::CountsPtr::int("rdispls", rdispls) };
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::ialltoallv(
+            mpi,
+            args::ConstBuf(sendbuf),
+            sendcounts,
+            sdispls,
+            sendtype,
+            args::MutBuf(recvbuf),
+            recvcounts,
+            rdispls,
+            recvtype,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Ialltoallv", "PMPI_Ialltoallv");
 
 /// `MPI_Ialltoallv_c`, MPI 5.0 section 6.12.6.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Ialltoallv_c(
-    _sendbuf: *const c_void,
-    _sendcounts: *const MPI_Count,
-    _sdispls: *const MPI_Aint,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcounts: *const MPI_Count,
-    _rdispls: *const MPI_Aint,
-    _recvtype: MPI_Datatype,
+    sendbuf: *const c_void,
+    sendcounts: *const MPI_Count,
+    sdispls: *const MPI_Aint,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcounts: *const MPI_Count,
+    rdispls: *const MPI_Aint,
+    recvtype: MPI_Datatype,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Ialltoallv_c", On::Comm(comm))
+    enter("MPI_Ialltoallv_c", On::Comm(comm), |mpi| {
+        // SAFETY: `sendcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sendcounts = unsafe { args::CountsPtr::count("sendcounts", sendcounts) };
+        // SAFETY: `sdispls` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sdispls = unsafe { args::CountsPtr::aint("sdispls", sdispls) };
+        // SAFETY: `recvcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let recvcounts = unsafe { args::CountsPtr::count("recvcounts", recvcounts) };
+        // SAFETY: `rdispls` is the caller's array, of the length the standard gives (A3 of `args`).
+        let rdispls = unsafe { args::CountsPtr::aint("rdispls", rdispls) };
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::ialltoallv(
+            mpi,
+            args::ConstBuf(sendbuf),
+            sendcounts,
+            sdispls,
+            sendtype,
+            args::MutBuf(recvbuf),
+            recvcounts,
+            rdispls,
+            recvtype,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Ialltoallv_c", "PMPI_Ialltoallv_c");
 
 /// `MPI_Ialltoallw`, MPI 5.0 section 6.12.6.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Ialltoallw(
-    _sendbuf: *const c_void,
-    _sendcounts: *const c_int,
-    _sdispls: *const c_int,
-    _sendtypes: *const MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcounts: *const c_int,
-    _rdispls: *const c_int,
-    _recvtypes: *const MPI_Datatype,
+    sendbuf: *const c_void,
+    sendcounts: *const c_int,
+    sdispls: *const c_int,
+    sendtypes: *const MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcounts: *const c_int,
+    rdispls: *const c_int,
+    recvtypes: *const MPI_Datatype,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Ialltoallw", On::Comm(comm))
+    enter("MPI_Ialltoallw", On::Comm(comm), |mpi| {
+        // SAFETY: `sendcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sendcounts = unsafe { args::CountsPtr::int("sendcounts", sendcounts) };
+        // SAFETY: `sdispls` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sdispls = unsafe { args::CountsPtr::int("sdispls", sdispls) };
+        // SAFETY: `sendtypes` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sendtypes = unsafe { args::Array::new("sendtypes", sendtypes) };
+        // SAFETY: `recvcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let recvcounts = unsafe { args::CountsPtr::int("recvcounts", recvcounts) };
+        // SAFETY: `rdispls` is the caller's array, of the length the standard gives (A3 of `args`).
+        let rdispls = unsafe { args::CountsPtr::int("rdispls", rdispls) };
+        // SAFETY: `recvtypes` is the caller's array, of the length the standard gives (A3 of `args`).
+        let recvtypes = unsafe { args::Array::new("recvtypes", recvtypes) };
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::ialltoallw(
+            mpi,
+            args::ConstBuf(sendbuf),
+            sendcounts,
+            sdispls,
+            sendtypes,
+            args::MutBuf(recvbuf),
+            recvcounts,
+            rdispls,
+            recvtypes,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Ialltoallw", "PMPI_Ialltoallw");
 
 /// `MPI_Ialltoallw_c`, MPI 5.0 section 6.12.6.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Ialltoallw_c(
-    _sendbuf: *const c_void,
-    _sendcounts: *const MPI_Count,
-    _sdispls: *const MPI_Aint,
-    _sendtypes: *const MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcounts: *const MPI_Count,
-    _rdispls: *const MPI_Aint,
-    _recvtypes: *const MPI_Datatype,
+    sendbuf: *const c_void,
+    sendcounts: *const MPI_Count,
+    sdispls: *const MPI_Aint,
+    sendtypes: *const MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcounts: *const MPI_Count,
+    rdispls: *const MPI_Aint,
+    recvtypes: *const MPI_Datatype,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Ialltoallw_c", On::Comm(comm))
+    enter("MPI_Ialltoallw_c", On::Comm(comm), |mpi| {
+        // SAFETY: `sendcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sendcounts = unsafe { args::CountsPtr::count("sendcounts", sendcounts) };
+        // SAFETY: `sdispls` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sdispls = unsafe { args::CountsPtr::aint("sdispls", sdispls) };
+        // SAFETY: `sendtypes` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sendtypes = unsafe { args::Array::new("sendtypes", sendtypes) };
+        // SAFETY: `recvcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let recvcounts = unsafe { args::CountsPtr::count("recvcounts", recvcounts) };
+        // SAFETY: `rdispls` is the caller's array, of the length the standard gives (A3 of `args`).
+        let rdispls = unsafe { args::CountsPtr::aint("rdispls", rdispls) };
+        // SAFETY: `recvtypes` is the caller's array, of the length the standard gives (A3 of `args`).
+        let recvtypes = unsafe { args::Array::new("recvtypes", recvtypes) };
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::ialltoallw(
+            mpi,
+            args::ConstBuf(sendbuf),
+            sendcounts,
+            sdispls,
+            sendtypes,
+            args::MutBuf(recvbuf),
+            recvcounts,
+            rdispls,
+            recvtypes,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Ialltoallw_c", "PMPI_Ialltoallw_c");
 
 /// `MPI_Ireduce`, MPI 5.0 section 6.12.7.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Ireduce(
-    _sendbuf: *const c_void,
-    _recvbuf: *mut c_void,
-    _count: c_int,
-    _datatype: MPI_Datatype,
-    _op: MPI_Op,
-    _root: c_int,
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    count: c_int,
+    datatype: MPI_Datatype,
+    op: MPI_Op,
+    root: c_int,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Ireduce", On::Comm(comm))
+    enter("MPI_Ireduce", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::ireduce(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::MutBuf(recvbuf),
+            args::wide(count),
+            datatype,
+            op,
+            root,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Ireduce", "PMPI_Ireduce");
 
 /// `MPI_Ireduce_c`, MPI 5.0 section 6.12.7.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Ireduce_c(
-    _sendbuf: *const c_void,
-    _recvbuf: *mut c_void,
-    _count: MPI_Count,
-    _datatype: MPI_Datatype,
-    _op: MPI_Op,
-    _root: c_int,
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    count: MPI_Count,
+    datatype: MPI_Datatype,
+    op: MPI_Op,
+    root: c_int,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Ireduce_c", On::Comm(comm))
+    enter("MPI_Ireduce_c", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::ireduce(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::MutBuf(recvbuf),
+            args::wide(count),
+            datatype,
+            op,
+            root,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Ireduce_c", "PMPI_Ireduce_c");
 
 /// `MPI_Iallreduce`, MPI 5.0 section 6.12.8.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Iallreduce(
-    _sendbuf: *const c_void,
-    _recvbuf: *mut c_void,
-    _count: c_int,
-    _datatype: MPI_Datatype,
-    _op: MPI_Op,
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    count: c_int,
+    datatype: MPI_Datatype,
+    op: MPI_Op,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Iallreduce", On::Comm(comm))
+    enter("MPI_Iallreduce", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::iallreduce(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::MutBuf(recvbuf),
+            args::wide(count),
+            datatype,
+            op,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Iallreduce", "PMPI_Iallreduce");
 
 /// `MPI_Iallreduce_c`, MPI 5.0 section 6.12.8.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Iallreduce_c(
-    _sendbuf: *const c_void,
-    _recvbuf: *mut c_void,
-    _count: MPI_Count,
-    _datatype: MPI_Datatype,
-    _op: MPI_Op,
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    count: MPI_Count,
+    datatype: MPI_Datatype,
+    op: MPI_Op,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Iallreduce_c", On::Comm(comm))
+    enter("MPI_Iallreduce_c", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::iallreduce(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::MutBuf(recvbuf),
+            args::wide(count),
+            datatype,
+            op,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Iallreduce_c", "PMPI_Iallreduce_c");
 
 /// `MPI_Ireduce_scatter_block`, MPI 5.0 section 6.12.9.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Ireduce_scatter_block(
-    _sendbuf: *const c_void,
-    _recvbuf: *mut c_void,
-    _recvcount: c_int,
-    _datatype: MPI_Datatype,
-    _op: MPI_Op,
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    recvcount: c_int,
+    datatype: MPI_Datatype,
+    op: MPI_Op,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Ireduce_scatter_block", On::Comm(comm))
+    enter("MPI_Ireduce_scatter_block", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::ireduce_scatter_block(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::MutBuf(recvbuf),
+            args::wide(recvcount),
+            datatype,
+            op,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Ireduce_scatter_block", "PMPI_Ireduce_scatter_block");
 
 /// `MPI_Ireduce_scatter_block_c`, MPI 5.0 section 6.12.9.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Ireduce_scatter_block_c(
-    _sendbuf: *const c_void,
-    _recvbuf: *mut c_void,
-    _recvcount: MPI_Count,
-    _datatype: MPI_Datatype,
-    _op: MPI_Op,
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    recvcount: MPI_Count,
+    datatype: MPI_Datatype,
+    op: MPI_Op,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Ireduce_scatter_block_c", On::Comm(comm))
+    enter("MPI_Ireduce_scatter_block_c", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::ireduce_scatter_block(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::MutBuf(recvbuf),
+            args::wide(recvcount),
+            datatype,
+            op,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!(
     "MPI_Ireduce_scatter_block_c",
@@ -450,89 +898,171 @@ weak_alias!(
 /// `MPI_Ireduce_scatter`, MPI 5.0 section 6.12.10.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Ireduce_scatter(
-    _sendbuf: *const c_void,
-    _recvbuf: *mut c_void,
-    _recvcounts: *const c_int,
-    _datatype: MPI_Datatype,
-    _op: MPI_Op,
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    recvcounts: *const c_int,
+    datatype: MPI_Datatype,
+    op: MPI_Op,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Ireduce_scatter", On::Comm(comm))
+    enter("MPI_Ireduce_scatter", On::Comm(comm), |mpi| {
+        // SAFETY: `recvcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let recvcounts = unsafe { args::CountsPtr::int("recvcounts", recvcounts) };
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::ireduce_scatter(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::MutBuf(recvbuf),
+            recvcounts,
+            datatype,
+            op,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Ireduce_scatter", "PMPI_Ireduce_scatter");
 
 /// `MPI_Ireduce_scatter_c`, MPI 5.0 section 6.12.10.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Ireduce_scatter_c(
-    _sendbuf: *const c_void,
-    _recvbuf: *mut c_void,
-    _recvcounts: *const MPI_Count,
-    _datatype: MPI_Datatype,
-    _op: MPI_Op,
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    recvcounts: *const MPI_Count,
+    datatype: MPI_Datatype,
+    op: MPI_Op,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Ireduce_scatter_c", On::Comm(comm))
+    enter("MPI_Ireduce_scatter_c", On::Comm(comm), |mpi| {
+        // SAFETY: `recvcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let recvcounts = unsafe { args::CountsPtr::count("recvcounts", recvcounts) };
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::ireduce_scatter(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::MutBuf(recvbuf),
+            recvcounts,
+            datatype,
+            op,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Ireduce_scatter_c", "PMPI_Ireduce_scatter_c");
 
 /// `MPI_Iscan`, MPI 5.0 section 6.12.11.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Iscan(
-    _sendbuf: *const c_void,
-    _recvbuf: *mut c_void,
-    _count: c_int,
-    _datatype: MPI_Datatype,
-    _op: MPI_Op,
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    count: c_int,
+    datatype: MPI_Datatype,
+    op: MPI_Op,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Iscan", On::Comm(comm))
+    enter("MPI_Iscan", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::iscan(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::MutBuf(recvbuf),
+            args::wide(count),
+            datatype,
+            op,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Iscan", "PMPI_Iscan");
 
 /// `MPI_Iscan_c`, MPI 5.0 section 6.12.11.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Iscan_c(
-    _sendbuf: *const c_void,
-    _recvbuf: *mut c_void,
-    _count: MPI_Count,
-    _datatype: MPI_Datatype,
-    _op: MPI_Op,
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    count: MPI_Count,
+    datatype: MPI_Datatype,
+    op: MPI_Op,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Iscan_c", On::Comm(comm))
+    enter("MPI_Iscan_c", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::iscan(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::MutBuf(recvbuf),
+            args::wide(count),
+            datatype,
+            op,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Iscan_c", "PMPI_Iscan_c");
 
 /// `MPI_Iexscan`, MPI 5.0 section 6.12.12.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Iexscan(
-    _sendbuf: *const c_void,
-    _recvbuf: *mut c_void,
-    _count: c_int,
-    _datatype: MPI_Datatype,
-    _op: MPI_Op,
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    count: c_int,
+    datatype: MPI_Datatype,
+    op: MPI_Op,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Iexscan", On::Comm(comm))
+    enter("MPI_Iexscan", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::iexscan(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::MutBuf(recvbuf),
+            args::wide(count),
+            datatype,
+            op,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Iexscan", "PMPI_Iexscan");
 
 /// `MPI_Iexscan_c`, MPI 5.0 section 6.12.12.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Iexscan_c(
-    _sendbuf: *const c_void,
-    _recvbuf: *mut c_void,
-    _count: MPI_Count,
-    _datatype: MPI_Datatype,
-    _op: MPI_Op,
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    count: MPI_Count,
+    datatype: MPI_Datatype,
+    op: MPI_Op,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Iexscan_c", On::Comm(comm))
+    enter("MPI_Iexscan_c", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::iexscan(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::MutBuf(recvbuf),
+            args::wide(count),
+            datatype,
+            op,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Iexscan_c", "PMPI_Iexscan_c");

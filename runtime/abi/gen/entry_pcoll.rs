@@ -4,457 +4,917 @@
 
 use core::ffi::{c_int, c_void};
 
-use crate::enter::{On, unsupported};
+use crate::args;
+use crate::coll;
+use crate::enter::{On, enter};
 use crate::handle::{MPI_Aint, MPI_Comm, MPI_Count, MPI_Datatype, MPI_Info, MPI_Op, MPI_Request};
 
 /// `MPI_Barrier_init`, MPI 5.0 section 6.13.1.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Barrier_init(
     comm: MPI_Comm,
-    _info: MPI_Info,
-    _request: *mut MPI_Request,
+    info: MPI_Info,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Barrier_init", On::Comm(comm))
+    enter("MPI_Barrier_init", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::barrier_init(mpi, comm, info, request)
+    })
 }
 weak_alias!("MPI_Barrier_init", "PMPI_Barrier_init");
 
 /// `MPI_Bcast_init`, MPI 5.0 section 6.13.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Bcast_init(
-    _buffer: *mut c_void,
-    _count: c_int,
-    _datatype: MPI_Datatype,
-    _root: c_int,
+    buffer: *mut c_void,
+    count: c_int,
+    datatype: MPI_Datatype,
+    root: c_int,
     comm: MPI_Comm,
-    _info: MPI_Info,
-    _request: *mut MPI_Request,
+    info: MPI_Info,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Bcast_init", On::Comm(comm))
+    enter("MPI_Bcast_init", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::bcast_init(
+            mpi,
+            args::MutBuf(buffer),
+            args::wide(count),
+            datatype,
+            root,
+            comm,
+            info,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Bcast_init", "PMPI_Bcast_init");
 
 /// `MPI_Bcast_init_c`, MPI 5.0 section 6.13.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Bcast_init_c(
-    _buffer: *mut c_void,
-    _count: MPI_Count,
-    _datatype: MPI_Datatype,
-    _root: c_int,
+    buffer: *mut c_void,
+    count: MPI_Count,
+    datatype: MPI_Datatype,
+    root: c_int,
     comm: MPI_Comm,
-    _info: MPI_Info,
-    _request: *mut MPI_Request,
+    info: MPI_Info,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Bcast_init_c", On::Comm(comm))
+    enter("MPI_Bcast_init_c", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::bcast_init(
+            mpi,
+            args::MutBuf(buffer),
+            args::wide(count),
+            datatype,
+            root,
+            comm,
+            info,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Bcast_init_c", "PMPI_Bcast_init_c");
 
 /// `MPI_Gather_init`, MPI 5.0 section 6.13.3.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Gather_init(
-    _sendbuf: *const c_void,
-    _sendcount: c_int,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcount: c_int,
-    _recvtype: MPI_Datatype,
-    _root: c_int,
+    sendbuf: *const c_void,
+    sendcount: c_int,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcount: c_int,
+    recvtype: MPI_Datatype,
+    root: c_int,
     comm: MPI_Comm,
-    _info: MPI_Info,
-    _request: *mut MPI_Request,
+    info: MPI_Info,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Gather_init", On::Comm(comm))
+    enter("MPI_Gather_init", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::gather_init(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::wide(sendcount),
+            sendtype,
+            args::MutBuf(recvbuf),
+            args::wide(recvcount),
+            recvtype,
+            root,
+            comm,
+            info,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Gather_init", "PMPI_Gather_init");
 
 /// `MPI_Gather_init_c`, MPI 5.0 section 6.13.3.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Gather_init_c(
-    _sendbuf: *const c_void,
-    _sendcount: MPI_Count,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcount: MPI_Count,
-    _recvtype: MPI_Datatype,
-    _root: c_int,
+    sendbuf: *const c_void,
+    sendcount: MPI_Count,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcount: MPI_Count,
+    recvtype: MPI_Datatype,
+    root: c_int,
     comm: MPI_Comm,
-    _info: MPI_Info,
-    _request: *mut MPI_Request,
+    info: MPI_Info,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Gather_init_c", On::Comm(comm))
+    enter("MPI_Gather_init_c", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::gather_init(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::wide(sendcount),
+            sendtype,
+            args::MutBuf(recvbuf),
+            args::wide(recvcount),
+            recvtype,
+            root,
+            comm,
+            info,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Gather_init_c", "PMPI_Gather_init_c");
 
 /// `MPI_Gatherv_init`, MPI 5.0 section 6.13.3.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Gatherv_init(
-    _sendbuf: *const c_void,
-    _sendcount: c_int,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcounts: *const c_int,
-    _displs: *const c_int,
-    _recvtype: MPI_Datatype,
-    _root: c_int,
+    sendbuf: *const c_void,
+    sendcount: c_int,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcounts: *const c_int,
+    displs: *const c_int,
+    recvtype: MPI_Datatype,
+    root: c_int,
     comm: MPI_Comm,
-    _info: MPI_Info,
-    _request: *mut MPI_Request,
+    info: MPI_Info,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Gatherv_init", On::Comm(comm))
+    enter("MPI_Gatherv_init", On::Comm(comm), |mpi| {
+        // SAFETY: `recvcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let recvcounts = unsafe { args::CountsPtr::int("recvcounts", recvcounts) };
+        // SAFETY: `displs` is the caller's array, of the length the standard gives (A3 of `args`).
+        let displs = unsafe { args::CountsPtr::int("displs", displs) };
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::gatherv_init(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::wide(sendcount),
+            sendtype,
+            args::MutBuf(recvbuf),
+            recvcounts,
+            displs,
+            recvtype,
+            root,
+            comm,
+            info,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Gatherv_init", "PMPI_Gatherv_init");
 
 /// `MPI_Gatherv_init_c`, MPI 5.0 section 6.13.3.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Gatherv_init_c(
-    _sendbuf: *const c_void,
-    _sendcount: MPI_Count,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcounts: *const MPI_Count,
-    _displs: *const MPI_Aint,
-    _recvtype: MPI_Datatype,
-    _root: c_int,
+    sendbuf: *const c_void,
+    sendcount: MPI_Count,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcounts: *const MPI_Count,
+    displs: *const MPI_Aint,
+    recvtype: MPI_Datatype,
+    root: c_int,
     comm: MPI_Comm,
-    _info: MPI_Info,
-    _request: *mut MPI_Request,
+    info: MPI_Info,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Gatherv_init_c", On::Comm(comm))
+    enter("MPI_Gatherv_init_c", On::Comm(comm), |mpi| {
+        // SAFETY: `recvcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let recvcounts = unsafe { args::CountsPtr::count("recvcounts", recvcounts) };
+        // SAFETY: `displs` is the caller's array, of the length the standard gives (A3 of `args`).
+        let displs = unsafe { args::CountsPtr::aint("displs", displs) };
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::gatherv_init(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::wide(sendcount),
+            sendtype,
+            args::MutBuf(recvbuf),
+            recvcounts,
+            displs,
+            recvtype,
+            root,
+            comm,
+            info,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Gatherv_init_c", "PMPI_Gatherv_init_c");
 
 /// `MPI_Scatter_init`, MPI 5.0 section 6.13.4.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Scatter_init(
-    _sendbuf: *const c_void,
-    _sendcount: c_int,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcount: c_int,
-    _recvtype: MPI_Datatype,
-    _root: c_int,
+    sendbuf: *const c_void,
+    sendcount: c_int,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcount: c_int,
+    recvtype: MPI_Datatype,
+    root: c_int,
     comm: MPI_Comm,
-    _info: MPI_Info,
-    _request: *mut MPI_Request,
+    info: MPI_Info,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Scatter_init", On::Comm(comm))
+    enter("MPI_Scatter_init", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::scatter_init(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::wide(sendcount),
+            sendtype,
+            args::MutBuf(recvbuf),
+            args::wide(recvcount),
+            recvtype,
+            root,
+            comm,
+            info,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Scatter_init", "PMPI_Scatter_init");
 
 /// `MPI_Scatter_init_c`, MPI 5.0 section 6.13.4.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Scatter_init_c(
-    _sendbuf: *const c_void,
-    _sendcount: MPI_Count,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcount: MPI_Count,
-    _recvtype: MPI_Datatype,
-    _root: c_int,
+    sendbuf: *const c_void,
+    sendcount: MPI_Count,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcount: MPI_Count,
+    recvtype: MPI_Datatype,
+    root: c_int,
     comm: MPI_Comm,
-    _info: MPI_Info,
-    _request: *mut MPI_Request,
+    info: MPI_Info,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Scatter_init_c", On::Comm(comm))
+    enter("MPI_Scatter_init_c", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::scatter_init(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::wide(sendcount),
+            sendtype,
+            args::MutBuf(recvbuf),
+            args::wide(recvcount),
+            recvtype,
+            root,
+            comm,
+            info,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Scatter_init_c", "PMPI_Scatter_init_c");
 
 /// `MPI_Scatterv_init`, MPI 5.0 section 6.13.4.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Scatterv_init(
-    _sendbuf: *const c_void,
-    _sendcounts: *const c_int,
-    _displs: *const c_int,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcount: c_int,
-    _recvtype: MPI_Datatype,
-    _root: c_int,
+    sendbuf: *const c_void,
+    sendcounts: *const c_int,
+    displs: *const c_int,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcount: c_int,
+    recvtype: MPI_Datatype,
+    root: c_int,
     comm: MPI_Comm,
-    _info: MPI_Info,
-    _request: *mut MPI_Request,
+    info: MPI_Info,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Scatterv_init", On::Comm(comm))
+    enter("MPI_Scatterv_init", On::Comm(comm), |mpi| {
+        // SAFETY: `sendcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sendcounts = unsafe { args::CountsPtr::int("sendcounts", sendcounts) };
+        // SAFETY: `displs` is the caller's array, of the length the standard gives (A3 of `args`).
+        let displs = unsafe { args::CountsPtr::int("displs", displs) };
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::scatterv_init(
+            mpi,
+            args::ConstBuf(sendbuf),
+            sendcounts,
+            displs,
+            sendtype,
+            args::MutBuf(recvbuf),
+            args::wide(recvcount),
+            recvtype,
+            root,
+            comm,
+            info,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Scatterv_init", "PMPI_Scatterv_init");
 
 /// `MPI_Scatterv_init_c`, MPI 5.0 section 6.13.4.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Scatterv_init_c(
-    _sendbuf: *const c_void,
-    _sendcounts: *const MPI_Count,
-    _displs: *const MPI_Aint,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcount: MPI_Count,
-    _recvtype: MPI_Datatype,
-    _root: c_int,
+    sendbuf: *const c_void,
+    sendcounts: *const MPI_Count,
+    displs: *const MPI_Aint,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcount: MPI_Count,
+    recvtype: MPI_Datatype,
+    root: c_int,
     comm: MPI_Comm,
-    _info: MPI_Info,
-    _request: *mut MPI_Request,
+    info: MPI_Info,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Scatterv_init_c", On::Comm(comm))
+    enter("MPI_Scatterv_init_c", On::Comm(comm), |mpi| {
+        // SAFETY: `sendcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sendcounts = unsafe { args::CountsPtr::count("sendcounts", sendcounts) };
+        // SAFETY: `displs` is the caller's array, of the length the standard gives (A3 of `args`).
+        let displs = unsafe { args::CountsPtr::aint("displs", displs) };
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::scatterv_init(
+            mpi,
+            args::ConstBuf(sendbuf),
+            sendcounts,
+            displs,
+            sendtype,
+            args::MutBuf(recvbuf),
+            args::wide(recvcount),
+            recvtype,
+            root,
+            comm,
+            info,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Scatterv_init_c", "PMPI_Scatterv_init_c");
 
 /// `MPI_Allgather_init`, MPI 5.0 section 6.13.5.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Allgather_init(
-    _sendbuf: *const c_void,
-    _sendcount: c_int,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcount: c_int,
-    _recvtype: MPI_Datatype,
+    sendbuf: *const c_void,
+    sendcount: c_int,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcount: c_int,
+    recvtype: MPI_Datatype,
     comm: MPI_Comm,
-    _info: MPI_Info,
-    _request: *mut MPI_Request,
+    info: MPI_Info,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Allgather_init", On::Comm(comm))
+    enter("MPI_Allgather_init", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::allgather_init(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::wide(sendcount),
+            sendtype,
+            args::MutBuf(recvbuf),
+            args::wide(recvcount),
+            recvtype,
+            comm,
+            info,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Allgather_init", "PMPI_Allgather_init");
 
 /// `MPI_Allgather_init_c`, MPI 5.0 section 6.13.5.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Allgather_init_c(
-    _sendbuf: *const c_void,
-    _sendcount: MPI_Count,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcount: MPI_Count,
-    _recvtype: MPI_Datatype,
+    sendbuf: *const c_void,
+    sendcount: MPI_Count,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcount: MPI_Count,
+    recvtype: MPI_Datatype,
     comm: MPI_Comm,
-    _info: MPI_Info,
-    _request: *mut MPI_Request,
+    info: MPI_Info,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Allgather_init_c", On::Comm(comm))
+    enter("MPI_Allgather_init_c", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::allgather_init(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::wide(sendcount),
+            sendtype,
+            args::MutBuf(recvbuf),
+            args::wide(recvcount),
+            recvtype,
+            comm,
+            info,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Allgather_init_c", "PMPI_Allgather_init_c");
 
 /// `MPI_Allgatherv_init`, MPI 5.0 section 6.13.5.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Allgatherv_init(
-    _sendbuf: *const c_void,
-    _sendcount: c_int,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcounts: *const c_int,
-    _displs: *const c_int,
-    _recvtype: MPI_Datatype,
+    sendbuf: *const c_void,
+    sendcount: c_int,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcounts: *const c_int,
+    displs: *const c_int,
+    recvtype: MPI_Datatype,
     comm: MPI_Comm,
-    _info: MPI_Info,
-    _request: *mut MPI_Request,
+    info: MPI_Info,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Allgatherv_init", On::Comm(comm))
+    enter("MPI_Allgatherv_init", On::Comm(comm), |mpi| {
+        // SAFETY: `recvcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let recvcounts = unsafe { args::CountsPtr::int("recvcounts", recvcounts) };
+        // SAFETY: `displs` is the caller's array, of the length the standard gives (A3 of `args`).
+        let displs = unsafe { args::CountsPtr::int("displs", displs) };
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::allgatherv_init(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::wide(sendcount),
+            sendtype,
+            args::MutBuf(recvbuf),
+            recvcounts,
+            displs,
+            recvtype,
+            comm,
+            info,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Allgatherv_init", "PMPI_Allgatherv_init");
 
 /// `MPI_Allgatherv_init_c`, MPI 5.0 section 6.13.5.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Allgatherv_init_c(
-    _sendbuf: *const c_void,
-    _sendcount: MPI_Count,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcounts: *const MPI_Count,
-    _displs: *const MPI_Aint,
-    _recvtype: MPI_Datatype,
+    sendbuf: *const c_void,
+    sendcount: MPI_Count,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcounts: *const MPI_Count,
+    displs: *const MPI_Aint,
+    recvtype: MPI_Datatype,
     comm: MPI_Comm,
-    _info: MPI_Info,
-    _request: *mut MPI_Request,
+    info: MPI_Info,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Allgatherv_init_c", On::Comm(comm))
+    enter("MPI_Allgatherv_init_c", On::Comm(comm), |mpi| {
+        // SAFETY: `recvcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let recvcounts = unsafe { args::CountsPtr::count("recvcounts", recvcounts) };
+        // SAFETY: `displs` is the caller's array, of the length the standard gives (A3 of `args`).
+        let displs = unsafe { args::CountsPtr::aint("displs", displs) };
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::allgatherv_init(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::wide(sendcount),
+            sendtype,
+            args::MutBuf(recvbuf),
+            recvcounts,
+            displs,
+            recvtype,
+            comm,
+            info,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Allgatherv_init_c", "PMPI_Allgatherv_init_c");
 
 /// `MPI_Alltoall_init`, MPI 5.0 section 6.13.6.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Alltoall_init(
-    _sendbuf: *const c_void,
-    _sendcount: c_int,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcount: c_int,
-    _recvtype: MPI_Datatype,
+    sendbuf: *const c_void,
+    sendcount: c_int,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcount: c_int,
+    recvtype: MPI_Datatype,
     comm: MPI_Comm,
-    _info: MPI_Info,
-    _request: *mut MPI_Request,
+    info: MPI_Info,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Alltoall_init", On::Comm(comm))
+    enter("MPI_Alltoall_init", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::alltoall_init(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::wide(sendcount),
+            sendtype,
+            args::MutBuf(recvbuf),
+            args::wide(recvcount),
+            recvtype,
+            comm,
+            info,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Alltoall_init", "PMPI_Alltoall_init");
 
 /// `MPI_Alltoall_init_c`, MPI 5.0 section 6.13.6.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Alltoall_init_c(
-    _sendbuf: *const c_void,
-    _sendcount: MPI_Count,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcount: MPI_Count,
-    _recvtype: MPI_Datatype,
+    sendbuf: *const c_void,
+    sendcount: MPI_Count,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcount: MPI_Count,
+    recvtype: MPI_Datatype,
     comm: MPI_Comm,
-    _info: MPI_Info,
-    _request: *mut MPI_Request,
+    info: MPI_Info,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Alltoall_init_c", On::Comm(comm))
+    enter("MPI_Alltoall_init_c", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::alltoall_init(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::wide(sendcount),
+            sendtype,
+            args::MutBuf(recvbuf),
+            args::wide(recvcount),
+            recvtype,
+            comm,
+            info,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Alltoall_init_c", "PMPI_Alltoall_init_c");
 
 /// `MPI_Alltoallv_init`, MPI 5.0 section 6.13.6.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Alltoallv_init(
-    _sendbuf: *const c_void,
-    _sendcounts: *const c_int,
-    _sdispls: *const c_int,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcounts: *const c_int,
-    _rdispls: *const c_int,
-    _recvtype: MPI_Datatype,
+    sendbuf: *const c_void,
+    sendcounts: *const c_int,
+    sdispls: *const c_int,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcounts: *const c_int,
+    rdispls: *const c_int,
+    recvtype: MPI_Datatype,
     comm: MPI_Comm,
-    _info: MPI_Info,
-    _request: *mut MPI_Request,
+    info: MPI_Info,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Alltoallv_init", On::Comm(comm))
+    enter("MPI_Alltoallv_init", On::Comm(comm), |mpi| {
+        // SAFETY: `sendcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sendcounts = unsafe { args::CountsPtr::int("sendcounts", sendcounts) };
+        // SAFETY: `sdispls` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sdispls = unsafe { args::CountsPtr::int("sdispls", sdispls) };
+        // SAFETY: `recvcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let recvcounts = unsafe { args::CountsPtr::int("recvcounts", recvcounts) };
+        // SAFETY: `rdispls` is the caller's array, of the length the standard gives (A3 of `args`).
+        let rdispls = unsafe { args::CountsPtr::int("rdispls", rdispls) };
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::alltoallv_init(
+            mpi,
+            args::ConstBuf(sendbuf),
+            sendcounts,
+            sdispls,
+            sendtype,
+            args::MutBuf(recvbuf),
+            recvcounts,
+            rdispls,
+            recvtype,
+            comm,
+            info,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Alltoallv_init", "PMPI_Alltoallv_init");
 
 /// `MPI_Alltoallv_init_c`, MPI 5.0 section 6.13.6.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Alltoallv_init_c(
-    _sendbuf: *const c_void,
-    _sendcounts: *const MPI_Count,
-    _sdispls: *const MPI_Aint,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcounts: *const MPI_Count,
-    _rdispls: *const MPI_Aint,
-    _recvtype: MPI_Datatype,
+    sendbuf: *const c_void,
+    sendcounts: *const MPI_Count,
+    sdispls: *const MPI_Aint,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcounts: *const MPI_Count,
+    rdispls: *const MPI_Aint,
+    recvtype: MPI_Datatype,
     comm: MPI_Comm,
-    _info: MPI_Info,
-    _request: *mut MPI_Request,
+    info: MPI_Info,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Alltoallv_init_c", On::Comm(comm))
+    enter("MPI_Alltoallv_init_c", On::Comm(comm), |mpi| {
+        // SAFETY: `sendcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sendcounts = unsafe { args::CountsPtr::count("sendcounts", sendcounts) };
+        // SAFETY: `sdispls` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sdispls = unsafe { args::CountsPtr::aint("sdispls", sdispls) };
+        // SAFETY: `recvcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let recvcounts = unsafe { args::CountsPtr::count("recvcounts", recvcounts) };
+        // SAFETY: `rdispls` is the caller's array, of the length the standard gives (A3 of `args`).
+        let rdispls = unsafe { args::CountsPtr::aint("rdispls", rdispls) };
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::alltoallv_init(
+            mpi,
+            args::ConstBuf(sendbuf),
+            sendcounts,
+            sdispls,
+            sendtype,
+            args::MutBuf(recvbuf),
+            recvcounts,
+            rdispls,
+            recvtype,
+            comm,
+            info,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Alltoallv_init_c", "PMPI_Alltoallv_init_c");
 
 /// `MPI_Alltoallw_init`, MPI 5.0 section 6.13.6.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Alltoallw_init(
-    _sendbuf: *const c_void,
-    _sendcounts: *const c_int,
-    _sdispls: *const c_int,
-    _sendtypes: *const MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcounts: *const c_int,
-    _rdispls: *const c_int,
-    _recvtypes: *const MPI_Datatype,
+    sendbuf: *const c_void,
+    sendcounts: *const c_int,
+    sdispls: *const c_int,
+    sendtypes: *const MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcounts: *const c_int,
+    rdispls: *const c_int,
+    recvtypes: *const MPI_Datatype,
     comm: MPI_Comm,
-    _info: MPI_Info,
-    _request: *mut MPI_Request,
+    info: MPI_Info,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Alltoallw_init", On::Comm(comm))
+    enter("MPI_Alltoallw_init", On::Comm(comm), |mpi| {
+        // SAFETY: `sendcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sendcounts = unsafe { args::CountsPtr::int("sendcounts", sendcounts) };
+        // SAFETY: `sdispls` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sdispls = unsafe { args::CountsPtr::int("sdispls", sdispls) };
+        // SAFETY: `sendtypes` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sendtypes = unsafe { args::Array::new("sendtypes", sendtypes) };
+        // SAFETY: `recvcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let recvcounts = unsafe { args::CountsPtr::int("recvcounts", recvcounts) };
+        // SAFETY: `rdispls` is the caller's array, of the length the standard gives (A3 of `args`).
+        let rdispls = unsafe { args::CountsPtr::int("rdispls", rdispls) };
+        // SAFETY: `recvtypes` is the caller's array, of the length the standard gives (A3 of `args`).
+        let recvtypes = unsafe { args::Array::new("recvtypes", recvtypes) };
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::alltoallw_init(
+            mpi,
+            args::ConstBuf(sendbuf),
+            sendcounts,
+            sdispls,
+            sendtypes,
+            args::MutBuf(recvbuf),
+            recvcounts,
+            rdispls,
+            recvtypes,
+            comm,
+            info,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Alltoallw_init", "PMPI_Alltoallw_init");
 
 /// `MPI_Alltoallw_init_c`, MPI 5.0 section 6.13.6.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Alltoallw_init_c(
-    _sendbuf: *const c_void,
-    _sendcounts: *const MPI_Count,
-    _sdispls: *const MPI_Aint,
-    _sendtypes: *const MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcounts: *const MPI_Count,
-    _rdispls: *const MPI_Aint,
-    _recvtypes: *const MPI_Datatype,
+    sendbuf: *const c_void,
+    sendcounts: *const MPI_Count,
+    sdispls: *const MPI_Aint,
+    sendtypes: *const MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcounts: *const MPI_Count,
+    rdispls: *const MPI_Aint,
+    recvtypes: *const MPI_Datatype,
     comm: MPI_Comm,
-    _info: MPI_Info,
-    _request: *mut MPI_Request,
+    info: MPI_Info,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Alltoallw_init_c", On::Comm(comm))
+    enter("MPI_Alltoallw_init_c", On::Comm(comm), |mpi| {
+        // SAFETY: `sendcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sendcounts = unsafe { args::CountsPtr::count("sendcounts", sendcounts) };
+        // SAFETY: `sdispls` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sdispls = unsafe { args::CountsPtr::aint("sdispls", sdispls) };
+        // SAFETY: `sendtypes` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sendtypes = unsafe { args::Array::new("sendtypes", sendtypes) };
+        // SAFETY: `recvcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let recvcounts = unsafe { args::CountsPtr::count("recvcounts", recvcounts) };
+        // SAFETY: `rdispls` is the caller's array, of the length the standard gives (A3 of `args`).
+        let rdispls = unsafe { args::CountsPtr::aint("rdispls", rdispls) };
+        // SAFETY: `recvtypes` is the caller's array, of the length the standard gives (A3 of `args`).
+        let recvtypes = unsafe { args::Array::new("recvtypes", recvtypes) };
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::alltoallw_init(
+            mpi,
+            args::ConstBuf(sendbuf),
+            sendcounts,
+            sdispls,
+            sendtypes,
+            args::MutBuf(recvbuf),
+            recvcounts,
+            rdispls,
+            recvtypes,
+            comm,
+            info,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Alltoallw_init_c", "PMPI_Alltoallw_init_c");
 
 /// `MPI_Reduce_init`, MPI 5.0 section 6.13.7.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Reduce_init(
-    _sendbuf: *const c_void,
-    _recvbuf: *mut c_void,
-    _count: c_int,
-    _datatype: MPI_Datatype,
-    _op: MPI_Op,
-    _root: c_int,
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    count: c_int,
+    datatype: MPI_Datatype,
+    op: MPI_Op,
+    root: c_int,
     comm: MPI_Comm,
-    _info: MPI_Info,
-    _request: *mut MPI_Request,
+    info: MPI_Info,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Reduce_init", On::Comm(comm))
+    enter("MPI_Reduce_init", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::reduce_init(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::MutBuf(recvbuf),
+            args::wide(count),
+            datatype,
+            op,
+            root,
+            comm,
+            info,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Reduce_init", "PMPI_Reduce_init");
 
 /// `MPI_Reduce_init_c`, MPI 5.0 section 6.13.7.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Reduce_init_c(
-    _sendbuf: *const c_void,
-    _recvbuf: *mut c_void,
-    _count: MPI_Count,
-    _datatype: MPI_Datatype,
-    _op: MPI_Op,
-    _root: c_int,
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    count: MPI_Count,
+    datatype: MPI_Datatype,
+    op: MPI_Op,
+    root: c_int,
     comm: MPI_Comm,
-    _info: MPI_Info,
-    _request: *mut MPI_Request,
+    info: MPI_Info,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Reduce_init_c", On::Comm(comm))
+    enter("MPI_Reduce_init_c", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::reduce_init(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::MutBuf(recvbuf),
+            args::wide(count),
+            datatype,
+            op,
+            root,
+            comm,
+            info,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Reduce_init_c", "PMPI_Reduce_init_c");
 
 /// `MPI_Allreduce_init`, MPI 5.0 section 6.13.8.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Allreduce_init(
-    _sendbuf: *const c_void,
-    _recvbuf: *mut c_void,
-    _count: c_int,
-    _datatype: MPI_Datatype,
-    _op: MPI_Op,
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    count: c_int,
+    datatype: MPI_Datatype,
+    op: MPI_Op,
     comm: MPI_Comm,
-    _info: MPI_Info,
-    _request: *mut MPI_Request,
+    info: MPI_Info,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Allreduce_init", On::Comm(comm))
+    enter("MPI_Allreduce_init", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::allreduce_init(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::MutBuf(recvbuf),
+            args::wide(count),
+            datatype,
+            op,
+            comm,
+            info,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Allreduce_init", "PMPI_Allreduce_init");
 
 /// `MPI_Allreduce_init_c`, MPI 5.0 section 6.13.8.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Allreduce_init_c(
-    _sendbuf: *const c_void,
-    _recvbuf: *mut c_void,
-    _count: MPI_Count,
-    _datatype: MPI_Datatype,
-    _op: MPI_Op,
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    count: MPI_Count,
+    datatype: MPI_Datatype,
+    op: MPI_Op,
     comm: MPI_Comm,
-    _info: MPI_Info,
-    _request: *mut MPI_Request,
+    info: MPI_Info,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Allreduce_init_c", On::Comm(comm))
+    enter("MPI_Allreduce_init_c", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::allreduce_init(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::MutBuf(recvbuf),
+            args::wide(count),
+            datatype,
+            op,
+            comm,
+            info,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Allreduce_init_c", "PMPI_Allreduce_init_c");
 
 /// `MPI_Reduce_scatter_block_init`, MPI 5.0 section 6.13.9.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Reduce_scatter_block_init(
-    _sendbuf: *const c_void,
-    _recvbuf: *mut c_void,
-    _recvcount: c_int,
-    _datatype: MPI_Datatype,
-    _op: MPI_Op,
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    recvcount: c_int,
+    datatype: MPI_Datatype,
+    op: MPI_Op,
     comm: MPI_Comm,
-    _info: MPI_Info,
-    _request: *mut MPI_Request,
+    info: MPI_Info,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Reduce_scatter_block_init", On::Comm(comm))
+    enter("MPI_Reduce_scatter_block_init", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::reduce_scatter_block_init(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::MutBuf(recvbuf),
+            args::wide(recvcount),
+            datatype,
+            op,
+            comm,
+            info,
+            request,
+        )
+    })
 }
 weak_alias!(
     "MPI_Reduce_scatter_block_init",
@@ -464,16 +924,30 @@ weak_alias!(
 /// `MPI_Reduce_scatter_block_init_c`, MPI 5.0 section 6.13.9.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Reduce_scatter_block_init_c(
-    _sendbuf: *const c_void,
-    _recvbuf: *mut c_void,
-    _recvcount: MPI_Count,
-    _datatype: MPI_Datatype,
-    _op: MPI_Op,
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    recvcount: MPI_Count,
+    datatype: MPI_Datatype,
+    op: MPI_Op,
     comm: MPI_Comm,
-    _info: MPI_Info,
-    _request: *mut MPI_Request,
+    info: MPI_Info,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Reduce_scatter_block_init_c", On::Comm(comm))
+    enter("MPI_Reduce_scatter_block_init_c", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::reduce_scatter_block_init(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::MutBuf(recvbuf),
+            args::wide(recvcount),
+            datatype,
+            op,
+            comm,
+            info,
+            request,
+        )
+    })
 }
 weak_alias!(
     "MPI_Reduce_scatter_block_init_c",
@@ -483,95 +957,183 @@ weak_alias!(
 /// `MPI_Reduce_scatter_init`, MPI 5.0 section 6.13.10.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Reduce_scatter_init(
-    _sendbuf: *const c_void,
-    _recvbuf: *mut c_void,
-    _recvcounts: *const c_int,
-    _datatype: MPI_Datatype,
-    _op: MPI_Op,
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    recvcounts: *const c_int,
+    datatype: MPI_Datatype,
+    op: MPI_Op,
     comm: MPI_Comm,
-    _info: MPI_Info,
-    _request: *mut MPI_Request,
+    info: MPI_Info,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Reduce_scatter_init", On::Comm(comm))
+    enter("MPI_Reduce_scatter_init", On::Comm(comm), |mpi| {
+        // SAFETY: `recvcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let recvcounts = unsafe { args::CountsPtr::int("recvcounts", recvcounts) };
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::reduce_scatter_init(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::MutBuf(recvbuf),
+            recvcounts,
+            datatype,
+            op,
+            comm,
+            info,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Reduce_scatter_init", "PMPI_Reduce_scatter_init");
 
 /// `MPI_Reduce_scatter_init_c`, MPI 5.0 section 6.13.10.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Reduce_scatter_init_c(
-    _sendbuf: *const c_void,
-    _recvbuf: *mut c_void,
-    _recvcounts: *const MPI_Count,
-    _datatype: MPI_Datatype,
-    _op: MPI_Op,
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    recvcounts: *const MPI_Count,
+    datatype: MPI_Datatype,
+    op: MPI_Op,
     comm: MPI_Comm,
-    _info: MPI_Info,
-    _request: *mut MPI_Request,
+    info: MPI_Info,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Reduce_scatter_init_c", On::Comm(comm))
+    enter("MPI_Reduce_scatter_init_c", On::Comm(comm), |mpi| {
+        // SAFETY: `recvcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let recvcounts = unsafe { args::CountsPtr::count("recvcounts", recvcounts) };
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::reduce_scatter_init(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::MutBuf(recvbuf),
+            recvcounts,
+            datatype,
+            op,
+            comm,
+            info,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Reduce_scatter_init_c", "PMPI_Reduce_scatter_init_c");
 
 /// `MPI_Scan_init`, MPI 5.0 section 6.13.11.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Scan_init(
-    _sendbuf: *const c_void,
-    _recvbuf: *mut c_void,
-    _count: c_int,
-    _datatype: MPI_Datatype,
-    _op: MPI_Op,
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    count: c_int,
+    datatype: MPI_Datatype,
+    op: MPI_Op,
     comm: MPI_Comm,
-    _info: MPI_Info,
-    _request: *mut MPI_Request,
+    info: MPI_Info,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Scan_init", On::Comm(comm))
+    enter("MPI_Scan_init", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::scan_init(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::MutBuf(recvbuf),
+            args::wide(count),
+            datatype,
+            op,
+            comm,
+            info,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Scan_init", "PMPI_Scan_init");
 
 /// `MPI_Scan_init_c`, MPI 5.0 section 6.13.11.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Scan_init_c(
-    _sendbuf: *const c_void,
-    _recvbuf: *mut c_void,
-    _count: MPI_Count,
-    _datatype: MPI_Datatype,
-    _op: MPI_Op,
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    count: MPI_Count,
+    datatype: MPI_Datatype,
+    op: MPI_Op,
     comm: MPI_Comm,
-    _info: MPI_Info,
-    _request: *mut MPI_Request,
+    info: MPI_Info,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Scan_init_c", On::Comm(comm))
+    enter("MPI_Scan_init_c", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::scan_init(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::MutBuf(recvbuf),
+            args::wide(count),
+            datatype,
+            op,
+            comm,
+            info,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Scan_init_c", "PMPI_Scan_init_c");
 
 /// `MPI_Exscan_init`, MPI 5.0 section 6.13.12.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Exscan_init(
-    _sendbuf: *const c_void,
-    _recvbuf: *mut c_void,
-    _count: c_int,
-    _datatype: MPI_Datatype,
-    _op: MPI_Op,
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    count: c_int,
+    datatype: MPI_Datatype,
+    op: MPI_Op,
     comm: MPI_Comm,
-    _info: MPI_Info,
-    _request: *mut MPI_Request,
+    info: MPI_Info,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Exscan_init", On::Comm(comm))
+    enter("MPI_Exscan_init", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::exscan_init(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::MutBuf(recvbuf),
+            args::wide(count),
+            datatype,
+            op,
+            comm,
+            info,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Exscan_init", "PMPI_Exscan_init");
 
 /// `MPI_Exscan_init_c`, MPI 5.0 section 6.13.12.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Exscan_init_c(
-    _sendbuf: *const c_void,
-    _recvbuf: *mut c_void,
-    _count: MPI_Count,
-    _datatype: MPI_Datatype,
-    _op: MPI_Op,
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    count: MPI_Count,
+    datatype: MPI_Datatype,
+    op: MPI_Op,
     comm: MPI_Comm,
-    _info: MPI_Info,
-    _request: *mut MPI_Request,
+    info: MPI_Info,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Exscan_init_c", On::Comm(comm))
+    enter("MPI_Exscan_init_c", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::exscan_init(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::MutBuf(recvbuf),
+            args::wide(count),
+            datatype,
+            op,
+            comm,
+            info,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Exscan_init_c", "PMPI_Exscan_init_c");

@@ -7,8 +7,10 @@
 
 use core::ffi::c_int;
 
-use runtime::collective;
-use runtime::{Comm, ContextId, Group, Mode, Peer, RequestId, Source, Target, UserMemory, Visit};
+use runtime::{
+    Comm, ContextId, Group, Line, Mode, Peer, RequestId, Source, Target, UserMemory, Visit,
+    collective,
+};
 
 use crate::enter::Mpi;
 use crate::error::{Error, ErrorClass, Result};
@@ -116,7 +118,7 @@ pub(crate) fn new_context(mpi: Mpi, comm: &Comm) -> Result<ContextId> {
             .map_or(0, |context| context.0)];
     }
     let mut bytes = to_bytes(&words);
-    collective::bcast(mpi, comm, &mut bytes, 0)?;
+    bcast(mpi, comm, &mut bytes, 0)?;
     context_of(to_words(&bytes).first().copied())
 }
 
@@ -126,19 +128,27 @@ pub(crate) fn gather_all(mpi: Mpi, comm: &Comm, mine: &[u32]) -> Result<Vec<u32>
     let at = comm.rank as usize * mine.len();
     all[at..at + mine.len()].copy_from_slice(mine);
     let mut bytes = to_bytes(&all);
-    collective::allgather(mpi, comm, &mut bytes)?;
+    Line::run(mpi, comm, async |line| {
+        collective::allgather_bytes(line, &mut bytes).await
+    })?;
     Ok(to_words(&bytes))
 }
 
 /// Words of one rank of an intracommunicator to all.
 pub(crate) fn deal_out(mpi: Mpi, comm: &Comm, root: u32, words: Vec<u32>) -> Result<Vec<u32>> {
     let mut length = to_bytes(&[length_of(&words)]);
-    collective::bcast(mpi, comm, &mut length, root)?;
+    bcast(mpi, comm, &mut length, root)?;
     let length = to_words(&length).first().copied().unwrap_or(0) as usize;
     let mut bytes = to_bytes(&words);
     bytes.resize(length * WORD, 0);
-    collective::bcast(mpi, comm, &mut bytes, root)?;
+    bcast(mpi, comm, &mut bytes, root)?;
     Ok(to_words(&bytes))
+}
+
+fn bcast(mpi: Mpi, comm: &Comm, bytes: &mut [u8], root: u32) -> Result<()> {
+    Ok(Line::run(mpi, comm, async |line| {
+        collective::bcast(line, bytes, root).await
+    })?)
 }
 
 /// What the two groups of an intercommunicator told each other.

@@ -74,10 +74,8 @@ pub fn intercomm_create(
         );
         return Err(Error::new(ErrorClass::COMM, detail));
     }
-    let made = Comm {
-        remote: Some(remote),
-        ..Comm::new(context_of(Some(context))?, local.group, local.rank)
-    };
+    let made =
+        Comm::new(context_of(Some(context))?, local.group, local.rank).with_remote(Some(remote));
     newintercomm.set(keep(mpi, local_comm, made)?);
     Ok(())
 }

@@ -37,7 +37,7 @@ pub fn comm_dup_with_info(
 fn duplicate(mpi: Mpi, comm: MPI_Comm, hints: Pairs, newcomm: &Out<'_, MPI_Comm>) -> Result<()> {
     let parent = any(mpi, comm)?;
     let context = new_context(mpi, &parent)?;
-    let made = keep(mpi, comm, Comm { context, ..parent })?;
+    let made = keep(mpi, comm, parent.with_context(context))?;
     mpi.state(|state| {
         state.comm_mut(made)?.hints = hints;
         Ok::<_, Error>(())
@@ -75,10 +75,7 @@ pub fn comm_create(
     match rank.filter(|_| !nobody) {
         None => newcomm.set(MPI_Comm::NULL),
         Some(rank) => {
-            let made = Comm {
-                remote,
-                ..Comm::new(context, members, rank)
-            };
+            let made = Comm::new(context, members, rank).with_remote(remote);
             newcomm.set(keep(mpi, comm, made)?);
         }
     }
@@ -211,10 +208,9 @@ pub(crate) fn split(mpi: Mpi, parent: &Comm, color: c_int, key: c_int) -> Result
     let group = Group::of(part.peers);
     let me = parent.group.peer(parent.rank);
     let rank = me.and_then(|me| group.rank_of(me)).unwrap_or(0);
-    Ok(Some(Comm {
-        remote: theirs.map(|part| Group::of(part.peers)),
-        ..Comm::new(context_of(Some(context))?, group, rank)
-    }))
+    let remote = theirs.map(|part| Group::of(part.peers));
+    let made = Comm::new(context_of(Some(context))?, group, rank);
+    Ok(Some(made.with_remote(remote)))
 }
 
 /// What a process says in a split.

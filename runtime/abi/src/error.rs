@@ -309,15 +309,18 @@ const TEXTS: &[(ErrorClass, &str)] = &[
 ];
 
 impl From<runtime::Error> for Error {
-    /// The standard's class for each thing that the runtime cannot do.
     fn from(error: runtime::Error) -> Self {
-        let class = match &error {
-            runtime::Error::RequestsExhausted(_) => ErrorClass::NO_MEM,
-            runtime::Error::Truncated { .. } => ErrorClass::TRUNCATE,
-            runtime::Error::Transfer { .. } => ErrorClass::OTHER,
-            _ => ErrorClass::OTHER,
-        };
-        Self::new(class, error.to_string())
+        Self::new(class_of(&error), error.to_string())
+    }
+}
+
+/// The standard's class for each thing that the runtime cannot do.
+fn class_of(error: &runtime::Error) -> ErrorClass {
+    match error {
+        runtime::Error::RequestsExhausted(_) => ErrorClass::NO_MEM,
+        runtime::Error::Truncated { .. } | runtime::Error::Unequal { .. } => ErrorClass::TRUNCATE,
+        runtime::Error::Collective(error) => class_of(error),
+        _ => ErrorClass::OTHER,
     }
 }
 

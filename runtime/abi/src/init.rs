@@ -3,7 +3,7 @@
 
 use core::ffi::c_int;
 
-use runtime::{Universe, Visit, collective};
+use runtime::{Line, Universe, Visit, collective};
 
 use crate::anchor;
 use crate::args::{MainArgc, MainArgv, Out};
@@ -83,7 +83,7 @@ pub fn finalize(mpi: Mpi) -> Result<()> {
     let of_world = attr::drop_all(mpi, MPI_Comm::WORLD);
     let world = mpi.visit(|universe| universe.world());
     mpi.wait_until(|universe| universe.is_drained());
-    collective::barrier(mpi, &world)?;
+    Line::run(mpi, &world, async |line| collective::barrier(line).await)?;
     mpi.wait_until(|universe| universe.is_drained());
     express::close();
     anchor::close();

@@ -62,6 +62,7 @@ pub mod init;
 pub mod lock;
 pub mod memory;
 pub mod pack;
+pub mod op;
 pub mod probe;
 pub mod process;
 pub mod pt2pt;

@@ -165,7 +165,7 @@ pub fn testsome(
     statuses: OutStatuses<'_>,
 ) -> Result<()> {
     let found = find_all(mpi, requests)?;
-    mpi.visit(|universe| universe.progress());
+    mpi.turn();
     give_some(mpi, requests, &found, &outcount, &indices, &statuses)
 }
 
@@ -213,7 +213,7 @@ pub fn request_get_status_any(
 ) -> Result<()> {
     let found = find_all(mpi, requests)?;
     let nothing = found.iter().all(|entry| matches!(entry, Found::Inactive));
-    mpi.visit(|universe| universe.progress());
+    mpi.turn();
     let chosen = done_ones(mpi, &found).first().copied();
     flag.set(c_int::from(chosen.is_some() || nothing));
     index.set(chosen.map_or(MPI_UNDEFINED, small));
@@ -233,7 +233,7 @@ pub fn request_get_status_some(
 ) -> Result<()> {
     let found = find_all(mpi, requests)?;
     // Always: nothing is collected here, so what is complete already must not keep the rest waiting.
-    mpi.visit(|universe| universe.progress());
+    mpi.turn();
     let done = done_ones(mpi, &found);
     for (slot, at) in done.iter().enumerate() {
         indices.set(slot, small(*at));
@@ -254,6 +254,9 @@ pub fn request_free(mpi: Mpi, request: InOut<'_, MPI_Request>) -> Result<()> {
     }
     if handle != DONE && handle != DONE_NULL {
         let id = live(mpi, handle)?;
+        if mpi.visit(|universe| universe.is_running_task(id)) {
+            return Err(of_a_collective("freed before it is complete"));
+        }
         mpi.visit(|universe| universe.free(id));
     }
     request.set(MPI_Request::NULL);
@@ -264,6 +267,9 @@ pub fn request_free(mpi: Mpi, request: InOut<'_, MPI_Request>) -> Result<()> {
 pub fn cancel(mpi: Mpi, request: InOut<'_, MPI_Request>) -> Result<()> {
     match find(mpi, request.get())? {
         Found::Live(id) => {
+            if mpi.visit(|universe| universe.is_running_task(id)) {
+                return Err(of_a_collective("cancelled"));
+            }
             mpi.visit(|universe| universe.cancel(id));
             Ok(())
         }
@@ -518,17 +524,15 @@ fn first_done(mpi: Mpi, found: &[Found]) -> Option<usize> {
     if first.is_some() {
         return first;
     }
-    mpi.visit(|universe| universe.progress());
+    mpi.turn();
     done_ones(mpi, found).first().copied()
 }
 
 fn is_done_now(mpi: Mpi, id: RequestId) -> bool {
-    mpi.visit(|universe| {
-        universe.is_complete(id) || {
-            universe.progress();
-            universe.is_complete(id)
-        }
-    })
+    mpi.visit(|universe| universe.is_complete(id)) || {
+        mpi.turn();
+        mpi.visit(|universe| universe.is_complete(id))
+    }
 }
 
 fn all_done(mpi: Mpi, found: &[Found]) -> bool {
@@ -537,12 +541,10 @@ fn all_done(mpi: Mpi, found: &[Found]) -> bool {
             .iter()
             .any(|entry| matches!(entry, Found::Live(id) if !universe.is_complete(*id)))
     };
-    mpi.visit(|universe| {
-        !open(universe) || {
-            universe.progress();
-            !open(universe)
-        }
-    })
+    !mpi.visit(|universe| open(universe)) || {
+        mpi.turn();
+        !mpi.visit(|universe| open(universe))
+    }
 }
 
 fn look(mpi: Mpi, found: Found) -> MPI_Status {
@@ -582,6 +584,13 @@ fn live(mpi: Mpi, request: MPI_Request) -> Result<RequestId> {
         (!universe.is_freed(found)).then_some(found)
     });
     found.ok_or_else(|| stale_request(request))
+}
+
+/// MPI 5.0 section 6.12.
+#[cold]
+fn of_a_collective(what: &str) -> Error {
+    let detail = format!("the request of a collective cannot be {what}; wait for it");
+    Error::new(ErrorClass::REQUEST, detail)
 }
 
 fn not_startable(why: &str) -> Error {

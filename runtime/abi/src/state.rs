@@ -18,9 +18,11 @@ use crate::datatype_contents::Recipe;
 use crate::enter::Mpi;
 use crate::error::{Error, Result};
 use crate::handle::{
-    Handle, Kind, MPI_Comm, MPI_Datatype, MPI_Errhandler, MPI_Group, MPI_Message, Place, describe,
+    Handle, Kind, MPI_Comm, MPI_Datatype, MPI_Errhandler, MPI_Group, MPI_Message, MPI_Op, Place,
+    describe,
 };
 use crate::lock;
+use crate::op::OpObject;
 use crate::registry::{Registry, not_a};
 use crate::{datatype_table, handle};
 
@@ -42,6 +44,8 @@ pub struct State {
     pub f90_types: std::collections::HashMap<[core::ffi::c_int; 3], MPI_Datatype>,
     /// Error handlers that the program made.
     pub errhandlers: Registry<MPI_Errhandler, MPI_Comm_errhandler_function>,
+    /// Operations that the program made.
+    pub ops: Registry<MPI_Op, OpObject>,
     /// Messages that a matched probe took.
     pub messages: Registry<MPI_Message, MessageObject>,
     /// Buffers for buffered sends, by the number that the runtime counts them under: 0 is the process's.
@@ -119,6 +123,7 @@ impl State {
             type_names: std::collections::HashMap::new(),
             f90_types: std::collections::HashMap::new(),
             errhandlers: Registry::new(),
+            ops: Registry::new(),
             messages: Registry::new(),
             buffers: std::collections::HashMap::new(),
             allocations: std::collections::HashMap::new(),

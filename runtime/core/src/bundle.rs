@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 
-use engine::RequestId;
+use engine::{ContextId, RequestId};
 
 use crate::pack::Structured;
 use crate::user_buf::UserMemory;
@@ -96,6 +96,27 @@ impl Payload {
             Self::Structured(data) => data.pack(),
         }
     }
+
+    /// Copies the data to where `target` is, which is as long.
+    ///
+    /// # Errors
+    /// When it is not.
+    pub fn copy_to(&self, target: &Self) -> Result<(), Error> {
+        let (given, expected) = (self.bytes(), target.bytes());
+        if given != expected {
+            return Err(Error::Unequal { given, expected });
+        }
+        match (self, target) {
+            (Self::Dense(from), Self::Dense(to)) => to.copy_from(*from),
+            (Self::Dense(from), Self::Structured(to)) => to.unpack(from.as_slice()),
+            (_, Self::Dense(to)) => {
+                let mut to = *to;
+                to.as_mut_slice().copy_from_slice(&self.copy());
+            }
+            (_, Self::Structured(to)) => to.unpack(&self.copy()),
+        }
+        Ok(())
+    }
 }
 
 impl Universe {
@@ -143,9 +164,10 @@ impl Universe {
         {
             return self.prepare_send(target, *memory, mode);
         }
+        let context = target.map_or(NO_CONTEXT, |target| target.context);
         let request = self
             .engine
-            .prepare_other()
+            .prepare_other(context)
             .map_err(|_| crate::p2p::exhausted())?;
         let token = self.engine.arena().token(request);
         self.bundles
@@ -159,6 +181,9 @@ impl Universe {
     /// # Errors
     /// When no request slot is left.
     pub fn restart_other(&mut self, request: RequestId) -> Result<(), Error> {
+        if self.restart_task(request) {
+            return Ok(());
+        }
         let token = self.engine.arena().token(request);
         let replay = self.bundles.replays.get(&token).cloned();
         // The send first: where it fails, the request stays as it was, and nobody waits for it.
@@ -196,7 +221,7 @@ impl Universe {
     ) -> Result<RequestId, Error> {
         let request = self
             .engine
-            .start_other()
+            .start_other(NO_CONTEXT)
             .map_err(|_| crate::p2p::exhausted())?;
         self.bundles.open.push(Bundle {
             request,
@@ -214,7 +239,7 @@ impl Universe {
     pub fn flush_request(&mut self, buffer: u64) -> Result<RequestId, Error> {
         let request = self
             .engine
-            .start_other()
+            .start_other(NO_CONTEXT)
             .map_err(|_| crate::p2p::exhausted())?;
         let flush = Some(buffer);
         self.bundles.open.push(Bundle {
@@ -347,6 +372,9 @@ impl Universe {
         }
     }
 }
+
+/// Of a request that belongs to no communicator, or takes its context from a part.
+const NO_CONTEXT: ContextId = ContextId(0);
 
 #[cfg(test)]
 mod tests {

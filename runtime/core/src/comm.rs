@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Groups, communicators and context ids (MPI 5.0 chapter 7).
 
+use std::cell::Cell;
 use std::collections::HashMap;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use engine::{ContextId, Peer};
@@ -129,10 +131,12 @@ pub struct Comm {
     pub remote: Option<Group>,
     /// Its topology (MPI 5.0 chapter 8).
     pub topology: Option<Arc<Topology>>,
+    /// Collectives that were called on it, and persistent ones that were made.
+    calls: Rc<[Cell<u32>; 2]>,
 }
 
 impl Comm {
-    /// An intracommunicator without a topology.
+    /// An intracommunicator without a topology, that nothing was called on yet.
     #[must_use]
     pub fn new(context: ContextId, group: Group, rank: u32) -> Self {
         Self {
@@ -141,7 +145,41 @@ impl Comm {
             rank,
             remote: None,
             topology: None,
+            calls: Rc::default(),
         }
+    }
+
+    /// The same as an intercommunicator, if there is a remote group.
+    #[must_use]
+    pub fn with_remote(self, remote: Option<Group>) -> Self {
+        Self { remote, ..self }
+    }
+
+    /// Another communicator of the same processes and topology, as a duplicate is.
+    #[must_use]
+    pub fn with_context(&self, context: ContextId) -> Self {
+        Self {
+            context,
+            calls: Rc::default(),
+            ..self.clone()
+        }
+    }
+
+    /// The tag of the next collective on it. All ranks call collectives in the same order (MPI 5.0 section 6.14), so it
+    /// is the same everywhere; several may be under way at once.
+    pub(crate) fn next_tag(&self) -> i32 {
+        self.count(0)
+    }
+
+    /// The tag of the next persistent collective, for all its starts.
+    pub(crate) fn next_persistent_tag(&self) -> i32 {
+        self.count(1) | PERSISTENT
+    }
+
+    fn count(&self, what: usize) -> i32 {
+        let number = self.calls[what].get();
+        self.calls[what].set(number.wrapping_add(1));
+        number.cast_signed() & (PERSISTENT - 1)
     }
 
     /// Number of processes; of an intercommunicator those of the local group.
@@ -167,7 +205,11 @@ impl Comm {
     /// its messages cannot be taken for those between the groups.
     #[must_use]
     pub fn local(&self) -> Self {
-        Self::new(self.context, self.group.clone(), self.rank)
+        Self {
+            remote: None,
+            topology: None,
+            ..self.clone()
+        }
     }
 
     /// Context of its collective messages.
@@ -208,6 +250,9 @@ impl Comm {
         }
     }
 }
+
+/// Tags of persistent collectives have this bit.
+const PERSISTENT: i32 = 1 << 30;
 
 /// Hands out contexts that no other process hands out, so that whoever leads the making of a communicator can choose
 /// one alone.

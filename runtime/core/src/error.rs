@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What can go wrong in the runtime, as values that the C layer turns into error classes.
 
+use std::sync::Arc;
+
 /// Why something could not be done.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -36,6 +38,17 @@ pub enum Error {
     /// No communicator can be made any more.
     #[error("the process made so many communicators that no context is left for another one")]
     ContextsExhausted,
+    /// Two sides of a collective describe blocks of different sizes.
+    #[error("a block of {given} bytes meets one of {expected}: counts and datatypes must match")]
+    Unequal {
+        /// Bytes of what is there.
+        given: u64,
+        /// Bytes of where it belongs.
+        expected: u64,
+    },
+    /// A collective in the background has failed.
+    #[error("{0}")]
+    Collective(Arc<Error>),
     /// What the launcher left for this process is not as it should be.
     #[error("{0}")]
     Boot(String),

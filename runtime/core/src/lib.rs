@@ -3,7 +3,8 @@
 //! decides and the transport that moves bytes.
 //!
 //! **Knows** both `engine` and `transport`; the launcher's words (`pmi`); the application's buffers.
-//! **Never** sees a C handle or an error class: that is `mpi-abi`'s. Never calls the application.
+//! **Never** sees a C handle or an error class: that is `mpi-abi`'s. Never calls the application, but for its operations
+//! in reductions, and those between two visits.
 //!
 //! # One message's walk
 //! [`Universe::send`] or [`Universe::receive`] asks the engine; `pump.rs` turns its answers into work requests and
@@ -33,6 +34,7 @@ mod ways;
 
 pub use boot::{Birth, Link, flush_output, leave};
 pub use bundle::{Payload, SendMode};
+pub use collective::Line;
 pub use comm::{Comm, Comparison, Group};
 pub use datatype::{Datatype, Signature};
 pub use engine::{Config as EngineConfig, ContextId, Found, Kind, Peer, RequestId, State};

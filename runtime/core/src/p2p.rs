@@ -385,6 +385,7 @@ impl Universe {
     /// The application gives a request up; the operation still ends properly.
     pub fn free(&mut self, request: RequestId) {
         self.drop_replay(request);
+        self.forget_outcome(request, true);
         if !self.sides.is_empty() && self.free_with_side(request) {
             return;
         }
@@ -415,6 +416,9 @@ impl Universe {
         if !self.sides.is_empty() {
             self.drop_side(request);
         }
+        if status.source.is_none() {
+            self.forget_outcome(request, false);
+        }
         self.engine.collect(request);
         status
     }
@@ -424,6 +428,18 @@ impl Universe {
     pub fn status(&self, request: RequestId) -> Status {
         let fields = self.engine.arena().fields(request);
         let cancelled = fields.flags & FLAG_CANCELLED != 0;
+        if fields.kind == engine::Kind::Other
+            && let Some(error) = self.outcome(request)
+        {
+            return Status {
+                source: None,
+                no_process: false,
+                tag: -2,
+                bytes: 0,
+                cancelled: false,
+                error,
+            };
+        }
         if fields.kind != engine::Kind::Receive || cancelled {
             let error = (fields.error != 0).then(|| self.failure(fields));
             return Status {

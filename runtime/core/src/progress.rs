@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The one progress loop, and how a process waits when nothing happens.
 
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use engine::RequestId;
 use transport::wait;
 
 use crate::Universe;
+use crate::collective::task;
 
 /// Access to the process, one short visit at a time. Whoever waits makes many; between two of them others may visit.
 pub trait Visit: Copy {
@@ -23,26 +26,57 @@ pub trait Visit: Copy {
     fn wait_until(self, mut done: impl FnMut(&mut Universe) -> bool) {
         let mut rest = Wait::default();
         loop {
-            let (finished, moved) = self.visit(|universe| {
+            let (finished, moved, tasks) = self.visit(|universe| {
                 if done(universe) {
-                    return (true, false);
+                    return (true, false, false);
                 }
                 let moved = universe.progress();
-                (done(universe), moved)
+                (done(universe), moved, universe.has_tasks())
             });
             if finished {
                 return;
             }
-            if moved {
-                rest = Wait {
-                    patient: rest.patient,
-                    ..Wait::default()
-                };
-            } else if self.is_shared() {
-                self.let_others(|| rest.outside());
-            } else {
-                self.visit(|universe| universe.rest(&mut rest));
+            let ended = tasks && task::go_on(self);
+            self.rest_unless(moved || ended, &mut rest);
+        }
+    }
+
+    /// Polls `future` until it is done. `patient`: what it waits for is done by ranks that all wait for each other.
+    fn block_on<T>(self, patient: bool, future: impl Future<Output = T>) -> T {
+        let mut future = pin!(future);
+        let mut context = Context::from_waker(Waker::noop());
+        let mut rest = Wait {
+            patient,
+            ..Wait::default()
+        };
+        loop {
+            if let Poll::Ready(done) = future.as_mut().poll(&mut context) {
+                return done;
             }
+            let moved = self.turn();
+            self.rest_unless(moved, &mut rest);
+        }
+    }
+
+    /// One turn of progress, and of what goes on in the background; `true` if anything happened.
+    fn turn(self) -> bool {
+        let (moved, tasks) = self.visit(|universe| (universe.progress(), universe.has_tasks()));
+        let ended = tasks && task::go_on(self);
+        moved || ended
+    }
+
+    /// What a wait does after a turn.
+    #[doc(hidden)]
+    fn rest_unless(self, moved: bool, rest: &mut Wait) {
+        if moved {
+            *rest = Wait {
+                patient: rest.patient,
+                ..Wait::default()
+            };
+        } else if self.is_shared() {
+            self.let_others(|| rest.outside());
+        } else {
+            self.visit(|universe| universe.rest(rest));
         }
     }
 

@@ -9,6 +9,8 @@ use transport::{Completions, Fabric, Node};
 
 use crate::boot::{Birth, Link};
 use crate::bundle::Bundles;
+use crate::collective::Shape;
+use crate::collective::task::Tasks;
 use crate::comm::{Comm, Contexts, Group, SELF_CONTEXT, WORLD_CONTEXT};
 use crate::oversubscription::Crowding;
 use crate::pump::Side;
@@ -27,6 +29,8 @@ pub struct Universe {
     /// Groups whose ranks are not world ranks, by context: for the source in a status.
     pub(crate) groups: HashMap<u32, Group>,
     pub(crate) bundles: Bundles,
+    pub(crate) tasks: Tasks,
+    shape: Shape,
     pub(crate) crowding: Crowding,
     pub(crate) eager_limit_bytes: u64,
     pub(crate) ways: Ways,
@@ -85,6 +89,8 @@ impl Universe {
         if let Some(boot) = &birth.boot {
             universe.app = boot.app;
             universe.crowding.set_launch(boot.local_size, &boot.mask);
+            let crowded = universe.crowding.ranks_outnumber_cpus();
+            universe.shape = Shape::new(&values, crowded);
         }
         universe.link = birth.link;
         universe.complaints = complaints;
@@ -118,6 +124,8 @@ impl Universe {
             sides: HashMap::new(),
             groups: HashMap::from([(SELF_CONTEXT.0, Group::of(vec![me]))]),
             bundles: Bundles::default(),
+            tasks: Tasks::default(),
+            shape: Shape::new(values, false),
             crowding: Crowding::new(values.get(Variable::Wait)),
             eager_limit_bytes,
             ways: Ways::new(values.get(Variable::SingleCopy)),
@@ -147,6 +155,12 @@ impl Universe {
     #[must_use]
     pub fn eager_limit(&self) -> u64 {
         self.eager_limit_bytes
+    }
+
+    /// What algorithms of collectives are chosen by.
+    #[must_use]
+    pub fn shape(&self) -> Shape {
+        self.shape
     }
 
     /// Which program of the command line this is.

@@ -90,6 +90,15 @@ impl UserMemory {
         unsafe { std::slice::from_raw_parts(self.base, self.bytes) }
     }
 
+    /// Copies from other memory of the same length, which may be the same or overlap.
+    pub(crate) fn copy_from(self, from: Self) {
+        let bytes = self.bytes.min(from.bytes);
+        if bytes > 0 {
+            // SAFETY: both are lent (`new`), this one writable, and as long; the copy allows for overlap.
+            unsafe { std::ptr::copy(from.base, self.base, bytes) };
+        }
+    }
+
     /// The bytes, for one copy in.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         if self.bytes == 0 {

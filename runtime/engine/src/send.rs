@@ -7,7 +7,7 @@ use queue_layout::{
 };
 
 use crate::credit::Outgoing;
-use crate::{Engine, Exhausted, Failure, RequestId, Send};
+use crate::{ContextId, Engine, Exhausted, Failure, RequestId, Send};
 
 impl Engine {
     /// Starts a send that could not go at once ([`is_clear`](Self::is_clear) and small enough): takes a slot and
@@ -53,12 +53,13 @@ impl Engine {
     ///
     /// # Errors
     /// [`Exhausted`] when no request slot is left.
-    pub fn start_other(&mut self) -> Result<RequestId, Exhausted> {
+    pub fn start_other(&mut self, context: ContextId) -> Result<RequestId, Exhausted> {
         let request = self.arena.take()?;
         let sequence = self.next_sequence();
         self.arena.change(request, |fields| {
             fields.state = State::Moving;
             fields.kind = Kind::Other;
+            fields.context = context.0;
             fields.sequence = sequence;
             fields.matched_bytes = 0;
         });
@@ -69,8 +70,8 @@ impl Engine {
     ///
     /// # Errors
     /// [`Exhausted`] when no request slot is left.
-    pub fn prepare_other(&mut self) -> Result<RequestId, Exhausted> {
-        let request = self.start_other()?;
+    pub fn prepare_other(&mut self, context: ContextId) -> Result<RequestId, Exhausted> {
+        let request = self.start_other(context)?;
         self.arena.change(request, |fields| {
             fields.state = State::Inactive;
             fields.flags = FLAG_PERSISTENT;

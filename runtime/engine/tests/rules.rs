@@ -386,7 +386,7 @@ fn no_slot_left_is_an_answer_and_loses_nothing() {
     let found = world.engines[1].probe(CONTEXT, None, None).unwrap();
     world.engines[1].claim(found);
     let mut others = Vec::new();
-    while let Ok(request) = world.engines[1].start_other() {
+    while let Ok(request) = world.engines[1].start_other(ContextId(0)) {
         others.push(request);
     }
     let buffer = world.lend(vec![0; 8]);

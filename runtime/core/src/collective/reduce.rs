@@ -1,43 +1,44 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reductions. The tree depends on the number of ranks only, and partial results are combined lower ranks first, so the
-//! same ranks with the same data always get the same bits.
+//! Reductions (MPI 5.0 sections 6.9 to 6.11). Which partial results are combined when depends on the number of ranks and
+//! of bytes only, and always lower ranks first: the same ranks with the same data get the same bits, and operations need not
+//! commute.
 
 use super::Line;
 use super::tree::bcast;
-use crate::comm::Comm;
-use crate::{Error, Visit};
+use crate::{Error, Payload, UserMemory, Visit};
 
-/// Combines `input` into `inout`: `inout = input op inout`, dense items of one datatype.
+/// An operation on dense items of one datatype.
 pub trait Reducer {
-    /// Applies the operation.
+    /// `inout = input op inout`, item by item.
     fn reduce(&self, input: &[u8], inout: &mut [u8]);
-}
 
-impl<F: Fn(&[u8], &mut [u8])> Reducer for F {
-    fn reduce(&self, input: &[u8], inout: &mut [u8]) {
-        self(input, inout);
-    }
+    /// Bytes of an item: data are never cut inside one.
+    fn item_bytes(&self) -> usize;
 }
 
 /// Combines the bytes of all ranks; the result is in the root's `bytes`. The others' `bytes` are used up.
 ///
 /// # Errors
 /// When a message could not be sent or received.
-pub fn reduce<V: Visit>(
-    visit: V,
-    comm: &Comm,
+pub async fn reduce<V: Visit>(
+    line: &Line<V>,
     bytes: &mut [u8],
     root: u32,
     op: &impl Reducer,
 ) -> Result<(), Error> {
-    let line = Line::new(visit, comm);
-    combine_at_zero(&line, bytes, op)?;
-    if root == 0 || bytes.is_empty() {
+    if bytes.is_empty() {
+        return Ok(());
+    }
+    if line.shape().is_flat(bytes.len()) {
+        return combine_at(line, bytes, root, op).await;
+    }
+    combine_at_zero(line, bytes, op).await?;
+    if root == 0 {
         return Ok(());
     }
     match line.rank() {
-        0 => line.send(root, bytes),
-        rank if rank == root => line.receive(0, bytes),
+        0 => line.send(root, bytes).await,
+        rank if rank == root => line.receive(0, bytes).await,
         _ => Ok(()),
     }
 }
@@ -46,19 +47,108 @@ pub fn reduce<V: Visit>(
 ///
 /// # Errors
 /// When a message could not be sent or received.
-pub fn allreduce<V: Visit>(
-    visit: V,
-    comm: &Comm,
+pub async fn allreduce<V: Visit>(
+    line: &Line<V>,
     bytes: &mut [u8],
     op: &impl Reducer,
 ) -> Result<(), Error> {
-    combine_at_zero(&Line::new(visit, comm), bytes, op)?;
-    bcast(visit, comm, bytes, 0)
+    if bytes.len() >= line.shape().sliced_bytes {
+        return allreduce_sliced(line, bytes, op).await;
+    }
+    if !line.shape().flat && bytes.len() <= line.shape().flat_bytes {
+        return allreduce_doubling(line, bytes, op).await;
+    }
+    reduce(line, bytes, 0, op).await?;
+    bcast(line, bytes, 0).await
+}
+
+/// Combines the bytes of all ranks; `mine` gets the part of this rank. `lengths` has the bytes of each rank's part, in
+/// order; `bytes` are used up.
+///
+/// # Errors
+/// When a message could not be sent or received.
+pub async fn reduce_scatter<V: Visit>(
+    line: &Line<V>,
+    bytes: &mut [u8],
+    lengths: &[usize],
+    mine: &mut [u8],
+    op: &impl Reducer,
+) -> Result<(), Error> {
+    if bytes.len() >= line.shape().sliced_bytes {
+        let combined = combine_slices(line, bytes, lengths, op).await?;
+        mine.copy_from_slice(&combined);
+        return Ok(());
+    }
+    reduce(line, bytes, 0, op).await?;
+    let parts = cut(bytes, lengths).map(|part| Payload::Dense(UserMemory::of_const(part)));
+    let all: Vec<Payload> = match line.rank() {
+        0 => parts.collect(),
+        _ => Vec::new(),
+    };
+    let mine = Payload::Dense(UserMemory::of(mine));
+    super::scatter(line, &all, Some(&mine), 0).await
+}
+
+/// Each rank's `bytes` become the combination of those of all ranks up to itself.
+///
+/// # Errors
+/// When a message could not be sent or received.
+pub async fn scan<V: Visit>(
+    line: &Line<V>,
+    bytes: &mut [u8],
+    op: &impl Reducer,
+) -> Result<(), Error> {
+    let before = combine_before(line, bytes, op).await?;
+    if let Some(before) = before {
+        op.reduce(&before, bytes);
+    }
+    Ok(())
+}
+
+/// Each rank's `bytes` become the combination of those of all ranks before itself; rank 0's stay as they are, and it
+/// answers `false`.
+///
+/// # Errors
+/// When a message could not be sent or received.
+pub async fn exscan<V: Visit>(
+    line: &Line<V>,
+    bytes: &mut [u8],
+    op: &impl Reducer,
+) -> Result<bool, Error> {
+    let before = combine_before(line, bytes, op).await?;
+    if let Some(before) = &before {
+        bytes.copy_from_slice(before);
+    }
+    Ok(before.is_some())
+}
+
+/// All send to the root, which combines in order: a rank waits at most once.
+async fn combine_at<V: Visit>(
+    line: &Line<V>,
+    bytes: &mut [u8],
+    root: u32,
+    op: &impl Reducer,
+) -> Result<(), Error> {
+    let (length, size) = (bytes.len(), line.size() as usize);
+    if line.rank() != root {
+        return line.send(root, bytes).await;
+    }
+    let mut all = vec![0u8; length * size];
+    let mut pending = line.pending();
+    for (from, block) in (0..).zip(all.chunks_exact_mut(length)) {
+        match from == root {
+            true => block.copy_from_slice(bytes),
+            false => pending.receive(from, block),
+        }
+    }
+    pending.finish().await?;
+    bytes.copy_from_slice(fold(&mut all, length, op));
+    Ok(())
 }
 
 /// Binomial tree towards rank 0: a rank's partial result covers consecutive ranks, itself the lowest.
-fn combine_at_zero<V: Visit>(
-    line: &Line<'_, V>,
+async fn combine_at_zero<V: Visit>(
+    line: &Line<V>,
     bytes: &mut [u8],
     op: &impl Reducer,
 ) -> Result<(), Error> {
@@ -67,11 +157,11 @@ fn combine_at_zero<V: Visit>(
     let mut span = 1;
     while span < size {
         if rank & span != 0 {
-            return line.send(rank - span, bytes);
+            return line.send(rank - span, bytes).await;
         }
         if rank + span < size {
             higher.resize(bytes.len(), 0);
-            line.receive(rank + span, &mut higher)?;
+            line.receive(rank + span, &mut higher).await?;
             // mine op higher, in this order, belongs into `bytes`.
             op.reduce(bytes, &mut higher);
             bytes.copy_from_slice(&higher);
@@ -79,4 +169,165 @@ fn combine_at_zero<V: Visit>(
         span <<= 1;
     }
     Ok(())
+}
+
+/// Recursive doubling. Where the number of ranks is no power of two, the first ranks join in pairs before, and tell each
+/// other after.
+async fn allreduce_doubling<V: Visit>(
+    line: &Line<V>,
+    bytes: &mut [u8],
+    op: &impl Reducer,
+) -> Result<(), Error> {
+    let (rank, size) = (line.rank(), line.size());
+    let power = 1 << size.ilog2();
+    let paired = 2 * (size - power);
+    let mut other = vec![0u8; bytes.len()];
+    if rank < paired && rank & 1 == 0 {
+        line.send(rank + 1, bytes).await?;
+        return line.receive(rank + 1, bytes).await;
+    }
+    if rank < paired {
+        line.receive(rank - 1, &mut other).await?;
+        op.reduce(&other, bytes);
+    }
+    let rank_of = |place: u32| match place < paired / 2 {
+        true => 2 * place + 1,
+        false => place + paired / 2,
+    };
+    let me = match rank < paired {
+        true => rank / 2,
+        false => rank - paired / 2,
+    };
+    let mut span = 1;
+    while span < power {
+        let partner = rank_of(me ^ span);
+        line.exchange(partner, bytes, partner, &mut other).await?;
+        if me & span == 0 {
+            op.reduce(bytes, &mut other);
+            bytes.copy_from_slice(&other);
+        } else {
+            op.reduce(&other, bytes);
+        }
+        span <<= 1;
+    }
+    match rank < paired {
+        true => line.send(rank - 1, bytes).await,
+        false => Ok(()),
+    }
+}
+
+/// Each rank combines one slice of all ranks' data, and all tell all.
+async fn allreduce_sliced<V: Visit>(
+    line: &Line<V>,
+    bytes: &mut [u8],
+    op: &impl Reducer,
+) -> Result<(), Error> {
+    let lengths = slices(bytes.len(), line.size() as usize, op.item_bytes());
+    let combined = combine_slices(line, bytes, &lengths, op).await?;
+    let mine = Payload::Dense(UserMemory::of_const(&combined));
+    let all: Vec<Payload> = cut_mut(bytes, &lengths)
+        .map(|slice| Payload::Dense(UserMemory::of(slice)))
+        .collect();
+    super::allgather(line, Some(&mine), &all).await
+}
+
+/// Sends each rank its slice of `bytes`, and combines the own slice of all of them.
+async fn combine_slices<V: Visit>(
+    line: &Line<V>,
+    bytes: &[u8],
+    lengths: &[usize],
+    op: &impl Reducer,
+) -> Result<Vec<u8>, Error> {
+    let (rank, size) = (line.rank(), line.size());
+    let length = lengths[rank as usize];
+    let mut all = vec![0u8; length * size as usize];
+    let parts: Vec<&[u8]> = cut(bytes, lengths).collect();
+    let mut pending = line.pending();
+    if length > 0 {
+        for (from, block) in (0..).zip(all.chunks_exact_mut(length)) {
+            match from == rank {
+                true => block.copy_from_slice(parts[rank as usize]),
+                false => pending.receive(from, block),
+            }
+        }
+    }
+    for step in 1..size {
+        let to = (rank + step) % size;
+        let part = parts[to as usize];
+        if !part.is_empty() {
+            pending.send(to, part);
+        }
+    }
+    pending.finish().await?;
+    Ok(fold(&mut all, length, op).to_vec())
+}
+
+/// The combination of all lower ranks' bytes, by recursive doubling; `None` at rank 0. `bytes` stay as they are.
+async fn combine_before<V: Visit>(
+    line: &Line<V>,
+    bytes: &[u8],
+    op: &impl Reducer,
+) -> Result<Option<Vec<u8>>, Error> {
+    let (rank, size) = (line.rank(), line.size());
+    // Of consecutive ranks, this one the last.
+    let mut partial = bytes.to_vec();
+    let mut before: Option<Vec<u8>> = None;
+    let mut span = 1;
+    while span < size {
+        let mut lower = vec![0u8; bytes.len()];
+        let mut pending = line.pending();
+        if rank >= span {
+            pending.receive(rank - span, &mut lower);
+        }
+        if rank + span < size {
+            pending.send(rank + span, &partial);
+        }
+        pending.finish().await?;
+        if rank >= span {
+            op.reduce(&lower, &mut partial);
+            match &mut before {
+                Some(before) => op.reduce(&lower, before),
+                none => *none = Some(lower),
+            }
+        }
+        span <<= 1;
+    }
+    Ok(before)
+}
+
+/// Combines blocks of `length` bytes in order; the result is in the last.
+fn fold<'a>(all: &'a mut [u8], length: usize, op: &impl Reducer) -> &'a [u8] {
+    let mut at = length;
+    while at < all.len() {
+        let (lower, higher) = all.split_at_mut(at);
+        op.reduce(&lower[at - length..], &mut higher[..length]);
+        at += length;
+    }
+    &all[at - length..]
+}
+
+/// `bytes` in `count` slices of about the same length, none of which ends inside an item.
+fn slices(bytes: usize, count: usize, item_bytes: usize) -> Vec<usize> {
+    let items = bytes / item_bytes.max(1);
+    (0..count)
+        .map(|index| (items * (index + 1) / count - items * index / count) * item_bytes)
+        .collect()
+}
+
+fn cut<'a>(bytes: &'a [u8], lengths: &[usize]) -> impl Iterator<Item = &'a [u8]> {
+    let mut rest = bytes;
+    lengths.iter().map(move |length| {
+        let (part, others) = rest.split_at(*length);
+        rest = others;
+        part
+    })
+}
+
+fn cut_mut<'a>(bytes: &'a mut [u8], lengths: &[usize]) -> impl Iterator<Item = &'a mut [u8]> {
+    let mut rest = bytes;
+    lengths.iter().map(move |length| {
+        let (part, others) = std::mem::take(&mut rest).split_at_mut(*length);
+        rest = others;
+        part
+    })
 }

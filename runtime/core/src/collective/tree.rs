@@ -2,57 +2,103 @@
 //! Barrier and broadcast.
 
 use super::Line;
-use crate::comm::Comm;
 use crate::{Error, Visit};
 
-/// All ranks have entered before any leaves: gathered by rank 0 and released along a tree, so that a rank sleeps once
-/// or twice where cores are shared.
+/// All ranks have entered before any leaves (MPI 5.0 section 6.3).
+///
+/// Where ranks share cores, rank 0 gathers and releases all, so that a rank waits only once; else the ranks tell each
+/// other in a logarithmic number of rounds (dissemination).
 ///
 /// # Errors
 /// When a message could not be sent or received.
-pub fn barrier<V: Visit>(visit: V, comm: &Comm) -> Result<(), Error> {
-    let line = Line::new(visit, comm);
-    if line.rank() == 0 {
-        for from in 1..line.size() {
-            line.receive(from, &mut [])?;
-        }
-    } else {
-        line.send(0, &[])?;
+pub async fn barrier<V: Visit>(line: &Line<V>) -> Result<(), Error> {
+    match line.shape().flat {
+        true => flat_barrier(line).await,
+        false => disseminate(line).await,
     }
-    bcast(visit, comm, &mut [], 0)
 }
 
-/// Copies the root's bytes to all ranks, along a binomial tree.
+async fn flat_barrier<V: Visit>(line: &Line<V>) -> Result<(), Error> {
+    if line.rank() == 0 {
+        for from in 1..line.size() {
+            line.receive(from, &mut []).await?;
+        }
+    } else {
+        line.send(0, &[]).await?;
+    }
+    flat_bcast(line, &mut [], 0).await
+}
+
+async fn disseminate<V: Visit>(line: &Line<V>) -> Result<(), Error> {
+    let (rank, size) = (line.rank(), line.size());
+    let mut span = 1;
+    while span < size {
+        let (to, from) = ((rank + span) % size, (rank + size - span) % size);
+        line.exchange(to, &[], from, &mut []).await?;
+        span <<= 1;
+    }
+    Ok(())
+}
+
+/// Copies the root's bytes to all ranks (MPI 5.0 section 6.4): few of them by the root itself where ranks share cores,
+/// else along a binomial tree.
 ///
 /// # Errors
 /// When a message could not be sent or received.
-pub fn bcast<V: Visit>(visit: V, comm: &Comm, bytes: &mut [u8], root: u32) -> Result<(), Error> {
-    let line = Line::new(visit, comm);
-    let (size, me) = (line.size(), place(line.rank(), root, line.size()));
+pub async fn bcast<V: Visit>(line: &Line<V>, bytes: &mut [u8], root: u32) -> Result<(), Error> {
+    match line.shape().is_flat(bytes.len()) {
+        true => flat_bcast(line, bytes, root).await,
+        false => binomial_bcast(line, bytes, root).await,
+    }
+}
+
+pub(super) async fn flat_bcast<V: Visit>(
+    line: &Line<V>,
+    bytes: &mut [u8],
+    root: u32,
+) -> Result<(), Error> {
+    if line.rank() != root {
+        return line.receive(root, bytes).await;
+    }
+    let mut pending = line.pending();
+    for place in 1..line.size() {
+        pending.send(rank_at(place, root, line.size()), bytes);
+    }
+    pending.finish().await
+}
+
+async fn binomial_bcast<V: Visit>(
+    line: &Line<V>,
+    bytes: &mut [u8],
+    root: u32,
+) -> Result<(), Error> {
+    let size = line.size();
+    let me = place_of(line.rank(), root, size);
     let mut span = 1;
     while span < size {
         if me & span != 0 {
-            line.receive(rank_at(me - span, root, size), bytes)?;
+            line.receive(rank_at(me - span, root, size), bytes).await?;
             break;
         }
         span <<= 1;
     }
     span >>= 1;
+    let mut pending = line.pending();
     while span > 0 {
         if me + span < size && me & (2 * span - 1) == 0 {
-            line.send(rank_at(me + span, root, size), bytes)?;
+            pending.send(rank_at(me + span, root, size), bytes);
         }
         span >>= 1;
     }
-    Ok(())
+    pending.finish().await
 }
 
 /// Place of a rank in a tree whose root has place 0.
-pub(super) fn place(rank: u32, root: u32, size: u32) -> u32 {
+fn place_of(rank: u32, root: u32, size: u32) -> u32 {
     (rank + size - root) % size
 }
 
 /// Rank at a place.
-pub(super) fn rank_at(place: u32, root: u32, size: u32) -> u32 {
+fn rank_at(place: u32, root: u32, size: u32) -> u32 {
     (place + root) % size
 }

@@ -12,6 +12,10 @@ pub enum Variable {
     UnexpectedBudget,
     Wait,
     SingleCopy,
+    Collectives,
+    FlatLimit,
+    SliceLimit,
+    CarryLimit,
     Boot,
     Rank,
     Size,
@@ -22,7 +26,7 @@ pub enum Variable {
 }
 
 /// The table.
-pub const ROWS: [Row; 12] = [
+pub const ROWS: [Row; 16] = [
     Row {
         variable: Variable::EagerLimit,
         name: "RMPI_EAGER_LIMIT",
@@ -72,6 +76,48 @@ pub const ROWS: [Row; 12] = [
         range: Range::Words(&["auto", "off", "on"]),
         text: "How large messages move inside a node: streamed through shared buffers (off), by one copy between \
                the two processes where the system allows it (on), or whichever is found to be faster (auto).",
+    },
+    Row {
+        variable: Variable::Collectives,
+        name: "RMPI_COLLECTIVES",
+        range: Range::Words(&["auto", "flat", "rounds"]),
+        text: "How small collectives go: through one rank, so that each of the others waits once (flat); in a \
+               logarithmic number of rounds between all (rounds); or flat only where the ranks of a node outnumber \
+               its CPUs (auto). The same on all ranks, as the limits below.",
+    },
+    Row {
+        variable: Variable::FlatLimit,
+        name: "RMPI_FLAT_LIMIT",
+        range: Range::Number {
+            least: 0,
+            most: 1 << 20,
+            default: 4 << 10,
+            unit: "bytes",
+        },
+        text: "Collectives of more data are not flat.",
+    },
+    Row {
+        variable: Variable::SliceLimit,
+        name: "RMPI_SLICE_LIMIT",
+        range: Range::Number {
+            least: 0,
+            most: 1 << 40,
+            default: 16 << 10,
+            unit: "bytes",
+        },
+        text: "In reductions of at least this much data, every rank combines a slice of all ranks' data.",
+    },
+    Row {
+        variable: Variable::CarryLimit,
+        name: "RMPI_CARRY_LIMIT",
+        range: Range::Number {
+            least: 0,
+            most: 1 << 20,
+            default: 256,
+            unit: "bytes",
+        },
+        text: "Blocks up to this size are carried along by ranks between in MPI_Allgather and MPI_Alltoall; larger \
+               ones go straight to their rank.",
     },
     foreign(
         Variable::Boot,

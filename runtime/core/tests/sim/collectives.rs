@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The collective of a phase, and what each rank must find afterwards.
 
-use runtime::{Comm, Visit, collective};
+use runtime::collective::{self, Reducer};
+use runtime::{Comm, Line, Payload, UserMemory, Visit};
 
 use crate::plan::{Collective, CollectiveKind};
 use crate::random::content;
@@ -21,7 +22,7 @@ pub fn run<V: Visit>(visit: V, shared: &Shared, number: usize, comms: &[Comm]) {
     };
     match collective.kind {
         CollectiveKind::Barrier => {
-            collective::barrier(visit, comm).unwrap();
+            Line::run(visit, comm, async |line| collective::barrier(line).await).unwrap();
             let entered = shared.entered.borrow()[&number];
             assert_eq!(entered, comm.size(), "left before all had entered");
         }
@@ -32,6 +33,9 @@ pub fn run<V: Visit>(visit: V, shared: &Shared, number: usize, comms: &[Comm]) {
         CollectiveKind::Scatter => call.scatter(visit),
         CollectiveKind::Allgather => call.allgather(visit),
         CollectiveKind::Alltoall => call.alltoall(visit),
+        CollectiveKind::ReduceScatter => call.reduce_scatter(visit),
+        CollectiveKind::Scan => call.scan(visit),
+        CollectiveKind::Exscan => call.exscan(visit),
     }
 }
 
@@ -82,65 +86,165 @@ impl Call<'_> {
         if self.is_root() {
             bytes.copy_from_slice(self.block(self.it.root, 0));
         }
-        collective::bcast(visit, self.comm, &mut bytes, self.it.root).unwrap();
+        self.run(visit, async |line| {
+            collective::bcast(line, &mut bytes, self.it.root).await
+        });
         assert!(bytes == self.block(self.it.root, 0), "bcast");
     }
 
-    fn reduced(&self) -> Vec<u8> {
-        let mut total = self.block(self.comm.size() - 1, 0).to_vec();
-        for rank in (0..self.comm.size() - 1).rev() {
-            after(self.block(rank, 0), &mut total);
+    /// Of the ranks below `end`, in order.
+    fn combined(&self, end: u32) -> Vec<u8> {
+        let mut total = self.block(end - 1, 0).to_vec();
+        for rank in (0..end - 1).rev() {
+            After.reduce(self.block(rank, 0), &mut total);
         }
         total
     }
 
+    fn reduced(&self) -> Vec<u8> {
+        self.combined(self.comm.size())
+    }
+
     fn reduce<V: Visit>(&self, visit: V) {
         let mut bytes = self.mine();
-        collective::reduce(visit, self.comm, &mut bytes, self.it.root, &after).unwrap();
+        self.run(visit, async |line| {
+            collective::reduce(line, &mut bytes, self.it.root, &After).await
+        });
         assert!(!self.is_root() || bytes == self.reduced(), "reduce");
     }
 
     fn allreduce<V: Visit>(&self, visit: V) {
         let mut bytes = self.mine();
-        collective::allreduce(visit, self.comm, &mut bytes, &after).unwrap();
+        self.run(visit, async |line| {
+            collective::allreduce(line, &mut bytes, &After).await
+        });
         assert!(bytes == self.reduced(), "allreduce");
+    }
+
+    fn reduce_scatter<V: Visit>(&self, visit: V) {
+        let items = self.bytes() / 16;
+        let size = self.comm.size() as usize;
+        // Of unequal length, and some of none.
+        let end = |rank: usize| (items * rank * rank / (size * size)) * 16;
+        let lengths: Vec<usize> = (0..size).map(|rank| end(rank + 1) - end(rank)).collect();
+        let rank = self.comm.rank as usize;
+        let (mut bytes, mut mine) = (self.mine(), vec![0; lengths[rank]]);
+        self.run(visit, async |line| {
+            collective::reduce_scatter(line, &mut bytes, &lengths, &mut mine, &After).await
+        });
+        assert!(
+            mine == self.reduced()[end(rank)..end(rank + 1)],
+            "reduce_scatter"
+        );
+    }
+
+    fn scan<V: Visit>(&self, visit: V) {
+        let mut bytes = self.mine();
+        self.run(visit, async |line| {
+            collective::scan(line, &mut bytes, &After).await
+        });
+        assert!(bytes == self.combined(self.comm.rank + 1), "scan");
+    }
+
+    fn exscan<V: Visit>(&self, visit: V) {
+        let mut bytes = self.mine();
+        let any = Line::run(visit, self.comm, async |line| {
+            collective::exscan(line, &mut bytes, &After).await
+        });
+        assert_eq!(any.unwrap(), self.comm.rank > 0);
+        let expected = match self.comm.rank {
+            0 => self.mine(),
+            rank => self.combined(rank),
+        };
+        assert!(bytes == expected, "exscan");
     }
 
     fn gather<V: Visit>(&self, visit: V) {
         let mine = self.mine();
-        let mut all = Vec::new();
-        if self.is_root() {
-            all.resize(self.bytes() * self.comm.size() as usize, 0);
-            self.place(&mut all, &mine);
-        }
-        collective::gather(visit, self.comm, &mine, &mut all, self.it.root).unwrap();
+        let mut all = vec![0; if self.is_root() { self.all_bytes() } else { 0 }];
+        let (mine, blocks) = (lent(&mine), self.blocks(&mut all));
+        self.run(visit, async |line| {
+            collective::gather(line, Some(&mine), &blocks, self.it.root).await
+        });
         assert!(!self.is_root() || all == self.column(0), "gather");
     }
 
     fn scatter<V: Visit>(&self, visit: V) {
-        let mut all = Vec::new();
+        let mut all = match self.is_root() {
+            true => self.row(self.it.root),
+            false => Vec::new(),
+        };
         let mut mine = vec![0; self.bytes()];
-        if self.is_root() {
-            all = self.row(self.it.root);
-            mine.copy_from_slice(self.block(self.it.root, self.comm.rank));
-        }
-        collective::scatter(visit, self.comm, &all, &mut mine, self.it.root).unwrap();
+        let (blocks, target) = (self.blocks(&mut all), lent_to(&mut mine));
+        self.run(visit, async |line| {
+            collective::scatter(line, &blocks, Some(&target), self.it.root).await
+        });
         assert!(mine == self.block(self.it.root, self.comm.rank), "scatter");
     }
 
     fn allgather<V: Visit>(&self, visit: V) {
-        let mut all = vec![0; self.bytes() * self.comm.size() as usize];
-        self.place(&mut all, &self.mine());
-        collective::allgather(visit, self.comm, &mut all).unwrap();
+        let mut all = vec![0; self.all_bytes()];
+        if self.travels_together() {
+            self.place(&mut all, &self.mine());
+            self.run(visit, async |line| {
+                collective::allgather_bytes(line, &mut all).await
+            });
+        } else {
+            let mine = self.mine();
+            let (mine, blocks) = (lent(&mine), self.blocks(&mut all));
+            self.run(visit, async |line| {
+                collective::allgather(line, Some(&mine), &blocks).await
+            });
+        }
         assert!(all == self.column(0), "allgather");
     }
 
     fn alltoall<V: Visit>(&self, visit: V) {
-        let out = self.row(self.comm.rank);
+        let mut out = self.row(self.comm.rank);
         let mut into = vec![0; out.len()];
-        self.place(&mut into, self.block(self.comm.rank, self.comm.rank));
-        collective::alltoall(visit, self.comm, &out, &mut into).unwrap();
+        if self.travels_together() {
+            self.run(visit, async |line| {
+                collective::alltoall_bytes(line, &out, &mut into).await
+            });
+        } else {
+            let (from, to) = (self.blocks(&mut out), self.blocks(&mut into));
+            self.run(visit, async |line| {
+                collective::alltoall(line, &from, &to).await
+            });
+        }
         assert!(into == self.column(self.comm.rank), "alltoall");
+    }
+
+    /// Runs one collective, which must end well.
+    fn run<V: Visit>(
+        &self,
+        visit: V,
+        body: impl AsyncFnOnce(&Line<V>) -> Result<(), runtime::Error>,
+    ) {
+        Line::run(visit, self.comm, body).unwrap();
+    }
+
+    /// Which form of two: the same on all ranks.
+    fn travels_together(&self) -> bool {
+        self.it.bytes <= 512
+    }
+
+    fn all_bytes(&self) -> usize {
+        self.bytes() * self.comm.size() as usize
+    }
+
+    /// One block a rank, where there are any.
+    fn blocks(&self, all: &mut [u8]) -> Vec<Payload> {
+        if all.is_empty() && self.bytes() > 0 {
+            return Vec::new();
+        }
+        let (bytes, mut rest) = (self.bytes(), all);
+        let block = |_| {
+            let (block, others) = std::mem::take(&mut rest).split_at_mut(bytes);
+            rest = others;
+            lent_to(block)
+        };
+        (0..self.comm.size()).map(block).collect()
     }
 
     /// Puts this rank's own block into its place.
@@ -150,14 +254,30 @@ impl Call<'_> {
     }
 }
 
-/// `inout = input op inout`, where an item is the map `x -> a x + b` and the operation does one map after the other:
-/// associative, and another result in another order.
-fn after(input: &[u8], inout: &mut [u8]) {
-    let word = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().unwrap());
-    for (first, second) in input.chunks(16).zip(inout.chunks_mut(16)) {
-        let (a, b) = (word(&first[..8]), word(&first[8..]));
-        let (c, d) = (word(&second[..8]), word(&second[8..]));
-        second[..8].copy_from_slice(&a.wrapping_mul(c).to_ne_bytes());
-        second[8..].copy_from_slice(&b.wrapping_mul(c).wrapping_add(d).to_ne_bytes());
+fn lent(bytes: &[u8]) -> Payload {
+    Payload::Dense(UserMemory::of_const(bytes))
+}
+
+fn lent_to(bytes: &mut [u8]) -> Payload {
+    Payload::Dense(UserMemory::of(bytes))
+}
+
+/// An item is the map `x -> a x + b` and the operation does one map after the other: associative, and another result in
+/// another order.
+struct After;
+
+impl Reducer for After {
+    fn reduce(&self, input: &[u8], inout: &mut [u8]) {
+        let word = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().unwrap());
+        for (first, second) in input.chunks(16).zip(inout.chunks_mut(16)) {
+            let (a, b) = (word(&first[..8]), word(&first[8..]));
+            let (c, d) = (word(&second[..8]), word(&second[8..]));
+            second[..8].copy_from_slice(&a.wrapping_mul(c).to_ne_bytes());
+            second[8..].copy_from_slice(&b.wrapping_mul(c).wrapping_add(d).to_ne_bytes());
+        }
+    }
+
+    fn item_bytes(&self) -> usize {
+        16
     }
 }

@@ -212,6 +212,11 @@ fn values(settings: Settings) -> Values {
             "RMPI_SINGLE_COPY",
             if settings.single_copy { "on" } else { "off" }.to_owned(),
         ),
+        (
+            "RMPI_COLLECTIVES",
+            if settings.flat { "flat" } else { "rounds" }.to_owned(),
+        ),
+        ("RMPI_SLICE_LIMIT", settings.slice_limit.to_string()),
     ];
     let words = words.map(|(name, text)| (name.to_owned(), text));
     let (values, complaints) = Values::from_environment(words.into_iter());

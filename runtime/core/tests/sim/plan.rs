@@ -33,6 +33,10 @@ pub struct Settings {
     pub eager_limit: u64,
     pub budget: u64,
     pub single_copy: bool,
+    /// Collectives through one rank, not in rounds.
+    pub flat: bool,
+    /// From where on reductions are cut in slices.
+    pub slice_limit: u64,
 }
 
 /// A communicator: its context and its members' world ranks.
@@ -171,6 +175,9 @@ pub enum CollectiveKind {
     Scatter,
     Allgather,
     Alltoall,
+    ReduceScatter,
+    Scan,
+    Exscan,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -203,6 +210,8 @@ impl Plan {
             eager_limit: random.pick(&[8192, 8192, 0, 8, 48, 100, 4096]),
             budget: random.pick(&[64 << 20, 64 << 20, 0, 500, 20_000]),
             single_copy: random.percent(75),
+            flat: random.percent(50),
+            slice_limit: random.pick(&[0, 1000, 16 << 10]),
         };
         let mut plan = Self {
             seed,
@@ -233,6 +242,8 @@ impl Plan {
             eager_limit: 8192,
             budget: 20_000,
             single_copy: random.percent(50),
+            flat: true,
+            slice_limit: 1 << 14,
         };
         let message = |from, bytes, tag| Message {
             from,
@@ -598,7 +609,7 @@ const RECEIVE_HOWS: [ReceiveHow; 8] = [
     ReceiveHow::First,
     ReceiveHow::Freed,
 ];
-const COLLECTIVES: [CollectiveKind; 8] = [
+const COLLECTIVES: [CollectiveKind; 11] = [
     CollectiveKind::Barrier,
     CollectiveKind::Bcast,
     CollectiveKind::Reduce,
@@ -607,4 +618,7 @@ const COLLECTIVES: [CollectiveKind; 8] = [
     CollectiveKind::Scatter,
     CollectiveKind::Allgather,
     CollectiveKind::Alltoall,
+    CollectiveKind::ReduceScatter,
+    CollectiveKind::Scan,
+    CollectiveKind::Exscan,
 ];

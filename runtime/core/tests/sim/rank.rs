@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use corosensei::Yielder;
 use runtime::{
-    Comm, Error, Kind, Mode, RequestId, SendMode, Source, Status, Target, Universe, Visit,
+    Comm, Error, Kind, Line, Mode, RequestId, SendMode, Source, Status, Target, Universe, Visit,
     collective,
 };
 
@@ -593,7 +593,10 @@ impl<'a> Rank<'a> {
     fn finalize(&self) {
         let world = &self.comms[0];
         self.hand.wait_until(|universe| universe.is_drained());
-        collective::barrier(self.hand, world).unwrap();
+        let all = Line::run(self.hand, world, async |line| {
+            collective::barrier(line).await
+        });
+        all.unwrap();
         self.hand.wait_until(|universe| universe.is_drained());
         self.seat_moves();
     }

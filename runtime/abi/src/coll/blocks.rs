@@ -1,0 +1,418 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Barrier, broadcast, gather, scatter, allgather, all-to-all (MPI 5.0 sections 6.3 to 6.8).
+
+use core::ffi::c_int;
+use std::rc::Rc;
+
+use runtime::{Comm, Line, Payload, UserMemory, collective};
+
+use super::data::{self, Blocks, Dense, Equal};
+use super::{Call, three_ways};
+use crate::args::{Array, ConstBuf, CountsPtr, MutBuf, Out};
+use crate::enter::Mpi;
+use crate::error::Result;
+use crate::handle::{MPI_Comm, MPI_Datatype, MPI_Info, MPI_Request};
+
+type Done = core::result::Result<(), runtime::Error>;
+
+three_ways!("Barrier": looked_up::barrier, barrier, ibarrier, barrier_init());
+three_ways!("Bcast": looked_up::bcast, bcast, ibcast, bcast_init(
+    buffer: MutBuf, count: i64, datatype: MPI_Datatype, root: c_int));
+three_ways!("Gather": looked_up::gather, gather, igather, gather_init(
+    sendbuf: ConstBuf, sendcount: i64, sendtype: MPI_Datatype,
+    recvbuf: MutBuf, recvcount: i64, recvtype: MPI_Datatype, root: c_int));
+three_ways!("Gatherv": looked_up::gatherv, gatherv, igatherv, gatherv_init(
+    sendbuf: ConstBuf, sendcount: i64, sendtype: MPI_Datatype,
+    recvbuf: MutBuf, recvcounts: CountsPtr<'_>, displs: CountsPtr<'_>, recvtype: MPI_Datatype, root: c_int));
+three_ways!("Scatter": looked_up::scatter, scatter, iscatter, scatter_init(
+    sendbuf: ConstBuf, sendcount: i64, sendtype: MPI_Datatype,
+    recvbuf: MutBuf, recvcount: i64, recvtype: MPI_Datatype, root: c_int));
+three_ways!("Scatterv": looked_up::scatterv, scatterv, iscatterv, scatterv_init(
+    sendbuf: ConstBuf, sendcounts: CountsPtr<'_>, displs: CountsPtr<'_>, sendtype: MPI_Datatype,
+    recvbuf: MutBuf, recvcount: i64, recvtype: MPI_Datatype, root: c_int));
+three_ways!("Allgather": looked_up::allgather, allgather, iallgather, allgather_init(
+    sendbuf: ConstBuf, sendcount: i64, sendtype: MPI_Datatype,
+    recvbuf: MutBuf, recvcount: i64, recvtype: MPI_Datatype));
+three_ways!("Allgatherv": looked_up::allgatherv, allgatherv, iallgatherv, allgatherv_init(
+    sendbuf: ConstBuf, sendcount: i64, sendtype: MPI_Datatype,
+    recvbuf: MutBuf, recvcounts: CountsPtr<'_>, displs: CountsPtr<'_>, recvtype: MPI_Datatype));
+three_ways!("Alltoall": looked_up::alltoall, alltoall, ialltoall, alltoall_init(
+    sendbuf: ConstBuf, sendcount: i64, sendtype: MPI_Datatype,
+    recvbuf: MutBuf, recvcount: i64, recvtype: MPI_Datatype));
+three_ways!("Alltoallv": looked_up::alltoallv, alltoallv, ialltoallv, alltoallv_init(
+    sendbuf: ConstBuf, sendcounts: CountsPtr<'_>, sdispls: CountsPtr<'_>, sendtype: MPI_Datatype,
+    recvbuf: MutBuf, recvcounts: CountsPtr<'_>, rdispls: CountsPtr<'_>, recvtype: MPI_Datatype));
+three_ways!("Alltoallw": looked_up::alltoallw, alltoallw, ialltoallw, alltoallw_init(
+    sendbuf: ConstBuf, sendcounts: CountsPtr<'_>, sdispls: CountsPtr<'_>, sendtypes: Array<'_, MPI_Datatype>,
+    recvbuf: MutBuf, recvcounts: CountsPtr<'_>, rdispls: CountsPtr<'_>, recvtypes: Array<'_, MPI_Datatype>));
+
+#[derive(Clone)]
+struct Barrier;
+
+impl Call for Barrier {
+    async fn run(&self, line: &Line<Mpi>) -> Done {
+        collective::barrier(line).await
+    }
+}
+
+#[derive(Clone)]
+struct Bcast {
+    data: Payload,
+    root: u32,
+}
+
+impl Call for Bcast {
+    async fn run(&self, line: &Line<Mpi>) -> Done {
+        let is_root = line.rank() == self.root;
+        let mut data = Dense::of(&self.data, is_root);
+        collective::bcast(line, data.bytes(), self.root).await?;
+        if !is_root {
+            data.put_back();
+        }
+        Ok(())
+    }
+}
+
+#[derive(Clone)]
+struct Gather {
+    mine: Option<Payload>,
+    /// At the root alone.
+    all: Blocks,
+    root: u32,
+}
+
+impl Call for Gather {
+    async fn run(&self, line: &Line<Mpi>) -> Done {
+        collective::gather(line, self.mine.as_ref(), &self.all, self.root).await
+    }
+}
+
+#[derive(Clone)]
+struct Scatter {
+    /// At the root alone.
+    all: Blocks,
+    mine: Option<Payload>,
+    root: u32,
+}
+
+impl Call for Scatter {
+    async fn run(&self, line: &Line<Mpi>) -> Done {
+        collective::scatter(line, &self.all, self.mine.as_ref(), self.root).await
+    }
+}
+
+#[derive(Clone)]
+struct Allgather {
+    mine: Option<Payload>,
+    all: Equal,
+}
+
+impl Call for Allgather {
+    async fn run(&self, line: &Line<Mpi>) -> Done {
+        let whole = match &self.all {
+            Equal::Each(all) => return collective::allgather(line, self.mine.as_ref(), all).await,
+            Equal::Small(whole) => whole,
+        };
+        let mut all = Dense::of(whole, self.mine.is_none());
+        if let Some(mine) = &self.mine {
+            put_own(line, &mine.copy(), all.bytes())?;
+        }
+        collective::allgather_bytes(line, all.bytes()).await?;
+        all.put_back();
+        Ok(())
+    }
+}
+
+#[derive(Clone)]
+struct Alltoall {
+    /// `None`: in place.
+    out: Option<Equal>,
+    into: Equal,
+}
+
+impl Call for Alltoall {
+    async fn run(&self, line: &Line<Mpi>) -> Done {
+        match (&self.out, &self.into) {
+            (Some(Equal::Each(out)), Equal::Each(into)) => {
+                collective::alltoall(line, out, into).await
+            }
+            (None, Equal::Each(into)) => {
+                let kept: Vec<Box<[u8]>> = into.iter().map(Payload::copy).collect();
+                let lent = |bytes: &Box<[u8]>| Payload::Dense(UserMemory::of_const(bytes));
+                let out: Vec<Payload> = kept.iter().map(lent).collect();
+                collective::alltoall(line, &out, into).await
+            }
+            (out, Equal::Small(into)) => {
+                let out = match out {
+                    Some(Equal::Small(out)) => out.copy(),
+                    Some(Equal::Each(_)) => return Err(unequal(0, into.bytes())),
+                    None => into.copy(),
+                };
+                if out.len() as u64 != into.bytes() {
+                    return Err(unequal(out.len() as u64, into.bytes()));
+                }
+                let mut into = Dense::of(into, false);
+                collective::alltoall_bytes(line, &out, into.bytes()).await?;
+                into.put_back();
+                Ok(())
+            }
+            (Some(Equal::Small(out)), Equal::Each(into)) => {
+                let expected = into.iter().map(Payload::bytes).sum();
+                Err(unequal(out.bytes(), expected))
+            }
+        }
+    }
+}
+
+/// Puts the own block of small equal ones into its place.
+fn put_own(line: &Line<Mpi>, mine: &[u8], all: &mut [u8]) -> Done {
+    let block = all.len() / line.size() as usize;
+    if mine.len() != block {
+        return Err(unequal(mine.len() as u64, block as u64));
+    }
+    all[line.rank() as usize * block..][..block].copy_from_slice(mine);
+    Ok(())
+}
+
+fn unequal(given: u64, expected: u64) -> runtime::Error {
+    runtime::Error::Unequal { given, expected }
+}
+
+/// From the arguments to the calls.
+mod looked_up {
+    use super::*;
+
+    pub(super) fn barrier(_mpi: Mpi, _group: &Comm) -> Result<Barrier> {
+        Ok(Barrier)
+    }
+
+    pub(super) fn bcast(
+        mpi: Mpi,
+        group: &Comm,
+        buffer: MutBuf,
+        count: i64,
+        datatype: MPI_Datatype,
+        root: c_int,
+    ) -> Result<Bcast> {
+        let root = data::root_of(root, group)?;
+        let data = data::data(mpi, buffer, count, datatype)?;
+        Ok(Bcast { data, root })
+    }
+
+    pub(super) fn gather(
+        mpi: Mpi,
+        group: &Comm,
+        sendbuf: ConstBuf,
+        sendcount: i64,
+        sendtype: MPI_Datatype,
+        recvbuf: MutBuf,
+        recvcount: i64,
+        recvtype: MPI_Datatype,
+        root: c_int,
+    ) -> Result<Gather> {
+        gathered(mpi, group, (sendbuf, sendcount, sendtype), root, || {
+            data::equal(mpi, group, recvbuf, recvcount, recvtype)
+        })
+    }
+
+    pub(super) fn gatherv(
+        mpi: Mpi,
+        group: &Comm,
+        sendbuf: ConstBuf,
+        sendcount: i64,
+        sendtype: MPI_Datatype,
+        recvbuf: MutBuf,
+        recvcounts: CountsPtr<'_>,
+        displs: CountsPtr<'_>,
+        recvtype: MPI_Datatype,
+        root: c_int,
+    ) -> Result<Gather> {
+        gathered(mpi, group, (sendbuf, sendcount, sendtype), root, || {
+            data::various(mpi, group, recvbuf, recvcounts, displs, recvtype)
+        })
+    }
+
+    fn gathered(
+        mpi: Mpi,
+        group: &Comm,
+        (buf, count, datatype): (ConstBuf, i64, MPI_Datatype),
+        root: c_int,
+        all: impl FnOnce() -> Result<Blocks>,
+    ) -> Result<Gather> {
+        let root = data::root_of(root, group)?;
+        if group.rank == root {
+            let (mine, all) = (data::own(mpi, buf, count, datatype)?, all()?);
+            return Ok(Gather { mine, all, root });
+        }
+        let mine = Some(data::data(mpi, buf.into(), count, datatype)?);
+        let all = Rc::new([]);
+        Ok(Gather { mine, all, root })
+    }
+
+    pub(super) fn scatter(
+        mpi: Mpi,
+        group: &Comm,
+        sendbuf: ConstBuf,
+        sendcount: i64,
+        sendtype: MPI_Datatype,
+        recvbuf: MutBuf,
+        recvcount: i64,
+        recvtype: MPI_Datatype,
+        root: c_int,
+    ) -> Result<Scatter> {
+        scattered(mpi, group, (recvbuf, recvcount, recvtype), root, || {
+            data::equal(mpi, group, sendbuf.into(), sendcount, sendtype)
+        })
+    }
+
+    pub(super) fn scatterv(
+        mpi: Mpi,
+        group: &Comm,
+        sendbuf: ConstBuf,
+        sendcounts: CountsPtr<'_>,
+        displs: CountsPtr<'_>,
+        sendtype: MPI_Datatype,
+        recvbuf: MutBuf,
+        recvcount: i64,
+        recvtype: MPI_Datatype,
+        root: c_int,
+    ) -> Result<Scatter> {
+        scattered(mpi, group, (recvbuf, recvcount, recvtype), root, || {
+            data::various(mpi, group, sendbuf.into(), sendcounts, displs, sendtype)
+        })
+    }
+
+    fn scattered(
+        mpi: Mpi,
+        group: &Comm,
+        (buf, count, datatype): (MutBuf, i64, MPI_Datatype),
+        root: c_int,
+        all: impl FnOnce() -> Result<Blocks>,
+    ) -> Result<Scatter> {
+        let root = data::root_of(root, group)?;
+        let is_root = group.rank == root;
+        let mine = match is_root && buf.is_in_place() {
+            true => None,
+            false => Some(data::data(mpi, buf, count, datatype)?),
+        };
+        let all = if is_root { all()? } else { Rc::new([]) };
+        Ok(Scatter { all, mine, root })
+    }
+
+    pub(super) fn allgather(
+        mpi: Mpi,
+        group: &Comm,
+        sendbuf: ConstBuf,
+        sendcount: i64,
+        sendtype: MPI_Datatype,
+        recvbuf: MutBuf,
+        recvcount: i64,
+        recvtype: MPI_Datatype,
+    ) -> Result<Allgather> {
+        let mine = data::own(mpi, sendbuf, sendcount, sendtype)?;
+        let (shape, size) = (data::shape(mpi), group.size() as usize);
+        let is_small = |block: usize| shape.travels_together(block, size);
+        let all = data::equal_or_whole(mpi, group, recvbuf, recvcount, recvtype, is_small)?;
+        Ok(Allgather { mine, all })
+    }
+
+    pub(super) fn allgatherv(
+        mpi: Mpi,
+        group: &Comm,
+        sendbuf: ConstBuf,
+        sendcount: i64,
+        sendtype: MPI_Datatype,
+        recvbuf: MutBuf,
+        recvcounts: CountsPtr<'_>,
+        displs: CountsPtr<'_>,
+        recvtype: MPI_Datatype,
+    ) -> Result<Allgather> {
+        let mine = data::own(mpi, sendbuf, sendcount, sendtype)?;
+        let all = data::various(mpi, group, recvbuf, recvcounts, displs, recvtype)?;
+        let all = Equal::Each(all);
+        Ok(Allgather { mine, all })
+    }
+
+    pub(super) fn alltoall(
+        mpi: Mpi,
+        group: &Comm,
+        sendbuf: ConstBuf,
+        sendcount: i64,
+        sendtype: MPI_Datatype,
+        recvbuf: MutBuf,
+        recvcount: i64,
+        recvtype: MPI_Datatype,
+    ) -> Result<Alltoall> {
+        let (shape, size) = (data::shape(mpi), group.size() as usize);
+        let is_small = |block: usize| shape.is_carried(block, size);
+        let out = match sendbuf.is_in_place() {
+            true => None,
+            false => Some(data::equal_or_whole(
+                mpi,
+                group,
+                sendbuf.into(),
+                sendcount,
+                sendtype,
+                is_small,
+            )?),
+        };
+        let into = data::equal_or_whole(mpi, group, recvbuf, recvcount, recvtype, is_small)?;
+        Ok(Alltoall { out, into })
+    }
+
+    pub(super) fn alltoallv(
+        mpi: Mpi,
+        group: &Comm,
+        sendbuf: ConstBuf,
+        sendcounts: CountsPtr<'_>,
+        sdispls: CountsPtr<'_>,
+        sendtype: MPI_Datatype,
+        recvbuf: MutBuf,
+        recvcounts: CountsPtr<'_>,
+        rdispls: CountsPtr<'_>,
+        recvtype: MPI_Datatype,
+    ) -> Result<Alltoall> {
+        let out = match sendbuf.is_in_place() {
+            true => None,
+            false => Some(Equal::Each(data::various(
+                mpi,
+                group,
+                sendbuf.into(),
+                sendcounts,
+                sdispls,
+                sendtype,
+            )?)),
+        };
+        let into = data::various(mpi, group, recvbuf, recvcounts, rdispls, recvtype)?;
+        let into = Equal::Each(into);
+        Ok(Alltoall { out, into })
+    }
+
+    pub(super) fn alltoallw(
+        mpi: Mpi,
+        group: &Comm,
+        sendbuf: ConstBuf,
+        sendcounts: CountsPtr<'_>,
+        sdispls: CountsPtr<'_>,
+        sendtypes: Array<'_, MPI_Datatype>,
+        recvbuf: MutBuf,
+        recvcounts: CountsPtr<'_>,
+        rdispls: CountsPtr<'_>,
+        recvtypes: Array<'_, MPI_Datatype>,
+    ) -> Result<Alltoall> {
+        let out = match sendbuf.is_in_place() {
+            true => None,
+            false => Some(Equal::Each(data::of_many_types(
+                mpi,
+                group,
+                sendbuf.into(),
+                sendcounts,
+                sdispls,
+                sendtypes,
+            )?)),
+        };
+        let into = data::of_many_types(mpi, group, recvbuf, recvcounts, rdispls, recvtypes)?;
+        let into = Equal::Each(into);
+        Ok(Alltoall { out, into })
+    }
+}

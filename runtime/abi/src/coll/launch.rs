@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The three ways of running a collective: now, in the background, or again and again.
+
+use runtime::{Comm, Line, Visit};
+
+use crate::args::Out;
+use crate::enter::Mpi;
+use crate::error::Result;
+use crate::handle::MPI_Request;
+use crate::state::request_handle;
+
+/// A collective with its arguments looked up.
+pub(crate) trait Call: Clone + 'static {
+    /// Runs it. The memory in the call is lent until this ends.
+    fn run(
+        &self,
+        line: &Line<Mpi>,
+    ) -> impl Future<Output = core::result::Result<(), runtime::Error>>;
+}
+
+/// Runs a blocking collective.
+pub(crate) fn now(mpi: Mpi, comm: &Comm, call: &impl Call) -> Result<()> {
+    Ok(Line::run(mpi, comm, async |line| call.run(line).await)?)
+}
+
+/// Starts a nonblocking collective.
+pub(crate) fn later(
+    mpi: Mpi,
+    comm: &Comm,
+    call: impl Call,
+    request: &Out<'_, MPI_Request>,
+) -> Result<()> {
+    let line = Line::new(mpi, comm);
+    let task = Box::pin(async move { call.run(&line).await });
+    let id = mpi.visit(|universe| universe.start_task(comm.context, task))?;
+    request.set(request_handle(mpi.visit(|universe| universe.token(id))));
+    mpi.turn();
+    Ok(())
+}
+
+/// Makes a persistent collective.
+pub(crate) fn again(
+    mpi: Mpi,
+    comm: &Comm,
+    call: impl Call,
+    request: &Out<'_, MPI_Request>,
+) -> Result<()> {
+    let line = Line::persistent(mpi, comm);
+    let starter = Box::new(move || -> runtime::collective::Task {
+        let (line, call) = (line.clone(), call.clone());
+        Box::pin(async move { call.run(&line).await })
+    });
+    let id = mpi.visit(|universe| universe.prepare_task(comm.context, starter))?;
+    request.set(request_handle(mpi.visit(|universe| universe.token(id))));
+    Ok(())
+}
+
+/// The bodies of a blocking, a nonblocking and a persistent function, from the one that looks the arguments up.
+macro_rules! three_ways {
+    ($name:literal: $looked_up:path, $now:ident, $later:ident, $again:ident ($($arg:ident: $type:ty),*)) => {
+        #[doc = concat!("`MPI_", $name, "`.")]
+        pub fn $now(mpi: Mpi, $($arg: $type,)* comm: MPI_Comm) -> Result<()> {
+            let group = $crate::comm::of(mpi, comm)?;
+            let call = $looked_up(mpi, &group, $($arg,)*)?;
+            $crate::coll::launch::now(mpi, &group, &call)
+        }
+
+        #[doc = concat!("The nonblocking form of `MPI_", $name, "`.")]
+        pub fn $later(
+            mpi: Mpi,
+            $($arg: $type,)*
+            comm: MPI_Comm,
+            request: Out<'_, MPI_Request>,
+        ) -> Result<()> {
+            let group = $crate::comm::of(mpi, comm)?;
+            let call = $looked_up(mpi, &group, $($arg,)*)?;
+            $crate::coll::launch::later(mpi, &group, call, &request)
+        }
+
+        #[doc = concat!("The persistent form of `MPI_", $name, "`.")]
+        pub fn $again(
+            mpi: Mpi,
+            $($arg: $type,)*
+            comm: MPI_Comm,
+            _info: MPI_Info,
+            request: Out<'_, MPI_Request>,
+        ) -> Result<()> {
+            let group = $crate::comm::of(mpi, comm)?;
+            let call = $looked_up(mpi, &group, $($arg,)*)?;
+            $crate::coll::launch::again(mpi, &group, call, &request)
+        }
+    };
+}
+pub(crate) use three_ways;

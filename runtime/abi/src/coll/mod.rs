@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Collectives (MPI 5.0 chapter 6): blocking, nonblocking and persistent.
+//!
+//! What a function is given becomes a [`Call`], with all handles looked up; a call is then run in one of three ways
+//! (`launch.rs`), so that each collective is written once. The algorithms are the runtime's.
+
+mod blocks;
+mod data;
+mod launch;
+mod reduce;
+
+pub use blocks::*;
+pub(crate) use launch::{Call, three_ways};
+pub use reduce::*;

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Reductions (MPI 5.0 sections 6.9 to 6.11).
+
+use core::ffi::c_int;
+use std::rc::Rc;
+
+use runtime::{Comm, Line, Payload, UserMemory, collective};
+
+use super::data::{self, Dense};
+use super::{Call, three_ways};
+use crate::args::{ConstBuf, CountsPtr, MutBuf, Out};
+use crate::enter::Mpi;
+use crate::error::{Error, ErrorClass, Result};
+use crate::handle::{MPI_Comm, MPI_Datatype, MPI_Info, MPI_Op, MPI_Request};
+use crate::op::{Combiner, combiner};
+use crate::pt2pt::bad_count;
+
+type Done = core::result::Result<(), runtime::Error>;
+
+three_ways!("Reduce": looked_up::reduce, reduce, ireduce, reduce_init(
+    sendbuf: ConstBuf, recvbuf: MutBuf, count: i64, datatype: MPI_Datatype, op: MPI_Op, root: c_int));
+three_ways!("Allreduce": looked_up::allreduce, allreduce, iallreduce, allreduce_init(
+    sendbuf: ConstBuf, recvbuf: MutBuf, count: i64, datatype: MPI_Datatype, op: MPI_Op));
+three_ways!("Reduce_scatter_block": looked_up::reduce_scatter_block,
+    reduce_scatter_block, ireduce_scatter_block, reduce_scatter_block_init(
+    sendbuf: ConstBuf, recvbuf: MutBuf, recvcount: i64, datatype: MPI_Datatype, op: MPI_Op));
+three_ways!("Reduce_scatter": looked_up::reduce_scatter,
+    reduce_scatter, ireduce_scatter, reduce_scatter_init(
+    sendbuf: ConstBuf, recvbuf: MutBuf, recvcounts: CountsPtr<'_>, datatype: MPI_Datatype, op: MPI_Op));
+three_ways!("Scan": looked_up::scan, scan, iscan, scan_init(
+    sendbuf: ConstBuf, recvbuf: MutBuf, count: i64, datatype: MPI_Datatype, op: MPI_Op));
+three_ways!("Exscan": looked_up::exscan, exscan, iexscan, exscan_init(
+    sendbuf: ConstBuf, recvbuf: MutBuf, count: i64, datatype: MPI_Datatype, op: MPI_Op));
+
+/// `MPI_Reduce_local`.
+pub fn reduce_local(
+    mpi: Mpi,
+    inbuf: ConstBuf,
+    inoutbuf: MutBuf,
+    count: i64,
+    datatype: MPI_Datatype,
+    op: MPI_Op,
+) -> Result<()> {
+    use collective::Reducer;
+    let op = combiner(mpi, op, datatype)?;
+    let input = data::data(mpi, inbuf.into(), count, datatype)?.copy();
+    let mut inout = Dense::of(&data::data(mpi, inoutbuf, count, datatype)?, true);
+    op.reduce(&input, inout.bytes());
+    inout.put_back();
+    Ok(())
+}
+
+#[derive(Clone)]
+struct Reduce {
+    input: Payload,
+    /// At the root alone.
+    output: Option<Payload>,
+    op: Combiner,
+    root: u32,
+}
+
+impl Call for Reduce {
+    async fn run(&self, line: &Line<Mpi>) -> Done {
+        let Some(output) = &self.output else {
+            let mut bytes = self.input.copy();
+            return collective::reduce(line, &mut bytes, self.root, &self.op).await;
+        };
+        self.input.copy_to(output)?;
+        let mut result = Dense::of(output, true);
+        collective::reduce(line, result.bytes(), self.root, &self.op).await?;
+        result.put_back();
+        Ok(())
+    }
+}
+
+/// What begins with all ranks' input in the output's place.
+#[derive(Clone)]
+struct Everywhere {
+    input: Payload,
+    output: Payload,
+    op: Combiner,
+    what: What,
+}
+
+#[derive(Clone, Copy)]
+enum What {
+    Allreduce,
+    Scan,
+}
+
+impl Call for Everywhere {
+    async fn run(&self, line: &Line<Mpi>) -> Done {
+        self.input.copy_to(&self.output)?;
+        let mut result = Dense::of(&self.output, true);
+        match self.what {
+            What::Allreduce => collective::allreduce(line, result.bytes(), &self.op).await?,
+            What::Scan => collective::scan(line, result.bytes(), &self.op).await?,
+        }
+        result.put_back();
+        Ok(())
+    }
+}
+
+/// Rank 0's output stays as it is, so nothing is put there before (MPI 5.0 section 6.11.2).
+#[derive(Clone)]
+struct Exscan {
+    input: Payload,
+    output: Payload,
+    op: Combiner,
+}
+
+impl Call for Exscan {
+    async fn run(&self, line: &Line<Mpi>) -> Done {
+        let mut bytes = self.input.copy();
+        if collective::exscan(line, &mut bytes, &self.op).await? {
+            Payload::Dense(UserMemory::of_const(&bytes)).copy_to(&self.output)?;
+        }
+        Ok(())
+    }
+}
+
+#[derive(Clone)]
+struct ReduceScatter {
+    input: Payload,
+    output: Payload,
+    /// Bytes of each rank's part.
+    lengths: Rc<[usize]>,
+    op: Combiner,
+}
+
+impl Call for ReduceScatter {
+    async fn run(&self, line: &Line<Mpi>) -> Done {
+        let mut bytes = self.input.copy();
+        let mut mine = Dense::of(&self.output, false);
+        collective::reduce_scatter(line, &mut bytes, &self.lengths, mine.bytes(), &self.op).await?;
+        mine.put_back();
+        Ok(())
+    }
+}
+
+/// From the arguments to the calls.
+mod looked_up {
+    use super::*;
+
+    pub(super) fn reduce(
+        mpi: Mpi,
+        group: &Comm,
+        sendbuf: ConstBuf,
+        recvbuf: MutBuf,
+        count: i64,
+        datatype: MPI_Datatype,
+        op: MPI_Op,
+        root: c_int,
+    ) -> Result<Reduce> {
+        let root = data::root_of(root, group)?;
+        let op = combiner(mpi, op, datatype)?;
+        let is_root = group.rank == root;
+        if sendbuf.is_in_place() && !is_root {
+            let detail = "MPI_IN_PLACE as the send buffer is for the root alone";
+            return Err(Error::new(ErrorClass::BUFFER, detail));
+        }
+        let input = data::data(mpi, input_of(sendbuf, recvbuf), count, datatype)?;
+        let output = match is_root {
+            true => Some(data::data(mpi, recvbuf, count, datatype)?),
+            false => None,
+        };
+        Ok(Reduce {
+            input,
+            output,
+            op,
+            root,
+        })
+    }
+
+    pub(super) fn allreduce(
+        mpi: Mpi,
+        _group: &Comm,
+        sendbuf: ConstBuf,
+        recvbuf: MutBuf,
+        count: i64,
+        datatype: MPI_Datatype,
+        op: MPI_Op,
+    ) -> Result<Everywhere> {
+        Ok(Everywhere {
+            op: combiner(mpi, op, datatype)?,
+            input: data::data(mpi, input_of(sendbuf, recvbuf), count, datatype)?,
+            output: data::data(mpi, recvbuf, count, datatype)?,
+            what: What::Allreduce,
+        })
+    }
+
+    pub(super) fn scan(
+        mpi: Mpi,
+        group: &Comm,
+        sendbuf: ConstBuf,
+        recvbuf: MutBuf,
+        count: i64,
+        datatype: MPI_Datatype,
+        op: MPI_Op,
+    ) -> Result<Everywhere> {
+        let call = allreduce(mpi, group, sendbuf, recvbuf, count, datatype, op)?;
+        let what = What::Scan;
+        Ok(Everywhere { what, ..call })
+    }
+
+    pub(super) fn exscan(
+        mpi: Mpi,
+        _group: &Comm,
+        sendbuf: ConstBuf,
+        recvbuf: MutBuf,
+        count: i64,
+        datatype: MPI_Datatype,
+        op: MPI_Op,
+    ) -> Result<Exscan> {
+        Ok(Exscan {
+            op: combiner(mpi, op, datatype)?,
+            input: data::data(mpi, input_of(sendbuf, recvbuf), count, datatype)?,
+            output: data::data(mpi, recvbuf, count, datatype)?,
+        })
+    }
+
+    pub(super) fn reduce_scatter_block(
+        mpi: Mpi,
+        group: &Comm,
+        sendbuf: ConstBuf,
+        recvbuf: MutBuf,
+        recvcount: i64,
+        datatype: MPI_Datatype,
+        op: MPI_Op,
+    ) -> Result<ReduceScatter> {
+        let counts = vec![recvcount; group.size() as usize];
+        scattered(mpi, group, sendbuf, recvbuf, &counts, datatype, op)
+    }
+
+    pub(super) fn reduce_scatter(
+        mpi: Mpi,
+        group: &Comm,
+        sendbuf: ConstBuf,
+        recvbuf: MutBuf,
+        recvcounts: CountsPtr<'_>,
+        datatype: MPI_Datatype,
+        op: MPI_Op,
+    ) -> Result<ReduceScatter> {
+        let counts: Vec<i64> = recvcounts.slice(group.size() as usize)?.iter().collect();
+        scattered(mpi, group, sendbuf, recvbuf, &counts, datatype, op)
+    }
+
+    fn scattered(
+        mpi: Mpi,
+        group: &Comm,
+        sendbuf: ConstBuf,
+        recvbuf: MutBuf,
+        counts: &[i64],
+        datatype: MPI_Datatype,
+        op: MPI_Op,
+    ) -> Result<ReduceScatter> {
+        let op = combiner(mpi, op, datatype)?;
+        if let Some(negative) = counts.iter().find(|count| **count < 0) {
+            return Err(bad_count(*negative));
+        }
+        let sum = counts
+            .iter()
+            .try_fold(0i64, |sum, count| sum.checked_add(*count));
+        let all = sum.ok_or_else(|| bad_count(i64::MAX))?;
+        let input = data::data(mpi, input_of(sendbuf, recvbuf), all, datatype)?;
+        let output = data::data(mpi, recvbuf, counts[group.rank as usize], datatype)?;
+        let item = op.item_bytes();
+        let length = |count: &i64| usize::try_from(*count).unwrap_or(0) * item;
+        Ok(ReduceScatter {
+            input,
+            output,
+            lengths: counts.iter().map(length).collect(),
+            op,
+        })
+    }
+
+    /// Where this rank's contribution lies.
+    fn input_of(sendbuf: ConstBuf, recvbuf: MutBuf) -> MutBuf {
+        match sendbuf.is_in_place() {
+            true => recvbuf,
+            false => sendbuf.into(),
+        }
+    }
+
+    use collective::Reducer;
+}

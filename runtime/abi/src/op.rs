@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Operations of reductions: the predefined ones, and those of the program (MPI 5.0 sections 6.9.2 to 6.9.5).
+//!
+//! # Safety
+//! A program's operation is called with two arrays of as many items as it is told, of the datatype that the reduction was
+//! called with, laid out as that says. Obligation **O1**, the program's by section 6.9.5: the function touches nothing else
+//! of ours, and returns. It is called outside of visits of the state, so it may call MPI functions that do not communicate.
+#![allow(unsafe_code, reason = "calls the program's operations")]
+
+use core::ffi::c_int;
+use core::ffi::c_void;
+use std::sync::Arc;
+
+use runtime::Structured;
+use runtime::collective::Reducer;
+use runtime::datatype::{Basic, Datatype};
+use runtime::op::{self, Op};
+
+use crate::args::{EitherFn, InOut, Out};
+use crate::callback::{MPI_User_function, MPI_User_function_c};
+use crate::datatype_table::basic;
+use crate::enter::Mpi;
+use crate::error::{Error, ErrorClass, Result};
+use crate::handle::{MPI_Datatype, MPI_Op, describe};
+
+/// An operation of the program.
+#[derive(Clone, Copy, Debug)]
+pub struct OpObject {
+    function: Function,
+    commutes: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Function {
+    Int(MPI_User_function),
+    Large(MPI_User_function_c),
+}
+
+/// An operation on items of one datatype.
+#[derive(Clone)]
+pub(crate) enum Combiner {
+    Predefined(Op, Basic),
+    User(User),
+}
+
+/// A program's operation on a datatype.
+#[derive(Clone)]
+pub(crate) struct User {
+    function: Function,
+    handle: MPI_Datatype,
+    datatype: Arc<Datatype>,
+    item_bytes: usize,
+    /// Items lie side by side in memory as they do when packed.
+    dense: bool,
+}
+
+/// `MPI_Op_create`.
+pub fn op_create(
+    mpi: Mpi,
+    function: EitherFn<MPI_User_function, MPI_User_function_c>,
+    commute: c_int,
+    op: Out<'_, MPI_Op>,
+) -> Result<()> {
+    let function = match function {
+        EitherFn::Int(Some(function)) => Function::Int(function),
+        EitherFn::Large(Some(function)) => Function::Large(function),
+        _ => return Err(Error::null("user_fn")),
+    };
+    let object = OpObject {
+        function,
+        commutes: commute != 0,
+    };
+    op.set(mpi.state(|state| state.ops.insert(object))?);
+    Ok(())
+}
+
+/// `MPI_Op_free`. Collectives that are under way keep what they need of it.
+pub fn op_free(mpi: Mpi, op: InOut<'_, MPI_Op>) -> Result<()> {
+    let handle = op.get();
+    if predefined(handle).is_some() {
+        let detail = format!("{} is predefined and cannot be freed", describe(handle.0));
+        return Err(Error::new(ErrorClass::OP, detail));
+    }
+    mpi.state(|state| state.ops.remove(handle))?;
+    op.set(MPI_Op::NULL);
+    Ok(())
+}
+
+/// `MPI_Op_commutative`.
+pub fn op_commutative(mpi: Mpi, op: MPI_Op, commute: Out<'_, c_int>) -> Result<()> {
+    let commutes = match predefined(op) {
+        Some(known) => !matches!(known, Op::Replace | Op::NoOp),
+        None => mpi.state(|state| state.ops.get(op).map(|object| object.commutes))?,
+    };
+    commute.set(c_int::from(commutes));
+    Ok(())
+}
+
+/// An operation on a datatype, if it has a meaning for it.
+pub(crate) fn combiner(mpi: Mpi, op: MPI_Op, datatype: MPI_Datatype) -> Result<Combiner> {
+    if let Some(known) = predefined(op) {
+        return on_basic(op, known, datatype);
+    }
+    mpi.state(|state| {
+        let object = *state.ops.get(op)?;
+        let datatype_object = state.datatype(datatype)?;
+        if !datatype_object.committed {
+            return Err(crate::pt2pt::uncommitted(datatype));
+        }
+        let described = datatype_object.datatype;
+        let item_bytes = usize::try_from(described.size).unwrap_or(usize::MAX);
+        let dense = described.dense(2) == Some((0, 2 * described.size));
+        Ok(Combiner::User(User {
+            function: object.function,
+            handle: datatype,
+            datatype: described,
+            item_bytes,
+            dense,
+        }))
+    })
+}
+
+/// A predefined operation takes predefined datatypes alone (MPI 5.0 section 6.9.2).
+fn on_basic(op: MPI_Op, known: Op, datatype: MPI_Datatype) -> Result<Combiner> {
+    let Some(basic) = basic(datatype) else {
+        let (op, datatype) = (describe(op.0), describe(datatype.0));
+        let detail = format!("{op} needs a predefined datatype, {datatype} is none");
+        return Err(Error::new(ErrorClass::TYPE, detail));
+    };
+    if !op::is_defined(known, basic) {
+        let detail = format!(
+            "{} is not defined for {}",
+            describe(op.0),
+            describe(datatype.0)
+        );
+        return Err(Error::new(ErrorClass::OP, detail));
+    }
+    Ok(Combiner::Predefined(known, *basic))
+}
+
+impl Reducer for Combiner {
+    fn reduce(&self, input: &[u8], inout: &mut [u8]) {
+        match self {
+            Self::Predefined(op, basic) => {
+                let defined = op::reduce(*op, basic, input, inout);
+                debug_assert!(defined.is_ok(), "checked by `on_basic`");
+            }
+            Self::User(user) => user.reduce(input, inout),
+        }
+    }
+
+    fn item_bytes(&self) -> usize {
+        match self {
+            Self::Predefined(_, basic) => basic.size.into(),
+            Self::User(user) => user.item_bytes,
+        }
+    }
+}
+
+impl User {
+    fn reduce(&self, input: &[u8], inout: &mut [u8]) {
+        let items = inout.len().min(input.len()) / self.item_bytes.max(1);
+        if items == 0 {
+            return;
+        }
+        if self.dense && is_aligned(input, &self.datatype) && is_aligned(inout, &self.datatype) {
+            return self.call(input.as_ptr().cast_mut(), inout.as_mut_ptr(), items);
+        }
+        // The function wants the items as the program lays them out.
+        let (mut left, mut right) = (
+            Room::new(&self.datatype, items),
+            Room::new(&self.datatype, items),
+        );
+        left.items.unpack(input);
+        right.items.unpack(inout);
+        self.call(left.base(), right.base(), items);
+        inout.copy_from_slice(&right.items.pack());
+    }
+
+    fn call(&self, input: *mut u8, inout: *mut u8, items: usize) {
+        let (input, inout) = (input.cast::<c_void>(), inout.cast::<c_void>());
+        let mut datatype = self.handle;
+        match self.function {
+            Function::Large(function) => {
+                let mut length = i64::try_from(items).unwrap_or(i64::MAX);
+                // SAFETY: O1; both arrays have `items` items.
+                unsafe { function(input, inout, &raw mut length, &raw mut datatype) };
+            }
+            Function::Int(function) => {
+                let step = c_int::MAX as usize;
+                let extent = isize::try_from(self.datatype.extent).unwrap_or(0);
+                let mut done = 0;
+                while done < items {
+                    let now = (items - done).min(step);
+                    let by = extent.wrapping_mul(done.cast_signed());
+                    let (input, inout) = (
+                        input.wrapping_byte_offset(by),
+                        inout.wrapping_byte_offset(by),
+                    );
+                    let mut length = c_int::try_from(now).unwrap_or(c_int::MAX);
+                    // SAFETY: O1; both arrays have `now` items from here.
+                    unsafe { function(input, inout, &raw mut length, &raw mut datatype) };
+                    done += now;
+                }
+            }
+        }
+    }
+}
+
+/// Memory of ours for items with gaps.
+struct Room {
+    /// Words, for the strictest alignment.
+    words: Vec<u128>,
+    /// From the start of the words to where displacements count from.
+    origin: isize,
+    items: Structured,
+}
+
+impl Room {
+    fn new(datatype: &Arc<Datatype>, items: usize) -> Self {
+        let last = datatype.extent.saturating_mul(items as i64 - 1);
+        let low = datatype.true_lb.saturating_add(last.min(0)).min(0);
+        let high = datatype.true_lb.saturating_add(datatype.true_extent);
+        let high = high.saturating_add(last.max(0)).max(0);
+        // Whole words before the origin keep its alignment.
+        let before = usize::try_from(-low).unwrap_or(0).next_multiple_of(WORD);
+        let bytes = before + usize::try_from(high).unwrap_or(0);
+        let mut words = vec![0u128; bytes.div_ceil(WORD) + 1];
+        let base = words.as_mut_ptr().cast::<u8>().wrapping_add(before);
+        // SAFETY: all bytes that the items cover, from the lowest to the highest, lie in `words`, which lives as long.
+        let items = unsafe { Structured::new(base, items as u64, Arc::clone(datatype)) };
+        Self {
+            words,
+            origin: before.cast_signed(),
+            items,
+        }
+    }
+
+    fn base(&mut self) -> *mut u8 {
+        let start = self.words.as_mut_ptr().cast::<u8>();
+        start.wrapping_offset(self.origin)
+    }
+}
+
+const WORD: usize = size_of::<u128>();
+
+/// Whether the program's function may take items from here: their alignment divides 16, or their size.
+fn is_aligned(bytes: &[u8], datatype: &Datatype) -> bool {
+    let size = datatype.size.max(1);
+    let align = (1u64 << size.trailing_zeros()).min(WORD as u64);
+    (bytes.as_ptr().addr() as u64).is_multiple_of(align)
+}
+
+fn predefined(op: MPI_Op) -> Option<Op> {
+    Some(match op {
+        MPI_Op::SUM => Op::Sum,
+        MPI_Op::MIN => Op::Min,
+        MPI_Op::MAX => Op::Max,
+        MPI_Op::PROD => Op::Prod,
+        MPI_Op::BAND => Op::Band,
+        MPI_Op::BOR => Op::Bor,
+        MPI_Op::BXOR => Op::Bxor,
+        MPI_Op::LAND => Op::Land,
+        MPI_Op::LOR => Op::Lor,
+        MPI_Op::LXOR => Op::Lxor,
+        MPI_Op::MINLOC => Op::Minloc,
+        MPI_Op::MAXLOC => Op::Maxloc,
+        MPI_Op::REPLACE => Op::Replace,
+        MPI_Op::NO_OP => Op::NoOp,
+        _ => return None,
+    })
+}

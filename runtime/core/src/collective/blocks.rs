@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Collectives that move blocks: gather, scatter, allgather and all-to-all, with one size or with many.
+//!
+//! Two forms of each: on [`Payload`]s, one block a rank of any size and shape (that is all of the `v` and `w` forms, and
+//! whatever is large); and on dense bytes with equal blocks, where small ones are sent on together.
+
+use super::Line;
+use super::tree::bcast;
+use crate::{Error, Payload, Visit};
+
+/// Collects one block per rank at the root: `all` has a block per rank there, and is empty elsewhere. Without `mine`,
+/// the own block is in place.
+///
+/// # Errors
+/// When a message could not be sent or received.
+pub async fn gather<V: Visit>(
+    line: &Line<V>,
+    mine: Option<&Payload>,
+    all: &[Payload],
+    root: u32,
+) -> Result<(), Error> {
+    let mut pending = line.pending();
+    let mut copied = Ok(());
+    if line.rank() == root {
+        for (from, block) in others(line, all) {
+            pending.receive_payload(from, block);
+        }
+        copied = put_own(line, mine, all);
+    } else if let Some(mine) = mine {
+        pending.send_payload(root, mine);
+    }
+    pending.finish().await.and(copied)
+}
+
+/// Deals the root's blocks out, one per rank. Without `mine`, the own block stays where it is.
+///
+/// # Errors
+/// When a message could not be sent or received.
+pub async fn scatter<V: Visit>(
+    line: &Line<V>,
+    all: &[Payload],
+    mine: Option<&Payload>,
+    root: u32,
+) -> Result<(), Error> {
+    let mut pending = line.pending();
+    let mut copied = Ok(());
+    if line.rank() == root {
+        for (to, block) in others(line, all) {
+            pending.send_payload(to, block);
+        }
+        if let (Some(mine), Some(own)) = (mine, all.get(line.rank() as usize)) {
+            copied = own.copy_to(mine);
+        }
+    } else if let Some(mine) = mine {
+        pending.receive_payload(root, mine);
+    }
+    pending.finish().await.and(copied)
+}
+
+/// Collects one block per rank everywhere. Without `mine`, the own block is in place.
+///
+/// # Errors
+/// When a message could not be sent or received.
+pub async fn allgather<V: Visit>(
+    line: &Line<V>,
+    mine: Option<&Payload>,
+    all: &[Payload],
+) -> Result<(), Error> {
+    put_own(line, mine, all)?;
+    let Some(own) = all.get(line.rank() as usize) else {
+        return Ok(());
+    };
+    let mut pending = line.pending();
+    for (from, block) in others(line, all) {
+        pending.receive_payload(from, block);
+    }
+    for (to, _) in others(line, all) {
+        pending.send_payload(to, own);
+    }
+    pending.finish().await
+}
+
+/// Block `i` of `out` goes to rank `i`; block `i` of `into` comes from rank `i`.
+///
+/// # Errors
+/// When a message could not be sent or received.
+pub async fn alltoall<V: Visit>(
+    line: &Line<V>,
+    out: &[Payload],
+    into: &[Payload],
+) -> Result<(), Error> {
+    let mut pending = line.pending();
+    for (from, block) in others(line, into) {
+        pending.receive_payload(from, block);
+    }
+    for (to, block) in others(line, out) {
+        pending.send_payload(to, block);
+    }
+    let own = line.rank() as usize;
+    let copied = match (out.get(own), into.get(own)) {
+        (Some(out), Some(into)) => out.copy_to(into),
+        _ => Ok(()),
+    };
+    pending.finish().await.and(copied)
+}
+
+/// As [`allgather`], of small equal blocks of dense bytes; the own one is in place.
+///
+/// # Errors
+/// When a message could not be sent or received.
+pub async fn allgather_bytes<V: Visit>(line: &Line<V>, all: &mut [u8]) -> Result<(), Error> {
+    if all.is_empty() {
+        return Ok(());
+    }
+    match line.shape().is_flat(all.len()) {
+        true => through_zero(line, all).await,
+        false => allgather_bruck(line, all).await,
+    }
+}
+
+/// Rank 0 collects and sends all to all: a rank waits once.
+async fn through_zero<V: Visit>(line: &Line<V>, all: &mut [u8]) -> Result<(), Error> {
+    let bytes = all.len() / line.size() as usize;
+    if line.rank() == 0 {
+        let mut pending = line.pending();
+        for (from, block) in (0..).zip(all.chunks_exact_mut(bytes)).skip(1) {
+            pending.receive(from, block);
+        }
+        pending.finish().await?;
+    } else {
+        let own = line.rank() as usize * bytes;
+        line.send(0, &all[own..own + bytes]).await?;
+    }
+    bcast(line, all, 0).await
+}
+
+/// Rounds of doubling: a rank knows its own block and those of the ranks behind it, and tells them all to one before it
+/// (J. Bruck and others, 1997).
+async fn allgather_bruck<V: Visit>(line: &Line<V>, all: &mut [u8]) -> Result<(), Error> {
+    let (rank, size) = (line.rank(), line.size());
+    let bytes = all.len() / size as usize;
+    let own = rank as usize * bytes;
+    let mut known = vec![0u8; all.len()];
+    known[..bytes].copy_from_slice(&all[own..own + bytes]);
+    let mut count = 1;
+    while count < size {
+        let more = count.min(size - count) as usize * bytes;
+        let (have, free) = known.split_at_mut(count as usize * bytes);
+        let (to, from) = ((rank + size - count) % size, (rank + count) % size);
+        line.exchange(to, &have[..more], from, &mut free[..more])
+            .await?;
+        count <<= 1;
+    }
+    let (high, low) = known.split_at(all.len() - own);
+    all[own..].copy_from_slice(high);
+    all[..own].copy_from_slice(low);
+    Ok(())
+}
+
+/// As [`alltoall`], of small equal blocks of dense bytes: in a logarithmic number of rounds, blocks are carried along by
+/// ranks between (J. Bruck and others, 1997).
+///
+/// # Errors
+/// When a message could not be sent or received.
+pub async fn alltoall_bytes<V: Visit>(
+    line: &Line<V>,
+    out: &[u8],
+    into: &mut [u8],
+) -> Result<(), Error> {
+    let (rank, size) = (line.rank() as usize, line.size() as usize);
+    let bytes = out.len() / size;
+    if bytes == 0 {
+        return Ok(());
+    }
+    let at = |block: usize| block * bytes..(block + 1) * bytes;
+    // Block `d` is the one that still has to go `d` ranks further.
+    let mut blocks = Vec::with_capacity(out.len());
+    blocks.extend_from_slice(&out[rank * bytes..]);
+    blocks.extend_from_slice(&out[..rank * bytes]);
+    let mut parcel = Vec::new();
+    let mut arrived = Vec::new();
+    let mut span = 1;
+    while span < size {
+        let moving = (0..size).filter(|distance| distance & span != 0);
+        parcel.clear();
+        for block in moving.clone() {
+            parcel.extend_from_slice(&blocks[at(block)]);
+        }
+        arrived.resize(parcel.len(), 0);
+        let (to, from) = ((rank + span) % size, (rank + size - span) % size);
+        line.exchange(to as u32, &parcel, from as u32, &mut arrived)
+            .await?;
+        for (block, bytes) in moving.zip(arrived.chunks_exact(bytes)) {
+            blocks[at(block)].copy_from_slice(bytes);
+        }
+        span <<= 1;
+    }
+    for distance in 0..size {
+        into[at((rank + size - distance) % size)].copy_from_slice(&blocks[at(distance)]);
+    }
+    Ok(())
+}
+
+/// The blocks of the other ranks, beginning with the next one, so that not all turn to the same rank first.
+fn others<'a, V: Visit>(
+    line: &Line<V>,
+    all: &'a [Payload],
+) -> impl Iterator<Item = (u32, &'a Payload)> {
+    let (rank, size) = (line.rank(), line.size());
+    (1..size).filter_map(move |step| {
+        let other = (rank + step) % size;
+        Some((other, all.get(other as usize)?))
+    })
+}
+
+fn put_own<V: Visit>(line: &Line<V>, mine: Option<&Payload>, all: &[Payload]) -> Result<(), Error> {
+    match (mine, all.get(line.rank() as usize)) {
+        (Some(mine), Some(own)) => mine.copy_to(own),
+        _ => Ok(()),
+    }
+}

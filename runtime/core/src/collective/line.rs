@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a collective talks through: the ranks of a communicator, and the tag of this one call.
+
+use std::future::poll_fn;
+use std::task::Poll;
+
+use engine::Peer;
+
+use super::Shape;
+use crate::comm::Comm;
+use crate::p2p::{Mode, Source, Target};
+use crate::{Error, Payload, RequestId, SendMode, UserMemory, Visit};
+
+/// One call of a collective, from the order of calls (MPI 5.0 section 6.14) to its end.
+///
+/// Made when the collective is called, not when it first moves: the tag says which call it is.
+#[derive(Clone, Debug)]
+pub struct Line<V> {
+    visit: V,
+    comm: Comm,
+    tag: i32,
+    shape: Shape,
+}
+
+impl<V: Visit> Line<V> {
+    /// The next collective on `comm`.
+    #[must_use]
+    pub fn new(visit: V, comm: &Comm) -> Self {
+        Self::with_tag(visit, comm, comm.next_tag())
+    }
+
+    /// The next persistent collective on `comm`, for all its starts: each ends here before the next begins.
+    #[must_use]
+    pub fn persistent(visit: V, comm: &Comm) -> Self {
+        Self::with_tag(visit, comm, comm.next_persistent_tag())
+    }
+
+    fn with_tag(visit: V, comm: &Comm, tag: i32) -> Self {
+        Self {
+            visit,
+            comm: comm.clone(),
+            tag,
+            shape: visit.visit(|universe| universe.shape()),
+        }
+    }
+
+    /// Runs a blocking collective on `comm`.
+    pub fn run<T>(visit: V, comm: &Comm, body: impl AsyncFnOnce(&Self) -> T) -> T {
+        let line = Self::new(visit, comm);
+        let whole_job = visit.visit(|universe| universe.size()) == comm.size();
+        visit.block_on(whole_job, body(&line))
+    }
+
+    /// Rank of this process.
+    #[must_use]
+    pub fn rank(&self) -> u32 {
+        self.comm.rank
+    }
+
+    /// Number of ranks.
+    #[must_use]
+    pub fn size(&self) -> u32 {
+        self.comm.size()
+    }
+
+    /// What algorithms are chosen by.
+    #[must_use]
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    pub(crate) async fn send(&self, to: u32, bytes: &[u8]) -> Result<(), Error> {
+        let request = self.start_send(to, bytes)?;
+        self.finish(request).await
+    }
+
+    pub(crate) async fn receive(&self, from: u32, bytes: &mut [u8]) -> Result<(), Error> {
+        let request = self.start_receive(from, bytes)?;
+        self.finish(Some(request)).await
+    }
+
+    /// Sends to one rank while receiving from another.
+    pub(crate) async fn exchange(
+        &self,
+        to: u32,
+        out: &[u8],
+        from: u32,
+        into: &mut [u8],
+    ) -> Result<(), Error> {
+        let mut pending = self.pending();
+        pending.receive(from, into);
+        pending.send(to, out);
+        // Both end before this returns, so both slices are borrowed long enough.
+        pending.finish().await
+    }
+
+    /// Several messages at once.
+    pub(crate) fn pending(&self) -> Pending<'_, V> {
+        Pending {
+            line: self,
+            requests: Vec::new(),
+            error: None,
+        }
+    }
+
+    fn start_send(&self, to: u32, bytes: &[u8]) -> Result<Option<RequestId>, Error> {
+        let target = self.target(to);
+        self.visit
+            .visit(|universe| universe.send(target, UserMemory::of_const(bytes), Mode::Standard))
+    }
+
+    fn start_receive(&self, from: u32, bytes: &mut [u8]) -> Result<RequestId, Error> {
+        let source = self.source(from);
+        self.visit
+            .visit(|universe| universe.receive(source, UserMemory::of(bytes)))
+    }
+
+    async fn finish(&self, request: Option<RequestId>) -> Result<(), Error> {
+        let Some(request) = request else {
+            return Ok(());
+        };
+        let visit = self.visit;
+        poll_fn(
+            |_| match visit.visit(|universe| universe.is_complete(request)) {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
+            },
+        )
+        .await;
+        let status = visit.visit(|universe| universe.collect(request));
+        status.error.map_or(Ok(()), Err)
+    }
+
+    fn target(&self, to: u32) -> Target {
+        Target {
+            context: self.comm.collective_context(),
+            peer: self.peer(to),
+            tag: self.tag,
+        }
+    }
+
+    fn source(&self, from: u32) -> Source {
+        Source {
+            context: self.comm.collective_context(),
+            peer: Some(self.peer(from)),
+            tag: Some(self.tag),
+        }
+    }
+
+    fn peer(&self, rank: u32) -> Peer {
+        self.comm
+            .group
+            .peer(rank)
+            .expect("collectives compute ranks of the communicator")
+    }
+}
+
+/// Messages under way. All of them must be waited for, whatever went wrong: their memory is lent until then.
+pub(crate) struct Pending<'a, V> {
+    line: &'a Line<V>,
+    requests: Vec<RequestId>,
+    error: Option<Error>,
+}
+
+impl<V: Visit> Pending<'_, V> {
+    pub(crate) fn send(&mut self, to: u32, bytes: &[u8]) {
+        let started = self.line.start_send(to, bytes);
+        self.note(started);
+    }
+
+    pub(crate) fn receive(&mut self, from: u32, bytes: &mut [u8]) {
+        let started = self.line.start_receive(from, bytes);
+        self.note(started.map(Some));
+    }
+
+    pub(crate) fn send_payload(&mut self, to: u32, data: &Payload) {
+        let (target, mode) = (self.line.target(to), SendMode::Direct(Mode::Standard));
+        let started = self
+            .line
+            .visit
+            .visit(|universe| universe.send_payload(target, data, mode));
+        self.note(started);
+    }
+
+    pub(crate) fn receive_payload(&mut self, from: u32, data: &Payload) {
+        let source = self.line.source(from);
+        let started = self.line.visit.visit(|universe| match data {
+            Payload::Dense(memory) => universe.receive(source, *memory),
+            Payload::Structured(data) => universe.receive_structured(source, data.clone()),
+        });
+        self.note(started.map(Some));
+    }
+
+    /// Waits for all; the first error, if there was any.
+    pub(crate) async fn finish(mut self) -> Result<(), Error> {
+        for request in std::mem::take(&mut self.requests) {
+            let ended = self.line.finish(Some(request)).await;
+            self.note(ended.map(|()| None));
+        }
+        self.error.map_or(Ok(()), Err)
+    }
+
+    fn note(&mut self, started: Result<Option<RequestId>, Error>) {
+        match started {
+            Ok(request) => self.requests.extend(request),
+            Err(error) => {
+                self.error.get_or_insert(error);
+            }
+        }
+    }
+}
