@@ -49,7 +49,7 @@ check_failed(const char *file, int line, const char *condition, const char *form
 #define EQUAL(got, wanted)                                                                         \
     do {                                                                                           \
         long long got_ = (long long)(got), wanted_ = (long long)(wanted);                          \
-        CHECK(got_ == wanted_, #got " is %lld, expected %lld", got_, wanted_);                     \
+        CHECK(got_ == wanted_, "%s is %lld, expected %lld", #got, got_, wanted_);                  \
     } while (0)
 
 // GOOD(call): it returns MPI_SUCCESS.

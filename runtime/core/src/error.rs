@@ -48,7 +48,7 @@ pub enum Error {
     },
     /// A collective in the background has failed.
     #[error("{0}")]
-    Collective(Arc<Error>),
+    Collective(Arc<Self>),
     /// What the launcher left for this process is not as it should be.
     #[error("{0}")]
     Boot(String),

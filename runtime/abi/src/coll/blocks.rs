@@ -138,8 +138,8 @@ impl Call for Alltoall {
             }
             (None, Equal::Each(into)) => {
                 let kept: Vec<Box<[u8]>> = into.iter().map(Payload::copy).collect();
-                let lent = |bytes: &Box<[u8]>| Payload::Dense(UserMemory::of_const(bytes));
-                let out: Vec<Payload> = kept.iter().map(lent).collect();
+                let lent = kept.iter().map(|bytes| UserMemory::of_const(bytes));
+                let out: Vec<Payload> = lent.map(Payload::Dense).collect();
                 collective::alltoall(line, &out, into).await
             }
             (out, Equal::Small(into)) => {

@@ -167,16 +167,16 @@ pub async fn alltoall_bytes<V: Visit>(
     out: &[u8],
     into: &mut [u8],
 ) -> Result<(), Error> {
-    let (rank, size) = (line.rank() as usize, line.size() as usize);
-    let bytes = out.len() / size;
+    let (rank, size) = (line.rank(), line.size());
+    let bytes = out.len() / size as usize;
     if bytes == 0 {
         return Ok(());
     }
-    let at = |block: usize| block * bytes..(block + 1) * bytes;
+    let at = |block: u32| block as usize * bytes..(block as usize + 1) * bytes;
     // Block `d` is the one that still has to go `d` ranks further.
     let mut blocks = Vec::with_capacity(out.len());
-    blocks.extend_from_slice(&out[rank * bytes..]);
-    blocks.extend_from_slice(&out[..rank * bytes]);
+    blocks.extend_from_slice(&out[rank as usize * bytes..]);
+    blocks.extend_from_slice(&out[..rank as usize * bytes]);
     let mut parcel = Vec::new();
     let mut arrived = Vec::new();
     let mut span = 1;
@@ -188,8 +188,7 @@ pub async fn alltoall_bytes<V: Visit>(
         }
         arrived.resize(parcel.len(), 0);
         let (to, from) = ((rank + span) % size, (rank + size - span) % size);
-        line.exchange(to as u32, &parcel, from as u32, &mut arrived)
-            .await?;
+        line.exchange(to, &parcel, from, &mut arrived).await?;
         for (block, bytes) in moving.zip(arrived.chunks_exact(bytes)) {
             blocks[at(block)].copy_from_slice(bytes);
         }
