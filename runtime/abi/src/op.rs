@@ -228,7 +228,7 @@ impl Room {
         let mut words = vec![0u128; bytes.div_ceil(WORD) + 1];
         let base = words.as_mut_ptr().cast::<u8>().wrapping_add(before);
         // SAFETY: all bytes that the items cover, from the lowest to the highest, lie in `words`, which lives as long.
-        let items = unsafe { Structured::new(base, items as u64, Arc::clone(datatype)) };
+        let items = unsafe { Structured::new(base, items as u64, datatype) };
         Self {
             words,
             origin: before.cast_signed(),
