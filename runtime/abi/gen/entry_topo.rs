@@ -4,31 +4,45 @@
 
 use core::ffi::c_int;
 
-use crate::enter::{On, unsupported};
+use crate::args;
+use crate::enter::{On, enter};
+use crate::error::ErrorClass;
 use crate::handle::{MPI_Comm, MPI_Info};
+use crate::topo;
+use crate::topo_graph;
 
 /// `MPI_Cart_create`, MPI 5.0 section 8.5.1.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Cart_create(
     comm_old: MPI_Comm,
-    _ndims: c_int,
-    _dims: *const c_int,
-    _periods: *const c_int,
-    _reorder: c_int,
-    _comm_cart: *mut MPI_Comm,
+    ndims: c_int,
+    dims: *const c_int,
+    periods: *const c_int,
+    reorder: c_int,
+    comm_cart: *mut MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Cart_create", On::Comm(comm_old))
+    enter("MPI_Cart_create", On::Comm(comm_old), |mpi| {
+        let ndims = args::len("ndims", args::wide(ndims), ErrorClass::ARG)?;
+        // SAFETY: `dims` is the caller's array of `ndims` ints (A2 of `args`).
+        let dims = unsafe { args::slice("dims", dims, ndims) }?;
+        // SAFETY: `periods` is the caller's array of `ndims` ints (A2 of `args`).
+        let periods = unsafe { args::slice("periods", periods, ndims) }?;
+        // SAFETY: `comm_cart` is the caller's pointer to one MPI_Comm (A1 of `args`).
+        let comm_cart = unsafe { args::Out::new("comm_cart", comm_cart) }?;
+        topo::cart_create(mpi, comm_old, dims, periods, reorder, comm_cart)
+    })
 }
 weak_alias!("MPI_Cart_create", "PMPI_Cart_create");
 
 /// `MPI_Dims_create`, MPI 5.0 section 8.5.2.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Dims_create(
-    _nnodes: c_int,
-    _ndims: c_int,
-    _dims: *mut c_int,
-) -> c_int {
-    unsupported("MPI_Dims_create", On::Nothing)
+pub unsafe extern "C" fn PMPI_Dims_create(nnodes: c_int, ndims: c_int, dims: *mut c_int) -> c_int {
+    enter("MPI_Dims_create", On::Nothing, |mpi| {
+        let ndims = args::len("ndims", args::wide(ndims), ErrorClass::ARG)?;
+        // SAFETY: `dims` is the caller's array of `ndims` ints (A2 of `args`).
+        let dims = unsafe { args::slice_mut("dims", dims, ndims) }?;
+        topo::dims_create(mpi, nnodes, dims)
+    })
 }
 weak_alias!("MPI_Dims_create", "PMPI_Dims_create");
 
@@ -36,13 +50,22 @@ weak_alias!("MPI_Dims_create", "PMPI_Dims_create");
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Graph_create(
     comm_old: MPI_Comm,
-    _nnodes: c_int,
-    _indx: *const c_int,
-    _edges: *const c_int,
-    _reorder: c_int,
-    _comm_graph: *mut MPI_Comm,
+    nnodes: c_int,
+    indx: *const c_int,
+    edges: *const c_int,
+    reorder: c_int,
+    comm_graph: *mut MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Graph_create", On::Comm(comm_old))
+    enter("MPI_Graph_create", On::Comm(comm_old), |mpi| {
+        let nnodes = args::len("nnodes", args::wide(nnodes), ErrorClass::ARG)?;
+        // SAFETY: `indx` is the caller's array of `nnodes` ints (A2 of `args`).
+        let indx = unsafe { args::slice("indx", indx, nnodes) }?;
+        // SAFETY: `edges` is the caller's array, of the length the standard gives (A3 of `args`).
+        let edges = unsafe { args::Array::new("edges", edges) };
+        // SAFETY: `comm_graph` is the caller's pointer to one MPI_Comm (A1 of `args`).
+        let comm_graph = unsafe { args::Out::new("comm_graph", comm_graph) }?;
+        topo_graph::graph_create(mpi, comm_old, indx, edges, reorder, comm_graph)
+    })
 }
 weak_alias!("MPI_Graph_create", "PMPI_Graph_create");
 
@@ -50,16 +73,39 @@ weak_alias!("MPI_Graph_create", "PMPI_Graph_create");
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Dist_graph_create(
     comm_old: MPI_Comm,
-    _n: c_int,
-    _sources: *const c_int,
-    _degrees: *const c_int,
-    _destinations: *const c_int,
-    _weights: *const c_int,
-    _info: MPI_Info,
-    _reorder: c_int,
-    _comm_dist_graph: *mut MPI_Comm,
+    n: c_int,
+    sources: *const c_int,
+    degrees: *const c_int,
+    destinations: *const c_int,
+    weights: *const c_int,
+    info: MPI_Info,
+    reorder: c_int,
+    comm_dist_graph: *mut MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Dist_graph_create", On::Comm(comm_old))
+    enter("MPI_Dist_graph_create", On::Comm(comm_old), |mpi| {
+        let n = args::len("n", args::wide(n), ErrorClass::ARG)?;
+        // SAFETY: `sources` is the caller's array of `n` ints (A2 of `args`).
+        let sources = unsafe { args::slice("sources", sources, n) }?;
+        // SAFETY: `degrees` is the caller's array of `n` ints (A2 of `args`).
+        let degrees = unsafe { args::slice("degrees", degrees, n) }?;
+        // SAFETY: `destinations` is the caller's array, of the length the standard gives (A3 of `args`).
+        let destinations = unsafe { args::Array::new("destinations", destinations) };
+        // SAFETY: `weights` is the caller's array, of the length the standard gives (A3 of `args`).
+        let weights = unsafe { args::Weights::new("weights", weights) };
+        // SAFETY: `comm_dist_graph` is the caller's pointer to one MPI_Comm (A1 of `args`).
+        let comm_dist_graph = unsafe { args::Out::new("comm_dist_graph", comm_dist_graph) }?;
+        topo_graph::dist_graph_create(
+            mpi,
+            comm_old,
+            sources,
+            degrees,
+            destinations,
+            weights,
+            info,
+            reorder,
+            comm_dist_graph,
+        )
+    })
 }
 weak_alias!("MPI_Dist_graph_create", "PMPI_Dist_graph_create");
 
@@ -67,17 +113,45 @@ weak_alias!("MPI_Dist_graph_create", "PMPI_Dist_graph_create");
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Dist_graph_create_adjacent(
     comm_old: MPI_Comm,
-    _indegree: c_int,
-    _sources: *const c_int,
-    _sourceweights: *const c_int,
-    _outdegree: c_int,
-    _destinations: *const c_int,
-    _destweights: *const c_int,
-    _info: MPI_Info,
-    _reorder: c_int,
-    _comm_dist_graph: *mut MPI_Comm,
+    indegree: c_int,
+    sources: *const c_int,
+    sourceweights: *const c_int,
+    outdegree: c_int,
+    destinations: *const c_int,
+    destweights: *const c_int,
+    info: MPI_Info,
+    reorder: c_int,
+    comm_dist_graph: *mut MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Dist_graph_create_adjacent", On::Comm(comm_old))
+    enter(
+        "MPI_Dist_graph_create_adjacent",
+        On::Comm(comm_old),
+        |mpi| {
+            let indegree = args::len("indegree", args::wide(indegree), ErrorClass::ARG)?;
+            // SAFETY: `sources` is the caller's array of `indegree` ints (A2 of `args`).
+            let sources = unsafe { args::slice("sources", sources, indegree) }?;
+            // SAFETY: `sourceweights` is the caller's array, of the length the standard gives (A3 of `args`).
+            let sourceweights = unsafe { args::Weights::new("sourceweights", sourceweights) };
+            let outdegree = args::len("outdegree", args::wide(outdegree), ErrorClass::ARG)?;
+            // SAFETY: `destinations` is the caller's array of `outdegree` ints (A2 of `args`).
+            let destinations = unsafe { args::slice("destinations", destinations, outdegree) }?;
+            // SAFETY: `destweights` is the caller's array, of the length the standard gives (A3 of `args`).
+            let destweights = unsafe { args::Weights::new("destweights", destweights) };
+            // SAFETY: `comm_dist_graph` is the caller's pointer to one MPI_Comm (A1 of `args`).
+            let comm_dist_graph = unsafe { args::Out::new("comm_dist_graph", comm_dist_graph) }?;
+            topo_graph::dist_graph_create_adjacent(
+                mpi,
+                comm_old,
+                sources,
+                sourceweights,
+                destinations,
+                destweights,
+                info,
+                reorder,
+                comm_dist_graph,
+            )
+        },
+    )
 }
 weak_alias!(
     "MPI_Dist_graph_create_adjacent",
@@ -88,11 +162,16 @@ weak_alias!(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Cart_coords(
     comm: MPI_Comm,
-    _rank: c_int,
-    _maxdims: c_int,
-    _coords: *mut c_int,
+    rank: c_int,
+    maxdims: c_int,
+    coords: *mut c_int,
 ) -> c_int {
-    unsupported("MPI_Cart_coords", On::Comm(comm))
+    enter("MPI_Cart_coords", On::Comm(comm), |mpi| {
+        let maxdims = args::len("maxdims", args::wide(maxdims), ErrorClass::ARG)?;
+        // SAFETY: `coords` is the caller's array of `maxdims` ints (A2 of `args`).
+        let coords = unsafe { args::OutArray::new("coords", coords, maxdims) }?;
+        topo::cart_coords(mpi, comm, rank, coords)
+    })
 }
 weak_alias!("MPI_Cart_coords", "PMPI_Cart_coords");
 
@@ -100,12 +179,21 @@ weak_alias!("MPI_Cart_coords", "PMPI_Cart_coords");
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Cart_get(
     comm: MPI_Comm,
-    _maxdims: c_int,
-    _dims: *mut c_int,
-    _periods: *mut c_int,
-    _coords: *mut c_int,
+    maxdims: c_int,
+    dims: *mut c_int,
+    periods: *mut c_int,
+    coords: *mut c_int,
 ) -> c_int {
-    unsupported("MPI_Cart_get", On::Comm(comm))
+    enter("MPI_Cart_get", On::Comm(comm), |mpi| {
+        let maxdims = args::len("maxdims", args::wide(maxdims), ErrorClass::ARG)?;
+        // SAFETY: `dims` is the caller's array of `maxdims` ints (A2 of `args`).
+        let dims = unsafe { args::OutArray::new("dims", dims, maxdims) }?;
+        // SAFETY: `periods` is the caller's array of `maxdims` ints (A2 of `args`).
+        let periods = unsafe { args::OutArray::new("periods", periods, maxdims) }?;
+        // SAFETY: `coords` is the caller's array of `maxdims` ints (A2 of `args`).
+        let coords = unsafe { args::OutArray::new("coords", coords, maxdims) }?;
+        topo::cart_get(mpi, comm, dims, periods, coords)
+    })
 }
 weak_alias!("MPI_Cart_get", "PMPI_Cart_get");
 
@@ -113,17 +201,27 @@ weak_alias!("MPI_Cart_get", "PMPI_Cart_get");
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Cart_rank(
     comm: MPI_Comm,
-    _coords: *const c_int,
-    _rank: *mut c_int,
+    coords: *const c_int,
+    rank: *mut c_int,
 ) -> c_int {
-    unsupported("MPI_Cart_rank", On::Comm(comm))
+    enter("MPI_Cart_rank", On::Comm(comm), |mpi| {
+        // SAFETY: `coords` is the caller's array, of the length the standard gives (A3 of `args`).
+        let coords = unsafe { args::Array::new("coords", coords) };
+        // SAFETY: `rank` is the caller's pointer to one int (A1 of `args`).
+        let rank = unsafe { args::Out::new("rank", rank) }?;
+        topo::cart_rank(mpi, comm, coords, rank)
+    })
 }
 weak_alias!("MPI_Cart_rank", "PMPI_Cart_rank");
 
 /// `MPI_Cartdim_get`, MPI 5.0 section 8.5.5.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Cartdim_get(comm: MPI_Comm, _ndims: *mut c_int) -> c_int {
-    unsupported("MPI_Cartdim_get", On::Comm(comm))
+pub unsafe extern "C" fn PMPI_Cartdim_get(comm: MPI_Comm, ndims: *mut c_int) -> c_int {
+    enter("MPI_Cartdim_get", On::Comm(comm), |mpi| {
+        // SAFETY: `ndims` is the caller's pointer to one int (A1 of `args`).
+        let ndims = unsafe { args::Out::new("ndims", ndims) }?;
+        topo::cartdim_get(mpi, comm, ndims)
+    })
 }
 weak_alias!("MPI_Cartdim_get", "PMPI_Cartdim_get");
 
@@ -131,14 +229,34 @@ weak_alias!("MPI_Cartdim_get", "PMPI_Cartdim_get");
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Dist_graph_neighbors(
     comm: MPI_Comm,
-    _maxindegree: c_int,
-    _sources: *mut c_int,
-    _sourceweights: *mut c_int,
-    _maxoutdegree: c_int,
-    _destinations: *mut c_int,
-    _destweights: *mut c_int,
+    maxindegree: c_int,
+    sources: *mut c_int,
+    sourceweights: *mut c_int,
+    maxoutdegree: c_int,
+    destinations: *mut c_int,
+    destweights: *mut c_int,
 ) -> c_int {
-    unsupported("MPI_Dist_graph_neighbors", On::Comm(comm))
+    enter("MPI_Dist_graph_neighbors", On::Comm(comm), |mpi| {
+        let maxindegree = args::len("maxindegree", args::wide(maxindegree), ErrorClass::ARG)?;
+        // SAFETY: `sources` is the caller's array of `maxindegree` ints (A2 of `args`).
+        let sources = unsafe { args::OutArray::new("sources", sources, maxindegree) }?;
+        // SAFETY: `sourceweights` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sourceweights = unsafe { args::OutWeights::new("sourceweights", sourceweights) };
+        let maxoutdegree = args::len("maxoutdegree", args::wide(maxoutdegree), ErrorClass::ARG)?;
+        // SAFETY: `destinations` is the caller's array of `maxoutdegree` ints (A2 of `args`).
+        let destinations =
+            unsafe { args::OutArray::new("destinations", destinations, maxoutdegree) }?;
+        // SAFETY: `destweights` is the caller's array, of the length the standard gives (A3 of `args`).
+        let destweights = unsafe { args::OutWeights::new("destweights", destweights) };
+        topo_graph::dist_graph_neighbors(
+            mpi,
+            comm,
+            sources,
+            sourceweights,
+            destinations,
+            destweights,
+        )
+    })
 }
 weak_alias!("MPI_Dist_graph_neighbors", "PMPI_Dist_graph_neighbors");
 
@@ -146,11 +264,19 @@ weak_alias!("MPI_Dist_graph_neighbors", "PMPI_Dist_graph_neighbors");
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Dist_graph_neighbors_count(
     comm: MPI_Comm,
-    _indegree: *mut c_int,
-    _outdegree: *mut c_int,
-    _weighted: *mut c_int,
+    indegree: *mut c_int,
+    outdegree: *mut c_int,
+    weighted: *mut c_int,
 ) -> c_int {
-    unsupported("MPI_Dist_graph_neighbors_count", On::Comm(comm))
+    enter("MPI_Dist_graph_neighbors_count", On::Comm(comm), |mpi| {
+        // SAFETY: `indegree` is the caller's pointer to one int (A1 of `args`).
+        let indegree = unsafe { args::Out::new("indegree", indegree) }?;
+        // SAFETY: `outdegree` is the caller's pointer to one int (A1 of `args`).
+        let outdegree = unsafe { args::Out::new("outdegree", outdegree) }?;
+        // SAFETY: `weighted` is the caller's pointer to one int (A1 of `args`).
+        let weighted = unsafe { args::Out::new("weighted", weighted) }?;
+        topo_graph::dist_graph_neighbors_count(mpi, comm, indegree, outdegree, weighted)
+    })
 }
 weak_alias!(
     "MPI_Dist_graph_neighbors_count",
@@ -161,12 +287,20 @@ weak_alias!(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Graph_get(
     comm: MPI_Comm,
-    _maxindex: c_int,
-    _maxedges: c_int,
-    _indx: *mut c_int,
-    _edges: *mut c_int,
+    maxindex: c_int,
+    maxedges: c_int,
+    indx: *mut c_int,
+    edges: *mut c_int,
 ) -> c_int {
-    unsupported("MPI_Graph_get", On::Comm(comm))
+    enter("MPI_Graph_get", On::Comm(comm), |mpi| {
+        let maxindex = args::len("maxindex", args::wide(maxindex), ErrorClass::ARG)?;
+        let maxedges = args::len("maxedges", args::wide(maxedges), ErrorClass::ARG)?;
+        // SAFETY: `indx` is the caller's array of `maxindex` ints (A2 of `args`).
+        let indx = unsafe { args::OutArray::new("indx", indx, maxindex) }?;
+        // SAFETY: `edges` is the caller's array of `maxedges` ints (A2 of `args`).
+        let edges = unsafe { args::OutArray::new("edges", edges, maxedges) }?;
+        topo_graph::graph_get(mpi, comm, indx, edges)
+    })
 }
 weak_alias!("MPI_Graph_get", "PMPI_Graph_get");
 
@@ -174,11 +308,16 @@ weak_alias!("MPI_Graph_get", "PMPI_Graph_get");
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Graph_neighbors(
     comm: MPI_Comm,
-    _rank: c_int,
-    _maxneighbors: c_int,
-    _neighbors: *mut c_int,
+    rank: c_int,
+    maxneighbors: c_int,
+    neighbors: *mut c_int,
 ) -> c_int {
-    unsupported("MPI_Graph_neighbors", On::Comm(comm))
+    enter("MPI_Graph_neighbors", On::Comm(comm), |mpi| {
+        let maxneighbors = args::len("maxneighbors", args::wide(maxneighbors), ErrorClass::ARG)?;
+        // SAFETY: `neighbors` is the caller's array of `maxneighbors` ints (A2 of `args`).
+        let neighbors = unsafe { args::OutArray::new("neighbors", neighbors, maxneighbors) }?;
+        topo_graph::graph_neighbors(mpi, comm, rank, neighbors)
+    })
 }
 weak_alias!("MPI_Graph_neighbors", "PMPI_Graph_neighbors");
 
@@ -186,10 +325,14 @@ weak_alias!("MPI_Graph_neighbors", "PMPI_Graph_neighbors");
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Graph_neighbors_count(
     comm: MPI_Comm,
-    _rank: c_int,
-    _nneighbors: *mut c_int,
+    rank: c_int,
+    nneighbors: *mut c_int,
 ) -> c_int {
-    unsupported("MPI_Graph_neighbors_count", On::Comm(comm))
+    enter("MPI_Graph_neighbors_count", On::Comm(comm), |mpi| {
+        // SAFETY: `nneighbors` is the caller's pointer to one int (A1 of `args`).
+        let nneighbors = unsafe { args::Out::new("nneighbors", nneighbors) }?;
+        topo_graph::graph_neighbors_count(mpi, comm, rank, nneighbors)
+    })
 }
 weak_alias!("MPI_Graph_neighbors_count", "PMPI_Graph_neighbors_count");
 
@@ -197,17 +340,27 @@ weak_alias!("MPI_Graph_neighbors_count", "PMPI_Graph_neighbors_count");
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Graphdims_get(
     comm: MPI_Comm,
-    _nnodes: *mut c_int,
-    _nedges: *mut c_int,
+    nnodes: *mut c_int,
+    nedges: *mut c_int,
 ) -> c_int {
-    unsupported("MPI_Graphdims_get", On::Comm(comm))
+    enter("MPI_Graphdims_get", On::Comm(comm), |mpi| {
+        // SAFETY: `nnodes` is the caller's pointer to one int (A1 of `args`).
+        let nnodes = unsafe { args::Out::new("nnodes", nnodes) }?;
+        // SAFETY: `nedges` is the caller's pointer to one int (A1 of `args`).
+        let nedges = unsafe { args::Out::new("nedges", nedges) }?;
+        topo_graph::graphdims_get(mpi, comm, nnodes, nedges)
+    })
 }
 weak_alias!("MPI_Graphdims_get", "PMPI_Graphdims_get");
 
 /// `MPI_Topo_test`, MPI 5.0 section 8.5.5.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Topo_test(comm: MPI_Comm, _status: *mut c_int) -> c_int {
-    unsupported("MPI_Topo_test", On::Comm(comm))
+pub unsafe extern "C" fn PMPI_Topo_test(comm: MPI_Comm, status: *mut c_int) -> c_int {
+    enter("MPI_Topo_test", On::Comm(comm), |mpi| {
+        // SAFETY: `status` is the caller's pointer to one int (A1 of `args`).
+        let status = unsafe { args::Out::new("status", status) }?;
+        topo::topo_test(mpi, comm, status)
+    })
 }
 weak_alias!("MPI_Topo_test", "PMPI_Topo_test");
 
@@ -215,12 +368,18 @@ weak_alias!("MPI_Topo_test", "PMPI_Topo_test");
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Cart_shift(
     comm: MPI_Comm,
-    _direction: c_int,
-    _disp: c_int,
-    _rank_source: *mut c_int,
-    _rank_dest: *mut c_int,
+    direction: c_int,
+    disp: c_int,
+    rank_source: *mut c_int,
+    rank_dest: *mut c_int,
 ) -> c_int {
-    unsupported("MPI_Cart_shift", On::Comm(comm))
+    enter("MPI_Cart_shift", On::Comm(comm), |mpi| {
+        // SAFETY: `rank_source` is the caller's pointer to one int (A1 of `args`).
+        let rank_source = unsafe { args::Out::new("rank_source", rank_source) }?;
+        // SAFETY: `rank_dest` is the caller's pointer to one int (A1 of `args`).
+        let rank_dest = unsafe { args::Out::new("rank_dest", rank_dest) }?;
+        topo::cart_shift(mpi, comm, direction, disp, rank_source, rank_dest)
+    })
 }
 weak_alias!("MPI_Cart_shift", "PMPI_Cart_shift");
 
@@ -228,10 +387,16 @@ weak_alias!("MPI_Cart_shift", "PMPI_Cart_shift");
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Cart_sub(
     comm: MPI_Comm,
-    _remain_dims: *const c_int,
-    _newcomm: *mut MPI_Comm,
+    remain_dims: *const c_int,
+    newcomm: *mut MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Cart_sub", On::Comm(comm))
+    enter("MPI_Cart_sub", On::Comm(comm), |mpi| {
+        // SAFETY: `remain_dims` is the caller's array, of the length the standard gives (A3 of `args`).
+        let remain_dims = unsafe { args::Array::new("remain_dims", remain_dims) };
+        // SAFETY: `newcomm` is the caller's pointer to one MPI_Comm (A1 of `args`).
+        let newcomm = unsafe { args::Out::new("newcomm", newcomm) }?;
+        topo::cart_sub(mpi, comm, remain_dims, newcomm)
+    })
 }
 weak_alias!("MPI_Cart_sub", "PMPI_Cart_sub");
 
@@ -239,12 +404,21 @@ weak_alias!("MPI_Cart_sub", "PMPI_Cart_sub");
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Cart_map(
     comm: MPI_Comm,
-    _ndims: c_int,
-    _dims: *const c_int,
-    _periods: *const c_int,
-    _newrank: *mut c_int,
+    ndims: c_int,
+    dims: *const c_int,
+    periods: *const c_int,
+    newrank: *mut c_int,
 ) -> c_int {
-    unsupported("MPI_Cart_map", On::Comm(comm))
+    enter("MPI_Cart_map", On::Comm(comm), |mpi| {
+        let ndims = args::len("ndims", args::wide(ndims), ErrorClass::ARG)?;
+        // SAFETY: `dims` is the caller's array of `ndims` ints (A2 of `args`).
+        let dims = unsafe { args::slice("dims", dims, ndims) }?;
+        // SAFETY: `periods` is the caller's array of `ndims` ints (A2 of `args`).
+        let periods = unsafe { args::slice("periods", periods, ndims) }?;
+        // SAFETY: `newrank` is the caller's pointer to one int (A1 of `args`).
+        let newrank = unsafe { args::Out::new("newrank", newrank) }?;
+        topo::cart_map(mpi, comm, dims, periods, newrank)
+    })
 }
 weak_alias!("MPI_Cart_map", "PMPI_Cart_map");
 
@@ -252,11 +426,20 @@ weak_alias!("MPI_Cart_map", "PMPI_Cart_map");
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Graph_map(
     comm: MPI_Comm,
-    _nnodes: c_int,
-    _indx: *const c_int,
-    _edges: *const c_int,
-    _newrank: *mut c_int,
+    nnodes: c_int,
+    indx: *const c_int,
+    edges: *const c_int,
+    newrank: *mut c_int,
 ) -> c_int {
-    unsupported("MPI_Graph_map", On::Comm(comm))
+    enter("MPI_Graph_map", On::Comm(comm), |mpi| {
+        let nnodes = args::len("nnodes", args::wide(nnodes), ErrorClass::ARG)?;
+        // SAFETY: `indx` is the caller's array of `nnodes` ints (A2 of `args`).
+        let indx = unsafe { args::slice("indx", indx, nnodes) }?;
+        // SAFETY: `edges` is the caller's array, of the length the standard gives (A3 of `args`).
+        let edges = unsafe { args::Array::new("edges", edges) };
+        // SAFETY: `newrank` is the caller's pointer to one int (A1 of `args`).
+        let newrank = unsafe { args::Out::new("newrank", newrank) }?;
+        topo_graph::graph_map(mpi, comm, indx, edges, newrank)
+    })
 }
 weak_alias!("MPI_Graph_map", "PMPI_Graph_map");

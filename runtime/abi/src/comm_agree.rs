@@ -82,7 +82,7 @@ impl Lane {
     }
 
     /// Starts to send how many words there are, and the words.
-    fn start_send(self, mpi: Mpi, peer: Peer, words: &[u32]) -> Result<Started> {
+    pub(crate) fn start_send(self, mpi: Mpi, peer: Peer, words: &[u32]) -> Result<Started> {
         let Self { context, tag } = self;
         let target = Target { context, peer, tag };
         let start = |bytes: Vec<u8>| {
@@ -233,9 +233,10 @@ pub(crate) fn check_members(comm: &Comm, members: &Group) -> Result<()> {
 }
 
 /// Sends that were started, as far as they are not complete.
-type Started = [Option<RequestId>; 2];
+pub(crate) type Started = [Option<RequestId>; 2];
 
-fn complete(mpi: Mpi, started: Started) -> Result<()> {
+/// Waits for them.
+pub(crate) fn complete(mpi: Mpi, started: Started) -> Result<()> {
     let [first, second] = started.map(|one| one.map_or(Ok(()), |request| finish(mpi, request)));
     first.and(second)
 }

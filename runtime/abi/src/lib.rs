@@ -71,3 +71,5 @@ pub mod request;
 pub mod standard_abi;
 pub mod state;
 pub mod status;
+pub mod topo;
+pub mod topo_graph;

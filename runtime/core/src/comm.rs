@@ -155,6 +155,13 @@ impl Comm {
         Self { remote, ..self }
     }
 
+    /// The same with a topology.
+    #[must_use]
+    pub fn with_topology(self, topology: Topology) -> Self {
+        let topology = Some(Arc::new(topology));
+        Self { topology, ..self }
+    }
+
     /// Another communicator of the same processes and topology, as a duplicate is.
     #[must_use]
     pub fn with_context(&self, context: ContextId) -> Self {

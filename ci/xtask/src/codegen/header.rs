@@ -265,8 +265,14 @@ fn prototype(name: &str, signature: &Signature) -> String {
     format!("{}{space}{name}({list});{note}\n", signature.returns)
 }
 
-/// `const int []` and `ranks` become `const int ranks[]`.
+/// `const int []` and `ranks` become `const int ranks[]`. Weights become pointers, which are the same type: compilers warn
+/// of `MPI_UNWEIGHTED`, the address of nothing, where an array is declared.
 fn declare((c_type, name): &CParam) -> String {
+    if let Some(base) = c_type.strip_suffix("[]")
+        && name.ends_with("weights")
+    {
+        return format!("{base}*{name}");
+    }
     if let Some((base, brackets)) = c_type.split_once('[') {
         let base = base.trim_end();
         let space = if base.ends_with('*') { "" } else { " " };
@@ -290,6 +296,10 @@ mod tests {
         assert_eq!(declared("const void *", "buf"), "const void *buf");
         assert_eq!(declared("const int []", "ranks"), "const int ranks[]");
         assert_eq!(declared("int [][3]", "ranges"), "int ranges[][3]");
+        assert_eq!(
+            declared("const int []", "destweights"),
+            "const int *destweights"
+        );
         assert_eq!(declared("char * []", "argv"), "char *argv[]");
         assert_eq!(declared("...", ""), "...");
     }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `MPI_Dims_create` (MPI 5.0 section 8.5.2): extents as close to each other as possible.
 
+use std::cmp::Reverse;
+
 /// As many factors of a number as are wanted, the largest first: of all choices the one whose largest and smallest factor
-/// lie closest together, and among those the one with the smallest largest factors.
+/// lie closest together, and among those the one whose smallest factors are largest.
 ///
 /// ```
 /// use runtime::topology::balanced_dims;
@@ -75,7 +77,7 @@ impl Search {
         let better = self
             .best
             .as_ref()
-            .is_none_or(|best| (spread(&all), &all) < (spread(best), best));
+            .is_none_or(|best| balance(&all) < balance(best));
         if better {
             self.best = Some(all);
         }
@@ -84,6 +86,12 @@ impl Search {
     fn spread(&self) -> Option<u32> {
         self.best.as_deref().map(spread)
     }
+}
+
+/// What orders the choices: the lowest is the best.
+fn balance(factors: &[u32]) -> (u32, Reverse<Vec<u32>>) {
+    let upwards = factors.iter().rev().copied().collect();
+    (spread(factors), Reverse(upwards))
 }
 
 /// Between the first factor and the last one.
@@ -166,7 +174,9 @@ mod tests {
         for number in 1..200 {
             for count in 1..5 {
                 let ways = all_ways(number, count, number);
-                let best = ways.iter().min_by_key(|way| (spread(way), (*way).clone()));
+                let best = ways
+                    .iter()
+                    .min_by(|one, other| balance(one).cmp(&balance(other)));
                 assert_eq!(
                     Some(&balanced_dims(number, count)),
                     best,
