@@ -7,7 +7,7 @@ use engine::{
 use queue_layout::FLAG_CANCELLED;
 
 use crate::pack::Structured;
-use crate::pump::{Look, Side, carrier};
+use crate::pump::{Look, NO_BUFFER, Side, carrier};
 use crate::user_buf::UserMemory;
 use crate::{Error, Universe};
 
@@ -71,10 +71,7 @@ impl Universe {
         memory: UserMemory,
         mode: Mode,
     ) -> Result<Option<RequestId>, Error> {
-        self.sends_unlooked += 1;
-        if self.sends_unlooked >= LOOK_EVERY_SENDS {
-            self.look_between_sends();
-        }
+        self.count_send();
         let small = memory.bytes() as u64 <= self.eager_limit_bytes;
         if small && mode == Mode::Standard && self.engine.is_clear(target.peer) {
             let head = crate::pump::head(wire::eager(target.context, target.tag));
@@ -87,6 +84,14 @@ impl Universe {
             }
         }
         self.send_later(target, memory, mode).map(Some)
+    }
+
+    #[inline(always)]
+    fn count_send(&mut self) {
+        self.sends_unlooked += 1;
+        if self.sends_unlooked >= LOOK_EVERY_SENDS {
+            self.look_between_sends();
+        }
     }
 
     /// A process that only sends, and never waits, would not hear of a receiver that asks for announcements.
@@ -185,7 +190,8 @@ impl Universe {
         Ok(request)
     }
 
-    /// Starts a send of structured data. `None`: it is complete already.
+    /// Starts a send of structured data. `None`: it is complete already. What does not go at once is packed frame by frame,
+    /// as the transport takes it.
     ///
     /// # Errors
     /// When no request slot is left.
@@ -195,7 +201,31 @@ impl Universe {
         data: &Structured,
         mode: Mode,
     ) -> Result<Option<RequestId>, Error> {
-        self.send_owned(target, data.pack(), mode)
+        let bytes = data.bytes();
+        if bytes <= self.eager_limit_bytes {
+            return self.send_owned(target, data.pack(), mode);
+        }
+        self.count_send();
+        let send = Send {
+            peer: target.peer,
+            context: target.context,
+            tag: target.tag,
+            bytes,
+            buffer: NO_BUFFER,
+            synchronous: mode == Mode::Synchronous,
+            early: bytes <= self.engine.config().early_limit_bytes && target.peer.0 != self.rank(),
+            key: wire::NO_KEY,
+        };
+        let request = self.engine.start_send(send).map_err(|_| exhausted())?;
+        let side = Side::Streamed {
+            data: data.clone(),
+            frame: Vec::new(),
+            offset: 0,
+        };
+        let token = self.engine.arena().token(request);
+        self.sides.insert(token, side);
+        self.drain_outbox(target.peer);
+        Ok(Some(request))
     }
 
     /// Starts a send of bytes that the operation keeps until it is complete. `None`: it is complete already.
@@ -265,13 +295,11 @@ impl Universe {
         source: Source,
         data: Structured,
     ) -> Result<RequestId, Error> {
-        let mut bytes = vec![0u8; usize::try_from(data.bytes()).unwrap_or(0)].into_boxed_slice();
-        let receive = wanted(source, UserMemory::of(&mut bytes));
         let (request, output) = self
             .engine
-            .start_receive(receive, false)
+            .start_receive(scattered(source, &data), false)
             .map_err(|_| exhausted())?;
-        self.keep_structured(request, bytes, data);
+        self.keep_structured(request, data);
         if let Some(output) = output {
             self.carry_out(output);
         }
@@ -303,9 +331,11 @@ impl Universe {
         source: Source,
         data: Structured,
     ) -> Result<RequestId, Error> {
-        let mut bytes = vec![0u8; usize::try_from(data.bytes()).unwrap_or(0)].into_boxed_slice();
-        let request = self.prepare_receive(source, UserMemory::of(&mut bytes))?;
-        self.keep_structured(request, bytes, data);
+        let (request, _) = self
+            .engine
+            .start_receive(scattered(source, &data), true)
+            .map_err(|_| exhausted())?;
+        self.keep_structured(request, data);
         Ok(request)
     }
 
@@ -363,13 +393,11 @@ impl Universe {
         message: RequestId,
         data: Structured,
     ) -> Result<RequestId, Error> {
-        let mut bytes = vec![0u8; usize::try_from(data.bytes()).unwrap_or(0)].into_boxed_slice();
-        let memory = UserMemory::of(&mut bytes);
-        let started =
-            self.engine
-                .start_matched_receive(message, bytes.len() as u64, memory.address());
+        let started = self
+            .engine
+            .start_matched_receive(message, data.bytes(), NO_BUFFER);
         let (request, output) = started.map_err(|_| exhausted())?;
-        self.keep_structured(request, bytes, data);
+        self.keep_structured(request, data);
         if let Some(output) = output {
             self.carry_out(output);
         }
@@ -505,9 +533,9 @@ impl Universe {
         }
     }
 
-    fn keep_structured(&mut self, request: RequestId, bytes: Box<[u8]>, data: Structured) {
+    fn keep_structured(&mut self, request: RequestId, data: Structured) {
         let token = self.engine.arena().token(request);
-        self.sides.insert(token, Side::Received { bytes, data });
+        self.sides.insert(token, Side::Received { data });
     }
 }
 
@@ -519,6 +547,15 @@ fn wanted(source: Source, memory: UserMemory) -> Receive {
         tag: source.tag,
         bytes: memory.bytes() as u64,
         buffer: memory.address(),
+    }
+}
+
+/// A receive whose bytes go where `data` has them.
+fn scattered(source: Source, data: &Structured) -> Receive {
+    Receive {
+        bytes: data.bytes(),
+        buffer: NO_BUFFER,
+        ..wanted(source, UserMemory::nothing())
     }
 }
 

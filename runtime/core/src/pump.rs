@@ -18,14 +18,24 @@ pub(crate) enum Side {
         /// Only kept alive.
         _bytes: Box<[u8]>,
     },
-    /// Dense bytes that are being received, and where they belong.
+    /// Structured data that are being sent, packed frame by frame.
+    Streamed {
+        /// The data.
+        data: Structured,
+        /// The frame that was packed last: the transport may have had no room for it.
+        frame: Vec<u8>,
+        /// Where its bytes begin in the message.
+        offset: u64,
+    },
+    /// Where the bytes that are being received belong.
     Received {
-        /// The dense bytes.
-        bytes: Box<[u8]>,
-        /// Where they belong.
+        /// The structured data.
         data: Structured,
     },
 }
+
+/// The address of the buffer in the slot of a request whose data have gaps: they are found in its [`Side`].
+pub(crate) const NO_BUFFER: u64 = 0;
 
 /// What a look at the next frame found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,18 +122,43 @@ impl Universe {
 
     #[inline(always)]
     fn deliver(&mut self, arrived: &Arrived, request: RequestId, offset: u64, bytes: u64) {
-        let mut target = user_buf::of_request(self.engine.arena().fields(request), offset, bytes);
-        self.fabric.copy_body(arrived, target.as_mut_slice());
+        if self.sides.is_empty() || !self.deliver_structured(arrived, request, offset, bytes) {
+            let fields = self.engine.arena().fields(request);
+            let mut target = user_buf::of_request(fields, offset, bytes);
+            self.fabric.copy_body(arrived, target.as_mut_slice());
+        }
         if arrived.head.kind == wire::DATA && self.engine.is_complete(request) {
             self.note_transfer(request);
         }
-        if !self.sides.is_empty() {
-            self.settle(request);
-        }
+    }
+
+    /// Puts the bytes of a frame where they belong in structured data. `false`: the request has none.
+    #[inline(never)]
+    fn deliver_structured(
+        &mut self,
+        arrived: &Arrived,
+        request: RequestId,
+        offset: u64,
+        bytes: u64,
+    ) -> bool {
+        let token = self.engine.arena().token(request);
+        let Some(Side::Received { data }) = self.sides.get(&token) else {
+            return false;
+        };
+        // Out of the peer's memory first: it may change there while it is looked at.
+        self.window.clear();
+        self.window.resize(usize::try_from(bytes).unwrap_or(0), 0);
+        self.fabric.copy_body(arrived, &mut self.window);
+        data.unpack_at(offset, &self.window);
+        true
     }
 
     /// The data of a large message are here.
     fn note_transfer(&mut self, request: RequestId) {
+        let token = self.engine.arena().token(request);
+        if !self.unmeasured.is_empty() && self.unmeasured.remove(&token) {
+            return;
+        }
         let fields = self.engine.arena().fields(request);
         let bytes = fields.matched_bytes.min(fields.bytes);
         self.ways.end(Peer(fields.matched_peer), bytes);
@@ -161,14 +196,8 @@ impl Universe {
                 message,
                 bytes,
             } => {
-                let mut target =
-                    user_buf::of_request(self.engine.arena().fields(request), 0, bytes);
-                let target = target.as_mut_slice();
-                let body = self.engine.kept_body(message);
-                let bytes = body.len().min(target.len());
-                target[..bytes].copy_from_slice(&body[..bytes]);
+                self.deliver_kept(request, message, bytes);
                 self.engine.drop_message(message);
-                self.settle(request);
             }
             Output::Pull {
                 request,
@@ -181,7 +210,30 @@ impl Universe {
         }
     }
 
+    fn deliver_kept(&mut self, request: RequestId, message: RequestId, bytes: u64) {
+        let fields = self.engine.arena().fields(request);
+        let token = self.engine.arena().token(request);
+        let body = self.engine.kept_body(message);
+        let body = &body[..body.len().min(usize::try_from(bytes).unwrap_or(usize::MAX))];
+        if let Some(Side::Received { data }) = self.sides.get(&token) {
+            return data.unpack(body);
+        }
+        let mut target = user_buf::of_request(fields, 0, bytes);
+        let target = target.as_mut_slice();
+        let bytes = body.len().min(target.len());
+        target[..bytes].copy_from_slice(&body[..bytes]);
+    }
+
     fn pull(&mut self, request: RequestId, peer: Peer, key: [u64; 3], bytes: u64) {
+        let token = self.engine.arena().token(request);
+        // A read needs one stretch of memory on both sides.
+        if key == wire::NO_KEY || self.engine.arena().fields(request).buffer == NO_BUFFER {
+            self.unmeasured.insert(token);
+            return self.engine.cannot_pull(request);
+        }
+        if !self.unmeasured.is_empty() {
+            self.unmeasured.remove(&token);
+        }
         if peer.0 != self.rank() && self.ways.begin(peer, bytes) == Way::Stream {
             return self.engine.cannot_pull(request);
         }
@@ -213,7 +265,6 @@ impl Universe {
             Outcome::Unreachable => self.engine.cannot_pull(request),
             Outcome::BadKey => self.engine.transfer_failed(request),
         }
-        self.settle(request);
     }
 
     /// Posts what waits for `peer` until nothing does or the transport is full.
@@ -256,23 +307,42 @@ impl Universe {
                 bytes,
             } => {
                 let fields = self.engine.arena().fields(request);
+                if fields.buffer == NO_BUFFER && bytes > 0 {
+                    return self.post_packed(peer, head, request, offset, bytes);
+                }
                 let memory = user_buf::of_request(fields, offset, bytes);
                 self.fabric.post_send(peer, head, memory.as_slice()).is_ok()
             }
         }
     }
 
-    /// If a request with structured data is complete, puts its bytes where they belong.
-    pub(crate) fn settle(&mut self, request: RequestId) {
-        if self.sides.is_empty() || !self.engine.is_complete(request) {
-            return;
-        }
-        let fields = self.engine.arena().fields(request);
-        let received = usize::try_from(fields.matched_bytes).unwrap_or(usize::MAX);
+    /// Posts a frame of structured data, of which no more than this frame is ever packed.
+    #[inline(never)]
+    fn post_packed(
+        &mut self,
+        peer: transport::Peer,
+        head: Head,
+        request: RequestId,
+        at: u64,
+        bytes: u64,
+    ) -> bool {
         let token = self.engine.arena().token(request);
-        if let Some(Side::Received { bytes, data }) = self.sides.get(&token) {
-            data.unpack(&bytes[..received.min(bytes.len())]);
+        let Some(Side::Streamed {
+            data,
+            frame,
+            offset,
+        }) = self.sides.get_mut(&token)
+        else {
+            unreachable!(
+                "a send without a buffer has its data beside its slot until it is complete"
+            )
+        };
+        if *offset != at || frame.len() as u64 != bytes {
+            frame.resize(usize::try_from(bytes).unwrap_or(0), 0);
+            data.pack_at(at, frame);
+            *offset = at;
         }
+        self.fabric.post_send(peer, head, frame).is_ok()
     }
 
     /// A request was collected: a persistent one keeps its side for the next start.

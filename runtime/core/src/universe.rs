@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A process of the job from `MPI_Init` to `MPI_Finalize`.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ptr::NonNull;
 
 use engine::{ContextId, Engine, Peer, RequestId};
@@ -26,6 +26,10 @@ pub struct Universe {
     pub(crate) completions: Completions,
     /// What structured and buffered requests keep beside their slot, by token.
     pub(crate) sides: HashMap<u32, Side>,
+    /// The frame whose bytes are on their way into structured data.
+    pub(crate) window: Vec<u8>,
+    /// Receives whose data could go one way only, by token: their times say nothing about the choice.
+    pub(crate) unmeasured: HashSet<u32>,
     /// Groups whose ranks are not world ranks, by context: for the source in a status.
     pub(crate) groups: HashMap<u32, Group>,
     pub(crate) bundles: Bundles,
@@ -122,6 +126,8 @@ impl Universe {
             fabric,
             completions: Completions::new(),
             sides: HashMap::new(),
+            window: Vec::new(),
+            unmeasured: HashSet::new(),
             groups: HashMap::from([(SELF_CONTEXT.0, Group::of(vec![me]))]),
             bundles: Bundles::default(),
             tasks: Tasks::default(),

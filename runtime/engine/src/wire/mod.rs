@@ -14,7 +14,7 @@
 //! | kind | body | what the receiver does |
 //! |------|------|------------------------|
 //! | 1 EAGER | the message | matches it, or keeps it |
-//! | 2 RTS | token, message bytes, remote key (3 words) | matches it, then reads the data (FIN) or asks for them (CTS) |
+//! | 2 RTS | token, message bytes, remote key (3 words, 0 where nothing can be read) | matches it, then reads the data (FIN) or asks for them (CTS) |
 //! | 3 CTS | bytes wanted | streams that many bytes as DATA |
 //! | 4 FIN | none | completes the announced send |
 //! | 5 DATA | the next bytes of the message | appends them |
@@ -74,6 +74,9 @@ pub const WAS_CANCELLED: u16 = 1;
 
 /// Words of an RTS body: token, bytes, key.
 pub const RTS_WORDS: u8 = 5;
+
+/// The remote key of data that cannot be read, only asked for: they lie in no one stretch of memory.
+pub const NO_KEY: [u64; 3] = [0; 3];
 
 /// The head of an eager message.
 #[inline(always)]
