@@ -7,9 +7,10 @@ use core::ffi::c_int;
 use crate::args;
 use crate::comm;
 use crate::comm_hints;
+use crate::comm_idup;
 use crate::comm_inter;
 use crate::comm_make;
-use crate::enter::{On, enter, unsupported};
+use crate::enter::{On, enter};
 use crate::error::ErrorClass;
 use crate::group;
 use crate::handle::{MPI_Comm, MPI_Group, MPI_Info, MPI_Request};
@@ -312,10 +313,16 @@ weak_alias!("MPI_Comm_dup_with_info", "PMPI_Comm_dup_with_info");
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Comm_idup(
     comm: MPI_Comm,
-    _newcomm: *mut MPI_Comm,
-    _request: *mut MPI_Request,
+    newcomm: *mut MPI_Comm,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Comm_idup", On::Comm(comm))
+    enter("MPI_Comm_idup", On::Comm(comm), |mpi| {
+        // SAFETY: `newcomm` is the caller's pointer to one MPI_Comm (A1 of `args`).
+        let newcomm = unsafe { args::Out::new("newcomm", newcomm) }?;
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        comm_idup::comm_idup(mpi, comm, newcomm, request)
+    })
 }
 weak_alias!("MPI_Comm_idup", "PMPI_Comm_idup");
 
@@ -323,11 +330,17 @@ weak_alias!("MPI_Comm_idup", "PMPI_Comm_idup");
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Comm_idup_with_info(
     comm: MPI_Comm,
-    _info: MPI_Info,
-    _newcomm: *mut MPI_Comm,
-    _request: *mut MPI_Request,
+    info: MPI_Info,
+    newcomm: *mut MPI_Comm,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Comm_idup_with_info", On::Comm(comm))
+    enter("MPI_Comm_idup_with_info", On::Comm(comm), |mpi| {
+        // SAFETY: `newcomm` is the caller's pointer to one MPI_Comm (A1 of `args`).
+        let newcomm = unsafe { args::Out::new("newcomm", newcomm) }?;
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        comm_idup::comm_idup_with_info(mpi, comm, info, newcomm, request)
+    })
 }
 weak_alias!("MPI_Comm_idup_with_info", "PMPI_Comm_idup_with_info");
 

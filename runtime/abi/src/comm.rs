@@ -8,6 +8,7 @@ use runtime::{Comm, Comparison};
 use crate::args::{InOut, Out, OutString};
 use crate::attr;
 use crate::c;
+use crate::comm_idup::NOT_YET;
 use crate::comm_make::discard;
 use crate::enter::{Mpi, On};
 use crate::error::{Error, ErrorClass, Result, truncate};
@@ -87,7 +88,13 @@ pub fn comm_set_name(mpi: Mpi, comm: MPI_Comm, name: &CStr) -> Result<()> {
 
 /// The communicator of a handle.
 pub(crate) fn any(mpi: Mpi, comm: MPI_Comm) -> Result<Comm> {
-    mpi.state(|state| Ok(state.comm(comm)?.comm.clone()))
+    let found = mpi.state(|state| Ok::<_, Error>(state.comm(comm)?.comm.clone()))?;
+    if found.context == NOT_YET {
+        let detail =
+            "the communicator is still being made; complete the request of MPI_Comm_idup first";
+        return Err(Error::new(ErrorClass::COMM, detail));
+    }
+    Ok(found)
 }
 
 /// The intracommunicator of a handle.

@@ -6,6 +6,8 @@
 //! [`making_context`](runtime::Comm::making_context), where a program's own messages never are.
 
 use core::ffi::c_int;
+use core::future::poll_fn;
+use core::task::Poll;
 
 use runtime::{
     Comm, ContextId, Group, Line, Mode, Peer, RequestId, Source, Target, UserMemory, Visit,
@@ -108,18 +110,90 @@ impl Lane {
 
 /// A new context, chosen by rank 0 of an intracommunicator, or by the leaders of the two groups.
 pub(crate) fn new_context(mpi: Mpi, comm: &Comm) -> Result<ContextId> {
-    if comm.is_inter() {
-        return Ok(swap(mpi, comm, Vec::new())?.context);
-    }
-    let mut words = [0];
+    let local = comm.local();
+    Ok(Line::run(mpi, &local, async |line| {
+        choose_context(mpi, line, comm).await
+    })?)
+}
+
+/// The same as a part of a task; `line` is one of the local group.
+pub(crate) async fn choose_context(
+    mpi: Mpi,
+    line: &Line<Mpi>,
+    comm: &Comm,
+) -> core::result::Result<ContextId, runtime::Error> {
+    let mut word = 0;
     if comm.rank == 0 {
-        words = [mpi
-            .visit(|universe| universe.reserve_context())
-            .map_or(0, |context| context.0)];
+        let proposed = mpi.visit(|universe| universe.reserve_context());
+        word = proposed.map_or(0, |context| context.0);
+        if let Some(remote) = &comm.remote
+            && let Some(leader) = remote.peer(0)
+        {
+            let other = exchange_word(mpi, Lane::of(comm, 0), leader, word).await?;
+            word = choose(mpi, word, other);
+        }
     }
-    let mut bytes = to_bytes(&words);
-    bcast(mpi, comm, &mut bytes, 0)?;
-    context_of(to_words(&bytes).first().copied())
+    let mut bytes = word.to_ne_bytes();
+    collective::bcast(line, &mut bytes, 0).await?;
+    match u32::from_ne_bytes(bytes) {
+        0 => Err(runtime::Error::ContextsExhausted),
+        context => Ok(ContextId(context)),
+    }
+}
+
+async fn exchange_word(
+    mpi: Mpi,
+    lane: Lane,
+    with: Peer,
+    word: u32,
+) -> core::result::Result<u32, runtime::Error> {
+    let Lane { context, tag } = lane;
+    let mut bytes = Box::new([0; WORD]);
+    let source = Source {
+        context,
+        peer: Some(with),
+        tag: Some(tag),
+    };
+    let target = Target {
+        context,
+        peer: with,
+        tag,
+    };
+    let memory = UserMemory::of(&mut *bytes);
+    let received = mpi.visit(|universe| universe.receive(source, memory))?;
+    let out = Box::new(word.to_ne_bytes());
+    let sent = mpi.visit(|universe| universe.send_owned(target, out, Mode::Standard));
+    // The receive ends before this returns, as the other leader sends whatever happens.
+    let received = ended(mpi, received).await;
+    if let Some(sent) = sent? {
+        ended(mpi, sent).await?;
+    }
+    received.map(|()| u32::from_ne_bytes(*bytes))
+}
+
+async fn ended(mpi: Mpi, request: RequestId) -> core::result::Result<(), runtime::Error> {
+    poll_fn(
+        |_| match mpi.visit(|universe| universe.is_complete(request)) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        },
+    )
+    .await;
+    let status = mpi.visit(|universe| universe.collect(request));
+    status.error.map_or(Ok(()), Err)
+}
+
+/// Of the contexts that two leaders propose the one that both take; none where one of them has none left.
+fn choose(mpi: Mpi, proposed: u32, other: u32) -> u32 {
+    let chosen = if proposed == 0 || other == 0 {
+        0
+    } else {
+        proposed.max(other)
+    };
+    if chosen != proposed && proposed != 0 {
+        mpi.visit(|universe| universe.release_context(ContextId(proposed)));
+    }
+    chosen
 }
 
 /// One word of each rank of an intracommunicator, in rank order, as a list of equally many words each.
@@ -187,15 +261,7 @@ pub(crate) fn swap_leaders(
     mine.push(proposed);
     let mut theirs = lane.exchange(mpi, leader, &mine)?;
     let other = theirs.pop().unwrap_or(0);
-    // Both sides come to the same answer; none where one of them has none left.
-    let chosen = if proposed == 0 || other == 0 {
-        0
-    } else {
-        proposed.max(other)
-    };
-    if chosen != proposed && proposed != 0 {
-        mpi.visit(|universe| universe.release_context(ContextId(proposed)));
-    }
+    let chosen = choose(mpi, proposed, other);
     theirs.push(chosen);
     Ok(theirs)
 }

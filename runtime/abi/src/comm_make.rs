@@ -274,10 +274,15 @@ pub(crate) fn keep(mpi: Mpi, parent: MPI_Comm, comm: Comm) -> Result<MPI_Comm> {
         };
         state.comms.insert(object)
     })?;
-    if !lock::is_multiple() && mpi.visit(|universe| universe.eager_limit()) >= 8 {
-        express::open(handle, &comm);
-    }
+    known(mpi, handle, &comm);
     Ok(handle)
+}
+
+/// Opens the express lane for a new communicator, where that may be.
+pub(crate) fn known(mpi: Mpi, handle: MPI_Comm, comm: &Comm) {
+    if !lock::is_multiple() && mpi.visit(|universe| universe.eager_limit()) >= 8 {
+        express::open(handle, comm);
+    }
 }
 
 /// Forgets a communicator that has no attributes.

@@ -39,6 +39,7 @@ pub mod coll;
 pub mod comm;
 mod comm_agree;
 pub mod comm_hints;
+pub mod comm_idup;
 pub mod comm_inter;
 mod comm_kinds;
 pub mod comm_make;

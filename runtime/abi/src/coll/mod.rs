@@ -10,5 +10,5 @@ mod launch;
 mod reduce;
 
 pub use blocks::*;
-pub(crate) use launch::{Call, three_ways};
+pub(crate) use launch::{Call, later, three_ways};
 pub use reduce::*;

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `MPI_Comm_idup` and its like (MPI 5.0 section 7.4.2).
+//!
+//! The handle is there at once, of a communicator without processes, and so are the copies of the attributes; the
+//! communicator behind it comes with the end of the task that agrees on its context.
+
+use runtime::{Comm, ContextId, Group, Line, Visit};
+
+use crate::args::Out;
+use crate::attr;
+use crate::coll::{Call, later};
+use crate::comm::any;
+use crate::comm_agree::choose_context;
+use crate::comm_hints;
+use crate::comm_make::{keep, known};
+use crate::enter::Mpi;
+use crate::error::{Error, Result};
+use crate::handle::{MPI_Comm, MPI_Info, MPI_Request};
+use crate::info::{Pairs, hints};
+
+/// `MPI_Comm_idup`: hints are duplicated too, as they are now.
+pub fn comm_idup(
+    mpi: Mpi,
+    comm: MPI_Comm,
+    newcomm: Out<'_, MPI_Comm>,
+    request: Out<'_, MPI_Request>,
+) -> Result<()> {
+    let hints = mpi.state(|state| Ok::<_, Error>(state.comm(comm)?.hints.clone()))?;
+    duplicate(mpi, comm, hints, &newcomm, &request)
+}
+
+/// `MPI_Comm_idup_with_info`: hints are those given, and no others.
+pub fn comm_idup_with_info(
+    mpi: Mpi,
+    comm: MPI_Comm,
+    info: MPI_Info,
+    newcomm: Out<'_, MPI_Comm>,
+    request: Out<'_, MPI_Request>,
+) -> Result<()> {
+    let hints = comm_hints::accepted(&hints(info)?);
+    duplicate(mpi, comm, hints, &newcomm, &request)
+}
+
+fn duplicate(
+    mpi: Mpi,
+    comm: MPI_Comm,
+    hints: Pairs,
+    newcomm: &Out<'_, MPI_Comm>,
+    request: &Out<'_, MPI_Request>,
+) -> Result<()> {
+    let parent = any(mpi, comm)?;
+    let made = keep(mpi, comm, Comm::new(NOT_YET, Group::of(Vec::new()), 0))?;
+    mpi.state(|state| {
+        state.comm_mut(made)?.hints = hints;
+        Ok::<_, Error>(())
+    })?;
+    if let Err(error) = attr::copy_all(mpi, comm, made) {
+        mpi.state(|state| state.comms.remove(made).map(drop))?;
+        newcomm.set(MPI_Comm::NULL);
+        return Err(error);
+    }
+    newcomm.set(made);
+    let local = parent.local();
+    later(mpi, &local, Duplicate { mpi, parent, made }, request)
+}
+
+#[derive(Clone)]
+struct Duplicate {
+    mpi: Mpi,
+    parent: Comm,
+    made: MPI_Comm,
+}
+
+impl Call for Duplicate {
+    async fn run(&self, line: &Line<Mpi>) -> core::result::Result<(), runtime::Error> {
+        let context = choose_context(self.mpi, line, &self.parent).await?;
+        let comm = self.parent.with_context(context);
+        let there = self
+            .mpi
+            .state(|state| match state.comms.get_mut(self.made) {
+                Ok(object) => {
+                    object.comm = comm.clone();
+                    true
+                }
+                // The program freed it before its request was complete, which it must not.
+                Err(_) => false,
+            });
+        if there {
+            self.mpi.visit(|universe| universe.adopt(&comm));
+            known(self.mpi, self.made, &comm);
+        }
+        Ok(())
+    }
+}
+
+/// The context of a communicator that is still to come.
+pub(crate) const NOT_YET: ContextId = ContextId(0);
