@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The command line. [`Options`] is its one definition: `--help` comes from it, and so can completions and man pages.
 
-use crate::cpus::Binding;
 use crate::elsewhere;
+use crate::place::{Binding, Mapping};
+use crate::topology::Topology;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser};
 use std::ffi::{OsStr, OsString};
@@ -21,6 +22,7 @@ Examples:
   rmpiexec -n 4 -l ./a.out                    each line begins with the rank that wrote it: [3] ...
   rmpiexec -n 4 -x OMP_NUM_THREADS=2 ./a.out  with a variable in the ranks' environment
   rmpiexec -n 4 --timeout 60 ./a.out          ended after a minute, exit code 124
+  rmpiexec -n 4 --dry-run ./a.out             only show which rank would get which CPUs
 
 The environment is passed on to the ranks. Scripts find RMPI_RANK, RMPI_SIZE, RMPI_LOCAL_RANK and RMPI_LOCAL_SIZE.
 Exit code: that of the first rank that failed (128 + signal if it was killed), 0 if none did.";
@@ -62,9 +64,32 @@ pub struct Options {
     /// End the job after so many seconds, with exit code 124
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     timeout: Option<String>,
-    /// core: one CPU per rank; none: leave the CPU mask alone [default: an even share of the CPUs for each rank]
-    #[arg(long, value_name = "core|none")]
-    bind_to: Option<String>,
+    /// CPUs that each rank is bound to [default: an even share of the cores; where ranks outnumber cores nobody is bound and
+    /// neighbours prefer the same CPU]
+    #[arg(
+        long,
+        value_enum,
+        hide_possible_values = true,
+        value_name = "none|core|hwthread|numa|socket"
+    )]
+    bind_to: Option<Binding>,
+    /// Where the next rank goes [default: slot, ranks in order and spread evenly over all cores]
+    #[arg(
+        long,
+        value_enum,
+        hide_possible_values = true,
+        value_name = "slot|core|numa|socket|node"
+    )]
+    map_by: Option<Mapping>,
+    /// Say which CPUs each rank gets
+    #[arg(long)]
+    report_bindings: bool,
+    /// Print which rank would get which CPUs, and start nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// With --dry-run: as if the machine were this one, for example "socket:2 numa:1 core:8 pu:2 mask:0-15"
+    #[arg(long, value_name = "TEXT")]
+    topology: Option<String>,
     /// Accepted for compatibility: the environment is always passed on
     #[arg(long, alias = "envall")]
     genvall: bool,
@@ -114,12 +139,28 @@ pub struct Request {
     pub timeout: Option<Duration>,
     /// `--bind-to`.
     pub binding: Binding,
+    /// `--map-by`.
+    pub mapping: Mapping,
+    /// `--report-bindings`.
+    pub report_bindings: bool,
+    /// `--dry-run`.
+    pub dry_run: bool,
+    /// `--topology`.
+    pub topology: Option<Topology>,
     /// `-v`.
     pub verbose: bool,
     /// `-q`.
     pub quiet: bool,
     /// Things that the user should know although they stop nothing.
     pub remarks: Vec<String>,
+}
+
+impl Request {
+    /// Ranks of all programs.
+    #[must_use]
+    pub fn size(&self) -> u32 {
+        self.apps.iter().map(|app| app.ranks).sum()
+    }
 }
 
 /// A command line that was understood.
@@ -156,8 +197,13 @@ pub fn parse(words: Vec<OsString>, cpus: usize) -> Result<Parsed, UsageError> {
         timeout: last(&all, |options| options.timeout.as_ref())
             .map(|s| seconds(s))
             .transpose()?,
-        binding: last(&all, |options| options.bind_to.as_ref())
-            .map_or(Ok(Binding::Auto), |s| binding(s))?,
+        binding: last(&all, |options| options.bind_to).unwrap_or_default(),
+        mapping: last(&all, |options| options.map_by).unwrap_or_default(),
+        report_bindings: all.iter().any(|options| options.report_bindings),
+        dry_run: all.iter().any(|options| options.dry_run),
+        topology: last(&all, |options| options.topology.as_deref())
+            .map(|text| Topology::parse(text).map_err(UsageError))
+            .transpose()?,
         verbose: all.iter().any(|options| options.verbose),
         quiet: all.iter().any(|options| options.quiet),
         remarks: Vec::new(),
@@ -172,6 +218,11 @@ pub fn parse(words: Vec<OsString>, cpus: usize) -> Result<Parsed, UsageError> {
         request.apps.push(app);
     }
     in_range(&request.apps)?;
+    if request.topology.is_some() && !request.dry_run {
+        return Err(UsageError(
+            "--topology describes a machine that is not this one, where nothing can be started; add --dry-run".into(),
+        ));
+    }
     Ok(Parsed::Run(request))
 }
 
@@ -328,16 +379,6 @@ fn seconds(text: &str) -> Result<Duration, UsageError> {
     number.map(Duration::from_secs_f64).ok_or_else(words)
 }
 
-fn binding(text: &str) -> Result<Binding, UsageError> {
-    match text {
-        "core" => Ok(Binding::Core),
-        "none" => Ok(Binding::None),
-        _ => Err(UsageError(format!(
-            "--bind-to {text}: expected core or none; without --bind-to each rank gets an even share of the CPUs"
-        ))),
-    }
-}
-
 fn pairs(option: &str, words: &[OsString]) -> Result<Vec<Variable>, UsageError> {
     let pair = |pair: &[OsString]| match pair {
         [name, value] if is_name(name) => Ok((name.clone(), value.clone())),
@@ -407,6 +448,11 @@ fn in_words(error: &clap::Error, typed: &[OsString]) -> UsageError {
                 as_typed(&option, typed)
             ),
         },
+        ErrorKind::InvalidValue
+            if context(ContextKind::InvalidValue).is_some_and(|v| !v.is_empty()) =>
+        {
+            one_of(error, &option, typed)
+        }
         ErrorKind::InvalidValue | ErrorKind::WrongNumberOfValues | ErrorKind::TooFewValues => {
             let mut words = option.splitn(2, ' ');
             let (name, values) = (words.next().unwrap_or_default(), words.next());
@@ -426,6 +472,25 @@ fn in_words(error: &clap::Error, typed: &[OsString]) -> UsageError {
             .to_owned(),
     };
     UsageError(text)
+}
+
+/// What to say of a value that is none of those that the option takes.
+fn one_of(error: &clap::Error, option: &str, typed: &[OsString]) -> String {
+    let name = option.split(' ').next().unwrap_or_default();
+    let name = as_typed(name, typed);
+    let given = match error.get(ContextKind::InvalidValue) {
+        Some(ContextValue::String(text)) => text.as_str(),
+        _ => "",
+    };
+    let known = match error.get(ContextKind::ValidValue) {
+        Some(ContextValue::Strings(known)) => known.as_slice(),
+        _ => &[],
+    };
+    let expected = match known {
+        [first @ .., last] if !first.is_empty() => format!("{} or {last}", first.join(", ")),
+        _ => known.concat(),
+    };
+    format!("{name} {given}: expected {expected}")
 }
 
 /// An option with the dashes that the user gave it.
@@ -559,15 +624,26 @@ mod tests {
                 "option -N of other launchers: this version starts ranks on one machine only",
             ),
             ("-ppn 4 ./a", "Type -n and the number of all ranks"),
-            ("--map-by core ./a", "this version places ranks by itself"),
+            ("-rankfile f ./a", "type --map-by core, numa or socket"),
+            ("--display-map ./a", "type --report-bindings, or --dry-run"),
             ("-n 2 --mca btl self ./a", "variables of another MPI"),
             ("-bind-to-none -n 2 ./a", "type --bind-to none"),
             ("-outfile-pattern=x ./a", "out.$RMPI_RANK"),
             ("-s all ./a", "standard input goes to rank 0"),
             (
-                "--bind-to socket ./a",
-                "--bind-to socket: expected core or none; without --bind-to each",
+                "-bind-to l3cache ./a",
+                "-bind-to l3cache: expected none, core, hwthread, numa or socket",
             ),
+            (
+                "--map-by ppr:2:socket ./a",
+                "--map-by ppr:2:socket: expected slot, core, numa, socket or node",
+            ),
+            (
+                "--bind-to",
+                "nothing stands behind --bind-to; expected --bind-to <none|core|hwthread",
+            ),
+            ("--topology core:2 ./a", "add --dry-run"),
+            ("--dry-run --topology core ./a", "core has no colon"),
         ] {
             assert!(refused(line).contains(words), "{line}: {}", refused(line));
         }
@@ -630,7 +706,7 @@ mod tests {
         assert!(refused("-n 1 a :").contains("no program to start"));
         assert!(refused("-x =3 a").contains("-x =3: expected NAME or NAME=VALUE"));
         assert!(refused("--timeout -1 a").contains("--timeout -1: expected a number of seconds"));
-        assert!(refused("--bind-to moon a").contains("--bind-to moon: expected core or none"));
+        assert!(refused("--bind-to moon a").contains("--bind-to moon: expected none, core"));
     }
 
     #[test]

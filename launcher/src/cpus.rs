@@ -1,25 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which CPUs a rank gets. Pure: the caller reads the mask and applies the answer.
-//!
-//! - There are CPUs for all: each rank is bound to an even, contiguous share of the allowed CPUs. With as many ranks
-//!   as CPUs that is one each; with fewer, a rank with threads has room for them. A single rank keeps the whole mask.
-//! - Ranks outnumber CPUs: contiguous blocks of ranks prefer one CPU each, because a wake-up on the same CPU is more
-//!   than ten times cheaper than one across. The daemon gives the preference up where it does harm (its `tend`).
+//! The CPUs that this shell may use, and how much of them.
 
 use nix::sched::CpuSet;
-use std::ops::Range;
-
-/// What `--bind-to` asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Binding {
-    /// As the head of this file says.
-    #[default]
-    Auto,
-    /// One CPU per rank, also when there are more.
-    Core,
-    /// The mask is left alone.
-    None,
-}
+use std::path::{Path, PathBuf};
 
 /// The CPUs that `rmpiexec` itself may run on, in ascending order; never widened.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -50,6 +33,12 @@ impl Cpus {
         self.0.len()
     }
 
+    /// Their numbers, ascending.
+    #[must_use]
+    pub fn numbers(&self) -> &[u32] {
+        &self.0
+    }
+
     /// The mask in the form of [`pmi::Boot::mask`].
     #[must_use]
     pub fn words(&self) -> Vec<u64> {
@@ -59,21 +48,6 @@ impl Cpus {
             words[*cpu as usize / 64] |= 1_u64 << (cpu % 64);
         }
         words
-    }
-
-    /// The CPUs for local rank `rank` of `ranks`; `None` leaves its mask alone.
-    #[must_use]
-    pub fn place(&self, rank: u32, ranks: u32, binding: Binding) -> Option<&[u32]> {
-        if binding == Binding::None || self.0.len() < 2 {
-            return None;
-        }
-        let share = share(self.0.len(), rank as usize, ranks as usize);
-        let whole = share.len() == self.0.len();
-        match binding {
-            Binding::Auto if whole => None,
-            Binding::Core => self.0.get(share.start..=share.start),
-            _ => self.0.get(share),
-        }
     }
 
     /// These CPUs as the system's set.
@@ -94,11 +68,56 @@ impl Cpus {
     }
 }
 
-/// The part of `cpus` that belongs to `rank`: never empty, and only shared when ranks outnumber CPUs.
-fn share(cpus: usize, rank: usize, ranks: usize) -> Range<usize> {
-    let start = rank * cpus / ranks.max(1);
-    let end = (rank + 1) * cpus / ranks.max(1);
-    start..end.max(start + 1)
+/// How many of its CPUs this process may use at a time, where a control group limits that, as a container's quota does:
+/// the least of all groups around it.
+#[must_use]
+pub fn quota() -> Option<usize> {
+    let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+    quota_of(&groups, Path::new("/sys/fs/cgroup"))
+}
+
+/// The same for the text of `/proc/self/cgroup` and the folder where control groups are shown.
+fn quota_of(groups: &str, root: &Path) -> Option<usize> {
+    let mut least: Option<usize> = None;
+    for line in groups.lines() {
+        let mut parts = line.splitn(3, ':');
+        let (Some(_), Some(controllers), Some(path)) = (parts.next(), parts.next(), parts.next())
+        else {
+            continue;
+        };
+        let place = match controllers {
+            "" => root.to_path_buf(),
+            list if list.split(',').any(|name| name == "cpu") => root.join("cpu"),
+            _ => continue,
+        };
+        let own = place.join(path.trim_start_matches('/'));
+        // In a container the path may be that of the host, of which only the end is shown.
+        let around = own
+            .ancestors()
+            .take_while(|folder| folder.starts_with(&place));
+        let found = around
+            .map(PathBuf::from)
+            .filter_map(|folder| limit_of(&folder))
+            .min();
+        least = least.into_iter().chain(found).min();
+    }
+    least
+}
+
+/// The CPUs that one group may use, rounded up.
+fn limit_of(folder: &Path) -> Option<usize> {
+    let read = |name: &str| std::fs::read_to_string(folder.join(name)).ok();
+    let text = read("cpu.max").or_else(|| {
+        Some(format!(
+            "{} {}",
+            read("cpu.cfs_quota_us")?.trim(),
+            read("cpu.cfs_period_us")?.trim()
+        ))
+    })?;
+    let mut words = text.split_ascii_whitespace().map(str::parse::<usize>);
+    // Without a limit the first is `max`, or -1.
+    let (quota, period) = (words.next()?.ok()?, words.next()?.ok()?);
+    (period > 0).then(|| quota.div_ceil(period).max(1))
 }
 
 #[cfg(test)]
@@ -110,47 +129,36 @@ mod tests {
     }
 
     #[test]
-    fn one_cpu_each_when_ranks_and_cpus_are_as_many() {
-        let four = cpus(&[1, 3, 5, 7]);
-        let placed: Vec<_> = (0..4)
-            .map(|rank| four.place(rank, 4, Binding::Auto))
-            .collect();
-        assert_eq!(placed, [Some(&[1][..]), Some(&[3]), Some(&[5]), Some(&[7])]);
-    }
-
-    #[test]
-    fn spare_cpus_are_shared_out_evenly() {
-        let five = cpus(&[0, 1, 2, 3, 4]);
-        assert_eq!(five.place(0, 2, Binding::Auto), Some(&[0, 1][..]));
-        assert_eq!(five.place(1, 2, Binding::Auto), Some(&[2, 3, 4][..]));
-        assert_eq!(five.place(1, 2, Binding::Core), Some(&[2][..]));
-    }
-
-    #[test]
-    fn a_single_rank_keeps_the_mask() {
-        assert_eq!(cpus(&[0, 1]).place(0, 1, Binding::Auto), None);
-        assert_eq!(cpus(&[4]).place(0, 1, Binding::Auto), None);
-    }
-
-    #[test]
-    fn ranks_that_outnumber_cpus_prefer_one_in_contiguous_blocks() {
-        let two = cpus(&[2, 6]);
-        let chosen: Vec<u32> = (0..5)
-            .map(|rank| two.place(rank, 5, Binding::Auto).unwrap()[0])
-            .collect();
-        assert_eq!(chosen, [2, 2, 2, 6, 6]);
-        assert!((0..64).all(|rank| two.place(rank, 64, Binding::Auto).unwrap().len() == 1));
-    }
-
-    #[test]
-    fn no_binding_and_an_unknown_mask_leave_ranks_alone() {
-        assert_eq!(cpus(&[0, 1]).place(0, 2, Binding::None), None);
-        assert_eq!(Cpus::default().place(0, 2, Binding::Auto), None);
-    }
-
-    #[test]
     fn words_hold_one_bit_per_cpu() {
         assert_eq!(cpus(&[0, 1, 65]).words(), [3, 2]);
         assert_eq!(Cpus::default().words(), [0_u64; 0]);
+    }
+
+    #[test]
+    fn the_least_quota_of_all_groups_around_counts_rounded_up() {
+        let root = tempfile::tempdir().unwrap();
+        let group = root.path().join("a/b");
+        std::fs::create_dir_all(&group).unwrap();
+        std::fs::write(group.join("cpu.max"), "max 100000\n").unwrap();
+        assert_eq!(quota_of("0::/a/b\n", root.path()), None);
+        std::fs::write(root.path().join("a/cpu.max"), "250000 100000\n").unwrap();
+        assert_eq!(quota_of("0::/a/b\n", root.path()), Some(3));
+        std::fs::write(group.join("cpu.max"), "50000 100000\n").unwrap();
+        assert_eq!(quota_of("0::/a/b\n", root.path()), Some(1));
+        assert_eq!(quota_of("0::/elsewhere\n", root.path()), None);
+    }
+
+    #[test]
+    fn the_older_form_of_a_quota_is_understood() {
+        let root = tempfile::tempdir().unwrap();
+        let group = root.path().join("cpu");
+        std::fs::create_dir_all(&group).unwrap();
+        std::fs::write(group.join("cpu.cfs_period_us"), "100000\n").unwrap();
+        std::fs::write(group.join("cpu.cfs_quota_us"), "-1\n").unwrap();
+        let groups = "3:cpu,cpuacct:/docker/7\n2:memory:/x\n";
+        assert_eq!(quota_of(groups, root.path()), None);
+        std::fs::write(group.join("cpu.cfs_quota_us"), "400000\n").unwrap();
+        assert_eq!(quota_of(groups, root.path()), Some(4));
+        assert_eq!(quota_of("nonsense\n", root.path()), None);
     }
 }

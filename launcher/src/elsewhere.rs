@@ -61,7 +61,6 @@ const OPTIONS: &[(&[&str], &str)] = &[
     (&["bind-to-none"], "type --bind-to none"),
     (
         &[
-            "map-by",
             "rank-by",
             "bynode",
             "bycore",
@@ -87,12 +86,11 @@ const OPTIONS: &[(&[&str], &str)] = &[
             "pin",
             "ranks-per-proc",
         ],
-        "this version places ranks by itself, neighbours beside each other with an even share of the CPUs. Leave it out, or \
-         choose with --bind-to core|none and taskset",
+        "ranks get an even share of the CPUs that the shell may use. Leave it out; or type --map-by core, numa or socket, \
+         --bind-to none, core, hwthread, numa or socket, and taskset for the CPUs of all",
     ),
     (
         &[
-            "report-bindings",
             "display-map",
             "display-allocation",
             "display",
@@ -101,7 +99,7 @@ const OPTIONS: &[(&[&str], &str)] = &[
             "display-topo",
             "display-devel-map",
         ],
-        "leave it out; -v shows the process of each rank, and taskset -p its CPUs",
+        "type --report-bindings, or --dry-run to start nothing; -v shows the process of each rank",
     ),
     (
         &["nooversubscribe", "no-oversubscribe"],

@@ -17,7 +17,7 @@
 //!
 //! # Decisions
 //! - Without `-n` there is one rank per CPU that the mask of the shell allows; with several programs each needs `-n`.
-//! - CPUs: see `cpus`. Lines: see `lines`. What a rank's end means: see `failure` and the daemon's `rank`.
+//! - CPUs: see `place`. Lines: see `lines`. What a rank's end means: see `failure` and the daemon's `rank`.
 //! - After a failure the others get SIGTERM and after 1 s SIGKILL; after Ctrl-C they get SIGINT, after 2 s SIGTERM,
 //!   after another 5 s SIGKILL, and a second Ctrl-C kills at once.
 //! - A rank that fails after `MPI_Finalize` gives the job its exit code and disturbs nobody.
@@ -37,16 +37,22 @@ mod front;
 mod ladder;
 mod lines;
 mod link;
+mod place;
+mod plan;
 mod prepare;
 mod program;
 mod spawn;
+mod topology;
 
 pub use cli::{App, MOST_RANKS, Options, Parsed, Request, UsageError, Variable, parse};
-pub use cpus::{Binding, Cpus};
+pub use cpus::{Cpus, quota};
+pub use place::{Binding, Mapping, Place, Policy, Tie, places};
+pub use topology::{Level, Topology, Unit};
 
 use edge::Edge;
 use front::{Front, Signals};
 use nix::errno::Errno;
+use plan::Plan;
 use program::{NoProgram, cause};
 use spawn::Forked;
 use std::ffi::OsString;
@@ -58,22 +64,38 @@ const USAGE_CODE: u8 = 2;
 /// Runs the command with these words, its name first, and answers its exit code.
 pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
     let cpus = Cpus::allowed();
-    let request = match parse(words.skip(1).collect(), cpus.count()) {
+    let granted = quota().unwrap_or(usize::MAX).min(cpus.count());
+    let mut request = match parse(words.skip(1).collect(), granted) {
         Ok(Parsed::Run(request)) => request,
         Ok(Parsed::Print(text)) => return print(&text),
         Err(UsageError(words)) => return complain(&words, USAGE_CODE),
     };
+    let plan = Plan::make(&request, &cpus, granted);
+    request.remarks.extend(plan.remarks(&request));
     let job = daemon::random_u64()
         .map_err(|words| NoProgram { words, code: 1 })
-        .and_then(|key| prepare::node_job(&request, &cpus, key));
+        .and_then(|key| prepare::node_job(&request, &cpus, &plan.places, key));
     match job {
-        Ok(job) => start(&request, job).unwrap_or_else(|error| complain(&no_start(&error), 1)),
+        Ok(_) if request.dry_run => dry_run(&request, &plan),
+        Ok(job) => {
+            start(&request, &plan, job).unwrap_or_else(|error| complain(&no_start(&error), 1))
+        }
         Err(NoProgram { words, code }) => complain(&words, code),
     }
 }
 
-fn start(request: &Request, job: daemon::NodeJob) -> Result<ExitCode, std::io::Error> {
-    let first = verbose_words(request, &job);
+fn dry_run(request: &Request, plan: &Plan) -> ExitCode {
+    for words in &request.remarks {
+        eprintln!("rmpiexec: {words}");
+    }
+    print(&(plan.lines(request).join("\n") + "\n"))
+}
+
+fn start(request: &Request, plan: &Plan, job: daemon::NodeJob) -> Result<ExitCode, std::io::Error> {
+    let mut first = verbose_words(request, &job);
+    if request.report_bindings {
+        first.extend(plan.lines(request));
+    }
     spawn::default_action(nix::sys::signal::Signal::SIGCHLD);
     nix::sys::prctl::set_child_subreaper(true)?;
     let (ours, theirs) = Edge::pair()?;

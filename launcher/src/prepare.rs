@@ -3,9 +3,10 @@
 //! chosen.
 
 use crate::cli::{App, Request};
-use crate::cpus::{Binding, Cpus};
+use crate::cpus::Cpus;
 use crate::daemon::{NodeJob, Placed, Program};
 use crate::foreign::Needs;
+use crate::place::{Place, Tie};
 use crate::program::{self, NoProgram, cause};
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr, OsString};
@@ -28,9 +29,14 @@ const OWN_VARIABLES: [&str; 5] = [
 type Environment = BTreeMap<OsString, OsString>;
 
 /// Makes the job of this machine.
-pub(crate) fn node_job(request: &Request, cpus: &Cpus, key: u64) -> Result<NodeJob, NoProgram> {
+pub(crate) fn node_job(
+    request: &Request,
+    cpus: &Cpus,
+    places: &[Place],
+    key: u64,
+) -> Result<NodeJob, NoProgram> {
     let here = here(&request.apps)?;
-    let size = request.apps.iter().map(|app| app.ranks).sum();
+    let size = request.size();
     let library = library_folder();
     let inherited = inherited();
     let mut programs = Vec::with_capacity(request.apps.len());
@@ -47,7 +53,7 @@ pub(crate) fn node_job(request: &Request, cpus: &Cpus, key: u64) -> Result<NodeJ
         key,
         size,
         programs,
-        ranks: ranks(&request.apps, size, cpus, request.binding),
+        ranks: ranks(&request.apps, places),
         mask: cpus.words(),
         whole: cpus.set(),
         prompts: is_terminal(0) && is_terminal(1),
@@ -76,18 +82,17 @@ fn here(apps: &[App]) -> Result<PathBuf, NoProgram> {
     })
 }
 
-fn ranks(apps: &[App], size: u32, cpus: &Cpus, binding: Binding) -> Vec<Placed> {
-    let preferred = binding == Binding::Auto && size as usize > cpus.count();
+fn ranks(apps: &[App], places: &[Place]) -> Vec<Placed> {
     let app_of = (0..)
         .zip(apps)
         .flat_map(|(number, app)| (0..app.ranks).map(move |_| number));
-    let placed = |(rank, app)| Placed {
+    let placed = |(rank, (app, place)): (u32, (u32, &Place))| Placed {
         rank,
         app,
-        cpus: cpus.place(rank, size, binding).map(Cpus::set_of),
-        preferred,
+        cpus: (place.tie != Tie::Free).then(|| Cpus::set_of(&place.cpus)),
+        preferred: place.tie == Tie::Preferred,
     };
-    (0..).zip(app_of).map(placed).collect()
+    (0..).zip(app_of.zip(places)).map(placed).collect()
 }
 
 fn program(
@@ -227,6 +232,16 @@ fn is_terminal(descriptor: u8) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::place::{Binding, Mapping};
+
+    fn job(request: &Request) -> Result<NodeJob, NoProgram> {
+        let place = Place {
+            cpus: vec![0],
+            tie: Tie::Preferred,
+        };
+        let places = vec![place; request.size() as usize];
+        node_job(request, &Cpus::new(vec![0, 1]), &places, 7)
+    }
 
     fn app(ranks: u32, program: &str) -> App {
         App {
@@ -244,6 +259,10 @@ mod tests {
             tag_output: false,
             timeout: None,
             binding: Binding::Auto,
+            mapping: Mapping::Slot,
+            report_bindings: false,
+            dry_run: false,
+            topology: None,
             verbose: false,
             quiet: false,
             remarks: Vec::new(),
@@ -261,7 +280,7 @@ mod tests {
     #[test]
     fn ranks_are_numbered_through_all_programs() {
         let request = request(vec![app(2, "/bin/true"), app(1, "/bin/false")]);
-        let job = node_job(&request, &Cpus::new(vec![0, 1]), 7).unwrap();
+        let job = job(&request).unwrap();
         let placed: Vec<(u32, u32)> = job
             .ranks
             .iter()
@@ -282,7 +301,7 @@ mod tests {
             variables: vec![pair("1"), pair("2")],
             ..app(1, "/bin/true")
         };
-        let job = node_job(&request(vec![one]), &Cpus::default(), 7).unwrap();
+        let job = job(&request(vec![one])).unwrap();
         assert_eq!(
             variables(&job.programs[0], "RMPI_TEST_X"),
             ["RMPI_TEST_X=2"]
@@ -304,9 +323,7 @@ mod tests {
                 folder: Some(folder.into()),
                 ..app(1, "/bin/true")
             };
-            node_job(&request(vec![app]), &Cpus::default(), 7)
-                .unwrap_err()
-                .words
+            job(&request(vec![app])).unwrap_err().words
         };
         assert_eq!(
             at("/no/where"),

@@ -205,89 +205,6 @@ fn only_the_ranks_own_descriptors_are_inherited() {
     assert!(numbers.len() <= 6, "{numbers:?}");
 }
 
-fn masks(ranks: &str, options: &[&str]) -> Vec<String> {
-    let print = "echo $RMPI_RANK $(grep Cpus_allowed_list /proc/self/status | cut -f 2)";
-    let mut words = vec!["-n", ranks];
-    words.extend(options);
-    words.extend(["sh", "-c", print]);
-    let outcome = rmpiexec(words).run().expect(0);
-    outcome.sorted().into_iter().map(str::to_owned).collect()
-}
-
-fn own_mask() -> Vec<u32> {
-    let set = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0)).unwrap();
-    (0..1024)
-        .filter(|cpu| set.is_set(*cpu as usize).unwrap())
-        .collect()
-}
-
-#[test]
-fn as_many_ranks_as_cpus_are_bound_one_to_each() {
-    let cpus = own_mask();
-    let ranks = cpus.len().to_string();
-    let mut expected: Vec<String> = cpus
-        .iter()
-        .enumerate()
-        .map(|(rank, cpu)| format!("{rank} {cpu}"))
-        .collect();
-    expected.sort_unstable();
-    assert_eq!(masks(&ranks, &[]), expected);
-    assert_eq!(masks(&ranks, &["--bind-to", "core"]), expected);
-}
-
-#[test]
-fn ranks_that_outnumber_cpus_and_are_not_in_mpi_keep_the_mask() {
-    let one = masks("1", &[]);
-    let (_, mask) = one[0].split_once(' ').unwrap();
-    let ranks = own_mask().len() * 2;
-    let mut expected: Vec<String> = (0..ranks).map(|rank| format!("{rank} {mask}")).collect();
-    expected.sort_unstable();
-    assert_eq!(masks(&ranks.to_string(), &[]), expected);
-}
-
-#[test]
-fn ranks_that_outnumber_cpus_are_bound_to_one_if_that_was_asked_for() {
-    let cpus = own_mask();
-    let ranks = cpus.len() * 2;
-    let mut expected: Vec<String> = (0..ranks)
-        .map(|rank| format!("{rank} {}", cpus[rank / 2]))
-        .collect();
-    expected.sort_unstable();
-    assert_eq!(masks(&ranks.to_string(), &["--bind-to", "core"]), expected);
-}
-
-#[test]
-fn no_binding_leaves_the_mask_alone() {
-    let plain = Command::new("sh")
-        .args(["-c", "grep Cpus_allowed_list /proc/self/status | cut -f 2"])
-        .output()
-        .unwrap();
-    let mask = String::from_utf8(plain.stdout).unwrap();
-    assert_eq!(
-        masks("2", &["--bind-to", "none"]),
-        [format!("0 {}", mask.trim()), format!("1 {}", mask.trim())]
-    );
-}
-
-#[test]
-fn a_mask_from_outside_is_never_widened() {
-    let cpu = own_mask()[0].to_string();
-    let mut command = Command::new("taskset");
-    let print = "grep Cpus_allowed_list /proc/self/status | cut -f 2";
-    command.args([
-        "-c",
-        &cpu,
-        env!("CARGO_BIN_EXE_rmpiexec"),
-        "-n",
-        "3",
-        "sh",
-        "-c",
-        print,
-    ]);
-    let outcome = common::Job::of(command).run().expect(0);
-    assert_eq!(outcome.out, format!("{cpu}\n{cpu}\n{cpu}\n"));
-}
-
 #[test]
 fn the_mask_before_placement_stands_in_the_boot_line() {
     let outcome = script(1, "echo $RMPI_BOOT").run().expect(0);
@@ -295,7 +212,7 @@ fn the_mask_before_placement_stands_in_the_boot_line() {
     let cpus: Vec<u32> = (0..64 * u32::try_from(boot.mask.len()).unwrap())
         .filter(|cpu| boot.mask[*cpu as usize / 64] >> (cpu % 64) & 1 == 1)
         .collect();
-    assert_eq!(cpus, own_mask());
+    assert_eq!(cpus, common::own_mask());
 }
 
 #[test]

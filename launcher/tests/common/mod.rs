@@ -258,3 +258,11 @@ fn parent_of(pid: u32) -> Option<u32> {
         .parse()
         .ok()
 }
+
+/// The CPUs that this process may use.
+pub fn own_mask() -> Vec<u32> {
+    let set = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0)).unwrap();
+    (0..1024)
+        .filter(|cpu| set.is_set(*cpu as usize).unwrap())
+        .collect()
+}

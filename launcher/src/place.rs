@@ -1,0 +1,463 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which CPUs a rank gets. Pure: a topology, a number of ranks and the user's wishes give a place for each rank.
+//!
+//! Unless the user says otherwise:
+//! - There are cores for all: each rank is bound to an even, contiguous share of them. With as many ranks as cores that
+//!   is one each; with fewer, a rank with threads has room for them. A single rank keeps the whole mask, and so does every
+//!   rank where a quota says that the CPUs are not ours alone.
+//! - Ranks outnumber cores: contiguous blocks of ranks prefer one CPU each, because a wake-up on the same CPU is more
+//!   than ten times cheaper than one across. The daemon gives the preference up where it does harm (its `tend`).
+
+use crate::topology::{Level, Topology, Unit, ranges};
+use std::ops::Range;
+
+/// What `--bind-to` asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum Binding {
+    /// As the head of this file says.
+    #[default]
+    #[value(skip)]
+    Auto,
+    /// the CPU mask is left alone
+    None,
+    /// one core for each rank
+    Core,
+    /// one hardware thread for each rank
+    Hwthread,
+    /// all CPUs of a NUMA node for each rank
+    Numa,
+    /// all CPUs of a socket for each rank
+    Socket,
+}
+
+/// What `--map-by` asks for: where the next rank goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum Mapping {
+    /// ranks in order, spread evenly over all cores
+    #[default]
+    Slot,
+    /// each rank on the next core, without a gap
+    Core,
+    /// each rank on the next NUMA node
+    Numa,
+    /// each rank on the next socket
+    Socket,
+    /// each rank on the next machine: as slot, while there is one
+    Node,
+}
+
+/// The user's wishes, and what they are up against.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Policy {
+    /// `--bind-to`.
+    pub binding: Binding,
+    /// `--map-by`.
+    pub mapping: Mapping,
+    /// A quota grants less than the CPUs of the mask: others use them too.
+    pub shared: bool,
+}
+
+/// How firmly a rank is tied to its CPUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tie {
+    /// Its mask is left alone.
+    Free,
+    /// As long as that does no harm.
+    Preferred,
+    /// For good.
+    Bound,
+}
+
+/// The CPUs of a rank, in ascending order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The system's numbers.
+    pub cpus: Vec<u32>,
+    /// How firmly.
+    pub tie: Tie,
+}
+
+/// A place for each of `ranks`.
+#[must_use]
+pub fn places(topology: &Topology, ranks: u32, policy: Policy) -> Vec<Place> {
+    let domains: Vec<Topology> = match policy.mapping {
+        Mapping::Numa => parts(topology, Level::Numa),
+        Mapping::Socket => parts(topology, Level::Socket),
+        Mapping::Slot | Mapping::Core | Mapping::Node => vec![topology.clone()],
+    };
+    let rooms: Vec<usize> = domains
+        .iter()
+        .map(|domain| domain.groups(Level::Core).len())
+        .collect();
+    let seats = deal(&rooms, ranks as usize);
+    let taken = |domain| seats.iter().filter(|seat| seat.domain == domain).count();
+    let taken: Vec<usize> = (0..domains.len()).map(taken).collect();
+    let place = |seat: &Seat| {
+        let share = Share {
+            domain: &domains[seat.domain],
+            seat: seat.number,
+            seats: taken[seat.domain],
+            packed: policy.mapping == Mapping::Core,
+        };
+        place(topology, ranks, policy, share)
+    };
+    seats.iter().map(place).collect()
+}
+
+/// One rank among those of a part of the machine.
+#[derive(Clone, Copy)]
+struct Share<'a> {
+    domain: &'a Topology,
+    seat: usize,
+    seats: usize,
+    packed: bool,
+}
+
+impl Share<'_> {
+    /// Which of `count` things, all different for as long as there are enough.
+    fn of(&self, count: usize) -> Range<usize> {
+        if self.packed {
+            let only = self.seat % count.max(1);
+            return only..only + 1;
+        }
+        share(count, self.seat, self.seats)
+    }
+
+    fn core(&self) -> &[Unit] {
+        let cores = self.domain.groups(Level::Core);
+        cores
+            .get(self.of(cores.len()).start)
+            .copied()
+            .unwrap_or_default()
+    }
+
+    fn cores(&self) -> Vec<Unit> {
+        let cores = self.domain.groups(Level::Core);
+        cores.get(self.of(cores.len())).unwrap_or_default().concat()
+    }
+
+    fn thread(&self) -> &[Unit] {
+        let first = self.of(self.domain.units().len()).start;
+        self.domain.units().get(first..=first).unwrap_or_default()
+    }
+}
+
+fn place(topology: &Topology, ranks: u32, policy: Policy, share: Share<'_>) -> Place {
+    let all = topology.units();
+    let (units, tie) = match policy.binding {
+        Binding::None => (all.to_vec(), Tie::Free),
+        _ if all.len() < 2 => (all.to_vec(), Tie::Free),
+        Binding::Auto => return unasked(topology, ranks, policy, share),
+        Binding::Core => (share.core().to_vec(), Tie::Bound),
+        Binding::Hwthread => (share.thread().to_vec(), Tie::Bound),
+        Binding::Numa => (around(topology, Level::Numa, share.core()), Tie::Bound),
+        Binding::Socket => (around(topology, Level::Socket, share.core()), Tie::Bound),
+    };
+    Place::of(&units, tie)
+}
+
+/// As the head of this file says.
+fn unasked(topology: &Topology, ranks: u32, policy: Policy, share: Share<'_>) -> Place {
+    let all = topology.units();
+    if ranks as usize > topology.groups(Level::Core).len() {
+        return Place::of(share.thread(), Tie::Preferred);
+    }
+    let units = share.cores();
+    if ranks == 1 || policy.shared || units.len() == all.len() {
+        return Place::of(all, Tie::Free);
+    }
+    Place::of(&units, Tie::Bound)
+}
+
+impl Place {
+    fn of(units: &[Unit], tie: Tie) -> Self {
+        let mut cpus: Vec<u32> = units.iter().map(|unit| unit.cpu).collect();
+        cpus.sort_unstable();
+        Self { cpus, tie }
+    }
+
+    /// The place in words that stand behind "rank N".
+    #[must_use]
+    pub fn words(&self, topology: &Topology) -> String {
+        let verb = match self.tie {
+            Tie::Free => "may use",
+            Tie::Preferred => "prefers",
+            Tie::Bound => "is bound to",
+        };
+        let mine = || {
+            let units = topology.units().iter();
+            units.filter(|unit| self.cpus.binary_search(&unit.cpu).is_ok())
+        };
+        let part = |one: &str, many: &str, level| {
+            let mut numbers: Vec<u32> = mine().map(|unit| unit.part_of(level)).collect();
+            numbers.sort_unstable();
+            numbers.dedup();
+            named(one, many, numbers)
+        };
+        format!(
+            "{verb} {} ({}, {}, {})",
+            named("CPU", "CPUs", self.cpus.clone()),
+            part("core", "cores", Level::Core),
+            part("NUMA node", "NUMA nodes", Level::Numa),
+            part("socket", "sockets", Level::Socket),
+        )
+    }
+}
+
+fn named(one: &str, many: &str, numbers: Vec<u32>) -> String {
+    let noun = if numbers.len() == 1 { one } else { many };
+    format!("{noun} {}", ranges(numbers))
+}
+
+/// The CPUs of what `core` is part of.
+fn around(topology: &Topology, level: Level, core: &[Unit]) -> Vec<Unit> {
+    let groups = topology.groups(level);
+    let holds = |group: &&&[Unit]| core.first().is_some_and(|unit| group.contains(unit));
+    groups
+        .iter()
+        .find(holds)
+        .map(|group| group.to_vec())
+        .unwrap_or_default()
+}
+
+fn parts(topology: &Topology, level: Level) -> Vec<Topology> {
+    let groups = topology.groups(level).into_iter();
+    groups.map(|group| Topology::new(group.to_vec())).collect()
+}
+
+/// A rank's part of the machine, and its number there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Seat {
+    domain: usize,
+    number: usize,
+}
+
+/// Deals ranks out in turn to parts with these many cores. A part that is full is passed over until all are; then
+/// everybody has as much room again.
+fn deal(rooms: &[usize], ranks: usize) -> Vec<Seat> {
+    let mut taken = vec![0; rooms.len()];
+    let mut seats = Vec::with_capacity(ranks);
+    let mut round = 1;
+    while seats.len() < ranks && rooms.iter().any(|room| *room > 0) {
+        let before = seats.len();
+        for (domain, room) in rooms.iter().enumerate() {
+            if taken[domain] < room * round && seats.len() < ranks {
+                let number = taken[domain];
+                seats.push(Seat { domain, number });
+                taken[domain] += 1;
+            }
+        }
+        round += usize::from(seats.len() == before);
+    }
+    // A machine without CPUs: the mask is unknown.
+    seats.resize(
+        ranks,
+        Seat {
+            domain: 0,
+            number: 0,
+        },
+    );
+    seats
+}
+
+/// The part of `count` things that belongs to `seat`: never empty, and only shared when there are more seats than things.
+fn share(count: usize, seat: usize, seats: usize) -> Range<usize> {
+    let start = seat * count / seats.max(1);
+    let end = (seat + 1) * count / seats.max(1);
+    start..end.max(start + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn placed(text: &str, ranks: u32, policy: Policy) -> Vec<(String, Tie)> {
+        let machine = Topology::parse(text).unwrap();
+        let places = places(&machine, ranks, policy);
+        assert_eq!(places.len(), ranks as usize);
+        places
+            .into_iter()
+            .map(|place| (ranges(place.cpus), place.tie))
+            .collect()
+    }
+
+    /// The CPUs of each rank, all tied the same way.
+    fn cpus(text: &str, ranks: u32, policy: Policy, tie: Tie) -> Vec<String> {
+        let all = placed(text, ranks, policy);
+        assert!(all.iter().all(|(_, one)| *one == tie), "{all:?}");
+        all.into_iter().map(|(cpus, _)| cpus).collect()
+    }
+
+    fn bind(binding: Binding) -> Policy {
+        Policy {
+            binding,
+            ..Policy::default()
+        }
+    }
+
+    fn map(mapping: Mapping) -> Policy {
+        Policy {
+            mapping,
+            ..Policy::default()
+        }
+    }
+
+    const AUTO: Policy = Policy {
+        binding: Binding::Auto,
+        mapping: Mapping::Slot,
+        shared: false,
+    };
+    const TWO_SOCKETS: &str = "socket:2 numa:1 core:4 pu:2";
+
+    #[test]
+    fn one_core_each_when_ranks_and_cores_are_as_many() {
+        assert_eq!(cpus("core:4", 4, AUTO, Tie::Bound), ["0", "1", "2", "3"]);
+        assert_eq!(
+            cpus("numa:2 core:2 pu:2", 4, AUTO, Tie::Bound),
+            ["0-1", "2-3", "4-5", "6-7"]
+        );
+    }
+
+    #[test]
+    fn spare_cores_are_shared_out_evenly() {
+        assert_eq!(cpus("core:5", 2, AUTO, Tie::Bound), ["0-1", "2-4"]);
+        assert_eq!(cpus(TWO_SOCKETS, 2, AUTO, Tie::Bound), ["0-7", "8-15"]);
+    }
+
+    #[test]
+    fn a_single_rank_a_single_cpu_and_an_unknown_mask_are_left_alone() {
+        assert_eq!(cpus("core:2", 1, AUTO, Tie::Free), ["0-1"]);
+        assert_eq!(cpus("core:1", 3, AUTO, Tie::Free), ["0", "0", "0"]);
+        let nowhere = places(&Topology::default(), 2, AUTO);
+        assert!(nowhere.iter().all(|place| place.tie == Tie::Free));
+    }
+
+    #[test]
+    fn ranks_that_outnumber_cores_prefer_one_cpu_in_contiguous_blocks() {
+        let two = cpus("core:2", 5, AUTO, Tie::Preferred);
+        assert_eq!(two, ["0", "0", "0", "1", "1"]);
+        let threads = cpus("core:2 pu:2", 4, AUTO, Tie::Preferred);
+        assert_eq!(threads, ["0", "1", "2", "3"]);
+        let many = cpus(TWO_SOCKETS, 64, AUTO, Tie::Preferred);
+        assert!(many.iter().all(|cpus| !cpus.contains('-')));
+        assert_eq!(
+            (many[3].as_str(), many[4].as_str(), many[63].as_str()),
+            ("0", "1", "15")
+        );
+    }
+
+    #[test]
+    fn nobody_is_bound_where_a_quota_grants_less_than_the_mask() {
+        let shared = Policy {
+            shared: true,
+            ..AUTO
+        };
+        assert_eq!(cpus("core:4", 4, shared, Tie::Free), ["0-3"; 4]);
+        let asked = Policy {
+            binding: Binding::Core,
+            ..shared
+        };
+        assert_eq!(cpus("core:4", 4, asked, Tie::Bound), ["0", "1", "2", "3"]);
+    }
+
+    #[test]
+    fn a_mask_is_respected_and_decides_what_a_core_is() {
+        assert_eq!(
+            cpus("core:4 pu:2 mask:1,2,3,7", 3, AUTO, Tie::Bound),
+            ["1", "2-3", "7"]
+        );
+        let numa = bind(Binding::Numa);
+        assert_eq!(
+            cpus("numa:2 core:4 mask:1-2,6", 3, numa, Tie::Bound),
+            ["1-2", "1-2", "6"]
+        );
+    }
+
+    #[test]
+    fn binding_to_each_level_gives_all_cpus_of_it() {
+        let of = |binding| cpus(TWO_SOCKETS, 4, bind(binding), Tie::Bound);
+        assert_eq!(of(Binding::Hwthread), ["0", "4", "8", "12"]);
+        assert_eq!(of(Binding::Core), ["0-1", "4-5", "8-9", "12-13"]);
+        assert_eq!(of(Binding::Socket), ["0-7", "0-7", "8-15", "8-15"]);
+        let numa = bind(Binding::Numa);
+        assert_eq!(
+            cpus("socket:1 numa:2 core:2", 4, numa, Tie::Bound),
+            ["0-1", "0-1", "2-3", "2-3"]
+        );
+        let none = bind(Binding::None);
+        assert_eq!(cpus("core:2", 2, none, Tie::Free), ["0-1", "0-1"]);
+    }
+
+    #[test]
+    fn ranks_that_outnumber_what_they_are_bound_to_share_it_in_blocks() {
+        let core = bind(Binding::Core);
+        assert_eq!(cpus("core:2", 4, core, Tie::Bound), ["0", "0", "1", "1"]);
+        let thread = bind(Binding::Hwthread);
+        let threads = cpus("core:2 pu:2", 4, thread, Tie::Bound);
+        assert_eq!(threads, ["0", "1", "2", "3"]);
+    }
+
+    #[test]
+    fn mapping_by_core_leaves_no_gap() {
+        let core = map(Mapping::Core);
+        assert_eq!(
+            cpus(TWO_SOCKETS, 3, core, Tie::Bound),
+            ["0-1", "2-3", "4-5"]
+        );
+        let crowd = cpus("core:2", 4, core, Tie::Preferred);
+        assert_eq!(crowd, ["0", "1", "0", "1"]);
+    }
+
+    #[test]
+    fn mapping_by_numa_node_or_socket_deals_ranks_out_in_turn() {
+        for mapping in [Mapping::Numa, Mapping::Socket] {
+            assert_eq!(
+                cpus(TWO_SOCKETS, 4, map(mapping), Tie::Bound),
+                ["0-3", "8-11", "4-7", "12-15"]
+            );
+            let bound = Policy {
+                binding: Binding::Core,
+                ..map(mapping)
+            };
+            assert_eq!(
+                cpus(TWO_SOCKETS, 3, bound, Tie::Bound),
+                ["0-1", "8-9", "4-5"]
+            );
+        }
+        assert_eq!(
+            cpus(TWO_SOCKETS, 4, map(Mapping::Node), Tie::Bound),
+            cpus(TWO_SOCKETS, 4, AUTO, Tie::Bound)
+        );
+    }
+
+    #[test]
+    fn a_full_part_of_the_machine_is_passed_over_until_all_are() {
+        let uneven = "numa:2 core:4 mask:0,4-6";
+        let numa = map(Mapping::Numa);
+        assert_eq!(cpus(uneven, 4, numa, Tie::Bound), ["0", "4", "5", "6"]);
+        let crowd = cpus(uneven, 8, numa, Tie::Preferred);
+        assert_eq!(
+            crowd.iter().filter(|cpu| *cpu == "0").count(),
+            2,
+            "{crowd:?}"
+        );
+    }
+
+    #[test]
+    fn a_place_is_told_in_words() {
+        let machine = Topology::parse("socket:2 core:2 pu:2").unwrap();
+        let words = |ranks, policy: Policy| places(&machine, ranks, policy)[0].words(&machine);
+        assert_eq!(
+            words(4, AUTO),
+            "is bound to CPUs 0-1 (core 0, NUMA node 0, socket 0)"
+        );
+        assert_eq!(
+            words(9, AUTO),
+            "prefers CPU 0 (core 0, NUMA node 0, socket 0)"
+        );
+        assert_eq!(
+            words(1, AUTO),
+            "may use CPUs 0-7 (cores 0-3, NUMA node 0, sockets 0-1)"
+        );
+    }
+}

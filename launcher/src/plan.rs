@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Where each rank of a job goes, before anything is started, and how that is shown.
+
+use crate::cli::Request;
+use crate::cpus::Cpus;
+use crate::place::{Binding, Mapping, Place, Policy, Tie, places};
+use crate::topology::{Level, Topology, Unit};
+use std::path::Path;
+
+/// Where the system describes its CPUs.
+const SYSTEM: &str = "/sys/devices/system";
+
+/// The CPUs of the job and who gets which.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Plan {
+    /// The job's CPUs.
+    pub(crate) topology: Topology,
+    /// One for each rank.
+    pub(crate) places: Vec<Place>,
+}
+
+impl Plan {
+    /// Makes the plan for CPUs of which a quota may grant less than all.
+    pub(crate) fn make(request: &Request, cpus: &Cpus, granted: usize) -> Self {
+        let topology = match &request.topology {
+            Some(other) => other.clone(),
+            None if is_plain(request, cpus) => flat(cpus),
+            None => Topology::read(Path::new(SYSTEM), cpus),
+        };
+        let policy = Policy {
+            binding: request.binding,
+            mapping: request.mapping,
+            shared: request.topology.is_none() && granted < cpus.count(),
+        };
+        let places = places(&topology, request.size(), policy);
+        Self { topology, places }
+    }
+
+    /// What the user should know about it.
+    pub(crate) fn remarks(&self, request: &Request) -> Option<String> {
+        let (ranks, cores) = (request.size(), self.topology.groups(Level::Core).len());
+        let one_each = matches!(request.binding, Binding::Core | Binding::Hwthread);
+        let things = match request.binding {
+            Binding::Hwthread => self.topology.units().len(),
+            _ => cores,
+        };
+        let bound = self.places.iter().any(|place| place.tie == Tie::Bound);
+        (one_each && bound && ranks as usize > things).then(|| {
+            format!(
+                "--bind-to: {ranks} ranks are bound to {things} CPUs and share them even while others are idle; leave \
+                 --bind-to out to let them move"
+            )
+        })
+    }
+
+    /// The map, a line for the machine and one for each rank.
+    pub(crate) fn lines(&self, request: &Request) -> Vec<String> {
+        let host = nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned());
+        let host = match (&request.topology, host) {
+            (Some(_), _) => "the machine of --topology".to_owned(),
+            (None, Ok(name)) => format!("host {name}"),
+            (None, Err(_)) => "this host".to_owned(),
+        };
+        let ranks = crate::failure::counted(request.size(), "rank", "ranks");
+        let programs = request.apps.iter();
+        let programs = programs.flat_map(|app| (0..app.ranks).map(|_| app.program.display()));
+        let rank = |(rank, (program, place)): (usize, (_, &Place))| {
+            format!("rank {rank} of {program} {}", place.words(&self.topology))
+        };
+        let first = format!("{ranks} on {host}: {}", self.topology);
+        let rest = programs.zip(&self.places).enumerate().map(rank);
+        std::iter::once(first).chain(rest).collect()
+    }
+}
+
+/// Whether nobody asks what the CPUs share: a rank alone, or so many that each gets one CPU anyway.
+fn is_plain(request: &Request, cpus: &Cpus) -> bool {
+    let size = request.size() as usize;
+    let as_usual = request.binding == Binding::Auto && request.mapping == Mapping::Slot;
+    let unseen = !request.dry_run && !request.report_bindings;
+    as_usual && unseen && (size == 1 || size > cpus.count())
+}
+
+/// Each CPU a core of its own.
+fn flat(cpus: &Cpus) -> Topology {
+    let unit = |(core, cpu): (u32, &u32)| Unit {
+        cpu: *cpu,
+        core,
+        numa: 0,
+        socket: 0,
+    };
+    Topology::new((0..).zip(cpus.numbers()).map(unit).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Parsed, parse};
+
+    fn request(line: &str) -> Request {
+        let words = line.split(' ').map(Into::into).collect();
+        match parse(words, 2) {
+            Ok(Parsed::Run(request)) => request,
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    fn plan(line: &str, cpus: u32, granted: usize) -> (Request, Plan) {
+        let request = request(line);
+        let plan = Plan::make(&request, &Cpus::new((0..cpus).collect()), granted);
+        (request, plan)
+    }
+
+    #[test]
+    fn ranks_of_several_programs_are_told_with_their_program() {
+        let (request, plan) = plan("--dry-run --topology core:2 -n 1 ./a : -n 1 ./b", 9, 9);
+        assert_eq!(
+            plan.lines(&request),
+            [
+                "2 ranks on the machine of --topology: 1 socket, 1 NUMA node, 2 cores, CPUs 0-1",
+                "rank 0 of ./a is bound to CPU 0 (core 0, NUMA node 0, socket 0)",
+                "rank 1 of ./b is bound to CPU 1 (core 1, NUMA node 0, socket 0)",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_quota_below_the_mask_leaves_ranks_free() {
+        assert_eq!(plan("-n 2 a", 2, 1).1.places[0].tie, Tie::Free);
+        assert_eq!(plan("-n 9 a", 2, 1).1.places[0].tie, Tie::Preferred);
+    }
+
+    #[test]
+    fn sharing_that_was_asked_for_is_remarked() {
+        let (request, crowd) = plan("-n 5 --dry-run --topology core:2 --bind-to core a", 2, 2);
+        let said = crowd.remarks(&request).unwrap_or_default();
+        assert!(said.contains("5 ranks are bound to 2 CPUs"), "{said}");
+        for line in [
+            "-n 5 a",
+            "-n 2 --dry-run --topology core:2 --bind-to core a",
+        ] {
+            let (request, plan) = plan(line, 2, 2);
+            assert_eq!(plan.remarks(&request), None, "{line}");
+        }
+    }
+}
