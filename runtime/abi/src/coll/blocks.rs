@@ -4,6 +4,7 @@
 use core::ffi::c_int;
 use std::rc::Rc;
 
+use runtime::collective::Root;
 use runtime::{Comm, Line, Payload, UserMemory, collective};
 
 use super::data::{self, Blocks, Dense, Equal};
@@ -51,21 +52,28 @@ struct Barrier;
 
 impl Call for Barrier {
     async fn run(&self, line: &Line<Mpi>) -> Done {
-        collective::barrier(line).await
+        match line.is_inter() {
+            true => collective::inter::barrier(line).await,
+            false => collective::barrier(line).await,
+        }
     }
 }
 
 #[derive(Clone)]
 struct Bcast {
     data: Payload,
-    root: u32,
+    root: Root,
 }
 
 impl Call for Bcast {
     async fn run(&self, line: &Line<Mpi>) -> Done {
-        let is_root = line.rank() == self.root;
+        let is_root = self.root == Root::Here;
         let mut data = Dense::of(&self.data, is_root);
-        collective::bcast(line, data.bytes(), self.root).await?;
+        match (line.is_inter(), self.root) {
+            (true, root) => collective::inter::bcast(line, data.bytes(), root).await?,
+            (false, Root::There(root)) => collective::bcast(line, data.bytes(), root).await?,
+            (false, _) => collective::bcast(line, data.bytes(), line.rank()).await?,
+        }
         if !is_root {
             data.put_back();
         }
@@ -78,7 +86,7 @@ struct Gather {
     mine: Option<Payload>,
     /// At the root alone.
     all: Blocks,
-    root: u32,
+    root: Root,
 }
 
 impl Call for Gather {
@@ -92,7 +100,7 @@ struct Scatter {
     /// At the root alone.
     all: Blocks,
     mine: Option<Payload>,
-    root: u32,
+    root: Root,
 }
 
 impl Call for Scatter {
@@ -195,7 +203,11 @@ mod looked_up {
         root: c_int,
     ) -> Result<Bcast> {
         let root = data::root_of(root, group)?;
-        let data = data::data(mpi, buffer, count, datatype)?;
+        // Who only stands by gives nothing that matters (MPI 5.0 section 6.4).
+        let data = match root {
+            Root::Aside => Payload::Dense(UserMemory::nothing()),
+            _ => data::data(mpi, buffer, count, datatype)?,
+        };
         Ok(Bcast { data, root })
     }
 
@@ -240,12 +252,17 @@ mod looked_up {
         all: impl FnOnce() -> Result<Blocks>,
     ) -> Result<Gather> {
         let root = data::root_of(root, group)?;
-        if group.rank == root {
-            let (mine, all) = (data::own(mpi, buf, count, datatype)?, all()?);
-            return Ok(Gather { mine, all, root });
-        }
-        let mine = Some(data::data(mpi, buf.into(), count, datatype)?);
-        let all = Rc::new([]);
+        let mine = match root {
+            Root::Here if group.is_inter() => None,
+            Root::Here => data::own(mpi, buf, count, datatype)?,
+            Root::There(_) => Some(data::data(mpi, buf.into(), count, datatype)?),
+            Root::Aside => None,
+        };
+        let all = match root {
+            Root::Here => all()?,
+            _ => Rc::new([]),
+        };
+        data::not_the_same(mine.as_ref(), all.get(group.rank as usize))?;
         Ok(Gather { mine, all, root })
     }
 
@@ -290,12 +307,16 @@ mod looked_up {
         all: impl FnOnce() -> Result<Blocks>,
     ) -> Result<Scatter> {
         let root = data::root_of(root, group)?;
-        let is_root = group.rank == root;
-        let mine = match is_root && buf.is_in_place() {
-            true => None,
-            false => Some(data::data(mpi, buf, count, datatype)?),
+        let mine = match root {
+            Root::Here if buf.is_in_place() || group.is_inter() => None,
+            Root::Aside => None,
+            _ => Some(data::data(mpi, buf, count, datatype)?),
         };
-        let all = if is_root { all()? } else { Rc::new([]) };
+        let all = match root {
+            Root::Here => all()?,
+            _ => Rc::new([]),
+        };
+        data::not_the_same(all.get(group.rank as usize), mine.as_ref())?;
         Ok(Scatter { all, mine, root })
     }
 
@@ -309,10 +330,12 @@ mod looked_up {
         recvcount: i64,
         recvtype: MPI_Datatype,
     ) -> Result<Allgather> {
+        data::no_place_between_groups(group, sendbuf.is_in_place())?;
         let mine = data::own(mpi, sendbuf, sendcount, sendtype)?;
         let (shape, size) = (data::shape(mpi), group.size() as usize);
         let is_small = |block: usize| shape.travels_together(block, size);
         let all = data::equal_or_whole(mpi, group, recvbuf, recvcount, recvtype, is_small)?;
+        data::not_its_place(mine.as_ref(), &all, group)?;
         Ok(Allgather { mine, all })
     }
 
@@ -327,9 +350,11 @@ mod looked_up {
         displs: CountsPtr<'_>,
         recvtype: MPI_Datatype,
     ) -> Result<Allgather> {
+        data::no_place_between_groups(group, sendbuf.is_in_place())?;
         let mine = data::own(mpi, sendbuf, sendcount, sendtype)?;
         let all = data::various(mpi, group, recvbuf, recvcounts, displs, recvtype)?;
         let all = Equal::Each(all);
+        data::not_its_place(mine.as_ref(), &all, group)?;
         Ok(Allgather { mine, all })
     }
 
@@ -345,6 +370,7 @@ mod looked_up {
     ) -> Result<Alltoall> {
         let (shape, size) = (data::shape(mpi), group.size() as usize);
         let is_small = |block: usize| shape.is_carried(block, size);
+        data::no_place_between_groups(group, sendbuf.is_in_place())?;
         let out = match sendbuf.is_in_place() {
             true => None,
             false => Some(data::equal_or_whole(
@@ -357,6 +383,9 @@ mod looked_up {
             )?),
         };
         let into = data::equal_or_whole(mpi, group, recvbuf, recvcount, recvtype, is_small)?;
+        if let Some(out) = &out {
+            data::not_the_same_block(out, &into, group.rank, group.size())?;
+        }
         Ok(Alltoall { out, into })
     }
 
@@ -372,6 +401,7 @@ mod looked_up {
         rdispls: CountsPtr<'_>,
         recvtype: MPI_Datatype,
     ) -> Result<Alltoall> {
+        data::no_place_between_groups(group, sendbuf.is_in_place())?;
         let out = match sendbuf.is_in_place() {
             true => None,
             false => Some(Equal::Each(data::various(
@@ -385,6 +415,9 @@ mod looked_up {
         };
         let into = data::various(mpi, group, recvbuf, recvcounts, rdispls, recvtype)?;
         let into = Equal::Each(into);
+        if let Some(out) = &out {
+            data::not_the_same_block(out, &into, group.rank, group.size())?;
+        }
         Ok(Alltoall { out, into })
     }
 
@@ -400,6 +433,7 @@ mod looked_up {
         rdispls: CountsPtr<'_>,
         recvtypes: Array<'_, MPI_Datatype>,
     ) -> Result<Alltoall> {
+        data::no_place_between_groups(group, sendbuf.is_in_place())?;
         let out = match sendbuf.is_in_place() {
             true => None,
             false => Some(Equal::Each(data::of_many_types(
@@ -413,6 +447,9 @@ mod looked_up {
         };
         let into = data::of_many_types(mpi, group, recvbuf, recvcounts, rdispls, recvtypes)?;
         let into = Equal::Each(into);
+        if let Some(out) = &out {
+            data::not_the_same_block(out, &into, group.rank, group.size())?;
+        }
         Ok(Alltoall { out, into })
     }
 }

@@ -4,16 +4,18 @@
 use core::ffi::c_int;
 use std::rc::Rc;
 
+use runtime::collective::Root;
 use runtime::{Comm, Payload, Structured, UserMemory, Visit};
 
 use crate::args::{ConstBuf, CountsPtr, MutBuf};
+use crate::c::{MPI_PROC_NULL, MPI_ROOT};
 use crate::enter::Mpi;
 use crate::error::{Error, ErrorClass, Result};
 use crate::handle::{MPI_Comm, MPI_Datatype};
 use crate::pt2pt::{self, bad_rank, payload};
 use crate::state::State;
 
-/// One block a rank, in rank order.
+/// One block a rank, in rank order: of an intercommunicator, a rank of the remote group.
 pub(super) type Blocks = Rc<[Payload]>;
 
 /// Equal blocks: each by itself, or all as one piece of memory where they are small enough to travel together.
@@ -52,7 +54,7 @@ pub(super) fn equal(
     mpi.state(|state| {
         let step = extent(state, datatype)?.checked_mul(count);
         let step = step.ok_or_else(|| pt2pt::bad_count(count))?;
-        (0..i64::from(group.size()))
+        (0..i64::from(group.partners().size()))
             .map(|rank| {
                 let from = step.checked_mul(rank);
                 let from = from.ok_or_else(|| pt2pt::bad_count(count))?;
@@ -71,6 +73,9 @@ pub(super) fn equal_or_whole(
     datatype: MPI_Datatype,
     is_small: impl FnOnce(usize) -> bool,
 ) -> Result<Equal> {
+    if group.is_inter() {
+        return equal(mpi, group, buf, count, datatype).map(Equal::Each);
+    }
     let all = count.checked_mul(group.size().into());
     let whole = data(mpi, buf, all.unwrap_or(i64::MAX), datatype)?;
     let block = whole.bytes() / u64::from(group.size());
@@ -89,7 +94,7 @@ pub(super) fn various(
     displs: CountsPtr<'_>,
     datatype: MPI_Datatype,
 ) -> Result<Blocks> {
-    let size = group.size() as usize;
+    let size = group.partners().size() as usize;
     let (counts, displs) = (counts.slice(size)?, displs.slice(size)?);
     mpi.state(|state| {
         let extent = extent(state, datatype)?;
@@ -113,7 +118,7 @@ pub(super) fn of_many_types(
     displs: CountsPtr<'_>,
     types: crate::args::Array<'_, MPI_Datatype>,
 ) -> Result<Blocks> {
-    let size = group.size() as usize;
+    let size = group.partners().size() as usize;
     let (counts, displs, types) = (counts.slice(size)?, displs.slice(size)?, types.slice(size)?);
     mpi.state(|state| {
         (0..size)
@@ -126,14 +131,82 @@ pub(super) fn of_many_types(
     })
 }
 
-/// A root in the communicator.
-pub(super) fn root_of(root: c_int, group: &Comm) -> Result<u32> {
-    match u32::try_from(root) {
-        Ok(rank) if rank < group.size() => Ok(rank),
+/// Where the root is.
+pub(super) fn root_of(root: c_int, group: &Comm) -> Result<Root> {
+    match (root, u32::try_from(root)) {
+        (MPI_ROOT, _) if group.is_inter() => Ok(Root::Here),
+        (MPI_PROC_NULL, _) if group.is_inter() => Ok(Root::Aside),
+        (_, Ok(rank)) if rank < group.partners().size() => Ok(match group.is_inter() {
+            false if rank == group.rank => Root::Here,
+            _ => Root::There(rank),
+        }),
         _ => {
-            let error = bad_rank("root", root, group.size());
+            let error = bad_rank("root", root, group.partners().size());
             Err(Error::new(ErrorClass::ROOT, error.detail().to_owned()))
         }
+    }
+}
+
+/// `MPI_IN_PLACE` is not for intercommunicators (MPI 5.0 section 6.2.3).
+pub(super) fn no_place_between_groups(group: &Comm, in_place: bool) -> Result<()> {
+    if in_place && group.is_inter() {
+        let detail =
+            "MPI_IN_PLACE was given for an intercommunicator, where nothing can be in place";
+        return Err(Error::new(ErrorClass::BUFFER, detail));
+    }
+    Ok(())
+}
+
+/// What is sent and what is received must be different memory (MPI 5.0 section 2.3).
+pub(super) fn not_the_same(sent: Option<&Payload>, received: Option<&Payload>) -> Result<()> {
+    differ(address(sent), address(received))
+}
+
+impl Equal {
+    /// The first byte of a rank's block, where the blocks have no gaps.
+    fn address(&self, rank: u32, ranks: u32) -> Option<u64> {
+        match self {
+            Self::Small(Payload::Dense(whole)) if whole.bytes() > 0 => {
+                let block = whole.bytes() as u64 / u64::from(ranks);
+                Some(whole.address() + block * u64::from(rank))
+            }
+            Self::Each(blocks) => address(blocks.get(rank as usize)),
+            Self::Small(_) => None,
+        }
+    }
+}
+
+/// As [`not_the_same`], of the block of `rank` in both.
+pub(super) fn not_the_same_block(
+    sent: &Equal,
+    received: &Equal,
+    rank: u32,
+    ranks: u32,
+) -> Result<()> {
+    differ(sent.address(rank, ranks), received.address(rank, ranks))
+}
+
+/// As [`not_the_same`], of the own block and its place.
+pub(super) fn not_its_place(sent: Option<&Payload>, received: &Equal, group: &Comm) -> Result<()> {
+    differ(address(sent), received.address(group.rank, group.size()))
+}
+
+fn address(data: Option<&Payload>) -> Option<u64> {
+    match data {
+        Some(Payload::Dense(memory)) if memory.bytes() > 0 => Some(memory.address()),
+        _ => None,
+    }
+}
+
+fn differ(sent: Option<u64>, received: Option<u64>) -> Result<()> {
+    match sent {
+        Some(address) if sent == received => {
+            let detail = format!(
+                "the send and the receive buffer are the same memory, at {address:#x}; MPI_IN_PLACE says that it is meant so"
+            );
+            Err(Error::new(ErrorClass::BUFFER, detail))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -31,7 +31,7 @@ pub(crate) fn later(
     request: &Out<'_, MPI_Request>,
 ) -> Result<()> {
     let line = Line::new(mpi, comm);
-    let task = Box::pin(async move { call.run(&line).await });
+    let task = Box::pin(async move { call.run(&line).await.and_then(|()| line.check()) });
     let id = mpi.visit(|universe| universe.start_task(comm.context, task))?;
     request.set(request_handle(mpi.visit(|universe| universe.token(id))));
     mpi.turn();
@@ -48,7 +48,7 @@ pub(crate) fn again(
     let line = Line::persistent(mpi, comm);
     let starter = Box::new(move || -> runtime::collective::Task {
         let (line, call) = (line.clone(), call.clone());
-        Box::pin(async move { call.run(&line).await })
+        Box::pin(async move { call.run(&line).await.and_then(|()| line.check()) })
     });
     let id = mpi.visit(|universe| universe.prepare_task(comm.context, starter))?;
     request.set(request_handle(mpi.visit(|universe| universe.token(id))));
@@ -60,7 +60,7 @@ macro_rules! three_ways {
     ($name:literal: $looked_up:path, $now:ident, $later:ident, $again:ident ($($arg:ident: $type:ty),*)) => {
         #[doc = concat!("`MPI_", $name, "`.")]
         pub fn $now(mpi: Mpi, $($arg: $type,)* comm: MPI_Comm) -> Result<()> {
-            let group = $crate::comm::of(mpi, comm)?;
+            let group = $crate::comm::any(mpi, comm)?;
             let call = $looked_up(mpi, &group, $($arg,)*)?;
             $crate::coll::launch::now(mpi, &group, &call)
         }
@@ -72,7 +72,7 @@ macro_rules! three_ways {
             comm: MPI_Comm,
             request: Out<'_, MPI_Request>,
         ) -> Result<()> {
-            let group = $crate::comm::of(mpi, comm)?;
+            let group = $crate::comm::any(mpi, comm)?;
             let call = $looked_up(mpi, &group, $($arg,)*)?;
             $crate::coll::launch::later(mpi, &group, call, &request)
         }
@@ -85,7 +85,7 @@ macro_rules! three_ways {
             _info: MPI_Info,
             request: Out<'_, MPI_Request>,
         ) -> Result<()> {
-            let group = $crate::comm::of(mpi, comm)?;
+            let group = $crate::comm::any(mpi, comm)?;
             let call = $looked_up(mpi, &group, $($arg,)*)?;
             $crate::coll::launch::again(mpi, &group, call, &request)
         }

@@ -4,6 +4,7 @@
 use core::ffi::c_int;
 use std::rc::Rc;
 
+use runtime::collective::Root;
 use runtime::{Comm, Line, Payload, UserMemory, collective};
 
 use super::data::{self, Dense};
@@ -56,18 +57,32 @@ struct Reduce {
     /// At the root alone.
     output: Option<Payload>,
     op: Combiner,
-    root: u32,
+    root: Root,
 }
 
 impl Call for Reduce {
     async fn run(&self, line: &Line<Mpi>) -> Done {
         let Some(output) = &self.output else {
             let mut bytes = self.input.copy();
-            return collective::reduce(line, &mut bytes, self.root, &self.op).await;
+            return match (line.is_inter(), self.root) {
+                (true, root) => {
+                    collective::inter::reduce_to(line, &mut bytes, root, &self.op).await
+                }
+                (false, Root::There(root)) => {
+                    collective::reduce(line, &mut bytes, root, &self.op).await
+                }
+                (false, _) => Ok(()),
+            };
         };
+        if line.is_inter() {
+            let mut result = Dense::of(output, false);
+            collective::inter::reduce_to(line, result.bytes(), self.root, &self.op).await?;
+            result.put_back();
+            return Ok(());
+        }
         self.input.copy_to(output)?;
         let mut result = Dense::of(output, true);
-        collective::reduce(line, result.bytes(), self.root, &self.op).await?;
+        collective::reduce(line, result.bytes(), line.rank(), &self.op).await?;
         result.put_back();
         Ok(())
     }
@@ -90,6 +105,13 @@ enum What {
 
 impl Call for Everywhere {
     async fn run(&self, line: &Line<Mpi>) -> Done {
+        if line.is_inter() {
+            let mut bytes = self.input.copy();
+            let mut result = Dense::of(&self.output, false);
+            collective::inter::allreduce(line, &mut bytes, result.bytes(), &self.op).await?;
+            result.put_back();
+            return Ok(());
+        }
         self.input.copy_to(&self.output)?;
         let mut result = Dense::of(&self.output, true);
         match self.what {
@@ -132,7 +154,16 @@ impl Call for ReduceScatter {
     async fn run(&self, line: &Line<Mpi>) -> Done {
         let mut bytes = self.input.copy();
         let mut mine = Dense::of(&self.output, false);
-        collective::reduce_scatter(line, &mut bytes, &self.lengths, mine.bytes(), &self.op).await?;
+        let (lengths, op) = (&self.lengths, &self.op);
+        match line.is_inter() {
+            true => {
+                collective::inter::reduce_scatter(line, &mut bytes, lengths, mine.bytes(), op)
+                    .await?;
+            }
+            false => {
+                collective::reduce_scatter(line, &mut bytes, lengths, mine.bytes(), op).await?;
+            }
+        }
         mine.put_back();
         Ok(())
     }
@@ -154,16 +185,24 @@ mod looked_up {
     ) -> Result<Reduce> {
         let root = data::root_of(root, group)?;
         let op = combiner(mpi, op, datatype)?;
-        let is_root = group.rank == root;
+        let is_root = root == Root::Here;
+        data::no_place_between_groups(group, sendbuf.is_in_place())?;
         if sendbuf.is_in_place() && !is_root {
             let detail = "MPI_IN_PLACE as the send buffer is for the root alone";
             return Err(Error::new(ErrorClass::BUFFER, detail));
         }
-        let input = data::data(mpi, input_of(sendbuf, recvbuf), count, datatype)?;
+        let gives = matches!(root, Root::There(_)) || is_root && !group.is_inter();
+        let input = match gives {
+            true => data::data(mpi, input_of(sendbuf, recvbuf), count, datatype)?,
+            false => Payload::Dense(UserMemory::nothing()),
+        };
         let output = match is_root {
             true => Some(data::data(mpi, recvbuf, count, datatype)?),
             false => None,
         };
+        if !sendbuf.is_in_place() {
+            data::not_the_same(Some(&input), output.as_ref())?;
+        }
         Ok(Reduce {
             input,
             output,
@@ -174,17 +213,19 @@ mod looked_up {
 
     pub(super) fn allreduce(
         mpi: Mpi,
-        _group: &Comm,
+        group: &Comm,
         sendbuf: ConstBuf,
         recvbuf: MutBuf,
         count: i64,
         datatype: MPI_Datatype,
         op: MPI_Op,
     ) -> Result<Everywhere> {
+        data::no_place_between_groups(group, sendbuf.is_in_place())?;
+        let (input, output) = both(mpi, sendbuf, recvbuf, count, datatype)?;
         Ok(Everywhere {
             op: combiner(mpi, op, datatype)?,
-            input: data::data(mpi, input_of(sendbuf, recvbuf), count, datatype)?,
-            output: data::data(mpi, recvbuf, count, datatype)?,
+            input,
+            output,
             what: What::Allreduce,
         })
     }
@@ -198,6 +239,7 @@ mod looked_up {
         datatype: MPI_Datatype,
         op: MPI_Op,
     ) -> Result<Everywhere> {
+        not_between_groups(group)?;
         let call = allreduce(mpi, group, sendbuf, recvbuf, count, datatype, op)?;
         let what = What::Scan;
         Ok(Everywhere { what, ..call })
@@ -205,17 +247,19 @@ mod looked_up {
 
     pub(super) fn exscan(
         mpi: Mpi,
-        _group: &Comm,
+        group: &Comm,
         sendbuf: ConstBuf,
         recvbuf: MutBuf,
         count: i64,
         datatype: MPI_Datatype,
         op: MPI_Op,
     ) -> Result<Exscan> {
+        not_between_groups(group)?;
+        let (input, output) = both(mpi, sendbuf, recvbuf, count, datatype)?;
         Ok(Exscan {
             op: combiner(mpi, op, datatype)?,
-            input: data::data(mpi, input_of(sendbuf, recvbuf), count, datatype)?,
-            output: data::data(mpi, recvbuf, count, datatype)?,
+            input,
+            output,
         })
     }
 
@@ -255,6 +299,7 @@ mod looked_up {
         op: MPI_Op,
     ) -> Result<ReduceScatter> {
         let op = combiner(mpi, op, datatype)?;
+        data::no_place_between_groups(group, sendbuf.is_in_place())?;
         if let Some(negative) = counts.iter().find(|count| **count < 0) {
             return Err(bad_count(*negative));
         }
@@ -264,6 +309,9 @@ mod looked_up {
         let all = sum.ok_or_else(|| bad_count(i64::MAX))?;
         let input = data::data(mpi, input_of(sendbuf, recvbuf), all, datatype)?;
         let output = data::data(mpi, recvbuf, counts[group.rank as usize], datatype)?;
+        if !sendbuf.is_in_place() {
+            data::not_the_same(Some(&input), Some(&output))?;
+        }
         let item = op.item_bytes();
         let length = |count: &i64| usize::try_from(*count).unwrap_or(0) * item;
         Ok(ReduceScatter {
@@ -272,6 +320,32 @@ mod looked_up {
             lengths: counts.iter().map(length).collect(),
             op,
         })
+    }
+
+    /// As many items of input as of output.
+    fn both(
+        mpi: Mpi,
+        sendbuf: ConstBuf,
+        recvbuf: MutBuf,
+        count: i64,
+        datatype: MPI_Datatype,
+    ) -> Result<(Payload, Payload)> {
+        let input = data::data(mpi, input_of(sendbuf, recvbuf), count, datatype)?;
+        let output = data::data(mpi, recvbuf, count, datatype)?;
+        if !sendbuf.is_in_place() {
+            data::not_the_same(Some(&input), Some(&output))?;
+        }
+        Ok((input, output))
+    }
+
+    /// MPI 5.0 section 6.11: scans are for intracommunicators.
+    fn not_between_groups(group: &Comm) -> Result<()> {
+        if group.is_inter() {
+            let detail =
+                "the communicator is an intercommunicator, a scan needs an intracommunicator";
+            return Err(Error::new(ErrorClass::COMM, detail));
+        }
+        Ok(())
     }
 
     /// Where this rank's contribution lies.

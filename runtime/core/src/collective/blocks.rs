@@ -2,10 +2,10 @@
 //! Collectives that move blocks: gather, scatter, allgather and all-to-all, with one size or with many.
 //!
 //! Two forms of each: on [`Payload`]s, one block a rank of any size and shape (that is all of the `v` and `w` forms, and
-//! whatever is large); and on dense bytes with equal blocks, where small ones are sent on together.
+//! whatever is large, and of intercommunicators); and on dense bytes with equal blocks, where small ones are sent on together.
 
-use super::Line;
 use super::tree::bcast;
+use super::{Line, Root};
 use crate::{Error, Payload, Visit};
 
 /// Collects one block per rank at the root: `all` has a block per rank there, and is empty elsewhere. Without `mine`,
@@ -17,17 +17,19 @@ pub async fn gather<V: Visit>(
     line: &Line<V>,
     mine: Option<&Payload>,
     all: &[Payload],
-    root: u32,
+    root: Root,
 ) -> Result<(), Error> {
     let mut pending = line.pending();
     let mut copied = Ok(());
-    if line.rank() == root {
-        for (from, block) in others(line, all) {
-            pending.receive_payload(from, block);
+    match (root, mine) {
+        (Root::Here, _) => {
+            for (from, block) in others(line, all) {
+                pending.receive_payload(from, block);
+            }
+            copied = put_own(line, mine, all);
         }
-        copied = put_own(line, mine, all);
-    } else if let Some(mine) = mine {
-        pending.send_payload(root, mine);
+        (Root::There(root), Some(mine)) => pending.send_payload(root, mine),
+        _ => {}
     }
     pending.finish().await.and(copied)
 }
@@ -40,19 +42,21 @@ pub async fn scatter<V: Visit>(
     line: &Line<V>,
     all: &[Payload],
     mine: Option<&Payload>,
-    root: u32,
+    root: Root,
 ) -> Result<(), Error> {
     let mut pending = line.pending();
     let mut copied = Ok(());
-    if line.rank() == root {
-        for (to, block) in others(line, all) {
-            pending.send_payload(to, block);
+    match (root, mine) {
+        (Root::Here, _) => {
+            for (to, block) in others(line, all) {
+                pending.send_payload(to, block);
+            }
+            if let (Some(mine), Some(own)) = (mine, own(line, all)) {
+                copied = own.copy_to(mine);
+            }
         }
-        if let (Some(mine), Some(own)) = (mine, all.get(line.rank() as usize)) {
-            copied = own.copy_to(mine);
-        }
-    } else if let Some(mine) = mine {
-        pending.receive_payload(root, mine);
+        (Root::There(root), Some(mine)) => pending.receive_payload(root, mine),
+        _ => {}
     }
     pending.finish().await.and(copied)
 }
@@ -67,15 +71,14 @@ pub async fn allgather<V: Visit>(
     all: &[Payload],
 ) -> Result<(), Error> {
     put_own(line, mine, all)?;
-    let Some(own) = all.get(line.rank() as usize) else {
-        return Ok(());
-    };
     let mut pending = line.pending();
     for (from, block) in others(line, all) {
         pending.receive_payload(from, block);
     }
-    for (to, _) in others(line, all) {
-        pending.send_payload(to, own);
+    if let Some(mine) = own(line, all).or(mine) {
+        for (to, _) in others(line, all) {
+            pending.send_payload(to, mine);
+        }
     }
     pending.finish().await
 }
@@ -96,8 +99,7 @@ pub async fn alltoall<V: Visit>(
     for (to, block) in others(line, out) {
         pending.send_payload(to, block);
     }
-    let own = line.rank() as usize;
-    let copied = match (out.get(own), into.get(own)) {
+    let copied = match (own(line, out), own(line, into)) {
         (Some(out), Some(into)) => out.copy_to(into),
         _ => Ok(()),
     };
@@ -205,15 +207,23 @@ fn others<'a, V: Visit>(
     line: &Line<V>,
     all: &'a [Payload],
 ) -> impl Iterator<Item = (u32, &'a Payload)> {
-    let (rank, size) = (line.rank(), line.size());
-    (1..size).filter_map(move |step| {
-        let other = (rank + step) % size;
+    let (rank, partners) = (line.rank(), line.partners());
+    // Between groups there is no own block.
+    let first = u32::from(!line.is_inter());
+    (first..partners).filter_map(move |step| {
+        let other = (rank + step) % partners;
         Some((other, all.get(other as usize)?))
     })
 }
 
+/// The own block; there is none between groups.
+fn own<'a, V: Visit>(line: &Line<V>, all: &'a [Payload]) -> Option<&'a Payload> {
+    let at = line.rank() as usize;
+    if line.is_inter() { None } else { all.get(at) }
+}
+
 fn put_own<V: Visit>(line: &Line<V>, mine: Option<&Payload>, all: &[Payload]) -> Result<(), Error> {
-    match (mine, all.get(line.rank() as usize)) {
+    match (mine, own(line, all)) {
         (Some(mine), Some(own)) => mine.copy_to(own),
         _ => Ok(()),
     }

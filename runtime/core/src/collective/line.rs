@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a collective talks through: the ranks of a communicator, and the tag of this one call.
 
+use std::cell::RefCell;
 use std::future::poll_fn;
+use std::rc::Rc;
 use std::task::Poll;
 
 use engine::Peer;
@@ -20,6 +22,7 @@ pub struct Line<V> {
     comm: Comm,
     tag: i32,
     shape: Shape,
+    fault: Rc<RefCell<Option<Error>>>,
 }
 
 impl<V: Visit> Line<V> {
@@ -41,14 +44,34 @@ impl<V: Visit> Line<V> {
             comm: comm.clone(),
             tag,
             shape: visit.visit(|universe| universe.shape()),
+            fault: Rc::default(),
         }
     }
 
     /// Runs a blocking collective on `comm`.
-    pub fn run<T>(visit: V, comm: &Comm, body: impl AsyncFnOnce(&Self) -> T) -> T {
+    ///
+    /// # Errors
+    /// The body's, or a fault of a message.
+    pub fn run<T>(
+        visit: V,
+        comm: &Comm,
+        body: impl AsyncFnOnce(&Self) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         let line = Self::new(visit, comm);
         let whole_job = visit.visit(|universe| universe.size()) == comm.size();
-        visit.block_on(whole_job, body(&line))
+        let ended = visit.block_on(whole_job, body(&line))?;
+        line.check().map(|()| ended)
+    }
+
+    /// Whether all messages of this call, or of this start of it, were as they should be.
+    ///
+    /// A message of a wrong length does not end the call at once: other ranks wait for what this one sends on, and would
+    /// wait for ever.
+    ///
+    /// # Errors
+    /// The first fault.
+    pub fn check(&self) -> Result<(), Error> {
+        self.fault.take().map_or(Ok(()), Err)
     }
 
     /// Rank of this process.
@@ -57,10 +80,30 @@ impl<V: Visit> Line<V> {
         self.comm.rank
     }
 
-    /// Number of ranks.
+    /// Number of ranks; of an intercommunicator those of the local group.
     #[must_use]
     pub fn size(&self) -> u32 {
         self.comm.size()
+    }
+
+    /// Number of ranks that messages can go to: of an intercommunicator those of the remote group.
+    pub(crate) fn partners(&self) -> u32 {
+        self.comm.partners().size()
+    }
+
+    /// Whether messages go to another group.
+    #[must_use]
+    pub fn is_inter(&self) -> bool {
+        self.comm.is_inter()
+    }
+
+    /// The same call among the local group. A process is in one of the two groups only, so its messages cannot be taken
+    /// for those between the groups.
+    pub(crate) fn local(&self) -> Self {
+        Self {
+            comm: self.comm.local(),
+            ..self.clone()
+        }
     }
 
     /// What algorithms are chosen by.
@@ -70,13 +113,16 @@ impl<V: Visit> Line<V> {
     }
 
     pub(crate) async fn send(&self, to: u32, bytes: &[u8]) -> Result<(), Error> {
-        let request = self.start_send(to, bytes)?;
-        self.finish(request).await
+        if let Some(request) = self.start_send(to, bytes)? {
+            self.finish(request, None).await;
+        }
+        Ok(())
     }
 
     pub(crate) async fn receive(&self, from: u32, bytes: &mut [u8]) -> Result<(), Error> {
         let request = self.start_receive(from, bytes)?;
-        self.finish(Some(request)).await
+        self.finish(request, Some(bytes.len() as u64)).await;
+        Ok(())
     }
 
     /// Sends to one rank while receiving from another.
@@ -115,10 +161,8 @@ impl<V: Visit> Line<V> {
             .visit(|universe| universe.receive(source, UserMemory::of(bytes)))
     }
 
-    async fn finish(&self, request: Option<RequestId>) -> Result<(), Error> {
-        let Some(request) = request else {
-            return Ok(());
-        };
+    /// `bytes`: what the message must have.
+    async fn finish(&self, request: RequestId, bytes: Option<u64>) {
         let visit = self.visit;
         poll_fn(
             |_| match visit.visit(|universe| universe.is_complete(request)) {
@@ -128,7 +172,19 @@ impl<V: Visit> Line<V> {
         )
         .await;
         let status = visit.visit(|universe| universe.collect(request));
-        status.error.map_or(Ok(()), Err)
+        match (status.error, bytes) {
+            (Some(error), _) => self.note(error),
+            (None, Some(expected)) if status.bytes != expected => self.note(Error::Unequal {
+                given: status.bytes,
+                expected,
+            }),
+            _ => {}
+        }
+    }
+
+    #[cold]
+    fn note(&self, error: Error) {
+        self.fault.borrow_mut().get_or_insert(error);
     }
 
     fn target(&self, to: u32) -> Target {
@@ -149,7 +205,7 @@ impl<V: Visit> Line<V> {
 
     fn peer(&self, rank: u32) -> Peer {
         self.comm
-            .group
+            .partners()
             .peer(rank)
             .expect("collectives compute ranks of the communicator")
     }
@@ -158,19 +214,20 @@ impl<V: Visit> Line<V> {
 /// Messages under way. All of them must be waited for, whatever went wrong: their memory is lent until then.
 pub(crate) struct Pending<'a, V> {
     line: &'a Line<V>,
-    requests: Vec<RequestId>,
+    /// And the bytes that a received one must have.
+    requests: Vec<(RequestId, Option<u64>)>,
     error: Option<Error>,
 }
 
 impl<V: Visit> Pending<'_, V> {
     pub(crate) fn send(&mut self, to: u32, bytes: &[u8]) {
         let started = self.line.start_send(to, bytes);
-        self.note(started);
+        self.keep(started, None);
     }
 
     pub(crate) fn receive(&mut self, from: u32, bytes: &mut [u8]) {
         let started = self.line.start_receive(from, bytes);
-        self.note(started.map(Some));
+        self.keep(started.map(Some), Some(bytes.len() as u64));
     }
 
     pub(crate) fn send_payload(&mut self, to: u32, data: &Payload) {
@@ -179,7 +236,7 @@ impl<V: Visit> Pending<'_, V> {
             .line
             .visit
             .visit(|universe| universe.send_payload(target, data, mode));
-        self.note(started);
+        self.keep(started, None);
     }
 
     pub(crate) fn receive_payload(&mut self, from: u32, data: &Payload) {
@@ -188,21 +245,22 @@ impl<V: Visit> Pending<'_, V> {
             Payload::Dense(memory) => universe.receive(source, *memory),
             Payload::Structured(data) => universe.receive_structured(source, data.clone()),
         });
-        self.note(started.map(Some));
+        self.keep(started.map(Some), Some(data.bytes()));
     }
 
-    /// Waits for all; the first error, if there was any.
-    pub(crate) async fn finish(mut self) -> Result<(), Error> {
-        for request in std::mem::take(&mut self.requests) {
-            let ended = self.line.finish(Some(request)).await;
-            self.note(ended.map(|()| None));
+    /// Waits for all.
+    pub(crate) async fn finish(self) -> Result<(), Error> {
+        for (request, bytes) in self.requests {
+            self.line.finish(request, bytes).await;
         }
         self.error.map_or(Ok(()), Err)
     }
 
-    fn note(&mut self, started: Result<Option<RequestId>, Error>) {
+    fn keep(&mut self, started: Result<Option<RequestId>, Error>, bytes: Option<u64>) {
         match started {
-            Ok(request) => self.requests.extend(request),
+            Ok(request) => self
+                .requests
+                .extend(request.map(|request| (request, bytes))),
             Err(error) => {
                 self.error.get_or_insert(error);
             }

@@ -10,8 +10,10 @@
 //! messages between two ranks keep their order.
 
 mod blocks;
+pub mod inter;
 mod line;
 mod reduce;
+mod root;
 mod shape;
 pub(crate) mod task;
 mod tree;
@@ -19,6 +21,7 @@ mod tree;
 pub use blocks::{allgather, allgather_bytes, alltoall, alltoall_bytes, gather, scatter};
 pub use line::Line;
 pub use reduce::{Reducer, allreduce, exscan, reduce, reduce_scatter, scan};
+pub use root::Root;
 pub use shape::Shape;
 pub use task::{Starter, Task};
 pub use tree::{barrier, bcast};

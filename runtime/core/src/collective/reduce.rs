@@ -3,8 +3,8 @@
 //! of bytes only, and always lower ranks first: the same ranks with the same data get the same bits, and operations need not
 //! commute.
 
-use super::Line;
 use super::tree::bcast;
+use super::{Line, Root};
 use crate::{Error, Payload, UserMemory, Visit};
 
 /// An operation on dense items of one datatype.
@@ -85,8 +85,12 @@ pub async fn reduce_scatter<V: Visit>(
         0 => parts.collect(),
         _ => Vec::new(),
     };
+    let root = match line.rank() {
+        0 => Root::Here,
+        _ => Root::There(0),
+    };
     let mine = Payload::Dense(UserMemory::of(mine));
-    super::scatter(line, &all, Some(&mine), 0).await
+    super::scatter(line, &all, Some(&mine), root).await
 }
 
 /// Each rank's `bytes` become the combination of those of all ranks up to itself.
@@ -314,7 +318,7 @@ fn slices(bytes: usize, count: usize, item_bytes: usize) -> Vec<usize> {
         .collect()
 }
 
-fn cut<'a>(bytes: &'a [u8], lengths: &[usize]) -> impl Iterator<Item = &'a [u8]> {
+pub(super) fn cut<'a>(bytes: &'a [u8], lengths: &[usize]) -> impl Iterator<Item = &'a [u8]> {
     let mut rest = bytes;
     lengths.iter().map(move |length| {
         let (part, others) = rest.split_at(*length);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The collective of a phase, and what each rank must find afterwards.
 
-use runtime::collective::{self, Reducer};
+use runtime::collective::{self, Reducer, Root};
 use runtime::{Comm, Line, Payload, UserMemory, Visit};
 
 use crate::plan::{Collective, CollectiveKind};
@@ -75,6 +75,13 @@ impl Call<'_> {
 
     fn is_root(&self) -> bool {
         self.comm.rank == self.it.root
+    }
+
+    fn root(&self) -> Root {
+        match self.is_root() {
+            true => Root::Here,
+            false => Root::There(self.it.root),
+        }
     }
 
     fn bytes(&self) -> usize {
@@ -164,7 +171,7 @@ impl Call<'_> {
         let mut all = vec![0; if self.is_root() { self.all_bytes() } else { 0 }];
         let (mine, blocks) = (lent(&mine), self.blocks(&mut all));
         self.run(visit, async |line| {
-            collective::gather(line, Some(&mine), &blocks, self.it.root).await
+            collective::gather(line, Some(&mine), &blocks, self.root()).await
         });
         assert!(!self.is_root() || all == self.column(0), "gather");
     }
@@ -177,7 +184,7 @@ impl Call<'_> {
         let mut mine = vec![0; self.bytes()];
         let (blocks, target) = (self.blocks(&mut all), lent_to(&mut mine));
         self.run(visit, async |line| {
-            collective::scatter(line, &blocks, Some(&target), self.it.root).await
+            collective::scatter(line, &blocks, Some(&target), self.root()).await
         });
         assert!(mine == self.block(self.it.root, self.comm.rank), "scatter");
     }

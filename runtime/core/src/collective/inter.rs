@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Collectives of intercommunicators that are not messages alone (MPI 5.0 section 6.2.3): each group does its part among
+//! itself, and the ranks 0 speak for their groups.
+
+use super::{Line, Reducer, Root, reduce};
+use crate::{Error, Payload, UserMemory, Visit};
+
+/// Nobody leaves before all of both groups have entered.
+///
+/// # Errors
+/// When a message could not be sent or received.
+pub async fn barrier<V: Visit>(line: &Line<V>) -> Result<(), Error> {
+    let local = line.local();
+    super::barrier(&local).await?;
+    if line.rank() == 0 {
+        line.exchange(0, &[], 0, &mut []).await?;
+    }
+    super::barrier(&local).await
+}
+
+/// The root's bytes go to all of the other group.
+///
+/// # Errors
+/// When a message could not be sent or received.
+pub async fn bcast<V: Visit>(line: &Line<V>, bytes: &mut [u8], root: Root) -> Result<(), Error> {
+    match root {
+        Root::Aside => Ok(()),
+        Root::Here => line.send(0, bytes).await,
+        Root::There(root) => {
+            if line.rank() == 0 {
+                line.receive(root, bytes).await?;
+            }
+            super::bcast(&line.local(), bytes, 0).await
+        }
+    }
+}
+
+/// The combination of the other group's bytes comes to the root. Those who give theirs have them used up.
+///
+/// # Errors
+/// When a message could not be sent or received.
+pub async fn reduce_to<V: Visit>(
+    line: &Line<V>,
+    bytes: &mut [u8],
+    root: Root,
+    op: &impl Reducer,
+) -> Result<(), Error> {
+    match root {
+        Root::Aside => Ok(()),
+        Root::Here => line.receive(0, bytes).await,
+        Root::There(root) => {
+            reduce(&line.local(), bytes, 0, op).await?;
+            match line.rank() {
+                0 => line.send(root, bytes).await,
+                _ => Ok(()),
+            }
+        }
+    }
+}
+
+/// Each group gets the combination of the other's `bytes` in `result`; `bytes` are used up.
+///
+/// # Errors
+/// When a message could not be sent or received.
+pub async fn allreduce<V: Visit>(
+    line: &Line<V>,
+    bytes: &mut [u8],
+    result: &mut [u8],
+    op: &impl Reducer,
+) -> Result<(), Error> {
+    swap(line, bytes, result, op).await?;
+    super::bcast(&line.local(), result, 0).await
+}
+
+/// As [`allreduce`], but each rank gets its part alone; `lengths` has the bytes of the parts of this group.
+///
+/// # Errors
+/// When a message could not be sent or received.
+pub async fn reduce_scatter<V: Visit>(
+    line: &Line<V>,
+    bytes: &mut [u8],
+    lengths: &[usize],
+    mine: &mut [u8],
+    op: &impl Reducer,
+) -> Result<(), Error> {
+    let mut result = vec![0u8; lengths.iter().sum()];
+    swap(line, bytes, &mut result, op).await?;
+    let parts: Vec<Payload> = match line.rank() {
+        0 => reduce::cut(&result, lengths)
+            .map(|part| Payload::Dense(UserMemory::of_const(part)))
+            .collect(),
+        _ => Vec::new(),
+    };
+    let root = match line.rank() {
+        0 => Root::Here,
+        _ => Root::There(0),
+    };
+    let mine = Payload::Dense(UserMemory::of(mine));
+    super::scatter(&line.local(), &parts, Some(&mine), root).await
+}
+
+/// Rank 0 of each group gets what the other group has combined.
+async fn swap<V: Visit>(
+    line: &Line<V>,
+    bytes: &mut [u8],
+    result: &mut [u8],
+    op: &impl Reducer,
+) -> Result<(), Error> {
+    reduce(&line.local(), bytes, 0, op).await?;
+    match line.rank() {
+        0 => line.exchange(0, bytes, 0, result).await,
+        _ => Ok(()),
+    }
+}
