@@ -15,6 +15,7 @@ use crate::env;
 use crate::errhandler;
 use crate::error_added;
 use crate::handle::{MPI_Aint, MPI_Comm, MPI_Errhandler, MPI_File, MPI_Info, MPI_Session, MPI_Win};
+use crate::session;
 
 /// `MPI_Get_library_version`, MPI 5.0 section 9.1.1.
 #[unsafe(no_mangle)]
@@ -203,9 +204,13 @@ weak_alias!(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Session_get_errhandler(
     session: MPI_Session,
-    _errhandler: *mut MPI_Errhandler,
+    errhandler: *mut MPI_Errhandler,
 ) -> c_int {
-    unsupported("MPI_Session_get_errhandler", On::Session(session))
+    enter("MPI_Session_get_errhandler", On::Session(session), |mpi| {
+        // SAFETY: `errhandler` is the caller's pointer to one MPI_Errhandler (A1 of `args`).
+        let errhandler = unsafe { args::Out::new("errhandler", errhandler) }?;
+        session::session_get_errhandler(mpi, session, errhandler)
+    })
 }
 weak_alias!("MPI_Session_get_errhandler", "PMPI_Session_get_errhandler");
 
@@ -213,9 +218,11 @@ weak_alias!("MPI_Session_get_errhandler", "PMPI_Session_get_errhandler");
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Session_set_errhandler(
     session: MPI_Session,
-    _errhandler: MPI_Errhandler,
+    errhandler: MPI_Errhandler,
 ) -> c_int {
-    unsupported("MPI_Session_set_errhandler", On::Session(session))
+    enter("MPI_Session_set_errhandler", On::Session(session), |mpi| {
+        session::session_set_errhandler(mpi, session, errhandler)
+    })
 }
 weak_alias!("MPI_Session_set_errhandler", "PMPI_Session_set_errhandler");
 

@@ -5,18 +5,25 @@
 use core::ffi::{c_char, c_int};
 
 use crate::args;
-use crate::enter::{On, enter, enter_any_time, unsupported, unsupported_any_time};
+use crate::enter::{On, enter, enter_any_time, unsupported_any_time};
 use crate::handle::{MPI_Comm, MPI_Errhandler, MPI_Group, MPI_Info, MPI_Session};
 use crate::init;
+use crate::session;
 
 /// `MPI_Group_from_session_pset`, MPI 5.0 section 7.3.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Group_from_session_pset(
     session: MPI_Session,
-    _pset_name: *const c_char,
-    _newgroup: *mut MPI_Group,
+    pset_name: *const c_char,
+    newgroup: *mut MPI_Group,
 ) -> c_int {
-    unsupported("MPI_Group_from_session_pset", On::Session(session))
+    enter("MPI_Group_from_session_pset", On::Session(session), |mpi| {
+        // SAFETY: `pset_name` is the caller's string (A4 of `args`).
+        let pset_name = unsafe { args::text("pset_name", pset_name) }?;
+        // SAFETY: `newgroup` is the caller's pointer to one MPI_Group (A1 of `args`).
+        let newgroup = unsafe { args::Out::new("newgroup", newgroup) }?;
+        session::group_from_session_pset(mpi, session, pset_name, newgroup)
+    })
 }
 weak_alias!(
     "MPI_Group_from_session_pset",
@@ -26,29 +33,51 @@ weak_alias!(
 /// `MPI_Comm_create_from_group`, MPI 5.0 section 7.4.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Comm_create_from_group(
-    _group: MPI_Group,
-    _stringtag: *const c_char,
-    _info: MPI_Info,
-    _errhandler: MPI_Errhandler,
-    _newcomm: *mut MPI_Comm,
+    group: MPI_Group,
+    stringtag: *const c_char,
+    info: MPI_Info,
+    errhandler: MPI_Errhandler,
+    newcomm: *mut MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Comm_create_from_group", On::Nothing)
+    enter("MPI_Comm_create_from_group", On::Nothing, |mpi| {
+        // SAFETY: `stringtag` is the caller's string (A4 of `args`).
+        let stringtag = unsafe { args::text("stringtag", stringtag) }?;
+        // SAFETY: `newcomm` is the caller's pointer to one MPI_Comm (A1 of `args`).
+        let newcomm = unsafe { args::Out::new("newcomm", newcomm) }?;
+        session::comm_create_from_group(mpi, group, stringtag, info, errhandler, newcomm)
+    })
 }
 weak_alias!("MPI_Comm_create_from_group", "PMPI_Comm_create_from_group");
 
 /// `MPI_Intercomm_create_from_groups`, MPI 5.0 section 7.6.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Intercomm_create_from_groups(
-    _local_group: MPI_Group,
-    _local_leader: c_int,
-    _remote_group: MPI_Group,
-    _remote_leader: c_int,
-    _stringtag: *const c_char,
-    _info: MPI_Info,
-    _errhandler: MPI_Errhandler,
-    _newintercomm: *mut MPI_Comm,
+    local_group: MPI_Group,
+    local_leader: c_int,
+    remote_group: MPI_Group,
+    remote_leader: c_int,
+    stringtag: *const c_char,
+    info: MPI_Info,
+    errhandler: MPI_Errhandler,
+    newintercomm: *mut MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Intercomm_create_from_groups", On::Nothing)
+    enter("MPI_Intercomm_create_from_groups", On::Nothing, |mpi| {
+        // SAFETY: `stringtag` is the caller's string (A4 of `args`).
+        let stringtag = unsafe { args::text("stringtag", stringtag) }?;
+        // SAFETY: `newintercomm` is the caller's pointer to one MPI_Comm (A1 of `args`).
+        let newintercomm = unsafe { args::Out::new("newintercomm", newintercomm) }?;
+        session::intercomm_create_from_groups(
+            mpi,
+            local_group,
+            local_leader,
+            remote_group,
+            remote_leader,
+            stringtag,
+            info,
+            errhandler,
+            newintercomm,
+        )
+    })
 }
 weak_alias!(
     "MPI_Intercomm_create_from_groups",
@@ -123,19 +152,27 @@ weak_alias!("MPI_Initialized", "PMPI_Initialized");
 
 /// `MPI_Session_finalize`, MPI 5.0 section 11.3.1.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Session_finalize(_session: *mut MPI_Session) -> c_int {
-    unsupported("MPI_Session_finalize", On::Nothing)
+pub unsafe extern "C" fn PMPI_Session_finalize(session: *mut MPI_Session) -> c_int {
+    enter("MPI_Session_finalize", On::Nothing, |mpi| {
+        // SAFETY: `session` is the caller's pointer to one MPI_Session (A1 of `args`).
+        let session = unsafe { args::InOut::new("session", session) }?;
+        session::session_finalize(mpi, session)
+    })
 }
 weak_alias!("MPI_Session_finalize", "PMPI_Session_finalize");
 
 /// `MPI_Session_init`, MPI 5.0 section 11.3.1.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Session_init(
-    _info: MPI_Info,
-    _errhandler: MPI_Errhandler,
-    _session: *mut MPI_Session,
+    info: MPI_Info,
+    errhandler: MPI_Errhandler,
+    session: *mut MPI_Session,
 ) -> c_int {
-    unsupported_any_time("MPI_Session_init", On::Nothing)
+    enter_any_time("MPI_Session_init", On::Nothing, || {
+        // SAFETY: `session` is the caller's pointer to one MPI_Session (A1 of `args`).
+        let session = unsafe { args::Out::new("session", session) }?;
+        session::session_init(info, errhandler, session)
+    })
 }
 weak_alias!("MPI_Session_init", "PMPI_Session_init");
 
@@ -143,9 +180,13 @@ weak_alias!("MPI_Session_init", "PMPI_Session_init");
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Session_get_info(
     session: MPI_Session,
-    _info_used: *mut MPI_Info,
+    info_used: *mut MPI_Info,
 ) -> c_int {
-    unsupported("MPI_Session_get_info", On::Session(session))
+    enter("MPI_Session_get_info", On::Session(session), |mpi| {
+        // SAFETY: `info_used` is the caller's pointer to one MPI_Info (A1 of `args`).
+        let info_used = unsafe { args::Out::new("info_used", info_used) }?;
+        session::session_get_info(mpi, session, info_used)
+    })
 }
 weak_alias!("MPI_Session_get_info", "PMPI_Session_get_info");
 
@@ -153,12 +194,18 @@ weak_alias!("MPI_Session_get_info", "PMPI_Session_get_info");
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Session_get_nth_pset(
     session: MPI_Session,
-    _info: MPI_Info,
-    _n: c_int,
-    _pset_len: *mut c_int,
-    _pset_name: *mut c_char,
+    info: MPI_Info,
+    n: c_int,
+    pset_len: *mut c_int,
+    pset_name: *mut c_char,
 ) -> c_int {
-    unsupported("MPI_Session_get_nth_pset", On::Session(session))
+    enter("MPI_Session_get_nth_pset", On::Session(session), |mpi| {
+        // SAFETY: `pset_len` is the caller's pointer to one int (A1 of `args`).
+        let pset_len = unsafe { args::InOut::new("pset_len", pset_len) }?;
+        // SAFETY: `pset_name` is the caller's room for a string (A4 of `args`).
+        let pset_name = unsafe { args::OutChars::optional(pset_name) };
+        session::session_get_nth_pset(mpi, session, info, n, pset_len, pset_name)
+    })
 }
 weak_alias!("MPI_Session_get_nth_pset", "PMPI_Session_get_nth_pset");
 
@@ -166,10 +213,14 @@ weak_alias!("MPI_Session_get_nth_pset", "PMPI_Session_get_nth_pset");
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Session_get_num_psets(
     session: MPI_Session,
-    _info: MPI_Info,
-    _npset_names: *mut c_int,
+    info: MPI_Info,
+    npset_names: *mut c_int,
 ) -> c_int {
-    unsupported("MPI_Session_get_num_psets", On::Session(session))
+    enter("MPI_Session_get_num_psets", On::Session(session), |mpi| {
+        // SAFETY: `npset_names` is the caller's pointer to one int (A1 of `args`).
+        let npset_names = unsafe { args::Out::new("npset_names", npset_names) }?;
+        session::session_get_num_psets(mpi, session, info, npset_names)
+    })
 }
 weak_alias!("MPI_Session_get_num_psets", "PMPI_Session_get_num_psets");
 
@@ -177,10 +228,16 @@ weak_alias!("MPI_Session_get_num_psets", "PMPI_Session_get_num_psets");
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Session_get_pset_info(
     session: MPI_Session,
-    _pset_name: *const c_char,
-    _info: *mut MPI_Info,
+    pset_name: *const c_char,
+    info: *mut MPI_Info,
 ) -> c_int {
-    unsupported("MPI_Session_get_pset_info", On::Session(session))
+    enter("MPI_Session_get_pset_info", On::Session(session), |mpi| {
+        // SAFETY: `pset_name` is the caller's string (A4 of `args`).
+        let pset_name = unsafe { args::text("pset_name", pset_name) }?;
+        // SAFETY: `info` is the caller's pointer to one MPI_Info (A1 of `args`).
+        let info = unsafe { args::Out::new("info", info) }?;
+        session::session_get_pset_info(mpi, session, pset_name, info)
+    })
 }
 weak_alias!("MPI_Session_get_pset_info", "PMPI_Session_get_pset_info");
 

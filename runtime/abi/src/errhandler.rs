@@ -140,7 +140,8 @@ pub fn errhandler_free(errhandler: InOut<'_, MPI_Errhandler>) -> Result<()> {
     Ok(())
 }
 
-fn is_predefined(errhandler: MPI_Errhandler) -> bool {
+/// Whether a handle is one of the standard's three.
+pub(crate) fn is_predefined(errhandler: MPI_Errhandler) -> bool {
     let known = [
         MPI_Errhandler::ERRORS_ARE_FATAL,
         MPI_Errhandler::ERRORS_ABORT,

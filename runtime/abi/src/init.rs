@@ -2,6 +2,7 @@
 //! The beginning and the end (MPI 5.0 chapter 11).
 
 use core::ffi::c_int;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use runtime::{Line, Universe, Visit, collective};
 
@@ -15,7 +16,7 @@ use crate::error::{Error, ErrorClass, Result};
 use crate::express;
 use crate::handle::{MPI_Comm, MPI_Errhandler};
 use crate::lock;
-use crate::process::{self, Identity, Lookup, Phase};
+use crate::process::{self, Identity, Lookup, Phase, World};
 use crate::state::{self, State};
 
 /// `MPI_Init`.
@@ -35,19 +36,54 @@ pub fn init_thread(
         .find(|level| required <= *level)
         .unwrap_or(c::MPI_THREAD_MULTIPLE);
     start(level)?;
-    provided.set(level);
+    provided.set(granted().unwrap_or(level));
     Ok(())
 }
 
 fn start(level: c_int) -> Result<()> {
-    match process::phase() {
-        Phase::Before => {}
-        Phase::Running => return Err(Error::new(ErrorClass::OTHER, "MPI is initialized already")),
-        Phase::Finalized => {
+    let _one = joining();
+    match process::world() {
+        World::Before => {}
+        World::Active => return Err(Error::new(ErrorClass::OTHER, "MPI is initialized already")),
+        World::Finalized => {
             let detail = "MPI was finalized; it cannot be initialized again in one process";
             return Err(Error::new(ErrorClass::OTHER, detail));
         }
     }
+    if process::phase() == Phase::Before {
+        join(level)?;
+    }
+    process::set_world(World::Active);
+    Ok(())
+}
+
+/// Joins the job for a session, if this process has not done so yet; says which thread level is granted.
+pub(crate) fn join_for_session(level: c_int) -> Result<c_int> {
+    let _one = joining();
+    match process::phase() {
+        Phase::Before => join(level)?,
+        Phase::Running => {}
+        Phase::Finalized => {
+            let detail = "MPI was finalized and its last session ended; no session can begin in this process";
+            return Err(Error::new(ErrorClass::OTHER, detail));
+        }
+    }
+    Ok(granted().unwrap_or(level))
+}
+
+/// One thread at a time begins.
+fn joining() -> MutexGuard<'static, ()> {
+    static JOINING: Mutex<()> = Mutex::new(());
+    JOINING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The thread level of this process, which the first to begin has chosen.
+fn granted() -> Option<c_int> {
+    let _held = lock::hold();
+    state::peek(|state| state.thread_level)
+}
+
+fn join(level: c_int) -> Result<()> {
     let mut universe = Universe::from_environment()?;
     let identity = Identity {
         rank: universe.rank() as usize,
@@ -78,12 +114,30 @@ fn start(level: c_int) -> Result<()> {
 
 /// `MPI_Finalize`: every rank's messages are with their receivers, or at least on their way, before any leaves.
 pub fn finalize(mpi: Mpi) -> Result<()> {
+    match process::world() {
+        World::Active => {}
+        World::Before => {
+            let detail =
+                "MPI was not initialized by MPI_Init; a session ends by MPI_Session_finalize";
+            return Err(Error::new(ErrorClass::OTHER, detail));
+        }
+        World::Finalized => return Err(Error::new(ErrorClass::OTHER, "MPI is finalized already")),
+    }
     // MPI 5.0 section 11.2.4: first of all, while MPI can still be called, and the last attribute first.
     let of_self = attr::drop_all(mpi, MPI_Comm::SELF);
     let of_world = attr::drop_all(mpi, MPI_Comm::WORLD);
     let world = mpi.visit(|universe| universe.world());
     mpi.wait_until(|universe| universe.is_drained());
     Line::run(mpi, &world, async |line| collective::barrier(line).await)?;
+    process::set_world(World::Finalized);
+    if mpi.state(|state| state.sessions.is_empty()) {
+        leave_job(mpi)?;
+    }
+    of_self.or(of_world).map_or(Ok(()), Err)
+}
+
+/// The end of MPI in this process, when neither the World Model nor a session needs it any more.
+pub(crate) fn leave_job(mpi: Mpi) -> Result<()> {
     mpi.wait_until(|universe| universe.is_drained());
     express::close();
     anchor::close();
@@ -92,19 +146,18 @@ pub fn finalize(mpi: Mpi) -> Result<()> {
     mpi.state(|state| match state.universe.link() {
         Some(link) => link.finalized().map_err(Error::from),
         None => Ok(()),
-    })?;
-    of_self.or(of_world).map_or(Ok(()), Err)
+    })
 }
 
 /// `MPI_Initialized`.
 pub fn initialized(flag: Out<'_, c_int>) -> Result<()> {
-    flag.set(c_int::from(process::phase() != Phase::Before));
+    flag.set(c_int::from(process::world() != World::Before));
     Ok(())
 }
 
 /// `MPI_Finalized`.
 pub fn finalized(flag: Out<'_, c_int>) -> Result<()> {
-    flag.set(c_int::from(process::phase() == Phase::Finalized));
+    flag.set(c_int::from(process::world() == World::Finalized));
     Ok(())
 }
 
@@ -135,6 +188,13 @@ pub fn query_thread(mpi: Mpi, provided: Out<'_, c_int>) -> Result<()> {
 fn handler(on: On) -> Handler {
     let comm = match on {
         On::Comm(comm) => comm,
+        On::Session(session) => {
+            let found = state::peek(|state| Some(state.sessions.get(session).ok()?.errhandler));
+            if let Some(handler) = found.flatten() {
+                return predefined(handler);
+            }
+            MPI_Comm::SELF
+        }
         On::File(_) => return Handler::Return,
         _ => MPI_Comm::SELF,
     };
@@ -144,17 +204,18 @@ fn handler(on: On) -> Handler {
             Err(_) => state.comm(MPI_Comm::SELF).ok()?,
         };
         let handle = object.errhandler;
-        Some(match handle {
-            MPI_Errhandler::ERRORS_RETURN => Handler::Return,
-            MPI_Errhandler::ERRORS_ABORT => Handler::Abort,
-            MPI_Errhandler::ERRORS_ARE_FATAL => Handler::Fatal,
-            other => state
-                .errhandlers
-                .get(other)
-                .map_or(Handler::Fatal, |function| Handler::Comm(*function)),
-        })
+        let own = state.errhandlers.get(handle);
+        Some(own.map_or_else(|_| predefined(handle), |function| Handler::Comm(*function)))
     });
     found.flatten().unwrap_or(Handler::Fatal)
+}
+
+fn predefined(handle: MPI_Errhandler) -> Handler {
+    match handle {
+        MPI_Errhandler::ERRORS_RETURN => Handler::Return,
+        MPI_Errhandler::ERRORS_ABORT => Handler::Abort,
+        _ => Handler::Fatal,
+    }
 }
 
 fn name(on: On) -> Option<String> {

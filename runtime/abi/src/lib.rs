@@ -69,6 +69,7 @@ pub mod process;
 pub mod pt2pt;
 pub mod registry;
 pub mod request;
+pub mod session;
 pub mod standard_abi;
 pub mod state;
 pub mod status;

@@ -44,6 +44,36 @@ pub fn set_phase(phase: Phase) {
     PHASE.store(phase as u8, Ordering::Release);
 }
 
+/// Where the process is in the World Model (MPI 5.0 section 11.2): with sessions, MPI may be called outside of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum World {
+    /// `MPI_Init` was not called yet.
+    Before = 0,
+    /// Between `MPI_Init` and `MPI_Finalize`.
+    Active = 1,
+    /// `MPI_Finalize` was called.
+    Finalized = 2,
+}
+
+static WORLD: AtomicU8 = AtomicU8::new(World::Before as u8);
+
+/// Where the process is in the World Model.
+pub fn world() -> World {
+    // PAIR(world): `set_world` stores with Release.
+    match WORLD.load(Ordering::Acquire) {
+        0 => World::Before,
+        1 => World::Active,
+        _ => World::Finalized,
+    }
+}
+
+/// `MPI_Init` and `MPI_Finalize` say where the process is now.
+pub fn set_world(world: World) {
+    // PAIR(world): `world` loads with Acquire.
+    WORLD.store(world as u8, Ordering::Release);
+}
+
 /// Who this process is, for messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Identity {

@@ -46,6 +46,8 @@ pub struct State {
     pub errhandlers: Registry<MPI_Errhandler, MPI_Comm_errhandler_function>,
     /// Operations that the program made.
     pub ops: Registry<MPI_Op, OpObject>,
+    /// Sessions that are open.
+    pub sessions: Registry<handle::MPI_Session, crate::session::SessionObject>,
     /// Messages that a matched probe took.
     pub messages: Registry<MPI_Message, MessageObject>,
     /// Buffers for buffered sends, by the number that the runtime counts them under: 0 is the process's.
@@ -124,6 +126,7 @@ impl State {
             f90_types: std::collections::HashMap::new(),
             errhandlers: Registry::new(),
             ops: Registry::new(),
+            sessions: Registry::new(),
             messages: Registry::new(),
             buffers: std::collections::HashMap::new(),
             allocations: std::collections::HashMap::new(),

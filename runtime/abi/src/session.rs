@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Sessions (MPI 5.0 section 11.3), and what is made from process sets.
+//!
+//! All sessions of a process and its World Model share one runtime, which joins the job with the first of them. It leaves
+//! with `MPI_Finalize`, or with the last session after that. A process that had sessions alone may open another one at any
+//! time, so it leaves when it exits.
+//!
+//! # Safety
+//! `atexit` is the C library's, and gets a function that takes nothing and does not unwind.
+#![allow(unsafe_code, reason = "registers what is done at the process's exit")]
+
+use core::ffi::{CStr, c_int};
+use std::ffi::CString;
+use std::sync::Once;
+
+use runtime::{Comm, Group, Peer, Visit};
+
+use crate::args::{InOut, Out, OutChars};
+use crate::c;
+use crate::comm::int;
+use crate::comm_agree::{Lane, context_of, group_of, swap_leaders, words_of};
+use crate::comm_make::{keep, lead};
+use crate::enter::{Mpi, On, enter};
+use crate::errhandler::is_predefined;
+use crate::error::{Error, ErrorClass, Result};
+use crate::handle::{MPI_Comm, MPI_Errhandler, MPI_Group, MPI_Info, MPI_Session, describe};
+use crate::info::{self, Pairs, hints};
+use crate::init::{join_for_session, leave_job};
+use crate::process::{self, Phase, World};
+use crate::pt2pt::bad_rank;
+
+/// A session.
+pub struct SessionObject {
+    /// What becomes of its errors; a predefined one.
+    pub errhandler: MPI_Errhandler,
+    /// The thread level that it was granted.
+    pub thread_level: c_int,
+}
+
+/// `MPI_Session_init`.
+pub fn session_init(
+    info: MPI_Info,
+    errhandler: MPI_Errhandler,
+    session: Out<'_, MPI_Session>,
+) -> Result<()> {
+    check_handler(errhandler)?;
+    let wanted = hints(info)?.get(THREAD_KEY).and_then(level_of);
+    let thread_level = join_for_session(wanted.unwrap_or(c::MPI_THREAD_MULTIPLE))?;
+    static AT_EXIT: Once = Once::new();
+    AT_EXIT.call_once(|| {
+        // SAFETY: the head of this file.
+        let refused = unsafe { atexit(at_exit) };
+        debug_assert_eq!(refused, 0, "there is room for 32 functions at least");
+    });
+    let mut opened = Ok(MPI_Session::NULL);
+    let code = enter("MPI_Session_init", On::Nothing, |mpi| {
+        let object = SessionObject {
+            errhandler,
+            thread_level,
+        };
+        opened = mpi.state(|state| state.sessions.insert(object));
+        Ok(())
+    });
+    debug_assert_eq!(code, c::MPI_SUCCESS);
+    session.set(opened?);
+    Ok(())
+}
+
+/// `MPI_Session_finalize`.
+pub fn session_finalize(mpi: Mpi, session: InOut<'_, MPI_Session>) -> Result<()> {
+    let handle = session.get();
+    mpi.state(|state| state.sessions.remove(handle).map(drop))?;
+    session.set(MPI_Session::NULL);
+    let last = mpi.state(|state| state.sessions.is_empty());
+    if last && process::world() == World::Finalized {
+        leave_job(mpi)?;
+    }
+    Ok(())
+}
+
+/// `MPI_Session_get_info`.
+pub fn session_get_info(mpi: Mpi, session: MPI_Session, info: Out<'_, MPI_Info>) -> Result<()> {
+    let level = mpi.state(|state| Ok::<_, Error>(state.sessions.get(session)?.thread_level))?;
+    let mut used = Pairs::default();
+    let name = LEVELS.iter().find(|(number, _)| *number == level);
+    used.set(THREAD_KEY, name.map_or(c"", |(_, name)| name));
+    info.set(info::insert(used)?);
+    Ok(())
+}
+
+/// `MPI_Session_get_num_psets`.
+pub fn session_get_num_psets(
+    mpi: Mpi,
+    session: MPI_Session,
+    info: MPI_Info,
+    count: Out<'_, c_int>,
+) -> Result<()> {
+    check(mpi, session)?;
+    hints(info)?;
+    count.set(int(PSETS.len()));
+    Ok(())
+}
+
+/// `MPI_Session_get_nth_pset`: `length` is the room in `name`, NUL included, and becomes the room that is needed.
+pub fn session_get_nth_pset(
+    mpi: Mpi,
+    session: MPI_Session,
+    info: MPI_Info,
+    n: c_int,
+    length: InOut<'_, c_int>,
+    name: Option<OutChars<'_>>,
+) -> Result<()> {
+    check(mpi, session)?;
+    hints(info)?;
+    let found = usize::try_from(n).ok().and_then(|n| PSETS.get(n));
+    let found = found.ok_or_else(|| {
+        let count = PSETS.len();
+        let detail =
+            format!("process set number {n} was asked for, there are {count}, counted from 0");
+        Error::new(ErrorClass::ARG, detail)
+    })?;
+    let room = usize::try_from(length.get()).unwrap_or(0);
+    if room > 0 {
+        let name = name.ok_or_else(|| Error::null("pset_name"))?;
+        name.within(room).set_bytes(found.to_bytes());
+    }
+    length.set(int(found.count_bytes() + 1));
+    Ok(())
+}
+
+/// `MPI_Session_get_pset_info`.
+pub fn session_get_pset_info(
+    mpi: Mpi,
+    session: MPI_Session,
+    name: &CStr,
+    info: Out<'_, MPI_Info>,
+) -> Result<()> {
+    check(mpi, session)?;
+    let size = pset(mpi, name)?.size();
+    let mut pairs = Pairs::default();
+    if let Ok(size) = CString::new(size.to_string()) {
+        pairs.set(c"mpi_size", &size);
+    }
+    info.set(info::insert(pairs)?);
+    Ok(())
+}
+
+/// `MPI_Session_get_errhandler`.
+pub fn session_get_errhandler(
+    mpi: Mpi,
+    session: MPI_Session,
+    errhandler: Out<'_, MPI_Errhandler>,
+) -> Result<()> {
+    errhandler.set(mpi.state(|state| Ok::<_, Error>(state.sessions.get(session)?.errhandler))?);
+    Ok(())
+}
+
+/// `MPI_Session_set_errhandler`.
+pub fn session_set_errhandler(
+    mpi: Mpi,
+    session: MPI_Session,
+    errhandler: MPI_Errhandler,
+) -> Result<()> {
+    check_handler(errhandler)?;
+    mpi.state(|state| {
+        state.sessions.get_mut(session)?.errhandler = errhandler;
+        Ok(())
+    })
+}
+
+/// `MPI_Group_from_session_pset`.
+pub fn group_from_session_pset(
+    mpi: Mpi,
+    session: MPI_Session,
+    name: &CStr,
+    newgroup: Out<'_, MPI_Group>,
+) -> Result<()> {
+    check(mpi, session)?;
+    let members = pset(mpi, name)?;
+    newgroup.set(mpi.state(|state| state.groups.insert(members))?);
+    Ok(())
+}
+
+/// `MPI_Comm_create_from_group`: only the members call.
+pub fn comm_create_from_group(
+    mpi: Mpi,
+    group: MPI_Group,
+    stringtag: &CStr,
+    info: MPI_Info,
+    errhandler: MPI_Errhandler,
+    newcomm: Out<'_, MPI_Comm>,
+) -> Result<()> {
+    let members = mpi.state(|state| state.group(group))?;
+    hints(info)?;
+    check_comm_handler(mpi, errhandler)?;
+    if members.size() == 0 {
+        newcomm.set(MPI_Comm::NULL);
+        return Ok(());
+    }
+    let rank = own_rank(mpi, &members)?;
+    let context = lead(mpi, lane(mpi, stringtag), &members, rank)?;
+    newcomm.set(own(mpi, Comm::new(context, members, rank), errhandler)?);
+    Ok(())
+}
+
+/// `MPI_Intercomm_create_from_groups`: the leaders tell each other who is in their groups, and their groups what they heard.
+pub fn intercomm_create_from_groups(
+    mpi: Mpi,
+    local_group: MPI_Group,
+    local_leader: c_int,
+    remote_group: MPI_Group,
+    remote_leader: c_int,
+    stringtag: &CStr,
+    info: MPI_Info,
+    errhandler: MPI_Errhandler,
+    newintercomm: Out<'_, MPI_Comm>,
+) -> Result<()> {
+    let members = mpi.state(|state| state.group(local_group))?;
+    hints(info)?;
+    check_comm_handler(mpi, errhandler)?;
+    let (rank, size) = (own_rank(mpi, &members)?, members.size());
+    let leader = rank_in("local leader", local_leader, &members)?;
+    let lane = lane(mpi, stringtag);
+    let mut told = Ok(Vec::new());
+    if rank == leader {
+        told = meet(mpi, lane, &members, remote_group, remote_leader);
+    }
+    // The leader comes first in the tree.
+    let turned = (0..size).filter_map(|at| members.peer((leader + at) % size));
+    let turned = Group::of(turned.collect());
+    // What went wrong there the others must hear too, or they would wait for ever.
+    let (words, failed) =
+        told.map_or_else(|error| (Vec::new(), Some(error)), |words| (words, None));
+    let mut words = lane.share(mpi, &turned, (rank + size - leader) % size, words)?;
+    if let Some(error) = failed {
+        return Err(error);
+    }
+    let Some(context) = words.pop() else {
+        let detail = "the local leader could not reach the remote leader";
+        return Err(Error::new(ErrorClass::OTHER, detail));
+    };
+    let context = context_of(Some(context))?;
+    let made = Comm::new(context, members, rank).with_remote(Some(group_of(&words)));
+    newintercomm.set(own(mpi, made, errhandler)?);
+    Ok(())
+}
+
+/// What the leaders say to each other: their groups, and the context.
+fn meet(
+    mpi: Mpi,
+    lane: Lane,
+    members: &Group,
+    remote_group: MPI_Group,
+    remote_leader: c_int,
+) -> Result<Vec<u32>> {
+    let others = mpi.state(|state| state.group(remote_group))?;
+    let rank = rank_in("remote leader", remote_leader, &others)?;
+    let peer = others.peer(rank);
+    let peer = peer.ok_or_else(|| bad_rank("remote leader", remote_leader, others.size()))?;
+    if members.rank_of(peer).is_some() {
+        let detail =
+            format!("the remote leader, rank {remote_leader}, is a process of the local group");
+        return Err(Error::new(ErrorClass::RANK, detail));
+    }
+    swap_leaders(mpi, lane, peer, words_of(members))
+}
+
+/// Keeps a communicator that has no parent.
+fn own(mpi: Mpi, comm: Comm, errhandler: MPI_Errhandler) -> Result<MPI_Comm> {
+    let handle = keep(mpi, MPI_Comm::SELF, comm)?;
+    mpi.state(|state| {
+        state.comm_mut(handle)?.errhandler = errhandler;
+        Ok(handle)
+    })
+}
+
+/// Where those meet who have no communicator in common: by the hash of their tag (FNV-1a).
+fn lane(mpi: Mpi, stringtag: &CStr) -> Lane {
+    let hash = stringtag
+        .to_bytes()
+        .iter()
+        .fold(0x811c_9dc5_u32, |hash, byte| {
+            (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193)
+        });
+    let world = mpi.visit(|universe| universe.world());
+    Lane::of(&world, (hash >> 1).cast_signed())
+}
+
+fn own_rank(mpi: Mpi, members: &Group) -> Result<u32> {
+    let me = Peer(mpi.visit(|universe| universe.rank()));
+    members.rank_of(me).ok_or_else(|| {
+        let detail = "the group does not have the calling process, only its members may call";
+        Error::new(ErrorClass::GROUP, detail)
+    })
+}
+
+fn rank_in(which: &str, rank: c_int, group: &Group) -> Result<u32> {
+    let found = u32::try_from(rank).ok().filter(|rank| *rank < group.size());
+    found.ok_or_else(|| bad_rank(which, rank, group.size()))
+}
+
+/// The processes of a set; names are compared as those of hosts are, without regard to case.
+fn pset(mpi: Mpi, name: &CStr) -> Result<Group> {
+    let same = |other: &CStr| name.to_bytes().eq_ignore_ascii_case(other.to_bytes());
+    if same(WORLD) {
+        return Ok(mpi.visit(|universe| universe.world()).group);
+    }
+    if same(MYSELF) {
+        return Ok(mpi.visit(|universe| universe.myself()).group);
+    }
+    let detail = format!("{name:?} is no process set; there are {WORLD:?} and {MYSELF:?}");
+    Err(Error::new(ErrorClass::ARG, detail))
+}
+
+fn check(mpi: Mpi, session: MPI_Session) -> Result<()> {
+    mpi.state(|state| state.sessions.get(session).map(drop))
+}
+
+fn check_handler(errhandler: MPI_Errhandler) -> Result<()> {
+    if is_predefined(errhandler) {
+        return Ok(());
+    }
+    let detail = format!(
+        "{} is no predefined error handler, and sessions can have no others in this version of rmpi",
+        describe(errhandler.0)
+    );
+    Err(Error::new(ErrorClass::ERRHANDLER, detail))
+}
+
+fn check_comm_handler(mpi: Mpi, errhandler: MPI_Errhandler) -> Result<()> {
+    if is_predefined(errhandler) {
+        return Ok(());
+    }
+    mpi.state(|state| state.errhandlers.get(errhandler).map(drop))
+}
+
+fn level_of(name: &CStr) -> Option<c_int> {
+    let found = LEVELS.iter().find(|(_, known)| *known == name);
+    found.map(|(level, _)| *level)
+}
+
+/// A process that had sessions alone leaves the job here.
+extern "C" fn at_exit() {
+    if process::phase() != Phase::Running || process::world() != World::Before {
+        return;
+    }
+    enter("MPI_Session_finalize", On::Nothing, |mpi| {
+        // With a session open the process leaves too early; the launcher says so.
+        match mpi.state(|state| state.sessions.is_empty()) {
+            true => leave_job(mpi),
+            false => Ok(()),
+        }
+    });
+}
+
+unsafe extern "C" {
+    fn atexit(function: extern "C" fn()) -> c_int;
+}
+
+const THREAD_KEY: &CStr = c"thread_level";
+const LEVELS: [(c_int, &CStr); 4] = [
+    (c::MPI_THREAD_SINGLE, c"MPI_THREAD_SINGLE"),
+    (c::MPI_THREAD_FUNNELED, c"MPI_THREAD_FUNNELED"),
+    (c::MPI_THREAD_SERIALIZED, c"MPI_THREAD_SERIALIZED"),
+    (c::MPI_THREAD_MULTIPLE, c"MPI_THREAD_MULTIPLE"),
+];
+const WORLD: &CStr = c"mpi://WORLD";
+const MYSELF: &CStr = c"mpi://SELF";
+const PSETS: [&CStr; 2] = [WORLD, MYSELF];
