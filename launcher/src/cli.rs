@@ -61,6 +61,24 @@ pub struct Options {
     /// Begin each line of output with the rank that wrote it
     #[arg(short = 'l', long, visible_aliases = ["prepend-rank", "label"])]
     tag_output: bool,
+    /// Write what each rank writes into files of this folder, rank.N.out and rank.N.err, and not to the terminal, where
+    /// only rmpiexec's own words appear; the folder is made if there is none, files of these names are emptied
+    #[arg(long, value_name = "FOLDER")]
+    output: Option<PathBuf>,
+    /// Who reads standard input; for all it flows as fast as the slowest takes it [default: rank 0]
+    #[arg(
+        short = 's',
+        long,
+        value_name = "RANK|all|none",
+        allow_negative_numbers = true
+    )]
+    stdin: Option<String>,
+    /// Let the others go on when a rank fails; the first failure is told again at the end and gives the exit code
+    #[arg(long)]
+    keep_going: bool,
+    /// Say which CPUs each rank gets, and at the end how long each phase of the start took
+    #[arg(long)]
+    report: bool,
     /// End the job after so many seconds, with exit code 124
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     timeout: Option<String>,
@@ -113,6 +131,29 @@ pub struct Options {
 /// A variable for a rank's environment.
 pub type Variable = (OsString, OsString);
 
+/// Who reads standard input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reader {
+    /// This rank; the others find theirs empty.
+    Rank(u32),
+    /// All ranks, each all of it.
+    All,
+    /// Nobody.
+    Nobody,
+}
+
+impl Reader {
+    /// Whether a rank reads it.
+    #[must_use]
+    pub fn reaches(self, rank: u32) -> bool {
+        match self {
+            Self::Rank(only) => only == rank,
+            Self::All => true,
+            Self::Nobody => false,
+        }
+    }
+}
+
 /// One program of the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct App {
@@ -147,6 +188,14 @@ pub struct Request {
     pub dry_run: bool,
     /// `--topology`.
     pub topology: Option<Topology>,
+    /// `--output`.
+    pub output: Option<PathBuf>,
+    /// `--stdin`.
+    pub stdin: Reader,
+    /// `--keep-going`.
+    pub keep_going: bool,
+    /// `--report`.
+    pub report: bool,
     /// `-v`.
     pub verbose: bool,
     /// `-q`.
@@ -204,6 +253,11 @@ pub fn parse(words: Vec<OsString>, cpus: usize) -> Result<Parsed, UsageError> {
         topology: last(&all, |options| options.topology.as_deref())
             .map(|text| Topology::parse(text).map_err(UsageError))
             .transpose()?,
+        output: last(&all, |options| options.output.clone()),
+        stdin: last(&all, |options| options.stdin.as_deref())
+            .map_or(Ok(Reader::Rank(0)), reader)?,
+        keep_going: all.iter().any(|options| options.keep_going),
+        report: all.iter().any(|options| options.report),
         verbose: all.iter().any(|options| options.verbose),
         quiet: all.iter().any(|options| options.quiet),
         remarks: Vec::new(),
@@ -218,6 +272,14 @@ pub fn parse(words: Vec<OsString>, cpus: usize) -> Result<Parsed, UsageError> {
         request.apps.push(app);
     }
     in_range(&request.apps)?;
+    if let Reader::Rank(rank) = request.stdin
+        && rank >= request.size()
+    {
+        let last = request.size() - 1;
+        return Err(UsageError(format!(
+            "--stdin {rank}: there is no such rank; expected a number from 0 to {last}, all or none"
+        )));
+    }
     if request.topology.is_some() && !request.dry_run {
         return Err(UsageError(
             "--topology describes a machine that is not this one, where nothing can be started; add --dry-run".into(),
@@ -377,6 +439,17 @@ fn seconds(text: &str) -> Result<Duration, UsageError> {
         ))
     };
     number.map(Duration::from_secs_f64).ok_or_else(words)
+}
+
+fn reader(text: &str) -> Result<Reader, UsageError> {
+    match (text, text.parse()) {
+        ("all", _) => Ok(Reader::All),
+        ("none", _) => Ok(Reader::Nobody),
+        (_, Ok(rank)) => Ok(Reader::Rank(rank)),
+        (_, Err(_)) => Err(UsageError(format!(
+            "--stdin {text}: expected the number of a rank, all or none"
+        ))),
+    }
 }
 
 fn pairs(option: &str, words: &[OsString]) -> Result<Vec<Variable>, UsageError> {
@@ -628,8 +701,15 @@ mod tests {
             ("--display-map ./a", "type --report-bindings, or --dry-run"),
             ("-n 2 --mca btl self ./a", "variables of another MPI"),
             ("-bind-to-none -n 2 ./a", "type --bind-to none"),
-            ("-outfile-pattern=x ./a", "out.$RMPI_RANK"),
-            ("-s all ./a", "standard input goes to rank 0"),
+            ("-outfile-pattern=x ./a", "type --output FOLDER"),
+            (
+                "--stdin 2 -n 2 ./a",
+                "--stdin 2: there is no such rank; expected a number from 0 to 1",
+            ),
+            (
+                "-s some ./a",
+                "--stdin some: expected the number of a rank, all or none",
+            ),
             (
                 "-bind-to l3cache ./a",
                 "-bind-to l3cache: expected none, core, hwthread, numa or socket",
@@ -648,6 +728,17 @@ mod tests {
             assert!(refused(line).contains(words), "{line}: {}", refused(line));
         }
         assert!(run("-prepend-rank -genvall -n 2 ./a").tag_output);
+    }
+
+    #[test]
+    fn readers_of_standard_input_are_understood() {
+        assert_eq!(run("./a").stdin, Reader::Rank(0));
+        assert_eq!(run("-n 4 -stdin 3 ./a").stdin, Reader::Rank(3));
+        assert_eq!(run("-s all ./a").stdin, Reader::All);
+        assert_eq!(run("--stdin=none ./a").stdin, Reader::Nobody);
+        assert!(
+            Reader::All.reaches(7) && !Reader::Nobody.reaches(0) && !Reader::Rank(1).reaches(0)
+        );
     }
 
     #[test]

@@ -112,19 +112,13 @@ const OPTIONS: &[(&[&str], &str)] = &[
             "errfile-pattern",
             "outfile",
             "errfile",
-            "output",
             "xml",
             "timestamp-output",
             "merge-stderr-to-stdout",
             "stream-buffering",
             "output-proctable",
         ],
-        "output goes where rmpiexec's own goes. -l shows which rank wrote a line; for a file each, type: rmpiexec -n 4 \
-         bash -c './a.out > out.$RMPI_RANK'",
-    ),
-    (
-        &["s", "stdin"],
-        "standard input goes to rank 0 and to no other. Leave it out",
+        "output goes where rmpiexec's own goes. -l shows which rank wrote a line; for a file each, type --output FOLDER",
     ),
     (
         &[

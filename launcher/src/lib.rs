@@ -44,13 +44,13 @@ mod program;
 mod spawn;
 mod topology;
 
-pub use cli::{App, MOST_RANKS, Options, Parsed, Request, UsageError, Variable, parse};
+pub use cli::{App, MOST_RANKS, Options, Parsed, Reader, Request, UsageError, Variable, parse};
 pub use cpus::{Cpus, quota};
 pub use place::{Binding, Mapping, Place, Policy, Tie, places};
 pub use topology::{Level, Topology, Unit};
 
 use edge::Edge;
-use front::{Front, Signals};
+use front::{Files, Front, Phases, Signals};
 use nix::errno::Errno;
 use plan::Plan;
 use program::{NoProgram, cause};
@@ -63,6 +63,7 @@ const USAGE_CODE: u8 = 2;
 
 /// Runs the command with these words, its name first, and answers its exit code.
 pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
+    let mut phases = Phases::since(front::now());
     let cpus = Cpus::allowed();
     let granted = quota().unwrap_or(usize::MAX).min(cpus.count());
     let mut request = match parse(words.skip(1).collect(), granted) {
@@ -78,7 +79,8 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
     match job {
         Ok(_) if request.dry_run => dry_run(&request, &plan),
         Ok(job) => {
-            start(&request, &plan, job).unwrap_or_else(|error| complain(&no_start(&error), 1))
+            phases.reach("command line understood, programs found", front::now());
+            start(&request, &plan, job, phases).unwrap_or_else(|words| complain(&words, 1))
         }
         Err(NoProgram { words, code }) => complain(&words, code),
     }
@@ -91,11 +93,37 @@ fn dry_run(request: &Request, plan: &Plan) -> ExitCode {
     print(&(plan.lines(request).join("\n") + "\n"))
 }
 
-fn start(request: &Request, plan: &Plan, job: daemon::NodeJob) -> Result<ExitCode, std::io::Error> {
+fn start(
+    request: &Request,
+    plan: &Plan,
+    job: daemon::NodeJob,
+    phases: Phases,
+) -> Result<ExitCode, String> {
     let mut first = verbose_words(request, &job);
-    if request.report_bindings {
+    if request.report_bindings || request.report {
         first.extend(plan.lines(request));
     }
+    let folder = request.output.as_deref();
+    let files = folder
+        .map(|folder| Files::create(folder, request.size()))
+        .transpose()?;
+    let phases = request.report.then_some(phases);
+    let mut front = divide(request, job, files, phases).map_err(|error| no_start(&error))?;
+    request
+        .remarks
+        .iter()
+        .chain(&first)
+        .for_each(|words| front.say(words));
+    Ok(ExitCode::from(front.run()))
+}
+
+/// Makes the daemon. This process goes on as the front.
+fn divide(
+    request: &Request,
+    job: daemon::NodeJob,
+    files: Option<Files>,
+    mut phases: Option<Phases>,
+) -> Result<Front, std::io::Error> {
     spawn::default_action(nix::sys::signal::Signal::SIGCHLD);
     nix::sys::prctl::set_child_subreaper(true)?;
     let (ours, theirs) = Edge::pair()?;
@@ -109,14 +137,11 @@ fn start(request: &Request, plan: &Plan, job: daemon::NodeJob) -> Result<ExitCod
         }
     };
     drop((theirs, job));
+    if let Some(phases) = &mut phases {
+        phases.reach("node daemon made", front::now());
+    }
     // Should this fail, the daemon sees that the front is gone and ends the ranks.
-    let mut front = Front::new(request, signals, ours, daemon)?;
-    request
-        .remarks
-        .iter()
-        .chain(&first)
-        .for_each(|words| front.say(words));
-    Ok(ExitCode::from(front.run()))
+    Ok(Front::new(request, signals, ours, daemon, files, phases)?)
 }
 
 fn no_start(error: &std::io::Error) -> String {

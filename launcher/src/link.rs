@@ -36,7 +36,7 @@ pub(crate) enum Order {
     Signal(i32),
     /// SIGKILL to all, until nothing is left.
     Kill,
-    /// Bytes for standard input of rank 0.
+    /// Bytes for standard input of the ranks that read it.
     Input(Vec<u8>),
     /// No more of them.
     InputEnd,
@@ -58,9 +58,9 @@ pub(crate) enum Event {
     },
     /// A rank failed.
     Failed(Failure),
-    /// So much standard input reached rank 0.
+    /// So much standard input reached all ranks that read it.
     InputTaken(u64),
-    /// Rank 0 does not read any more.
+    /// No rank reads any more.
     InputClosed,
     /// Something that the user should know.
     Notice(String),
@@ -71,10 +71,45 @@ pub(crate) enum Event {
         /// Its process.
         pid: u32,
     },
+    /// The ranks have come to a phase, at this time of the machine's clock in nanoseconds.
+    Reached {
+        /// Which.
+        phase: Phase,
+        /// When.
+        at: u64,
+    },
     /// The daemon cannot go on; all its ranks are being killed.
     Broken(String),
     /// No process of the job is left on this node; the last event.
     Gone(Gone),
+}
+
+/// What all ranks of a node, or the first of them, have come to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Every process was made.
+    Started = 1,
+    /// Somebody is in MPI.
+    FirstGreeted = 2,
+    /// Everybody is.
+    AllGreeted = 3,
+    /// Everybody is through.
+    AllFinalized = 4,
+    /// No rank is alive.
+    Ended = 5,
+}
+
+impl Phase {
+    fn of(number: u8) -> Option<Self> {
+        let all = [
+            Self::Started,
+            Self::FirstGreeted,
+            Self::AllGreeted,
+            Self::AllFinalized,
+            Self::Ended,
+        ];
+        all.into_iter().find(|phase| *phase as u8 == number)
+    }
 }
 
 /// How a node's part of the job ended.
@@ -141,6 +176,10 @@ impl Event {
                 body.extend(pid.to_le_bytes());
             }),
             Self::Broken(text) => frame(out, 135, |body| body.extend(text.as_bytes())),
+            Self::Reached { phase, at } => frame(out, 137, |body| {
+                body.push(*phase as u8);
+                body.extend(at.to_le_bytes());
+            }),
             Self::Gone(gone) => frame(out, 136, |body| {
                 body.extend(gone.signalled.to_le_bytes());
                 body.extend(gone.killed.to_le_bytes());
@@ -178,6 +217,10 @@ impl Event {
                 pid: body.number()?,
             },
             135 => Self::Broken(body.text()?),
+            137 => Self::Reached {
+                phase: Phase::of(body.byte()?).ok_or(Garbled)?,
+                at: body.long()?,
+            },
             136 => Self::Gone(Gone {
                 signalled: body.number()?,
                 killed: body.number()?,
@@ -381,6 +424,10 @@ mod tests {
             Event::InputClosed,
             Event::Notice("n".into()),
             Event::Started { rank: 3, pid: 4 },
+            Event::Reached {
+                phase: Phase::AllFinalized,
+                at: u64::MAX,
+            },
             Event::Broken("b".into()),
             Event::Gone(Gone {
                 signalled: 1,

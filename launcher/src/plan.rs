@@ -77,7 +77,7 @@ impl Plan {
 fn is_plain(request: &Request, cpus: &Cpus) -> bool {
     let size = request.size() as usize;
     let as_usual = request.binding == Binding::Auto && request.mapping == Mapping::Slot;
-    let unseen = !request.dry_run && !request.report_bindings;
+    let unseen = !request.dry_run && !request.report_bindings && !request.report;
     as_usual && unseen && (size == 1 || size > cpus.count())
 }
 

@@ -56,8 +56,10 @@ pub(crate) fn node_job(
         ranks: ranks(&request.apps, places),
         mask: cpus.words(),
         whole: cpus.set(),
-        prompts: is_terminal(0) && is_terminal(1),
+        input: request.stdin,
+        prompts: request.output.is_none() && is_terminal(0) && is_terminal(1),
         report_starts: request.verbose,
+        report_phases: request.report,
     })
 }
 
@@ -232,6 +234,7 @@ fn is_terminal(descriptor: u8) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::Reader;
     use crate::place::{Binding, Mapping};
 
     fn job(request: &Request) -> Result<NodeJob, NoProgram> {
@@ -263,6 +266,10 @@ mod tests {
             report_bindings: false,
             dry_run: false,
             topology: None,
+            output: None,
+            stdin: Reader::Rank(0),
+            keep_going: false,
+            report: false,
             verbose: false,
             quiet: false,
             remarks: Vec::new(),

@@ -242,3 +242,46 @@ fn stop_and_go_reach_the_ranks() {
     running.signal(Signal::SIGTERM);
     running.finish().expect(143);
 }
+
+#[test]
+fn the_others_go_on_if_asked_for_and_the_first_failure_is_told_at_the_end() {
+    let text = "case $RMPI_RANK in 1) exit 7;; 2) sleep 0.5; kill -SEGV $$;; *) sleep 1; echo through;; esac";
+    let outcome = rmpiexec(["--keep-going", "-n", "4", "sh", "-c", text])
+        .run()
+        .expect(7);
+    assert_eq!(outcome.out, "through\nthrough\n");
+    let lines: Vec<&str> = outcome.err.lines().collect();
+    assert_eq!(lines.len(), 2, "{}", outcome.err);
+    assert!(
+        lines[0].starts_with("rmpiexec: rank 1 on host "),
+        "{}",
+        outcome.err
+    );
+    assert!(
+        lines[0].ends_with("exited with code 7; the others go on"),
+        "{}",
+        outcome.err
+    );
+    assert!(lines[1].starts_with("rmpiexec: 2 ranks have failed; the first: rank 1 on host "));
+    assert!(lines[1].ends_with("exited with code 7"), "{}", outcome.err);
+}
+
+#[test]
+fn a_job_that_goes_on_can_still_be_ended() {
+    let text = "[ $RMPI_RANK = 0 ] && exit 3; sleep 60";
+    let outcome = rmpiexec([
+        "--keep-going",
+        "--timeout",
+        "1",
+        "-n",
+        "3",
+        "sh",
+        "-c",
+        text,
+    ])
+    .run();
+    outcome
+        .expect(3)
+        .says("the time of 1 s is over")
+        .says("ended the remaining 2 ranks");
+}

@@ -161,3 +161,53 @@ fn what_is_typed_at_a_terminal_reaches_rank_zero() {
         "{text:?}"
     );
 }
+
+fn fed(options: &[&str], text: &str) -> common::Outcome {
+    let line = format!(
+        "seq 1 100000 | {} {} -n 3 sh -c '{text}'",
+        env!("CARGO_BIN_EXE_rmpiexec"),
+        options.join(" ")
+    );
+    let mut command = Command::new("sh");
+    command.args(["-c", &line]);
+    common::Job::of(command).run().expect(0)
+}
+
+const COUNT: &str = "echo $RMPI_RANK $(cksum)";
+
+#[test]
+fn all_ranks_read_all_of_it_if_asked_for() {
+    let outcome = fed(&["--stdin", "all"], COUNT);
+    let sums: std::collections::HashSet<&str> = outcome
+        .out
+        .lines()
+        .map(|line| line.split_once(' ').unwrap().1)
+        .collect();
+    assert_eq!(
+        (outcome.out.lines().count(), sums.len()),
+        (3, 1),
+        "{}",
+        outcome.out
+    );
+    assert!(sums.iter().all(|sum| sum.ends_with(" 588895")), "{sums:?}");
+}
+
+#[test]
+fn another_rank_or_nobody_reads_it_if_asked_for() {
+    let sizes = |options: &[&str]| -> Vec<String> {
+        let outcome = fed(options, "echo $RMPI_RANK $(wc -c)");
+        outcome.sorted().into_iter().map(str::to_owned).collect()
+    };
+    assert_eq!(sizes(&["--stdin", "2"]), ["0 0", "1 0", "2 588895"]);
+    assert_eq!(sizes(&["-s", "none"]), ["0 0", "1 0", "2 0"]);
+    assert_eq!(sizes(&[]), ["0 588895", "1 0", "2 0"]);
+}
+
+#[test]
+fn a_rank_that_leaves_holds_up_nobody_who_reads() {
+    let outcome = fed(
+        &["--stdin", "all"],
+        "[ $RMPI_RANK = 1 ] && exit; exec wc -l",
+    );
+    assert_eq!(outcome.sorted(), ["100000", "100000"]);
+}

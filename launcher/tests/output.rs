@@ -251,3 +251,103 @@ fn the_last_words_of_a_rank_come_before_the_news_of_its_end() {
     assert_eq!(lines[0], "why");
     assert!(lines[1].contains("rank 1 on host "), "{}", outcome.err);
 }
+
+#[test]
+fn each_rank_and_stream_has_a_file_and_the_terminal_has_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let inner = folder.path().join("new/folder");
+    let words = ["--output", inner.to_str().unwrap(), "-n", "12", "sh", "-c"];
+    let text =
+        "printf 'rank %s ' $RMPI_RANK; echo says; [ $RMPI_RANK = 11 ] && echo error >&2; true";
+    let outcome = rmpiexec(words.into_iter().chain([text])).run().expect(0);
+    assert_eq!((outcome.out.as_str(), outcome.err.as_str()), ("", ""));
+    let read = |name: String| std::fs::read_to_string(inner.join(name)).unwrap();
+    for rank in 0..12 {
+        assert_eq!(
+            read(format!("rank.{rank:02}.out")),
+            format!("rank {rank} says\n")
+        );
+        let error = if rank == 11 { "error\n" } else { "" };
+        assert_eq!(read(format!("rank.{rank:02}.err")), error);
+    }
+    assert_eq!(std::fs::read_dir(&inner).unwrap().count(), 24);
+}
+
+#[test]
+fn files_of_ranks_get_much_at_once_and_the_launchers_words_stay_on_the_terminal() {
+    let folder = tempfile::tempdir().unwrap();
+    let words = [
+        "--output",
+        folder.path().to_str().unwrap(),
+        "-n",
+        "2",
+        "sh",
+        "-c",
+    ];
+    let text = "head -c 9000000 /dev/zero; [ $RMPI_RANK = 0 ] && exit 5; sleep 30";
+    let outcome = rmpiexec(words.into_iter().chain([text]))
+        .run()
+        .expect(5)
+        .says("exited with code 5");
+    assert_eq!(outcome.out, "");
+    let size = |name: &str| std::fs::metadata(folder.path().join(name)).unwrap().len();
+    assert_eq!(size("rank.0.out"), 9_000_000);
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink("/dev/full", folder.path().join("rank.1.out")).unwrap();
+    let words = [
+        "--output",
+        folder.path().to_str().unwrap(),
+        "-n",
+        "2",
+        "sh",
+        "-c",
+        "echo x; sleep 30",
+    ];
+    let outcome = rmpiexec(words).run().expect(1);
+    let words = format!(
+        "cannot write {}: no space left on device; the job is ended",
+        folder.path().join("rank.1.out").display()
+    );
+    outcome.says(&words);
+}
+
+#[test]
+fn a_folder_for_files_that_cannot_be_made_stops_the_job_before_its_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let mark = folder.path().join("started");
+    let text = format!("touch {}", mark.display());
+    let outcome = rmpiexec(["--output", "/dev/null/x", "-n", "2", "sh", "-c", &text])
+        .run()
+        .expect(1);
+    outcome.says("--output /dev/null/x: cannot make /dev/null/x: not a directory");
+    assert!(!mark.exists());
+}
+
+/// More than every buffer on the way holds together: pipes, the window between daemon and front, the reader's pipe.
+#[test]
+fn output_beyond_every_buffer_of_every_rank_arrives() {
+    much_output(24 << 20);
+}
+
+/// The same with a gibibyte from each rank; for the stage of deaths in its long form.
+#[test]
+#[ignore = "takes a minute"]
+fn a_gibibyte_of_output_from_every_rank_arrives() {
+    much_output(1 << 30);
+}
+
+fn much_output(bytes: u64) {
+    let line = format!(
+        "{} -n 3 sh -c 'yes $RMPI_RANK | head -c {bytes}' | awk '{{ n[$1]++ }} END {{ for (r in n) print r, n[r] }}'",
+        env!("CARGO_BIN_EXE_rmpiexec")
+    );
+    let mut command = Command::new("sh");
+    command.args(["-c", &line]);
+    let outcome = common::Job::of(command).run().expect(0);
+    let expected: Vec<String> = (0..3).map(|rank| format!("{rank} {}", bytes / 2)).collect();
+    assert_eq!(outcome.sorted(), expected);
+}

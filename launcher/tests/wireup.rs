@@ -15,10 +15,15 @@ const ROLE: &str = "RMPI_TEST_ROLE";
 
 /// A job whose ranks play `role`.
 fn ranks(count: u32, role: &str) -> Job {
+    ranks_with(&[], count, role)
+}
+
+/// The same with options.
+fn ranks_with(options: &[&str], count: u32, role: &str) -> Job {
     let own = std::env::current_exe().unwrap();
     let own = own.to_str().unwrap();
     let count = count.to_string();
-    let mut job = rmpiexec([
+    let program = [
         "-n",
         &count,
         own,
@@ -27,7 +32,8 @@ fn ranks(count: u32, role: &str) -> Job {
         "--ignored",
         "--nocapture",
         "--test-threads=1",
-    ]);
+    ];
+    let mut job = rmpiexec(options.iter().copied().chain(program));
     job.command.env(ROLE, role);
     job
 }
@@ -87,10 +93,12 @@ fn play(role: &str, boot: &Boot) {
         ("abort zero", 2) => abort(boot, 0, ""),
         ("fatal", 2) => fatal(boot),
         ("deserts", 1) => std::process::exit(0),
-        ("crash", 1) => nix::sys::signal::raise(nix::sys::signal::Signal::SIGABRT).unwrap(),
+        ("crash" | "crash alone", 1) => {
+            nix::sys::signal::raise(nix::sys::signal::Signal::SIGABRT).unwrap()
+        }
         ("daemon watch", _) => watch_daemon(boot),
         ("absent", _) => pause(500),
-        ("late failure", 0 | 2) => pause(300),
+        ("late failure", 0 | 2) | ("crash alone", _) => pause(300),
         ("proper" | "nonsense" | "late failure", _) => (),
         // The others are ended by the launcher.
         _ => pause(100_000),
@@ -257,6 +265,62 @@ fn count(outcome: &Outcome, line: &str) -> usize {
 fn a_proper_life_is_no_news() {
     let outcome = ranks(8, "proper").run().expect(0);
     assert_eq!(outcome.err, "");
+}
+
+#[test]
+fn a_report_has_the_map_and_every_phase_in_order() {
+    let outcome = ranks_with(&["--report"], 3, "proper").run().expect(0);
+    let lines: Vec<&str> = outcome.err.lines().collect();
+    assert!(
+        lines[0].starts_with("rmpiexec: 3 ranks on host "),
+        "{}",
+        outcome.err
+    );
+    assert_eq!(count_lines(&lines, "rmpiexec: rank "), 3, "{}", outcome.err);
+    let phases = [
+        "command line understood, programs found",
+        "node daemon made",
+        "all ranks started",
+        "first rank in MPI_Init",
+        "last rank in MPI_Init",
+        "last rank through MPI_Finalize",
+        "all ranks ended",
+        "nothing of the job left",
+    ];
+    let told: Vec<&str> = lines[4..]
+        .iter()
+        .filter_map(|line| line.split("  ").last())
+        .collect();
+    let mut sorted = (told.clone(), phases.to_vec());
+    sorted.0.sort_unstable();
+    sorted.1.sort_unstable();
+    assert_eq!(sorted.0, sorted.1, "{}", outcome.err);
+    // A rank may be in MPI_Init before the last one is started.
+    let at = |what: &str| told.iter().position(|line| *line == what);
+    assert!(at("node daemon made") < at("all ranks started"));
+    assert!(at("first rank in MPI_Init") < at("last rank in MPI_Init"));
+    assert!(at("last rank through MPI_Finalize") < at("all ranks ended"));
+    assert_eq!(at("nothing of the job left"), Some(7));
+}
+
+fn count_lines(lines: &[&str], start: &str) -> usize {
+    lines.iter().filter(|line| line.starts_with(start)).count()
+}
+
+#[test]
+fn a_rank_that_leaves_mpi_or_crashes_there_disturbs_nobody_if_the_others_are_to_go_on() {
+    let outcome = ranks_with(&["--keep-going"], 4, "crash alone").run();
+    assert!(
+        outcome.code.is_some_and(|code| code > 128),
+        "{}",
+        outcome.err
+    );
+    outcome
+        .says("; the others go on")
+        .says("1 rank has failed; the first: rank ");
+    let outcome = ranks_with(&["--keep-going"], 4, "abort").run();
+    assert!(!outcome.err.contains("go on"), "{}", outcome.err);
+    outcome.says("called MPI_Abort");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use super::rank::{Phase, Rank, severity};
 use super::sweep::{self, signal_all};
 use super::{Daemon, Token};
 use crate::failure::How;
-use crate::link::{Event, Gone};
+use crate::link::{self, Event, Gone};
 use crate::spawn::{self, Reaped};
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill, killpg};
@@ -124,6 +124,9 @@ impl Daemon {
         rank.tended = None;
         rank.deserted_at = None;
         let (verdict, phase) = (rank.verdict(ending), rank.phase);
+        if self.alive() == 0 {
+            self.reached(link::Phase::Ended);
+        }
         match verdict {
             Some(how) => self.report(local, how, phase == Phase::Finalized),
             None if phase == Phase::Fresh => self.probes.left_without_init(local),

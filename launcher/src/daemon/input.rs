@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Standard input of rank 0: a pipe that is filled as fast as the rank reads.
+//! Standard input of the ranks that read it: a pipe for each, filled as fast as the slowest of them reads.
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
@@ -9,81 +9,124 @@ use std::os::fd::OwnedFd;
 /// What a turn of [`Input::pump`] did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pumped {
-    /// So many bytes went to the rank.
+    /// So many bytes went to all readers.
     Took(u64),
-    /// The rank does not read any more.
+    /// Nobody reads any more.
     Closed,
 }
 
-/// The daemon's end of the pipe and what waits for room in it.
+/// The daemon's end of one rank's pipe.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    /// The local rank.
+    pub(crate) local: u32,
+    /// The pipe.
+    pub(crate) pipe: OwnedFd,
+    /// The poller tells when there is room; to be kept by the owner of the poller.
+    pub(crate) is_polled: bool,
+    /// Bytes of `Input::waiting` that went through already.
+    ahead: usize,
+}
+
+/// The readers, and what waits for room in one of their pipes at least.
 #[derive(Debug, Default)]
 pub(crate) struct Input {
-    pipe: Option<OwnedFd>,
+    readers: Vec<Reader>,
     waiting: VecDeque<u8>,
     ended: bool,
+    /// That nobody reads was told.
+    closed: bool,
 }
 
 impl Input {
-    pub(crate) fn new(pipe: OwnedFd) -> Result<Self, Errno> {
+    /// Adds a rank that has read nothing so far.
+    pub(crate) fn connect(&mut self, local: u32, pipe: OwnedFd) -> Result<(), Errno> {
         fcntl(&pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-        Ok(Self {
-            pipe: Some(pipe),
-            waiting: VecDeque::new(),
-            ended: false,
+        self.readers.push(Reader {
+            local,
+            pipe,
+            is_polled: false,
+            ahead: 0,
+        });
+        Ok(())
+    }
+
+    /// The readers, each with whether bytes wait for room in its pipe.
+    pub(crate) fn readers(&mut self) -> impl Iterator<Item = (&mut Reader, bool)> {
+        let all = self.waiting.len();
+        self.readers.iter_mut().map(move |reader| {
+            let waits = reader.ahead < all;
+            (reader, waits)
         })
-    }
-
-    /// The pipe, as long as it is of use.
-    pub(crate) fn pipe(&self) -> Option<&OwnedFd> {
-        self.pipe.as_ref()
-    }
-
-    /// Whether bytes wait for room.
-    pub(crate) fn is_waiting(&self) -> bool {
-        !self.waiting.is_empty()
     }
 
     /// Takes bytes from the front.
     pub(crate) fn add(&mut self, bytes: Vec<u8>) {
-        if self.pipe.is_some() {
+        if !self.readers.is_empty() {
             self.waiting.extend(bytes);
         }
     }
 
-    /// No more will come: the rank sees the end when it has read all.
+    /// No more will come: the ranks see the end when they have read all.
     pub(crate) fn end(&mut self) {
         self.ended = true;
     }
 
-    /// Nobody reads it.
-    pub(crate) fn close(&mut self) {
-        *self = Self::default();
+    /// This rank does not read any more.
+    pub(crate) fn disconnect(&mut self, local: u32) {
+        self.readers.retain(|reader| reader.local != local);
     }
 
     /// Writes as much as there is room for.
     pub(crate) fn pump(&mut self) -> Pumped {
-        let Some(pipe) = &self.pipe else {
-            return Pumped::Took(0);
+        let before = self.readers.len();
+        let (waiting, ended) = (&self.waiting, self.ended);
+        let mut through = false;
+        self.readers.retain_mut(|reader| {
+            let open = reader.fill(waiting);
+            let is_through = ended && reader.ahead == waiting.len();
+            through |= open && is_through;
+            open && !is_through
+        });
+        let Some(taken) = self.readers.iter().map(|reader| reader.ahead).min() else {
+            return self.last_has_gone(before > 0 && through);
         };
-        let mut taken = 0;
-        while !self.waiting.is_empty() {
-            match nix::unistd::write(pipe, self.waiting.as_slices().0) {
-                Ok(count) => {
-                    self.waiting.drain(..count);
-                    taken += count as u64;
-                }
+        self.waiting.drain(..taken);
+        self.readers
+            .iter_mut()
+            .for_each(|reader| reader.ahead -= taken);
+        Pumped::Took(taken as u64)
+    }
+
+    /// There is no reader any more, because the last one has read all or because it has closed its pipe.
+    fn last_has_gone(&mut self, through: bool) -> Pumped {
+        let taken = self.waiting.len() as u64;
+        self.waiting.clear();
+        let told = std::mem::replace(&mut self.closed, true);
+        if through || told {
+            return Pumped::Took(taken);
+        }
+        Pumped::Closed
+    }
+}
+
+impl Reader {
+    /// Writes what there is room for; false when nobody reads it.
+    fn fill(&mut self, waiting: &VecDeque<u8>) -> bool {
+        while self.ahead < waiting.len() {
+            let (first, second) = waiting.as_slices();
+            let rest = match first.get(self.ahead..) {
+                Some(rest) if !rest.is_empty() => rest,
+                _ => &second[self.ahead - first.len()..],
+            };
+            match nix::unistd::write(&self.pipe, rest) {
+                Ok(count) => self.ahead += count,
                 Err(Errno::EINTR) => (),
-                Err(Errno::EAGAIN) => break,
-                Err(_) => {
-                    self.close();
-                    return Pumped::Closed;
-                }
+                Err(Errno::EAGAIN) => return true,
+                Err(_) => return false,
             }
         }
-        if self.ended && self.waiting.is_empty() {
-            self.close();
-        }
-        Pumped::Took(taken)
+        true
     }
 }
 
@@ -92,34 +135,95 @@ mod tests {
     use super::*;
     use std::io::Read;
 
-    #[test]
-    fn bytes_beyond_the_pipes_room_wait_and_arrive_in_order() {
-        let (reader, writer) = nix::unistd::pipe().unwrap();
-        let mut input = Input::new(writer).unwrap();
-        let text: Vec<u8> = (0..300_000_u32).map(|i| (i % 251) as u8).collect();
-        input.add(text.clone());
-        input.end();
-        assert!(matches!(input.pump(), Pumped::Took(count) if count < 300_000));
-        assert!(input.is_waiting());
-        let read = std::thread::spawn(move || {
+    fn connected(count: u32) -> (Input, Vec<OwnedFd>) {
+        let mut input = Input::default();
+        let connect = |local| {
+            let (reader, writer) = nix::unistd::pipe().unwrap();
+            input.connect(local, writer).unwrap();
+            reader
+        };
+        let ends = (0..count).map(connect).collect();
+        (input, ends)
+    }
+
+    fn text() -> Vec<u8> {
+        (0..300_000_u32).map(|i| (i % 251) as u8).collect()
+    }
+
+    fn read_all(end: OwnedFd) -> std::thread::JoinHandle<Vec<u8>> {
+        std::thread::spawn(move || {
             let mut seen = Vec::new();
-            std::fs::File::from(reader).read_to_end(&mut seen).unwrap();
+            std::fs::File::from(end).read_to_end(&mut seen).unwrap();
             seen
-        });
-        while input.pipe().is_some() {
-            input.pump();
-        }
-        assert_eq!(read.join().unwrap(), text);
+        })
     }
 
     #[test]
-    fn a_reader_that_is_gone_closes_the_input() {
-        let (reader, writer) = nix::unistd::pipe().unwrap();
-        let mut input = Input::new(writer).unwrap();
-        drop(reader);
+    fn bytes_beyond_the_pipes_room_wait_and_reach_every_reader_in_order() {
+        let (mut input, ends) = connected(3);
+        input.add(text());
+        input.end();
+        assert!(matches!(input.pump(), Pumped::Took(count) if count < 300_000));
+        assert!(input.readers().all(|(_, waits)| waits));
+        let reads: Vec<_> = ends.into_iter().map(read_all).collect();
+        while input.readers().count() > 0 {
+            input.pump();
+        }
+        for read in reads {
+            assert_eq!(read.join().unwrap(), text());
+        }
+    }
+
+    #[test]
+    fn all_that_is_taken_is_told_once_and_at_the_pace_of_the_slowest() {
+        let (mut input, mut ends) = connected(2);
+        let slow = ends.pop().unwrap();
+        let fast = read_all(ends.pop().unwrap());
+        input.add(text());
+        let mut taken = 0;
+        for _ in 0..100 {
+            match input.pump() {
+                Pumped::Took(count) => taken += count,
+                Pumped::Closed => panic!("somebody reads"),
+            }
+        }
+        assert!((1..300_000).contains(&taken), "{taken}");
+        let slow = read_all(slow);
+        input.end();
+        while input.readers().count() > 0 {
+            let Pumped::Took(count) = input.pump() else {
+                panic!("somebody reads")
+            };
+            taken += count;
+        }
+        assert_eq!(taken, 300_000);
+        assert_eq!(
+            (fast.join().unwrap(), slow.join().unwrap()),
+            (text(), text())
+        );
+    }
+
+    #[test]
+    fn readers_that_are_gone_close_the_input_when_they_are_the_last() {
+        let (mut input, mut ends) = connected(2);
+        drop(ends.pop());
         input.add(vec![1]);
-        assert_eq!(input.pump(), Pumped::Closed);
+        assert_eq!(input.pump(), Pumped::Took(1));
+        drop(ends.pop());
         input.add(vec![2]);
+        assert_eq!(input.pump(), Pumped::Closed);
+        input.add(vec![3]);
         assert_eq!(input.pump(), Pumped::Took(0));
+    }
+
+    #[test]
+    fn one_that_leaves_holds_nobody_up() {
+        let (mut input, ends) = connected(2);
+        input.add(text());
+        input.pump();
+        input.disconnect(0);
+        input.disconnect(1);
+        assert_eq!(input.pump(), Pumped::Closed);
+        drop(ends);
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One node's part of a job, ready to be started.
 
+use crate::cli::Reader;
 use nix::sched::CpuSet;
 use std::ffi::CString;
 
@@ -19,10 +20,14 @@ pub(crate) struct NodeJob {
     pub(crate) mask: Vec<u64>,
     /// The same as the system's set.
     pub(crate) whole: CpuSet,
+    /// Who reads standard input.
+    pub(crate) input: Reader,
     /// Somebody sits at a terminal: an unfinished line of rank 0 is a prompt and goes out soon.
     pub(crate) prompts: bool,
     /// Tell the front about each process.
     pub(crate) report_starts: bool,
+    /// Tell the front when the ranks come to a phase.
+    pub(crate) report_phases: bool,
 }
 
 impl NodeJob {

@@ -24,7 +24,7 @@ pub(crate) use sweep::signal_all;
 
 use crate::edge::{Closed, Edge};
 use crate::failure::{Failure, How};
-use crate::link::{Event, Order};
+use crate::link::{Event, Order, Phase};
 use birth::Nest;
 use ending::Ending;
 use input::{Input, Pumped};
@@ -57,8 +57,8 @@ enum Token {
     Listener,
     /// Somebody who connected and has not said which rank it is.
     Visitor(u32),
-    /// Standard input of rank 0.
-    Input,
+    /// Standard input of a rank.
+    Input(u32),
     /// A rank's output.
     Streams,
 }
@@ -72,7 +72,7 @@ impl Token {
             Self::Watch(local) => (3, local),
             Self::Listener => (4, 0),
             Self::Visitor(number) => (5, number),
-            Self::Input => (6, 0),
+            Self::Input(local) => (6, local),
             Self::Streams => (7, 0),
         };
         kind << 32 | u64::from(index)
@@ -87,7 +87,7 @@ impl Token {
             3 => Self::Watch(index),
             4 => Self::Listener,
             5 => Self::Visitor(index),
-            6 => Self::Input,
+            6 => Self::Input(index),
             7 => Self::Streams,
             _ => return None,
         })
@@ -103,8 +103,6 @@ fn interest(flags: EpollFlags, token: Token) -> EpollEvent {
 struct Interests {
     edge_writes: bool,
     streams: bool,
-    /// Without any flag the end of the reader is still told.
-    input_writes: bool,
 }
 
 struct Daemon {
@@ -158,8 +156,11 @@ impl Daemon {
                 Token::Watch(local) => self.greeter_ended(local),
                 Token::Listener => self.admit(),
                 Token::Visitor(number) => self.hear_visitor(number),
-                Token::Input if flags.contains(EpollFlags::EPOLLERR) => self.reader_is_gone(),
-                Token::Input => self.feed(),
+                Token::Input(local) if flags.contains(EpollFlags::EPOLLERR) => {
+                    self.input.disconnect(local);
+                    self.feed();
+                }
+                Token::Input(_) => self.feed(),
                 Token::Streams => self.streams.pump(&mut self.scratch, &mut self.edge.outbox),
             }
         }
@@ -187,7 +188,6 @@ impl Daemon {
         let wanted = Interests {
             edge_writes: self.ending.front_is_there && !self.edge.is_flushed(),
             streams: self.streams.has_credit(),
-            input_writes: self.input.is_waiting(),
         };
         let before = std::mem::replace(&mut self.interests, wanted);
         let set = |yes, flags| if yes { flags } else { EpollFlags::empty() };
@@ -204,12 +204,13 @@ impl Daemon {
                 .poller
                 .modify(&self.streams.poller.0, &mut interest(flags, Token::Streams));
         }
-        if let (true, Some(pipe)) = (
-            wanted.input_writes != before.input_writes,
-            self.input.pipe(),
-        ) {
-            let flags = set(wanted.input_writes, EpollFlags::EPOLLOUT);
-            let _ = self.poller.modify(pipe, &mut interest(flags, Token::Input));
+        for (reader, waits) in self.input.readers() {
+            if std::mem::replace(&mut reader.is_polled, waits) != waits {
+                // Without any flag the end of the reader is still told.
+                let mut event =
+                    interest(set(waits, EpollFlags::EPOLLOUT), Token::Input(reader.local));
+                let _ = self.poller.modify(&reader.pipe, &mut event);
+            }
         }
     }
 
@@ -269,11 +270,6 @@ impl Daemon {
         }
     }
 
-    fn reader_is_gone(&mut self) {
-        self.input.close();
-        self.tell(&Event::InputClosed);
-    }
-
     fn report(&mut self, local: u32, how: How, finalized: bool) {
         let Some(rank) = self.ranks.get_mut(local as usize) else {
             return;
@@ -286,6 +282,14 @@ impl Daemon {
             finalized,
             how,
         }));
+    }
+
+    /// The ranks have come to a phase.
+    fn reached(&mut self, phase: Phase) {
+        if self.job.report_phases {
+            let at = u64::try_from(crate::front::now().as_nanos()).unwrap_or(u64::MAX);
+            self.tell(&Event::Reached { phase, at });
+        }
     }
 
     /// The job cannot go on for a reason of this machine.

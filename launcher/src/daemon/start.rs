@@ -9,9 +9,10 @@ use super::probe::Probes;
 use super::rank::Rank;
 use super::streams::{Prompts, Streams};
 use super::{Daemon, Interests, SCRATCH_BYTES, Token, control, interest};
+use crate::cli::Reader;
 use crate::edge::Edge;
 use crate::failure::counted;
-use crate::link::{Event, Stream};
+use crate::link::{Event, Phase, Stream};
 use crate::program::cause;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, SealFlag, fcntl};
@@ -67,7 +68,7 @@ impl Equipment {
             move |error: Errno| format!("cannot {what}: {}", error.desc().to_lowercase())
         };
         detach().map_err(said("leave the terminal"))?;
-        let files = enough_descriptors(job.local_size())?;
+        let files = enough_descriptors(job.local_size(), job.input)?;
         let blocked = block_child_signal().map_err(said("watch its children"))?;
         let address = format!("rmpi-{}-{:08x}", std::process::id(), random_u64()? >> 32);
         let listener = control::listener(&address).map_err(said("listen to its ranks"))?;
@@ -135,7 +136,6 @@ impl Daemon {
             interests: Interests {
                 edge_writes: false,
                 streams: true,
-                input_writes: false,
             },
             input: Input::default(),
             ending: Ending::new(),
@@ -155,6 +155,7 @@ impl Daemon {
                 return self.broken(self.too_few(local, error));
             }
         }
+        self.reached(Phase::Started);
     }
 
     fn start_rank(&mut self, local: u32, nothing: &OwnedFd) -> Result<(), Errno> {
@@ -162,8 +163,8 @@ impl Daemon {
         let (output, output_end) = pipe2(OFlag::O_CLOEXEC)?;
         let (error, error_end) = pipe2(OFlag::O_CLOEXEC)?;
         let (control, control_end) = control::pair()?;
-        let input_end = if rank == 0 {
-            Some(self.make_input()?)
+        let input_end = if self.job.input.reaches(rank) {
+            Some(self.make_input(local)?)
         } else {
             None
         };
@@ -187,11 +188,11 @@ impl Daemon {
         listening
     }
 
-    fn make_input(&mut self) -> Result<OwnedFd, Errno> {
+    fn make_input(&mut self, local: u32) -> Result<OwnedFd, Errno> {
         let (rank_side, ours) = pipe2(OFlag::O_CLOEXEC)?;
         self.poller
-            .add(&ours, interest(EpollFlags::empty(), Token::Input))?;
-        self.input = Input::new(ours)?;
+            .add(&ours, interest(EpollFlags::empty(), Token::Input(local)))?;
+        self.input.connect(local, ours)?;
         Ok(rank_side)
     }
 
@@ -226,8 +227,9 @@ fn detach() -> Result<(), Errno> {
 }
 
 /// Makes room for the descriptors of all ranks; the limit as it was, for the ranks.
-fn enough_descriptors(ranks: u32) -> Result<(rlim_t, rlim_t), String> {
-    let needed = u64::from(ranks) * DESCRIPTORS_PER_RANK + DESCRIPTORS_BESIDES;
+fn enough_descriptors(ranks: u32, input: Reader) -> Result<(rlim_t, rlim_t), String> {
+    let each = DESCRIPTORS_PER_RANK + u64::from(input == Reader::All);
+    let needed = u64::from(ranks) * each + DESCRIPTORS_BESIDES;
     let limit = Resource::RLIMIT_NOFILE;
     let (soft, hard) = getrlimit(limit).map_err(|error| {
         format!(

@@ -6,6 +6,7 @@ use super::rank::{Phase, Rank};
 use super::start::segment;
 use super::{Daemon, Token, interest};
 use crate::failure::How;
+use crate::link;
 use nix::sys::epoll::EpollFlags;
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
@@ -85,8 +86,12 @@ impl Daemon {
             };
             return self.report(local, how, false);
         }
+        let first_time = rank.greeter == 0;
         rank.phase = Phase::Greeted;
         self.watch_greeter(local, sender);
+        if first_time {
+            self.count_greeted();
+        }
         self.begin_to_tend(local, sender);
         self.probes.somebody_is_in_mpi();
         self.end_if_alone();
@@ -103,6 +108,19 @@ impl Daemon {
             let _ = self.poller.delete(&watch);
         }
         self.end_to_tend(local);
+        if self.ranks.iter().all(|rank| rank.finalized == 1) {
+            self.reached(link::Phase::AllFinalized);
+        }
+    }
+
+    fn count_greeted(&mut self) {
+        let greeted = self.ranks.iter().filter(|rank| rank.greeter != 0).count();
+        if greeted == 1 {
+            self.reached(link::Phase::FirstGreeted);
+        }
+        if greeted == self.job.ranks.len() {
+            self.reached(link::Phase::AllGreeted);
+        }
     }
 
     /// A rank that has kept its socket and lost the segment.

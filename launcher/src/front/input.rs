@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reads standard input for rank 0, as fast as it is taken.
+//! Reads standard input for the ranks that read it, as fast as it is taken.
 
 use crate::link::{INPUT_WINDOW_BYTES, Order};
 use nix::errno::Errno;
@@ -21,9 +21,9 @@ pub(crate) struct Input {
 }
 
 impl Input {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(open: bool) -> Self {
         Self {
-            open: true,
+            open,
             credit: INPUT_WINDOW_BYTES,
             terminal: stdin().is_terminal(),
             look_at: None,
@@ -47,12 +47,12 @@ impl Input {
         self.look_at
     }
 
-    /// Rank 0 has taken so much.
+    /// The ranks have taken so much.
     pub(crate) fn taken(&mut self, bytes: u64) {
         self.credit = self.credit.saturating_add(bytes).min(INPUT_WINDOW_BYTES);
     }
 
-    /// Rank 0 does not read.
+    /// No rank reads.
     pub(crate) fn close(&mut self) {
         self.open = false;
     }

@@ -2,14 +2,19 @@
 //! The front: what the user sees of a job. It passes lines out and input in, decides what a failure or a signal means
 //! for the job, says so, and knows the exit code.
 
+mod files;
 mod input;
 mod output;
+mod phases;
 
-use crate::cli::Request;
+pub(crate) use files::Files;
+pub(crate) use phases::{Phases, now};
+
+use crate::cli::{Reader, Request};
 use crate::edge::{Closed, Edge};
-use crate::failure::{Failure, counted, signal_words};
+use crate::failure::{Failure, How, counted, signal_words};
 use crate::ladder::{Ladder, Step};
-use crate::link::{Event, Gone, Order, Stream};
+use crate::link::{Event, Gone, Order};
 use crate::program::cause;
 use crate::spawn::{self, Reaped};
 use input::Input;
@@ -18,7 +23,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::Pid;
-use output::Output;
+use output::{Broken, Output};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -95,6 +100,13 @@ pub(crate) struct Front {
     host: String,
     /// Failures after `MPI_Finalize` are not told.
     quiet: bool,
+    stdin: Reader,
+    /// The others go on when a rank fails.
+    keep_going: bool,
+    /// Where they do: how many have failed, and what was said of the first.
+    failed: Option<(u32, String)>,
+    /// When the job came to what, if somebody wants to know.
+    phases: Option<Phases>,
     /// The user is impatient: once all ranks are gone, output is waited for until this time only.
     output_until: Option<Instant>,
     /// The last signal that asked to end, and when it came.
@@ -109,6 +121,8 @@ impl Front {
         signals: Signals,
         edge: Edge,
         daemon: u32,
+        files: Option<Files>,
+        phases: Option<Phases>,
     ) -> Result<Self, Errno> {
         let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
         let host = nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned());
@@ -116,8 +130,8 @@ impl Front {
             edge,
             daemon,
             signals: SignalFd::with_flags(&signals.heeded, flags)?,
-            output: Output::new(request.tag_output)?,
-            input: Input::new(),
+            output: Output::new(request.tag_output, files)?,
+            input: Input::new(request.stdin != Reader::Nobody),
             timeout: request.timeout.map(|after| (Instant::now() + after, after)),
             ladder: None,
             code: None,
@@ -125,6 +139,10 @@ impl Front {
             output_until: None,
             asked: None,
             quiet: request.quiet,
+            stdin: request.stdin,
+            keep_going: request.keep_going,
+            failed: None,
+            phases,
             host: host.unwrap_or_else(|_| "localhost".to_owned()),
             scratch: vec![0; 64 << 10],
         })
@@ -173,8 +191,12 @@ impl Front {
                     Errno::EBADF => "it is not open for reading".to_owned(),
                     error => cause(&error.into()),
                 };
+                let who = match self.stdin {
+                    Reader::Rank(rank) => format!("rank {rank} sees"),
+                    _ => "the ranks see".to_owned(),
+                };
                 self.say(&format!(
-                    "cannot read standard input: {reason}; rank 0 sees its end"
+                    "cannot read standard input: {reason}; {who} its end"
                 ));
             }
         }
@@ -323,12 +345,8 @@ impl Front {
         if news.written > 0 {
             self.order(&Order::OutputTaken(news.written));
         }
-        let Some((stream, error)) = news.broken else {
+        let Some(Broken { place: name, error }) = news.broken else {
             return;
-        };
-        let name = match stream {
-            Stream::Out => "standard output",
-            Stream::Err => "standard error",
         };
         let reason = match error {
             Errno::EBADF => format!("{CLOSED}, and a rank has written there"),
@@ -369,6 +387,11 @@ impl Front {
             Event::InputClosed => self.input.close(),
             Event::Notice(words) => self.say(&words),
             Event::Started { rank, pid } => self.say(&format!("rank {rank} is process {pid}")),
+            Event::Reached { phase, at } => {
+                if let Some(phases) = &mut self.phases {
+                    phases.hear(phase, Duration::from_nanos(at));
+                }
+            }
             Event::Broken(words) => {
                 self.end(Ladder::kill(Instant::now()), 1, &words);
             }
@@ -382,6 +405,17 @@ impl Front {
             return;
         }
         let words = failure.on_host(&self.host).to_string();
+        // MPI_Abort means all.
+        let unsaid = failure.finalized && self.quiet;
+        if self.keep_going && !unsaid && !matches!(failure.how, How::Abort { .. }) {
+            self.code.get_or_insert_with(|| failure.exit_code());
+            if self.failed.is_none() {
+                self.say(&format!("{words}; the others go on"));
+            }
+            let (count, _) = self.failed.get_or_insert((0, words));
+            *count += 1;
+            return;
+        }
         if !failure.finalized {
             return self.end(Ladder::failure(Instant::now()), failure.exit_code(), &words);
         }
@@ -425,10 +459,24 @@ impl Front {
                 pids.join(" ")
             ));
         }
+        self.sum_up();
         if let Some(until) = &mut self.output_until {
             *until = Instant::now() + LAST_WORDS;
         }
         self.gone = Some(gone);
+    }
+
+    /// What is said last.
+    fn sum_up(&mut self) {
+        if let Some((count, first)) = self.failed.take() {
+            let count = counted(count, "rank has failed", "ranks have failed");
+            self.say(&format!("{count}; the first: {first}"));
+        }
+        if let Some(mut phases) = self.phases.take() {
+            phases.reach("nothing of the job left", now());
+            let lines = phases.lines();
+            lines.iter().for_each(|line| self.say(line));
+        }
     }
 
     /// The daemon has ended without a word: the ranks die with it, and what they left comes to this process.

@@ -3,6 +3,7 @@
 //! of its own, started with the first byte; if both are the same file, one thread serves both, so that their lines do
 //! not tear each other.
 
+use super::files::Files;
 use crate::link::Stream;
 use crate::spawn;
 use nix::errno::Errno;
@@ -18,7 +19,9 @@ const JOIN_BYTES: usize = 64 << 10;
 
 /// The way out for all lines.
 pub(crate) struct Output {
+    /// For standard output and standard error; where the ranks have files, for those and for our own words.
     lanes: [Arc<Lane>; 2],
+    has_files: bool,
     started: [bool; 2],
     tag: bool,
     /// Streams whose last piece did not end with a line.
@@ -33,13 +36,26 @@ pub(crate) struct News {
     /// Bytes of ranks that were written, or that can never be.
     pub(crate) written: u64,
     /// A stream that cannot be written any more.
-    pub(crate) broken: Option<(Stream, Errno)>,
+    pub(crate) broken: Option<Broken>,
+}
+
+/// A place that cannot be written any more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Broken {
+    /// Its name for the user.
+    pub(crate) place: String,
+    /// Why.
+    pub(crate) error: Errno,
 }
 
 impl Output {
-    pub(crate) fn new(tag: bool) -> Result<Self, Errno> {
-        let out = Arc::new(Lane::default());
-        let err = if same_file() {
+    pub(crate) fn new(tag: bool, files: Option<Files>) -> Result<Self, Errno> {
+        let has_files = files.is_some();
+        let out = Arc::new(Lane {
+            files: files.map(Mutex::new),
+            ..Lane::default()
+        });
+        let err = if same_file() && !has_files {
             Arc::clone(&out)
         } else {
             Arc::new(Lane::default())
@@ -47,6 +63,7 @@ impl Output {
         let wake = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
         Ok(Self {
             lanes: [out, err],
+            has_files,
             started: [false; 2],
             tag,
             broken_lines: HashSet::new(),
@@ -68,11 +85,12 @@ impl Output {
         } else {
             bytes
         };
-        if stream == Stream::Err {
+        if stream == Stream::Err && !self.has_files {
             self.error_line_open = bytes.last().is_some_and(|last| *last != b'\n');
         }
         self.put(Piece {
             stream,
+            file_of: self.has_files.then_some(rank),
             bytes,
             credit,
         });
@@ -88,6 +106,7 @@ impl Output {
         let bytes = format!("{end}rmpiexec: {words}\n").into_bytes();
         self.put(Piece {
             stream: Stream::Err,
+            file_of: None,
             bytes,
             credit: 0,
         });
@@ -130,7 +149,8 @@ impl Output {
     }
 
     fn put(&mut self, piece: Piece) {
-        let index = usize::from(piece.stream == Stream::Err);
+        let to_files = piece.file_of.is_some();
+        let index = usize::from(piece.stream == Stream::Err && !to_files);
         let lane = Arc::clone(&self.lanes[index]);
         {
             let mut queue = lane.lock();
@@ -153,6 +173,8 @@ impl Output {
 
 struct Piece {
     stream: Stream,
+    /// The rank into whose file it goes; standard output or error without one.
+    file_of: Option<u32>,
     bytes: Vec<u8>,
     credit: u64,
 }
@@ -165,11 +187,12 @@ struct Queue {
     /// Why a stream cannot be written any more, and whether that was told.
     dead: [Option<Errno>; 2],
     told: [bool; 2],
-    news: Option<(Stream, Errno)>,
+    news: Option<Broken>,
 }
 
 #[derive(Default)]
 struct Lane {
+    files: Option<Mutex<Files>>,
     queue: Mutex<Queue>,
     ready: Condvar,
 }
@@ -198,7 +221,7 @@ impl Lane {
     /// Writes what is queued.
     fn write_all_now(&self) {
         while let Some((piece, dead)) = self.next() {
-            let error = dead.or_else(|| write_all(piece.stream, &piece.bytes).err());
+            let error = dead.or_else(|| self.write(&piece).err());
             let index = usize::from(piece.stream == Stream::Err);
             let mut queue = self.lock();
             queue.busy = false;
@@ -207,8 +230,30 @@ impl Lane {
             // Words of our own may be lost without harm; those of the ranks are what the job is for.
             if let (Some(error), 1.., false) = (error, piece.credit, queue.told[index]) {
                 queue.told[index] = true;
-                queue.news = Some((piece.stream, error));
+                let place = self.name(&piece);
+                queue.news = Some(Broken { place, error });
             }
+        }
+    }
+
+    fn write(&self, piece: &Piece) -> Result<(), Errno> {
+        match (&self.files, piece.file_of) {
+            (Some(files), Some(rank)) => files
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .write(rank, piece.stream, &piece.bytes),
+            _ => write_all(piece.stream, &piece.bytes),
+        }
+    }
+
+    fn name(&self, piece: &Piece) -> String {
+        match (&self.files, piece.file_of, piece.stream) {
+            (Some(files), Some(rank), stream) => {
+                let files = files.lock().unwrap_or_else(PoisonError::into_inner);
+                files.path(rank, stream).display().to_string()
+            }
+            (_, _, Stream::Out) => "standard output".to_owned(),
+            (_, _, Stream::Err) => "standard error".to_owned(),
         }
     }
 
@@ -216,12 +261,16 @@ impl Lane {
     fn next(&self) -> Option<(Piece, Option<Errno>)> {
         let mut queue = self.lock();
         let mut piece = queue.pieces.pop_front()?;
-        let joins = |next: &mut Piece, size: usize, stream: Stream| {
-            next.stream == stream && size + next.bytes.len() <= JOIN_BYTES
+        let joins = |next: &mut Piece, size: usize, stream: Stream, file_of: Option<u32>| {
+            next.stream == stream
+                && next.file_of == file_of
+                && size + next.bytes.len() <= JOIN_BYTES
         };
         while let Some(next) = {
-            let (size, stream) = (piece.bytes.len(), piece.stream);
-            queue.pieces.pop_front_if(|next| joins(next, size, stream))
+            let (size, stream, file_of) = (piece.bytes.len(), piece.stream, piece.file_of);
+            queue
+                .pieces
+                .pop_front_if(|next| joins(next, size, stream, file_of))
         } {
             piece.bytes.extend_from_slice(&next.bytes);
             piece.credit += next.credit;
@@ -274,7 +323,7 @@ mod tests {
 
     #[test]
     fn every_line_is_tagged_once_however_it_is_cut() {
-        let mut output = Output::new(true).unwrap();
+        let mut output = Output::new(true, None).unwrap();
         assert_eq!(output.tagged(3, Stream::Out, b"a\nb\n"), b"[3] a\n[3] b\n");
         assert_eq!(output.tagged(3, Stream::Out, b"begin"), b"[3] begin");
         assert_eq!(output.tagged(3, Stream::Err, b"else\n"), b"[3] else\n");
@@ -289,6 +338,7 @@ mod tests {
         let lane = Lane::default();
         let piece = |stream, text: &str| Piece {
             stream,
+            file_of: None,
             bytes: text.into(),
             credit: 1,
         };

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `--output`: a file for each rank and stream.
+
+use crate::link::Stream;
+use crate::program::cause;
+use nix::errno::Errno;
+use std::collections::HashMap;
+use std::fs::{File, OpenOptions};
+use std::io::{Error, Write};
+use std::path::{Path, PathBuf};
+
+/// Files that are kept open. Others are opened again, so that no limit of open files is met.
+const MOST_OPEN: usize = 128;
+
+/// The files of a job.
+#[derive(Debug)]
+pub(crate) struct Files {
+    folder: PathBuf,
+    digits: usize,
+    open: HashMap<(u32, Stream), File>,
+}
+
+impl Files {
+    /// Makes the folder and an empty file for each rank and stream, so that what cannot be written is known before
+    /// anything is started and nothing of an earlier job is left in them.
+    pub(crate) fn create(folder: &Path, ranks: u32) -> Result<Self, String> {
+        let said = |path: &Path, error: &Error| {
+            format!(
+                "--output {}: cannot make {}: {}",
+                folder.display(),
+                path.display(),
+                cause(error)
+            )
+        };
+        std::fs::create_dir_all(folder).map_err(|error| said(folder, &error))?;
+        // The job may be started in one folder and end in another.
+        let folder = std::path::absolute(folder).map_err(|error| said(folder, &error))?;
+        let files = Self {
+            folder,
+            digits: ranks.saturating_sub(1).to_string().len(),
+            open: HashMap::new(),
+        };
+        for rank in 0..ranks {
+            for stream in [Stream::Out, Stream::Err] {
+                let path = files.path(rank, stream);
+                File::create(&path).map_err(|error| said(&path, &error))?;
+            }
+        }
+        Ok(files)
+    }
+
+    /// The file of a rank; numbers are of one length, so that names sort.
+    pub(crate) fn path(&self, rank: u32, stream: Stream) -> PathBuf {
+        let end = match stream {
+            Stream::Out => "out",
+            Stream::Err => "err",
+        };
+        let digits = self.digits;
+        self.folder.join(format!("rank.{rank:0digits$}.{end}"))
+    }
+
+    /// Writes at the end of a rank's file.
+    pub(crate) fn write(&mut self, rank: u32, stream: Stream, bytes: &[u8]) -> Result<(), Errno> {
+        let known = (rank, stream);
+        let result = match self.open.get_mut(&known) {
+            Some(file) => file.write_all(bytes),
+            None => self.reopen(known).and_then(|file| file.write_all(bytes)),
+        };
+        result.map_err(|error| error.raw_os_error().map_or(Errno::EIO, Errno::from_raw))
+    }
+
+    fn reopen(&mut self, (rank, stream): (u32, Stream)) -> Result<&mut File, Error> {
+        let file = OpenOptions::new()
+            .append(true)
+            .open(self.path(rank, stream))?;
+        if self.open.len() >= MOST_OPEN {
+            self.open.clear();
+        }
+        Ok(self.open.entry((rank, stream)).or_insert(file))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_files_than_may_be_open_get_all_that_is_theirs() {
+        let folder = tempfile::tempdir().unwrap();
+        let inner = folder.path().join("a/b");
+        let mut files = Files::create(&inner, 200).unwrap();
+        for turn in ["one\n", "two\n"] {
+            for rank in 0..200 {
+                files.write(rank, Stream::Out, turn.as_bytes()).unwrap();
+            }
+        }
+        assert!(files.open.len() <= MOST_OPEN);
+        for rank in 0..200 {
+            let text = std::fs::read_to_string(files.path(rank, Stream::Out)).unwrap();
+            assert_eq!(text, "one\ntwo\n");
+        }
+        assert!(inner.join("rank.007.err").exists());
+    }
+
+    #[test]
+    fn what_an_earlier_job_wrote_is_gone() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("rank.0.out"), "old").unwrap();
+        let files = Files::create(folder.path(), 1).unwrap();
+        assert_eq!(std::fs::read(files.path(0, Stream::Out)).unwrap(), b"");
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_made_is_said() {
+        let said = Files::create(Path::new("/dev/null/x"), 1).unwrap_err();
+        assert_eq!(
+            said,
+            "--output /dev/null/x: cannot make /dev/null/x: not a directory"
+        );
+    }
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `--report`: how long each phase of a job took.
+
+use crate::link::Phase;
+use nix::time::{ClockId, clock_gettime};
+use std::time::Duration;
+
+/// The moments that were reached, in the order of being told.
+#[derive(Debug)]
+pub(crate) struct Phases {
+    start: Duration,
+    reached: Vec<(&'static str, Duration)>,
+}
+
+/// The time of a clock that all processes of a machine share.
+pub(crate) fn now() -> Duration {
+    clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Duration::from)
+}
+
+impl Phases {
+    /// Of a job whose command began at `start`.
+    pub(crate) fn since(start: Duration) -> Self {
+        Self {
+            start,
+            reached: Vec::new(),
+        }
+    }
+
+    /// Something was reached at that time.
+    pub(crate) fn reach(&mut self, what: &'static str, at: Duration) {
+        self.reached.push((what, at));
+    }
+
+    /// What a daemon has told.
+    pub(crate) fn hear(&mut self, phase: Phase, at: Duration) {
+        let what = match phase {
+            Phase::Started => "all ranks started",
+            Phase::FirstGreeted => "first rank in MPI_Init",
+            Phase::AllGreeted => "last rank in MPI_Init",
+            Phase::AllFinalized => "last rank through MPI_Finalize",
+            Phase::Ended => "all ranks ended",
+        };
+        self.reach(what, at);
+    }
+
+    /// A line for each.
+    pub(crate) fn lines(&mut self) -> Vec<String> {
+        self.reached.sort_by_key(|(_, at)| *at);
+        let milliseconds = |at: Duration| at.as_secs_f64() * 1e3;
+        let mut last = self.start;
+        let mut line = |(what, at): &(&str, Duration)| {
+            let step = milliseconds(at.saturating_sub(last));
+            last = *at;
+            let whole = milliseconds(at.saturating_sub(self.start));
+            format!("{whole:>10.2} ms {step:>+10.2}  {what}")
+        };
+        self.reached.iter().map(&mut line).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_are_told_in_order_with_the_time_between() {
+        let at = Duration::from_micros;
+        let mut phases = Phases::since(at(1000));
+        phases.hear(Phase::AllGreeted, at(4500));
+        phases.reach("programs found", at(2000));
+        assert_eq!(
+            phases.lines(),
+            [
+                "      1.00 ms      +1.00  programs found",
+                "      3.50 ms      +2.50  last rank in MPI_Init",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_clock_goes_on() {
+        let first = now();
+        assert!(first > Duration::ZERO && now() >= first);
+    }
+}
