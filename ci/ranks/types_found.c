@@ -48,6 +48,9 @@ static void s19_1_5_numbers_of_a_precision(void)
     CHECK(again == type, "it counts as predefined");
     GOOD(MPI_Type_get_envelope(contiguous, &i, &a, &d, &c));
     MPI_Type_free(&contiguous);
+    int one = 1, sum = 0;
+    GOOD(MPI_Allreduce(&one, &sum, 1, type, MPI_SUM, MPI_COMM_WORLD));
+    EQUAL(sum, size);
     FAILS(MPI_Type_free(&type), MPI_ERR_TYPE);
     FAILS(MPI_Type_create_f90_integer(39, &type), MPI_ERR_ARG);
     FAILS(MPI_Type_create_f90_real(40, 10, &type), MPI_ERR_ARG);
@@ -104,6 +107,32 @@ static void s9_4_wrong_arrays(void)
     FAILS(MPI_Type_create_darray(2, 0, 2, sizes, sizes, usual, grid, MPI_ORDER_C, MPI_INT, &type), MPI_ERR_ARG);
 }
 
+// Datatypes inside each other, until no more fit; the deepest of them still works.
+static void s9_4_too_deep(void)
+{
+    int lengths[] = {1, 1}, code = MPI_SUCCESS, depth = 0, position = 0;
+    MPI_Aint places[] = {4, 0};
+    MPI_Datatype deepest, parts[] = {MPI_INT, MPI_CHAR};
+    unsigned char *room = allocate(1 << 20), *data = calloc(1 << 20, 1);
+    GOOD(MPI_Type_create_struct(2, lengths, places, parts, &deepest));
+    for (; depth < 100000; depth++) {
+        parts[0] = deepest;
+        code = MPI_Type_create_struct(2, lengths, places, parts, &type);
+        if (code != MPI_SUCCESS)
+            break;
+        MPI_Type_free(&deepest);
+        deepest = type;
+    }
+    FAILS(code, MPI_ERR_TYPE);
+    CHECK(depth >= 100, "only %d inside each other", depth);
+    GOOD(MPI_Type_commit(&deepest));
+    GOOD(MPI_Pack(data, 1, deepest, room, 1 << 20, &position, MPI_COMM_SELF));
+    CHECK(position > depth, "%d bytes", position);
+    MPI_Type_free(&deepest);
+    free(room);
+    free(data);
+}
+
 // Words that say what was given and which of several it was.
 static void s9_4_words(void)
 {
@@ -141,6 +170,7 @@ int main(int argc, char **argv)
     RUN(s5_1_14_pairs);
     RUN(s9_4_wrong_lengths);
     RUN(s9_4_wrong_arrays);
+    RUN(s9_4_too_deep);
     RUN(s9_4_words);
     RUN(s5_1_9_not_ready_for_communication);
     return finish();

@@ -45,7 +45,7 @@ pub fn type_commit(mpi: Mpi, datatype: InOut<'_, MPI_Datatype>) -> Result<()> {
 pub fn type_free(mpi: Mpi, datatype: InOut<'_, MPI_Datatype>) -> Result<()> {
     let handle = datatype.get();
     let predefined = datatype_table::basic(handle).is_some()
-        || mpi.state(|state| Ok::<_, Error>(state.datatypes.get(handle)?.permanent))?;
+        || mpi.state(|state| Ok::<_, Error>(state.datatypes.get(handle)?.stands_for.is_some()))?;
     if predefined {
         let detail = format!("{} is predefined and cannot be freed", describe(handle.0));
         return Err(Error::new(ErrorClass::TYPE, detail));

@@ -38,9 +38,9 @@ impl Part {
             return Ok(Self::Predefined(handle));
         }
         let object = state.datatypes.get(handle)?;
-        Ok(match object.permanent {
-            true => Self::Predefined(handle),
-            false => Self::Made(TypeObject {
+        Ok(match object.stands_for {
+            Some(_) => Self::Predefined(handle),
+            None => Self::Made(TypeObject {
                 name: String::new(),
                 ..object.clone()
             }),
@@ -235,7 +235,7 @@ mod tests {
             committed: false,
             recipe: Arc::new(recipe),
             name: String::new(),
-            permanent: false,
+            stands_for: None,
         }
     }
 

@@ -12,6 +12,7 @@ use crate::c::{
     MPIX_TYPECLASS_LOGICAL,
 };
 use crate::datatype_contents::Recipe;
+use crate::datatype_table;
 use crate::enter::Mpi;
 use crate::error::{Error, ErrorClass, Result};
 use crate::handle::MPI_Datatype;
@@ -109,7 +110,7 @@ fn f90(
             committed: true,
             recipe: Arc::new(recipe),
             name: String::new(),
-            permanent: true,
+            stands_for: datatype_table::basic(found),
         };
         let handle = state.datatypes.insert(object)?;
         state.f90_types.insert(key, handle);

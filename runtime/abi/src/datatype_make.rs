@@ -306,7 +306,7 @@ pub fn dup(mpi: Mpi, old: MPI_Datatype, new: Out<'_, MPI_Datatype>) -> Result<()
             committed: known.committed,
             recipe: Arc::new(recipe),
             name: String::new(),
-            permanent: false,
+            stands_for: None,
         })
     })?;
     if let Err(error) = attr::copy_all(mpi, old, made) {
@@ -366,6 +366,10 @@ impl Blocks {
     }
 }
 
+/// Constructors inside each other, each of which costs a call in the other when data are packed: little enough for the stack
+/// of any thread.
+const MOST_NESTED: u32 = 1000;
+
 /// Keeps what was made, uncommitted, and gives its handle out.
 fn finish(
     mpi: Mpi,
@@ -377,12 +381,19 @@ fn finish(
     let Some(made) = made else {
         return Err(too_large());
     };
+    if made.depth > MOST_NESTED {
+        let detail = format!(
+            "the datatype is made of datatypes {} deep, at most {MOST_NESTED} are possible",
+            made.depth
+        );
+        return Err(Error::new(ErrorClass::TYPE, detail));
+    }
     let object = TypeObject {
         datatype: Arc::new(made),
         committed: false,
         recipe: Arc::new(recipe.types(parts)),
         name: String::new(),
-        permanent: false,
+        stands_for: None,
     };
     new.set(mpi.state(|state| state.datatypes.insert(object))?);
     Ok(())

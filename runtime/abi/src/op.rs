@@ -18,7 +18,6 @@ use runtime::op::{self, Op};
 
 use crate::args::{EitherFn, InOut, Out};
 use crate::callback::{MPI_User_function, MPI_User_function_c};
-use crate::datatype_table::basic;
 use crate::enter::Mpi;
 use crate::error::{Error, ErrorClass, Result};
 use crate::handle::{MPI_Datatype, MPI_Op, describe};
@@ -99,7 +98,8 @@ pub fn op_commutative(mpi: Mpi, op: MPI_Op, commute: Out<'_, c_int>) -> Result<(
 /// An operation on a datatype, if it has a meaning for it.
 pub(crate) fn combiner(mpi: Mpi, op: MPI_Op, datatype: MPI_Datatype) -> Result<Combiner> {
     if let Some(known) = predefined(op) {
-        return on_basic(op, known, datatype);
+        let basic = mpi.state(|state| state.basic(datatype));
+        return on_basic(op, known, datatype, basic);
     }
     mpi.state(|state| {
         let object = *state.ops.get(op)?;
@@ -121,8 +121,13 @@ pub(crate) fn combiner(mpi: Mpi, op: MPI_Op, datatype: MPI_Datatype) -> Result<C
 }
 
 /// A predefined operation takes predefined datatypes alone (MPI 5.0 section 6.9.2).
-fn on_basic(op: MPI_Op, known: Op, datatype: MPI_Datatype) -> Result<Combiner> {
-    let Some(basic) = basic(datatype) else {
+fn on_basic(
+    op: MPI_Op,
+    known: Op,
+    datatype: MPI_Datatype,
+    basic: Option<&Basic>,
+) -> Result<Combiner> {
+    let Some(basic) = basic else {
         let (op, datatype) = (describe(op.0), describe(datatype.0));
         let detail = format!("{op} needs a predefined datatype, {datatype} is none");
         return Err(Error::new(ErrorClass::TYPE, detail));

@@ -10,7 +10,7 @@
 use core::cell::{Cell, UnsafeCell};
 use std::sync::Arc;
 
-use runtime::datatype::Datatype;
+use runtime::datatype::{Basic, Datatype};
 use runtime::{Comm, Group, Universe, Visit};
 
 use crate::callback::MPI_Comm_errhandler_function;
@@ -85,8 +85,8 @@ pub struct TypeObject {
     pub recipe: Arc<Recipe>,
     /// Its name (MPI 5.0 section 7.8).
     pub name: String,
-    /// It counts as predefined, and cannot be freed.
-    pub permanent: bool,
+    /// The predefined datatype that it is another handle of, which cannot be freed either.
+    pub stands_for: Option<&'static Basic>,
 }
 
 /// What communication needs to know of a datatype.
@@ -180,6 +180,11 @@ impl State {
             datatype: Arc::clone(&object.datatype),
             committed: object.committed,
         })
+    }
+
+    /// The predefined datatype that a handle stands for, if it does.
+    pub fn basic(&self, handle: MPI_Datatype) -> Option<&'static Basic> {
+        datatype_table::basic(handle).or_else(|| self.datatypes.get(handle).ok()?.stands_for)
     }
 
     /// The group of a handle.

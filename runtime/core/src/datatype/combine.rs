@@ -61,7 +61,7 @@ impl Datatype {
         let (mut marked, mut plain, mut data): (Option<Ends>, Option<Ends>, Option<Ends>) =
             (None, None, None);
         let (mut pieces, mut items, mut align) = (Vec::new(), Vec::new(), 1);
-        let mut size = 0u64;
+        let (mut size, mut depth) = (0u64, 0);
         for Block { count, at, of } in blocks {
             if count == 0 || (of.size == 0 && !of.resized) {
                 continue;
@@ -86,6 +86,7 @@ impl Datatype {
                 more_items(&mut items, count, of)?;
             }
             align = align.max(of.align);
+            depth = depth.max(of.depth + 1);
         }
         let Some(Ends(lb, ub)) = marked.or(plain) else {
             return Some(Self::empty());
@@ -98,6 +99,7 @@ impl Datatype {
             true_lb,
             true_extent: true_ub.checked_sub(true_lb)?,
             align,
+            depth,
             resized: marked.is_some(),
             layout: join(pieces),
             signature: signature_of(&items)?,

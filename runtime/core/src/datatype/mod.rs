@@ -29,6 +29,8 @@ pub struct Datatype {
     pub true_extent: i64,
     /// The largest alignment of its elements.
     pub align: u8,
+    /// Constructors inside each other, those that only copy or move bounds not counted.
+    pub depth: u32,
     /// The program chose the bounds, and what is made of it keeps to them (MPI 5.0 section 5.1.6).
     pub resized: bool,
     /// Where the bytes lie.
@@ -75,6 +77,7 @@ impl Datatype {
             true_lb: 0,
             true_extent,
             align: basic.align,
+            depth: 0,
             resized: false,
             layout,
             signature: Signature::of_basic(basic),
@@ -118,6 +121,7 @@ impl Datatype {
                 0
             },
             align: self.align,
+            depth: self.depth + 1,
             resized: self.resized,
             layout: repeat(count, stride, inner),
             signature: self.signature.repeat(items)?,
@@ -187,6 +191,7 @@ impl Datatype {
             true_lb: 0,
             true_extent: 0,
             align: 1,
+            depth: 0,
             resized: false,
             layout: Layout::EMPTY,
             signature: Signature::empty(),
