@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Datatypes made of several blocks: the indexed ones, structures, subarrays, and what only moves the bounds.
 
-use super::layout::{join, repeat};
+use super::layout::{append, fold, repeat};
 use super::{Datatype, Signature};
 
 /// One block of a datatype.
@@ -82,7 +82,7 @@ impl Datatype {
             if of.size > 0 {
                 data = Some(wider(data, spread(of.true_lb, of.true_extent)?));
                 let block = repeat(count, of.extent, of.layout.clone());
-                pieces.push(block.moved(at)?);
+                append(&mut pieces, block.moved(at)?);
                 more_items(&mut items, count, of)?;
             }
             align = align.max(of.align);
@@ -101,7 +101,7 @@ impl Datatype {
             align,
             depth,
             resized: marked.is_some(),
-            layout: join(pieces),
+            layout: fold(pieces),
             signature: signature_of(&items)?,
         }
         .padded()

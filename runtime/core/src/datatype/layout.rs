@@ -186,23 +186,33 @@ pub(super) fn repeat(count: u64, stride: i64, inner: Layout) -> Layout {
     }
 }
 
-/// One after the other: neighbours without a gap merged, equal ones at equal distances as one `Repeat`.
-pub(super) fn join(pieces: Vec<Layout>) -> Layout {
-    let mut joined: Vec<Layout> = Vec::with_capacity(pieces.len());
-    for piece in pieces {
-        match (joined.last_mut(), &piece) {
-            (
-                Some(Layout::Dense { offset, bytes }),
-                Layout::Dense {
-                    offset: next,
-                    bytes: more,
-                },
-            ) if i128::from(*offset) + i128::from(*bytes) == i128::from(*next) => {
-                *bytes += more;
-            }
-            _ => joined.push(piece),
+/// Appends a piece, as a part of the last one where there is no gap between them.
+pub(super) fn append(joined: &mut Vec<Layout>, piece: Layout) {
+    match (joined.last_mut(), &piece) {
+        (
+            Some(Layout::Dense { offset, bytes }),
+            Layout::Dense {
+                offset: next,
+                bytes: more,
+            },
+        ) if i128::from(*offset) + i128::from(*bytes) == i128::from(*next) => {
+            *bytes += more;
         }
+        _ => joined.push(piece),
     }
+}
+
+/// One after the other: neighbours without a gap merged, equal ones at equal distances as one `Repeat`.
+pub(super) fn join(pieces: impl IntoIterator<Item = Layout>) -> Layout {
+    let mut joined = Vec::new();
+    for piece in pieces {
+        append(&mut joined, piece);
+    }
+    fold(joined)
+}
+
+/// Pieces that were appended, equal ones at equal distances as one `Repeat`.
+pub(super) fn fold(joined: Vec<Layout>) -> Layout {
     let mut joined = fold_runs(joined);
     match joined.len() {
         0 => Layout::EMPTY,
@@ -213,6 +223,13 @@ pub(super) fn join(pieces: Vec<Layout>) -> Layout {
 
 /// Runs of three or more that are the same at equal distances, or the whole if it is one.
 fn fold_runs(pieces: Vec<Layout>) -> Vec<Layout> {
+    let begins_run = |three: &[Layout]| {
+        let stride = three[0].distance_to(&three[1]);
+        stride.is_some() && stride == three[1].distance_to(&three[2])
+    };
+    if pieces.len() > 2 && !pieces.windows(3).any(begins_run) {
+        return pieces;
+    }
     let mut folded = Vec::new();
     let mut rest = &pieces[..];
     while let [first, others @ ..] = rest {
