@@ -4,8 +4,7 @@
 //! Two forms of each: on [`Payload`]s, one block a rank of any size and shape (that is all of the `v` and `w` forms, and
 //! whatever is large, and of intercommunicators); and on dense bytes with equal blocks, where small ones are sent on together.
 
-use super::tree::bcast;
-use super::{Line, Root};
+use super::{Line, Root, flat};
 use crate::{Error, Payload, Visit};
 
 /// Collects one block per rank at the root: `all` has a block per rank there, and is empty elsewhere. Without `mine`,
@@ -115,25 +114,9 @@ pub async fn allgather_bytes<V: Visit>(line: &Line<V>, all: &mut [u8]) -> Result
         return Ok(());
     }
     match line.shape().is_flat(all.len()) {
-        true => through_zero(line, all).await,
+        true => flat::allgather(line, all).await,
         false => allgather_bruck(line, all).await,
     }
-}
-
-/// Rank 0 collects and sends all to all: a rank waits once.
-async fn through_zero<V: Visit>(line: &Line<V>, all: &mut [u8]) -> Result<(), Error> {
-    let bytes = all.len() / line.size() as usize;
-    if line.rank() == 0 {
-        let mut pending = line.pending();
-        for (from, block) in (0..).zip(all.chunks_exact_mut(bytes)).skip(1) {
-            pending.receive(from, block);
-        }
-        pending.finish().await?;
-    } else {
-        let own = line.rank() as usize * bytes;
-        line.send(0, &all[own..own + bytes]).await?;
-    }
-    bcast(line, all, 0).await
 }
 
 /// Rounds of doubling: a rank knows its own block and those of the ranks behind it, and tells them all to one before it

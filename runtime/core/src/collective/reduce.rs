@@ -4,7 +4,7 @@
 //! commute.
 
 use super::tree::bcast;
-use super::{Line, Root};
+use super::{Line, Root, flat};
 use crate::{Error, Payload, UserMemory, Visit};
 
 /// An operation on dense items of one datatype.
@@ -30,7 +30,7 @@ pub async fn reduce<V: Visit>(
         return Ok(());
     }
     if line.shape().is_flat(bytes.len()) {
-        return combine_at(line, bytes, root, op).await;
+        return flat::reduce(line, bytes, root, op).await;
     }
     combine_at_zero(line, bytes, op).await?;
     if root == 0 {
@@ -52,7 +52,7 @@ pub async fn allreduce<V: Visit>(
     bytes: &mut [u8],
     op: &impl Reducer,
 ) -> Result<(), Error> {
-    if bytes.len() >= line.shape().sliced_bytes {
+    if line.shape().is_sliced(bytes.len(), line.size()) {
         return allreduce_sliced(line, bytes, op).await;
     }
     if !line.shape().flat && bytes.len() <= line.shape().flat_bytes {
@@ -74,7 +74,7 @@ pub async fn reduce_scatter<V: Visit>(
     mine: &mut [u8],
     op: &impl Reducer,
 ) -> Result<(), Error> {
-    if bytes.len() >= line.shape().sliced_bytes {
+    if line.shape().is_sliced(bytes.len(), line.size()) {
         let combined = combine_slices(line, bytes, lengths, op).await?;
         mine.copy_from_slice(&combined);
         return Ok(());
@@ -124,30 +124,6 @@ pub async fn exscan<V: Visit>(
         bytes.copy_from_slice(before);
     }
     Ok(before.is_some())
-}
-
-/// All send to the root, which combines in order: a rank waits at most once.
-async fn combine_at<V: Visit>(
-    line: &Line<V>,
-    bytes: &mut [u8],
-    root: u32,
-    op: &impl Reducer,
-) -> Result<(), Error> {
-    let (length, size) = (bytes.len(), line.size() as usize);
-    if line.rank() != root {
-        return line.send(root, bytes).await;
-    }
-    let mut all = vec![0u8; length * size];
-    let mut pending = line.pending();
-    for (from, block) in (0..).zip(all.chunks_exact_mut(length)) {
-        match from == root {
-            true => block.copy_from_slice(bytes),
-            false => pending.receive(from, block),
-        }
-    }
-    pending.finish().await?;
-    bytes.copy_from_slice(fold(&mut all, length, op));
-    Ok(())
 }
 
 /// Binomial tree towards rank 0: a rank's partial result covers consecutive ranks, itself the lowest.
@@ -300,7 +276,7 @@ async fn combine_before<V: Visit>(
 }
 
 /// Combines blocks of `length` bytes in order; the result is in the last.
-fn fold<'a>(all: &'a mut [u8], length: usize, op: &impl Reducer) -> &'a [u8] {
+pub(super) fn fold<'a>(all: &'a mut [u8], length: usize, op: &impl Reducer) -> &'a [u8] {
     let mut at = length;
     while at < all.len() {
         let (lower, higher) = all.split_at_mut(at);

@@ -11,7 +11,7 @@ pub struct Shape {
     pub flat: bool,
     /// Largest data, in bytes, that go through one rank.
     pub flat_bytes: usize,
-    /// Least data, in bytes, of which each rank combines a slice.
+    /// Least slice, in bytes, that a rank combines of all ranks' data.
     pub sliced_bytes: usize,
     /// Largest block, in bytes, that other ranks carry along.
     pub carried_bytes: usize,
@@ -35,6 +35,11 @@ impl Shape {
     /// Whether data of this size go through one rank.
     pub(crate) fn is_flat(self, bytes: usize) -> bool {
         self.flat && bytes <= self.flat_bytes
+    }
+
+    /// Whether each rank combines a slice of data of this size.
+    pub(crate) fn is_sliced(self, bytes: usize, ranks: u32) -> bool {
+        bytes / ranks as usize >= self.sliced_bytes
     }
 
     /// Whether blocks of this size are carried along by ranks between.

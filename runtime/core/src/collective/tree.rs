@@ -1,32 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Barrier and broadcast.
 
-use super::Line;
+use super::{Line, flat};
 use crate::{Error, Visit};
 
 /// All ranks have entered before any leaves (MPI 5.0 section 6.3).
 ///
-/// Where ranks share cores, rank 0 gathers and releases all, so that a rank waits only once; else the ranks tell each
-/// other in a logarithmic number of rounds (dissemination).
+/// Flat where ranks share cores; else the ranks tell each other in a logarithmic number of rounds (dissemination).
 ///
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn barrier<V: Visit>(line: &Line<V>) -> Result<(), Error> {
     match line.shape().flat {
-        true => flat_barrier(line).await,
+        true => flat::barrier(line).await,
         false => disseminate(line).await,
     }
-}
-
-async fn flat_barrier<V: Visit>(line: &Line<V>) -> Result<(), Error> {
-    if line.rank() == 0 {
-        for from in 1..line.size() {
-            line.receive(from, &mut []).await?;
-        }
-    } else {
-        line.send(0, &[]).await?;
-    }
-    flat_bcast(line, &mut [], 0).await
 }
 
 async fn disseminate<V: Visit>(line: &Line<V>) -> Result<(), Error> {
@@ -40,31 +28,16 @@ async fn disseminate<V: Visit>(line: &Line<V>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Copies the root's bytes to all ranks (MPI 5.0 section 6.4): few of them by the root itself where ranks share cores,
+/// Copies the root's bytes to all ranks (MPI 5.0 section 6.4): flat if they are few and ranks share cores,
 /// else along a binomial tree.
 ///
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn bcast<V: Visit>(line: &Line<V>, bytes: &mut [u8], root: u32) -> Result<(), Error> {
     match line.shape().is_flat(bytes.len()) {
-        true => flat_bcast(line, bytes, root).await,
+        true => flat::bcast(line, bytes, root).await,
         false => binomial_bcast(line, bytes, root).await,
     }
-}
-
-pub(super) async fn flat_bcast<V: Visit>(
-    line: &Line<V>,
-    bytes: &mut [u8],
-    root: u32,
-) -> Result<(), Error> {
-    if line.rank() != root {
-        return line.receive(root, bytes).await;
-    }
-    let mut pending = line.pending();
-    for place in 1..line.size() {
-        pending.send(rank_at(place, root, line.size()), bytes);
-    }
-    pending.finish().await
 }
 
 async fn binomial_bcast<V: Visit>(

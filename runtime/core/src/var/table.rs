@@ -102,10 +102,11 @@ pub const ROWS: [Row; 16] = [
         range: Range::Number {
             least: 0,
             most: 1 << 40,
-            default: 16 << 10,
+            default: 4 << 10,
             unit: "bytes",
         },
-        text: "In reductions of at least this much data, every rank combines a slice of all ranks' data.",
+        text: "In reductions of so much data that each rank's part of them is at least this large, every rank combines \
+               a part of all ranks' data.",
     },
     Row {
         variable: Variable::CarryLimit,

@@ -211,7 +211,7 @@ impl Plan {
             budget: random.pick(&[64 << 20, 64 << 20, 0, 500, 20_000]),
             single_copy: random.percent(75),
             flat: random.percent(50),
-            slice_limit: random.pick(&[0, 1000, 16 << 10]),
+            slice_limit: random.pick(&[0, 100, 4 << 10]),
         };
         let mut plan = Self {
             seed,
