@@ -56,14 +56,14 @@ pub struct Options {
     #[arg(long, num_args = 2, value_names = ["NAME", "VALUE"], allow_hyphen_values = true)]
     genv: Vec<OsString>,
     /// Start the ranks of this program in another folder
-    #[arg(long, visible_alias = "wd", value_name = "FOLDER")]
+    #[arg(long, visible_alias = "wd", value_name = "FOLDER", value_hint = clap::ValueHint::DirPath)]
     wdir: Option<PathBuf>,
     /// Begin each line of output with the rank that wrote it
     #[arg(short = 'l', long, visible_aliases = ["prepend-rank", "label"])]
     tag_output: bool,
     /// Write what each rank writes into files of this folder, rank.N.out and rank.N.err, and not to the terminal, where
     /// only rmpiexec's own words appear; the folder is made if there is none, files of these names are emptied
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, value_name = "FOLDER", value_hint = clap::ValueHint::DirPath)]
     output: Option<PathBuf>,
     /// Who reads standard input; for all it flows as fast as the slowest takes it [default: rank 0]
     #[arg(
@@ -124,7 +124,12 @@ pub struct Options {
     #[arg(short = 'v', long)]
     verbose: bool,
     /// The program and its arguments
-    #[arg(trailing_var_arg = true, value_name = "PROGRAM", hide = true)]
+    #[arg(
+        trailing_var_arg = true,
+        value_name = "PROGRAM",
+        hide = true,
+        value_hint = clap::ValueHint::CommandWithArguments
+    )]
     command: Vec<OsString>,
 }
 

@@ -12,7 +12,7 @@ use crate::tree::{cargo, command, find_program, make_folder, prefix, root, targe
 const HELP: &str = "\
 cargo xtask install [--prefix DIR] [--library-only] [--quick]
 
-Builds and installs rmpi into DIR (target/rmpi unless given): bin, include, lib, libexec.
+Builds and installs rmpi into DIR (target/rmpi unless given): bin, include, lib, libexec, share.
   --library-only   the library, mpi.h and the compiler wrappers, without launcher and benchmarks
   --quick          not optimized: quick to build, for tests of what is exported";
 
@@ -139,11 +139,36 @@ fn install(prefix: &Path, choice: Choice) -> Result<(), String> {
         }
     }
     if choice.library_only {
-        Ok(())
-    } else {
-        benchmarks(prefix)
+        return Ok(());
     }
+    documents(prefix)?;
+    benchmarks(prefix)
 }
+
+/// The launcher's man page and what shells need to complete its options, under the names that they look for.
+fn documents(prefix: &Path) -> Result<(), String> {
+    for (file, folder, name) in DOCUMENTS {
+        let folder = prefix.join("share").join(folder);
+        make_folder(&folder)?;
+        copy(
+            &root().join("launcher/share").join(file),
+            &folder.join(name),
+        )?;
+    }
+    Ok(())
+}
+
+/// File in `launcher/share`, folder below `share`, name there.
+const DOCUMENTS: [(&str, &str, &str); 4] = [
+    ("rmpiexec.1", "man/man1", "rmpiexec.1"),
+    ("rmpiexec.bash", "bash-completion/completions", "rmpiexec"),
+    ("rmpiexec.zsh", "zsh/site-functions", "_rmpiexec"),
+    (
+        "rmpiexec.fish",
+        "fish/vendor_completions.d",
+        "rmpiexec.fish",
+    ),
+];
 
 /// The C compiler that links and that the wrappers use; said before anything is built.
 fn compiler() -> Result<(), String> {
@@ -355,6 +380,19 @@ mod tests {
                 .any(|word| word.ends_with("gen/libmpi_abi.map")),
             "{words:?}"
         );
+    }
+
+    #[test]
+    fn man_page_and_completions_lie_where_they_are_looked_for() {
+        let prefix = std::env::temp_dir().join(format!("documents-{}", std::process::id()));
+        documents(&prefix).unwrap();
+        let there = |name: &str| fs::metadata(prefix.join("share").join(name));
+        let page = there("man/man1/rmpiexec.1").unwrap();
+        assert_eq!(page.permissions().mode() & 0o777, 0o644);
+        assert!(there("zsh/site-functions/_rmpiexec").is_ok());
+        assert!(there("bash-completion/completions/rmpiexec").is_ok());
+        assert!(there("fish/vendor_completions.d/rmpiexec.fish").is_ok());
+        fs::remove_dir_all(&prefix).unwrap();
     }
 
     #[test]

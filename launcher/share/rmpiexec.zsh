@@ -1,0 +1,75 @@
+#compdef rmpiexec
+# SPDX-License-Identifier: MIT OR Apache-2.0
+
+autoload -U is-at-least
+
+_rmpiexec() {
+    typeset -A opt_args
+    typeset -a _arguments_options
+    local ret=1
+
+    if is-at-least 5.2; then
+        _arguments_options=(-s -S -C)
+    else
+        _arguments_options=(-s -C)
+    fi
+
+    local context curcontext="$curcontext" state line
+    _arguments "${_arguments_options[@]}" : \
+'-n+[Ranks to start \[default\: one per CPU that this shell may use\]]:RANKS:_default' \
+'--np=[Ranks to start \[default\: one per CPU that this shell may use\]]:RANKS:_default' \
+'--n=[Ranks to start \[default\: one per CPU that this shell may use\]]:RANKS:_default' \
+'*-x+[Set NAME for the ranks of this program; without a value, pass NAME on as it is here]:NAME[=VALUE]:_default' \
+'*--env=[Set NAME for the ranks of this program]:NAME:_default:NAME:_default' \
+'*--genv=[Set NAME for the ranks of all programs]:NAME:_default:NAME:_default' \
+'--wdir=[Start the ranks of this program in another folder]:FOLDER:_files -/' \
+'--wd=[Start the ranks of this program in another folder]:FOLDER:_files -/' \
+'--output=[Write what each rank writes into files of this folder, rank.N.out and rank.N.err, and not to the terminal, where only rmpiexec'\''s own words appear; the folder is made if there is none, files of these names are emptied]:FOLDER:_files -/' \
+'-s+[Who reads standard input; for all it flows as fast as the slowest takes it \[default\: rank 0\]]:RANK|all|none:_default' \
+'--stdin=[Who reads standard input; for all it flows as fast as the slowest takes it \[default\: rank 0\]]:RANK|all|none:_default' \
+'--timeout=[End the job after so many seconds, with exit code 124]:SECONDS:_default' \
+'--bind-to=[CPUs that each rank is bound to \[default\: an even share of the cores; where ranks outnumber cores nobody is bound and neighbours prefer the same CPU\]]:none|core|hwthread|numa|socket:((none\:"the CPU mask is left alone"
+core\:"one core for each rank"
+hwthread\:"one hardware thread for each rank"
+numa\:"all CPUs of a NUMA node for each rank"
+socket\:"all CPUs of a socket for each rank"))' \
+'--map-by=[Where the next rank goes \[default\: slot, ranks in order and spread evenly over all cores\]]:slot|core|numa|socket|node:((slot\:"ranks in order, spread evenly over all cores"
+core\:"each rank on the next core, without a gap"
+numa\:"each rank on the next NUMA node"
+socket\:"each rank on the next socket"
+node\:"each rank on the next machine\: as slot, while there is one"))' \
+'--topology=[With --dry-run\: as if the machine were this one, for example "socket\:2 numa\:1 core\:8 pu\:2 mask\:0-15"]:TEXT:_default' \
+'-l[Begin each line of output with the rank that wrote it]' \
+'--tag-output[Begin each line of output with the rank that wrote it]' \
+'--prepend-rank[Begin each line of output with the rank that wrote it]' \
+'--label[Begin each line of output with the rank that wrote it]' \
+'--keep-going[Let the others go on when a rank fails; the first failure is told again at the end and gives the exit code]' \
+'--report[Say which CPUs each rank gets, and at the end how long each phase of the start took]' \
+'--report-bindings[Say which CPUs each rank gets]' \
+'--dry-run[Print which rank would get which CPUs, and start nothing]' \
+'--genvall[Accepted for compatibility\: the environment is always passed on]' \
+'--oversubscribe[Accepted for compatibility\: more ranks than CPUs are always allowed]' \
+'--allow-run-as-root[Accepted for compatibility\: running as root is always allowed]' \
+'-q[Say nothing about ranks that end with a bad code after MPI_Finalize, which have said why themselves]' \
+'--quiet[Say nothing about ranks that end with a bad code after MPI_Finalize, which have said why themselves]' \
+'-v[Say what is started where]' \
+'--verbose[Say what is started where]' \
+'-h[Print help]' \
+'--help[Print help]' \
+'-V[Print version]' \
+'--version[Print version]' \
+'*::command -- The program and its arguments:_cmdambivalent' \
+&& ret=0
+}
+
+(( $+functions[_rmpiexec_commands] )) ||
+_rmpiexec_commands() {
+    local commands; commands=()
+    _describe -t commands 'rmpiexec commands' commands "$@"
+}
+
+if [ "$funcstack[1]" = "_rmpiexec" ]; then
+    _rmpiexec "$@"
+else
+    compdef _rmpiexec rmpiexec
+fi
