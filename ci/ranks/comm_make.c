@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Communicators made by some of a group, by kind and with hints: MPI 5.0 sections 7.4.2, 7.4.4 and 7.8.
+// Communicators made by some of a group, by kind and with hints: MPI 5.0 sections 7.4.2, 7.4.4, 7.8 and 11.10.4.
 #include "check.h"
 
 enum { TAG = 5 };
@@ -159,6 +159,51 @@ static void s7_4_2_split_type_guided(void)
     CHECK(depth < 64, "the splits do not end");
 }
 
+// Section 9.1.2: what is said to be known can be split by.
+static void s9_1_2_hardware_resources(void)
+{
+    MPI_Info resources, wish;
+    int count = 0;
+    GOOD(MPI_Get_hw_resource_info(&resources));
+    MPI_Info_get_nkeys(resources, &count);
+    CHECK(count >= 1, "%d kinds of resources", count);
+    MPI_Info_create(&wish);
+    for (int i = 0; i < count; i++) {
+        char key[MPI_MAX_INFO_KEY], bound[16] = "";
+        int length = sizeof bound, flag = 0;
+        MPI_Comm part;
+        MPI_Info_get_nthkey(resources, i, key);
+        MPI_Info_get_string(resources, key, &length, bound, &flag);
+        CHECK(!strcmp(bound, "true") || !strcmp(bound, "false"), "%s is %s", key, bound);
+        MPI_Info_set(wish, "mpi_hw_resource_type", key);
+        GOOD(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_HW_GUIDED, 0, wish, &part));
+        CHECK((part != MPI_COMM_NULL) == !strcmp(bound, "true"), "%s is %s", key, bound);
+        if (part != MPI_COMM_NULL)
+            MPI_Comm_free(&part);
+    }
+    MPI_Info_free(&wish);
+    MPI_Info_free(&resources);
+}
+
+// Section 11.10.4: messages that are under way end first.
+static void s11_10_4_disconnect(void)
+{
+    static char out[500000], in[500000];
+    int right = (rank + 1) % size, left = (rank + size - 1) % size;
+    MPI_Request requests[2];
+    MPI_Comm comm, parent = MPI_COMM_WORLD;
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    fill(out, sizeof out, (unsigned)rank);
+    MPI_Irecv(in, sizeof in, MPI_BYTE, left, TAG, comm, &requests[0]);
+    MPI_Isend(out, sizeof out, MPI_BYTE, right, TAG, comm, &requests[1]);
+    GOOD(MPI_Comm_disconnect(&comm));
+    CHECK(comm == MPI_COMM_NULL, "the handle is still set");
+    PAYLOAD(in, sizeof in, (unsigned)left);
+    MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
+    GOOD(MPI_Comm_get_parent(&parent));
+    CHECK(parent == MPI_COMM_NULL, "a parent although nobody spawned this");
+}
+
 static void s7_4_2_split_type_wrong(void)
 {
     MPI_Comm comm, part;
@@ -239,7 +284,9 @@ int main(int argc, char **argv)
     RUN(s7_4_2_split_type_shared);
     RUN(s7_4_2_split_type_guided);
     RUN(s7_4_2_split_type_wrong);
+    RUN(s9_1_2_hardware_resources);
     RUN(s7_4_4_hints);
     RUN(s7_8_names);
+    RUN(s11_10_4_disconnect);
     return finish();
 }

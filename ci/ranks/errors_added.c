@@ -60,10 +60,16 @@ static void s9_5_strings(void)
     CHECK(text_is(class, "bad weather") && text_is(code, "hail"), "another string came back");
     GOOD(MPI_Add_error_string(code, "hail of stones"));
     CHECK(text_is(code, "hail of stones"), "the old string came back");
+    // What has a string stays.
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+    FAILS(MPI_Remove_error_code(code), MPI_ERR_OTHER);
     GOOD(MPI_Remove_error_string(code));
     CHECK(text_is(code, ""), "the string is still there");
-    MPI_Remove_error_code(code);
-    MPI_Remove_error_class(class);
+    GOOD(MPI_Remove_error_code(code));
+    FAILS(MPI_Remove_error_class(class), MPI_ERR_OTHER);
+    GOOD(MPI_Remove_error_string(class));
+    GOOD(MPI_Remove_error_class(class));
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_ARE_FATAL);
 }
 
 static void s9_5_wrong_codes(void)
@@ -144,6 +150,7 @@ int main(int argc, char **argv)
     EQUAL(last_used(), early);
     MPI_Error_string(early, text, &text_length);
     CHECK(strcmp(text, "early") == 0, "%s", text);
+    GOOD(MPI_Remove_error_string(early));
     GOOD(MPI_Remove_error_class(early));
     RUN(s9_5_classes_and_codes);
     RUN(s9_5_strings);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Sessions: MPI 5.0 sections 7.4.2, 7.6.2 and 11.3.
+// Sessions: MPI 5.0 sections 7.4.2, 7.6.2, 9.3.4 and 11.3.
 //
 //   session alone    sessions without MPI_Init, one after the other
 //   session inside   sessions between MPI_Init and MPI_Finalize
@@ -128,6 +128,38 @@ static void s7_4_2_create_from_group(MPI_Session session)
     MPI_Comm_free(&alone);
 }
 
+static int called, last_code;
+
+static void note_code(MPI_Session *session, int *code, ...)
+{
+    (void)session;
+    called++;
+    last_code = *code;
+}
+
+static void s9_3_4_error_handlers(MPI_Session session)
+{
+    MPI_Errhandler own, got = MPI_ERRHANDLER_NULL;
+    int class = -1, count = 0, length = 0;
+    GOOD(MPI_Session_get_errhandler(session, &got));
+    CHECK(got == MPI_ERRORS_RETURN, "another error handler");
+    GOOD(MPI_Session_create_errhandler(note_code, &own));
+    GOOD(MPI_Session_set_errhandler(session, own));
+    GOOD(MPI_Session_get_errhandler(session, &got));
+    CHECK(got == own, "another error handler");
+    called = 0;
+    MPI_Session_get_num_psets(session, MPI_INFO_NULL, &count);
+    MPI_Session_get_nth_pset(session, MPI_INFO_NULL, count, &length, NULL);
+    EQUAL(called, 1);
+    MPI_Error_class(last_code, &class);
+    EQUAL(class, MPI_ERR_ARG);
+    GOOD(MPI_Session_call_errhandler(session, MPI_ERR_OTHER));
+    EQUAL(called, 2);
+    EQUAL(last_code, MPI_ERR_OTHER);
+    GOOD(MPI_Session_set_errhandler(session, MPI_ERRORS_RETURN));
+    MPI_Errhandler_free(&own);
+}
+
 static void whole_session(void)
 {
     MPI_Session session = open_session();
@@ -137,14 +169,11 @@ static void whole_session(void)
     s11_3_1_thread_level(session);
     check_test = "s7_4_2_create_from_group";
     s7_4_2_create_from_group(session);
+    check_test = "s9_3_4_error_handlers";
+    s9_3_4_error_handlers(session);
     check_test = "s11_3_1_finalize";
-    MPI_Session copy = session;
-    MPI_Errhandler handler = MPI_ERRHANDLER_NULL;
-    GOOD(MPI_Session_get_errhandler(session, &handler));
-    CHECK(handler == MPI_ERRORS_RETURN, "another error handler");
     GOOD(MPI_Session_finalize(&session));
     CHECK(session == MPI_SESSION_NULL, "the handle is still set");
-    (void)copy;
 }
 
 static void world_is(int initialized, int finalized)

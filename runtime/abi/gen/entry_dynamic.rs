@@ -4,13 +4,19 @@
 
 use core::ffi::{c_char, c_int};
 
-use crate::enter::{On, unsupported};
+use crate::args;
+use crate::comm;
+use crate::enter::{On, enter, unsupported};
 use crate::handle::{MPI_Comm, MPI_Info};
 
 /// `MPI_Comm_get_parent`, MPI 5.0 section 11.8.2.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Comm_get_parent(_parent: *mut MPI_Comm) -> c_int {
-    unsupported("MPI_Comm_get_parent", On::Nothing)
+pub unsafe extern "C" fn PMPI_Comm_get_parent(parent: *mut MPI_Comm) -> c_int {
+    enter("MPI_Comm_get_parent", On::Nothing, |mpi| {
+        // SAFETY: `parent` is the caller's pointer to one MPI_Comm (A1 of `args`).
+        let parent = unsafe { args::Out::new("parent", parent) }?;
+        comm::comm_get_parent(mpi, parent)
+    })
 }
 weak_alias!("MPI_Comm_get_parent", "PMPI_Comm_get_parent");
 
@@ -122,8 +128,12 @@ weak_alias!("MPI_Unpublish_name", "PMPI_Unpublish_name");
 
 /// `MPI_Comm_disconnect`, MPI 5.0 section 11.10.4.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Comm_disconnect(_comm: *mut MPI_Comm) -> c_int {
-    unsupported("MPI_Comm_disconnect", On::Nothing)
+pub unsafe extern "C" fn PMPI_Comm_disconnect(comm: *mut MPI_Comm) -> c_int {
+    enter("MPI_Comm_disconnect", On::Nothing, |mpi| {
+        // SAFETY: `comm` is the caller's pointer to one MPI_Comm (A1 of `args`).
+        let comm = unsafe { args::InOut::new("comm", comm) }?;
+        comm::comm_disconnect(mpi, comm)
+    })
 }
 weak_alias!("MPI_Comm_disconnect", "PMPI_Comm_disconnect");
 

@@ -10,12 +10,11 @@ use crate::callback::{
     MPI_Comm_errhandler_function, MPI_File_errhandler_function, MPI_Session_errhandler_function,
     MPI_Win_errhandler_function,
 };
-use crate::enter::{On, enter, enter_any_time, unsupported, unsupported_any_time};
+use crate::enter::{On, enter, enter_any_time, unsupported};
 use crate::env;
 use crate::errhandler;
 use crate::error_added;
 use crate::handle::{MPI_Aint, MPI_Comm, MPI_Errhandler, MPI_File, MPI_Info, MPI_Session, MPI_Win};
-use crate::session;
 
 /// `MPI_Get_library_version`, MPI 5.0 section 9.1.1.
 #[unsafe(no_mangle)]
@@ -190,10 +189,14 @@ weak_alias!("MPI_File_set_errhandler", "PMPI_File_set_errhandler");
 /// `MPI_Session_create_errhandler`, MPI 5.0 section 9.3.4.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Session_create_errhandler(
-    _session_errhandler_fn: Option<MPI_Session_errhandler_function>,
-    _errhandler: *mut MPI_Errhandler,
+    session_errhandler_fn: Option<MPI_Session_errhandler_function>,
+    errhandler: *mut MPI_Errhandler,
 ) -> c_int {
-    unsupported_any_time("MPI_Session_create_errhandler", On::Nothing)
+    enter_any_time("MPI_Session_create_errhandler", On::Nothing, || {
+        // SAFETY: `errhandler` is the caller's pointer to one MPI_Errhandler (A1 of `args`).
+        let errhandler = unsafe { args::Out::new("errhandler", errhandler) }?;
+        errhandler::session_create_errhandler(session_errhandler_fn, errhandler)
+    })
 }
 weak_alias!(
     "MPI_Session_create_errhandler",
@@ -209,7 +212,7 @@ pub unsafe extern "C" fn PMPI_Session_get_errhandler(
     enter("MPI_Session_get_errhandler", On::Session(session), |mpi| {
         // SAFETY: `errhandler` is the caller's pointer to one MPI_Errhandler (A1 of `args`).
         let errhandler = unsafe { args::Out::new("errhandler", errhandler) }?;
-        session::session_get_errhandler(mpi, session, errhandler)
+        errhandler::session_get_errhandler(mpi, session, errhandler)
     })
 }
 weak_alias!("MPI_Session_get_errhandler", "PMPI_Session_get_errhandler");
@@ -221,7 +224,7 @@ pub unsafe extern "C" fn PMPI_Session_set_errhandler(
     errhandler: MPI_Errhandler,
 ) -> c_int {
     enter("MPI_Session_set_errhandler", On::Session(session), |mpi| {
-        session::session_set_errhandler(mpi, session, errhandler)
+        errhandler::session_set_errhandler(mpi, session, errhandler)
     })
 }
 weak_alias!("MPI_Session_set_errhandler", "PMPI_Session_set_errhandler");
@@ -345,9 +348,11 @@ weak_alias!("MPI_Remove_error_string", "PMPI_Remove_error_string");
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Session_call_errhandler(
     session: MPI_Session,
-    _errorcode: c_int,
+    errorcode: c_int,
 ) -> c_int {
-    unsupported_any_time("MPI_Session_call_errhandler", On::Session(session))
+    enter_any_time("MPI_Session_call_errhandler", On::Session(session), || {
+        errhandler::session_call_errhandler(session, errorcode)
+    })
 }
 weak_alias!(
     "MPI_Session_call_errhandler",

@@ -5,7 +5,8 @@
 use core::ffi::{c_char, c_int};
 
 use crate::args;
-use crate::enter::{On, enter, enter_any_time, unsupported_any_time};
+use crate::comm_kinds;
+use crate::enter::{On, enter, enter_any_time};
 use crate::handle::{MPI_Comm, MPI_Errhandler, MPI_Group, MPI_Info, MPI_Session};
 use crate::init;
 use crate::session;
@@ -86,8 +87,12 @@ weak_alias!(
 
 /// `MPI_Get_hw_resource_info`, MPI 5.0 section 9.1.2.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Get_hw_resource_info(_hw_info: *mut MPI_Info) -> c_int {
-    unsupported_any_time("MPI_Get_hw_resource_info", On::Nothing)
+pub unsafe extern "C" fn PMPI_Get_hw_resource_info(hw_info: *mut MPI_Info) -> c_int {
+    enter_any_time("MPI_Get_hw_resource_info", On::Nothing, || {
+        // SAFETY: `hw_info` is the caller's pointer to one MPI_Info (A1 of `args`).
+        let hw_info = unsafe { args::Out::new("hw_info", hw_info) }?;
+        comm_kinds::get_hw_resource_info(hw_info)
+    })
 }
 weak_alias!("MPI_Get_hw_resource_info", "PMPI_Get_hw_resource_info");
 

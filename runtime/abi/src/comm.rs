@@ -3,7 +3,7 @@
 
 use core::ffi::{CStr, c_int};
 
-use runtime::{Comm, Comparison};
+use runtime::{Comm, Comparison, Visit};
 
 use crate::args::{InOut, Out, OutString};
 use crate::attr;
@@ -58,6 +58,19 @@ pub fn comm_free(mpi: Mpi, comm: InOut<'_, MPI_Comm>) -> Result<()> {
     attr::delete_all(mpi, handle).map_err(|error| error.raised_on(On::Comm(handle)))?;
     discard(mpi, handle)?;
     comm.set(MPI_Comm::NULL);
+    Ok(())
+}
+
+/// `MPI_Comm_disconnect`: what is under way on the communicator ends first (MPI 5.0 section 11.10.4).
+pub fn comm_disconnect(mpi: Mpi, comm: InOut<'_, MPI_Comm>) -> Result<()> {
+    let ended = any(mpi, comm.get())?;
+    mpi.wait_until(|universe| universe.is_quiet(&ended));
+    comm_free(mpi, comm)
+}
+
+/// `MPI_Comm_get_parent`: no process is spawned by another one yet.
+pub fn comm_get_parent(_mpi: Mpi, parent: Out<'_, MPI_Comm>) -> Result<()> {
+    parent.set(MPI_Comm::NULL);
     Ok(())
 }
 

@@ -5,11 +5,22 @@ use core::ffi::{CStr, c_int};
 
 use runtime::Visit;
 
+use crate::args::Out;
 use crate::c;
 use crate::comm::int;
 use crate::enter::Mpi;
 use crate::error::{Error, ErrorClass, Result};
-use crate::info::Pairs;
+use crate::handle::MPI_Info;
+use crate::info::{self, Pairs};
+
+/// `MPI_Get_hw_resource_info` (MPI 5.0 section 9.1.2): the kinds of resources that a guided split knows, and whether this
+/// process is bound to one instance of each.
+pub fn get_hw_resource_info(hw_info: Out<'_, MPI_Info>) -> Result<()> {
+    let mut pairs = Pairs::default();
+    pairs.set(SHARED_MEMORY, c"true");
+    hw_info.set(info::insert(pairs)?);
+    Ok(())
+}
 
 /// The color of this process: the same for those that belong together, `MPI_UNDEFINED` for one that gets no communicator.
 ///

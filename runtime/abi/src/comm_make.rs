@@ -154,7 +154,7 @@ pub fn comm_split_type(
     info: MPI_Info,
     newcomm: Out<'_, MPI_Comm>,
 ) -> Result<()> {
-    let parent = of(mpi, comm)?;
+    let parent = any(mpi, comm)?;
     let given = hints(info)?;
     let color = comm_kinds::color(mpi, split_type, &given)?;
     let handle = match split(mpi, &parent, color, key)? {

@@ -7,6 +7,7 @@
 #![allow(unsafe_code, reason = "calls the program's error handlers")]
 
 use core::ffi::c_int;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::args::{InOut, Out};
 use crate::callback::{
@@ -15,8 +16,9 @@ use crate::callback::{
 };
 use crate::enter::{Mpi, On};
 use crate::error::{Error, ErrorClass, Result};
-use crate::handle::{MPI_Comm, MPI_Errhandler, MPI_File, MPI_Session, MPI_Win};
-use crate::process;
+use crate::handle::{Kind, MPI_Comm, MPI_Errhandler, MPI_File, MPI_Session, MPI_Win, describe};
+use crate::registry::{Registry, not_a};
+use crate::{lock, process, state};
 
 /// An error handler.
 #[derive(Clone, Copy, Debug)]
@@ -90,21 +92,19 @@ impl Handler {
 
 /// `MPI_Comm_create_errhandler`.
 pub fn comm_create_errhandler(
-    mpi: Mpi,
+    _mpi: Mpi,
     function: Option<MPI_Comm_errhandler_function>,
     errhandler: Out<'_, MPI_Errhandler>,
 ) -> Result<()> {
     let function = function.ok_or_else(|| Error::null("comm_errhandler_fn"))?;
-    errhandler.set(mpi.state(|state| state.errhandlers.insert(function))?);
+    errhandler.set(handlers().insert(Handler::Comm(function))?);
     Ok(())
 }
 
 /// `MPI_Comm_set_errhandler`.
 pub fn comm_set_errhandler(mpi: Mpi, comm: MPI_Comm, errhandler: MPI_Errhandler) -> Result<()> {
+    check_for_comms(errhandler)?;
     mpi.state(|state| {
-        if !is_predefined(errhandler) {
-            state.errhandlers.get(errhandler)?;
-        }
         state.comm_mut(comm)?.errhandler = errhandler;
         Ok(())
     })
@@ -133,6 +133,56 @@ pub fn comm_call_errhandler(mpi: Mpi, comm: MPI_Comm, code: c_int) -> Result<()>
     ))
 }
 
+/// `MPI_Session_create_errhandler`.
+pub fn session_create_errhandler(
+    function: Option<MPI_Session_errhandler_function>,
+    errhandler: Out<'_, MPI_Errhandler>,
+) -> Result<()> {
+    let function = function.ok_or_else(|| Error::null("session_errhandler_fn"))?;
+    errhandler.set(handlers().insert(Handler::Session(function))?);
+    Ok(())
+}
+
+/// `MPI_Session_set_errhandler`.
+pub fn session_set_errhandler(
+    mpi: Mpi,
+    session: MPI_Session,
+    errhandler: MPI_Errhandler,
+) -> Result<()> {
+    check_for_sessions(errhandler)?;
+    mpi.state(|state| {
+        state.sessions.get_mut(session)?.errhandler = errhandler;
+        Ok(())
+    })
+}
+
+/// `MPI_Session_get_errhandler`.
+pub fn session_get_errhandler(
+    mpi: Mpi,
+    session: MPI_Session,
+    errhandler: Out<'_, MPI_Errhandler>,
+) -> Result<()> {
+    errhandler.set(mpi.state(|state| Ok::<_, Error>(state.sessions.get(session)?.errhandler))?);
+    Ok(())
+}
+
+/// `MPI_Session_call_errhandler`.
+pub fn session_call_errhandler(session: MPI_Session, code: c_int) -> Result<()> {
+    let found = {
+        let _held = lock::hold();
+        state::peek(|state| state.sessions.get(session).map(drop))
+    };
+    found.unwrap_or_else(|| Err(not_a(Kind::Session, session.0)))?;
+    let handler = process::handler(On::Session(session));
+    if handler.call(On::Session(session), code) || matches!(handler, Handler::Return) {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorClass(code),
+        "the program called the error handler",
+    ))
+}
+
 /// `MPI_Errhandler_free`. A handler that is still attached somewhere stays there until it is replaced: the function is
 /// kept, only the handle goes.
 pub fn errhandler_free(errhandler: InOut<'_, MPI_Errhandler>) -> Result<()> {
@@ -140,12 +190,42 @@ pub fn errhandler_free(errhandler: InOut<'_, MPI_Errhandler>) -> Result<()> {
     Ok(())
 }
 
-/// Whether a handle is one of the standard's three.
-pub(crate) fn is_predefined(errhandler: MPI_Errhandler) -> bool {
-    let known = [
-        MPI_Errhandler::ERRORS_ARE_FATAL,
-        MPI_Errhandler::ERRORS_ABORT,
-        MPI_Errhandler::ERRORS_RETURN,
-    ];
-    known.contains(&errhandler)
+/// What a handle stands for.
+pub(crate) fn find(errhandler: MPI_Errhandler) -> Result<Handler> {
+    match errhandler {
+        MPI_Errhandler::ERRORS_RETURN => Ok(Handler::Return),
+        MPI_Errhandler::ERRORS_ABORT => Ok(Handler::Abort),
+        MPI_Errhandler::ERRORS_ARE_FATAL => Ok(Handler::Fatal),
+        other => handlers().get(other).copied(),
+    }
+}
+
+/// Communicators take predefined handlers and those that were made for them.
+pub(crate) fn check_for_comms(errhandler: MPI_Errhandler) -> Result<()> {
+    match find(errhandler)? {
+        Handler::Fatal | Handler::Abort | Handler::Return | Handler::Comm(_) => Ok(()),
+        _ => Err(other_kind(errhandler, "communicators")),
+    }
+}
+
+/// Sessions take predefined handlers and those that were made for them.
+pub(crate) fn check_for_sessions(errhandler: MPI_Errhandler) -> Result<()> {
+    match find(errhandler)? {
+        Handler::Fatal | Handler::Abort | Handler::Return | Handler::Session(_) => Ok(()),
+        _ => Err(other_kind(errhandler, "sessions")),
+    }
+}
+
+fn other_kind(errhandler: MPI_Errhandler, wanted: &str) -> Error {
+    let given = describe(errhandler.0);
+    let detail =
+        format!("the error handler {given} was made for other objects, one for {wanted} is needed");
+    Error::new(ErrorClass::ERRHANDLER, detail)
+}
+
+/// The handlers that the program made; some may be made before initialization.
+static HANDLERS: Mutex<Registry<MPI_Errhandler, Handler>> = Mutex::new(Registry::new());
+
+fn handlers() -> MutexGuard<'static, Registry<MPI_Errhandler, Handler>> {
+    HANDLERS.lock().unwrap_or_else(PoisonError::into_inner)
 }

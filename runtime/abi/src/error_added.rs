@@ -50,6 +50,7 @@ pub fn remove_error_class(class: c_int) -> Result<()> {
             format!("the error class {class} has {count} error code{s}; remove the code{s} first");
         return Err(Error::new(ErrorClass::OTHER, detail));
     }
+    check_no_string(class, added.get(&class))?;
     added.remove(&class);
     Ok(())
 }
@@ -63,11 +64,22 @@ pub fn remove_error_code(code: c_int) -> Result<()> {
             let detail = format!("{code} is an error class, not an error code");
             Err(Error::new(ErrorClass::ARG, detail))
         }
-        Some(_) => {
+        entry @ Some(_) => {
+            check_no_string(code, entry)?;
             added.remove(&code);
             Ok(())
         }
     }
+}
+
+/// What has a string is in use still.
+fn check_no_string(code: c_int, entry: Option<&Entry>) -> Result<()> {
+    if entry.is_none_or(|entry| entry.text.is_empty()) {
+        return Ok(());
+    }
+    let detail =
+        format!("{code} has an error string; remove it first with MPI_Remove_error_string");
+    Err(Error::new(ErrorClass::OTHER, detail))
 }
 
 /// `MPI_Remove_error_string`.
@@ -166,6 +178,11 @@ mod tests {
         assert_eq!(
             ErrorClass(code).to_string(),
             format!("error code {code}: too many cooks")
+        );
+        let refused = remove_error_code(code).unwrap_err();
+        assert!(
+            refused.detail().contains("has an error string"),
+            "{refused}"
         );
         remove_error_string(code).unwrap();
         assert_eq!(text_of(code).as_deref(), Some(""));

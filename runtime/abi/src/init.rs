@@ -11,10 +11,10 @@ use crate::args::{MainArgc, MainArgv, Out};
 use crate::attr;
 use crate::c;
 use crate::enter::{Mpi, On};
-use crate::errhandler::Handler;
+use crate::errhandler::{self, Handler};
 use crate::error::{Error, ErrorClass, Result};
 use crate::express;
-use crate::handle::{MPI_Comm, MPI_Errhandler};
+use crate::handle::MPI_Comm;
 use crate::lock;
 use crate::process::{self, Identity, Lookup, Phase, World};
 use crate::state::{self, State};
@@ -191,7 +191,7 @@ fn handler(on: On) -> Handler {
         On::Session(session) => {
             let found = state::peek(|state| Some(state.sessions.get(session).ok()?.errhandler));
             if let Some(handler) = found.flatten() {
-                return predefined(handler);
+                return errhandler::find(handler).unwrap_or(Handler::Fatal);
             }
             MPI_Comm::SELF
         }
@@ -203,19 +203,10 @@ fn handler(on: On) -> Handler {
             Ok(object) => object,
             Err(_) => state.comm(MPI_Comm::SELF).ok()?,
         };
-        let handle = object.errhandler;
-        let own = state.errhandlers.get(handle);
-        Some(own.map_or_else(|_| predefined(handle), |function| Handler::Comm(*function)))
+        Some(object.errhandler)
     });
-    found.flatten().unwrap_or(Handler::Fatal)
-}
-
-fn predefined(handle: MPI_Errhandler) -> Handler {
-    match handle {
-        MPI_Errhandler::ERRORS_RETURN => Handler::Return,
-        MPI_Errhandler::ERRORS_ABORT => Handler::Abort,
-        _ => Handler::Fatal,
-    }
+    let found = found.flatten().map(errhandler::find);
+    found.and_then(Result::ok).unwrap_or(Handler::Fatal)
 }
 
 fn name(on: On) -> Option<String> {

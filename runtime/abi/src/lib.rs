@@ -41,7 +41,7 @@ mod comm_agree;
 pub mod comm_hints;
 pub mod comm_idup;
 pub mod comm_inter;
-mod comm_kinds;
+pub mod comm_kinds;
 pub mod comm_make;
 pub mod datatype;
 pub mod datatype_contents;

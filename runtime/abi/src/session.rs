@@ -21,9 +21,9 @@ use crate::comm::int;
 use crate::comm_agree::{Lane, context_of, group_of, swap_leaders, words_of};
 use crate::comm_make::{keep, lead};
 use crate::enter::{Mpi, On, enter};
-use crate::errhandler::is_predefined;
+use crate::errhandler::{check_for_comms, check_for_sessions};
 use crate::error::{Error, ErrorClass, Result};
-use crate::handle::{MPI_Comm, MPI_Errhandler, MPI_Group, MPI_Info, MPI_Session, describe};
+use crate::handle::{MPI_Comm, MPI_Errhandler, MPI_Group, MPI_Info, MPI_Session};
 use crate::info::{self, Pairs, hints};
 use crate::init::{join_for_session, leave_job};
 use crate::process::{self, Phase, World};
@@ -31,7 +31,7 @@ use crate::pt2pt::bad_rank;
 
 /// A session.
 pub struct SessionObject {
-    /// What becomes of its errors; a predefined one.
+    /// What becomes of its errors.
     pub errhandler: MPI_Errhandler,
     /// The thread level that it was granted.
     pub thread_level: c_int,
@@ -43,7 +43,7 @@ pub fn session_init(
     errhandler: MPI_Errhandler,
     session: Out<'_, MPI_Session>,
 ) -> Result<()> {
-    check_handler(errhandler)?;
+    check_for_sessions(errhandler)?;
     let wanted = hints(info)?.get(THREAD_KEY).and_then(level_of);
     let thread_level = join_for_session(wanted.unwrap_or(c::MPI_THREAD_MULTIPLE))?;
     static AT_EXIT: Once = Once::new();
@@ -145,29 +145,6 @@ pub fn session_get_pset_info(
     Ok(())
 }
 
-/// `MPI_Session_get_errhandler`.
-pub fn session_get_errhandler(
-    mpi: Mpi,
-    session: MPI_Session,
-    errhandler: Out<'_, MPI_Errhandler>,
-) -> Result<()> {
-    errhandler.set(mpi.state(|state| Ok::<_, Error>(state.sessions.get(session)?.errhandler))?);
-    Ok(())
-}
-
-/// `MPI_Session_set_errhandler`.
-pub fn session_set_errhandler(
-    mpi: Mpi,
-    session: MPI_Session,
-    errhandler: MPI_Errhandler,
-) -> Result<()> {
-    check_handler(errhandler)?;
-    mpi.state(|state| {
-        state.sessions.get_mut(session)?.errhandler = errhandler;
-        Ok(())
-    })
-}
-
 /// `MPI_Group_from_session_pset`.
 pub fn group_from_session_pset(
     mpi: Mpi,
@@ -192,7 +169,7 @@ pub fn comm_create_from_group(
 ) -> Result<()> {
     let members = mpi.state(|state| state.group(group))?;
     hints(info)?;
-    check_comm_handler(mpi, errhandler)?;
+    check_for_comms(errhandler)?;
     if members.size() == 0 {
         newcomm.set(MPI_Comm::NULL);
         return Ok(());
@@ -217,7 +194,7 @@ pub fn intercomm_create_from_groups(
 ) -> Result<()> {
     let members = mpi.state(|state| state.group(local_group))?;
     hints(info)?;
-    check_comm_handler(mpi, errhandler)?;
+    check_for_comms(errhandler)?;
     let (rank, size) = (own_rank(mpi, &members)?, members.size());
     let leader = rank_in("local leader", local_leader, &members)?;
     let lane = lane(mpi, stringtag);
@@ -314,24 +291,6 @@ fn pset(mpi: Mpi, name: &CStr) -> Result<Group> {
 
 fn check(mpi: Mpi, session: MPI_Session) -> Result<()> {
     mpi.state(|state| state.sessions.get(session).map(drop))
-}
-
-fn check_handler(errhandler: MPI_Errhandler) -> Result<()> {
-    if is_predefined(errhandler) {
-        return Ok(());
-    }
-    let detail = format!(
-        "{} is no predefined error handler, and sessions can have no others in this version of rmpi",
-        describe(errhandler.0)
-    );
-    Err(Error::new(ErrorClass::ERRHANDLER, detail))
-}
-
-fn check_comm_handler(mpi: Mpi, errhandler: MPI_Errhandler) -> Result<()> {
-    if is_predefined(errhandler) {
-        return Ok(());
-    }
-    mpi.state(|state| state.errhandlers.get(errhandler).map(drop))
 }
 
 fn level_of(name: &CStr) -> Option<c_int> {

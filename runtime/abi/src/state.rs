@@ -13,7 +13,6 @@ use std::sync::Arc;
 use runtime::datatype::{Basic, Datatype};
 use runtime::{Comm, Group, Universe, Visit};
 
-use crate::callback::MPI_Comm_errhandler_function;
 use crate::datatype_contents::Recipe;
 use crate::enter::Mpi;
 use crate::error::{Error, Result};
@@ -42,8 +41,6 @@ pub struct State {
     pub type_names: std::collections::HashMap<usize, String>,
     /// The datatypes that stand for a precision and range of Fortran, by combiner and both: made once each.
     pub f90_types: std::collections::HashMap<[core::ffi::c_int; 3], MPI_Datatype>,
-    /// Error handlers that the program made.
-    pub errhandlers: Registry<MPI_Errhandler, MPI_Comm_errhandler_function>,
     /// Operations that the program made.
     pub ops: Registry<MPI_Op, OpObject>,
     /// Sessions that are open.
@@ -124,7 +121,6 @@ impl State {
             datatypes: Registry::new(),
             type_names: std::collections::HashMap::new(),
             f90_types: std::collections::HashMap::new(),
-            errhandlers: Registry::new(),
             ops: Registry::new(),
             sessions: Registry::new(),
             messages: Registry::new(),

@@ -227,6 +227,19 @@ impl Universe {
         }
     }
 
+    /// Whether nothing is under way on a communicator.
+    #[must_use]
+    pub fn is_quiet(&self, comm: &Comm) -> bool {
+        use engine::State::{Announced, Moving, Posted, Queued};
+        let arena = self.engine.arena();
+        let pending = |id: RequestId| {
+            let fields = arena.fields(id);
+            let goes_on = matches!(fields.state, Posted | Queued | Announced | Moving);
+            goes_on && fields.context == comm.context.0
+        };
+        !arena.iter().any(pending)
+    }
+
     /// Whether this process may leave: nothing waits to be sent that anybody waits for, and no send is under way whose
     /// request the application does not have (any more).
     #[must_use]
