@@ -16,6 +16,18 @@ pub enum Error {
         /// Its world rank.
         peer: u32,
     },
+    /// The node segment does not fit into the address space.
+    #[error(
+        "the node segment of {bytes} bytes cannot be mapped: {source}; raise the limit of address space (ulimit -v) or \
+         start fewer ranks"
+    )]
+    Mapping {
+        /// Its size.
+        bytes: u64,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
     /// A system call failed.
     #[error("{what} failed: {source}")]
     System {

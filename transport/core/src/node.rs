@@ -68,7 +68,10 @@ impl Node {
         };
         let base = match NonNull::new(base.cast::<u8>()) {
             Some(base) if base.as_ptr().cast() != libc::MAP_FAILED => base,
-            _ => return Err(Error::last("mapping the node segment")),
+            _ => {
+                let source = std::io::Error::last_os_error();
+                return Err(Error::Mapping { bytes, source });
+            }
         };
         // SAFETY:
         // - page-aligned, readable, writable, `bytes` long: just mapped so.
