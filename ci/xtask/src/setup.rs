@@ -76,7 +76,7 @@ const NEEDS: &[Need] = &[
 /// The stages that `setup` knows, for messages.
 const STAGES: &[&str] = &[
     "demo", "bench", "compare", "peers", "install", "tidy", "unit", "model", "abi", "ranks",
-    "docs", "icount", "faults", "suites",
+    "docs", "icount", "faults", "suites", "deaths",
 ];
 
 /// `cargo xtask setup [STAGE...]`.

@@ -36,8 +36,10 @@ Stages, in order of cost:
   ranks    the C programs of ci/ranks under rmpiexec
   docs     the commands of README and of the pages in docs/
   icount   instructions of MPI_Isend and MPI_Irecv against their budget
-  faults   ranks that die at random moments
+  faults   limits, filters and full disks; ranks and launchers that die at random moments
   suites   programs that other people wrote, and binaries that other MPIs built
+Only when it is named:
+  deaths   a thousand deaths, and a gibibyte of output from each rank
 
 A failed stage does not stop the ones after it. The last line counts: `N passed, N failed`.
 

@@ -6,6 +6,7 @@ mod cargo_tests;
 mod compiling;
 mod docs;
 mod faults;
+mod hardships;
 mod icount;
 mod jobs;
 mod model;
@@ -30,6 +31,13 @@ struct TestStage {
     budget: Duration,
     run: fn(&mut Tally, &mut Context) -> Result<(), String>,
 }
+
+/// Those that take too long for every change: they run when they are named.
+const LONG_STAGES: &[TestStage] = &[TestStage {
+    name: "deaths",
+    budget: minutes(15),
+    run: faults::run_long,
+}];
 
 /// In order of cost. The budgets are those of CONTRIBUTING.md, on two cores.
 const STAGES: &[TestStage] = &[
@@ -209,8 +217,9 @@ fn parse(args: &[String]) -> Result<(Vec<&'static TestStage>, Context), String> 
 }
 
 fn stage_named(name: &str) -> Result<&'static TestStage, String> {
-    let names = STAGES.iter().map(|stage| stage.name);
-    let found = STAGES.iter().find(|stage| stage.name == name);
+    let all = || STAGES.iter().chain(LONG_STAGES);
+    let names = all().map(|stage| stage.name);
+    let found = all().find(|stage| stage.name == name);
     found.ok_or_else(|| unknown("test stage", name, names, "cargo xtask test --help"))
 }
 
@@ -225,6 +234,7 @@ mod tests {
     #[test]
     fn no_name_means_every_stage_and_names_pick() {
         assert_eq!(parse(&[]).unwrap().0.len(), STAGES.len());
+        assert_eq!(parse(&words("deaths")).unwrap().0[0].name, "deaths");
         let (wanted, _) = parse(&words("tidy abi")).unwrap();
         assert_eq!(
             wanted.iter().map(|stage| stage.name).collect::<Vec<_>>(),

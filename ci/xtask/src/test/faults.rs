@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Stage `faults`: a random rank dies in a random way at a random moment, a hundred times.
+//! Stages `faults` and `deaths`: a random rank, the launcher or its daemon dies in a random way at a random moment, or the
+//! terminal is closed: thirty times, and a thousand times in the long stage.
 //!
-//! Each time the launcher must name that rank, end with the right code and leave nothing behind
-//! within two seconds. The list of seeds is fixed: each run of the stage tries the same deaths.
+//! Each time the launcher, if it lives, must name the cause and end with the right code, and nothing may be left behind
+//! after two seconds. The list of seeds is fixed: each run of a stage tries the same deaths.
 
-use super::{Context, Tally, jobs};
+use super::{Context, Tally, cargo_tests, hardships, jobs};
 use crate::process::{Finished, quiet, send_signal};
-use crate::tree::{command, make_folder, root, target};
+use crate::tree::{cargo, command, make_folder, root, target};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -23,6 +25,14 @@ enum Way {
     Exit(i32),
     /// `MPI_Abort` with this code.
     Abort(i32),
+    /// SIGKILL for a rank that has children and grandchildren, one of them in a session of its own.
+    Family,
+    /// SIGKILL for `rmpiexec`.
+    Launcher,
+    /// SIGKILL for `rmpid`.
+    Daemon,
+    /// The terminal that the job was started from is closed.
+    Terminal,
 }
 
 /// One death, decided by its seed alone.
@@ -35,30 +45,39 @@ struct Death {
     after_us: u64,
 }
 
+/// The stage `faults`.
 pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String> {
+    hardships::run(tally, context)?;
+    deaths(tally, context, DEATHS)
+}
+
+/// The stage `deaths`, which takes long.
+pub(crate) fn run_long(tally: &mut Tally, context: &mut Context) -> Result<(), String> {
+    let mut output = cargo();
+    output.args([
+        "test",
+        "--quiet",
+        "--package",
+        "launcher",
+        "--test",
+        "output",
+    ]);
+    output.args(["--", "--ignored", "a_gibibyte"]);
+    cargo_tests::run(tally, "a gibibyte of output from each rank", output)?;
+    deaths(tally, context, LONG_DEATHS)
+}
+
+fn deaths(tally: &mut Tally, context: &mut Context, count: u64) -> Result<(), String> {
     let prefix = context.prefix()?;
     let build = target().join("faults");
     make_folder(&build)?;
     let victim = build.join("victim");
-    let mut compiler = command(prefix.join("bin/rmpicc"));
-    compiler
-        .args([
-            "-std=gnu11",
-            "-O1",
-            "-g",
-            "-Wall",
-            "-Wextra",
-            "-Werror",
-            "-o",
-        ])
-        .arg(&victim);
-    compiler.arg(root().join("ci/ranks/faults/victim.c"));
-    quiet(compiler, Duration::from_secs(120))?;
+    compile(&prefix, "victim.c", &victim)?;
     let launcher = prefix.join("bin/rmpiexec");
     let mut well = 0;
     let mut wrong = Vec::new();
     let start = Instant::now();
-    for death in (1..=DEATHS).map(Death::of_seed) {
+    for death in (1..=count).map(Death::of_seed) {
         match die(&launcher, &victim, &build, &death) {
             Ok(()) => well += 1,
             Err(why) => {
@@ -67,10 +86,19 @@ pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
             }
         }
     }
-    let each_ms = start.elapsed().as_millis() / u128::from(DEATHS);
-    println!("  {well} of {DEATHS} deaths ended well, {each_ms} ms each");
+    let each_ms = start.elapsed().as_millis() / u128::from(count);
+    println!("  {well} of {count} deaths ended well, {each_ms} ms each");
     tally.add(well, wrong);
     Ok(())
+}
+
+/// Builds a program of `ci/ranks/faults`.
+pub(super) fn compile(prefix: &Path, source: &str, to: &Path) -> Result<(), String> {
+    let mut compiler = command(prefix.join("bin/rmpicc"));
+    let flags = "-std=gnu11 -O1 -g -Wall -Wextra -Werror -o";
+    compiler.args(flags.split(' ')).arg(to);
+    compiler.arg(root().join("ci/ranks/faults").join(source));
+    quiet(compiler, Duration::from_secs(120)).map(|_| ())
 }
 
 impl Death {
@@ -78,11 +106,15 @@ impl Death {
         let mut random = Random(seed);
         let ranks = random.one_of([2, 3, 4, 8, 16]);
         let code = random.one_of([0, 1, 3, 42, 255]);
-        let way = match random.below(4) {
+        let way = match random.below(8) {
             0 => Way::Kill,
             1 => Way::Segv,
             2 => Way::Exit(code),
-            _ => Way::Abort(code),
+            3 => Way::Abort(code),
+            4 => Way::Family,
+            5 => Way::Launcher,
+            6 => Way::Daemon,
+            _ => Way::Terminal,
         };
         let victim = u32::try_from(random.below(u64::from(ranks))).unwrap_or(0);
         Self {
@@ -94,20 +126,59 @@ impl Death {
         }
     }
 
-    /// The code that `rmpiexec` must end with.
-    fn code(&self) -> i32 {
+    /// The code that the command must end with; `None` if the command itself is killed.
+    fn code(&self) -> Option<i32> {
         match self.way {
-            Way::Kill => 128 + 9,
-            Way::Segv => 128 + 11,
+            Way::Kill | Way::Family | Way::Daemon => Some(128 + 9),
+            Way::Segv => Some(128 + 11),
             // Leaving without MPI_Finalize, and MPI_Abort, are never a success.
-            Way::Exit(code) | Way::Abort(code) => code.max(1),
+            Way::Exit(code) | Way::Abort(code) => Some(code.max(1)),
+            Way::Launcher | Way::Terminal => None,
         }
+    }
+
+    /// The process that is killed from outside, if that is how it happens.
+    fn target(&self) -> Option<Target> {
+        match self.way {
+            Way::Kill | Way::Family => Some(Target::Rank(self.victim)),
+            Way::Launcher => Some(Target::Named("rmpiexec")),
+            Way::Daemon => Some(Target::Named("rmpid")),
+            Way::Terminal => Some(Target::Named("script")),
+            Way::Segv | Way::Exit(_) | Way::Abort(_) => None,
+        }
+    }
+
+    /// The job as it is typed.
+    fn job(&self, launcher: &Path, victim: &Path) -> Command {
+        let ranks = self.ranks.to_string();
+        let words = self.arguments().join(" ");
+        let family = format!(
+            "(sleep 1001 & sleep 1002) & setsid sleep 1003 & exec {} {words}",
+            victim.display()
+        );
+        if self.way == Way::Terminal {
+            let mut terminal = command("script");
+            let line = format!(
+                "{} -n {ranks} {} {words}",
+                launcher.display(),
+                victim.display()
+            );
+            terminal.args(["-qec", &line, "/dev/null"]);
+            return terminal;
+        }
+        let mut job = command(launcher);
+        job.args(["-n", &ranks]);
+        match self.way {
+            Way::Family => job.args(["bash", "-c", &family]),
+            _ => job.arg(victim).args(self.arguments()),
+        };
+        job
     }
 
     /// What the program is told to do.
     fn arguments(&self) -> Vec<String> {
         let (word, code) = match self.way {
-            Way::Kill => ("wait", 0),
+            Way::Kill | Way::Family | Way::Launcher | Way::Daemon | Way::Terminal => ("wait", 0),
             Way::Segv => ("segv", 0),
             Way::Exit(code) => ("exit", code),
             Way::Abort(code) => ("abort", code),
@@ -123,7 +194,9 @@ impl Death {
     /// Words that the message must contain.
     fn words(&self) -> Vec<String> {
         let how = match self.way {
-            Way::Kill => "SIGKILL",
+            Way::Launcher | Way::Terminal => return Vec::new(),
+            Way::Daemon => return vec!["the node daemon".into(), "SIGKILL".into()],
+            Way::Kill | Way::Family => "SIGKILL",
             Way::Segv => "SIGSEGV",
             Way::Exit(_) => "MPI_Finalize",
             Way::Abort(_) => "MPI_Abort",
@@ -133,14 +206,12 @@ impl Death {
 }
 
 fn die(launcher: &Path, victim: &Path, build: &Path, death: &Death) -> Result<(), String> {
-    let mut job = command(launcher);
-    job.args(["-n", &death.ranks.to_string()])
-        .arg(victim)
-        .args(death.arguments());
+    let job = death.job(launcher, victim);
     let cookie = jobs::Cookie::new(build)?;
     let done = thread::scope(|scope| {
-        if death.way == Way::Kill {
-            scope.spawn(|| kill_from_outside(&cookie, death));
+        if let Some(target) = death.target() {
+            let cookie = &cookie;
+            scope.spawn(move || kill_from_outside(cookie, target, death.after_us));
         }
         jobs::run(job, &cookie, LIMIT)
     })?;
@@ -162,12 +233,11 @@ fn judge(death: &Death, done: &Finished, left: Option<String>) -> Vec<String> {
     if done.timed_out {
         wrong.push(format!("the job did not end within {} s", LIMIT.as_secs()));
     }
-    if done.status.code() != Some(death.code()) {
-        wrong.push(format!(
-            "expected the code {}, the job {}",
-            death.code(),
-            done.end()
-        ));
+    if done.status.code() != death.code() {
+        let expected = death
+            .code()
+            .map_or_else(|| "no code".to_owned(), |code| format!("the code {code}"));
+        wrong.push(format!("expected {expected}, the job {}", done.end()));
     }
     let missing = death
         .words()
@@ -175,7 +245,8 @@ fn judge(death: &Death, done: &Finished, left: Option<String>) -> Vec<String> {
         .filter(|word| !done.stderr.contains(word.as_str()));
     wrong.extend(missing.map(|word| format!("the message lacks `{word}`")));
     let lines = done.stderr.lines().count();
-    if lines > MESSAGE_LINES {
+    // Where the launcher is gone, each rank says so.
+    if lines > MESSAGE_LINES && death.code().is_some() {
         wrong.push(format!(
             "the message has {lines} lines, at most {MESSAGE_LINES} are good"
         ));
@@ -184,17 +255,45 @@ fn judge(death: &Death, done: &Finished, left: Option<String>) -> Vec<String> {
     wrong
 }
 
-/// Finds the victim by its environment, waits for its moment, and kills it.
-fn kill_from_outside(cookie: &jobs::Cookie, death: &Death) {
+/// Whom to kill.
+#[derive(Debug, Clone, Copy)]
+enum Target {
+    /// The process of this rank, which is the first with its number.
+    Rank(u32),
+    /// The process of this name.
+    Named(&'static str),
+}
+
+impl Target {
+    fn find(self, among: &[u32]) -> Option<u32> {
+        // Before there is a rank there is nothing to be left behind.
+        let started = |pid: &&u32| has_environment(**pid, "RMPI_RANK=0");
+        let found = match self {
+            Self::Rank(rank) => {
+                let rank = format!("RMPI_RANK={rank}");
+                among
+                    .iter()
+                    .filter(|pid| has_environment(**pid, &rank))
+                    .min()
+            }
+            Self::Named("script") if !among.iter().any(|pid| started(&pid)) => None,
+            Self::Named(name) => among.iter().find(|pid| is_named(**pid, name)),
+        };
+        found.copied()
+    }
+}
+
+fn is_named(pid: u32, name: &str) -> bool {
+    let own = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    own.trim_end() == name
+}
+
+/// Finds the victim, waits for its moment, and kills it.
+fn kill_from_outside(cookie: &jobs::Cookie, target: Target, after_us: u64) {
     let deadline = Instant::now() + LIMIT;
-    let rank = format!("RMPI_RANK={}", death.victim);
     while Instant::now() < deadline {
-        if let Some(pid) = cookie
-            .processes()
-            .into_iter()
-            .find(|pid| has_environment(*pid, &rank))
-        {
-            thread::sleep(Duration::from_micros(death.after_us));
+        if let Some(pid) = target.find(&cookie.processes()) {
+            thread::sleep(Duration::from_micros(after_us));
             send_signal("KILL", &pid.to_string());
             return;
         }
@@ -227,7 +326,8 @@ impl Random {
     }
 }
 
-const DEATHS: u64 = 100;
+const DEATHS: u64 = 30;
+const LONG_DEATHS: u64 = 1000;
 const LIMIT: Duration = Duration::from_secs(30);
 const LEFTOVER_GRACE: Duration = Duration::from_secs(2);
 const MESSAGE_LINES: usize = 5;
@@ -251,19 +351,29 @@ mod tests {
         assert_eq!(Death::of_seed(5), Death::of_seed(5));
         let all: Vec<Death> = (1..=DEATHS).map(Death::of_seed).collect();
         assert!(all.iter().all(|death| death.victim < death.ranks));
-        let count = |wanted: fn(&Way) -> bool| all.iter().filter(|d| wanted(&d.way)).count();
-        assert!(count(|way| *way == Way::Kill) > 10);
-        assert!(count(|way| *way == Way::Segv) > 10);
-        assert!(count(|way| matches!(way, Way::Exit(_))) > 10);
-        assert!(count(|way| matches!(way, Way::Abort(_))) > 10);
+        let kinds: [fn(&Way) -> bool; 8] = [
+            |way| *way == Way::Kill,
+            |way| *way == Way::Segv,
+            |way| matches!(way, Way::Exit(_)),
+            |way| matches!(way, Way::Abort(_)),
+            |way| *way == Way::Family,
+            |way| *way == Way::Launcher,
+            |way| *way == Way::Daemon,
+            |way| *way == Way::Terminal,
+        ];
+        for (number, kind) in kinds.into_iter().enumerate() {
+            let count = all.iter().filter(|death| kind(&death.way)).count();
+            assert!(count > 0, "way {number} does not occur");
+        }
     }
 
     #[test]
     fn codes_and_arguments_follow_from_the_way() {
-        assert_eq!(death(Way::Kill).code(), 137);
-        assert_eq!(death(Way::Segv).code(), 139);
-        assert_eq!(death(Way::Exit(0)).code(), 1);
-        assert_eq!(death(Way::Abort(42)).code(), 42);
+        assert_eq!(death(Way::Kill).code(), Some(137));
+        assert_eq!(death(Way::Segv).code(), Some(139));
+        assert_eq!(death(Way::Exit(0)).code(), Some(1));
+        assert_eq!(death(Way::Abort(42)).code(), Some(42));
+        assert_eq!(death(Way::Launcher).code(), None);
         assert_eq!(death(Way::Abort(42)).arguments(), ["abort", "2", "7", "42"]);
     }
 

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Part of stage `faults`: surroundings that take something away. The job runs all the same, or says what it lacks.
+
+use super::{Context, Tally, faults, jobs};
+use crate::process::Finished;
+use crate::tree::{command, make_folder, target};
+use std::time::Duration;
+
+/// A line for bash, and how it must end.
+struct Hardship {
+    name: &'static str,
+    line: &'static str,
+    code: i32,
+    /// Words that must be printed, on either stream.
+    words: &'static [&'static str],
+}
+
+const HARDSHIPS: &[Hardship] = &[
+    Hardship {
+        name: "a wrapper closes the inherited descriptors",
+        line: "rmpiexec -n 4 bash -c 'for ((i = 3; i < 200; i++)); do eval \"exec $i>&-\"; done; exec ./exchange'",
+        code: 0,
+        words: &["well"],
+    },
+    Hardship {
+        name: "process_vm_readv is forbidden",
+        line: "rmpiexec -n 4 ./without_vm_readv ./exchange",
+        code: 0,
+        words: &["well"],
+    },
+    Hardship {
+        name: "/dev/shm is full, and smaller than in any container",
+        line: "unshare --user --map-root-user --mount bash -c 'mount -t tmpfs -o size=64k none /dev/shm \
+               && head -c 64k /dev/zero > /dev/shm/full && exec rmpiexec -n 16 ./exchange'",
+        code: 0,
+        words: &["well"],
+    },
+    Hardship {
+        name: "ranks may have few descriptors",
+        line: "rmpiexec -n 4 bash -c 'ulimit -n 20; exec ./exchange'",
+        code: 0,
+        words: &["well"],
+    },
+    Hardship {
+        name: "the launcher raises the soft limit of descriptors for itself alone",
+        line: "ulimit -S -n 30; rmpiexec -n 32 ./exchange && rmpiexec -n 2 bash -c 'ulimit -S -n'",
+        code: 0,
+        words: &["well\n30\n30\n"],
+    },
+    Hardship {
+        name: "the hard limit of descriptors is too small",
+        line: "ulimit -n 30; rmpiexec -n 32 ./exchange",
+        code: 1,
+        words: &["open files in the launcher, the limit is 30: raise it (ulimit -Hn)"],
+    },
+    Hardship {
+        name: "the limit of address space is small and large enough",
+        line: "ulimit -v 200000; rmpiexec -n 8 ./exchange",
+        code: 0,
+        words: &["well"],
+    },
+    Hardship {
+        name: "the limit of address space is too small for the segment of so many ranks",
+        line: "ulimit -v 50000; rmpiexec -n 128 ./exchange",
+        code: 16,
+        words: &[
+            "MPI_Init failed: the node segment of",
+            "raise the limit of address space (ulimit -v) or start fewer ranks",
+        ],
+    },
+    Hardship {
+        name: "the memory of the program is too small",
+        line: "rmpiexec -n 2 bash -c 'ulimit -v 60000; exec ./exchange 67108864'",
+        code: 3,
+        words: &["no memory for", "called MPI_Abort with code 3"],
+    },
+    Hardship {
+        name: "standard output is a full disk",
+        line: "rmpiexec -n 2 ./exchange > /dev/full",
+        code: 1,
+        words: &["cannot write standard output: no space left on device"],
+    },
+    Hardship {
+        name: "standard output is closed",
+        line: "rmpiexec -n 2 ./exchange >&-",
+        code: 1,
+        words: &["cannot write standard output: it is closed"],
+    },
+];
+
+/// Runs them all.
+pub(super) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String> {
+    let prefix = context.prefix()?;
+    let build = target().join("faults");
+    make_folder(&build)?;
+    for program in ["exchange", "without_vm_readv"] {
+        faults::compile(&prefix, &format!("{program}.c"), &build.join(program))?;
+    }
+    for hardship in HARDSHIPS {
+        if hardship.line.starts_with("unshare") && !may_unshare() {
+            println!(
+                "  left out, since this user may not mount anything: {}",
+                hardship.name
+            );
+            continue;
+        }
+        let line = format!(
+            "cd {} && PATH={}:$PATH\n{}",
+            build.display(),
+            prefix.join("bin").display(),
+            hardship.line
+        );
+        tally.check(hardship.name, || {
+            let mut shell = command("bash");
+            shell.args(["-c", &line]);
+            let cookie = jobs::Cookie::new(&build)?;
+            let done = jobs::run(shell, &cookie, LIMIT)?;
+            let left = cookie.leftovers(Duration::from_secs(2));
+            let wrong = judge(hardship, &done, left);
+            if wrong.is_empty() {
+                return Ok(());
+            }
+            Err(format!(
+                "{}\nprinted: {}{}",
+                wrong.join("\n"),
+                done.stdout,
+                done.stderr
+            ))
+        });
+    }
+    Ok(())
+}
+
+fn may_unshare() -> bool {
+    let mut attempt = command("unshare");
+    attempt.args([
+        "--user",
+        "--map-root-user",
+        "--mount",
+        "mount",
+        "-t",
+        "tmpfs",
+        "none",
+        "/dev/shm",
+    ]);
+    attempt.output().is_ok_and(|done| done.status.success())
+}
+
+fn judge(hardship: &Hardship, done: &Finished, left: Option<String>) -> Vec<String> {
+    let mut wrong = Vec::new();
+    if done.timed_out || done.status.code() != Some(hardship.code) {
+        wrong.push(format!(
+            "expected the code {}, the job {}",
+            hardship.code,
+            done.end()
+        ));
+    }
+    let printed = |words: &str| done.stdout.contains(words) || done.stderr.contains(words);
+    let missing = hardship.words.iter().filter(|words| !printed(words));
+    wrong.extend(missing.map(|words| format!("`{words}` was not printed")));
+    wrong.extend(left);
+    wrong
+}
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_code_other_words_and_what_is_left_are_judged() {
+        let mut shell = command("sh");
+        shell.args(["-c", "echo all is well"]);
+        let done = crate::process::capture(shell, LIMIT, |_| ()).unwrap();
+        let full = HARDSHIPS
+            .iter()
+            .find(|hardship| hardship.code == 1)
+            .unwrap();
+        assert_eq!(judge(full, &done, Some("left behind: x".into())).len(), 3);
+        assert_eq!(judge(&HARDSHIPS[0], &done, None), [""; 0]);
+    }
+}
