@@ -34,6 +34,8 @@ mod elsewhere;
 mod failure;
 mod foreign;
 mod front;
+#[cfg(feature = "hwloc")]
+mod hwloc;
 mod ladder;
 mod lines;
 mod link;

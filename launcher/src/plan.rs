@@ -25,7 +25,7 @@ impl Plan {
         let topology = match &request.topology {
             Some(other) => other.clone(),
             None if is_plain(request, cpus) => flat(cpus),
-            None => Topology::read(Path::new(SYSTEM), cpus),
+            None => described(cpus),
         };
         let policy = Policy {
             binding: request.binding,
@@ -79,6 +79,15 @@ fn is_plain(request: &Request, cpus: &Cpus) -> bool {
     let as_usual = request.binding == Binding::Auto && request.mapping == Mapping::Slot;
     let unseen = !request.dry_run && !request.report_bindings && !request.report;
     as_usual && unseen && (size == 1 || size > cpus.count())
+}
+
+/// The CPUs as this machine describes them.
+fn described(cpus: &Cpus) -> Topology {
+    #[cfg(feature = "hwloc")]
+    if let Some(topology) = crate::hwloc::read(cpus) {
+        return topology;
+    }
+    Topology::read(Path::new(SYSTEM), cpus)
 }
 
 /// Each CPU a core of its own.

@@ -163,7 +163,7 @@ impl Topology {
     }
 
     /// Numbers cores from 0 on, as they stand beside each other.
-    fn with_counted_cores(mut self) -> Self {
+    pub(crate) fn with_counted_cores(mut self) -> Self {
         let same = |one: &Unit, other: &Unit| one.core == other.core && one.socket == other.socket;
         for (number, core) in (0..).zip(self.0.chunk_by_mut(same)) {
             core.iter_mut().for_each(|unit| unit.core = number);

@@ -5,7 +5,7 @@
 
 use super::{Context, Tally, cargo_tests};
 use crate::setup::has_subcommand;
-use crate::tree::{cargo, root};
+use crate::tree::{cargo, command, root};
 
 pub(crate) fn run(tally: &mut Tally, _: &mut Context) -> Result<(), String> {
     if has_subcommand("nextest") {
@@ -39,6 +39,25 @@ pub(crate) fn run(tally: &mut Tally, _: &mut Context) -> Result<(), String> {
         let mut abi = cargo();
         abi.args(["test", "--quiet", "--package", "mpi-abi", "--lib"]);
         cargo_tests::run(tally, "unit tests of mpi-abi", abi)?;
+    }
+    let mut probe = command("pkg-config");
+    probe.args(["--exists", "hwloc >= 2"]);
+    if probe.status().is_ok_and(|status| status.success()) {
+        let mut hwloc = cargo();
+        hwloc.args([
+            "test",
+            "--quiet",
+            "--package",
+            "launcher",
+            "--features",
+            "hwloc",
+        ]);
+        hwloc.args(["--lib", "hwloc"]);
+        cargo_tests::run(tally, "the launcher with hwloc", hwloc)?;
+    } else {
+        println!(
+            "  left out, since libhwloc is not installed with its headers: the launcher's feature hwloc"
+        );
     }
     let mut docs = cargo();
     docs.args(["test", "--quiet", "--workspace", "--doc", "--no-fail-fast"]);

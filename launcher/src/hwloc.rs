@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The CPUs of this machine as hwloc describes them: it corrects what some firmware tells wrongly and knows systems that
+//! have no `/sys`. Only with the feature `hwloc`, since it needs that library and looks at far more than CPUs, which takes
+//! longer than the start of a small job.
+
+use crate::cpus::Cpus;
+use crate::topology::{Topology, Unit};
+use hwloc2::{ObjectType, TopologyObject};
+
+/// The allowed CPUs; `None` where hwloc does not know all of them.
+pub(crate) fn read(allowed: &Cpus) -> Option<Topology> {
+    let machine = hwloc2::Topology::new()?;
+    let threads = machine.objects_with_type(&ObjectType::PU).ok()?;
+    let unit = |thread: &&TopologyObject| Unit {
+        cpu: thread.os_index(),
+        core: within(thread, &ObjectType::Core)
+            .map_or_else(|| thread.logical_index(), TopologyObject::logical_index),
+        // Memory hangs beside the tree of processors.
+        numa: thread
+            .nodeset()
+            .and_then(|nodes| u32::try_from(nodes.first()).ok())
+            .unwrap_or(0),
+        socket: within(thread, &ObjectType::Package).map_or(0, TopologyObject::os_index),
+    };
+    let whole = Topology::new(threads.iter().map(unit).collect());
+    let part = whole.within(allowed);
+    (part.units().len() == allowed.count()).then(|| part.with_counted_cores())
+}
+
+/// What of this type an object lies in.
+fn within<'a>(object: &'a TopologyObject, kind: &ObjectType) -> Option<&'a TopologyObject> {
+    let mut around = object.parent();
+    while let Some(outer) = around {
+        if outer.object_type() == *kind {
+            return Some(outer);
+        }
+        around = outer.parent();
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn hwloc_and_the_systems_files_agree_on_this_machine() {
+        let allowed = Cpus::allowed();
+        let files = Topology::read(Path::new("/sys/devices/system"), &allowed);
+        assert_eq!(read(&allowed), Some(files));
+    }
+
+    #[test]
+    fn a_cpu_that_is_not_there_is_not_made_up() {
+        assert_eq!(read(&Cpus::new(vec![0, 8191])), None);
+    }
+}
