@@ -4,353 +4,736 @@
 
 use core::ffi::{c_int, c_void};
 
-use crate::enter::{On, unsupported};
+use crate::args;
+use crate::coll;
+use crate::enter::{On, enter};
 use crate::handle::{MPI_Aint, MPI_Comm, MPI_Count, MPI_Datatype, MPI_Info, MPI_Request};
 
 /// `MPI_Neighbor_allgather`, MPI 5.0 section 8.6.1.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Neighbor_allgather(
-    _sendbuf: *const c_void,
-    _sendcount: c_int,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcount: c_int,
-    _recvtype: MPI_Datatype,
+    sendbuf: *const c_void,
+    sendcount: c_int,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcount: c_int,
+    recvtype: MPI_Datatype,
     comm: MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Neighbor_allgather", On::Comm(comm))
+    enter("MPI_Neighbor_allgather", On::Comm(comm), |mpi| {
+        coll::neighbor_allgather(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::wide(sendcount),
+            sendtype,
+            args::MutBuf(recvbuf),
+            args::wide(recvcount),
+            recvtype,
+            comm,
+        )
+    })
 }
 weak_alias!("MPI_Neighbor_allgather", "PMPI_Neighbor_allgather");
 
 /// `MPI_Neighbor_allgather_c`, MPI 5.0 section 8.6.1.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Neighbor_allgather_c(
-    _sendbuf: *const c_void,
-    _sendcount: MPI_Count,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcount: MPI_Count,
-    _recvtype: MPI_Datatype,
+    sendbuf: *const c_void,
+    sendcount: MPI_Count,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcount: MPI_Count,
+    recvtype: MPI_Datatype,
     comm: MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Neighbor_allgather_c", On::Comm(comm))
+    enter("MPI_Neighbor_allgather_c", On::Comm(comm), |mpi| {
+        coll::neighbor_allgather(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::wide(sendcount),
+            sendtype,
+            args::MutBuf(recvbuf),
+            args::wide(recvcount),
+            recvtype,
+            comm,
+        )
+    })
 }
 weak_alias!("MPI_Neighbor_allgather_c", "PMPI_Neighbor_allgather_c");
 
 /// `MPI_Neighbor_allgatherv`, MPI 5.0 section 8.6.1.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Neighbor_allgatherv(
-    _sendbuf: *const c_void,
-    _sendcount: c_int,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcounts: *const c_int,
-    _displs: *const c_int,
-    _recvtype: MPI_Datatype,
+    sendbuf: *const c_void,
+    sendcount: c_int,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcounts: *const c_int,
+    displs: *const c_int,
+    recvtype: MPI_Datatype,
     comm: MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Neighbor_allgatherv", On::Comm(comm))
+    enter("MPI_Neighbor_allgatherv", On::Comm(comm), |mpi| {
+        // SAFETY: `recvcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let recvcounts = unsafe { args::CountsPtr::int("recvcounts", recvcounts) };
+        // SAFETY: `displs` is the caller's array, of the length the standard gives (A3 of `args`).
+        let displs = unsafe { args::CountsPtr::int("displs", displs) };
+        coll::neighbor_allgatherv(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::wide(sendcount),
+            sendtype,
+            args::MutBuf(recvbuf),
+            recvcounts,
+            displs,
+            recvtype,
+            comm,
+        )
+    })
 }
 weak_alias!("MPI_Neighbor_allgatherv", "PMPI_Neighbor_allgatherv");
 
 /// `MPI_Neighbor_allgatherv_c`, MPI 5.0 section 8.6.1.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Neighbor_allgatherv_c(
-    _sendbuf: *const c_void,
-    _sendcount: MPI_Count,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcounts: *const MPI_Count,
-    _displs: *const MPI_Aint,
-    _recvtype: MPI_Datatype,
+    sendbuf: *const c_void,
+    sendcount: MPI_Count,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcounts: *const MPI_Count,
+    displs: *const MPI_Aint,
+    recvtype: MPI_Datatype,
     comm: MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Neighbor_allgatherv_c", On::Comm(comm))
+    enter("MPI_Neighbor_allgatherv_c", On::Comm(comm), |mpi| {
+        // SAFETY: `recvcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let recvcounts = unsafe { args::CountsPtr::count("recvcounts", recvcounts) };
+        // SAFETY: `displs` is the caller's array, of the length the standard gives (A3 of `args`).
+        let displs = unsafe { args::CountsPtr::aint("displs", displs) };
+        coll::neighbor_allgatherv(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::wide(sendcount),
+            sendtype,
+            args::MutBuf(recvbuf),
+            recvcounts,
+            displs,
+            recvtype,
+            comm,
+        )
+    })
 }
 weak_alias!("MPI_Neighbor_allgatherv_c", "PMPI_Neighbor_allgatherv_c");
 
 /// `MPI_Neighbor_alltoall`, MPI 5.0 section 8.6.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Neighbor_alltoall(
-    _sendbuf: *const c_void,
-    _sendcount: c_int,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcount: c_int,
-    _recvtype: MPI_Datatype,
+    sendbuf: *const c_void,
+    sendcount: c_int,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcount: c_int,
+    recvtype: MPI_Datatype,
     comm: MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Neighbor_alltoall", On::Comm(comm))
+    enter("MPI_Neighbor_alltoall", On::Comm(comm), |mpi| {
+        coll::neighbor_alltoall(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::wide(sendcount),
+            sendtype,
+            args::MutBuf(recvbuf),
+            args::wide(recvcount),
+            recvtype,
+            comm,
+        )
+    })
 }
 weak_alias!("MPI_Neighbor_alltoall", "PMPI_Neighbor_alltoall");
 
 /// `MPI_Neighbor_alltoall_c`, MPI 5.0 section 8.6.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Neighbor_alltoall_c(
-    _sendbuf: *const c_void,
-    _sendcount: MPI_Count,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcount: MPI_Count,
-    _recvtype: MPI_Datatype,
+    sendbuf: *const c_void,
+    sendcount: MPI_Count,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcount: MPI_Count,
+    recvtype: MPI_Datatype,
     comm: MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Neighbor_alltoall_c", On::Comm(comm))
+    enter("MPI_Neighbor_alltoall_c", On::Comm(comm), |mpi| {
+        coll::neighbor_alltoall(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::wide(sendcount),
+            sendtype,
+            args::MutBuf(recvbuf),
+            args::wide(recvcount),
+            recvtype,
+            comm,
+        )
+    })
 }
 weak_alias!("MPI_Neighbor_alltoall_c", "PMPI_Neighbor_alltoall_c");
 
 /// `MPI_Neighbor_alltoallv`, MPI 5.0 section 8.6.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Neighbor_alltoallv(
-    _sendbuf: *const c_void,
-    _sendcounts: *const c_int,
-    _sdispls: *const c_int,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcounts: *const c_int,
-    _rdispls: *const c_int,
-    _recvtype: MPI_Datatype,
+    sendbuf: *const c_void,
+    sendcounts: *const c_int,
+    sdispls: *const c_int,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcounts: *const c_int,
+    rdispls: *const c_int,
+    recvtype: MPI_Datatype,
     comm: MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Neighbor_alltoallv", On::Comm(comm))
+    enter("MPI_Neighbor_alltoallv", On::Comm(comm), |mpi| {
+        // SAFETY: `sendcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sendcounts = unsafe { args::CountsPtr::int("sendcounts", sendcounts) };
+        // SAFETY: `sdispls` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sdispls = unsafe { args::CountsPtr::int("sdispls", sdispls) };
+        // SAFETY: `recvcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let recvcounts = unsafe { args::CountsPtr::int("recvcounts", recvcounts) };
+        // SAFETY: `rdispls` is the caller's array, of the length the standard gives (A3 of `args`).
+        let rdispls = unsafe { args::CountsPtr::int("rdispls", rdispls) };
+        coll::neighbor_alltoallv(
+            mpi,
+            args::ConstBuf(sendbuf),
+            sendcounts,
+            sdispls,
+            sendtype,
+            args::MutBuf(recvbuf),
+            recvcounts,
+            rdispls,
+            recvtype,
+            comm,
+        )
+    })
 }
 weak_alias!("MPI_Neighbor_alltoallv", "PMPI_Neighbor_alltoallv");
 
 /// `MPI_Neighbor_alltoallv_c`, MPI 5.0 section 8.6.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Neighbor_alltoallv_c(
-    _sendbuf: *const c_void,
-    _sendcounts: *const MPI_Count,
-    _sdispls: *const MPI_Aint,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcounts: *const MPI_Count,
-    _rdispls: *const MPI_Aint,
-    _recvtype: MPI_Datatype,
+    sendbuf: *const c_void,
+    sendcounts: *const MPI_Count,
+    sdispls: *const MPI_Aint,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcounts: *const MPI_Count,
+    rdispls: *const MPI_Aint,
+    recvtype: MPI_Datatype,
     comm: MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Neighbor_alltoallv_c", On::Comm(comm))
+    enter("MPI_Neighbor_alltoallv_c", On::Comm(comm), |mpi| {
+        // SAFETY: `sendcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sendcounts = unsafe { args::CountsPtr::count("sendcounts", sendcounts) };
+        // SAFETY: `sdispls` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sdispls = unsafe { args::CountsPtr::aint("sdispls", sdispls) };
+        // SAFETY: `recvcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let recvcounts = unsafe { args::CountsPtr::count("recvcounts", recvcounts) };
+        // SAFETY: `rdispls` is the caller's array, of the length the standard gives (A3 of `args`).
+        let rdispls = unsafe { args::CountsPtr::aint("rdispls", rdispls) };
+        coll::neighbor_alltoallv(
+            mpi,
+            args::ConstBuf(sendbuf),
+            sendcounts,
+            sdispls,
+            sendtype,
+            args::MutBuf(recvbuf),
+            recvcounts,
+            rdispls,
+            recvtype,
+            comm,
+        )
+    })
 }
 weak_alias!("MPI_Neighbor_alltoallv_c", "PMPI_Neighbor_alltoallv_c");
 
 /// `MPI_Neighbor_alltoallw`, MPI 5.0 section 8.6.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Neighbor_alltoallw(
-    _sendbuf: *const c_void,
-    _sendcounts: *const c_int,
-    _sdispls: *const MPI_Aint,
-    _sendtypes: *const MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcounts: *const c_int,
-    _rdispls: *const MPI_Aint,
-    _recvtypes: *const MPI_Datatype,
+    sendbuf: *const c_void,
+    sendcounts: *const c_int,
+    sdispls: *const MPI_Aint,
+    sendtypes: *const MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcounts: *const c_int,
+    rdispls: *const MPI_Aint,
+    recvtypes: *const MPI_Datatype,
     comm: MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Neighbor_alltoallw", On::Comm(comm))
+    enter("MPI_Neighbor_alltoallw", On::Comm(comm), |mpi| {
+        // SAFETY: `sendcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sendcounts = unsafe { args::CountsPtr::int("sendcounts", sendcounts) };
+        // SAFETY: `sdispls` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sdispls = unsafe { args::Array::new("sdispls", sdispls) };
+        // SAFETY: `sendtypes` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sendtypes = unsafe { args::Array::new("sendtypes", sendtypes) };
+        // SAFETY: `recvcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let recvcounts = unsafe { args::CountsPtr::int("recvcounts", recvcounts) };
+        // SAFETY: `rdispls` is the caller's array, of the length the standard gives (A3 of `args`).
+        let rdispls = unsafe { args::Array::new("rdispls", rdispls) };
+        // SAFETY: `recvtypes` is the caller's array, of the length the standard gives (A3 of `args`).
+        let recvtypes = unsafe { args::Array::new("recvtypes", recvtypes) };
+        coll::neighbor_alltoallw(
+            mpi,
+            args::ConstBuf(sendbuf),
+            sendcounts,
+            sdispls,
+            sendtypes,
+            args::MutBuf(recvbuf),
+            recvcounts,
+            rdispls,
+            recvtypes,
+            comm,
+        )
+    })
 }
 weak_alias!("MPI_Neighbor_alltoallw", "PMPI_Neighbor_alltoallw");
 
 /// `MPI_Neighbor_alltoallw_c`, MPI 5.0 section 8.6.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Neighbor_alltoallw_c(
-    _sendbuf: *const c_void,
-    _sendcounts: *const MPI_Count,
-    _sdispls: *const MPI_Aint,
-    _sendtypes: *const MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcounts: *const MPI_Count,
-    _rdispls: *const MPI_Aint,
-    _recvtypes: *const MPI_Datatype,
+    sendbuf: *const c_void,
+    sendcounts: *const MPI_Count,
+    sdispls: *const MPI_Aint,
+    sendtypes: *const MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcounts: *const MPI_Count,
+    rdispls: *const MPI_Aint,
+    recvtypes: *const MPI_Datatype,
     comm: MPI_Comm,
 ) -> c_int {
-    unsupported("MPI_Neighbor_alltoallw_c", On::Comm(comm))
+    enter("MPI_Neighbor_alltoallw_c", On::Comm(comm), |mpi| {
+        // SAFETY: `sendcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sendcounts = unsafe { args::CountsPtr::count("sendcounts", sendcounts) };
+        // SAFETY: `sdispls` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sdispls = unsafe { args::Array::new("sdispls", sdispls) };
+        // SAFETY: `sendtypes` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sendtypes = unsafe { args::Array::new("sendtypes", sendtypes) };
+        // SAFETY: `recvcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let recvcounts = unsafe { args::CountsPtr::count("recvcounts", recvcounts) };
+        // SAFETY: `rdispls` is the caller's array, of the length the standard gives (A3 of `args`).
+        let rdispls = unsafe { args::Array::new("rdispls", rdispls) };
+        // SAFETY: `recvtypes` is the caller's array, of the length the standard gives (A3 of `args`).
+        let recvtypes = unsafe { args::Array::new("recvtypes", recvtypes) };
+        coll::neighbor_alltoallw(
+            mpi,
+            args::ConstBuf(sendbuf),
+            sendcounts,
+            sdispls,
+            sendtypes,
+            args::MutBuf(recvbuf),
+            recvcounts,
+            rdispls,
+            recvtypes,
+            comm,
+        )
+    })
 }
 weak_alias!("MPI_Neighbor_alltoallw_c", "PMPI_Neighbor_alltoallw_c");
 
 /// `MPI_Ineighbor_allgather`, MPI 5.0 section 8.7.1.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Ineighbor_allgather(
-    _sendbuf: *const c_void,
-    _sendcount: c_int,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcount: c_int,
-    _recvtype: MPI_Datatype,
+    sendbuf: *const c_void,
+    sendcount: c_int,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcount: c_int,
+    recvtype: MPI_Datatype,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Ineighbor_allgather", On::Comm(comm))
+    enter("MPI_Ineighbor_allgather", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::ineighbor_allgather(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::wide(sendcount),
+            sendtype,
+            args::MutBuf(recvbuf),
+            args::wide(recvcount),
+            recvtype,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Ineighbor_allgather", "PMPI_Ineighbor_allgather");
 
 /// `MPI_Ineighbor_allgather_c`, MPI 5.0 section 8.7.1.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Ineighbor_allgather_c(
-    _sendbuf: *const c_void,
-    _sendcount: MPI_Count,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcount: MPI_Count,
-    _recvtype: MPI_Datatype,
+    sendbuf: *const c_void,
+    sendcount: MPI_Count,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcount: MPI_Count,
+    recvtype: MPI_Datatype,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Ineighbor_allgather_c", On::Comm(comm))
+    enter("MPI_Ineighbor_allgather_c", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::ineighbor_allgather(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::wide(sendcount),
+            sendtype,
+            args::MutBuf(recvbuf),
+            args::wide(recvcount),
+            recvtype,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Ineighbor_allgather_c", "PMPI_Ineighbor_allgather_c");
 
 /// `MPI_Ineighbor_allgatherv`, MPI 5.0 section 8.7.1.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Ineighbor_allgatherv(
-    _sendbuf: *const c_void,
-    _sendcount: c_int,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcounts: *const c_int,
-    _displs: *const c_int,
-    _recvtype: MPI_Datatype,
+    sendbuf: *const c_void,
+    sendcount: c_int,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcounts: *const c_int,
+    displs: *const c_int,
+    recvtype: MPI_Datatype,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Ineighbor_allgatherv", On::Comm(comm))
+    enter("MPI_Ineighbor_allgatherv", On::Comm(comm), |mpi| {
+        // SAFETY: `recvcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let recvcounts = unsafe { args::CountsPtr::int("recvcounts", recvcounts) };
+        // SAFETY: `displs` is the caller's array, of the length the standard gives (A3 of `args`).
+        let displs = unsafe { args::CountsPtr::int("displs", displs) };
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::ineighbor_allgatherv(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::wide(sendcount),
+            sendtype,
+            args::MutBuf(recvbuf),
+            recvcounts,
+            displs,
+            recvtype,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Ineighbor_allgatherv", "PMPI_Ineighbor_allgatherv");
 
 /// `MPI_Ineighbor_allgatherv_c`, MPI 5.0 section 8.7.1.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Ineighbor_allgatherv_c(
-    _sendbuf: *const c_void,
-    _sendcount: MPI_Count,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcounts: *const MPI_Count,
-    _displs: *const MPI_Aint,
-    _recvtype: MPI_Datatype,
+    sendbuf: *const c_void,
+    sendcount: MPI_Count,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcounts: *const MPI_Count,
+    displs: *const MPI_Aint,
+    recvtype: MPI_Datatype,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Ineighbor_allgatherv_c", On::Comm(comm))
+    enter("MPI_Ineighbor_allgatherv_c", On::Comm(comm), |mpi| {
+        // SAFETY: `recvcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let recvcounts = unsafe { args::CountsPtr::count("recvcounts", recvcounts) };
+        // SAFETY: `displs` is the caller's array, of the length the standard gives (A3 of `args`).
+        let displs = unsafe { args::CountsPtr::aint("displs", displs) };
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::ineighbor_allgatherv(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::wide(sendcount),
+            sendtype,
+            args::MutBuf(recvbuf),
+            recvcounts,
+            displs,
+            recvtype,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Ineighbor_allgatherv_c", "PMPI_Ineighbor_allgatherv_c");
 
 /// `MPI_Ineighbor_alltoall`, MPI 5.0 section 8.7.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Ineighbor_alltoall(
-    _sendbuf: *const c_void,
-    _sendcount: c_int,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcount: c_int,
-    _recvtype: MPI_Datatype,
+    sendbuf: *const c_void,
+    sendcount: c_int,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcount: c_int,
+    recvtype: MPI_Datatype,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Ineighbor_alltoall", On::Comm(comm))
+    enter("MPI_Ineighbor_alltoall", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::ineighbor_alltoall(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::wide(sendcount),
+            sendtype,
+            args::MutBuf(recvbuf),
+            args::wide(recvcount),
+            recvtype,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Ineighbor_alltoall", "PMPI_Ineighbor_alltoall");
 
 /// `MPI_Ineighbor_alltoall_c`, MPI 5.0 section 8.7.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Ineighbor_alltoall_c(
-    _sendbuf: *const c_void,
-    _sendcount: MPI_Count,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcount: MPI_Count,
-    _recvtype: MPI_Datatype,
+    sendbuf: *const c_void,
+    sendcount: MPI_Count,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcount: MPI_Count,
+    recvtype: MPI_Datatype,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Ineighbor_alltoall_c", On::Comm(comm))
+    enter("MPI_Ineighbor_alltoall_c", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::ineighbor_alltoall(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::wide(sendcount),
+            sendtype,
+            args::MutBuf(recvbuf),
+            args::wide(recvcount),
+            recvtype,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Ineighbor_alltoall_c", "PMPI_Ineighbor_alltoall_c");
 
 /// `MPI_Ineighbor_alltoallv`, MPI 5.0 section 8.7.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Ineighbor_alltoallv(
-    _sendbuf: *const c_void,
-    _sendcounts: *const c_int,
-    _sdispls: *const c_int,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcounts: *const c_int,
-    _rdispls: *const c_int,
-    _recvtype: MPI_Datatype,
+    sendbuf: *const c_void,
+    sendcounts: *const c_int,
+    sdispls: *const c_int,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcounts: *const c_int,
+    rdispls: *const c_int,
+    recvtype: MPI_Datatype,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Ineighbor_alltoallv", On::Comm(comm))
+    enter("MPI_Ineighbor_alltoallv", On::Comm(comm), |mpi| {
+        // SAFETY: `sendcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sendcounts = unsafe { args::CountsPtr::int("sendcounts", sendcounts) };
+        // SAFETY: `sdispls` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sdispls = unsafe { args::CountsPtr::int("sdispls", sdispls) };
+        // SAFETY: `recvcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let recvcounts = unsafe { args::CountsPtr::int("recvcounts", recvcounts) };
+        // SAFETY: `rdispls` is the caller's array, of the length the standard gives (A3 of `args`).
+        let rdispls = unsafe { args::CountsPtr::int("rdispls", rdispls) };
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::ineighbor_alltoallv(
+            mpi,
+            args::ConstBuf(sendbuf),
+            sendcounts,
+            sdispls,
+            sendtype,
+            args::MutBuf(recvbuf),
+            recvcounts,
+            rdispls,
+            recvtype,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Ineighbor_alltoallv", "PMPI_Ineighbor_alltoallv");
 
 /// `MPI_Ineighbor_alltoallv_c`, MPI 5.0 section 8.7.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Ineighbor_alltoallv_c(
-    _sendbuf: *const c_void,
-    _sendcounts: *const MPI_Count,
-    _sdispls: *const MPI_Aint,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcounts: *const MPI_Count,
-    _rdispls: *const MPI_Aint,
-    _recvtype: MPI_Datatype,
+    sendbuf: *const c_void,
+    sendcounts: *const MPI_Count,
+    sdispls: *const MPI_Aint,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcounts: *const MPI_Count,
+    rdispls: *const MPI_Aint,
+    recvtype: MPI_Datatype,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Ineighbor_alltoallv_c", On::Comm(comm))
+    enter("MPI_Ineighbor_alltoallv_c", On::Comm(comm), |mpi| {
+        // SAFETY: `sendcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sendcounts = unsafe { args::CountsPtr::count("sendcounts", sendcounts) };
+        // SAFETY: `sdispls` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sdispls = unsafe { args::CountsPtr::aint("sdispls", sdispls) };
+        // SAFETY: `recvcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let recvcounts = unsafe { args::CountsPtr::count("recvcounts", recvcounts) };
+        // SAFETY: `rdispls` is the caller's array, of the length the standard gives (A3 of `args`).
+        let rdispls = unsafe { args::CountsPtr::aint("rdispls", rdispls) };
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::ineighbor_alltoallv(
+            mpi,
+            args::ConstBuf(sendbuf),
+            sendcounts,
+            sdispls,
+            sendtype,
+            args::MutBuf(recvbuf),
+            recvcounts,
+            rdispls,
+            recvtype,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Ineighbor_alltoallv_c", "PMPI_Ineighbor_alltoallv_c");
 
 /// `MPI_Ineighbor_alltoallw`, MPI 5.0 section 8.7.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Ineighbor_alltoallw(
-    _sendbuf: *const c_void,
-    _sendcounts: *const c_int,
-    _sdispls: *const MPI_Aint,
-    _sendtypes: *const MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcounts: *const c_int,
-    _rdispls: *const MPI_Aint,
-    _recvtypes: *const MPI_Datatype,
+    sendbuf: *const c_void,
+    sendcounts: *const c_int,
+    sdispls: *const MPI_Aint,
+    sendtypes: *const MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcounts: *const c_int,
+    rdispls: *const MPI_Aint,
+    recvtypes: *const MPI_Datatype,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Ineighbor_alltoallw", On::Comm(comm))
+    enter("MPI_Ineighbor_alltoallw", On::Comm(comm), |mpi| {
+        // SAFETY: `sendcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sendcounts = unsafe { args::CountsPtr::int("sendcounts", sendcounts) };
+        // SAFETY: `sdispls` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sdispls = unsafe { args::Array::new("sdispls", sdispls) };
+        // SAFETY: `sendtypes` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sendtypes = unsafe { args::Array::new("sendtypes", sendtypes) };
+        // SAFETY: `recvcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let recvcounts = unsafe { args::CountsPtr::int("recvcounts", recvcounts) };
+        // SAFETY: `rdispls` is the caller's array, of the length the standard gives (A3 of `args`).
+        let rdispls = unsafe { args::Array::new("rdispls", rdispls) };
+        // SAFETY: `recvtypes` is the caller's array, of the length the standard gives (A3 of `args`).
+        let recvtypes = unsafe { args::Array::new("recvtypes", recvtypes) };
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::ineighbor_alltoallw(
+            mpi,
+            args::ConstBuf(sendbuf),
+            sendcounts,
+            sdispls,
+            sendtypes,
+            args::MutBuf(recvbuf),
+            recvcounts,
+            rdispls,
+            recvtypes,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Ineighbor_alltoallw", "PMPI_Ineighbor_alltoallw");
 
 /// `MPI_Ineighbor_alltoallw_c`, MPI 5.0 section 8.7.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Ineighbor_alltoallw_c(
-    _sendbuf: *const c_void,
-    _sendcounts: *const MPI_Count,
-    _sdispls: *const MPI_Aint,
-    _sendtypes: *const MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcounts: *const MPI_Count,
-    _rdispls: *const MPI_Aint,
-    _recvtypes: *const MPI_Datatype,
+    sendbuf: *const c_void,
+    sendcounts: *const MPI_Count,
+    sdispls: *const MPI_Aint,
+    sendtypes: *const MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcounts: *const MPI_Count,
+    rdispls: *const MPI_Aint,
+    recvtypes: *const MPI_Datatype,
     comm: MPI_Comm,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Ineighbor_alltoallw_c", On::Comm(comm))
+    enter("MPI_Ineighbor_alltoallw_c", On::Comm(comm), |mpi| {
+        // SAFETY: `sendcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sendcounts = unsafe { args::CountsPtr::count("sendcounts", sendcounts) };
+        // SAFETY: `sdispls` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sdispls = unsafe { args::Array::new("sdispls", sdispls) };
+        // SAFETY: `sendtypes` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sendtypes = unsafe { args::Array::new("sendtypes", sendtypes) };
+        // SAFETY: `recvcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let recvcounts = unsafe { args::CountsPtr::count("recvcounts", recvcounts) };
+        // SAFETY: `rdispls` is the caller's array, of the length the standard gives (A3 of `args`).
+        let rdispls = unsafe { args::Array::new("rdispls", rdispls) };
+        // SAFETY: `recvtypes` is the caller's array, of the length the standard gives (A3 of `args`).
+        let recvtypes = unsafe { args::Array::new("recvtypes", recvtypes) };
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::ineighbor_alltoallw(
+            mpi,
+            args::ConstBuf(sendbuf),
+            sendcounts,
+            sdispls,
+            sendtypes,
+            args::MutBuf(recvbuf),
+            recvcounts,
+            rdispls,
+            recvtypes,
+            comm,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Ineighbor_alltoallw_c", "PMPI_Ineighbor_alltoallw_c");
 
 /// `MPI_Neighbor_allgather_init`, MPI 5.0 section 8.8.1.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Neighbor_allgather_init(
-    _sendbuf: *const c_void,
-    _sendcount: c_int,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcount: c_int,
-    _recvtype: MPI_Datatype,
+    sendbuf: *const c_void,
+    sendcount: c_int,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcount: c_int,
+    recvtype: MPI_Datatype,
     comm: MPI_Comm,
-    _info: MPI_Info,
-    _request: *mut MPI_Request,
+    info: MPI_Info,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Neighbor_allgather_init", On::Comm(comm))
+    enter("MPI_Neighbor_allgather_init", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::neighbor_allgather_init(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::wide(sendcount),
+            sendtype,
+            args::MutBuf(recvbuf),
+            args::wide(recvcount),
+            recvtype,
+            comm,
+            info,
+            request,
+        )
+    })
 }
 weak_alias!(
     "MPI_Neighbor_allgather_init",
@@ -360,17 +743,32 @@ weak_alias!(
 /// `MPI_Neighbor_allgather_init_c`, MPI 5.0 section 8.8.1.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Neighbor_allgather_init_c(
-    _sendbuf: *const c_void,
-    _sendcount: MPI_Count,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcount: MPI_Count,
-    _recvtype: MPI_Datatype,
+    sendbuf: *const c_void,
+    sendcount: MPI_Count,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcount: MPI_Count,
+    recvtype: MPI_Datatype,
     comm: MPI_Comm,
-    _info: MPI_Info,
-    _request: *mut MPI_Request,
+    info: MPI_Info,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Neighbor_allgather_init_c", On::Comm(comm))
+    enter("MPI_Neighbor_allgather_init_c", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::neighbor_allgather_init(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::wide(sendcount),
+            sendtype,
+            args::MutBuf(recvbuf),
+            args::wide(recvcount),
+            recvtype,
+            comm,
+            info,
+            request,
+        )
+    })
 }
 weak_alias!(
     "MPI_Neighbor_allgather_init_c",
@@ -380,18 +778,38 @@ weak_alias!(
 /// `MPI_Neighbor_allgatherv_init`, MPI 5.0 section 8.8.1.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Neighbor_allgatherv_init(
-    _sendbuf: *const c_void,
-    _sendcount: c_int,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcounts: *const c_int,
-    _displs: *const c_int,
-    _recvtype: MPI_Datatype,
+    sendbuf: *const c_void,
+    sendcount: c_int,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcounts: *const c_int,
+    displs: *const c_int,
+    recvtype: MPI_Datatype,
     comm: MPI_Comm,
-    _info: MPI_Info,
-    _request: *mut MPI_Request,
+    info: MPI_Info,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Neighbor_allgatherv_init", On::Comm(comm))
+    enter("MPI_Neighbor_allgatherv_init", On::Comm(comm), |mpi| {
+        // SAFETY: `recvcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let recvcounts = unsafe { args::CountsPtr::int("recvcounts", recvcounts) };
+        // SAFETY: `displs` is the caller's array, of the length the standard gives (A3 of `args`).
+        let displs = unsafe { args::CountsPtr::int("displs", displs) };
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::neighbor_allgatherv_init(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::wide(sendcount),
+            sendtype,
+            args::MutBuf(recvbuf),
+            recvcounts,
+            displs,
+            recvtype,
+            comm,
+            info,
+            request,
+        )
+    })
 }
 weak_alias!(
     "MPI_Neighbor_allgatherv_init",
@@ -401,18 +819,38 @@ weak_alias!(
 /// `MPI_Neighbor_allgatherv_init_c`, MPI 5.0 section 8.8.1.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Neighbor_allgatherv_init_c(
-    _sendbuf: *const c_void,
-    _sendcount: MPI_Count,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcounts: *const MPI_Count,
-    _displs: *const MPI_Aint,
-    _recvtype: MPI_Datatype,
+    sendbuf: *const c_void,
+    sendcount: MPI_Count,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcounts: *const MPI_Count,
+    displs: *const MPI_Aint,
+    recvtype: MPI_Datatype,
     comm: MPI_Comm,
-    _info: MPI_Info,
-    _request: *mut MPI_Request,
+    info: MPI_Info,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Neighbor_allgatherv_init_c", On::Comm(comm))
+    enter("MPI_Neighbor_allgatherv_init_c", On::Comm(comm), |mpi| {
+        // SAFETY: `recvcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let recvcounts = unsafe { args::CountsPtr::count("recvcounts", recvcounts) };
+        // SAFETY: `displs` is the caller's array, of the length the standard gives (A3 of `args`).
+        let displs = unsafe { args::CountsPtr::aint("displs", displs) };
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::neighbor_allgatherv_init(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::wide(sendcount),
+            sendtype,
+            args::MutBuf(recvbuf),
+            recvcounts,
+            displs,
+            recvtype,
+            comm,
+            info,
+            request,
+        )
+    })
 }
 weak_alias!(
     "MPI_Neighbor_allgatherv_init_c",
@@ -422,34 +860,64 @@ weak_alias!(
 /// `MPI_Neighbor_alltoall_init`, MPI 5.0 section 8.8.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Neighbor_alltoall_init(
-    _sendbuf: *const c_void,
-    _sendcount: c_int,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcount: c_int,
-    _recvtype: MPI_Datatype,
+    sendbuf: *const c_void,
+    sendcount: c_int,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcount: c_int,
+    recvtype: MPI_Datatype,
     comm: MPI_Comm,
-    _info: MPI_Info,
-    _request: *mut MPI_Request,
+    info: MPI_Info,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Neighbor_alltoall_init", On::Comm(comm))
+    enter("MPI_Neighbor_alltoall_init", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::neighbor_alltoall_init(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::wide(sendcount),
+            sendtype,
+            args::MutBuf(recvbuf),
+            args::wide(recvcount),
+            recvtype,
+            comm,
+            info,
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Neighbor_alltoall_init", "PMPI_Neighbor_alltoall_init");
 
 /// `MPI_Neighbor_alltoall_init_c`, MPI 5.0 section 8.8.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Neighbor_alltoall_init_c(
-    _sendbuf: *const c_void,
-    _sendcount: MPI_Count,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcount: MPI_Count,
-    _recvtype: MPI_Datatype,
+    sendbuf: *const c_void,
+    sendcount: MPI_Count,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcount: MPI_Count,
+    recvtype: MPI_Datatype,
     comm: MPI_Comm,
-    _info: MPI_Info,
-    _request: *mut MPI_Request,
+    info: MPI_Info,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Neighbor_alltoall_init_c", On::Comm(comm))
+    enter("MPI_Neighbor_alltoall_init_c", On::Comm(comm), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::neighbor_alltoall_init(
+            mpi,
+            args::ConstBuf(sendbuf),
+            args::wide(sendcount),
+            sendtype,
+            args::MutBuf(recvbuf),
+            args::wide(recvcount),
+            recvtype,
+            comm,
+            info,
+            request,
+        )
+    })
 }
 weak_alias!(
     "MPI_Neighbor_alltoall_init_c",
@@ -459,19 +927,44 @@ weak_alias!(
 /// `MPI_Neighbor_alltoallv_init`, MPI 5.0 section 8.8.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Neighbor_alltoallv_init(
-    _sendbuf: *const c_void,
-    _sendcounts: *const c_int,
-    _sdispls: *const c_int,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcounts: *const c_int,
-    _rdispls: *const c_int,
-    _recvtype: MPI_Datatype,
+    sendbuf: *const c_void,
+    sendcounts: *const c_int,
+    sdispls: *const c_int,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcounts: *const c_int,
+    rdispls: *const c_int,
+    recvtype: MPI_Datatype,
     comm: MPI_Comm,
-    _info: MPI_Info,
-    _request: *mut MPI_Request,
+    info: MPI_Info,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Neighbor_alltoallv_init", On::Comm(comm))
+    enter("MPI_Neighbor_alltoallv_init", On::Comm(comm), |mpi| {
+        // SAFETY: `sendcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sendcounts = unsafe { args::CountsPtr::int("sendcounts", sendcounts) };
+        // SAFETY: `sdispls` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sdispls = unsafe { args::CountsPtr::int("sdispls", sdispls) };
+        // SAFETY: `recvcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let recvcounts = unsafe { args::CountsPtr::int("recvcounts", recvcounts) };
+        // SAFETY: `rdispls` is the caller's array, of the length the standard gives (A3 of `args`).
+        let rdispls = unsafe { args::CountsPtr::int("rdispls", rdispls) };
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::neighbor_alltoallv_init(
+            mpi,
+            args::ConstBuf(sendbuf),
+            sendcounts,
+            sdispls,
+            sendtype,
+            args::MutBuf(recvbuf),
+            recvcounts,
+            rdispls,
+            recvtype,
+            comm,
+            info,
+            request,
+        )
+    })
 }
 weak_alias!(
     "MPI_Neighbor_alltoallv_init",
@@ -481,19 +974,44 @@ weak_alias!(
 /// `MPI_Neighbor_alltoallv_init_c`, MPI 5.0 section 8.8.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Neighbor_alltoallv_init_c(
-    _sendbuf: *const c_void,
-    _sendcounts: *const MPI_Count,
-    _sdispls: *const MPI_Aint,
-    _sendtype: MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcounts: *const MPI_Count,
-    _rdispls: *const MPI_Aint,
-    _recvtype: MPI_Datatype,
+    sendbuf: *const c_void,
+    sendcounts: *const MPI_Count,
+    sdispls: *const MPI_Aint,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcounts: *const MPI_Count,
+    rdispls: *const MPI_Aint,
+    recvtype: MPI_Datatype,
     comm: MPI_Comm,
-    _info: MPI_Info,
-    _request: *mut MPI_Request,
+    info: MPI_Info,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Neighbor_alltoallv_init_c", On::Comm(comm))
+    enter("MPI_Neighbor_alltoallv_init_c", On::Comm(comm), |mpi| {
+        // SAFETY: `sendcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sendcounts = unsafe { args::CountsPtr::count("sendcounts", sendcounts) };
+        // SAFETY: `sdispls` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sdispls = unsafe { args::CountsPtr::aint("sdispls", sdispls) };
+        // SAFETY: `recvcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let recvcounts = unsafe { args::CountsPtr::count("recvcounts", recvcounts) };
+        // SAFETY: `rdispls` is the caller's array, of the length the standard gives (A3 of `args`).
+        let rdispls = unsafe { args::CountsPtr::aint("rdispls", rdispls) };
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::neighbor_alltoallv_init(
+            mpi,
+            args::ConstBuf(sendbuf),
+            sendcounts,
+            sdispls,
+            sendtype,
+            args::MutBuf(recvbuf),
+            recvcounts,
+            rdispls,
+            recvtype,
+            comm,
+            info,
+            request,
+        )
+    })
 }
 weak_alias!(
     "MPI_Neighbor_alltoallv_init_c",
@@ -503,19 +1021,48 @@ weak_alias!(
 /// `MPI_Neighbor_alltoallw_init`, MPI 5.0 section 8.8.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Neighbor_alltoallw_init(
-    _sendbuf: *const c_void,
-    _sendcounts: *const c_int,
-    _sdispls: *const MPI_Aint,
-    _sendtypes: *const MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcounts: *const c_int,
-    _rdispls: *const MPI_Aint,
-    _recvtypes: *const MPI_Datatype,
+    sendbuf: *const c_void,
+    sendcounts: *const c_int,
+    sdispls: *const MPI_Aint,
+    sendtypes: *const MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcounts: *const c_int,
+    rdispls: *const MPI_Aint,
+    recvtypes: *const MPI_Datatype,
     comm: MPI_Comm,
-    _info: MPI_Info,
-    _request: *mut MPI_Request,
+    info: MPI_Info,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Neighbor_alltoallw_init", On::Comm(comm))
+    enter("MPI_Neighbor_alltoallw_init", On::Comm(comm), |mpi| {
+        // SAFETY: `sendcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sendcounts = unsafe { args::CountsPtr::int("sendcounts", sendcounts) };
+        // SAFETY: `sdispls` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sdispls = unsafe { args::Array::new("sdispls", sdispls) };
+        // SAFETY: `sendtypes` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sendtypes = unsafe { args::Array::new("sendtypes", sendtypes) };
+        // SAFETY: `recvcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let recvcounts = unsafe { args::CountsPtr::int("recvcounts", recvcounts) };
+        // SAFETY: `rdispls` is the caller's array, of the length the standard gives (A3 of `args`).
+        let rdispls = unsafe { args::Array::new("rdispls", rdispls) };
+        // SAFETY: `recvtypes` is the caller's array, of the length the standard gives (A3 of `args`).
+        let recvtypes = unsafe { args::Array::new("recvtypes", recvtypes) };
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::neighbor_alltoallw_init(
+            mpi,
+            args::ConstBuf(sendbuf),
+            sendcounts,
+            sdispls,
+            sendtypes,
+            args::MutBuf(recvbuf),
+            recvcounts,
+            rdispls,
+            recvtypes,
+            comm,
+            info,
+            request,
+        )
+    })
 }
 weak_alias!(
     "MPI_Neighbor_alltoallw_init",
@@ -525,19 +1072,48 @@ weak_alias!(
 /// `MPI_Neighbor_alltoallw_init_c`, MPI 5.0 section 8.8.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Neighbor_alltoallw_init_c(
-    _sendbuf: *const c_void,
-    _sendcounts: *const MPI_Count,
-    _sdispls: *const MPI_Aint,
-    _sendtypes: *const MPI_Datatype,
-    _recvbuf: *mut c_void,
-    _recvcounts: *const MPI_Count,
-    _rdispls: *const MPI_Aint,
-    _recvtypes: *const MPI_Datatype,
+    sendbuf: *const c_void,
+    sendcounts: *const MPI_Count,
+    sdispls: *const MPI_Aint,
+    sendtypes: *const MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcounts: *const MPI_Count,
+    rdispls: *const MPI_Aint,
+    recvtypes: *const MPI_Datatype,
     comm: MPI_Comm,
-    _info: MPI_Info,
-    _request: *mut MPI_Request,
+    info: MPI_Info,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Neighbor_alltoallw_init_c", On::Comm(comm))
+    enter("MPI_Neighbor_alltoallw_init_c", On::Comm(comm), |mpi| {
+        // SAFETY: `sendcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sendcounts = unsafe { args::CountsPtr::count("sendcounts", sendcounts) };
+        // SAFETY: `sdispls` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sdispls = unsafe { args::Array::new("sdispls", sdispls) };
+        // SAFETY: `sendtypes` is the caller's array, of the length the standard gives (A3 of `args`).
+        let sendtypes = unsafe { args::Array::new("sendtypes", sendtypes) };
+        // SAFETY: `recvcounts` is the caller's array, of the length the standard gives (A3 of `args`).
+        let recvcounts = unsafe { args::CountsPtr::count("recvcounts", recvcounts) };
+        // SAFETY: `rdispls` is the caller's array, of the length the standard gives (A3 of `args`).
+        let rdispls = unsafe { args::Array::new("rdispls", rdispls) };
+        // SAFETY: `recvtypes` is the caller's array, of the length the standard gives (A3 of `args`).
+        let recvtypes = unsafe { args::Array::new("recvtypes", recvtypes) };
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        coll::neighbor_alltoallw_init(
+            mpi,
+            args::ConstBuf(sendbuf),
+            sendcounts,
+            sdispls,
+            sendtypes,
+            args::MutBuf(recvbuf),
+            recvcounts,
+            rdispls,
+            recvtypes,
+            comm,
+            info,
+            request,
+        )
+    })
 }
 weak_alias!(
     "MPI_Neighbor_alltoallw_init_c",

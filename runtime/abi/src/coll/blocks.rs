@@ -223,7 +223,7 @@ mod looked_up {
         root: c_int,
     ) -> Result<Gather> {
         gathered(mpi, group, (sendbuf, sendcount, sendtype), root, || {
-            data::equal(mpi, group, recvbuf, recvcount, recvtype)
+            data::equal(mpi, data::partners(group), recvbuf, recvcount, recvtype)
         })
     }
 
@@ -240,7 +240,14 @@ mod looked_up {
         root: c_int,
     ) -> Result<Gather> {
         gathered(mpi, group, (sendbuf, sendcount, sendtype), root, || {
-            data::various(mpi, group, recvbuf, recvcounts, displs, recvtype)
+            data::various(
+                mpi,
+                data::partners(group),
+                recvbuf,
+                recvcounts,
+                displs,
+                recvtype,
+            )
         })
     }
 
@@ -278,7 +285,13 @@ mod looked_up {
         root: c_int,
     ) -> Result<Scatter> {
         scattered(mpi, group, (recvbuf, recvcount, recvtype), root, || {
-            data::equal(mpi, group, sendbuf.into(), sendcount, sendtype)
+            data::equal(
+                mpi,
+                data::partners(group),
+                sendbuf.into(),
+                sendcount,
+                sendtype,
+            )
         })
     }
 
@@ -295,7 +308,14 @@ mod looked_up {
         root: c_int,
     ) -> Result<Scatter> {
         scattered(mpi, group, (recvbuf, recvcount, recvtype), root, || {
-            data::various(mpi, group, sendbuf.into(), sendcounts, displs, sendtype)
+            data::various(
+                mpi,
+                data::partners(group),
+                sendbuf.into(),
+                sendcounts,
+                displs,
+                sendtype,
+            )
         })
     }
 
@@ -352,7 +372,14 @@ mod looked_up {
     ) -> Result<Allgather> {
         data::no_place_between_groups(group, sendbuf.is_in_place())?;
         let mine = data::own(mpi, sendbuf, sendcount, sendtype)?;
-        let all = data::various(mpi, group, recvbuf, recvcounts, displs, recvtype)?;
+        let all = data::various(
+            mpi,
+            data::partners(group),
+            recvbuf,
+            recvcounts,
+            displs,
+            recvtype,
+        )?;
         let all = Equal::Each(all);
         data::not_its_place(mine.as_ref(), &all, group)?;
         Ok(Allgather { mine, all })
@@ -406,14 +433,21 @@ mod looked_up {
             true => None,
             false => Some(Equal::Each(data::various(
                 mpi,
-                group,
+                data::partners(group),
                 sendbuf.into(),
                 sendcounts,
                 sdispls,
                 sendtype,
             )?)),
         };
-        let into = data::various(mpi, group, recvbuf, recvcounts, rdispls, recvtype)?;
+        let into = data::various(
+            mpi,
+            data::partners(group),
+            recvbuf,
+            recvcounts,
+            rdispls,
+            recvtype,
+        )?;
         let into = Equal::Each(into);
         if let Some(out) = &out {
             data::not_the_same_block(out, &into, group.rank, group.size())?;
@@ -438,14 +472,21 @@ mod looked_up {
             true => None,
             false => Some(Equal::Each(data::of_many_types(
                 mpi,
-                group,
+                data::partners(group),
                 sendbuf.into(),
                 sendcounts,
                 sdispls,
                 sendtypes,
             )?)),
         };
-        let into = data::of_many_types(mpi, group, recvbuf, recvcounts, rdispls, recvtypes)?;
+        let into = data::of_many_types(
+            mpi,
+            data::partners(group),
+            recvbuf,
+            recvcounts,
+            rdispls,
+            recvtypes,
+        )?;
         let into = Equal::Each(into);
         if let Some(out) = &out {
             data::not_the_same_block(out, &into, group.rank, group.size())?;

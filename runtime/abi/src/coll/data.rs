@@ -25,6 +25,11 @@ pub(super) enum Equal {
     Each(Blocks),
 }
 
+/// How many ranks messages can go to.
+pub(super) fn partners(group: &Comm) -> usize {
+    group.partners().size() as usize
+}
+
 /// `count` items at `buf`.
 pub(super) fn data(mpi: Mpi, buf: MutBuf, count: i64, datatype: MPI_Datatype) -> Result<Payload> {
     mpi.state(|state| described(state, buf, count, datatype))
@@ -43,10 +48,10 @@ pub(super) fn own(
     data(mpi, buf.into(), count, datatype).map(Some)
 }
 
-/// `count` items for each rank, one block after the other.
+/// `blocks` blocks of `count` items, one after the other.
 pub(super) fn equal(
     mpi: Mpi,
-    group: &Comm,
+    blocks: usize,
     buf: MutBuf,
     count: i64,
     datatype: MPI_Datatype,
@@ -54,7 +59,7 @@ pub(super) fn equal(
     mpi.state(|state| {
         let step = extent(state, datatype)?.checked_mul(count);
         let step = step.ok_or_else(|| pt2pt::bad_count(count))?;
-        (0..i64::from(group.partners().size()))
+        (0..i64::try_from(blocks).unwrap_or(i64::MAX))
             .map(|rank| {
                 let from = step.checked_mul(rank);
                 let from = from.ok_or_else(|| pt2pt::bad_count(count))?;
@@ -74,7 +79,7 @@ pub(super) fn equal_or_whole(
     is_small: impl FnOnce(usize) -> bool,
 ) -> Result<Equal> {
     if group.is_inter() {
-        return equal(mpi, group, buf, count, datatype).map(Equal::Each);
+        return equal(mpi, partners(group), buf, count, datatype).map(Equal::Each);
     }
     let all = count.checked_mul(group.size().into());
     let whole = data(mpi, buf, all.unwrap_or(i64::MAX), datatype)?;
@@ -82,23 +87,22 @@ pub(super) fn equal_or_whole(
     if usize::try_from(block).is_ok_and(is_small) {
         return Ok(Equal::Small(whole));
     }
-    equal(mpi, group, buf, count, datatype).map(Equal::Each)
+    equal(mpi, partners(group), buf, count, datatype).map(Equal::Each)
 }
 
 /// Blocks of their own lengths and places (in items), as the `v` functions have them.
 pub(super) fn various(
     mpi: Mpi,
-    group: &Comm,
+    blocks: usize,
     buf: MutBuf,
     counts: CountsPtr<'_>,
     displs: CountsPtr<'_>,
     datatype: MPI_Datatype,
 ) -> Result<Blocks> {
-    let size = group.partners().size() as usize;
-    let (counts, displs) = (counts.slice(size)?, displs.slice(size)?);
+    let (counts, displs) = (counts.slice(blocks)?, displs.slice(blocks)?);
     mpi.state(|state| {
         let extent = extent(state, datatype)?;
-        (0..size)
+        (0..blocks)
             .map(|rank| {
                 let at = displs.get(rank).checked_mul(extent);
                 let at = at.ok_or_else(|| pt2pt::bad_count(displs.get(rank)))?;
@@ -112,16 +116,19 @@ pub(super) fn various(
 /// Blocks of their own lengths, places (in bytes) and datatypes, as the `w` functions have them.
 pub(super) fn of_many_types(
     mpi: Mpi,
-    group: &Comm,
+    blocks: usize,
     buf: MutBuf,
     counts: CountsPtr<'_>,
     displs: CountsPtr<'_>,
     types: crate::args::Array<'_, MPI_Datatype>,
 ) -> Result<Blocks> {
-    let size = group.partners().size() as usize;
-    let (counts, displs, types) = (counts.slice(size)?, displs.slice(size)?, types.slice(size)?);
+    let (counts, displs, types) = (
+        counts.slice(blocks)?,
+        displs.slice(blocks)?,
+        types.slice(blocks)?,
+    );
     mpi.state(|state| {
-        (0..size)
+        (0..blocks)
             .map(|rank| {
                 let at = moved(buf, displs.get(rank));
                 let described = described(state, at, counts.get(rank), types[rank]);

@@ -7,8 +7,10 @@
 mod blocks;
 mod data;
 mod launch;
+mod neighbours;
 mod reduce;
 
 pub use blocks::*;
 pub(crate) use launch::{Call, later, three_ways};
+pub use neighbours::*;
 pub use reduce::*;

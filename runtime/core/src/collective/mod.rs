@@ -13,6 +13,7 @@ mod blocks;
 mod flat;
 pub mod inter;
 mod line;
+mod neighbourhood;
 mod reduce;
 mod root;
 mod shape;
@@ -21,6 +22,7 @@ mod tree;
 
 pub use blocks::{allgather, allgather_bytes, alltoall, alltoall_bytes, gather, scatter};
 pub use line::Line;
+pub use neighbourhood::Neighbourhood;
 pub use reduce::{Reducer, allreduce, exscan, reduce, reduce_scatter, scan};
 pub use root::Root;
 pub use shape::Shape;
