@@ -123,7 +123,7 @@ impl Call for Allgather {
         };
         let mut all = Dense::of(whole, self.mine.is_none());
         if let Some(mine) = &self.mine {
-            put_own(line, &mine.copy(), all.bytes())?;
+            put_own(line, &mine.copy(), all.bytes());
         }
         collective::allgather_bytes(line, all.bytes()).await?;
         all.put_back();
@@ -151,13 +151,14 @@ impl Call for Alltoall {
                 collective::alltoall(line, &out, into).await
             }
             (out, Equal::Small(into)) => {
-                let out = match out {
-                    Some(Equal::Small(out)) => out.copy(),
+                let mut out = match out {
+                    Some(Equal::Small(out)) => out.copy().into_vec(),
                     Some(Equal::Each(_)) => return Err(unequal(0, into.bytes())),
-                    None => into.copy(),
+                    None => into.copy().into_vec(),
                 };
                 if out.len() as u64 != into.bytes() {
-                    return Err(unequal(out.len() as u64, into.bytes()));
+                    line.note(unequal(out.len() as u64, into.bytes()));
+                    out.resize(usize::try_from(into.bytes()).unwrap_or(0), 0);
                 }
                 let mut into = Dense::of(into, false);
                 collective::alltoall_bytes(line, &out, into.bytes()).await?;
@@ -173,13 +174,14 @@ impl Call for Alltoall {
 }
 
 /// Puts the own block of small equal ones into its place.
-fn put_own(line: &Line<Mpi>, mine: &[u8], all: &mut [u8]) -> Done {
+fn put_own(line: &Line<Mpi>, mine: &[u8], all: &mut [u8]) {
     let block = all.len() / line.size() as usize;
+    let place = &mut all[line.rank() as usize * block..][..block];
+    let fits = mine.len().min(block);
+    place[..fits].copy_from_slice(&mine[..fits]);
     if mine.len() != block {
-        return Err(unequal(mine.len() as u64, block as u64));
+        line.note(unequal(mine.len() as u64, block as u64));
     }
-    all[line.rank() as usize * block..][..block].copy_from_slice(mine);
-    Ok(())
 }
 
 fn unequal(given: u64, expected: u64) -> runtime::Error {

@@ -182,8 +182,9 @@ impl<V: Visit> Line<V> {
         }
     }
 
+    /// Remembers a fault, to be told at the end of the call.
     #[cold]
-    fn note(&self, error: Error) {
+    pub fn note(&self, error: Error) {
         self.fault.borrow_mut().get_or_insert(error);
     }
 
