@@ -77,7 +77,7 @@ pub async fn allgather<V: Visit>(
     for (from, block) in others(line, all) {
         pending.receive_payload(from, block);
     }
-    if let Some(mine) = own(line, all).or(mine) {
+    if let Some(mine) = mine.or_else(|| own(line, all)) {
         for (to, _) in others(line, all) {
             pending.send_payload(to, mine);
         }
