@@ -258,7 +258,7 @@ fn judge(death: &Death, done: &Finished, left: Option<String>) -> Vec<String> {
 /// Whom to kill.
 #[derive(Debug, Clone, Copy)]
 enum Target {
-    /// The process of this rank, which is the first with its number.
+    /// The process of this rank.
     Rank(u32),
     /// The process of this name.
     Named(&'static str),
@@ -270,17 +270,29 @@ impl Target {
         let started = |pid: &&u32| has_environment(**pid, "RMPI_RANK=0");
         let found = match self {
             Self::Rank(rank) => {
-                let rank = format!("RMPI_RANK={rank}");
-                among
-                    .iter()
-                    .filter(|pid| has_environment(**pid, &rank))
-                    .min()
+                let entry = format!("RMPI_RANK={rank}");
+                // Its children have its environment too, and only those of the daemon are ranks.
+                let is_rank = |pid: &&u32| has_environment(**pid, &entry) && is_rank(**pid);
+                among.iter().find(is_rank)
             }
             Self::Named("script") if !among.iter().any(|pid| started(&pid)) => None,
             Self::Named(name) => among.iter().find(|pid| is_named(**pid, name)),
         };
         found.copied()
     }
+}
+
+/// Whether the daemon has started this process.
+fn is_rank(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // Behind the name, which may hold anything: the state and the parent.
+    let parent = stat
+        .rsplit(") ")
+        .next()
+        .and_then(|rest| rest.split(' ').nth(1));
+    parent
+        .and_then(|parent| parent.parse().ok())
+        .is_some_and(|parent| is_named(parent, "rmpid"))
 }
 
 fn is_named(pid: u32, name: &str) -> bool {
