@@ -8,7 +8,8 @@ use crate::args;
 use crate::callback::{
     MPI_Grequest_cancel_function, MPI_Grequest_free_function, MPI_Grequest_query_function,
 };
-use crate::enter::{On, enter, enter_any_time, unsupported};
+use crate::enter::{On, enter, enter_any_time};
+use crate::grequest;
 use crate::handle::{MPI_Count, MPI_Datatype, MPI_Request};
 use crate::status;
 use crate::status::MPI_Status;
@@ -16,20 +17,33 @@ use crate::status::MPI_Status;
 /// `MPI_Grequest_complete`, MPI 5.0 section 13.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Grequest_complete(request: MPI_Request) -> c_int {
-    unsupported("MPI_Grequest_complete", On::Request(request))
+    enter("MPI_Grequest_complete", On::Request(request), |mpi| {
+        grequest::grequest_complete(mpi, request)
+    })
 }
 weak_alias!("MPI_Grequest_complete", "PMPI_Grequest_complete");
 
 /// `MPI_Grequest_start`, MPI 5.0 section 13.2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Grequest_start(
-    _query_fn: Option<MPI_Grequest_query_function>,
-    _free_fn: Option<MPI_Grequest_free_function>,
-    _cancel_fn: Option<MPI_Grequest_cancel_function>,
-    _extra_state: *mut c_void,
-    _request: *mut MPI_Request,
+    query_fn: Option<MPI_Grequest_query_function>,
+    free_fn: Option<MPI_Grequest_free_function>,
+    cancel_fn: Option<MPI_Grequest_cancel_function>,
+    extra_state: *mut c_void,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Grequest_start", On::Nothing)
+    enter("MPI_Grequest_start", On::Nothing, |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        grequest::grequest_start(
+            mpi,
+            query_fn,
+            free_fn,
+            cancel_fn,
+            args::State(extra_state),
+            request,
+        )
+    })
 }
 weak_alias!("MPI_Grequest_start", "PMPI_Grequest_start");
 

@@ -56,6 +56,7 @@ pub mod errhandler;
 pub mod error;
 pub mod error_added;
 pub mod express;
+pub mod grequest;
 pub mod group;
 pub mod handle;
 pub mod info;

@@ -9,6 +9,7 @@ use crate::args::{InOut, Out, OutArray, OutStatus, OutStatuses};
 use crate::c::{MPI_SUCCESS, MPI_UNDEFINED};
 use crate::enter::{Mpi, On};
 use crate::error::{Error, ErrorClass, Result};
+use crate::grequest::{self, Grequest};
 use crate::handle::MPI_Request;
 use crate::state::{DONE, DONE_NULL, State, request_token, stale_request};
 use crate::status::MPI_Status;
@@ -257,6 +258,10 @@ pub fn request_free(mpi: Mpi, request: InOut<'_, MPI_Request>) -> Result<()> {
         if mpi.visit(|universe| universe.is_running_task(id)) {
             return Err(of_a_collective("freed before it is complete"));
         }
+        if grequest::of(mpi, id).is_some() {
+            request.set(MPI_Request::NULL);
+            return grequest::free(mpi, id);
+        }
         mpi.visit(|universe| universe.free(id));
     }
     request.set(MPI_Request::NULL);
@@ -269,6 +274,9 @@ pub fn cancel(mpi: Mpi, request: InOut<'_, MPI_Request>) -> Result<()> {
         Found::Live(id) => {
             if mpi.visit(|universe| universe.is_running_task(id)) {
                 return Err(of_a_collective("cancelled"));
+            }
+            if let Some(general) = grequest::of(mpi, id) {
+                return general.cancelled(mpi.visit(|universe| universe.is_complete(id)));
             }
             mpi.visit(|universe| universe.cancel(id));
             Ok(())
@@ -367,26 +375,40 @@ struct Collected {
     /// It was not persistent.
     gone: bool,
     context: u32,
+    general: Option<Grequest>,
 }
 
 /// Collects a complete request, unless that was done since it was found: a list may name it twice, another thread may
 /// wait for it too. Its slot may be another request's already.
 fn collect(mpi: Mpi, id: RequestId, handle: MPI_Request) -> Result<Collected> {
-    let collected = mpi.visit(|universe| {
-        universe.find_request(universe.token(id))?;
+    let collected = mpi.state(|state| {
+        let universe = &mut state.universe;
+        let token = universe.token(id);
+        universe.find_request(token)?;
         let gone = !universe.is_persistent(id);
         let context = universe.context_of(id);
         let ended = universe.collect(id);
+        let general = match state.grequests.is_empty() {
+            true => None,
+            false => state.grequests.remove(&token),
+        };
         Some(Collected {
             ended,
             gone,
             context,
+            general,
         })
     });
     collected.ok_or_else(|| stale_request(handle))
 }
 
 fn told(mpi: Mpi, collected: Collected) -> (MPI_Status, Option<Error>) {
+    if let Some(general) = collected.general {
+        let (status, queried) = general.status();
+        // It goes, whatever the query says.
+        let freed = general.freed();
+        return (status, queried.and(freed).err());
+    }
     let status = status_of(&collected.ended);
     let raised = |error: runtime::Error| on_its_comm(mpi, error.into(), collected.context);
     (status, collected.ended.error.map(raised))
@@ -551,7 +573,10 @@ fn look(mpi: Mpi, found: Found) -> MPI_Status {
     match found {
         Found::Inactive => MPI_Status::EMPTY,
         Found::Done(known) => known,
-        Found::Live(id) => mpi.visit(|universe| status_of(&universe.status(id))),
+        Found::Live(id) => match grequest::of(mpi, id) {
+            Some(general) => general.status().0,
+            None => mpi.visit(|universe| status_of(&universe.status(id))),
+        },
     }
 }
 

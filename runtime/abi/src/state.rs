@@ -41,6 +41,8 @@ pub struct State {
     pub type_names: std::collections::HashMap<usize, String>,
     /// The datatypes that stand for a precision and range of Fortran, by combiner and both: made once each.
     pub f90_types: std::collections::HashMap<[core::ffi::c_int; 3], MPI_Datatype>,
+    /// The program's part of generalized requests, by token.
+    pub grequests: std::collections::HashMap<u32, crate::grequest::Grequest>,
     /// Operations that the program made.
     pub ops: Registry<MPI_Op, OpObject>,
     /// Sessions that are open.
@@ -121,6 +123,7 @@ impl State {
             datatypes: Registry::new(),
             type_names: std::collections::HashMap::new(),
             f90_types: std::collections::HashMap::new(),
+            grequests: std::collections::HashMap::new(),
             ops: Registry::new(),
             sessions: Registry::new(),
             messages: Registry::new(),

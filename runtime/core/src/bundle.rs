@@ -251,6 +251,21 @@ impl Universe {
         Ok(request)
     }
 
+    /// A request that completes when its owner says so (`MPI_Grequest_start`).
+    ///
+    /// # Errors
+    /// When no request slot is left.
+    pub fn start_general(&mut self, context: ContextId) -> Result<RequestId, Error> {
+        self.engine
+            .start_other(context)
+            .map_err(|_| crate::p2p::exhausted())
+    }
+
+    /// Its owner says so.
+    pub fn finish_general(&mut self, request: RequestId) {
+        self.engine.finish_other(request, None);
+    }
+
     /// Bytes that unfinished buffered sends hold of a buffer, and how many sends there are.
     pub fn buffered_bytes(&mut self, buffer: u64) -> (u64, u64) {
         self.settle_buffered();

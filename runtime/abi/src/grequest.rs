@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Generalized requests: operations of the program behind a request (MPI 5.0 section 13.2).
+//!
+//! # Safety
+//! [`Grequest`] runs functions of the program. Obligation **G1**: they were given to `MPI_Grequest_start`, by whose contract
+//! they may be called with the program's own pointer, and a status to fill in or a flag. They run while nobody visits the
+//! state, so they may call MPI.
+#![allow(unsafe_code, reason = "calls the program's functions of a request")]
+
+use core::ffi::{c_int, c_void};
+
+use runtime::{ContextId, RequestId};
+
+use crate::args::{Out, State as Kept};
+use crate::c::MPI_SUCCESS;
+use crate::callback::{
+    MPI_Grequest_cancel_function, MPI_Grequest_free_function, MPI_Grequest_query_function,
+};
+use crate::enter::Mpi;
+use crate::error::{Error, ErrorClass, Result};
+use crate::handle::MPI_Request;
+use crate::state::{request_handle, request_token, stale_request};
+use crate::status::MPI_Status;
+
+/// The program's part of a generalized request.
+#[derive(Clone, Copy, Debug)]
+pub struct Grequest {
+    query: MPI_Grequest_query_function,
+    free: MPI_Grequest_free_function,
+    cancel: MPI_Grequest_cancel_function,
+    extra: *mut c_void,
+    /// The program has freed the request before it was complete.
+    given_up: bool,
+}
+
+/// `MPI_Grequest_start`.
+pub fn grequest_start(
+    mpi: Mpi,
+    query: Option<MPI_Grequest_query_function>,
+    free: Option<MPI_Grequest_free_function>,
+    cancel: Option<MPI_Grequest_cancel_function>,
+    extra: Kept,
+    request: Out<'_, MPI_Request>,
+) -> Result<()> {
+    let general = Grequest {
+        query: query.ok_or_else(|| Error::null("query_fn"))?,
+        free: free.ok_or_else(|| Error::null("free_fn"))?,
+        cancel: cancel.ok_or_else(|| Error::null("cancel_fn"))?,
+        extra: extra.0,
+        given_up: false,
+    };
+    request.set(mpi.state(|state| {
+        let id = state.universe.start_general(ContextId(0))?;
+        let token = state.universe.token(id);
+        state.grequests.insert(token, general);
+        Ok::<_, Error>(request_handle(token))
+    })?);
+    Ok(())
+}
+
+/// `MPI_Grequest_complete`.
+pub fn grequest_complete(mpi: Mpi, request: MPI_Request) -> Result<()> {
+    let token = request_token(request)?;
+    let given_up = mpi.state(|state| {
+        let universe = &mut state.universe;
+        let id = universe.find_request(token);
+        let id = id.ok_or_else(|| stale_request(request))?;
+        let Some(general) = state.grequests.get(&token).copied() else {
+            let detail = "the request is none that MPI_Grequest_start made";
+            return Err(Error::new(ErrorClass::REQUEST, detail));
+        };
+        if universe.is_complete(id) {
+            let detail = "the generalized request was said to be complete before";
+            return Err(Error::new(ErrorClass::REQUEST, detail));
+        }
+        universe.finish_general(id);
+        if !general.given_up {
+            return Ok(None);
+        }
+        universe.collect(id);
+        Ok(state.grequests.remove(&token))
+    })?;
+    given_up.map_or(Ok(()), Grequest::freed)
+}
+
+/// What the program does for the request `id`, if it is a generalized one.
+pub(crate) fn of(mpi: Mpi, id: RequestId) -> Option<Grequest> {
+    mpi.state(|state| {
+        if state.grequests.is_empty() {
+            return None;
+        }
+        state.grequests.get(&state.universe.token(id)).copied()
+    })
+}
+
+/// `MPI_Request_free` of a generalized request: the program's function is called once it is complete.
+pub(crate) fn free(mpi: Mpi, id: RequestId) -> Result<()> {
+    let complete = mpi.state(|state| {
+        let token = state.universe.token(id);
+        if !state.universe.is_complete(id) {
+            if let Some(general) = state.grequests.get_mut(&token) {
+                general.given_up = true;
+            }
+            return None;
+        }
+        state.universe.collect(id);
+        state.grequests.remove(&token)
+    });
+    complete.map_or(Ok(()), Grequest::freed)
+}
+
+impl Grequest {
+    /// The status that the program gives.
+    pub(crate) fn status(self) -> (MPI_Status, Result<()>) {
+        let mut status = MPI_Status::EMPTY;
+        // SAFETY: G1, with a status of ours.
+        let code = unsafe { (self.query)(self.extra, &raw mut status) };
+        (status, told("query", code))
+    }
+
+    /// Tells the program that the request is gone.
+    pub(crate) fn freed(self) -> Result<()> {
+        // SAFETY: G1.
+        let code = unsafe { (self.free)(self.extra) };
+        told("free", code)
+    }
+
+    /// `MPI_Cancel`.
+    pub(crate) fn cancelled(self, complete: bool) -> Result<()> {
+        // SAFETY: G1.
+        let code = unsafe { (self.cancel)(self.extra, c_int::from(complete)) };
+        told("cancel", code)
+    }
+}
+
+fn told(which: &str, code: c_int) -> Result<()> {
+    if code == MPI_SUCCESS {
+        return Ok(());
+    }
+    let detail = format!("the program's {which} function of a generalized request answered {code}");
+    Err(Error::new(ErrorClass(code), detail))
+}
