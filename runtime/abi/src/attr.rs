@@ -9,7 +9,7 @@
 //! one that is being deleted is there until its function has returned.
 //!
 //! # Safety
-//! [`Functions::copy`] and [`Functions::delete`] run functions of the program. Their obligation **K1**: the function was
+//! `Functions::copy` and `Functions::delete` run functions of the program. Their obligation **K1**: the function was
 //! given to `MPI_Xxx_create_keyval`, by whose contract it may be called with a handle of that kind, the key, the program's
 //! own pointers, and for copies the places of a pointer and an int.
 #![allow(unsafe_code, reason = "calls the program's attribute functions")]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Collectives (MPI 5.0 chapter 6): blocking, nonblocking and persistent.
 //!
-//! What a function is given becomes a [`Call`], with all handles looked up; a call is then run in one of three ways
+//! What a function is given becomes a `Call`, with all handles looked up; a call is then run in one of three ways
 //! (`launch.rs`), so that each collective is written once. The algorithms are the runtime's.
 
 mod blocks;
