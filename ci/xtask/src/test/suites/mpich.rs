@@ -11,6 +11,7 @@ use crate::process::quiet;
 use crate::tree::{command, make_folder, read, root};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 /// The unpacked suite, what is built of it, and the MPI under test.
@@ -72,7 +73,7 @@ fn pi(tally: &mut Tally, suite: &Suite, home: &Path) -> Result<(), String> {
     quiet(compiler, Duration::from_secs(60))?;
     for ranks in [4, 64] {
         tally.check(&format!("examples/cpi -n {ranks}"), || {
-            let told = suite.launch(&program, ranks, &[], Duration::from_secs(60))?;
+            let told = suite.launch(suite.job(&program, ranks), Duration::from_secs(60))?;
             let near = told.contains("pi is approximately 3.14159265");
             if near {
                 Ok(())
@@ -163,8 +164,10 @@ impl Suite {
     }
 
     fn run_one(&self, entry: &Entry, ranks: u32) -> Result<(), String> {
-        let limit = Duration::from_secs(entry.limit_s);
-        let told = self.launch(&self.program(&entry.program), ranks, &entry.args, limit)?;
+        let mut job = self.job(&self.program(&entry.program), ranks);
+        job.args(&entry.args)
+            .envs(entry.env.iter().map(|(name, value)| (name, value)));
+        let told = self.launch(job, Duration::from_secs(entry.limit_s))?;
         let good = told
             .lines()
             .any(|line| line.trim().eq_ignore_ascii_case("no errors"));
@@ -175,15 +178,14 @@ impl Suite {
         }
     }
 
-    fn launch(
-        &self,
-        program: &Path,
-        ranks: u32,
-        args: &[String],
-        limit: Duration,
-    ) -> Result<String, String> {
+    /// `program` as a job, to which arguments can be added.
+    fn job(&self, program: &Path, ranks: u32) -> Command {
         let mut job = command(self.prefix.join("bin/rmpiexec"));
-        job.args(["-n", &ranks.to_string()]).arg(program).args(args);
+        job.args(["-n", &ranks.to_string()]).arg(program);
+        job
+    }
+
+    fn launch(&self, job: Command, limit: Duration) -> Result<String, String> {
         let cookie = jobs::Cookie::new(&self.build)?;
         let done = jobs::run(job, &cookie, limit)?;
         if let Some(left) = cookie.leftovers(Duration::from_secs(2)) {
