@@ -7,6 +7,7 @@
 #![allow(unsafe_code, reason = "calls the program's error handlers")]
 
 use core::ffi::c_int;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::args::{InOut, Out};
@@ -18,7 +19,7 @@ use crate::enter::{Mpi, On};
 use crate::error::{Error, ErrorClass, Result};
 use crate::handle::{Kind, MPI_Comm, MPI_Errhandler, MPI_File, MPI_Session, MPI_Win, describe};
 use crate::registry::{Registry, not_a};
-use crate::{lock, process, state};
+use crate::{process, state};
 
 /// An error handler.
 #[derive(Clone, Copy, Debug)]
@@ -106,6 +107,10 @@ pub fn comm_set_errhandler(mpi: Mpi, comm: MPI_Comm, errhandler: MPI_Errhandler)
     check_for_comms(errhandler)?;
     mpi.state(|state| {
         state.comm_mut(comm)?.errhandler = errhandler;
+        if comm == MPI_Comm::SELF {
+            // PAIR(self-handler): `of_self` loads with Acquire what stands for the handler.
+            OF_SELF.store(errhandler.0, Ordering::Release);
+        }
         Ok(())
     })
 }
@@ -168,11 +173,8 @@ pub fn session_get_errhandler(
 
 /// `MPI_Session_call_errhandler`.
 pub fn session_call_errhandler(session: MPI_Session, code: c_int) -> Result<()> {
-    let found = {
-        let _held = lock::hold();
-        state::peek(|state| state.sessions.get(session).map(drop))
-    };
-    found.unwrap_or_else(|| Err(not_a(Kind::Session, session.0)))?;
+    let found = state::peek(|state| state.sessions.get(session).map(drop));
+    found.unwrap_or_else(|_| Err(not_a(Kind::Session, session.0)))?;
     let handler = process::handler(On::Session(session));
     if handler.call(On::Session(session), code) || matches!(handler, Handler::Return) {
         return Ok(());
@@ -189,6 +191,16 @@ pub fn errhandler_free(errhandler: InOut<'_, MPI_Errhandler>) -> Result<()> {
     errhandler.set(MPI_Errhandler::NULL);
     Ok(())
 }
+
+/// The handler of `MPI_COMM_SELF`, without a look at the state.
+pub(crate) fn of_self() -> Handler {
+    // PAIR(self-handler): `comm_set_errhandler` stores with Release.
+    let handler = MPI_Errhandler(OF_SELF.load(Ordering::Acquire));
+    find(handler).unwrap_or(Handler::Fatal)
+}
+
+/// A second place for it, because errors without an object may be raised by any thread at any time.
+static OF_SELF: AtomicUsize = AtomicUsize::new(MPI_Errhandler::ERRORS_ARE_FATAL.0);
 
 /// What a handle stands for.
 pub(crate) fn find(errhandler: MPI_Errhandler) -> Result<Handler> {

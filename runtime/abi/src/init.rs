@@ -2,7 +2,7 @@
 //! The beginning and the end (MPI 5.0 chapter 11).
 
 use core::ffi::c_int;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use runtime::{Line, Universe, Visit, collective};
 
@@ -17,7 +17,7 @@ use crate::express;
 use crate::handle::MPI_Comm;
 use crate::lock;
 use crate::process::{self, Identity, Lookup, Phase, World};
-use crate::state::{self, State};
+use crate::state::{self, Hidden, State};
 
 /// `MPI_Init`.
 pub fn init(_argc: MainArgc, _argv: MainArgv) -> Result<()> {
@@ -79,8 +79,7 @@ fn joining() -> MutexGuard<'static, ()> {
 
 /// The thread level of this process, which the first to begin has chosen.
 fn granted() -> Option<c_int> {
-    let _held = lock::hold();
-    state::peek(|state| state.thread_level)
+    state::peek(|state| state.thread_level).ok()
 }
 
 fn join(level: c_int) -> Result<()> {
@@ -101,6 +100,10 @@ fn join(level: c_int) -> Result<()> {
         express::open(MPI_Comm::SELF, &universe.myself());
     }
     anchor::open(&universe);
+    if let Some(link) = universe.link() {
+        // A process joins once.
+        let _ = LINK.set(link.clone());
+    }
     state::install(State::new(universe, level));
     process::set_lookup(Lookup {
         handler,
@@ -186,32 +189,28 @@ pub fn query_thread(mpi: Mpi, provided: Out<'_, c_int>) -> Result<()> {
 
 /// The error handler of an object; what has none of its own asks `MPI_COMM_SELF` (MPI 5.0 section 9.3).
 fn handler(on: On) -> Handler {
-    let comm = match on {
-        On::Comm(comm) => comm,
-        On::Session(session) => {
-            let found = state::peek(|state| Some(state.sessions.get(session).ok()?.errhandler));
-            if let Some(handler) = found.flatten() {
-                return errhandler::find(handler).unwrap_or(Handler::Fatal);
-            }
-            MPI_Comm::SELF
-        }
+    let found = match on {
         On::File(_) => return Handler::Return,
-        _ => MPI_Comm::SELF,
+        On::Comm(comm) => state::peek(|state| state.comm(comm).map(|found| found.errhandler)),
+        On::Session(session) => {
+            state::peek(|state| state.sessions.get(session).map(|found| found.errhandler))
+        }
+        // No look at the state: functions that may be called at any time, from any thread, come here.
+        _ => return errhandler::of_self(),
     };
-    let found = state::peek(|state| {
-        let object = match state.comm(comm) {
-            Ok(object) => object,
-            Err(_) => state.comm(MPI_Comm::SELF).ok()?,
-        };
-        Some(object.errhandler)
-    });
-    let found = found.flatten().map(errhandler::find);
-    found.and_then(Result::ok).unwrap_or(Handler::Fatal)
+    match found {
+        Ok(Ok(found)) => errhandler::find(found).unwrap_or(Handler::Fatal),
+        Ok(Err(_)) => errhandler::of_self(),
+        Err(Hidden::NotThere) => Handler::Fatal,
+        // Nobody can be asked, and an error that may be meant to return must not end the job.
+        Err(Hidden::Busy) => Handler::Return,
+    }
 }
 
 fn name(on: On) -> Option<String> {
     let On::Comm(comm) = on else { return None };
-    let name = state::peek(|state| Some(state.comm(comm).ok()?.name.clone())).flatten()?;
+    let name = state::peek(|state| Some(state.comm(comm).ok()?.name.clone()));
+    let name = name.ok().flatten()?;
     (!name.is_empty()).then_some(name)
 }
 
@@ -222,11 +221,14 @@ fn end_job(code: c_int, error: &str) -> ! {
     process::leave(code)
 }
 
-/// Says something to the daemon; whether it took it. Without a daemon this process is the whole job.
+/// Says something to the daemon; whether it took it. Without a daemon this process is the whole job. Needs neither the lock
+/// nor the state: another thread may have the one for ever, and a signal may have come in the midst of the other.
 fn tell(say: impl FnOnce(&runtime::Link) -> bool) -> bool {
-    let told = state::peek(|state| state.universe.link().is_some_and(say));
-    told == Some(true)
+    LINK.get().is_some_and(say)
 }
+
+/// The line to the daemon, once this process has joined a job that has one.
+static LINK: OnceLock<runtime::Link> = OnceLock::new();
 
 const LEVELS: [c_int; 4] = [
     c::MPI_THREAD_SINGLE,

@@ -19,8 +19,8 @@
 //!
 //! # Threads
 //! Below `MPI_THREAD_MULTIPLE` there is no lock and one thread at a time by the caller's promise. At `MPI_THREAD_MULTIPLE`
-//! [`enter::enter`] holds [`lock`] while a body runs; a body that waits must let others in with [`lock::pause`]. Functions marked
-//! `any-time` in the table run without it and guard what they share themselves.
+//! [`enter::enter`] holds [`lock`] while a body runs; a body that waits, or runs a function of the program, lets others in
+//! meanwhile with [`lock::without`]. Functions marked `any-time` in the table run without it and guard what they share themselves.
 #![allow(
     clippy::too_many_arguments,
     reason = "the standard's functions have up to thirteen"

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The one lock of `MPI_THREAD_MULTIPLE`. Below that level nothing of it is touched but one flag.
 //!
-//! It is fair (threads come in the order they asked) and may be entered again by the thread that has it, because callbacks
-//! of the program (attribute functions, error handlers) may call MPI. A body that waits for other threads' progress calls
-//! [`pause`] in its loop.
+//! It is fair (threads come in the order they asked) and may be entered again by the thread that has it, because what runs
+//! under it may raise an error. A body that waits, or runs a function of the program, gives it up meanwhile: [`without`].
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -65,21 +64,8 @@ pub fn hold() -> Held {
     Held { locked }
 }
 
-/// Lets the threads that wait in before this one goes on. Only while a [`Held`] of this thread lives.
-pub fn pause() {
-    let depth = DEPTH.get();
-    if depth == 0 {
-        return;
-    }
-    let queue = lock();
-    if queue.next == queue.serving + 1 {
-        return;
-    }
-    hand_over(queue);
-    wait_for_turn();
-}
-
-/// Gives the lock up while `inside` runs: for calls that block in the system.
+/// Gives the lock up while `inside` runs: calls that block in the system, and functions of the program, which may wait for
+/// something that another thread does after a call of MPI.
 pub fn without<T>(inside: impl FnOnce() -> T) -> T {
     let depth = DEPTH.replace(0);
     if depth == 0 {
@@ -139,7 +125,7 @@ mod tests {
 
     /// One test, because the lock is one for the process.
     #[test]
-    fn one_thread_at_a_time_again_for_its_holder_and_others_during_a_pause() {
+    fn one_thread_at_a_time_again_for_its_holder_and_others_while_it_is_without() {
         set_multiple(true);
         let inside = AtomicUsize::new(0);
         let most = AtomicUsize::new(0);
@@ -149,7 +135,6 @@ mod tests {
                 let _again = hold();
                 most.fetch_max(inside.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
                 inside.fetch_sub(1, Ordering::SeqCst);
-                pause();
             }
         };
         std::thread::scope(|scope| {
@@ -159,7 +144,7 @@ mod tests {
         });
         assert_eq!(most.load(Ordering::SeqCst), 1);
 
-        // A waits inside for B, which can only come in while A pauses.
+        // A waits inside for B, which can only come in while A gives the lock up.
         let came = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let _held = hold();
@@ -168,8 +153,7 @@ mod tests {
                 came.store(true, Ordering::SeqCst);
             });
             while !came.load(Ordering::SeqCst) {
-                pause();
-                std::thread::yield_now();
+                without(std::thread::yield_now);
             }
         });
         let gone = {

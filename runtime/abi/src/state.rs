@@ -258,16 +258,26 @@ pub fn express_token(handle: handle::MPI_Request) -> Option<u32> {
     (bits <= TOKEN_MASK as usize).then_some(bits as u32)
 }
 
-/// Visits the state where there is one and nobody is visiting it: for messages about errors.
-pub fn peek<R>(visit: impl FnOnce(&mut State) -> R) -> Option<R> {
+/// Why a look at the state is not possible.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Hidden {
+    /// MPI was not initialized yet.
+    NotThere,
+    /// It is being visited: by this very thread, which was interrupted there by a signal.
+    Busy,
+}
+
+/// Visits the state outside of any body: for messages about errors. Takes the lock, which it may have already.
+pub fn peek<R>(visit: impl FnOnce(&mut State) -> R) -> core::result::Result<R, Hidden> {
+    let _held = lock::hold();
     if STATE.busy.replace(true) {
-        return None;
+        return Err(Hidden::Busy);
     }
-    // SAFETY: one at a time: S1, checked above; errors are raised by the thread that has the lock, or before others run.
+    // SAFETY: one at a time: S1, checked above; this thread has the lock where there is one.
     let slot = unsafe { &mut *STATE.slot.get() };
     let result = slot.as_mut().map(visit);
     STATE.busy.set(false);
-    result
+    result.ok_or(Hidden::NotThere)
 }
 
 struct Cage {

@@ -9,6 +9,7 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
 
 use pmi::{Boot, ToDaemon, ToRank};
 use rustix::net::{
@@ -29,10 +30,10 @@ pub struct Birth {
     pub segment: Option<OwnedFd>,
 }
 
-/// The control socket.
-#[derive(Debug)]
+/// The control socket. Clones share it, for whoever cannot visit the process.
+#[derive(Clone, Debug)]
 pub struct Link {
-    socket: OwnedFd,
+    socket: Arc<OwnedFd>,
     rank: u32,
 }
 
@@ -85,13 +86,13 @@ fn greet(
         pid: std::process::id(),
     };
     if let (Some(socket), Some(segment)) = inherited {
-        let link = Link { socket, rank };
+        let link = Link::new(socket, rank);
         if !matches!(link.send(&hello), Err(rustix::io::Errno::PIPE)) {
             return Ok((link, segment));
         }
     }
     let (socket, segment) = ask(boot)?;
-    let link = Link { socket, rank };
+    let link = Link::new(socket, rank);
     link.say(&hello)?;
     Ok((link, segment))
 }
@@ -112,6 +113,11 @@ fn allow_single_copy(daemon_pid: u32) {
 }
 
 impl Link {
+    fn new(socket: OwnedFd, rank: u32) -> Self {
+        let socket = Arc::new(socket);
+        Self { socket, rank }
+    }
+
     /// Says that this rank is through with MPI: from now on it may exit.
     ///
     /// # Errors
