@@ -11,7 +11,7 @@ use crate::error::{Error, ErrorClass, Result};
 use crate::handle::{MPI_Comm, MPI_Datatype, MPI_Message, MPI_Request};
 use crate::pt2pt::{Call, handle_of, payload, source_of};
 use crate::request::finish_alone;
-use crate::state::{DONE, DONE_NULL, MessageObject};
+use crate::state::{DONE, DONE_NULL, MessageObject, State};
 use crate::status::MPI_Status;
 
 /// `MPI_Iprobe`.
@@ -23,10 +23,9 @@ pub fn iprobe(
     flag: Out<'_, c_int>,
     status: OutStatus<'_>,
 ) -> Result<()> {
-    let looked = look(mpi, source, tag, comm, false)?;
-    flag.set(c_int::from(!matches!(looked, Looked::Nothing)));
-    tell(mpi, &looked, comm, &status);
-    Ok(())
+    let looked = look(mpi, (source, tag, comm), false, leave_there)?;
+    flag.set(c_int::from(looked.is_some()));
+    looked.map_or(Ok(()), |looked| tell(mpi, &looked, comm, &status))
 }
 
 /// `MPI_Probe`.
@@ -37,9 +36,8 @@ pub fn probe(
     comm: MPI_Comm,
     status: OutStatus<'_>,
 ) -> Result<()> {
-    let looked = look(mpi, source, tag, comm, true)?;
-    tell(mpi, &looked, comm, &status);
-    Ok(())
+    let looked = look(mpi, (source, tag, comm), true, leave_there)?;
+    looked.map_or(Ok(()), |looked| tell(mpi, &looked, comm, &status))
 }
 
 /// `MPI_Improbe`.
@@ -52,10 +50,11 @@ pub fn improbe(
     message: Out<'_, MPI_Message>,
     status: OutStatus<'_>,
 ) -> Result<()> {
-    let looked = look(mpi, source, tag, comm, false)?;
-    flag.set(c_int::from(!matches!(looked, Looked::Nothing)));
-    tell(mpi, &looked, comm, &status);
-    claim(mpi, &looked, comm, &message)
+    let looked = look(mpi, (source, tag, comm), false, |state, found| {
+        claim(state, found, comm)
+    })?;
+    flag.set(c_int::from(looked.is_some()));
+    give(mpi, looked, comm, &message, &status)
 }
 
 /// `MPI_Mprobe`.
@@ -67,9 +66,10 @@ pub fn mprobe(
     message: Out<'_, MPI_Message>,
     status: OutStatus<'_>,
 ) -> Result<()> {
-    let looked = look(mpi, source, tag, comm, true)?;
-    tell(mpi, &looked, comm, &status);
-    claim(mpi, &looked, comm, &message)
+    let looked = look(mpi, (source, tag, comm), true, |state, found| {
+        claim(state, found, comm)
+    })?;
+    give(mpi, looked, comm, &message, &status)
 }
 
 /// `MPI_Mrecv`.
@@ -104,61 +104,88 @@ pub fn imrecv(
 }
 
 enum Looked {
-    Nothing,
     ProcNull,
-    Message(Found),
+    /// And its handle, if it was claimed.
+    Message(Found, MPI_Message),
 }
 
-fn look(mpi: Mpi, source: c_int, tag: c_int, comm: MPI_Comm, wait: bool) -> Result<Looked> {
+/// Looks for a message. `take` has it in the same visit that finds it: between two visits another thread may receive it.
+fn look(
+    mpi: Mpi,
+    (source, tag, comm): (c_int, c_int, MPI_Comm),
+    wait: bool,
+    take: impl Fn(&mut State, Found) -> Result<MPI_Message>,
+) -> Result<Option<Looked>> {
     let wanted = mpi.state(|state| source_of(state.comm(comm)?, source, tag))?;
     let Some(wanted) = wanted else {
-        return Ok(Looked::ProcNull);
+        return Ok(Some(Looked::ProcNull));
     };
-    let mut found = mpi.visit(|universe| universe.probe(wanted));
-    if wait && found.is_none() {
-        mpi.wait_until(|universe| {
-            found = universe.find_message(wanted);
-            found.is_some()
-        });
+    let once = || {
+        mpi.state(|state| {
+            let Some(found) = state.universe.find_message(wanted) else {
+                return Ok::<_, Error>(None);
+            };
+            let message = take(state, found)?;
+            Ok(Some(Looked::Message(found, message)))
+        })
+    };
+    if let Some(looked) = once()? {
+        return Ok(Some(looked));
     }
-    Ok(found.map_or(Looked::Nothing, Looked::Message))
-}
-
-fn tell(mpi: Mpi, looked: &Looked, comm: MPI_Comm, status: &OutStatus<'_>) {
-    match looked {
-        Looked::Nothing => {}
-        Looked::ProcNull => status.set(MPI_Status::PROC_NULL),
-        Looked::Message(found) => {
-            let source = mpi.state(|state| {
-                let object = state.comm(comm).ok()?;
-                c_int::try_from(object.comm.partners().rank_of(found.peer)?).ok()
-            });
-            status.set(MPI_Status::received(
-                source.unwrap_or(-1),
-                found.tag,
-                found.bytes,
-            ));
+    mpi.turn();
+    loop {
+        let looked = once()?;
+        if looked.is_some() || !wait {
+            return Ok(looked);
         }
+        mpi.wait_until(|universe| universe.find_message(wanted).is_some());
     }
 }
 
-fn claim(mpi: Mpi, looked: &Looked, comm: MPI_Comm, message: &Out<'_, MPI_Message>) -> Result<()> {
-    match looked {
-        Looked::Nothing => message.set(MPI_Message::NULL),
-        Looked::ProcNull => message.set(MPI_Message::NO_PROC),
-        Looked::Message(found) => {
-            let handle = mpi.state(|state| {
-                let handle = state.messages.insert(MessageObject {
-                    message: found.message,
-                    comm,
-                })?;
-                state.universe.claim(*found);
-                Ok::<_, Error>(handle)
-            })?;
-            message.set(handle);
-        }
-    }
+/// For the probes that are not matched ones.
+fn leave_there(_state: &mut State, _found: Found) -> Result<MPI_Message> {
+    Ok(MPI_Message::NULL)
+}
+
+fn claim(state: &mut State, found: Found, comm: MPI_Comm) -> Result<MPI_Message> {
+    let handle = state.messages.insert(MessageObject {
+        message: found.message,
+        comm,
+    })?;
+    state.universe.claim(found);
+    Ok(handle)
+}
+
+fn tell(mpi: Mpi, looked: &Looked, comm: MPI_Comm, status: &OutStatus<'_>) -> Result<()> {
+    let Looked::Message(found, _) = looked else {
+        status.set(MPI_Status::PROC_NULL);
+        return Ok(());
+    };
+    let source = mpi.state(|state| {
+        let rank = state.comm(comm)?.comm.partners().rank_of(found.peer);
+        Ok::<_, Error>(rank.and_then(|rank| c_int::try_from(rank).ok()))
+    })?;
+    let source = source.unwrap_or(-1);
+    status.set(MPI_Status::received(source, found.tag, found.bytes));
     Ok(())
+}
+
+fn give(
+    mpi: Mpi,
+    looked: Option<Looked>,
+    comm: MPI_Comm,
+    message: &Out<'_, MPI_Message>,
+    status: &OutStatus<'_>,
+) -> Result<()> {
+    let Some(looked) = looked else {
+        message.set(MPI_Message::NULL);
+        return Ok(());
+    };
+    message.set(match looked {
+        Looked::ProcNull => MPI_Message::NO_PROC,
+        Looked::Message(_, handle) => handle,
+    });
+    tell(mpi, &looked, comm, status)
 }
 
 fn start(

@@ -346,17 +346,7 @@ impl Universe {
         }
     }
 
-    /// The earliest message that such a receive would match, after one look at the transport.
-    pub fn probe(&mut self, source: Source) -> Option<Found> {
-        let Source { context, peer, tag } = source;
-        if let Some(found) = self.engine.probe(context, peer, tag) {
-            return Some(found);
-        }
-        self.progress();
-        self.engine.probe(context, peer, tag)
-    }
-
-    /// As [`probe`](Self::probe), without a look at the transport.
+    /// The earliest message that such a receive would match, of those that have been taken in.
     pub fn find_message(&mut self, source: Source) -> Option<Found> {
         self.engine.probe(source.context, source.peer, source.tag)
     }

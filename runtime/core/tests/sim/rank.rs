@@ -160,7 +160,10 @@ impl<'a> Rank<'a> {
                 Step::LostReceive(comm) => self.lost_receive(comm),
                 Step::IdleProbe(comm) => {
                     let source = self.source(comm, None, Some(NOBODYS_TAG));
-                    let found = self.hand.visit(|universe| universe.probe(source));
+                    let found = self.hand.visit(|universe| {
+                        universe.progress();
+                        universe.find_message(source)
+                    });
                     assert_eq!(found, None, "a probe found what nobody sent");
                 }
                 Step::Collective => {
