@@ -5,7 +5,8 @@
 //! again. Attributes of an object stand in the order in which they were set; they are copied in that order and deleted in
 //! the reverse order.
 //!
-//! Functions of the program run while nobody visits the state, so they may call MPI, also about the attribute at hand:
+//! Functions of the program run while nobody visits the state, and without the lock, so they may call MPI, also about the
+//! attribute at hand:
 //! one that is being deleted is there until its function has returned.
 //!
 //! # Safety
@@ -30,6 +31,7 @@ use crate::enter::Mpi;
 use crate::error::{Error, ErrorClass, Result};
 use crate::error_added::last_used_code;
 use crate::handle::{Handle, Kind, MPI_Comm, MPI_Datatype};
+use crate::lock;
 
 /// `MPI_Comm_create_keyval`, `MPI_Keyval_create`.
 pub fn comm_create_keyval(
@@ -328,11 +330,13 @@ impl Functions {
         match self {
             Self::Comm { copy, .. } => copy.map_or(c::MPI_SUCCESS, |copy| {
                 // SAFETY: K1; `out` and `flag` are the caller's and outlive the call.
-                unsafe { copy(MPI_Comm(object), number, state, value, out, flag) }
+                lock::without(|| unsafe { copy(MPI_Comm(object), number, state, value, out, flag) })
             }),
             Self::Type { copy, .. } => copy.map_or(c::MPI_SUCCESS, |copy| {
                 // SAFETY: K1; `out` and `flag` are the caller's and outlive the call.
-                unsafe { copy(MPI_Datatype(object), number, state, value, out, flag) }
+                lock::without(|| unsafe {
+                    copy(MPI_Datatype(object), number, state, value, out, flag)
+                })
             }),
         }
     }
@@ -342,11 +346,11 @@ impl Functions {
         match self {
             Self::Comm { delete, .. } => delete.map_or(c::MPI_SUCCESS, |delete| {
                 // SAFETY: K1.
-                unsafe { delete(MPI_Comm(object), number, value, state) }
+                lock::without(|| unsafe { delete(MPI_Comm(object), number, value, state) })
             }),
             Self::Type { delete, .. } => delete.map_or(c::MPI_SUCCESS, |delete| {
                 // SAFETY: K1.
-                unsafe { delete(MPI_Datatype(object), number, value, state) }
+                lock::without(|| unsafe { delete(MPI_Datatype(object), number, value, state) })
             }),
         }
     }

@@ -19,7 +19,7 @@ use crate::enter::{Mpi, On};
 use crate::error::{Error, ErrorClass, Result};
 use crate::handle::{Kind, MPI_Comm, MPI_Errhandler, MPI_File, MPI_Session, MPI_Win, describe};
 use crate::registry::{Registry, not_a};
-use crate::{process, state};
+use crate::{lock, process, state};
 
 /// An error handler.
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +44,7 @@ impl Handler {
     /// Calls a handler of the program's own with the object and the code; says whether there was one to call.
     ///
     /// Where the object is of another kind than the handler, which only a call without an object can bring about, the
-    /// handler gets the standard's default object of its kind.
+    /// handler gets the standard's default object of its kind. It runs without the lock.
     pub fn call(self, on: On, code: c_int) -> bool {
         let mut code = code;
         let code = &raw mut code;
@@ -57,7 +57,7 @@ impl Handler {
                     MPI_Comm::SELF
                 };
                 // SAFETY: H1; both pointers are to locals that outlive the call.
-                unsafe { function(&raw mut comm, code) };
+                lock::without(|| unsafe { function(&raw mut comm, code) });
             }
             Self::Win(function) => {
                 let mut win = if let On::Win(win) = on {
@@ -66,7 +66,7 @@ impl Handler {
                     MPI_Win::NULL
                 };
                 // SAFETY: H1; both pointers are to locals that outlive the call.
-                unsafe { function(&raw mut win, code) };
+                lock::without(|| unsafe { function(&raw mut win, code) });
             }
             Self::File(function) => {
                 let mut file = if let On::File(file) = on {
@@ -75,7 +75,7 @@ impl Handler {
                     MPI_File::NULL
                 };
                 // SAFETY: H1; both pointers are to locals that outlive the call.
-                unsafe { function(&raw mut file, code) };
+                lock::without(|| unsafe { function(&raw mut file, code) });
             }
             Self::Session(function) => {
                 let mut session = if let On::Session(session) = on {
@@ -84,7 +84,7 @@ impl Handler {
                     MPI_Session::NULL
                 };
                 // SAFETY: H1; both pointers are to locals that outlive the call.
-                unsafe { function(&raw mut session, code) };
+                lock::without(|| unsafe { function(&raw mut session, code) });
             }
         }
         true

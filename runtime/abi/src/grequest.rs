@@ -4,7 +4,7 @@
 //! # Safety
 //! [`Grequest`] runs functions of the program. Obligation **G1**: they were given to `MPI_Grequest_start`, by whose contract
 //! they may be called with the program's own pointer, and a status to fill in or a flag. They run while nobody visits the
-//! state, so they may call MPI.
+//! state, and without the lock, so they may call MPI.
 #![allow(unsafe_code, reason = "calls the program's functions of a request")]
 
 use core::ffi::{c_int, c_void};
@@ -19,6 +19,7 @@ use crate::callback::{
 use crate::enter::Mpi;
 use crate::error::{Error, ErrorClass, Result};
 use crate::handle::MPI_Request;
+use crate::lock;
 use crate::state::{request_handle, request_token, stale_request};
 use crate::status::MPI_Status;
 
@@ -114,21 +115,21 @@ impl Grequest {
     pub(crate) fn status(self) -> (MPI_Status, Result<()>) {
         let mut status = MPI_Status::EMPTY;
         // SAFETY: G1, with a status of ours.
-        let code = unsafe { (self.query)(self.extra, &raw mut status) };
+        let code = lock::without(|| unsafe { (self.query)(self.extra, &raw mut status) });
         (status, told("query", code))
     }
 
     /// Tells the program that the request is gone.
     pub(crate) fn freed(self) -> Result<()> {
         // SAFETY: G1.
-        let code = unsafe { (self.free)(self.extra) };
+        let code = lock::without(|| unsafe { (self.free)(self.extra) });
         told("free", code)
     }
 
     /// `MPI_Cancel`.
     pub(crate) fn cancelled(self, complete: bool) -> Result<()> {
         // SAFETY: G1.
-        let code = unsafe { (self.cancel)(self.extra, c_int::from(complete)) };
+        let code = lock::without(|| unsafe { (self.cancel)(self.extra, c_int::from(complete)) });
         told("cancel", code)
     }
 }

@@ -4,7 +4,8 @@
 //! # Safety
 //! A program's operation is called with two arrays of as many items as it is told, of the datatype that the reduction was
 //! called with, laid out as that says. Obligation **O1**, the program's by section 6.9.5: the function touches nothing else
-//! of ours, and returns. It is called outside of visits of the state, so it may call MPI functions that do not communicate.
+//! of ours, and returns. It is called outside of visits of the state and without the lock, so it may call MPI functions that do
+//! not communicate, and wait for other threads that do.
 #![allow(unsafe_code, reason = "calls the program's operations")]
 
 use core::ffi::c_int;
@@ -21,6 +22,7 @@ use crate::callback::{MPI_User_function, MPI_User_function_c};
 use crate::enter::Mpi;
 use crate::error::{Error, ErrorClass, Result};
 use crate::handle::{MPI_Datatype, MPI_Op, describe};
+use crate::lock;
 
 /// An operation of the program.
 #[derive(Clone, Copy, Debug)]
@@ -188,8 +190,10 @@ impl User {
         match self.function {
             Function::Large(function) => {
                 let mut length = i64::try_from(items).unwrap_or(i64::MAX);
-                // SAFETY: O1; both arrays have `items` items.
-                unsafe { function(input, inout, &raw mut length, &raw mut datatype) };
+                lock::without(|| {
+                    // SAFETY: O1; both arrays have `items` items.
+                    unsafe { function(input, inout, &raw mut length, &raw mut datatype) };
+                });
             }
             Function::Int(function) => {
                 let step = c_int::MAX as usize;
@@ -203,8 +207,10 @@ impl User {
                         inout.wrapping_byte_offset(by),
                     );
                     let mut length = c_int::try_from(now).unwrap_or(c_int::MAX);
-                    // SAFETY: O1; both arrays have `now` items from here.
-                    unsafe { function(input, inout, &raw mut length, &raw mut datatype) };
+                    lock::without(|| {
+                        // SAFETY: O1; both arrays have `now` items from here.
+                        unsafe { function(input, inout, &raw mut length, &raw mut datatype) };
+                    });
                     done += now;
                 }
             }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Collectives that go on in the background: nonblocking and persistent ones (MPI 5.0 sections 6.12 and 6.13).
 //!
-//! A task is polled between visits, never during one, so that it may call operations of the application's own. Its
-//! memory is lent until it ends; so a task is dropped only then.
+//! A task is polled between visits, never during one, so that it may call operations of the application's own. Other threads
+//! may visit meanwhile: they find the request in the list but not its task, and leave it alone. A task's memory is lent
+//! until it ends; so it is dropped only then.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -24,10 +25,38 @@ pub type Starter = Box<dyn Fn() -> Task>;
 /// All that is under way, and how what has ended did.
 #[derive(Default)]
 pub(crate) struct Tasks {
-    running: Vec<(RequestId, Task)>,
+    /// By the number of the start, which is the order in which they are polled.
+    running: BTreeMap<u64, Running>,
+    started: u64,
     starters: HashMap<u32, Starter>,
     /// By token, until the request is collected.
     ended: HashMap<u32, Option<Arc<Error>>>,
+}
+
+struct Running {
+    request: RequestId,
+    /// `None` while somebody polls it.
+    task: Option<Task>,
+}
+
+impl Tasks {
+    fn start(&mut self, request: RequestId, task: Task) {
+        let task = Some(task);
+        self.running.insert(self.started, Running { request, task });
+        self.started += 1;
+    }
+
+    /// Takes the first task from number `from` on to poll it, if nobody else does.
+    fn take(&mut self, from: u64) -> Option<(u64, Task)> {
+        let mut later = self.running.range_mut(from..);
+        later.find_map(|(number, running)| Some((*number, running.task.take()?)))
+    }
+
+    fn put_back(&mut self, number: u64, task: Task) {
+        if let Some(running) = self.running.get_mut(&number) {
+            running.task = Some(task);
+        }
+    }
 }
 
 impl fmt::Debug for Tasks {
@@ -46,7 +75,7 @@ impl Universe {
             .engine
             .start_other(context)
             .map_err(|_| crate::p2p::exhausted())?;
-        self.tasks.running.push((request, task));
+        self.tasks.start(request, task);
         Ok(request)
     }
 
@@ -77,15 +106,15 @@ impl Universe {
         let task = starter();
         self.tasks.ended.remove(&token);
         self.engine.restart_other(request);
-        self.tasks.running.push((request, task));
+        self.tasks.start(request, task);
         true
     }
 
     /// Whether the request stands for a task that is under way.
     #[must_use]
     pub fn is_running_task(&self, request: RequestId) -> bool {
-        let mut running = self.tasks.running.iter();
-        running.any(|(task, _)| *task == request)
+        let mut running = self.tasks.running.values();
+        running.any(|running| running.request == request)
     }
 
     /// Whether any task is under way.
@@ -118,30 +147,37 @@ impl Universe {
         }
     }
 
-    fn end_task(&mut self, request: RequestId, result: Result<(), Error>) {
-        let token = self.token(request);
-        self.tasks.ended.insert(token, result.err().map(Arc::new));
-        self.engine.finish_other(request, None);
+    fn end_task(&mut self, number: u64, result: Result<(), Error>) {
+        if let Some(Running { request, .. }) = self.tasks.running.remove(&number) {
+            let token = self.token(request);
+            self.tasks.ended.insert(token, result.err().map(Arc::new));
+            self.engine.finish_other(request, None);
+        }
     }
 }
 
-/// Polls every task once; `true` if one has ended.
+/// Polls every task once that nobody else polls; `true` if one has ended.
 pub(crate) fn go_on<V: Visit>(visit: V) -> bool {
-    let mut running = visit.visit(|universe| std::mem::take(&mut universe.tasks.running));
-    let mut context = Context::from_waker(Waker::noop());
     let mut any = false;
-    running.retain_mut(|(request, task)| match task.as_mut().poll(&mut context) {
-        Poll::Pending => true,
-        Poll::Ready(result) => {
-            visit.visit(|universe| universe.end_task(*request, result));
-            any = true;
+    let mut from = 0;
+    while let Some((number, task)) = visit.visit(|universe| universe.tasks.take(from)) {
+        any |= poll(visit, number, task);
+        from = number + 1;
+    }
+    any
+}
+
+/// Polls a task that was taken out; `true` if it has ended.
+fn poll<V: Visit>(visit: V, number: u64, mut task: Task) -> bool {
+    let mut context = Context::from_waker(Waker::noop());
+    match task.as_mut().poll(&mut context) {
+        Poll::Pending => {
+            visit.visit(|universe| universe.tasks.put_back(number, task));
             false
         }
-    });
-    visit.visit(|universe| {
-        // What the application has started meanwhile.
-        running.append(&mut universe.tasks.running);
-        universe.tasks.running = running;
-    });
-    any
+        Poll::Ready(result) => {
+            visit.visit(|universe| universe.end_task(number, result));
+            true
+        }
+    }
 }
