@@ -7,7 +7,6 @@
 #![allow(unsafe_code, reason = "calls the program's error handlers")]
 
 use core::ffi::c_int;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::args::{InOut, Out};
@@ -108,8 +107,7 @@ pub fn comm_set_errhandler(mpi: Mpi, comm: MPI_Comm, errhandler: MPI_Errhandler)
     mpi.state(|state| {
         state.comm_mut(comm)?.errhandler = errhandler;
         if comm == MPI_Comm::SELF {
-            // PAIR(self-handler): `of_self` loads with Acquire what stands for the handler.
-            OF_SELF.store(errhandler.0, Ordering::Release);
+            *OF_SELF.lock().unwrap_or_else(PoisonError::into_inner) = errhandler;
         }
         Ok(())
     })
@@ -194,13 +192,12 @@ pub fn errhandler_free(errhandler: InOut<'_, MPI_Errhandler>) -> Result<()> {
 
 /// The handler of `MPI_COMM_SELF`, without a look at the state.
 pub(crate) fn of_self() -> Handler {
-    // PAIR(self-handler): `comm_set_errhandler` stores with Release.
-    let handler = MPI_Errhandler(OF_SELF.load(Ordering::Acquire));
+    let handler = *OF_SELF.lock().unwrap_or_else(PoisonError::into_inner);
     find(handler).unwrap_or(Handler::Fatal)
 }
 
 /// A second place for it, because errors without an object may be raised by any thread at any time.
-static OF_SELF: AtomicUsize = AtomicUsize::new(MPI_Errhandler::ERRORS_ARE_FATAL.0);
+static OF_SELF: Mutex<MPI_Errhandler> = Mutex::new(MPI_Errhandler::ERRORS_ARE_FATAL);
 
 /// What a handle stands for.
 pub(crate) fn find(errhandler: MPI_Errhandler) -> Result<Handler> {
