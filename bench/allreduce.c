@@ -45,7 +45,7 @@ int main(int argc, char **argv) {
         "allreduce",
         "MPI_Allreduce, sum of doubles, the slowest rank's time",
         NULL,
-        {{8, 1 << 10, 64 << 10}, 3, 0, 3, 1.0, 1, 1, 0, 0, 0},
+        {{8, 64, 512, 4 << 10, 32 << 10, 256 << 10, 1 << 20}, 7, 0, 3, 0.3, 1, 1, 0, 0, 0},
     };
     return bench_main(argc, argv, &program, (struct column){"Allreduce (us)", "us", TIME_US, 1}, 1, one_size);
 }

@@ -16,7 +16,7 @@ static struct timing one_size(const struct options *options, size_t size, double
 
 int main(int argc, char **argv) {
     static const struct program program = {
-        "barrier", "MPI_Barrier over all ranks, the slowest rank's time", NULL, {{0}, 1, 0, 3, 1.0, 1, 1, 0, 0, 0},
+        "barrier", "MPI_Barrier over all ranks, the slowest rank's time", NULL, {{0}, 1, 0, 3, 0.5, 1, 1, 0, 0, 0},
     };
     return bench_main(argc, argv, &program, (struct column){"Barrier (us)", "us", TIME_US, 1}, 1, one_size);
 }

@@ -26,9 +26,11 @@ enum clock_of { CLOCK_OF_RANK_0, CLOCK_OF_SLOWEST };
 /* Runs `count` iterations of what is measured, on every rank. */
 typedef void run_fn(void *state, long count);
 
-/* Seconds per iteration over the batches. */
+/* Seconds per iteration over the batches, and what a program shows beside them. */
+enum { MAX_EXTRAS = 3 };
 struct timing {
     double median, p99, min, max;
+    double extras[MAX_EXTRAS];
     long iterations, warm_up;
     int batches;
 };
@@ -110,6 +112,21 @@ static inline void plan_batches(const struct options *options, double batch_seco
     *batches = fit < MIN_BATCHES ? MIN_BATCHES : fit > MAX_BATCHES ? MAX_BATCHES : (int)fit;
 }
 
+/* Sorts the samples and sums them up. */
+static inline void summarise(struct timing *timing, double *samples) {
+    qsort(samples, (size_t)timing->batches, sizeof *samples, by_value);
+    timing->median = median(samples, timing->batches);
+    timing->p99 = quantile(samples, timing->batches, 0.99);
+    timing->min = samples[0];
+    timing->max = samples[timing->batches - 1];
+}
+
+/* Rank 0 gets the slowest rank's time of each batch, where the slowest counts. */
+static inline void take_slowest(double *samples, int batches, enum clock_of whose, int rank) {
+    if (whose == CLOCK_OF_SLOWEST)
+        MPI_Reduce(rank == 0 ? MPI_IN_PLACE : samples, samples, batches, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
+}
+
 /* Measures `run`; the result is complete on rank 0 only. */
 static inline struct timing measure(const struct options *options, run_fn *run, void *state, enum clock_of whose) {
     struct timing timing = {0};
@@ -123,13 +140,8 @@ static inline struct timing measure(const struct options *options, run_fn *run, 
         die(FAILED, "no memory for the samples");
     for (int i = 0; i < timing.batches; i++)
         samples[i] = time_batch(run, state, count, whose) / (double)count;
-    if (whose == CLOCK_OF_SLOWEST)
-        MPI_Reduce(rank == 0 ? MPI_IN_PLACE : samples, samples, timing.batches, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
-    qsort(samples, (size_t)timing.batches, sizeof *samples, by_value);
-    timing.median = median(samples, timing.batches);
-    timing.p99 = quantile(samples, timing.batches, 0.99);
-    timing.min = samples[0];
-    timing.max = samples[timing.batches - 1];
+    take_slowest(samples, timing.batches, whose, rank);
+    summarise(&timing, samples);
     timing.iterations = count * timing.batches;
     free(samples);
     return timing;

@@ -43,23 +43,29 @@ static double median_over_ranks(double figure, int rank, int ranks, double *larg
     return middle;
 }
 
-static void print_row(int json, int index, const char *name, double middle, double largest) {
-    if (json)
-        printf("%s{\"size\":%d,\"name\":\"%s\",\"median\":%.6g,\"worst\":%.6g}", index ? "," : "", index, name, middle,
-               largest);
+static void print_head(int output, int ranks) {
+    char library[256];
+    library_version(library, sizeof library);
+    if (output == TABLE)
+        printf("# %s\n# %d ranks, KiB per rank\n%-40s%14s%14s\n", library, ranks, "# What", "Median", "Largest");
+    else
+        printf("{\"benchmark\":\"memory\",\"unit\":\"KiB\",\"title\":\"Median (KiB)\",\"ranks\":%d,\"library\":\"%s\","
+               "\"steps\":%d,\"rows\":[%s",
+               ranks, library, FIGURES, output == LINES ? "]}\n" : "");
+}
+
+static void print_row(int output, int index, const char *name, double middle, double largest) {
+    if (output != TABLE)
+        printf("%s{\"size\":%d,\"name\":\"%s\",\"median\":%.6g,\"worst\":%.6g}%s",
+               output == ONE_LINE && index ? "," : "", index, name, middle, largest, output == LINES ? "\n" : "");
     else
         printf("%-40s%14.0f%14.0f\n", name, middle, largest);
 }
 
-int main(int argc, char **argv) {
+static void measure_memory(int rank, int ranks, int output) {
     static const char *const names[FIGURES] = {"private dirty after init", "Pss after init",
                                                "private dirty after all pairs", "Pss after all pairs"};
-    int rank, ranks, json = argc > 1 && strcmp(argv[1], "--json") == 0;
     double figures[FIGURES];
-    char library[256];
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     MPI_Barrier(MPI_COMM_WORLD);
     figures[0] = rollup_kib("Private_Dirty:");
     figures[1] = rollup_kib("Pss:");
@@ -69,18 +75,25 @@ int main(int argc, char **argv) {
     figures[2] = rollup_kib("Private_Dirty:");
     figures[3] = rollup_kib("Pss:");
     MPI_Barrier(MPI_COMM_WORLD);
-    library_version(library, sizeof library);
-    if (rank == 0 && json)
-        printf("{\"benchmark\":\"memory\",\"unit\":\"KiB\",\"ranks\":%d,\"library\":\"%s\",\"rows\":[", ranks, library);
-    else if (rank == 0)
-        printf("# %s\n# %d ranks, KiB per rank\n%-40s%14s%14s\n", library, ranks, "# What", "Median", "Largest");
+    if (rank == 0)
+        print_head(output, ranks);
     for (int i = 0; i < FIGURES; i++) {
         double largest = 0, middle = median_over_ranks(figures[i], rank, ranks, &largest);
         if (rank == 0)
-            print_row(json, i, names[i], middle, largest);
+            print_row(output, i, names[i], middle, largest);
     }
-    if (rank == 0 && json)
+    if (rank == 0 && output == ONE_LINE)
         printf("]}\n");
+}
+
+int main(int argc, char **argv) {
+    int rank, ranks, output = TABLE;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    int code = parse_plain(argc, argv, "memory", "memory per rank", NULL, rank, &output);
+    if (code < 0)
+        measure_memory(rank, ranks, output);
     MPI_Finalize();
-    return 0;
+    return code < 0 ? 0 : code;
 }

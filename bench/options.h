@@ -9,6 +9,10 @@
 
 enum { MAX_SIZES = 64, FAILED = 1, BAD_OPTION = 2, BAD_PAYLOAD = 3 };
 
+/* A table for people; all in one JSON line; or for a program that reads along, a JSON line for the head and one for each
+ * row, as soon as it is measured. */
+enum output { TABLE, ONE_LINE, LINES };
+
 struct options {
     size_t sizes[MAX_SIZES]; /* message sizes in bytes */
     int size_count;
@@ -17,7 +21,7 @@ struct options {
     double seconds;   /* measuring time per size when `iterations` is 0 */
     int window;       /* messages in flight */
     int buffers;      /* distinct buffers that the messages rotate over */
-    int json;         /* one JSON line instead of the table */
+    int json;         /* the output: a value of `enum output` */
     int validate;     /* check payloads in an extra, untimed pass */
     int mpi_memory;   /* buffers from MPI_Alloc_mem instead of the heap */
 };
@@ -47,7 +51,8 @@ static inline void print_help(const struct program *program) {
            "  --buffers N       distinct buffers the messages rotate over; 1: always the same (default %d)\n"
            "  --alloc heap|mpi  where the buffers come from: aligned_alloc or MPI_Alloc_mem\n"
            "  --validate        check every payload byte in an extra pass that is not timed\n"
-           "  --json            print one JSON line instead of the table\n",
+           "  --json            print one JSON line instead of the table\n"
+           "  --lines           print a JSON line for the head and one per row, as they come\n",
            program->defaults.warm_up, program->defaults.seconds, program->defaults.window,
            program->defaults.buffers);
     for (const struct flag *flag = program->flags; flag && flag->name; flag++)
@@ -144,7 +149,9 @@ static inline int parse_valued(const char *name, const char *value, struct optio
 
 static inline int parse_flag(const char *name, const struct program *program, struct options *options) {
     if (strcmp(name, "--json") == 0)
-        return options->json = 1;
+        return options->json = ONE_LINE;
+    if (strcmp(name, "--lines") == 0)
+        return options->json = LINES;
     if (strcmp(name, "--validate") == 0)
         return options->validate = 1;
     for (const struct flag *flag = program->flags; flag && flag->name; flag++)
@@ -176,6 +183,33 @@ static inline int parse_options(int argc, char **argv, const struct program *pro
         else if (rank == 0)
             fprintf(stderr, "%s: unknown option \"%s\" (--help lists the known ones)\n", program->name, argv[i]);
         return BAD_OPTION;
+    }
+    return -1;
+}
+
+/* The same for a program that has no sizes to measure: it understands the kinds of output, and `flag` where it has one. */
+static inline int parse_plain(int argc, char **argv, const char *name, const char *purpose, const struct flag *flag,
+                              int rank, int *output) {
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--json") == 0)
+            *output = ONE_LINE;
+        else if (strcmp(argv[i], "--lines") == 0)
+            *output = LINES;
+        else if (flag && strcmp(argv[i], flag->name) == 0)
+            *flag->value = 1;
+        else if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            if (rank == 0)
+                printf("%s: %s\n\n  --json   print one JSON line instead of the table\n"
+                       "  --lines  print a JSON line for the head and one per row\n",
+                       name, purpose);
+            if (rank == 0 && flag)
+                printf("  %s  %s\n", flag->name, flag->help);
+            return 0;
+        } else {
+            if (rank == 0)
+                fprintf(stderr, "%s: unknown option \"%s\" (--help lists the known ones)\n", name, argv[i]);
+            return BAD_OPTION;
+        }
     }
     return -1;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* The two outputs of the benchmark programs: columns as users of the OSU benchmarks know them, or one JSON line.
+/* The outputs of the benchmark programs: columns as users of the OSU benchmarks know them, or JSON.
  * A megabyte is 10^6 bytes. */
 #ifndef BENCH_REPORT_H
 #define BENCH_REPORT_H
@@ -12,7 +12,7 @@
 struct column {
     const char *title; /* in the table's head */
     const char *unit;  /* in JSON */
-    enum { TIME_US, MEGABYTES_PER_SECOND, MESSAGES_PER_SECOND } kind;
+    enum { TIME_US, MEGABYTES_PER_SECOND, MESSAGES_PER_SECOND, PERCENT } kind;
     double per_iteration; /* how many of the thing (hops, messages) one iteration holds */
 };
 
@@ -20,6 +20,7 @@ struct report {
     const struct program *program;
     const struct options *options;
     struct column column;
+    const char *const *extras; /* titles of the further columns, MAX_EXTRAS or a null at the end; or null */
     int ranks, rows;
 };
 
@@ -29,6 +30,8 @@ static inline double column_value(const struct column *column, size_t size, doub
         return (double)size * column->per_iteration / seconds * 1e-6;
     case MESSAGES_PER_SECOND:
         return column->per_iteration / seconds;
+    case PERCENT:
+        return seconds;
     default:
         return seconds / column->per_iteration * 1e6;
     }
@@ -79,18 +82,27 @@ static inline void machine_name(char *to, size_t room) {
     plain_text(to, room, text);
 }
 
+static inline const char *extra_title(const struct report *report, int index) {
+    return report->extras && index < MAX_EXTRAS ? report->extras[index] : NULL;
+}
+
 static inline void print_json_head(const struct report *report, const char *library, const char *machine) {
     const struct options *options = report->options;
-    printf("{\"benchmark\":\"%s\",\"unit\":\"%s\",\"ranks\":%d,\"window\":%d,\"buffers\":%d,\"validated\":%s,"
-           "\"memory\":\"%s\",\"library\":\"%s\",\"machine\":\"%s\",\"rows\":[",
-           report->program->name, report->column.unit, report->ranks, options->window, options->buffers,
-           options->validate ? "true" : "false", options->mpi_memory ? "mpi" : "heap", library, machine);
+    printf("{\"benchmark\":\"%s\",\"unit\":\"%s\",\"title\":\"%s\",\"ranks\":%d,\"window\":%d,\"buffers\":%d,"
+           "\"validated\":%s,\"memory\":\"%s\",\"library\":\"%s\",\"machine\":\"%s\",\"steps\":%d,\"extras\":[",
+           report->program->name, report->column.unit, report->column.title, report->ranks, options->window,
+           options->buffers, options->validate ? "true" : "false", options->mpi_memory ? "mpi" : "heap", library,
+           machine, options->size_count);
+    for (int i = 0; extra_title(report, i); i++)
+        printf("%s\"%s\"", i ? "," : "", extra_title(report, i));
+    printf(options->json == LINES ? "],\"rows\":[]}\n" : "],\"rows\":[");
+    fflush(stdout);
 }
 
 /* Rank 0 only. */
 static inline struct report open_report(const struct program *program, const struct options *options,
-                                        struct column column) {
-    struct report report = {program, options, column, 0, 0};
+                                        struct column column, const char *const *extras) {
+    struct report report = {program, options, column, extras, 0, 0};
     char library[256], machine[256];
     MPI_Comm_size(MPI_COMM_WORLD, &report.ranks);
     library_version(library, sizeof library);
@@ -106,30 +118,56 @@ static inline struct report open_report(const struct program *program, const str
     char tail[32];
     const char *unit = strchr(column.title, '(');
     snprintf(tail, sizeof tail, "p99 %s", unit ? unit : "");
-    printf("%-10s%22s%18s%14s%10s\n", "# Size", column.title, tail, "Iterations", "Warm-up");
+    printf("%-10s%22s%18s", "# Size", column.title, tail);
+    for (int i = 0; extra_title(&report, i); i++)
+        printf("%18s", extra_title(&report, i));
+    printf("%14s%10s\n", "Iterations", "Warm-up");
     fflush(stdout);
     return report;
+}
+
+static inline void table_row(const struct report *report, size_t size, const struct timing *timing, double middle,
+                             double tail) {
+    int digits = middle < 100 ? 3 : 2;
+    printf("%-10zu%22.*f%18.*f", size, digits, middle, digits, tail);
+    for (int i = 0; extra_title(report, i); i++)
+        printf("%18.*f", timing->extras[i] < 100 ? 3 : 2, timing->extras[i]);
+    printf("%14ld%10ld\n", timing->iterations, timing->warm_up);
+}
+
+static inline void json_row(const struct report *report, size_t size, const struct timing *timing, double middle,
+                            double tail) {
+    const struct column *column = &report->column;
+    printf("{\"size\":%zu,\"median\":%.6g,\"p99\":%.6g,\"best\":%.6g,\"worst\":%.6g,\"iterations\":%ld,"
+           "\"batches\":%d,\"warm_up\":%ld,\"extras\":[",
+           size, middle, tail, column_value(column, size, timing->min), column_value(column, size, timing->max),
+           timing->iterations, timing->batches, timing->warm_up);
+    for (int i = 0; extra_title(report, i); i++)
+        printf("%s%.6g", i ? "," : "", timing->extras[i]);
+    printf("]}");
 }
 
 static inline void report_row(struct report *report, size_t size, const struct timing *timing) {
     const struct column *column = &report->column;
     double middle = column_value(column, size, timing->median);
     double tail = column_value(column, size, timing->p99);
-    if (!report->options->json) {
-        int digits = middle < 100 ? 3 : 2;
-        printf("%-10zu%22.*f%18.*f%14ld%10ld\n", size, digits, middle, digits, tail, timing->iterations,
-               timing->warm_up);
-        fflush(stdout);
-        return;
+    switch (report->options->json) {
+    case TABLE:
+        table_row(report, size, timing, middle, tail);
+        break;
+    case LINES:
+        json_row(report, size, timing, middle, tail);
+        printf("\n");
+        break;
+    default:
+        printf("%s", report->rows++ ? "," : "");
+        json_row(report, size, timing, middle, tail);
     }
-    printf("%s{\"size\":%zu,\"median\":%.6g,\"p99\":%.6g,\"best\":%.6g,\"worst\":%.6g,\"iterations\":%ld,"
-           "\"batches\":%d,\"warm_up\":%ld}",
-           report->rows++ ? "," : "", size, middle, tail, column_value(column, size, timing->min),
-           column_value(column, size, timing->max), timing->iterations, timing->batches, timing->warm_up);
+    fflush(stdout);
 }
 
 static inline void close_report(const struct report *report) {
-    if (report->options->json)
+    if (report->options->json == ONE_LINE)
         printf("]}\n");
     fflush(stdout);
 }
@@ -138,9 +176,9 @@ static inline void close_report(const struct report *report) {
 typedef struct timing one_size_fn(const struct options *options, size_t size, double *per_iteration);
 
 /* What every program does: parse, measure size after size on all ranks, report on rank 0. Fewer than `least_ranks` is an
- * error in words. */
-static inline int bench_main(int argc, char **argv, const struct program *program, struct column column,
-                             int least_ranks, one_size_fn *one_size) {
+ * error in words. `extras` are the titles of columns that `one_size` fills beside its own. */
+static inline int bench_main_with(const char *const *extras, int argc, char **argv, const struct program *program,
+                                  struct column column, int least_ranks, one_size_fn *one_size) {
     int rank, ranks;
     struct options options;
     struct report report = {0};
@@ -159,7 +197,7 @@ static inline int bench_main(int argc, char **argv, const struct program *progra
         return code;
     }
     if (rank == 0)
-        report = open_report(program, &options, column);
+        report = open_report(program, &options, column, extras);
     for (int i = 0; i < options.size_count; i++) {
         struct timing timing = one_size(&options, options.sizes[i], &report.column.per_iteration);
         if (rank == 0)
@@ -169,6 +207,11 @@ static inline int bench_main(int argc, char **argv, const struct program *progra
         close_report(&report);
     MPI_Finalize();
     return 0;
+}
+
+static inline int bench_main(int argc, char **argv, const struct program *program, struct column column,
+                             int least_ranks, one_size_fn *one_size) {
+    return bench_main_with(NULL, argc, argv, program, column, least_ranks, one_size);
 }
 
 #endif

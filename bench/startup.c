@@ -3,23 +3,14 @@
  * with --json or --times rank 0 prints how long the slowest rank was in MPI_Init. */
 #include "report.h"
 
-static int wants_times(int argc, char **argv) {
-    for (int i = 1; i < argc; i++)
-        if (strcmp(argv[i], "--json") == 0)
-            return 2;
-        else if (strcmp(argv[i], "--times") == 0)
-            return 1;
-    return 0;
-}
-
-static void print_times(int kind, int rank, int ranks, double init_ms) {
+static void print_times(int output, int rank, int ranks, double init_ms) {
     double slowest = init_ms;
     char library[256];
     MPI_Reduce(&init_ms, &slowest, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
     if (rank != 0)
         return;
     library_version(library, sizeof library);
-    if (kind == 2)
+    if (output != TABLE)
         printf("{\"benchmark\":\"startup\",\"unit\":\"ms\",\"ranks\":%d,\"library\":\"%s\",\"rows\":[{\"size\":0,"
                "\"median\":%.6g}]}\n",
                ranks, library, slowest);
@@ -28,16 +19,19 @@ static void print_times(int kind, int rank, int ranks, double init_ms) {
 }
 
 int main(int argc, char **argv) {
-    int rank, ranks, kind = wants_times(argc, argv);
+    static int times;
+    static const struct flag flag = {"--times", &times, "print how long the slowest rank was in MPI_Init"};
+    int rank, ranks, output = TABLE;
     double start = now();
     MPI_Init(&argc, &argv);
     double init_ms = (now() - start) * 1e3;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    if (kind)
-        print_times(kind, rank, ranks, init_ms);
-    else
+    int code = parse_plain(argc, argv, "startup", "init, a line per rank, finalize", &flag, rank, &output);
+    if (code < 0 && (times || output != TABLE))
+        print_times(output, rank, ranks, init_ms);
+    else if (code < 0)
         printf("hello from rank %d of %d\n", rank, ranks);
     MPI_Finalize();
-    return 0;
+    return code < 0 ? 0 : code;
 }

@@ -19,47 +19,146 @@ pub struct Program {
     pub ranks: usize,
     /// What it measures.
     pub purpose: &'static str,
+    /// What it measures it over.
+    pub over: Over,
+    /// Options without a value that it alone has, and what they do.
+    pub flags: &'static [(&'static str, &'static str)],
 }
 
+/// What the rows of a program are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Over {
+    /// Messages of several sizes.
+    Sizes,
+    /// Jobs of several numbers of ranks, each timed from start to finish from outside.
+    Jobs,
+    /// Things that have names.
+    Names,
+}
+
+const SINGLE: &str = "ping-pong: bytes over the one-way time, no window";
+const ROOT: (&str, &str) = (
+    "root-0",
+    "rank 0 is always the root; operations may overlap",
+);
+const POLL: (&str, &str) = ("poll", "call MPI_Test ten times during the computation");
+
 /// All programs that `rmpi-bench` runs.
-pub const PROGRAMS: [Program; 12] = [
-    program("latency", 2, "one-way time of one message at a time"),
+pub const PROGRAMS: [Program; 21] = [
+    program("latency", 2, "one-way time of one message at a time", &[]),
     program(
         "bandwidth",
         2,
         "one way, windows of 64 messages, or --one-at-a-time",
+        &[("one-at-a-time", SINGLE)],
     ),
-    program("bibw", 2, "both ways at once"),
-    program("rate", 2, "8-byte messages per second"),
-    program("onecore", 2, "one-way time between two ranks on one CPU"),
-    program("ring", 4, "token ring, time per hop"),
-    program("barrier", 4, "MPI_Barrier"),
-    program("allreduce", 4, "MPI_Allreduce"),
-    program("bcast", 4, "MPI_Bcast"),
-    program("alltoall", 4, "MPI_Alltoall"),
-    program("startup", 4, "MPI_Init; with --times how long it takes"),
-    program("memory", 4, "memory per rank"),
+    program("bibw", 2, "both ways at once", &[]),
+    program("rate", 2, "8-byte messages per second, all pairs", &[]),
+    program("multi-latency", 4, "one-way time, all pairs at once", &[]),
+    program(
+        "multi-bandwidth",
+        4,
+        "bandwidth and message rate, all pairs at once",
+        &[],
+    ),
+    program(
+        "onecore",
+        2,
+        "one-way time between two ranks on one CPU",
+        &[("late", "bind after MPI_Init instead of before it")],
+    ),
+    program(
+        "overlap-send",
+        2,
+        "computation that MPI_Isend hides",
+        &[POLL],
+    ),
+    program(
+        "overlap-recv",
+        2,
+        "computation that MPI_Irecv hides",
+        &[POLL],
+    ),
+    program(
+        "overlap-allreduce",
+        2,
+        "computation that MPI_Iallreduce hides",
+        &[POLL],
+    ),
+    program("ring", 4, "token ring, time per hop", &[]),
+    program("barrier", 4, "MPI_Barrier", &[]),
+    program("bcast", 4, "MPI_Bcast", &[ROOT]),
+    program("reduce", 4, "MPI_Reduce", &[ROOT]),
+    program("allreduce", 4, "MPI_Allreduce", &[]),
+    program("gather", 4, "MPI_Gather", &[ROOT]),
+    program("scatter", 4, "MPI_Scatter", &[ROOT]),
+    program("allgather", 4, "MPI_Allgather", &[]),
+    program("alltoall", 4, "MPI_Alltoall", &[]),
+    Program {
+        over: Over::Jobs,
+        ..program(
+            "startup",
+            2,
+            "hello world from start to finish, 2 and 64 ranks or -n",
+            &[],
+        )
+    },
+    Program {
+        over: Over::Names,
+        ..program("memory", 4, "memory per rank", &[])
+    },
 ];
 
-const fn program(name: &'static str, ranks: usize, purpose: &'static str) -> Program {
+const fn program(
+    name: &'static str,
+    ranks: usize,
+    purpose: &'static str,
+    flags: &'static [(&'static str, &'static str)],
+) -> Program {
     Program {
         name,
         ranks,
         purpose,
+        over: Over::Sizes,
+        flags,
     }
 }
 
-/// What a program measured: its JSON line.
+/// What a program measured: its JSON line, or the head of its JSON lines.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// The program.
     pub benchmark: String,
     /// The unit of all values.
     pub unit: Unit,
+    /// The head of the values' column.
+    #[serde(default)]
+    pub title: String,
     /// With how many ranks.
     pub ranks: usize,
+    /// Messages in flight.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window: Option<u64>,
+    /// Buffers that the messages go round.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub buffers: Option<u64>,
+    /// Whether payloads were checked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub validated: Option<bool>,
+    /// Where the buffers came from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<String>,
     /// `MPI_Get_library_version`, shortened.
     pub library: String,
+    /// The machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<String>,
+    /// How many rows there will be.
+    #[serde(default)]
+    pub steps: usize,
+    /// The heads of further columns.
+    #[serde(default)]
+    pub extras: Vec<String>,
     /// One per size.
     pub rows: Vec<Row>,
 }
@@ -67,13 +166,34 @@ pub struct Report {
 /// One size of a report.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// Bytes per message, or a row number in programs without sizes.
+    /// Bytes per message, ranks per job, or a row number in programs without either.
     pub size: usize,
+    /// What it is, in programs whose rows have names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// Median of the batches.
     pub median: f64,
     /// The value that 99 of 100 batches reach or surpass.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p99: Option<f64>,
+    /// The best batch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub best: Option<f64>,
+    /// The worst batch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worst: Option<f64>,
+    /// Measured iterations.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub iterations: Option<u64>,
+    /// In so many batches.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batches: Option<u64>,
+    /// Iterations before them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warm_up: Option<u64>,
+    /// The values of further columns.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub extras: Vec<f64>,
 }
 
 impl Report {
@@ -92,6 +212,18 @@ impl Report {
         serde_json::from_str(line).map_err(|e| Error::Program(format!("unreadable JSON line: {e}")))
     }
 
+    /// Reads one line of a program that was asked for lines: its head, a row, or `None` for what is neither.
+    #[must_use]
+    pub fn parse_line(line: &str) -> Option<Line> {
+        if line.starts_with("{\"benchmark\":") {
+            return serde_json::from_str(line).ok().map(Line::Head);
+        }
+        if line.starts_with("{\"size\":") {
+            return serde_json::from_str(line).ok().map(Line::Row);
+        }
+        None
+    }
+
     /// The median of one size.
     #[must_use]
     pub fn median(&self, size: usize) -> Option<f64> {
@@ -102,10 +234,31 @@ impl Report {
     }
 }
 
-/// The folder with the programs' sources, as this crate was built.
+/// What a line of a program says.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Line {
+    /// What is measured, without rows.
+    Head(Report),
+    /// One row.
+    Row(Row),
+}
+
+/// The folder with the programs' sources: in the installation that this program is in, else as this crate was built.
 #[must_use]
 pub fn sources() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+    let installed = installation().map(|prefix| prefix.join("share/rmpi/bench"));
+    installed
+        .filter(|folder| folder.is_dir())
+        .unwrap_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")))
+}
+
+/// The folder above this program's own.
+#[must_use]
+pub fn installation() -> Option<PathBuf> {
+    let me = std::env::current_exe()
+        .and_then(std::fs::canonicalize)
+        .ok()?;
+    Some(me.parent()?.parent()?.to_owned())
 }
 
 /// Builds `bench/NAME.c` with a compiler wrapper. `environment` is set for the wrapper.
@@ -152,6 +305,33 @@ mod tests {
         assert!(error.to_string().contains("unreadable"), "{error}");
         let error = Report::parse("segmentation fault\n").unwrap_err();
         assert!(error.to_string().contains("segmentation fault"), "{error}");
+    }
+
+    #[test]
+    fn lines_are_heads_rows_or_neither() {
+        let head = r#"{"benchmark":"overlap-send","unit":"%","title":"Overlap (%)","ranks":2,"library":"X","steps":7,"extras":["Alone (us)"],"rows":[]}"#;
+        let Some(Line::Head(head)) = Report::parse_line(head) else {
+            panic!("no head");
+        };
+        assert_eq!(
+            (head.unit, head.steps, head.extras.len()),
+            (Unit::Percent, 7, 1)
+        );
+        let row = r#"{"size":64,"median":1.5,"p99":2,"best":1,"worst":3,"iterations":9,"batches":3,"warm_up":1,"extras":[4]}"#;
+        let Some(Line::Row(row)) = Report::parse_line(row) else {
+            panic!("no row");
+        };
+        assert_eq!((row.size, row.p99, row.extras), (64, Some(2.0), vec![4.0]));
+        assert_eq!(Report::parse_line("warning: {\"size\":1}"), None);
+        assert_eq!(Report::parse_line("{\"size\":1"), None);
+    }
+
+    #[test]
+    fn what_is_written_reads_back_the_same() {
+        let report = Report::parse(LINE).unwrap();
+        let text = serde_json::to_string(&report).unwrap();
+        assert!(text.starts_with("{\"benchmark\":\"latency\","), "{text}");
+        assert_eq!(Report::parse(&text).unwrap(), report);
     }
 
     #[test]

@@ -24,13 +24,19 @@ pub enum Unit {
     /// Machine instructions.
     #[serde(rename = "instructions")]
     Instructions,
+    /// Parts of a hundred.
+    #[serde(rename = "%")]
+    Percent,
 }
 
 impl Unit {
     /// Whether a smaller figure is the better one.
     #[must_use]
     pub const fn smaller_is_better(self) -> bool {
-        !matches!(self, Self::MegabytesPerSecond | Self::MessagesPerSecond)
+        !matches!(
+            self,
+            Self::MegabytesPerSecond | Self::MessagesPerSecond | Self::Percent
+        )
     }
 
     /// The better of two figures.
@@ -43,8 +49,8 @@ impl Unit {
         }
     }
 
-    /// The figure for one message of `bytes` in `seconds`. Memory and instructions do not come from time: the seconds
-    /// are then returned as they are.
+    /// The figure for one message of `bytes` in `seconds`. Memory, instructions and shares do not come from time: the
+    /// seconds are then returned as they are.
     #[must_use]
     pub fn from_seconds(self, seconds: f64, bytes: usize) -> f64 {
         match self {
@@ -52,7 +58,7 @@ impl Unit {
             Self::Ms => seconds * 1e3,
             Self::MegabytesPerSecond => bytes as f64 / seconds * 1e-6,
             Self::MessagesPerSecond => 1.0 / seconds,
-            Self::Kib | Self::Instructions => seconds,
+            Self::Kib | Self::Instructions | Self::Percent => seconds,
         }
     }
 
@@ -65,6 +71,7 @@ impl Unit {
             Self::MessagesPerSecond => ("Mmsg/s", 1e6),
             Self::Kib => ("KiB", 1.0),
             Self::Instructions => ("instr", 1.0),
+            Self::Percent => ("%", 1.0),
         }
     }
 
@@ -74,10 +81,16 @@ impl Unit {
         self.shown_as().0
     }
 
+    /// The number that tables and plots show.
+    #[must_use]
+    pub fn shown(self, value: f64) -> f64 {
+        value / self.shown_as().1
+    }
+
     /// The number in tables, without the unit: three significant digits, whole from 1000 on.
     #[must_use]
     pub fn show(self, value: f64) -> String {
-        three_digits(value / self.shown_as().1)
+        three_digits(self.shown(value))
     }
 }
 

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use bench::machine::find_in_path;
-use bench::programs::{PROGRAMS, Report, sources};
+use bench::programs::{Line, Over, PROGRAMS, Program, Report, sources};
+use bench::unit::Unit;
 
 /// The wrapper and launcher that `RMPI_PREFIX` names, else any MPI in `PATH`.
 fn mpi() -> Option<(PathBuf, PathBuf)> {
@@ -80,7 +81,7 @@ fn programs_compile_without_a_warning_and_validate_what_they_send() {
         let binary = folder.path().join(program.name);
         compile(&mpicc, program.name, &binary);
         let options: &[&str] = match program.name {
-            "memory" | "startup" => &["--json"],
+            _ if program.over != Over::Sizes => &["--json"],
             "onecore" => &["--json", "--seconds", "0.02", "--sizes", "8"],
             _ => &[
                 "--json",
@@ -99,11 +100,83 @@ fn programs_compile_without_a_warning_and_validate_what_they_send() {
         assert_eq!(code, Some(0), "{}: {stderr}{stdout}", program.name);
         let report = Report::parse(&stdout).unwrap();
         assert_eq!((report.benchmark.as_str(), report.ranks), (program.name, 2));
-        assert!(report.rows.iter().all(|row| row.median > 0.0), "{stdout}");
+        // A share of nothing is a share.
+        let least = if report.unit == Unit::Percent {
+            -0.5
+        } else {
+            0.0
+        };
+        assert!(report.rows.iter().all(|row| row.median > least), "{stdout}");
     }
+    for program in PROGRAMS {
+        the_table_of_programs_is_true(&mpiexec, folder.path(), &program);
+    }
+    lines_come_one_by_one(&mpiexec, &folder.path().join("multi-bandwidth"));
+    overlap_is_made_of_its_parts(&mpiexec, &folder.path().join("overlap-allreduce"));
     compile(&mpicc, "isend_count", &folder.path().join("isend_count"));
     wrong_options_are_told(&mpiexec, &folder.path().join("latency"));
     the_table_has_the_columns_people_know(&mpiexec, &folder.path().join("bandwidth"));
+}
+
+/// The help of a program names the flags that the table has, and no other than the common ones.
+fn the_table_of_programs_is_true(mpiexec: &Path, folder: &Path, program: &Program) {
+    let (code, stdout, stderr) = run(mpiexec, "1", &folder.join(program.name), &["--help"]);
+    assert_eq!(code, Some(0), "{}: {stderr}", program.name);
+    let own = stdout.lines().filter_map(|line| {
+        let word = line.split_whitespace().next()?;
+        line.starts_with("  --").then(|| word[2..].to_owned())
+    });
+    let common = [
+        "sizes", "seconds", "window", "buffers", "alloc", "validate", "json", "lines", "times",
+    ];
+    let own: Vec<String> = own
+        .filter(|word| !common.contains(&word.as_str()))
+        .collect();
+    let known: Vec<&str> = program.flags.iter().map(|(name, _)| *name).collect();
+    assert_eq!(own, known, "{}", program.name);
+}
+
+fn lines_come_one_by_one(mpiexec: &Path, binary: &Path) {
+    let options = ["--lines", "--seconds", "0.02", "--sizes", "8,4K", "-x", "2"];
+    let (code, stdout, stderr) = run(mpiexec, "3", binary, &options);
+    assert_eq!(code, Some(0), "{stderr}");
+    let lines: Vec<Line> = stdout.lines().filter_map(Report::parse_line).collect();
+    let [Line::Head(head), Line::Row(small), Line::Row(large)] = &lines[..] else {
+        panic!("{stdout}");
+    };
+    assert_eq!((head.steps, head.ranks, head.rows.len()), (2, 3, 0));
+    assert_eq!(head.extras, ["Messages/s"]);
+    // One pair: as many bytes per second as messages per second times their size.
+    for row in [small, large] {
+        let bytes = row.median * 1e6;
+        assert!(
+            (row.extras[0] * row.size as f64 / bytes - 1.0).abs() < 0.01,
+            "{row:?}"
+        );
+    }
+}
+
+fn overlap_is_made_of_its_parts(mpiexec: &Path, binary: &Path) {
+    let options = [
+        "--json",
+        "--seconds",
+        "0.05",
+        "--sizes",
+        "64K",
+        "-x",
+        "2",
+        "--poll",
+    ];
+    let (code, stdout, stderr) = run(mpiexec, "2", binary, &options);
+    assert_eq!(code, Some(0), "{stderr}");
+    let report = Report::parse(&stdout).unwrap();
+    let row = &report.rows[0];
+    assert!((0.0..=100.0).contains(&row.median), "{row:?}");
+    assert_eq!(
+        report.extras,
+        ["Alone (us)", "Compute (us)", "Together (us)"]
+    );
+    assert!(row.extras.iter().all(|us| *us > 0.0), "{row:?}");
 }
 
 fn wrong_options_are_told(mpiexec: &Path, latency: &Path) {

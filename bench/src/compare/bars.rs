@@ -148,6 +148,7 @@ const fn crowd(id: &'static str, program: &'static str, options: &'static [&'sta
     }
 }
 
+const SMALL: &[&str] = &["--sizes", "8", "--seconds", "1"];
 const LARGE: &[&str] = &["--sizes", "64K,1M,4M", "--seconds", "0.3"];
 const LARGE_SINGLE: &[&str] = &[
     "--sizes",
@@ -166,13 +167,21 @@ pub const RUNS: &[Run] = &[
     pair("bibw", "bibw", LARGE),
     one_cpu("onecore-around", Placement::MaskAround),
     one_cpu("onecore-behind", Placement::MaskBehind),
-    crowd("ring", "ring", &[]),
-    crowd("barrier", "barrier", &[]),
-    crowd("allreduce", "allreduce", &["--sizes", "8"]),
-    crowd("allreduce-large", "allreduce", &["--sizes", "64K"]),
-    crowd("alltoall", "alltoall", &["--sizes", "8"]),
-    crowd("bcast", "bcast", &["--sizes", "8"]),
-    crowd("bcast-root0", "bcast", &["--sizes", "8", "--root-0"]),
+    crowd("ring", "ring", SMALL),
+    crowd("barrier", "barrier", &["--seconds", "1"]),
+    crowd("allreduce", "allreduce", SMALL),
+    crowd(
+        "allreduce-large",
+        "allreduce",
+        &["--sizes", "64K", "--seconds", "1"],
+    ),
+    crowd("alltoall", "alltoall", SMALL),
+    crowd("bcast", "bcast", SMALL),
+    crowd(
+        "bcast-root0",
+        "bcast",
+        &["--sizes", "8", "--seconds", "1", "--root-0"],
+    ),
     Run {
         repeats: 3,
         placement: Placement::Apart,
@@ -448,6 +457,23 @@ mod tests {
                 .any(|bar| matches!(bar, Bar::Limit(_)));
             assert!(!against_limit || row.limit.is_some(), "{}", row.id);
         }
+    }
+
+    #[test]
+    fn what_must_hold_of_a_crowd_stands_here() {
+        let bar = |id: &str| ROWS.iter().find(|row| row.id == id).unwrap().bars[0][0];
+        for id in ["ring64", "barrier64", "allreduce8"] {
+            assert_eq!(bar(id), Bar::Peer(3.0), "{id}");
+        }
+        for id in ["alltoall8", "allreduce64k"] {
+            assert_eq!(bar(id), Bar::Peer(1.5), "{id}");
+        }
+        for id in ["startup2", "startup64"] {
+            assert_eq!(bar(id), Bar::Peer(5.0), "{id}");
+        }
+        assert_eq!(bar("memory64"), Bar::Value(1536.0));
+        let crowd = ROWS.iter().filter(|row| row.group == CROWD);
+        assert!(crowd.into_iter().all(|row| run_of(row).ranks == 64));
     }
 
     #[test]

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/* How much computation a nonblocking operation hides. Every batch times the operation alone, the computation alone, and
+ * both: start, compute, wait. The computation is made about as long as the operation. What is hidden is
+ * (alone + compute - together) / min(alone, compute), in per cent, between 0 and 100; the median of the batches. */
+#ifndef BENCH_OVERLAP_H
+#define BENCH_OVERLAP_H
+
+#include "report.h"
+
+enum { POLLS = 10 };
+static int poll_meanwhile;
+static const struct flag overlap_flags[] = {
+    {"--poll", &poll_meanwhile, "call MPI_Test ten times during the computation"},
+    {NULL, NULL, NULL},
+};
+static const char *const overlap_extras[] = {"Alone (us)", "Compute (us)", "Together (us)"};
+
+/* An operation: `start` posts it and leaves its request, `finish` waits and does what makes the iteration whole. A rank
+ * that has a `partner` does that instead and computes nothing. */
+struct overlap {
+    void (*start)(struct overlap *);
+    void (*finish)(struct overlap *);
+    void (*partner)(struct overlap *);
+    struct buffers out, in;
+    MPI_Request request;
+    int size, rank;
+    long steps; /* of computation per iteration */
+    long turn;
+};
+
+/* So that the compiler keeps the computation. */
+static volatile double result_of_computation;
+
+static inline void compute(long steps) {
+    double x = result_of_computation;
+    for (long i = 0; i < steps; i++)
+        x = x * 0.999999 + 0.5;
+    result_of_computation = x;
+}
+
+static inline void compute_meanwhile(struct overlap *o) {
+    int done = 0;
+    if (!poll_meanwhile) {
+        compute(o->steps);
+        return;
+    }
+    for (int i = 0; i < POLLS; i++) {
+        compute(o->steps / POLLS);
+        if (!done)
+            MPI_Test(&o->request, &done, MPI_STATUS_IGNORE);
+    }
+}
+
+static void alone(void *state, long count) {
+    struct overlap *o = state;
+    for (long i = 0; i < count; i++, o->turn++) {
+        if (o->partner) {
+            o->partner(o);
+            continue;
+        }
+        o->start(o);
+        o->finish(o);
+    }
+}
+
+static void together(void *state, long count) {
+    struct overlap *o = state;
+    for (long i = 0; i < count; i++, o->turn++) {
+        if (o->partner) {
+            o->partner(o);
+            continue;
+        }
+        o->start(o);
+        compute_meanwhile(o);
+        o->finish(o);
+    }
+}
+
+static void computation(void *state, long count) {
+    struct overlap *o = state;
+    for (long i = 0; i < count && !o->partner; i++)
+        compute(o->steps);
+}
+
+/* Seconds of one step: the shortest of some trials, the others were disturbed. */
+static inline double seconds_per_step(void) {
+    const long steps = 200000;
+    double shortest = 1;
+    for (int i = 0; i < 10; i++) {
+        double start = now();
+        compute(steps);
+        double seconds = (now() - start) / (double)steps;
+        shortest = seconds < shortest ? seconds : shortest;
+    }
+    return shortest;
+}
+
+static inline double hidden(double alone_s, double compute_s, double together_s) {
+    double shorter = alone_s < compute_s ? alone_s : compute_s;
+    double share = shorter > 0 ? (alone_s + compute_s - together_s) / shorter : 0;
+    return 100 * (share < 0 ? 0 : share > 1 ? 1 : share);
+}
+
+static inline double middle_us(double *samples, int count) {
+    qsort(samples, (size_t)count, sizeof *samples, by_value);
+    return median(samples, count) * 1e6;
+}
+
+/* From the times of the batches to what is reported; the times get sorted. */
+static inline void conclude(struct timing *timing, double *times[3]) {
+    int batches = timing->batches;
+    double *shares = malloc((size_t)batches * sizeof *shares);
+    if (shares == NULL)
+        die(FAILED, "no memory for the samples");
+    for (int i = 0; i < batches; i++)
+        shares[i] = hidden(times[0][i], times[1][i], times[2][i]);
+    qsort(shares, (size_t)batches, sizeof *shares, by_value);
+    timing->median = median(shares, batches);
+    timing->p99 = quantile(shares, batches, 0.01);
+    timing->min = shares[batches - 1];
+    timing->max = shares[0];
+    for (int i = 0; i < 3; i++)
+        timing->extras[i] = middle_us(times[i], batches);
+    free(shares);
+}
+
+/* Seconds of the operation alone, agreed among the ranks: the shortest of some batches. */
+static inline double seconds_alone(struct overlap *o, long count, enum clock_of whose) {
+    double shortest = 1e9;
+    for (int i = 0; i < 5; i++) {
+        double seconds = agree(time_batch(alone, o, count, whose), whose, o->rank) / (double)count;
+        shortest = seconds < shortest ? seconds : shortest;
+    }
+    return shortest;
+}
+
+static inline struct timing measure_overlap(const struct options *options, struct overlap *o, enum clock_of whose) {
+    static run_fn *const phases[3] = {alone, computation, together};
+    struct timing timing = {0};
+    double batch_seconds, *times[3];
+    long count = calibrate(options, alone, o, whose, o->rank, &timing.warm_up, &batch_seconds);
+    o->steps = (long)(seconds_alone(o, count, whose) / seconds_per_step()) + 1;
+    plan_batches(options, 3 * batch_seconds, &count, &timing.batches);
+    for (int i = 0; i < 3; i++)
+        if ((times[i] = malloc((size_t)timing.batches * sizeof **times)) == NULL)
+            die(FAILED, "no memory for the samples");
+    for (int batch = 0; batch < timing.batches; batch++)
+        for (int i = 0; i < 3; i++)
+            times[i][batch] = time_batch(phases[i], o, count, whose) / (double)count;
+    for (int i = 0; i < 3; i++)
+        take_slowest(times[i], timing.batches, whose, o->rank);
+    if (o->rank == 0)
+        conclude(&timing, times);
+    timing.iterations = count * timing.batches;
+    for (int i = 0; i < 3; i++)
+        free(times[i]);
+    return timing;
+}
+
+static inline int overlap_main(int argc, char **argv, const struct program *program, int least_ranks,
+                               one_size_fn *one_size) {
+    return bench_main_with(overlap_extras, argc, argv, program, (struct column){"Overlap (%)", "%", PERCENT, 1},
+                           least_ranks, one_size);
+}
+
+#endif

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/* Time of MPI_Scatter; the size is that of one rank's block. */
+#include "collective.h"
+
+static void scatters(void *state, long count) {
+    struct collective *c = state;
+    for (long i = 0; i < count; i++)
+        MPI_Scatter(c->out.base, c->size, MPI_BYTE, c->in.base, c->size, MPI_BYTE, next_root(c), MPI_COMM_WORLD);
+}
+
+static void validate(struct collective *c) {
+    for (int root = 0; root < c->ranks; root++) {
+        for (int peer = 0; peer < c->ranks && c->rank == root; peer++)
+            fill(block(&c->out, c->size, peer), (size_t)c->size, (unsigned)(peer + root));
+        MPI_Scatter(c->out.base, c->size, MPI_BYTE, c->in.base, c->size, MPI_BYTE, root, MPI_COMM_WORLD);
+        check(c->in.base, (size_t)c->size, (unsigned)(c->rank + root));
+    }
+}
+
+static struct timing one_size(const struct options *options, size_t size, double *per_iteration) {
+    *per_iteration = 1;
+    return measure_collective(options, size, one_each(), 1, scatters, validate);
+}
+
+int main(int argc, char **argv) {
+    static const struct program program = {
+        "scatter",
+        "MPI_Scatter, the size is one block's, the root goes round, the slowest rank's time",
+        root_flags,
+        {{8, 64, 512, 4 << 10, 32 << 10, 64 << 10}, 6, 0, 3, 0.3, 1, 1, 0, 0, 0},
+    };
+    return bench_main(argc, argv, &program, (struct column){"Scatter (us)", "us", TIME_US, 1}, 1, one_size);
+}
