@@ -10,18 +10,24 @@
 //!
 //! **Never** links an MPI library or any room of this workspace: it is a client of the installed commands alone.
 //!
-//! Threads: none; everything runs on the caller's thread and in child processes. One measurement at a time on a machine:
-//! [`lock`] holds a second one back.
+//! Threads: everything is measured in child processes; threads of this one only wait: for a child's end, for its lines and
+//! for signals ([`interrupt`]). One measurement at a time on a machine: [`lock`] holds a second one back.
 
 pub mod compare;
+pub mod curves;
+pub mod files;
 pub mod icount;
+pub mod interrupt;
 pub mod limits;
 pub mod lock;
 pub mod machine;
 pub mod peers;
+pub mod plot;
 pub mod programs;
+pub mod progress;
 pub mod run;
 pub mod stats;
+pub mod table;
 pub mod unit;
 
 mod error;

@@ -301,7 +301,7 @@ fn find_command(prefix: &Path, word: &str, suffix: &str) -> Result<PathBuf, Erro
         .find(|path| path.is_file());
     let found = found.ok_or_else(|| {
         Error::Usage(format!(
-            "no MPI is installed there: {} does not exist",
+            "no MPI is installed there: {} does not exist (`cargo xtask peers` fetches MPIs to compare with)",
             plain.display()
         ))
     })?;

@@ -159,6 +159,9 @@ pub struct Report {
     /// The heads of further columns.
     #[serde(default)]
     pub extras: Vec<String>,
+    /// Whether all rows are there; said by who drives the program.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub complete: Option<bool>,
     /// One per size.
     pub rows: Vec<Row>,
 }

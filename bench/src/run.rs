@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Runs a command under a time limit, catches what it prints, and can end what it leaves behind.
+//! Runs a command under a time limit, catches what it prints or hears it line by line, and can end what it leaves behind.
+//! A signal to this program ([`interrupt`]) ends the command.
 
 use std::fs::{self, File};
-use std::io::{self, Read, Seek};
+use std::io::{self, BufRead, BufReader, Read, Seek};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -14,7 +15,7 @@ use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use crate::Error;
+use crate::{Error, interrupt};
 
 /// How a command ended, and what it printed.
 #[derive(Debug)]
@@ -144,24 +145,139 @@ fn content(mut file: File) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
+/// How often it is looked whether a signal came or the limit is reached; a command's own end is noticed at once.
+const LOOK: Duration = Duration::from_millis(50);
+/// What a launcher gets to end its ranks before it is killed.
+const GRACE: Duration = Duration::from_secs(3);
+
 /// A thread waits, so that the end is noticed at once and the limit too.
 fn wait_at_most(mut child: Child, limit: Duration) -> Result<Option<ExitStatus>, Error> {
-    let group = Pid::from_raw(i32::try_from(child.id()).unwrap_or(i32::MAX));
+    let group = group_of(&child);
     let (tell, hear) = mpsc::channel();
     let waiter = std::thread::spawn(move || {
         // The receiver is gone only if this process is ending.
         let _sent = tell.send(child.wait());
     });
-    let status = match hear.recv_timeout(limit) {
-        Ok(status) => Some(status.map_err(|e| Error::io("cannot wait for a command", e))?),
-        Err(_) => {
-            // The group may have ended in between; then there is nothing to kill.
-            let _killed = killpg(group, Signal::SIGKILL);
-            None
+    let deadline = Instant::now() + limit;
+    let status = loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match hear.recv_timeout(left.min(LOOK)) {
+            Ok(status) => {
+                break Some(status.map_err(|e| Error::io("cannot wait for a command", e))?);
+            }
+            Err(_) if left > LOOK && !interrupt::seen() => {}
+            Err(_) => {
+                // The group may have ended in between; then there is nothing to kill.
+                let _killed = killpg(group, Signal::SIGKILL);
+                break None;
+            }
         }
     };
     drop(waiter.join());
     Ok(status)
+}
+
+fn group_of(child: &Child) -> Pid {
+    Pid::from_raw(i32::try_from(child.id()).unwrap_or(i32::MAX))
+}
+
+/// A line that a command printed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Said {
+    /// On standard output.
+    Out(String),
+    /// On standard error.
+    Err(String),
+}
+
+/// What the threads around a command tell.
+enum Event {
+    Said(Said),
+    Ended(io::Result<ExitStatus>),
+}
+
+/// Runs `command` to its end; `hear` gets each line as it comes. On a signal to this program the command gets SIGINT, and
+/// SIGKILL if it does not end then.
+///
+/// # Errors
+/// When the command cannot be started.
+pub fn listen(command: &mut Command, mut hear: impl FnMut(Said)) -> Result<ExitStatus, Error> {
+    let what = format!("cannot run {}", command.get_program().display());
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0);
+    let mut child = command.spawn().map_err(|e| Error::io(what, e))?;
+    let group = group_of(&child);
+    let (tell, events) = mpsc::channel();
+    let readers = [
+        child
+            .stdout
+            .take()
+            .map(|stream| reader(stream, Said::Out, tell.clone())),
+        child
+            .stderr
+            .take()
+            .map(|stream| reader(stream, Said::Err, tell.clone())),
+    ];
+    std::thread::spawn(move || tell.send(Event::Ended(child.wait())));
+    let status = until_ended(group, &events, &mut hear)?;
+    // What was written before the end comes before the end of the streams; a grandchild may hold them open.
+    let deadline = Instant::now() + Duration::from_secs(1);
+    while readers.iter().flatten().any(|reader| !reader.is_finished()) && Instant::now() < deadline
+    {
+        if let Ok(Event::Said(said)) = events.recv_timeout(Duration::from_millis(5)) {
+            hear(said);
+        }
+    }
+    for event in events.try_iter() {
+        if let Event::Said(said) = event {
+            hear(said);
+        }
+    }
+    Ok(status)
+}
+
+fn until_ended(
+    group: Pid,
+    events: &mpsc::Receiver<Event>,
+    hear: &mut impl FnMut(Said),
+) -> Result<ExitStatus, Error> {
+    let mut asked: Option<Instant> = None;
+    loop {
+        match events.recv_timeout(LOOK) {
+            Ok(Event::Said(said)) => hear(said),
+            Ok(Event::Ended(status)) => {
+                return status.map_err(|e| Error::io("cannot wait for a command", e));
+            }
+            Err(_) => {}
+        }
+        let signal = match asked {
+            None if interrupt::seen() => Signal::SIGINT,
+            Some(then) if then.elapsed() > GRACE => Signal::SIGKILL,
+            _ => continue,
+        };
+        // The group may have ended in between.
+        let _sent = killpg(group, signal);
+        asked = Some(Instant::now());
+    }
+}
+
+fn reader(
+    stream: impl Read + Send + 'static,
+    wrap: fn(String) -> Said,
+    tell: mpsc::Sender<Event>,
+) -> std::thread::JoinHandle<()> {
+    std::thread::spawn(move || {
+        let mut lines = BufReader::new(stream).split(b'\n');
+        while let Some(Ok(line)) = lines.next() {
+            let line = String::from_utf8_lossy(&line).into_owned();
+            if tell.send(Event::Said(wrap(line))).is_err() {
+                return;
+            }
+        }
+    })
 }
 
 /// Collects processes that a command left to us, killing them first if asked. Only for a process that has no other
@@ -239,6 +355,33 @@ mod tests {
         let complaint =
             shell("echo ------ >&2; echo no such device >&2; exit 3", 10_000).complaint();
         assert_eq!(complaint.unwrap(), "exit status: 3: no such device");
+    }
+
+    #[test]
+    fn lines_are_heard_as_they_come_and_none_is_lost_at_the_end() {
+        let mut lines = Vec::new();
+        let script =
+            "echo one; echo two >&2; for i in 1 2 3; do echo $i; done; printf last; exit 4";
+        let status = listen(Command::new("sh").args(["-c", script]), |said| {
+            lines.push(said)
+        })
+        .unwrap();
+        assert_eq!(status.code(), Some(4));
+        let out: Vec<&str> = lines
+            .iter()
+            .filter_map(|said| match said {
+                Said::Out(line) => Some(line.as_str()),
+                Said::Err(_) => None,
+            })
+            .collect();
+        assert_eq!(out, ["one", "1", "2", "3", "last"]);
+        assert!(lines.contains(&Said::Err("two".to_owned())));
+    }
+
+    #[test]
+    fn a_grandchild_that_keeps_the_streams_open_does_not_hold_us() {
+        let status = listen(Command::new("sh").args(["-c", "sleep 5 & exit 0"]), |_| {}).unwrap();
+        assert!(status.success());
     }
 
     #[test]

@@ -6,7 +6,7 @@ pub mod fetch;
 pub mod judge;
 pub mod report;
 pub mod rounds;
-mod start;
+pub(crate) mod start;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

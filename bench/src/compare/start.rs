@@ -11,19 +11,25 @@ use crate::Error;
 use crate::run::{self, Outcome};
 
 /// Runs a launcher to its end or to the limit. `program` is this binary, which guards the launcher.
-pub(super) fn start(program: &Path, launcher: &Command, limit: Duration) -> Result<Outcome, Error> {
+pub(crate) fn start(program: &Path, launcher: &Command, limit: Duration) -> Result<Outcome, Error> {
+    cleanly(|| {
+        let outcome = run::run(&mut run::guarded(program, launcher), limit)?;
+        match outcome.complaint() {
+            Some(complaint) => Err(Error::Program(complaint)),
+            None => Ok(outcome),
+        }
+    })
+}
+
+/// Runs a launcher in any way, and ends and removes what it left when that failed.
+pub(crate) fn cleanly<T>(launch: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
     let shared_memory = SharedMemory::now();
-    let outcome = run::run(&mut run::guarded(program, launcher), limit);
-    let complaint = outcome.as_ref().map_or(None, Outcome::complaint);
-    let failed = outcome.is_err() || complaint.is_some();
-    run::end_orphans(failed);
-    if failed {
+    let outcome = launch();
+    run::end_orphans(outcome.is_err());
+    if outcome.is_err() {
         shared_memory.remove_what_peers_left();
     }
-    match complaint {
-        Some(complaint) => Err(Error::Program(complaint)),
-        None => outcome,
-    }
+    outcome
 }
 
 /// What was in `/dev/shm` before a run: other MPIs leave their segments behind when they are killed.

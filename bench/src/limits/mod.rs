@@ -315,18 +315,19 @@ pub fn serve_if_asked() -> bool {
     let program = std::env::current_exe().unwrap_or_else(|_| PathBuf::from(&arguments[0]));
     for name in names {
         match measure(&program, name, budget) {
-            Ok(figures) => figures.iter().for_each(print_json),
+            Ok(figures) => figures
+                .iter()
+                .for_each(|figure| print!("{}", json_line(figure))),
             Err(error) => eprintln!("{name}: {error}"),
         }
     }
     true
 }
 
-/// Prints one figure as a JSON line.
-pub fn print_json(figure: &Figure) {
-    if let Ok(line) = serde_json::to_string(figure) {
-        println!("{line}");
-    }
+/// A figure as a JSON line.
+#[must_use]
+pub fn json_line(figure: &Figure) -> String {
+    serde_json::to_string(figure).map_or_else(|_| String::new(), |line| line + "\n")
 }
 
 #[cfg(test)]

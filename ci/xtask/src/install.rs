@@ -61,6 +61,12 @@ const PROGRAMS: &[Program] = &[
         links: &[],
         with_library: false,
     },
+    Program {
+        package: "bench",
+        file: "rmpi-compare",
+        links: &[],
+        with_library: false,
+    },
 ];
 
 /// `cargo xtask install`.
@@ -276,19 +282,21 @@ fn package_config(prefix: &Path) -> Result<(), String> {
     relink("rmpi.pc", &folder.join("mpi.pc"))
 }
 
-/// The benchmark programs in C, for `rmpi-bench`: ordinary MPI programs, which find the library from where they lie.
+/// The benchmark programs in C, for `rmpi-bench`: ordinary MPI programs, which find the library from where they lie. Their
+/// sources lie beside them, so that other MPIs' compilers can build the same programs.
 fn benchmarks(prefix: &Path) -> Result<(), String> {
     let folder = prefix.join("libexec/rmpi");
+    let shared = prefix.join("share/rmpi/bench");
     make_folder(&folder)?;
-    let sources = root().join("bench");
-    let entries = fs::read_dir(&sources)
-        .map_err(|why| format!("cannot list {}: {why}", sources.display()))?;
-    let mut files: Vec<PathBuf> = entries
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .collect();
-    files.retain(|path| path.extension().is_some_and(|extension| extension == "c"));
-    files.sort();
-    for source in files {
+    make_folder(&shared)?;
+    for source in sources_of_benchmarks()? {
+        copy(
+            &source,
+            &shared.join(source.file_name().unwrap_or_default()),
+        )?;
+        if source.extension().is_some_and(|extension| extension == "h") {
+            continue;
+        }
         let name = source.file_stem().unwrap_or_default();
         let fresh = folder.join(format!(".{}.new", name.to_string_lossy()));
         let mut compile = command("cc");
@@ -308,6 +316,23 @@ fn benchmarks(prefix: &Path) -> Result<(), String> {
         rename(&fresh, &folder.join(name))?;
     }
     Ok(())
+}
+
+/// The C files of `bench` and their headers.
+fn sources_of_benchmarks() -> Result<Vec<PathBuf>, String> {
+    let sources = root().join("bench");
+    let entries = fs::read_dir(&sources)
+        .map_err(|why| format!("cannot list {}: {why}", sources.display()))?;
+    let mut files: Vec<PathBuf> = entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .collect();
+    let is_c = |path: &PathBuf| {
+        let extension = path.extension();
+        extension.is_some_and(|extension| extension == "c" || extension == "h")
+    };
+    files.retain(is_c);
+    files.sort();
+    Ok(files)
 }
 
 /// Copies by way of a new file, so that a program that runs from the old one goes on undisturbed.

@@ -1,0 +1,421 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `rmpi-bench`: runs the installed benchmark programs, by this MPI and others, and measures what the machine allows
+//! without MPI.
+
+mod options;
+
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use bench::curves::{self, Contender, Curve, Failure, Measured, News, Plan};
+use bench::files::Printed;
+use bench::peers::{Installation, Kind, Level};
+use bench::programs::{self, Over, PROGRAMS, Program, Row};
+use bench::progress::Progress;
+use bench::{Error, files, interrupt, limits, lock, run, table};
+use clap::error::{ContextKind, ErrorKind};
+use options::{LimitsOptions, Options, What};
+
+fn main() -> ExitCode {
+    if limits::serve_if_asked() {
+        return ExitCode::SUCCESS;
+    }
+    if let Some(error) = run::guard_if_asked() {
+        eprintln!("{error}");
+        return ExitCode::from(127);
+    }
+    let asked = match options::read(std::env::args()) {
+        Ok(asked) => asked,
+        Err(error) => return refused(&error),
+    };
+    let prefix = asked.prefix.clone();
+    let done = match asked.what {
+        What::Limits(options) => print_limits(&options),
+        What::Benchmark(program, options, words, jobs) => run_program(
+            prefix.as_deref(),
+            asked.ranks,
+            &options,
+            program,
+            words,
+            jobs,
+        ),
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("rmpi-bench: {error}");
+        ExitCode::from(2)
+    })
+}
+
+/// What is wrong with the command line; a benchmark that does not exist in our own words.
+fn refused(error: &clap::Error) -> ExitCode {
+    if error.kind() == ErrorKind::InvalidSubcommand
+        && let Some(given) = error.get(ContextKind::InvalidSubcommand)
+    {
+        let known: Vec<_> = PROGRAMS.iter().map(|program| program.name).collect();
+        let nearest = error
+            .get(ContextKind::SuggestedSubcommand)
+            .map(|names| names.to_string());
+        let nearest = nearest.map_or_else(String::new, |names| format!(" (did you mean {names}?)"));
+        eprintln!(
+            "rmpi-bench: no benchmark is called \"{given}\"; there are {} and limits{nearest}",
+            known.join(", ")
+        );
+        return ExitCode::from(2);
+    }
+    // It prints to the right stream; a closed one is no reason for another message.
+    let _printed = error.print();
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
+}
+
+/// Runs a program by the launchers; inside an MPI launch becomes the program itself.
+fn run_program(
+    prefix: Option<&Path>,
+    ranks: Option<usize>,
+    options: &Options,
+    program: Program,
+    words: Vec<String>,
+    jobs: usize,
+) -> Result<ExitCode, Error> {
+    let prefix = prefix.map(Path::to_owned).or_else(programs::installation);
+    let prefix = prefix.ok_or_else(|| {
+        Error::Usage("this program is not in an installation (use --prefix)".to_owned())
+    })?;
+    let binary = existing(prefix.join("libexec/rmpi").join(program.name))?;
+    if is_rank() {
+        return Err(become_program(options, &binary, words));
+    }
+    if let Some(file) = &options.plot {
+        files::try_writable("--plot", file)?;
+    }
+    let own = Installation::find("rmpi", Kind::Rmpi, &prefix)?;
+    let peers: Result<Vec<_>, _> = options
+        .peers
+        .iter()
+        .map(|peer| Installation::parse(peer))
+        .collect();
+    let peers = peers?;
+    let rounds = if peers.is_empty() { 1 } else { 3 };
+    let _lock = lock_machine()?;
+    // Not before the lock: who waits for it may be ended like any program.
+    interrupt::watch()?;
+    run::adopt_orphans();
+    let work = std::env::temp_dir().join(format!("rmpi-bench.{}", std::process::id()));
+    let _folder = Folder::make(&work)?;
+    let ranks = ranks.map_or_else(|| usual_ranks(&program), |ranks| vec![ranks]);
+    let most = ranks.iter().copied().max().unwrap_or(1);
+    let mut contenders = vec![Contender::new(own, Level::Default, &program, most, binary)];
+    for peer in peers {
+        let binary = curves::build(&program, &peer, &work)?;
+        contenders.push(Contender::new(
+            peer,
+            options.settings.level(),
+            &program,
+            most,
+            binary,
+        ));
+    }
+    let plan = Plan {
+        program,
+        ranks,
+        options: words,
+        repeats: jobs,
+        contenders,
+        rounds: options.rounds.map_or(rounds, usize::from),
+        guard: std::env::current_exe()
+            .map_err(|e| Error::Usage(format!("cannot find this program: {e}")))?,
+        work: work.clone(),
+    };
+    measure(&plan, options)
+}
+
+fn usual_ranks(program: &Program) -> Vec<usize> {
+    match program.over {
+        Over::Jobs => vec![2, 64],
+        Over::Sizes | Over::Names => vec![program.ranks],
+    }
+}
+
+/// Inside an MPI launch: this process is a rank, and becomes the program. Returns why it could not.
+fn become_program(options: &Options, binary: &Path, mut words: Vec<String>) -> Error {
+    if options.plot.is_some() || !options.peers.is_empty() || options.rounds.is_some() {
+        return Error::Usage(
+            "--plot, --peer and --rounds are for rmpi-bench outside of rmpiexec: it starts the ranks itself".to_owned(),
+        );
+    }
+    if options.json {
+        words.push("--json".to_owned());
+    }
+    let error = Command::new(binary).args(words).exec();
+    Error::Program(format!("cannot run {}: {error}", binary.display()))
+}
+
+/// A folder that goes when this does.
+struct Folder<'a>(&'a Path);
+
+impl<'a> Folder<'a> {
+    fn make(path: &'a Path) -> Result<Self, Error> {
+        std::fs::create_dir_all(path).map_err(|e| {
+            Error::Usage(format!(
+                "cannot make {}: {e} (TMPDIR names another place)",
+                path.display()
+            ))
+        })?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Folder<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_dir_all(self.0) {
+            eprintln!("rmpi-bench: cannot remove {}: {error}", self.0.display());
+        }
+    }
+}
+
+/// One MPI in one round prints its rows as they come; several are printed at the end, side by side.
+fn measure(plan: &Plan, options: &Options) -> Result<ExitCode, Error> {
+    let alone = plan.contenders.len() == 1 && plan.rounds == 1;
+    let as_they_come = alone && !options.json;
+    let runs = plan.rounds * plan.contenders.len();
+    let progress = Progress::new(runs);
+    let measured = curves::measure(plan, &mut |news| match news {
+        News::Begins(round, contender) => {
+            let who = if alone {
+                String::new()
+            } else {
+                format!(" by {}, round {}", contender.label, round + 1)
+            };
+            progress.tell(&format!("{}{who}", plan.program.name));
+        }
+        News::Head(report) => {
+            progress.expect(runs * report.steps.max(1));
+            if as_they_come {
+                progress.above(|| print(&table::head(&plan.program, report)));
+            }
+        }
+        News::Row(_, row) => {
+            progress.step();
+            if as_they_come {
+                progress.above(|| print(&format!("{}\n", table::row(&plan.program, row))));
+            }
+            progress.tell(&said_of(plan, row));
+        }
+        News::Aside(line) => progress.above(|| eprintln!("{line}")),
+    });
+    drop(progress);
+    conclude(plan, options, alone, &measured)
+}
+
+fn said_of(plan: &Plan, row: &Row) -> String {
+    match plan.program.over {
+        Over::Sizes => format!("{}: {} bytes done", plan.program.name, row.size),
+        Over::Jobs => format!("{}: {} ranks done", plan.program.name, row.size),
+        Over::Names => plan.program.name.to_owned(),
+    }
+}
+
+/// Prints what has not been printed, draws, and finds the exit code.
+fn conclude(
+    plan: &Plan,
+    options: &Options,
+    alone: bool,
+    measured: &Measured,
+) -> Result<ExitCode, Error> {
+    let interrupted = interrupt::seen();
+    // A signal in the only round leaves its rows; in later rounds only finished ones count.
+    let part: Vec<Curve> = measured
+        .part
+        .iter()
+        .filter(|_| measured.rounds == 0)
+        .cloned()
+        .collect();
+    let shown: &[Curve] = if alone && measured.curves.is_empty() {
+        &part
+    } else {
+        &measured.curves
+    };
+    match (options.json, alone) {
+        (true, true) => print_report(shown, !interrupted)?,
+        (true, false) => print(&format!(
+            "{}\n",
+            table::json_line(&plan.program, measured, !interrupted)
+        )),
+        (false, true) => {}
+        (false, false) => print(&table::side_by_side(&plan.program, measured)),
+    }
+    if let Some(file) = options.plot.as_ref().filter(|_| !shown.is_empty()) {
+        files::write(
+            "--plot",
+            file,
+            &table::plot(&plan.program, shown, !interrupted),
+        )?;
+    }
+    if interrupted && interrupt::is_unread() {
+        return Ok(ExitCode::from(interrupt::exit_code()));
+    }
+    if interrupted {
+        tell_of_interruption(plan, alone, measured);
+        return Ok(ExitCode::from(interrupt::exit_code()));
+    }
+    Ok(failures(measured))
+}
+
+fn print_report(curves: &[Curve], complete: bool) -> Result<(), Error> {
+    let Some(report) = curves.first().and_then(|curve| curve.reports.first()) else {
+        return Ok(());
+    };
+    let mut report = report.clone();
+    report.complete = Some(complete);
+    let line = serde_json::to_string(&report);
+    let line = line.map_err(|e| Error::Program(format!("cannot write JSON: {e}")))?;
+    print(&format!("{line}\n"));
+    Ok(())
+}
+
+fn tell_of_interruption(plan: &Plan, alone: bool, measured: &Measured) {
+    let rows = measured
+        .part
+        .as_ref()
+        .and_then(|curve| curve.reports.first());
+    let (done, of) = rows.map_or((0, 0), |report| (report.rows.len(), report.steps));
+    if alone && of > 0 {
+        eprintln!("rmpi-bench: interrupted: not whole, {done} of {of} rows were measured");
+    } else if alone {
+        eprintln!("rmpi-bench: interrupted before the first row");
+    } else {
+        let rounds = (measured.rounds, plan.rounds);
+        eprintln!(
+            "rmpi-bench: interrupted: not whole, {} of {} rounds were finished",
+            rounds.0, rounds.1
+        );
+    }
+}
+
+/// Says who failed. The exit code of a launcher is handed on where it ran alone.
+fn failures(measured: &Measured) -> ExitCode {
+    let mut code = ExitCode::SUCCESS;
+    for (who, why) in &measured.failures {
+        match why {
+            Failure::Code(number) => {
+                if !measured.curves.is_empty() {
+                    eprintln!("rmpi-bench: {who} failed with exit code {number} and is left out");
+                }
+                code = ExitCode::from(*number);
+            }
+            Failure::Other(error) => {
+                eprintln!("rmpi-bench: {who}: {error}");
+                code = ExitCode::FAILURE;
+            }
+        }
+    }
+    code
+}
+
+/// Prints; where nobody reads any more or nothing can be written, what runs is ended.
+fn print(text: &str) {
+    match files::print(text) {
+        Ok(Printed::Well) => {}
+        Ok(Printed::Unread) => interrupt::nobody_reads(),
+        Err(error) => {
+            if !interrupt::seen() {
+                eprintln!("rmpi-bench: {error}");
+            }
+            interrupt::nobody_reads();
+        }
+    }
+}
+
+fn existing(path: PathBuf) -> Result<PathBuf, Error> {
+    if path.is_file() {
+        return Ok(path);
+    }
+    Err(Error::Usage(format!(
+        "{} does not exist; `cargo xtask install --prefix DIR` makes it, --prefix DIR says where",
+        path.display()
+    )))
+}
+
+/// Whether a launcher started this process as a rank.
+fn is_rank() -> bool {
+    ["RMPI_RANK", "PMI_RANK", "PMIX_RANK"]
+        .iter()
+        .any(|name| std::env::var_os(name).is_some())
+}
+
+fn lock_machine() -> Result<lock::Lock, Error> {
+    lock::take(&lock::path(), || {
+        eprintln!(
+            "rmpi-bench: another measurement is running on this machine; waiting for its end"
+        );
+    })
+}
+
+fn print_limits(options: &LimitsOptions) -> Result<ExitCode, Error> {
+    let seconds = options.seconds;
+    let budget = Duration::try_from_secs_f64(seconds).map_err(|_| {
+        Error::Usage(format!(
+            "--seconds needs a number of seconds, {seconds} was given"
+        ))
+    })?;
+    let mut chosen: Vec<&str> = options.names.iter().map(String::as_str).collect();
+    if chosen.is_empty() {
+        chosen = limits::names().collect();
+    }
+    let _lock = lock_machine()?;
+    // Not before the lock: who waits for it may be ended like any program.
+    interrupt::watch()?;
+    Ok(measure_limits(&chosen, budget, options.json))
+}
+
+fn measure_limits(names: &[&str], budget: Duration, json: bool) -> ExitCode {
+    let program = std::env::current_exe().unwrap_or_default();
+    let mut code = ExitCode::SUCCESS;
+    if !json {
+        print(&format!(
+            "{:<46}{:>10}{:>12}{:>12}  unit\n",
+            "# What", "bytes", "median", "p99"
+        ));
+    }
+    let progress = Progress::new(names.len());
+    for (done, name) in names.iter().enumerate() {
+        progress.tell(name);
+        let figures = limits::measure(&program, name, budget);
+        if interrupt::seen() {
+            drop(progress);
+            eprintln!(
+                "rmpi-bench: interrupted: not whole, {done} of {} limits were measured",
+                names.len()
+            );
+            return ExitCode::from(interrupt::exit_code());
+        }
+        progress.step();
+        match figures {
+            Ok(figures) => {
+                progress.above(|| figures.iter().for_each(|figure| print_figure(figure, json)))
+            }
+            Err(error) => {
+                progress.above(|| eprintln!("rmpi-bench: {name}: {error}"));
+                code = ExitCode::FAILURE;
+            }
+        }
+    }
+    code
+}
+
+fn print_figure(figure: &limits::Figure, json: bool) {
+    if json {
+        print(&limits::json_line(figure));
+        return;
+    }
+    let unit = figure.unit;
+    print(&format!(
+        "{:<46}{:>10}{:>12}{:>12}  {}\n",
+        figure.title,
+        figure.size,
+        unit.show(figure.median),
+        unit.show(figure.p99),
+        unit.label()
+    ));
+}

@@ -1,0 +1,414 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One benchmark program by one or more MPIs, in rounds: each round runs everybody in turn, beginning with somebody else
+//! each time.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::compare::start::{cleanly, start};
+use crate::peers::{Case, Installation, Kind, Level, Setting};
+use crate::programs::{Line, Over, Program, Report, Row};
+use crate::run::{self, Said};
+use crate::stats::Summary;
+use crate::unit::Unit;
+use crate::{Error, interrupt, machine};
+
+/// An MPI that takes part.
+#[derive(Clone, Debug)]
+pub struct Contender {
+    /// Its name in tables and plots.
+    pub label: String,
+    /// Where it is installed.
+    pub mpi: Installation,
+    /// How it is set.
+    pub setting: Setting,
+    /// The program, built by it.
+    pub binary: PathBuf,
+}
+
+impl Contender {
+    /// An MPI at a setting, for so many ranks; at the default where it has no other.
+    #[must_use]
+    pub fn new(
+        mpi: Installation,
+        level: Level,
+        program: &Program,
+        ranks: usize,
+        binary: PathBuf,
+    ) -> Self {
+        let case = match program.name {
+            "onecore" => Case::OneCpu,
+            _ if ranks > machine::cpus().count() => Case::Crowd,
+            _ => Case::TwoRanks,
+        };
+        let best = mpi.kind.setting(case, level);
+        let label = match (&best, mpi.kind) {
+            (_, Kind::Rmpi) => mpi.name.clone(),
+            (Some(_), _) => format!("{} ({})", mpi.name, level.label()),
+            (None, _) => format!("{} ({})", mpi.name, Level::Default.label()),
+        };
+        let setting = best.or_else(|| mpi.kind.setting(case, Level::Default));
+        Self {
+            label,
+            setting: setting.unwrap_or_default(),
+            mpi,
+            binary,
+        }
+    }
+}
+
+/// What is to be measured.
+#[derive(Debug)]
+pub struct Plan {
+    /// The program.
+    pub program: Program,
+    /// With so many ranks; a program over jobs runs with each of them, the others with the first.
+    pub ranks: Vec<usize>,
+    /// Its options.
+    pub options: Vec<String>,
+    /// Jobs of each number of ranks, in a program over jobs.
+    pub repeats: usize,
+    /// Who takes part.
+    pub contenders: Vec<Contender>,
+    /// How many rounds.
+    pub rounds: usize,
+    /// This binary: it guards the launchers.
+    pub guard: PathBuf,
+    /// A folder for what launchers leave.
+    pub work: PathBuf,
+}
+
+/// What is heard while measuring.
+#[derive(Debug)]
+pub enum News<'a> {
+    /// A round of somebody begins.
+    Begins(usize, &'a Contender),
+    /// What it measures.
+    Head(&'a Report),
+    /// A row is there.
+    Row(&'a Report, &'a Row),
+    /// Something else that a program or a launcher printed.
+    Aside(&'a str),
+}
+
+/// What one of them measured: a report for each finished round.
+#[derive(Clone, Debug)]
+pub struct Curve {
+    /// Who.
+    pub label: String,
+    /// Round by round.
+    pub reports: Vec<Report>,
+}
+
+/// All that was measured.
+#[derive(Debug)]
+pub struct Measured {
+    /// In the plan's order, those that failed left out.
+    pub curves: Vec<Curve>,
+    /// Who failed, and why.
+    pub failures: Vec<(String, Failure)>,
+    /// How many rounds were finished.
+    pub rounds: usize,
+    /// Where a signal ended the first round: what there was of it.
+    pub part: Option<Curve>,
+}
+
+/// Why one of them gave nothing.
+#[derive(Debug)]
+pub enum Failure {
+    /// Its launcher ended with this code; what it said was passed on.
+    Code(u8),
+    /// For another reason.
+    Other(Error),
+}
+
+/// Measures everything; a contender that fails takes no further part.
+pub fn measure(plan: &Plan, tell: &mut impl FnMut(News<'_>)) -> Measured {
+    let mut curves: Vec<Curve> = plan
+        .contenders
+        .iter()
+        .map(|contender| Curve {
+            label: contender.label.clone(),
+            reports: Vec::new(),
+        })
+        .collect();
+    let mut failures: Vec<(usize, Failure)> = Vec::new();
+    let mut part = None;
+    let mut rounds = 0;
+    'rounds: for round in 0..plan.rounds {
+        for turn in 0..plan.contenders.len() {
+            let index = (turn + round) % plan.contenders.len();
+            if failures.iter().any(|(failed, _)| *failed == index) {
+                continue;
+            }
+            let contender = &plan.contenders[index];
+            tell(News::Begins(round, contender));
+            let mut report = None;
+            let outcome = one_run(plan, contender, &mut report, tell);
+            if interrupt::seen() {
+                let label = contender.label.clone();
+                part = report.map(|report| Curve {
+                    label,
+                    reports: vec![report],
+                });
+                break 'rounds;
+            }
+            match (outcome, report) {
+                (Ok(()), Some(report)) => curves[index].reports.push(report),
+                (Ok(()), None) => failures.push((index, Failure::Other(silent()))),
+                (Err(failure), _) => failures.push((index, failure)),
+            }
+        }
+        rounds += 1;
+    }
+    for curve in &mut curves {
+        curve.reports.truncate(rounds);
+    }
+    curves.retain(|curve| !curve.reports.is_empty());
+    let named = |(index, why): (usize, Failure)| (plan.contenders[index].label.clone(), why);
+    Measured {
+        curves,
+        failures: failures.into_iter().map(named).collect(),
+        rounds,
+        part,
+    }
+}
+
+fn silent() -> Error {
+    Error::Program("the program printed nothing that can be read".to_owned())
+}
+
+fn one_run(
+    plan: &Plan,
+    contender: &Contender,
+    report: &mut Option<Report>,
+    tell: &mut impl FnMut(News<'_>),
+) -> Result<(), Failure> {
+    if plan.program.over == Over::Jobs {
+        return jobs(plan, contender, report, tell).map_err(Failure::Other);
+    }
+    let mut command = launcher(plan, contender, plan.ranks.first().copied().unwrap_or(1));
+    command.args(&plan.options).arg("--lines");
+    let mut command = run::guarded(&plan.guard, &command);
+    let mut code = None;
+    let outcome = cleanly(|| {
+        let status = run::listen(&mut command, |said| hear(said, report, tell))?;
+        code = Some(
+            status
+                .code()
+                .and_then(|code| u8::try_from(code).ok())
+                .unwrap_or(1),
+        );
+        match status.success() {
+            true => Ok(()),
+            false => Err(Error::Program(status.to_string())),
+        }
+    });
+    match (outcome, code) {
+        (Ok(()), _) => Ok(()),
+        (Err(_), Some(code)) => Err(Failure::Code(code)),
+        (Err(error), None) => Err(Failure::Other(error)),
+    }
+}
+
+fn launcher(plan: &Plan, contender: &Contender, ranks: usize) -> Command {
+    let mut command = contender.mpi.launcher(contender.setting, ranks, None);
+    if contender.mpi.kind == Kind::Rmpi {
+        command.arg("--quiet");
+    } else {
+        // What a launcher leaves there when it is killed goes away with the folder.
+        command.env("TMPDIR", &plan.work);
+    }
+    command.arg(&contender.binary);
+    command
+}
+
+fn hear(said: Said, report: &mut Option<Report>, tell: &mut impl FnMut(News<'_>)) {
+    let line = match said {
+        Said::Out(line) => line,
+        // What launchers say about being interrupted is no news.
+        Said::Err(_) if interrupt::seen() => return,
+        Said::Err(line) => return tell(News::Aside(&line)),
+    };
+    match (Report::parse_line(&line), report.as_mut()) {
+        (Some(Line::Head(head)), _) => tell(News::Head(report.insert(head))),
+        (Some(Line::Row(row)), Some(report)) => {
+            tell(News::Row(report, &row));
+            report.rows.push(row);
+        }
+        _ if line.trim().is_empty() => {}
+        _ => tell(News::Aside(&line)),
+    }
+}
+
+/// Hello world from start to finish, with each number of ranks; once more with `--json` for the time in `MPI_Init`.
+fn jobs(
+    plan: &Plan,
+    contender: &Contender,
+    report: &mut Option<Report>,
+    tell: &mut impl FnMut(News<'_>),
+) -> Result<(), Error> {
+    let limit = Duration::from_secs(120);
+    for ranks in plan.ranks.iter().copied() {
+        let mut with_times = launcher(plan, contender, ranks);
+        with_times.arg("--json");
+        let said = start(&plan.guard, &with_times, limit)?;
+        let inside = Report::parse(&said.stdout)?;
+        if report.is_none() {
+            tell(News::Head(report.insert(head_of_jobs(plan, &inside))));
+        }
+        let mut milliseconds = Vec::new();
+        for _ in 0..plan.repeats {
+            let outcome = start(&plan.guard, &launcher(plan, contender, ranks), limit)?;
+            milliseconds.push(outcome.elapsed.as_secs_f64() * 1e3);
+        }
+        let (Some(summary), Some(report)) = (Summary::of(&milliseconds), report.as_mut()) else {
+            return Err(silent());
+        };
+        let row = row_of_jobs(ranks, &summary, inside.median(0).unwrap_or(f64::NAN));
+        tell(News::Row(report, &row));
+        report.rows.push(row);
+    }
+    Ok(())
+}
+
+fn head_of_jobs(plan: &Plan, inside: &Report) -> Report {
+    Report {
+        title: "Start to end (ms)".to_owned(),
+        unit: Unit::Ms,
+        ranks: plan.ranks.iter().copied().max().unwrap_or(0),
+        machine: Some(machine::describe().machine),
+        steps: plan.ranks.len(),
+        extras: vec!["MPI_Init (ms)".to_owned()],
+        rows: Vec::new(),
+        ..inside.clone()
+    }
+}
+
+fn row_of_jobs(ranks: usize, summary: &Summary, init_ms: f64) -> Row {
+    Row {
+        size: ranks,
+        name: None,
+        median: summary.median,
+        p99: Some(summary.p99),
+        best: Some(summary.min),
+        worst: Some(summary.max),
+        iterations: Some(summary.count as u64),
+        batches: Some(summary.count as u64),
+        warm_up: Some(1),
+        extras: vec![init_ms],
+    }
+}
+
+/// One row of a curve over all its rounds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Place {
+    /// Bytes, ranks or the row's number.
+    pub size: usize,
+    /// Its name where it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The rounds' medians, summed up.
+    #[serde(flatten)]
+    pub summary: Summary,
+}
+
+impl Curve {
+    /// Its rows over all rounds, in the order in which they were measured.
+    #[must_use]
+    pub fn places(&self) -> Vec<Place> {
+        let Some(first) = self.reports.first() else {
+            return Vec::new();
+        };
+        let summary = |row: &Row| {
+            let values: Vec<f64> = self
+                .reports
+                .iter()
+                .filter_map(|report| report.median(row.size))
+                .collect();
+            Summary::of(&values)
+        };
+        let place = |row: &Row| {
+            Some(Place {
+                size: row.size,
+                name: row.name.clone(),
+                summary: summary(row)?,
+            })
+        };
+        first.rows.iter().filter_map(place).collect()
+    }
+}
+
+/// Builds the program for those that need it, in `folder`.
+///
+/// # Errors
+/// What a compiler said.
+pub fn build(program: &Program, mpi: &Installation, folder: &Path) -> Result<PathBuf, Error> {
+    let folder = folder.join(&mpi.name);
+    std::fs::create_dir_all(&folder)
+        .map_err(|e| Error::io(format!("cannot make {}", folder.display()), e))?;
+    let binary = folder.join(program.name);
+    crate::programs::compile(mpi.mpicc(), &mpi.environment(), program.name, &binary)?;
+    Ok(binary)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(medians: &[f64]) -> Report {
+        let rows: Vec<String> = medians
+            .iter()
+            .enumerate()
+            .map(|(index, median)| format!("{{\"size\":{},\"median\":{median}}}", 8 << index))
+            .collect();
+        let text = format!(
+            "{{\"benchmark\":\"latency\",\"unit\":\"us\",\"ranks\":2,\"library\":\"x\",\"rows\":[{}]}}",
+            rows.join(",")
+        );
+        Report::parse(&text).unwrap()
+    }
+
+    #[test]
+    fn a_curve_is_the_median_of_its_rounds() {
+        let curve = Curve {
+            label: "rmpi".to_owned(),
+            reports: vec![
+                report(&[1.0, 4.0]),
+                report(&[3.0, 5.0]),
+                report(&[2.0, 9.0]),
+            ],
+        };
+        let places = curve.places();
+        let medians: Vec<(usize, f64)> = places
+            .iter()
+            .map(|place| (place.size, place.summary.median))
+            .collect();
+        assert_eq!(medians, [(8, 2.0), (16, 5.0)]);
+        assert_eq!((places[1].summary.min, places[1].summary.max), (4.0, 9.0));
+    }
+
+    #[test]
+    fn rows_and_asides_are_told_apart() {
+        let (mut held, mut asides, mut rows) = (None, Vec::new(), 0);
+        let lines = [
+            Said::Out("MPI startup(): a warning".to_owned()),
+            Said::Out(serde_json::to_string(&report(&[])).unwrap()),
+            Said::Out("{\"size\":8,\"median\":1}".to_owned()),
+            Said::Out(String::new()),
+            Said::Err("oops".to_owned()),
+        ];
+        for line in lines {
+            hear(line, &mut held, &mut |news| match news {
+                News::Aside(text) => asides.push(text.to_owned()),
+                News::Row(..) => rows += 1,
+                _ => {}
+            });
+        }
+        assert_eq!(asides, ["MPI startup(): a warning", "oops"]);
+        assert_eq!((rows, held.unwrap().rows.len()), (1, 1));
+    }
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Standard output, and files that the user wants written. Files are tried before anything is measured: nobody should wait an hour to be told
+//! that a folder does not exist.
+
+use std::fs::File;
+use std::io::{ErrorKind, Write as _};
+use std::path::Path;
+
+use crate::Error;
+
+/// What became of what was printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Printed {
+    /// It is there.
+    Well,
+    /// Nobody reads any more.
+    Unread,
+}
+
+/// Prints on standard output.
+///
+/// # Errors
+/// When it cannot be written, for another reason than that nobody reads it.
+pub fn print(text: &str) -> Result<Printed, Error> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Ok(()) => Ok(Printed::Well),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(Printed::Unread),
+        Err(error) => Err(Error::io("cannot write to standard output", error)),
+    }
+}
+
+/// Tries whether a file can be written, and leaves everything as it was.
+///
+/// # Errors
+/// When it cannot, with the option that named it.
+pub fn try_writable(option: &str, file: &Path) -> Result<(), Error> {
+    let existed = file.exists();
+    match File::options().create(true).append(true).open(file) {
+        Ok(_) if existed => Ok(()),
+        // It was made just now, and is empty.
+        Ok(_) => std::fs::remove_file(file).map_err(|e| refused(option, file, &e)),
+        Err(error) => Err(refused(option, file, &error)),
+    }
+}
+
+/// Writes a file that an option named.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn write(option: &str, file: &Path, text: &str) -> Result<(), Error> {
+    std::fs::write(file, text).map_err(|e| refused(option, file, &e))
+}
+
+fn refused(option: &str, file: &Path, error: &std::io::Error) -> Error {
+    Error::Usage(format!(
+        "cannot write {} ({error}); {option} needs a file in a folder that exists and that you may write to",
+        file.display()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_can_be_written_is_left_as_it_was() {
+        let folder = tempfile::tempdir().unwrap();
+        let (old, new) = (folder.path().join("old"), folder.path().join("new"));
+        std::fs::write(&old, "text").unwrap();
+        try_writable("--plot", &old).unwrap();
+        try_writable("--plot", &new).unwrap();
+        assert_eq!(std::fs::read_to_string(&old).unwrap(), "text");
+        assert!(!new.exists());
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_told_with_the_option() {
+        for file in ["/nonexistent/plot.svg", "/proc"] {
+            let error = try_writable("--plot", Path::new(file)).unwrap_err();
+            let error = error.to_string();
+            assert!(error.contains(file) && error.contains("--plot"), "{error}");
+        }
+    }
+}

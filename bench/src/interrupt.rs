@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Ctrl-C: the first ends what runs and lets the program show what it has; the second ends the program.
+
+use std::sync::OnceLock;
+
+use signal_hook::consts::{SIGINT, SIGPIPE, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::Error;
+
+/// The signal that came first.
+static SEEN: OnceLock<i32> = OnceLock::new();
+
+/// Begins to watch for SIGINT and SIGTERM, by a thread that sleeps until one comes.
+///
+/// # Errors
+/// When the system refuses a handler.
+pub fn watch() -> Result<(), Error> {
+    let signals = Signals::new([SIGINT, SIGTERM]);
+    let mut signals = signals.map_err(|e| Error::io("cannot watch for Ctrl-C", e))?;
+    std::thread::spawn(move || {
+        for signal in signals.forever() {
+            if SEEN.set(signal).is_err() {
+                std::process::exit(exit_code_of(signal));
+            }
+        }
+    });
+    Ok(())
+}
+
+/// Ends what runs as a signal would, because nobody can see what comes of it: the exit code is that of a closed pipe.
+pub fn nobody_reads() {
+    // A signal that came before says more.
+    let _set = SEEN.set(SIGPIPE);
+}
+
+/// Whether it was [`nobody_reads`] that asked this program to end.
+#[must_use]
+pub fn is_unread() -> bool {
+    SEEN.get() == Some(&SIGPIPE)
+}
+
+/// Whether a signal asked this program to end.
+#[must_use]
+pub fn seen() -> bool {
+    SEEN.get().is_some()
+}
+
+/// What a program that was asked to end exits with, as shells say it: 130 after Ctrl-C.
+#[must_use]
+pub fn exit_code() -> u8 {
+    let code = exit_code_of(SEEN.get().copied().unwrap_or(SIGINT));
+    u8::try_from(code).unwrap_or(u8::MAX)
+}
+
+const fn exit_code_of(signal: i32) -> i32 {
+    128 + signal
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_exit_code_is_that_of_a_shell() {
+        assert_eq!((exit_code_of(SIGINT), exit_code_of(SIGTERM)), (130, 143));
+        assert_eq!(exit_code_of(SIGPIPE), 141);
+        assert!(!seen());
+    }
+}

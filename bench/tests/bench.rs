@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `rmpi-bench` as a whole, with MPIs that are shell scripts: what it prints, draws and says, and how it ends.
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+const HEAD: &str = r#"{"benchmark":"latency","unit":"us","title":"Latency (us)","ranks":2,"window":1,"buffers":1,"library":"fake","machine":"a machine","steps":2,"extras":[],"rows":[]}"#;
+
+fn row(size: usize, median: f64) -> String {
+    format!(
+        r#"{{"size":{size},"median":{median},"p99":9,"best":1,"worst":9,"iterations":7,"batches":1,"warm_up":1,"extras":[]}}"#
+    )
+}
+
+/// A program that prints such lines.
+fn prints(lines: &[&str]) -> String {
+    let echo = |line: &&str| format!("echo '{line}'\n");
+    lines.iter().map(echo).collect()
+}
+
+fn script(path: &Path, text: &str) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, format!("#!/bin/sh\n{text}\n")).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// The launcher runs what stands behind `-n N` and its own options.
+const LAUNCHER: &str =
+    "while [ \"$1\" != -n ]; do shift; done\nshift 2\n[ \"$1\" = --quiet ] && shift\nexec \"$@\"";
+
+/// An installation of ours whose latency program is a script.
+fn ours(folder: &Path, program: &str) -> Command {
+    script(&folder.join("bin/rmpicc"), "exit 1");
+    script(&folder.join("bin/rmpiexec"), LAUNCHER);
+    script(&folder.join("libexec/rmpi/latency"), program);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rmpi-bench"));
+    // A lock of this test's own: a real measurement may be running.
+    command.env("TMPDIR", folder).env_remove("RMPI_RANK");
+    command.args(["latency", "--prefix"]).arg(folder);
+    command
+}
+
+/// Another MPI, whose compiler writes such a script; returns what `--peer` gets.
+fn peer(folder: &Path, name: &str, program: &str) -> String {
+    let prefix = folder.join(name);
+    fs::create_dir_all(&prefix).unwrap();
+    fs::write(prefix.join("program"), format!("#!/bin/sh\n{program}\n")).unwrap();
+    let copy = format!(
+        "while [ \"$1\" != -o ]; do shift; done\ncp {0}/program \"$2\"\nchmod +x \"$2\"",
+        prefix.display()
+    );
+    script(&prefix.join("bin/mpicc"), &copy);
+    script(&prefix.join("bin/mpiexec"), LAUNCHER);
+    format!("{name}={}", prefix.display())
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn code_and_streams(output: &Output) -> (Option<i32>, String, String) {
+    (
+        output.status.code(),
+        text(&output.stdout),
+        text(&output.stderr),
+    )
+}
+
+#[test]
+fn one_mpi_gives_the_table_and_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = prints(&[HEAD, &row(8, 0.25), &row(65536, 5.5)]);
+    let output = ours(folder.path(), &program).output().unwrap();
+    let (code, stdout, stderr) = code_and_streams(&output);
+    // Where standard error is no terminal there is no progress.
+    assert_eq!((code, stderr.as_str()), (Some(0), ""), "{stdout}");
+    let rows: Vec<&str> = stdout
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .collect();
+    assert_eq!(rows.len(), 2, "{stdout}");
+    assert!(
+        rows[0].starts_with("8 ") && rows[0].contains("0.250"),
+        "{stdout}"
+    );
+    let output = ours(folder.path(), &program)
+        .arg("--json")
+        .output()
+        .unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        (
+            json["complete"].as_bool(),
+            json["rows"][1]["median"].as_f64()
+        ),
+        (Some(true), Some(5.5))
+    );
+}
+
+#[test]
+fn several_mpis_are_drawn_in_one_plot() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = prints(&[HEAD, &row(8, 0.25), &row(65536, 5.5)]);
+    let other = prints(&["a warning", HEAD, &row(8, 0.5), &row(65536, 7.5)]);
+    let broken = "echo no device >&2; exit 9";
+    let plot = folder.path().join("latency.svg");
+    let mut command = ours(folder.path(), &own);
+    command.args(["--peer", &peer(folder.path(), "other", &other)]);
+    command.args(["--peer", &peer(folder.path(), "broken", broken)]);
+    let output = command.arg("--plot").arg(&plot).output().unwrap();
+    let (code, stdout, stderr) = code_and_streams(&output);
+    assert_eq!(code, Some(9), "{stderr}");
+    assert!(
+        stdout.contains("median of 3 rounds") && stdout.contains("other (default)"),
+        "{stdout}"
+    );
+    let values: Vec<&str> = stdout.lines().last().unwrap().split_whitespace().collect();
+    assert_eq!(values, ["65536", "5.500", "7.500"]);
+    assert!(
+        stderr.contains("a warning") && stderr.contains("no device"),
+        "{stderr}"
+    );
+    assert!(
+        stderr.contains("broken (default) failed with exit code 9 and is left out"),
+        "{stderr}"
+    );
+    let svg = fs::read_to_string(plot).unwrap();
+    let svg = roxmltree::Document::parse(&svg).unwrap();
+    let curves = svg
+        .descendants()
+        .filter(|node| node.has_tag_name("polyline"));
+    assert_eq!(curves.count(), 2);
+}
+
+#[test]
+fn ctrl_c_leaves_what_was_measured_and_says_that_it_is_not_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = prints(&[HEAD, &row(8, 0.25)]) + "sleep 1000";
+    let mut command = ours(folder.path(), &program);
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    while !line.starts_with("8 ") {
+        line.clear();
+        assert_ne!(
+            stdout.read_line(&mut line).unwrap(),
+            0,
+            "the row did not come"
+        );
+    }
+    kill(
+        Pid::from_raw(child.id().try_into().unwrap()),
+        Signal::SIGINT,
+    )
+    .unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    assert_eq!(
+        text(&output.stderr),
+        "rmpi-bench: interrupted: not whole, 1 of 2 rows were measured\n"
+    );
+    let mut rest = String::new();
+    stdout.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "");
+    let left = fs::read_dir(folder.path()).unwrap().flatten();
+    let left: Vec<String> = left
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    assert!(
+        !left.iter().any(|name| name.starts_with("rmpi-bench.")),
+        "{left:?}"
+    );
+}
+
+#[test]
+fn ctrl_c_in_a_later_round_leaves_the_finished_ones() {
+    let folder = tempfile::tempdir().unwrap();
+    let mark = folder.path().join("second");
+    // The second time it says so and hangs.
+    let program = format!(
+        "{}[ -e {mark} ] && {{ echo again >&2; sleep 1000; }}\ntouch {mark}\n{}",
+        prints(&[HEAD, &row(8, 0.25)]),
+        prints(&[&row(65536, 5.5)]),
+        mark = mark.display()
+    );
+    let mut command = ours(folder.path(), &program);
+    command.args(["--rounds", "3", "--json"]);
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    stderr.read_line(&mut line).unwrap();
+    assert_eq!(line, "again\n");
+    kill(
+        Pid::from_raw(child.id().try_into().unwrap()),
+        Signal::SIGINT,
+    )
+    .unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        (json["complete"].as_bool(), json["rounds"].as_u64()),
+        (Some(false), Some(1))
+    );
+    assert_eq!(json["series"][0]["rows"].as_array().unwrap().len(), 2);
+    line.clear();
+    stderr.read_to_string(&mut line).unwrap();
+    assert_eq!(
+        line,
+        "rmpi-bench: interrupted: not whole, 1 of 3 rounds were finished\n"
+    );
+}
+
+#[test]
+fn a_full_disk_and_a_closed_pipe_end_the_measurement() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = prints(&[HEAD, &row(8, 0.25)]) + "sleep 1000";
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let output = ours(folder.path(), &program).stdout(full).output().unwrap();
+    let (code, _, stderr) = code_and_streams(&output);
+    assert_eq!(code, Some(141));
+    assert!(
+        stderr.starts_with("rmpi-bench: cannot write to standard output: No space left"),
+        "{stderr}"
+    );
+    let mut command = ours(folder.path(), &program);
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(
+        (output.status.code(), text(&output.stderr).as_str()),
+        (Some(141), "")
+    );
+}
+
+#[test]
+fn wrong_words_are_told_before_anything_starts() {
+    let folder = tempfile::tempdir().unwrap();
+    let cases: [(&[&str], &str); 5] = [
+        (
+            &["--plot", "/nonexistent/x.svg"],
+            "cannot write /nonexistent/x.svg",
+        ),
+        (
+            &["--peer", "mpich5=/nonexistent"],
+            "/nonexistent/bin/mpicc does not exist",
+        ),
+        (&["--size", "8"], "--sizes"),
+        (&["--sizes", "8,many"], "\"many\" is no size"),
+        (&["-n", "0"], "a number of ranks from 1 on is expected"),
+    ];
+    for (words, wanted) in cases {
+        let output = ours(folder.path(), "echo started")
+            .args(words)
+            .output()
+            .unwrap();
+        let (code, stdout, stderr) = code_and_streams(&output);
+        assert_eq!((code, stdout.as_str()), (Some(2), ""), "{words:?}");
+        assert!(stderr.contains(wanted), "{words:?}: {stderr}");
+    }
+    let unknown = Command::new(env!("CARGO_BIN_EXE_rmpi-bench"))
+        .arg("latncy")
+        .output()
+        .unwrap();
+    assert_eq!(unknown.status.code(), Some(2));
+    let stderr = text(&unknown.stderr);
+    assert!(
+        stderr.contains("\"latncy\"; there are latency, bandwidth")
+            && stderr.contains("did you mean"),
+        "{stderr}"
+    );
+}
