@@ -123,7 +123,7 @@ impl Suite {
         Ok(suite)
     }
 
-    fn compiler(&self) -> std::process::Command {
+    fn compiler(&self) -> Command {
         let mut compiler = command(self.prefix.join("bin/rmpicc"));
         compiler.args(["-w", "-O1", "-g", "-pthread", "-DHAVE_CONFIG_H"]);
         compiler.arg("-I").arg(root().join("ci/suites/mpich"));
