@@ -26,7 +26,7 @@ fn strangers() -> (OwnedFd, Fabric, Fabric) {
     let file = segment_file_with(2, 7, ARENA_BYTES);
     let (owner, reader) = (open(&file, 7, 0, 2), open(&file, 7, 1, 2));
     let segment = Mapping::of(&file);
-    let region = (ring::segment_bytes(2) as usize - 4096) / 2;
+    let region = (ring::layout::boards_offset(2) - 4096) / 2;
     for rank in 0..2 {
         segment.write(4096 + rank * region, &[0; 4096]);
     }
@@ -197,7 +197,7 @@ fn a_large_read_from_an_arena_is_shared_with_an_owner_that_looks() {
 
 /// Where the offers of a rank lie in the segment.
 fn offers_of(rank: usize, ranks: u32) -> usize {
-    let region = (ring::segment_bytes(ranks) as usize - 4096) / ranks as usize;
+    let region = (ring::layout::boards_offset(ranks) - 4096) / ranks as usize;
     4096 + rank * region + 0x2000
 }
 

@@ -57,7 +57,7 @@ impl Scene {
     }
 
     fn write(&self, rank: u32, offset: usize, bytes: &[u8]) {
-        let region = (ring::segment_bytes(3) as usize - 4096) / 3;
+        let region = (ring::layout::boards_offset(3) - 4096) / 3;
         Mapping::of(&self.file).write(4096 + rank as usize * region + offset, bytes);
     }
 

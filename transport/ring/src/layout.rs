@@ -2,7 +2,7 @@
 //! Where everything lies in the node segment.
 //!
 //! ```text
-//! segment   head page | region of local rank 0 | region 1 | ...
+//! segment   head page | region of local rank 0 | region 1 | ... | boards
 //! region r  0x0000 ident      who lives here (cold)
 //!           0x1000 bell       pending bits and sleep word of r
 //!           0x2000 offers     64 lines: transfers that r shares with the owner of the data
@@ -11,8 +11,9 @@
 //!           then   pool side  how often each of r's buffers was released
 //!           then   pool data  64 buffers of 8 KiB that r fills as a sender
 //!           then   own[P]     8 KiB each: a buffer that r fills for receiver p alone, when none of the 64 is free
+//! boards    16, each: words of the board, then two halves of data, of P times 64 KiB each
 //! ```
-//! Behind the last region lie the ranks' arenas, if the file is that long ([`file_bytes`]).
+//! Behind the boards lie the ranks' arenas, if the file is that long ([`file_bytes`]).
 //!
 //! The file is sparse: a page costs memory when it is first touched, and a pair that never talks touches none.
 
@@ -50,16 +51,50 @@ pub const OWN_BUFFER: u32 = POOL_BUFFERS;
 /// Bytes of one bounce buffer.
 pub const POOL_BUFFER_BYTES: usize = 8 * 1024;
 
+/// Boards of a segment. The first one is that of all ranks of the node.
+pub const BOARDS: u32 = 16;
+
+/// Bytes of a board's half for each rank of the node.
+const BOARD_PART_BYTES: usize = 64 * 1024;
+
+/// Where the data begin in a board.
+pub(crate) const BOARD_DATA_OFFSET: usize = 6 * PAGE;
+
 /// First word of a segment: `rmpiseg1` in memory order.
 pub const SEGMENT_MAGIC: u64 = u64::from_le_bytes(*b"rmpiseg1");
 
 /// Grows with every change of this file; both sides must have the same.
-pub const LAYOUT_VERSION: u32 = 3;
+pub const LAYOUT_VERSION: u32 = 4;
 
 /// Bytes of a node segment for `local_size` ranks.
 #[must_use]
 pub const fn segment_bytes(local_size: u32) -> u64 {
-    (PAGE + local_size as usize * region_bytes(local_size)) as u64
+    (boards_offset(local_size) + boards_bytes(local_size)) as u64
+}
+
+/// Where the boards begin: behind the head page and all regions.
+#[must_use]
+pub const fn boards_offset(local_size: u32) -> usize {
+    PAGE + local_size as usize * region_bytes(local_size)
+}
+
+/// Bytes of all boards. Who is alone meets nobody.
+const fn boards_bytes(local_size: u32) -> usize {
+    match local_size {
+        0 | 1 => 0,
+        _ => BOARDS as usize * board_bytes(local_size),
+    }
+}
+
+/// Bytes of a board with its data.
+pub(crate) const fn board_bytes(local_size: u32) -> usize {
+    BOARD_DATA_OFFSET + 2 * board_half_bytes(local_size)
+}
+
+/// Bytes of one of the two halves of a board's data.
+#[must_use]
+pub const fn board_half_bytes(local_size: u32) -> usize {
+    local_size as usize * BOARD_PART_BYTES
 }
 
 /// Bytes of the file in which a segment lies, with an arena of `arena_bytes` bytes for each rank behind it: memory that a
@@ -117,8 +152,9 @@ mod tests {
             assert_eq!(pool_data_offset(ranks) % PAGE, 0);
             assert_eq!(
                 segment_bytes(ranks),
-                (PAGE + ranks as usize * region_bytes(ranks)) as u64
+                (boards_offset(ranks) + boards_bytes(ranks)) as u64
             );
+            assert_eq!(boards_offset(ranks) % PAGE, 0);
         }
     }
 }

@@ -12,7 +12,8 @@
 //! the other way: the receiver's count of consumed slots (credit) and its *attention*. The *bell* of a receiver holds
 //! one *pending* bit per sender and the word it sleeps on. The *pool* of a sender holds buffers for bodies that do
 //! not fit a slot, and one *own buffer* for each receiver, so that receivers which are away can never keep all of them
-//! from the others. An *offer* of a reader lets the owner of large data do a part of the copy.
+//! from the others. An *offer* of a reader lets the owner of large data do a part of the copy. A *board* is where ranks
+//! that do the same thing together put their data and wait for each other.
 //!
 //! # Invariants
 //! - **R1** A slot belongs to the producer from the moment its lap was credited until its head is published, and to
@@ -23,6 +24,9 @@
 //!   receiver looks away and rings the bell, or the receiver, which fences after it looks away, sees the frame.
 //! - **R4** A credit that is not between what was freed and what was sent frees nothing.
 //! - **R5** Of all senders that ring one sleeper, exactly one makes the system call that wakes it.
+//! - **R6** A round of a board is over when each member has arrived once, and not before.
+//! - **R7** A member writes to a board only in a round that it has not arrived in and that began after the one before was
+//!   over: then nobody reads that half any more.
 //!
 //! # Memory order
 //! | pair | release side | acquire side |
@@ -34,6 +38,12 @@
 //! | own-free | `Consumer::release_own` counts on | `Producer::acquire_own` loads the count |
 //! | offer-open | `Offer::open` stores the claim word | `Offer::claim` loads it |
 //! | offer-done | `Offer::finish_back` adds | `Offer::helped` loads |
+//! | board-gate | `Board::arrive` adds | the next `Board::arrive` at the same gate |
+//! | board-over | the last `Board::arrive` stores the round | `Board::rounds` loads it |
+//! | board-note | `Board::tell` stores the note | `Board::note` loads it |
+//! | board-sleep | `Board::arrive`, `Board::tell`: fence, then the sleepers | `Board::doze`: counts, fence, then a last look |
+//! | board-free | `Board::give_back` stores the key | `Board::claim` swaps it |
+//! | board-left | each `Board::leave` adds | the last `Board::leave` |
 //! | ident | `Ident::introduce` stores `ready` | `Ident::pid` loads it |
 //! | sleep-fence | `Bell::ring`: fence, then the sleep word | `Bell::doze`: sleep word, fence, then a last look |
 //! | attention | `Producer::push`: light fence, then attention | `Consumer::look_away`, heavy fence, then a last look |
@@ -42,6 +52,7 @@
 //! A `Producer` and a `Consumer` belong to one thread at a time each; `Bell` and `PoolSide` are shared freely.
 #![cfg_attr(not(any(test, loom)), no_std)]
 
+mod board;
 mod doorbell;
 mod ident;
 pub mod layout;
@@ -53,6 +64,7 @@ mod sync;
 #[cfg(not(loom))]
 mod segment;
 
+pub use board::{Arrival, Board, Note};
 pub use doorbell::{Bell, Wake};
 pub use ident::Ident;
 pub use layout::{
@@ -64,4 +76,4 @@ pub use pool::{Pool, PoolSide};
 pub use spsc::{Consumer, Frame, Full, Head, PairLine, Peeked, Producer, Ring};
 
 #[cfg(not(loom))]
-pub use segment::{PoolBuffer, Segment, SegmentError, SegmentHead};
+pub use segment::{BoardData, PoolBuffer, Segment, SegmentError, SegmentHead};

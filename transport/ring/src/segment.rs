@@ -10,11 +10,13 @@
 
 use core::ptr::NonNull;
 
+use crate::board::Board;
 use crate::doorbell::Bell;
 use crate::ident::Ident;
 use crate::layout::{
-    BELL_OFFSET, IDENT_OFFSET, LAYOUT_VERSION, LINES_OFFSET, MAX_LOCAL_RANKS, OFFERS_OFFSET, PAGE,
-    POOL_BUFFER_BYTES, POOL_BUFFERS, SEGMENT_MAGIC, own_data_offset, pool_data_offset,
+    BELL_OFFSET, BOARD_DATA_OFFSET, BOARDS, IDENT_OFFSET, LAYOUT_VERSION, LINES_OFFSET,
+    MAX_LOCAL_RANKS, OFFERS_OFFSET, PAGE, POOL_BUFFER_BYTES, POOL_BUFFERS, SEGMENT_MAGIC,
+    board_bytes, board_half_bytes, boards_offset, own_data_offset, pool_data_offset,
     pool_side_offset, region_bytes, rings_offset, segment_bytes,
 };
 use crate::offer::{OFFERS, Offer};
@@ -223,6 +225,20 @@ impl Segment {
         }
     }
 
+    /// Board `index`, and its data; `None` for an index that no board has, and where a rank is alone.
+    #[must_use]
+    pub fn board(&self, index: u32) -> Option<(&'static Board, BoardData)> {
+        if index >= BOARDS || self.local_size < 2 {
+            return None;
+        }
+        let offset = boards_offset(self.local_size) + index as usize * board_bytes(self.local_size);
+        let data = BoardData {
+            base: self.at(offset + BOARD_DATA_OFFSET),
+            half: board_half_bytes(self.local_size),
+        };
+        Some((self.view(offset), data))
+    }
+
     fn region(&self, rank: u32) -> usize {
         PAGE + self.checked(rank) * region_bytes(self.local_size)
     }
@@ -262,6 +278,7 @@ impl Shared for Ring {}
 impl Shared for PairLine {}
 impl Shared for Offer {}
 impl Shared for PoolSide {}
+impl Shared for Board {}
 
 #[repr(C)]
 struct HeadImage {
@@ -310,6 +327,58 @@ impl PoolBuffer {
         let length = target.len().min(POOL_BUFFER_BYTES);
         // SAFETY: as in `fill`, with the directions exchanged; bytes that change meanwhile garble the payload only.
         unsafe { core::ptr::copy_nonoverlapping(self.base.as_ptr(), target.as_mut_ptr(), length) };
+    }
+}
+
+/// The two halves of a board's data, in turn. Their bytes can change at any time, so they are copied, never borrowed.
+#[derive(Clone, Copy, Debug)]
+pub struct BoardData {
+    base: NonNull<u8>,
+    half: usize,
+}
+
+// SAFETY: an address of memory that is never unmapped (`Segment::attach`) and only copied from and to.
+unsafe impl Send for BoardData {}
+// SAFETY: as above.
+unsafe impl Sync for BoardData {}
+
+impl BoardData {
+    /// Bytes of a half.
+    #[must_use]
+    pub fn half_bytes(&self) -> usize {
+        self.half
+    }
+
+    /// Copies `source` into the half of `round`, from byte `at` on. `false`: it does not fit, and nothing was copied.
+    pub fn fill(&self, round: u32, at: usize, source: &[u8]) -> bool {
+        let Some(target) = self.place(round, at, source.len()) else {
+            return false;
+        };
+        // SAFETY: `place` answers memory of this length in the mapping; `source` is readable, and disjoint, since nobody
+        // makes a slice of the segment.
+        unsafe { core::ptr::copy_nonoverlapping(source.as_ptr(), target.as_ptr(), source.len()) };
+        true
+    }
+
+    /// Copies to `target` what is in the half of `round` from byte `at` on. `false`: so much is not there.
+    pub fn drain(&self, round: u32, at: usize, target: &mut [u8]) -> bool {
+        let Some(source) = self.place(round, at, target.len()) else {
+            return false;
+        };
+        // SAFETY: as in `fill`, with the directions exchanged; bytes that change meanwhile garble the data only.
+        unsafe {
+            core::ptr::copy_nonoverlapping(source.as_ptr(), target.as_mut_ptr(), target.len())
+        };
+        true
+    }
+
+    fn place(&self, round: u32, at: usize, length: usize) -> Option<NonNull<u8>> {
+        let fits = at.checked_add(length).is_some_and(|end| end <= self.half);
+        fits.then(|| {
+            let offset = (round as usize % 2) * self.half + at;
+            // SAFETY: below the end of the second half, which lies in the mapping (`Segment::board`).
+            unsafe { self.base.add(offset) }
+        })
     }
 }
 
@@ -373,6 +442,7 @@ const _: () = {
     assert!(size_of::<Bell>() <= PAGE);
     assert!(size_of::<Offer>() * OFFERS as usize <= PAGE);
     assert!(size_of::<PoolSide>() <= PAGE);
+    assert!(size_of::<Board>() <= BOARD_DATA_OFFSET);
 };
 
 #[cfg(test)]
@@ -480,6 +550,47 @@ mod tests {
         assert!(ranges.last().unwrap().1 as u64 <= bytes);
         assert!(ranges.windows(2).all(|w| w[0].1 <= w[1].0), "views overlap");
         assert!(segment.pool_buffer(0, POOL_BUFFERS).is_none());
+    }
+
+    #[test]
+    fn boards_lie_behind_the_regions_and_apart() {
+        let (base, bytes) = made(1, 3);
+        let segment = attach(base, bytes, 1, 3).unwrap();
+        let start = base.as_ptr() as usize;
+        let mut ends = segment.own_buffer(2, 2).base.as_ptr() as usize + POOL_BUFFER_BYTES;
+        for index in 0..BOARDS {
+            let (board, data) = segment.board(index).unwrap();
+            let words = core::ptr::from_ref(board) as usize;
+            assert!(words >= ends);
+            let first = data.base.as_ptr() as usize;
+            assert!(first >= words + size_of::<Board>());
+            ends = first + 2 * data.half_bytes();
+        }
+        assert_eq!((ends - start) as u64, bytes);
+        assert!(segment.board(BOARDS).is_none());
+        let (base, bytes) = made(1, 1);
+        let alone = attach(base, bytes, 1, 1).unwrap();
+        assert!(alone.board(0).is_none());
+    }
+
+    #[test]
+    fn a_board_keeps_two_rounds_and_refuses_what_does_not_fit() {
+        let (base, bytes) = made(1, 2);
+        let segment = attach(base, bytes, 1, 2).unwrap();
+        let (_, data) = segment.board(3).unwrap();
+        let half = data.half_bytes();
+        assert!(data.fill(4, 0, b"even") && data.fill(7, 0, b"odd."));
+        assert!(data.fill(4, half - 4, b"last"));
+        let mut got = [0; 4];
+        assert!(data.drain(0, 0, &mut got) && &got == b"even");
+        assert!(data.drain(1, 0, &mut got) && &got == b"odd.");
+        assert!(data.drain(2, half - 4, &mut got) && &got == b"last");
+        for at in [half - 3, half, usize::MAX - 2, usize::MAX] {
+            assert!(
+                !data.fill(0, at, b"four") && !data.drain(1, at, &mut got),
+                "{at}"
+            );
+        }
     }
 
     #[test]

@@ -6,8 +6,8 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering, fence};
 use loom::thread;
 use ring::{
-    Bell, Claim, Consumer, Full, Head, Ident, Offer, POOL_BUFFERS, PairLine, Pool, PoolSide,
-    Producer, Ring, Wake,
+    Arrival, Bell, Board, Claim, Consumer, Full, Head, Ident, Note, Offer, POOL_BUFFERS, PairLine,
+    Pool, PoolSide, Producer, Ring, Wake,
 };
 
 struct Node {
@@ -108,6 +108,12 @@ impl Watched {
                 *cell
             }
         })
+    }
+}
+
+impl Default for Watched {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
@@ -448,5 +454,129 @@ fn reader_and_helper_share_every_chunk_once() {
         let theirs = written.load(Ordering::Relaxed);
         assert_eq!((mine | theirs, mine & theirs), (0b111, 0));
         helper.join().unwrap();
+    });
+}
+
+const MEET: Note = Note { kind: 1, bytes: 4 };
+
+/// One member of a board: in each round it writes its part, arrives, waits and reads all parts.
+fn meet(board: &Board, parts: &[[Watched; 3]; 2], place: usize, members: usize, rounds: u32) {
+    for round in 0..rounds {
+        let half = &parts[round as usize % 2];
+        half[place].set(10 * round + place as u32);
+        let _ = board.arrive(place as u32, members as u32, round, MEET);
+        while board.rounds() != round + 1 {
+            thread::yield_now();
+        }
+        for (other, part) in half.iter().enumerate().take(members) {
+            assert_eq!(part.get(), 10 * round + other as u32);
+        }
+        assert!(!board.is_disputed(round));
+    }
+}
+
+fn met(members: usize, rounds: u32) {
+    model(move || {
+        let board = Arc::new(Board::new());
+        let parts: Arc<[[Watched; 3]; 2]> = Arc::new(Default::default());
+        let others: Vec<_> = (1..members)
+            .map(|place| {
+                let (board, parts) = (board.clone(), parts.clone());
+                thread::spawn(move || meet(&board, &parts, place, members, rounds))
+            })
+            .collect();
+        meet(&board, &parts, 0, members, rounds);
+        for other in others {
+            other.join().unwrap();
+        }
+    });
+}
+
+/// R6, R7: two halves in turn are enough, since nobody writes in a round before the one before is over (PAIR board-gate,
+/// board-over).
+#[test]
+fn members_of_a_board_read_what_all_wrote() {
+    met(2, 3);
+}
+
+/// R6 over two gates and the top one: whoever sees the round over sees what all wrote.
+#[test]
+fn members_at_several_gates_meet() {
+    model(|| {
+        let board = Arc::new(Board::new());
+        let parts: Arc<[Watched; 3]> = Arc::new(Default::default());
+        let come = |board: &Board, parts: &[Watched; 3], place: usize| {
+            parts[place].set(place as u32 + 1);
+            let _ = board.arrive(place as u32, 3, 0, MEET);
+            if board.rounds() == 1 {
+                let all = parts.iter().map(Watched::get);
+                assert_eq!(all.sum::<u32>(), 6);
+            }
+        };
+        let others = [1, 2].map(|place| {
+            let (board, parts) = (board.clone(), parts.clone());
+            thread::spawn(move || come(&board, &parts, place))
+        });
+        come(&board, &parts, 0);
+        others.map(|other| other.join().unwrap());
+        assert_eq!(board.rounds(), 1);
+    });
+}
+
+/// A note says that the data of its member are there (PAIR board-note).
+#[test]
+fn a_note_comes_after_the_data_that_it_is_about() {
+    model(|| {
+        let shared = Arc::new((Board::new(), Watched::default()));
+        let root = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                shared.1.set(9);
+                shared.0.tell(1, 0, MEET);
+            })
+        };
+        if let Some(note) = shared.0.note(1, 0) {
+            assert_eq!((note, shared.1.get()), (MEET, 9));
+        }
+        root.join().unwrap();
+    });
+}
+
+/// Nobody sleeps through the end of a round (PAIR board-sleep).
+#[test]
+fn the_last_to_arrive_sees_who_sleeps() {
+    model(|| {
+        let board = Arc::new(Board::new());
+        let last = {
+            let board = board.clone();
+            thread::spawn(move || board.arrive(1, 2, 0, MEET))
+        };
+        let early = board.arrive(0, 2, 0, MEET);
+        board.doze();
+        let goes_to_sleep = board.rounds() == 0;
+        let wakes = last.join().unwrap() == Arrival::Last(true);
+        assert!(!goes_to_sleep || wakes || early != Arrival::Early);
+    });
+}
+
+/// The last look of each member is before the next owner's first (PAIR board-left, board-free).
+#[test]
+fn a_board_is_free_when_all_have_left() {
+    model(|| {
+        let shared = Arc::new((Board::new(), Watched::default()));
+        assert!(shared.0.claim(5));
+        let other = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                let _ = shared.1.get();
+                shared.0.leave(2);
+            })
+        };
+        let _ = shared.1.get();
+        shared.0.leave(2);
+        if shared.0.claim(6) {
+            shared.1.set(1);
+        }
+        other.join().unwrap();
     });
 }
