@@ -9,6 +9,7 @@
 //! - A *send* carries a [`Head`] and up to [`Caps::max_send_bytes`] bytes; they are copied before the call returns.
 //! - A *read* or *write* is one-sided: it moves bytes between a [`Lease`] here and a [`RemoteKey`] there, and its end is
 //!   a [`Completion`]. The lease comes back with it.
+//! - A [`Seat`] is a process's place at a board, where ranks of one node that do the same thing together meet.
 //! - A *write with immediate* also tells the peer, with 32 bits, that it happened.
 //!
 //! Every queue pair is reliable and ordered: what was posted towards a peer arrives once and in order, or the peer is
@@ -41,6 +42,7 @@ mod mr;
 mod node;
 mod provider;
 mod qp;
+pub mod seat;
 pub mod wait;
 mod wr;
 
@@ -50,6 +52,7 @@ pub use mr::{Lease, RemoteKey};
 pub use node::{Node, Segment};
 pub use provider::{Caps, Config, Fabric, FirstFrame, SimConfig, SimNet, SimStats, Stats};
 pub use ring::{Full, Head};
+pub use seat::Seat;
 pub use wr::{Outcome, WorkId};
 
 /// A process of the job, as the transport numbers them: the world rank.

@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use crate::qp::{Route, Routes};
 use crate::{
-    Arrived, Completions, Error, Full, Head, Lease, Node, Peer, RecvBuffer, RemoteKey, WorkId,
+    Arrived, Completions, Error, Full, Head, Lease, Node, Peer, RecvBuffer, RemoteKey, Seat,
+    WorkId, seat,
 };
 use loopback::Loopback;
 pub use shm::FirstFrame;
@@ -184,6 +185,44 @@ impl Fabric {
     /// Gives back what [`allocate`](Self::allocate) gave. `false`: it is not from there, or was given back already.
     pub fn free(&mut self, place: NonNull<u8>) -> bool {
         self.shm.free(place)
+    }
+
+    /// Takes a [board](Seat) for processes of this node that will call it `key`. `false`: there are none, or no free one.
+    pub fn claim_board(&mut self, key: u32) -> bool {
+        let node = self.shm.node.as_ref();
+        node.is_some_and(|node| seat::claim(node, key))
+    }
+
+    /// Gives a board back that was claimed and that nobody else knows of.
+    pub fn unclaim_board(&mut self, key: u32) {
+        if let Some(node) = &self.shm.node {
+            seat::leave(node, key, 1);
+        }
+    }
+
+    /// A seat at the board `key` for this process and the other `members`, in the order of their places; each of them takes
+    /// one. `None`: there is no such board, or some of them are on other nodes.
+    #[must_use]
+    pub fn take_seat(&self, key: u32, members: impl Iterator<Item = Peer>) -> Option<Seat> {
+        let node = self.shm.node.as_ref()?;
+        let local = |peer| match self.routes.of(peer) {
+            Route::Shm(local) => Some(local),
+            Route::Loopback => Some(node.local_rank),
+            Route::Sim => None,
+        };
+        let members: Box<[u32]> = members.map(local).collect::<Option<_>>()?;
+        let place = members
+            .iter()
+            .position(|member| *member == node.local_rank)?;
+        let place = u32::try_from(place).ok()?;
+        Seat::take(node, key, members, place)
+    }
+
+    /// Is done for ever with the board `key` of `members` processes; nothing happens if there is none. They all say so.
+    pub fn leave_board(&mut self, key: u32, members: u32) {
+        if let Some(node) = &self.shm.node {
+            seat::leave(node, key, members);
+        }
     }
 
     /// Whether data for `peer` had better be sent at once, through buffers, than be read by it: a guess from what was

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Boards: ranks that meet there read what all of them wrote, sleep and are woken, and survive whatever others write there.
+#![allow(
+    unsafe_code,
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    unreachable_pub,
+    dead_code,
+    reason = "test code may panic; its sizes are small"
+)]
+
+mod common;
+
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::Random;
+use common::memory::{Mapping, open, segment_file};
+use transport::seat::{Awaited, Event, NODE_BOARD, Note, Round};
+use transport::{Completions, Fabric, Peer, Seat};
+
+const JOB: u64 = 77;
+
+fn seat(fabric: &Fabric, key: u32, members: &[u32]) -> Option<Rc<Seat>> {
+    let members = members.iter().copied().map(Peer);
+    fabric.take_seat(key, members).map(Rc::new)
+}
+
+fn each_rank<T: Send + 'static>(
+    file: &Arc<OwnedFd>,
+    ranks: u32,
+    body: impl Fn(u32, Fabric) -> T + Send + Sync + 'static,
+) -> Vec<T> {
+    let body = Arc::new(body);
+    let threads: Vec<_> = (0..ranks)
+        .map(|me| {
+            let (file, body) = (Arc::clone(file), Arc::clone(&body));
+            thread::spawn(move || body(me, open(&file, JOB, me, ranks)))
+        })
+        .collect();
+    threads.into_iter().map(|it| it.join().unwrap()).collect()
+}
+
+fn wait_for(event: impl Fn() -> bool) {
+    while !event() {
+        thread::yield_now();
+    }
+}
+
+fn begin(seat: &Seat) -> Round {
+    wait_for(|| seat.begin().is_some());
+    seat.begin().unwrap()
+}
+
+fn byte(round: u32, place: u32, at: usize) -> u8 {
+    (round.wrapping_mul(31) ^ place.wrapping_mul(7)).wrapping_add(at as u32) as u8
+}
+
+#[test]
+fn members_read_what_all_wrote() {
+    for ranks in [2, 3, 17] {
+        let file = Arc::new(segment_file(ranks, JOB));
+        each_rank(&file, ranks, move |me, fabric| {
+            let all: Vec<u32> = (0..ranks).collect();
+            let seat = seat(&fabric, NODE_BOARD, &all).unwrap();
+            assert_eq!(seat.members(), ranks);
+            let mut random = Random(5);
+            for number in 0..300 {
+                // The same on all ranks.
+                let bytes = random.below(400) as usize;
+                let note = Note {
+                    kind: 1,
+                    bytes: bytes as u32,
+                };
+                let round = begin(&seat);
+                let mine: Vec<u8> = (0..bytes).map(|at| byte(number, me, at)).collect();
+                seat.put(round, me as usize * bytes, &mine);
+                seat.arrive(round, note);
+                // Some do not wait, as the members of a reduction that are not its root.
+                if random.below(3) == 0 && me != 0 {
+                    continue;
+                }
+                wait_for(|| seat.is_over(round));
+                assert!(!seat.is_disputed(round));
+                let mut got = vec![0; bytes];
+                for from in 0..ranks {
+                    seat.read(round, from as usize * bytes, &mut got);
+                    let expected = |(at, got): (usize, &u8)| *got == byte(number, from, at);
+                    assert!(
+                        got.iter().enumerate().all(expected),
+                        "round {number} from {from}"
+                    );
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn whoever_does_something_else_is_named() {
+    let file = Arc::new(segment_file(3, JOB));
+    let found = each_rank(&file, 3, |me, fabric| {
+        let seat = seat(&fabric, NODE_BOARD, &[0, 1, 2]).unwrap();
+        let round = begin(&seat);
+        let kind = if me == 1 { 9 } else { 4 };
+        let note = Note { kind, bytes: 8 };
+        seat.arrive(round, note);
+        wait_for(|| seat.is_over(round));
+        (seat.is_disputed(round), seat.who_differs(round, note))
+    });
+    let other = |kind| Some(Note { kind, bytes: 8 });
+    for (me, (disputed, theirs)) in found.into_iter().enumerate() {
+        assert!(disputed, "rank {me}");
+        let expected = if me == 1 {
+            (0, other(4))
+        } else {
+            (1, other(9))
+        };
+        assert_eq!(
+            theirs.map(|(rank, note)| (rank, Some(note))),
+            Some(expected)
+        );
+    }
+}
+
+/// How long a sleeper sleeps if nobody wakes it.
+const FOR_EVER: Duration = Duration::from_secs(40);
+
+fn asleep_until(fabric: &mut Fabric, seat: &Rc<Seat>, event: Event) {
+    let awaited = Awaited::new(seat, event);
+    let mut completions = Completions::new();
+    while !awaited.has_happened() {
+        fabric.poll(&mut completions);
+        let since = Instant::now();
+        awaited.doze(|it| {
+            if fabric.prepare_sleep() {
+                match it.has_happened() {
+                    true => fabric.stay_awake(),
+                    false => fabric.sleep(FOR_EVER),
+                }
+            }
+        });
+        assert!(
+            since.elapsed() < FOR_EVER - Duration::from_secs(5),
+            "nobody rang"
+        );
+    }
+}
+
+#[test]
+fn sleepers_are_woken_by_the_last_one_and_by_notes() {
+    const RANKS: u32 = 5;
+    let file = Arc::new(segment_file(RANKS, JOB));
+    each_rank(&file, RANKS, |me, mut fabric| {
+        let seat = seat(&fabric, NODE_BOARD, &[0, 1, 2, 3, 4]).unwrap();
+        let note = Note { kind: 2, bytes: 1 };
+        for number in 0..300u32 {
+            if seat.begin().is_none() {
+                let last = seat.last();
+                asleep_until(&mut fabric, &seat, Event::Over(last));
+            }
+            let round = seat.begin().unwrap();
+            let root = number % RANKS;
+            if me == root {
+                seat.put(round, 0, &[number as u8]);
+                seat.tell(round, note);
+            } else {
+                asleep_until(&mut fabric, &seat, Event::Told(round, root));
+                let mut got = [0];
+                seat.read(round, 0, &mut got);
+                assert_eq!((got[0], seat.note(round, root)), (number as u8, Some(note)));
+            }
+            seat.arrive(round, note);
+            if number % 7 == 0 {
+                asleep_until(&mut fabric, &seat, Event::Over(round));
+            }
+        }
+    });
+}
+
+#[test]
+fn boards_are_claimed_shared_and_given_back() {
+    let file = segment_file(3, JOB);
+    let mut fabrics: Vec<_> = (0..3).map(|me| open(&file, JOB, me, 3)).collect();
+    for _ in 0..100 {
+        let claimed = (1..100)
+            .take_while(|key| fabrics[0].claim_board(*key))
+            .count() as u32;
+        assert_eq!(claimed, ring::layout::BOARDS - 1, "all but the node's own");
+        let some = seat(&fabrics[2], 1, &[2, 0]).unwrap();
+        assert_eq!(some.members(), 2);
+        assert!(seat(&fabrics[1], 1, &[2, 0]).is_none(), "it is no member");
+        assert!(
+            seat(&fabrics[1], 99, &[0, 1]).is_none(),
+            "nobody has claimed it"
+        );
+        for key in 2..=claimed {
+            fabrics[0].unclaim_board(key);
+        }
+        fabrics[2].leave_board(1, 2);
+        assert!(
+            seat(&fabrics[0], 1, &[2, 0]).is_some(),
+            "one is still there"
+        );
+        fabrics[0].leave_board(1, 2);
+        assert!(seat(&fabrics[0], 1, &[2, 0]).is_none());
+        fabrics[1].leave_board(1, 2);
+        fabrics[1].leave_board(NODE_BOARD, 1);
+        assert!(seat(&fabrics[0], NODE_BOARD, &[0, 1, 2]).is_some());
+    }
+}
+
+#[test]
+fn who_is_alone_has_no_board() {
+    let mut alone = Fabric::open(transport::Config::alone()).unwrap();
+    assert!(!alone.claim_board(3));
+    assert!(seat(&alone, NODE_BOARD, &[0]).is_none());
+    alone.leave_board(3, 1);
+    let file = segment_file(1, JOB);
+    let fabric = open(&file, JOB, 0, 1);
+    assert!(seat(&fabric, NODE_BOARD, &[0]).is_none());
+}
+
+/// Nothing that others write to a board makes a member leave its memory or panic. What it reads is garbage then, and it may
+/// wait for ever, so this one does not wait.
+#[test]
+fn a_board_full_of_garbage_harms_nobody() {
+    let ranks = 2;
+    let file = segment_file(ranks, JOB);
+    let mut fabric = open(&file, JOB, 0, ranks);
+    let mapping = Mapping::of(&file);
+    let first = ring::layout::boards_offset(ranks);
+    let mut random = Random(2026);
+    for _ in 0..2000 {
+        for _ in 0..40 {
+            let at = first + random.below(0x6000) as usize / 8 * 8;
+            mapping.write(at, &random.next().to_ne_bytes());
+        }
+        let Some(seat) = seat(&fabric, NODE_BOARD, &[0, 1]) else {
+            continue;
+        };
+        let note = Note { kind: 1, bytes: 16 };
+        let mut got = [0; 16];
+        let Some(round) = seat.begin() else { continue };
+        seat.put(round, seat.room_bytes() - 16, &[7; 16]);
+        seat.tell(round, note);
+        seat.arrive(round, note);
+        let _ = (
+            seat.is_over(round),
+            seat.is_disputed(round),
+            seat.who_differs(round, note),
+        );
+        let _ = seat.note(round, 1);
+        seat.read(round, seat.room_bytes() - 16, &mut got);
+        assert_eq!(got, [7; 16]);
+        let key = random.below(20) as u32 + 1;
+        let _ = fabric.claim_board(key);
+        fabric.leave_board(key, 2);
+    }
+}
