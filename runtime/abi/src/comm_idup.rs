@@ -74,7 +74,8 @@ struct Duplicate {
 impl Call for Duplicate {
     async fn run(&self, line: &Line<Mpi>) -> core::result::Result<(), runtime::Error> {
         let context = choose_context(self.mpi, line, &self.parent).await?;
-        let comm = self.parent.with_context(context);
+        let mut comm = self.parent.with_context(context);
+        self.mpi.visit(|universe| universe.adopt(&mut comm));
         let there = self
             .mpi
             .state(|state| match state.comms.get_mut(self.made) {
@@ -86,7 +87,6 @@ impl Call for Duplicate {
                 Err(_) => false,
             });
         if there {
-            self.mpi.visit(|universe| universe.adopt(&comm));
             known(self.mpi, self.made, &comm);
         }
         Ok(())

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use engine::{ContextId, Peer};
+use transport::Seat;
 
 use crate::topology::{Neighbours, Topology};
 
@@ -133,6 +134,8 @@ pub struct Comm {
     pub topology: Option<Arc<Topology>>,
     /// Collectives that were called on it, and persistent ones that were made.
     calls: Rc<[Cell<u32>; 2]>,
+    /// This process's seat at the board of its ranks, where small collectives meet.
+    pub(crate) seat: Option<Rc<Seat>>,
 }
 
 impl Comm {
@@ -146,6 +149,7 @@ impl Comm {
             remote: None,
             topology: None,
             calls: Rc::default(),
+            seat: None,
         }
     }
 
@@ -168,6 +172,7 @@ impl Comm {
         Self {
             context,
             calls: Rc::default(),
+            seat: None,
             ..self.clone()
         }
     }

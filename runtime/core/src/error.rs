@@ -46,6 +46,19 @@ pub enum Error {
         /// Bytes of where it belongs.
         expected: u64,
     },
+    /// Ranks of a communicator call different collectives, or the same with different lengths.
+    #[error(
+        "this rank called {ours} with {our_bytes} bytes, {}: all ranks of a communicator must call the same collectives in the same order",
+        other_call(theirs.as_ref())
+    )]
+    Disputed {
+        /// What this rank called.
+        ours: &'static str,
+        /// With how many bytes.
+        our_bytes: u64,
+        /// The rank that was found to do something else, what, and with how many bytes.
+        theirs: Option<(u32, &'static str, u64)>,
+    },
     /// A collective in the background has failed.
     #[error("{0}")]
     Collective(Arc<Self>),
@@ -55,4 +68,11 @@ pub enum Error {
     /// A transport could not be opened.
     #[error("{0}")]
     Transport(#[from] transport::Error),
+}
+
+fn other_call(theirs: Option<&(u32, &'static str, u64)>) -> String {
+    match theirs {
+        Some((rank, call, bytes)) => format!("rank {rank} {call} with {bytes} bytes"),
+        None => "another one something else".into(),
+    }
 }

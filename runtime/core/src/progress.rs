@@ -176,11 +176,20 @@ impl Universe {
         } else {
             SHORT_SLEEP
         };
-        if self.fabric.prepare_sleep() {
+        match self.awaited.clone() {
+            None => self.sleep_unless(timeout, || false),
+            Some(awaited) => awaited.doze(|it| self.sleep_unless(timeout, || it.has_happened())),
+        }
+    }
+
+    fn sleep_unless(&mut self, timeout: Duration, has_happened: impl FnOnce() -> bool) {
+        if !self.fabric.prepare_sleep() {
+            wait::yield_core();
+        } else if has_happened() {
+            self.fabric.stay_awake();
+        } else {
             self.fabric.sleep(timeout);
             self.check_link();
-        } else {
-            wait::yield_core();
         }
     }
 

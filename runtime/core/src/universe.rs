@@ -3,9 +3,11 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ptr::NonNull;
+use std::rc::Rc;
 
 use engine::{ContextId, Engine, Peer, RequestId};
-use transport::{Completions, Fabric, Node};
+use transport::seat::{Awaited, NODE_BOARD};
+use transport::{Completions, Fabric, Node, Seat};
 
 use crate::boot::{Birth, Link};
 use crate::bundle::Bundles;
@@ -35,6 +37,10 @@ pub struct Universe {
     pub(crate) bundles: Bundles,
     pub(crate) tasks: Tasks,
     shape: Shape,
+    /// At the board of all ranks, if they are on one node.
+    world_seat: Option<Rc<Seat>>,
+    /// What a collective waits for at a board.
+    pub(crate) awaited: Option<Awaited>,
     pub(crate) crowding: Crowding,
     pub(crate) eager_limit_bytes: u64,
     pub(crate) ways: Ways,
@@ -121,8 +127,11 @@ impl Universe {
             unexpected_budget_bytes: values.get(Variable::UnexpectedBudget),
             ..EngineConfig::default()
         };
+        let all = Group::world(size);
         Self {
             engine: Engine::new(config, size),
+            world_seat: seat(&fabric, NODE_BOARD, &all),
+            awaited: None,
             fabric,
             completions: Completions::new(),
             sides: HashMap::new(),
@@ -189,7 +198,9 @@ impl Universe {
     /// `MPI_COMM_WORLD`.
     #[must_use]
     pub fn world(&self) -> Comm {
-        Comm::new(WORLD_CONTEXT, Group::world(self.size), self.rank)
+        let mut world = Comm::new(WORLD_CONTEXT, Group::world(self.size), self.rank);
+        world.seat.clone_from(&self.world_seat);
+        world
     }
 
     /// `MPI_COMM_SELF`.
@@ -203,16 +214,23 @@ impl Universe {
     /// # Errors
     /// When all are used up.
     pub fn reserve_context(&mut self) -> Result<ContextId, Error> {
-        self.contexts.reserve().ok_or(Error::ContextsExhausted)
+        let context = self.contexts.reserve().ok_or(Error::ContextsExhausted)?;
+        // Where there is none, small collectives of the communicator are messages.
+        let _ = self.fabric.claim_board(context.0);
+        Ok(context)
     }
 
     /// Gives back the context that was reserved last, which was not needed.
     pub fn release_context(&mut self, context: ContextId) {
         self.contexts.release(context);
+        self.fabric.unclaim_board(context.0);
     }
 
-    /// Knows a new communicator: its ranks may not be world ranks.
-    pub fn adopt(&mut self, comm: &Comm) {
+    /// Knows a new communicator: its ranks may not be world ranks. It gets its seat at a board, if there is one.
+    pub fn adopt(&mut self, comm: &mut Comm) {
+        if !comm.is_inter() && comm.size() > 1 {
+            comm.seat = seat(&self.fabric, comm.context.0, &comm.group);
+        }
         if !comm.partners().is_identity() {
             self.groups.insert(comm.context.0, comm.partners().clone());
         }
@@ -221,6 +239,8 @@ impl Universe {
     /// A communicator was freed. Its group stays known while receives of it are pending.
     pub fn forget(&mut self, comm: &Comm) {
         let context = comm.context.0;
+        let remote = comm.remote.as_ref().map_or(0, Group::size);
+        self.fabric.leave_board(context, comm.size() + remote);
         let arena = self.engine.arena();
         if !arena.iter().any(|id| arena.fields(id).context == context) {
             self.groups.remove(&context);
@@ -321,4 +341,9 @@ impl Universe {
     pub fn is_complete(&self, request: RequestId) -> bool {
         self.engine.is_complete(request)
     }
+}
+
+fn seat(fabric: &Fabric, key: u32, group: &Group) -> Option<Rc<Seat>> {
+    let members = group.peers().map(|peer| transport::Peer(peer.0));
+    fabric.take_seat(key, members).map(Rc::new)
 }

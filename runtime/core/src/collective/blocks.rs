@@ -4,6 +4,7 @@
 //! Two forms of each: on [`Payload`]s, one block a rank of any size and shape (that is all of the `v` and `w` forms, and
 //! whatever is large, and of intercommunicators); and on dense bytes with equal blocks, where small ones are sent on together.
 
+use super::board::Board;
 use super::{Line, Root, flat};
 use crate::{Error, Payload, Visit};
 
@@ -116,6 +117,9 @@ pub async fn allgather_bytes<V: Visit>(line: &Line<V>, all: &mut [u8]) -> Result
     if all.is_empty() {
         return Ok(());
     }
+    if let Some(board) = Board::of(line, all.len() / line.size() as usize) {
+        return board.allgather(all).await;
+    }
     match line.shape().is_flat(all.len()) {
         true => flat::allgather(line, all).await,
         false => allgather_bruck(line, all).await,
@@ -159,6 +163,9 @@ pub async fn alltoall_bytes<V: Visit>(
     let bytes = out.len() / size as usize;
     if bytes == 0 {
         return Ok(());
+    }
+    if let Some(board) = Board::of(line, out.len()) {
+        return board.alltoall(out, into).await;
     }
     let at = |block: u32| block as usize * bytes..(block as usize + 1) * bytes;
     // Block `d` is the one that still has to go `d` ranks further.

@@ -7,11 +7,12 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use engine::Peer;
+use transport::Seat;
 
 use super::Shape;
 use crate::comm::Comm;
 use crate::p2p::{Mode, Source, Target};
-use crate::{Error, Payload, RequestId, SendMode, UserMemory, Visit};
+use crate::{Error, Payload, RequestId, SendMode, Universe, UserMemory, Visit};
 
 /// One call of a collective, from the order of calls (MPI 5.0 section 6.14) to its end.
 ///
@@ -22,6 +23,8 @@ pub struct Line<V> {
     comm: Comm,
     tag: i32,
     shape: Shape,
+    /// Whether the caller waits for its end, so that it may meet the others at their board.
+    blocking: bool,
     fault: Rc<RefCell<Option<Error>>>,
 }
 
@@ -44,6 +47,7 @@ impl<V: Visit> Line<V> {
             comm: comm.clone(),
             tag,
             shape: visit.visit(|universe| universe.shape()),
+            blocking: false,
             fault: Rc::default(),
         }
     }
@@ -57,7 +61,10 @@ impl<V: Visit> Line<V> {
         comm: &Comm,
         body: impl AsyncFnOnce(&Self) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let line = Self::new(visit, comm);
+        let line = Self {
+            blocking: true,
+            ..Self::new(visit, comm)
+        };
         let whole_job = visit.visit(|universe| universe.size()) == comm.size();
         let ended = visit.block_on(whole_job, body(&line))?;
         line.check().map(|()| ended)
@@ -104,6 +111,16 @@ impl<V: Visit> Line<V> {
             comm: self.comm.local(),
             ..self.clone()
         }
+    }
+
+    /// The seat at the board of these ranks, if this call may meet there.
+    pub(super) fn seat(&self) -> Option<&Rc<Seat>> {
+        self.comm.seat.as_ref().filter(|_| self.blocking)
+    }
+
+    /// Access to the process.
+    pub(super) fn visit<R>(&self, visit: impl FnOnce(&mut Universe) -> R) -> R {
+        self.visit.visit(visit)
     }
 
     /// What algorithms are chosen by.

@@ -10,6 +10,7 @@
 //! messages between two ranks keep their order.
 
 mod blocks;
+mod board;
 mod flat;
 pub mod inter;
 mod line;

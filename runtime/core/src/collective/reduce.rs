@@ -3,6 +3,7 @@
 //! of bytes only, and always lower ranks first: the same ranks with the same data get the same bits, and operations need not
 //! commute.
 
+use super::board::Board;
 use super::tree::bcast;
 use super::{Line, Root, flat};
 use crate::{Error, Payload, UserMemory, Visit};
@@ -29,6 +30,9 @@ pub async fn reduce<V: Visit>(
     if bytes.is_empty() {
         return Ok(());
     }
+    if let Some(board) = Board::of(line, bytes.len()) {
+        return board.reduce(bytes, root, op).await;
+    }
     if line.shape().is_flat(bytes.len()) {
         return flat::reduce(line, bytes, root, op).await;
     }
@@ -52,6 +56,9 @@ pub async fn allreduce<V: Visit>(
     bytes: &mut [u8],
     op: &impl Reducer,
 ) -> Result<(), Error> {
+    if let Some(board) = Board::of(line, bytes.len()) {
+        return board.allreduce(bytes, op).await;
+    }
     if line.shape().is_sliced(bytes.len(), line.size()) {
         return allreduce_sliced(line, bytes, op).await;
     }
@@ -74,6 +81,9 @@ pub async fn reduce_scatter<V: Visit>(
     mine: &mut [u8],
     op: &impl Reducer,
 ) -> Result<(), Error> {
+    if let Some(board) = Board::of(line, bytes.len()) {
+        return board.reduce_scatter(bytes, lengths, mine, op).await;
+    }
     if line.shape().is_sliced(bytes.len(), line.size()) {
         let combined = combine_slices(line, bytes, lengths, op).await?;
         mine.copy_from_slice(&combined);
@@ -248,6 +258,9 @@ async fn combine_before<V: Visit>(
     bytes: &[u8],
     op: &impl Reducer,
 ) -> Result<Option<Vec<u8>>, Error> {
+    if let Some(board) = Board::of(line, bytes.len()) {
+        return board.combine_before(bytes, op).await;
+    }
     let (rank, size) = (line.rank(), line.size());
     // Of consecutive ranks, this one the last.
     let mut partial = bytes.to_vec();
@@ -287,7 +300,7 @@ pub(super) fn fold<'a>(all: &'a mut [u8], length: usize, op: &impl Reducer) -> &
 }
 
 /// `bytes` in `count` slices of about the same length, none of which ends inside an item.
-fn slices(bytes: usize, count: usize, item_bytes: usize) -> Vec<usize> {
+pub(super) fn slices(bytes: usize, count: usize, item_bytes: usize) -> Vec<usize> {
     let items = bytes / item_bytes.max(1);
     (0..count)
         .map(|index| (items * (index + 1) / count - items * index / count) * item_bytes)

@@ -9,6 +9,8 @@ pub struct Shape {
     /// Through one rank, so that each other one waits once, and not in rounds: where ranks share cores, waiting is what
     /// costs, not the number of messages.
     pub flat: bool,
+    /// Largest data of a rank, in bytes, that go over a board; 0: none do.
+    pub board_bytes: usize,
     /// Largest data, in bytes, that go through one rank.
     pub flat_bytes: usize,
     /// Least slice, in bytes, that a rank combines of all ranks' data.
@@ -25,6 +27,10 @@ impl Shape {
             flat: match values.get(Variable::Collectives) {
                 0 => crowded,
                 word => word == 1,
+            },
+            board_bytes: match values.get(Variable::Collectives) {
+                0 => size(Variable::BoardLimit),
+                _ => 0,
             },
             flat_bytes: size(Variable::FlatLimit),
             sliced_bytes: size(Variable::SliceLimit),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Barrier and broadcast.
 
+use super::board::Board;
 use super::{Line, flat};
 use crate::{Error, Visit};
 
@@ -11,6 +12,9 @@ use crate::{Error, Visit};
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn barrier<V: Visit>(line: &Line<V>) -> Result<(), Error> {
+    if let Some(board) = Board::of(line, 0) {
+        return board.barrier().await;
+    }
     match line.shape().flat {
         true => flat::barrier(line).await,
         false => disseminate(line).await,
@@ -34,6 +38,9 @@ async fn disseminate<V: Visit>(line: &Line<V>) -> Result<(), Error> {
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn bcast<V: Visit>(line: &Line<V>, bytes: &mut [u8], root: u32) -> Result<(), Error> {
+    if let Some(board) = Board::of_bcast(line, bytes.len()) {
+        return board.bcast(bytes, root).await;
+    }
     match line.shape().is_flat(bytes.len()) {
         true => flat::bcast(line, bytes, root).await,
         false => binomial_bcast(line, bytes, root).await,

@@ -13,6 +13,7 @@ pub enum Variable {
     Wait,
     SingleCopy,
     Collectives,
+    BoardLimit,
     FlatLimit,
     SliceLimit,
     CarryLimit,
@@ -26,7 +27,7 @@ pub enum Variable {
 }
 
 /// The table.
-pub const ROWS: [Row; 16] = [
+pub const ROWS: [Row; 17] = [
     Row {
         variable: Variable::EagerLimit,
         name: "RMPI_EAGER_LIMIT",
@@ -82,8 +83,22 @@ pub const ROWS: [Row; 16] = [
         name: "RMPI_COLLECTIVES",
         range: Range::Words(&["auto", "flat", "rounds"]),
         text: "How small collectives go: through one rank, so that each of the others waits once (flat); in a \
-               logarithmic number of rounds between all (rounds); or flat only where the ranks of a node outnumber \
-               its CPUs (auto). The same on all ranks, as the limits below.",
+               logarithmic number of rounds between all (rounds); or (auto) without messages, over a board, where \
+               there is one, else flat where the ranks of a node outnumber its CPUs, else in rounds. The same on \
+               all ranks, as the limits below.",
+    },
+    Row {
+        variable: Variable::BoardLimit,
+        name: "RMPI_BOARD_LIMIT",
+        range: Range::Number {
+            least: 0,
+            most: 1 << 20,
+            default: 64 << 10,
+            unit: "bytes",
+        },
+        text: "Blocking collectives of at most this much data of each rank go over a board, if all ranks of the \
+               communicator are on one node: memory where each puts its data and reads those of the others. A node \
+               has 16 boards: one for MPI_COMM_WORLD, the others for the communicators that are made first.",
     },
     Row {
         variable: Variable::FlatLimit,

@@ -141,8 +141,8 @@ impl<'a> Rank<'a> {
             let group = runtime::Group::of(peers);
             let rank = group.rank_of(runtime::Peer(self.me)).unwrap_or(0);
             let context = runtime::ContextId(comm.context);
-            let comm = Comm::new(context, group, rank);
-            self.hand.visit(|universe| universe.adopt(&comm));
+            let mut comm = Comm::new(context, group, rank);
+            self.hand.visit(|universe| universe.adopt(&mut comm));
             self.comms.push(comm);
         }
     }

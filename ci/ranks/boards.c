@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Blocking collectives where an implementation may use shared memory of a communicator: many communicators made, used and
+// freed; sizes around every limit; blocking and nonblocking ones in turn; ranks that need not wait. MPI 5.0 chapters 6 and 7.
+#include "check.h"
+
+enum { MANY = 40, LARGEST = 300000 };
+
+static unsigned char *out, *in;
+
+static unsigned char byte_of(int from, int size_of_it, int i)
+{
+    return (unsigned char)(from * 37 + size_of_it * 11 + i * 7 + i / 253);
+}
+
+static void bcast_of(MPI_Comm comm, int root, int bytes)
+{
+    int me;
+    MPI_Comm_rank(comm, &me);
+    for (int i = 0; i < bytes; i++)
+        in[i] = me == root ? byte_of(root, bytes, i) : 0;
+    GOOD(MPI_Bcast(in, bytes, MPI_BYTE, root, comm));
+    int wrong = 0;
+    for (int i = 0; i < bytes; i++)
+        wrong += in[i] != byte_of(root, bytes, i);
+    CHECK(wrong == 0, "%d of %d bytes from %d are wrong", wrong, bytes, root);
+}
+
+static void sum_of(MPI_Comm comm, int items)
+{
+    int me, all;
+    MPI_Comm_rank(comm, &me);
+    MPI_Comm_size(comm, &all);
+    int *mine = (int *)out, *sum = (int *)in, wrong = 0;
+    for (int i = 0; i < items; i++)
+        mine[i] = me + i;
+    GOOD(MPI_Allreduce(mine, sum, items, MPI_INT, MPI_SUM, comm));
+    for (int i = 0; i < items; i++)
+        wrong += sum[i] != all * (all - 1) / 2 + all * i;
+    CHECK(wrong == 0, "%d of %d sums are wrong", wrong, items);
+}
+
+static void use(MPI_Comm comm, int turn)
+{
+    int all;
+    MPI_Comm_size(comm, &all);
+    bcast_of(comm, turn % all, 1 + turn % 90);
+    sum_of(comm, 1 + turn % 33);
+    GOOD(MPI_Barrier(comm));
+}
+
+static void section_7_4_many_communicators_come_and_go(void)
+{
+    MPI_Comm comms[MANY];
+    for (int lap = 0; lap < 3; lap++) {
+        for (int i = 0; i < MANY; i++) {
+            if (i % 3 == 0)
+                GOOD(MPI_Comm_dup(MPI_COMM_WORLD, &comms[i]));
+            else
+                GOOD(MPI_Comm_split(MPI_COMM_WORLD, (rank + i) % 2, -rank, &comms[i]));
+            use(comms[i], i);
+        }
+        for (int i = 0; i < MANY; i++)
+            use(comms[i], i + lap);
+        for (int i = 0; i < MANY; i++) {
+            int which = lap == 1 ? MANY - 1 - i : i;
+            GOOD(MPI_Comm_free(&comms[which]));
+        }
+        use(MPI_COMM_WORLD, lap);
+    }
+}
+
+static void section_6_4_sizes_around_limits(void)
+{
+    static const int sizes[] = {0, 1, 7, 8, 255, 256, 4095, 4096, 4097, 8192, 8193, 65535, 65536, 65537, LARGEST};
+    for (int i = 0; i < COUNT_OF(sizes); i++) {
+        bcast_of(MPI_COMM_WORLD, i % size, sizes[i]);
+        sum_of(MPI_COMM_WORLD, sizes[i] / 4);
+    }
+}
+
+static void section_6_9_1_who_is_not_the_root_may_run_ahead(void)
+{
+    for (int turn = 0; turn < 300; turn++) {
+        long mine = rank * 3L + turn, sum = -1;
+        int root = turn / 50 % size;
+        GOOD(MPI_Reduce(&mine, &sum, 1, MPI_LONG, MPI_SUM, root, MPI_COMM_WORLD));
+        if (rank == root)
+            EQUAL(sum, 3L * size * (size - 1) / 2 + (long)turn * size);
+    }
+    for (int turn = 0; turn < 300; turn++)
+        bcast_of(MPI_COMM_WORLD, turn / 100 % size, 5);
+}
+
+static void section_6_12_blocking_and_nonblocking_in_turn(void)
+{
+    for (int turn = 0; turn < 60; turn++) {
+        int mine = rank, sum = -1, other = turn;
+        MPI_Request requests[2];
+        GOOD(MPI_Iallreduce(&mine, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &requests[0]));
+        sum_of(MPI_COMM_WORLD, 3);
+        GOOD(MPI_Ibarrier(MPI_COMM_WORLD, &requests[1]));
+        GOOD(MPI_Bcast(&other, 1, MPI_INT, turn % size, MPI_COMM_WORLD));
+        if (turn % 2)
+            GOOD(MPI_Wait(&requests[1], MPI_STATUS_IGNORE));
+        GOOD(MPI_Barrier(MPI_COMM_WORLD));
+        GOOD(MPI_Waitall(2, requests, MPI_STATUSES_IGNORE));
+        EQUAL(sum, size * (size - 1) / 2);
+        EQUAL(other, turn);
+    }
+}
+
+static void section_3_5_messages_move_while_a_rank_waits_in_a_collective(void)
+{
+    int to = (rank + 1) % size, from = (rank + size - 1) % size;
+    for (int turn = 0; turn < 20; turn++) {
+        MPI_Request requests[2];
+        memset(out, rank + turn, LARGEST);
+        GOOD(MPI_Irecv(in, LARGEST, MPI_BYTE, from, 4, MPI_COMM_WORLD, &requests[0]));
+        GOOD(MPI_Isend(out, LARGEST, MPI_BYTE, to, 4, MPI_COMM_WORLD, &requests[1]));
+        // One rank cannot enter before its message is there.
+        if (rank == turn % size)
+            GOOD(MPI_Waitall(2, requests, MPI_STATUSES_IGNORE));
+        GOOD(MPI_Barrier(MPI_COMM_WORLD));
+        GOOD(MPI_Waitall(2, requests, MPI_STATUSES_IGNORE));
+        EQUAL(in[LARGEST - 1], (unsigned char)(from + turn));
+    }
+}
+
+// Section 6.14: what does not match is told by all ranks, and does not spoil what follows.
+static void section_6_14_different_calls_are_told(void)
+{
+    MPI_Comm comm;
+    GOOD(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
+    GOOD(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN));
+    for (int odd = 0; odd < size; odd++) {
+        int mine[2] = {1, 2}, sum[2];
+        int code = rank == odd ? MPI_Barrier(comm) : MPI_Allreduce(mine, sum, 1, MPI_INT, MPI_SUM, comm);
+        FAILS(code, MPI_ERR_OTHER);
+        FAILS(MPI_Allreduce(mine, sum, rank == odd ? 2 : 1, MPI_INT, MPI_SUM, comm), MPI_ERR_TRUNCATE);
+        use(comm, odd);
+    }
+    GOOD(MPI_Comm_free(&comm));
+}
+
+int main(int argc, char **argv)
+{
+    start(&argc, &argv);
+    out = malloc(LARGEST);
+    in = malloc(LARGEST);
+    if (argc > 1 && !strcmp(argv[1], "differ")) {
+        if (rank == 0)
+            MPI_Barrier(MPI_COMM_WORLD);
+        else
+            MPI_Allreduce(MPI_IN_PLACE, out, 2, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+        return finish();
+    }
+    RUN(section_7_4_many_communicators_come_and_go);
+    RUN(section_6_4_sizes_around_limits);
+    RUN(section_6_9_1_who_is_not_the_root_may_run_ahead);
+    RUN(section_6_12_blocking_and_nonblocking_in_turn);
+    RUN(section_3_5_messages_move_while_a_rank_waits_in_a_collective);
+    if (argc > 1 && !strcmp(argv[1], "told"))
+        RUN(section_6_14_different_calls_are_told);
+    free(out);
+    free(in);
+    return finish();
+}

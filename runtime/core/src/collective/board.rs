@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Collectives of ranks of one node without messages, over a [board](transport::seat): each rank puts its data there, arrives,
+//! and reads what it needs when all have arrived. A rank waits once, or twice where all data are cut in slices, and touches few
+//! cache lines besides its data; so this is what is fast when many ranks share few cores, and when they do not.
+//!
+//! Only blocking collectives go this way: those of a communicator have an order, and so have the rounds of a board.
+
+use std::future::poll_fn;
+use std::ops::Range;
+use std::rc::Rc;
+use std::task::Poll;
+
+use transport::Seat;
+use transport::seat::{Awaited, Event, Note, Round};
+
+use super::reduce::{fold, slices};
+use super::{Line, Reducer};
+use crate::{Error, Visit};
+
+/// The way over a board, of one call.
+pub(super) struct Board<'a, V> {
+    line: &'a Line<V>,
+    seat: &'a Rc<Seat>,
+}
+
+impl<'a, V: Visit> Board<'a, V> {
+    /// The board for `bytes` bytes of each rank, if they go over one.
+    #[inline]
+    pub(super) fn of(line: &'a Line<V>, bytes: usize) -> Option<Self> {
+        let (seat, limit) = (line.seat()?, line.shape().board_bytes);
+        let all = bytes.checked_mul(seat.members() as usize)?;
+        let fits = limit > 0 && bytes <= limit && all <= seat.room_bytes();
+        fits.then_some(Self { line, seat })
+    }
+
+    /// The board for a broadcast: where each rank has a CPU, many bytes had better not wait for a copy on the way.
+    #[inline]
+    pub(super) fn of_bcast(line: &'a Line<V>, bytes: usize) -> Option<Self> {
+        let shape = line.shape();
+        let worth_it = shape.flat || bytes <= ALONE_ON_A_CPU_BYTES;
+        worth_it.then(|| Self::of(line, bytes))?
+    }
+
+    /// All have entered before any leaves.
+    pub(super) async fn barrier(&self) -> Result<(), Error> {
+        let turn = self.begin(Kind::Barrier, 0).await;
+        turn.arrive();
+        turn.all().await
+    }
+
+    /// The root's bytes to all. The root does not wait for the others.
+    pub(super) async fn bcast(&self, bytes: &mut [u8], root: u32) -> Result<(), Error> {
+        let turn = self.begin(Kind::Bcast, bytes.len()).await;
+        if self.line.rank() == root {
+            turn.put(0, bytes);
+            turn.tell();
+        } else {
+            let told = turn.told(root).await;
+            if told == turn.note {
+                turn.read(0, bytes);
+            } else {
+                self.line.note(turn.dispute(Some((root, told))));
+            }
+        }
+        turn.arrive();
+        Ok(())
+    }
+
+    /// Combines the bytes of all at the root, in the order of ranks. The others do not wait.
+    pub(super) async fn reduce(
+        &self,
+        bytes: &mut [u8],
+        root: u32,
+        op: &impl Reducer,
+    ) -> Result<(), Error> {
+        let turn = self.give(Kind::Reduce, bytes).await;
+        if self.line.rank() != root {
+            return Ok(());
+        }
+        turn.all().await?;
+        turn.fold(0..self.line.size(), 0, bytes, op);
+        Ok(())
+    }
+
+    /// Combines the bytes of all; the result is everywhere. Few bytes each rank combines itself, of many its slice.
+    pub(super) async fn allreduce(&self, bytes: &mut [u8], op: &impl Reducer) -> Result<(), Error> {
+        let size = self.line.size();
+        let turn = self.give(Kind::Allreduce, bytes).await;
+        turn.all().await?;
+        if bytes.len() * size as usize <= EACH_FOR_ITSELF_BYTES {
+            turn.fold(0..size, 0, bytes, op);
+            return Ok(());
+        }
+        let lengths = slices(bytes.len(), size as usize, op.item_bytes());
+        let slice = span(&lengths, self.line.rank());
+        turn.fold(0..size, slice.start, &mut bytes[slice.clone()], op);
+        let turn = self.begin(Kind::Slices, bytes.len()).await;
+        turn.put(slice.start, &bytes[slice]);
+        turn.arrive();
+        turn.all().await?;
+        turn.read(0, bytes);
+        Ok(())
+    }
+
+    /// Combines the bytes of all; `mine` gets this rank's part.
+    pub(super) async fn reduce_scatter(
+        &self,
+        bytes: &[u8],
+        lengths: &[usize],
+        mine: &mut [u8],
+        op: &impl Reducer,
+    ) -> Result<(), Error> {
+        let turn = self.give(Kind::ReduceScatter, bytes).await;
+        turn.all().await?;
+        let part = span(lengths, self.line.rank());
+        turn.fold(0..self.line.size(), part.start, mine, op);
+        Ok(())
+    }
+
+    /// The combination of all lower ranks' bytes; `None` at rank 0.
+    pub(super) async fn combine_before(
+        &self,
+        bytes: &[u8],
+        op: &impl Reducer,
+    ) -> Result<Option<Vec<u8>>, Error> {
+        let turn = self.give(Kind::Scan, bytes).await;
+        turn.all().await?;
+        let mut before = vec![0; bytes.len()];
+        turn.fold(0..self.line.rank(), 0, &mut before, op);
+        Ok((self.line.rank() > 0).then_some(before))
+    }
+
+    /// One block of each rank to all; the own one is in place.
+    pub(super) async fn allgather(&self, all: &mut [u8]) -> Result<(), Error> {
+        let block = all.len() / self.line.size() as usize;
+        let own = self.line.rank() as usize * block;
+        let turn = self.begin(Kind::Allgather, block).await;
+        turn.put(own, &all[own..own + block]);
+        turn.arrive();
+        turn.all().await?;
+        turn.read(0, all);
+        Ok(())
+    }
+
+    /// Block `i` of `out` goes to rank `i`; block `i` of `into` comes from rank `i`.
+    pub(super) async fn alltoall(&self, out: &[u8], into: &mut [u8]) -> Result<(), Error> {
+        let turn = self.give(Kind::Alltoall, out).await;
+        turn.all().await?;
+        let block = out.len() / self.line.size() as usize;
+        let own = self.line.rank() as usize * block;
+        for (from, block) in (0..).zip(into.chunks_exact_mut(block)) {
+            turn.read(from * out.len() + own, block);
+        }
+        Ok(())
+    }
+
+    /// Begins a round when the last one is over.
+    async fn begin(&self, kind: Kind, bytes: usize) -> Turn<'_, V> {
+        let round = match self.seat.begin() {
+            Some(round) => round,
+            None => {
+                let last = Event::Over(self.seat.last());
+                self.wait(last, || self.seat.begin()).await
+            }
+        };
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let note = Note {
+            kind: kind as u8,
+            bytes,
+        };
+        Turn {
+            board: self,
+            round,
+            note,
+        }
+    }
+
+    /// Begins a round, puts this rank's bytes there and arrives.
+    async fn give(&self, kind: Kind, bytes: &[u8]) -> Turn<'_, V> {
+        let turn = self.begin(kind, bytes.len()).await;
+        turn.put(self.line.rank() as usize * bytes.len(), bytes);
+        turn.arrive();
+        turn
+    }
+
+    async fn wait<T>(&self, event: Event, mut happened: impl FnMut() -> Option<T>) -> T {
+        if let Some(happened) = happened() {
+            return happened;
+        }
+        let awaited = Some(Awaited::new(self.seat, event));
+        self.line.visit(|universe| universe.awaited = awaited);
+        let happened = poll_fn(|_| match happened() {
+            Some(happened) => Poll::Ready(happened),
+            None => Poll::Pending,
+        })
+        .await;
+        self.line.visit(|universe| universe.awaited = None);
+        happened
+    }
+}
+
+/// One round of it.
+struct Turn<'a, V> {
+    board: &'a Board<'a, V>,
+    round: Round,
+    note: Note,
+}
+
+impl<V: Visit> Turn<'_, V> {
+    fn put(&self, at: usize, bytes: &[u8]) {
+        self.board.seat.put(self.round, at, bytes);
+    }
+
+    fn read(&self, at: usize, into: &mut [u8]) {
+        self.board.seat.read(self.round, at, into);
+    }
+
+    fn tell(&self) {
+        self.board.seat.tell(self.round, self.note);
+    }
+
+    fn arrive(&self) {
+        self.board.seat.arrive(self.round, self.note);
+    }
+
+    /// Waits until all have arrived.
+    async fn all(&self) -> Result<(), Error> {
+        let seat = self.board.seat;
+        let over = || seat.is_over(self.round).then_some(());
+        self.board.wait(Event::Over(self.round), over).await;
+        match seat.is_disputed(self.round) {
+            false => Ok(()),
+            true => Err(self.dispute(seat.who_differs(self.round, self.note))),
+        }
+    }
+
+    /// Waits until a rank has told what it does.
+    async fn told(&self, rank: u32) -> Note {
+        let told = || self.board.seat.note(self.round, rank);
+        self.board.wait(Event::Told(self.round, rank), told).await
+    }
+
+    /// Combines what `ranks` put at `at` in their parts, in their order: few bytes from one copy of all parts, many piece by
+    /// piece, so that they stay in the cache.
+    fn fold(&self, ranks: Range<u32>, at: usize, into: &mut [u8], op: &impl Reducer) {
+        let part = self.note.bytes as usize;
+        if part * ranks.len() <= PIECE_BYTES && into.len() == part && !ranks.is_empty() {
+            let mut all = vec![0; part * ranks.len()];
+            self.read(ranks.start as usize * part, &mut all);
+            into.copy_from_slice(fold(&mut all, part, op));
+            return;
+        }
+        let item = op.item_bytes().max(1);
+        let piece = (PIECE_BYTES / item).max(1) * item;
+        let mut next = vec![0; piece.min(into.len())];
+        for (index, into) in into.chunks_mut(piece).enumerate() {
+            let at = at + index * piece;
+            let next = &mut next[..into.len()];
+            let mut ranks = ranks.clone();
+            let Some(first) = ranks.next() else { return };
+            self.read(first as usize * part + at, into);
+            for rank in ranks {
+                self.read(rank as usize * part + at, next);
+                op.reduce(into, next);
+                into.copy_from_slice(next);
+            }
+        }
+    }
+
+    #[cold]
+    fn dispute(&self, theirs: Option<(u32, Note)>) -> Error {
+        match theirs {
+            Some((_, note)) if note.kind == self.note.kind => Error::Unequal {
+                given: note.bytes.into(),
+                expected: self.note.bytes.into(),
+            },
+            theirs => Error::Disputed {
+                ours: Kind::name(self.note.kind),
+                our_bytes: self.note.bytes.into(),
+                theirs: theirs.map(|(rank, note)| (rank, Kind::name(note.kind), note.bytes.into())),
+            },
+        }
+    }
+}
+
+/// What a rank does in a round.
+#[derive(Clone, Copy)]
+#[repr(u8)]
+enum Kind {
+    Barrier = 1,
+    Bcast,
+    Reduce,
+    Allreduce,
+    Slices,
+    ReduceScatter,
+    Scan,
+    Allgather,
+    Alltoall,
+}
+
+impl Kind {
+    /// The name of a number that another process told.
+    fn name(kind: u8) -> &'static str {
+        let names = [
+            "a barrier",
+            "a broadcast",
+            "a reduction",
+            "an allreduce",
+            "the second half of an allreduce",
+            "a reduce-scatter",
+            "a scan",
+            "an allgather",
+            "an all-to-all",
+        ];
+        let at = usize::from(kind).checked_sub(1);
+        at.and_then(|at| names.get(at)).unwrap_or(&"nothing known")
+    }
+}
+
+fn span(lengths: &[usize], rank: u32) -> Range<usize> {
+    let rank = rank as usize;
+    let start = lengths[..rank].iter().sum();
+    start..start + lengths[rank]
+}
+
+/// Up to so many bytes of all ranks together, each rank combines them all: a second round costs more.
+const EACH_FOR_ITSELF_BYTES: usize = 16 << 10;
+/// A broadcast to ranks that have a CPU each goes over a board up to this size.
+const ALONE_ON_A_CPU_BYTES: usize = 8 << 10;
+/// What is combined at a time.
+const PIECE_BYTES: usize = 4 << 10;
