@@ -125,6 +125,68 @@ static void s3_8_5_a_send_is_cancelled_or_arrives(void)
     free(buffer);
 }
 
+// A send to oneself: nobody else decides, so the first look tells what became of it, and a message that was not cancelled
+// is there to be received.
+static void s3_8_4_a_send_to_oneself_is_decided_at_once(void)
+{
+    static const int sizes[] = {0, 8, 300000};
+    char *out = allocate(300000);
+    for (int i = 0; i < 2 * COUNT_OF(sizes); i++) {
+        int bytes = sizes[i / 2], seen_first = i % 2, flag = -1, cancelled = -1;
+        MPI_Request request;
+        MPI_Status status;
+        fill(out, (size_t)bytes, i);
+        MPI_Issend(out, bytes, MPI_BYTE, rank, TAG, MPI_COMM_WORLD, &request);
+        if (seen_first)
+            MPI_Probe(rank, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        GOOD(MPI_Cancel(&request));
+        GOOD(MPI_Request_get_status(request, &flag, &status));
+        EQUAL(flag, 1);
+        GOOD(MPI_Wait(&request, &status));
+        MPI_Test_cancelled(&status, &cancelled);
+        EQUAL(cancelled, 1);
+        MPI_Iprobe(rank, TAG, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);
+        EQUAL(flag, 0);
+    }
+    free(out);
+}
+
+// A matched probe has taken the message: it can no longer be cancelled.
+static void s3_8_4_a_probed_send_to_oneself_is_not_cancelled(void)
+{
+    int out = 7, in = -1, flag = -1, cancelled = -1;
+    MPI_Request request;
+    MPI_Message message;
+    MPI_Status status;
+    MPI_Issend(&out, 1, MPI_INT, rank, TAG, MPI_COMM_WORLD, &request);
+    MPI_Mprobe(rank, TAG, MPI_COMM_WORLD, &message, MPI_STATUS_IGNORE);
+    GOOD(MPI_Cancel(&request));
+    GOOD(MPI_Cancel(&request));
+    GOOD(MPI_Request_get_status(request, &flag, MPI_STATUS_IGNORE));
+    EQUAL(flag, 0);
+    GOOD(MPI_Mrecv(&in, 1, MPI_INT, &message, MPI_STATUS_IGNORE));
+    EQUAL(in, 7);
+    GOOD(MPI_Wait(&request, &status));
+    MPI_Test_cancelled(&status, &cancelled);
+    EQUAL(cancelled, 0);
+}
+
+// A synchronous send to another rank that receives nothing is taken back while that rank is inside MPI.
+static void s3_8_4_a_synchronous_send_is_taken_back(void)
+{
+    int right = (rank + 1) % size, left = (rank + size - 1) % size, out = rank, flag, cancelled = -1;
+    MPI_Request request;
+    MPI_Status status;
+    MPI_Issend(&out, 1, MPI_INT, right, TAG, MPI_COMM_WORLD, &request);
+    GOOD(MPI_Cancel(&request));
+    GOOD(MPI_Wait(&request, &status));
+    MPI_Test_cancelled(&status, &cancelled);
+    EQUAL(cancelled, 1);
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Iprobe(left, TAG, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);
+    EQUAL(flag, 0);
+}
+
 int main(int argc, char **argv)
 {
     start(&argc, &argv);
@@ -133,5 +195,8 @@ int main(int argc, char **argv)
     RUN(s3_8_5_a_matched_receive_completes);
     RUN(s3_8_5_a_persistent_receive_can_start_again);
     RUN(s3_8_5_a_send_is_cancelled_or_arrives);
+    RUN(s3_8_4_a_send_to_oneself_is_decided_at_once);
+    RUN(s3_8_4_a_probed_send_to_oneself_is_not_cancelled);
+    RUN(s3_8_4_a_synchronous_send_is_taken_back);
     return finish();
 }

@@ -394,10 +394,17 @@ impl Universe {
         Ok(request)
     }
 
-    /// Marks a request for cancellation.
+    /// Marks a request for cancellation. What becomes of a send to this process itself is known afterwards: nobody else
+    /// has a say in it, and a program that sees it not cancelled goes on to receive it (MPI 5.0 section 3.8.4).
     pub fn cancel(&mut self, request: RequestId) {
         self.engine.cancel(request);
         self.drain();
+        if self.engine.arena().fields(request).peer != self.rank() {
+            return;
+        }
+        while self.engine.is_cancelling(request) {
+            self.progress();
+        }
     }
 
     /// The application gives a request up; the operation still ends properly.

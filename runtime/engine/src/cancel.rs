@@ -35,6 +35,18 @@ impl Engine {
         }
     }
 
+    /// Whether it is still open what becomes of a send that was marked for cancellation.
+    #[must_use]
+    pub fn is_cancelling(&self, request: RequestId) -> bool {
+        let fields = self.arena.fields(request);
+        let mark = match (fields.kind, fields.state) {
+            (Kind::Send, State::Queued) => FLAG_CANCELLED,
+            (Kind::Send, State::Announced) => FLAG_CANCELLING,
+            _ => 0,
+        };
+        fields.flags & mark != 0
+    }
+
     pub(crate) fn arrive_cancel(&mut self, arrival: &Arrival) -> Option<Output> {
         if arrival.bytes != 8 || self.is_flooded(arrival.peer) {
             return self.refuse();
@@ -57,11 +69,15 @@ impl Engine {
     }
 
     pub(crate) fn arrive_cancelled(&mut self, arrival: &Arrival) -> Option<Output> {
+        let token = wire::low(arrival.head.word);
         // A send that was matched first is no longer announced, or will hear of its match.
         if arrival.head.flags & WAS_CANCELLED == 0 {
+            if let Some(request) = self.announced(token, arrival.peer) {
+                self.arena
+                    .change(request, |fields| fields.flags &= !FLAG_CANCELLING);
+            }
             return None;
         }
-        let token = wire::low(arrival.head.word);
         let Some(request) = self.announced(token, arrival.peer) else {
             return self.refuse();
         };
