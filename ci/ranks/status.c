@@ -43,6 +43,40 @@ static void s3_2_5_the_error_field_is_left_alone(void)
     EQUAL(status.MPI_ERROR, 1234);
 }
 
+// But the empty status has MPI_SUCCESS there: nothing was completed.
+static void s3_7_3_the_empty_status_says_success(void)
+{
+    enum { MANY = 3 };
+    MPI_Request request = MPI_REQUEST_NULL, requests[MANY];
+    MPI_Status status, statuses[MANY];
+    int flag, index;
+    for (int i = 0; i < MANY; i++)
+        requests[i] = MPI_REQUEST_NULL;
+#define SAYS_SUCCESS(call)                     \
+    do {                                       \
+        status.MPI_ERROR = 1234;               \
+        GOOD(call);                            \
+        EQUAL(status.MPI_ERROR, MPI_SUCCESS);  \
+    } while (0)
+    SAYS_SUCCESS(MPI_Wait(&request, &status));
+    SAYS_SUCCESS(MPI_Test(&request, &flag, &status));
+    SAYS_SUCCESS(MPI_Request_get_status(request, &flag, &status));
+    SAYS_SUCCESS(MPI_Waitany(MANY, requests, &index, &status));
+    SAYS_SUCCESS(MPI_Testany(MANY, requests, &index, &flag, &status));
+    SAYS_SUCCESS(MPI_Request_get_status_any(MANY, requests, &index, &flag, &status));
+#define ALL_SAY_SUCCESS(call)                          \
+    do {                                               \
+        for (int i = 0; i < MANY; i++)                 \
+            statuses[i].MPI_ERROR = 1234;              \
+        GOOD(call);                                    \
+        for (int i = 0; i < MANY; i++)                 \
+            EQUAL(statuses[i].MPI_ERROR, MPI_SUCCESS); \
+    } while (0)
+    ALL_SAY_SUCCESS(MPI_Waitall(MANY, requests, statuses));
+    ALL_SAY_SUCCESS(MPI_Testall(MANY, requests, &flag, statuses));
+    ALL_SAY_SUCCESS(MPI_Request_get_status_all(MANY, requests, &flag, statuses));
+}
+
 static void s3_2_5_a_copy_of_a_status_is_a_status(void)
 {
     int in, right = (rank + 1) % size, left = (rank + size - 1) % size;
@@ -58,6 +92,7 @@ int main(int argc, char **argv)
     start(&argc, &argv);
     RUN(s3_2_5_count_in_several_types);
     RUN(s3_2_5_the_error_field_is_left_alone);
+    RUN(s3_7_3_the_empty_status_says_success);
     RUN(s3_2_5_a_copy_of_a_status_is_a_status);
     return finish();
 }

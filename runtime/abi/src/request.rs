@@ -28,7 +28,7 @@ enum Found {
 /// `MPI_Wait`.
 pub fn wait(mpi: Mpi, request: InOut<'_, MPI_Request>, status: OutStatus<'_>) -> Result<()> {
     match find(mpi, request.get())? {
-        Found::Inactive => status.set(MPI_Status::EMPTY),
+        Found::Inactive => status.set_empty(),
         Found::Done(known) => {
             status.set(known);
             request.set(MPI_Request::NULL);
@@ -50,7 +50,7 @@ pub fn test(
 ) -> Result<()> {
     let done = match find(mpi, request.get())? {
         Found::Inactive => {
-            status.set(MPI_Status::EMPTY);
+            status.set_empty();
             true
         }
         Found::Done(known) => {
@@ -180,8 +180,10 @@ pub fn request_get_status(
     let found = find(mpi, request)?;
     let done = all_done(mpi, &[found]);
     flag.set(c_int::from(done));
-    if done {
-        status.set(look(mpi, found));
+    match found {
+        Found::Inactive => status.set_empty(),
+        _ if done => status.set(look(mpi, found)),
+        _ => {}
     }
     Ok(())
 }
@@ -198,7 +200,10 @@ pub fn request_get_status_all(
     flag.set(c_int::from(done));
     if done {
         for (at, entry) in found.iter().enumerate() {
-            statuses.set(at, look(mpi, *entry));
+            match entry {
+                Found::Inactive => statuses.set_empty(at),
+                _ => statuses.set(at, look(mpi, *entry)),
+            }
         }
     }
     Ok(())
@@ -218,8 +223,10 @@ pub fn request_get_status_any(
     let chosen = done_ones(mpi, &found).first().copied();
     flag.set(c_int::from(chosen.is_some() || nothing));
     index.set(chosen.map_or(MPI_UNDEFINED, small));
-    if chosen.is_some() || nothing {
-        status.set(chosen.map_or(MPI_Status::EMPTY, |at| look(mpi, found[at])));
+    match chosen {
+        Some(at) => status.set(look(mpi, found[at])),
+        None if nothing => status.set_empty(),
+        None => {}
     }
     Ok(())
 }
@@ -452,7 +459,10 @@ fn collect_all(
     let mut errors = Vec::new();
     for (at, (request, entry)) in requests.iter_mut().zip(found).enumerate() {
         let (status, error) = take_entry(mpi, request, *entry);
-        statuses.set(at, status);
+        match entry {
+            Found::Inactive => statuses.set_empty(at),
+            _ => statuses.set(at, status),
+        }
         errors.extend(error.map(|error| (at, error)));
     }
     in_status(found.len(), errors, statuses)
@@ -492,7 +502,7 @@ fn give_one(
 ) -> Result<()> {
     let Some(at) = chosen else {
         index.set(MPI_UNDEFINED);
-        status.set(MPI_Status::EMPTY);
+        status.set_empty();
         return Ok(());
     };
     index.set(small(at));

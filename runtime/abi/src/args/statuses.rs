@@ -9,6 +9,7 @@ use core::ffi::c_int;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
+use crate::c::MPI_SUCCESS;
 use crate::error::{Error, Result};
 use crate::status::MPI_Status;
 
@@ -136,6 +137,14 @@ impl OutStatus<'_> {
             place.set_all_but_error(status);
         }
     }
+
+    /// Writes the empty status, whose `MPI_ERROR` is `MPI_SUCCESS` (MPI 5.0 section 3.7.3).
+    pub fn set_empty(&self) {
+        if let Some(place) = &self.0 {
+            place.set_all_but_error(MPI_Status::EMPTY);
+            place.set_error(MPI_SUCCESS);
+        }
+    }
 }
 
 /// Where the statuses of several requests go, or `MPI_STATUSES_IGNORE`.
@@ -169,6 +178,12 @@ impl OutStatuses<'_> {
         if let Some(place) = self.place(index) {
             place.set_all_but_error(status);
         }
+    }
+
+    /// Writes the empty status at `index`, whose `MPI_ERROR` is `MPI_SUCCESS` (MPI 5.0 section 3.7.3).
+    pub fn set_empty(&self, index: usize) {
+        self.set(index, MPI_Status::EMPTY);
+        self.set_error(index, MPI_SUCCESS);
     }
 
     /// Writes `MPI_ERROR` of the status at `index`, for a call that answers `MPI_ERR_IN_STATUS`.
