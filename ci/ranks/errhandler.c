@@ -112,6 +112,17 @@ static void s9_5_call_errhandler(void)
     MPI_Comm_free(&comm);
 }
 
+static void s9_3_4_what_is_no_handler_cannot_be_freed(void)
+{
+    MPI_Errhandler handler = MPI_ERRHANDLER_NULL;
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+    FAILS(MPI_Errhandler_free(&handler), MPI_ERR_ERRHANDLER);
+    MPI_Comm_get_errhandler(MPI_COMM_SELF, &handler);
+    GOOD(MPI_Errhandler_free(&handler));
+    CHECK(handler == MPI_ERRHANDLER_NULL, "the freed handle is still set");
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_ARE_FATAL);
+}
+
 // Section 9.4: each class has a text, its class is itself, and MPI_SUCCESS is 0.
 static void s9_4_every_class_has_a_text(void)
 {
@@ -151,6 +162,7 @@ int main(int argc, char **argv)
     RUN(s9_3_1_get_gives_back_what_was_set);
     RUN(s9_3_a_duplicate_inherits_the_handler);
     RUN(s9_5_call_errhandler);
+    RUN(s9_3_4_what_is_no_handler_cannot_be_freed);
     RUN(s9_4_every_class_has_a_text);
     return finish();
 }

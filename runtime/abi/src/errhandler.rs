@@ -186,6 +186,7 @@ pub fn session_call_errhandler(session: MPI_Session, code: c_int) -> Result<()> 
 /// `MPI_Errhandler_free`. A handler that is still attached somewhere stays there until it is replaced: the function is
 /// kept, only the handle goes.
 pub fn errhandler_free(errhandler: InOut<'_, MPI_Errhandler>) -> Result<()> {
+    find(errhandler.get())?;
     errhandler.set(MPI_Errhandler::NULL);
     Ok(())
 }
