@@ -231,6 +231,23 @@ static void s7_6_2_wrong_arguments(void)
     MPI_Comm_set_errhandler(side, MPI_ERRORS_ARE_FATAL);
 }
 
+// Beside the root, only the communicator and the root count: not the operation, nor a datatype it does not fit.
+static void s6_9_1_beside_the_root_nothing_else_counts(void)
+{
+    MPI_Comm inter = make();
+    MPI_Comm_set_errhandler(inter, MPI_ERRORS_RETURN);
+    int sum = -1, root = 0;
+    if (!low)
+        root = local_rank == 0 ? MPI_ROOT : MPI_PROC_NULL;
+    if (root == MPI_PROC_NULL)
+        GOOD(MPI_Reduce(NULL, NULL, 0, MPI_BYTE, MPI_SUM, root, inter));
+    else
+        GOOD(MPI_Reduce(&rank, &sum, 1, MPI_INT, MPI_SUM, root, inter));
+    if (root == MPI_ROOT)
+        EQUAL(sum, half * (half - 1) / 2);
+    MPI_Comm_free(&inter);
+}
+
 int main(int argc, char **argv)
 {
     start(&argc, &argv);
@@ -250,6 +267,7 @@ int main(int argc, char **argv)
     RUN(s7_4_2_split);
     RUN(s7_4_2_create);
     RUN(s7_6_2_other_leaders);
+    RUN(s6_9_1_beside_the_root_nothing_else_counts);
     RUN(s7_6_2_wrong_arguments);
     MPI_Comm_free(&side);
     return finish();

@@ -56,33 +56,33 @@ struct Reduce {
     input: Payload,
     /// At the root alone.
     output: Option<Payload>,
-    op: Combiner,
+    /// `None` beside the root of an intercommunicator, where no argument but the communicator and the root counts.
+    op: Option<Combiner>,
     root: Root,
 }
 
 impl Call for Reduce {
     async fn run(&self, line: &Line<Mpi>) -> Done {
+        let Some(op) = &self.op else {
+            return Ok(());
+        };
         let Some(output) = &self.output else {
             let mut bytes = self.input.copy();
             return match (line.is_inter(), self.root) {
-                (true, root) => {
-                    collective::inter::reduce_to(line, &mut bytes, root, &self.op).await
-                }
-                (false, Root::There(root)) => {
-                    collective::reduce(line, &mut bytes, root, &self.op).await
-                }
+                (true, root) => collective::inter::reduce_to(line, &mut bytes, root, op).await,
+                (false, Root::There(root)) => collective::reduce(line, &mut bytes, root, op).await,
                 (false, _) => Ok(()),
             };
         };
         if line.is_inter() {
             let mut result = Dense::of(output, false);
-            collective::inter::reduce_to(line, result.bytes(), self.root, &self.op).await?;
+            collective::inter::reduce_to(line, result.bytes(), self.root, op).await?;
             result.put_back();
             return Ok(());
         }
         self.input.copy_to(output)?;
         let mut result = Dense::of(output, true);
-        collective::reduce(line, result.bytes(), line.rank(), &self.op).await?;
+        collective::reduce(line, result.bytes(), line.rank(), op).await?;
         result.put_back();
         Ok(())
     }
@@ -184,7 +184,10 @@ mod looked_up {
         root: c_int,
     ) -> Result<Reduce> {
         let root = data::root_of(root, group)?;
-        let op = combiner(mpi, op, datatype)?;
+        let op = match root {
+            Root::Aside => None,
+            _ => Some(combiner(mpi, op, datatype)?),
+        };
         let is_root = root == Root::Here;
         data::no_place_between_groups(group, sendbuf.is_in_place())?;
         if sendbuf.is_in_place() && !is_root {
