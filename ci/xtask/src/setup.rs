@@ -71,6 +71,14 @@ const NEEDS: &[Need] = &[
         apt: &["python3", "python3-venv", "python3-pip"],
         stages: &["suites", "peers", "compare"],
     },
+    Need {
+        what: "the headers of Python",
+        probe: Probe::Shell(
+            "test -f $(python3 -c 'import sysconfig; print(sysconfig.get_path(\"include\"))')/Python.h",
+        ),
+        apt: &["python3-dev"],
+        stages: &["suites"],
+    },
 ];
 
 /// The stages that `setup` knows, for messages.

@@ -46,7 +46,8 @@ A failed stage does not stop the ones after it. The last line counts: `N passed,
 Options:
   --mpi PREFIX   for the stage `ranks` alone: run the programs on the MPI installed there
                  (its bin/mpicc and bin/mpiexec), to hold the tests themselves against another MPI
-  -- FILTER...   for the stage `ranks` alone: only the programs whose name contains one of these",
+  -- FILTER...   for the stage `ranks` alone: only the programs whose name contains one of these;
+                 for the stage `suites` alone: only these parts of it (exchange, openmpi, mpich, mpi4py)",
     },
     Stage {
         name: "install",

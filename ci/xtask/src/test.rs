@@ -83,7 +83,7 @@ const STAGES: &[TestStage] = &[
     },
     TestStage {
         name: "suites",
-        budget: minutes(6),
+        budget: minutes(10),
         run: suites::run,
     },
 ];
@@ -205,9 +205,11 @@ fn parse(args: &[String]) -> Result<(Vec<&'static TestStage>, Context), String> 
     if context.peer.is_some() && !only_ranks {
         return Err("--mpi is for the stage ranks alone: cargo xtask test ranks --mpi DIR".into());
     }
-    if !context.filters.is_empty() && !only_ranks {
+    let only_suites = wanted.iter().all(|stage| stage.name == "suites") && !wanted.is_empty();
+    if !context.filters.is_empty() && !only_ranks && !only_suites {
         return Err(
-            "names after -- are for the stage ranks alone: cargo xtask test ranks -- NAME".into(),
+            "names after -- are for the stage ranks or the stage suites alone: cargo xtask test ranks -- NAME"
+                .into(),
         );
     }
     if wanted.is_empty() {
@@ -249,9 +251,11 @@ mod tests {
     }
 
     #[test]
-    fn filters_and_peers_belong_to_ranks() {
+    fn filters_and_peers_belong_to_single_stages() {
         assert!(parse(&words("--mpi /opt/mpi")).is_err());
         assert!(parse(&words("tidy -- send")).is_err());
+        assert!(parse(&words("suites ranks -- send")).is_err());
+        assert!(parse(&words("suites -- mpi4py")).unwrap().1.wants("mpi4py"));
         let (_, context) = parse(&words("ranks --mpi /opt/mpi -- send")).unwrap();
         assert_eq!(context.peer, Some(PathBuf::from("/opt/mpi")));
         assert!(context.wants("send_modes") && !context.wants("probe"));

@@ -1,16 +1,50 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Stage `suites`: programs that nobody here wrote, and binaries that move between MPIs.
 
+mod coverage;
 mod exchange;
+mod launch;
+mod mpi4py;
 mod mpich;
 mod openmpi;
 mod sources;
 
 use super::{Context, Tally};
+use std::path::Path;
 
+/// One source of programs.
+struct Part {
+    name: &'static str,
+    run: fn(&mut Tally, &Path) -> Result<(), String>,
+}
+
+const PARTS: &[Part] = &[
+    Part {
+        name: "exchange",
+        run: exchange::run,
+    },
+    Part {
+        name: "openmpi",
+        run: openmpi::run,
+    },
+    Part {
+        name: "mpich",
+        run: mpich::run,
+    },
+    Part {
+        name: "mpi4py",
+        run: mpi4py::run,
+    },
+];
+
+/// Each part by itself: one that cannot be fetched or built fails, and the others go on.
 pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String> {
     let prefix = context.prefix()?;
-    exchange::run(tally, &prefix)?;
-    openmpi::run(tally, &prefix)?;
-    mpich::run(tally, &prefix)
+    for part in PARTS.iter().filter(|part| context.wants(part.name)) {
+        println!(" {}:", part.name);
+        if let Err(why) = (part.run)(tally, &prefix) {
+            tally.check(part.name, || Err(why));
+        }
+    }
+    Ok(())
 }

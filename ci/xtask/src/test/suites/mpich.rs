@@ -4,8 +4,10 @@
 //! `ci/suites/mpich/list` says which programs are run. One that `needs=` a function without a body
 //! is left out until the table of functions has one.
 
+use super::super::compiling;
 use super::super::testlist::{self, Entry};
-use super::super::{compiling, jobs};
+use super::coverage::Present;
+use super::launch::launch;
 use super::{Tally, sources};
 use crate::process::quiet;
 use crate::tree::{command, make_folder, read, root};
@@ -35,10 +37,9 @@ pub(super) fn run(tally: &mut Tally, prefix: &Path) -> Result<(), String> {
     let list = testlist::parse(&read(&root().join("ci/suites/mpich/list"))?)?;
     let suite = Suite::new(&home, prefix, &list)?;
     pi(tally, &suite, &home)?;
-    let present = present_functions(&read(&root().join("runtime/abi/gen/coverage.md"))?);
-    let (ready, later): (Vec<_>, Vec<_>) = list
-        .into_iter()
-        .partition(|entry| !entry.needs.iter().any(|name| !present.has(name)));
+    let present = Present::here()?;
+    let (ready, later): (Vec<_>, Vec<_>) =
+        list.into_iter().partition(|entry| present.allows(entry));
     let programs: BTreeSet<&str> = ready.iter().map(|entry| entry.program.as_str()).collect();
     let broken = compiling::all(&programs, |program| suite.compile(program))?;
     for (program, why) in &broken {
@@ -73,7 +74,9 @@ fn pi(tally: &mut Tally, suite: &Suite, home: &Path) -> Result<(), String> {
     quiet(compiler, Duration::from_secs(60))?;
     for ranks in [4, 64] {
         tally.check(&format!("examples/cpi -n {ranks}"), || {
-            let told = suite.launch(suite.job(&program, ranks), Duration::from_secs(60))?;
+            let told = suite.launch(ranks, Duration::from_secs(60), |job| {
+                job.arg(&program);
+            })?;
             let near = told.contains("pi is approximately 3.14159265");
             if near {
                 Ok(())
@@ -164,10 +167,10 @@ impl Suite {
     }
 
     fn run_one(&self, entry: &Entry, ranks: u32) -> Result<(), String> {
-        let mut job = self.job(&self.program(&entry.program), ranks);
-        job.args(&entry.args)
-            .envs(entry.env.iter().map(|(name, value)| (name, value)));
-        let told = self.launch(job, Duration::from_secs(entry.limit_s))?;
+        let told = self.launch(ranks, Duration::from_secs(entry.limit_s), |job| {
+            job.arg(self.program(&entry.program)).args(&entry.args);
+            job.envs(entry.env.iter().map(|(name, value)| (name, value)));
+        })?;
         let good = told
             .lines()
             .any(|line| line.trim().eq_ignore_ascii_case("no errors"));
@@ -178,29 +181,14 @@ impl Suite {
         }
     }
 
-    /// `program` as a job, to which arguments can be added.
-    fn job(&self, program: &Path, ranks: u32) -> Command {
-        let mut job = command(self.prefix.join("bin/rmpiexec"));
-        job.args(["-n", &ranks.to_string()]).arg(program);
-        job
-    }
-
-    fn launch(&self, job: Command, limit: Duration) -> Result<String, String> {
-        let cookie = jobs::Cookie::new(&self.build)?;
-        let done = jobs::run(job, &cookie, limit)?;
-        if let Some(left) = cookie.leftovers(Duration::from_secs(2)) {
-            return Err(left);
-        }
-        if done.success() {
-            return Ok(done.stdout);
-        }
-        let lines: Vec<&str> = done.stdout.lines().chain(done.stderr.lines()).collect();
-        let shown = lines.len().min(40);
-        Err(format!(
-            "the job {}\n{}",
-            done.end(),
-            lines[..shown].join("\n")
-        ))
+    /// What the job prints; `words` completes the launcher's command line.
+    fn launch(
+        &self,
+        ranks: u32,
+        limit: Duration,
+        words: impl FnOnce(&mut Command),
+    ) -> Result<String, String> {
+        launch(&self.prefix, ranks, &self.build, limit, words).map(|done| done.stdout)
     }
 }
 
@@ -229,26 +217,6 @@ fn folder_of(program: &str) -> &str {
     program.rsplit_once('/').map_or("", |(folder, _)| folder)
 }
 
-/// The functions that have a body, by the table that the generator writes.
-struct Present(BTreeSet<String>);
-
-impl Present {
-    fn has(&self, name: &str) -> bool {
-        self.0.contains(name)
-    }
-}
-
-fn present_functions(coverage: &str) -> Present {
-    let rows = coverage
-        .lines()
-        .filter(|line| line.ends_with("| present |"));
-    Present(
-        rows.filter_map(|line| line.split('`').nth(1))
-            .map(String::from)
-            .collect(),
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -261,20 +229,6 @@ mod tests {
         );
         assert_eq!(made.sources["mt_send"], ["common.c", "impl.c"]);
         assert_eq!(made.flags["mt_send"], ["-DSEND"]);
-    }
-
-    #[test]
-    fn the_coverage_tells_what_is_there() {
-        let present = present_functions(
-            "| `MPI_Send`, `_c` | 3.2.1 | present |\n| `MPI_Win_create`, `_c` | 12.2.1 | missing |\n",
-        );
-        assert!(present.has("MPI_Send") && !present.has("MPI_Win_create"));
-    }
-
-    #[test]
-    fn the_coverage_of_this_repository_is_understood() {
-        let file = root().join("runtime/abi/gen/coverage.md");
-        assert!(present_functions(&read(&file).unwrap()).has("MPI_Send"));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! Open MPI's examples, from the distribution's source package: a token around the ring, and a message between each two
 //! ranks.
 
-use super::super::jobs;
+use super::launch::launch;
 use super::{Tally, sources};
 use crate::process::quiet;
 use crate::tree::{command, make_folder};
@@ -50,8 +50,11 @@ pub(super) fn run(tally: &mut Tally, prefix: &Path) -> Result<(), String> {
                 &format!("openmpi/examples/{} -n {ranks}", example.name),
                 || {
                     built.clone()?;
-                    let told = launch(prefix, &program, ranks, &build)?;
-                    example.judge(ranks, &told)
+                    let limit = Duration::from_secs(60);
+                    let done = launch(prefix, ranks, &build, limit, |job| {
+                        job.arg(&program);
+                    })?;
+                    example.judge(ranks, &done.stdout)
                 },
             );
         }
@@ -70,25 +73,6 @@ impl Example {
             "expected {wanted} lines with `{says}`, got {found}:\n{told}"
         ))
     }
-}
-
-fn launch(prefix: &Path, program: &Path, ranks: u32, scratch: &Path) -> Result<String, String> {
-    let mut job = command(prefix.join("bin/rmpiexec"));
-    job.args(["-n", &ranks.to_string()]).arg(program);
-    let cookie = jobs::Cookie::new(scratch)?;
-    let done = jobs::run(job, &cookie, Duration::from_secs(60))?;
-    if let Some(left) = cookie.leftovers(Duration::from_secs(2)) {
-        return Err(left);
-    }
-    if done.success() {
-        return Ok(done.stdout);
-    }
-    Err(format!(
-        "the job {}\n{}{}",
-        done.end(),
-        done.stdout,
-        done.stderr
-    ))
 }
 
 #[cfg(test)]

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A job of somebody else's program under the installed launcher.
+
+use super::super::jobs;
+use crate::process::Finished;
+use crate::tree::command;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+/// Runs `ranks` ranks of what `program` adds to the launcher's command line. An error unless all of them ended well within
+/// `limit` and left nothing behind; `scratch` is a folder for their temporary files.
+pub(super) fn launch(
+    prefix: &Path,
+    ranks: u32,
+    scratch: &Path,
+    limit: Duration,
+    program: impl FnOnce(&mut Command),
+) -> Result<Finished, String> {
+    let mut job = command(prefix.join("bin/rmpiexec"));
+    job.args(["-n", &ranks.to_string()]);
+    program(&mut job);
+    let cookie = jobs::Cookie::new(scratch)?;
+    let done = jobs::run(job, &cookie, limit)?;
+    if let Some(left) = cookie.leftovers(Duration::from_secs(2)) {
+        return Err(left);
+    }
+    if done.success() {
+        return Ok(done);
+    }
+    Err(format!("the job {}\n{}", done.end(), shown(&done)))
+}
+
+/// What it printed, where that is long its beginning and its end.
+pub(super) fn shown(done: &Finished) -> String {
+    let lines: Vec<&str> = done.stdout.lines().chain(done.stderr.lines()).collect();
+    if lines.len() <= 2 * SHOWN {
+        return lines.join("\n");
+    }
+    let left_out = lines.len() - 2 * SHOWN;
+    let (first, last) = (&lines[..SHOWN], &lines[lines.len() - SHOWN..]);
+    format!(
+        "{}\n({left_out} lines more)\n{}",
+        first.join("\n"),
+        last.join("\n")
+    )
+}
+
+/// Lines shown of each end.
+const SHOWN: usize = 30;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::capture;
+
+    #[test]
+    fn long_output_is_shown_by_its_ends() {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "seq 1 100"]);
+        let done = capture(shell, Duration::from_secs(10), |_| ()).unwrap();
+        let text = shown(&done);
+        assert!(text.starts_with("1\n2\n") && text.ends_with("99\n100"));
+        assert!(text.contains("\n30\n(40 lines more)\n71\n"), "{text}");
+    }
+}

@@ -1,0 +1,419 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! mpi4py, built from its source package with `rmpicc`: its benchmarks, and its own test suite.
+//!
+//! Versions and hashes are in `ci/suites/mpi4py`, and so is the list of the suite's files. What is fetched and built stays in
+//! the build folder.
+
+use super::super::testlist::{self, Entry};
+use super::Tally;
+use super::coverage::Present;
+use super::launch::{launch, shown};
+use crate::process::{Finished, quiet, seconds};
+use crate::tree::{command, make_folder, read, root, target};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// The unpacked source, the Python that has it installed, and the MPI under test.
+struct Suite {
+    home: PathBuf,
+    prefix: PathBuf,
+}
+
+pub(super) fn run(tally: &mut Tally, prefix: &Path) -> Result<(), String> {
+    let suite = Suite::ready(prefix)?;
+    let list = testlist::parse(&read(&lists().join("list"))?)?;
+    tally.check("mpi4py: every file of its suite is listed", || {
+        every_file_is_listed(&list, &suite.files()?)
+    });
+    benchmarks(tally, &suite);
+    let present = Present::here()?;
+    for entry in list.iter().filter(|entry| present.allows(entry)) {
+        // What the list names by itself is left out of its file.
+        let apart = list.iter().map(|other| other.program.as_str());
+        let apart: Vec<&str> = apart.filter(|name| is_part(name, &entry.program)).collect();
+        for ranks in &entry.ranks {
+            let name = format!("mpi4py/{}", entry.name(*ranks));
+            let test = || suite.run_file(entry, *ranks, &apart);
+            match &entry.xfail {
+                Some(why) => tally.check_expected(&name, why, test),
+                None => tally.check(&name, test),
+            }
+        }
+    }
+    let later = list.iter().filter(|entry| !present.allows(entry)).count();
+    println!("  {later} files or parts of files wait for functions that have no body yet");
+    Ok(())
+}
+
+impl Suite {
+    /// Fetches and builds what is not there yet.
+    fn ready(prefix: &Path) -> Result<Self, String> {
+        let suite = Self {
+            home: target().join("suites/mpi4py"),
+            prefix: prefix.to_path_buf(),
+        };
+        let mark = suite.home.join(".built");
+        let wanted = suite.made_of()?;
+        if read(&mark).is_ok_and(|made_of| made_of == wanted) {
+            return Ok(suite);
+        }
+        let start = Instant::now();
+        suite
+            .fetch()
+            .map_err(|why| format!("mpi4py's source could not be fetched: {why}"))?;
+        suite
+            .build()
+            .map_err(|why| format!("mpi4py could not be built: {why}"))?;
+        println!("  built mpi4py ({})", seconds(start.elapsed()));
+        fs::write(&mark, wanted).map_err(|why| format!("{}: {why}", mark.display()))?;
+        Ok(suite)
+    }
+
+    /// When any of this changes, it is built anew.
+    fn made_of(&self) -> Result<String, String> {
+        let texts = [
+            read(&lists().join("source.txt"))?,
+            read(&lists().join("tools.txt"))?,
+            read(&self.prefix.join("include/mpi.h"))?,
+        ];
+        Ok(format!("{}\n{}", self.prefix.display(), texts.join("\n")))
+    }
+
+    fn source(&self) -> PathBuf {
+        self.home.join("source")
+    }
+
+    /// A Python of its own, with what building needs, and the unpacked source.
+    fn fetch(&self) -> Result<(), String> {
+        if self.home.exists() {
+            fs::remove_dir_all(&self.home)
+                .map_err(|why| format!("{}: {why}", self.home.display()))?;
+        }
+        for folder in ["source", "tmp", "scratch"] {
+            make_folder(&self.home.join(folder))?;
+        }
+        let mut venv = command("python3");
+        venv.args(["-m", "venv"]).arg(self.home.join("venv"));
+        quiet(venv, Duration::from_secs(120))?;
+        let mut tools = self.pip("install");
+        tools.args(["--only-binary=:all:", "--no-deps", "--require-hashes", "-r"]);
+        tools.arg(lists().join("tools.txt"));
+        quiet(tools, Duration::from_secs(600))?;
+        let mut download = self.pip("download");
+        download.args(["--no-binary=:all:", "--no-deps", "--no-build-isolation"]);
+        download
+            .args(["--require-hashes", "-r"])
+            .arg(lists().join("source.txt"))
+            .arg("--dest")
+            .arg(self.home.join("download"));
+        quiet(download, Duration::from_secs(600))?;
+        let mut tar = command("sh");
+        tar.args([
+            "-c",
+            "tar -xzf download/mpi4py-*.tar.gz -C source --strip-components=1",
+        ]);
+        tar.current_dir(&self.home);
+        quiet(tar, Duration::from_secs(60)).map(|_| ())
+    }
+
+    /// Not optimized: what is tested is the MPI below.
+    fn build(&self) -> Result<(), String> {
+        let mut install = self.pip("install");
+        install.args(["--no-index", "--no-deps", "--no-build-isolation"]);
+        install
+            .arg(self.source())
+            .env("MPICC", self.prefix.join("bin/rmpicc"))
+            .env("CFLAGS", "-O0 -g0");
+        quiet(install, Duration::from_secs(600)).map(|_| ())
+    }
+
+    fn pip(&self, word: &str) -> Command {
+        let mut pip = command(self.python());
+        pip.args(["-m", "pip", "--quiet", "--disable-pip-version-check"]);
+        pip.args(["--no-cache-dir", word]);
+        pip.env("TMPDIR", self.home.join("tmp"));
+        without_foreign_paths(&mut pip);
+        pip
+    }
+
+    fn python(&self) -> PathBuf {
+        self.home.join("venv/bin/python")
+    }
+
+    /// The files of its test suite, by name.
+    fn files(&self) -> Result<BTreeSet<String>, String> {
+        let folder = self.source().join("test");
+        let entries =
+            fs::read_dir(&folder).map_err(|why| format!("{}: {why}", folder.display()))?;
+        let names = entries
+            .flatten()
+            .map(|entry| entry.file_name().to_string_lossy().into_owned());
+        Ok(names
+            .filter_map(|name| name.strip_suffix(".py").map(String::from))
+            .filter(|name| name.starts_with("test_"))
+            .collect())
+    }
+
+    /// A file of the suite (Python's unit tests report on standard error), without the parts of it that have lines of their own.
+    fn run_file(&self, entry: &Entry, ranks: u32, apart: &[&str]) -> Result<(), String> {
+        let limit = Duration::from_secs(entry.limit_s);
+        let done = self.python_job(ranks, limit, |job| {
+            job.arg(self.source().join("test/main.py"));
+            job.args(["--no-builddir", "-v"]);
+            for name in apart {
+                job.args(["-x", name]);
+            }
+            job.arg(&entry.program);
+        })?;
+        judge(ranks, &done.stderr).map_err(|why| format!("{why}\n{}", shown(&done)))
+    }
+
+    /// What a benchmark of the package prints.
+    fn bench(&self, ranks: u32, words: &[&str]) -> Result<String, String> {
+        let limit = Duration::from_secs(120);
+        let done = self.python_job(ranks, limit, |job| {
+            job.args(["-m", "mpi4py.bench"]).args(words);
+        })?;
+        Ok(done.stdout)
+    }
+
+    fn python_job(
+        &self,
+        ranks: u32,
+        limit: Duration,
+        words: impl FnOnce(&mut Command),
+    ) -> Result<Finished, String> {
+        let scratch = self.home.join("scratch");
+        launch(&self.prefix, ranks, &scratch, limit, |job| {
+            job.arg(self.python()).arg("-B");
+            words(job);
+            // Nothing is computed here that would be worth threads.
+            job.env("OPENBLAS_NUM_THREADS", "1");
+            without_foreign_paths(job);
+        })
+    }
+}
+
+/// The three benchmarks that everybody runs first.
+fn benchmarks(tally: &mut Tally, suite: &Suite) {
+    for ranks in [4, 64] {
+        tally.check(&format!("mpi4py.bench helloworld -n {ranks}"), || {
+            everybody_said_hello(ranks, &suite.bench(ranks, &["helloworld"])?)
+        });
+        tally.check(&format!("mpi4py.bench ringtest -n {ranks}"), || {
+            let (size, loops) = ("64", if ranks == 4 { "1000" } else { "20" });
+            let told = suite.bench(ranks, &["ringtest", "--size", size, "--loop", loops])?;
+            ring_was_timed(ranks, size, loops, &told)
+        });
+        tally.check(&format!("mpi4py.bench pingpong -n {ranks}"), || {
+            let (last, loops) = if ranks == 4 {
+                (1 << 20, "100")
+            } else {
+                (1 << 10, "10")
+            };
+            let to = last.to_string();
+            let words = ["pingpong", "-m", "1", "-n", &to, "--loop", loops];
+            sizes_are_doubled(last, &suite.bench(ranks, &words)?)
+        });
+    }
+}
+
+/// `Hello, World! I am process  7 of 64 on HOST.`, where the number of the rank is padded.
+fn everybody_said_hello(ranks: u32, told: &str) -> Result<(), String> {
+    let lines = told.lines();
+    let lines: Vec<String> = lines
+        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+        .collect();
+    let missing = (0..ranks).find(|rank| {
+        let line = format!("Hello, World! I am process {rank} of {ranks} on ");
+        lines.iter().filter(|told| told.starts_with(&line)).count() != 1
+    });
+    match missing {
+        None => Ok(()),
+        Some(rank) => Err(format!(
+            "expected one greeting of rank {rank} of {ranks}:\n{told}"
+        )),
+    }
+}
+
+/// `time for 20 loops = 0.1 seconds (64 processes, 64 bytes)`.
+fn ring_was_timed(ranks: u32, size: &str, loops: &str, told: &str) -> Result<(), String> {
+    let begin = format!("time for {loops} loops = ");
+    let end = format!(" seconds ({ranks} processes, {size} bytes)");
+    let times = told
+        .lines()
+        .filter_map(|line| line.strip_prefix(&begin)?.strip_suffix(&end));
+    let times: Vec<f64> = times.filter_map(|time| time.parse().ok()).collect();
+    match times[..] {
+        [time] if time > 0.0 => Ok(()),
+        _ => Err(format!("expected one line `{begin}SECONDS{end}`:\n{told}")),
+    }
+}
+
+/// Rows `SIZE BANDWIDTH | MEAN ± DEVIATION SAMPLES`, of sizes 1, 2, 4 to `last`.
+fn sizes_are_doubled(last: u64, told: &str) -> Result<(), String> {
+    let rows = told.lines().filter_map(|line| {
+        let mut words = line.split_whitespace();
+        let size: u64 = words.next()?.parse().ok()?;
+        let bandwidth: f64 = words.next()?.parse().ok()?;
+        (bandwidth > 0.0).then_some(size)
+    });
+    let wanted: Vec<u64> = (0..=last.ilog2()).map(|power| 1 << power).collect();
+    if rows.collect::<Vec<_>>() == wanted {
+        return Ok(());
+    }
+    Err(format!(
+        "expected a bandwidth for each of 1, 2, 4 to {last} bytes:\n{told}"
+    ))
+}
+
+/// Each rank ran tests, not all of which were skipped, and says that they were good.
+fn judge(ranks: u32, told: &str) -> Result<(), String> {
+    let lines = || told.lines().map(str::trim);
+    let good = lines().filter(|line| *line == "OK" || line.starts_with("OK ("));
+    let good: Vec<&str> = good.collect();
+    if good.len() != ranks as usize {
+        return Err(format!("{} of {ranks} ranks said OK", good.len()));
+    }
+    let ran: usize = lines()
+        .filter_map(|line| {
+            line.strip_prefix("Ran ")?
+                .split(' ')
+                .next()?
+                .parse::<usize>()
+                .ok()
+        })
+        .sum();
+    let skipped: usize = good
+        .iter()
+        .filter_map(|line| {
+            let (_, rest) = line.split_once("skipped=")?;
+            let digits = rest.split(|letter: char| !letter.is_ascii_digit()).next()?;
+            digits.parse::<usize>().ok()
+        })
+        .sum();
+    if ran > skipped {
+        Ok(())
+    } else {
+        Err(format!(
+            "of {ran} tests {skipped} were skipped: none was run"
+        ))
+    }
+}
+
+/// Whether `name` is a class or a test of the file `file`.
+fn is_part(name: &str, file: &str) -> bool {
+    name.strip_prefix(file)
+        .is_some_and(|rest| rest.starts_with('.'))
+}
+
+/// A file that the list forgot would never run; a line without a file says what is no longer true.
+fn every_file_is_listed(list: &[Entry], files: &BTreeSet<String>) -> Result<(), String> {
+    let file_of = |entry: &Entry| {
+        let file = entry.program.split('.').next();
+        file.unwrap_or_default().to_string()
+    };
+    let listed: BTreeSet<String> = list.iter().map(file_of).collect();
+    let differing: Vec<&str> = files
+        .symmetric_difference(&listed)
+        .map(String::as_str)
+        .collect();
+    if differing.is_empty() {
+        return Ok(());
+    }
+    Err(format!(
+        "in the suite or in ci/suites/mpi4py/list, but not in both: {}",
+        differing.join(", ")
+    ))
+}
+
+/// The user's Python modules have no part in this.
+fn without_foreign_paths(python: &mut Command) {
+    python
+        .env_remove("PYTHONPATH")
+        .env_remove("PYTHONHOME")
+        .env("PYTHONNOUSERSITE", "1");
+}
+
+fn lists() -> PathBuf {
+    root().join("ci/suites/mpi4py")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn greetings_are_counted_rank_by_rank() {
+        let zero = "Hello, World! I am process 0 of 2 on h.\n";
+        let one = "Hello, World! I am process 1 of 2 on h.\n";
+        assert!(everybody_said_hello(2, &format!("{one}{zero}")).is_ok());
+        assert!(
+            everybody_said_hello(2, &format!("{one}{}", zero.replace("ss 0", "ss  0"))).is_ok()
+        );
+        assert!(everybody_said_hello(2, &format!("{zero}{zero}")).is_err());
+        let alone = "Hello, World! I am process 0 of 1 on h.\n".repeat(2);
+        assert!(everybody_said_hello(2, &alone).is_err());
+    }
+
+    #[test]
+    fn a_ring_of_another_size_is_noticed() {
+        let told = "time for 20 loops = 0.025 seconds (4 processes, 64 bytes)\n";
+        assert!(ring_was_timed(4, "64", "20", told).is_ok());
+        assert!(ring_was_timed(8, "64", "20", told).is_err());
+        assert!(ring_was_timed(4, "64", "20", "").is_err());
+    }
+
+    #[test]
+    fn a_table_that_ends_early_is_noticed() {
+        let table = "# MPI PingPong Test\n# Size [B]\n   1  0.1 | 1e-6 ± 1e-7 10\n   2  0.2 | 1e-6 ± 0 10\n";
+        assert!(sizes_are_doubled(2, table).is_ok());
+        assert!(sizes_are_doubled(4, table).is_err());
+    }
+
+    #[test]
+    fn ranks_that_failed_or_ran_nothing_are_noticed() {
+        let good = "Ran 5 tests in 0.1s\n\nOK (skipped=2)\n";
+        assert!(judge(2, &good.repeat(2)).is_ok());
+        assert!(judge(2, good).is_err());
+        assert!(judge(1, "Ran 5 tests in 0.1s\n\nFAILED (errors=1)\n").is_err());
+        assert!(judge(1, "Ran 2 tests in 0.1s\n\nOK (skipped=2)\n").is_err());
+        assert!(judge(1, "Ran 0 tests in 0.1s\n\nOK\n").is_err());
+    }
+
+    #[test]
+    fn a_part_belongs_to_its_file_alone() {
+        assert!(is_part("test_win.TestA", "test_win"));
+        assert!(!is_part("test_window.TestA", "test_win"));
+        assert!(!is_part("test_win", "test_win"));
+    }
+
+    #[test]
+    fn the_list_is_well_formed_and_complete_by_itself() {
+        let list = testlist::parse(&read(&lists().join("list")).unwrap()).unwrap();
+        let files = list.iter().map(|entry| entry.program.clone());
+        let files: BTreeSet<String> = files.filter(|name| !name.contains('.')).collect();
+        assert!(every_file_is_listed(&list, &files).is_ok());
+        let mut more = files;
+        more.insert("test_new".into());
+        assert!(every_file_is_listed(&list, &more).is_err());
+    }
+
+    #[test]
+    fn what_is_fetched_has_a_hash() {
+        for file in ["source.txt", "tools.txt"] {
+            let text = read(&lists().join(file)).unwrap();
+            let joined = text.replace("\\\n", "");
+            let lines = joined.lines().filter(|line| !line.starts_with('#'));
+            for line in lines {
+                assert!(
+                    line.contains("==") && line.contains("--hash=sha256:"),
+                    "{line}"
+                );
+            }
+        }
+    }
+}
