@@ -162,6 +162,10 @@ impl Reducer for Combiner {
             Self::User(user) => user.item_bytes,
         }
     }
+
+    fn commutes(&self) -> bool {
+        matches!(self, Self::Predefined(..))
+    }
 }
 
 impl User {

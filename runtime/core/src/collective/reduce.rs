@@ -15,6 +15,11 @@ pub trait Reducer {
 
     /// Bytes of an item: data are never cut inside one.
     fn item_bytes(&self) -> usize;
+
+    /// Whether items may be combined in any order: then many small ones are combined in few calls.
+    fn commutes(&self) -> bool {
+        false
+    }
 }
 
 /// Combines the bytes of all ranks; the result is in the root's `bytes`. The others' `bytes` are used up.
@@ -288,15 +293,32 @@ async fn combine_before<V: Visit>(
     Ok(before)
 }
 
-/// Combines blocks of `length` bytes in order; the result is in the last.
+/// Combines blocks of `length` bytes, in order if that matters; the result is in the last.
 pub(super) fn fold<'a>(all: &'a mut [u8], length: usize, op: &impl Reducer) -> &'a [u8] {
-    let mut at = length;
+    let mut at = match op.commutes() {
+        true => fold_halves(all, length, op),
+        false => length,
+    };
     while at < all.len() {
         let (lower, higher) = all.split_at_mut(at);
         op.reduce(&lower[at - length..], &mut higher[..length]);
         at += length;
     }
     &all[at - length..]
+}
+
+/// Combines the first half of the blocks with the second, and so on until one is left, the last; answers where it ends.
+fn fold_halves(all: &mut [u8], length: usize, op: &impl Reducer) -> usize {
+    let mut left = all;
+    let end = left.len();
+    while left.len() > length {
+        let half = left.len() / length / 2 * length;
+        let (first, rest) = left.split_at_mut(half);
+        let second = rest.len() - half;
+        op.reduce(first, &mut rest[second..]);
+        left = rest;
+    }
+    end
 }
 
 /// `bytes` in `count` slices of about the same length, none of which ends inside an item.
