@@ -25,8 +25,9 @@ pub fn comm_idup(
     newcomm: Out<'_, MPI_Comm>,
     request: Out<'_, MPI_Request>,
 ) -> Result<()> {
+    let parent = any(mpi, comm)?.for_one_call();
     let hints = mpi.state(|state| Ok::<_, Error>(state.comm(comm)?.hints.clone()))?;
-    duplicate(mpi, comm, hints, &newcomm, &request)
+    duplicate(mpi, (comm, parent), hints, &newcomm, &request)
 }
 
 /// `MPI_Comm_idup_with_info`: hints are those given, and no others.
@@ -37,18 +38,18 @@ pub fn comm_idup_with_info(
     newcomm: Out<'_, MPI_Comm>,
     request: Out<'_, MPI_Request>,
 ) -> Result<()> {
+    let parent = any(mpi, comm)?.for_one_call();
     let hints = comm_hints::accepted(&hints(info)?);
-    duplicate(mpi, comm, hints, &newcomm, &request)
+    duplicate(mpi, (comm, parent), hints, &newcomm, &request)
 }
 
 fn duplicate(
     mpi: Mpi,
-    comm: MPI_Comm,
+    (comm, parent): (MPI_Comm, Comm),
     hints: Pairs,
     newcomm: &Out<'_, MPI_Comm>,
     request: &Out<'_, MPI_Request>,
 ) -> Result<()> {
-    let parent = any(mpi, comm)?;
     let made = keep(mpi, comm, Comm::new(NOT_YET, Group::of(Vec::new()), 0))?;
     mpi.state(|state| {
         state.comm_mut(made)?.hints = hints;

@@ -43,7 +43,7 @@ pub fn intercomm_create(
     tag: c_int,
     newintercomm: Out<'_, MPI_Comm>,
 ) -> Result<()> {
-    let local = of(mpi, local_comm)?;
+    let local = of(mpi, local_comm)?.for_one_call();
     let leader = member("local leader", local_leader, &local.group)?;
     let told = if leader == local.rank {
         // What goes wrong here the others must hear too, or they would wait for ever.
@@ -116,7 +116,7 @@ pub fn intercomm_merge(
     high: c_int,
     newintracomm: Out<'_, MPI_Comm>,
 ) -> Result<()> {
-    let parent = any(mpi, intercomm)?;
+    let parent = any(mpi, intercomm)?.for_one_call();
     let theirs = remote(mpi, intercomm)?;
     let high = u32::from(high != 0);
     let swapped = swap(mpi, &parent, vec![high])?;

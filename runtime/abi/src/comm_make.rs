@@ -19,8 +19,9 @@ use crate::{attr, c, comm_hints, comm_kinds, express, lock};
 
 /// `MPI_Comm_dup`: hints are duplicated too.
 pub fn comm_dup(mpi: Mpi, comm: MPI_Comm, newcomm: Out<'_, MPI_Comm>) -> Result<()> {
+    let parent = any(mpi, comm)?.for_one_call();
     let hints = mpi.state(|state| Ok::<_, Error>(state.comm(comm)?.hints.clone()))?;
-    duplicate(mpi, comm, hints, &newcomm)
+    duplicate(mpi, comm, &parent, hints, &newcomm)
 }
 
 /// `MPI_Comm_dup_with_info`: hints are those given, and no others.
@@ -30,13 +31,19 @@ pub fn comm_dup_with_info(
     info: MPI_Info,
     newcomm: Out<'_, MPI_Comm>,
 ) -> Result<()> {
+    let parent = any(mpi, comm)?.for_one_call();
     let hints = comm_hints::accepted(&hints(info)?);
-    duplicate(mpi, comm, hints, &newcomm)
+    duplicate(mpi, comm, &parent, hints, &newcomm)
 }
 
-fn duplicate(mpi: Mpi, comm: MPI_Comm, hints: Pairs, newcomm: &Out<'_, MPI_Comm>) -> Result<()> {
-    let parent = any(mpi, comm)?;
-    let context = new_context(mpi, &parent)?;
+fn duplicate(
+    mpi: Mpi,
+    comm: MPI_Comm,
+    parent: &Comm,
+    hints: Pairs,
+    newcomm: &Out<'_, MPI_Comm>,
+) -> Result<()> {
+    let context = new_context(mpi, parent)?;
     let made = keep(mpi, comm, parent.with_context(context))?;
     mpi.state(|state| {
         state.comm_mut(made)?.hints = hints;
@@ -58,7 +65,7 @@ pub fn comm_create(
     group: MPI_Group,
     newcomm: Out<'_, MPI_Comm>,
 ) -> Result<()> {
-    let parent = any(mpi, comm)?;
+    let parent = any(mpi, comm)?.for_one_call();
     let members = mpi.state(|state| state.group(group))?;
     check_members(&parent, &members)?;
     let (context, remote) = if parent.is_inter() {
@@ -132,11 +139,11 @@ pub fn comm_split(
     key: c_int,
     newcomm: Out<'_, MPI_Comm>,
 ) -> Result<()> {
+    let parent = any(mpi, comm)?.for_one_call();
     if color < 0 && color != c::MPI_UNDEFINED {
         let detail = format!("color {color} is negative; expected 0 or more, or MPI_UNDEFINED");
         return Err(Error::new(ErrorClass::ARG, detail));
     }
-    let parent = any(mpi, comm)?;
     let handle = match split(mpi, &parent, color, key)? {
         None => MPI_Comm::NULL,
         Some(made) => keep(mpi, comm, made)?,
@@ -154,7 +161,7 @@ pub fn comm_split_type(
     info: MPI_Info,
     newcomm: Out<'_, MPI_Comm>,
 ) -> Result<()> {
-    let parent = any(mpi, comm)?;
+    let parent = any(mpi, comm)?.for_one_call();
     let given = hints(info)?;
     let color = comm_kinds::color(mpi, split_type, &given)?;
     let handle = match split(mpi, &parent, color, key)? {

@@ -38,7 +38,7 @@ pub fn cart_create(
     _reorder: c_int,
     newcomm: Out<'_, MPI_Comm>,
 ) -> Result<()> {
-    let parent = of(mpi, comm)?;
+    let parent = of(mpi, comm)?.for_one_call();
     let cart = grid(dims, periods, parent.size())?;
     let ranks = cart.size();
     newcomm.set(arrange(mpi, comm, &parent, ranks, Topology::Cart(cart))?);
@@ -173,11 +173,12 @@ pub fn cart_sub(
     remain: Array<'_, c_int>,
     newcomm: Out<'_, MPI_Comm>,
 ) -> Result<()> {
+    let parent = of(mpi, comm)?.for_one_call();
     let grid = Grid::of(mpi, comm)?;
     let remain = remain.slice(grid.cart().dims().len())?;
     let remain: Vec<bool> = remain.iter().map(|flag| *flag != 0).collect();
     let (part, which, place) = grid.cart().sub(grid.rank, &remain);
-    let made = split(mpi, &of(mpi, comm)?, int(which), int(place))?;
+    let made = split(mpi, &parent, int(which), int(place))?;
     let handle = match made {
         None => MPI_Comm::NULL,
         Some(made) => keep(mpi, comm, made.with_topology(Topology::Cart(part)))?,

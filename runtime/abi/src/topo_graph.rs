@@ -26,7 +26,7 @@ pub fn graph_create(
     _reorder: c_int,
     newcomm: Out<'_, MPI_Comm>,
 ) -> Result<()> {
-    let parent = of(mpi, comm)?;
+    let parent = of(mpi, comm)?.for_one_call();
     let graph = graph(index, edges, parent.size())?;
     let nodes = graph.ends().len();
     if nodes == 0 {
@@ -118,7 +118,7 @@ pub fn dist_graph_create_adjacent(
     _reorder: c_int,
     newcomm: Out<'_, MPI_Comm>,
 ) -> Result<()> {
-    let parent = of(mpi, comm)?;
+    let parent = of(mpi, comm)?.for_one_call();
     hints(info)?;
     let of_sources = sourceweights.slice(sources.len())?;
     let of_destinations = destweights.slice(destinations.len())?;
@@ -150,7 +150,7 @@ pub fn dist_graph_create(
     _reorder: c_int,
     newcomm: Out<'_, MPI_Comm>,
 ) -> Result<()> {
-    let parent = of(mpi, comm)?;
+    let parent = of(mpi, comm)?.for_one_call();
     hints(info)?;
     let count = edge_count(degrees)?;
     let destinations = ranks("destination", destinations.slice(count)?, parent.size())?;

@@ -134,6 +134,8 @@ pub struct Comm {
     pub topology: Option<Arc<Topology>>,
     /// Collectives that were called on it, and persistent ones that were made.
     calls: Rc<[Cell<u32>; 2]>,
+    /// The tag of the one call that this is for, if it is.
+    tag: Option<i32>,
     /// This process's seat at the board of its ranks, where small collectives meet.
     pub(crate) seat: Option<Rc<Seat>>,
 }
@@ -149,6 +151,7 @@ impl Comm {
             remote: None,
             topology: None,
             calls: Rc::default(),
+            tag: None,
             seat: None,
         }
     }
@@ -172,7 +175,31 @@ impl Comm {
         Self {
             context,
             calls: Rc::default(),
+            tag: None,
             seat: None,
+            ..self.clone()
+        }
+    }
+
+    /// The same for one call that all ranks make, and for all that it does one after the other.
+    ///
+    /// The call counts from here on, whatever comes of it: where one rank's arguments are wrong and the others' are not, the
+    /// next calls must still find each other.
+    #[must_use]
+    pub fn for_one_call(&self) -> Self {
+        let tag = Some(self.count(0));
+        Self {
+            tag,
+            ..self.clone()
+        }
+    }
+
+    /// As [`for_one_call`](Self::for_one_call), for all starts of a persistent collective.
+    #[must_use]
+    pub fn for_persistent_calls(&self) -> Self {
+        let tag = Some(self.count(1) | PERSISTENT);
+        Self {
+            tag,
             ..self.clone()
         }
     }
@@ -180,12 +207,7 @@ impl Comm {
     /// The tag of the next collective on it. All ranks call collectives in the same order (MPI 5.0 section 6.14), so it
     /// is the same everywhere; several may be under way at once.
     pub(crate) fn next_tag(&self) -> i32 {
-        self.count(0)
-    }
-
-    /// The tag of the next persistent collective, for all its starts.
-    pub(crate) fn next_persistent_tag(&self) -> i32 {
-        self.count(1) | PERSISTENT
+        self.tag.unwrap_or_else(|| self.count(0))
     }
 
     fn count(&self, what: usize) -> i32 {

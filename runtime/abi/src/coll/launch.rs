@@ -45,7 +45,7 @@ pub(crate) fn again(
     call: impl Call,
     request: &Out<'_, MPI_Request>,
 ) -> Result<()> {
-    let line = Line::persistent(mpi, comm);
+    let line = Line::new(mpi, comm);
     let starter = Box::new(move || -> runtime::collective::Task {
         let (line, call) = (line.clone(), call.clone());
         Box::pin(async move { call.run(&line).await.and_then(|()| line.check()) })
@@ -55,12 +55,13 @@ pub(crate) fn again(
     Ok(())
 }
 
-/// The bodies of a blocking, a nonblocking and a persistent function, from the one that looks the arguments up.
+/// The bodies of a blocking, a nonblocking and a persistent function, from the one that looks the arguments up. The call
+/// counts before that.
 macro_rules! three_ways {
     ($name:literal: $looked_up:path, $now:ident, $later:ident, $again:ident ($($arg:ident: $type:ty),*)) => {
         #[doc = concat!("`MPI_", $name, "`.")]
         pub fn $now(mpi: Mpi, $($arg: $type,)* comm: MPI_Comm) -> Result<()> {
-            let group = $crate::comm::any(mpi, comm)?;
+            let group = $crate::comm::any(mpi, comm)?.for_one_call();
             let call = $looked_up(mpi, &group, $($arg,)*)?;
             $crate::coll::launch::now(mpi, &group, &call)
         }
@@ -72,7 +73,7 @@ macro_rules! three_ways {
             comm: MPI_Comm,
             request: Out<'_, MPI_Request>,
         ) -> Result<()> {
-            let group = $crate::comm::any(mpi, comm)?;
+            let group = $crate::comm::any(mpi, comm)?.for_one_call();
             let call = $looked_up(mpi, &group, $($arg,)*)?;
             $crate::coll::launch::later(mpi, &group, call, &request)
         }
@@ -85,7 +86,7 @@ macro_rules! three_ways {
             _info: MPI_Info,
             request: Out<'_, MPI_Request>,
         ) -> Result<()> {
-            let group = $crate::comm::any(mpi, comm)?;
+            let group = $crate::comm::any(mpi, comm)?.for_persistent_calls();
             let call = $looked_up(mpi, &group, $($arg,)*)?;
             $crate::coll::launch::again(mpi, &group, call, &request)
         }

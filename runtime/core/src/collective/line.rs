@@ -16,7 +16,7 @@ use crate::{Error, Payload, RequestId, SendMode, Universe, UserMemory, Visit};
 
 /// One call of a collective, from the order of calls (MPI 5.0 section 6.14) to its end.
 ///
-/// Made when the collective is called, not when it first moves: the tag says which call it is.
+/// The tag says which call it is: taken when the collective is called, not when it first moves.
 #[derive(Clone, Debug)]
 pub struct Line<V> {
     visit: V,
@@ -29,23 +29,13 @@ pub struct Line<V> {
 }
 
 impl<V: Visit> Line<V> {
-    /// The next collective on `comm`.
+    /// The next collective on `comm`, or a part of the one that it is [for](Comm::for_one_call).
     #[must_use]
     pub fn new(visit: V, comm: &Comm) -> Self {
-        Self::with_tag(visit, comm, comm.next_tag())
-    }
-
-    /// The next persistent collective on `comm`, for all its starts: each ends here before the next begins.
-    #[must_use]
-    pub fn persistent(visit: V, comm: &Comm) -> Self {
-        Self::with_tag(visit, comm, comm.next_persistent_tag())
-    }
-
-    fn with_tag(visit: V, comm: &Comm, tag: i32) -> Self {
         Self {
             visit,
             comm: comm.clone(),
-            tag,
+            tag: comm.next_tag(),
             shape: visit.visit(|universe| universe.shape()),
             blocking: false,
             fault: Rc::default(),
