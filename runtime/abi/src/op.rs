@@ -226,35 +226,41 @@ impl User {
 struct Room {
     /// Words, for the strictest alignment.
     words: Vec<u128>,
-    /// From the start of the words to where displacements count from.
-    origin: isize,
+    /// From where displacements count to the start of the words: far, where a datatype has addresses.
+    start: isize,
     items: Structured,
 }
 
 impl Room {
     fn new(datatype: &Arc<Datatype>, items: usize) -> Self {
         let last = datatype.extent.saturating_mul(items as i64 - 1);
-        let low = datatype.true_lb.saturating_add(last.min(0)).min(0);
+        let low = datatype.true_lb.saturating_add(last.min(0));
         let high = datatype.true_lb.saturating_add(datatype.true_extent);
-        let high = high.saturating_add(last.max(0)).max(0);
-        // Whole words before the origin keep its alignment.
-        let before = usize::try_from(-low).unwrap_or(0).next_multiple_of(WORD);
-        let bytes = before + usize::try_from(high).unwrap_or(0);
+        let high = high.saturating_add(last.max(0));
+        // Whole words from there to the start keep its alignment.
+        let start = low.div_euclid(WORD as i64).saturating_mul(WORD as i64);
+        let bytes = usize::try_from(high.saturating_sub(start)).unwrap_or(usize::MAX);
         let mut words = vec![0u128; bytes.div_ceil(WORD) + 1];
-        let base = words.as_mut_ptr().cast::<u8>().wrapping_add(before);
+        let start = isize::try_from(start).unwrap_or(0);
+        let base = origin(&mut words, start);
         // SAFETY: all bytes that the items cover, from the lowest to the highest, lie in `words`, which lives as long.
         let items = unsafe { Structured::new(base, items as u64, datatype) };
         Self {
             words,
-            origin: before.cast_signed(),
+            start,
             items,
         }
     }
 
     fn base(&mut self) -> *mut u8 {
-        let start = self.words.as_mut_ptr().cast::<u8>();
-        start.wrapping_offset(self.origin)
+        origin(&mut self.words, self.start)
     }
+}
+
+/// Where displacements count from, if the words start `start` bytes from there.
+fn origin(words: &mut [u128], start: isize) -> *mut u8 {
+    let words = words.as_mut_ptr().cast::<u8>();
+    words.wrapping_offset(start.wrapping_neg())
 }
 
 const WORD: usize = size_of::<u128>();
