@@ -77,11 +77,42 @@ static void s6_9_5_datatypes_far_from_zero(void)
     }
 }
 
+// The datatype and the operation may be freed as soon as the call is made (MPI 5.0 sections 5.1.9 and 6.9.7).
+static void s6_12_freed_while_under_way(void)
+{
+    int one[3] = {rank, -7, 2 * rank}, sum[3] = {0, -7, 0}, again[3] = {0, -7, 0};
+    MPI_Datatype type;
+    MPI_Op mine;
+    MPI_Request requests[2];
+    MPI_Type_vector(2, 1, 2, MPI_INT, &type);
+    MPI_Type_commit(&type);
+    MPI_Op_create(add, 0, &mine);
+    // Nobody can combine anything before all have freed theirs.
+    if (rank == size - 1 && size > 1)
+        MPI_Recv(NULL, 0, MPI_INT, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    MPI_Iallreduce(one, sum, 1, type, mine, MPI_COMM_WORLD, &requests[0]);
+    MPI_Allreduce_init(one, again, 1, type, mine, MPI_COMM_WORLD, MPI_INFO_NULL, &requests[1]);
+    MPI_Type_free(&type);
+    MPI_Op_free(&mine);
+    if (rank == 0 && size > 1)
+        MPI_Send(NULL, 0, MPI_INT, size - 1, 1, MPI_COMM_WORLD);
+    for (int i = 0; i < 2; i++) {
+        MPI_Start(&requests[1]);
+        MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
+        for (int k = 0; k < 3; k++) {
+            EQUAL(sum[k], k == 1 ? -7 : (k / 2 + 1) * (size * (size - 1) / 2));
+            EQUAL(again[k], sum[k]);
+        }
+    }
+    MPI_Request_free(&requests[1]);
+}
+
 int main(int argc, char **argv)
 {
     start(&argc, &argv);
     MPI_Op_create(add, 1, &op);
     RUN(s6_9_5_datatypes_far_from_zero);
+    RUN(s6_12_freed_while_under_way);
     MPI_Op_free(&op);
     return finish();
 }

@@ -23,6 +23,7 @@ use crate::enter::Mpi;
 use crate::error::{Error, ErrorClass, Result};
 use crate::handle::{MPI_Datatype, MPI_Op, describe};
 use crate::lock;
+use crate::state::TypeObject;
 
 /// An operation of the program.
 #[derive(Clone, Copy, Debug)]
@@ -47,8 +48,11 @@ pub(crate) enum Combiner {
 /// A program's operation on a datatype.
 #[derive(Clone)]
 pub(crate) struct User {
+    mpi: Mpi,
     function: Function,
     handle: MPI_Datatype,
+    /// What the handle stood for when the reduction was called, if it was made by the program.
+    made: Option<TypeObject>,
     datatype: Arc<Datatype>,
     item_bytes: usize,
     /// Items lie side by side in memory as they do when packed.
@@ -113,8 +117,10 @@ pub(crate) fn combiner(mpi: Mpi, op: MPI_Op, datatype: MPI_Datatype) -> Result<C
         let item_bytes = usize::try_from(described.size).unwrap_or(usize::MAX);
         let dense = described.dense(2) == Some((0, 2 * described.size));
         Ok(Combiner::User(User {
+            mpi,
             function: object.function,
             handle: datatype,
+            made: state.datatypes.get(datatype).ok().cloned(),
             datatype: described,
             item_bytes,
             dense,
@@ -188,9 +194,28 @@ impl User {
         inout.copy_from_slice(&right.items.pack());
     }
 
+    /// Calls the function. The program may have freed the datatype since the reduction was called (MPI 5.0 section 5.1.9): then
+    /// the function gets another handle of the same.
     fn call(&self, input: *mut u8, inout: *mut u8, items: usize) {
+        let fresh = self.mpi.state(|state| {
+            let made = self.made.as_ref()?;
+            let found = state.datatypes.get(self.handle);
+            match found.is_ok_and(|found| Arc::ptr_eq(&found.datatype, &made.datatype)) {
+                true => None,
+                // Without room for it the function gets the freed one, and its calls an error.
+                false => state.datatypes.insert(made.clone()).ok(),
+            }
+        });
+        self.call_with(fresh.unwrap_or(self.handle), input, inout, items);
+        if let Some(fresh) = fresh {
+            // The function may have freed it, as it may not.
+            let _ = self.mpi.state(|state| state.datatypes.remove(fresh));
+        }
+    }
+
+    fn call_with(&self, datatype: MPI_Datatype, input: *mut u8, inout: *mut u8, items: usize) {
         let (input, inout) = (input.cast::<c_void>(), inout.cast::<c_void>());
-        let mut datatype = self.handle;
+        let mut datatype = datatype;
         match self.function {
             Function::Large(function) => {
                 let mut length = i64::try_from(items).unwrap_or(i64::MAX);
