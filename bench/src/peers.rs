@@ -218,7 +218,7 @@ impl Installation {
             Kind::Rmpi => ("rmpicc", "rmpiexec"),
             _ => ("mpicc", "mpiexec"),
         };
-        let command = |word: &str| find_command(prefix, word, kind.suffix());
+        let command = |word: &str| find_command(prefix, word, kind);
         Ok(Self {
             name: name.to_owned(),
             kind,
@@ -293,16 +293,20 @@ impl Installation {
     }
 }
 
-fn find_command(prefix: &Path, word: &str, suffix: &str) -> Result<PathBuf, Error> {
-    let with_suffix = prefix.join("bin").join(format!("{word}{suffix}"));
+fn find_command(prefix: &Path, word: &str, kind: Kind) -> Result<PathBuf, Error> {
+    let with_suffix = prefix.join("bin").join(format!("{word}{}", kind.suffix()));
     let plain = prefix.join("bin").join(word);
     let found = [with_suffix, plain.clone()]
         .into_iter()
         .find(|path| path.is_file());
     let found = found.ok_or_else(|| {
         Error::Usage(format!(
-            "no MPI is installed there: {} does not exist (`cargo xtask peers` fetches MPIs to compare with)",
-            plain.display()
+            "no MPI is installed there: {} does not exist (`{}` makes one)",
+            plain.display(),
+            match kind {
+                Kind::Rmpi => "cargo xtask install --prefix DIR",
+                _ => "cargo xtask peers",
+            }
         ))
     })?;
     std::path::absolute(&found).map_err(|e| Error::io(format!("cannot use {}", found.display()), e))

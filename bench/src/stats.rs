@@ -35,6 +35,54 @@ impl Summary {
     }
 }
 
+/// An interval around a median.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Interval {
+    /// Its lower end.
+    pub low: f64,
+    /// Its upper end.
+    pub high: f64,
+    /// How probable it is that an interval made in this way holds the median of what the samples were drawn from.
+    pub confidence: f64,
+}
+
+impl Interval {
+    /// The narrowest pair of samples, equally far from both ends, that holds the true median with at least this
+    /// confidence, whatever the samples' distribution; `None` where there are too few samples for that (six are enough
+    /// for 95 %).
+    #[must_use]
+    pub fn of_median(samples: &[f64], confidence: f64) -> Option<Self> {
+        let mut sorted: Vec<f64> = samples.iter().copied().filter(|s| !s.is_nan()).collect();
+        sorted.sort_by(f64::total_cmp);
+        // The true median lies below the k-th sample when fewer than k of the samples lie below it: each does with
+        // probability 1/2.
+        let count = sorted.len();
+        let mut beyond = 0.5f64.powi(i32::try_from(count).ok()?);
+        let mut each = beyond;
+        let mut found = None;
+        for rank in 0..count / 2 {
+            let covered = 1.0 - 2.0 * beyond;
+            if covered < confidence {
+                break;
+            }
+            found = Some(Self {
+                low: sorted[rank],
+                high: sorted[count - 1 - rank],
+                confidence: covered,
+            });
+            each *= (count - rank) as f64 / (rank + 1) as f64;
+            beyond += each;
+        }
+        found
+    }
+
+    /// Whether a value lies in it.
+    #[must_use]
+    pub fn includes(&self, value: f64) -> bool {
+        self.low <= value && value <= self.high
+    }
+}
+
 fn median_of_sorted(sorted: &[f64]) -> f64 {
     let middle = sorted.len() / 2;
     if sorted.len() % 2 == 1 {
@@ -66,6 +114,33 @@ mod tests {
         samples.push(50.0);
         let summary = Summary::of(&samples).unwrap();
         assert_eq!((summary.median, summary.p99, summary.max), (1.0, 1.0, 50.0));
+    }
+
+    #[test]
+    fn the_interval_of_a_median_is_that_of_the_sign_test() {
+        let samples = |count: i32| (1..=count).map(f64::from).collect::<Vec<_>>();
+        assert_eq!(Interval::of_median(&samples(5), 0.95), None);
+        // Tables of the sign test: n = 6 from the first to the last (96.9 %), n = 9 from the second (96.1 %), n = 20
+        // from the sixth (95.9 %).
+        for (count, rank, confidence) in [
+            (6, 1.0, 0.969),
+            (7, 1.0, 0.984),
+            (9, 2.0, 0.961),
+            (20, 6.0, 0.959),
+        ] {
+            let interval = Interval::of_median(&samples(count), 0.95).unwrap();
+            assert_eq!(
+                (interval.low, interval.high),
+                (rank, f64::from(count) + 1.0 - rank),
+                "{count}"
+            );
+            assert!(
+                (interval.confidence - confidence).abs() < 0.001,
+                "{interval:?}"
+            );
+        }
+        assert_eq!(Interval::of_median(&[], 0.95), None);
+        assert!(Interval::of_median(&[1.0; 8], 0.95).unwrap().includes(1.0));
     }
 
     #[test]

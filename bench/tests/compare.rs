@@ -7,6 +7,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
 /// An MPI whose compiler makes a script that prints what `body` says, and whose launcher runs it.
 fn install(prefix: &Path, ours: bool, body: &str) {
     let bin = prefix.join("bin");
@@ -32,6 +35,15 @@ fn prints(microseconds: f64) -> String {
 }
 
 fn compare(folder: &Path, own: &str, peers: &[(&str, &str)], options: &[&str]) -> Output {
+    let mut command = command(folder, own, peers);
+    command
+        .args(["--rounds", "3"])
+        .args(options)
+        .output()
+        .unwrap()
+}
+
+fn command(folder: &Path, own: &str, peers: &[(&str, &str)]) -> Command {
     install(&folder.join("rmpi"), true, own);
     let mut command = Command::new(env!("CARGO_BIN_EXE_rmpi-compare"));
     // A lock of this test's own: a real measurement may be running.
@@ -43,11 +55,8 @@ fn compare(folder: &Path, own: &str, peers: &[(&str, &str)], options: &[&str]) -
             .arg("--peer")
             .arg(format!("{name}={}", folder.join(name).display()));
     }
+    command.args(["--rows", "alltoall8"]);
     command
-        .args(["--rounds", "3", "--rows", "alltoall8"])
-        .args(options)
-        .output()
-        .unwrap()
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -156,11 +165,142 @@ fn what_cannot_be_measured_is_no_pass() {
     assert!(text(&output.stdout).contains("not measured"));
 }
 
+/// The old build lies in a folder of its own.
+fn against(folder: &Path, new: &str, old: &str, options: &[&str]) -> Output {
+    install(&folder.join("before"), true, old);
+    let mut command = command(folder, new, &[]);
+    command.arg("--against").arg(folder.join("before"));
+    command.args(options).output().unwrap()
+}
+
+#[test]
+fn two_builds_that_are_the_same_include_1() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = against(folder.path(), &prints(10.0), &prints(10.0), &["--check"]);
+    let stdout = text(&output.stdout);
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "{stdout}{}",
+        text(&output.stderr)
+    );
+    assert!(
+        stdout.contains("| 1.00 | 1.00–1.00 (98 %) | includes 1 |"),
+        "{stdout}"
+    );
+    assert!(!stdout.contains("not measured"), "{stdout}");
+}
+
+#[test]
+fn a_build_that_got_slower_fails_the_check() {
+    let folder = tempfile::tempdir().unwrap();
+    let json = folder.path().join("change.json");
+    let options = ["--check", "--json", json.to_str().unwrap()];
+    let output = against(folder.path(), &prints(11.0), &prints(10.0), &options);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stdout).contains("**does not include 1: worse**"));
+    let json: serde_json::Value = serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();
+    assert_eq!(json["changes"][0]["outcome"], "Worse");
+    let output = against(folder.path(), &prints(9.0), &prints(10.0), &["--check"]);
+    assert_eq!(output.status.code(), Some(0));
+    let output = against(
+        folder.path(),
+        &prints(10.0),
+        &prints(10.0),
+        &["--check", "--rounds", "5"],
+    );
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stdout).contains("5 pairs are too few: 6 are needed"));
+}
+
+#[test]
+fn the_old_build_is_no_peer() {
+    let folder = tempfile::tempdir().unwrap();
+    install(&folder.path().join("before"), true, &prints(5.0));
+    let mut command = command(folder.path(), &prints(10.0), &[("other", &prints(30.0))]);
+    command.arg("--against").arg(folder.path().join("before"));
+    let output = command.args(["--rounds", "6"]).output().unwrap();
+    let stdout = text(&output.stdout);
+    assert!(
+        stdout.contains("other (default) | 3.00") && stdout.contains("2.00–2.00"),
+        "{stdout}"
+    );
+}
+
+#[test]
+fn ctrl_c_leaves_the_finished_rounds_and_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let mark = folder.path().join("third");
+    // The third run of the peer hangs; a file tells when.
+    let other = format!(
+        "echo x >> {mark}; [ $(wc -l < {mark}) -ge 3 ] && sleep 1000; {}",
+        prints(30.0),
+        mark = mark.display()
+    );
+    let plot = folder.path().join("plot.svg");
+    let mut command = command(folder.path(), &prints(10.0), &[("other", &other)]);
+    command.args(["--rounds", "5", "--plot"]).arg(&plot);
+    command
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped());
+    let child = command.spawn().unwrap();
+    let times = || fs::read_to_string(&mark).map_or(0, |text| text.lines().count());
+    for _ in 0..3000 {
+        if times() >= 3 {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    kill(
+        Pid::from_raw(child.id().try_into().unwrap()),
+        Signal::SIGINT,
+    )
+    .unwrap();
+    let output = child.wait_with_output().unwrap();
+    let stdout = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(130), "{stdout}");
+    assert!(
+        stdout.contains("**Not whole: interrupted in round 3 of 5; 2 rounds count.**"),
+        "{stdout}"
+    );
+    assert!(stdout.contains("3.00 (3.00–3.00; 2 rounds)"), "{stdout}");
+    assert_eq!(
+        text(&output.stderr),
+        "rmpi-compare: interrupted: not whole, 2 of 5 rounds were finished\n"
+    );
+    let svg = fs::read_to_string(plot).unwrap();
+    let svg = roxmltree::Document::parse(&svg).unwrap();
+    let says = |text: &str| svg.descendants().any(|node| node.text() == Some(text));
+    assert!(says("Not whole: the measurement was interrupted."));
+    assert!(says("64 ranks: alltoall 8 B (µs)"));
+}
+
+#[test]
+fn files_that_cannot_be_written_are_told_before_anything_is_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    for option in ["--plot", "--json", "--markdown"] {
+        let output = compare(folder.path(), "exit 1", &[], &[option, "/nonexistent/file"]);
+        let stderr = text(&output.stderr);
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0));
+        assert!(
+            stderr.contains("cannot write /nonexistent/file") && stderr.contains(option),
+            "{stderr}"
+        );
+    }
+}
+
 #[test]
 fn wrong_words_are_told() {
     let folder = tempfile::tempdir().unwrap();
     let output = compare(folder.path(), "exit 1", &[], &["--rows", "altoall8"]);
     assert_eq!(output.status.code(), Some(2));
+    let output = compare(folder.path(), "exit 1", &[], &["--against", "/nonexistent"]);
+    let stderr = text(&output.stderr);
+    assert!(
+        stderr.contains("--against: no MPI is installed there: /nonexistent/bin/rmpicc"),
+        "{stderr}"
+    );
+    let output = compare(folder.path(), "exit 1", &[], &["--rows", "altoall8"]);
     assert!(
         text(&output.stderr).contains("no row is called \"altoall8\""),
         "{}",

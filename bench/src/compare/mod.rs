@@ -2,8 +2,10 @@
 //! rmpi against other MPIs and against the machine, in alternating rounds of one run.
 
 pub mod bars;
+pub mod change;
 pub mod fetch;
 pub mod judge;
+pub mod picture;
 pub mod report;
 pub mod rounds;
 pub(crate) mod start;
@@ -21,6 +23,8 @@ use rounds::{Contender, Plan};
 pub struct Wish {
     /// Where rmpi is installed.
     pub rmpi: PathBuf,
+    /// Where another build of rmpi is installed, which this one is held against.
+    pub against: Option<PathBuf>,
     /// Peers, as `NAME=PREFIX`.
     pub peers: Vec<String>,
     /// Only these settings of the peers; both without any.
@@ -47,6 +51,15 @@ pub fn plan(wish: &Wish, mut warn: impl FnMut(&str)) -> Result<Plan, Error> {
         Err(error) => warn(&format!("rmpi is left out: {error}")),
     }
     let own = (!contenders.is_empty()).then_some(0);
+    let old = match &wish.against {
+        None => None,
+        Some(prefix) if own.is_some() => Some(add_old(&mut contenders, prefix, &wish.work)?),
+        Some(_) => {
+            return Err(Error::Usage(
+                "--against needs a build to hold against the other: --rmpi names it".to_owned(),
+            ));
+        }
+    };
     for peer in &wish.peers {
         let mpi = Installation::parse(peer)?;
         for level in levels_of(&mpi, &rows, &wish.levels) {
@@ -66,12 +79,21 @@ pub fn plan(wish: &Wish, mut warn: impl FnMut(&str)) -> Result<Plan, Error> {
     Ok(Plan {
         contenders,
         own,
+        old,
         rows,
         runs,
         rounds: wish.rounds,
         limit: wish.limit,
         program,
     })
+}
+
+/// The old build takes part like the new one, beside it.
+fn add_old(contenders: &mut Vec<Contender>, prefix: &Path, work: &Path) -> Result<usize, Error> {
+    let mpi = Installation::find("rmpi-old", Kind::Rmpi, prefix);
+    let mpi = mpi.map_err(|error| Error::Usage(format!("--against: {error}")))?;
+    contenders.push(contender(mpi, Level::Default, work));
+    Ok(contenders.len() - 1)
 }
 
 fn contender(mpi: Installation, level: Level, work: &Path) -> Contender {

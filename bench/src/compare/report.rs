@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::bars::{self, Row};
+use super::change::{self, Change};
 use super::judge::{Judged, Series, Verdict, judge};
 use super::rounds::{CLOSE_BELOW_US, Contender, Measured, Plan};
 use crate::machine::Description;
@@ -39,14 +40,22 @@ pub struct Comparison {
     pub machine: Description,
     /// What each library says it is.
     pub libraries: Vec<(String, String)>,
-    /// How many rounds.
+    /// How many rounds there were to be.
+    pub planned: usize,
+    /// How many were finished.
     pub rounds: usize,
+    /// Whether all were.
+    pub complete: bool,
+    /// Whether others than builds of ours took part.
+    pub with_peers: bool,
     /// The raw cache line between the runs, in µs.
     pub line: Option<Summary>,
     /// Rounds with the CPUs on different cores.
     pub rows: Vec<Line>,
     /// Rounds in which both CPUs were one core; rows without such rounds are left out.
     pub close: Vec<Line>,
+    /// The new build against the old one, where there is one.
+    pub changes: Vec<Change>,
     /// Contender, run, reason.
     pub failures: Vec<(String, String, String)>,
 }
@@ -73,12 +82,21 @@ pub fn conclude(plan: &Plan, measured: &Measured, machine: Description) -> Compa
         libraries: libraries
             .map(|(name, text)| (name.clone(), text.clone()))
             .collect(),
-        rounds: plan.rounds,
+        planned: plan.rounds,
+        rounds: measured.rounds,
+        complete: measured.rounds == plan.rounds,
+        with_peers: plan.contenders.len() > builds(plan),
         line: Summary::of(&measured.lines),
         rows: lines(false).collect(),
         close: lines(true).filter(anything).collect(),
+        changes: change::changes(plan, measured),
         failures,
     }
+}
+
+/// How many of the contenders are builds of ours.
+fn builds(plan: &Plan) -> usize {
+    [plan.own, plan.old].into_iter().flatten().count()
 }
 
 fn line(plan: &Plan, measured: &Measured, row: &'static Row, close: bool) -> Line {
@@ -111,7 +129,8 @@ fn line(plan: &Plan, measured: &Measured, row: &'static Row, close: bool) -> Lin
 
 /// The peer and setting with the best median in this row.
 fn best_peer(plan: &Plan, row: &Row, median: impl Fn(usize) -> Option<Summary>) -> Option<usize> {
-    let peers = (0..plan.contenders.len()).filter(|index| Some(*index) != plan.own);
+    let peers =
+        (0..plan.contenders.len()).filter(|index| ![plan.own, plan.old].contains(&Some(*index)));
     let medians = peers.filter_map(|index| Some((index, median(index)?.median)));
     let better = |one: &(usize, f64), other: &(usize, f64)| {
         if row.unit.smaller_is_better() {
@@ -132,12 +151,17 @@ fn words(alternatives: &[bars::Bar], unit: Unit) -> String {
 }
 
 impl Comparison {
-    /// Whether every row with a bar passed.
+    /// Whether every row with a bar passed, and nothing got worse. Where the old build is the only other one, there is
+    /// nobody to hold the bars against.
     #[must_use]
     pub fn passed(&self) -> bool {
-        self.rows
-            .iter()
-            .all(|line| matches!(line.judged.verdict, Verdict::Pass | Verdict::Shown))
+        let good = |line: &Line| matches!(line.judged.verdict, Verdict::Pass | Verdict::Shown);
+        let bars = !self.judges_bars() || self.rows.iter().all(good);
+        bars && self.complete && self.changes.iter().all(Change::is_harmless)
+    }
+
+    const fn judges_bars(&self) -> bool {
+        self.with_peers || self.changes.is_empty()
     }
 
     /// The report as text.
@@ -145,8 +169,16 @@ impl Comparison {
     pub fn markdown(&self, contenders: &[Contender]) -> String {
         let mut text = String::from("# rmpi and other MPIs on one machine, in one run\n\n");
         self.head(&mut text);
-        text.push_str("## What must hold\n\n");
-        ratios(&mut text, &self.rows, true);
+        if !self.changes.is_empty() {
+            change::table(&mut text, &self.changes);
+        }
+        if self.judges_bars() {
+            text.push_str("## What must hold\n\n");
+            ratios(&mut text, &self.rows, true);
+        } else {
+            text.push_str("## The new build and the machine\n\n");
+            ratios(&mut text, &self.rows, false);
+        }
         text.push_str("\n## Medians (min–max) of everybody\n\n");
         medians(&mut text, &self.rows, contenders);
         if !self.close.is_empty() {
@@ -173,8 +205,21 @@ impl Comparison {
             machine.kernel,
             machine.date,
             machine.commit,
-            self.rounds
+            self.planned
         );
+        if !self.complete {
+            let _ = writeln!(
+                text,
+                "**Not whole: interrupted in round {} of {}; {}.**",
+                self.rounds + 1,
+                self.planned,
+                match self.rounds {
+                    0 => "what there is of the first is shown".to_owned(),
+                    1 => "one round counts".to_owned(),
+                    rounds => format!("{rounds} rounds count"),
+                }
+            );
+        }
         if machine.busy() {
             let _ = writeln!(
                 text,
@@ -277,7 +322,7 @@ fn best_median(line: &Line) -> Option<f64> {
 }
 
 /// Median and spread; the spread only where there is one.
-fn shown(unit: Unit, summary: Option<&Summary>) -> String {
+pub(super) fn shown(unit: Unit, summary: Option<&Summary>) -> String {
     let Some(summary) = summary else {
         return "–".to_owned();
     };

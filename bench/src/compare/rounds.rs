@@ -18,7 +18,7 @@ use crate::peers::{Installation, Level};
 use crate::programs::Report;
 use crate::stats::Summary;
 use crate::unit::Unit;
-use crate::{Error, icount, machine, programs, run};
+use crate::{Error, icount, interrupt, machine, programs, run};
 
 /// A cache line that takes less than this, in µs one way, does not leave the core.
 pub const CLOSE_BELOW_US: f64 = 0.070;
@@ -55,6 +55,8 @@ pub struct Plan {
     pub contenders: Vec<Contender>,
     /// The index of ours.
     pub own: Option<usize>,
+    /// The index of the other build of ours.
+    pub old: Option<usize>,
     /// Which rows.
     pub rows: Vec<&'static Row>,
     /// Their runs.
@@ -89,6 +91,8 @@ pub struct Measured {
     pub libraries: BTreeMap<String, String>,
     /// The cache line between runs, in µs.
     pub lines: Vec<f64>,
+    /// How many rounds were finished.
+    pub rounds: usize,
 }
 
 impl Measured {
@@ -109,6 +113,16 @@ impl Measured {
 
     fn push(&mut self, key: Key, sample: Option<Sample>) {
         self.samples.entry(key).or_default().push(sample);
+    }
+
+    /// Keeps the finished rounds alone. Of a first round that was not finished, what there is of it.
+    fn cut(&mut self) {
+        if self.rounds == 0 {
+            return;
+        }
+        for samples in self.samples.values_mut() {
+            samples.truncate(self.rounds);
+        }
     }
 
     fn gave_up(&self, key: Key) -> bool {
@@ -140,7 +154,7 @@ pub fn build(plan: &Plan) -> Result<(), Error> {
     Ok(())
 }
 
-/// Measures everything; `tell` hears what comes next.
+/// Measures everything; `tell` hears what comes next. A signal ends it: then only the finished rounds are there.
 pub fn measure(plan: &Plan, mut tell: impl FnMut(&str)) -> Measured {
     let mut measured = Measured::default();
     for round in 0..plan.rounds {
@@ -152,7 +166,12 @@ pub fn measure(plan: &Plan, mut tell: impl FnMut(&str)) -> Measured {
                 measured: &mut measured,
             }
             .measure(&mut tell);
+            if interrupt::seen() {
+                measured.cut();
+                return measured;
+            }
         }
+        measured.rounds += 1;
     }
     measured
 }
@@ -195,6 +214,9 @@ impl Group<'_> {
         let contenders = self.plan.contenders.len();
         let mut line = self.probe();
         for turn in 0..contenders {
+            if interrupt::seen() {
+                return;
+            }
             // Who begins changes from round to round.
             let index = (turn + self.round) % contenders;
             let contender = &self.plan.contenders[index];
@@ -223,6 +245,10 @@ impl Group<'_> {
     }
 
     fn keep(&mut self, key: Key, who: &str, outcome: Result<Sample, Error>) {
+        if interrupt::seen() {
+            // It may have been ended by us, which is no failure of its own.
+            return;
+        }
         let sample = match outcome {
             Ok(sample) => Some(sample),
             Err(error) => {
@@ -480,6 +506,25 @@ mod tests {
         }
         assert_eq!(measured.row(row, Some(0), false), [Some(0.2), None, None]);
         assert_eq!(measured.row(row, Some(0), true), [None, Some(0.1), None]);
+    }
+
+    #[test]
+    fn a_round_that_was_not_finished_does_not_count() {
+        let row = ROWS.iter().find(|row| row.id == "latency8").unwrap();
+        let sample = |value| {
+            Some(Sample {
+                values: BTreeMap::from([("latency8", value)]),
+                close: false,
+            })
+        };
+        let mut measured = Measured::default();
+        measured.push(("latency", Some(0)), sample(1.0));
+        measured.cut();
+        assert_eq!(measured.row(row, Some(0), false), [Some(1.0)]);
+        measured.rounds = 1;
+        measured.push(("latency", Some(0)), sample(2.0));
+        measured.cut();
+        assert_eq!(measured.row(row, Some(0), false), [Some(1.0)]);
     }
 
     #[test]

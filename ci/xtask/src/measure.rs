@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `bench`, `compare` and `peers`: doors to the programs of the crate `bench`.
 
-use crate::process::show;
+use crate::process::{become_it, show};
 use crate::tree::{cargo, command, prefix, target};
 use crate::{install, setup};
 use std::ffi::OsString;
+use std::process::Command;
 
 /// `cargo xtask bench [NAME [OPTION...]]`.
 pub(crate) fn bench(args: &[String]) -> Result<(), String> {
@@ -12,10 +13,10 @@ pub(crate) fn bench(args: &[String]) -> Result<(), String> {
     install::build(&prefix())?;
     let args = after_dashes(args);
     if !args.is_empty() {
-        return rmpi_bench(args);
+        return become_it(rmpi_bench(args));
     }
     for table in ["latency", "bandwidth"] {
-        rmpi_bench(&[table.to_string()])?;
+        show(rmpi_bench(&[table.to_string()]))?;
     }
     Ok(())
 }
@@ -27,13 +28,14 @@ pub(crate) fn compare(args: &[String]) -> Result<(), String> {
     let own = args
         .iter()
         .any(|word| word == "--rmpi" || word.starts_with("--rmpi="));
-    let help = args.iter().any(|word| word == "--help" || word == "-h");
+    let only_tells = ["--help", "-h", "--list", "--version", "-V"];
+    let help = args.iter().any(|word| only_tells.contains(&word.as_str()));
     let mut all: Vec<OsString> = args.iter().map(OsString::from).collect();
     if !own && !help {
         install::build(&prefix())?;
         all.extend(["--rmpi".into(), prefix().into_os_string()]);
     }
-    rmpi_compare(&all)
+    become_it(rmpi_compare(&all))
 }
 
 /// `cargo xtask peers [DIR]`.
@@ -49,20 +51,28 @@ pub(crate) fn peers(args: &[String]) -> Result<(), String> {
         }
     };
     setup::ensure(&["peers"])?;
-    rmpi_compare(&["--fetch".into(), dir.into_os_string()])
+    become_it(rmpi_compare(&["--fetch".into(), dir.into_os_string()]))
 }
 
-fn rmpi_bench(args: &[String]) -> Result<(), String> {
+fn rmpi_bench(args: &[String]) -> Command {
     let mut bench = command(prefix().join("bin/rmpi-bench"));
     bench.args(args);
-    show(bench)
+    where_it_was_typed(bench)
 }
 
-fn rmpi_compare(args: &[OsString]) -> Result<(), String> {
+fn rmpi_compare(args: &[OsString]) -> Command {
     let mut compare = cargo();
     compare.args(["run", "--quiet", "--profile", "tool", "--package", "bench"]);
     compare.args(["--bin", "rmpi-compare", "--"]).args(args);
-    show(compare)
+    where_it_was_typed(compare)
+}
+
+/// Files that options name lie where the caller's shell is.
+fn where_it_was_typed(mut command: Command) -> Command {
+    if let Ok(here) = std::env::current_dir() {
+        command.current_dir(here);
+    }
+    command
 }
 
 /// `-- --help` hands `--help` on to the program.

@@ -67,6 +67,12 @@ pub(crate) fn show(mut command: Command) -> Result<(), String> {
     }
 }
 
+/// Becomes a program, which then gets Ctrl-C alone and whose exit code is ours. Returns only with the reason why it cannot.
+pub(crate) fn become_it(mut command: Command) -> Result<(), String> {
+    let why = command.exec();
+    Err(format!("cannot start {}: {why}", words(&command)))
+}
+
 /// Runs a program quietly; its output is in the error if it fails.
 pub(crate) fn quiet(command: Command, limit: Duration) -> Result<String, String> {
     let name = words(&command);

@@ -94,8 +94,9 @@ Without a name: latency and bandwidth. `cargo xtask bench -- --help` shows rmpi-
         usage: "[--peer NAME=PREFIX...] [OPTION...]",
         summary: "measure this MPI against others, in turn, in one run",
         details: "\
-Installs into target/rmpi first. `cargo xtask compare -- --help` shows every option; `cargo xtask
-peers` fetches other MPIs to compare with.",
+Installs into target/rmpi first, then becomes rmpi-compare. `--against PREFIX` holds this build
+against another one of rmpi, `--plot FILE.svg` draws. `cargo xtask compare -- --help` shows every
+option; `cargo xtask peers` fetches other MPIs to compare with.",
     },
     Stage {
         name: "peers",

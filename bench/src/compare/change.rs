@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A new build of rmpi against an old one, measured in the same rounds: did anything change?
+//!
+//! The ratio new ÷ old is taken within each round; its median is shown with an interval from order statistics, which
+//! needs no assumption about how figures scatter. An interval that includes 1 means that the rounds show no difference.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use super::bars::Row;
+use super::rounds::{Measured, Plan};
+use crate::stats::{Interval, Summary};
+use crate::unit::{Unit, three_digits};
+
+/// How sure an interval must be.
+const CONFIDENCE: f64 = 0.95;
+
+/// What a row says about the two builds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Outcome {
+    /// The interval includes 1.
+    Same,
+    /// It lies on the good side of 1.
+    Better,
+    /// It lies on the bad side of 1.
+    Worse,
+    /// There were too few rounds for an interval.
+    Unknown,
+}
+
+/// One row of both builds.
+#[derive(Clone, Debug, Serialize)]
+pub struct Change {
+    /// The row.
+    pub id: &'static str,
+    /// In words.
+    pub title: &'static str,
+    /// Its unit.
+    pub unit: Unit,
+    /// The new build's figures.
+    pub new: Option<Summary>,
+    /// The old build's.
+    pub old: Option<Summary>,
+    /// new ÷ old, per round.
+    pub ratio: Option<Summary>,
+    /// Where its true median lies.
+    pub interval: Option<Interval>,
+    /// What follows.
+    pub outcome: Outcome,
+}
+
+impl Change {
+    fn of(row: &Row, new: &[Option<f64>], old: &[Option<f64>]) -> Self {
+        let pairs = new
+            .iter()
+            .zip(old)
+            .filter_map(|(new, old)| Some((*new)? / (*old)?));
+        let ratios: Vec<f64> = pairs.filter(|ratio| ratio.is_finite()).collect();
+        let interval = match (row.unit, &ratios[..]) {
+            // Counted, not measured: the same each time.
+            (Unit::Instructions, [first, ..]) => Some(Interval {
+                low: *first,
+                high: *first,
+                confidence: 1.0,
+            }),
+            _ => Interval::of_median(&ratios, CONFIDENCE),
+        };
+        let of = |values: &[Option<f64>]| {
+            Summary::of(&values.iter().copied().flatten().collect::<Vec<_>>())
+        };
+        Self {
+            id: row.id,
+            title: row.title,
+            unit: row.unit,
+            new: of(new),
+            old: of(old),
+            ratio: Summary::of(&ratios),
+            interval,
+            outcome: outcome(row.unit, interval.as_ref()),
+        }
+    }
+
+    /// Whether the new build is not worse, as far as the rounds can tell.
+    pub(super) fn is_harmless(&self) -> bool {
+        matches!(self.outcome, Outcome::Same | Outcome::Better)
+    }
+}
+
+fn outcome(unit: Unit, interval: Option<&Interval>) -> Outcome {
+    let Some(interval) = interval else {
+        return Outcome::Unknown;
+    };
+    if interval.includes(1.0) {
+        return Outcome::Same;
+    }
+    if (interval.high < 1.0) == unit.smaller_is_better() {
+        Outcome::Better
+    } else {
+        Outcome::Worse
+    }
+}
+
+/// All rows of both builds; none where there is no old one. Rounds with the CPUs near and far from each other count alike,
+/// but a pair only if both builds met the same.
+pub(super) fn changes(plan: &Plan, measured: &Measured) -> Vec<Change> {
+    let (Some(new), Some(old)) = (plan.own, plan.old) else {
+        return Vec::new();
+    };
+    let both_sides = |row: &Row, who: usize| {
+        let mut values = measured.row(row, Some(who), false);
+        let rounds = plan.rounds.max(values.len());
+        values.resize(rounds, None);
+        values.extend(measured.row(row, Some(who), true));
+        values
+    };
+    plan.rows
+        .iter()
+        .map(|row| Change::of(row, &both_sides(row, new), &both_sides(row, old)))
+        .collect()
+}
+
+/// The table of changes.
+pub(super) fn table(text: &mut String, changes: &[Change]) {
+    text.push_str(
+        "## The new build (rmpi) against the old one (rmpi-old)\n\n\
+         Medians of the ratios within the rounds, and the interval that holds the true one with at least 95 % confidence: \
+         of twenty rows that did not change, one may fall outside.\n\n\
+         | row | unit | new | old | new ÷ old | interval | |\n|---|---|---|---|---|---|---|\n",
+    );
+    for change in changes {
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {} | {} | {} | {} |",
+            change.title,
+            change.unit.label(),
+            super::report::shown(change.unit, change.new.as_ref()),
+            super::report::shown(change.unit, change.old.as_ref()),
+            change
+                .ratio
+                .map_or_else(|| "–".to_owned(), |ratio| three_digits(ratio.median)),
+            interval_words(change.interval.as_ref()),
+            words(change),
+        );
+    }
+    text.push('\n');
+}
+
+fn interval_words(interval: Option<&Interval>) -> String {
+    interval.map_or_else(
+        || "–".to_owned(),
+        |interval| {
+            let percent = 100.0 * interval.confidence;
+            format!(
+                "{}–{} ({percent:.0} %)",
+                three_digits(interval.low),
+                three_digits(interval.high)
+            )
+        },
+    )
+}
+
+fn words(change: &Change) -> String {
+    match change.outcome {
+        Outcome::Same => "includes 1".to_owned(),
+        Outcome::Better => "does not include 1: better".to_owned(),
+        Outcome::Worse => "**does not include 1: worse**".to_owned(),
+        Outcome::Unknown => {
+            let pairs = change.ratio.map_or(0, |ratio| ratio.count);
+            format!("{pairs} pairs are too few: 6 are needed")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::bars::ROWS;
+    use super::*;
+
+    fn change(id: &str, new: &[f64], old: &[f64]) -> Change {
+        let some = |values: &[f64]| values.iter().copied().map(Some).collect::<Vec<_>>();
+        let row = ROWS.iter().find(|row| row.id == id).unwrap();
+        Change::of(row, &some(new), &some(old))
+    }
+
+    #[test]
+    fn builds_that_scatter_around_each_other_are_the_same() {
+        let old = [1.0, 1.1, 0.9, 1.0, 1.2, 1.0, 0.8];
+        let new = [1.1, 1.0, 0.9, 1.1, 1.1, 1.0, 0.9];
+        let same = change("latency8", &new, &old);
+        assert_eq!((same.outcome, same.is_harmless()), (Outcome::Same, true));
+        assert!(words(&same).starts_with("includes 1"));
+    }
+
+    #[test]
+    fn what_is_slower_in_every_round_is_worse_and_for_rates_better() {
+        let (old, new) = ([1.0; 7], [1.05, 1.04, 1.06, 1.05, 1.03, 1.05, 1.02]);
+        let worse = change("latency8", &new, &old);
+        assert_eq!(
+            (worse.outcome, worse.is_harmless()),
+            (Outcome::Worse, false)
+        );
+        assert_eq!(change("rate8", &new, &old).outcome, Outcome::Better);
+        assert_eq!(change("latency8", &old, &new).outcome, Outcome::Better);
+    }
+
+    #[test]
+    fn a_machine_that_gets_slower_changes_nothing() {
+        let old = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0];
+        let same = change("latency8", &old, &old);
+        assert_eq!(
+            (same.outcome, same.ratio.unwrap().median),
+            (Outcome::Same, 1.0)
+        );
+    }
+
+    #[test]
+    fn few_rounds_say_nothing_but_counts_do() {
+        let few = change("latency8", &[1.0; 5], &[2.0; 5]);
+        assert_eq!((few.outcome, few.is_harmless()), (Outcome::Unknown, false));
+        assert_eq!(words(&few), "5 pairs are too few: 6 are needed");
+        assert_eq!(change("isend", &[55.0], &[55.0]).outcome, Outcome::Same);
+        assert_eq!(change("isend", &[56.0], &[55.0]).outcome, Outcome::Worse);
+    }
+
+    #[test]
+    fn rounds_in_which_one_failed_are_no_pairs() {
+        let row = ROWS.iter().find(|row| row.id == "latency8").unwrap();
+        let pairs = Change::of(
+            row,
+            &[Some(1.0), None, Some(2.0)],
+            &[Some(1.0), Some(1.0), None],
+        );
+        assert_eq!(pairs.ratio.unwrap().count, 1);
+    }
+}

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A comparison as a plot: a row for each figure, a dot for each MPI, all in relation to rmpi.
+
+use super::bars::{Bar, ROWS};
+use super::report::{Comparison, Line};
+use crate::plot::{Dots, Scale, Thing, dots};
+use crate::unit::Unit;
+
+/// Draws the rows that were measured; with rmpi among them in relation to it, else to the best.
+#[must_use]
+pub fn picture(comparison: &Comparison, own: Option<usize>) -> String {
+    let reference = |line: &Line| match own {
+        Some(index) => median(line, index),
+        None => best(line),
+    };
+    let row = |line: &Line| {
+        let reference = reference(line)?;
+        let worse = |index: usize| Some(times_worse(line.unit, median(line, index)?, reference));
+        Some(Thing {
+            name: format!("{} ({})", line.title, line.unit.label()),
+            values: (0..line.contenders.len()).map(worse).collect(),
+            bar: own.and_then(|_| bar(line)),
+        })
+    };
+    let rows: Vec<Thing> = comparison.rows.iter().filter_map(row).collect();
+    let names = comparison
+        .rows
+        .first()
+        .map_or(&[][..], |line| &line.contenders);
+    let than = if own.is_some() { "rmpi" } else { "the best" };
+    dots(&Dots {
+        title: "rmpi and other MPIs on one machine, in one run".to_owned(),
+        notes: notes(comparison, rows.iter().any(|row| row.bar.is_some())),
+        axis: format!(
+            "how many times worse than {than}: more time, memory or instructions, less per second"
+        ),
+        scale: Scale::Log,
+        mark: Some(1.0),
+        series: names.iter().map(|(name, _)| name.clone()).collect(),
+        rows,
+    })
+}
+
+fn notes(comparison: &Comparison, with_bars: bool) -> Vec<String> {
+    let machine = &comparison.machine;
+    let mut notes = vec![
+        format!("{}, {}", machine.machine, machine.date),
+        format!(
+            "medians of {} rounds; commit {}",
+            comparison.rounds, machine.commit
+        ),
+    ];
+    if with_bars {
+        notes.push("Upright strokes: so far away must even the best of the others be.".to_owned());
+    }
+    if !comparison.complete {
+        notes.push("Not whole: the measurement was interrupted.".to_owned());
+    }
+    notes
+}
+
+fn median(line: &Line, index: usize) -> Option<f64> {
+    let (_, summary) = line.contenders.get(index)?;
+    Some((*summary)?.median)
+}
+
+fn best(line: &Line) -> Option<f64> {
+    let medians = (0..line.contenders.len()).filter_map(|index| median(line, index));
+    medians.reduce(|one, other| line.unit.better(one, other))
+}
+
+fn times_worse(unit: Unit, value: f64, reference: f64) -> f64 {
+    if unit.smaller_is_better() {
+        value / reference
+    } else {
+        reference / value
+    }
+}
+
+/// How far behind the best peer must be, in rows that say so without an alternative.
+fn bar(line: &Line) -> Option<f64> {
+    let row = ROWS.iter().find(|row| row.id == line.id)?;
+    row.bars.iter().find_map(|alternatives| match alternatives {
+        [Bar::Peer(factor)] => Some(*factor),
+        _ => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::judge::{Series, judge};
+    use super::*;
+    use crate::machine;
+    use crate::plot::testing::{has_text, look, of_class};
+    use crate::stats::Summary;
+
+    fn line(id: &str, values: &[Option<f64>]) -> Line {
+        let row = ROWS.iter().find(|row| row.id == id).unwrap();
+        let names = ["rmpi (default)", "mpich5 (best)", "intel (best)"];
+        Line {
+            id: row.id,
+            title: row.title,
+            unit: row.unit,
+            bars: Vec::new(),
+            best_peer: None,
+            judged: judge(row, &Series::default()),
+            contenders: names
+                .iter()
+                .zip(values)
+                .map(|(name, value)| {
+                    (
+                        (*name).to_owned(),
+                        value.and_then(|value| Summary::of(&[value])),
+                    )
+                })
+                .collect(),
+        }
+    }
+
+    fn comparison(rows: Vec<Line>) -> Comparison {
+        Comparison {
+            machine: machine::describe(),
+            libraries: Vec::new(),
+            planned: 7,
+            rounds: 3,
+            complete: false,
+            with_peers: true,
+            line: None,
+            rows,
+            close: Vec::new(),
+            changes: Vec::new(),
+            failures: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn every_measured_row_is_drawn_in_relation_to_ours() {
+        let rows = vec![
+            line("barrier64", &[Some(50.0), Some(1000.0), Some(300.0)]),
+            line("rate8", &[Some(20e6), Some(10e6), None]),
+            line("ring64", &[None, Some(25.0), Some(26.0)]),
+        ];
+        let text = picture(&comparison(rows), Some(0));
+        look(&text, |document| {
+            assert!(
+                has_text(document, "64 ranks: barrier (µs)")
+                    && has_text(document, "rate 8 B (Mmsg/s)")
+            );
+            // Two rows of ours and the legend; the row that lacks ours has no place.
+            assert_eq!(of_class(document, "f0").len(), 3);
+            assert!(!has_text(document, "64 ranks: ring, one hop (µs)"));
+            assert_eq!(of_class(document, "bar").len(), 2);
+            assert!(has_text(
+                document,
+                "Not whole: the measurement was interrupted."
+            ));
+        });
+    }
+
+    #[test]
+    fn without_ours_the_best_is_the_measure() {
+        let rows = vec![line("ring64", &[None, Some(25.0), Some(26.0)])];
+        look(&picture(&comparison(rows), None), |document| {
+            assert!(has_text(document, "64 ranks: ring, one hop (µs)"));
+            assert_eq!(of_class(document, "bar").len(), 0);
+        });
+    }
+
+    #[test]
+    fn a_lower_rate_is_worse() {
+        assert_eq!(times_worse(Unit::MessagesPerSecond, 5.0, 10.0), 2.0);
+        assert_eq!(times_worse(Unit::Us, 5.0, 10.0), 0.5);
+    }
+}
