@@ -164,6 +164,9 @@ impl Cursor {
             32 => self.repeat_fixed::<32>(whole, stride, base),
             48 => self.repeat_fixed::<48>(whole, stride, base),
             64 => self.repeat_fixed::<64>(whole, stride, base),
+            _ if bytes.is_multiple_of(64) && bytes <= SHORT_BYTES => {
+                self.repeat_lines(whole, stride, bytes / 64, base)
+            }
             _ => {
                 for _ in 0..whole {
                     self.copy(base, bytes);
@@ -192,6 +195,15 @@ impl Cursor {
             unsafe { to.cast::<[u8; N]>().write(block) };
             self.packed = self.packed.wrapping_add(N);
             self.left -= N;
+            base = shifted(base, stride);
+        }
+        base
+    }
+
+    /// `count` blocks of some times 64 bytes, all of which the dense bytes have; answers where the next would be.
+    fn repeat_lines(&mut self, count: u64, stride: i64, lines: u64, mut base: *mut u8) -> *mut u8 {
+        for _ in 0..count {
+            self.repeat_fixed::<64>(lines, 64, base);
             base = shifted(base, stride);
         }
         base
@@ -234,6 +246,9 @@ impl Row<'_> {
     }
 }
 
+/// Longer blocks are copied as well by a function that does not know their length.
+const SHORT_BYTES: u64 = 1024;
+
 fn shifted(base: *mut u8, offset: i64) -> *mut u8 {
     base.wrapping_offset(isize::try_from(offset).unwrap_or(0))
 }
@@ -253,7 +268,7 @@ mod tests {
     fn columns_pack_and_come_back() {
         let mut matrix: Vec<u8> = (0..1024u32).map(|at| (at % 251) as u8 + 1).collect();
         let byte = Datatype::of_basic(&Basic::of_scalar(Scalar::Byte));
-        for width in [1, 2, 3, 4, 8, 12, 16, 24, 32, 48, 64, 100] {
+        for width in [1, 2, 3, 4, 8, 12, 16, 24, 32, 48, 64, 100, 128] {
             let column = byte.strided(8, width, 128).unwrap();
             let packed = structured(&mut matrix, 1, column.clone()).pack();
             let expected: Vec<u8> = (0..8u64)
