@@ -18,6 +18,9 @@
 
 #define BATCH_SECONDS 0.5e-3
 enum { MIN_BATCHES = 5, MAX_BATCHES = 2000, BATCHES_OF_FIXED = 100, BUFFER_ALIGNMENT = 4096 };
+/* A machine that got busy meanwhile may need far longer for its batches than was planned: after so many of them it is
+ * looked whether so many times the measuring time is over. */
+enum { BATCHES_PER_LOOK = 8, PATIENCE = 3 };
 
 /* Whose clock counts: rank 0's, in programs where it sends the first and gets the last message of an iteration, or the
  * slowest rank's in programs where all take part. */
@@ -127,6 +130,13 @@ static inline void take_slowest(double *samples, int batches, enum clock_of whos
         MPI_Reduce(rank == 0 ? MPI_IN_PLACE : samples, samples, batches, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
 }
 
+/* Whether `done` batches have to be enough, by rank 0's (or the slowest rank's) clock, so that all ranks agree. */
+static inline int time_is_over(const struct options *options, int done, double start, enum clock_of whose, int rank) {
+    if (options->iterations > 0 || done % BATCHES_PER_LOOK != 0)
+        return 0;
+    return agree(now() - start, whose, rank) > PATIENCE * options->seconds;
+}
+
 /* Measures `run`; the result is complete on rank 0 only. */
 static inline struct timing measure(const struct options *options, run_fn *run, void *state, enum clock_of whose) {
     struct timing timing = {0};
@@ -138,8 +148,12 @@ static inline struct timing measure(const struct options *options, run_fn *run, 
     double *samples = malloc((size_t)timing.batches * sizeof *samples);
     if (samples == NULL)
         die(FAILED, "no memory for the samples");
-    for (int i = 0; i < timing.batches; i++)
+    double start = now();
+    for (int i = 0; i < timing.batches; i++) {
         samples[i] = time_batch(run, state, count, whose) / (double)count;
+        if (time_is_over(options, i + 1, start, whose, rank))
+            timing.batches = i + 1;
+    }
     take_slowest(samples, timing.batches, whose, rank);
     summarise(&timing, samples);
     timing.iterations = count * timing.batches;

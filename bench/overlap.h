@@ -144,9 +144,13 @@ static inline struct timing measure_overlap(const struct options *options, struc
     for (int i = 0; i < 3; i++)
         if ((times[i] = malloc((size_t)timing.batches * sizeof **times)) == NULL)
             die(FAILED, "no memory for the samples");
-    for (int batch = 0; batch < timing.batches; batch++)
+    double start = now();
+    for (int batch = 0; batch < timing.batches; batch++) {
         for (int i = 0; i < 3; i++)
             times[i][batch] = time_batch(phases[i], o, count, whose) / (double)count;
+        if (time_is_over(options, batch + 1, start, whose, o->rank))
+            timing.batches = batch + 1;
+    }
     for (int i = 0; i < 3; i++)
         take_slowest(times[i], timing.batches, whose, o->rank);
     if (o->rank == 0)

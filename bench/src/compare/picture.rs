@@ -51,7 +51,7 @@ fn notes(comparison: &Comparison, with_bars: bool) -> Vec<String> {
         ),
     ];
     if with_bars {
-        notes.push("Upright strokes: so far away must even the best of the others be.".to_owned());
+        notes.push("Upright strokes: no other MPI may lie left of them.".to_owned());
     }
     if !comparison.complete {
         notes.push("Not whole: the measurement was interrupted.".to_owned());

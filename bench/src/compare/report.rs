@@ -199,13 +199,14 @@ impl Comparison {
         let machine = &self.machine;
         let _ = writeln!(
             text,
-            "{}; {}; Linux {}; {}; commit {}; {} rounds.",
+            "{}; {}; Linux {}; {}; commit {}; {} round{}.",
             machine.machine,
             machine.system,
             machine.kernel,
             machine.date,
             machine.commit,
-            self.planned
+            self.planned,
+            if self.planned == 1 { "" } else { "s" }
         );
         if !self.complete {
             let _ = writeln!(

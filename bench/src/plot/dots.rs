@@ -73,13 +73,10 @@ pub fn dots(plot: &Dots) -> String {
         paper.line("one", (x, top), (x, bottom));
     }
     paper.line("frame", (left, bottom), (right, bottom));
-    paper.words(
-        f64::midpoint(left, right),
-        bottom + 42.0,
-        &plot.axis,
-        "middle",
-        "ink",
-    );
+    let middle = f64::midpoint(left, right);
+    let room = 2.0 * (WIDTH - 8.0 - middle).min(middle);
+    let axis = shortened(&plot.axis, room);
+    paper.words(middle, bottom + 42.0, &axis, "middle", "ink");
     for (index, row) in plot.rows.iter().enumerate() {
         let y = top + ROW * (index as f64 + 0.5);
         draw(
@@ -214,5 +211,10 @@ mod tests {
             |_| {},
         );
         look(&dots(&plot(&[], Vec::new())), |_| {});
+        let wordy = Dots {
+            axis: name.to_owned(),
+            ..plot(&["rmpi"], vec![thing(name, &[Some(1.0)], None)])
+        };
+        look(&dots(&wordy), |_| {});
     }
 }

@@ -42,10 +42,17 @@ fn main() -> ExitCode {
             jobs,
         ),
     };
-    done.unwrap_or_else(|error| {
-        eprintln!("rmpi-bench: {error}");
-        ExitCode::from(2)
-    })
+    match done {
+        Ok(code) => code,
+        Err(_) if interrupt::seen() => {
+            eprintln!("rmpi-bench: interrupted before anything was measured");
+            ExitCode::from(interrupt::exit_code())
+        }
+        Err(error) => {
+            eprintln!("rmpi-bench: {error}");
+            ExitCode::from(2)
+        }
+    }
 }
 
 /// What is wrong with the command line; a benchmark that does not exist in our own words.
