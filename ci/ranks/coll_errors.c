@@ -63,6 +63,32 @@ static void s7_4_2_after_a_communicator_that_one_rank_could_not_make(void)
     next_ones_are_right();
 }
 
+// A buffer that is none, and displacements from it: only where no rank's block has anything.
+static void s6_5_displacements_from_no_memory(void)
+{
+    int one = 1, *counts = allocate(2 * (size_t)size * sizeof(int)), *places = counts + size;
+    for (int r = 0; r < size; r++) {
+        counts[r] = r > 0;
+        places[r] = 1000 + r;
+    }
+    int wrong = rank == 0 && size > 1 ? MPI_ERR_BUFFER : MPI_SUCCESS;
+    EQUAL(MPI_Gatherv(&one, rank > 0, MPI_INT, NULL, counts, places, MPI_INT, 0, MPI_COMM_WORLD), wrong);
+    EQUAL(MPI_Gatherv(&one, rank > 0, MPI_INT, MPI_IN_PLACE, counts, places, MPI_INT, 0, MPI_COMM_WORLD), wrong);
+    next_ones_are_right();
+    int count = 1, place = 5000, none = 0;
+    MPI_Datatype type = MPI_INT;
+    FAILS(MPI_Allgatherv(&one, 1, MPI_INT, NULL, &count, &place, MPI_INT, MPI_COMM_SELF), MPI_ERR_BUFFER);
+    FAILS(MPI_Alltoallw(&one, &count, &none, &type, MPI_IN_PLACE, &count, &place, &type, MPI_COMM_SELF), MPI_ERR_BUFFER);
+    GOOD(MPI_Allgatherv(NULL, 0, MPI_INT, NULL, &none, &place, MPI_INT, MPI_COMM_SELF));
+    // A type with displacements of its own that are no addresses.
+    MPI_Datatype shifted;
+    MPI_Type_create_hindexed_block(1, 1, (MPI_Aint[]){8}, MPI_INT, &shifted);
+    MPI_Type_commit(&shifted);
+    FAILS(MPI_Bcast(NULL, 1, shifted, 0, MPI_COMM_SELF), MPI_ERR_BUFFER);
+    MPI_Type_free(&shifted);
+    free(counts);
+}
+
 int main(int argc, char **argv)
 {
     start(&argc, &argv);
@@ -70,5 +96,6 @@ int main(int argc, char **argv)
     MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
     RUN(s6_14_after_a_bad_argument_of_one_rank);
     RUN(s7_4_2_after_a_communicator_that_one_rank_could_not_make);
+    RUN(s6_5_displacements_from_no_memory);
     return finish();
 }

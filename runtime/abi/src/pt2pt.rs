@@ -8,6 +8,7 @@
 #![allow(unsafe_code, reason = "the program's buffers become lent memory")]
 
 use core::ffi::c_int;
+use runtime::datatype::Datatype;
 use runtime::{
     Mode, Payload, Peer, RequestId, SendMode, Source, Structured, Target, UserMemory, Visit,
 };
@@ -729,8 +730,12 @@ pub(crate) fn payload(state: &State, call: &Call) -> Result<Payload> {
     if !object.committed {
         return Err(uncommitted(datatype));
     }
+    let forgotten = buf.is_in_place() || buf.is_bottom() && !has_addresses(&object.datatype);
     if let Some((offset, bytes)) = object.datatype.dense(items) {
         let bytes = usize::try_from(bytes).map_err(|_| bad_count(count))?;
+        if forgotten && bytes > 0 {
+            return Err(bad_buffer(buf, bytes));
+        }
         return Ok(Payload::Dense(lend(buf, offset, bytes)?));
     }
     if object
@@ -742,8 +747,7 @@ pub(crate) fn payload(state: &State, call: &Call) -> Result<Payload> {
         return Err(bad_count(count));
     }
     let base = buf.0.cast();
-    // Displacements from no address: a buffer was forgotten, unless they are addresses themselves (MPI_BOTTOM).
-    if buf.is_in_place() || (buf.is_bottom() && (-PAGE..PAGE).contains(&object.datatype.true_lb)) {
+    if forgotten {
         let bytes = object.datatype.size.saturating_mul(items);
         return Err(bad_buffer(
             buf,
@@ -754,6 +758,12 @@ pub(crate) fn payload(state: &State, call: &Call) -> Result<Payload> {
     Ok(Payload::Structured(unsafe {
         Structured::new(base, items, &object.datatype)
     }))
+}
+
+/// Whether a datatype's displacements are addresses themselves, so that it goes with MPI_BOTTOM: with others, a buffer was
+/// forgotten.
+fn has_addresses(datatype: &Datatype) -> bool {
+    !(-PAGE..PAGE).contains(&datatype.true_lb)
 }
 
 pub(crate) fn lend(buf: MutBuf, offset: i64, bytes: usize) -> Result<UserMemory> {

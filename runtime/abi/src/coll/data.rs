@@ -102,6 +102,9 @@ pub(super) fn various(
     let (counts, displs) = (counts.slice(blocks)?, displs.slice(blocks)?);
     mpi.state(|state| {
         let extent = extent(state, datatype)?;
+        if buf.is_bottom() || buf.is_in_place() {
+            check_unmoved(state, buf, blocks, |rank| (counts.get(rank), datatype))?;
+        }
         (0..blocks)
             .map(|rank| {
                 let at = displs.get(rank).checked_mul(extent);
@@ -128,6 +131,9 @@ pub(super) fn of_many_types(
         types.slice(blocks)?,
     );
     mpi.state(|state| {
+        if buf.is_in_place() {
+            check_unmoved(state, buf, blocks, |rank| (counts.get(rank), types[rank]))?;
+        }
         (0..blocks)
             .map(|rank| {
                 let at = moved(buf, displs.get(rank));
@@ -279,7 +285,21 @@ fn extent(state: &State, datatype: MPI_Datatype) -> Result<i64> {
     )
 }
 
-/// The address `by` bytes further. NULL stays NULL: it is told as what it is, where data are expected there.
+/// Refuses a buffer that is no memory before displacements make it look like some.
+fn check_unmoved(
+    state: &State,
+    buf: MutBuf,
+    blocks: usize,
+    block: impl Fn(usize) -> (i64, MPI_Datatype),
+) -> Result<()> {
+    (0..blocks).try_for_each(|rank| {
+        let (count, datatype) = block(rank);
+        let unmoved = described(state, buf, count, datatype);
+        unmoved.map(drop).map_err(|error| of_block(rank, &error))
+    })
+}
+
+/// The address `by` bytes further.
 fn moved(buf: MutBuf, by: i64) -> MutBuf {
     MutBuf(buf.0.wrapping_byte_offset(isize::try_from(by).unwrap_or(0)))
 }
