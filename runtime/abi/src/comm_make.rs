@@ -289,6 +289,9 @@ pub(crate) fn keep(mpi: Mpi, parent: MPI_Comm, mut comm: Comm) -> Result<MPI_Com
 pub(crate) fn known(mpi: Mpi, handle: MPI_Comm, comm: &Comm) {
     if !lock::is_multiple() && mpi.visit(|universe| universe.eager_limit()) >= 8 {
         express::open(handle, comm);
+        if mpi.visit(|universe| universe.has_tasks()) {
+            express::pause();
+        }
     }
 }
 

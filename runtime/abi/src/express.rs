@@ -333,13 +333,28 @@ fn lane(handle: MPI_Comm) -> Option<&'static Lane> {
     (lane.handle == handle).then_some(lane)
 }
 
-/// Makes the lane that of another communicator. `false` if it is so already, or if the lane does not know it.
+/// Closes the lane until no collective goes on in the background: the lane would not carry it on.
+pub fn pause() {
+    // At `MPI_THREAD_MULTIPLE` it is closed, and others may be looking at it.
+    if !is_open() {
+        return;
+    }
+    // SAFETY: this thread alone is in MPI (module head).
+    unsafe { *LANES.current.get() = CLOSED };
+}
+
+/// Makes the lane that of another communicator. `false` if it is so already, if the lane does not know it, or if it is
+/// [paused](pause).
 pub fn change_lane(handle: MPI_Comm) -> bool {
     // SAFETY: nobody writes meanwhile (module head).
     let lane = unsafe { *LANES.known[place(handle)].get() };
     // SAFETY: this thread alone is in MPI (module head).
     let current = unsafe { &mut *LANES.current.get() };
     if lane.handle != handle || current.handle == handle || handle == CLOSED.handle {
+        return false;
+    }
+    // SAFETY: the lane knows the communicator: it is open but for a pause.
+    if unsafe { universe() }.has_tasks() {
         return false;
     }
     *current = lane;

@@ -130,6 +130,7 @@ fn look(
         })
     };
     if let Some(looked) = once()? {
+        mpi.tend();
         return Ok(Some(looked));
     }
     mpi.turn();

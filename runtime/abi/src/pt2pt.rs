@@ -550,13 +550,17 @@ enum Form {
 }
 
 fn start_send(mpi: Mpi, call: Call, form: Form) -> Result<Option<RequestId>> {
-    mpi.state(|state| {
+    let started = mpi.state(|state| {
         let Some((target, data)) = parse_send(state, &call)? else {
             return Ok(None);
         };
         let mode = send_mode(state, form, call.comm, data.bytes())?;
-        Ok(state.universe.send_payload(target, &data, mode)?)
-    })
+        Ok::<_, Error>(state.universe.send_payload(target, &data, mode)?)
+    })?;
+    if started.is_none() {
+        mpi.tend();
+    }
+    Ok(started)
 }
 
 /// A send of a copy, for the calls whose buffer is received into.

@@ -7,6 +7,7 @@ use runtime::{Kind, RequestId, Status, Visit};
 
 use crate::args::{InOut, Out, OutArray, OutStatus, OutStatuses};
 use crate::c::{MPI_SUCCESS, MPI_UNDEFINED};
+use crate::coll::begun;
 use crate::enter::{Mpi, On};
 use crate::error::{Error, ErrorClass, Result};
 use crate::grequest::{self, Grequest};
@@ -299,14 +300,16 @@ pub fn cancel(mpi: Mpi, request: InOut<'_, MPI_Request>) -> Result<()> {
 
 /// `MPI_Start`.
 pub fn start(mpi: Mpi, request: InOut<'_, MPI_Request>) -> Result<()> {
-    start_one(mpi, request.get())
+    startall(mpi, &mut [request.get()])
 }
 
 /// `MPI_Startall`.
 pub fn startall(mpi: Mpi, requests: &mut [MPI_Request]) -> Result<()> {
-    requests
-        .iter()
-        .try_for_each(|request| start_one(mpi, *request))
+    let first = mpi.visit(|universe| universe.next_task());
+    let mut requests = requests.iter();
+    let started = requests.try_for_each(|request| start_one(mpi, *request));
+    begun(mpi, first);
+    started
 }
 
 fn start_one(mpi: Mpi, request: MPI_Request) -> Result<()> {
@@ -591,10 +594,20 @@ fn look(mpi: Mpi, found: Found) -> MPI_Status {
 }
 
 fn find_all(mpi: Mpi, requests: &[MPI_Request]) -> Result<Vec<Found>> {
-    requests.iter().map(|request| find(mpi, *request)).collect()
+    mpi.tend();
+    requests
+        .iter()
+        .map(|request| look_up(mpi, *request))
+        .collect()
 }
 
+/// Looks a request up, and carries on what is in the background: what the call finds may be complete, again and again.
 fn find(mpi: Mpi, request: MPI_Request) -> Result<Found> {
+    mpi.tend();
+    look_up(mpi, request)
+}
+
+fn look_up(mpi: Mpi, request: MPI_Request) -> Result<Found> {
     match request {
         MPI_Request::NULL => Ok(Found::Inactive),
         DONE => Ok(Found::Done(MPI_Status::EMPTY)),

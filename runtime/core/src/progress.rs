@@ -28,12 +28,16 @@ pub trait Visit: Copy {
         loop {
             let (finished, moved, tasks) = self.visit(|universe| {
                 if done(universe) {
-                    return (true, false, false);
+                    return (true, false, universe.has_tasks());
                 }
                 let moved = universe.progress();
                 (done(universe), moved, universe.has_tasks())
             });
             if finished {
+                // Who never has to wait must carry them on too.
+                if tasks {
+                    self.tend();
+                }
                 return;
             }
             let ended = tasks && task::go_on(self);
@@ -51,6 +55,7 @@ pub trait Visit: Copy {
         };
         loop {
             if let Poll::Ready(done) = future.as_mut().poll(&mut context) {
+                self.tend();
                 return done;
             }
             let moved = self.turn();
@@ -63,6 +68,21 @@ pub trait Visit: Copy {
         let (moved, tasks) = self.visit(|universe| (universe.progress(), universe.has_tasks()));
         let ended = tasks && task::go_on(self);
         moved || ended
+    }
+
+    /// A turn after tasks from number `first` on were started (see [`Universe::next_task`]): of these.
+    fn turn_for_new(self, first: u64) {
+        self.visit(Universe::progress);
+        task::go_on_new(self, first);
+    }
+
+    /// A turn of progress, and of a few of the tasks that go on in the background, if there are any: for calls that have
+    /// nothing to wait for.
+    fn tend(self) {
+        let tasks = self.visit(|universe| universe.has_tasks() && (universe.progress(), true).1);
+        if tasks {
+            task::go_on_some(self);
+        }
     }
 
     /// What a wait does after a turn.
@@ -116,6 +136,7 @@ impl Universe {
     pub fn progress(&mut self) -> bool {
         self.fabric.poll(&mut self.completions);
         let count = self.completions.len();
+        self.turned_up = self.turned_up.wrapping_add(count as u64);
         for index in 0..count {
             if let Some(completion) = self.completions.take(index) {
                 self.take_in(completion);

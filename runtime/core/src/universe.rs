@@ -26,6 +26,8 @@ pub struct Universe {
     pub(crate) engine: Engine,
     pub(crate) fabric: Fabric,
     pub(crate) completions: Completions,
+    /// Completions that were taken in, to see whether there were any.
+    pub(crate) turned_up: u64,
     /// What structured and buffered requests keep beside their slot, by token.
     pub(crate) sides: HashMap<u32, Side>,
     /// The frame whose bytes are on their way into structured data.
@@ -134,6 +136,7 @@ impl Universe {
             awaited: None,
             fabric,
             completions: Completions::new(),
+            turned_up: 0,
             sides: HashMap::new(),
             window: Vec::new(),
             unmeasured: HashSet::new(),

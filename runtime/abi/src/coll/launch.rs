@@ -6,6 +6,7 @@ use runtime::{Comm, Line, Visit};
 use crate::args::Out;
 use crate::enter::Mpi;
 use crate::error::Result;
+use crate::express;
 use crate::handle::MPI_Request;
 use crate::state::request_handle;
 
@@ -32,10 +33,19 @@ pub(crate) fn later(
 ) -> Result<()> {
     let line = Line::new(mpi, comm);
     let task = Box::pin(async move { call.run(&line).await.and_then(|()| line.check()) });
+    let first = mpi.visit(|universe| universe.next_task());
     let id = mpi.visit(|universe| universe.start_task(comm.context, task))?;
     request.set(request_handle(mpi.visit(|universe| universe.token(id))));
-    mpi.turn();
+    begun(mpi, first);
     Ok(())
+}
+
+/// After tasks from number `first` on were started, if any were: they begin at once.
+pub(crate) fn begun(mpi: Mpi, first: u64) {
+    if mpi.visit(|universe| universe.next_task()) != first {
+        express::pause();
+        mpi.turn_for_new(first);
+    }
 }
 
 /// Makes a persistent collective.

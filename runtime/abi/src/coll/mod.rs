@@ -11,6 +11,6 @@ mod neighbours;
 mod reduce;
 
 pub use blocks::*;
-pub(crate) use launch::{Call, later, three_ways};
+pub(crate) use launch::{Call, begun, later, three_ways};
 pub use neighbours::*;
 pub use reduce::*;

@@ -28,6 +28,8 @@ pub(crate) struct Tasks {
     /// By the number of the start, which is the order in which they are polled.
     running: BTreeMap<u64, Running>,
     started: u64,
+    /// Where the next poll of a few begins.
+    cursor: u64,
     starters: HashMap<u32, Starter>,
     /// By token, until the request is collected.
     ended: HashMap<u32, Option<Arc<Error>>>,
@@ -50,6 +52,13 @@ impl Tasks {
     fn take(&mut self, from: u64) -> Option<(u64, Task)> {
         let mut later = self.running.range_mut(from..);
         later.find_map(|(number, running)| Some((*number, running.task.take()?)))
+    }
+
+    /// Takes the next one in turn.
+    fn take_next(&mut self) -> Option<(u64, Task)> {
+        let taken = self.take(self.cursor).or_else(|| self.take(0))?;
+        self.cursor = taken.0 + 1;
+        Some(taken)
     }
 
     fn put_back(&mut self, number: u64, task: Task) {
@@ -117,9 +126,16 @@ impl Universe {
         running.any(|running| running.request == request)
     }
 
+    /// The number that the next task to be started gets.
+    #[must_use]
+    pub fn next_task(&self) -> u64 {
+        self.tasks.started
+    }
+
     /// Whether any task is under way.
     #[inline(always)]
-    pub(crate) fn has_tasks(&self) -> bool {
+    #[must_use]
+    pub fn has_tasks(&self) -> bool {
         !self.tasks.running.is_empty()
     }
 
@@ -156,15 +172,39 @@ impl Universe {
     }
 }
 
-/// Polls every task once that nobody else polls; `true` if one has ended.
+/// Polls every task once that nobody else polls; `true` if one has ended, or anything else happened meanwhile.
 pub(crate) fn go_on<V: Visit>(visit: V) -> bool {
-    let mut any = false;
-    let mut from = 0;
+    go_on_from(visit, 0)
+}
+
+/// The same of those from number `from` on.
+pub(crate) fn go_on_from<V: Visit>(visit: V, from: u64) -> bool {
+    let before = visit.visit(|universe| universe.turned_up);
+    let (mut any, mut from) = (false, from);
     while let Some((number, task)) = visit.visit(|universe| universe.tasks.take(from)) {
         any |= poll(visit, number, task);
         from = number + 1;
     }
-    any
+    // What a task sent may have made the process look at the transport.
+    any || visit.visit(|universe| universe.turned_up) != before
+}
+
+/// The same of the new ones from number `from` on, and now and then of all: who starts many must not poll all each time.
+pub(crate) fn go_on_new<V: Visit>(visit: V, from: u64) {
+    let next = visit.visit(|universe| universe.next_task());
+    let all = from / ALL_EVERY != next / ALL_EVERY;
+    go_on_from(visit, if all { 0 } else { from });
+}
+
+/// Polls a few, others the next time.
+pub(crate) fn go_on_some<V: Visit>(visit: V) {
+    let count = visit.visit(|universe| universe.tasks.running.len());
+    for _ in 0..count.min(SOME) {
+        let Some((number, task)) = visit.visit(|universe| universe.tasks.take_next()) else {
+            return;
+        };
+        poll(visit, number, task);
+    }
 }
 
 /// Polls a task that was taken out; `true` if it has ended.
@@ -179,5 +219,110 @@ fn poll<V: Visit>(visit: V, number: u64, mut task: Task) -> bool {
             visit.visit(|universe| universe.end_task(number, result));
             true
         }
+    }
+}
+
+/// What a call polls that has nothing to wait for.
+const SOME: usize = 8;
+/// Starts between two polls of all tasks by starts alone.
+const ALL_EVERY: u64 = 64;
+
+#[cfg(test)]
+mod tests {
+    use std::cell::{Cell, RefCell};
+    use std::rc::Rc;
+
+    use engine::Peer;
+    use transport::{Config, Fabric};
+
+    use super::*;
+    use crate::var::Values;
+
+    #[derive(Clone, Copy)]
+    struct Hand<'a>(&'a RefCell<Universe>);
+
+    impl Visit for Hand<'_> {
+        fn visit<R>(self, visit: impl FnOnce(&mut Universe) -> R) -> R {
+            visit(&mut self.0.borrow_mut())
+        }
+
+        fn is_shared(self) -> bool {
+            false
+        }
+
+        fn let_others(self, outside: impl FnOnce()) {
+            outside();
+        }
+    }
+
+    fn alone() -> RefCell<Universe> {
+        let (values, _) = Values::from_environment(std::iter::empty());
+        let fabric = Fabric::open(Config::alone()).unwrap();
+        RefCell::new(Universe::new(fabric, Peer(0), 1, &values))
+    }
+
+    /// A task that never ends and counts how often it was asked.
+    fn waiting(polls: &Rc<Cell<usize>>) -> Task {
+        let polls = Rc::clone(polls);
+        Box::pin(std::future::poll_fn(move |_| {
+            polls.set(polls.get() + 1);
+            Poll::Pending
+        }))
+    }
+
+    fn start(hand: Hand<'_>, task: Task) -> RequestId {
+        let context = ContextId(0);
+        hand.visit(|universe| universe.start_task(context, task))
+            .unwrap()
+    }
+
+    #[test]
+    fn starting_many_does_not_poll_all_of_them_each_time() {
+        const MANY: usize = 1000;
+        let universe = alone();
+        let hand = Hand(&universe);
+        let polls = Rc::new(Cell::new(0));
+        for _ in 0..MANY {
+            let first = hand.visit(|universe| universe.next_task());
+            start(hand, waiting(&polls));
+            hand.turn_for_new(first);
+        }
+        let squares = MANY * MANY / 64;
+        assert!((MANY..MANY + squares).contains(&polls.get()), "{polls:?}");
+    }
+
+    #[test]
+    fn a_few_are_polled_in_turn_by_whoever_has_nothing_to_wait_for() {
+        let universe = alone();
+        let hand = Hand(&universe);
+        let polls: Vec<_> = (0..3 * SOME).map(|_| Rc::default()).collect();
+        for polls in &polls {
+            start(hand, waiting(polls));
+        }
+        for _ in 0..6 {
+            hand.wait_until(|_| true);
+        }
+        assert!(polls.iter().all(|polls| polls.get() == 2), "{polls:?}");
+        for _ in 0..3 {
+            hand.tend();
+        }
+        assert!(polls.iter().all(|polls| polls.get() == 3), "{polls:?}");
+    }
+
+    #[test]
+    fn a_task_that_is_being_polled_is_under_way_and_left_alone() {
+        let universe = alone();
+        let hand = Hand(&universe);
+        // The whole life of the universe ends before this test does.
+        let (other, polls) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+        let first = start(hand, waiting(&other));
+        let (number, task) = hand.visit(|universe| universe.tasks.take(0)).unwrap();
+        start(hand, waiting(&polls));
+        assert!(!go_on(hand));
+        assert_eq!((other.get(), polls.get()), (0, 1));
+        assert!(hand.visit(|universe| universe.is_running_task(first)));
+        assert!(!poll(hand, number, task));
+        go_on(hand);
+        assert_eq!((other.get(), polls.get()), (2, 2));
     }
 }
