@@ -89,6 +89,76 @@ static void s6_5_displacements_from_no_memory(void)
     free(counts);
 }
 
+// The words are about the ranks of the communicator, and not about messages.
+static void s6_4_what_a_wrong_count_is_told_as(void)
+{
+    char text[MPI_MAX_ERROR_STRING];
+    int me, length = 0, many[4] = {0};
+    MPI_Comm backwards;
+    MPI_Request request;
+    MPI_Comm_split(MPI_COMM_WORLD, 0, -rank, &backwards);
+    MPI_Comm_set_errhandler(backwards, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(backwards, &me);
+    for (int more = 0; more < 2; more++) {
+        int mine = me == 0 ? 1 + 3 * more : 4 - 3 * more;
+        MPI_Ibcast(many, mine, MPI_INT, 0, backwards, &request);
+        int code = MPI_Wait(&request, MPI_STATUS_IGNORE);
+        // The first after the root hears from it, others perhaps what that has passed on.
+        CHECK(code == MPI_SUCCESS || code == MPI_ERR_TRUNCATE, "%d", code);
+        EQUAL(code == MPI_SUCCESS, me == 0 || (me > 1 && code == MPI_SUCCESS));
+        if (code == MPI_SUCCESS)
+            continue;
+        MPI_Error_string(code, text, &length);
+        CHECK(strstr(text, " bytes in this call, of which ") && !strstr(text, "tag"), "%s", text);
+        const char *who = strstr(text, "rank ");
+        CHECK(who && atoi(who + 5) < me, "rank %d was told: %s", me, text);
+    }
+    MPI_Comm_free(&backwards);
+}
+
+// Errors of a start belong to the communicator of its request (section 9.3).
+static void s3_9_errors_of_a_start(void)
+{
+    int value = 0;
+    MPI_Comm comm;
+    MPI_Request request;
+    MPI_Comm_dup(MPI_COMM_SELF, &comm);
+    MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_ARE_FATAL);
+    MPI_Recv_init(&value, 1, MPI_INT, 0, 0, comm, &request);
+    MPI_Start(&request);
+    FAILS(MPI_Start(&request), MPI_ERR_REQUEST);
+    FAILS(MPI_Startall(1, &request), MPI_ERR_REQUEST);
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+    MPI_Cancel(&request);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    MPI_Request_free(&request);
+    MPI_Comm_free(&comm);
+}
+
+// Where the root's group has more ranks, these give nothing: neither type nor operation (section 6.9.1).
+static void s6_9_1_who_only_stands_by(void)
+{
+    if (size < 3)
+        return;
+    MPI_Comm half, both;
+    int is_alone = rank == size - 1, sum = -1, me;
+    MPI_Comm_split(MPI_COMM_WORLD, is_alone, rank, &half);
+    MPI_Comm_rank(half, &me);
+    MPI_Intercomm_create(half, 0, MPI_COMM_WORLD, is_alone ? 0 : size - 1, 3, &both);
+    int value = 42;
+    if (is_alone)
+        MPI_Reduce(&value, NULL, 1, MPI_INT, MPI_SUM, 0, both);
+    else if (me == 0)
+        MPI_Reduce(NULL, &sum, 1, MPI_INT, MPI_SUM, MPI_ROOT, both);
+    else
+        GOOD(MPI_Reduce(NULL, NULL, 0, MPI_DATATYPE_NULL, MPI_OP_NULL, MPI_PROC_NULL, both));
+    if (!is_alone && me == 0)
+        EQUAL(sum, 42);
+    MPI_Comm_free(&both);
+    MPI_Comm_free(&half);
+}
+
 int main(int argc, char **argv)
 {
     start(&argc, &argv);
@@ -97,5 +167,8 @@ int main(int argc, char **argv)
     RUN(s6_14_after_a_bad_argument_of_one_rank);
     RUN(s7_4_2_after_a_communicator_that_one_rank_could_not_make);
     RUN(s6_5_displacements_from_no_memory);
+    RUN(s6_4_what_a_wrong_count_is_told_as);
+    RUN(s3_9_errors_of_a_start);
+    RUN(s6_9_1_who_only_stands_by);
     return finish();
 }

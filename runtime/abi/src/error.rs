@@ -318,7 +318,9 @@ impl From<runtime::Error> for Error {
 fn class_of(error: &runtime::Error) -> ErrorClass {
     match error {
         runtime::Error::RequestsExhausted(_) => ErrorClass::NO_MEM,
-        runtime::Error::Truncated { .. } | runtime::Error::Unequal { .. } => ErrorClass::TRUNCATE,
+        runtime::Error::Truncated { .. }
+        | runtime::Error::Unequal { .. }
+        | runtime::Error::Mismatched { .. } => ErrorClass::TRUNCATE,
         runtime::Error::Collective(error) => class_of(error),
         _ => ErrorClass::OTHER,
     }

@@ -317,7 +317,7 @@ fn start_one(mpi: Mpi, request: MPI_Request) -> Result<()> {
         return Err(not_startable("is not persistent"));
     }
     let id = live(mpi, request)?;
-    mpi.state(|state| {
+    let started = mpi.state(|state| {
         let universe = &mut state.universe;
         if !universe.is_persistent(id) {
             return Err(not_startable("is not persistent"));
@@ -331,6 +331,10 @@ fn start_one(mpi: Mpi, request: MPI_Request) -> Result<()> {
             _ => restart_other(state, id)?,
         }
         Ok(())
+    });
+    started.map_err(|error| {
+        let context = mpi.visit(|universe| universe.context_of(id));
+        on_its_comm(mpi, error, context)
     })
 }
 

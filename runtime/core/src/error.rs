@@ -46,6 +46,26 @@ pub enum Error {
         /// Bytes of where it belongs.
         expected: u64,
     },
+    /// A rank sends more or less in a collective than its receiver expects.
+    #[error(
+        "rank {rank} sent {given} bytes in this call, of which {expected} were expected: counts and datatypes of the ranks must match"
+    )]
+    Mismatched {
+        /// The sender, in the communicator of the call; of an intercommunicator in the remote group.
+        rank: u32,
+        /// Bytes of what it sent.
+        given: u64,
+        /// Bytes of where they belong.
+        expected: u64,
+    },
+    /// The data of a large message of a collective could not be moved.
+    #[error(
+        "the data that rank {rank} sent in this call could not be read; is the buffer (or this one) still allocated"
+    )]
+    Unreadable {
+        /// The sender, in the communicator of the call; of an intercommunicator in the remote group.
+        rank: u32,
+    },
     /// Ranks of a communicator call different collectives, or the same with different lengths.
     #[error(
         "this rank called {ours} with {our_bytes} bytes, {}: all ranks of a communicator must call the same collectives in the same order",

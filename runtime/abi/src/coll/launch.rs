@@ -32,7 +32,7 @@ pub(crate) fn later(
     request: &Out<'_, MPI_Request>,
 ) -> Result<()> {
     let line = Line::new(mpi, comm);
-    let task = Box::pin(async move { call.run(&line).await.and_then(|()| line.check()) });
+    let task = Box::pin(async move { line.end(call.run(&line).await) });
     let first = mpi.visit(|universe| universe.next_task());
     let id = mpi.visit(|universe| universe.start_task(comm.context, task))?;
     request.set(request_handle(mpi.visit(|universe| universe.token(id))));
@@ -58,7 +58,7 @@ pub(crate) fn again(
     let line = Line::new(mpi, comm);
     let starter = Box::new(move || -> runtime::collective::Task {
         let (line, call) = (line.clone(), call.clone());
-        Box::pin(async move { call.run(&line).await.and_then(|()| line.check()) })
+        Box::pin(async move { line.end(call.run(&line).await) })
     });
     let id = mpi.visit(|universe| universe.prepare_task(comm.context, starter))?;
     request.set(request_handle(mpi.visit(|universe| universe.token(id))));

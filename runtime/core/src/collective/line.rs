@@ -56,8 +56,8 @@ impl<V: Visit> Line<V> {
             ..Self::new(visit, comm)
         };
         let whole_job = visit.visit(|universe| universe.size()) == comm.size();
-        let ended = visit.block_on(whole_job, body(&line))?;
-        line.check().map(|()| ended)
+        let ended = visit.block_on(whole_job, body(&line));
+        line.end(ended)
     }
 
     /// Whether all messages of this call, or of this start of it, were as they should be.
@@ -69,6 +69,15 @@ impl<V: Visit> Line<V> {
     /// The first fault.
     pub fn check(&self) -> Result<(), Error> {
         self.fault.take().map_or(Ok(()), Err)
+    }
+
+    /// How this call, or this start of it, ended whose body answered `ended`. The next start begins without a fault.
+    ///
+    /// # Errors
+    /// The body's, or the first fault.
+    pub fn end<T>(&self, ended: Result<T, Error>) -> Result<T, Error> {
+        let checked = self.check();
+        ended.and_then(|ended| checked.map(|()| ended))
     }
 
     /// Rank of this process.
@@ -180,13 +189,41 @@ impl<V: Visit> Line<V> {
         .await;
         let status = visit.visit(|universe| universe.collect(request));
         match (status.error, bytes) {
-            (Some(error), _) => self.note(error),
-            (None, Some(expected)) if status.bytes != expected => self.note(Error::Unequal {
+            (Some(error), _) => self.note(self.of_this_call(error)),
+            (None, Some(expected)) if status.bytes != expected => self.note(Error::Mismatched {
+                rank: self.rank_of(status.source.unwrap_or(-1)),
                 given: status.bytes,
                 expected,
             }),
             _ => {}
         }
+    }
+
+    /// The error of a message in the words of a collective: the program knows nothing of its messages and their tags.
+    #[cold]
+    fn of_this_call(&self, error: Error) -> Error {
+        match error {
+            Error::Truncated {
+                source_rank,
+                message_bytes,
+                buffer_bytes,
+                ..
+            } => Error::Mismatched {
+                rank: self.rank_of(source_rank),
+                given: message_bytes,
+                expected: buffer_bytes,
+            },
+            Error::Transfer { source_rank, .. } => Error::Unreadable {
+                rank: self.rank_of(source_rank),
+            },
+            other => other,
+        }
+    }
+
+    /// The rank of a sender: those of this context's messages are told as world ranks.
+    fn rank_of(&self, sender: i32) -> u32 {
+        let peer = Peer(u32::try_from(sender).unwrap_or(u32::MAX));
+        self.comm.partners().rank_of(peer).unwrap_or(peer.0)
     }
 
     /// Remembers a fault, to be told at the end of the call.
