@@ -2,6 +2,8 @@
 // Operations of the program on datatypes of all kinds: MPI 5.0 section 6.9.5.
 #include "check.h"
 
+#include <sys/resource.h>
+
 enum { ITEMS = 3 };
 
 // The ints of each item, wherever the datatype has them.
@@ -107,12 +109,49 @@ static void s6_12_freed_while_under_way(void)
     MPI_Request_free(&requests[1]);
 }
 
+// MPI_REPLACE and MPI_NO_OP are operations of windows (MPI 5.0 section 12.3.4).
+static void s6_9_2_operations_of_windows_alone(void)
+{
+    int one = 1, two = 2;
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+    FAILS(MPI_Allreduce(&one, &two, 1, MPI_INT, MPI_REPLACE, MPI_COMM_SELF), MPI_ERR_OP);
+    FAILS(MPI_Reduce_local(&one, &two, 1, MPI_INT, MPI_NO_OP), MPI_ERR_OP);
+    EQUAL(two, 2);
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_ARE_FATAL);
+}
+
+// All for one rank: it does not need room for as much of every rank.
+static void s6_10_2_very_unequal_lengths(void)
+{
+    enum { MANY = 2 << 20, MIB_MORE = 8 * 5 };
+    int *out = allocate(MANY * sizeof(int)), *in = allocate(MANY * sizeof(int));
+    int *counts = calloc((size_t)size, sizeof(int));
+    struct rusage before, after;
+    counts[size - 1] = MANY;
+    for (int i = 0; i < MANY; i++) {
+        out[i] = rank + i;
+        in[i] = -1;
+    }
+    getrusage(RUSAGE_SELF, &before);
+    MPI_Reduce_scatter(out, in, counts, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    getrusage(RUSAGE_SELF, &after);
+    long more = (after.ru_maxrss - before.ru_maxrss) >> 10;
+    CHECK(more < MIB_MORE, "%ld MiB were needed for 8 MiB of data", more);
+    for (int i = 0; rank == size - 1 && i < MANY; i += 777)
+        EQUAL(in[i], size * (size - 1) / 2 + size * i);
+    free(counts);
+    free(in);
+    free(out);
+}
+
 int main(int argc, char **argv)
 {
     start(&argc, &argv);
     MPI_Op_create(add, 1, &op);
     RUN(s6_9_5_datatypes_far_from_zero);
     RUN(s6_12_freed_while_under_way);
+    RUN(s6_9_2_operations_of_windows_alone);
+    RUN(s6_10_2_very_unequal_lengths);
     MPI_Op_free(&op);
     return finish();
 }

@@ -89,7 +89,10 @@ pub async fn reduce_scatter<V: Visit>(
     if let Some(board) = Board::of(line, bytes.len()) {
         return board.reduce_scatter(bytes, lengths, mine, op).await;
     }
-    if line.shape().is_sliced(bytes.len(), line.size()) {
+    // Who combines a part needs room for that of every rank.
+    let longest = lengths.iter().copied().max().unwrap_or(0);
+    let even = longest <= 2 * bytes.len() / line.size() as usize;
+    if even && line.shape().is_sliced(bytes.len(), line.size()) {
         let combined = combine_slices(line, bytes, lengths, op).await?;
         mine.copy_from_slice(&combined);
         return Ok(());
