@@ -104,6 +104,13 @@ pub fn op_commutative(mpi: Mpi, op: MPI_Op, commute: Out<'_, c_int>) -> Result<(
 /// An operation on a datatype, if it has a meaning for it.
 pub(crate) fn combiner(mpi: Mpi, op: MPI_Op, datatype: MPI_Datatype) -> Result<Combiner> {
     if let Some(known) = predefined(op) {
+        if matches!(known, Op::Replace | Op::NoOp) {
+            let detail = format!(
+                "{} is for accumulating in windows alone, a reduction needs another operation",
+                describe(op.0)
+            );
+            return Err(Error::new(ErrorClass::OP, detail));
+        }
         let basic = mpi.state(|state| state.basic(datatype));
         return on_basic(op, known, datatype, basic);
     }
