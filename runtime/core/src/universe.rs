@@ -36,6 +36,8 @@ pub struct Universe {
     pub(crate) unmeasured: HashSet<u32>,
     /// Groups whose ranks are not world ranks, by context: for the source in a status.
     pub(crate) groups: HashMap<u32, Group>,
+    /// Contexts of those whose communicator was freed while receives were pending.
+    ending_groups: Vec<u32>,
     pub(crate) bundles: Bundles,
     pub(crate) tasks: Tasks,
     shape: Shape,
@@ -140,6 +142,7 @@ impl Universe {
             sides: HashMap::new(),
             window: Vec::new(),
             unmeasured: HashSet::new(),
+            ending_groups: Vec::new(),
             groups: HashMap::from([(SELF_CONTEXT.0, Group::of(vec![me]))]),
             bundles: Bundles::default(),
             tasks: Tasks::default(),
@@ -244,10 +247,26 @@ impl Universe {
         let context = comm.context.0;
         let remote = comm.remote.as_ref().map_or(0, Group::size);
         self.fabric.leave_board(context, comm.size() + remote);
-        let arena = self.engine.arena();
-        if !arena.iter().any(|id| arena.fields(id).context == context) {
-            self.groups.remove(&context);
+        if self.groups.contains_key(&context) {
+            self.ending_groups.push(context);
         }
+        if !self.ending_groups.is_empty() {
+            self.forget_groups();
+        }
+    }
+
+    /// Forgets the groups of freed communicators that no request needs any more.
+    fn forget_groups(&mut self) {
+        let arena = self.engine.arena();
+        let used: HashSet<u32> = arena.iter().map(|id| arena.fields(id).context).collect();
+        let groups = &mut self.groups;
+        self.ending_groups.retain(|context| {
+            let needed = used.contains(context);
+            if !needed {
+                groups.remove(context);
+            }
+            needed
+        });
     }
 
     /// Whether nothing is under way on a communicator.
@@ -349,4 +368,35 @@ impl Universe {
 fn seat(fabric: &Fabric, key: u32, group: &Group) -> Option<Rc<Seat>> {
     let members = group.peers().map(|peer| transport::Peer(peer.0));
     fabric.take_seat(key, members).map(Rc::new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::p2p::Source;
+    use crate::user_buf::UserMemory;
+
+    #[test]
+    fn the_group_of_a_freed_communicator_goes_with_the_last_request() {
+        let (values, _) = Values::from_environment(std::iter::empty());
+        let fabric = Fabric::open(transport::Config::alone()).unwrap();
+        let mut universe = Universe::new(fabric, Peer(1), 2, &values);
+        let comm = |context| Comm::new(ContextId(context), Group::of(vec![Peer(1)]), 0);
+        let (first, second) = (comm(12), comm(16));
+        universe.adopt(&mut first.clone());
+        universe.adopt(&mut second.clone());
+        let source = Source {
+            context: first.context,
+            peer: Some(Peer(1)),
+            tag: None,
+        };
+        let pending = universe.receive(source, UserMemory::nothing()).unwrap();
+        universe.forget(&first);
+        assert_eq!(universe.rank_in(12, Peer(1)), 0);
+        universe.cancel(pending);
+        universe.collect(pending);
+        universe.forget(&second);
+        assert!(!universe.groups.contains_key(&12) && !universe.groups.contains_key(&16));
+        assert!(universe.ending_groups.is_empty());
+    }
 }
