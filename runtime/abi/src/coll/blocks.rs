@@ -70,13 +70,15 @@ impl Call for Bcast {
         let is_root = self.root == Root::Here;
         let mut data = Dense::of(&self.data, is_root);
         match (line.is_inter(), self.root) {
+            (true, Root::Here) => {
+                return collective::inter::bcast_from_here(line, data.as_slice()).await;
+            }
+            (false, Root::Here) => return collective::bcast_from_here(line, data.as_slice()).await,
             (true, root) => collective::inter::bcast(line, data.bytes(), root).await?,
             (false, Root::There(root)) => collective::bcast(line, data.bytes(), root).await?,
-            (false, _) => collective::bcast(line, data.bytes(), line.rank()).await?,
+            (false, Root::Aside) => {}
         }
-        if !is_root {
-            data.put_back();
-        }
+        data.put_back();
         Ok(())
     }
 }

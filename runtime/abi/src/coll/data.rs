@@ -249,6 +249,14 @@ impl Dense {
         }
     }
 
+    /// The bytes to read: another call may read the same memory.
+    pub(super) fn as_slice(&self) -> &[u8] {
+        match self {
+            Self::Lent(memory) => memory.as_slice(),
+            Self::Copied(bytes, _) => bytes,
+        }
+    }
+
     /// Puts changed bytes where they belong.
     pub(super) fn put_back(self) {
         if let Self::Copied(bytes, data) = self {

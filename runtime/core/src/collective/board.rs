@@ -48,19 +48,23 @@ impl<'a, V: Visit> Board<'a, V> {
         turn.all().await
     }
 
-    /// The root's bytes to all. The root does not wait for the others.
-    pub(super) async fn bcast(&self, bytes: &mut [u8], root: u32) -> Result<(), Error> {
+    /// This rank's bytes to all. It does not wait for them.
+    pub(super) async fn tell_all(&self, bytes: &[u8]) -> Result<(), Error> {
         let turn = self.begin(Kind::Bcast, bytes.len()).await;
-        if self.line.rank() == root {
-            turn.put(0, bytes);
-            turn.tell();
+        turn.put(0, bytes);
+        turn.tell();
+        turn.arrive();
+        Ok(())
+    }
+
+    /// The root's bytes to this rank.
+    pub(super) async fn hear(&self, bytes: &mut [u8], root: u32) -> Result<(), Error> {
+        let turn = self.begin(Kind::Bcast, bytes.len()).await;
+        let told = turn.told(root).await;
+        if told == turn.note {
+            turn.read(0, bytes);
         } else {
-            let told = turn.told(root).await;
-            if told == turn.note {
-                turn.read(0, bytes);
-            } else {
-                self.line.note(turn.dispute(Some((root, told))));
-            }
+            self.line.note(turn.dispute(Some((root, told))));
         }
         turn.arrive();
         Ok(())

@@ -17,19 +17,15 @@ pub(super) async fn barrier<V: Visit>(line: &Line<V>) -> Result<(), Error> {
     } else {
         line.send(0, &[]).await?;
     }
-    bcast(line, &mut [], 0).await
+    match line.rank() {
+        0 => bcast(line, &[]).await,
+        _ => line.receive(0, &mut []).await,
+    }
 }
 
-/// The root's bytes to all.
-pub(super) async fn bcast<V: Visit>(
-    line: &Line<V>,
-    bytes: &mut [u8],
-    root: u32,
-) -> Result<(), Error> {
+/// This rank's bytes to all.
+pub(super) async fn bcast<V: Visit>(line: &Line<V>, bytes: &[u8]) -> Result<(), Error> {
     let (rank, size) = (line.rank(), line.size());
-    if rank != root {
-        return line.receive(root, bytes).await;
-    }
     let mut pending = line.pending();
     for step in 1..size {
         pending.send((rank + step) % size, bytes);
@@ -70,9 +66,10 @@ pub(super) async fn allgather<V: Visit>(line: &Line<V>, all: &mut [u8]) -> Resul
             pending.receive(from, block);
         }
         pending.finish().await?;
+        bcast(line, all).await
     } else {
         let own = line.rank() as usize * bytes;
         line.send(0, &all[own..own + bytes]).await?;
+        line.receive(0, all).await
     }
-    bcast(line, all, 0).await
 }

@@ -18,6 +18,14 @@ pub async fn barrier<V: Visit>(line: &Line<V>) -> Result<(), Error> {
     super::barrier(&local).await
 }
 
+/// The root's part of [`bcast`]: other calls may read the same memory meanwhile.
+///
+/// # Errors
+/// When a message could not be sent.
+pub async fn bcast_from_here<V: Visit>(line: &Line<V>, bytes: &[u8]) -> Result<(), Error> {
+    line.send(0, bytes).await
+}
+
 /// The root's bytes go to all of the other group.
 ///
 /// # Errors
@@ -25,7 +33,7 @@ pub async fn barrier<V: Visit>(line: &Line<V>) -> Result<(), Error> {
 pub async fn bcast<V: Visit>(line: &Line<V>, bytes: &mut [u8], root: Root) -> Result<(), Error> {
     match root {
         Root::Aside => Ok(()),
-        Root::Here => line.send(0, bytes).await,
+        Root::Here => bcast_from_here(line, bytes).await,
         Root::There(root) => {
             if line.rank() == 0 {
                 line.receive(root, bytes).await?;

@@ -28,4 +28,4 @@ pub use reduce::{Reducer, allreduce, exscan, reduce, reduce_scatter, scan};
 pub use root::Root;
 pub use shape::Shape;
 pub use task::{Starter, Task};
-pub use tree::{barrier, bcast};
+pub use tree::{barrier, bcast, bcast_from_here};

@@ -38,34 +38,50 @@ async fn disseminate<V: Visit>(line: &Line<V>) -> Result<(), Error> {
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn bcast<V: Visit>(line: &Line<V>, bytes: &mut [u8], root: u32) -> Result<(), Error> {
+    if line.rank() == root {
+        return bcast_from_here(line, bytes).await;
+    }
     if let Some(board) = Board::of_bcast(line, bytes.len()) {
-        return board.bcast(bytes, root).await;
+        return board.hear(bytes, root).await;
+    }
+    if line.shape().is_flat(bytes.len()) {
+        return line.receive(root, bytes).await;
+    }
+    let size = line.size();
+    let me = place_of(line.rank(), root, size);
+    // The lowest bit says from whom, and to how many others.
+    let span = 1 << me.trailing_zeros();
+    line.receive(rank_at(me - span, root, size), bytes).await?;
+    send_on(line, bytes, root, span).await
+}
+
+/// The root's part of [`bcast`]: other calls may read the same memory meanwhile.
+///
+/// # Errors
+/// When a message could not be sent.
+pub async fn bcast_from_here<V: Visit>(line: &Line<V>, bytes: &[u8]) -> Result<(), Error> {
+    if let Some(board) = Board::of_bcast(line, bytes.len()) {
+        return board.tell_all(bytes).await;
     }
     match line.shape().is_flat(bytes.len()) {
-        true => flat::bcast(line, bytes, root).await,
-        false => binomial_bcast(line, bytes, root).await,
+        true => flat::bcast(line, bytes).await,
+        false => send_on(line, bytes, line.rank(), line.size().next_power_of_two()).await,
     }
 }
 
-async fn binomial_bcast<V: Visit>(
+/// To the ranks below this one in a binomial tree, which has `span` places from here on.
+async fn send_on<V: Visit>(
     line: &Line<V>,
-    bytes: &mut [u8],
+    bytes: &[u8],
     root: u32,
+    span: u32,
 ) -> Result<(), Error> {
     let size = line.size();
     let me = place_of(line.rank(), root, size);
-    let mut span = 1;
-    while span < size {
-        if me & span != 0 {
-            line.receive(rank_at(me - span, root, size), bytes).await?;
-            break;
-        }
-        span <<= 1;
-    }
-    span >>= 1;
+    let mut span = span >> 1;
     let mut pending = line.pending();
     while span > 0 {
-        if me + span < size && me & (2 * span - 1) == 0 {
+        if me + span < size {
             pending.send(rank_at(me + span, root, size), bytes);
         }
         span >>= 1;
