@@ -4,7 +4,7 @@
 
 use std::fs::File;
 use std::io::{ErrorKind, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::Error;
 
@@ -27,6 +27,24 @@ pub fn print(text: &str) -> Result<Printed, Error> {
         Ok(()) => Ok(Printed::Well),
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(Printed::Unread),
         Err(error) => Err(Error::io("cannot write to standard output", error)),
+    }
+}
+
+/// The name of a file for a plot, as an option gives it.
+///
+/// # Errors
+/// When it promises another format.
+pub fn plot_name(text: &str) -> Result<PathBuf, String> {
+    let file = PathBuf::from(text);
+    match file
+        .extension()
+        .map(|extension| extension.to_string_lossy().into_owned())
+    {
+        Some(other) if !other.eq_ignore_ascii_case("svg") => Err(format!(
+            "plots are SVG, not {other}: name the file {}",
+            file.with_extension("svg").display()
+        )),
+        _ => Ok(file),
     }
 }
 
@@ -72,6 +90,14 @@ mod tests {
         try_writable("--plot", &new).unwrap();
         assert_eq!(std::fs::read_to_string(&old).unwrap(), "text");
         assert!(!new.exists());
+    }
+
+    #[test]
+    fn a_plot_that_promises_another_format_is_refused() {
+        assert_eq!(plot_name("a/b.SVG"), Ok(PathBuf::from("a/b.SVG")));
+        assert_eq!(plot_name("/dev/stdout"), Ok(PathBuf::from("/dev/stdout")));
+        let error = plot_name("a/b.png").unwrap_err();
+        assert_eq!(error, "plots are SVG, not png: name the file a/b.svg");
     }
 
     #[test]

@@ -253,9 +253,49 @@ fn a_full_disk_and_a_closed_pipe_end_the_measurement() {
 }
 
 #[test]
+fn on_a_terminal_a_line_of_progress_is_redrawn_and_wiped_away() {
+    let Some(terminal) = bench::machine::find_in_path("script") else {
+        eprintln!("script is not installed: there is no terminal to try here");
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let program = prints(&[HEAD, &row(8, 0.25), &row(65536, 5.5)]);
+    let words = ours(folder.path(), &program);
+    let words = std::iter::once(words.get_program()).chain(words.get_args());
+    let line: Vec<_> = words
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    let output = Command::new(terminal)
+        .args(["-qec", &line.join(" "), "/dev/null"])
+        .env("TMPDIR", folder.path())
+        .env("TERM", "xterm")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let seen = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{seen}");
+    assert!(seen.contains("\r") && seen.contains("2/2"), "{seen:?}");
+    // What stands there at the end is the table alone.
+    let last = |line: &str| {
+        line.trim_end_matches('\r')
+            .rsplit("\u{1b}[2K")
+            .next()
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let left: Vec<String> = seen.split('\n').map(last).collect();
+    assert!(
+        left.iter().any(|line| line.starts_with("65536 ")),
+        "{left:?}"
+    );
+    assert!(!left.iter().any(|line| line.contains("/2 ")), "{left:?}");
+}
+
+#[test]
 fn wrong_words_are_told_before_anything_starts() {
     let folder = tempfile::tempdir().unwrap();
-    let cases: [(&[&str], &str); 5] = [
+    let cases: [(&[&str], &str); 6] = [
+        (&["--plot", "x.png"], "plots are SVG, not png"),
         (
             &["--plot", "/nonexistent/x.svg"],
             "cannot write /nonexistent/x.svg",

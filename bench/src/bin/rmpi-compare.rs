@@ -50,7 +50,7 @@ struct Cli {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Draw everybody's figures in relation to rmpi's
-    #[arg(long, value_name = "FILE.svg")]
+    #[arg(long, value_name = "FILE.svg", value_parser = files::plot_name)]
     plot: Option<PathBuf>,
     /// Get MPICH 5, Open MPI 5 and Intel MPI from the Python package index into this folder, and print their --peer options
     #[arg(long, value_name = "DIR")]

@@ -4,9 +4,9 @@
 
 use std::path::PathBuf;
 
-use bench::limits;
 use bench::peers::Level;
 use bench::programs::{Over, PROGRAMS, Program};
+use bench::{files, limits};
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueEnum};
 
@@ -45,7 +45,7 @@ pub(crate) struct Options {
     #[arg(long)]
     pub(crate) json: bool,
     /// Draw the result too
-    #[arg(long, value_name = "FILE.svg")]
+    #[arg(long, value_name = "FILE.svg", value_parser = files::plot_name)]
     pub(crate) plot: Option<PathBuf>,
     /// How many rounds; their median counts (1; with --peer 3)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
