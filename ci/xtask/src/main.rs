@@ -15,6 +15,7 @@ mod install;
 mod measure;
 mod process;
 mod setup;
+mod softroce;
 mod stage;
 mod steps;
 mod test;
@@ -62,6 +63,7 @@ fn dispatch(args: &[String]) -> Result<(), String> {
         "install" => install::run(rest),
         "codegen" => codegen::run(rest),
         "tidy" => tidy::run(rest),
+        "softroce" => softroce::run(rest),
         "bench" => measure::bench(rest),
         "compare" => measure::compare(rest),
         "peers" => measure::peers(rest),

@@ -84,7 +84,7 @@ const NEEDS: &[Need] = &[
 /// The stages that `setup` knows, for messages.
 const STAGES: &[&str] = &[
     "demo", "bench", "compare", "peers", "install", "tidy", "unit", "model", "abi", "ranks",
-    "docs", "icount", "faults", "suites", "deaths",
+    "docs", "icount", "faults", "softroce", "suites", "deaths",
 ];
 
 /// `cargo xtask setup [STAGE...]`.

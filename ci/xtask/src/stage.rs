@@ -37,6 +37,7 @@ Stages, in order of cost:
   docs     the commands of README and of the pages in docs/
   icount   instructions of MPI_Isend and MPI_Irecv against their budget
   faults   limits, filters and full disks; ranks and launchers that die at random moments
+  softroce Soft-RoCE between two devices of a virtual machine under emulation
   suites   programs that other people wrote, and binaries that other MPIs built
 Only when it is named:
   deaths   a thousand deaths, and a gibibyte of output from each rank
@@ -81,6 +82,45 @@ differs from what the table says.",
 Licence lines, rooms of unsafe code, lengths of files and functions, nesting, order of the layers,
 pairs of memory orders, homes of atomics, heads of crates, leftovers. `cargo xtask test tidy` adds
 rustfmt, clippy, `codegen --check` and rustdoc.",
+    },
+    Stage {
+        name: "softroce",
+        usage: "[OPTION...] -- COMMAND...",
+        summary: "run a command in a virtual machine that has RDMA devices (Soft-RoCE)",
+        details: "\
+Boots Debian's kernel in QEMU, emulated in software, with this machine's files as its root: the
+same paths, the same folder, HOME and PATH. Needs apt on x86-64, for the archive of Debian 12: what
+is missing (about 90 MiB) is fetched into target/vm, nothing is installed, nobody needs to be root.
+The command's output is shown as it comes, its input is empty, its exit code is returned. 124: the
+time was over; 125: there was no machine, or it died. `sh -c '...'` makes one command of several.
+
+The command finds two rxe devices at the ends of a veth pair, so that packets really travel, and
+these variables:
+  RXE_A, RXE_B              the devices (with --two RXE_B is empty: the other guest has its own)
+  RXE_A_ADDR, RXE_B_ADDR    their IPv4 addresses (with --two RXE_B_ADDR is the other guest's)
+  RXE_A_DEV, RXE_B_DEV      the network devices below them
+  RXE_GID                   the index of the IPv4 GID, RoCE v2, the same on both
+  VM_ROLE, VM_SHARE         one, a or b; the folder that --share named, else one that goes with the guest
+What it writes goes to memory and is lost, except below the folder that is shared.
+
+Options:
+  --kernel 6.1|6.12   6.1 (default) is steadier in speed, 6.12 what newer kernels do
+  --two               two guests on one wire: two commands after --, each a line of shell in
+                      quotes; they start when the guests reach each other
+  --mtu BYTES         Ethernet MTU, default 1500 (RoCE packets of 1024); 4200 gives 4096
+  --netem WORDS       tc netem on every device that sends, for example \"loss 1%\"
+  --share DIR         a folder that the guest may write to, at the same path
+  --cpus N            processors, default 2 (with --two 1 each)
+  --memory MIB        memory, default 1024
+  --timeout SECONDS   for the whole run, default 300
+  --log FILE          add the messages of the guest's kernel to FILE
+
+Examples:
+  cargo xtask softroce -- ibv_devinfo
+  cargo xtask softroce -- sh -c 'ibv_rc_pingpong -d $RXE_A -g $RXE_GID & sleep 1;
+      ibv_rc_pingpong -d $RXE_B -g $RXE_GID $RXE_A_ADDR'
+  cargo xtask softroce --two -- 'ibv_rc_pingpong -d $RXE_A -g $RXE_GID' \\
+      'sleep 2; ibv_rc_pingpong -d $RXE_A -g $RXE_GID $RXE_B_ADDR'",
     },
     Stage {
         name: "bench",

@@ -11,6 +11,7 @@ mod icount;
 mod jobs;
 mod model;
 mod ranks;
+mod softroce;
 mod suites;
 mod tally;
 mod testlist;
@@ -80,6 +81,11 @@ const STAGES: &[TestStage] = &[
         name: "faults",
         budget: minutes(2),
         run: faults::run,
+    },
+    TestStage {
+        name: "softroce",
+        budget: minutes(3),
+        run: softroce::run,
     },
     TestStage {
         name: "suites",

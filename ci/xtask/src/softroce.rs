@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `cargo xtask softroce`: a command in a virtual machine that has Soft-RoCE, with the machine's own files.
+//!
+//! Debian's kernel boots in QEMU, in software; nothing is installed and nobody needs to be root. Tests use [`Guest`].
+
+mod apt;
+mod cache;
+mod guest;
+mod kernel;
+mod machine;
+mod streams;
+
+pub(crate) use guest::{End, Guest, Outcome};
+
+use crate::stage;
+use kernel::Series;
+use std::path::{Path, PathBuf};
+use std::process::exit;
+use std::time::Duration;
+
+/// `cargo xtask softroce [OPTION...] -- COMMAND...`. Ends this process with the command's code, unless it is 0.
+pub(crate) fn run(args: &[String]) -> Result<(), String> {
+    if args.is_empty() {
+        println!("{}", stage::find("softroce")?.help());
+        return Ok(());
+    }
+    let asked = Asked::parse(args)?;
+    match asked.run() {
+        Ok(0) => Ok(()),
+        Ok(code) => exit(code),
+        Err(why) => {
+            eprintln!("softroce: {why}");
+            exit(NO_MACHINE)
+        }
+    }
+}
+
+/// A command line.
+struct Asked {
+    guest: Guest,
+    two: bool,
+    command: Vec<String>,
+}
+
+impl Asked {
+    fn parse(args: &[String]) -> Result<Self, String> {
+        let mut guest = Guest::new().shown();
+        let mut two = false;
+        let mut words = args.iter();
+        loop {
+            let Some(word) = words.next() else {
+                return Err(
+                    "no command was given: cargo xtask softroce [OPTION...] -- COMMAND...".into(),
+                );
+            };
+            let option = word.as_str();
+            match option {
+                "--" => break,
+                "--two" => two = true,
+                _ if !OPTIONS.contains(&option) => {
+                    let known = OPTIONS.iter().copied().chain(["--two"]);
+                    let help = "cargo xtask softroce --help";
+                    return Err(stage::unknown("option", option, known, help));
+                }
+                _ => {
+                    let value = words.next().filter(|value| *value != "--");
+                    let value =
+                        value.ok_or_else(|| format!("the option {option} lacks its value"))?;
+                    guest = set(guest, option, value)?;
+                }
+            }
+        }
+        let command: Vec<String> = words.cloned().collect();
+        match (two, command.len()) {
+            (false, 0) => Err("there is no command after --".into()),
+            (true, count) if count != 2 => Err(format!(
+                "--two takes two commands after --, each a line of shell in quotes; {count} words were given"
+            )),
+            _ => Ok(Self {
+                guest,
+                two,
+                command,
+            }),
+        }
+    }
+
+    /// The code to end with.
+    fn run(&self) -> Result<i32, String> {
+        if !self.two {
+            return Ok(code_of("", &self.guest.run(&self.command)?));
+        }
+        let [a, b] = self.guest.run_two(&self.command[0], &self.command[1])?;
+        let codes = [code_of("guest a: ", &a), code_of("guest b: ", &b)];
+        Ok(codes.into_iter().find(|code| *code != 0).unwrap_or(0))
+    }
+}
+
+/// One option with its value.
+fn set(guest: Guest, option: &str, value: &str) -> Result<Guest, String> {
+    let number = |least: u32, most: u32| {
+        let number = value
+            .parse()
+            .ok()
+            .filter(|number| (least..=most).contains(number));
+        number
+            .ok_or_else(|| format!("{option} takes a number from {least} to {most}, not `{value}`"))
+    };
+    Ok(match option {
+        "--kernel" => guest.kernel(Series::named(value)?),
+        // Less than 1280 bytes would switch IPv6 off; a virtual card takes up to 65 521.
+        "--mtu" => guest.mtu(number(1280, 65_521)?),
+        "--cpus" => guest.processors(number(1, 64)?),
+        "--memory" => guest.memory(number(256, 1 << 20)?),
+        "--timeout" => guest.limit(Duration::from_secs(number(1, 86_400)?.into())),
+        "--netem" => guest.netem(value),
+        "--log" => guest.log(Path::new(value)),
+        _ => guest.share(&absolute(value)?),
+    })
+}
+
+/// The folder's path without links: it must be the same inside.
+fn absolute(folder: &str) -> Result<PathBuf, String> {
+    std::fs::canonicalize(folder).map_err(|why| format!("cannot share {folder}: {why}"))
+}
+
+/// The code for an outcome; says what happened where it was not the command's own.
+fn code_of(who: &str, outcome: &Outcome) -> i32 {
+    match outcome.end {
+        End::Code(code) => return code,
+        End::TimedOut => eprintln!(
+            "softroce: {who}the command {} (--timeout SECONDS)",
+            outcome.in_words()
+        ),
+        End::Lost(_) => eprintln!("softroce: {who}{}", outcome.in_words()),
+    }
+    if outcome.end == End::TimedOut {
+        TIMED_OUT
+    } else {
+        NO_MACHINE
+    }
+}
+
+/// Options that take a value.
+const OPTIONS: &[&str] = &[
+    "--kernel",
+    "--mtu",
+    "--netem",
+    "--share",
+    "--cpus",
+    "--memory",
+    "--timeout",
+    "--log",
+];
+const TIMED_OUT: i32 = 124;
+const NO_MACHINE: i32 = 125;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(words: &[&str]) -> Result<Asked, String> {
+        let words: Vec<String> = words.iter().map(|word| (*word).into()).collect();
+        Asked::parse(&words)
+    }
+
+    fn refused(words: &[&str]) -> String {
+        parse(words).err().unwrap()
+    }
+
+    #[test]
+    fn the_command_stands_after_the_dashes() {
+        let asked = parse(&["--mtu", "4200", "--", "ls", "--two"]).unwrap();
+        assert_eq!(asked.command, ["ls", "--two"]);
+        assert!(!asked.two);
+        assert_eq!(asked.guest.mtu_bytes, 4200);
+        assert!(refused(&["--mtu", "4200"]).contains("no command was given"));
+        assert_eq!(refused(&["--"]), "there is no command after --");
+    }
+
+    #[test]
+    fn two_guests_need_two_commands() {
+        assert!(parse(&["--two", "--", "true", "true"]).unwrap().two);
+        assert!(refused(&["--two", "--", "true"]).contains("1 words were given"));
+    }
+
+    #[test]
+    fn options_and_values_are_checked() {
+        assert!(refused(&["--mut", "1500", "--", "ls"]).contains("did you mean `--mtu`?"));
+        assert!(refused(&["--mtu", "--", "ls"]).contains("--mtu lacks its value"));
+        assert!(refused(&["--mtu", "9", "--", "ls"]).contains("from 1280 to 65521, not `9`"));
+        assert!(refused(&["--kernel", "4.9", "--", "ls"]).contains("unknown kernel"));
+        assert!(refused(&["--share", "/no/such", "--", "ls"]).contains("cannot share /no/such"));
+    }
+
+    #[test]
+    fn codes_tell_apart_who_ended_it() {
+        let outcome = |end| Outcome {
+            end,
+            stdout: String::new(),
+            stderr: String::new(),
+            wall: Duration::ZERO,
+        };
+        assert_eq!(code_of("", &outcome(End::Code(3))), 3);
+        assert_eq!(code_of("", &outcome(End::TimedOut)), 124);
+        assert_eq!(code_of("", &outcome(End::Lost("why".into()))), 125);
+    }
+}

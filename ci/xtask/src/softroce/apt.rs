@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Debian's packages, by an apt whose lists and cache lie in a folder of ours: no root, nothing installed, and old lists
+//! of the machine do no harm.
+
+use crate::process::ending;
+use crate::tree::{command, find_program, make_folder};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+/// An apt of our own.
+pub(super) struct Apt {
+    folder: PathBuf,
+}
+
+/// One file of the archive, as the lists describe it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Package {
+    pub(super) name: String,
+    pub(super) file: String,
+    bytes: u64,
+    sha256: String,
+}
+
+impl Apt {
+    /// Makes its folders and reads the lists of packages; an error where there is no apt.
+    pub(super) fn open(folder: &Path) -> Result<Self, String> {
+        if std::env::consts::ARCH != "x86_64" {
+            return Err(format!(
+                "the virtual machine is there for x86-64 alone, this is {}",
+                std::env::consts::ARCH
+            ));
+        }
+        for program in ["apt-get", "apt-cache", "dpkg-deb", "sha256sum"] {
+            if find_program(program).is_none() {
+                return Err(format!(
+                    "{program} was not found: the virtual machine is made of Debian's packages, which need \
+                     apt-get, apt-cache, dpkg-deb and sha256sum (a machine with Debian 12)"
+                ));
+            }
+        }
+        let apt = Self {
+            folder: folder.to_path_buf(),
+        };
+        for part in ["lists/partial", "archives/partial", "files"] {
+            make_folder(&folder.join(part))?;
+        }
+        println!("softroce: reading the lists of packages");
+        // Half of the lists may be enough: whether a package is missing from them is seen later.
+        if let Err(why) = again(|| apt.answer("apt-get", &["update"]).map(|_| ())) {
+            println!("softroce: {why}\nsoftroce: going on with the lists that are there");
+        }
+        Ok(apt)
+    }
+
+    /// These packages and what this machine lacks of what they depend on. Never the C library: it must fit the loader.
+    pub(super) fn with_missing(&self, names: &[&str]) -> Result<Vec<String>, String> {
+        let args = [&["-s", "--no-install-recommends", "install"], names].concat();
+        let told = self.answer("apt-get", &args)?;
+        let mut all: BTreeSet<String> = names.iter().map(|name| (*name).into()).collect();
+        all.extend(installed(&told));
+        all.retain(|name| !LEFT_OUT.contains(&name.as_str()));
+        Ok(all.into_iter().collect())
+    }
+
+    /// What a package whose name never changes stands for today: the first of its dependencies that starts so.
+    pub(super) fn behind(&self, meta: &str, start: &str) -> Result<String, String> {
+        let told = self.answer("apt-cache", &["depends", meta])?;
+        let mut names = told
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("Depends: "));
+        let found = names.find(|name| name.starts_with(start));
+        found
+            .map(String::from)
+            .ok_or_else(|| format!("{meta} depends on no {start}..., apt-cache said:\n{told}"))
+    }
+
+    /// Downloads what is not there in full; each file has the size and the SHA-256 that the lists say.
+    pub(super) fn fetch(&self, names: &[String]) -> Result<Vec<Package>, String> {
+        let mut args = vec!["--print-uris", "download"];
+        args.extend(names.iter().map(String::as_str));
+        let packages = described(&self.answer("apt-get", &args)?);
+        let lacking = |name: &&String| !packages.iter().any(|package| package.name == **name);
+        if let Some(name) = names.iter().find(lacking) {
+            return Err(format!("the lists of packages have no {name}"));
+        }
+        again(|| self.download(&packages))?;
+        Ok(packages)
+    }
+
+    fn download(&self, packages: &[Package]) -> Result<(), String> {
+        let missing: Vec<&Package> = packages
+            .iter()
+            .filter(|package| package.check(&self.file(package)).is_err())
+            .collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let bytes: u64 = missing.iter().map(|package| package.bytes).sum();
+        let (count, mebibytes) = (missing.len(), bytes.div_ceil(1 << 20));
+        println!("softroce: downloading {count} packages, {mebibytes} MiB");
+        let mut args = vec!["download"];
+        args.extend(missing.iter().map(|package| package.name.as_str()));
+        for package in &missing {
+            // A file that is there and wrong would be taken for the right one.
+            let _ = fs::remove_file(self.file(package));
+        }
+        let told = self.answer("apt-get", &args);
+        let wrong = missing
+            .iter()
+            .find_map(|package| package.check(&self.file(package)).err());
+        match (wrong, told) {
+            (None, _) => Ok(()),
+            (Some(why), Ok(_)) => Err(why),
+            (Some(_), Err(why)) => Err(why),
+        }
+    }
+
+    /// Where a downloaded package lies.
+    pub(super) fn file(&self, package: &Package) -> PathBuf {
+        self.folder.join("files").join(&package.file)
+    }
+
+    /// What `apt-get` or `apt-cache` prints.
+    fn answer(&self, program: &str, args: &[&str]) -> Result<String, String> {
+        let mut apt = command(program);
+        apt.env("LC_ALL", "C")
+            .current_dir(self.folder.join("files"));
+        for (name, value) in [
+            ("Dir::State::Lists", self.folder.join("lists")),
+            ("Dir::Cache", self.folder.clone()),
+            ("Dir::Cache::Archives", self.folder.join("archives")),
+        ] {
+            apt.arg("-o").arg(format!("{name}={}", value.display()));
+        }
+        for option in [
+            "APT::Sandbox::User=",
+            "Debug::NoLocking=1",
+            "APT::Get::List-Cleanup=0",
+            "Acquire::Retries=3",
+            "Acquire::Languages=none",
+        ] {
+            apt.args(["-o", option]);
+        }
+        apt.arg("-q").args(args);
+        output(apt, &format!("{program} {}", args[0]))
+    }
+}
+
+impl Package {
+    /// Whether the file is the one that the lists describe.
+    fn check(&self, file: &Path) -> Result<(), String> {
+        let bytes = fs::metadata(file).map_or(0, |data| data.len());
+        if bytes != self.bytes {
+            let (name, wanted) = (&self.file, self.bytes);
+            return Err(format!("{name} has {bytes} bytes, the lists say {wanted}"));
+        }
+        let mut sum = command("sha256sum");
+        sum.arg("--").arg(file);
+        let told = output(sum, "sha256sum")?;
+        // A name with odd letters makes the line begin with a backslash.
+        let told = told.trim_start_matches('\\');
+        if told.starts_with(&self.sha256) {
+            return Ok(());
+        }
+        let (name, wanted) = (&self.file, &self.sha256);
+        Err(format!(
+            "{name} is not what the lists describe: expected the SHA-256 {wanted}, found {told}"
+        ))
+    }
+}
+
+/// Runs a program in our own process group, so that Ctrl-C ends it with us; its standard output, or why it failed.
+pub(super) fn output(mut program: Command, name: &str) -> Result<String, String> {
+    program.stdin(std::process::Stdio::null());
+    let done = program
+        .output()
+        .map_err(|why| format!("cannot start {name}: {why}"))?;
+    if done.status.success() {
+        return Ok(String::from_utf8_lossy(&done.stdout).into_owned());
+    }
+    let told = String::from_utf8_lossy(&done.stderr);
+    Err(format!("`{name}` {}: {}", ending(done.status), told.trim()))
+}
+
+/// Does it up to three times: mirrors and networks have bad moments.
+fn again(mut work: impl FnMut() -> Result<(), String>) -> Result<(), String> {
+    for turn in 1..ATTEMPTS {
+        match work() {
+            Ok(()) => return Ok(()),
+            Err(why) => println!("softroce: {why}\nsoftroce: trying again ({turn} of {ATTEMPTS})"),
+        }
+        thread::sleep(PAUSE * turn);
+    }
+    work()
+}
+
+/// The packages in the lines `Inst NAME (VERSION ...)` of a simulated installation.
+fn installed(told: &str) -> impl Iterator<Item = String> {
+    told.lines()
+        .filter_map(|line| line.strip_prefix("Inst ")?.split(' ').next())
+        .map(String::from)
+}
+
+/// The lines `'ADDRESS' FILE BYTES SHA256:HASH` of `--print-uris`.
+fn described(told: &str) -> Vec<Package> {
+    let package = |line: &str| {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [address, file, bytes, hash] = words[..] else {
+            return None;
+        };
+        Some(Package {
+            name: file
+                .split('_')
+                .next()
+                .filter(|_| address.starts_with('\''))?
+                .into(),
+            file: file.into(),
+            bytes: bytes.parse().ok()?,
+            sha256: hash.strip_prefix("SHA256:")?.into(),
+        })
+    };
+    told.lines().filter_map(package).collect()
+}
+
+const LEFT_OUT: &[&str] = &[
+    "libc6",
+    "libc-bin",
+    "libc6-dev",
+    "libc-dev-bin",
+    "linux-libc-dev",
+];
+const ATTEMPTS: u32 = 3;
+const PAUSE: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn described_as(bytes: u64, sha256: &str) -> Package {
+        Package {
+            name: "a".into(),
+            file: "a_1_all.deb".into(),
+            bytes,
+            sha256: sha256.into(),
+        }
+    }
+
+    #[test]
+    fn files_are_read_from_the_addresses() {
+        let told = "Reading...\n'http://m/p/kmod_30%2b2_amd64.deb' kmod_30+2_amd64.deb 95180 SHA256:e21a\n";
+        let found = described(told);
+        assert_eq!(found.len(), 1);
+        assert_eq!((found[0].name.as_str(), found[0].bytes), ("kmod", 95180));
+        assert_eq!(found[0].sha256, "e21a");
+    }
+
+    #[test]
+    fn what_would_be_installed_is_read() {
+        let told =
+            "Inst libslirp0 (4.7 Debian:12 [amd64])\nConf libslirp0 (4.7)\nInst a [1] (2 x)\n";
+        assert_eq!(installed(told).collect::<Vec<_>>(), ["libslirp0", "a"]);
+    }
+
+    #[test]
+    fn a_file_of_another_length_or_content_is_refused() {
+        let file = std::env::temp_dir().join(format!("rmpi-apt-{}", std::process::id()));
+        fs::write(&file, "abc").unwrap();
+        let sum = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(described_as(3, sum).check(&file), Ok(()));
+        let short = described_as(4, sum).check(&file).unwrap_err();
+        assert!(short.contains("has 3 bytes, the lists say 4"), "{short}");
+        let other = described_as(3, "00").check(&file).unwrap_err();
+        assert!(other.contains("expected the SHA-256 00"), "{other}");
+        fs::remove_file(&file).unwrap();
+    }
+
+    #[test]
+    fn a_program_that_fails_says_why() {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "echo reason >&2; exit 3"]);
+        let why = output(shell, "sh").unwrap_err();
+        assert_eq!(why, "`sh` exited with code 3: reason");
+    }
+}

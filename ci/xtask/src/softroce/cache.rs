@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The folder `target/vm`: unpacked packages, fetched when they are missing.
+//!
+//! | folder | holds |
+//! |---|---|
+//! | `qemu/root` | the emulator, its firmware and the libraries that this machine lacks |
+//! | `host/root` | busybox, kmod: what the outside needs to make the guest's first files |
+//! | `tools/root` | laid over the machine's files in the guest: `rdma`, `ibv_*`, `ib_*`, libibverbs and its headers |
+//! | `kernel-SERIES/root`, `early` | kernel and modules; the modules that lead to the root, in the order of loading |
+//! | `apt` | lists of packages, downloads under way |
+//! | `run` | a folder for each guest that is running |
+//!
+//! A group appears under its name when it is whole, so one that is there is whole.
+
+use super::apt::{Apt, Package, output};
+use super::kernel::{self, Series};
+use crate::tree::{command, make_folder, target};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+/// The filled folder.
+#[derive(Debug, Clone)]
+pub(super) struct Cache {
+    folder: PathBuf,
+    series: Series,
+}
+
+/// Fills the folder with what a guest of this kernel needs. Does nothing, at once, where all is there.
+pub(super) fn fill(series: Series) -> Result<Cache, String> {
+    let cache = Cache {
+        folder: target().join("vm"),
+        series,
+    };
+    make_folder(&cache.runs())?;
+    let _alone = lock(&cache.folder)?;
+    let mut apt = None;
+    for (group, names) in GROUPS {
+        cache.group(group, &mut apt, |apt| apt.with_missing(names), |_| Ok(()))?;
+    }
+    cache.group(
+        &cache.kernel_group(),
+        &mut apt,
+        // The image alone: what it depends on is for installing it.
+        |apt| Ok(vec![apt.behind(series.package(), "linux-image-")?]),
+        |new| kernel::prepare(&cache, new),
+    )?;
+    Ok(cache)
+}
+
+impl Cache {
+    /// The emulator's files.
+    pub(super) fn qemu(&self) -> PathBuf {
+        self.folder.join("qemu/root")
+    }
+
+    /// Programs that run outside.
+    pub(super) fn host(&self) -> PathBuf {
+        self.folder.join("host/root")
+    }
+
+    /// What is laid over the machine's files in the guest.
+    pub(super) fn tools(&self) -> PathBuf {
+        self.folder.join("tools/root")
+    }
+
+    /// Kernel and modules.
+    pub(super) fn kernel(&self) -> PathBuf {
+        self.folder.join(self.kernel_group()).join("root")
+    }
+
+    /// The modules that lead to the guest's root.
+    pub(super) fn early(&self) -> PathBuf {
+        self.folder.join(self.kernel_group()).join("early")
+    }
+
+    /// Where the folders of running guests are made.
+    pub(super) fn runs(&self) -> PathBuf {
+        self.folder.join("run")
+    }
+
+    fn kernel_group(&self) -> String {
+        format!("kernel-{}", self.series.name())
+    }
+
+    /// Makes one group of packages, unless it is there: `names` chooses them, `finish` works on the new folder.
+    fn group(
+        &self,
+        group: &str,
+        apt: &mut Option<Apt>,
+        names: impl FnOnce(&Apt) -> Result<Vec<String>, String>,
+        finish: impl FnOnce(&Path) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let there = self.folder.join(group);
+        if there.is_dir() {
+            return Ok(());
+        }
+        let apt = match apt {
+            Some(apt) => apt,
+            None => apt.insert(Apt::open(&self.folder.join("apt"))?),
+        };
+        let about = |why: String| format!("cannot get the packages of `{group}`: {why}");
+        let packages = names(apt)
+            .and_then(|names| apt.fetch(&names))
+            .map_err(about)?;
+        let new = self.folder.join(format!("{group}.new"));
+        remove(&new)?;
+        unpack(apt, &packages, &new.join("root")).map_err(about)?;
+        finish(&new)?;
+        fs::rename(&new, &there)
+            .map_err(|why| format!("cannot rename {}: {why}", new.display()))?;
+        for package in &packages {
+            remove(&apt.file(package))?;
+        }
+        println!("softroce: {group}: {} packages unpacked", packages.len());
+        Ok(())
+    }
+}
+
+/// Two of us must not fill the folder at once. The lock goes with the process, however that ends.
+fn lock(folder: &Path) -> Result<File, String> {
+    let path = folder.join("lock");
+    let wrong = |why| format!("cannot lock {}: {why}", path.display());
+    let file = File::create(&path).map_err(wrong)?;
+    file.lock().map_err(wrong)?;
+    Ok(file)
+}
+
+fn unpack(apt: &Apt, packages: &[Package], root: &Path) -> Result<(), String> {
+    make_folder(root)?;
+    for package in packages {
+        let mut dpkg = command("dpkg-deb");
+        dpkg.arg("-x").arg(apt.file(package)).arg(root);
+        output(dpkg, &format!("dpkg-deb -x {}", package.file))?;
+    }
+    merge_usr(root)
+}
+
+/// Debian 12's packages still bring `/bin`, `/sbin` and `/lib`. Laid over a root where these are links, such a folder
+/// would hide the link and with it every program: so they become links here too.
+fn merge_usr(root: &Path) -> Result<(), String> {
+    for name in ["bin", "sbin", "lib", "lib64"] {
+        let dir = root.join(name);
+        if !dir.is_dir() || dir.is_symlink() {
+            continue;
+        }
+        let merged = root.join("usr").join(name);
+        make_folder(&merged)?;
+        let mut copy = command("cp");
+        copy.arg("-al").arg(dir.join(".")).arg(&merged);
+        output(copy, "cp -al")?;
+        remove(&dir)?;
+        let target = Path::new("usr").join(name);
+        std::os::unix::fs::symlink(target, &dir)
+            .map_err(|why| format!("cannot link {}: {why}", dir.display()))?;
+    }
+    Ok(())
+}
+
+/// Removes a file or a whole folder; that there is none is well too.
+pub(super) fn remove(path: &Path) -> Result<(), String> {
+    let done = if path.is_dir() && !path.is_symlink() {
+        fs::remove_dir_all(path)
+    } else {
+        fs::remove_file(path)
+    };
+    match done {
+        Err(why) if why.kind() != std::io::ErrorKind::NotFound => {
+            Err(format!("cannot remove {}: {why}", path.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Named packages come even where the machine has them, so that the folder is the same everywhere.
+const GROUPS: &[(&str, &[&str])] = &[
+    ("host", &["busybox-static", "kmod", "libkmod2"]),
+    (
+        "qemu",
+        &[
+            "qemu-system-x86",
+            "qemu-system-common",
+            "qemu-system-data",
+            "seabios",
+        ],
+    ),
+    (
+        // Not the package rdma-core: it wants systemd and udev, and the command `rdma` is iproute2's.
+        "tools",
+        &[
+            "ibverbs-utils",
+            "rdmacm-utils",
+            "perftest",
+            "libibverbs1",
+            "ibverbs-providers",
+            "librdmacm1",
+            "libibumad3",
+            "libibverbs-dev",
+            "librdmacm-dev",
+            "libnl-3-200",
+            "libnl-route-3-200",
+            "libpci3",
+            "iproute2",
+            "libbpf1",
+            "libmnl0",
+            "libelf1",
+            "kmod",
+            "libkmod2",
+            "tcpdump",
+            "libpcap0.8",
+        ],
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_of_the_old_order_become_links() {
+        let root = std::env::temp_dir().join(format!("rmpi-merge-{}", std::process::id()));
+        make_folder(&root.join("lib/modules")).unwrap();
+        make_folder(&root.join("usr/lib/x")).unwrap();
+        fs::write(root.join("lib/modules/a.ko"), "a").unwrap();
+        merge_usr(&root).unwrap();
+        merge_usr(&root).unwrap();
+        assert!(root.join("lib").is_symlink());
+        assert_eq!(fs::read(root.join("lib/modules/a.ko")).unwrap(), b"a");
+        assert!(root.join("lib/x").is_dir() && !root.join("bin").exists());
+        remove(&root).unwrap();
+        assert_eq!(remove(&root), Ok(()));
+    }
+}

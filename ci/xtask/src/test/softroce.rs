@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Stage `softroce`: one boot of the virtual machine, and `ci/softroce/checks` in it.
+
+use super::{Context, Tally};
+use crate::process::{quiet, seconds};
+use crate::softroce::{End, Guest, Outcome};
+use crate::tree::{command, make_folder, root, target};
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String> {
+    let prefix = context.prefix()?;
+    let build = target().join("softroce");
+    let share = build.join("share");
+    make_folder(&share)?;
+    let (hello, written) = (build.join("hello"), share.join(WRITTEN));
+    let _ = fs::remove_file(&written);
+    let mut compiler = command(prefix.join("bin/rmpicc"));
+    compiler.args(["-O2", "-o"]).arg(&hello);
+    compiler.arg(root().join("ci/demo/hello.c"));
+    quiet(compiler, Duration::from_secs(120))?;
+
+    let text = |path: &Path| path.to_string_lossy().into_owned();
+    let words = [
+        "sh".into(),
+        text(&root().join("ci/softroce/checks")),
+        text(&prefix.join("bin/rmpiexec")),
+        text(&hello),
+    ];
+    let outcome = Guest::new().share(&share).limit(LIMIT).run(&words)?;
+    println!("  one guest, all of it ({})", seconds(outcome.wall));
+    for check in checks(&outcome.stdout) {
+        tally.check(check.name, || {
+            if check.passed {
+                return Ok(());
+            }
+            Err(format!("{}{}", check.printed, outcome.stderr))
+        });
+    }
+    tally.check("the command's code arrives", || code(&outcome));
+    tally.check("the guest writes to its share and to nothing else", || {
+        let outside = Path::new("/etc").join(WRITTEN);
+        match (written.exists(), outside.exists()) {
+            (true, false) => Ok(()),
+            (false, _) => Err(format!("{} was not written", written.display())),
+            (true, true) => Err(format!("the guest wrote {}", outside.display())),
+        }
+    });
+    Ok(())
+}
+
+/// One check inside the guest.
+struct Check<'a> {
+    name: &'a str,
+    passed: bool,
+    printed: String,
+}
+
+/// Reads `== NAME`, what the check printed, `== ok` or `== failed`. One that never ended has failed.
+fn checks(told: &str) -> Vec<Check<'_>> {
+    let mut all: Vec<Check<'_>> = Vec::new();
+    for line in told.lines() {
+        match (line.strip_prefix("== "), all.last_mut()) {
+            (Some("ok"), Some(check)) => check.passed = true,
+            (Some("failed"), _) => {}
+            (Some(name), _) => all.push(Check {
+                name,
+                passed: false,
+                printed: String::new(),
+            }),
+            (None, Some(check)) => check.printed += &format!("{line}\n"),
+            (None, None) => {}
+        }
+    }
+    all
+}
+
+/// The script's last line is `exit 7`.
+fn code(outcome: &Outcome) -> Result<(), String> {
+    if outcome.end == End::Code(7) {
+        return Ok(());
+    }
+    let (end, told) = (outcome.in_words(), &outcome.stderr);
+    Err(format!("expected the code 7, the command {end}\n{told}"))
+}
+
+/// What the guest creates, at two places.
+const WRITTEN: &str = "softroce-was-here";
+const LIMIT: Duration = Duration::from_secs(240);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_check_that_failed_or_never_ended_is_seen() {
+        let told = "noise\n== one\n12 packets\n== ok\n== two\nwhy\n== failed\n== three\nhung\n";
+        let found = checks(told);
+        let seen: Vec<_> = found
+            .iter()
+            .map(|check| (check.name, check.passed, check.printed.as_str()))
+            .collect();
+        assert_eq!(
+            seen,
+            [
+                ("one", true, "12 packets\n"),
+                ("two", false, "why\n"),
+                ("three", false, "hung\n")
+            ]
+        );
+    }
+
+    #[test]
+    fn any_other_end_is_no_code() {
+        let outcome = |end| Outcome {
+            end,
+            stdout: String::new(),
+            stderr: "words".into(),
+            wall: LIMIT,
+        };
+        assert_eq!(code(&outcome(End::Code(7))), Ok(()));
+        let why = code(&outcome(End::Code(0))).unwrap_err();
+        assert!(why.contains("ended with code 0\nwords"), "{why}");
+        let why = code(&outcome(End::TimedOut)).unwrap_err();
+        assert!(why.contains("was stopped after 4 min 00 s"), "{why}");
+    }
+}
