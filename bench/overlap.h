@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /* How much computation a nonblocking operation hides. Every batch times the operation alone, the computation alone, and
  * both: start, compute, wait. The computation is made about as long as the operation. What is hidden is
- * (alone + compute - together) / min(alone, compute), in per cent, between 0 and 100; the median of the batches. */
+ * (alone + compute - together) / min(alone, compute), in per cent, between 0 and 100, of the three medians, so that
+ * everybody can work it out again from what is shown. */
 #ifndef BENCH_OVERLAP_H
 #define BENCH_OVERLAP_H
 
@@ -95,9 +96,9 @@ static inline double seconds_per_step(void) {
     return shortest;
 }
 
-static inline double hidden(double alone_s, double compute_s, double together_s) {
-    double shorter = alone_s < compute_s ? alone_s : compute_s;
-    double share = shorter > 0 ? (alone_s + compute_s - together_s) / shorter : 0;
+static inline double hidden(double by_itself, double computing, double both) {
+    double shorter = by_itself < computing ? by_itself : computing;
+    double share = shorter > 0 ? (by_itself + computing - both) / shorter : 0;
     return 100 * (share < 0 ? 0 : share > 1 ? 1 : share);
 }
 
@@ -115,12 +116,12 @@ static inline void conclude(struct timing *timing, double *times[3]) {
     for (int i = 0; i < batches; i++)
         shares[i] = hidden(times[0][i], times[1][i], times[2][i]);
     qsort(shares, (size_t)batches, sizeof *shares, by_value);
-    timing->median = median(shares, batches);
+    for (int i = 0; i < 3; i++)
+        timing->extras[i] = middle_us(times[i], batches);
+    timing->median = hidden(timing->extras[0], timing->extras[1], timing->extras[2]);
     timing->p99 = quantile(shares, batches, 0.01);
     timing->min = shares[batches - 1];
     timing->max = shares[0];
-    for (int i = 0; i < 3; i++)
-        timing->extras[i] = middle_us(times[i], batches);
     free(shares);
 }
 
