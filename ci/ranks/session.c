@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Sessions: MPI 5.0 sections 7.4.2, 7.6.2, 9.3.4 and 11.3.
+// Sessions: MPI 5.0 sections 3.6, 7.4.2, 7.6.2, 9.3.4 and 11.3.
 //
 //   session alone    sessions without MPI_Init, one after the other
 //   session inside   sessions between MPI_Init and MPI_Finalize
@@ -128,6 +128,47 @@ static void s7_4_2_create_from_group(MPI_Session session)
     MPI_Comm_free(&alone);
 }
 
+// A session's buffer is for communicators that come from it and have none of their own.
+static void s3_6_buffers(MPI_Session session)
+{
+    enum { BYTES = 1000, ROOM = BYTES + MPI_BSEND_OVERHEAD };
+    static char buffer[2 * ROOM], small[ROOM / 2], out[BYTES], in[BYTES];
+    MPI_Session another = open_session();
+    MPI_Comm comm = comm_of(session, "mpi://WORLD", "buffers"), foreign = comm_of(another, "mpi://WORLD", "foreign"), child;
+    MPI_Request request = MPI_REQUEST_NULL;
+    void *address = NULL;
+    int me, n, length = -1;
+    MPI_Comm_rank(comm, &me);
+    MPI_Comm_size(comm, &n);
+    int right = (me + 1) % n, left = (me + n - 1) % n;
+    FAILS(MPI_Bsend(out, BYTES, MPI_BYTE, right, TAG, comm), MPI_ERR_BUFFER);
+    GOOD(MPI_Session_attach_buffer(session, buffer, sizeof buffer));
+    FAILS(MPI_Session_attach_buffer(session, buffer, sizeof buffer), MPI_ERR_BUFFER);
+    GOOD(MPI_Comm_split(comm, 0, me, &child));
+    GOOD(MPI_Bsend(out, BYTES, MPI_BYTE, right, TAG, comm));
+    GOOD(MPI_Bsend(out, BYTES, MPI_BYTE, right, TAG, child));
+    FAILS(MPI_Bsend(out, BYTES, MPI_BYTE, right, TAG, foreign), MPI_ERR_BUFFER);
+    GOOD(MPI_Recv(in, BYTES, MPI_BYTE, left, TAG, comm, MPI_STATUS_IGNORE));
+    GOOD(MPI_Recv(in, BYTES, MPI_BYTE, left, TAG, child, MPI_STATUS_IGNORE));
+    GOOD(MPI_Session_flush_buffer(session));
+    GOOD(MPI_Comm_attach_buffer(child, small, sizeof small));
+    FAILS(MPI_Bsend(out, BYTES, MPI_BYTE, right, TAG, child), MPI_ERR_BUFFER);
+    GOOD(MPI_Bsend(out, BYTES, MPI_BYTE, right, TAG, comm));
+    GOOD(MPI_Session_iflush_buffer(session, &request));
+    GOOD(MPI_Recv(in, BYTES, MPI_BYTE, left, TAG, comm, MPI_STATUS_IGNORE));
+    GOOD(MPI_Wait(&request, MPI_STATUS_IGNORE));
+    GOOD(MPI_Session_detach_buffer(session, &address, &length));
+    CHECK(address == buffer, "another buffer was detached");
+    EQUAL(length, sizeof buffer);
+    FAILS(MPI_Bsend(out, BYTES, MPI_BYTE, right, TAG, comm), MPI_ERR_BUFFER);
+    GOOD(MPI_Comm_detach_buffer(child, &address, &length));
+    CHECK(address == small, "another buffer was detached");
+    MPI_Comm_free(&child);
+    MPI_Comm_free(&foreign);
+    MPI_Comm_free(&comm);
+    GOOD(MPI_Session_finalize(&another));
+}
+
 static int called, last_code;
 
 static void note_code(MPI_Session *session, int *code, ...)
@@ -169,6 +210,8 @@ static void whole_session(void)
     s11_3_1_thread_level(session);
     check_test = "s7_4_2_create_from_group";
     s7_4_2_create_from_group(session);
+    check_test = "s3_6_buffers";
+    s3_6_buffers(session);
     check_test = "s9_3_4_error_handlers";
     s9_3_4_error_handlers(session);
     check_test = "s11_3_1_finalize";

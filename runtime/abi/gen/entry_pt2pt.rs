@@ -6,7 +6,7 @@ use core::ffi::{c_int, c_void};
 
 use crate::args;
 use crate::buffer;
-use crate::enter::{On, enter, enter_any_time, unsupported};
+use crate::enter::{On, enter, enter_any_time};
 use crate::error::ErrorClass;
 use crate::express;
 use crate::handle::{MPI_Comm, MPI_Count, MPI_Datatype, MPI_Message, MPI_Request, MPI_Session};
@@ -544,10 +544,12 @@ weak_alias!("MPI_Comm_iflush_buffer", "PMPI_Comm_iflush_buffer");
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Session_attach_buffer(
     session: MPI_Session,
-    _buffer: *mut c_void,
-    _size: c_int,
+    buffer: *mut c_void,
+    size: c_int,
 ) -> c_int {
-    unsupported("MPI_Session_attach_buffer", On::Session(session))
+    enter("MPI_Session_attach_buffer", On::Session(session), |mpi| {
+        buffer::session_attach_buffer(mpi, session, args::MutBuf(buffer), args::wide(size))
+    })
 }
 weak_alias!("MPI_Session_attach_buffer", "PMPI_Session_attach_buffer");
 
@@ -555,10 +557,12 @@ weak_alias!("MPI_Session_attach_buffer", "PMPI_Session_attach_buffer");
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Session_attach_buffer_c(
     session: MPI_Session,
-    _buffer: *mut c_void,
-    _size: MPI_Count,
+    buffer: *mut c_void,
+    size: MPI_Count,
 ) -> c_int {
-    unsupported("MPI_Session_attach_buffer_c", On::Session(session))
+    enter("MPI_Session_attach_buffer_c", On::Session(session), |mpi| {
+        buffer::session_attach_buffer(mpi, session, args::MutBuf(buffer), args::wide(size))
+    })
 }
 weak_alias!(
     "MPI_Session_attach_buffer_c",
@@ -569,10 +573,17 @@ weak_alias!(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Session_detach_buffer(
     session: MPI_Session,
-    _buffer_addr: *mut c_void,
-    _size: *mut c_int,
+    buffer_addr: *mut c_void,
+    size: *mut c_int,
 ) -> c_int {
-    unsupported("MPI_Session_detach_buffer", On::Session(session))
+    enter("MPI_Session_detach_buffer", On::Session(session), |mpi| {
+        // SAFETY: `buffer_addr` is the caller's pointer to one pointer (A1 of `args`).
+        let buffer_addr =
+            unsafe { args::Out::new("buffer_addr", buffer_addr.cast::<args::State>()) }?;
+        // SAFETY: `size` is the caller's pointer to one int (A1 of `args`).
+        let size = unsafe { args::OutCount::int("size", size) }?;
+        buffer::session_detach_buffer(mpi, session, buffer_addr, size)
+    })
 }
 weak_alias!("MPI_Session_detach_buffer", "PMPI_Session_detach_buffer");
 
@@ -580,10 +591,17 @@ weak_alias!("MPI_Session_detach_buffer", "PMPI_Session_detach_buffer");
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Session_detach_buffer_c(
     session: MPI_Session,
-    _buffer_addr: *mut c_void,
-    _size: *mut MPI_Count,
+    buffer_addr: *mut c_void,
+    size: *mut MPI_Count,
 ) -> c_int {
-    unsupported("MPI_Session_detach_buffer_c", On::Session(session))
+    enter("MPI_Session_detach_buffer_c", On::Session(session), |mpi| {
+        // SAFETY: `buffer_addr` is the caller's pointer to one pointer (A1 of `args`).
+        let buffer_addr =
+            unsafe { args::Out::new("buffer_addr", buffer_addr.cast::<args::State>()) }?;
+        // SAFETY: `size` is the caller's pointer to one MPI_Count (A1 of `args`).
+        let size = unsafe { args::OutCount::count("size", size) }?;
+        buffer::session_detach_buffer(mpi, session, buffer_addr, size)
+    })
 }
 weak_alias!(
     "MPI_Session_detach_buffer_c",
@@ -593,7 +611,9 @@ weak_alias!(
 /// `MPI_Session_flush_buffer`, MPI 5.0 section 3.6.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Session_flush_buffer(session: MPI_Session) -> c_int {
-    unsupported("MPI_Session_flush_buffer", On::Session(session))
+    enter("MPI_Session_flush_buffer", On::Session(session), |mpi| {
+        buffer::session_flush_buffer(mpi, session)
+    })
 }
 weak_alias!("MPI_Session_flush_buffer", "PMPI_Session_flush_buffer");
 
@@ -601,9 +621,13 @@ weak_alias!("MPI_Session_flush_buffer", "PMPI_Session_flush_buffer");
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMPI_Session_iflush_buffer(
     session: MPI_Session,
-    _request: *mut MPI_Request,
+    request: *mut MPI_Request,
 ) -> c_int {
-    unsupported("MPI_Session_iflush_buffer", On::Session(session))
+    enter("MPI_Session_iflush_buffer", On::Session(session), |mpi| {
+        // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
+        let request = unsafe { args::Out::new("request", request) }?;
+        buffer::session_iflush_buffer(mpi, session, request)
+    })
 }
 weak_alias!("MPI_Session_iflush_buffer", "PMPI_Session_iflush_buffer");
 

@@ -10,8 +10,9 @@ use crate::args::{MutBuf, Out, OutCount, State as Kept};
 use crate::c::{MPI_BSEND_OVERHEAD, MPI_BUFFER_AUTOMATIC};
 use crate::enter::Mpi;
 use crate::error::{Error, ErrorClass, Result};
-use crate::handle::{MPI_Comm, MPI_Request};
+use crate::handle::{MPI_Comm, MPI_Request, MPI_Session};
 use crate::pt2pt::handle_of;
+use crate::session::Number;
 use crate::state::{DONE, State};
 
 /// A buffer that the program attached.
@@ -66,16 +67,61 @@ pub fn comm_iflush_buffer(mpi: Mpi, comm: MPI_Comm, request: Out<'_, MPI_Request
     iflush(mpi, number_of(mpi, comm)?, &request)
 }
 
-/// The buffer that a send in `comm` is counted against: the communicator's own, else the process's.
+/// `MPI_Session_attach_buffer`.
+pub fn session_attach_buffer(
+    mpi: Mpi,
+    session: MPI_Session,
+    buffer: MutBuf,
+    size: i64,
+) -> Result<()> {
+    attach(mpi, of_session(mpi, session)?, buffer, size)
+}
+
+/// `MPI_Session_detach_buffer`.
+pub fn session_detach_buffer(
+    mpi: Mpi,
+    session: MPI_Session,
+    address: Out<'_, Kept>,
+    size: OutCount<'_>,
+) -> Result<()> {
+    detach(mpi, of_session(mpi, session)?, &address, &size)
+}
+
+/// `MPI_Session_flush_buffer`.
+pub fn session_flush_buffer(mpi: Mpi, session: MPI_Session) -> Result<()> {
+    flush(mpi, of_session(mpi, session)?)
+}
+
+/// `MPI_Session_iflush_buffer`.
+pub fn session_iflush_buffer(
+    mpi: Mpi,
+    session: MPI_Session,
+    request: Out<'_, MPI_Request>,
+) -> Result<()> {
+    iflush(mpi, of_session(mpi, session)?, &request)
+}
+
+/// A session ends: what its buffer has is sent, and the buffer is the program's again.
+pub(crate) fn finish_session(mpi: Mpi, session: MPI_Session) -> Result<()> {
+    let number = of_session(mpi, session)?;
+    flush(mpi, number)?;
+    mpi.state(|state| state.buffers.remove(&number));
+    Ok(())
+}
+
+/// The buffer that a send in `comm` is counted against: the communicator's own, else that of the session it comes from,
+/// else the process's.
 pub(crate) fn of_comm(state: &State, comm: MPI_Comm) -> u64 {
-    let own = state
-        .comm(comm)
-        .map_or(PROCESS, |object| u64::from(object.comm.context.0));
-    if state.buffers.contains_key(&own) {
-        own
-    } else {
-        PROCESS
-    }
+    let Ok(object) = state.comm(comm) else {
+        return PROCESS;
+    };
+    let own = u64::from(object.comm.context.0);
+    let of_session = object.session.map(numbered);
+    let attached = |number: &u64| state.buffers.contains_key(number);
+    let nearest = Some(own)
+        .filter(attached)
+        .or_else(|| of_session.filter(attached));
+    nearest.unwrap_or(PROCESS)
 }
 
 /// Finds room for a message of `bytes` bytes.
@@ -161,6 +207,15 @@ fn iflush(mpi: Mpi, number: u64, request: &Out<'_, MPI_Request>) -> Result<()> {
 
 fn number_of(mpi: Mpi, comm: MPI_Comm) -> Result<u64> {
     mpi.state(|state| Ok(u64::from(state.comm(comm)?.comm.context.0)))
+}
+
+fn of_session(mpi: Mpi, session: MPI_Session) -> Result<u64> {
+    mpi.state(|state| Ok(numbered(state.sessions.get(session)?.number)))
+}
+
+/// The number of a session's buffer: above all contexts.
+fn numbered(session: Number) -> u64 {
+    u64::from(session.0) | 1 << 32
 }
 
 /// The buffer of the process; contexts, which number the others, start above it.

@@ -13,6 +13,7 @@ use crate::comm_make::discard;
 use crate::enter::{Mpi, On};
 use crate::error::{Error, ErrorClass, Result, truncate};
 use crate::handle::{MPI_Comm, MPI_Group};
+use crate::state::GroupObject;
 
 /// `MPI_Comm_rank`.
 pub fn comm_rank(mpi: Mpi, comm: MPI_Comm, rank: Out<'_, c_int>) -> Result<()> {
@@ -41,7 +42,10 @@ pub fn comm_compare(
 /// `MPI_Comm_group`.
 pub fn comm_group(mpi: Mpi, comm: MPI_Comm, group: Out<'_, MPI_Group>) -> Result<()> {
     let members = any(mpi, comm)?.group;
-    group.set(mpi.state(|state| state.groups.insert(members))?);
+    group.set(mpi.state(|state| {
+        let session = state.comm(comm)?.session;
+        state.groups.insert(GroupObject { members, session })
+    })?);
     Ok(())
 }
 

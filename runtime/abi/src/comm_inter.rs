@@ -13,6 +13,7 @@ use crate::enter::Mpi;
 use crate::error::{Error, ErrorClass, Result};
 use crate::handle::{MPI_Comm, MPI_Group};
 use crate::pt2pt::bad_rank;
+use crate::state::GroupObject;
 
 /// `MPI_Comm_test_inter`.
 pub fn comm_test_inter(mpi: Mpi, comm: MPI_Comm, flag: Out<'_, c_int>) -> Result<()> {
@@ -29,7 +30,10 @@ pub fn comm_remote_size(mpi: Mpi, comm: MPI_Comm, size: Out<'_, c_int>) -> Resul
 /// `MPI_Comm_remote_group`.
 pub fn comm_remote_group(mpi: Mpi, comm: MPI_Comm, group: Out<'_, MPI_Group>) -> Result<()> {
     let members = remote(mpi, comm)?;
-    group.set(mpi.state(|state| state.groups.insert(members))?);
+    group.set(mpi.state(|state| {
+        let session = state.comm(comm)?.session;
+        state.groups.insert(GroupObject { members, session })
+    })?);
     Ok(())
 }
 

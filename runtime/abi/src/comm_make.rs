@@ -270,14 +270,16 @@ impl Part {
 
 /// Makes the handle of a new communicator, which inherits the error handler (MPI 5.0 section 9.3).
 pub(crate) fn keep(mpi: Mpi, parent: MPI_Comm, mut comm: Comm) -> Result<MPI_Comm> {
-    let errhandler = mpi.state(|state| Ok::<_, Error>(state.comm(parent)?.errhandler))?;
     let handle = mpi.state(|state| {
+        let parent = state.comm(parent)?;
+        let (errhandler, session) = (parent.errhandler, parent.session);
         state.universe.adopt(&mut comm);
         let object = CommObject {
             comm: comm.clone(),
             name: String::new(),
             errhandler,
             hints: Pairs::default(),
+            session,
         };
         state.comms.insert(object)
     })?;

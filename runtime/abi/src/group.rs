@@ -11,6 +11,8 @@ use crate::comm::{comparison, int};
 use crate::enter::Mpi;
 use crate::error::{Error, ErrorClass, Result};
 use crate::handle::MPI_Group;
+use crate::session::Number;
+use crate::state::GroupObject;
 
 /// `MPI_Group_size`.
 pub fn group_size(mpi: Mpi, group: MPI_Group, size: Out<'_, c_int>) -> Result<()> {
@@ -68,9 +70,15 @@ pub fn group_union(
     second: MPI_Group,
     newgroup: Out<'_, MPI_Group>,
 ) -> Result<()> {
+    let origin = origin(mpi, first, second)?;
     let (first, second) = (of(mpi, first)?, of(mpi, second)?);
     let others = second.peers().filter(|peer| first.rank_of(*peer).is_none());
-    keep(mpi, first.peers().chain(others).collect(), &newgroup)
+    keep(
+        mpi,
+        origin,
+        first.peers().chain(others).collect(),
+        &newgroup,
+    )
 }
 
 /// `MPI_Group_intersection`: in the order of the first.
@@ -80,9 +88,11 @@ pub fn group_intersection(
     second: MPI_Group,
     newgroup: Out<'_, MPI_Group>,
 ) -> Result<()> {
+    let origin = origin(mpi, first, second)?;
     let (first, second) = (of(mpi, first)?, of(mpi, second)?);
     keep(
         mpi,
+        origin,
         first
             .peers()
             .filter(|peer| second.rank_of(*peer).is_some())
@@ -98,9 +108,11 @@ pub fn group_difference(
     second: MPI_Group,
     newgroup: Out<'_, MPI_Group>,
 ) -> Result<()> {
+    let origin = origin(mpi, first, second)?;
     let (first, second) = (of(mpi, first)?, of(mpi, second)?);
     keep(
         mpi,
+        origin,
         first
             .peers()
             .filter(|peer| second.rank_of(*peer).is_none())
@@ -116,8 +128,9 @@ pub fn group_incl(
     ranks: &[c_int],
     newgroup: Out<'_, MPI_Group>,
 ) -> Result<()> {
+    let origin = origin(mpi, group, group)?;
     let group = of(mpi, group)?;
-    keep(mpi, chosen(&group, ranks)?, &newgroup)
+    keep(mpi, origin, chosen(&group, ranks)?, &newgroup)
 }
 
 /// `MPI_Group_excl`.
@@ -127,8 +140,14 @@ pub fn group_excl(
     ranks: &[c_int],
     newgroup: Out<'_, MPI_Group>,
 ) -> Result<()> {
+    let origin = origin(mpi, group, group)?;
     let group = of(mpi, group)?;
-    keep(mpi, all_but(&group, &chosen(&group, ranks)?), &newgroup)
+    keep(
+        mpi,
+        origin,
+        all_but(&group, &chosen(&group, ranks)?),
+        &newgroup,
+    )
 }
 
 /// `MPI_Group_range_incl`.
@@ -138,8 +157,9 @@ pub fn group_range_incl(
     ranges: &[[c_int; 3]],
     newgroup: Out<'_, MPI_Group>,
 ) -> Result<()> {
+    let origin = origin(mpi, group, group)?;
     let group = of(mpi, group)?;
-    keep(mpi, chosen(&group, &expand(ranges)?)?, &newgroup)
+    keep(mpi, origin, chosen(&group, &expand(ranges)?)?, &newgroup)
 }
 
 /// `MPI_Group_range_excl`.
@@ -149,9 +169,11 @@ pub fn group_range_excl(
     ranges: &[[c_int; 3]],
     newgroup: Out<'_, MPI_Group>,
 ) -> Result<()> {
+    let origin = origin(mpi, group, group)?;
     let group = of(mpi, group)?;
     keep(
         mpi,
+        origin,
         all_but(&group, &chosen(&group, &expand(ranges)?)?),
         &newgroup,
     )
@@ -171,12 +193,23 @@ fn of(mpi: Mpi, group: MPI_Group) -> Result<Group> {
     mpi.state(|state| state.group(group))
 }
 
-fn keep(mpi: Mpi, peers: Vec<Peer>, newgroup: &Out<'_, MPI_Group>) -> Result<()> {
+/// The session that two groups come from; the empty group comes from none.
+fn origin(mpi: Mpi, first: MPI_Group, second: MPI_Group) -> Result<Option<Number>> {
+    mpi.state(|state| Ok(state.session_of(first)?.or(state.session_of(second)?)))
+}
+
+fn keep(
+    mpi: Mpi,
+    session: Option<Number>,
+    peers: Vec<Peer>,
+    newgroup: &Out<'_, MPI_Group>,
+) -> Result<()> {
     if peers.is_empty() {
         newgroup.set(MPI_Group::EMPTY);
         return Ok(());
     }
-    newgroup.set(mpi.state(|state| state.groups.insert(Group::of(peers)))?);
+    let members = Group::of(peers);
+    newgroup.set(mpi.state(|state| state.groups.insert(GroupObject { members, session }))?);
     Ok(())
 }
 

@@ -16,6 +16,7 @@ use std::sync::Once;
 use runtime::{Comm, Group, Peer, Visit};
 
 use crate::args::{InOut, Out, OutChars};
+use crate::buffer;
 use crate::c;
 use crate::comm::int;
 use crate::comm_agree::{Lane, context_of, group_of, swap_leaders, words_of};
@@ -28,6 +29,7 @@ use crate::info::{self, Pairs, hints};
 use crate::init::{join_for_session, leave_job};
 use crate::process::{self, Phase, World};
 use crate::pt2pt::bad_rank;
+use crate::state::GroupObject;
 
 /// A session.
 pub struct SessionObject {
@@ -35,7 +37,13 @@ pub struct SessionObject {
     pub errhandler: MPI_Errhandler,
     /// The thread level that it was granted.
     pub thread_level: c_int,
+    /// What its groups and communicators, and its buffer, know it by.
+    pub number: Number,
 }
+
+/// The number of a session, which no other one of the process has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Number(pub u32);
 
 /// `MPI_Session_init`.
 pub fn session_init(
@@ -54,11 +62,15 @@ pub fn session_init(
     });
     let mut opened = Ok(MPI_Session::NULL);
     let code = enter("MPI_Session_init", On::Nothing, |mpi| {
-        let object = SessionObject {
-            errhandler,
-            thread_level,
-        };
-        opened = mpi.state(|state| state.sessions.insert(object));
+        opened = mpi.state(|state| {
+            let number = Number(state.sessions_opened);
+            state.sessions_opened += 1;
+            state.sessions.insert(SessionObject {
+                errhandler,
+                thread_level,
+                number,
+            })
+        });
         Ok(())
     });
     debug_assert_eq!(code, c::MPI_SUCCESS);
@@ -69,6 +81,7 @@ pub fn session_init(
 /// `MPI_Session_finalize`.
 pub fn session_finalize(mpi: Mpi, session: InOut<'_, MPI_Session>) -> Result<()> {
     let handle = session.get();
+    buffer::finish_session(mpi, handle)?;
     mpi.state(|state| state.sessions.remove(handle).map(drop))?;
     session.set(MPI_Session::NULL);
     let last = mpi.state(|state| state.sessions.is_empty());
@@ -152,9 +165,11 @@ pub fn group_from_session_pset(
     name: &CStr,
     newgroup: Out<'_, MPI_Group>,
 ) -> Result<()> {
-    check(mpi, session)?;
     let members = pset(mpi, name)?;
-    newgroup.set(mpi.state(|state| state.groups.insert(members))?);
+    newgroup.set(mpi.state(|state| {
+        let session = Some(state.sessions.get(session)?.number);
+        state.groups.insert(GroupObject { members, session })
+    })?);
     Ok(())
 }
 
@@ -176,7 +191,8 @@ pub fn comm_create_from_group(
     }
     let rank = own_rank(mpi, &members)?;
     let context = lead(mpi, lane(mpi, stringtag), &members, rank)?;
-    newcomm.set(own(mpi, Comm::new(context, members, rank), errhandler)?);
+    let made = Comm::new(context, members, rank);
+    newcomm.set(own(mpi, made, group, errhandler)?);
     Ok(())
 }
 
@@ -218,7 +234,7 @@ pub fn intercomm_create_from_groups(
     };
     let context = context_of(Some(context))?;
     let made = Comm::new(context, members, rank).with_remote(Some(group_of(&words)));
-    newintercomm.set(own(mpi, made, errhandler)?);
+    newintercomm.set(own(mpi, made, local_group, errhandler)?);
     Ok(())
 }
 
@@ -242,11 +258,14 @@ fn meet(
     swap_leaders(mpi, lane, peer, words_of(members))
 }
 
-/// Keeps a communicator that has no parent.
-fn own(mpi: Mpi, comm: Comm, errhandler: MPI_Errhandler) -> Result<MPI_Comm> {
+/// Keeps a communicator that has no parent, but a group from a session.
+fn own(mpi: Mpi, comm: Comm, group: MPI_Group, errhandler: MPI_Errhandler) -> Result<MPI_Comm> {
     let handle = keep(mpi, MPI_Comm::SELF, comm)?;
     mpi.state(|state| {
-        state.comm_mut(handle)?.errhandler = errhandler;
+        let session = state.session_of(group)?;
+        let object = state.comm_mut(handle)?;
+        object.errhandler = errhandler;
+        object.session = session;
         Ok(handle)
     })
 }

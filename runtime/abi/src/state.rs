@@ -23,6 +23,7 @@ use crate::handle::{
 use crate::lock;
 use crate::op::OpObject;
 use crate::registry::{Registry, not_a};
+use crate::session::Number;
 use crate::{datatype_table, handle};
 
 /// Everything behind handles.
@@ -34,7 +35,7 @@ pub struct State {
     /// Communicators that the program made.
     pub comms: Registry<MPI_Comm, CommObject>,
     /// Groups that the program made.
-    pub groups: Registry<MPI_Group, Group>,
+    pub groups: Registry<MPI_Group, GroupObject>,
     /// Datatypes that the program made.
     pub datatypes: Registry<MPI_Datatype, TypeObject>,
     /// Names that the program gave to predefined datatypes.
@@ -47,6 +48,8 @@ pub struct State {
     pub ops: Registry<MPI_Op, OpObject>,
     /// Sessions that are open.
     pub sessions: Registry<handle::MPI_Session, crate::session::SessionObject>,
+    /// How many were opened so far.
+    pub sessions_opened: u32,
     /// Messages that a matched probe took.
     pub messages: Registry<MPI_Message, MessageObject>,
     /// Buffers for buffered sends, by the number that the runtime counts them under: 0 is the process's.
@@ -71,6 +74,16 @@ pub struct CommObject {
     pub errhandler: MPI_Errhandler,
     /// Its hints (MPI 5.0 section 7.4.4).
     pub hints: crate::info::Pairs,
+    /// The session that it comes from; `None`: the World Model.
+    pub session: Option<Number>,
+}
+
+/// A group of the program.
+pub struct GroupObject {
+    /// Its processes.
+    pub members: Group,
+    /// The session that it comes from; `None`: the World Model.
+    pub session: Option<Number>,
 }
 
 /// A datatype that the program made.
@@ -113,6 +126,7 @@ impl State {
             name: name.to_owned(),
             errhandler: MPI_Errhandler::ERRORS_ARE_FATAL,
             hints: crate::info::Pairs::default(),
+            session: None,
         };
         Self {
             world: object(universe.world(), "MPI_COMM_WORLD"),
@@ -126,6 +140,7 @@ impl State {
             grequests: std::collections::HashMap::new(),
             ops: Registry::new(),
             sessions: Registry::new(),
+            sessions_opened: 0,
             messages: Registry::new(),
             buffers: std::collections::HashMap::new(),
             allocations: std::collections::HashMap::new(),
@@ -190,7 +205,15 @@ impl State {
     pub fn group(&self, handle: MPI_Group) -> Result<Group> {
         match handle {
             MPI_Group::EMPTY => Ok(Group::of(Vec::new())),
-            other => self.groups.get(other).cloned(),
+            other => self.groups.get(other).map(|group| group.members.clone()),
+        }
+    }
+
+    /// The session that a group comes from, if it does from one.
+    pub fn session_of(&self, handle: MPI_Group) -> Result<Option<Number>> {
+        match handle {
+            MPI_Group::EMPTY => Ok(None),
+            other => self.groups.get(other).map(|group| group.session),
         }
     }
 }
