@@ -116,6 +116,11 @@ impl Guest {
         self
     }
 
+    /// The folder with the headers of rdma-core, as the guest has it.
+    pub(crate) fn include(&self) -> Result<PathBuf, String> {
+        Ok(self.prepared()?.tools().join("usr/include"))
+    }
+
     /// Boots, runs a command and powers off. An error if there is no machine to boot.
     pub(crate) fn run(&self, command: &[impl AsRef<str>]) -> Result<Outcome, String> {
         let cache = self.prepared()?;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Stage `softroce`: one boot of the virtual machine, and `ci/softroce/checks` in it.
 
-use super::{Context, Tally};
+use super::{Context, Tally, cargo_tests};
 use crate::process::{quiet, seconds};
 use crate::softroce::{End, Guest, Outcome};
-use crate::tree::{command, make_folder, root, target};
+use crate::tree::{cargo, command, make_folder, root, target};
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -28,6 +28,7 @@ pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
         text(&prefix.join("bin/rmpiexec")),
         text(&hello),
     ];
+    layout(tally)?;
     let outcome = Guest::new().share(&share).limit(LIMIT).run(&words)?;
     println!("  one guest, all of it ({})", seconds(outcome.wall));
     for check in checks(&outcome.stdout) {
@@ -48,6 +49,27 @@ pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
         }
     });
     Ok(())
+}
+
+/// The bindings of crate `verbs-sys` against the header that rdma-core has installed.
+fn layout(tally: &mut Tally) -> Result<(), String> {
+    let mut cargo = cargo();
+    cargo
+        .args([
+            "test",
+            "--quiet",
+            "--package",
+            "verbs-sys",
+            "--test",
+            "layout",
+        ])
+        .args(["--", "--include-ignored"])
+        .env("RMPI_VERBS_INCLUDE", Guest::new().include()?);
+    cargo_tests::run(
+        tally,
+        "the bindings of rdma-core, against its header",
+        cargo,
+    )
 }
 
 /// One check inside the guest.
