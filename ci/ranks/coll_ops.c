@@ -144,6 +144,47 @@ static void s6_10_2_very_unequal_lengths(void)
     free(out);
 }
 
+#ifdef __SIZEOF_FLOAT128__
+typedef _Complex float __attribute__((mode(TC))) complex32;
+
+static __float128 fraction(int i, int j)
+{
+    __float128 x = (__float128)(i * 7 + j * 31 + 1) / (__float128)(3 + j);
+    return j % 3 == 1 ? -x : j % 5 == 4 ? x * 1e30Q : x;
+}
+
+// Fortran's REAL*16 and COMPLEX*32 (MPI 5.0 sections 3.2.2 and 6.9.2), against what the compiler computes, bit by bit.
+static void s6_9_2_quadruple_precision(void)
+{
+    enum { MANY = 40 };
+    __float128 mine[MANY], got[MANY], sum, product, least, most;
+    complex32 pairs[MANY], many[MANY];
+    for (int j = 0; j < MANY; j++) {
+        mine[j] = fraction(0, j);
+        got[j] = fraction(1, j);
+        pairs[j] = fraction(0, j) + fraction(2, j) * 1.0iF;
+        many[j] = fraction(1, j) + fraction(3, j) * 1.0iF;
+    }
+    const MPI_Op ops[] = {MPI_SUM, MPI_PROD, MPI_MIN, MPI_MAX};
+    for (int o = 0; o < COUNT_OF(ops); o++) {
+        for (int j = 0; j < MANY; j++)
+            got[j] = fraction(1, j);
+        GOOD(MPI_Reduce_local(mine, got, MANY, MPI_REAL16, ops[o]));
+        for (int j = 0; j < MANY; j++) {
+            __float128 a = mine[j], b = fraction(1, j);
+            sum = a + b, product = a * b, least = a < b ? a : b, most = a > b ? a : b;
+            const __float128 wanted[] = {sum, product, least, most};
+            CHECK(memcmp(&got[j], &wanted[o], sizeof got[j]) == 0, "operation %d, number %d: %g", o, j, (double)got[j]);
+        }
+    }
+    GOOD(MPI_Reduce_local(pairs, many, MANY, MPI_COMPLEX32, MPI_SUM));
+    for (int j = 0; j < MANY; j++) {
+        complex32 wanted = pairs[j] + (fraction(1, j) + fraction(3, j) * 1.0iF);
+        CHECK(many[j] == wanted, "pair %d", j);
+    }
+}
+#endif
+
 int main(int argc, char **argv)
 {
     start(&argc, &argv);
@@ -152,6 +193,9 @@ int main(int argc, char **argv)
     RUN(s6_12_freed_while_under_way);
     RUN(s6_9_2_operations_of_windows_alone);
     RUN(s6_10_2_very_unequal_lengths);
+#ifdef __SIZEOF_FLOAT128__
+    RUN(s6_9_2_quadruple_precision);
+#endif
     MPI_Op_free(&op);
     return finish();
 }

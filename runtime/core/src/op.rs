@@ -5,6 +5,7 @@
 
 mod half;
 mod long;
+mod quad;
 
 use crate::datatype::{Basic, Float, Scalar, Shape};
 
@@ -79,10 +80,12 @@ fn reduce_scalars(op: Op, scalar: Scalar, input: &[u8], inout: &mut [u8]) -> Res
         Scalar::Float(Float::Double) => floats::<f64, 8>(op, input, inout),
         Scalar::Float(Float::Half) => floats::<half::Half, 2>(op, input, inout),
         Scalar::Float(Float::Long) => floats::<long::Long, 16>(op, input, inout),
+        Scalar::Float(Float::Quad) => floats::<quad::Quad, 16>(op, input, inout),
         Scalar::Complex(Float::Single) => complex::<f32, 4, 8>(op, input, inout),
         Scalar::Complex(Float::Double) => complex::<f64, 8, 16>(op, input, inout),
         Scalar::Complex(Float::Half) => complex::<half::Half, 2, 4>(op, input, inout),
         Scalar::Complex(Float::Long) => complex::<long::Long, 16, 32>(op, input, inout),
+        Scalar::Complex(Float::Quad) => complex::<quad::Quad, 16, 32>(op, input, inout),
         _ => Err(Undefined),
     }
 }
