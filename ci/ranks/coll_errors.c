@@ -159,6 +159,14 @@ static void s6_9_1_who_only_stands_by(void)
     MPI_Comm_free(&half);
 }
 
+static void s6_14_a_last_call_that_fails(void)
+{
+    int value = 0, n = rank == size - 1 ? -1 : 1;
+    MPI_Barrier(MPI_COMM_WORLD);
+    EQUAL(MPI_Bcast(&value, n, MPI_INT, 0, MPI_COMM_WORLD), n < 0 ? MPI_ERR_COUNT : MPI_SUCCESS);
+    EQUAL(MPI_Bcast(&value, n, MPI_INT, 0, MPI_COMM_WORLD), n < 0 ? MPI_ERR_COUNT : MPI_SUCCESS);
+}
+
 int main(int argc, char **argv)
 {
     start(&argc, &argv);
@@ -170,5 +178,7 @@ int main(int argc, char **argv)
     RUN(s6_4_what_a_wrong_count_is_told_as);
     RUN(s3_9_errors_of_a_start);
     RUN(s6_9_1_who_only_stands_by);
+    // And MPI_Finalize.
+    s6_14_a_last_call_that_fails();
     return finish();
 }

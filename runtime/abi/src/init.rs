@@ -10,6 +10,7 @@ use crate::anchor;
 use crate::args::{MainArgc, MainArgv, Out};
 use crate::attr;
 use crate::c;
+use crate::comm;
 use crate::enter::{Mpi, On};
 use crate::errhandler::{self, Handler};
 use crate::error::{Error, ErrorClass, Result};
@@ -129,7 +130,7 @@ pub fn finalize(mpi: Mpi) -> Result<()> {
     // MPI 5.0 section 11.2.4: first of all, while MPI can still be called, and the last attribute first.
     let of_self = attr::drop_all(mpi, MPI_Comm::SELF);
     let of_world = attr::drop_all(mpi, MPI_Comm::WORLD);
-    let world = mpi.visit(|universe| universe.world());
+    let world = comm::any(mpi, MPI_Comm::WORLD)?;
     mpi.wait_until(|universe| universe.is_drained());
     Line::run(mpi, &world, async |line| collective::barrier(line).await)?;
     process::set_world(World::Finalized);

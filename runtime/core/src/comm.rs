@@ -132,12 +132,24 @@ pub struct Comm {
     pub remote: Option<Group>,
     /// Its topology (MPI 5.0 chapter 8).
     pub topology: Option<Arc<Topology>>,
-    /// Collectives that were called on it, and persistent ones that were made.
-    calls: Rc<[Cell<u32>; 2]>,
+    calls: Rc<Calls>,
     /// The tag of the one call that this is for, if it is.
     tag: Option<i32>,
     /// This process's seat at the board of its ranks, where small collectives meet.
     pub(crate) seat: Option<Rc<Seat>>,
+}
+
+/// What was called on a communicator.
+#[derive(Debug, Default)]
+struct Calls {
+    /// Collectives that were called.
+    collectives: Cell<u32>,
+    /// Persistent ones that were made.
+    persistent: Cell<u32>,
+    /// The last call has not begun to do anything.
+    idle: Cell<bool>,
+    /// A call never began, for its arguments were wrong: the other ranks may be at that one still.
+    missed: Cell<bool>,
 }
 
 impl Comm {
@@ -187,7 +199,10 @@ impl Comm {
     /// next calls must still find each other.
     #[must_use]
     pub fn for_one_call(&self) -> Self {
-        let tag = Some(self.count(0));
+        let tag = Some(count(&self.calls.collectives));
+        if self.calls.idle.replace(true) {
+            self.calls.missed.set(true);
+        }
         Self {
             tag,
             ..self.clone()
@@ -197,7 +212,7 @@ impl Comm {
     /// As [`for_one_call`](Self::for_one_call), for all starts of a persistent collective.
     #[must_use]
     pub fn for_persistent_calls(&self) -> Self {
-        let tag = Some(self.count(1) | PERSISTENT);
+        let tag = Some(count(&self.calls.persistent) | PERSISTENT);
         Self {
             tag,
             ..self.clone()
@@ -207,13 +222,18 @@ impl Comm {
     /// The tag of the next collective on it. All ranks call collectives in the same order (MPI 5.0 section 6.14), so it
     /// is the same everywhere; several may be under way at once.
     pub(crate) fn next_tag(&self) -> i32 {
-        self.tag.unwrap_or_else(|| self.count(0))
+        self.calls.idle.set(false);
+        self.tag.unwrap_or_else(|| count(&self.calls.collectives))
     }
 
-    fn count(&self, what: usize) -> i32 {
-        let number = self.calls[what].get();
-        self.calls[what].set(number.wrapping_add(1));
-        number.cast_signed() & (PERSISTENT - 1)
+    /// Whether this rank missed a call that the others may be at still.
+    pub(crate) fn has_missed(&self) -> bool {
+        self.calls.missed.get()
+    }
+
+    /// This rank has met the others in one call.
+    pub(crate) fn has_met(&self) {
+        self.calls.missed.set(false);
     }
 
     /// Number of processes; of an intercommunicator those of the local group.
@@ -283,6 +303,12 @@ impl Comm {
             _ => Comparison::Similar,
         }
     }
+}
+
+fn count(calls: &Cell<u32>) -> i32 {
+    let number = calls.get();
+    calls.set(number.wrapping_add(1));
+    number.cast_signed() & (PERSISTENT - 1)
 }
 
 /// Tags of persistent collectives have this bit.

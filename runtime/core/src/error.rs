@@ -79,6 +79,12 @@ pub enum Error {
         /// The rank that was found to do something else, what, and with how many bytes.
         theirs: Option<(u32, &'static str, u64)>,
     },
+    /// A rank did not take part in a collective.
+    #[error("rank {rank} did not take part in this call: its own call had an error")]
+    Absent {
+        /// The rank in the communicator of the call.
+        rank: u32,
+    },
     /// A collective in the background has failed.
     #[error("{0}")]
     Collective(Arc<Self>),

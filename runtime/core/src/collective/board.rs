@@ -4,6 +4,11 @@
 //! cache lines besides its data; so this is what is fast when many ranks share few cores, and when they do not.
 //!
 //! Only blocking collectives go this way: those of a communicator have an order, and so have the rounds of a board.
+//!
+//! A call whose arguments were wrong on one rank is a round without that rank for the others, and it comes too late when it
+//! makes its next call. So what a rank tells has the number of its call, and a rank that missed one is careful: it waits for
+//! the end of its round, whatever it does, and does it again in the next one if another rank was at an earlier call. The
+//! others, which were at that one, get an error or have no need of the rank that was missing.
 
 use std::future::poll_fn;
 use std::ops::Range;
@@ -43,31 +48,49 @@ impl<'a, V: Visit> Board<'a, V> {
 
     /// All have entered before any leaves.
     pub(super) async fn barrier(&self) -> Result<(), Error> {
-        let turn = self.begin(Kind::Barrier, 0).await;
-        turn.arrive();
-        turn.all().await
+        loop {
+            let turn = self.begin(Kind::Barrier, 0).await;
+            turn.arrive();
+            if turn.all().await? {
+                return Ok(());
+            }
+        }
     }
 
     /// This rank's bytes to all. It does not wait for them.
     pub(super) async fn tell_all(&self, bytes: &[u8]) -> Result<(), Error> {
-        let turn = self.begin(Kind::Bcast, bytes.len()).await;
-        turn.put(0, bytes);
-        turn.tell();
-        turn.arrive();
-        Ok(())
+        loop {
+            let turn = self.begin(Kind::Bcast, bytes.len()).await;
+            turn.put(0, bytes);
+            turn.tell();
+            turn.arrive();
+            if turn.leave().await {
+                return Ok(());
+            }
+        }
     }
 
     /// The root's bytes to this rank.
     pub(super) async fn hear(&self, bytes: &mut [u8], root: u32) -> Result<(), Error> {
-        let turn = self.begin(Kind::Bcast, bytes.len()).await;
-        let told = turn.told(root).await;
-        if told == turn.note {
-            turn.read(0, bytes);
-        } else {
-            self.line.note(turn.dispute(Some((root, told))));
+        loop {
+            let turn = self.begin(Kind::Bcast, bytes.len()).await;
+            if self.line.comm().has_missed() {
+                // Or the ranks that wait for each other would be two.
+                turn.tell();
+            }
+            let told = turn.told(root).await;
+            if told == turn.note {
+                turn.read(0, bytes);
+            }
+            turn.arrive();
+            if !turn.leave().await {
+                continue;
+            }
+            if told != turn.note {
+                self.line.note(turn.dispute(Some((root, told))));
+            }
+            return Ok(());
         }
-        turn.arrive();
-        Ok(())
     }
 
     /// Combines the bytes of all at the root, in the order of ranks. The others do not wait.
@@ -77,20 +100,19 @@ impl<'a, V: Visit> Board<'a, V> {
         root: u32,
         op: &impl Reducer,
     ) -> Result<(), Error> {
-        let turn = self.give(Kind::Reduce, bytes).await;
-        if self.line.rank() != root {
+        if self.line.rank() == root {
+            let turn = self.give_all(Kind::Reduce, bytes).await?;
+            turn.fold(0..self.line.size(), 0, bytes, op);
             return Ok(());
         }
-        turn.all().await?;
-        turn.fold(0..self.line.size(), 0, bytes, op);
+        while !self.give(Kind::Reduce, bytes).await.leave().await {}
         Ok(())
     }
 
     /// Combines the bytes of all; the result is everywhere. Few bytes each rank combines itself, of many its slice.
     pub(super) async fn allreduce(&self, bytes: &mut [u8], op: &impl Reducer) -> Result<(), Error> {
         let size = self.line.size();
-        let turn = self.give(Kind::Allreduce, bytes).await;
-        turn.all().await?;
+        let turn = self.give_all(Kind::Allreduce, bytes).await?;
         if bytes.len() * size as usize <= EACH_FOR_ITSELF_BYTES {
             turn.fold(0..size, 0, bytes, op);
             return Ok(());
@@ -114,8 +136,7 @@ impl<'a, V: Visit> Board<'a, V> {
         mine: &mut [u8],
         op: &impl Reducer,
     ) -> Result<(), Error> {
-        let turn = self.give(Kind::ReduceScatter, bytes).await;
-        turn.all().await?;
+        let turn = self.give_all(Kind::ReduceScatter, bytes).await?;
         let part = span(lengths, self.line.rank());
         turn.fold(0..self.line.size(), part.start, mine, op);
         Ok(())
@@ -127,8 +148,7 @@ impl<'a, V: Visit> Board<'a, V> {
         bytes: &[u8],
         op: &impl Reducer,
     ) -> Result<Option<Vec<u8>>, Error> {
-        let turn = self.give(Kind::Scan, bytes).await;
-        turn.all().await?;
+        let turn = self.give_all(Kind::Scan, bytes).await?;
         let mut before = vec![0; bytes.len()];
         turn.fold(0..self.line.rank(), 0, &mut before, op);
         Ok((self.line.rank() > 0).then_some(before))
@@ -138,18 +158,16 @@ impl<'a, V: Visit> Board<'a, V> {
     pub(super) async fn allgather(&self, all: &mut [u8]) -> Result<(), Error> {
         let block = all.len() / self.line.size() as usize;
         let own = self.line.rank() as usize * block;
-        let turn = self.begin(Kind::Allgather, block).await;
-        turn.put(own, &all[own..own + block]);
-        turn.arrive();
-        turn.all().await?;
+        let turn = self
+            .give_all(Kind::Allgather, &all[own..own + block])
+            .await?;
         turn.read(0, all);
         Ok(())
     }
 
     /// Block `i` of `out` goes to rank `i`; block `i` of `into` comes from rank `i`.
     pub(super) async fn alltoall(&self, out: &[u8], into: &mut [u8]) -> Result<(), Error> {
-        let turn = self.give(Kind::Alltoall, out).await;
-        turn.all().await?;
+        let turn = self.give_all(Kind::Alltoall, out).await?;
         let block = out.len() / self.line.size() as usize;
         let own = self.line.rank() as usize * block;
         for (from, block) in (0..).zip(into.chunks_exact_mut(block)) {
@@ -167,11 +185,12 @@ impl<'a, V: Visit> Board<'a, V> {
                 self.wait(last, || self.seat.begin()).await
             }
         };
-        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-        let note = Note {
+        let note = Told {
             kind: kind as u8,
-            bytes,
-        };
+            bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
+            call: self.line.number(CALLS - 1),
+        }
+        .note();
         Turn {
             board: self,
             round,
@@ -185,6 +204,16 @@ impl<'a, V: Visit> Board<'a, V> {
         turn.put(self.line.rank() as usize * bytes.len(), bytes);
         turn.arrive();
         turn
+    }
+
+    /// The same, and waits for those of all others.
+    async fn give_all(&self, kind: Kind, bytes: &[u8]) -> Result<Turn<'_, V>, Error> {
+        loop {
+            let turn = self.give(kind, bytes).await;
+            if turn.all().await? {
+                return Ok(turn);
+            }
+        }
     }
 
     async fn wait<T>(&self, event: Event, mut happened: impl FnMut() -> Option<T>) -> T {
@@ -227,15 +256,40 @@ impl<V: Visit> Turn<'_, V> {
         self.board.seat.arrive(self.round, self.note);
     }
 
-    /// Waits until all have arrived.
-    async fn all(&self) -> Result<(), Error> {
+    /// Waits until all have arrived. `false`: others were at an earlier call, and this one is for another round.
+    async fn all(&self) -> Result<bool, Error> {
         let seat = self.board.seat;
         let over = || seat.is_over(self.round).then_some(());
         self.board.wait(Event::Over(self.round), over).await;
+        let comm = self.board.line.comm();
+        if comm.has_missed() {
+            if self.is_early() {
+                return Ok(false);
+            }
+            comm.has_met();
+        }
         match seat.is_disputed(self.round) {
-            false => Ok(()),
+            false => Ok(true),
             true => Err(self.dispute(seat.who_differs(self.round, self.note))),
         }
+    }
+
+    /// Goes on without waiting, unless this rank must be careful. `false`: as [`all`](Self::all).
+    async fn leave(&self) -> bool {
+        if !self.board.line.comm().has_missed() {
+            return true;
+        }
+        // What else others did is told by them.
+        !matches!(self.all().await, Ok(false))
+    }
+
+    /// Whether anybody was at an earlier call in a round that is over.
+    #[cold]
+    fn is_early(&self) -> bool {
+        let mine = Told::of(self.note);
+        (0..self.board.line.size())
+            .filter_map(|rank| self.board.seat.note(self.round, rank))
+            .any(|note| Told::of(note).is_before(&mine))
     }
 
     /// Waits until a rank has told what it does.
@@ -247,7 +301,7 @@ impl<V: Visit> Turn<'_, V> {
     /// Combines what `ranks` put at `at` in their parts, in their order: few bytes from one copy of all parts, many piece by
     /// piece, so that they stay in the cache.
     fn fold(&self, ranks: Range<u32>, at: usize, into: &mut [u8], op: &impl Reducer) {
-        let part = self.note.bytes as usize;
+        let part = Told::of(self.note).bytes as usize;
         if part * ranks.len() <= PIECE_BYTES && into.len() == part && !ranks.is_empty() {
             let mut all = vec![0; part * ranks.len()];
             self.read(ranks.start as usize * part, &mut all);
@@ -273,19 +327,63 @@ impl<V: Visit> Turn<'_, V> {
 
     #[cold]
     fn dispute(&self, theirs: Option<(u32, Note)>) -> Error {
+        let ours = Told::of(self.note);
+        let theirs = theirs.map(|(rank, note)| (rank, Told::of(note)));
         match theirs {
-            Some((_, note)) if note.kind == self.note.kind => Error::Unequal {
-                given: note.bytes.into(),
-                expected: self.note.bytes.into(),
-            },
+            Some((rank, told)) if ours.is_before(&told) => Error::Absent { rank },
+            Some((_, told)) if told.kind == ours.kind && told.bytes != ours.bytes => {
+                Error::Unequal {
+                    given: told.bytes.into(),
+                    expected: ours.bytes.into(),
+                }
+            }
             theirs => Error::Disputed {
-                ours: Kind::name(self.note.kind),
-                our_bytes: self.note.bytes.into(),
-                theirs: theirs.map(|(rank, note)| (rank, Kind::name(note.kind), note.bytes.into())),
+                ours: Kind::name(ours.kind),
+                our_bytes: ours.bytes.into(),
+                theirs: theirs.map(|(rank, told)| (rank, Kind::name(told.kind), told.bytes.into())),
             },
         }
     }
 }
+
+/// What a note says.
+struct Told {
+    kind: u8,
+    bytes: u32,
+    /// The number of the call, below [`CALLS`].
+    call: u32,
+}
+
+impl Told {
+    #[allow(clippy::cast_possible_truncation, reason = "four bits")]
+    fn note(&self) -> Note {
+        Note {
+            kind: self.kind | (self.call << KIND_BITS) as u8,
+            bytes: self.bytes | (self.call >> (8 - KIND_BITS)) << BYTES_BITS,
+        }
+    }
+
+    fn of(note: Note) -> Self {
+        let low = u32::from(note.kind >> KIND_BITS);
+        Self {
+            kind: note.kind & ((1 << KIND_BITS) - 1),
+            bytes: note.bytes & ((1 << BYTES_BITS) - 1),
+            call: low | (note.bytes >> BYTES_BITS) << (8 - KIND_BITS),
+        }
+    }
+
+    /// Numbers begin again after the last; those less than half of all ahead are later.
+    fn is_before(&self, other: &Self) -> bool {
+        (1..CALLS / 2).contains(&(other.call.wrapping_sub(self.call) % CALLS))
+    }
+}
+
+/// Of the kind in a note.
+const KIND_BITS: u32 = 4;
+/// Of the number of bytes: the largest [`Variable::BoardLimit`](crate::var::Variable) is 2²⁰.
+const BYTES_BITS: u32 = 21;
+/// Numbers of calls: 8 bits for the kind and 24 for the bytes are there, and these have the rest.
+const CALLS: u32 = 1 << (8 - KIND_BITS + 24 - BYTES_BITS);
 
 /// What a rank does in a round.
 #[derive(Clone, Copy)]
@@ -333,3 +431,31 @@ const EACH_FOR_ITSELF_BYTES: usize = 16 << 10;
 const ALONE_ON_A_CPU_BYTES: usize = 8 << 10;
 /// What is combined at a time.
 const PIECE_BYTES: usize = 4 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_says_what_was_put_into_it() {
+        for call in 0..CALLS {
+            let (kind, bytes) = (Kind::Alltoall as u8, 1 << 20);
+            let note = Told { kind, bytes, call }.note();
+            assert!(note.bytes < 1 << 24);
+            let told = Told::of(note);
+            assert_eq!((told.kind, told.bytes, told.call), (kind, bytes, call));
+        }
+    }
+
+    #[test]
+    fn numbers_of_calls_go_round() {
+        let at = |call| Told {
+            kind: 1,
+            bytes: 0,
+            call,
+        };
+        assert!(at(0).is_before(&at(1)) && !at(1).is_before(&at(0)));
+        assert!(at(CALLS - 1).is_before(&at(2)) && !at(2).is_before(&at(CALLS - 1)));
+        assert!(!at(5).is_before(&at(5)));
+    }
+}

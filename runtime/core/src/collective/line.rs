@@ -117,6 +117,16 @@ impl<V: Visit> Line<V> {
         self.comm.seat.as_ref().filter(|_| self.blocking)
     }
 
+    /// The number of this call, as far as `mask` keeps it.
+    pub(super) fn number(&self, mask: u32) -> u32 {
+        self.tag.cast_unsigned() & mask
+    }
+
+    /// The communicator.
+    pub(super) fn comm(&self) -> &Comm {
+        &self.comm
+    }
+
     /// Access to the process.
     pub(super) fn visit<R>(&self, visit: impl FnOnce(&mut Universe) -> R) -> R {
         self.visit.visit(visit)
