@@ -142,6 +142,49 @@ static void section_6_14_different_calls_are_told(void)
     GOOD(MPI_Comm_free(&comm));
 }
 
+// A call of one rank fails for its arguments, and the others wait for it there until it makes its next call: those that need
+// it get an error, and from the next call on all is right, whatever that is.
+static int missed(int call, int root, int absent)
+{
+    int n = rank == absent ? -1 : 1, sum = 0, all[64] = {0};
+    switch (call) {
+    case 0: return MPI_Bcast(&sum, n, MPI_INT, root, MPI_COMM_WORLD);
+    case 1: return MPI_Reduce(&n, &sum, n, MPI_INT, MPI_SUM, root, MPI_COMM_WORLD);
+    case 2: return MPI_Allreduce(&n, &sum, n, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    case 3: return MPI_Scan(&n, &sum, n, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    default: return MPI_Reduce_scatter_block(all, &sum, n, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    }
+}
+
+static int is_needed(int call, int root, int absent)
+{
+    return call == 0 ? absent == root : call == 1 ? rank == root : 1;
+}
+
+static void section_6_14_a_rank_misses_a_call(void)
+{
+    enum { CALLS = 5 };
+    if (size < 2 || size > 64)
+        return;
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    for (int turn = 0; turn < 2 * CALLS * 3; turn++) {
+        int call = turn % CALLS, absent = turn % size, root = turn / CALLS % 2 ? absent : (absent + 1) % size;
+        int times = 1 + turn % 3 / 2, root_of_next = turn % 4 / 2 ? absent : (root + 1) % size;
+        for (int i = 0; i < times; i++) {
+            int code = missed(call, root, absent);
+            int wanted = rank == absent                     ? MPI_ERR_COUNT
+                         : is_needed(call, root, absent) ? MPI_ERR_OTHER
+                                                            : MPI_SUCCESS;
+            CHECK(code == wanted, "turn %d: %d, expected %d", turn, code, wanted);
+        }
+        bcast_of(MPI_COMM_WORLD, root_of_next, 100);
+        sum_of(MPI_COMM_WORLD, 3);
+        if (turn % 2)
+            GOOD(MPI_Barrier(MPI_COMM_WORLD));
+    }
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
+}
+
 int main(int argc, char **argv)
 {
     start(&argc, &argv);
@@ -161,6 +204,8 @@ int main(int argc, char **argv)
     RUN(section_3_5_messages_move_while_a_rank_waits_in_a_collective);
     if (argc > 1 && !strcmp(argv[1], "told"))
         RUN(section_6_14_different_calls_are_told);
+    if (argc > 1 && !strcmp(argv[1], "missed"))
+        RUN(section_6_14_a_rank_misses_a_call);
     free(out);
     free(in);
     return finish();
