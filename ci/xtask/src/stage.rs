@@ -48,7 +48,8 @@ Options:
   --mpi PREFIX   for the stage `ranks` alone: run the programs on the MPI installed there
                  (its bin/mpicc and bin/mpiexec), to hold the tests themselves against another MPI
   -- FILTER...   for the stage `ranks` alone: only the programs whose name contains one of these;
-                 for the stage `suites` alone: only these parts of it (exchange, openmpi, mpich, mpi4py)",
+                 for the stage `suites` alone: only these parts of it (exchange, openmpi, mpich, mpi4py,
+                 rsmpi)",
     },
     Stage {
         name: "install",

@@ -4,9 +4,13 @@
 mod coverage;
 mod exchange;
 mod launch;
+mod listed;
+mod made;
 mod mpi4py;
 mod mpich;
 mod openmpi;
+mod python;
+mod rsmpi;
 mod sources;
 
 use super::{Context, Tally};
@@ -35,7 +39,15 @@ const PARTS: &[Part] = &[
         name: "mpi4py",
         run: mpi4py::run,
     },
+    Part {
+        name: "rsmpi",
+        run: rsmpi::run,
+    },
 ];
+
+/// The parts with a list in their folder in `ci/suites` that [`listed`] reads.
+#[cfg(test)]
+const LISTS: &[&str] = &["mpi4py", "rsmpi"];
 
 /// Each part by itself: one that cannot be fetched or built fails, and the others go on.
 pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String> {

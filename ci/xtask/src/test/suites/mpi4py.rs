@@ -4,17 +4,19 @@
 //! Versions and hashes are in `ci/suites/mpi4py`, and so is the list of the suite's files. What is fetched and built stays in
 //! the build folder.
 
-use super::super::testlist::{self, Entry};
+use super::super::testlist::Entry;
 use super::Tally;
-use super::coverage::Present;
 use super::launch::{launch, shown};
-use crate::process::{Finished, quiet, seconds};
-use crate::tree::{command, make_folder, read, root, target};
+use super::listed::{Listed, folder};
+use super::made::{made, of};
+use super::python::{Python, without_foreign_paths};
+use crate::process::{Finished, quiet};
+use crate::tree::{command, make_folder};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The unpacked source, the Python that has it installed, and the MPI under test.
 struct Suite {
@@ -23,129 +25,61 @@ struct Suite {
 }
 
 pub(super) fn run(tally: &mut Tally, prefix: &Path) -> Result<(), String> {
-    let suite = Suite::ready(prefix)?;
-    let list = testlist::parse(&read(&lists().join("list"))?)?;
+    let given = ["source.txt", "tools.txt"].map(|name| folder("mpi4py").join(name));
+    let home = made("mpi4py", &of(prefix, &given)?, |home| {
+        fetch(home).map_err(|why| format!("mpi4py's source could not be fetched: {why}"))?;
+        build(home, prefix).map_err(|why| format!("mpi4py could not be built: {why}"))
+    })?;
+    let suite = Suite {
+        home,
+        prefix: prefix.to_path_buf(),
+    };
+    let list = Listed::of("mpi4py")?;
     tally.check("mpi4py: every file of its suite is listed", || {
-        every_file_is_listed(&list, &suite.files()?)
+        list.names_all(&suite.files()?)
     });
     benchmarks(tally, &suite);
-    let present = Present::here()?;
-    for entry in list.iter().filter(|entry| present.allows(entry)) {
+    list.run(tally, |entry, ranks| {
         // What the list names by itself is left out of its file.
-        let apart = list.iter().map(|other| other.program.as_str());
-        let apart: Vec<&str> = apart.filter(|name| is_part(name, &entry.program)).collect();
-        for ranks in &entry.ranks {
-            let name = format!("mpi4py/{}", entry.name(*ranks));
-            let test = || suite.run_file(entry, *ranks, &apart);
-            match &entry.xfail {
-                Some(why) => tally.check_expected(&name, why, test),
-                None => tally.check(&name, test),
-            }
-        }
-    }
-    let later = list.iter().filter(|entry| !present.allows(entry)).count();
-    println!("  {later} files or parts of files wait for functions that have no body yet");
+        suite.run_file(entry, ranks, &list.parts_of(&entry.program))
+    });
     Ok(())
 }
 
+/// A Python of its own, with what building needs, and the unpacked source.
+fn fetch(home: &Path) -> Result<(), String> {
+    make_folder(&home.join("source"))?;
+    let python = Python::make(home)?;
+    python.install(&folder("mpi4py").join("tools.txt"))?;
+    let mut download = python.pip("download");
+    download.args(["--no-binary=:all:", "--no-deps", "--no-build-isolation"]);
+    download
+        .args(["--require-hashes", "-r"])
+        .arg(folder("mpi4py").join("source.txt"))
+        .arg("--dest")
+        .arg(home.join("download"));
+    quiet(download, Duration::from_secs(600))?;
+    let unpack = "tar -xzf download/mpi4py-*.tar.gz -C source --strip-components=1";
+    let mut tar = command("sh");
+    tar.args(["-c", unpack]).current_dir(home);
+    quiet(tar, Duration::from_secs(60)).map(|_| ())
+}
+
+/// Not optimized: what is tested is the MPI below.
+fn build(home: &Path, prefix: &Path) -> Result<(), String> {
+    let mut install = Python::of(home).pip("install");
+    install.args(["--no-index", "--no-deps", "--no-build-isolation"]);
+    install
+        .arg(home.join("source"))
+        .env("MPICC", prefix.join("bin/rmpicc"))
+        .env("CFLAGS", "-O0 -g0");
+    quiet(install, Duration::from_secs(600)).map(|_| ())
+}
+
 impl Suite {
-    /// Fetches and builds what is not there yet.
-    fn ready(prefix: &Path) -> Result<Self, String> {
-        let suite = Self {
-            home: target().join("suites/mpi4py"),
-            prefix: prefix.to_path_buf(),
-        };
-        let mark = suite.home.join(".built");
-        let wanted = suite.made_of()?;
-        if read(&mark).is_ok_and(|made_of| made_of == wanted) {
-            return Ok(suite);
-        }
-        let start = Instant::now();
-        suite
-            .fetch()
-            .map_err(|why| format!("mpi4py's source could not be fetched: {why}"))?;
-        suite
-            .build()
-            .map_err(|why| format!("mpi4py could not be built: {why}"))?;
-        println!("  built mpi4py ({})", seconds(start.elapsed()));
-        fs::write(&mark, wanted).map_err(|why| format!("{}: {why}", mark.display()))?;
-        Ok(suite)
-    }
-
-    /// When any of this changes, it is built anew.
-    fn made_of(&self) -> Result<String, String> {
-        let texts = [
-            read(&lists().join("source.txt"))?,
-            read(&lists().join("tools.txt"))?,
-            read(&self.prefix.join("include/mpi.h"))?,
-        ];
-        Ok(format!("{}\n{}", self.prefix.display(), texts.join("\n")))
-    }
-
-    fn source(&self) -> PathBuf {
-        self.home.join("source")
-    }
-
-    /// A Python of its own, with what building needs, and the unpacked source.
-    fn fetch(&self) -> Result<(), String> {
-        if self.home.exists() {
-            fs::remove_dir_all(&self.home)
-                .map_err(|why| format!("{}: {why}", self.home.display()))?;
-        }
-        for folder in ["source", "tmp", "scratch"] {
-            make_folder(&self.home.join(folder))?;
-        }
-        let mut venv = command("python3");
-        venv.args(["-m", "venv"]).arg(self.home.join("venv"));
-        quiet(venv, Duration::from_secs(120))?;
-        let mut tools = self.pip("install");
-        tools.args(["--only-binary=:all:", "--no-deps", "--require-hashes", "-r"]);
-        tools.arg(lists().join("tools.txt"));
-        quiet(tools, Duration::from_secs(600))?;
-        let mut download = self.pip("download");
-        download.args(["--no-binary=:all:", "--no-deps", "--no-build-isolation"]);
-        download
-            .args(["--require-hashes", "-r"])
-            .arg(lists().join("source.txt"))
-            .arg("--dest")
-            .arg(self.home.join("download"));
-        quiet(download, Duration::from_secs(600))?;
-        let mut tar = command("sh");
-        tar.args([
-            "-c",
-            "tar -xzf download/mpi4py-*.tar.gz -C source --strip-components=1",
-        ]);
-        tar.current_dir(&self.home);
-        quiet(tar, Duration::from_secs(60)).map(|_| ())
-    }
-
-    /// Not optimized: what is tested is the MPI below.
-    fn build(&self) -> Result<(), String> {
-        let mut install = self.pip("install");
-        install.args(["--no-index", "--no-deps", "--no-build-isolation"]);
-        install
-            .arg(self.source())
-            .env("MPICC", self.prefix.join("bin/rmpicc"))
-            .env("CFLAGS", "-O0 -g0");
-        quiet(install, Duration::from_secs(600)).map(|_| ())
-    }
-
-    fn pip(&self, word: &str) -> Command {
-        let mut pip = command(self.python());
-        pip.args(["-m", "pip", "--quiet", "--disable-pip-version-check"]);
-        pip.args(["--no-cache-dir", word]);
-        pip.env("TMPDIR", self.home.join("tmp"));
-        without_foreign_paths(&mut pip);
-        pip
-    }
-
-    fn python(&self) -> PathBuf {
-        self.home.join("venv/bin/python")
-    }
-
     /// The files of its test suite, by name.
     fn files(&self) -> Result<BTreeSet<String>, String> {
-        let folder = self.source().join("test");
+        let folder = self.home.join("source/test");
         let entries =
             fs::read_dir(&folder).map_err(|why| format!("{}: {why}", folder.display()))?;
         let names = entries
@@ -161,7 +95,7 @@ impl Suite {
     fn run_file(&self, entry: &Entry, ranks: u32, apart: &[&str]) -> Result<(), String> {
         let limit = Duration::from_secs(entry.limit_s);
         let done = self.python_job(ranks, limit, |job| {
-            job.arg(self.source().join("test/main.py"));
+            job.arg(self.home.join("source/test/main.py"));
             job.args(["--no-builddir", "-v"]);
             for name in apart {
                 job.args(["-x", name]);
@@ -188,7 +122,7 @@ impl Suite {
     ) -> Result<Finished, String> {
         let scratch = self.home.join("scratch");
         launch(&self.prefix, ranks, &scratch, limit, |job| {
-            job.arg(self.python()).arg("-B");
+            job.arg(Python::of(&self.home).program()).arg("-B");
             words(job);
             // Nothing is computed here that would be worth threads.
             job.env("OPENBLAS_NUM_THREADS", "1");
@@ -258,15 +192,16 @@ fn sizes_are_doubled(last: u64, told: &str) -> Result<(), String> {
     let rows = told.lines().filter_map(|line| {
         let mut words = line.split_whitespace();
         let size: u64 = words.next()?.parse().ok()?;
-        let bandwidth: f64 = words.next()?.parse().ok()?;
-        (bandwidth > 0.0).then_some(size)
+        // The bandwidth may be so small that it is printed as 0.00.
+        let mean: f64 = words.nth(2)?.parse().ok()?;
+        (mean > 0.0).then_some(size)
     });
     let wanted: Vec<u64> = (0..=last.ilog2()).map(|power| 1 << power).collect();
     if rows.collect::<Vec<_>>() == wanted {
         return Ok(());
     }
     Err(format!(
-        "expected a bandwidth for each of 1, 2, 4 to {last} bytes:\n{told}"
+        "expected a time for each of 1, 2, 4 to {last} bytes:\n{told}"
     ))
 }
 
@@ -302,44 +237,6 @@ fn judge(ranks: u32, told: &str) -> Result<(), String> {
             "of {ran} tests {skipped} were skipped: none was run"
         ))
     }
-}
-
-/// Whether `name` is a class or a test of the file `file`.
-fn is_part(name: &str, file: &str) -> bool {
-    name.strip_prefix(file)
-        .is_some_and(|rest| rest.starts_with('.'))
-}
-
-/// A file that the list forgot would never run; a line without a file says what is no longer true.
-fn every_file_is_listed(list: &[Entry], files: &BTreeSet<String>) -> Result<(), String> {
-    let file_of = |entry: &Entry| {
-        let file = entry.program.split('.').next();
-        file.unwrap_or_default().to_string()
-    };
-    let listed: BTreeSet<String> = list.iter().map(file_of).collect();
-    let differing: Vec<&str> = files
-        .symmetric_difference(&listed)
-        .map(String::as_str)
-        .collect();
-    if differing.is_empty() {
-        return Ok(());
-    }
-    Err(format!(
-        "in the suite or in ci/suites/mpi4py/list, but not in both: {}",
-        differing.join(", ")
-    ))
-}
-
-/// The user's Python modules have no part in this.
-fn without_foreign_paths(python: &mut Command) {
-    python
-        .env_remove("PYTHONPATH")
-        .env_remove("PYTHONHOME")
-        .env("PYTHONNOUSERSITE", "1");
-}
-
-fn lists() -> PathBuf {
-    root().join("ci/suites/mpi4py")
 }
 
 #[cfg(test)]
@@ -382,38 +279,5 @@ mod tests {
         assert!(judge(1, "Ran 5 tests in 0.1s\n\nFAILED (errors=1)\n").is_err());
         assert!(judge(1, "Ran 2 tests in 0.1s\n\nOK (skipped=2)\n").is_err());
         assert!(judge(1, "Ran 0 tests in 0.1s\n\nOK\n").is_err());
-    }
-
-    #[test]
-    fn a_part_belongs_to_its_file_alone() {
-        assert!(is_part("test_win.TestA", "test_win"));
-        assert!(!is_part("test_window.TestA", "test_win"));
-        assert!(!is_part("test_win", "test_win"));
-    }
-
-    #[test]
-    fn the_list_is_well_formed_and_complete_by_itself() {
-        let list = testlist::parse(&read(&lists().join("list")).unwrap()).unwrap();
-        let files = list.iter().map(|entry| entry.program.clone());
-        let files: BTreeSet<String> = files.filter(|name| !name.contains('.')).collect();
-        assert!(every_file_is_listed(&list, &files).is_ok());
-        let mut more = files;
-        more.insert("test_new".into());
-        assert!(every_file_is_listed(&list, &more).is_err());
-    }
-
-    #[test]
-    fn what_is_fetched_has_a_hash() {
-        for file in ["source.txt", "tools.txt"] {
-            let text = read(&lists().join(file)).unwrap();
-            let joined = text.replace("\\\n", "");
-            let lines = joined.lines().filter(|line| !line.starts_with('#'));
-            for line in lines {
-                assert!(
-                    line.contains("==") && line.contains("--hash=sha256:"),
-                    "{line}"
-                );
-            }
-        }
     }
 }
