@@ -51,7 +51,7 @@ const NEEDS: &[Need] = &[
         what: "make",
         probe: Probe::Program("make"),
         apt: &["make"],
-        stages: &["abi", "docs"],
+        stages: &["abi", "docs", "suites"],
     },
     Need {
         what: "pkg-config",
@@ -70,6 +70,12 @@ const NEEDS: &[Need] = &[
         probe: Probe::Shell("python3 -c 'import venv, ensurepip'"),
         apt: &["python3", "python3-venv", "python3-pip"],
         stages: &["suites", "peers", "compare"],
+    },
+    Need {
+        what: "zlib with its header",
+        probe: Probe::Shell("printf '#include <zlib.h>\\n' | cc -E -o /dev/null -"),
+        apt: &["zlib1g-dev"],
+        stages: &["suites"],
     },
     Need {
         what: "the headers of Python",

@@ -49,7 +49,7 @@ Options:
                  (its bin/mpicc and bin/mpiexec), to hold the tests themselves against another MPI
   -- FILTER...   for the stage `ranks` alone: only the programs whose name contains one of these;
                  for the stage `suites` alone: only these parts of it (exchange, openmpi, mpich, mpi4py,
-                 rsmpi)",
+                 rsmpi, fftw, p4est)",
     },
     Stage {
         name: "install",

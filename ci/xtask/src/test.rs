@@ -89,7 +89,7 @@ const STAGES: &[TestStage] = &[
     },
     TestStage {
         name: "suites",
-        budget: minutes(10),
+        budget: minutes(12),
         run: suites::run,
     },
 ];

@@ -3,12 +3,14 @@
 
 mod coverage;
 mod exchange;
+mod fftw;
 mod launch;
 mod listed;
 mod made;
 mod mpi4py;
 mod mpich;
 mod openmpi;
+mod p4est;
 mod python;
 mod rsmpi;
 mod sources;
@@ -43,11 +45,19 @@ const PARTS: &[Part] = &[
         name: "rsmpi",
         run: rsmpi::run,
     },
+    Part {
+        name: "fftw",
+        run: fftw::run,
+    },
+    Part {
+        name: "p4est",
+        run: p4est::run,
+    },
 ];
 
 /// The parts with a list in their folder in `ci/suites` that [`listed`] reads.
 #[cfg(test)]
-const LISTS: &[&str] = &["mpi4py", "rsmpi"];
+const LISTS: &[&str] = &["mpi4py", "rsmpi", "fftw", "p4est"];
 
 /// Each part by itself: one that cannot be fetched or built fails, and the others go on.
 pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String> {

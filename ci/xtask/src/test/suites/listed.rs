@@ -49,6 +49,15 @@ impl Listed {
         names.filter(|name| is_part(name, file)).collect()
     }
 
+    /// The programs of the lines that need nothing that is missing.
+    pub(super) fn ready(&self) -> BTreeSet<&str> {
+        let ready = self.entries.iter();
+        ready
+            .filter(|entry| self.present.allows(entry))
+            .map(|entry| entry.program.as_str())
+            .collect()
+    }
+
     /// Runs each line that needs nothing that is missing.
     pub(super) fn run(&self, tally: &mut Tally, run: impl Fn(&Entry, u32) -> Result<(), String>) {
         let (ready, later): (Vec<_>, Vec<_>) = self
@@ -65,10 +74,7 @@ impl Listed {
             }
         }
         if !later.is_empty() {
-            println!(
-                "  {} lines of the list wait for functions that have no body yet",
-                later.len()
-            );
+            println!("  {} lines of the list need what is not there", later.len());
         }
     }
 }

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! p4est, forests of octrees, from the distribution's source package: its tests, with all its checks of itself on.
+
+use super::super::compiling;
+use super::launch::launch;
+use super::listed::{Listed, folder};
+use super::made::{made, of};
+use super::{Tally, sources};
+use crate::process::quiet;
+use crate::tree::{command, make_folder};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// Sources of the library: folders of the package and, where not all of a folder belongs to it, which files.
+const LIBRARY: &[(&str, &[&str])] = &[
+    ("src", &[]),
+    ("sc/src", &[]),
+    ("sc/iniparser", &["dictionary", "iniparser"]),
+    ("sc/libb64", &["cdecode", "cencode"]),
+];
+
+pub(super) fn run(tally: &mut Tally, prefix: &Path) -> Result<(), String> {
+    let source = sources::fetch("p4est", &["*"])?;
+    let list = Listed::of("p4est")?;
+    let tests = names(&source.join("test"))?;
+    tally.check("p4est: every test is listed", || list.names_all(&tests));
+    let configuration = ["sc_config.h", "p4est_config.h"].map(|name| folder("p4est").join(name));
+    let home = made("p4est-built", &of(prefix, &configuration)?, |home| {
+        let package = Package {
+            source: &source,
+            home,
+            prefix,
+        };
+        package.build(&list.ready())
+    })?;
+    let work = home.join("work");
+    list.run(tally, |entry, ranks| {
+        let limit = Duration::from_secs(entry.limit_s);
+        let words = |job: &mut Command| {
+            // Some write files where they are.
+            job.arg(home.join("bin").join(&entry.program))
+                .current_dir(&work);
+        };
+        launch(prefix, ranks, &home.join("scratch"), limit, words).map(|_| ())
+    });
+    Ok(())
+}
+
+struct Package<'a> {
+    source: &'a Path,
+    home: &'a Path,
+    prefix: &'a Path,
+}
+
+impl Package<'_> {
+    fn build(&self, tests: &BTreeSet<&str>) -> Result<(), String> {
+        for folder in ["objects", "bin", "work"] {
+            make_folder(&self.home.join(folder))?;
+        }
+        let mut library = BTreeSet::new();
+        for (folder, some) in LIBRARY {
+            let all = names(&self.source.join(folder))?;
+            let wanted = all
+                .iter()
+                .filter(|name| some.is_empty() || some.contains(&name.as_str()));
+            library.extend(wanted.map(|name| format!("{folder}/{name}")));
+        }
+        let files = library.iter().map(String::as_str).collect();
+        first(compiling::all(&files, |file| self.compile(file))?)?;
+        let mut archive = command("ar");
+        archive.arg("rcs").arg(self.archive());
+        archive.args(library.iter().map(|file| self.object(file)));
+        quiet(archive, Duration::from_secs(60))?;
+        first(compiling::all(tests, |test| self.link(test))?)
+    }
+
+    fn compiler(&self) -> Command {
+        let mut compiler = command(self.prefix.join("bin/rmpicc"));
+        compiler.args(["-w", "-O2", "-I"]).arg(folder("p4est"));
+        for (folder, _) in LIBRARY {
+            compiler.arg("-I").arg(self.source.join(folder));
+        }
+        compiler
+    }
+
+    fn compile(&self, file: &str) -> Result<(), String> {
+        let mut compiler = self.compiler();
+        compiler
+            .arg("-c")
+            .arg(self.source.join(format!("{file}.c")));
+        compiler.arg("-o").arg(self.object(file));
+        quiet(compiler, Duration::from_secs(120)).map(|_| ())
+    }
+
+    fn link(&self, test: &str) -> Result<(), String> {
+        let mut compiler = self.compiler();
+        compiler.arg(self.source.join(format!("test/{test}.c")));
+        compiler.arg(self.archive()).args(["-lz", "-lm", "-o"]);
+        compiler.arg(self.home.join("bin").join(test));
+        quiet(compiler, Duration::from_secs(120)).map(|_| ())
+    }
+
+    fn object(&self, file: &str) -> PathBuf {
+        let name = format!("{}.o", file.replace('/', "-"));
+        self.home.join("objects").join(name)
+    }
+
+    fn archive(&self) -> PathBuf {
+        self.home.join("libp4est.a")
+    }
+}
+
+/// The C files of a folder, without their ending.
+fn names(folder: &Path) -> Result<BTreeSet<String>, String> {
+    let entries = fs::read_dir(folder).map_err(|why| format!("{}: {why}", folder.display()))?;
+    let names = entries
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into_owned());
+    Ok(names
+        .filter_map(|name| name.strip_suffix(".c").map(String::from))
+        .collect())
+}
+
+/// The first that did not compile is the error.
+fn first(broken: Vec<(String, String)>) -> Result<(), String> {
+    match broken.into_iter().next() {
+        None => Ok(()),
+        Some((file, why)) => Err(format!("p4est's {file} does not compile: {why}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn c_files_are_found_by_name() {
+        let found = names(&folder("exchange")).unwrap();
+        assert_eq!(found, BTreeSet::from(["whose_library".to_string()]));
+    }
+
+    #[test]
+    fn a_file_that_does_not_compile_is_named() {
+        assert_eq!(first(Vec::new()), Ok(()));
+        let error = first(vec![("src/p4est".into(), "no".into())]).unwrap_err();
+        assert!(error.contains("src/p4est"));
+    }
+}
