@@ -297,6 +297,25 @@ fn s3_8_4_a_cancelled_send_is_sent_or_not_and_never_both() {
 }
 
 #[test]
+fn s3_8_4_a_cancel_is_open_until_it_worked_or_came_too_late() {
+    let mut world = world(Reads::Work);
+    for taken in [false, true] {
+        let request = send(&mut world, 0, 1, 1, 5000, false);
+        world.settle();
+        let found = world.engines[1].probe(CONTEXT, None, None).unwrap();
+        if taken {
+            world.engines[1].claim(found);
+        }
+        assert!(!world.engines[0].is_cancelling(request));
+        world.engines[0].cancel(request);
+        assert!(world.engines[0].is_cancelling(request));
+        world.settle();
+        assert!(!world.engines[0].is_cancelling(request));
+        assert_eq!(is_complete(&world, 0, request), !taken);
+    }
+}
+
+#[test]
 fn s3_9_a_persistent_send_can_be_cancelled_again_after_a_cancel_that_came_too_late() {
     let mut world = world(Reads::Work);
     let buffer = world.lend(pattern(1, 5000));
