@@ -274,6 +274,34 @@ static void s7_8_names(void)
     MPI_Comm_free(&copy);
 }
 
+// Each rank names its own group: the communicators have nothing to do with each other.
+static void s7_4_2_create_for_disjoint_groups(void)
+{
+    int half = size / 2, low = rank < half, range[1][3] = {{low ? 0 : half, low ? half - 1 : size - 1, 1}};
+    if (size < 2)
+        return;
+    MPI_Group world, mine;
+    MPI_Comm comm;
+    MPI_Comm_group(MPI_COMM_WORLD, &world);
+    MPI_Group_range_incl(world, 1, range, &mine);
+    GOOD(MPI_Comm_create(MPI_COMM_WORLD, mine, &comm));
+    int n = 0;
+    MPI_Comm_size(comm, &n);
+    EQUAL(n, low ? half : size - half);
+    for (int i = 0; i < (low ? 300 : 200); i++) {
+        int value = rank == range[0][0] ? (low ? 1000 : 2000) + i : -1, one = 1, sum = -1;
+        GOOD(MPI_Bcast(&value, 1, MPI_INT, 0, comm));
+        EQUAL(value, (low ? 1000 : 2000) + i);
+        if (i % 10 == 0) {
+            GOOD(MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, comm));
+            EQUAL(sum, n);
+        }
+    }
+    MPI_Comm_free(&comm);
+    MPI_Group_free(&mine);
+    MPI_Group_free(&world);
+}
+
 int main(int argc, char **argv)
 {
     start(&argc, &argv);
@@ -288,5 +316,6 @@ int main(int argc, char **argv)
     RUN(s7_4_4_hints);
     RUN(s7_8_names);
     RUN(s11_10_4_disconnect);
+    RUN(s7_4_2_create_for_disjoint_groups);
     return finish();
 }

@@ -108,11 +108,21 @@ impl Lane {
     }
 }
 
-/// A new context, chosen by rank 0 of an intracommunicator, or by the leaders of the two groups.
-pub(crate) fn new_context(mpi: Mpi, comm: &Comm) -> Result<ContextId> {
+/// For whom a context is.
+#[derive(Clone, Copy)]
+pub(crate) enum For {
+    /// One communicator.
+    One,
+    /// Communicators of disjoint groups.
+    Groups,
+}
+
+/// A new context, chosen by rank 0 of an intracommunicator, or by the leaders of the two groups. What rank 0 says it is for
+/// holds for all.
+pub(crate) fn new_context(mpi: Mpi, comm: &Comm, purpose: For) -> Result<ContextId> {
     let local = comm.local();
     Ok(Line::run(mpi, &local, async |line| {
-        choose_context(mpi, line, comm).await
+        choose_context(mpi, line, comm, purpose).await
     })?)
 }
 
@@ -121,10 +131,14 @@ pub(crate) async fn choose_context(
     mpi: Mpi,
     line: &Line<Mpi>,
     comm: &Comm,
+    purpose: For,
 ) -> core::result::Result<ContextId, runtime::Error> {
     let mut word = 0;
     if comm.rank == 0 {
-        let proposed = mpi.visit(|universe| universe.reserve_context());
+        let proposed = mpi.visit(|universe| match purpose {
+            For::One => universe.reserve_context(),
+            For::Groups => universe.reserve_context_of_groups(),
+        });
         word = proposed.map_or(0, |context| context.0);
         if let Some(remote) = &comm.remote
             && let Some(leader) = remote.peer(0)

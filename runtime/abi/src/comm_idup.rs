@@ -10,7 +10,7 @@ use crate::args::Out;
 use crate::attr;
 use crate::coll::{Call, later};
 use crate::comm::any;
-use crate::comm_agree::choose_context;
+use crate::comm_agree::{For, choose_context};
 use crate::comm_hints;
 use crate::comm_make::{keep, known};
 use crate::enter::Mpi;
@@ -74,7 +74,7 @@ struct Duplicate {
 
 impl Call for Duplicate {
     async fn run(&self, line: &Line<Mpi>) -> core::result::Result<(), runtime::Error> {
-        let context = choose_context(self.mpi, line, &self.parent).await?;
+        let context = choose_context(self.mpi, line, &self.parent, For::One).await?;
         let mut comm = self.parent.with_context(context);
         self.mpi.visit(|universe| universe.adopt(&mut comm));
         let there = self

@@ -8,7 +8,7 @@ use runtime::{Comm, ContextId, Group, Peer, Visit};
 use crate::args::Out;
 use crate::comm::{any, of};
 use crate::comm_agree::{
-    Lane, check_members, context_of, gather_all, group_of, new_context, swap, words_of,
+    For, Lane, check_members, context_of, gather_all, group_of, new_context, swap, words_of,
 };
 use crate::enter::Mpi;
 use crate::error::{Error, ErrorClass, Result};
@@ -43,7 +43,7 @@ fn duplicate(
     hints: Pairs,
     newcomm: &Out<'_, MPI_Comm>,
 ) -> Result<()> {
-    let context = new_context(mpi, parent)?;
+    let context = new_context(mpi, parent, For::One)?;
     let made = keep(mpi, comm, parent.with_context(context))?;
     mpi.state(|state| {
         state.comm_mut(made)?.hints = hints;
@@ -72,7 +72,12 @@ pub fn comm_create(
         let swapped = swap(mpi, &parent, words_of(&members))?;
         (swapped.context, Some(group_of(&swapped.theirs)))
     } else {
-        (new_context(mpi, &parent)?, None)
+        // Each rank may name another group, and only knows its own.
+        let purpose = match members.size() == parent.size() {
+            true => For::One,
+            false => For::Groups,
+        };
+        (new_context(mpi, &parent, purpose)?, None)
     };
     let nobody = remote.as_ref().is_some_and(|remote| remote.size() == 0);
     let rank = parent

@@ -10,7 +10,7 @@ use runtime::{Comm, Group};
 use crate::args::{Array, Out, OutArray};
 use crate::c;
 use crate::comm::{any, int, of};
-use crate::comm_agree::new_context;
+use crate::comm_agree::{For, new_context};
 use crate::comm_make::{keep, split};
 use crate::enter::Mpi;
 use crate::error::{Error, ErrorClass, Result};
@@ -217,7 +217,7 @@ pub(crate) fn arrange(
     ranks: u32,
     topology: Topology,
 ) -> Result<MPI_Comm> {
-    let context = new_context(mpi, parent)?;
+    let context = new_context(mpi, parent, For::One)?;
     if parent.rank >= ranks {
         return Ok(MPI_Comm::NULL);
     }

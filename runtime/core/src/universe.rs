@@ -226,6 +226,15 @@ impl Universe {
         Ok(context)
     }
 
+    /// As [`reserve_context`](Self::reserve_context), for communicators of several groups that have one context: they cannot
+    /// meet at one board, so they get none.
+    ///
+    /// # Errors
+    /// When all are used up.
+    pub fn reserve_context_of_groups(&mut self) -> Result<ContextId, Error> {
+        self.contexts.reserve().ok_or(Error::ContextsExhausted)
+    }
+
     /// Gives back the context that was reserved last, which was not needed.
     pub fn release_context(&mut self, context: ContextId) {
         self.contexts.release(context);
