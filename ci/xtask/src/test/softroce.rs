@@ -32,12 +32,12 @@ pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
     let outcome = Guest::new().share(&share).limit(LIMIT).run(&words)?;
     println!("  one guest, all of it ({})", seconds(outcome.wall));
     for check in checks(&outcome.stdout) {
-        tally.check(check.name, || {
-            if check.passed {
-                return Ok(());
-            }
+        let result = if check.passed {
+            Ok(())
+        } else {
             Err(format!("{}{}", check.printed, outcome.stderr))
-        });
+        };
+        tally.record(check.name, result, check.time);
     }
     tally.check("the command's code arrives", || code(&outcome));
     tally.check("the guest writes to its share and to nothing else", || {
@@ -76,26 +76,40 @@ fn layout(tally: &mut Tally) -> Result<(), String> {
 struct Check<'a> {
     name: &'a str,
     passed: bool,
+    time: Duration,
     printed: String,
 }
 
-/// Reads `== NAME`, what the check printed, `== ok` or `== failed`. One that never ended has failed.
+/// Reads `== NAME`, what the check printed, `== ok 123` or `== failed 123` (hundredths of a second). One that never
+/// ended has failed.
 fn checks(told: &str) -> Vec<Check<'_>> {
     let mut all: Vec<Check<'_>> = Vec::new();
     for line in told.lines() {
-        match (line.strip_prefix("== "), all.last_mut()) {
-            (Some("ok"), Some(check)) => check.passed = true,
-            (Some("failed"), _) => {}
-            (Some(name), _) => all.push(Check {
-                name,
+        let Some(words) = line.strip_prefix("== ") else {
+            if let Some(check) = all.last_mut() {
+                check.printed += &format!("{line}\n");
+            }
+            continue;
+        };
+        match (verdict(words), all.last_mut()) {
+            (Some((passed, time)), Some(check)) => (check.passed, check.time) = (passed, time),
+            _ => all.push(Check {
+                name: words,
                 passed: false,
+                time: Duration::ZERO,
                 printed: String::new(),
             }),
-            (None, Some(check)) => check.printed += &format!("{line}\n"),
-            (None, None) => {}
         }
     }
     all
+}
+
+fn verdict(words: &str) -> Option<(bool, Duration)> {
+    let (word, time) = words.split_once(' ')?;
+    let time = Duration::from_millis(10 * time.parse::<u64>().ok()?);
+    ["ok", "failed"]
+        .contains(&word)
+        .then_some((word == "ok", time))
 }
 
 /// The script's last line is `exit 7`.
@@ -117,18 +131,22 @@ mod tests {
 
     #[test]
     fn a_check_that_failed_or_never_ended_is_seen() {
-        let told = "noise\n== one\n12 packets\n== ok\n== two\nwhy\n== failed\n== three\nhung\n";
+        let told =
+            "noise\n== one\n12 packets\n== ok 123\n== two 2\nwhy\n== failed 0\n== three\nhung\n";
         let found = checks(told);
         let seen: Vec<_> = found
             .iter()
-            .map(|check| (check.name, check.passed, check.printed.as_str()))
+            .map(|check| {
+                let time = check.time.as_millis();
+                (check.name, check.passed, time, check.printed.as_str())
+            })
             .collect();
         assert_eq!(
             seen,
             [
-                ("one", true, "12 packets\n"),
-                ("two", false, "why\n"),
-                ("three", false, "hung\n")
+                ("one", true, 1230, "12 packets\n"),
+                ("two 2", false, 0, "why\n"),
+                ("three", false, 0, "hung\n")
             ]
         );
     }

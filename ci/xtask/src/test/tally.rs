@@ -2,7 +2,7 @@
 //! What a stage counts.
 
 use crate::process::seconds;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Passed, failed and expected to fail.
 #[derive(Default)]
@@ -17,12 +17,18 @@ impl Tally {
     /// One test: prints a line with its time, and why it failed.
     pub(crate) fn check(&mut self, name: &str, test: impl FnOnce() -> Result<(), String>) {
         let start = Instant::now();
-        match test() {
+        let result = test();
+        self.record(name, result, start.elapsed());
+    }
+
+    /// One test that was run elsewhere.
+    pub(crate) fn record(&mut self, name: &str, result: Result<(), String>, time: Duration) {
+        match result {
             Ok(()) => {
                 self.passed += 1;
-                println!("  ok    {name} ({})", seconds(start.elapsed()));
+                println!("  ok    {name} ({})", seconds(time));
             }
-            Err(why) => self.fail(name, &why, start),
+            Err(why) => self.fail(name, &why, time),
         }
     }
 
@@ -35,7 +41,11 @@ impl Tally {
     ) {
         let start = Instant::now();
         match test() {
-            Ok(()) => self.fail(name, &format!("passes now: drop xfail=\"{reason}\""), start),
+            Ok(()) => self.fail(
+                name,
+                &format!("passes now: drop xfail=\"{reason}\""),
+                start.elapsed(),
+            ),
             Err(_) => {
                 self.expected.push((name.into(), reason.into()));
                 println!("  xfail {name} ({}): {reason}", seconds(start.elapsed()));
@@ -49,9 +59,9 @@ impl Tally {
         self.failed.extend(failed);
     }
 
-    fn fail(&mut self, name: &str, why: &str, start: Instant) {
+    fn fail(&mut self, name: &str, why: &str, time: Duration) {
         self.failed.push(name.into());
-        println!("  FAIL  {name} ({})", seconds(start.elapsed()));
+        println!("  FAIL  {name} ({})", seconds(time));
         for line in why.lines() {
             println!("        {line}");
         }
