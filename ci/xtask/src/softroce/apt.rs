@@ -108,7 +108,7 @@ impl Apt {
             // A file that is there and wrong would be taken for the right one.
             let _ = fs::remove_file(self.file(package));
         }
-        let told = self.answer("apt-get", &args);
+        let told = self.answer_in("files", "apt-get", &args);
         let wrong = missing
             .iter()
             .find_map(|package| package.check(&self.file(package)).err());
@@ -124,11 +124,14 @@ impl Apt {
         self.folder.join("files").join(&package.file)
     }
 
-    /// What `apt-get` or `apt-cache` prints.
+    /// What `apt-get` or `apt-cache` prints, far from the files: apt does not describe what lies where it works.
     fn answer(&self, program: &str, args: &[&str]) -> Result<String, String> {
+        self.answer_in("", program, args)
+    }
+
+    fn answer_in(&self, part: &str, program: &str, args: &[&str]) -> Result<String, String> {
         let mut apt = command(program);
-        apt.env("LC_ALL", "C")
-            .current_dir(self.folder.join("files"));
+        apt.env("LC_ALL", "C").current_dir(self.folder.join(part));
         for (name, value) in [
             ("Dir::State::Lists", self.folder.join("lists")),
             ("Dir::Cache", self.folder.clone()),
