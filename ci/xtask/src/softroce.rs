@@ -11,9 +11,9 @@ mod machine;
 mod streams;
 
 pub(crate) use guest::{End, Guest, Outcome};
+pub(crate) use kernel::Series;
 
 use crate::stage;
-use kernel::Series;
 use std::path::{Path, PathBuf};
 use std::process::exit;
 use std::time::Duration;

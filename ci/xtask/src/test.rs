@@ -19,6 +19,7 @@ mod tidy;
 mod unit;
 
 use crate::process::seconds;
+use crate::softroce::Series;
 use crate::stage::unknown;
 use crate::tree::prefix;
 use crate::{install, setup};
@@ -103,6 +104,8 @@ const fn minutes(count: u64) -> Duration {
 pub(crate) struct Context {
     /// Another MPI to run the programs of `ranks` on.
     pub(crate) peer: Option<PathBuf>,
+    /// The kernel of the virtual machine.
+    pub(crate) kernel: Option<Series>,
     /// Parts of names; empty means every program.
     pub(crate) filters: Vec<String>,
     installed: Option<Result<(), String>>,
@@ -204,8 +207,17 @@ fn parse(args: &[String]) -> Result<(Vec<&'static TestStage>, Context), String> 
                     .ok_or("--mpi needs the folder where an MPI is installed")?;
                 context.peer = Some(std::path::absolute(given).unwrap_or_else(|_| given.into()));
             }
+            "--kernel" => {
+                let given = words.next().ok_or("--kernel needs 6.1 or 6.12")?;
+                context.kernel = Some(Series::named(given)?);
+            }
             name => wanted.push(stage_named(name)?),
         }
+    }
+    if context.kernel.is_some() && !wanted.iter().any(|stage| stage.name == "softroce") {
+        return Err(
+            "--kernel is for the stage softroce: cargo xtask test softroce --kernel 6.12".into(),
+        );
     }
     let only_ranks = wanted.iter().all(|stage| stage.name == "ranks") && !wanted.is_empty();
     if context.peer.is_some() && !only_ranks {
@@ -262,6 +274,10 @@ mod tests {
         assert!(parse(&words("tidy -- send")).is_err());
         assert!(parse(&words("suites ranks -- send")).is_err());
         assert!(parse(&words("suites -- mpi4py")).unwrap().1.wants("mpi4py"));
+        assert!(parse(&words("ranks --kernel 6.12")).is_err());
+        assert!(parse(&words("softroce --kernel 4.9")).is_err());
+        let (_, context) = parse(&words("softroce --kernel 6.12")).unwrap();
+        assert!(context.kernel.is_some());
         let (_, context) = parse(&words("ranks --mpi /opt/mpi -- send")).unwrap();
         assert_eq!(context.peer, Some(PathBuf::from("/opt/mpi")));
         assert!(context.wants("send_modes") && !context.wants("probe"));

@@ -50,7 +50,7 @@ impl Apt {
         }
         println!("softroce: reading the lists of packages");
         // Half of the lists may be enough: whether a package is missing from them is seen later.
-        if let Err(why) = again(|| apt.answer("apt-get", &["update"]).map(|_| ())) {
+        if let Err(why) = again(|| apt.answer("apt-get", UPDATE).map(|_| ())) {
             println!("softroce: {why}\nsoftroce: going on with the lists that are there");
         }
         Ok(apt)
@@ -186,7 +186,9 @@ pub(super) fn output(mut program: Command, name: &str) -> Result<String, String>
         return Ok(String::from_utf8_lossy(&done.stdout).into_owned());
     }
     let told = String::from_utf8_lossy(&done.stderr);
-    Err(format!("`{name}` {}: {}", ending(done.status), told.trim()))
+    let told: Vec<&str> = told.trim().lines().take(TOLD_LINES_MAX).collect();
+    let (end, told) = (ending(done.status), told.join("\n"));
+    Err(format!("`{name}` {end}: {told}"))
 }
 
 /// Does it up to three times: mirrors and networks have bad moments.
@@ -236,6 +238,9 @@ const LEFT_OUT: &[&str] = &[
     "libc-dev-bin",
     "linux-libc-dev",
 ];
+/// Without the option a list that cannot be had is only a warning.
+const UPDATE: &[&str] = &["update", "-o", "APT::Update::Error-Mode=any"];
+const TOLD_LINES_MAX: usize = 6;
 const ATTEMPTS: u32 = 3;
 const PAUSE: Duration = Duration::from_secs(2);
 

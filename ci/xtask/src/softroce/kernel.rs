@@ -23,7 +23,7 @@ pub(crate) enum Series {
 
 impl Series {
     /// The one that is called so.
-    pub(super) fn named(name: &str) -> Result<Self, String> {
+    pub(crate) fn named(name: &str) -> Result<Self, String> {
         let all = [Self::V6_1, Self::V6_12];
         all.into_iter()
             .find(|series| series.name() == name)

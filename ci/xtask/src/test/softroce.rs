@@ -29,7 +29,8 @@ pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
         text(&hello),
     ];
     layout(tally)?;
-    let outcome = Guest::new().share(&share).limit(LIMIT).run(&words)?;
+    let guest = Guest::new().kernel(context.kernel.unwrap_or_default());
+    let outcome = guest.share(&share).limit(LIMIT).run(&words)?;
     println!("  one guest, all of it ({})", seconds(outcome.wall));
     for check in checks(&outcome.stdout) {
         let result = if check.passed {
