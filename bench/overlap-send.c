@@ -16,28 +16,10 @@ static void receiver(struct overlap *o) {
     MPI_Send(NULL, 0, MPI_BYTE, 0, 2, MPI_COMM_WORLD);
 }
 
-static void bystander(struct overlap *o) {
-    (void)o;
-}
-
 static struct timing one_size(const struct options *options, size_t size, double *per_iteration) {
-    struct overlap o = {.start = start, .finish = finish, .size = (int)size};
-    MPI_Comm_rank(MPI_COMM_WORLD, &o.rank);
-    o.partner = o.rank == 0 ? NULL : o.rank == 1 ? receiver : bystander;
-    o.out = new_buffers(options, size, options->buffers);
-    o.in = new_buffers(options, size, options->buffers);
-    if (options->validate) {
-        fill(buffer(&o.out, 0), size, 7);
-        o.steps = 1000;
-        together(&o, 1);
-        if (o.rank == 1)
-            check(buffer(&o.in, 0), size, 7);
-    }
+    struct overlap o = {.start = start, .finish = finish, .partner = receiver, .size = (int)size};
     *per_iteration = 1;
-    struct timing timing = measure_overlap(options, &o, CLOCK_OF_RANK_0);
-    free_buffers(&o.out);
-    free_buffers(&o.in);
-    return timing;
+    return measure_pair(options, &o, 1);
 }
 
 int main(int argc, char **argv) {

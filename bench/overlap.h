@@ -162,6 +162,30 @@ static inline struct timing measure_overlap(const struct options *options, struc
     return timing;
 }
 
+static inline void stand_by(struct overlap *o) {
+    (void)o;
+}
+
+/* The same for an operation at rank 0, whose other side rank 1 does as the `partner`; `receiver` says who gets the data. */
+static inline struct timing measure_pair(const struct options *options, struct overlap *o, int receiver) {
+    size_t size = (size_t)o->size;
+    MPI_Comm_rank(MPI_COMM_WORLD, &o->rank);
+    o->partner = o->rank == 0 ? NULL : o->rank == 1 ? o->partner : stand_by;
+    o->out = new_buffers(options, size, options->buffers);
+    o->in = new_buffers(options, size, options->buffers);
+    if (options->validate) {
+        fill(buffer(&o->out, 0), size, 7);
+        o->steps = 1000;
+        together(o, 1);
+        if (o->rank == receiver)
+            check(buffer(&o->in, 0), size, 7);
+    }
+    struct timing timing = measure_overlap(options, o, CLOCK_OF_RANK_0);
+    free_buffers(&o->out);
+    free_buffers(&o->in);
+    return timing;
+}
+
 static inline int overlap_main(int argc, char **argv, const struct program *program, int least_ranks,
                                one_size_fn *one_size) {
     return bench_main_with(overlap_extras, argc, argv, program, (struct column){"Overlap (%)", "%", PERCENT, 1},
