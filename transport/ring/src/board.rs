@@ -86,8 +86,7 @@ impl Board {
         }
     }
 
-    /// Makes the board free, when nobody but the caller knows its key.
-    pub fn give_back(&self) {
+    fn give_back(&self) {
         self.left.store(0, Ordering::Relaxed);
         // PAIR(board-free): `claim` takes it with Acquire.
         self.key.store(0, Ordering::Release);
