@@ -52,29 +52,25 @@ static inline void compute_meanwhile(struct overlap *o) {
     }
 }
 
-static void alone(void *state, long count) {
-    struct overlap *o = state;
+static inline void operate(struct overlap *o, long count, int computing) {
     for (long i = 0; i < count; i++, o->turn++) {
         if (o->partner) {
             o->partner(o);
             continue;
         }
         o->start(o);
+        if (computing)
+            compute_meanwhile(o);
         o->finish(o);
     }
 }
 
+static void alone(void *state, long count) {
+    operate(state, count, 0);
+}
+
 static void together(void *state, long count) {
-    struct overlap *o = state;
-    for (long i = 0; i < count; i++, o->turn++) {
-        if (o->partner) {
-            o->partner(o);
-            continue;
-        }
-        o->start(o);
-        compute_meanwhile(o);
-        o->finish(o);
-    }
+    operate(state, count, 1);
 }
 
 static void computation(void *state, long count) {
