@@ -82,6 +82,19 @@ UNUSED static void start(int *argc, char ***argv)
     MPI_Comm_size(MPI_COMM_WORLD, &size);
 }
 
+// As start, for programs whose threads all call MPI; without that there is nothing to test.
+UNUSED static void start_threads(int *argc, char ***argv)
+{
+    int provided = -1;
+    MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (provided != MPI_THREAD_MULTIPLE) {
+        fprintf(stderr, "rank %d: thread level %d, expected MPI_THREAD_MULTIPLE\n", rank, provided);
+        MPI_Abort(MPI_COMM_WORLD, 98);
+    }
+}
+
 // The exit code of main: one line `ok` from each rank that found no error.
 UNUSED static int finish(void)
 {

@@ -67,15 +67,7 @@ static void s11_6_communicators_of_threads(void)
 
 int main(int argc, char **argv)
 {
-    int provided = -1;
-    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
-    if (provided < MPI_THREAD_MULTIPLE) {
-        puts("ok");
-        MPI_Finalize();
-        return 0;
-    }
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    start_threads(&argc, &argv);
     RUN(s11_6_communicators_of_threads);
     return finish();
 }

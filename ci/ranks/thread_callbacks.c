@@ -152,16 +152,8 @@ static void s9_3_error_handlers(void)
 
 int main(int argc, char **argv)
 {
-    int provided = -1;
     pthread_t thread;
-    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
-    if (provided < MPI_THREAD_MULTIPLE) {
-        puts("ok");
-        MPI_Finalize();
-        return 0;
-    }
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    start_threads(&argc, &argv);
     pthread_create(&thread, NULL, other, NULL);
     RUN(s6_9_5_operations);
     RUN(s7_7_2_attribute_functions);

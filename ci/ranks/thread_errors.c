@@ -65,15 +65,7 @@ static void s9_3_errors_return_while_others_talk(void)
 
 int main(int argc, char **argv)
 {
-    int provided = -1;
-    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
-    if (provided < MPI_THREAD_MULTIPLE) {
-        puts("ok");
-        MPI_Finalize();
-        return 0;
-    }
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    start_threads(&argc, &argv);
     RUN(s9_3_errors_return_while_others_talk);
     return finish();
 }

@@ -168,11 +168,7 @@ static void s11_6_only_one_thread_is_main(void)
 
 int main(int argc, char **argv)
 {
-    int provided = -1;
-    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-    EQUAL(provided, MPI_THREAD_MULTIPLE);
+    start_threads(&argc, &argv);
     for (int i = 0; i < THREADS; i++)
         MPI_Comm_dup(MPI_COMM_WORLD, &comms[i]);
     RUN(s11_6_only_one_thread_is_main);
