@@ -75,9 +75,9 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
     };
     let plan = Plan::make(&request, &cpus, granted);
     request.remarks.extend(plan.remarks(&request));
-    let job = daemon::random_u64()
+    let job = daemon::Keys::draw()
         .map_err(|words| NoProgram { words, code: 1 })
-        .and_then(|key| prepare::node_job(&request, &cpus, &plan.places, key));
+        .and_then(|keys| prepare::node_job(&request, &cpus, &plan.places, keys));
     match job {
         Ok(_) if request.dry_run => dry_run(&request, &plan),
         Ok(job) => {

@@ -4,7 +4,7 @@
 
 use crate::cli::{App, Request};
 use crate::cpus::Cpus;
-use crate::daemon::{NodeJob, Placed, Program};
+use crate::daemon::{Keys, NodeJob, Placed, Program};
 use crate::foreign::Needs;
 use crate::place::{Place, Tie};
 use crate::program::{self, NoProgram, cause};
@@ -33,7 +33,7 @@ pub(crate) fn node_job(
     request: &Request,
     cpus: &Cpus,
     places: &[Place],
-    key: u64,
+    keys: Keys,
 ) -> Result<NodeJob, NoProgram> {
     let here = here(&request.apps)?;
     let size = request.size();
@@ -50,7 +50,7 @@ pub(crate) fn node_job(
         )?);
     }
     Ok(NodeJob {
-        key,
+        keys,
         size,
         programs,
         ranks: ranks(&request.apps, places),
@@ -243,7 +243,8 @@ mod tests {
             tie: Tie::Preferred,
         };
         let places = vec![place; request.size() as usize];
-        node_job(request, &Cpus::new(vec![0, 1]), &places, 7)
+        let keys = Keys { job: 7, network: 8 };
+        node_job(request, &Cpus::new(vec![0, 1]), &places, keys)
     }
 
     fn app(ranks: u32, program: &str) -> App {

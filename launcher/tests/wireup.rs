@@ -3,58 +3,14 @@
 #![allow(clippy::unwrap_used)]
 
 mod common;
-use common::{Job, Outcome, rmpiexec};
+use common::rmpiexec;
+use common::role::{ROLE, count, ranks, ranks_with, tell, wrapped};
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, recvmsg, send, socket,
 };
 use pmi::{BOOT_VARIABLE, Boot, MAX_DATAGRAM_BYTES, ToDaemon, ToRank};
 use std::io::IoSliceMut;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-
-const ROLE: &str = "RMPI_TEST_ROLE";
-
-/// A job whose ranks play `role`.
-fn ranks(count: u32, role: &str) -> Job {
-    ranks_with(&[], count, role)
-}
-
-/// The same with options.
-fn ranks_with(options: &[&str], count: u32, role: &str) -> Job {
-    let own = std::env::current_exe().unwrap();
-    let own = own.to_str().unwrap();
-    let count = count.to_string();
-    let program = [
-        "-n",
-        &count,
-        own,
-        "rank_program",
-        "--exact",
-        "--ignored",
-        "--nocapture",
-        "--test-threads=1",
-    ];
-    let mut job = rmpiexec(options.iter().copied().chain(program));
-    job.command.env(ROLE, role);
-    job
-}
-
-/// A job whose ranks are shells around such a rank.
-fn wrapped(count: u32, role: &str, script: &str) -> Job {
-    let own = std::env::current_exe().unwrap();
-    let program = format!(
-        "{} rank_program --exact --ignored --nocapture --test-threads=1",
-        own.display()
-    );
-    let mut job = rmpiexec([
-        "-n",
-        &count.to_string(),
-        "sh",
-        "-c",
-        &script.replace("PROGRAM", &program),
-    ]);
-    job.command.env(ROLE, role);
-    job
-}
 
 /// What a rank says and does in its role.
 #[test]
@@ -84,6 +40,7 @@ fn play(role: &str, boot: &Boot) {
         &ToDaemon::Hello {
             rank,
             pid: std::process::id(),
+            publishes: false,
         },
     );
     match (role, rank) {
@@ -151,10 +108,6 @@ fn watch_daemon(boot: &Boot) {
     std::process::exit(0);
 }
 
-fn tell(control: RawFd, message: &ToDaemon) {
-    send(control, &message.encode(), MsgFlags::MSG_NOSIGNAL).expect("the daemon listens");
-}
-
 /// What a rank does whose descriptors a wrapper closed.
 fn ask_for_segment(boot: &Boot, forged: bool) {
     for lost in [boot.segment_fd, boot.control_fd] {
@@ -189,6 +142,7 @@ fn ask_for_segment(boot: &Boot, forged: bool) {
                 &ToDaemon::Hello {
                     rank: boot.rank,
                     pid: 0,
+                    publishes: false,
                 },
             );
             tell(
@@ -251,14 +205,6 @@ fn check_segment(number: &str, boot: &Boot) {
         .to_bytes()
     );
     println!("\nsegment of rank {}", boot.rank);
-}
-
-fn count(outcome: &Outcome, line: &str) -> usize {
-    outcome
-        .out
-        .lines()
-        .filter(|other| other.starts_with(line))
-        .count()
 }
 
 #[test]

@@ -2,10 +2,10 @@
 //! One rank's birth certificate: a line of text in one environment variable.
 //!
 //! ```text
-//! 1 job=9f3a rank=3 size=64 local_rank=3 local_size=64 app=0 segment=5 control=6 address=rmpi-9f3a daemon=4711 mask=3
+//! 1 job=9f3a rank=3 size=64 local_rank=3 local_size=64 app=0 segment=5 control=6 address=rmpi-9f3a daemon=4711 key=5eed mask=3
 //! ```
 //! The leading number is the version. Keys come in any order; a key that is not known is skipped,
-//! so that a newer daemon can say more to an older library. `job` and `mask` are hexadecimal.
+//! so that a newer daemon can say more to an older library. `job`, `key` and `mask` are hexadecimal.
 
 use std::fmt;
 
@@ -13,6 +13,8 @@ use std::fmt;
 pub const BOOT_VARIABLE: &str = "RMPI_BOOT";
 
 const VERSION: &str = "1";
+/// Keys with the top bit are the device's own.
+const MOST_NETWORK_KEY: u32 = u32::MAX >> 1;
 
 /// What a rank must know before it can talk to anybody.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +39,9 @@ pub struct Boot {
     pub address: String,
     /// The daemon's process id.
     pub daemon_pid: u32,
+    /// What datagrams of this job carry on a network, so that those of another are not heard: 31 bits, random per job. It
+    /// stands nowhere but here, where only the same user can read it. `None` if the daemon did not say.
+    pub network_key: Option<u32>,
     /// CPUs that the ranks of the node share, bit `c % 64` of word `c / 64` for CPU `c`; empty if
     /// the daemon did not say. When the node has more ranks than that, the daemon may narrow and
     /// widen the mask of a rank that has said hello.
@@ -69,6 +74,7 @@ impl Boot {
             control_fd: fields.descriptor("control")?,
             address: fields.required("address")?.to_owned(),
             daemon_pid: fields.number("daemon")?,
+            network_key: fields.network_key("key")?,
             mask: fields.mask("mask")?,
         };
         boot.consistent()
@@ -105,6 +111,9 @@ impl fmt::Display for Boot {
             " segment={} control={} address={} daemon={}",
             self.segment_fd, self.control_fd, self.address, self.daemon_pid
         )?;
+        if let Some(key) = self.network_key {
+            write!(out, " key={key:x}")?;
+        }
         let (Some((highest, lower)), false) = (self.mask.split_last(), self.mask.is_empty()) else {
             return Ok(());
         };
@@ -194,6 +203,16 @@ impl<'a> Fields<'a> {
         u64::from_str_radix(given, 16).map_err(|_| bad(key, given, "at most 16 hexadecimal digits"))
     }
 
+    fn network_key(&self, key: &'static str) -> Result<Option<u32>, BootError> {
+        let Some(given) = self.find(key) else {
+            return Ok(None);
+        };
+        let number = u32::from_str_radix(given, 16).ok();
+        let number = number.filter(|number| *number <= MOST_NETWORK_KEY);
+        let wrong = || bad(key, given, "a hexadecimal number of at most 31 bits");
+        number.map(Some).ok_or_else(wrong)
+    }
+
     fn descriptor(&self, key: &'static str) -> Result<i32, BootError> {
         let given = self.required(key)?;
         let number = given.parse().ok().filter(|number: &i32| *number >= -1);
@@ -252,7 +271,7 @@ mod tests {
     use proptest::prelude::*;
 
     const LINE: &str = "1 job=9f rank=3 size=64 local_rank=3 local_size=64 app=0 segment=5 \
-                        control=-1 address=rmpi-9f daemon=4711 mask=f0000000000000003";
+                        control=-1 address=rmpi-9f daemon=4711 key=5eed mask=f0000000000000003";
 
     #[test]
     fn a_line_is_read_and_written_back() {
@@ -261,6 +280,7 @@ mod tests {
         assert_eq!((boot.rank, boot.size), (3, 64));
         assert_eq!((boot.segment_fd, boot.control_fd), (5, -1));
         assert_eq!(boot.mask, [3, 0xf]);
+        assert_eq!(boot.network_key, Some(0x5eed));
         assert_eq!(boot.to_string(), LINE);
     }
 
@@ -278,12 +298,16 @@ mod tests {
     }
 
     #[test]
+    fn a_line_of_an_older_daemon_has_no_key_for_the_network() {
+        let line = LINE.replace(" key=5eed", "");
+        assert_eq!(Boot::parse(&line).unwrap().network_key, None);
+        assert_eq!(Boot::parse(&line).unwrap().to_string(), line);
+    }
+
+    #[test]
     fn each_missing_key_is_named() {
-        for word in LINE
-            .split(' ')
-            .skip(1)
-            .filter(|word| !word.starts_with("mask"))
-        {
+        let may_miss = |word: &str| word.starts_with("mask=") || word.starts_with("key=");
+        for word in LINE.split(' ').skip(1).filter(|word| !may_miss(word)) {
             let line = LINE.replace(&format!(" {word}"), "");
             let key = word.split('=').next().unwrap();
             let error = Boot::parse(&line).unwrap_err().to_string();
@@ -311,6 +335,12 @@ mod tests {
                 "segment=-2",
                 "segment=-2, expected a file descriptor",
             ),
+            (
+                "key=5eed",
+                "key=80000000",
+                "key=80000000, expected a hexadecimal number of at most 31 bits",
+            ),
+            ("key=5eed", "key=-1", "key=-1, expected a hexadecimal"),
             (
                 "mask=f0000000000000003",
                 "mask=g",
@@ -351,6 +381,7 @@ mod tests {
         fn what_is_written_is_read_back(
             job: u64, size in 1_u32.., rank: u32, app: u32, segment_fd in -1..i32::MAX,
             control_fd in -1..i32::MAX, daemon_pid: u32, address in "[a-z0-9-]{1,30}",
+            network_key in proptest::option::of(0..=MOST_NETWORK_KEY),
             mut mask in proptest::collection::vec(any::<u64>(), 0..20),
         ) {
             if let Some(highest) = mask.last_mut() {
@@ -359,7 +390,7 @@ mod tests {
             let rank = rank % size;
             let boot = Boot {
                 job, rank, size, local_rank: rank, local_size: size, app, segment_fd, control_fd,
-                address, daemon_pid, mask,
+                address, daemon_pid, network_key, mask,
             };
             prop_assert_eq!(Boot::parse(&boot.to_string()), Ok(boot));
         }

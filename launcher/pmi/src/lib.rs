@@ -18,7 +18,12 @@
 //! 4. A rank may run several MPI programs one after the other. The one that says [`ToDaemon::Finalized`] closes the
 //!    socket for writing, for all copies of it, so that the next one asks as in step 3; it gets the segment of the
 //!    programs that are this rank's next, which is a fresh one.
-//! 5. End of file on the rank's side means that the daemon is gone; so does `ECONNRESET`, which stands there when the
+//! 5. A rank that reaches others over a network says so in its hello, and says [`ToDaemon::Publish`] once it knows where it
+//!    is found there. It asks [`ToDaemon::LookUp`] for another rank when it first has something for it; the daemon answers
+//!    [`ToRank::Record`] as soon as that rank has published, or [`ToRank::NoRecord`] if it never will. Nobody waits in
+//!    `MPI_Init`. A record belongs to one MPI program of its rank and is told to the ranks that run the same one, even
+//!    after its own rank is through with it.
+//! 6. End of file on the rank's side means that the daemon is gone; so does `ECONNRESET`, which stands there when the
 //!    daemon died before it had read all.
 //!
 //! ```
@@ -27,7 +32,7 @@
 //!     "1 job=9f rank=3 size=64 local_rank=3 local_size=64 app=0 segment=5 control=6 \
 //!      address=rmpi-9f daemon=4711 mask=3",
 //! )?;
-//! let hello = ToDaemon::Hello { rank: boot.rank, pid: 4720 };
+//! let hello = ToDaemon::Hello { rank: boot.rank, pid: 4720, publishes: false };
 //! assert_eq!(ToDaemon::decode(&hello.encode()), Ok(hello));
 //! # Ok::<(), pmi::BootError>(())
 //! ```
@@ -37,6 +42,8 @@
 
 mod boot;
 mod message;
+mod record;
 
 pub use boot::{BOOT_VARIABLE, Boot, BootError};
 pub use message::{DecodeError, MAX_DATAGRAM_BYTES, ToDaemon, ToRank};
+pub use record::{MAX_RECORD_BYTES, Record};

@@ -4,13 +4,16 @@
 //! | offset | bytes | field   | range                                    | why |
 //! |-------:|------:|---------|------------------------------------------|-----|
 //! |      0 |     1 | version | 1                                        | zeros are no message |
-//! |      1 |     1 | kind    | 1..=5 to the daemon, 129..=130 to a rank | a message sent the wrong way is seen |
-//! |      2 |     2 | zero    | 0                                        | room |
-//! |      4 |     4 | rank    | little endian; 0 to a rank               | |
-//! |      8 |     8 | value   | pid, code or job, little endian          | |
-//! |     16 |     – | text    | UTF-8, at most 2032 bytes                | message of an abort or an error, reason of a refusal |
+//! |      1 |     1 | kind    | 1..=7 to the daemon, 129..=132 to a rank | a message sent the wrong way is seen |
+//! |      2 |     1 | flags   | bit 0 of a hello: a record follows       | nobody waits for what never comes |
+//! |      3 |     1 | zero    | 0                                        | room |
+//! |      4 |     4 | rank    | little endian; whose record, or 0, to a rank | |
+//! |      8 |     8 | value   | pid, code, job or rank that is asked for, little endian | |
+//! |     16 |     – | rest    | UTF-8, at most 2032 bytes; or a record, at most 64 bytes | message of an abort or an error, reason of a refusal; where a rank is found |
 //!
 //! Longer text is cut at a character when it is written.
+
+use crate::record::{MAX_RECORD_BYTES, Record};
 
 /// No datagram is longer.
 pub const MAX_DATAGRAM_BYTES: usize = 2048;
@@ -22,8 +25,14 @@ const FINALIZED: u8 = 2;
 const ABORT: u8 = 3;
 const ASK_SEGMENT: u8 = 4;
 const FATAL: u8 = 5;
+const PUBLISH: u8 = 6;
+const LOOK_UP: u8 = 7;
 const SEGMENT: u8 = 129;
 const REFUSED: u8 = 130;
+const RECORD: u8 = 131;
+const NO_RECORD: u8 = 132;
+/// Of a hello: a record follows.
+const PUBLISHES: u8 = 1;
 
 /// What a rank says to its daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,6 +44,8 @@ pub enum ToDaemon {
         rank: u32,
         /// Its process id; a wrapper's child has another one than the process that was started.
         pid: u32,
+        /// Whether [`Self::Publish`] follows. Who asks for the record of a rank without one is told so.
+        publishes: bool,
     },
     /// `MPI_Finalize` is done.
     Finalized {
@@ -67,6 +78,20 @@ pub enum ToDaemon {
         /// The job's key, as proof.
         job: u64,
     },
+    /// Where this rank is found on a network. A later record replaces it; an empty one says that there is none.
+    Publish {
+        /// The rank.
+        rank: u32,
+        /// Its record.
+        record: Record,
+    },
+    /// Where is that rank? [`ToRank::Record`] answers, now or once that rank has published, or [`ToRank::NoRecord`].
+    LookUp {
+        /// The rank that asks.
+        rank: u32,
+        /// The rank that it asks for.
+        of: u32,
+    },
 }
 
 impl ToDaemon {
@@ -74,19 +99,29 @@ impl ToDaemon {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         match self {
-            Self::Hello { rank, pid } => datagram(HELLO, *rank, u64::from(*pid), ""),
-            Self::Finalized { rank } => datagram(FINALIZED, *rank, 0, ""),
+            Self::Hello {
+                rank,
+                pid,
+                publishes,
+            } => {
+                let mut bytes = datagram(HELLO, *rank, u64::from(*pid), b"");
+                bytes[FLAGS_AT] = if *publishes { PUBLISHES } else { 0 };
+                bytes
+            }
+            Self::Finalized { rank } => datagram(FINALIZED, *rank, 0, b""),
             Self::Abort {
                 rank,
                 code,
                 message,
-            } => datagram(ABORT, *rank, u64::from(code.cast_unsigned()), message),
+            } => datagram(ABORT, *rank, u64::from(code.cast_unsigned()), cut(message)),
             Self::Fatal {
                 rank,
                 code,
                 message,
-            } => datagram(FATAL, *rank, u64::from(code.cast_unsigned()), message),
-            Self::AskSegment { rank, job } => datagram(ASK_SEGMENT, *rank, *job, ""),
+            } => datagram(FATAL, *rank, u64::from(code.cast_unsigned()), cut(message)),
+            Self::AskSegment { rank, job } => datagram(ASK_SEGMENT, *rank, *job, b""),
+            Self::Publish { rank, record } => datagram(PUBLISH, *rank, 0, record.bytes()),
+            Self::LookUp { rank, of } => datagram(LOOK_UP, *rank, u64::from(*of), b""),
         }
     }
 
@@ -101,6 +136,7 @@ impl ToDaemon {
             HELLO => Ok(Self::Hello {
                 rank,
                 pid: parts.value_u32()?,
+                publishes: parts.flags & PUBLISHES != 0,
             }),
             FINALIZED => Ok(Self::Finalized { rank }),
             ABORT => {
@@ -120,6 +156,14 @@ impl ToDaemon {
                 rank,
                 job: parts.value,
             }),
+            PUBLISH => Ok(Self::Publish {
+                rank,
+                record: parts.record()?,
+            }),
+            LOOK_UP => Ok(Self::LookUp {
+                rank,
+                of: parts.value_u32()?,
+            }),
             kind => Err(DecodeError::Kind { kind }),
         }
     }
@@ -136,6 +180,20 @@ pub enum ToRank {
         /// The reason, in words.
         why: String,
     },
+    /// Where a rank is found that this one has asked for.
+    Record {
+        /// The rank that was asked for.
+        rank: u32,
+        /// What it has published.
+        record: Record,
+    },
+    /// That rank has no record and will have none.
+    NoRecord {
+        /// The rank that was asked for.
+        rank: u32,
+        /// The reason, in words.
+        why: String,
+    },
 }
 
 impl ToRank {
@@ -143,8 +201,10 @@ impl ToRank {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         match self {
-            Self::Segment => datagram(SEGMENT, 0, 0, ""),
-            Self::Refused { why } => datagram(REFUSED, 0, 0, why),
+            Self::Segment => datagram(SEGMENT, 0, 0, b""),
+            Self::Refused { why } => datagram(REFUSED, 0, 0, cut(why)),
+            Self::Record { rank, record } => datagram(RECORD, *rank, 0, record.bytes()),
+            Self::NoRecord { rank, why } => datagram(NO_RECORD, *rank, 0, cut(why)),
         }
     }
 
@@ -157,6 +217,14 @@ impl ToRank {
         match parts.kind {
             SEGMENT => Ok(Self::Segment),
             REFUSED => Ok(Self::Refused { why: parts.text()? }),
+            RECORD => Ok(Self::Record {
+                rank: parts.rank,
+                record: parts.record()?,
+            }),
+            NO_RECORD => Ok(Self::NoRecord {
+                rank: parts.rank,
+                why: parts.text()?,
+            }),
             kind => Err(DecodeError::Kind { kind }),
         }
     }
@@ -193,25 +261,39 @@ pub enum DecodeError {
     /// Text that is not UTF-8.
     #[error("control datagram has text that is not UTF-8")]
     Text,
+    /// A record that is too long.
+    #[error("control datagram has a record of {bytes} bytes, expected at most {MAX_RECORD_BYTES}")]
+    Record {
+        /// Its length.
+        bytes: usize,
+    },
 }
 
-fn datagram(kind: u8, rank: u32, value: u64, text: &str) -> Vec<u8> {
-    let room = text.floor_char_boundary(MAX_DATAGRAM_BYTES - HEAD_BYTES);
-    let text = text.get(..room).unwrap_or("");
-    let mut bytes = Vec::with_capacity(HEAD_BYTES + text.len());
+/// Where the flags stand.
+const FLAGS_AT: usize = 2;
+
+fn datagram(kind: u8, rank: u32, value: u64, rest: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(HEAD_BYTES + rest.len());
     bytes.extend([VERSION, kind, 0, 0]);
     bytes.extend(rank.to_le_bytes());
     bytes.extend(value.to_le_bytes());
-    bytes.extend(text.as_bytes());
+    bytes.extend(rest);
     bytes
+}
+
+/// As much of a text as there is room for.
+fn cut(text: &str) -> &[u8] {
+    let room = text.floor_char_boundary(MAX_DATAGRAM_BYTES - HEAD_BYTES);
+    text.as_bytes().get(..room).unwrap_or_default()
 }
 
 /// A datagram taken apart.
 struct Parts<'a> {
     kind: u8,
+    flags: u8,
     rank: u32,
     value: u64,
-    text: &'a [u8],
+    rest: &'a [u8],
 }
 
 impl<'a> Parts<'a> {
@@ -220,18 +302,19 @@ impl<'a> Parts<'a> {
         if bytes.len() > MAX_DATAGRAM_BYTES {
             return Err(wrong);
         }
-        let ([version, kind, ..], rest) = bytes.split_first_chunk::<4>().ok_or(wrong)?;
+        let ([version, kind, flags, _], rest) = bytes.split_first_chunk::<4>().ok_or(wrong)?;
         let (rank, rest) = rest.split_first_chunk().ok_or(wrong)?;
-        let (value, text) = rest.split_first_chunk().ok_or(wrong)?;
+        let (value, rest) = rest.split_first_chunk().ok_or(wrong)?;
         if *version != VERSION {
             return Err(DecodeError::Version { version: *version });
         }
         let (rank, value) = (u32::from_le_bytes(*rank), u64::from_le_bytes(*value));
         Ok(Self {
             kind: *kind,
+            flags: *flags,
             rank,
             value,
-            text,
+            rest,
         })
     }
 
@@ -240,9 +323,14 @@ impl<'a> Parts<'a> {
     }
 
     fn text(&self) -> Result<String, DecodeError> {
-        std::str::from_utf8(self.text)
+        std::str::from_utf8(self.rest)
             .map(str::to_owned)
             .map_err(|_| DecodeError::Text)
+    }
+
+    fn record(&self) -> Result<Record, DecodeError> {
+        let bytes = self.rest.len();
+        Record::new(self.rest).ok_or(DecodeError::Record { bytes })
     }
 }
 
@@ -252,12 +340,16 @@ mod tests {
     use proptest::prelude::*;
 
     fn any_to_daemon() -> impl Strategy<Value = ToDaemon> {
-        let hello = (any::<u32>(), any::<u32>());
+        let hello = (any::<u32>(), any::<u32>(), any::<bool>());
         let abort = (any::<u32>(), any::<i32>(), "\\PC{0,500}");
         let fatal = (any::<u32>(), any::<i32>(), "\\PC{0,500}");
         let ask = (any::<u32>(), any::<u64>());
         prop_oneof![
-            hello.prop_map(|(rank, pid)| ToDaemon::Hello { rank, pid }),
+            hello.prop_map(|(rank, pid, publishes)| ToDaemon::Hello {
+                rank,
+                pid,
+                publishes
+            }),
             any::<u32>().prop_map(|rank| ToDaemon::Finalized { rank }),
             abort.prop_map(|(rank, code, message)| ToDaemon::Abort {
                 rank,
@@ -270,7 +362,24 @@ mod tests {
                 message
             }),
             ask.prop_map(|(rank, job)| ToDaemon::AskSegment { rank, job }),
+            (any::<u32>(), any_record())
+                .prop_map(|(rank, record)| ToDaemon::Publish { rank, record }),
+            (any::<u32>(), any::<u32>()).prop_map(|(rank, of)| ToDaemon::LookUp { rank, of }),
         ]
+    }
+
+    fn any_to_rank() -> impl Strategy<Value = ToRank> {
+        prop_oneof![
+            Just(ToRank::Segment),
+            "\\PC{0,500}".prop_map(|why| ToRank::Refused { why }),
+            (any::<u32>(), any_record()).prop_map(|(rank, record)| ToRank::Record { rank, record }),
+            (any::<u32>(), "\\PC{0,500}").prop_map(|(rank, why)| ToRank::NoRecord { rank, why }),
+        ]
+    }
+
+    fn any_record() -> impl Strategy<Value = Record> {
+        proptest::collection::vec(any::<u8>(), 0..=MAX_RECORD_BYTES)
+            .prop_map(|bytes| Record::new(&bytes).unwrap())
     }
 
     #[test]
@@ -292,11 +401,37 @@ mod tests {
             ToDaemon::decode(&segment),
             Err(DecodeError::Kind { kind: SEGMENT })
         );
-        let hello = ToDaemon::Hello { rank: 0, pid: 1 }.encode();
+        let look_up = ToDaemon::LookUp { rank: 0, of: 1 }.encode();
         assert_eq!(
-            ToRank::decode(&hello),
-            Err(DecodeError::Kind { kind: HELLO })
+            ToRank::decode(&look_up),
+            Err(DecodeError::Kind { kind: LOOK_UP })
         );
+    }
+
+    #[test]
+    fn a_record_that_is_too_long_is_refused_with_its_length() {
+        let record = Record::new(&[7; MAX_RECORD_BYTES]).unwrap();
+        let mut bytes = ToDaemon::Publish { rank: 3, record }.encode();
+        assert!(ToDaemon::decode(&bytes).is_ok());
+        bytes.push(7);
+        let wrong = DecodeError::Record {
+            bytes: MAX_RECORD_BYTES + 1,
+        };
+        assert_eq!(ToDaemon::decode(&bytes), Err(wrong));
+        bytes[1] = RECORD;
+        assert_eq!(ToRank::decode(&bytes), Err(wrong));
+        assert_eq!(
+            wrong.to_string(),
+            "control datagram has a record of 65 bytes, expected at most 64"
+        );
+    }
+
+    #[test]
+    fn a_rank_that_does_not_fit_is_refused() {
+        let mut bytes = ToDaemon::LookUp { rank: 3, of: 1 }.encode();
+        bytes[12] = 1;
+        let value = 1 << 32 | 1;
+        assert_eq!(ToDaemon::decode(&bytes), Err(DecodeError::Value { value }));
     }
 
     #[test]
@@ -338,9 +473,8 @@ mod tests {
         }
 
         #[test]
-        fn a_refusal_is_decoded(why in "\\PC{0,500}") {
-            let refused = ToRank::Refused { why };
-            prop_assert_eq!(ToRank::decode(&refused.encode()), Ok(refused));
+        fn what_is_encoded_for_a_rank_is_decoded(message in any_to_rank()) {
+            prop_assert_eq!(ToRank::decode(&message.encode()), Ok(message));
         }
 
         #[test]

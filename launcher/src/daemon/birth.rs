@@ -89,7 +89,7 @@ fn become_rank(
     spawn::default_action(Signal::SIGPIPE);
     sigprocmask(SigmaskHow::SIG_SETMASK, Some(&nest.signals), None).map_err(prepare)?;
     let boot = Boot {
-        job: job.key,
+        job: job.keys.job,
         rank: placed.rank,
         size: job.size,
         local_rank: local,
@@ -99,6 +99,7 @@ fn become_rank(
         control_fd: control,
         address: nest.address.clone(),
         daemon_pid: nest.daemon.as_raw().cast_unsigned(),
+        network_key: Some(job.keys.network),
         mask: job.mask.clone(),
     };
     let program = &job.programs[placed.app as usize];

@@ -7,7 +7,7 @@ use nix::sys::socket::{
     AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr,
     UnixCredentials, bind, listen, recvmsg, sendmsg, setsockopt, socket, socketpair, sockopt,
 };
-use pmi::{MAX_DATAGRAM_BYTES, ToDaemon, ToRank};
+use pmi::{DecodeError, MAX_DATAGRAM_BYTES, ToDaemon, ToRank};
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
@@ -19,7 +19,7 @@ pub(crate) enum Received {
     /// lives in a container.
     Message(ToDaemon, u32),
     /// Bytes that are no message; they mean nothing.
-    Nonsense,
+    Nonsense(Option<DecodeError>),
     /// Nothing more for now.
     Nothing,
     /// The other side is closed everywhere.
@@ -71,7 +71,8 @@ pub(crate) fn receive(from: BorrowedFd<'_>) -> Received {
     }
     match (bytes.get(..length).map(ToDaemon::decode), sender) {
         (Some(Ok(message)), Some(pid)) => Received::Message(message, pid),
-        _ => Received::Nonsense,
+        (Some(Err(error)), _) => Received::Nonsense(Some(error)),
+        _ => Received::Nonsense(None),
     }
 }
 
@@ -90,6 +91,11 @@ pub(crate) fn send_segment(to: BorrowedFd<'_>, segment: &OwnedFd) -> Result<(), 
         &ToRank::Segment,
         &[ControlMessage::ScmRights(&descriptors)],
     )
+}
+
+/// Sends something without a descriptor. `EAGAIN`: the other side has not read what it was sent before.
+pub(crate) fn tell(to: BorrowedFd<'_>, word: &ToRank) -> Result<(), Errno> {
+    send(to, word, &[])
 }
 
 /// Says no.

@@ -124,6 +124,8 @@ impl Daemon {
         rank.tended = None;
         rank.deserted_at = None;
         let (verdict, phase) = (rank.verdict(ending), rank.phase);
+        let told = self.records.ended(local);
+        self.answer_all(told);
         if self.alive() == 0 {
             self.reached(link::Phase::Ended);
         }

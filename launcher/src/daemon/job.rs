@@ -1,15 +1,35 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One node's part of a job, ready to be started.
 
+use super::start::random_u64;
 use crate::cli::Reader;
 use nix::sched::CpuSet;
 use std::ffi::CString;
 
+/// Numbers that belong to one job and that nobody can guess.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Keys {
+    /// Of the job: the node segment has it, and who asks for that must know it.
+    pub(crate) job: u64,
+    /// See [`pmi::Boot::network_key`]. Not made from the other one, which more eyes see.
+    pub(crate) network: u32,
+}
+
+impl Keys {
+    /// Draws them.
+    pub(crate) fn draw() -> Result<Self, String> {
+        // 31 bits: they fit.
+        let network = u32::try_from(random_u64()? >> 33).unwrap_or(0);
+        let job = random_u64()?;
+        Ok(Self { job, network })
+    }
+}
+
 /// What a daemon is told at its start.
 #[derive(Debug)]
 pub(crate) struct NodeJob {
-    /// The job's key, random.
-    pub(crate) key: u64,
+    /// The job's keys.
+    pub(crate) keys: Keys,
     /// Ranks of the whole job.
     pub(crate) size: u32,
     /// The programs of the command line.

@@ -12,14 +12,15 @@ mod input;
 mod job;
 mod probe;
 mod rank;
+mod records;
 mod start;
 mod streams;
 mod sweep;
 mod talk;
 mod tend;
 
-pub(crate) use job::{NodeJob, Placed, Program};
-pub(crate) use start::{random_u64, serve};
+pub(crate) use job::{Keys, NodeJob, Placed, Program};
+pub(crate) use start::serve;
 pub(crate) use sweep::signal_all;
 
 use crate::edge::{Closed, Edge};
@@ -32,6 +33,7 @@ use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::signalfd::SignalFd;
 use probe::Probes;
 use rank::Rank;
+use records::Records;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -115,6 +117,8 @@ struct Daemon {
     complaints: OwnedFd,
     ranks: Vec<Rank>,
     by_pid: HashMap<u32, u32>,
+    /// Where they are found on a network.
+    records: Records,
     /// Segments of the ranks' second, third, ... MPI programs, by the programs before.
     later_segments: HashMap<u32, Rc<OwnedFd>>,
     visitors: HashMap<u32, UnixStream>,
@@ -152,7 +156,12 @@ impl Daemon {
             match token {
                 Token::Signals => self.reap(),
                 Token::Edge => self.obey(),
-                Token::Control(local) => self.listen_to(local),
+                Token::Control(local) => {
+                    if flags.contains(EpollFlags::EPOLLOUT) {
+                        self.answer(local);
+                    }
+                    self.listen_to(local);
+                }
                 Token::Watch(local) => self.greeter_ended(local),
                 Token::Listener => self.admit(),
                 Token::Visitor(number) => self.hear_visitor(number),

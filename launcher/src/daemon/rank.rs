@@ -33,6 +33,10 @@ pub(crate) struct Rank {
     pub(crate) greeter: u32,
     /// Its control socket.
     pub(crate) control: Option<OwnedFd>,
+    /// It has not read what it was sent: the poller tells when there is room.
+    pub(crate) wants_room: bool,
+    /// The user was told that its record is too long.
+    pub(crate) record_refused: bool,
     /// Readable when `greeter` has ended, if that is another process than `pid`.
     pub(crate) watch: Option<OwnedFd>,
     /// `greeter` has ended in MPI: if `pid` does not end until then, it has deserted.
@@ -54,6 +58,8 @@ impl Rank {
             finalized: 0,
             greeter: 0,
             control: Some(control),
+            wants_room: false,
+            record_refused: false,
             watch: None,
             deserted_at: None,
             tended: None,

@@ -7,6 +7,7 @@ use super::input::Input;
 use super::job::NodeJob;
 use super::probe::Probes;
 use super::rank::Rank;
+use super::records::Records;
 use super::streams::{Prompts, Streams};
 use super::{Daemon, Interests, SCRATCH_BYTES, Token, control, interest};
 use crate::cli::Reader;
@@ -119,6 +120,7 @@ impl Daemon {
             streams,
         } = equipment;
         let ranks = Vec::with_capacity(job.ranks.len());
+        let records = Records::new(job.ranks.iter().map(|placed| placed.rank));
         Self {
             job,
             nest,
@@ -129,6 +131,7 @@ impl Daemon {
             complaints,
             ranks,
             by_pid: HashMap::new(),
+            records,
             later_segments: HashMap::new(),
             visitors: HashMap::new(),
             visitor_count: 0,
@@ -286,7 +289,7 @@ pub(super) fn segment(job: &NodeJob) -> Result<OwnedFd, String> {
     let made = memfd_create(c"rmpi-segment", flags).map_err(|error| said(error.into()))?;
     let mut file = File::from(made);
     let head = ring::SegmentHead {
-        job: job.key,
+        job: job.keys.job,
         local_size,
     };
     let fill = |file: &mut File| {
@@ -336,7 +339,7 @@ fn with_room(bytes: u64, make: impl FnOnce() -> Result<(), String>) -> Result<()
 }
 
 /// A number that nobody can guess.
-pub(crate) fn random_u64() -> Result<u64, String> {
+pub(super) fn random_u64() -> Result<u64, String> {
     use std::io::Read;
     let mut bytes = [0; 8];
     let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));

@@ -7,17 +7,21 @@ use super::start::segment;
 use super::{Daemon, Token, interest};
 use crate::failure::How;
 use crate::link;
+use nix::errno::Errno;
 use nix::sys::epoll::EpollFlags;
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
-use pmi::ToDaemon;
+use pmi::{DecodeError, MAX_RECORD_BYTES, ToDaemon, ToRank};
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 
+/// More than fits into a socket: who has said so much at once goes on saying it, and others have their turn first.
+const MOST_WORDS_AT_ONCE: u32 = 4096;
+
 impl Daemon {
-    /// Takes all that a rank has said.
+    /// Takes what a rank has said: all of it, unless it talks without end.
     pub(super) fn listen_to(&mut self, local: u32) {
-        loop {
+        for _ in 0..MOST_WORDS_AT_ONCE {
             let Some(control) = self
                 .ranks
                 .get(local as usize)
@@ -27,7 +31,7 @@ impl Daemon {
             };
             match control::receive(control.as_fd()) {
                 Received::Message(message, sender) => self.hear(local, message, sender),
-                Received::Nonsense => (),
+                Received::Nonsense(why) => self.hear_nonsense(local, why),
                 Received::Nothing => return,
                 Received::Closed => return self.hang_up(local),
             }
@@ -42,12 +46,22 @@ impl Daemon {
         if let Some(control) = control {
             let _ = self.poller.delete(&control);
         }
+        self.records.forget_questions(local);
     }
 
     fn hear(&mut self, local: u32, message: ToDaemon, sender: u32) {
         match message {
-            ToDaemon::Hello { .. } => self.hear_hello(local, sender),
+            ToDaemon::Hello { publishes, .. } => {
+                self.hear_hello(local, sender);
+                let told = self.records.greeted(local, publishes);
+                self.answer_all(told);
+            }
             ToDaemon::Finalized { .. } => self.hear_finalized(local),
+            ToDaemon::Publish { record, .. } => {
+                let told = self.records.published(local, record);
+                self.answer_all(told);
+            }
+            ToDaemon::LookUp { of, .. } => self.look_up(local, of),
             ToDaemon::Abort { code, message, .. } => {
                 self.hear_end(local, How::Abort { code, message });
             }
@@ -108,9 +122,88 @@ impl Daemon {
             let _ = self.poller.delete(&watch);
         }
         self.end_to_tend(local);
+        let told = self.records.finalized(local);
+        self.answer_all(told);
         if self.ranks.iter().all(|rank| rank.finalized == 1) {
             self.reached(link::Phase::AllFinalized);
         }
+    }
+
+    /// Most of what is no message means nothing; a record that is too long would be missed by those who ask for it.
+    fn hear_nonsense(&mut self, local: u32, why: Option<DecodeError>) {
+        let (Some(DecodeError::Record { bytes }), Some(rank)) =
+            (why, self.ranks.get_mut(local as usize))
+        else {
+            return;
+        };
+        if std::mem::replace(&mut rank.record_refused, true) {
+            return;
+        }
+        let rank = self.job.ranks[local as usize].rank;
+        self.notice(format!(
+            "rank {rank} has told an address on the network of {bytes} bytes, expected at most {MAX_RECORD_BYTES}; it \
+             is ignored: use the rmpiexec that was installed with the library of the program"
+        ));
+    }
+
+    fn look_up(&mut self, local: u32, of: u32) {
+        match self.local_of(of) {
+            Some(asked) if self.records.ask(local, asked) => self.answer(local),
+            Some(_) => (),
+            None => self.answer_wrong(local, of),
+        }
+    }
+
+    /// Nobody waits for this answer who knows how many ranks there are: one for which there is no room is dropped.
+    fn answer_wrong(&mut self, local: u32, rank: u32) {
+        let control = self.ranks.get(local as usize);
+        let Some(control) = control.and_then(|rank| rank.control.as_ref()) else {
+            return;
+        };
+        let size = self.job.size;
+        let why = format!("there is no rank {rank}: the job has {size}, which count from 0");
+        let _ = control::tell(control.as_fd(), &ToRank::NoRecord { rank, why });
+    }
+
+    pub(super) fn answer_all(&mut self, askers: Vec<u32>) {
+        for asker in askers {
+            self.answer(asker);
+        }
+    }
+
+    /// Tells a rank what it has asked for and is known now, as far as it takes it.
+    pub(super) fn answer(&mut self, local: u32) {
+        let Some(rank) = self.ranks.get_mut(local as usize) else {
+            return;
+        };
+        let Some(control) = &rank.control else { return };
+        let mut full = false;
+        while let Some(word) = self.records.answer(local) {
+            match control::tell(control.as_fd(), &word) {
+                Ok(()) => self.records.said(local),
+                Err(Errno::EAGAIN) => {
+                    full = true;
+                    break;
+                }
+                // Nobody reads there any more.
+                Err(_) => self.records.forget_questions(local),
+            }
+        }
+        if std::mem::replace(&mut rank.wants_room, full) != full {
+            let also = if full {
+                EpollFlags::EPOLLOUT
+            } else {
+                EpollFlags::empty()
+            };
+            let mut event = interest(EpollFlags::EPOLLIN | also, Token::Control(local));
+            let _ = self.poller.modify(control, &mut event);
+        }
+    }
+
+    /// The local number of a rank.
+    fn local_of(&self, rank: u32) -> Option<u32> {
+        let local = self.job.ranks.iter().position(|placed| placed.rank == rank);
+        local.and_then(|local| u32::try_from(local).ok())
     }
 
     fn count_greeted(&mut self) {
@@ -133,7 +226,7 @@ impl Daemon {
         else {
             return;
         };
-        if job != self.job.key {
+        if job != self.job.keys.job {
             return control::refuse(control.as_fd(), "the key is that of another job");
         }
         match segment {
@@ -220,15 +313,14 @@ impl Daemon {
             Received::Message(ToDaemon::AskSegment { rank, job }, _) => (rank, job),
             _ => return self.dismiss(number, "expected a request for the segment"),
         };
-        let local = self.job.ranks.iter().position(|placed| placed.rank == rank);
-        let local = local.filter(|local| *local < self.ranks.len());
-        let Some(local) = local.filter(|_| job == self.job.key) else {
+        let local = self.local_of(rank);
+        let local = local.filter(|local| (*local as usize) < self.ranks.len());
+        let Some(local) = local.filter(|_| job == self.job.keys.job) else {
             return self.dismiss(
                 number,
                 "there is no such rank, or the key is that of another job",
             );
         };
-        let local = u32::try_from(local).unwrap_or(u32::MAX);
         // The program that ran before may have said its last word on the old socket.
         self.listen_to(local);
         let segment = match self.segment_for(local) {
@@ -248,7 +340,8 @@ impl Daemon {
         self.hang_up(local);
         let mut event = interest(EpollFlags::EPOLLIN, Token::Control(local));
         let _ = self.poller.modify(&visitor, &mut event);
-        self.ranks[local as usize].control = Some(visitor);
+        let rank = &mut self.ranks[local as usize];
+        (rank.control, rank.wants_room) = (Some(visitor), false);
     }
 
     fn dismiss(&mut self, number: u32, why: &str) {

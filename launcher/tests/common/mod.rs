@@ -2,6 +2,8 @@
 //! Runs the real `rmpiexec` and looks at what is left afterwards.
 #![allow(dead_code, unreachable_pub)]
 
+pub mod role;
+
 use std::ffi::OsStr;
 use std::io::Read;
 use std::process::{Child, Command, ExitStatus, Stdio};

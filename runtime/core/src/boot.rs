@@ -84,6 +84,7 @@ fn greet(
     let hello = ToDaemon::Hello {
         rank,
         pid: std::process::id(),
+        publishes: false,
     };
     if let (Some(socket), Some(segment)) = inherited {
         let link = Link::new(socket, rank);

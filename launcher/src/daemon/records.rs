@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Where the ranks are found on a network: each publishes a record, and asks for that of another rank when it first has
+//! something for it. Who asks early is answered later; nobody waits for anybody else. No system calls.
+//!
+//! A rank may run several MPI programs one after the other. A record belongs to one of them, and goes to the ranks that
+//! run the same one: what the program before had on the network is gone.
+//!
+//! Ranks have their local numbers here. Memory is bounded: one record and a place in two sets for every pair of ranks.
+
+use pmi::{Record, ToRank};
+use std::collections::BTreeSet;
+
+/// The records of all ranks, and who waits for them.
+#[derive(Debug)]
+pub(super) struct Records(Vec<Entry>);
+
+#[derive(Debug)]
+struct Entry {
+    /// The rank's number in the job.
+    rank: u32,
+    /// MPI programs that it has run to their end.
+    round: u32,
+    /// Its program has no record and will have none.
+    silent: bool,
+    /// It runs no program any more.
+    ended: bool,
+    /// The record that it published last, and in which of its programs.
+    last: Option<(u32, Record)>,
+    /// Those that wait for its record.
+    waiting: BTreeSet<u32>,
+    /// Those whose answers it has not been sent yet.
+    ready: BTreeSet<u32>,
+}
+
+/// What there is to say about a rank to another one.
+#[derive(Debug, PartialEq, Eq)]
+enum Finding<'a> {
+    Record(&'a Record),
+    /// There will be none, for this reason.
+    Never(&'static str),
+    /// It may still publish.
+    NotYet,
+}
+
+impl Records {
+    /// Of these ranks, in the order of their local numbers.
+    pub(super) fn new(ranks: impl Iterator<Item = u32>) -> Self {
+        let entry = |rank| Entry {
+            rank,
+            round: 0,
+            silent: false,
+            ended: false,
+            last: None,
+            waiting: BTreeSet::new(),
+            ready: BTreeSet::new(),
+        };
+        Self(ranks.map(entry).collect())
+    }
+
+    /// A rank is in MPI. As the other events: answers those to whom there is something to say now.
+    pub(super) fn greeted(&mut self, local: u32, publishes: bool) -> Vec<u32> {
+        self.change(local, |entry| entry.silent = !publishes)
+    }
+
+    /// A rank told its record.
+    pub(super) fn published(&mut self, local: u32, record: Record) -> Vec<u32> {
+        self.change(local, |entry| {
+            entry.silent = record.is_empty();
+            entry.last = (!record.is_empty()).then_some((entry.round, record));
+        })
+    }
+
+    /// A rank is through with MPI, in this program; nobody there listens any more.
+    pub(super) fn finalized(&mut self, local: u32) -> Vec<u32> {
+        self.forget_questions(local);
+        self.change(local, |entry| {
+            entry.round = entry.round.saturating_add(1);
+            entry.silent = false;
+        })
+    }
+
+    /// A rank's process has ended.
+    pub(super) fn ended(&mut self, local: u32) -> Vec<u32> {
+        self.forget_questions(local);
+        self.change(local, |entry| entry.ended = true)
+    }
+
+    /// `asker` wants the record of `asked`. True if there is something to say now. The same question is one until it is
+    /// answered.
+    pub(super) fn ask(&mut self, asker: u32, asked: u32) -> bool {
+        let Some(round) = self.entry(asker).map(|entry| entry.round) else {
+            return false;
+        };
+        let Some(entry) = self.0.get_mut(asked as usize) else {
+            return false;
+        };
+        if entry.finding(round) == Finding::NotYet {
+            entry.waiting.insert(asker);
+            return false;
+        }
+        self.0[asker as usize].ready.insert(asked);
+        true
+    }
+
+    /// Forgets what a rank has asked.
+    pub(super) fn forget_questions(&mut self, asker: u32) {
+        for entry in &mut self.0 {
+            entry.waiting.remove(&asker);
+        }
+        if let Some(entry) = self.0.get_mut(asker as usize) {
+            entry.ready.clear();
+        }
+    }
+
+    /// The next answer for a rank, until it is [`said`](Self::said).
+    pub(super) fn answer(&self, asker: u32) -> Option<ToRank> {
+        let entry = self.entry(asker)?;
+        let asked = self.entry(*entry.ready.first()?)?;
+        let rank = asked.rank;
+        Some(match asked.finding(entry.round) {
+            Finding::Record(record) => ToRank::Record {
+                rank,
+                record: record.clone(),
+            },
+            Finding::Never(why) => ToRank::NoRecord {
+                rank,
+                why: format!("rank {rank} {why}"),
+            },
+            // It was found before, and what was found does not go away.
+            Finding::NotYet => ToRank::NoRecord {
+                rank,
+                why: format!("rank {rank} has none now"),
+            },
+        })
+    }
+
+    /// That answer was sent.
+    pub(super) fn said(&mut self, asker: u32) {
+        if let Some(entry) = self.0.get_mut(asker as usize) {
+            entry.ready.pop_first();
+        }
+    }
+
+    fn entry(&self, local: u32) -> Option<&Entry> {
+        self.0.get(local as usize)
+    }
+
+    /// Something happened to a rank; answers those that waited for it and now have an answer.
+    fn change(&mut self, local: u32, change: impl FnOnce(&mut Entry)) -> Vec<u32> {
+        let Some(entry) = self.0.get_mut(local as usize) else {
+            return Vec::new();
+        };
+        change(entry);
+        let waiting = std::mem::take(&mut entry.waiting);
+        let (mut later, mut now) = (BTreeSet::new(), Vec::new());
+        for asker in waiting {
+            let round = self.0[asker as usize].round;
+            if self.0[local as usize].finding(round) == Finding::NotYet {
+                later.insert(asker);
+            } else {
+                self.0[asker as usize].ready.insert(local);
+                now.push(asker);
+            }
+        }
+        self.0[local as usize].waiting = later;
+        now
+    }
+}
+
+impl Entry {
+    /// What there is to say to a rank whose program has this number.
+    fn finding(&self, round: u32) -> Finding<'_> {
+        match &self.last {
+            Some((of, record)) if *of == round => return Finding::Record(record),
+            _ if self.round > round => return Finding::Never(THROUGH),
+            _ if self.ended => return Finding::Never(ENDED),
+            _ if self.round == round && self.silent => return Finding::Never(SILENT),
+            _ => {}
+        }
+        Finding::NotYet
+    }
+}
+
+const SILENT: &str = "uses no network; is RMPI_PROVIDERS the same for all ranks?";
+const THROUGH: &str = "is through with MPI, and its address on the network is not known any more";
+const ENDED: &str = "has ended without an address on the network";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn record(number: u8) -> Record {
+        Record::new(&[number; 24]).unwrap()
+    }
+
+    fn three() -> Records {
+        Records::new(10..13)
+    }
+
+    /// All answers for a rank: the rank that they are about, and the first byte of its record.
+    fn answers(records: &mut Records, asker: u32) -> Vec<(u32, Option<u8>)> {
+        std::iter::from_fn(|| {
+            let answer = records.answer(asker)?;
+            records.said(asker);
+            Some(match answer {
+                ToRank::Record { rank, record } => (rank, Some(record.bytes()[0])),
+                ToRank::NoRecord { rank, .. } => (rank, None),
+                other => panic!("no answer: {other:?}"),
+            })
+        })
+        .collect()
+    }
+
+    fn reason(records: &mut Records, asker: u32) -> String {
+        let answer = records.answer(asker);
+        records.said(asker);
+        match answer {
+            Some(ToRank::NoRecord { why, .. }) => why,
+            other => panic!("no refusal: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn who_asks_late_is_answered_at_once_and_who_asks_early_later() {
+        let mut records = three();
+        assert!(records.greeted(0, true).is_empty());
+        assert!(!records.ask(1, 0));
+        assert_eq!(answers(&mut records, 1), []);
+        assert_eq!(records.published(0, record(7)), [1]);
+        assert!(records.ask(2, 0));
+        assert_eq!(answers(&mut records, 1), [(10, Some(7))]);
+        assert_eq!(answers(&mut records, 2), [(10, Some(7))]);
+    }
+
+    #[test]
+    fn one_question_has_one_answer() {
+        let mut records = three();
+        for _ in 0..3 {
+            assert!(!records.ask(1, 0));
+        }
+        assert_eq!(records.published(0, record(7)), [1]);
+        assert_eq!(records.published(0, record(8)), [0_u32; 0]);
+        assert!(records.ask(1, 0));
+        assert_eq!(answers(&mut records, 1), [(10, Some(8))]);
+    }
+
+    #[test]
+    fn a_rank_without_a_record_is_told_to_those_that_ask() {
+        let mut records = three();
+        assert!(!records.ask(1, 0));
+        assert_eq!(records.greeted(0, false), [1]);
+        let words = reason(&mut records, 1);
+        assert!(words.starts_with("rank 10 uses no network"), "{words}");
+        assert_eq!(records.greeted(2, true), [0_u32; 0]);
+        assert!(!records.ask(1, 2));
+        assert_eq!(records.published(2, Record::default()), [1]);
+        let words = reason(&mut records, 1);
+        assert!(words.starts_with("rank 12 uses no network"), "{words}");
+    }
+
+    #[test]
+    fn a_record_outlives_its_rank_and_a_rank_that_ends_without_one_is_told() {
+        let mut records = three();
+        records.published(0, record(7));
+        records.finalized(0);
+        records.ended(0);
+        assert!(records.ask(1, 0));
+        assert_eq!(answers(&mut records, 1), [(10, Some(7))]);
+        assert!(!records.ask(1, 2));
+        assert_eq!(records.ended(2), [1]);
+        let words = reason(&mut records, 1);
+        assert!(words.starts_with("rank 12 has ended"), "{words}");
+    }
+
+    #[test]
+    fn a_record_goes_to_the_ranks_that_run_the_same_program() {
+        let mut records = three();
+        for local in [0, 1] {
+            records.published(local, record(7));
+        }
+        // Rank 1 is ahead: it has started its second program.
+        records.finalized(1);
+        assert!(!records.ask(1, 0), "the first program's record is not it");
+        assert!(records.ask(0, 1));
+        assert_eq!(answers(&mut records, 0), [(11, Some(7))]);
+        assert!(records.finalized(0).is_empty());
+        assert_eq!(records.published(0, record(8)), [1]);
+        assert_eq!(answers(&mut records, 1), [(10, Some(8))]);
+        // Rank 2 is behind: what it asks for is not known any more.
+        assert!(records.ask(2, 0));
+        let words = reason(&mut records, 2);
+        assert!(words.starts_with("rank 10 is through"), "{words}");
+    }
+
+    #[test]
+    fn what_was_asked_is_forgotten_with_the_program_that_asked() {
+        let mut records = three();
+        assert!(!records.ask(1, 0));
+        records.finalized(1);
+        assert!(records.published(0, record(7)).is_empty());
+        assert!(records.ask(2, 0));
+        records.ended(2);
+        assert_eq!(records.answer(2), None);
+    }
+
+    #[test]
+    fn numbers_of_nobody_do_no_harm() {
+        let mut records = three();
+        assert!(!records.ask(0, 3) && !records.ask(3, 0));
+        assert!(records.published(3, record(7)).is_empty());
+        assert!(records.finalized(9).is_empty() && records.ended(9).is_empty());
+        records.forget_questions(9);
+        records.said(9);
+        assert_eq!(records.answer(9), None);
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Greet(u32, bool),
+        Publish(u32, u8),
+        Finalize(u32),
+        End(u32),
+        Ask(u32, u32),
+        Listen(u32),
+    }
+
+    fn any_step() -> impl Strategy<Value = Step> {
+        let local = || 0..4_u32;
+        prop_oneof![
+            (local(), any::<bool>()).prop_map(|(who, publishes)| Step::Greet(who, publishes)),
+            (local(), any::<u8>()).prop_map(|(who, number)| Step::Publish(who, number)),
+            local().prop_map(Step::Finalize),
+            local().prop_map(Step::End),
+            (local(), local()).prop_map(|(asker, asked)| Step::Ask(asker, asked)),
+            local().prop_map(Step::Listen),
+        ]
+    }
+
+    /// Takes a step, and says who is told to have an answer.
+    fn take(records: &mut Records, step: &Step) -> Vec<u32> {
+        match *step {
+            Step::Greet(who, publishes) => records.greeted(who, publishes),
+            Step::Publish(who, number) => records.published(who, record(number)),
+            Step::Finalize(who) => records.finalized(who),
+            Step::End(who) => records.ended(who),
+            Step::Ask(asker, asked) => {
+                let now = records.ask(asker, asked);
+                now.then_some(asker).into_iter().collect()
+            }
+            Step::Listen(who) => {
+                answers(records, who);
+                Vec::new()
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_question_is_answered_once_when_everybody_has_ended(
+            steps in proptest::collection::vec(any_step(), 0..60),
+        ) {
+            let mut records = Records::new(0..5);
+            // Rank 4 asks for everybody and runs one program only.
+            for asked in 0..4 {
+                records.ask(4, asked);
+            }
+            let mut heard = Vec::new();
+            for step in &steps {
+                let told = take(&mut records, step);
+                prop_assert!(told.iter().all(|asker| records.answer(*asker).is_some()));
+                heard.extend(answers(&mut records, 4));
+            }
+            for local in 0..4 {
+                records.ended(local);
+            }
+            heard.extend(answers(&mut records, 4));
+            heard.sort_unstable();
+            let about: Vec<u32> = heard.iter().map(|(rank, _)| *rank).collect();
+            prop_assert_eq!(about, [0, 1, 2, 3]);
+            prop_assert!(records.0.iter().all(|entry| entry.waiting.is_empty()));
+        }
+    }
+}

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Jobs whose ranks are the test program itself, started again with the name of a role. The program needs an ignored test
+//! `rank_program` that plays it.
+
+use super::{Job, Outcome, rmpiexec};
+use nix::sys::socket::{MsgFlags, send};
+use pmi::ToDaemon;
+use std::os::fd::RawFd;
+
+/// The variable with the name of the role.
+pub const ROLE: &str = "RMPI_TEST_ROLE";
+
+/// A job whose ranks play `role`.
+pub fn ranks(count: u32, role: &str) -> Job {
+    ranks_with(&[], count, role)
+}
+
+/// The same with options.
+pub fn ranks_with(options: &[&str], count: u32, role: &str) -> Job {
+    let own = std::env::current_exe().unwrap();
+    let own = own.to_str().unwrap();
+    let count = count.to_string();
+    let program = [
+        "-n",
+        &count,
+        own,
+        "rank_program",
+        "--exact",
+        "--ignored",
+        "--nocapture",
+        "--test-threads=1",
+    ];
+    let mut job = rmpiexec(options.iter().copied().chain(program));
+    job.command.env(ROLE, role);
+    job
+}
+
+/// A job whose ranks are shells around such a rank.
+pub fn wrapped(count: u32, role: &str, script: &str) -> Job {
+    let own = std::env::current_exe().unwrap();
+    let program = format!(
+        "{} rank_program --exact --ignored --nocapture --test-threads=1",
+        own.display()
+    );
+    let mut job = rmpiexec([
+        "-n",
+        &count.to_string(),
+        "sh",
+        "-c",
+        &script.replace("PROGRAM", &program),
+    ]);
+    job.command.env(ROLE, role);
+    job
+}
+
+/// Says something to the daemon.
+pub fn tell(control: RawFd, message: &ToDaemon) {
+    send(control, &message.encode(), MsgFlags::MSG_NOSIGNAL).expect("the daemon listens");
+}
+
+/// Lines of standard output that begin so.
+pub fn count(outcome: &Outcome, line: &str) -> usize {
+    outcome
+        .out
+        .lines()
+        .filter(|other| other.starts_with(line))
+        .count()
+}

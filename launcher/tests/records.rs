@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Ranks that tell where they are found on a network, and ask where others are. The rank is this very test program,
+//! started again with the name of a role.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+use common::role::{ROLE, count, ranks, tell, wrapped};
+use nix::sys::socket::{MsgFlags, send};
+use pmi::{BOOT_VARIABLE, Boot, MAX_DATAGRAM_BYTES, MAX_RECORD_BYTES, Record, ToDaemon, ToRank};
+
+/// What a rank says and does in its role.
+#[test]
+#[ignore = "a rank, started by the other tests through rmpiexec"]
+fn rank_program() {
+    let (Ok(boot), Ok(role)) = (std::env::var(BOOT_VARIABLE), std::env::var(ROLE)) else {
+        return;
+    };
+    let boot = Boot::parse(&boot).expect("the daemon writes what the library reads");
+    let rank = boot.rank;
+    if role == "missing" && rank == 0 {
+        return;
+    }
+    let (pid, publishes) = (std::process::id(), role != "silent" || rank == 1);
+    let hello = ToDaemon::Hello {
+        rank,
+        pid,
+        publishes,
+    };
+    tell(boot.control_fd, &hello);
+    match role.as_str() {
+        "key" => println!("\nkey {:?}", boot.network_key),
+        "neighbours" => know_all(&boot),
+        "late publisher" => publish_late(&boot),
+        "dead publisher" => outlive(&boot),
+        "wrong" => ask_wrongly(&boot),
+        "deaf" => ask_without_listening(&boot),
+        _ => miss(&role, &boot),
+    }
+    tell(boot.control_fd, &ToDaemon::Finalized { rank });
+}
+
+fn publish(boot: &Boot, bytes: &[u8]) {
+    let record = Record::new(bytes).unwrap();
+    let rank = boot.rank;
+    tell(boot.control_fd, &ToDaemon::Publish { rank, record });
+}
+
+fn ask(boot: &Boot, of: u32) {
+    let rank = boot.rank;
+    tell(boot.control_fd, &ToDaemon::LookUp { rank, of });
+}
+
+/// The next answer: the rank that was asked for and its record, or why there is none.
+fn hear(boot: &Boot) -> (u32, Result<Vec<u8>, String>) {
+    let mut bytes = [0; MAX_DATAGRAM_BYTES];
+    let length = nix::sys::socket::recv(boot.control_fd, &mut bytes, MsgFlags::empty()).unwrap();
+    match ToRank::decode(&bytes[..length]) {
+        Ok(ToRank::Record { rank, record }) => (rank, Ok(record.bytes().to_vec())),
+        Ok(ToRank::NoRecord { rank, why }) => (rank, Err(why)),
+        other => panic!("no answer to a question: {other:?}"),
+    }
+}
+
+/// Everybody publishes, and asks for everybody.
+fn know_all(boot: &Boot) {
+    let round = std::env::var("RMPI_TEST_ROUND").map_or(0, |round| round.parse().unwrap());
+    let record = |rank: u32| [rank.to_le_bytes(), u32::to_le_bytes(round)].concat();
+    // Half of them ask before they have published.
+    let early = boot.rank.is_multiple_of(2);
+    if !early {
+        publish(boot, &record(boot.rank));
+    }
+    for rank in 0..boot.size {
+        ask(boot, rank);
+    }
+    if early {
+        publish(boot, &record(boot.rank));
+    }
+    let mut heard: Vec<_> = (0..boot.size).map(|_| hear(boot)).collect();
+    heard.sort();
+    let expected: Vec<_> = (0..boot.size)
+        .map(|rank| (rank, Ok(record(rank))))
+        .collect();
+    assert_eq!(heard, expected);
+    println!("\nknows all");
+}
+
+/// Rank 1 publishes only after rank 0 was answered about rank 2, for which it asked later.
+fn publish_late(boot: &Boot) {
+    match boot.rank {
+        0 => {
+            ask(boot, 1);
+            ask(boot, 2);
+            assert_eq!(hear(boot), (2, Ok(vec![2])));
+            publish(boot, &[0]);
+            assert_eq!(hear(boot), (1, Ok(vec![1])));
+            println!("\nin order");
+        }
+        1 => {
+            ask(boot, 0);
+            assert_eq!(hear(boot), (0, Ok(vec![0])));
+            publish(boot, &[1]);
+        }
+        _ => publish(boot, &[2]),
+    }
+}
+
+/// Rank 0 asks for rank 1 again when that has ended.
+fn outlive(boot: &Boot) {
+    if boot.rank == 1 {
+        return publish(boot, &std::process::id().to_le_bytes());
+    }
+    ask(boot, 1);
+    let first = hear(boot);
+    let pid = u32::from_le_bytes(first.1.clone().unwrap().try_into().unwrap());
+    let process = format!("/proc/{pid}");
+    common::until("rank 1 ends", || {
+        (!std::path::Path::new(&process).exists()).then_some(())
+    });
+    ask(boot, 1);
+    assert_eq!(hear(boot), first);
+    println!("\nthe record stays");
+}
+
+/// Rank 1 asks for rank 0, which never publishes.
+fn miss(role: &str, boot: &Boot) {
+    if boot.rank == 1 {
+        ask(boot, 0);
+        let (rank, answer) = hear(boot);
+        println!("\nabout rank {rank}: {}", answer.unwrap_err());
+        publish(boot, &[1]);
+    }
+    if role == "silent" && boot.rank == 0 {
+        // Not through before rank 1 has its answer.
+        ask(boot, 1);
+        assert!(hear(boot).1.is_ok());
+    }
+}
+
+/// Asks for ranks that are not there, and publishes what is no record.
+fn ask_wrongly(boot: &Boot) {
+    for rank in [boot.size, u32::MAX] {
+        ask(boot, rank);
+        let (about, why) = hear(boot);
+        assert_eq!(about, rank);
+        println!("\n{}", why.unwrap_err());
+    }
+    let rank = boot.rank;
+    let record = Record::new(&[1; MAX_RECORD_BYTES]).unwrap();
+    let mut bytes = ToDaemon::Publish { rank, record }.encode();
+    bytes.push(1);
+    for _ in 0..3 {
+        send(boot.control_fd, &bytes, MsgFlags::empty()).unwrap();
+    }
+    publish(boot, &[1]);
+    ask(boot, rank);
+    assert_eq!(hear(boot), (rank, Ok(vec![1])));
+}
+
+/// Rank 0 asks very often for a rank that is not there and reads no answer; then for rank 1, which publishes when nothing
+/// fits into the socket of rank 0 any more.
+fn ask_without_listening(boot: &Boot) {
+    let file = std::env::var("RMPI_TEST_FILE").unwrap();
+    if boot.rank == 1 {
+        ask(boot, 0);
+        assert_eq!(hear(boot), (0, Ok(vec![0])));
+        publish(boot, &[1]);
+        ask(boot, 1);
+        assert_eq!(hear(boot), (1, Ok(vec![1])));
+        return std::fs::write(&file, "").unwrap();
+    }
+    for _ in 0..20_000 {
+        ask(boot, boot.size);
+    }
+    ask(boot, 1);
+    publish(boot, &[0]);
+    common::until("rank 1 has published", || {
+        std::path::Path::new(&file).exists().then_some(())
+    });
+    loop {
+        match hear(boot) {
+            (1, Ok(record)) => return assert_eq!(record, [1]),
+            (rank, Err(_)) => assert_eq!(rank, boot.size),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn the_network_key_is_of_one_job_and_has_31_bits() {
+    let keys = || {
+        let outcome = ranks(3, "key").run().expect(0);
+        let lines = outcome.out.lines();
+        let mut keys: Vec<String> = lines
+            .filter_map(|line| line.strip_prefix("key Some(")?.strip_suffix(')'))
+            .map(str::to_owned)
+            .collect();
+        assert_eq!(keys.len(), 3, "{}", outcome.out);
+        keys.dedup();
+        assert_eq!(keys.len(), 1, "{}", outcome.out);
+        keys[0].parse::<u32>().unwrap()
+    };
+    let (one, other) = (keys(), keys());
+    assert!(
+        one < 1 << 31 && other < 1 << 31 && one != other,
+        "{one} {other}"
+    );
+}
+
+#[test]
+fn sixty_four_ranks_find_each_other() {
+    let outcome = ranks(64, "neighbours").run().expect(0);
+    assert_eq!(count(&outcome, "knows all"), 64, "{}", outcome.out);
+    assert_eq!(outcome.err, "");
+}
+
+#[test]
+fn the_next_program_of_a_script_has_records_of_its_own() {
+    let script = "RMPI_TEST_ROUND=1 PROGRAM && RMPI_TEST_ROUND=2 PROGRAM";
+    let outcome = wrapped(8, "neighbours", script).run().expect(0);
+    assert_eq!(count(&outcome, "knows all"), 16, "{}", outcome.out);
+}
+
+#[test]
+fn who_waits_for_a_record_disturbs_nobody_and_gets_it_in_the_end() {
+    let outcome = ranks(3, "late publisher").run().expect(0);
+    assert_eq!(count(&outcome, "in order"), 1, "{}", outcome.out);
+}
+
+#[test]
+fn the_record_of_a_rank_that_has_ended_is_still_told() {
+    let outcome = ranks(2, "dead publisher").run().expect(0);
+    assert_eq!(count(&outcome, "the record stays"), 1, "{}", outcome.out);
+}
+
+#[test]
+fn who_asks_for_a_record_that_never_comes_is_told_why() {
+    for (role, why) in [
+        (
+            "silent",
+            "uses no network; is RMPI_PROVIDERS the same for all ranks?",
+        ),
+        ("missing", "has ended without an address on the network"),
+        (
+            "through",
+            "is through with MPI, and its address on the network is not known any more",
+        ),
+    ] {
+        let outcome = ranks(2, role).run().expect(0);
+        let line = format!("about rank 0: rank 0 {why}");
+        assert_eq!(count(&outcome, &line), 1, "{role}: {}", outcome.out);
+    }
+}
+
+#[test]
+fn ranks_that_are_not_there_and_records_that_are_none_are_answered_with_words() {
+    let outcome = ranks(2, "wrong").run().expect(0);
+    assert_eq!(
+        count(&outcome, "there is no rank 2: the job has 2"),
+        2,
+        "{}",
+        outcome.out
+    );
+    let last = format!("there is no rank {}: the job has 2", u32::MAX);
+    assert_eq!(count(&outcome, &last), 2, "{}", outcome.out);
+    let told = outcome
+        .err
+        .matches("an address on the network of 65 bytes, expected at most 64");
+    assert_eq!(told.count(), 2, "once for each rank: {}", outcome.err);
+}
+
+#[test]
+fn a_rank_that_asks_without_reading_answers_blocks_nobody() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut job = ranks(2, "deaf");
+    job.command
+        .env("RMPI_TEST_FILE", folder.path().join("file"));
+    job.run().expect(0);
+}
