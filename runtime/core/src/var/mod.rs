@@ -35,17 +35,40 @@ pub enum Range {
     },
     /// One of some words; the first is the default, the value is its place.
     Words(&'static [&'static str]),
+    /// A list of names out of these, with commas between; the value has a bit for each name, by its place.
+    Names {
+        /// All there are, at most 64.
+        all: &'static [&'static str],
+        /// List if nothing is said.
+        default: &'static str,
+    },
+    /// A list of items of some kind, with commas between; nothing, if nothing is said. It has no value but its text.
+    List(Item),
     /// Set by the launcher or read by another program of rmpi: known, not used here.
     Foreign,
 }
 
+/// What the items of a list are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Item {
+    /// A device of a network by its name, with or without a colon and the number of one of its ports.
+    Device,
+}
+
 /// The values that hold in this process.
 #[derive(Clone, Debug)]
-pub struct Values([u64; ROWS.len()]);
+pub struct Values {
+    numbers: [u64; ROWS.len()],
+    /// Lists that were given.
+    texts: Vec<(usize, String)>,
+}
 
 impl Default for Values {
     fn default() -> Self {
-        Self(ROWS.map(|row| row.range.default()))
+        Self {
+            numbers: ROWS.map(|row| row.range.default()),
+            texts: Vec::new(),
+        }
     }
 }
 
@@ -61,10 +84,11 @@ impl Values {
             match ROWS.iter().position(|row| row.name == name) {
                 None => complaints.push(unknown(&name)),
                 Some(at) => match ROWS[at].range.parse(&text) {
-                    Some(value) => values.0[at] = value,
+                    Some(value) => values.set(at, value, text),
                     None => complaints.push(format!(
-                        "{name} is \"{text}\", expected {}; the default is used",
-                        ROWS[at].range.describe()
+                        "{name} is \"{text}\", expected {}{}; the default is used",
+                        ROWS[at].range.describe(),
+                        ROWS[at].range.remark(&text)
                     )),
                 },
             }
@@ -72,10 +96,39 @@ impl Values {
         (values, complaints)
     }
 
+    fn set(&mut self, at: usize, value: u64, text: String) {
+        self.numbers[at] = value;
+        if ROWS[at].range.is_list() {
+            self.texts.push((at, text));
+        }
+    }
+
     /// The value of one variable; for [`Range::Words`] the place of the word.
     #[must_use]
     pub fn get(&self, variable: Variable) -> u64 {
-        self.0[variable as usize]
+        self.numbers[variable as usize]
+    }
+
+    /// Whether a name is in a list of [`Range::Names`].
+    #[must_use]
+    pub fn has(&self, variable: Variable, name: &str) -> bool {
+        let Range::Names { all, .. } = ROWS[variable as usize].range else {
+            return false;
+        };
+        let at = all.iter().position(|other| *other == name);
+        at.is_some_and(|at| self.get(variable) >> at & 1 != 0)
+    }
+
+    /// A list as it was given, or its default.
+    #[must_use]
+    pub fn text(&self, variable: Variable) -> &str {
+        let at = variable as usize;
+        let given = self.texts.iter().rev().find(|(other, _)| *other == at);
+        match (given, ROWS[at].range) {
+            (Some((_, text)), _) => text,
+            (None, Range::Names { default, .. }) => default,
+            _ => "",
+        }
     }
 }
 
@@ -83,8 +136,13 @@ impl Range {
     fn default(self) -> u64 {
         match self {
             Self::Number { default, .. } => default,
-            Self::Words(_) | Self::Foreign => 0,
+            Self::Names { all, default } => names(all, default).unwrap_or(0),
+            Self::Words(_) | Self::List(_) | Self::Foreign => 0,
         }
+    }
+
+    fn is_list(self) -> bool {
+        matches!(self, Self::Names { .. } | Self::List(_))
     }
 
     fn parse(self, text: &str) -> Option<u64> {
@@ -96,7 +154,24 @@ impl Range {
                 .iter()
                 .position(|word| word.eq_ignore_ascii_case(text.trim()))
                 .map(|at| at as u64),
+            Self::Names { all, .. } => names(all, text).filter(|bits| *bits != 0),
+            Self::List(item) => items(text).all(|text| item.is_one(text)).then_some(0),
             Self::Foreign => Some(0),
+        }
+    }
+
+    /// What is wrong with a text that does not parse, where that is not plain to see.
+    fn remark(self, text: &str) -> String {
+        match self {
+            Self::Names { all, .. } => match items(text).find(|item| place(all, item).is_none()) {
+                Some(wrong) => format!("; {wrong} is none of them{}", suggestion(all, wrong)),
+                None => "; it is empty".to_owned(),
+            },
+            Self::List(item) => match items(text).find(|text| !item.is_one(text)) {
+                Some(wrong) => format!("; {wrong} is none"),
+                None => String::new(),
+            },
+            _ => String::new(),
         }
     }
 
@@ -115,8 +190,63 @@ impl Range {
                 )
             }
             Self::Words(words) => format!("one of {} (default {})", words.join(", "), words[0]),
+            Self::Names { all, default } => {
+                format!(
+                    "a list of some of {} (with commas between; default {default})",
+                    all.join(", ")
+                )
+            }
+            Self::List(item) => format!(
+                "a list of {} (with commas between; default any)",
+                item.describe()
+            ),
             Self::Foreign => "any text".to_owned(),
         }
+    }
+}
+
+impl Item {
+    fn describe(self) -> &'static str {
+        match self {
+            Self::Device => "devices, each NAME or NAME:PORT with a port from 1 to 255",
+        }
+    }
+
+    fn is_one(self, text: &str) -> bool {
+        match self {
+            Self::Device => {
+                let (name, port) = text.split_once(':').unwrap_or((text, "1"));
+                let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
+                let is_port = port.parse::<u8>().is_ok_and(|port| port > 0);
+                !name.is_empty() && name.bytes().all(fits) && is_port
+            }
+        }
+    }
+}
+
+/// The items of a list.
+pub fn items(text: &str) -> impl Iterator<Item = &str> {
+    text.split(',')
+        .map(str::trim)
+        .filter(|item| !item.is_empty())
+}
+
+/// The bits of the names in a list; `None` if one of them does not exist.
+fn names(all: &[&str], text: &str) -> Option<u64> {
+    items(text).try_fold(0, |bits, item| Some(bits | 1 << place(all, item)?))
+}
+
+fn place(all: &[&str], name: &str) -> Option<usize> {
+    all.iter()
+        .position(|other| other.eq_ignore_ascii_case(name))
+}
+
+/// The nearest name, if it is near.
+fn suggestion(all: &[&str], wrong: &str) -> String {
+    let nearest = all.iter().map(|name| (distance(name, wrong), name)).min();
+    match nearest {
+        Some((steps, name)) if steps <= 2 => format!(", did you mean {name}"),
+        _ => String::new(),
     }
 }
 
@@ -202,6 +332,61 @@ mod tests {
         );
         let (_, complaints) = read(&[("RMPI_ZZZZZZZZZZZZZZ", "1")]);
         assert!(complaints[0].contains("docs/variables.md"));
+    }
+
+    const PROVIDERS: Range = Range::Names {
+        all: &["self", "shm", "verbs"],
+        default: "self,shm",
+    };
+
+    #[test]
+    fn a_list_of_names_is_a_set_of_them() {
+        assert_eq!(PROVIDERS.default(), 0b011);
+        for (text, value) in [
+            ("verbs", 0b100),
+            (" SHM , self,", 0b011),
+            ("shm,shm", 0b010),
+            ("verbs,self,shm", 0b111),
+        ] {
+            assert_eq!(PROVIDERS.parse(text), Some(value), "{text}");
+        }
+        for text in ["", " , ", "verb", "shm;verbs", "shm verbs"] {
+            assert_eq!(PROVIDERS.parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_name_of_a_list_brings_the_nearest_and_all_there_are() {
+        assert_eq!(
+            PROVIDERS.describe(),
+            "a list of some of self, shm, verbs (with commas between; default self,shm)"
+        );
+        assert_eq!(
+            PROVIDERS.remark("shm,verb"),
+            "; verb is none of them, did you mean verbs"
+        );
+        assert_eq!(PROVIDERS.remark("tcp,shm"), "; tcp is none of them");
+        assert_eq!(PROVIDERS.remark(","), "; it is empty");
+    }
+
+    #[test]
+    fn a_device_has_a_name_and_may_have_a_port() {
+        let range = Range::List(Item::Device);
+        for text in ["", "mlx5_0", "mlx5_0:1, mlx5_1:255", "rxe0,", "hfi1_0.2"] {
+            assert_eq!(range.parse(text), Some(0), "{text}");
+        }
+        for text in [
+            "mlx5_0:0",
+            "mlx5_0:256",
+            ":1",
+            "mlx5 0",
+            "a,b:",
+            "a:1:2",
+            "a/b",
+        ] {
+            assert_eq!(range.parse(text), None, "{text}");
+        }
+        assert_eq!(range.remark("a,b:0"), "; b:0 is none");
     }
 
     #[test]
