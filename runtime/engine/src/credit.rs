@@ -19,6 +19,8 @@ pub(crate) struct Outbox {
     clear: bool,
     /// The peer asked for announcements only.
     throttled: bool,
+    /// The peer does not answer any more: nothing goes there.
+    lost: bool,
 }
 
 impl Default for Outbox {
@@ -27,6 +29,7 @@ impl Default for Outbox {
             waiting: VecDeque::new(),
             clear: true,
             throttled: false,
+            lost: false,
         }
     }
 }
@@ -107,7 +110,8 @@ impl Engine {
     /// The next frame for `peer`. It stays in the outbox until [`posted`](Self::posted).
     pub fn next_frame(&mut self, peer: Peer) -> Option<OutFrame> {
         loop {
-            let outgoing = *self.outboxes[peer.0 as usize].waiting.front()?;
+            let outbox = &self.outboxes[peer.0 as usize];
+            let outgoing = *outbox.waiting.front().filter(|_| !outbox.lost)?;
             match self.frame(peer, outgoing) {
                 Some(frame) => return Some(frame),
                 None => self.drop_front(peer),
@@ -174,11 +178,21 @@ impl Engine {
 
     pub(crate) fn put_off(&mut self, peer: Peer, outgoing: Outgoing) {
         let outbox = &mut self.outboxes[peer.0 as usize];
-        if outbox.waiting.is_empty() {
+        if outbox.waiting.is_empty() && !outbox.lost {
             self.busy.push_back(peer);
         }
         outbox.waiting.push_back(outgoing);
         self.set_clear(peer, false);
+    }
+
+    /// Nothing goes to a lost peer any more, and what waits there is dropped.
+    pub(crate) fn shut_outbox(&mut self, peer: Peer) {
+        let outbox = &mut self.outboxes[peer.0 as usize];
+        outbox.lost = true;
+        outbox.waiting = VecDeque::new();
+        self.set_clear(peer, false);
+        self.busy.retain(|busy| *busy != peer);
+        self.throttling.retain(|throttling| *throttling != peer);
     }
 
     fn set_clear(&mut self, peer: Peer, clear: bool) {
@@ -216,7 +230,7 @@ impl Engine {
     pub(crate) fn arrive_throttle(&mut self, peer: Peer, on: bool) -> Option<Output> {
         let outbox = &mut self.outboxes[peer.0 as usize];
         outbox.throttled = on;
-        let clear = outbox.waiting.is_empty() && !on;
+        let clear = outbox.waiting.is_empty() && !on && !outbox.lost;
         self.set_clear(peer, clear);
         None
     }

@@ -141,6 +141,31 @@ impl Engine {
         waits
     }
 
+    /// The rest of a message of a lost peer will not come. A receive that waits for it is not ended here; one that finds the
+    /// message later is told to fetch data that nobody has.
+    pub(crate) fn lose_incoming(&mut self, peer: Peer) {
+        let incoming = self.incoming.remove(&peer);
+        let Some(Target::Message(message)) = incoming.map(|incoming| incoming.target) else {
+            return;
+        };
+        let fields = self.arena.fields(message);
+        if fields.scratch[WAITS] != 0 {
+            return self.drop_message(message);
+        }
+        let bytes = fields.bytes;
+        self.arena.change(message, |fields| {
+            fields.buffer = 0;
+            fields.scratch = [0; 5];
+            if fields.state == State::Kept {
+                fields.state = State::Envelope;
+            }
+        });
+        if let Some(body) = self.bodies.get_mut(message.index()) {
+            *body = None;
+        }
+        self.refund(bytes);
+    }
+
     fn is_incoming(&self, message: RequestId) -> bool {
         let peer = Peer(self.arena.fields(message).peer);
         let is_it = |incoming: &Incoming| match incoming.target {

@@ -30,6 +30,7 @@
 //! - **E3 bounded memory**: past the budget for unexpected data, peers are asked to announce every message; what was
 //!   under way is still kept. Envelopes are then bounded by the senders' own open requests.
 //! - **E4 hostile peers**: a frame that makes no sense changes nothing and is counted ([`Counters::refused`]).
+//! - **E5 lost peers**: nothing waits for a peer that does not answer any more ([`Engine::lose`]).
 //!
 //! # Threads
 //! One thread at a time; the owner holds the lock.
@@ -38,6 +39,7 @@
 mod cancel;
 mod credit;
 mod early;
+mod lost;
 mod matching;
 mod receive;
 mod rendezvous;
@@ -236,6 +238,8 @@ pub enum Failure {
     Truncated = 1,
     /// The data could not be moved.
     Transfer = 2,
+    /// The other side does not answer any more. Of a receive, `matched_peer` says who that is.
+    Lost = 3,
 }
 
 /// What was counted; for tests and performance variables.
@@ -271,6 +275,8 @@ pub struct Engine {
     /// The message of each peer of which frames are still to come.
     incoming: HashMap<Peer, early::Incoming>,
     throttling: Vec<Peer>,
+    /// Remote keys of sends that have ended.
+    returned: Vec<(Peer, [u64; 3])>,
     sequence: u64,
     config: Config,
     counters: Counters,
@@ -289,6 +295,7 @@ impl Engine {
             bodies: Vec::new(),
             incoming: HashMap::new(),
             throttling: Vec::new(),
+            returned: Vec::new(),
             sequence: 0,
             config,
             counters: Counters::default(),

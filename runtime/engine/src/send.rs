@@ -2,12 +2,12 @@
 //! The sender's side: starting, persistent starts, completion and release of requests.
 
 use queue_layout::{
-    FLAG_CANCELLED, FLAG_CANCELLING, FLAG_EARLY, FLAG_ORPHAN, FLAG_PERSISTENT, FLAG_SYNCHRONOUS,
-    Kind, State,
+    FLAG_CANCELLED, FLAG_CANCELLING, FLAG_EARLY, FLAG_LENT, FLAG_ORPHAN, FLAG_PERSISTENT,
+    FLAG_SYNCHRONOUS, Kind, State,
 };
 
 use crate::credit::Outgoing;
-use crate::{ContextId, Engine, Exhausted, Failure, RequestId, Send};
+use crate::{ContextId, Engine, Exhausted, Failure, Peer, RequestId, Send};
 
 impl Engine {
     /// Starts a send that could not go at once ([`is_clear`](Self::is_clear) and small enough): takes a slot and
@@ -45,7 +45,20 @@ impl Engine {
             fields.scratch[..3].copy_from_slice(&key);
             fields.peer
         });
-        self.put_off(crate::Peer(peer), Outgoing::Message(request));
+        self.put_off(Peer(peer), Outgoing::Message(request));
+    }
+
+    /// The remote key of a send that was just started must be taken back when the send ends: see
+    /// [`take_back`](Self::take_back).
+    pub fn lend(&mut self, request: RequestId) {
+        self.arena
+            .change(request, |fields| fields.flags |= FLAG_LENT);
+    }
+
+    /// The remote key of a send that has ended, however it did, and the peer that it was for.
+    #[inline]
+    pub fn take_back(&mut self) -> Option<(Peer, [u64; 3])> {
+        self.returned.pop()
     }
 
     /// A request of another sort (a completed send with a buffer of its own, a collective): only a slot that the
@@ -127,12 +140,29 @@ impl Engine {
     }
 
     pub(crate) fn complete(&mut self, request: RequestId) {
-        if self.arena.fields(request).flags & FLAG_ORPHAN == 0 {
+        if self.arena.fields(request).flags & (FLAG_ORPHAN | FLAG_LENT) == 0 {
             self.arena
                 .change(request, |fields| fields.state = State::Complete);
         } else {
-            self.arena.give_back(request);
+            self.complete_special(request);
         }
+    }
+
+    #[inline(never)]
+    fn complete_special(&mut self, request: RequestId) {
+        let fields = self.arena.fields(request);
+        let flags = fields.flags;
+        if flags & FLAG_LENT != 0 {
+            let [k0, k1, k2, ..] = fields.scratch;
+            self.returned.push((Peer(fields.peer), [k0, k1, k2]));
+        }
+        if flags & FLAG_ORPHAN != 0 {
+            return self.arena.give_back(request);
+        }
+        self.arena.change(request, |fields| {
+            fields.flags &= !FLAG_LENT;
+            fields.state = State::Complete;
+        });
     }
 
     pub(crate) fn fail(&mut self, request: RequestId, failure: Failure) {

@@ -93,6 +93,8 @@ pub const FLAG_CANCELLING: u16 = 32;
 pub const FLAG_PLAIN: u16 = 64;
 /// Flag: this send may go at once in several frames.
 pub const FLAG_EARLY: u16 = 128;
+/// Flag: the transport lets the peer read the data of this send until it ends.
+pub const FLAG_LENT: u16 = 256;
 
 /// One request or unexpected message: two cache lines, the first for posting and matching.
 #[derive(Debug, Default)]

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Peers that do not answer any more: what cannot end without them fails with [`Failure::Lost`].
+
+use queue_layout::{ANY_PEER, FLAG_CANCELLED, Fields, Kind, State};
+
+use crate::{ContextId, Engine, Failure, Peer, RequestId};
+
+impl Engine {
+    /// A peer is lost: ends what needs it. A receive from any source is such a one where `is_member` says that the peer could
+    /// be the sender in its context. What the transport reads at the moment goes on: the transport says how that ends.
+    ///
+    /// What is started later is not looked at before the next call.
+    pub fn lose(&mut self, peer: Peer, is_member: impl Fn(ContextId) -> bool) {
+        if peer.0 as usize >= self.outboxes.len() {
+            return;
+        }
+        self.shut_outbox(peer);
+        self.lose_incoming(peer);
+        let needs = |id: &RequestId| needs(self.arena.fields(*id), peer, &is_member);
+        let ending: Vec<RequestId> = self.arena.iter().filter(needs).collect();
+        for request in ending {
+            self.lose_request(request, peer);
+        }
+    }
+
+    fn lose_request(&mut self, request: RequestId, peer: Peer) {
+        let fields = self.arena.fields(request);
+        let (kind, state) = (fields.kind, fields.state);
+        if state == State::Posted {
+            self.matching.remove_posted(&mut self.arena, request);
+        }
+        self.arena.change(request, |fields| {
+            // A cancelled send that was still here has done what it should: nothing.
+            if state == State::Queued && fields.flags & FLAG_CANCELLED != 0 {
+                return;
+            }
+            fields.error = Failure::Lost as u8;
+            if kind == Kind::Receive {
+                fields.matched_peer = peer.0;
+                fields.matched_bytes = 0;
+            }
+            if state == State::Posted {
+                fields.matched_tag = fields.tag;
+            }
+        });
+        self.complete(request);
+    }
+}
+
+/// Whether an operation cannot end without the peer.
+fn needs(fields: &Fields, peer: Peer, is_member: impl Fn(ContextId) -> bool) -> bool {
+    match (fields.kind, fields.state) {
+        (Kind::Send, State::Queued | State::Announced | State::Moving) => fields.peer == peer.0,
+        (Kind::Receive, State::Posted) if fields.peer == ANY_PEER => {
+            is_member(ContextId(fields.context))
+        }
+        (Kind::Receive, State::Posted) => fields.peer == peer.0,
+        (Kind::Receive, State::Moving) => fields.matched_peer == peer.0 && !is_read(fields),
+        _ => false,
+    }
+}
+
+/// Whether the transport reads the data of a receive that was matched: see `begin_transfer` for the words. Those of an early
+/// message are all 0.
+fn is_read(fields: &Fields) -> bool {
+    let [_, _, wanted, streaming, _] = fields.scratch;
+    wanted != 0 && streaming == 0
+}
