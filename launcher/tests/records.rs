@@ -247,7 +247,7 @@ fn who_asks_for_a_record_that_never_comes_is_told_why() {
         ),
     ] {
         let outcome = ranks(2, role).run().expect(0);
-        let line = format!("about rank 0: rank 0 {why}");
+        let line = format!("about rank 0: it {why}");
         assert_eq!(count(&outcome, &line), 1, "{role}: {}", outcome.out);
     }
 }
