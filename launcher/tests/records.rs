@@ -34,6 +34,7 @@ fn rank_program() {
         "dead publisher" => outlive(&boot),
         "wrong" => ask_wrongly(&boot),
         "deaf" => ask_without_listening(&boot),
+        "quiet" => leave_together(&boot),
         _ => miss(&role, &boot),
     }
     tell(boot.control_fd, &ToDaemon::Finalized { rank });
@@ -157,6 +158,25 @@ fn ask_wrongly(boot: &Boot) {
     assert_eq!(hear(boot), (rank, Ok(vec![1])));
 }
 
+/// Says that it is quiet, and hears that all are; rank 0 says it when the others wait, if they do.
+fn leave_together(boot: &Boot) {
+    let file = std::env::var("RMPI_TEST_FILE").unwrap();
+    let folder = std::path::Path::new(&file);
+    if boot.rank == 0 {
+        common::until("the others are quiet", || {
+            let said = std::fs::read_dir(folder).unwrap().count();
+            (said + 1 == boot.size as usize).then_some(())
+        });
+        std::fs::write(folder.join("last"), "").unwrap();
+    }
+    tell(boot.control_fd, &ToDaemon::Quiet { rank: boot.rank });
+    std::fs::write(folder.join(boot.rank.to_string()), "").unwrap();
+    let mut bytes = [0; MAX_DATAGRAM_BYTES];
+    let length = nix::sys::socket::recv(boot.control_fd, &mut bytes, MsgFlags::empty()).unwrap();
+    assert_eq!(ToRank::decode(&bytes[..length]), Ok(ToRank::AllQuiet));
+    assert!(folder.join("last").exists(), "rank 0 has not said it yet");
+}
+
 /// Rank 0 asks very often for a rank that is not there and reads no answer; then for rank 1, which publishes when nothing
 /// fits into the socket of rank 0 any more.
 fn ask_without_listening(boot: &Boot) {
@@ -267,6 +287,14 @@ fn ranks_that_are_not_there_and_records_that_are_none_are_answered_with_words() 
         .err
         .matches("an address on the network of 65 bytes, expected at most 64");
     assert_eq!(told.count(), 2, "once for each rank: {}", outcome.err);
+}
+
+#[test]
+fn ranks_that_say_that_they_are_quiet_are_answered_when_all_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut job = ranks(8, "quiet");
+    job.command.env("RMPI_TEST_FILE", folder.path());
+    job.run().expect(0);
 }
 
 #[test]

@@ -23,7 +23,10 @@
 //!    [`ToRank::Record`] as soon as that rank has published, or [`ToRank::NoRecord`] if it never will. Nobody waits in
 //!    `MPI_Init`. A record belongs to one MPI program of its rank and is told to the ranks that run the same one, even
 //!    after its own rank is through with it.
-//! 6. End of file on the rank's side means that the daemon is gone; so does `ECONNRESET`, which stands there when the
+//! 6. What such a rank has sent is acknowledged by those that got it, and the acknowledgement may be lost. So in
+//!    `MPI_Finalize` a rank says [`ToDaemon::Quiet`] when it waits for none any more, and goes on answering others until
+//!    the daemon says [`ToRank::AllQuiet`].
+//! 7. End of file on the rank's side means that the daemon is gone; so does `ECONNRESET`, which stands there when the
 //!    daemon died before it had read all.
 //!
 //! ```

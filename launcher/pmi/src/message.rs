@@ -4,7 +4,7 @@
 //! | offset | bytes | field   | range                                    | why |
 //! |-------:|------:|---------|------------------------------------------|-----|
 //! |      0 |     1 | version | 1                                        | zeros are no message |
-//! |      1 |     1 | kind    | 1..=7 to the daemon, 129..=132 to a rank | a message sent the wrong way is seen |
+//! |      1 |     1 | kind    | 1..=8 to the daemon, 129..=133 to a rank | a message sent the wrong way is seen |
 //! |      2 |     1 | flags   | bit 0 of a hello: a record follows       | nobody waits for what never comes |
 //! |      3 |     1 | zero    | 0                                        | room |
 //! |      4 |     4 | rank    | little endian; whose record, or 0, to a rank | |
@@ -27,10 +27,12 @@ const ASK_SEGMENT: u8 = 4;
 const FATAL: u8 = 5;
 const PUBLISH: u8 = 6;
 const LOOK_UP: u8 = 7;
+const QUIET: u8 = 8;
 const SEGMENT: u8 = 129;
 const REFUSED: u8 = 130;
 const RECORD: u8 = 131;
 const NO_RECORD: u8 = 132;
+const ALL_QUIET: u8 = 133;
 /// Of a hello: a record follows.
 const PUBLISHES: u8 = 1;
 
@@ -92,6 +94,12 @@ pub enum ToDaemon {
         /// The rank that it asks for.
         of: u32,
     },
+    /// Everything that this rank has sent over a network has arrived, and it will send nothing more.
+    /// [`ToRank::AllQuiet`] answers.
+    Quiet {
+        /// The rank.
+        rank: u32,
+    },
 }
 
 impl ToDaemon {
@@ -122,6 +130,7 @@ impl ToDaemon {
             Self::AskSegment { rank, job } => datagram(ASK_SEGMENT, *rank, *job, b""),
             Self::Publish { rank, record } => datagram(PUBLISH, *rank, 0, record.bytes()),
             Self::LookUp { rank, of } => datagram(LOOK_UP, *rank, u64::from(*of), b""),
+            Self::Quiet { rank } => datagram(QUIET, *rank, 0, b""),
         }
     }
 
@@ -164,6 +173,7 @@ impl ToDaemon {
                 rank,
                 of: parts.value_u32()?,
             }),
+            QUIET => Ok(Self::Quiet { rank }),
             kind => Err(DecodeError::Kind { kind }),
         }
     }
@@ -187,6 +197,8 @@ pub enum ToRank {
         /// What it has published.
         record: Record,
     },
+    /// All ranks that run the same program are quiet: none needs this one's answers any more.
+    AllQuiet,
     /// That rank has no record and will have none.
     NoRecord {
         /// The rank that was asked for.
@@ -204,6 +216,7 @@ impl ToRank {
             Self::Segment => datagram(SEGMENT, 0, 0, b""),
             Self::Refused { why } => datagram(REFUSED, 0, 0, cut(why)),
             Self::Record { rank, record } => datagram(RECORD, *rank, 0, record.bytes()),
+            Self::AllQuiet => datagram(ALL_QUIET, 0, 0, b""),
             Self::NoRecord { rank, why } => datagram(NO_RECORD, *rank, 0, cut(why)),
         }
     }
@@ -221,6 +234,7 @@ impl ToRank {
                 rank: parts.rank,
                 record: parts.record()?,
             }),
+            ALL_QUIET => Ok(Self::AllQuiet),
             NO_RECORD => Ok(Self::NoRecord {
                 rank: parts.rank,
                 why: parts.text()?,
@@ -365,12 +379,14 @@ mod tests {
             (any::<u32>(), any_record())
                 .prop_map(|(rank, record)| ToDaemon::Publish { rank, record }),
             (any::<u32>(), any::<u32>()).prop_map(|(rank, of)| ToDaemon::LookUp { rank, of }),
+            any::<u32>().prop_map(|rank| ToDaemon::Quiet { rank }),
         ]
     }
 
     fn any_to_rank() -> impl Strategy<Value = ToRank> {
         prop_oneof![
             Just(ToRank::Segment),
+            Just(ToRank::AllQuiet),
             "\\PC{0,500}".prop_map(|why| ToRank::Refused { why }),
             (any::<u32>(), any_record()).prop_map(|(rank, record)| ToRank::Record { rank, record }),
             (any::<u32>(), "\\PC{0,500}").prop_map(|(rank, why)| ToRank::NoRecord { rank, why }),

@@ -5,6 +5,8 @@
 //! A rank may run several MPI programs one after the other. A record belongs to one of them, and goes to the ranks that
 //! run the same one: what the program before had on the network is gone.
 //!
+//! At the end of a program its ranks say that they are quiet, and hear when all of them are.
+//!
 //! Ranks have their local numbers here. Memory is bounded: one record and a place in two sets for every pair of ranks.
 
 use pmi::{Record, ToRank};
@@ -30,6 +32,20 @@ struct Entry {
     waiting: BTreeSet<u32>,
     /// Those whose answers it has not been sent yet.
     ready: BTreeSet<u32>,
+    quiet: Quiet,
+}
+
+/// How far a rank is with the end of its program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Quiet {
+    /// It may have something under way.
+    No,
+    /// It has nothing under way, and waits for the others.
+    Waits,
+    /// So have all others, which it has not been told yet.
+    Released,
+    /// And it knows.
+    Told,
 }
 
 /// What there is to say about a rank to another one.
@@ -53,6 +69,7 @@ impl Records {
             last: None,
             waiting: BTreeSet::new(),
             ready: BTreeSet::new(),
+            quiet: Quiet::No,
         };
         Self(ranks.map(entry).collect())
     }
@@ -60,6 +77,15 @@ impl Records {
     /// A rank is in MPI. As the other events: answers those to whom there is something to say now.
     pub(super) fn greeted(&mut self, local: u32, publishes: bool) -> Vec<u32> {
         self.change(local, |entry| entry.silent = !publishes)
+    }
+
+    /// A rank has nothing under way any more.
+    pub(super) fn quiet(&mut self, local: u32) -> Vec<u32> {
+        self.change(local, |entry| {
+            if entry.quiet == Quiet::No {
+                entry.quiet = Quiet::Waits;
+            }
+        })
     }
 
     /// A rank told its record.
@@ -76,6 +102,7 @@ impl Records {
         self.change(local, |entry| {
             entry.round = entry.round.saturating_add(1);
             entry.silent = false;
+            entry.quiet = Quiet::No;
         })
     }
 
@@ -115,7 +142,10 @@ impl Records {
     /// The next answer for a rank, until it is [`said`](Self::said).
     pub(super) fn answer(&self, asker: u32) -> Option<ToRank> {
         let entry = self.entry(asker)?;
-        let asked = self.entry(*entry.ready.first()?)?;
+        let Some(asked) = entry.ready.first() else {
+            return (entry.quiet == Quiet::Released).then_some(ToRank::AllQuiet);
+        };
+        let asked = self.entry(*asked)?;
         let rank = asked.rank;
         Some(match asked.finding(entry.round) {
             Finding::Record(record) => ToRank::Record {
@@ -136,26 +166,49 @@ impl Records {
 
     /// That answer was sent.
     pub(super) fn said(&mut self, asker: u32) {
-        if let Some(entry) = self.0.get_mut(asker as usize) {
-            entry.ready.pop_first();
+        let Some(entry) = self.0.get_mut(asker as usize) else {
+            return;
+        };
+        if entry.ready.pop_first().is_none() && entry.quiet == Quiet::Released {
+            entry.quiet = Quiet::Told;
         }
+    }
+
+    /// Releases the ranks whose program has this number, if all of them are quiet.
+    fn release(&mut self, round: u32) -> Vec<u32> {
+        let keeps_all = |entry: &Entry| {
+            let is_quiet = entry.silent || entry.quiet != Quiet::No;
+            !entry.ended && (entry.round < round || entry.round == round && !is_quiet)
+        };
+        if self.0.iter().any(keeps_all) {
+            return Vec::new();
+        }
+        let mut released = Vec::new();
+        for (local, entry) in (0..).zip(&mut self.0) {
+            if entry.round == round && entry.quiet == Quiet::Waits {
+                entry.quiet = Quiet::Released;
+                released.push(local);
+            }
+        }
+        released
     }
 
     fn entry(&self, local: u32) -> Option<&Entry> {
         self.0.get(local as usize)
     }
 
-    /// Something happened to a rank; answers those that waited for it and now have an answer.
+    /// Something happened to a rank; answers those that waited for it and for which there is something now.
     fn change(&mut self, local: u32, change: impl FnOnce(&mut Entry)) -> Vec<u32> {
         let Some(entry) = self.0.get_mut(local as usize) else {
             return Vec::new();
         };
+        let round = entry.round;
         change(entry);
         let waiting = std::mem::take(&mut entry.waiting);
         let (mut later, mut now) = (BTreeSet::new(), Vec::new());
         for asker in waiting {
-            let round = self.0[asker as usize].round;
-            if self.0[local as usize].finding(round) == Finding::NotYet {
+            let of_asker = self.0[asker as usize].round;
+            if self.0[local as usize].finding(of_asker) == Finding::NotYet {
                 later.insert(asker);
             } else {
                 self.0[asker as usize].ready.insert(local);
@@ -163,6 +216,7 @@ impl Records {
             }
         }
         self.0[local as usize].waiting = later;
+        now.extend(self.release(round));
         now
     }
 }
@@ -205,6 +259,7 @@ mod tests {
             let answer = records.answer(asker)?;
             records.said(asker);
             Some(match answer {
+                ToRank::AllQuiet => (u32::MAX, None),
                 ToRank::Record { rank, record } => (rank, Some(record.bytes()[0])),
                 ToRank::NoRecord { rank, .. } => (rank, None),
                 other => panic!("no answer: {other:?}"),
@@ -301,12 +356,66 @@ mod tests {
         assert_eq!(records.answer(2), None);
     }
 
+    /// Whether a rank is told that all are quiet; once.
+    fn is_released(records: &mut Records, local: u32) -> bool {
+        let answer = records.answer(local);
+        if answer.is_some() {
+            records.said(local);
+        }
+        assert_eq!(records.answer(local), None);
+        answer == Some(ToRank::AllQuiet)
+    }
+
+    #[test]
+    fn ranks_are_released_when_all_are_quiet_or_gone() {
+        let mut records = Records::new(0..4);
+        for local in 0..3 {
+            records.greeted(local, true);
+        }
+        assert!(records.quiet(0).is_empty());
+        assert!(records.quiet(0).is_empty());
+        assert!(!is_released(&mut records, 0));
+        assert!(records.ended(2).is_empty());
+        assert!(records.quiet(1).is_empty());
+        // Who uses no network has nothing under way there.
+        assert_eq!(records.greeted(3, false), [0, 1]);
+        for local in 0..2 {
+            assert!(is_released(&mut records, local));
+            assert!(!is_released(&mut records, local), "once");
+        }
+        assert!(!is_released(&mut records, 3));
+    }
+
+    #[test]
+    fn the_end_of_the_last_one_releases_the_others() {
+        let mut records = three();
+        assert!(records.quiet(0).is_empty() && records.quiet(1).is_empty());
+        assert_eq!(records.ended(2), [0, 1]);
+    }
+
+    #[test]
+    fn ranks_of_the_same_program_wait_for_each_other() {
+        let mut records = three();
+        // Ranks 0 and 1 have gone on to their second program; rank 2 is late.
+        for local in [0, 1] {
+            records.quiet(local);
+        }
+        for local in [0, 1] {
+            records.finalized(local);
+            assert!(records.quiet(local).is_empty());
+        }
+        assert_eq!(records.quiet(2), [2]);
+        assert!(records.finalized(2).is_empty());
+        assert_eq!(records.quiet(2), [0, 1, 2]);
+    }
+
     #[test]
     fn numbers_of_nobody_do_no_harm() {
         let mut records = three();
         assert!(!records.ask(0, 3) && !records.ask(3, 0));
         assert!(records.published(3, record(7)).is_empty());
         assert!(records.finalized(9).is_empty() && records.ended(9).is_empty());
+        assert!(records.quiet(9).is_empty());
         records.forget_questions(9);
         records.said(9);
         assert_eq!(records.answer(9), None);
@@ -320,6 +429,7 @@ mod tests {
         End(u32),
         Ask(u32, u32),
         Listen(u32),
+        Quiet(u32),
     }
 
     fn any_step() -> impl Strategy<Value = Step> {
@@ -331,6 +441,7 @@ mod tests {
             local().prop_map(Step::End),
             (local(), local()).prop_map(|(asker, asked)| Step::Ask(asker, asked)),
             local().prop_map(Step::Listen),
+            local().prop_map(Step::Quiet),
         ]
     }
 
@@ -341,6 +452,7 @@ mod tests {
             Step::Publish(who, number) => records.published(who, record(number)),
             Step::Finalize(who) => records.finalized(who),
             Step::End(who) => records.ended(who),
+            Step::Quiet(who) => records.quiet(who),
             Step::Ask(asker, asked) => {
                 let now = records.ask(asker, asked);
                 now.then_some(asker).into_iter().collect()
@@ -358,6 +470,7 @@ mod tests {
             steps in proptest::collection::vec(any_step(), 0..60),
         ) {
             let mut records = Records::new(0..5);
+            records.quiet(4);
             // Rank 4 asks for everybody and runs one program only.
             for asked in 0..4 {
                 records.ask(4, asked);
@@ -374,7 +487,7 @@ mod tests {
             heard.extend(answers(&mut records, 4));
             heard.sort_unstable();
             let about: Vec<u32> = heard.iter().map(|(rank, _)| *rank).collect();
-            prop_assert_eq!(about, [0, 1, 2, 3]);
+            prop_assert_eq!(about, [0, 1, 2, 3, u32::MAX]);
             prop_assert!(records.0.iter().all(|entry| entry.waiting.is_empty()));
         }
     }

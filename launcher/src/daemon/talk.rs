@@ -62,6 +62,10 @@ impl Daemon {
                 self.answer_all(told);
             }
             ToDaemon::LookUp { of, .. } => self.look_up(local, of),
+            ToDaemon::Quiet { .. } => {
+                let told = self.records.quiet(local);
+                self.answer_all(told);
+            }
             ToDaemon::Abort { code, message, .. } => {
                 self.hear_end(local, How::Abort { code, message });
             }
