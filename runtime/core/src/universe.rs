@@ -96,6 +96,7 @@ impl Universe {
                     me: transport::Peer(boot.rank),
                     peers: boot.size,
                     node,
+                    ..transport::Config::alone()
                 })?;
                 Self::new(fabric, me, boot.size, &values)
             }

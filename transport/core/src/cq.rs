@@ -17,6 +17,12 @@ pub enum Completion {
         /// The memory, back from its loan.
         lease: Lease,
     },
+    /// A peer does not answer any more: nothing that is posted towards it will arrive, nothing of it will.
+    /// [`Fabric::why_lost`](crate::Fabric::why_lost) says why.
+    Lost {
+        /// Which.
+        peer: Peer,
+    },
     /// A peer's write with immediate has ended: its bytes are here.
     Written {
         /// Who wrote.

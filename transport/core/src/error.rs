@@ -10,11 +10,21 @@ pub enum Error {
     /// The memory that was inherited is not the node segment.
     #[error("{0}")]
     Segment(ring::SegmentError),
-    /// A process of the job is neither on this node nor on a network that this library knows.
-    #[error("no provider reaches rank {peer}: it is not on this node")]
+    /// A process of the job is not on this node, or shared memory may not be used, and nothing else may.
+    #[error(
+        "no provider reaches rank {peer}: it is not on this node, or not by the providers that may be used"
+    )]
     NoRoute {
         /// Its world rank.
         peer: u32,
+    },
+    /// Only a network reaches a process of the job, and there is none.
+    #[error("no provider reaches rank {peer} but a network, and {why}")]
+    NoNetwork {
+        /// Its world rank.
+        peer: u32,
+        /// What was looked for and not found, and what to do.
+        why: String,
     },
     /// The node segment does not fit into the address space.
     #[error(

@@ -50,7 +50,10 @@ pub use cq::{Arrived, Completion, Completions, RecvBuffer};
 pub use error::Error;
 pub use mr::{Lease, RemoteKey};
 pub use node::{Node, Segment};
-pub use provider::{Caps, Config, Fabric, FirstFrame, SimConfig, SimNet, SimStats, Stats};
+pub use provider::{
+    Caps, Config, Fabric, FakeConfig, FakeNet, FakeStats, FirstFrame, NetLimits, NetStats, Network,
+    Providers, SimConfig, SimNet, SimStats, Stats,
+};
 pub use ring::{Full, Head};
 pub use seat::Seat;
 pub use wr::{Outcome, WorkId};

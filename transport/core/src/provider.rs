@@ -4,9 +4,12 @@
 mod cma;
 mod distance;
 mod loopback;
+mod net;
 mod shm;
 mod sim;
 mod transfer;
+mod verbs;
+mod watcher;
 
 use std::ptr::NonNull;
 use std::time::Duration;
@@ -17,10 +20,12 @@ use crate::{
     WorkId, seat,
 };
 use loopback::Loopback;
+use net::Net;
 pub use shm::FirstFrame;
 use shm::Shm;
 use sim::Sim;
 pub use sim::{SimConfig, SimNet, SimStats};
+pub use verbs::{FakeConfig, FakeNet, FakeStats, NetLimits, NetStats};
 
 /// What a queue pair can do. All sizes in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +45,41 @@ pub struct Config {
     pub peers: u32,
     /// The other ranks of this node; `None` when the process is alone.
     pub node: Option<Node>,
+    /// Which providers may be used beside `self`.
+    pub providers: Providers,
+    /// The network, where one is needed.
+    pub network: Network,
+}
+
+/// Which providers may be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Providers {
+    /// Shared memory, between processes of a node.
+    pub shm: bool,
+    /// InfiniBand and RoCE.
+    pub verbs: bool,
+}
+
+impl Default for Providers {
+    fn default() -> Self {
+        Self {
+            shm: true,
+            verbs: true,
+        }
+    }
+}
+
+/// How the network is used.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Network {
+    /// Devices that may be used, as in `mlx5_0:1,mlx5_1`; empty for any.
+    pub devices: String,
+    /// Number of this process among those of its node: they take different devices, if there are several.
+    pub local_rank: u32,
+    /// What only processes of this job know; 31 bits.
+    pub q_key: u32,
+    /// How much of everything.
+    pub limits: NetLimits,
 }
 
 impl Config {
@@ -50,6 +90,8 @@ impl Config {
             me: Peer(0),
             peers: 1,
             node: None,
+            providers: Providers::default(),
+            network: Network::default(),
         }
     }
 }
@@ -73,6 +115,17 @@ pub struct Stats {
     pub refused: u64,
 }
 
+impl Stats {
+    /// Both.
+    fn with(self, other: &Self) -> Self {
+        Self {
+            sends: self.sends + other.sends,
+            refused: self.refused + other.refused,
+            ..self
+        }
+    }
+}
+
 /// A process's access to all its peers.
 #[derive(Debug)]
 pub struct Fabric {
@@ -80,6 +133,7 @@ pub struct Fabric {
     shm: Shm,
     loopback: Loopback,
     sim: Option<Sim>,
+    net: Option<Net>,
 }
 
 impl Fabric {
@@ -88,19 +142,47 @@ impl Fabric {
     /// # Errors
     /// When a provider cannot be set up, or no provider reaches some peer.
     pub fn open(config: Config) -> Result<Self, Error> {
+        let node = config.node.filter(|_| config.providers.shm);
         let mut routes = vec![None; config.peers as usize];
-        for (local, world) in (0..).zip(config.node.iter().flat_map(|node| &node.world_ranks)) {
+        for (local, world) in (0..).zip(node.iter().flat_map(|node| &node.world_ranks)) {
             routes[*world as usize] = Some(Route::Shm(local));
         }
         routes[config.me.0 as usize] = Some(Route::Loopback);
-        let reached = |(peer, route): (u32, Option<Route>)| route.ok_or(Error::NoRoute { peer });
-        let routes: Vec<_> = (0..).zip(routes).map(reached).collect::<Result<_, _>>()?;
+        let net = match (0..).zip(&routes).find(|(_, route)| route.is_none()) {
+            None => None,
+            Some((peer, _)) if !config.providers.verbs => return Err(Error::NoRoute { peer }),
+            Some((peer, _)) => Some(
+                Net::open(config.me, config.peers, &config.network)
+                    .map_err(|why| Error::NoNetwork { peer, why })?,
+            ),
+        };
+        let routes = routes.into_iter().map(|route| route.unwrap_or(Route::Net));
         Ok(Self {
             routes: Routes::new(routes),
-            shm: Shm::open(config.node, config.peers),
+            shm: Shm::open(node, config.peers),
             loopback: Loopback::new(config.me),
             sim: None,
+            net,
         })
+    }
+
+    /// Opens a port on a fake network for process `me` of a job of `peers`, all of which are reached over it alone.
+    #[must_use]
+    pub fn faked(net: &FakeNet, me: Peer, peers: u32, limits: NetLimits) -> Self {
+        let route = |rank| {
+            if rank == me.0 {
+                Route::Loopback
+            } else {
+                Route::Net
+            }
+        };
+        Self {
+            routes: Routes::new((0..peers).map(route)),
+            shm: Shm::open(None, peers),
+            loopback: Loopback::new(me),
+            sim: None,
+            net: Some(Net::faked(net, me, peers, limits)),
+        }
     }
 
     /// Opens a queue pair to every rank of a simulated network, for rank `me` of it.
@@ -118,6 +200,7 @@ impl Fabric {
             shm: Shm::open(None, net.ranks()),
             loopback: Loopback::new(me),
             sim: Some(Sim::open(net.clone(), me)),
+            net: None,
         }
     }
 
@@ -143,6 +226,7 @@ impl Fabric {
             Route::Shm(_) => self.shm.post_send(peer, head, body),
             Route::Loopback => self.loopback.post_send(head, body),
             Route::Sim => self.sim().post_send(peer, head, body),
+            Route::Net => self.net().post_send(peer, head, body),
         }
     }
 
@@ -208,7 +292,7 @@ impl Fabric {
         let local = |peer| match self.routes.of(peer) {
             Route::Shm(local) => Some(local),
             Route::Loopback => Some(node.local_rank),
-            Route::Sim => None,
+            Route::Sim | Route::Net => None,
         };
         let members: Box<[u32]> = members.map(local).collect::<Option<_>>()?;
         let place = members
@@ -230,7 +314,7 @@ impl Fabric {
     pub fn had_better_stream(&mut self, peer: Peer) -> bool {
         match self.routes.of(peer) {
             Route::Shm(_) => self.shm.had_better_stream(peer),
-            Route::Loopback => false,
+            Route::Loopback | Route::Net => false,
             Route::Sim => true,
         }
     }
@@ -241,7 +325,79 @@ impl Fabric {
             Route::Shm(local) => self.shm.export(local, address, bytes),
             Route::Loopback => self.loopback.export(address, bytes),
             Route::Sim => self.sim().export(peer, address, bytes),
+            Route::Net => self.net().export(peer, address, bytes),
         }
+    }
+
+    /// Whether a network carries what goes to `peer`.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_networked(&self, peer: Peer) -> bool {
+        self.routes.of(peer) == Route::Net
+    }
+
+    /// The end of [`export`](Self::export): the memory may go. Nothing happens where nothing has to.
+    #[inline(always)]
+    pub fn withdraw(&mut self, peer: Peer, key: RemoteKey) {
+        if self.routes.of(peer) == Route::Net {
+            self.net().withdraw(peer, key);
+        }
+    }
+
+    /// Where this process is found on the network, for the others; `None` where it needs none.
+    #[must_use]
+    pub fn network_record(&self) -> Option<Vec<u8>> {
+        self.net.as_ref().map(Net::record)
+    }
+
+    /// Whether [`wanted_address`](Self::wanted_address) or [`next_complaint`](Self::next_complaint) has anything to say.
+    #[inline(always)]
+    #[must_use]
+    pub fn has_network_news(&self) -> bool {
+        self.net.as_ref().is_some_and(Net::has_news)
+    }
+
+    /// Something about the network that the user should know: what broke, between which hosts, what to try.
+    pub fn next_complaint(&mut self) -> Option<String> {
+        self.net.as_mut()?.next_complaint()
+    }
+
+    /// A peer whose record is needed now: [`learn_address`](Self::learn_address) takes it. Each is named once.
+    pub fn wanted_address(&mut self) -> Option<Peer> {
+        self.net.as_mut()?.wanted_address()
+    }
+
+    /// Takes the [record](Self::network_record) of a peer.
+    pub fn learn_address(&mut self, peer: Peer, record: &[u8]) {
+        if let Some(net) = &mut self.net {
+            net.learn_address(peer, record);
+        }
+    }
+
+    /// Why a peer was [lost](crate::Completion::Lost), in words.
+    #[must_use]
+    pub fn why_lost(&self, peer: Peer) -> Option<&str> {
+        self.net.as_ref()?.why_lost(peer)
+    }
+
+    /// Whether all that was sent over a network has arrived; else poll until it has, before the process ends.
+    #[must_use]
+    pub fn is_quiet(&mut self) -> bool {
+        self.net.as_mut().is_none_or(Net::is_quiet)
+    }
+
+    /// What the network did so far.
+    #[must_use]
+    pub fn net_stats(&self) -> NetStats {
+        self.net
+            .as_ref()
+            .map_or_else(NetStats::default, |net| net.stats().1)
+    }
+
+    /// Memory that the network takes of this process now, and at most, in bytes.
+    #[must_use]
+    pub fn net_memory(&self) -> (usize, usize) {
+        self.net.as_ref().map_or((0, 0), Net::memory)
     }
 
     /// Posts a read: fills the lease from byte `offset` of the peer's memory. Ends with a completion, always.
@@ -257,6 +413,7 @@ impl Fabric {
             Route::Shm(local) => self.shm.post_read(local, lease, key, offset, work),
             Route::Loopback => self.loopback.post_read(lease, key, offset, work),
             Route::Sim => self.sim().post_read(peer, lease, key, offset, work),
+            Route::Net => self.net().post_read(peer, lease, key, offset, work),
         }
     }
 
@@ -286,6 +443,9 @@ impl Fabric {
             Route::Sim => self
                 .sim()
                 .post_write(peer, lease, key, offset, work, immediate),
+            Route::Net => self
+                .net()
+                .post_write(peer, lease, key, offset, work, immediate),
         }
     }
 
@@ -293,7 +453,7 @@ impl Fabric {
     #[inline(always)]
     pub fn poll(&mut self, completions: &mut Completions) {
         completions.clear();
-        if self.loopback.has_completions() || self.sim.is_some() {
+        if self.loopback.has_completions() || self.net.is_some() || self.sim.is_some() {
             self.poll_others(completions);
         }
         self.shm.poll(completions);
@@ -305,6 +465,9 @@ impl Fabric {
         self.loopback.poll(completions);
         if let Some(sim) = &mut self.sim {
             sim.poll(completions);
+        }
+        if let Some(net) = &mut self.net {
+            net.poll(completions);
         }
     }
 
@@ -320,6 +483,10 @@ impl Fabric {
                     .sim
                     .as_ref()
                     .map_or(0, |sim| sim.copy_lent(index, target)),
+                Route::Net => self
+                    .net
+                    .as_ref()
+                    .map_or(0, |net| net.copy_lent(index, bytes, target)),
             },
         }
     }
@@ -332,6 +499,7 @@ impl Fabric {
                 Route::Shm(local) => self.shm.release(local, index),
                 Route::Loopback => self.loopback.release(index),
                 Route::Sim => self.sim().release(index),
+                Route::Net => self.net().release(arrived.peer, index),
             }
         }
     }
@@ -366,14 +534,17 @@ impl Fabric {
     /// [`sleep`](Self::sleep) or [`stay_awake`](Self::stay_awake) now.
     pub fn prepare_sleep(&mut self) -> bool {
         let quiet = self.sim.as_ref().is_none_or(Sim::prepare_sleep);
+        let quiet = quiet && self.net.as_mut().is_none_or(Net::prepare_sleep);
         quiet && !self.loopback.has_completions() && self.shm.prepare_sleep()
     }
 
     /// Sleeps until somebody rings, at most for `timeout`.
     pub fn sleep(&mut self, timeout: Duration) {
-        match &mut self.sim {
-            Some(sim) => sim.sleep(timeout),
-            None => self.shm.sleep(timeout),
+        match (&mut self.sim, &mut self.net) {
+            (Some(sim), _) => sim.sleep(timeout),
+            (None, None) => self.shm.sleep(timeout),
+            (None, Some(net)) if self.shm.is_alone() => net.sleep(timeout),
+            (None, Some(net)) => self.shm.sleep_beside(net, timeout),
         }
     }
 
@@ -391,10 +562,19 @@ impl Fabric {
     /// What was moved so far.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        match &self.sim {
-            Some(sim) => sim.stats(),
-            None => self.shm.stats(),
+        match (&self.sim, &self.net) {
+            (Some(sim), _) => sim.stats(),
+            (None, None) => self.shm.stats(),
+            (None, Some(net)) => self.shm.stats().with(&net.stats().0),
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn net(&mut self) -> &mut Net {
+        self.net
+            .as_mut()
+            .expect("only a fabric with a network has such routes")
     }
 
     #[cold]
@@ -432,15 +612,25 @@ mod tests {
 
     #[test]
     fn a_peer_that_nobody_reaches_is_named_when_the_fabric_is_opened() {
-        let config = Config {
-            peers: 3,
+        let no_network = Config {
+            providers: Providers {
+                shm: true,
+                verbs: false,
+            },
             ..Config::alone()
         };
-        let error = Fabric::open(config).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "no provider reaches rank 1: it is not on this node"
-        );
+        let no_device = Config {
+            network: Network {
+                devices: "no_such_device".into(),
+                ..Network::default()
+            },
+            ..Config::alone()
+        };
+        for config in [no_network, no_device] {
+            let config = Config { peers: 3, ..config };
+            let words = Fabric::open(config).unwrap_err().to_string();
+            assert!(words.starts_with("no provider reaches rank 1"), "{words}");
+        }
     }
 
     #[test]

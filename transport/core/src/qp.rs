@@ -12,6 +12,8 @@ pub(crate) enum Route {
     Shm(u32),
     /// A rank of a simulated network, by its world rank.
     Sim,
+    /// A process that the network reaches, by its world rank.
+    Net,
 }
 
 /// The routes of all peers.

@@ -7,6 +7,7 @@
 //! pointer after it returns.
 #![allow(unsafe_code)]
 
+use std::os::fd::RawFd;
 use std::time::Duration;
 
 /// Sleeps while the word at `address` holds `expected`, at most for `timeout`. Wakes for no reason at times.
@@ -32,6 +33,32 @@ pub(crate) fn futex_wait(address: *const u32, expected: u32, timeout: Duration) 
 pub(crate) fn futex_wake(address: *const u32) {
     // SAFETY: the kernel only compares the address with those of sleepers.
     unsafe { libc::syscall(libc::SYS_futex, address, libc::FUTEX_WAKE, 1) };
+}
+
+/// Keeps signals away from the calling thread.
+pub(crate) fn leave_signals_to_others() {
+    // SAFETY: an all-zero set is a value of the type, and is filled before use.
+    let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: writes the set it is given.
+    unsafe { libc::sigfillset(&raw mut all) };
+    // SAFETY: reads the set; nothing is asked back.
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, std::ptr::null_mut()) };
+}
+
+/// Sleeps until a descriptor can be read, at most for `timeout`; `false`: it could not by then.
+pub(crate) fn poll_readable(descriptor: RawFd, timeout: Duration) -> bool {
+    let mut wanted = libc::pollfd {
+        fd: descriptor,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    let limit = libc::timespec {
+        tv_sec: timeout.as_secs().cast_signed(),
+        tv_nsec: i64::from(timeout.subsec_nanos()),
+    };
+    // SAFETY: one entry, which lives over the call, as does the limit; a descriptor that is closed is told, not used.
+    let count = unsafe { libc::ppoll(&raw mut wanted, 1, &raw const limit, std::ptr::null()) };
+    count > 0
 }
 
 /// Lets another process have the core.
@@ -74,6 +101,23 @@ pub fn core_quota() -> Option<f64> {
 pub fn run_delay_ns() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     text.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+/// The name of this host.
+pub(crate) fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_owned()
+}
+
+/// Nanoseconds since some moment before this process began.
+pub(crate) fn monotonic_ns() -> u64 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: writes the time it is given; this clock is always there.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
 }
 
 /// Random bytes for secrets.

@@ -42,6 +42,11 @@ macro_rules! behaviours {
             $(#[test] fn $name() { world::sim($ranks, $seeds, $path); })*
         }
 
+        mod provider_verbs_faked {
+            use super::*;
+            $(#[test] fn $name() { world::fake($ranks, $seeds / 2, $path); })*
+        }
+
         /// What the processes of `provider_shm_in_processes` run; nothing in the suite's own process.
         #[test]
         fn child_rank() {

@@ -34,6 +34,7 @@ fn poll(fabric: &mut Fabric, counts: &mut [u64]) -> Option<Outcome> {
             Completion::Arrived(arrived) => counts[arrived.peer.0 as usize] += 1,
             Completion::Worked { outcome, .. } => ended = Some(outcome),
             Completion::Written { .. } => panic!("nobody wrote"),
+            Completion::Lost { .. } => panic!("nobody left"),
         }
     }
     ended

@@ -152,7 +152,9 @@ impl Victim {
                     assert!(arrived.is_lent() || copied == body.bytes().len());
                     self.fabric.release(&arrived);
                 }
-                Completion::Written { peer, .. } => assert!(peer.0 < RANKS),
+                Completion::Written { peer, .. } | Completion::Lost { peer } => {
+                    assert!(peer.0 < RANKS);
+                }
                 Completion::Worked { lease, .. } => {
                     self.ended += 1;
                     assert!(self.ended <= self.posted, "a lease came back twice");

@@ -23,6 +23,7 @@ fn a_rank_without_free_descriptors_reads_from_arenas_all_the_same() {
         me: Peer(1),
         peers: 2,
         node: Some(attach(&file, 7, 1, 2)),
+        ..Config::alone()
     };
     let before = limit();
     set_limit(libc::rlimit {

@@ -2,11 +2,11 @@
 //! Stage `softroce`: one boot of the virtual machine, and `ci/softroce/checks` in it.
 
 use super::{Context, Tally, cargo_tests};
-use crate::process::{quiet, seconds};
+use crate::process::{capture, quiet, seconds, words};
 use crate::softroce::{End, Guest, Outcome};
 use crate::tree::{cargo, command, make_folder, root, target};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String> {
@@ -27,6 +27,7 @@ pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
         text(&root().join("ci/softroce/checks")),
         text(&prefix.join("bin/rmpiexec")),
         text(&hello),
+        text(&tests_of_the_port()?),
     ];
     layout(tally)?;
     let guest = Guest::new().kernel(context.kernel.unwrap_or_default());
@@ -71,6 +72,26 @@ fn layout(tally: &mut Tally) -> Result<(), String> {
         "the bindings of rdma-core, against its header",
         cargo,
     )
+}
+
+/// The tests of crate `transport`, built: those that need a device run inside the guest.
+fn tests_of_the_port() -> Result<PathBuf, String> {
+    let mut cargo = cargo();
+    cargo.args(["test", "--quiet", "--package", "transport", "--lib"]);
+    cargo.args(["--no-run", "--message-format", "json"]);
+    let line = words(&cargo);
+    let built = capture(cargo, Duration::from_secs(600), |_| ())?;
+    if !built.success() {
+        return Err(format!("`{line}` {}\n{}", built.end(), built.stderr));
+    }
+    let path = executable(&built.stdout).ok_or_else(|| format!("`{line}` built no test"))?;
+    Ok(root().join(path))
+}
+
+/// The last program that cargo says it has built.
+fn executable(told: &str) -> Option<&str> {
+    let (_, rest) = told.rsplit_once(r#""executable":""#)?;
+    rest.split('"').next()
 }
 
 /// One check inside the guest.
@@ -150,6 +171,19 @@ mod tests {
                 ("three", false, 0, "hung\n")
             ]
         );
+    }
+
+    #[test]
+    fn the_program_that_cargo_has_built_is_found() {
+        let told = concat!(
+            r#"{"reason":"compiler-artifact","executable":null,"fresh":true}"#,
+            "\n",
+            r#"{"reason":"compiler-artifact","executable":"/a/deps/transport-1","fresh":true}"#,
+            "\n",
+            r#"{"reason":"build-finished","success":true}"#,
+        );
+        assert_eq!(executable(told), Some("/a/deps/transport-1"));
+        assert_eq!(executable("{}"), None);
     }
 
     #[test]

@@ -17,7 +17,9 @@ use ring::{Bell, Consumer, Frame, PairLine, Peeked, Pool, PoolBuffer, Producer, 
 use super::Stats;
 use super::cma;
 use super::distance::{Distance, Fill};
+use super::net::Net;
 use super::transfer::{Help, Transfers};
+use super::watcher::Watcher;
 use crate::arena::{self, Arenas};
 use crate::{
     Arrived, Completion, Completions, Full, Head, Lease, Node, Outcome, Peer, RecvBuffer,
@@ -39,6 +41,7 @@ pub(super) struct Shm {
     pub(super) transfers: Transfers,
     pub(super) node: Option<Node>,
     pub(super) arenas: Option<Arenas>,
+    watcher: Option<Watcher>,
     bell: Option<&'static Bell>,
     /// Secrets, two words per local rank: what that rank must show, or have read, to touch this process's memory.
     nonces: Box<[[u64; 2]]>,
@@ -116,6 +119,7 @@ impl Shm {
             stats: Stats::default(),
             node: None,
             arenas: None,
+            watcher: None,
         };
         if let Some(node) = node {
             shm.join(node);
@@ -461,6 +465,31 @@ impl Shm {
             }
             None => std::thread::sleep(timeout),
         }
+    }
+
+    /// Whether this process has no others on its node.
+    pub(super) fn is_alone(&self) -> bool {
+        self.bell.is_none()
+    }
+
+    /// Sleeps until somebody rings or the network has something, at most for `timeout`.
+    pub(super) fn sleep_beside(&mut self, net: &mut Net, timeout: Duration) {
+        let timeout = net.until_due(timeout);
+        if let (None, Some(sign), Some(bell), Some(node)) =
+            (&self.watcher, net.sign(), self.bell, &self.node)
+        {
+            self.watcher = Watcher::new(sign, bell, node.local_rank);
+        }
+        let timeout = match &self.watcher {
+            Some(watcher) => {
+                watcher.watch();
+                timeout
+            }
+            // Nobody would ring for the network.
+            None => timeout.min(UNWATCHED),
+        };
+        self.sleep(timeout);
+        net.wake();
     }
 
     pub(super) fn stay_awake(&mut self) {
@@ -830,3 +859,5 @@ const LENT: u8 = 0xff;
 const MOST_LOOKING: usize = 8;
 /// A ring that was silent for so many polls makes room for another.
 const SILENT_POLLS: u64 = 1 << 14;
+/// The longest sleep where only a bell would be heard.
+const UNWATCHED: Duration = Duration::from_millis(1);

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use super::Stats;
 use crate::{Completions, Full, Head, Lease, Peer, RemoteKey, WorkId};
+pub(super) use net::Random;
 use net::{Item, Net};
 
 /// What a simulated network does to packets and ranks. Times are in simulated nanoseconds.
@@ -66,7 +67,7 @@ impl SimConfig {
     /// one frame, some starve a rank, some do all of it.
     #[must_use]
     pub fn harsh(seed: u64, ranks: u32) -> Self {
-        let mut random = net::Random::new(seed ^ 0x5eed_0f7a_11b1_e500);
+        let mut random = Random::new(seed ^ 0x5eed_0f7a_11b1_e500);
         let mut some = |most: u64| {
             let severe = random.below(3);
             random.below(1 + most * severe / 2)

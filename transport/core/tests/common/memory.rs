@@ -120,6 +120,7 @@ pub fn open(file: &OwnedFd, job: u64, me: u32, ranks: u32) -> Fabric {
         me: Peer(me),
         peers: ranks,
         node: Some(attach(file, job, me, ranks)),
+        ..Config::alone()
     })
     .unwrap()
 }

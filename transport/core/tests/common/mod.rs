@@ -32,6 +32,8 @@ pub struct Rank {
     completions: Completions,
     inbox: Vec<VecDeque<Incoming>>,
     pub ended: Vec<(WorkId, Outcome, Lease)>,
+    /// Where the ranks are on their network, if it wants to be told.
+    pub records: Vec<Vec<u8>>,
     works: u64,
 }
 
@@ -62,6 +64,7 @@ impl Rank {
             completions: Completions::new(),
             inbox: vec![VecDeque::new(); size as usize],
             ended: Vec::new(),
+            records: Vec::new(),
             works: 0,
         }
     }
@@ -193,6 +196,14 @@ impl Rank {
         }
     }
 
+    /// Does what the launcher does: tells where peers are that are asked for.
+    fn tell_addresses(&mut self) {
+        while let Some(peer) = self.fabric.wanted_address() {
+            let record = &self.records[peer.0 as usize];
+            self.fabric.learn_address(peer, record);
+        }
+    }
+
     /// Looks once at the transport, then lets others run.
     pub async fn turn(&mut self) {
         self.look();
@@ -230,6 +241,7 @@ impl Rank {
     /// As [`look`](Self::look), but gives frames with lent bodies to the caller instead.
     pub fn look_and_hold(&mut self) -> (usize, Vec<Arrived>) {
         let mut held = Vec::new();
+        self.tell_addresses();
         self.fabric.poll(&mut self.completions);
         let count = self.completions.len();
         for at in 0..count {
@@ -243,6 +255,9 @@ impl Rank {
                         self.file(&arrived);
                     }
                     self.inbox[peer.0 as usize].push_back(Incoming::Written(immediate));
+                }
+                Completion::Lost { peer } => {
+                    panic!("{peer:?} was lost: {:?}", self.fabric.why_lost(peer));
                 }
                 Completion::Worked {
                     work,
@@ -260,6 +275,7 @@ impl Rank {
 
     /// All frames that are here, none filed or released. Only for times in which no write can end.
     pub fn look_raw(&mut self) -> Vec<Arrived> {
+        self.tell_addresses();
         self.fabric.poll(&mut self.completions);
         let count = self.completions.len();
         let taken = (0..count).filter_map(|at| self.completions.take(at));

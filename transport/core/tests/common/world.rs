@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Worlds: where the ranks of a behaviour run.
 
+use std::cell::Cell;
 use std::os::fd::OwnedFd;
 use std::pin::{Pin, pin};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use transport::{Fabric, Peer, SimConfig, SimNet, wait};
+use transport::{Fabric, FakeConfig, FakeNet, NetLimits, Peer, SimConfig, SimNet, wait};
 
 use super::memory::{can_reach_own_process, inherited, number_of, open, segment_file};
 use super::{Rank, Reach};
@@ -120,6 +121,66 @@ pub fn sim(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut Rank)) {
     }
 }
 
+/// Ranks on a fake network of devices, one seed after the other, the first of them calm. Seeds as in [`sim`].
+pub fn fake(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut Rank)) {
+    let only = std::env::var("RMPI_TEST_SEED").ok();
+    let only = only.map(|seed| seed.parse::<u64>().unwrap());
+    let seeds = only.map_or(0..seeds, |seed| seed..seed + 1);
+    for seed in seeds {
+        let _failing = Failing(seed);
+        let config = match seed {
+            0 => FakeConfig::calm(seed),
+            _ => FakeConfig::harsh(seed),
+        };
+        let limits = NetLimits {
+            // Soon enough that both ways are used, and sometimes at once.
+            datagrams_first: (seed % 5) as u32,
+            ..NetLimits::default()
+        };
+        let net = FakeNet::new(config);
+        fake_on(&net, ranks, limits, &behaviour);
+    }
+}
+
+/// Ranks on this fake network.
+pub fn fake_on(net: &FakeNet, ranks: u32, limits: NetLimits, behaviour: impl AsyncFn(&mut Rank)) {
+    let make = |me| {
+        let fabric = Fabric::faked(net, Peer(me), ranks, limits);
+        Rank::new(fabric, me, ranks, Reach::May)
+    };
+    let mut all: Vec<Rank> = (0..ranks).map(make).collect();
+    let record = |rank: &Rank| rank.fabric.network_record().unwrap();
+    let records: Vec<Vec<u8>> = all.iter().map(record).collect();
+    for rank in &mut all {
+        rank.records.clone_from(&records);
+    }
+    // Whoever is done still answers until nobody has anything to send, as in `MPI_Finalize`.
+    let (done, quiet) = (Cell::new(0), Cell::new(0));
+    let behaviour = async |rank: &mut Rank| {
+        behaviour(rank).await;
+        done.set(done.get() + 1);
+        while done.get() < ranks || !rank.fabric.is_quiet() {
+            rank.turn().await;
+        }
+        quiet.set(quiet.get() + 1);
+        while quiet.get() < ranks {
+            rank.turn().await;
+        }
+        let stats = net.stats(rank.me);
+        let never = (stats.wrong, stats.overruns, stats.buffers_lost);
+        assert!(never == (0, 0, 0), "port {}: {stats:?}", rank.me);
+    };
+    in_turn_if(
+        all,
+        behaviour,
+        |rank| net.is_running(rank),
+        |_| {
+            // Where nothing is under way, timers of the ranks are.
+            net.advance() || net.advance_until(net.now_ns() + 1_000_000)
+        },
+    );
+}
+
 /// Ranks on this network.
 pub fn sim_on(net: &SimNet, behaviour: impl AsyncFn(&mut Rank)) {
     let ranks = net.ranks();
@@ -159,9 +220,15 @@ fn shm_ranks(ranks: u32) -> Vec<Rank> {
 }
 
 /// Polls one rank after the other until all are done; `between` is called after each round.
-fn in_turn(
+fn in_turn(ranks: Vec<Rank>, behaviour: impl AsyncFn(&mut Rank), between: impl FnMut(u64) -> bool) {
+    in_turn_if(ranks, behaviour, |_| true, between);
+}
+
+/// The same, but those that are off their processor miss their turn.
+fn in_turn_if(
     mut ranks: Vec<Rank>,
     behaviour: impl AsyncFn(&mut Rank),
+    runs: impl Fn(u32) -> bool,
     mut between: impl FnMut(u64) -> bool,
 ) {
     let mut context = Context::from_waker(Waker::noop());
@@ -171,10 +238,11 @@ fn in_turn(
     }
     let mut idle = 0;
     for round in 0.. {
-        for place in &mut futures {
-            let done = place
-                .as_mut()
-                .is_some_and(|f| f.as_mut().poll(&mut context) == Poll::Ready(()));
+        for (rank, place) in (0..).zip(&mut futures) {
+            let done = runs(rank)
+                && place
+                    .as_mut()
+                    .is_some_and(|f| f.as_mut().poll(&mut context) == Poll::Ready(()));
             if done {
                 *place = None;
             }

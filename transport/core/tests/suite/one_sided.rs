@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Behaviours of reads and writes.
 
-use transport::{Outcome, Peer, RemoteKey, WorkId};
+use transport::{Head, Outcome, Peer, RemoteKey, WorkId};
 
 use crate::common::memory::{Guarded, is_all};
 use crate::common::{Incoming, Rank, head, pattern, yield_now};
@@ -62,7 +62,14 @@ pub async fn writes(rank: &mut Rank) {
             let mut source = Guarded::of(&pattern(rank.me, number, length));
             let lease = source.lease(0, length);
             let outcome = rank.write(other, lease, key, offset as u64, None).await;
-            let done = rank.was_done(outcome);
+            let done = u64::from(rank.was_done(outcome));
+            let said = Head {
+                word: done,
+                ..head(7)
+            };
+            rank.send(other, said, &[]).await;
+            // Whether the peer's was done: one may be where the other was not.
+            let done = rank.receive(other).await.0.word == 1;
             rank.barrier().await;
             let content = target.bytes();
             if done {

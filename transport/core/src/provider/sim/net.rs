@@ -539,14 +539,14 @@ impl Adapter {
 
 /// A small generator whose whole state is one word (Steele, Lea, Flood: SplitMix64).
 #[derive(Clone, Debug)]
-pub(super) struct Random(u64);
+pub(in crate::provider) struct Random(u64);
 
 impl Random {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(in crate::provider) fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    pub(super) fn next(&mut self) -> u64 {
+    pub(in crate::provider) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut word = self.0;
         word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -555,11 +555,12 @@ impl Random {
     }
 
     /// A number below `limit`, which is not 0.
-    pub(super) fn below(&mut self, limit: u64) -> u64 {
+    pub(in crate::provider) fn below(&mut self, limit: u64) -> u64 {
         self.next() % limit
     }
 
-    fn chance(&mut self, permille: u32) -> bool {
+    /// Whether something happens that happens so often of 1000 times.
+    pub(in crate::provider) fn chance(&mut self, permille: u32) -> bool {
         permille != 0 && self.below(1000) < u64::from(permille)
     }
 }

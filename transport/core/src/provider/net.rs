@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The network of a process: provider `verbs` over a device, or over the software fake of one. A closed set, matched once
+//! per call; nothing of it is on the way of ranks that share a node.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::Duration;
+
+use super::verbs::{CallError, DEPTHS, Device, FakeNet, FakePort, NetLimits, NetStats, Verbs};
+use super::{Network, Stats};
+use crate::{Completions, Full, Head, Lease, Peer, RemoteKey, WorkId, wait};
+
+/// What carries bytes to other nodes.
+#[derive(Debug)]
+pub(super) enum Net {
+    /// A port of an adapter.
+    Device(Box<Verbs<Device>>),
+    /// A port of a network that only exists in tests.
+    Fake(Box<Verbs<FakePort>>),
+}
+
+/// The same call for whichever it is.
+macro_rules! either {
+    ($net:expr, $verbs:ident => $call:expr) => {
+        match $net {
+            Net::Device($verbs) => $call,
+            Net::Fake($verbs) => $call,
+        }
+    };
+}
+
+impl Net {
+    /// Opens the port that suits this process best.
+    ///
+    /// # Errors
+    /// Says what was looked for and not found, and what to do.
+    pub(super) fn open(me: Peer, peers: u32, network: &Network) -> Result<Self, String> {
+        let device = Device::open_best(network, &DEPTHS)?;
+        let words = |error: CallError| error.to_string();
+        let verbs = Verbs::open(me, peers, device, network.limits).map_err(words)?;
+        Ok(Self::Device(Box::new(verbs)))
+    }
+
+    /// Opens a port on a fake network.
+    pub(super) fn faked(net: &FakeNet, me: Peer, peers: u32, limits: NetLimits) -> Self {
+        let port = net
+            .open(&DEPTHS, FAKE_Q_KEY)
+            .expect("depths that a device has");
+        let verbs = Verbs::open(me, peers, port, limits).expect("a fake has memory at first");
+        Self::Fake(Box::new(verbs))
+    }
+
+    pub(super) fn record(&self) -> Vec<u8> {
+        either!(self, it => it.record())
+    }
+
+    pub(super) fn wanted_address(&mut self) -> Option<Peer> {
+        either!(self, it => it.wanted_address()).map(Peer)
+    }
+
+    pub(super) fn next_complaint(&mut self) -> Option<String> {
+        either!(self, it => it.next_complaint())
+    }
+
+    #[inline(always)]
+    pub(super) fn has_news(&self) -> bool {
+        either!(self, it => it.has_news())
+    }
+
+    pub(super) fn learn_address(&mut self, peer: Peer, record: &[u8]) {
+        either!(self, it => it.learn_address(peer, record));
+    }
+
+    pub(super) fn why_lost(&self, peer: Peer) -> Option<&str> {
+        either!(self, it => it.why_lost(peer))
+    }
+
+    #[inline(never)]
+    pub(super) fn post_send(&mut self, to: Peer, head: Head, body: &[u8]) -> Result<(), Full> {
+        either!(self, it => it.post_send(to, head, body))
+    }
+
+    pub(super) fn export(&mut self, peer: Peer, address: u64, bytes: u64) -> RemoteKey {
+        either!(self, it => it.export(peer, address, bytes))
+    }
+
+    pub(super) fn withdraw(&mut self, peer: Peer, key: RemoteKey) {
+        either!(self, it => it.withdraw(peer, key));
+    }
+
+    pub(super) fn post_read(
+        &mut self,
+        peer: Peer,
+        lease: Lease,
+        key: RemoteKey,
+        offset: u64,
+        work: WorkId,
+    ) {
+        either!(self, it => it.post_read(peer, lease, key, offset, work));
+    }
+
+    pub(super) fn post_write(
+        &mut self,
+        peer: Peer,
+        lease: Lease,
+        key: RemoteKey,
+        offset: u64,
+        work: WorkId,
+        immediate: Option<u32>,
+    ) -> Result<(), Lease> {
+        either!(self, it => it.post_write(peer, lease, key, offset, work, immediate))
+    }
+
+    #[inline(never)]
+    pub(super) fn poll(&mut self, completions: &mut Completions) {
+        either!(self, it => it.poll(completions));
+    }
+
+    pub(super) fn copy_lent(&self, index: u32, bytes: u32, target: &mut [u8]) -> usize {
+        either!(self, it => it.copy_lent(index, bytes, target))
+    }
+
+    pub(super) fn release(&mut self, peer: Peer, index: u32) {
+        either!(self, it => it.release(peer.0, index));
+    }
+
+    /// Whether nothing is here that a poll would give: then a sign comes with the next.
+    pub(super) fn prepare_sleep(&mut self) -> bool {
+        either!(self, it => it.prepare_sleep())
+    }
+
+    /// Sleeps until a sign comes, at most for `timeout`.
+    pub(super) fn sleep(&mut self, timeout: Duration) {
+        let timeout = either!(self, it => it.until_due(timeout));
+        if let Some(sign) = self.sign() {
+            wait::poll_readable(sign.as_raw_fd(), timeout);
+        } else {
+            wait::yield_core();
+        }
+        self.wake();
+    }
+
+    /// The longest that a process may sleep.
+    pub(super) fn until_due(&mut self, timeout: Duration) -> Duration {
+        either!(self, it => it.until_due(timeout))
+    }
+
+    /// The process is awake again.
+    pub(super) fn wake(&mut self) {
+        either!(self, it => it.wake());
+    }
+
+    pub(super) fn sign(&self) -> Option<BorrowedFd<'_>> {
+        either!(self, it => it.sign())
+    }
+
+    /// Whether all that was sent has arrived.
+    pub(super) fn is_quiet(&mut self) -> bool {
+        either!(self, it => it.is_quiet())
+    }
+
+    pub(super) fn stats(&self) -> (Stats, NetStats) {
+        either!(self, it => (it.stats, it.net))
+    }
+
+    pub(super) fn memory(&self) -> (usize, usize) {
+        either!(self, it => it.memory())
+    }
+}
+
+const FAKE_Q_KEY: u32 = 0x1234_5678;

@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What arrives: packets go through their peer's session and come out as frames, in order.
+//!
+//! Everything here was written by somebody else. Who it is from is believed only if it came from the queue pair that this
+//! peer is known to have; lengths are those that the device counted.
+
+use super::Verbs;
+use super::pools::is_datagram;
+use super::port::{Done, Port, Status};
+use super::session::{ACK_EVERY, Slot, Verdict};
+use super::wire::{self, BEGINS, ENDS, HEADER_BYTES, Message, Packet};
+use crate::{Arrived, Completion, Completions, Peer, RecvBuffer};
+
+/// Frames that came in several packets, until they are released.
+#[derive(Debug, Default)]
+pub(super) struct Assembled(Vec<Option<Box<[u8]>>>);
+
+impl Assembled {
+    fn keep(&mut self, body: Box<[u8]>) -> u32 {
+        let free = self.0.iter().position(Option::is_none);
+        let index = free.unwrap_or(self.0.len());
+        if index == self.0.len() {
+            self.0.push(None);
+        }
+        self.0[index] = Some(body);
+        u32::try_from(index).unwrap_or(0) | ASSEMBLED
+    }
+}
+
+/// Marks the place of a frame that came in several packets.
+const ASSEMBLED: u32 = 1 << 30;
+/// Bytes of a packet whose body travels on inside the completion.
+const SHORT_BYTES: usize = HEADER_BYTES + ring::SLOT_BODY_BYTES;
+/// Datagrams of peers that are not known yet.
+const MOST_STRANGERS: usize = 16;
+
+impl<P: Port> Verbs<P> {
+    /// A receive has ended.
+    #[inline(always)]
+    pub(super) fn take_received(&mut self, done: &Done, completions: &mut Completions) {
+        let Some(buffer) = self.receives.filled(done.work, done.bytes) else {
+            return;
+        };
+        if done.status != Status::Success {
+            // Its queue pair broke, which the other queue tells.
+            return self.receives.give_back(buffer, &mut self.port);
+        }
+        let mut start = [0; SHORT_BYTES];
+        let bytes = self.receives.bytes_in(buffer);
+        let short = bytes.min(SHORT_BYTES);
+        self.receives.copy_out(buffer, 0, &mut start[..short]);
+        match wire::read(&start[..short]) {
+            Some(Message::Packet(packet)) if self.is_from(packet.source, done, buffer) => {
+                self.take_packet(packet, &start, buffer, completions);
+            }
+            Some(Message::Note { source, ack, say }) if self.is_from(source, done, buffer) => {
+                self.receives.give_back(buffer, &mut self.port);
+                self.hear(source, ack, say, is_datagram(buffer));
+            }
+            Some(Message::Moved { source, address }) if self.is_from(source, done, buffer) => {
+                self.receives.give_back(buffer, &mut self.port);
+                self.follow(source, address);
+            }
+            Some(Message::Packet(Packet { source, .. }) | Message::Note { source, .. })
+                if self.is_stranger(source, buffer) =>
+            {
+                self.strangers.push_back((source, buffer, done.source));
+            }
+            _ => {
+                self.stats.refused += 1;
+                self.receives.give_back(buffer, &mut self.port);
+            }
+        }
+    }
+
+    /// Whether what came from there can be from this peer.
+    #[inline(always)]
+    fn is_from(&mut self, source: u32, done: &Done, buffer: Slot) -> bool {
+        let Some(Some(side)) = self.sides.get(source as usize) else {
+            return false;
+        };
+        if side.is_lost() {
+            return false;
+        }
+        if is_datagram(buffer) {
+            return side.address.is_some_and(|at| at.number == done.source);
+        }
+        let current = side.connection.end();
+        let pair = current.and_then(|index| self.pairs[index as usize].as_ref());
+        if pair.is_some_and(|pair| pair.end.number == done.number) {
+            return true;
+        }
+        // One that broke may still have something to tell.
+        let index = self.numbers.get(&done.number);
+        let pair = index.and_then(|index| self.pairs[*index as usize].as_ref());
+        pair.is_some_and(|pair| pair.peer == source)
+    }
+
+    /// Whether a datagram is from a peer whose address is asked for; there is room for some of those.
+    #[cold]
+    fn is_stranger(&mut self, source: u32, buffer: Slot) -> bool {
+        if !is_datagram(buffer) || source as usize >= self.sides.len() || source == self.me {
+            return false;
+        }
+        let side = self.side(source);
+        if side.address.is_some() || side.is_lost() {
+            return false;
+        }
+        self.way_to(source);
+        self.strangers.len() < MOST_STRANGERS
+    }
+
+    /// The address of a peer is known now: what came from it before.
+    #[cold]
+    pub(super) fn meet_strangers(&mut self, peer: u32) {
+        for (source, buffer, number) in std::mem::take(&mut self.strangers) {
+            if source != peer {
+                self.strangers.push_back((source, buffer, number));
+                continue;
+            }
+            // As if it came now; what it completes waits for the next poll.
+            let mut completions = Completions::new();
+            let done = Done {
+                source: number,
+                ..Done::default()
+            };
+            let mut start = [0; SHORT_BYTES];
+            let short = self.receives.bytes_in(buffer).min(SHORT_BYTES);
+            self.receives.copy_out(buffer, 0, &mut start[..short]);
+            match wire::read(&start[..short]) {
+                Some(Message::Packet(packet)) if self.is_from(source, &done, buffer) => {
+                    self.take_packet(packet, &start, buffer, &mut completions);
+                }
+                Some(Message::Note { ack, say, .. }) if self.is_from(source, &done, buffer) => {
+                    self.receives.give_back(buffer, &mut self.port);
+                    self.hear(source, ack, say, true);
+                }
+                _ => {
+                    self.stats.refused += 1;
+                    self.receives.give_back(buffer, &mut self.port);
+                }
+            }
+            let taken = (0..completions.len()).filter_map(|index| completions.take(index));
+            self.ready.extend(taken);
+        }
+    }
+
+    #[inline(always)]
+    fn take_packet(
+        &mut self,
+        packet: Packet,
+        start: &[u8; SHORT_BYTES],
+        buffer: Slot,
+        completions: &mut Completions,
+    ) {
+        let peer = packet.source;
+        let Some(side) = self.sides[peer as usize].as_deref_mut() else {
+            return;
+        };
+        side.was_heard();
+        let by_datagram = is_datagram(buffer);
+        if by_datagram {
+            self.now_ns = self.port.now_ns();
+        } else {
+            side.connection.was_used();
+            side.breaks = 0;
+        }
+        let sends = &mut self.sends;
+        side.session
+            .acknowledge(packet.ack, self.now_ns, |slot| sends.release(slot));
+        let verdict = side.session.accept(packet.number, buffer);
+        let owes = by_datagram || side.session.owed() >= ACK_EVERY || verdict == Verdict::Twice;
+        if owes && !std::mem::replace(&mut side.listed_owing, true) {
+            self.owing.push(peer);
+        }
+        side.owes_anyway |= verdict == Verdict::Twice;
+        if side.session.has_unsent() {
+            // The peer misses some.
+            self.list_unsent(peer);
+        }
+        match verdict {
+            Verdict::Deliver => {
+                self.deliver(packet, start, buffer, completions);
+                self.deliver_held(peer, completions);
+            }
+            Verdict::Held => {}
+            Verdict::Twice => {
+                self.net.twice += 1;
+                self.receives.give_back(buffer, &mut self.port);
+            }
+            Verdict::Wild => {
+                self.stats.refused += 1;
+                self.receives.give_back(buffer, &mut self.port);
+            }
+        }
+    }
+
+    /// Packets that were put aside until their turn came.
+    #[inline(always)]
+    fn deliver_held(&mut self, peer: u32, completions: &mut Completions) {
+        while let Some(side) = self.sides[peer as usize].as_deref_mut()
+            && let Some(buffer) = side.session.next_held()
+        {
+            let mut start = [0; SHORT_BYTES];
+            let short = self.receives.bytes_in(buffer).min(SHORT_BYTES);
+            self.receives.copy_out(buffer, 0, &mut start[..short]);
+            if let Some(Message::Packet(packet)) = wire::read(&start[..short]) {
+                self.deliver(packet, &start, buffer, completions);
+            }
+        }
+    }
+
+    /// Hands a packet up whose turn it is.
+    #[inline(always)]
+    fn deliver(
+        &mut self,
+        packet: Packet,
+        start: &[u8; SHORT_BYTES],
+        buffer: Slot,
+        completions: &mut Completions,
+    ) {
+        let bytes = self.receives.bytes_in(buffer) - HEADER_BYTES;
+        if packet.parts != BEGINS | ENDS {
+            return self.assemble(packet, buffer, bytes, completions);
+        }
+        if bytes > ring::SLOT_BODY_BYTES {
+            let bytes = u32::try_from(bytes).unwrap_or(0);
+            let index = buffer;
+            return self.hand_up(
+                packet,
+                [0; 6],
+                RecvBuffer::Lent { index, bytes },
+                completions,
+            );
+        }
+        self.receives.give_back(buffer, &mut self.port);
+        self.hand_up_short(packet, &start[HEADER_BYTES..], bytes, completions);
+    }
+
+    #[inline(always)]
+    fn hand_up_short(
+        &mut self,
+        packet: Packet,
+        body: &[u8],
+        bytes: usize,
+        completions: &mut Completions,
+    ) {
+        let mut words = [0u64; 6];
+        for (word, chunk) in words.iter_mut().zip(body.as_chunks::<8>().0) {
+            *word = u64::from_ne_bytes(*chunk);
+        }
+        #[allow(clippy::cast_possible_truncation, reason = "at most a slot's body")]
+        let bytes = bytes as u8;
+        self.hand_up(packet, words, RecvBuffer::Inline { bytes }, completions);
+    }
+
+    /// A part of a frame.
+    #[cold]
+    fn assemble(
+        &mut self,
+        packet: Packet,
+        buffer: Slot,
+        bytes: usize,
+        completions: &mut Completions,
+    ) {
+        let mut part = vec![0; bytes];
+        self.receives.copy_out(buffer, HEADER_BYTES, &mut part);
+        self.receives.give_back(buffer, &mut self.port);
+        let side = self.side(packet.source);
+        if packet.parts & BEGINS != 0 {
+            side.building = Some(Vec::new());
+        }
+        let Some(mut frame) = side.building.take() else {
+            self.stats.refused += 1;
+            return;
+        };
+        frame.extend_from_slice(&part);
+        if frame.len() > ring::layout::POOL_BUFFER_BYTES {
+            self.stats.refused += 1;
+            return;
+        }
+        if packet.parts & ENDS == 0 {
+            side.building = Some(frame);
+            return;
+        }
+        let bytes = frame.len();
+        if bytes <= ring::SLOT_BODY_BYTES {
+            let mut body = [0; ring::SLOT_BODY_BYTES];
+            body[..bytes].copy_from_slice(&frame);
+            return self.hand_up_short(packet, &body, bytes, completions);
+        }
+        let index = self.assembled.keep(frame.into_boxed_slice());
+        let bytes = u32::try_from(bytes).unwrap_or(0);
+        self.hand_up(
+            packet,
+            [0; 6],
+            RecvBuffer::Lent { index, bytes },
+            completions,
+        );
+    }
+
+    #[inline(always)]
+    fn hand_up(
+        &mut self,
+        packet: Packet,
+        words: [u64; 6],
+        body: RecvBuffer,
+        completions: &mut Completions,
+    ) {
+        let peer = Peer(packet.source);
+        let completion = match (packet.kind, body) {
+            (IMMEDIATE, RecvBuffer::Inline { .. }) => {
+                #[allow(clippy::cast_possible_truncation, reason = "it was made of 32 bits")]
+                let immediate = packet.word as u32;
+                Completion::Written { peer, immediate }
+            }
+            (FIRST_INTERNAL.., RecvBuffer::Inline { .. }) => {
+                self.stats.refused += 1;
+                return;
+            }
+            (FIRST_INTERNAL.., RecvBuffer::Lent { index, .. }) => {
+                self.stats.refused += 1;
+                return self.release(packet.source, index);
+            }
+            _ => Completion::Arrived(Arrived {
+                peer,
+                head: packet.head(),
+                words,
+                body,
+            }),
+        };
+        if completions.is_full() {
+            self.ready.push_back(completion);
+        } else {
+            completions.push(completion);
+        }
+    }
+
+    /// Copies the body of a frame that was lent.
+    pub(in crate::provider) fn copy_lent(
+        &self,
+        index: u32,
+        bytes: u32,
+        target: &mut [u8],
+    ) -> usize {
+        let bytes = target.len().min(bytes as usize);
+        let target = &mut target[..bytes];
+        if index & ASSEMBLED == 0 || is_datagram(index) {
+            self.receives.copy_out(index, HEADER_BYTES, target);
+            return bytes;
+        }
+        let body = self.assembled.0.get((index & !ASSEMBLED) as usize);
+        let Some(Some(body)) = body else { return 0 };
+        let bytes = bytes.min(body.len());
+        target[..bytes].copy_from_slice(&body[..bytes]);
+        bytes
+    }
+
+    /// Takes a frame of `peer` back that was lent.
+    pub(in crate::provider) fn release(&mut self, peer: u32, index: u32) {
+        let side = self.side(peer);
+        if side.session.give_back() && !std::mem::replace(&mut side.listed_owing, true) {
+            side.owes_anyway = true;
+            self.owing.push(peer);
+        }
+        if index & ASSEMBLED == 0 || is_datagram(index) {
+            return self.receives.give_back(index, &mut self.port);
+        }
+        if let Some(place) = self.assembled.0.get_mut((index & !ASSEMBLED) as usize) {
+            *place = None;
+        }
+    }
+}
+
+/// Frames of this kind and above are the provider's own.
+const FIRST_INTERNAL: u8 = 128;
+/// "Your memory was written", with what the writer says about it.
+pub(super) const IMMEDIATE: u8 = FIRST_INTERNAL;

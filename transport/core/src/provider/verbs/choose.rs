@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which port a process uses: of those that serve, and that the user allows, the ranks of a node take different ones in turn.
+
+use super::device::{Device, Found, FoundDevice, list};
+use super::gid::Route;
+use super::port::Depths;
+use crate::Network;
+
+impl Device {
+    /// Opens the port that suits a process.
+    ///
+    /// # Errors
+    /// Says what was found, why it cannot be used, and what to do.
+    pub(in crate::provider) fn open_best(
+        network: &Network,
+        depths: &Depths,
+    ) -> Result<Self, String> {
+        let found = list(Route::Anywhere).map_err(|error| error.to_string())?;
+        let port = choose(&found, network)?;
+        Self::open(&port.device, port.port, depths, network.q_key, None)
+            .map_err(|error| error.to_string())
+    }
+}
+
+/// The port for a process.
+fn choose<'a>(found: &'a [FoundDevice], network: &Network) -> Result<&'a Found, String> {
+    let wanted: Vec<&str> = network
+        .devices
+        .split(',')
+        .map(str::trim)
+        .filter(|name| !name.is_empty())
+        .collect();
+    let ports = || {
+        found
+            .iter()
+            .flat_map(|device| device.ports.iter().flatten())
+    };
+    let allowed = |port: &&Found| wanted.is_empty() || wanted.iter().any(|name| names(name, port));
+    let fit: Vec<&Found> = ports()
+        .filter(allowed)
+        .filter(|port| port.unfit.is_none())
+        .collect();
+    if !fit.is_empty() {
+        return Ok(fit[network.local_rank as usize % fit.len()]);
+    }
+    if found.is_empty() {
+        return Err(
+            "this host has no InfiniBand or RoCE device (ibv_devices shows none)".to_owned(),
+        );
+    }
+    let mut words = String::from("none of its ports can be used:");
+    for device in found {
+        match &device.ports {
+            Err(error) => words.push_str(&format!(" {}: {error};", device.name)),
+            Ok(ports) => {
+                for port in ports {
+                    let why = match &port.unfit {
+                        _ if !allowed(&port) => "is not in RMPI_NET_DEVICES".to_owned(),
+                        Some(why) => why.to_string(),
+                        None => continue,
+                    };
+                    words.push_str(&format!(" {}:{} {why};", port.device, port.port));
+                }
+            }
+        }
+    }
+    words.pop();
+    Err(words)
+}
+
+/// Whether `mlx5_0` or `mlx5_0:1` names a port.
+fn names(name: &str, port: &Found) -> bool {
+    match name.rsplit_once(':') {
+        None => name == port.device,
+        Some((device, number)) => device == port.device && number.parse() == Ok(port.port),
+    }
+}

@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How two processes agree on a reliable queue pair, in notes that may be lost, come twice or overtake each other. Sans-IO:
+//! decides what is to be done; `verbs.rs` does it.
+//!
+//! Who wants one makes its end and says [`Say::Connect`]; the other makes and joins its own and says [`Say::Accept`]; the
+//! first joins and says [`Say::Ready`]. Each attempt has a number, larger than all before between the two. Who asks while
+//! the other asks too: the larger number wins, and of equal ones that of the lower rank.
+//!
+//! - C1: at most one attempt is alive. An older one's end is broken before a newer one begins.
+//! - C2: an end is used for sends only when the other end is known to be joined.
+//! - C3: what is asked twice is answered the same way twice.
+
+use super::wire::{End, Say};
+
+/// Where a peer's queue pair stands. `Q` is the end of this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State<Q> {
+    /// There is none.
+    Apart,
+    /// This process has asked.
+    Asking { end: Q, since_ns: u64 },
+    /// It was asked, has joined its end and answered.
+    Answered { end: Q, since_ns: u64 },
+    /// Both ends are joined. `asked`: by this process, which would say [`Say::Ready`] again.
+    Joined { end: Q, asked: bool },
+    /// It is in use no more on this side. First what is under way must arrive, then the peer is told (`said`), and when it has
+    /// said so too (`heard`), nobody uses it.
+    Leaving { end: Q, said: bool, heard: bool },
+}
+
+/// A connection to a peer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Connection<Q> {
+    pub(super) state: State<Q>,
+    /// Number of the newest attempt that is known of.
+    pub(super) attempt: u32,
+    /// When something is said again, and how often it was.
+    pub(super) deadline_ns: Option<u64>,
+    tries: u32,
+    /// Nobody asks before this time: the peer refused.
+    pub(super) not_before_ns: u64,
+}
+
+/// What is to be done about a note.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Do {
+    /// Nothing.
+    Nothing,
+    /// Break the end that there is, if any; make one, join it to `end`, say Accept; then call [`Connection::answered`].
+    Answer { end: End, again: bool },
+    /// Say Accept again.
+    AnswerAgain,
+    /// Join the end that was made to `end`, say Ready; then call [`Connection::joined`].
+    Join { end: End },
+    /// Say Ready again.
+    ReadyAgain,
+    /// The end can be used for sends now.
+    Use,
+    /// Give the end up that was made; stay with datagrams.
+    Abandon,
+    /// Send nothing over it any more: [`Connection::leave`].
+    Leave,
+    /// Nobody uses it: take it apart, and tell the peer if it has `asked`.
+    TakeApart { asked: bool },
+    /// It is long gone: tell the peer.
+    GoneAgain,
+}
+
+impl<Q: Copy + PartialEq> Connection<Q> {
+    pub(super) fn new() -> Self {
+        Self {
+            state: State::Apart,
+            attempt: 0,
+            deadline_ns: None,
+            tries: 0,
+            not_before_ns: 0,
+        }
+    }
+
+    /// The end of this process, in any state.
+    pub(super) fn end(&self) -> Option<Q> {
+        match self.state {
+            State::Apart => None,
+            State::Asking { end, .. }
+            | State::Answered { end, .. }
+            | State::Joined { end, .. }
+            | State::Leaving { end, .. } => Some(end),
+        }
+    }
+
+    /// The end, if sends may use it (C2).
+    #[inline(always)]
+    pub(super) fn usable(&self) -> Option<Q> {
+        match self.state {
+            State::Joined { end, .. } => Some(end),
+            _ => None,
+        }
+    }
+
+    /// Whether this process could ask now.
+    pub(super) fn may_ask(&self, now_ns: u64) -> bool {
+        self.state == State::Apart && now_ns >= self.not_before_ns
+    }
+
+    /// This process asks with an end that it has made; answers the number of the attempt.
+    pub(super) fn ask(&mut self, end: Q, now_ns: u64) -> u32 {
+        self.attempt = next_attempt(self.attempt);
+        self.state = State::Asking {
+            end,
+            since_ns: now_ns,
+        };
+        self.wait(now_ns);
+        self.attempt
+    }
+
+    /// A note of the peer, of rank `peer`; `me` is the rank of this process.
+    pub(super) fn hear(&self, say: Say, me: u32, peer: u32) -> Do {
+        match say {
+            Say::Connect {
+                attempt,
+                end,
+                again,
+            } => self.hear_connect(attempt, end, again, me > peer),
+            Say::Accept { attempt, end } if attempt == self.attempt => match self.state {
+                State::Asking { .. } => Do::Join { end },
+                State::Joined { asked: true, .. } => Do::ReadyAgain,
+                _ => Do::Nothing,
+            },
+            Say::Ready { attempt } if attempt == self.attempt => match self.state {
+                State::Answered { .. } => Do::Use,
+                _ => Do::Nothing,
+            },
+            Say::Refuse { attempt } if attempt == self.attempt => match self.state {
+                State::Asking { .. } => Do::Abandon,
+                _ => Do::Nothing,
+            },
+            Say::GiveUp { attempt, done } if attempt == self.attempt => match self.state {
+                State::Answered { .. } | State::Joined { .. } => Do::Leave,
+                State::Leaving { said: false, .. } => Do::Leave,
+                State::Leaving { said: true, .. } => Do::TakeApart { asked: !done },
+                State::Apart if !done => Do::GoneAgain,
+                State::Apart | State::Asking { .. } => Do::Nothing,
+            },
+            _ => Do::Nothing,
+        }
+    }
+
+    fn hear_connect(&self, attempt: u32, end: End, again: bool, yields: bool) -> Do {
+        let newer = attempt.wrapping_sub(self.attempt).cast_signed();
+        match self.state {
+            _ if newer > 0 => Do::Answer { end, again },
+            // Ours of the same number came to nothing.
+            State::Apart if newer == 0 => Do::Answer { end, again },
+            State::Asking { .. } if newer == 0 && yields => Do::Answer { end, again },
+            State::Answered { .. } if newer == 0 => Do::AnswerAgain,
+            State::Joined { asked: false, .. } if newer == 0 => Do::AnswerAgain,
+            _ => Do::Nothing,
+        }
+    }
+
+    /// The peer's attempt was answered with an end of this process.
+    pub(super) fn answered(&mut self, attempt: u32, end: Q, now_ns: u64) {
+        self.attempt = attempt;
+        self.state = State::Answered {
+            end,
+            since_ns: now_ns,
+        };
+        self.wait(now_ns);
+    }
+
+    /// Both ends are joined. `asked`: by this process.
+    pub(super) fn joined(&mut self, end: Q, asked: bool) {
+        self.state = State::Joined { end, asked };
+        self.deadline_ns = None;
+    }
+
+    /// Something arrived over the end of an attempt that was answered: the other end is joined.
+    #[inline(always)]
+    pub(super) fn was_used(&mut self) {
+        if let State::Answered { end, .. } = self.state {
+            self.joined(end, false);
+        }
+    }
+
+    /// The end is used no more on this side. `heard`: the peer has said so.
+    pub(super) fn leave(&mut self, end: Q, heard: bool) {
+        self.state = State::Leaving {
+            end,
+            said: false,
+            heard,
+        };
+        self.deadline_ns = None;
+    }
+
+    /// The peer was told that this side is through.
+    pub(super) fn said(&mut self, end: Q, now_ns: u64) {
+        self.state = State::Leaving {
+            end,
+            said: true,
+            heard: false,
+        };
+        self.wait(now_ns);
+    }
+
+    /// There is no end any more.
+    pub(super) fn apart(&mut self) {
+        self.state = State::Apart;
+        self.deadline_ns = None;
+    }
+
+    /// The peer refused: not before this time again.
+    pub(super) fn refused(&mut self, now_ns: u64) {
+        self.apart();
+        self.not_before_ns = now_ns + REFUSED_NS;
+    }
+
+    /// Time has come to `now_ns`: what was said last is to be said again, if nobody answered. Answers since when nobody does.
+    pub(super) fn timeout(&mut self, now_ns: u64) -> Option<Overdue> {
+        if self.deadline_ns.is_none_or(|deadline| now_ns < deadline) {
+            return None;
+        }
+        self.tries += 1;
+        let pause = FIRST_PAUSE_NS << self.tries.min(MOST_BACKOFF);
+        self.deadline_ns = Some(now_ns + pause);
+        Some(Overdue { tries: self.tries })
+    }
+
+    fn wait(&mut self, now_ns: u64) {
+        self.tries = 0;
+        self.deadline_ns = Some(now_ns + FIRST_PAUSE_NS);
+    }
+}
+
+/// Nobody has answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Overdue {
+    /// How often it was said in vain.
+    pub(super) tries: u32,
+}
+
+fn next_attempt(attempt: u32) -> u32 {
+    // The last number stands for no attempt in a session.
+    match attempt.wrapping_add(1) {
+        u32::MAX => 0,
+        next => next,
+    }
+}
+
+const FIRST_PAUSE_NS: u64 = 20_000_000;
+const MOST_BACKOFF: u32 = 5;
+const REFUSED_NS: u64 = 100_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const END: End = End {
+        number: 9,
+        first: 5,
+    };
+
+    fn connect(attempt: u32) -> Say {
+        Say::Connect {
+            attempt,
+            end: END,
+            again: false,
+        }
+    }
+
+    #[test]
+    fn the_ordinary_way() {
+        let (mut a, mut b) = (Connection::new(), Connection::new());
+        let attempt = a.ask('a', 0);
+        let answer = Do::Answer {
+            end: END,
+            again: false,
+        };
+        assert_eq!(b.hear(connect(attempt), 1, 0), answer);
+        b.answered(attempt, 'b', 0);
+        assert_eq!(b.usable(), None, "C2");
+        assert_eq!(b.hear(connect(attempt), 1, 0), Do::AnswerAgain, "C3");
+        let accept = Say::Accept { attempt, end: END };
+        assert_eq!(a.hear(accept, 0, 1), Do::Join { end: END });
+        a.joined('a', true);
+        assert_eq!(a.hear(accept, 0, 1), Do::ReadyAgain, "C3");
+        assert_eq!(b.hear(Say::Ready { attempt }, 1, 0), Do::Use);
+        b.joined('b', false);
+        assert_eq!((a.usable(), b.usable()), (Some('a'), Some('b')));
+        assert_eq!(b.hear(Say::Ready { attempt }, 1, 0), Do::Nothing);
+    }
+
+    #[test]
+    fn of_two_who_ask_at_once_the_lower_rank_wins() {
+        let (mut low, mut high) = (Connection::new(), Connection::new());
+        let attempt = low.ask('l', 0);
+        assert_eq!(high.ask('h', 0), attempt);
+        assert_eq!(low.hear(connect(attempt), 0, 1), Do::Nothing);
+        assert!(matches!(
+            high.hear(connect(attempt), 1, 0),
+            Do::Answer { .. }
+        ));
+    }
+
+    #[test]
+    fn a_newer_attempt_replaces_whatever_there_is_and_an_older_one_nothing() {
+        let mut it = Connection::new();
+        it.answered(5, 'x', 0);
+        it.was_used();
+        assert_eq!(it.usable(), Some('x'));
+        assert!(matches!(it.hear(connect(6), 0, 1), Do::Answer { .. }));
+        assert_eq!(it.hear(connect(4), 0, 1), Do::Nothing);
+        assert_eq!(it.hear(Say::Ready { attempt: 4 }, 0, 1), Do::Nothing);
+        let late = Say::GiveUp {
+            attempt: 4,
+            done: true,
+        };
+        assert_eq!(it.hear(late, 0, 1), Do::Nothing);
+    }
+
+    #[test]
+    fn both_leave_before_anything_is_taken_apart() {
+        let mut it = Connection::new();
+        it.answered(1, 'x', 0);
+        it.was_used();
+        let give_up = |done| Say::GiveUp { attempt: 1, done };
+        assert_eq!(it.hear(give_up(false), 0, 1), Do::Leave);
+        it.leave('x', true);
+        assert_eq!(it.usable(), None);
+        it.apart();
+        assert_eq!(it.hear(give_up(false), 0, 1), Do::GoneAgain, "C3");
+
+        it.joined('y', true);
+        it.leave('y', false);
+        assert_eq!(it.hear(give_up(false), 0, 1), Do::Leave, "both at once");
+        it.said('y', 0);
+        let taken = Do::TakeApart { asked: true };
+        assert_eq!(it.hear(give_up(false), 0, 1), taken);
+        let taken = Do::TakeApart { asked: false };
+        assert_eq!(it.hear(give_up(true), 0, 1), taken);
+    }
+
+    #[test]
+    fn what_nobody_answers_is_said_again_ever_more_slowly() {
+        let mut it = Connection::new();
+        it.ask('x', 0);
+        assert_eq!(it.timeout(FIRST_PAUSE_NS - 1), None);
+        assert_eq!(it.timeout(FIRST_PAUSE_NS), Some(Overdue { tries: 1 }));
+        assert_eq!(it.deadline_ns, Some(3 * FIRST_PAUSE_NS));
+        it.refused(0);
+        assert_eq!(it.deadline_ns, None);
+        assert!(!it.may_ask(REFUSED_NS - 1) && it.may_ask(REFUSED_NS));
+    }
+}

@@ -1,0 +1,543 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A port of a real device, through rdma-core.
+//!
+//! | file | what |
+//! |---|---|
+//! | `object.rs` | an object of the library and its end |
+//! | `make.rs` | the calls that make one, or ask about one |
+//! | `list.rs` | which devices and ports there are |
+//! | `pair.rs` | what queue pairs and ways are told |
+//! | `datagrams.rs` | the queue pair for datagrams, when it breaks |
+//! | `post.rs` | work requests |
+//! | `poll.rs` | completions, signs and events |
+//!
+//! # Safety
+//! - **D1**: a [`Device`] is the only one that knows its objects, and calls with `&mut self` are one at a time; so it may
+//!   move to another thread, and nothing is taken apart while it is in use. They go in the order of the fields (O2).
+//! - **D2**: no number in a work request makes this process touch memory that was not lent. Keys are checked by the device; what
+//!   the library itself reads, the bodies [`Body::Inline`], is borrowed over the call; what it writes itself (adapters may put short
+//!   messages into the completion, from where the library copies them) goes to buffers for receives, and each is held against
+//!   the regions when it is posted. A [`Piece`] is never sent inline: nobody would check its key.
+//! - **D3**: when a region has been deregistered no such copy can come any more: the completions that might need one have been taken
+//!   before `deregister` returns.
+#![allow(unsafe_code)]
+
+mod datagrams;
+mod list;
+mod make;
+mod object;
+mod pair;
+mod poll;
+mod post;
+
+#[cfg(test)]
+mod guest;
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+
+use verbs_sys::{
+    IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ,
+    IBV_ACCESS_REMOTE_WRITE, IBV_ATOMIC_NONE, IBV_PORT_ACTIVE, Verbs, ibv_ah, ibv_comp_channel,
+    ibv_context, ibv_cq, ibv_device_attr, ibv_mr, ibv_pd, ibv_qp, ibv_srq, ibv_wc,
+};
+
+use super::address::{Address, Link};
+use super::gid::{self, Route};
+use super::port::{
+    Access, Body, CallError, Depths, Done, Event, Facts, Piece, Port, Queue, QueuePair, Receives,
+    Refused, Region, Remote, Request, Way,
+};
+use super::slab::Slab;
+use super::words::OpenError;
+use crate::wait;
+use datagrams::Repair;
+use list::Surveyor;
+#[allow(unused_imports, reason = "what calls these comes with the provider")]
+pub(crate) use list::{Found, FoundDevice, list};
+use make::{Devices, Parts};
+use object::Object;
+use post::BATCH;
+
+/// An open port.
+#[derive(Debug)]
+pub(crate) struct Device {
+    verbs: &'static Verbs,
+    facts: Facts,
+    depths: Depths,
+    q_key: u32,
+    /// An address that packets will go to.
+    toward: Option<IpAddr>,
+    datagram_number: u32,
+
+    // The objects, in the order in which they go.
+    pairs: Slab<Object<ibv_qp>>,
+    datagrams: Object<ibv_qp>,
+    ways: Slab<Object<ibv_ah>>,
+    shared: Object<ibv_srq>,
+    sends: Object<ibv_cq>,
+    receives: Object<ibv_cq>,
+    channel: Object<ibv_comp_channel>,
+    regions: Slab<Held>,
+    domain: Object<ibv_pd>,
+    context: Object<ibv_context>,
+    sign: OwnedFd,
+
+    /// `None`: the queue pair for datagrams is whole.
+    repair: Option<Repair>,
+    /// Where the library writes completions.
+    told: Box<[ibv_wc; BATCH]>,
+    /// Completions that were taken before they were asked for: of sends, of receives.
+    kept: [VecDeque<Done>; 2],
+    /// Events that did not come as such.
+    troubles: VecDeque<Event>,
+    is_lost: bool,
+}
+
+/// A region, and where it is.
+#[derive(Debug)]
+struct Held {
+    // Dropping it is what ends the device's access.
+    _region: Object<ibv_mr>,
+    first: u64,
+    bytes: u64,
+    local_key: u32,
+    /// Whether buffers for receives in it were posted.
+    receives: bool,
+}
+
+// SAFETY: D1; rdma-core's objects belong to no thread.
+unsafe impl Send for Device {}
+
+impl Device {
+    /// Opens a port for datagrams with the key `q_key` (the top bit is clear) and for reliable queue pairs. `toward`: where
+    /// packets will go, if that is known; it helps to choose among several addresses of the port.
+    pub(crate) fn open(
+        name: &str,
+        port: u8,
+        depths: &Depths,
+        q_key: u32,
+        toward: Option<IpAddr>,
+    ) -> Result<Self, OpenError> {
+        let verbs = Verbs::load().map_err(OpenError::NoLibrary)?;
+        let devices = Devices::list(verbs).map_err(OpenError::NoList)?;
+        let names = devices.names();
+        let Some(at) = names.iter().position(|found| found == name) else {
+            let device = name.into();
+            return Err(OpenError::NoDevice {
+                device,
+                found: names,
+            });
+        };
+        let failed = |error| OpenError::Call {
+            device: name.into(),
+            port,
+            error,
+        };
+        let context = devices.open(at).map_err(failed)?;
+        let surveyor = Surveyor::new(verbs, &context, name).map_err(failed)?;
+        if !surveyor.ports().any(|found| found == port) {
+            return Err(OpenError::NoPort {
+                device: name.into(),
+                port,
+                count: surveyor.ports().count(),
+            });
+        }
+        let interfaces = gid::interfaces().unwrap_or_default();
+        let found = surveyor.look(port, &interfaces, route_toward(toward), None);
+        let found = found.map_err(failed)?;
+        if let Some(why) = found.unfit {
+            return Err(OpenError::Unfit {
+                found: Box::new(found),
+                why,
+            });
+        }
+        Self::set_up(verbs, context, &found, depths, q_key, toward).map_err(failed)
+    }
+
+    fn set_up(
+        verbs: &'static Verbs,
+        context: Object<ibv_context>,
+        found: &Found,
+        depths: &Depths,
+        q_key: u32,
+        toward: Option<IpAddr>,
+    ) -> Result<Self, CallError> {
+        debug_assert!(
+            q_key >> 31 == 0,
+            "such a key would be replaced by the queue pair's own"
+        );
+        let limits = make::device_attributes(verbs, &context)?;
+        let mut depths = within(*depths, &limits);
+        let message_bytes = make::port_attributes(verbs, &context, found.port)?.max_msg_sz;
+        let events = make::event_descriptor(&context)?;
+        let domain = make::domain(verbs, &context)?;
+        let channel = make::channel(verbs, &context)?;
+        let sends = make::completions(verbs, &context, &channel, depths.completions)?;
+        let receives = make::completions(verbs, &context, &channel, depths.completions)?;
+        let shared = make::shared_receives(verbs, &domain, depths.shared)?;
+        let mut parts = Parts {
+            domain: &domain,
+            sends: &sends,
+            receives: &receives,
+            shared: Some(&shared),
+        };
+        // One reliable queue pair for trial, which tells how much travels inside its work requests.
+        depths.inline_bytes = pair::reliable(verbs, parts, &depths)?.1;
+        parts.shared = None;
+        let (datagrams, inline_bytes) = pair::datagrams(verbs, parts, &depths)?;
+        depths.inline_bytes = inline_bytes;
+        pair::start_datagrams(verbs, &datagrams, found.port, q_key)?;
+        let sign = make::watch([make::channel_descriptor(&channel), events])?;
+        Ok(Self {
+            verbs,
+            facts: facts(found, &limits, &depths, message_bytes),
+            depths,
+            q_key,
+            toward,
+            datagram_number: make::number_of(&datagrams),
+            pairs: Slab::new(),
+            datagrams,
+            ways: Slab::new(),
+            shared,
+            sends,
+            receives,
+            channel,
+            regions: Slab::new(),
+            domain,
+            context,
+            sign,
+            repair: None,
+            told: Box::new([ibv_wc::default(); BATCH]),
+            kept: [VecDeque::new(), VecDeque::new()],
+            troubles: VecDeque::new(),
+            is_lost: false,
+        })
+    }
+
+    fn pair(&self, pair: QueuePair) -> Option<&Object<ibv_qp>> {
+        let found = self.pairs.get(pair.id)?;
+        (make::number_of(found) == pair.number).then_some(found)
+    }
+}
+
+impl Port for Device {
+    const CLOCK_EVERY: u64 = 32;
+
+    fn now_ns(&self) -> u64 {
+        wait::monotonic_ns()
+    }
+
+    fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    fn refresh(&mut self) -> Result<(), CallError> {
+        let interfaces = gid::interfaces().unwrap_or_default();
+        let route = route_toward(self.toward);
+        let device = self.facts.device.clone();
+        let surveyor = Surveyor::new(self.verbs, &self.context, &device)?;
+        let found = surveyor.look(self.facts.port, &interfaces, route, None)?;
+        update(&mut self.facts, &found);
+        Ok(())
+    }
+
+    unsafe fn register(
+        &mut self,
+        base: NonNull<u8>,
+        bytes: usize,
+        access: Access,
+    ) -> Result<Region, CallError> {
+        let register = |bits| {
+            // SAFETY: the caller's promise; the answer is dropped in `deregister`, or with this port.
+            unsafe { make::region(self.verbs, &self.domain, base, bytes, bits) }
+        };
+        let bits = access_bits(access, self.facts.atomics);
+        let region = match register(bits) {
+            // Constants of a program are sent too, and nobody can write them.
+            Err(error) if access == Access::Read && error.errno == libc::EFAULT => {
+                register(IBV_ACCESS_REMOTE_READ)
+            }
+            answer => answer,
+        }?;
+        let (local_key, remote_key) = make::keys_of(&region);
+        let id = self.regions.insert(Held {
+            _region: region,
+            first: base.addr().get() as u64,
+            bytes: bytes as u64,
+            local_key,
+            receives: false,
+        });
+        Ok(Region {
+            id,
+            local_key,
+            remote_key,
+        })
+    }
+
+    fn deregister(&mut self, region: Region) {
+        let held = self.regions.get(region.id);
+        if held.is_none_or(|held| held.local_key != region.local_key) {
+            return;
+        }
+        let held = self.regions.remove(region.id);
+        // D3.
+        if held.is_some_and(|held| held.receives) {
+            self.keep_completions();
+        }
+    }
+
+    #[inline]
+    fn post_receives(&mut self, queue: Receives, buffers: &[(u64, Piece)]) -> usize {
+        self.post_buffers(queue, buffers)
+    }
+
+    fn datagram_number(&self) -> u32 {
+        self.datagram_number
+    }
+
+    fn open_way(&mut self, to: &Address) -> Result<Way, CallError> {
+        let attributes = pair::way(&self.facts, to);
+        let way = make::address_handle(self.verbs, &self.domain, attributes)?;
+        Ok(Way(self.ways.insert(way)))
+    }
+
+    fn close_way(&mut self, way: Way) {
+        self.ways.remove(way.0);
+    }
+
+    #[inline]
+    fn post_datagram(
+        &mut self,
+        way: Way,
+        number: u32,
+        work: u64,
+        body: Body<'_>,
+        signaled: bool,
+    ) -> Result<(), Refused> {
+        self.send_datagram(way, number, work, body, signaled)
+    }
+
+    fn create(&mut self) -> Result<QueuePair, CallError> {
+        let parts = Parts {
+            domain: &self.domain,
+            sends: &self.sends,
+            receives: &self.receives,
+            shared: Some(&self.shared),
+        };
+        let (pair, _) = pair::reliable(self.verbs, parts, &self.depths)?;
+        pair::start(self.verbs, &pair, &self.facts)?;
+        let number = make::number_of(&pair);
+        let id = self.pairs.insert(pair);
+        Ok(QueuePair { id, number })
+    }
+
+    fn connect(&mut self, pair: QueuePair, to: &Remote) -> Result<(), CallError> {
+        let Some(found) = self.pair(pair) else {
+            return Err(CallError {
+                call: "ibv_modify_qp",
+                errno: libc::EINVAL,
+            });
+        };
+        pair::join(self.verbs, found, &self.facts, to)
+    }
+
+    fn fail(&mut self, pair: QueuePair) {
+        if let Some(found) = self.pair(pair) {
+            pair::fail(self.verbs, found);
+        }
+    }
+
+    fn destroy(&mut self, pair: QueuePair) {
+        if self.pair(pair).is_some() {
+            self.fail(pair);
+            self.take_apart(pair);
+        }
+    }
+
+    #[inline]
+    fn post(&mut self, pair: QueuePair, requests: &[Request<'_>]) -> usize {
+        self.post_requests(pair, requests)
+    }
+
+    #[inline]
+    fn poll(&mut self, which: Queue, done: &mut [Done]) -> usize {
+        self.take_done(which, done)
+    }
+
+    fn arm(&mut self) -> Result<(), CallError> {
+        self.ask_for_signs()
+    }
+
+    fn sign(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.sign.as_fd())
+    }
+
+    fn take_signs(&mut self) {
+        self.take_all_signs();
+    }
+
+    fn next_event(&mut self) -> Option<Event> {
+        self.take_event()
+    }
+}
+
+fn route_toward(address: Option<IpAddr>) -> Route {
+    let route = address.map(gid::route_to);
+    route.and_then(Result::ok).unwrap_or(Route::Anywhere)
+}
+
+/// The depths that are asked for, as far as the device goes.
+fn within(asked: Depths, limits: &ibv_device_attr) -> Depths {
+    let at_most = |asked: u32, limit: i32| asked.clamp(1, limit.cast_unsigned().max(1));
+    Depths {
+        completions: at_most(asked.completions, limits.max_cqe),
+        sends: at_most(asked.sends, limits.max_qp_wr),
+        datagrams: at_most(asked.datagrams, limits.max_qp_wr),
+        shared: at_most(asked.shared, limits.max_srq_wr),
+        datagram_buffers: at_most(asked.datagram_buffers, limits.max_qp_wr),
+        inline_bytes: asked.inline_bytes,
+    }
+}
+
+fn facts(found: &Found, limits: &ibv_device_attr, depths: &Depths, message_bytes: u32) -> Facts {
+    let reads = limits.max_qp_rd_atom.min(limits.max_qp_init_rd_atom);
+    let mut facts = Facts {
+        device: found.device.clone(),
+        port: found.port,
+        is_up: false,
+        link: found.link.unwrap_or(Link::Ethernet),
+        lid: 0,
+        gid: [0; 16],
+        gid_index: 0,
+        packet_bytes: found.packet_bytes,
+        inline_bytes: depths.inline_bytes,
+        message_bytes: message_bytes.into(),
+        reads: u8::try_from(reads.clamp(1, pair::MOST_READS)).unwrap_or(1),
+        atomics: limits.atomic_cap != IBV_ATOMIC_NONE,
+        depth: depths.sends,
+    };
+    update(&mut facts, found);
+    facts
+}
+
+/// What the device says now. The port keeps its GID as long as its table has it.
+fn update(facts: &mut Facts, found: &Found) {
+    facts.is_up = found.state == IBV_PORT_ACTIVE;
+    if facts.is_up {
+        facts.lid = found.lid;
+        facts.packet_bytes = found.packet_bytes;
+    }
+    let entries: Vec<_> = found.gids.all.iter().map(|judged| judged.entry).collect();
+    let kept = gid::place_of(facts.gid, &entries).map(|place| (facts.gid, place));
+    let chosen = found.gids.best().map(|best| {
+        let place = u8::try_from(best.entry.index).unwrap_or(u8::MAX);
+        (best.entry.gid, place)
+    });
+    let known = facts.gid != [0; 16];
+    if let Some(now) = kept.filter(|_| known).or(chosen) {
+        (facts.gid, facts.gid_index) = now;
+    }
+}
+
+/// The bits `IBV_ACCESS_*`.
+fn access_bits(access: Access, atomics: bool) -> u32 {
+    let atomic = if atomics { IBV_ACCESS_REMOTE_ATOMIC } else { 0 };
+    match access {
+        Access::Own => IBV_ACCESS_LOCAL_WRITE,
+        Access::OwnRead => 0,
+        Access::Read => IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ,
+        Access::Full => {
+            IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | atomic
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::gid::{Choice, Entry, Kind, Table};
+    use super::*;
+    use verbs_sys::IBV_PORT_DOWN;
+
+    fn found(state: u32, gids: &[(u32, u8)]) -> Found {
+        let entry = |&(index, last): &(u32, u8)| Entry {
+            index,
+            gid: [0x20, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last],
+            kind: Kind::RoceV2,
+            interface: 0,
+        };
+        let entries: Vec<_> = gids.iter().map(entry).collect();
+        let table = Table {
+            link: Link::Ethernet,
+            entries: &entries,
+            interfaces: &[],
+        };
+        Found {
+            device: "mlx5_0".into(),
+            port: 1,
+            link: Some(Link::Ethernet),
+            state,
+            lid: 0,
+            packet_bytes: 4096,
+            gids: Choice::make(table, Route::Anywhere, None),
+            unfit: None,
+        }
+    }
+
+    /// As a port has them that was opened with the address that ends with 1.
+    fn opened() -> Facts {
+        let mut facts = Facts {
+            device: "mlx5_0".into(),
+            port: 1,
+            is_up: false,
+            link: Link::Ethernet,
+            lid: 0,
+            gid: [0; 16],
+            gid_index: 0,
+            packet_bytes: 4096,
+            inline_bytes: 64,
+            message_bytes: 1 << 30,
+            reads: 16,
+            atomics: true,
+            depth: 64,
+        };
+        update(&mut facts, &found(IBV_PORT_ACTIVE, &[(1, 1), (2, 2)]));
+        facts
+    }
+
+    #[test]
+    fn an_address_is_kept_where_it_went_and_replaced_when_it_is_gone() {
+        let mut facts = opened();
+        assert_eq!((facts.is_up, facts.gid[15], facts.gid_index), (true, 1, 1));
+        update(&mut facts, &found(IBV_PORT_ACTIVE, &[(0, 2), (5, 1)]));
+        assert_eq!((facts.gid[15], facts.gid_index), (1, 5));
+        update(&mut facts, &found(IBV_PORT_ACTIVE, &[(0, 2)]));
+        assert_eq!((facts.gid[15], facts.gid_index), (2, 0));
+    }
+
+    #[test]
+    fn a_port_that_is_down_keeps_what_it_had() {
+        let mut facts = opened();
+        let mut down = found(IBV_PORT_DOWN, &[]);
+        down.packet_bytes = 256;
+        update(&mut facts, &down);
+        let mut wanted = opened();
+        wanted.is_up = false;
+        assert_eq!(facts, wanted);
+    }
+
+    #[test]
+    fn peers_may_do_what_a_region_says_and_no_more() {
+        let peers = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+        assert_eq!(access_bits(Access::OwnRead, true), 0);
+        assert_eq!(access_bits(Access::Own, true) & peers, 0);
+        let read = access_bits(Access::Read, true) & peers;
+        assert_eq!(read, IBV_ACCESS_REMOTE_READ);
+        assert_eq!(access_bits(Access::Full, true) & peers, peers);
+        // A device without atomics refuses that bit.
+        let without = access_bits(Access::Full, false) & peers;
+        assert_eq!(without, IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE);
+    }
+}

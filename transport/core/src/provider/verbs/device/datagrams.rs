@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The queue pair for datagrams breaks when one cannot be sent: some devices do that while the port is down. It is made anew,
+//! under the same number, behind the caller's back: datagrams may be lost anyway, and buffers come back as
+//! [`Status::Flushed`] and are posted again as any others.
+//!
+//! All that was posted must have come back before. So a mark is posted to each of the two queues, behind everything; until both
+//! are back, new datagrams and buffers wait here.
+
+use super::super::port::{Done, Piece, Queue, Receives, Status};
+use super::Device;
+use super::pair;
+
+/// A queue pair for datagrams that is broken.
+#[derive(Debug, Default)]
+pub(super) struct Repair {
+    /// How far the marks are: of sends, of receives.
+    marks: [Mark; 2],
+    /// Datagrams that were posted meanwhile, by their names: they are lost.
+    late: Vec<u64>,
+    /// Buffers that were posted meanwhile.
+    buffers: Vec<(u64, Piece)>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Mark {
+    #[default]
+    Wanted,
+    Posted,
+    Back,
+}
+
+impl Device {
+    /// A completion has told a failure. `true`: it is none for the caller.
+    #[cold]
+    pub(super) fn take_failure(&mut self, which: Queue, done: &Done) -> bool {
+        if done.number != self.datagram_number {
+            return false;
+        }
+        self.repair_datagrams();
+        let is_mark = done.work == MARK;
+        if is_mark && let Some(repair) = &mut self.repair {
+            repair.marks[which as usize] = Mark::Back;
+        }
+        self.go_on_repairing();
+        is_mark
+    }
+
+    /// The queue pair for datagrams is broken.
+    pub(super) fn repair_datagrams(&mut self) {
+        if self.repair.is_none() {
+            self.repair = Some(Repair::default());
+            // It may only have stopped sending.
+            pair::fail(self.verbs, &self.datagrams);
+        }
+    }
+
+    /// Keeps a datagram that comes while it is repaired. `false`: it is whole.
+    #[inline(always)]
+    pub(super) fn is_late(&mut self, work: u64) -> bool {
+        let Some(repair) = &mut self.repair else {
+            return false;
+        };
+        repair.late.push(work);
+        self.go_on_repairing();
+        true
+    }
+
+    /// Keeps buffers that come while it is repaired. `false`: it is whole.
+    pub(super) fn are_late(&mut self, buffers: &[(u64, Piece)]) -> bool {
+        let Some(repair) = &mut self.repair else {
+            return false;
+        };
+        repair.buffers.extend_from_slice(buffers);
+        self.go_on_repairing();
+        true
+    }
+
+    /// Posts the marks as soon as there is room; when they are back, begins anew.
+    pub(super) fn go_on_repairing(&mut self) {
+        for which in [Queue::Sends, Queue::Receives] {
+            let at = which as usize;
+            if self.mark_of(at) == Some(Mark::Wanted) {
+                let mark = self.post_mark(which);
+                self.set_mark(at, mark);
+                // Soft-RoCE looks at what was posted to a broken queue pair only when it is broken once more.
+                pair::fail(self.verbs, &self.datagrams);
+            }
+        }
+        if [0, 1].map(|at| self.mark_of(at)) == [Some(Mark::Back); 2] {
+            self.begin_anew();
+        }
+    }
+
+    fn mark_of(&self, at: usize) -> Option<Mark> {
+        self.repair.as_ref().map(|repair| repair.marks[at])
+    }
+
+    fn set_mark(&mut self, at: usize, mark: Mark) {
+        if let Some(repair) = &mut self.repair {
+            repair.marks[at] = mark;
+        }
+    }
+
+    fn begin_anew(&mut self) {
+        let Some(repair) = self.repair.take() else {
+            return;
+        };
+        let number = self.datagram_number;
+        let flushed = |work| Done {
+            work,
+            status: Status::Flushed,
+            number,
+            ..Done::default()
+        };
+        self.kept[Queue::Sends as usize].extend(repair.late.into_iter().map(flushed));
+        let again = pair::reset(self.verbs, &self.datagrams).and_then(|()| {
+            pair::start_datagrams(self.verbs, &self.datagrams, self.facts.port, self.q_key)
+        });
+        if again.is_err() {
+            self.lose();
+        }
+        let taken = self.post_buffers(Receives::Datagrams, &repair.buffers);
+        let rest = repair.buffers[taken..].iter();
+        let rest = rest.map(|(work, _)| flushed(*work));
+        self.kept[Queue::Receives as usize].extend(rest);
+    }
+}
+
+/// The name of the marks. No caller's work request has it.
+pub(super) const MARK: u64 = u64::MAX;

@@ -1,0 +1,491 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a real device does: tests in the virtual machine with two Soft-RoCE devices (`cargo xtask test softroce` runs them).
+//!
+//! # Safety
+//! Memory that the devices reach is never given back ([`Block`]), and is only copied from and to.
+#![allow(unsafe_code)]
+
+mod changes;
+mod errors;
+
+use std::os::fd::{AsRawFd, RawFd};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use super::super::address::Address;
+use super::super::port::{GRH_BYTES, Operation, Status};
+use super::*;
+
+/// An open port, and memory that its peers may reach.
+struct Side {
+    device: Device,
+    block: Block,
+}
+
+/// Registered memory.
+struct Block {
+    base: NonNull<u8>,
+    region: Region,
+}
+
+impl Block {
+    fn address(&self, at: usize) -> u64 {
+        self.base.addr().get() as u64 + at as u64
+    }
+
+    fn piece(&self, at: usize, bytes: usize) -> Piece {
+        Piece {
+            address: self.address(at),
+            bytes: bytes.try_into().unwrap(),
+            local_key: self.region.local_key,
+        }
+    }
+
+    fn write(&self, at: usize, bytes: &[u8]) {
+        assert!(at + bytes.len() <= BLOCK_BYTES);
+        // SAFETY: inside the block, by the assertion.
+        let place = unsafe { self.base.add(at) };
+        // SAFETY: as above; nobody borrows the block.
+        unsafe { place.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
+    }
+
+    fn read(&self, at: usize, bytes: usize) -> Vec<u8> {
+        assert!(at + bytes <= BLOCK_BYTES);
+        let mut copy = vec![0; bytes];
+        // SAFETY: inside the block, by the assertion.
+        let place = unsafe { self.base.add(at) };
+        // SAFETY: as above; the copy has as many bytes.
+        unsafe { place.copy_to_nonoverlapping(NonNull::from(&mut copy[..]).cast(), bytes) };
+        copy
+    }
+}
+
+fn memory() -> NonNull<u8> {
+    // Aligned, and never given back.
+    NonNull::from(Box::leak(vec![0u64; BLOCK_BYTES / 8].into_boxed_slice())).cast()
+}
+
+impl Side {
+    fn open(name: &str, q_key: u32) -> Self {
+        let device = Device::open(name, 1, &DEPTHS, q_key, None);
+        let mut device = device.unwrap_or_else(|error| panic!("{error}"));
+        let base = memory();
+        // SAFETY: the memory is never given back.
+        let region = unsafe { device.register(base, BLOCK_BYTES, Access::Full) }.unwrap();
+        Self {
+            device,
+            block: Block { base, region },
+        }
+    }
+
+    fn address(&self) -> Address {
+        let facts = self.device.facts();
+        Address {
+            link: facts.link,
+            lid: facts.lid,
+            number: self.device.datagram_number(),
+            packet_bytes: facts.packet_bytes,
+            gid: facts.gid,
+        }
+    }
+
+    /// Buffers of 512 bytes from the second half of the block on, named 100, 101…
+    fn post_buffers(&mut self, queue: Receives, count: usize) {
+        let buffer = |at: usize| {
+            (
+                100 + at as u64,
+                self.block.piece(buffer_at(at), BUFFER_BYTES),
+            )
+        };
+        let buffers: Vec<_> = (0..count).map(buffer).collect();
+        assert_eq!(self.device.post_receives(queue, &buffers), count);
+    }
+
+    /// The next completions, as many as are expected.
+    fn wait(&mut self, which: Queue, count: usize) -> Vec<Done> {
+        let mut all = Vec::new();
+        let start = Instant::now();
+        while all.len() < count {
+            let mut done = [Done::default(); 4];
+            let most = done.len().min(count - all.len());
+            let got = self.device.poll(which, &mut done[..most]);
+            all.extend_from_slice(&done[..got]);
+            assert!(
+                start.elapsed() < PATIENCE,
+                "{} of {count} completions came: {all:?}",
+                all.len()
+            );
+            if got == 0 {
+                std::thread::sleep(Duration::from_micros(100));
+            }
+        }
+        all
+    }
+
+    fn wait_event(&mut self, wanted: Event) -> Vec<Event> {
+        let mut all = Vec::new();
+        let start = Instant::now();
+        while !all.contains(&wanted) {
+            all.extend(self.device.next_event());
+            assert!(
+                start.elapsed() < PATIENCE,
+                "{wanted:?} has not come, {all:?} have"
+            );
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        all
+    }
+
+    fn send(&mut self, pair: QueuePair, work: u64, body: Body<'_>) {
+        let request = request(work, Operation::Send, body);
+        assert_eq!(self.device.post(pair, &[request]), 1);
+    }
+}
+
+fn request(work: u64, operation: Operation, body: Body<'_>) -> Request<'_> {
+    Request {
+        work,
+        operation,
+        body,
+        signaled: true,
+    }
+}
+
+fn buffer_at(at: usize) -> usize {
+    BLOCK_BYTES / 2 + at * BUFFER_BYTES
+}
+
+fn two_sides() -> (Side, Side) {
+    (Side::open("rxe0", Q_KEY), Side::open("rxe1", Q_KEY))
+}
+
+/// A reliable queue pair on each side, joined.
+fn joined(a: &mut Side, b: &mut Side) -> (QueuePair, QueuePair) {
+    let (left, right) = (a.device.create().unwrap(), b.device.create().unwrap());
+    let to = |side: &Side, pair: QueuePair, their_first, our_first| Remote {
+        address: side.address(),
+        number: pair.number,
+        their_first,
+        our_first,
+    };
+    let (to_b, to_a) = (to(b, right, 0x1234, 77), to(a, left, 77, 0x1234));
+    b.device.connect(right, &to_a).unwrap();
+    a.device.connect(left, &to_b).unwrap();
+    (left, right)
+}
+
+fn statuses(done: &[Done]) -> Vec<(u64, Status)> {
+    done.iter().map(|done| (done.work, done.status)).collect()
+}
+
+fn shell(line: &str) {
+    let done = Command::new("sh").args(["-ec", line]).output().unwrap();
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{line}: {said}");
+}
+
+#[test]
+#[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
+fn both_devices_are_listed_with_the_address_that_others_get() {
+    let devices = list(Route::Anywhere).unwrap();
+    for (name, ip) in [("rxe0", "::ffff:10.77.0.1"), ("rxe1", "::ffff:10.77.0.2")] {
+        let device = devices.iter().find(|device| device.name == name).unwrap();
+        let port = &device.ports.as_ref().unwrap()[0];
+        assert_eq!((port.unfit, port.link), (None, Some(Link::Ethernet)));
+        let best = port.gids.best().unwrap();
+        assert_eq!(gid::in_words(best.entry.gid), ip);
+        let why: Vec<_> = (0..port.gids.all.len())
+            .map(|at| port.gids.why(at))
+            .collect();
+        assert!(why.iter().any(|why| why.contains("link-local")), "{why:?}");
+        assert!(why.iter().any(|why| why.starts_with("chosen: ")), "{why:?}");
+    }
+}
+
+#[test]
+#[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
+fn what_is_not_there_is_told_with_what_is() {
+    let error = |name, port| {
+        let opened = Device::open(name, port, &DEPTHS, Q_KEY, None);
+        opened.map(drop).unwrap_err().to_string()
+    };
+    assert!(error("rxe7", 1).contains("this host has rxe0, rxe1"));
+    assert!(error("rxe0", 2).contains("its ports are 1 to 1"));
+}
+
+#[test]
+#[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
+fn datagrams_tell_their_sender_and_need_the_key() {
+    let (mut a, mut b) = two_sides();
+    let mut stranger = Side::open("rxe1", Q_KEY + 1);
+    b.post_buffers(Receives::Datagrams, 4);
+    stranger.post_buffers(Receives::Datagrams, 4);
+    let number = a.device.datagram_number();
+    let way = a.device.open_way(&b.address()).unwrap();
+    let to = b.device.datagram_number();
+    a.block.write(0, b"from memory");
+    let wrong = stranger.device.datagram_number();
+    let body = Body::Inline(b"wrong key");
+    a.device.post_datagram(way, wrong, 0, body, false).unwrap();
+    let body = Body::Inline(b"inside");
+    a.device.post_datagram(way, to, 1, body, false).unwrap();
+    let body = Body::Piece(a.block.piece(0, 11));
+    a.device.post_datagram(way, to, 2, body, true).unwrap();
+    let sent = a.wait(Queue::Sends, 1);
+    assert_eq!(statuses(&sent), [(2, Status::Success)]);
+    assert_eq!(sent[0].number, number);
+    let done = b.wait(Queue::Receives, 2);
+    for (done, (at, wanted)) in done.iter().zip([(0, &b"inside"[..]), (1, b"from memory")]) {
+        assert_eq!((done.work, done.status), (100 + at as u64, Status::Success));
+        assert_eq!(done.bytes as usize, GRH_BYTES + wanted.len());
+        assert_eq!((done.number, done.source), (to, number));
+        let body = b.block.read(buffer_at(at) + GRH_BYTES, wanted.len());
+        assert_eq!(body, wanted);
+    }
+    assert_eq!(
+        stranger
+            .device
+            .poll(Queue::Receives, &mut [Done::default()]),
+        0
+    );
+    a.device.close_way(way);
+    let closed = a.device.post_datagram(way, to, 3, Body::Inline(b""), false);
+    assert_eq!(closed, Err(Refused));
+}
+
+#[test]
+#[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
+fn messages_arrive_once_and_in_order_and_only_signaled_ones_are_told() {
+    let (mut a, mut b) = two_sides();
+    let (left, right) = joined(&mut a, &mut b);
+    b.post_buffers(Receives::Shared, 40);
+    let texts: Vec<String> = (0..40).map(|at| format!("message {at:2}")).collect();
+    let requests: Vec<_> = (0..40)
+        .map(|at| Request {
+            work: at as u64,
+            operation: Operation::Send,
+            body: Body::Inline(texts[at].as_bytes()),
+            signaled: at == 39,
+        })
+        .collect();
+    assert_eq!(a.device.post(left, &requests), 40);
+    assert_eq!(statuses(&a.wait(Queue::Sends, 1)), [(39, Status::Success)]);
+    let done = b.wait(Queue::Receives, 40);
+    for (at, done) in done.iter().enumerate() {
+        assert_eq!((done.work, done.status), (100 + at as u64, Status::Success));
+        assert_eq!((done.number, done.bytes), (right.number, 10));
+        assert_eq!(b.block.read(buffer_at(at), 10), texts[at].as_bytes());
+    }
+    assert_eq!(a.device.poll(Queue::Sends, &mut [Done::default()]), 0);
+}
+
+#[test]
+#[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
+fn no_more_is_taken_than_the_queue_holds() {
+    let (mut a, mut b) = two_sides();
+    let (left, _) = joined(&mut a, &mut b);
+    // Nobody has a buffer, so nothing ends for a while.
+    let body = Body::Inline(b"x");
+    let requests: Vec<_> = (0..600)
+        .map(|work| request(work, Operation::Send, body))
+        .collect();
+    let taken = a.device.post(left, &requests);
+    assert!((DEPTHS.sends as usize..600).contains(&taken), "{taken}");
+    assert_eq!(a.device.post(left, &requests), 0);
+    a.device.fail(left);
+    let done = a.wait(Queue::Sends, taken);
+    assert!(done.iter().all(|done| done.status != Status::Success));
+    assert!(done.iter().map(|done| done.work).eq(0..taken as u64));
+}
+
+#[test]
+#[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
+fn writes_and_reads_reach_the_other_sides_memory() {
+    let (mut a, mut b) = two_sides();
+    let (left, _) = joined(&mut a, &mut b);
+    let key = b.block.region.remote_key;
+    let address = b.block.address(0);
+    let behind = b.block.address(3000);
+    a.block.write(0, &[7; 3000]);
+    let memory = |at, bytes| Body::Piece(a.block.piece(at, bytes));
+    let write = |address| Operation::Write { address, key };
+    let requests = [
+        request(1, write(address), memory(0, 3000)),
+        request(2, write(behind), Body::Inline(b"inside")),
+        request(3, Operation::Read { address, key }, memory(8192, 3006)),
+    ];
+    assert_eq!(a.device.post(left, &requests), 3);
+    let done = a.wait(Queue::Sends, 3);
+    assert_eq!(
+        statuses(&done),
+        [1, 2, 3].map(|work| (work, Status::Success))
+    );
+    let mut wanted = vec![7; 3000];
+    wanted.extend(b"inside");
+    assert_eq!(b.block.read(0, 3006), wanted);
+    assert_eq!(a.block.read(8192, 3006), wanted);
+}
+
+#[test]
+#[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
+fn atomics_change_a_word_there_and_bring_its_old_value() {
+    let (mut a, mut b) = two_sides();
+    let (left, _) = joined(&mut a, &mut b);
+    b.block.write(64, &42u64.to_ne_bytes());
+    let (address, key) = (b.block.address(64), b.block.region.remote_key);
+    let add = Operation::FetchAdd {
+        address,
+        key,
+        add: 8,
+    };
+    let exchange = |compare, swap| Operation::CompareSwap {
+        address,
+        key,
+        compare,
+        swap,
+    };
+    let operations = [add, exchange(50, 9), exchange(50, 3)];
+    let requests: Vec<_> = (0..)
+        .zip(operations)
+        .map(|(at, operation)| {
+            let body = Body::Piece(a.block.piece(8 * at, 8));
+            request(at as u64, operation, body)
+        })
+        .collect();
+    assert_eq!(a.device.post(left, &requests), 3);
+    let done = a.wait(Queue::Sends, 3);
+    assert_eq!(
+        statuses(&done),
+        [0, 1, 2].map(|work| (work, Status::Success))
+    );
+    let old = [42u64, 50, 9].map(u64::to_ne_bytes).concat();
+    assert_eq!(a.block.read(0, 24), old);
+    assert_eq!(b.block.read(64, 8), 9u64.to_ne_bytes());
+}
+
+#[test]
+#[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
+fn memory_that_cannot_be_written_can_be_sent_and_read_by_others() {
+    static CONSTANT: [u8; 8192] = [9; 8192];
+    let (mut a, mut b) = two_sides();
+    let (left, _) = joined(&mut a, &mut b);
+    let base = NonNull::from(&CONSTANT).cast();
+    // SAFETY: it stays for ever, and nobody writes it.
+    let refused = unsafe { b.device.register(base, 8192, Access::Own) };
+    assert_eq!(refused.unwrap_err().errno, libc::EFAULT);
+    // SAFETY: as above.
+    let own = unsafe { a.device.register(base, 8192, Access::OwnRead) }.unwrap();
+    // SAFETY: as above.
+    let region = unsafe { b.device.register(base, 8192, Access::Read) }.unwrap();
+    b.post_buffers(Receives::Shared, 1);
+    let address = base.addr().get() as u64;
+    let body = Body::Piece(Piece {
+        address,
+        bytes: 100,
+        local_key: own.local_key,
+    });
+    a.send(left, 1, body);
+    let read = Operation::Read {
+        address,
+        key: region.remote_key,
+    };
+    let body = Body::Piece(a.block.piece(0, 8192));
+    assert_eq!(a.device.post(left, &[request(2, read, body)]), 1);
+    let wanted = [(1, Status::Success), (2, Status::Success)];
+    assert_eq!(statuses(&a.wait(Queue::Sends, 2)), wanted);
+    assert_eq!(a.block.read(0, 8192), CONSTANT);
+    assert_eq!(b.wait(Queue::Receives, 1)[0].bytes, 100);
+}
+
+#[test]
+#[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
+fn of_a_destroyed_pair_only_buffers_come_back() {
+    let (mut a, mut b) = two_sides();
+    let (left, right) = joined(&mut a, &mut b);
+    b.post_buffers(Receives::Shared, 4);
+    a.send(left, 1, Body::Inline(b"one"));
+    a.send(left, 2, Body::Inline(b"two"));
+    assert_eq!(b.wait(Queue::Receives, 1).len(), 1);
+    // Both have ended at the other side by then.
+    let start = Instant::now();
+    while b.block.read(buffer_at(1), 3) != b"two" {
+        assert!(start.elapsed() < PATIENCE);
+    }
+    std::thread::sleep(Duration::from_millis(50));
+    a.device.destroy(left);
+    b.device.destroy(right);
+    assert_eq!(a.device.poll(Queue::Sends, &mut [Done::default()]), 0);
+    let done = b.wait(Queue::Receives, 1);
+    assert_eq!((done[0].work, done[0].bytes), (101, 3));
+    assert_eq!(b.device.poll(Queue::Receives, &mut [Done::default()]), 0);
+}
+
+#[test]
+#[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
+fn a_sign_comes_with_the_first_completion_after_arming() {
+    let (mut a, mut b) = two_sides();
+    let (left, _) = joined(&mut a, &mut b);
+    b.post_buffers(Receives::Shared, 3);
+    let sign = b.device.sign().unwrap().as_raw_fd();
+    b.device.arm().unwrap();
+    assert!(!is_readable(sign, 0));
+    a.send(left, 1, Body::Inline(b"one"));
+    assert!(is_readable(sign, 10_000));
+    b.device.take_signs();
+    assert!(!is_readable(sign, 0));
+    assert_eq!(b.wait(Queue::Receives, 1)[0].work, 100);
+    // Not armed: no sign.
+    a.send(left, 2, Body::Inline(b"two"));
+    assert_eq!(b.wait(Queue::Receives, 1)[0].work, 101);
+    assert!(!is_readable(sign, 0));
+    // Sends give a sign too.
+    a.device.arm().unwrap();
+    a.send(left, 3, Body::Inline(b"three"));
+    assert!(is_readable(a.device.sign().unwrap().as_raw_fd(), 10_000));
+    a.device.take_signs();
+}
+
+/// Within so many milliseconds.
+fn is_readable(descriptor: RawFd, timeout_ms: i32) -> bool {
+    let mut asked = libc::pollfd {
+        fd: descriptor,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: one structure, as is told.
+    unsafe { libc::poll(&raw mut asked, 1, timeout_ms) == 1 }
+}
+
+#[test]
+#[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
+fn nothing_is_left_when_a_port_is_closed() {
+    let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let objects = || {
+        let told = Command::new("rdma").args(["resource"]).output().unwrap();
+        String::from_utf8(told.stdout).unwrap()
+    };
+    drop(Side::open("rxe0", Q_KEY));
+    let before = (descriptors(), objects());
+    for _ in 0..10 {
+        let (mut a, mut b) = two_sides();
+        joined(&mut a, &mut b);
+        b.post_buffers(Receives::Shared, 4);
+        b.post_buffers(Receives::Datagrams, 4);
+        a.device.open_way(&b.address()).unwrap();
+        a.device.arm().unwrap();
+    }
+    assert_eq!((descriptors(), objects()), before);
+}
+
+const Q_KEY: u32 = 0x1234_5678;
+const PATIENCE: Duration = Duration::from_secs(10);
+const BLOCK_BYTES: usize = 64 << 10;
+const BUFFER_BYTES: usize = 512;
+const DEPTHS: Depths = Depths {
+    completions: 1024,
+    sends: 64,
+    datagrams: 64,
+    shared: 64,
+    datagram_buffers: 64,
+    inline_bytes: 128,
+};

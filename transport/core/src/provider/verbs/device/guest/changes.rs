@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A port whose link and whose addresses change.
+
+use super::super::super::words::Unfit;
+use super::*;
+
+/// Switches rxe0's link on again. Routes and neighbours have gone with it.
+fn link_up() {
+    shell(
+        "ip link set $RXE_A_DEV up
+         ip route replace $RXE_B_ADDR dev $RXE_A_DEV src $RXE_A_ADDR table 101
+         ip neigh replace $RXE_B_ADDR dev $RXE_A_DEV nud permanent \
+            lladdr $(cat /sys/class/net/$RXE_B_DEV/address)",
+    );
+}
+
+#[test]
+#[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
+fn a_port_that_is_down_says_so_and_is_not_opened() {
+    let mut a = Side::open("rxe0", Q_KEY);
+    let gid = a.device.facts().gid;
+    let sign = a.device.sign().unwrap().as_raw_fd();
+    shell("ip link set $RXE_A_DEV down");
+    assert!(is_readable(sign, 10_000));
+    a.wait_event(Event::PortDown);
+    a.device.refresh().unwrap();
+    assert_eq!((a.device.facts().is_up, a.device.facts().gid), (false, gid));
+    let opened = Device::open("rxe0", 1, &DEPTHS, Q_KEY, None).map(drop);
+    let told = opened.unwrap_err().to_string();
+    assert!(
+        told.contains("rxe0:1 cannot be used: the port is down"),
+        "{told}"
+    );
+    let found = list(Route::Anywhere).unwrap();
+    let found = found.iter().find(|found| found.name == "rxe0").unwrap();
+    assert_eq!(found.ports.as_ref().unwrap()[0].unfit, Some(Unfit::Down(1)));
+    link_up();
+    a.wait_event(Event::PortUp);
+    a.device.refresh().unwrap();
+    assert_eq!((a.device.facts().is_up, a.device.facts().gid), (true, gid));
+    // Addresses come back one by one; when all events were taken, the sign goes.
+    let start = Instant::now();
+    while is_readable(sign, 0) {
+        assert!(start.elapsed() < PATIENCE);
+        while a.device.next_event().is_some() {}
+    }
+}
+
+#[test]
+#[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
+fn a_port_that_goes_down_and_comes_back_serves_again() {
+    let (mut a, mut b) = two_sides();
+    let (left, _) = joined(&mut a, &mut b);
+    b.post_buffers(Receives::Shared, 4);
+    b.post_buffers(Receives::Datagrams, 4);
+    a.post_buffers(Receives::Datagrams, 3);
+    let way = a.device.open_way(&b.address()).unwrap();
+    let (here, to) = (a.device.datagram_number(), b.device.datagram_number());
+
+    shell("ip link set $RXE_A_DEV down");
+    a.wait_event(Event::PortDown);
+    a.send(left, 1, Body::Inline(b"lost"));
+    let body = Body::Inline(b"lost");
+    a.device.post_datagram(way, to, 2, body, true).unwrap();
+    // Soft-RoCE breaks both queue pairs at once.
+    let done = a.wait(Queue::Sends, 2);
+    assert!(
+        done.iter().all(|done| done.status != Status::Success),
+        "{done:?}"
+    );
+
+    // The buffers come back, and are posted again.
+    let back = a.wait(Queue::Receives, 3);
+    let flushed = [100, 101, 102].map(|work| (work, Status::Flushed));
+    assert_eq!(statuses(&back), flushed);
+    a.post_buffers(Receives::Datagrams, 3);
+    // Every one that is sent has an end, in turn, however often the queue pair breaks.
+    for work in 10..50 {
+        let body = Body::Inline(b"lost");
+        a.device.post_datagram(way, to, work, body, true).unwrap();
+    }
+    let done = a.wait(Queue::Sends, 40);
+    assert!(done.iter().map(|done| done.work).eq(10..50), "{done:?}");
+    assert!(
+        done.iter().all(|done| done.status != Status::Success),
+        "{done:?}"
+    );
+
+    link_up();
+    a.wait_event(Event::PortUp);
+    // Some of the buffers may have come back once more.
+    while a.device.poll(Queue::Receives, &mut [Done::default()]) != 0 {}
+    assert!(a.device.repair.is_none());
+    a.post_buffers(Receives::Datagrams, 3);
+    a.device.close_way(way);
+    let way = a.device.open_way(&b.address()).unwrap();
+    let body = Body::Inline(b"again");
+    a.device.post_datagram(way, to, 3, body, true).unwrap();
+    assert_eq!(statuses(&a.wait(Queue::Sends, 1)), [(3, Status::Success)]);
+    assert_eq!(b.wait(Queue::Receives, 1)[0].source, here);
+    let back = b.device.open_way(&a.address()).unwrap();
+    let body = Body::Inline(b"answer");
+    b.device.post_datagram(back, here, 4, body, true).unwrap();
+    assert_eq!(a.wait(Queue::Receives, 1)[0].bytes as usize, GRH_BYTES + 6);
+
+    a.device.destroy(left);
+    let (left, _) = joined(&mut a, &mut b);
+    a.send(left, 5, Body::Inline(b"again"));
+    assert_eq!(statuses(&a.wait(Queue::Sends, 1)), [(5, Status::Success)]);
+}
+
+#[test]
+#[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
+fn an_address_that_moves_in_the_table_is_found_again() {
+    let mut a = Side::open("rxe0", Q_KEY);
+    let before = a.device.facts().clone();
+    let own = gid::in_words(before.gid);
+    let change = |what: &str, address: &str| {
+        shell(&format!("ip addr {what} {address}/24 dev $RXE_A_DEV"));
+        // The table follows a little later.
+        let start = Instant::now();
+        let wanted = format!("::ffff:{address}");
+        while place_in_table(&wanted).is_some() != (what == "add") {
+            assert!(start.elapsed() < PATIENCE, "{what} {address}");
+        }
+        place_in_table(&wanted)
+    };
+    change("add", "10.78.0.1");
+    change("del", "10.77.0.1");
+    // This one takes its place.
+    assert_eq!(change("add", "10.79.0.1"), Some(before.gid_index.into()));
+    let place = change("add", "10.77.0.1");
+    assert_eq!(
+        a.wait_event(Event::AddressChanged).last(),
+        Some(&Event::AddressChanged)
+    );
+    a.device.refresh().unwrap();
+    let moved = a.device.facts();
+    assert_eq!(gid::in_words(moved.gid), own);
+    assert_eq!(Some(moved.gid_index.into()), place);
+    assert_ne!(moved.gid_index, before.gid_index);
+    // When it is gone, another one is taken.
+    change("del", "10.77.0.1");
+    a.device.refresh().unwrap();
+    assert_eq!(gid::in_words(a.device.facts().gid), "::ffff:10.79.0.1");
+    change("del", "10.79.0.1");
+    assert_eq!(change("add", "10.77.0.1"), Some(before.gid_index.into()));
+    change("del", "10.78.0.1");
+    link_up();
+    a.device.refresh().unwrap();
+    assert_eq!(*a.device.facts(), before);
+}
+
+/// Where rxe0's table has an address.
+fn place_in_table(address: &str) -> Option<u32> {
+    let devices = list(Route::Anywhere).unwrap();
+    let device = devices.iter().find(|device| device.name == "rxe0").unwrap();
+    let all = &device.ports.as_ref().unwrap()[0].gids.all;
+    let found = all
+        .iter()
+        .find(|judged| gid::in_words(judged.entry.gid) == address);
+    found.map(|judged| judged.entry.index)
+}

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How work requests fail.
+//!
+//! # Safety
+//! As in `guest.rs`.
+#![allow(unsafe_code)]
+
+use super::*;
+
+#[test]
+#[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
+fn a_wrong_remote_key_breaks_the_pair_and_what_follows_comes_back() {
+    let (mut a, mut b) = two_sides();
+    let (left, right) = joined(&mut a, &mut b);
+    b.post_buffers(Receives::Shared, 2);
+    let (address, key) = (b.block.address(0), b.block.region.remote_key);
+    let wrong = Operation::Write {
+        address,
+        key: key ^ 0x55,
+    };
+    let mut requests = [
+        request(1, Operation::Write { address, key }, Body::Inline(b"good")),
+        request(2, wrong, Body::Inline(b"bad")),
+        request(3, Operation::Send, Body::Inline(b"never")),
+    ];
+    (requests[1].signaled, requests[2].signaled) = (false, false);
+    assert_eq!(a.device.post(left, &requests), 3);
+    let done = a.wait(Queue::Sends, 3);
+    let wanted = [
+        (1, Status::Success),
+        (2, Status::RemoteAccess),
+        (3, Status::Flushed),
+    ];
+    assert_eq!(statuses(&done), wanted);
+    assert!(done.iter().all(|done| done.number == left.number));
+    // What is posted now comes back too.
+    a.send(left, 4, Body::Inline(b"late"));
+    assert_eq!(statuses(&a.wait(Queue::Sends, 1)), [(4, Status::Flushed)]);
+    // Adapters tell the other side which pair was lost; Soft-RoCE says nothing, or that its last buffer has been used.
+    let last_buffer = Event::Other(verbs_sys::IBV_EVENT_QP_LAST_WQE_REACHED);
+    let allowed = [Event::QueuePairLost(right.number), last_buffer];
+    let event = b.device.next_event();
+    assert!(
+        event.is_none_or(|event| allowed.contains(&event)),
+        "{event:?}"
+    );
+    assert_eq!(b.device.poll(Queue::Receives, &mut [Done::default()]), 0);
+    assert_eq!(b.block.read(0, 4), b"good");
+}
+
+#[test]
+#[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
+fn memory_is_out_of_reach_when_it_was_deregistered_or_is_only_for_reading() {
+    let (mut a, mut b) = two_sides();
+    let mut outcome = |access, operation: fn(u64, u32) -> Operation, end: bool| {
+        let (left, right) = joined(&mut a, &mut b);
+        let base = memory();
+        // SAFETY: the memory is never given back.
+        let region = unsafe { b.device.register(base, BLOCK_BYTES, access) }.unwrap();
+        if end {
+            b.device.deregister(region);
+        }
+        let operation = operation(base.addr().get() as u64, region.remote_key);
+        let body = Body::Piece(a.block.piece(0, 8));
+        assert_eq!(a.device.post(left, &[request(1, operation, body)]), 1);
+        let status = a.wait(Queue::Sends, 1)[0].status;
+        a.device.destroy(left);
+        b.device.destroy(right);
+        status
+    };
+    let read = |address, key| Operation::Read { address, key };
+    let write = |address, key| Operation::Write { address, key };
+    assert_eq!(outcome(Access::Full, write, false), Status::Success);
+    assert_eq!(outcome(Access::Full, write, true), Status::RemoteAccess);
+    assert_eq!(outcome(Access::Full, read, true), Status::RemoteAccess);
+    assert_eq!(outcome(Access::Read, read, false), Status::Success);
+    assert_eq!(outcome(Access::Read, write, false), Status::RemoteAccess);
+    assert_eq!(outcome(Access::Own, read, false), Status::RemoteAccess);
+}
+
+#[test]
+#[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
+fn without_a_buffer_at_the_other_side_a_message_fails_in_the_end() {
+    let (mut a, mut b) = two_sides();
+    let (left, _) = joined(&mut a, &mut b);
+    a.send(left, 1, Body::Inline(b"nowhere"));
+    assert_eq!(statuses(&a.wait(Queue::Sends, 1)), [(1, Status::NotReady)]);
+    // With a buffer that comes late all is well.
+    let (left, _) = joined(&mut a, &mut b);
+    a.send(left, 2, Body::Inline(b"waits"));
+    b.post_buffers(Receives::Shared, 1);
+    assert_eq!(statuses(&a.wait(Queue::Sends, 1)), [(2, Status::Success)]);
+    assert_eq!(
+        statuses(&b.wait(Queue::Receives, 1)),
+        [(100, Status::Success)]
+    );
+}
+
+#[test]
+#[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
+fn a_message_longer_than_its_buffer_fails_at_both_sides() {
+    let (mut a, mut b) = two_sides();
+    let (left, right) = joined(&mut a, &mut b);
+    b.post_buffers(Receives::Shared, 2);
+    a.send(left, 1, Body::Piece(a.block.piece(0, BUFFER_BYTES + 1)));
+    assert_eq!(
+        statuses(&a.wait(Queue::Sends, 1)),
+        [(1, Status::RemoteOperation)]
+    );
+    let done = b.wait(Queue::Receives, 1);
+    assert_eq!((done[0].work, done[0].number), (100, right.number));
+    assert_ne!(done[0].status, Status::Success);
+}
+
+#[test]
+#[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
+fn a_wrong_local_key_breaks_the_pair() {
+    let (mut a, mut b) = two_sides();
+    let (left, _) = joined(&mut a, &mut b);
+    b.post_buffers(Receives::Shared, 1);
+    let mut piece = a.block.piece(0, 8);
+    piece.local_key ^= 0x55;
+    a.send(left, 1, Body::Piece(piece));
+    // What Soft-RoCE calls it depends on the kernel: IBV_WC_LOC_QP_OP_ERR, or no cause at all.
+    let status = a.wait(Queue::Sends, 1)[0].status;
+    let allowed = [Status::LocalProtection, Status::Other(2), Status::Flushed];
+    assert!(allowed.contains(&status), "{status:?}");
+}
+
+#[test]
+#[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
+fn a_peer_that_has_gone_is_noticed_and_a_new_pair_reaches_another() {
+    let (mut a, mut b) = two_sides();
+    let (left, right) = joined(&mut a, &mut b);
+    b.device.destroy(right);
+    a.send(left, 1, Body::Inline(b"anybody?"));
+    assert_eq!(
+        statuses(&a.wait(Queue::Sends, 1)),
+        [(1, Status::RetryExceeded)]
+    );
+    a.device.destroy(left);
+    assert_eq!(a.device.post(left, &[]), 0);
+    let (left, _) = joined(&mut a, &mut b);
+    b.post_buffers(Receives::Shared, 1);
+    a.send(left, 2, Body::Inline(b"again"));
+    assert_eq!(statuses(&a.wait(Queue::Sends, 1)), [(2, Status::Success)]);
+}

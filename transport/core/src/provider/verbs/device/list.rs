@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which devices and ports this host has, and which of them would serve.
+
+use verbs_sys::{
+    IBV_LINK_LAYER_ETHERNET, IBV_LINK_LAYER_INFINIBAND, IBV_MTU_256, IBV_PORT_ACTIVE, Verbs,
+    ibv_context, ibv_port_attr,
+};
+
+use super::super::address::Link;
+use super::super::gid::{self, Choice, Gid, Interface, Route, Table};
+use super::super::port::CallError;
+use super::super::words::{OpenError, Unfit};
+use super::make::{self, Devices};
+use super::object::Object;
+
+/// A port that was found.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    pub(crate) device: String,
+    pub(crate) port: u8,
+    /// `None`: a network that is not served.
+    pub(crate) link: Option<Link>,
+    /// A number of `enum ibv_port_state`.
+    pub(crate) state: u32,
+    pub(crate) lid: u16,
+    pub(crate) packet_bytes: u32,
+    pub(crate) gids: Choice,
+    /// Why it cannot be used.
+    pub(crate) unfit: Option<Unfit>,
+}
+
+/// A device, and its ports or why they are not known.
+#[derive(Clone, Debug)]
+pub(crate) struct FoundDevice {
+    pub(crate) name: String,
+    pub(crate) ports: Result<Vec<Found>, CallError>,
+}
+
+/// Looks at all devices. `route`: where packets will go, if that is known.
+pub(crate) fn list(route: Route) -> Result<Vec<FoundDevice>, OpenError> {
+    let verbs = Verbs::load().map_err(OpenError::NoLibrary)?;
+    let devices = Devices::list(verbs).map_err(OpenError::NoList)?;
+    let interfaces = gid::interfaces().unwrap_or_default();
+    let look = |(at, name): (usize, String)| {
+        let ports = devices.open(at).and_then(|context| {
+            let surveyor = Surveyor::new(verbs, &context, &name)?;
+            surveyor
+                .ports()
+                .map(|port| surveyor.look(port, &interfaces, route, None))
+                .collect()
+        });
+        FoundDevice { name, ports }
+    };
+    Ok(devices.names().into_iter().enumerate().map(look).collect())
+}
+
+/// Looks at the ports of one device.
+#[derive(Debug)]
+pub(super) struct Surveyor<'a> {
+    verbs: &'static Verbs,
+    context: &'a Object<ibv_context>,
+    device: &'a str,
+    count: u8,
+    /// Places that the tables of all ports have together.
+    places: usize,
+}
+
+impl<'a> Surveyor<'a> {
+    pub(super) fn new(
+        verbs: &'static Verbs,
+        context: &'a Object<ibv_context>,
+        device: &'a str,
+    ) -> Result<Self, CallError> {
+        let count = make::device_attributes(verbs, context)?.phys_port_cnt;
+        let mut places = 0;
+        for port in 1..=count {
+            let length = make::port_attributes(verbs, context, port)?.gid_tbl_len;
+            places += usize::try_from(length).unwrap_or(0);
+        }
+        Ok(Self {
+            verbs,
+            context,
+            device,
+            count,
+            places,
+        })
+    }
+
+    pub(super) fn ports(&self) -> impl Iterator<Item = u8> + use<> {
+        1..=self.count
+    }
+
+    /// What is known of a port. `keep`: the GID that others know it by.
+    pub(super) fn look(
+        &self,
+        port: u8,
+        interfaces: &[Interface],
+        route: Route,
+        keep: Option<Gid>,
+    ) -> Result<Found, CallError> {
+        let attributes = make::port_attributes(self.verbs, self.context, port)?;
+        let link = link_of(&attributes);
+        let entries = make::gids(self.verbs, self.context, port, self.places)?;
+        let table = Table {
+            link: link.unwrap_or(Link::Ethernet),
+            entries: &entries,
+            interfaces,
+        };
+        let gids = Choice::make(table, route, keep);
+        let mut found = Found {
+            device: self.device.into(),
+            port,
+            link,
+            state: attributes.state,
+            lid: attributes.lid,
+            packet_bytes: packet_bytes(&attributes),
+            gids,
+            unfit: None,
+        };
+        found.unfit = unfit(&found);
+        Ok(found)
+    }
+}
+
+fn unfit(found: &Found) -> Option<Unfit> {
+    if found.link.is_none() {
+        return Some(Unfit::Link);
+    }
+    if found.state != IBV_PORT_ACTIVE {
+        return Some(Unfit::Down(found.state));
+    }
+    found.gids.best().is_none().then_some(Unfit::NoGid)
+}
+
+fn link_of(attributes: &ibv_port_attr) -> Option<Link> {
+    match u32::from(attributes.link_layer) {
+        IBV_LINK_LAYER_INFINIBAND => Some(Link::Infiniband),
+        IBV_LINK_LAYER_ETHERNET => Some(Link::Ethernet),
+        // Devices from before there was a choice.
+        0 if attributes.lid != 0 => Some(Link::Infiniband),
+        _ => None,
+    }
+}
+
+/// Bytes of a packet: 256 for the first number of `enum ibv_mtu`, and twice as many for each that follows.
+fn packet_bytes(attributes: &ibv_port_attr) -> u32 {
+    let doubled = attributes.active_mtu.saturating_sub(IBV_MTU_256);
+    256 << doubled.min(4)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use verbs_sys::{IBV_MTU_1024, IBV_MTU_4096};
+
+    #[test]
+    fn a_packets_size_is_told_by_a_number() {
+        for (number, bytes) in [
+            (IBV_MTU_256, 256),
+            (IBV_MTU_1024, 1024),
+            (IBV_MTU_4096, 4096),
+        ] {
+            let attributes = ibv_port_attr {
+                active_mtu: number,
+                ..ibv_port_attr::default()
+            };
+            assert_eq!(packet_bytes(&attributes), bytes);
+        }
+    }
+
+    #[test]
+    fn a_port_is_of_one_of_two_networks_or_not_served() {
+        let link = |link_layer, lid| {
+            link_of(&ibv_port_attr {
+                link_layer,
+                lid,
+                ..ibv_port_attr::default()
+            })
+        };
+        assert_eq!(link(1, 0), Some(Link::Infiniband));
+        assert_eq!(link(2, 0), Some(Link::Ethernet));
+        assert_eq!(link(0, 5), Some(Link::Infiniband));
+        assert_eq!(link(0, 0), None);
+    }
+
+    #[test]
+    fn without_a_device_the_answer_is_an_empty_list_or_a_reason() {
+        match list(Route::Anywhere) {
+            Ok(devices) => assert!(devices.iter().all(|device| !device.name.is_empty())),
+            Err(error) => assert!(error.to_string().contains("ibv"), "{error}"),
+        }
+    }
+}

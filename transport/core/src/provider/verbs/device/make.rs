@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The library's calls that make an object or ask about one, each behind a function that takes and gives values of this side.
+//!
+//! # Safety
+//! Every call gets objects that live (O1 in `object.rs`), and memory of the function's own that stays over the call and that the
+//! library keeps no pointer to. What is made of an object is dropped before it: that is the caller's part (O2).
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, c_int};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr::{self, NonNull};
+
+use verbs_sys::{
+    IBV_GID_TYPE_IB, IBV_GID_TYPE_ROCE_V1, IBV_GID_TYPE_ROCE_V2, Verbs, ibv_ah, ibv_ah_attr,
+    ibv_comp_channel, ibv_context, ibv_cq, ibv_device, ibv_device_attr, ibv_gid_entry, ibv_mr,
+    ibv_pd, ibv_port_attr, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_init_attr, ibv_srq,
+    ibv_srq_attr, ibv_srq_init_attr,
+};
+
+use super::super::gid::{Entry, Kind};
+use super::super::port::CallError;
+use super::object::{Object, check, last_error};
+
+type Made<T> = Result<Object<T>, CallError>;
+
+/// The devices of this host.
+pub(super) struct Devices {
+    verbs: &'static Verbs,
+    list: NonNull<*mut ibv_device>,
+    count: usize,
+}
+
+impl Devices {
+    pub(super) fn list(verbs: &'static Verbs) -> Result<Self, CallError> {
+        let mut count = 0;
+        // SAFETY: a number of this function's own.
+        let list = unsafe { (verbs.get_device_list)(&raw mut count) };
+        let list = NonNull::new(list).ok_or_else(|| last_error("ibv_get_device_list"))?;
+        Ok(Self {
+            verbs,
+            list,
+            count: usize::try_from(count).unwrap_or(0),
+        })
+    }
+
+    pub(super) fn names(&self) -> Vec<String> {
+        (0..self.count).map(|at| self.name(at)).collect()
+    }
+
+    fn name(&self, at: usize) -> String {
+        // SAFETY: a device of the list.
+        let name = unsafe { (self.verbs.get_device_name)(self.device(at)) };
+        if name.is_null() {
+            return String::new();
+        }
+        // SAFETY: a string of C in the device, which lives as long as the list.
+        let name = unsafe { CStr::from_ptr(name) };
+        name.to_string_lossy().into_owned()
+    }
+
+    fn device(&self, at: usize) -> *mut ibv_device {
+        assert!(at < self.count);
+        // SAFETY: inside the list, which has `count` places.
+        let place = unsafe { self.list.add(at) };
+        // SAFETY: a place that the library has filled.
+        unsafe { place.read() }
+    }
+
+    /// Opens one.
+    pub(super) fn open(&self, at: usize) -> Made<ibv_context> {
+        // SAFETY: a device of the list. A context keeps its device, whatever becomes of the list.
+        let context = unsafe { (self.verbs.open_device)(self.device(at)) };
+        // SAFETY: made just now; nobody else closes it.
+        unsafe { Object::take("ibv_open_device", context, self.verbs.close_device) }
+    }
+}
+
+impl Drop for Devices {
+    fn drop(&mut self) {
+        // SAFETY: the library's list, given back once.
+        unsafe { (self.verbs.free_device_list)(self.list.as_ptr()) };
+    }
+}
+
+pub(super) fn device_attributes(
+    verbs: &Verbs,
+    context: &Object<ibv_context>,
+) -> Result<ibv_device_attr, CallError> {
+    let mut attributes = MaybeUninit::<ibv_device_attr>::zeroed();
+    // SAFETY: a living context, and room for what is answered.
+    let answer = unsafe { (verbs.query_device)(context.as_ptr(), attributes.as_mut_ptr()) };
+    check("ibv_query_device", answer)?;
+    // SAFETY: all zeros are a value of this structure of numbers, and so is whatever the library has written.
+    Ok(unsafe { attributes.assume_init() })
+}
+
+pub(super) fn port_attributes(
+    verbs: &Verbs,
+    context: &Object<ibv_context>,
+    port: u8,
+) -> Result<ibv_port_attr, CallError> {
+    let mut attributes = ibv_port_attr::default();
+    // SAFETY: a living context, and room for what is answered.
+    let answer = unsafe { (verbs.query_port)(context.as_ptr(), port, &raw mut attributes) };
+    check("ibv_query_port", answer)?;
+    Ok(attributes)
+}
+
+/// The GIDs of a port. `places` are at least as many as the tables of all ports of the device have.
+pub(super) fn gids(
+    verbs: &Verbs,
+    context: &Object<ibv_context>,
+    port: u8,
+    places: usize,
+) -> Result<Vec<Entry>, CallError> {
+    let mut table = vec![ibv_gid_entry::default(); places];
+    let size = size_of::<ibv_gid_entry>();
+    // SAFETY: a living context, and room for `places` entries of the size that is told.
+    let count =
+        unsafe { (verbs.query_gid_table)(context.as_ptr(), table.as_mut_ptr(), places, 0, size) };
+    let Ok(count) = usize::try_from(count) else {
+        let errno = i32::try_from(count.unsigned_abs()).unwrap_or(0);
+        let call = "ibv_query_gid_table";
+        return Err(CallError { call, errno });
+    };
+    table.truncate(count);
+    let its = table.iter().filter(|one| one.port_num == u32::from(port));
+    Ok(its.filter_map(entry).collect())
+}
+
+fn entry(told: &ibv_gid_entry) -> Option<Entry> {
+    let kind = match told.gid_type {
+        IBV_GID_TYPE_IB => Kind::Infiniband,
+        IBV_GID_TYPE_ROCE_V1 => Kind::RoceV1,
+        IBV_GID_TYPE_ROCE_V2 => Kind::RoceV2,
+        _ => return None,
+    };
+    Some(Entry {
+        index: told.gid_index,
+        gid: told.gid.raw,
+        kind,
+        interface: told.ndev_ifindex,
+    })
+}
+
+pub(super) fn domain(verbs: &Verbs, context: &Object<ibv_context>) -> Made<ibv_pd> {
+    // SAFETY: a living context.
+    let domain = unsafe { (verbs.alloc_pd)(context.as_ptr()) };
+    // SAFETY: made just now; nobody else gives it back.
+    unsafe { Object::take("ibv_alloc_pd", domain, verbs.dealloc_pd) }
+}
+
+/// A channel for the signs of completion queues; reading it never waits.
+pub(super) fn channel(verbs: &Verbs, context: &Object<ibv_context>) -> Made<ibv_comp_channel> {
+    // SAFETY: a living context.
+    let channel = unsafe { (verbs.create_comp_channel)(context.as_ptr()) };
+    // SAFETY: made just now; nobody else takes it apart.
+    let channel = unsafe {
+        Object::take(
+            "ibv_create_comp_channel",
+            channel,
+            verbs.destroy_comp_channel,
+        )
+    }?;
+    never_wait(channel_descriptor(&channel))?;
+    Ok(channel)
+}
+
+pub(super) fn channel_descriptor(channel: &Object<ibv_comp_channel>) -> RawFd {
+    // SAFETY: a living channel, whose fields do not change.
+    unsafe { (*channel.as_ptr()).fd }
+}
+
+/// The descriptor that tells of events; reading it never waits from now on.
+pub(super) fn event_descriptor(context: &Object<ibv_context>) -> Result<RawFd, CallError> {
+    // SAFETY: a living context, whose fields do not change.
+    let descriptor = unsafe { (*context.as_ptr()).async_fd };
+    never_wait(descriptor)?;
+    Ok(descriptor)
+}
+
+fn never_wait(descriptor: RawFd) -> Result<(), CallError> {
+    // SAFETY: a question about a descriptor by its number.
+    let flags = unsafe { libc::fcntl(descriptor, libc::F_GETFL) };
+    if flags < 0 {
+        return Err(last_error("fcntl"));
+    }
+    // SAFETY: numbers; the descriptor belongs to an object that is not shared.
+    let answer = unsafe { libc::fcntl(descriptor, libc::F_SETFL, flags | libc::O_NONBLOCK) };
+    check("fcntl", answer)
+}
+
+/// One descriptor that is readable when one of these is. It stays so until that one is read.
+pub(super) fn watch(descriptors: [RawFd; 2]) -> Result<OwnedFd, CallError> {
+    // SAFETY: a number.
+    let raw = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+    if raw < 0 {
+        return Err(last_error("epoll_create1"));
+    }
+    // SAFETY: made just now, and nobody else knows it.
+    let watch = unsafe { OwnedFd::from_raw_fd(raw) };
+    for descriptor in descriptors {
+        let mut event = libc::epoll_event {
+            events: libc::EPOLLIN.cast_unsigned(),
+            u64: 0,
+        };
+        let add = libc::EPOLL_CTL_ADD;
+        // SAFETY: two open descriptors, and a structure that is only read during the call.
+        let answer = unsafe { libc::epoll_ctl(watch.as_raw_fd(), add, descriptor, &raw mut event) };
+        check("epoll_ctl", answer)?;
+    }
+    Ok(watch)
+}
+
+pub(super) fn completions(
+    verbs: &Verbs,
+    context: &Object<ibv_context>,
+    channel: &Object<ibv_comp_channel>,
+    depth: u32,
+) -> Made<ibv_cq> {
+    let depth = c_int::try_from(depth).unwrap_or(c_int::MAX);
+    // SAFETY: a living context and channel; completion vector 0 is always there.
+    let queue = unsafe {
+        (verbs.create_cq)(
+            context.as_ptr(),
+            depth,
+            ptr::null_mut(),
+            channel.as_ptr(),
+            0,
+        )
+    };
+    // SAFETY: made just now; nobody else takes it apart.
+    unsafe { Object::take("ibv_create_cq", queue, verbs.destroy_cq) }
+}
+
+pub(super) fn shared_receives(verbs: &Verbs, domain: &Object<ibv_pd>, depth: u32) -> Made<ibv_srq> {
+    let mut wanted = ibv_srq_init_attr {
+        srq_context: ptr::null_mut(),
+        attr: ibv_srq_attr {
+            max_wr: depth,
+            max_sge: 1,
+            srq_limit: 0,
+        },
+    };
+    // SAFETY: a living domain; the structure is only used during the call.
+    let queue = unsafe { (verbs.create_srq)(domain.as_ptr(), &raw mut wanted) };
+    // SAFETY: made just now; nobody else takes it apart.
+    unsafe { Object::take("ibv_create_srq", queue, verbs.destroy_srq) }
+}
+
+/// What a queue pair is made of.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Parts<'a> {
+    pub(super) domain: &'a Object<ibv_pd>,
+    pub(super) sends: &'a Object<ibv_cq>,
+    pub(super) receives: &'a Object<ibv_cq>,
+    pub(super) shared: Option<&'a Object<ibv_srq>>,
+}
+
+/// A queue pair of the kind `IBV_QPT_*`. Also answers how many bytes travel inside its work requests.
+pub(super) fn queue_pair(
+    verbs: &Verbs,
+    parts: Parts<'_>,
+    kind: u32,
+    capacity: ibv_qp_cap,
+) -> Result<(Object<ibv_qp>, u32), CallError> {
+    let mut wanted = ibv_qp_init_attr {
+        qp_context: ptr::null_mut(),
+        send_cq: parts.sends.as_ptr(),
+        recv_cq: parts.receives.as_ptr(),
+        srq: parts.shared.map_or(ptr::null_mut(), Object::as_ptr),
+        cap: capacity,
+        qp_type: kind,
+        // A work request has a completion where it asks for one.
+        sq_sig_all: 0,
+    };
+    // SAFETY: living objects; the structure is only used during the call.
+    let pair = unsafe { (verbs.create_qp)(parts.domain.as_ptr(), &raw mut wanted) };
+    // SAFETY: made just now; nobody else takes it apart.
+    let pair = unsafe { Object::take("ibv_create_qp", pair, verbs.destroy_qp) }?;
+    Ok((pair, wanted.cap.max_inline_data))
+}
+
+/// The number of a queue pair on the network.
+pub(super) fn number_of(pair: &Object<ibv_qp>) -> u32 {
+    // SAFETY: a living queue pair, whose number does not change.
+    unsafe { (*pair.as_ptr()).qp_num }
+}
+
+/// Sets attributes of a queue pair; `mask`: which.
+pub(super) fn modify(
+    verbs: &Verbs,
+    pair: &Object<ibv_qp>,
+    mut attributes: ibv_qp_attr,
+    mask: u32,
+) -> Result<(), CallError> {
+    // SAFETY: a living queue pair; the structure is only used during the call.
+    let answer =
+        unsafe { (verbs.modify_qp)(pair.as_ptr(), &raw mut attributes, mask.cast_signed()) };
+    check("ibv_modify_qp", answer)
+}
+
+pub(super) fn address_handle(
+    verbs: &Verbs,
+    domain: &Object<ibv_pd>,
+    mut attributes: ibv_ah_attr,
+) -> Made<ibv_ah> {
+    // SAFETY: a living domain; the structure is only used during the call.
+    let handle = unsafe { (verbs.create_ah)(domain.as_ptr(), &raw mut attributes) };
+    // SAFETY: made just now; nobody else takes it apart.
+    unsafe { Object::take("ibv_create_ah", handle, verbs.destroy_ah) }
+}
+
+/// Lets the device reach memory, as the bits `IBV_ACCESS_*` say.
+///
+/// # Safety
+/// As `Port::register`, until the answer is dropped.
+pub(super) unsafe fn region(
+    verbs: &Verbs,
+    domain: &Object<ibv_pd>,
+    base: NonNull<u8>,
+    bytes: usize,
+    access: u32,
+) -> Made<ibv_mr> {
+    let (base, access) = (base.as_ptr().cast(), access.cast_signed());
+    // SAFETY: a living domain; the caller's promise for the memory.
+    let region = unsafe { (verbs.reg_mr)(domain.as_ptr(), base, bytes, access) };
+    // SAFETY: made just now; nobody else takes it apart.
+    unsafe { Object::take("ibv_reg_mr", region, verbs.dereg_mr) }
+}
+
+/// Local and remote key.
+pub(super) fn keys_of(region: &Object<ibv_mr>) -> (u32, u32) {
+    // SAFETY: a living region, whose keys do not change.
+    let local = unsafe { (*region.as_ptr()).lkey };
+    // SAFETY: as above.
+    let remote = unsafe { (*region.as_ptr()).rkey };
+    (local, remote)
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Objects that the library makes, each owned by one value here.
+//!
+//! # Safety
+//! - **O1**: the pointer in an [`Object`] is one that the library made and that it has not taken apart; only `drop` takes it
+//!   apart, with the function that belongs to it.
+//! - **O2**: an object is dropped before those that it was made of. Whoever keeps several in a structure names them in that
+//!   order, since fields are dropped as they are named; values of a function are dropped the other way round.
+#![allow(unsafe_code)]
+
+use std::ffi::c_int;
+use std::io;
+use std::ptr::NonNull;
+
+use super::super::port::CallError;
+
+/// An object of the library. Dropping it takes it apart.
+#[derive(Debug)]
+pub(super) struct Object<T> {
+    pointer: NonNull<T>,
+    destroy: unsafe extern "C" fn(*mut T) -> c_int,
+}
+
+impl<T> Object<T> {
+    /// Takes over what `call` has answered; null is its error.
+    ///
+    /// # Safety
+    /// `pointer` is null, or what `destroy` takes apart and nobody else does; and O2 is kept.
+    pub(super) unsafe fn take(
+        call: &'static str,
+        pointer: *mut T,
+        destroy: unsafe extern "C" fn(*mut T) -> c_int,
+    ) -> Result<Self, CallError> {
+        let pointer = NonNull::new(pointer).ok_or_else(|| last_error(call))?;
+        Ok(Self { pointer, destroy })
+    }
+
+    #[inline(always)]
+    pub(super) fn as_ptr(&self) -> *mut T {
+        self.pointer.as_ptr()
+    }
+}
+
+impl<T> Drop for Object<T> {
+    fn drop(&mut self) {
+        // SAFETY: O1, and nothing that was made of it is left (O2). Where the system refuses all the same, the object just
+        // stays until the process ends.
+        unsafe { (self.destroy)(self.pointer.as_ptr()) };
+    }
+}
+
+/// What a call means that answers 0, or the number of an error, or less than 0 with the number in `errno`.
+pub(super) fn check(call: &'static str, answer: c_int) -> Result<(), CallError> {
+    match answer {
+        0 => Ok(()),
+        errno if errno > 0 => Err(CallError { call, errno }),
+        _ => Err(last_error(call)),
+    }
+}
+
+/// The error that `call` has left behind.
+pub(super) fn last_error(call: &'static str) -> CallError {
+    let errno = io::Error::last_os_error().raw_os_error().unwrap_or(0);
+    CallError { call, errno }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    thread_local! {
+        static GONE: Cell<u32> = const { Cell::new(0) };
+    }
+
+    unsafe extern "C" fn count(_: *mut u8) -> c_int {
+        GONE.with(|gone| gone.set(gone.get() + 1));
+        0
+    }
+
+    #[test]
+    fn an_object_is_taken_apart_once_and_null_never() {
+        let mut byte = 0u8;
+        // SAFETY: `count` reads nothing.
+        let object = unsafe { Object::take("make", &raw mut byte, count) };
+        assert_eq!(object.as_ref().map(Object::as_ptr), Ok(&raw mut byte));
+        drop(object);
+        // SAFETY: null.
+        let none = unsafe { Object::take("make", std::ptr::null_mut(), count) };
+        assert_eq!(none.map(drop).map_err(|error| error.call), Err("make"));
+        assert_eq!(GONE.with(Cell::get), 1);
+    }
+
+    #[test]
+    fn an_answer_is_success_or_the_number_of_an_error() {
+        assert_eq!(check("x", 0), Ok(()));
+        let error = CallError {
+            call: "x",
+            errno: libc::EINVAL,
+        };
+        assert_eq!(check("x", libc::EINVAL), Err(error));
+        assert_eq!(check("y", -1).unwrap_err().call, "y");
+    }
+}

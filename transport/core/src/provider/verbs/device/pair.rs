@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What queue pairs and ways are told: their states (IBTA vol. 1 section 10.3), and how to reach the other side.
+
+use verbs_sys::{
+    IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ,
+    IBV_ACCESS_REMOTE_WRITE, IBV_MTU_256, IBV_QP_ACCESS_FLAGS, IBV_QP_AV, IBV_QP_DEST_QPN,
+    IBV_QP_MAX_DEST_RD_ATOMIC, IBV_QP_MAX_QP_RD_ATOMIC, IBV_QP_MIN_RNR_TIMER, IBV_QP_PATH_MTU,
+    IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_QKEY, IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY, IBV_QP_RQ_PSN,
+    IBV_QP_SQ_PSN, IBV_QP_STATE, IBV_QP_TIMEOUT, IBV_QPS_ERR, IBV_QPS_INIT, IBV_QPS_RESET,
+    IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPT_RC, IBV_QPT_UD, Verbs, ibv_ah_attr, ibv_gid,
+    ibv_global_route, ibv_qp, ibv_qp_attr, ibv_qp_cap,
+};
+
+use super::super::address::{Address, Link};
+use super::super::gid::Gid;
+use super::super::port::{CallError, Depths, Facts, Remote};
+use super::make::{self, Parts};
+use super::object::Object;
+
+/// Reads and atomics that a queue pair has under way, at most. Adapters take that many.
+pub(super) const MOST_READS: i32 = 16;
+
+/// A reliable queue pair; also, how many bytes travel inside its work requests.
+pub(super) fn reliable(
+    verbs: &Verbs,
+    parts: Parts<'_>,
+    depths: &Depths,
+) -> Result<(Object<ibv_qp>, u32), CallError> {
+    let capacity = ibv_qp_cap {
+        max_send_wr: depths.sends,
+        max_recv_wr: 0,
+        max_send_sge: 1,
+        max_recv_sge: 0,
+        max_inline_data: depths.inline_bytes,
+    };
+    with_less_inline(capacity, |capacity| {
+        make::queue_pair(verbs, parts, IBV_QPT_RC, capacity)
+    })
+}
+
+/// The queue pair for datagrams; also, how many bytes travel inside its work requests.
+pub(super) fn datagrams(
+    verbs: &Verbs,
+    parts: Parts<'_>,
+    depths: &Depths,
+) -> Result<(Object<ibv_qp>, u32), CallError> {
+    let capacity = ibv_qp_cap {
+        max_send_wr: depths.datagrams,
+        max_recv_wr: depths.datagram_buffers,
+        max_send_sge: 1,
+        max_recv_sge: 1,
+        max_inline_data: depths.inline_bytes,
+    };
+    with_less_inline(capacity, |capacity| {
+        make::queue_pair(verbs, parts, IBV_QPT_UD, capacity)
+    })
+}
+
+/// Asks for less and less inside work requests, until the device makes the queue pair. No question tells what it can do.
+fn with_less_inline<T>(
+    mut capacity: ibv_qp_cap,
+    make: impl Fn(ibv_qp_cap) -> Result<(T, u32), CallError>,
+) -> Result<(T, u32), CallError> {
+    loop {
+        match make(capacity) {
+            Err(_) if capacity.max_inline_data > 0 => capacity.max_inline_data /= 2,
+            Err(error) => return Err(error),
+            Ok((pair, granted)) => return Ok((pair, granted.min(capacity.max_inline_data))),
+        }
+    }
+}
+
+/// From nothing to where datagrams come and go.
+pub(super) fn start_datagrams(
+    verbs: &Verbs,
+    pair: &Object<ibv_qp>,
+    port: u8,
+    q_key: u32,
+) -> Result<(), CallError> {
+    let initial = ibv_qp_attr {
+        qp_state: IBV_QPS_INIT,
+        qkey: q_key,
+        port_num: port,
+        ..ibv_qp_attr::default()
+    };
+    let mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY;
+    make::modify(verbs, pair, initial, mask)?;
+    make::modify(verbs, pair, state(IBV_QPS_RTR), IBV_QP_STATE)?;
+    // Packet numbers of datagrams mean nothing.
+    make::modify(
+        verbs,
+        pair,
+        state(IBV_QPS_RTS),
+        IBV_QP_STATE | IBV_QP_SQ_PSN,
+    )
+}
+
+/// From nothing to where it can be joined.
+pub(super) fn start(verbs: &Verbs, pair: &Object<ibv_qp>, facts: &Facts) -> Result<(), CallError> {
+    let atomic = if facts.atomics {
+        IBV_ACCESS_REMOTE_ATOMIC
+    } else {
+        0
+    };
+    let initial = ibv_qp_attr {
+        qp_state: IBV_QPS_INIT,
+        port_num: facts.port,
+        // What is allowed on the whole; each region says more exactly.
+        qp_access_flags: IBV_ACCESS_LOCAL_WRITE
+            | IBV_ACCESS_REMOTE_READ
+            | IBV_ACCESS_REMOTE_WRITE
+            | atomic,
+        ..ibv_qp_attr::default()
+    };
+    let mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
+    make::modify(verbs, pair, initial, mask)
+}
+
+/// From there to where messages come and go.
+pub(super) fn join(
+    verbs: &Verbs,
+    pair: &Object<ibv_qp>,
+    facts: &Facts,
+    to: &Remote,
+) -> Result<(), CallError> {
+    let (receiving, mask) = receiving(facts, to);
+    make::modify(verbs, pair, receiving, mask)?;
+    let (sending, mask) = sending(facts, to);
+    make::modify(verbs, pair, sending, mask)
+}
+
+pub(super) fn fail(verbs: &Verbs, pair: &Object<ibv_qp>) {
+    // One that cannot be broken has never been whole.
+    let _ = make::modify(verbs, pair, state(IBV_QPS_ERR), IBV_QP_STATE);
+}
+
+pub(super) fn reset(verbs: &Verbs, pair: &Object<ibv_qp>) -> Result<(), CallError> {
+    make::modify(verbs, pair, state(IBV_QPS_RESET), IBV_QP_STATE)
+}
+
+fn state(qp_state: u32) -> ibv_qp_attr {
+    ibv_qp_attr {
+        qp_state,
+        ..ibv_qp_attr::default()
+    }
+}
+
+fn receiving(facts: &Facts, to: &Remote) -> (ibv_qp_attr, u32) {
+    let packet_bytes = facts.packet_bytes.min(to.address.packet_bytes);
+    let attributes = ibv_qp_attr {
+        qp_state: IBV_QPS_RTR,
+        path_mtu: IBV_MTU_256 + packet_bytes.max(256).ilog2() - 8,
+        rq_psn: to.their_first & PACKET_NUMBERS,
+        dest_qp_num: to.number,
+        ah_attr: way(facts, &to.address),
+        max_dest_rd_atomic: facts.reads,
+        min_rnr_timer: RNR_TIMER,
+        ..ibv_qp_attr::default()
+    };
+    let mask = IBV_QP_STATE
+        | IBV_QP_AV
+        | IBV_QP_PATH_MTU
+        | IBV_QP_DEST_QPN
+        | IBV_QP_RQ_PSN
+        | IBV_QP_MAX_DEST_RD_ATOMIC
+        | IBV_QP_MIN_RNR_TIMER;
+    (attributes, mask)
+}
+
+fn sending(facts: &Facts, to: &Remote) -> (ibv_qp_attr, u32) {
+    let attributes = ibv_qp_attr {
+        qp_state: IBV_QPS_RTS,
+        sq_psn: to.our_first & PACKET_NUMBERS,
+        max_rd_atomic: facts.reads,
+        timeout: TIMEOUT,
+        retry_cnt: RETRIES,
+        rnr_retry: RNR_RETRIES,
+        ..ibv_qp_attr::default()
+    };
+    let mask = IBV_QP_STATE
+        | IBV_QP_TIMEOUT
+        | IBV_QP_RETRY_CNT
+        | IBV_QP_RNR_RETRY
+        | IBV_QP_SQ_PSN
+        | IBV_QP_MAX_QP_RD_ATOMIC;
+    (attributes, mask)
+}
+
+/// How packets to an address travel. On Ethernet they always carry GIDs; on InfiniBand only to another subnet.
+pub(super) fn way(facts: &Facts, to: &Address) -> ibv_ah_attr {
+    let is_global = facts.link == Link::Ethernet || subnet(facts.gid) != subnet(to.gid);
+    let traffic_class = match facts.link {
+        Link::Ethernet => TRAFFIC_CLASS,
+        Link::Infiniband => 0,
+    };
+    let grh = ibv_global_route {
+        dgid: ibv_gid { raw: to.gid },
+        flow_label: 0,
+        sgid_index: facts.gid_index,
+        hop_limit: HOPS,
+        traffic_class,
+    };
+    ibv_ah_attr {
+        grh: if is_global {
+            grh
+        } else {
+            ibv_global_route::default()
+        },
+        dlid: to.lid,
+        is_global: is_global.into(),
+        port_num: facts.port,
+        ..ibv_ah_attr::default()
+    }
+}
+
+/// The first half of a GID on InfiniBand.
+fn subnet(gid: Gid) -> [u8; 8] {
+    let [a, b, c, d, e, f, g, h, ..] = gid;
+    [a, b, c, d, e, f, g, h]
+}
+
+/// Bits of the number of a packet.
+const PACKET_NUMBERS: u32 = 0x00ff_ffff;
+/// The receiver that has no buffer asks for 0.64 ms, doubled in practice.
+const RNR_TIMER: u8 = 12;
+/// Six times. Seven would be for ever, and hide that nobody posts buffers.
+const RNR_RETRIES: u8 = 6;
+/// 4.096 µs × 2^14 = 67 ms without an answer, and again.
+const TIMEOUT: u8 = 14;
+/// Soft-RoCE takes seven for ever here too.
+const RETRIES: u8 = 6;
+/// As many as packets of the Internet have when they start.
+const HOPS: u8 = 64;
+/// DSCP 26 and "can be told of congestion": what switches for RoCE are set up for.
+const TRAFFIC_CLASS: u8 = 106;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use verbs_sys::{IBV_MTU_1024, IBV_MTU_4096};
+
+    fn facts(link: Link, packet_bytes: u32) -> Facts {
+        Facts {
+            device: "mlx5_0".into(),
+            port: 2,
+            is_up: true,
+            link,
+            lid: 7,
+            gid: *b"subnet-Amy-own-1",
+            gid_index: 3,
+            packet_bytes,
+            inline_bytes: 64,
+            message_bytes: 1 << 30,
+            reads: 16,
+            atomics: true,
+            depth: 64,
+        }
+    }
+
+    fn remote(gid: &Gid, packet_bytes: u32) -> Remote {
+        let address = Address {
+            link: Link::Ethernet,
+            lid: 9,
+            number: 5,
+            packet_bytes,
+            gid: *gid,
+        };
+        Remote {
+            address,
+            number: 0x1234,
+            their_first: 0xff00_0001,
+            our_first: 0xff00_0002,
+        }
+    }
+
+    #[test]
+    fn packets_are_as_long_as_both_sides_take() {
+        for (ours, theirs, number) in [
+            (4096, 1024, IBV_MTU_1024),
+            (1024, 4096, IBV_MTU_1024),
+            (4096, 4096, IBV_MTU_4096),
+            (256, 4096, IBV_MTU_256),
+        ] {
+            let facts = facts(Link::Ethernet, ours);
+            let (attributes, _) = receiving(&facts, &remote(b"subnet-Bmy-own-2", theirs));
+            assert_eq!(attributes.path_mtu, number, "{ours} and {theirs}");
+        }
+    }
+
+    #[test]
+    fn packet_numbers_have_24_bits_and_each_side_has_its_own() {
+        let (facts, to) = (
+            facts(Link::Ethernet, 1024),
+            remote(b"subnet-Bmy-own-2", 1024),
+        );
+        let (receiving, sending) = (receiving(&facts, &to).0, sending(&facts, &to).0);
+        assert_eq!((receiving.rq_psn, sending.sq_psn), (1, 2));
+        assert_eq!(receiving.dest_qp_num, 0x1234);
+        assert!(
+            sending.rnr_retry < 7 && sending.retry_cnt < 7,
+            "seven is for ever"
+        );
+    }
+
+    #[test]
+    fn packets_carry_gids_on_ethernet_and_to_other_subnets() {
+        let (same, other) = (b"subnet-Ayour-own", b"subnet-Byour-own");
+        for (link, gid, is_global) in [
+            (Link::Ethernet, same, true),
+            (Link::Infiniband, same, false),
+            (Link::Infiniband, other, true),
+        ] {
+            let way = way(&facts(link, 2048), &remote(gid, 2048).address);
+            assert_eq!(way.is_global, u8::from(is_global), "{link:?}");
+            assert_eq!((way.dlid, way.port_num), (9, 2));
+            let wanted = if is_global { *gid } else { [0; 16] };
+            assert_eq!(way.grh.dgid.raw, wanted);
+            let class = if link == Link::Ethernet { 106 } else { 0 };
+            assert_eq!(way.grh.traffic_class, class);
+        }
+    }
+
+    #[test]
+    fn a_device_that_carries_less_inside_gets_less() {
+        let most = |most: u32| {
+            with_less_inline(
+                ibv_qp_cap {
+                    max_inline_data: 220,
+                    ..ibv_qp_cap::default()
+                },
+                |capacity| match capacity.max_inline_data {
+                    asked if asked <= most => Ok(((), asked.next_multiple_of(16))),
+                    _ => Err(CallError {
+                        call: "ibv_create_qp",
+                        errno: libc::EINVAL,
+                    }),
+                },
+            )
+        };
+        assert_eq!(most(512), Ok(((), 220)));
+        assert_eq!(most(64), Ok(((), 55)));
+        assert_eq!(most(0), Ok(((), 0)));
+        let never = with_less_inline(ibv_qp_cap::default(), |_| {
+            Err::<((), u32), _>(CallError {
+                call: "ibv_create_qp",
+                errno: libc::ENOMEM,
+            })
+        });
+        assert_eq!(never.unwrap_err().errno, libc::ENOMEM);
+    }
+}

@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What comes back: completions, the signs that there are some, and events.
+//!
+//! # Safety
+//! The library writes to memory of the port's own, as much as it is told that there is. An event names an object that lives: the
+//! kernel forgets those of objects that were taken apart, and each is acknowledged before anything else is done.
+#![allow(unsafe_code)]
+
+use std::ffi::{c_int, c_uint};
+use std::ptr;
+
+use verbs_sys::{
+    IBV_EVENT_CQ_ERR, IBV_EVENT_DEVICE_FATAL, IBV_EVENT_GID_CHANGE, IBV_EVENT_LID_CHANGE,
+    IBV_EVENT_PORT_ACTIVE, IBV_EVENT_PORT_ERR, IBV_EVENT_QP_ACCESS_ERR, IBV_EVENT_QP_FATAL,
+    IBV_EVENT_QP_REQ_ERR, IBV_EVENT_SRQ_ERR, IBV_WC_LOC_ACCESS_ERR, IBV_WC_LOC_LEN_ERR,
+    IBV_WC_LOC_PROT_ERR, IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_INV_REQ_ERR, IBV_WC_REM_OP_ERR,
+    IBV_WC_RESP_TIMEOUT_ERR, IBV_WC_RETRY_EXC_ERR, IBV_WC_RNR_RETRY_EXC_ERR, IBV_WC_SUCCESS,
+    IBV_WC_WR_FLUSH_ERR, ibv_async_event, ibv_async_event_element, ibv_wc, inline,
+};
+
+use super::super::port::{CallError, Done, Event, Queue, QueuePair, Status};
+use super::Device;
+use super::object::{check, last_error};
+use super::post::BATCH;
+
+impl Device {
+    #[inline]
+    pub(super) fn take_done(&mut self, which: Queue, done: &mut [Done]) -> usize {
+        if self.repair.is_some() {
+            // It waits for marks in both queues.
+            self.keep_completions();
+        }
+        let mut count = 0;
+        while count < done.len()
+            && let Some(first) = self.kept[which as usize].pop_front()
+        {
+            done[count] = first;
+            count += 1;
+        }
+        while count < done.len() {
+            let wanted = BATCH.min(done.len() - count);
+            let got = self.ask(which, wanted);
+            for at in 0..got {
+                if let Some(one) = self.told_at(which, at) {
+                    done[count] = one;
+                    count += 1;
+                }
+            }
+            if got < wanted {
+                break;
+            }
+        }
+        count
+    }
+
+    /// Lets the library write up to `wanted` completions, at most [`BATCH`]; answers how many.
+    #[inline]
+    fn ask(&mut self, which: Queue, wanted: usize) -> usize {
+        let queue = match which {
+            Queue::Sends => &self.sends,
+            Queue::Receives => &self.receives,
+        };
+        let places = &mut self.told[..wanted];
+        let count = c_int::try_from(places.len()).unwrap_or(0);
+        // SAFETY: a living queue, and room for `count` completions.
+        let got = unsafe { inline::poll_cq(queue.as_ptr(), count, places.as_mut_ptr()) };
+        if got < 0 && self.troubles.is_empty() {
+            self.troubles.push_back(Event::CompletionsLost);
+        }
+        usize::try_from(got).unwrap_or(0).min(wanted)
+    }
+
+    /// What the library has written there; `None`: it is nothing for the caller.
+    #[inline(always)]
+    fn told_at(&mut self, which: Queue, at: usize) -> Option<Done> {
+        let one = in_our_terms(&self.told[at]);
+        if one.status != Status::Success && self.take_failure(which, &one) {
+            return None;
+        }
+        Some(one)
+    }
+
+    /// Takes all completions that are there, for later.
+    pub(super) fn keep_completions(&mut self) {
+        for which in [Queue::Sends, Queue::Receives] {
+            loop {
+                let got = self.ask(which, BATCH);
+                for at in 0..got {
+                    let one = self.told_at(which, at);
+                    self.kept[which as usize].extend(one);
+                }
+                if got < BATCH {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Takes a queue pair apart that has been failed. Of its completions, those of sends are forgotten; those of receives still
+    /// come, since each brings a buffer back.
+    pub(super) fn take_apart(&mut self, pair: QueuePair) {
+        // Some devices forget the completions that wait, buffers and all.
+        self.keep_completions();
+        drop(self.pairs.remove(pair.id));
+        self.keep_completions();
+        self.kept[Queue::Sends as usize].retain(|done| done.number != pair.number);
+    }
+
+    pub(super) fn ask_for_signs(&mut self) -> Result<(), CallError> {
+        for queue in [&self.sends, &self.receives] {
+            // SAFETY: a living queue.
+            let answer = unsafe { inline::req_notify_cq(queue.as_ptr(), false) };
+            check("ibv_req_notify_cq", answer)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn take_all_signs(&mut self) {
+        loop {
+            let (mut queue, mut context) = (ptr::null_mut(), ptr::null_mut());
+            // SAFETY: a living channel, which never waits, and two places for the answer.
+            let answer = unsafe {
+                (self.verbs.get_cq_event)(self.channel.as_ptr(), &raw mut queue, &raw mut context)
+            };
+            if answer != 0 {
+                return;
+            }
+            // SAFETY: the queue that was answered, and as many signs as were taken. A queue waits for that before it goes.
+            unsafe { (self.verbs.ack_cq_events)(queue, 1) };
+        }
+    }
+
+    pub(super) fn take_event(&mut self) -> Option<Event> {
+        while self.troubles.is_empty() && !self.is_lost {
+            let mut event = ibv_async_event {
+                element: ibv_async_event_element {
+                    qp: ptr::null_mut(),
+                },
+                event_type: 0,
+            };
+            // SAFETY: a living context, which never waits, and a place for the answer.
+            let answer =
+                unsafe { (self.verbs.get_async_event)(self.context.as_ptr(), &raw mut event) };
+            if answer != 0 {
+                return self.no_event(last_error("ibv_get_async_event"));
+            }
+            let meaning = self.meaning(&event);
+            // SAFETY: the event that was just answered, once.
+            unsafe { (self.verbs.ack_async_event)(&raw mut event) };
+            match meaning {
+                Some(Event::QueuePairLost(number)) if number == self.datagram_number => {
+                    self.repair_datagrams();
+                    self.go_on_repairing();
+                }
+                Some(event) => return Some(event),
+                None => {}
+            }
+        }
+        self.troubles.pop_front()
+    }
+
+    fn no_event(&mut self, error: CallError) -> Option<Event> {
+        if [libc::EAGAIN, libc::EINTR].contains(&error.errno) {
+            return None;
+        }
+        // The device has been taken away: nothing ever comes any more.
+        self.is_lost = true;
+        Some(Event::DeviceLost)
+    }
+
+    /// Gives the device up.
+    pub(super) fn lose(&mut self) {
+        self.is_lost = true;
+        self.troubles.push_back(Event::DeviceLost);
+    }
+
+    /// `None`: it is about another port.
+    fn meaning(&self, event: &ibv_async_event) -> Option<Event> {
+        let kind = event.event_type;
+        if is_of_queue_pair(kind) {
+            // SAFETY: an event of these kinds names a queue pair.
+            let pair = unsafe { event.element.qp };
+            // SAFETY: it lives (module head), and its number does not change.
+            return Some(Event::QueuePairLost(unsafe { (*pair).qp_num }));
+        }
+        // SAFETY: every kind of element is as good as a number here, and the whole was set before the call.
+        let port = unsafe { event.element.port_num };
+        let other = is_of_port(kind) && port != c_int::from(self.facts.port);
+        (!other).then(|| event_of(kind))
+    }
+}
+
+fn is_of_queue_pair(kind: c_uint) -> bool {
+    [
+        IBV_EVENT_QP_FATAL,
+        IBV_EVENT_QP_REQ_ERR,
+        IBV_EVENT_QP_ACCESS_ERR,
+    ]
+    .contains(&kind)
+}
+
+fn is_of_port(kind: c_uint) -> bool {
+    [
+        IBV_EVENT_PORT_ACTIVE,
+        IBV_EVENT_PORT_ERR,
+        IBV_EVENT_LID_CHANGE,
+        IBV_EVENT_GID_CHANGE,
+    ]
+    .contains(&kind)
+}
+
+fn event_of(kind: c_uint) -> Event {
+    match kind {
+        IBV_EVENT_PORT_ERR => Event::PortDown,
+        IBV_EVENT_PORT_ACTIVE => Event::PortUp,
+        IBV_EVENT_LID_CHANGE | IBV_EVENT_GID_CHANGE => Event::AddressChanged,
+        IBV_EVENT_DEVICE_FATAL => Event::DeviceLost,
+        IBV_EVENT_SRQ_ERR => Event::SharedQueueLost,
+        IBV_EVENT_CQ_ERR => Event::CompletionsLost,
+        kind => Event::Other(kind),
+    }
+}
+
+#[inline(always)]
+fn in_our_terms(told: &ibv_wc) -> Done {
+    if told.status == IBV_WC_SUCCESS {
+        return Done {
+            work: told.wr_id,
+            status: Status::Success,
+            bytes: told.byte_len,
+            number: told.qp_num,
+            source: told.src_qp,
+            vendor: 0,
+        };
+    }
+    // Of one that failed, devices fill in no more than this.
+    Done {
+        work: told.wr_id,
+        status: status_of(told.status),
+        bytes: 0,
+        number: told.qp_num,
+        source: 0,
+        vendor: told.vendor_err,
+    }
+}
+
+#[cold]
+fn status_of(status: c_uint) -> Status {
+    match status {
+        IBV_WC_SUCCESS => Status::Success,
+        IBV_WC_WR_FLUSH_ERR => Status::Flushed,
+        IBV_WC_RETRY_EXC_ERR | IBV_WC_RESP_TIMEOUT_ERR => Status::RetryExceeded,
+        IBV_WC_RNR_RETRY_EXC_ERR => Status::NotReady,
+        IBV_WC_REM_ACCESS_ERR => Status::RemoteAccess,
+        IBV_WC_REM_INV_REQ_ERR => Status::RemoteInvalid,
+        IBV_WC_REM_OP_ERR => Status::RemoteOperation,
+        IBV_WC_LOC_PROT_ERR | IBV_WC_LOC_ACCESS_ERR => Status::LocalProtection,
+        IBV_WC_LOC_LEN_ERR => Status::LocalLength,
+        status => Status::Other(status),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use verbs_sys::{IBV_EVENT_SRQ_LIMIT_REACHED, IBV_WC_GENERAL_ERR};
+
+    fn told(status: c_uint) -> ibv_wc {
+        ibv_wc {
+            wr_id: 7,
+            status,
+            vendor_err: 0x81,
+            byte_len: 100,
+            qp_num: 17,
+            src_qp: 18,
+            ..ibv_wc::default()
+        }
+    }
+
+    #[test]
+    fn a_completion_tells_bytes_and_source_or_what_went_wrong() {
+        let good = in_our_terms(&told(IBV_WC_SUCCESS));
+        assert_eq!((good.work, good.number), (7, 17));
+        assert_eq!((good.bytes, good.source, good.vendor), (100, 18, 0));
+        let bad = in_our_terms(&told(IBV_WC_RETRY_EXC_ERR));
+        assert_eq!((bad.work, bad.number), (7, 17));
+        assert_eq!((bad.bytes, bad.source, bad.vendor), (0, 0, 0x81));
+        assert_eq!(bad.status, Status::RetryExceeded);
+    }
+
+    #[test]
+    fn each_way_to_fail_has_its_name() {
+        for (number, status) in [
+            (IBV_WC_WR_FLUSH_ERR, Status::Flushed),
+            (IBV_WC_RNR_RETRY_EXC_ERR, Status::NotReady),
+            (IBV_WC_REM_ACCESS_ERR, Status::RemoteAccess),
+            (IBV_WC_REM_INV_REQ_ERR, Status::RemoteInvalid),
+            (IBV_WC_REM_OP_ERR, Status::RemoteOperation),
+            (IBV_WC_LOC_PROT_ERR, Status::LocalProtection),
+            (IBV_WC_LOC_LEN_ERR, Status::LocalLength),
+            (IBV_WC_GENERAL_ERR, Status::Other(IBV_WC_GENERAL_ERR)),
+        ] {
+            assert_eq!(in_our_terms(&told(number)).status, status);
+        }
+    }
+
+    #[test]
+    fn each_event_has_its_name() {
+        for (number, event) in [
+            (IBV_EVENT_PORT_ERR, Event::PortDown),
+            (IBV_EVENT_PORT_ACTIVE, Event::PortUp),
+            (IBV_EVENT_GID_CHANGE, Event::AddressChanged),
+            (IBV_EVENT_LID_CHANGE, Event::AddressChanged),
+            (IBV_EVENT_DEVICE_FATAL, Event::DeviceLost),
+            (IBV_EVENT_SRQ_ERR, Event::SharedQueueLost),
+            (IBV_EVENT_CQ_ERR, Event::CompletionsLost),
+            (IBV_EVENT_SRQ_LIMIT_REACHED, Event::Other(15)),
+        ] {
+            assert_eq!(event_of(number), event);
+        }
+        assert!(is_of_port(IBV_EVENT_GID_CHANGE) && !is_of_port(IBV_EVENT_SRQ_ERR));
+    }
+}

@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Posting: lists of work requests on the stack, and one ring of the doorbell for each.
+//!
+//! # Safety
+//! The library reads a list, and the pieces that it names, before a call returns. What the pieces themselves name is D2 of
+//! `device.rs`.
+#![allow(unsafe_code)]
+
+use std::ffi::c_int;
+use std::mem::MaybeUninit;
+use std::ptr;
+
+use verbs_sys::{
+    IBV_SEND_INLINE, IBV_SEND_SIGNALED, IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD,
+    IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_SEND, ibv_ah, ibv_recv_wr, ibv_send_wr,
+    ibv_send_wr_atomic, ibv_send_wr_rdma, ibv_send_wr_ud, ibv_send_wr_way, ibv_sge, inline,
+};
+
+use super::super::port::{
+    Body, Operation, Piece, Queue, QueuePair, Receives, Refused, Request, Way,
+};
+use super::datagrams::{MARK, Mark};
+use super::{Device, Held};
+
+/// Work requests in one list, and completions taken at once.
+pub(super) const BATCH: usize = 16;
+
+impl Device {
+    #[inline]
+    pub(super) fn post_requests(&mut self, pair: QueuePair, requests: &[Request<'_>]) -> usize {
+        let mut taken = 0;
+        for batch in requests.chunks(BATCH) {
+            // What the device cannot do at all is refused, and what stands behind it.
+            let good = batch.iter().take_while(|request| self.is_good(request));
+            let good = good.count();
+            let count = self.post_batch(pair, &batch[..good]);
+            taken += count;
+            if count < batch.len() {
+                break;
+            }
+        }
+        taken
+    }
+
+    fn is_good(&self, request: &Request<'_>) -> bool {
+        let good = match (request.operation, request.body) {
+            (Operation::Send | Operation::Write { .. }, Body::Inline(bytes)) => {
+                bytes.len() <= self.facts.inline_bytes as usize
+            }
+            (_, Body::Inline(_)) => false,
+            (
+                Operation::FetchAdd { address, .. } | Operation::CompareSwap { address, .. },
+                Body::Piece(piece),
+            ) => address.is_multiple_of(8) && piece.address.is_multiple_of(8) && piece.bytes == 8,
+            (_, Body::Piece(_)) => true,
+        };
+        debug_assert!(good, "no device does that: {request:?}");
+        good
+    }
+
+    /// At most [`BATCH`] of them.
+    #[inline]
+    fn post_batch(&self, pair: QueuePair, batch: &[Request<'_>]) -> usize {
+        let Some(found) = self.pair(pair) else {
+            return 0;
+        };
+        let mut list = [const { MaybeUninit::<ibv_send_wr>::uninit() }; BATCH];
+        let mut pieces = [ibv_sge::default(); BATCH];
+        let mut next = ptr::null_mut();
+        let places = list.iter_mut().zip(&mut pieces);
+        for ((place, piece), request) in places.zip(batch).rev() {
+            let inline_flag = put(piece, request.body);
+            place.write(ibv_send_wr {
+                wr_id: request.work,
+                next,
+                sg_list: piece,
+                num_sge: 1,
+                opcode: opcode(request.operation),
+                send_flags: inline_flag | signaled(request.signaled),
+                imm_data: 0,
+                wr: way(request.operation),
+                others: [0; 7],
+            });
+            next = place.as_mut_ptr();
+        }
+        if next.is_null() {
+            return 0;
+        }
+        let mut bad = ptr::null_mut();
+        // SAFETY: a living queue pair; a list that ends, and whose pieces and inline bodies live over the call; D2 for the rest.
+        let answer = unsafe { inline::post_send(found.as_ptr(), next, &mut bad) };
+        taken(answer, next.addr(), bad.addr(), size_of::<ibv_send_wr>()).unwrap_or(batch.len())
+    }
+
+    #[inline]
+    pub(super) fn send_datagram(
+        &mut self,
+        to: Way,
+        number: u32,
+        work: u64,
+        body: Body<'_>,
+        is_signaled: bool,
+    ) -> Result<(), Refused> {
+        let handle = self.ways.get(to.0).ok_or(Refused)?;
+        let (bytes, most) = match body {
+            Body::Inline(bytes) => (bytes.len(), self.facts.inline_bytes),
+            Body::Piece(piece) => (piece.bytes as usize, self.facts.packet_bytes),
+        };
+        debug_assert!(bytes <= most as usize, "{bytes} bytes, at most {most}");
+        if bytes > most as usize {
+            return Err(Refused);
+        }
+        let handle = handle.as_ptr();
+        if self.is_late(work) {
+            return Ok(());
+        }
+        let mut piece = ibv_sge::default();
+        let flags = put(&mut piece, body) | signaled(is_signaled);
+        match self.post_alone(handle, number, work, Some(&mut piece), flags) {
+            0 => Ok(()),
+            _ => Err(Refused),
+        }
+    }
+
+    /// One datagram, or one without a body.
+    #[inline(always)]
+    fn post_alone(
+        &self,
+        handle: *mut ibv_ah,
+        number: u32,
+        work: u64,
+        piece: Option<&mut ibv_sge>,
+        flags: u32,
+    ) -> c_int {
+        let mut request = ibv_send_wr {
+            wr_id: work,
+            next: ptr::null_mut(),
+            num_sge: piece.is_some().into(),
+            sg_list: piece.map_or(ptr::null_mut(), ptr::from_mut),
+            opcode: IBV_WR_SEND,
+            send_flags: flags,
+            imm_data: 0,
+            wr: ibv_send_wr_way {
+                ud: ibv_send_wr_ud {
+                    ah: handle,
+                    remote_qpn: number,
+                    remote_qkey: self.q_key,
+                },
+            },
+            others: [0; 7],
+        };
+        let mut bad = ptr::null_mut();
+        // SAFETY: a living queue pair and a living way; a list of one, whose piece and inline body live over the call; D2.
+        unsafe { inline::post_send(self.datagrams.as_ptr(), &raw mut request, &mut bad) }
+    }
+
+    /// Posts a mark behind everything that was posted for datagrams to one of the two queues.
+    #[cold]
+    pub(super) fn post_mark(&mut self, which: Queue) -> Mark {
+        let answer = match which {
+            Queue::Sends => {
+                // Ways live as long as datagrams that go them. So where there are none, nothing is under way.
+                let Some(way) = self.ways.iter_mut().next().map(|way| way.as_ptr()) else {
+                    return Mark::Back;
+                };
+                let number = self.datagram_number;
+                self.post_alone(way, number, MARK, None, IBV_SEND_SIGNALED)
+            }
+            Queue::Receives => {
+                let mut request = ibv_recv_wr {
+                    wr_id: MARK,
+                    next: ptr::null_mut(),
+                    sg_list: ptr::null_mut(),
+                    num_sge: 0,
+                };
+                let mut bad = ptr::null_mut();
+                // SAFETY: a living queue pair; a list of one, without a piece.
+                unsafe { inline::post_recv(self.datagrams.as_ptr(), &raw mut request, &mut bad) }
+            }
+        };
+        // Otherwise there is no room as yet.
+        if answer == 0 {
+            Mark::Posted
+        } else {
+            Mark::Wanted
+        }
+    }
+
+    pub(super) fn post_buffers(&mut self, queue: Receives, buffers: &[(u64, Piece)]) -> usize {
+        if queue == Receives::Datagrams && self.are_late(buffers) {
+            return buffers.len();
+        }
+        let mut taken = 0;
+        for batch in buffers.chunks(BATCH) {
+            // D2.
+            let good = batch.iter().take_while(|(_, piece)| self.lend(*piece));
+            let good = good.count();
+            debug_assert_eq!(
+                good,
+                batch.len(),
+                "{:x?} is no registered memory",
+                batch[good]
+            );
+            let count = self.post_buffer_batch(queue, &batch[..good]);
+            taken += count;
+            if count < batch.len() {
+                break;
+            }
+        }
+        taken
+    }
+
+    /// Whether a buffer for receives lies in a region of this process; remembers that the region has some.
+    fn lend(&mut self, piece: Piece) -> bool {
+        let holds = |held: &&mut Held| {
+            let offset = piece.address.checked_sub(held.first);
+            let end = offset.and_then(|offset| offset.checked_add(piece.bytes.into()));
+            held.local_key == piece.local_key && end.is_some_and(|end| end <= held.bytes)
+        };
+        let Some(held) = self.regions.iter_mut().find(holds) else {
+            return false;
+        };
+        held.receives = true;
+        true
+    }
+
+    /// At most [`BATCH`] of them.
+    fn post_buffer_batch(&self, queue: Receives, batch: &[(u64, Piece)]) -> usize {
+        let mut list = [const { MaybeUninit::<ibv_recv_wr>::uninit() }; BATCH];
+        let mut pieces = [ibv_sge::default(); BATCH];
+        let mut next = ptr::null_mut();
+        let places = list.iter_mut().zip(&mut pieces);
+        for ((place, piece), (work, buffer)) in places.zip(batch).rev() {
+            put(piece, Body::Piece(*buffer));
+            place.write(ibv_recv_wr {
+                wr_id: *work,
+                next,
+                sg_list: piece,
+                num_sge: 1,
+            });
+            next = place.as_mut_ptr();
+        }
+        if next.is_null() {
+            return 0;
+        }
+        let mut bad = ptr::null_mut();
+        let answer = match queue {
+            // SAFETY: a living queue; a list that ends, and whose pieces live over the call; the buffers are lent (D2).
+            Receives::Shared => unsafe {
+                inline::post_srq_recv(self.shared.as_ptr(), next, &mut bad)
+            },
+            // SAFETY: as above.
+            Receives::Datagrams => unsafe {
+                inline::post_recv(self.datagrams.as_ptr(), next, &mut bad)
+            },
+        };
+        taken(answer, next.addr(), bad.addr(), size_of::<ibv_recv_wr>()).unwrap_or(batch.len())
+    }
+}
+
+/// Where a body lies; answers the flag of an inline one.
+#[inline(always)]
+fn put(piece: &mut ibv_sge, body: Body<'_>) -> u32 {
+    match body {
+        Body::Inline(bytes) => {
+            piece.addr = bytes.as_ptr().expose_provenance() as u64;
+            // Longer ones were refused.
+            piece.length = u32::try_from(bytes.len()).unwrap_or(0);
+            IBV_SEND_INLINE
+        }
+        Body::Piece(lent) => {
+            *piece = ibv_sge {
+                addr: lent.address,
+                length: lent.bytes,
+                lkey: lent.local_key,
+            };
+            0
+        }
+    }
+}
+
+#[inline(always)]
+fn signaled(is_signaled: bool) -> u32 {
+    if is_signaled { IBV_SEND_SIGNALED } else { 0 }
+}
+
+#[inline(always)]
+fn opcode(operation: Operation) -> u32 {
+    match operation {
+        Operation::Send => IBV_WR_SEND,
+        Operation::Write { .. } => IBV_WR_RDMA_WRITE,
+        Operation::Read { .. } => IBV_WR_RDMA_READ,
+        Operation::FetchAdd { .. } => IBV_WR_ATOMIC_FETCH_AND_ADD,
+        Operation::CompareSwap { .. } => IBV_WR_ATOMIC_CMP_AND_SWP,
+    }
+}
+
+/// What it does at the other side.
+#[inline(always)]
+fn way(operation: Operation) -> ibv_send_wr_way {
+    let rdma = |remote_addr, rkey| ibv_send_wr_way {
+        rdma: ibv_send_wr_rdma { remote_addr, rkey },
+    };
+    let atomic = |remote_addr, rkey, compare_add, swap| ibv_send_wr_way {
+        atomic: ibv_send_wr_atomic {
+            remote_addr,
+            compare_add,
+            swap,
+            rkey,
+        },
+    };
+    match operation {
+        Operation::Send => rdma(0, 0),
+        Operation::Write { address, key } | Operation::Read { address, key } => rdma(address, key),
+        Operation::FetchAdd { address, key, add } => atomic(address, key, add, 0),
+        Operation::CompareSwap {
+            address,
+            key,
+            compare,
+            swap,
+        } => atomic(address, key, compare, swap),
+    }
+}
+
+/// How many of a list were taken, by the addresses of its first request and of the first that was not taken, which lie in one
+/// array; `None`: all.
+#[inline(always)]
+fn taken(answer: c_int, first: usize, bad: usize, size: usize) -> Option<usize> {
+    if answer == 0 {
+        return None;
+    }
+    // A device that does not say which has taken none.
+    Some(bad.checked_sub(first).map_or(0, |bytes| bytes / size))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_were_taken_as_stand_before_the_bad_one() {
+        let size = size_of::<ibv_send_wr>();
+        assert_eq!(taken(0, 4096, 0, size), None);
+        assert_eq!(taken(libc::ENOMEM, 4096, 4096, size), Some(0));
+        assert_eq!(taken(-libc::ENOMEM, 4096, 4096 + 3 * size, size), Some(3));
+        assert_eq!(taken(libc::EINVAL, 4096, 0, size), Some(0));
+    }
+
+    #[test]
+    fn a_body_is_read_at_once_or_lies_in_registered_memory() {
+        let mut piece = ibv_sge::default();
+        let bytes = [1u8, 2, 3];
+        assert_eq!(put(&mut piece, Body::Inline(&bytes)), IBV_SEND_INLINE);
+        assert_eq!((piece.addr, piece.length), (bytes.as_ptr() as u64, 3));
+        let lent = Piece {
+            address: 64,
+            bytes: 9,
+            local_key: 5,
+        };
+        assert_eq!(put(&mut piece, Body::Piece(lent)), 0);
+        assert_eq!((piece.addr, piece.length, piece.lkey), (64, 9, 5));
+    }
+}

@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What one port of the network holds.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::super::address::{Address, Link};
+use super::super::port::{CallError, Depths, Done, Event, Facts, Piece, Queue, Status};
+use super::config::{FakeConfig, FakeStats};
+use super::datagram::Datagrams;
+use super::memory::Regions;
+use super::queue::{Added, CompletionQueue, Entry, Owner, Slots};
+
+#[derive(Debug)]
+pub(super) struct Adapter {
+    pub(super) state: State,
+    /// The truth about the port; its process knows what it asked for last.
+    pub(super) facts: Facts,
+    pub(super) q_key: u32,
+    /// Whether it is up as far as chance is concerned, and as far as the test is.
+    pub(super) up: Spell,
+    pub(super) is_held_down: bool,
+    /// The same for its process: whether it runs.
+    pub(super) here: Spell,
+    pub(super) paused_until: u64,
+    pub(super) regions: Regions,
+    pub(super) shared: Buffers,
+    pub(super) datagrams: Datagrams,
+    pub(super) ways: BTreeMap<u32, Target>,
+    pub(super) events: VecDeque<Event>,
+    pub(super) refused_creates: u32,
+    pub(super) refused_registers: u32,
+    pub(super) stats: FakeStats,
+    sends: CompletionQueue,
+    receives: CompletionQueue,
+    has_sign: bool,
+    /// Completions that a test holds back, by the number of their queue pair.
+    held: BTreeMap<u32, Vec<(Queue, Entry)>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    Open,
+    /// The device is lost: every call fails, nothing moves.
+    Lost,
+    /// Its process has ended.
+    Gone,
+}
+
+/// Where packets go, and what they say of where they come from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Target {
+    pub(super) to: Address,
+    pub(super) source: Source,
+}
+
+/// Where a port was found when a queue pair was connected, or a way opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Source {
+    lid: u16,
+    gid: [u8; 16],
+    gid_index: u8,
+}
+
+/// Buffers for receives, in the order in which they are used.
+#[derive(Debug)]
+pub(super) struct Buffers {
+    waiting: VecDeque<(u64, Piece)>,
+    slots: Slots,
+    pub(super) is_lost: bool,
+}
+
+/// A state that chance turns on and off.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Spell {
+    pub(super) is_on: bool,
+    /// When it changes.
+    pub(super) change: u64,
+}
+
+impl Adapter {
+    pub(super) fn new(
+        config: &FakeConfig,
+        depths: &Depths,
+        index: u32,
+        number: u32,
+        q_key: u32,
+    ) -> Self {
+        let on = Spell {
+            is_on: true,
+            change: u64::MAX,
+        };
+        Self {
+            state: State::Open,
+            facts: facts(config, depths, index),
+            q_key,
+            up: on,
+            is_held_down: false,
+            here: on,
+            paused_until: 0,
+            regions: Regions::default(),
+            shared: Buffers::new(depths.shared.min(config.most_shared)),
+            datagrams: Datagrams::new(config, depths, number),
+            ways: BTreeMap::new(),
+            events: VecDeque::new(),
+            refused_creates: 0,
+            refused_registers: 0,
+            stats: FakeStats::default(),
+            sends: CompletionQueue::new(depths.completions),
+            receives: CompletionQueue::new(depths.completions),
+            has_sign: false,
+            held: BTreeMap::new(),
+        }
+    }
+
+    /// Whether there is a process with a device.
+    pub(super) fn is_open(&self) -> bool {
+        self.state == State::Open
+    }
+
+    /// Whether packets come and go.
+    pub(super) fn carries(&self) -> bool {
+        self.is_open() && self.facts.is_up
+    }
+
+    /// Whether its process runs.
+    pub(super) fn runs(&self, now: u64) -> bool {
+        self.here.is_on && now >= self.paused_until
+    }
+
+    /// Whether what its process does now has any effect.
+    pub(super) fn works(&self, now: u64) -> bool {
+        self.is_open() && self.runs(now)
+    }
+
+    /// Fails a call on a device that is not there any more.
+    pub(super) fn alive(&self, call: &'static str) -> Result<(), CallError> {
+        let errno = libc::EIO;
+        match self.is_open() {
+            true => Ok(()),
+            false => Err(CallError { call, errno }),
+        }
+    }
+
+    /// Whether packets to this address come to this port.
+    pub(super) fn is_at(&self, to: &Address) -> bool {
+        let place = match to.link {
+            Link::Infiniband => self.facts.lid == to.lid,
+            Link::Ethernet => self.facts.gid == to.gid,
+        };
+        to.link == self.facts.link && place
+    }
+
+    /// Whether packets from there leave, and are known for what they are.
+    pub(super) fn is_still(&self, source: &Source) -> bool {
+        Source::of(&self.facts) == *source
+    }
+
+    /// Takes in whether the port is up.
+    pub(super) fn follow_link(&mut self) {
+        let is_up = self.up.is_on && !self.is_held_down;
+        if is_up == self.facts.is_up || !self.is_open() {
+            return;
+        }
+        self.facts.is_up = is_up;
+        self.stats.down += u64::from(!is_up);
+        self.events.push_back(match is_up {
+            true => Event::PortUp,
+            false => Event::PortDown,
+        });
+    }
+
+    /// A completion for its process.
+    pub(super) fn tell(&mut self, which: Queue, entry: Entry) {
+        if let Some(held) = self.held.get_mut(&entry.done.number) {
+            held.push((which, entry));
+            return;
+        }
+        match self.queue(which).add(entry) {
+            Added::Silently | Added::Nowhere => {}
+            Added::Signed => {
+                self.has_sign = true;
+                self.stats.signs += 1;
+            }
+            Added::Overrun => {
+                self.stats.overruns += 1;
+                self.events.push_back(Event::CompletionsLost);
+            }
+        }
+    }
+
+    pub(super) fn take_completion(&mut self, which: Queue) -> Option<Entry> {
+        let entry = self.queue(which).take()?;
+        match entry.owner {
+            Owner::Pair { .. } => {}
+            Owner::Shared { .. } => self.shared.slots.free_one(),
+            Owner::DatagramSends { slot } => self.datagrams.sends.free_up_to(slot),
+            Owner::DatagramReceives => self.datagrams.buffers.slots.free_one(),
+        }
+        match which {
+            Queue::Sends => self.stats.send_completions += 1,
+            Queue::Receives => self.stats.receive_completions += 1,
+        }
+        Some(entry)
+    }
+
+    pub(super) fn arm(&mut self) {
+        self.stats.arms += 1;
+        self.sends.arm();
+        self.receives.arm();
+    }
+
+    pub(super) fn take_signs(&mut self) {
+        self.has_sign = false;
+    }
+
+    /// Whether a process that sleeps on the port's sign is awake.
+    pub(super) fn would_wake(&self) -> bool {
+        self.has_sign || !self.events.is_empty()
+    }
+
+    pub(super) fn hold(&mut self, number: u32) {
+        self.held.entry(number).or_default();
+    }
+
+    pub(super) fn let_go(&mut self, number: u32) {
+        for (which, entry) in self.held.remove(&number).unwrap_or_default() {
+            self.tell(which, entry);
+        }
+    }
+
+    /// Takes the completions of a queue pair away that is gone.
+    pub(super) fn purge(&mut self, serial: u32, number: u32) {
+        let held = self.held.remove(&number).unwrap_or_default();
+        let held = held.into_iter().map(|(_, entry)| entry);
+        let mut purged = self.sends.purge(serial);
+        purged.extend(self.receives.purge(serial));
+        for entry in purged.into_iter().chain(held) {
+            if matches!(entry.owner, Owner::Shared { .. }) {
+                self.shared.slots.free_one();
+                self.stats.buffers_lost += 1;
+            }
+        }
+    }
+
+    fn queue(&mut self, which: Queue) -> &mut CompletionQueue {
+        match which {
+            Queue::Sends => &mut self.sends,
+            Queue::Receives => &mut self.receives,
+        }
+    }
+}
+
+impl Source {
+    pub(super) fn of(facts: &Facts) -> Self {
+        Self {
+            lid: facts.lid,
+            gid: facts.gid,
+            gid_index: facts.gid_index,
+        }
+    }
+
+    /// Whether it is where this address says.
+    pub(super) fn is(&self, address: &Address) -> bool {
+        match address.link {
+            Link::Infiniband => self.lid == address.lid,
+            Link::Ethernet => self.gid == address.gid,
+        }
+    }
+
+    pub(super) fn gid(&self) -> &[u8; 16] {
+        &self.gid
+    }
+}
+
+impl Buffers {
+    pub(super) fn new(depth: u32) -> Self {
+        Self {
+            waiting: VecDeque::new(),
+            slots: Slots::new(depth),
+            is_lost: false,
+        }
+    }
+
+    /// Takes buffers in; answers how many.
+    pub(super) fn post(&mut self, buffers: &[(u64, Piece)]) -> usize {
+        if self.is_lost {
+            return 0;
+        }
+        let fitting = buffers.iter().take_while(|_| self.slots.take().is_some());
+        let before = self.waiting.len();
+        self.waiting.extend(fitting);
+        self.waiting.len() - before
+    }
+
+    /// The oldest.
+    pub(super) fn take(&mut self) -> Option<(u64, Piece)> {
+        match self.is_lost {
+            true => None,
+            false => self.waiting.pop_front(),
+        }
+    }
+}
+
+/// A completion that says nothing but how bad it is: all else of an error is left as chance would have it.
+pub(super) fn ended(work: u64, number: u32, status: Status) -> Done {
+    let done = Done {
+        work,
+        number,
+        status,
+        ..Done::default()
+    };
+    match status {
+        Status::Success => done,
+        _ => Done {
+            bytes: u32::MAX,
+            source: u32::MAX,
+            vendor: 0x81,
+            ..done
+        },
+    }
+}
+
+fn facts(config: &FakeConfig, depths: &Depths, index: u32) -> Facts {
+    let link = match config.infiniband {
+        true => Link::Infiniband,
+        false => Link::Ethernet,
+    };
+    Facts {
+        device: format!("fake{index}"),
+        port: 1,
+        is_up: true,
+        link,
+        lid: lid(config, index),
+        gid: gid(config, index),
+        gid_index: 1,
+        packet_bytes: config.packet_bytes,
+        inline_bytes: depths.inline_bytes.min(config.inline_bytes),
+        message_bytes: config.message_bytes,
+        reads: config.reads,
+        atomics: config.atomics,
+        depth: depths.sends.min(config.most_sends),
+    }
+}
+
+/// The GID of the `index`th place on the network: `::ffff:10.x.y.z`, or one of the default subnet.
+pub(super) fn gid(config: &FakeConfig, index: u32) -> [u8; 16] {
+    let mut gid = [0; 16];
+    gid[12..].copy_from_slice(&(0x0a00_0001 + index).to_be_bytes());
+    match config.infiniband {
+        true => gid[..2].copy_from_slice(&[0xfe, 0x80]),
+        false => gid[10..12].copy_from_slice(&[0xff, 0xff]),
+    }
+    gid
+}
+
+/// Its LID; there are none on Ethernet.
+pub(super) fn lid(config: &FakeConfig, index: u32) -> u16 {
+    match config.infiniband {
+        true => u16::try_from(index + 1).unwrap_or(u16::MAX),
+        false => 0,
+    }
+}

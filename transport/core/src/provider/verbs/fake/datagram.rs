@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Datagrams: they may be lost, come twice or late, and nobody hears of it. What is wrong on this side breaks the queue pair.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::super::address::Address;
+use super::super::port::{
+    Body, CallError, Depths, Done, Event, GRH_BYTES, Piece, Queue, Receives, Refused, Status, Way,
+};
+use super::adapter::{Buffers, Source, Target, ended};
+use super::config::FakeConfig;
+use super::net::{Happening, Net};
+use super::pair::Kept;
+use super::queue::{Entry, Owner, Slots};
+use super::requester::DOORBELL_NS;
+
+/// The queue pair for datagrams of one port.
+#[derive(Debug)]
+pub(super) struct Datagrams {
+    pub(super) number: u32,
+    pub(super) sends: Slots,
+    pub(super) buffers: Buffers,
+    /// How many of the next ones are lost.
+    pub(super) doomed: u32,
+    posted: VecDeque<Posted>,
+    is_broken: bool,
+    left: u64,
+    /// The latest that has come from each port.
+    latest: BTreeMap<u32, u64>,
+}
+
+#[derive(Debug)]
+struct Posted {
+    way: Way,
+    number: u32,
+    work: u64,
+    body: Kept,
+    signaled: bool,
+    slot: u64,
+}
+
+/// One on the wire.
+#[derive(Clone, Debug)]
+pub(super) struct Datagram {
+    from: u32,
+    target: Target,
+    /// How many the port has sent before.
+    sequence: u64,
+    q_key: u32,
+    source: u32,
+    number: u32,
+    bytes: Vec<u8>,
+}
+
+impl Datagrams {
+    pub(super) fn new(config: &FakeConfig, depths: &Depths, number: u32) -> Self {
+        let buffers = depths.datagram_buffers.min(config.most_datagram_buffers);
+        Self {
+            number,
+            sends: Slots::new(depths.datagrams.min(config.most_datagrams)),
+            buffers: Buffers::new(buffers),
+            doomed: 0,
+            posted: VecDeque::new(),
+            is_broken: false,
+            left: 0,
+            latest: BTreeMap::new(),
+        }
+    }
+}
+
+impl Net {
+    pub(super) fn open_way(
+        &mut self,
+        port: u32,
+        known: Source,
+        to: &Address,
+    ) -> Result<Way, CallError> {
+        self.resolve(port, &known, to, "ibv_create_ah")?;
+        let way = self.new_key();
+        let target = Target {
+            to: *to,
+            source: known,
+        };
+        let adapter = self.port(port);
+        adapter.ways.insert(way, target);
+        adapter.stats.ways += 1;
+        Ok(Way(way))
+    }
+
+    pub(super) fn close_way(&mut self, port: u32, way: Way) {
+        let adapter = self.port(port);
+        let found = adapter.ways.remove(&way.0);
+        adapter.stats.ways -= u64::from(found.is_some());
+        adapter.stats.wrong += u64::from(found.is_none());
+    }
+
+    pub(super) fn post_receives(
+        &mut self,
+        port: u32,
+        which: Receives,
+        buffers: &[(u64, Piece)],
+    ) -> usize {
+        let now = self.now;
+        let adapter = self.port(port);
+        if !adapter.works(now) || buffers.is_empty() {
+            return 0;
+        }
+        adapter.stats.doorbells += 1;
+        let target = match which {
+            Receives::Shared => &mut adapter.shared,
+            Receives::Datagrams => &mut adapter.datagrams.buffers,
+        };
+        let taken = target.post(buffers);
+        adapter.stats.full += u64::from(taken < buffers.len());
+        taken
+    }
+
+    pub(super) fn post_datagram(
+        &mut self,
+        port: u32,
+        way: Way,
+        number: u32,
+        work: u64,
+        body: Body<'_>,
+        signaled: bool,
+    ) -> Result<(), Refused> {
+        let now = self.now;
+        let adapter = self.port(port);
+        if !adapter.works(now) {
+            return Err(Refused);
+        }
+        adapter.stats.doorbells += 1;
+        let (body, most) = match body {
+            Body::Inline(bytes) => (Kept::Inline(bytes.into()), adapter.facts.inline_bytes),
+            Body::Piece(piece) => (Kept::Piece(piece), adapter.facts.packet_bytes),
+        };
+        let most = most.min(adapter.facts.packet_bytes);
+        let datagrams = &mut adapter.datagrams;
+        if body.bytes() > most || datagrams.is_broken || !adapter.ways.contains_key(&way.0) {
+            adapter.stats.wrong += 1;
+            return Err(Refused);
+        }
+        let Some(slot) = datagrams.sends.take() else {
+            adapter.stats.full += 1;
+            return Err(Refused);
+        };
+        adapter.stats.signaled += u64::from(signaled);
+        datagrams.posted.push_back(Posted {
+            way,
+            number,
+            work,
+            body,
+            signaled,
+            slot,
+        });
+        let time = now + DOORBELL_NS;
+        self.schedule(time, Happening::DatagramLeaves { port });
+        Ok(())
+    }
+
+    pub(super) fn datagram_leaves(&mut self, port: u32) {
+        let adapter = self.port(port);
+        if !adapter.is_open() {
+            return;
+        }
+        let Some(posted) = adapter.datagrams.posted.pop_front() else {
+            return;
+        };
+        let bytes = match &posted.body {
+            Kept::Inline(bytes) => Some(bytes.to_vec()),
+            Kept::Piece(piece) => adapter.regions.load(*piece),
+        };
+        let target = adapter.ways.get(&posted.way.0).copied();
+        adapter.stats.wrong += u64::from(target.is_none());
+        let status = match (&bytes, &target) {
+            (None, _) => Status::LocalProtection,
+            (_, None) => Status::Other(LOCAL_OPERATION),
+            _ => Status::Success,
+        };
+        self.datagram_ends(port, &posted, status);
+        let (Some(bytes), Some(target)) = (bytes, target) else {
+            return self.break_datagrams(port);
+        };
+        let adapter = self.port(port);
+        adapter.stats.datagrams += 1;
+        adapter.stats.datagram_bytes += bytes.len() as u64;
+        adapter.datagrams.left += 1;
+        let datagram = Datagram {
+            from: port,
+            target,
+            sequence: adapter.datagrams.left,
+            q_key: adapter.q_key,
+            source: adapter.datagrams.number,
+            number: posted.number,
+            bytes,
+        };
+        self.carry_datagram(datagram);
+    }
+
+    fn datagram_ends(&mut self, port: u32, posted: &Posted, status: Status) {
+        if !posted.signaled && status == Status::Success {
+            return;
+        }
+        let slot = posted.slot;
+        let adapter = self.port(port);
+        let entry = Entry {
+            done: ended(posted.work, adapter.datagrams.number, status),
+            owner: Owner::DatagramSends { slot },
+        };
+        adapter.tell(Queue::Sends, entry);
+    }
+
+    fn carry_datagram(&mut self, datagram: Datagram) {
+        let copies = 1 + u64::from(self.random.chance(self.config.duplicate_permille));
+        let adapter = &mut self.ports[datagram.from as usize];
+        adapter.stats.datagrams_doubled += copies - 1;
+        let is_doomed = adapter.datagrams.doomed > 0;
+        adapter.datagrams.doomed = adapter.datagrams.doomed.saturating_sub(1);
+        let leaves = adapter.carries() && adapter.is_still(&datagram.target.source);
+        for _ in 0..copies {
+            if is_doomed || !leaves || self.random.chance(self.config.loss_permille) {
+                self.port(datagram.from).stats.datagrams_lost += 1;
+                continue;
+            }
+            let time = self.now + self.delay();
+            let copy = Box::new(datagram.clone());
+            self.schedule(time, Happening::Datagram(copy));
+        }
+    }
+
+    pub(super) fn datagram_arrives(&mut self, datagram: Datagram) {
+        let is_there = |port: &u32| self.delivers(datagram.from, *port, &datagram.target.to);
+        let count = u32::try_from(self.ports.len()).expect("ports are few");
+        let at_address: Vec<u32> = (0..count).filter(is_there).collect();
+        let is_meant =
+            |port: &&u32| self.ports[**port as usize].datagrams.number == datagram.number;
+        match (at_address.iter().find(is_meant), at_address.first()) {
+            (Some(port), _) => self.receive_datagram(*port, &datagram),
+            (None, Some(port)) => self.port(*port).stats.datagrams_foreign += 1,
+            (None, None) => self.port(datagram.from).stats.datagrams_lost += 1,
+        }
+    }
+
+    fn receive_datagram(&mut self, port: u32, datagram: &Datagram) {
+        let adapter = self.port(port);
+        let fits = datagram.bytes.len() as u64 <= u64::from(adapter.facts.packet_bytes);
+        if datagram.q_key != adapter.q_key || !fits {
+            adapter.stats.datagrams_foreign += 1;
+            return;
+        }
+        let latest = adapter.datagrams.latest.entry(datagram.from).or_default();
+        let is_late = datagram.sequence < *latest;
+        *latest = datagram.sequence.max(*latest);
+        adapter.stats.datagrams_overtaken += u64::from(is_late);
+        let buffer = match adapter.datagrams.is_broken {
+            true => None,
+            false => adapter.datagrams.buffers.take(),
+        };
+        let Some((work, piece)) = buffer else {
+            adapter.stats.datagrams_without_buffer += 1;
+            return;
+        };
+        let gid = adapter.facts.gid;
+        let bytes = [&header(datagram, &gid)[..], &datagram.bytes].concat();
+        let number = adapter.datagrams.number;
+        let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        let status = match () {
+            () if length > piece.bytes => Status::LocalLength,
+            () if adapter.regions.store(piece, &bytes) => Status::Success,
+            () => Status::LocalProtection,
+        };
+        let done = match status {
+            Status::Success => Done {
+                work,
+                status,
+                bytes: length,
+                number,
+                source: datagram.source,
+                vendor: 0,
+            },
+            _ => ended(work, number, status),
+        };
+        let owner = Owner::DatagramReceives;
+        adapter.tell(Queue::Receives, Entry { done, owner });
+        if status != Status::Success {
+            self.break_datagrams(port);
+        }
+    }
+
+    /// The queue pair for datagrams breaks: whatever was posted comes back, the buffers too.
+    fn break_datagrams(&mut self, port: u32) {
+        let adapter = self.port(port);
+        if std::mem::replace(&mut adapter.datagrams.is_broken, true) {
+            return;
+        }
+        let number = adapter.datagrams.number;
+        adapter.events.push_back(Event::QueuePairLost(number));
+        for posted in std::mem::take(&mut adapter.datagrams.posted) {
+            self.datagram_ends(port, &posted, Status::Flushed);
+        }
+        let adapter = self.port(port);
+        while let Some((work, _)) = adapter.datagrams.buffers.take() {
+            let done = ended(work, number, Status::Flushed);
+            let owner = Owner::DatagramReceives;
+            adapter.tell(Queue::Receives, Entry { done, owner });
+        }
+        adapter.datagrams.buffers.is_lost = true;
+    }
+}
+
+/// What stands in front of a datagram in its buffer.
+fn header(datagram: &Datagram, to: &[u8; 16]) -> [u8; GRH_BYTES] {
+    let mut header = [0; GRH_BYTES];
+    let bytes = u16::try_from(datagram.bytes.len()).unwrap_or(u16::MAX);
+    header[0] = 0x60;
+    header[4..6].copy_from_slice(&bytes.to_be_bytes());
+    header[6..8].copy_from_slice(&[0x1b, 64]);
+    header[8..24].copy_from_slice(datagram.target.source.gid());
+    header[24..].copy_from_slice(to);
+    header
+}
+
+/// `IBV_WC_LOC_QP_OP_ERR`.
+const LOCAL_OPERATION: u32 = 2;

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Registered memory: whoever names a key gets what its region allows, inside its bounds, and nothing else.
+//!
+//! # Safety
+//! All memory that the fake touches is touched here. M1: a region stands in the table only between [`Regions::add`], whose caller
+//! passes the promise of [`Port::register`](super::super::port::Port::register) on, and [`Regions::remove`] or
+//! [`Regions::clear`]; so its bytes are mapped and expected to be read, and to be written if its access says so. M2: every
+//! address is looked up in the table at the moment of the access, under the lock of the network; none is kept. The copies
+//! are of bytes without a type, to or from memory of this module's own; no reference to a region is made.
+#![allow(unsafe_code)]
+
+use std::collections::BTreeMap;
+use std::ptr::NonNull;
+
+use super::super::port::{Access, Piece, Region};
+use crate::mr::to_usize;
+
+/// The regions of one port.
+#[derive(Debug, Default)]
+pub(super) struct Regions {
+    table: BTreeMap<u32, Held>,
+    /// Which region a key names, for this process and for others.
+    local: BTreeMap<u32, u32>,
+    remote: BTreeMap<u32, u32>,
+    bytes: u64,
+}
+
+#[derive(Debug)]
+struct Held {
+    base: NonNull<u8>,
+    bytes: usize,
+    access: Access,
+    region: Region,
+}
+
+// SAFETY: an address with a length; whose memory it is and who may touch it does not depend on the thread (M1, M2).
+unsafe impl Send for Held {}
+
+impl Regions {
+    /// Adds a region. Its keys and its id are new.
+    ///
+    /// # Safety
+    /// Until it is removed, or all are cleared: the memory is mapped, and whoever holds it expects that it is read, and that
+    /// it is written if `access` says so.
+    pub(super) unsafe fn add(
+        &mut self,
+        base: NonNull<u8>,
+        bytes: usize,
+        access: Access,
+        region: Region,
+    ) {
+        self.local.insert(region.local_key, region.id);
+        self.remote.insert(region.remote_key, region.id);
+        self.bytes += bytes as u64;
+        let held = Held {
+            base,
+            bytes,
+            access,
+            region,
+        };
+        self.table.insert(region.id, held);
+    }
+
+    /// Removes one; `false` if there is none like it.
+    pub(super) fn remove(&mut self, region: Region) -> bool {
+        let found = self.table.get(&region.id);
+        if found.is_none_or(|held| held.region != region) {
+            return false;
+        }
+        let held = self.table.remove(&region.id);
+        self.bytes -= held.map_or(0, |held| held.bytes as u64);
+        self.local.remove(&region.local_key);
+        self.remote.remove(&region.remote_key);
+        true
+    }
+
+    /// Removes all.
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Whether this process may read a piece, or write it.
+    pub(super) fn allows(&self, piece: Piece, writes: bool) -> bool {
+        piece.bytes == 0 || self.find_local(piece, writes).is_some()
+    }
+
+    /// The bytes of a piece.
+    pub(super) fn load(&self, piece: Piece) -> Option<Vec<u8>> {
+        if piece.bytes == 0 {
+            return Some(Vec::new());
+        }
+        let source = self.find_local(piece, false)?;
+        Some(copy_from(source, to_usize(u64::from(piece.bytes))))
+    }
+
+    /// Writes to a piece, from its front on; `false` if that is not allowed or does not fit.
+    pub(super) fn store(&mut self, piece: Piece, bytes: &[u8]) -> bool {
+        if bytes.is_empty() {
+            return true;
+        }
+        if bytes.len() as u64 > u64::from(piece.bytes) {
+            return false;
+        }
+        let target = self.find_local(piece, true);
+        target.map(|target| copy_to(target, bytes)).is_some()
+    }
+
+    /// What a peer reads.
+    pub(super) fn load_for_peer(&self, key: u32, address: u64, bytes: u32) -> Option<Vec<u8>> {
+        if bytes == 0 {
+            return Some(Vec::new());
+        }
+        let allowed = [Access::Read, Access::Full];
+        let source = self.find_remote(key, address, u64::from(bytes), &allowed)?;
+        Some(copy_from(source, to_usize(u64::from(bytes))))
+    }
+
+    /// What a peer writes.
+    pub(super) fn store_for_peer(&mut self, key: u32, address: u64, bytes: &[u8]) -> bool {
+        if bytes.is_empty() {
+            return true;
+        }
+        let target = self.find_remote(key, address, bytes.len() as u64, &[Access::Full]);
+        target.map(|target| copy_to(target, bytes)).is_some()
+    }
+
+    /// What a peer changes in one step: answers what was there.
+    pub(super) fn change_for_peer(
+        &mut self,
+        key: u32,
+        address: u64,
+        change: impl FnOnce(u64) -> u64,
+    ) -> Option<u64> {
+        let place = self.find_remote(key, address, 8, &[Access::Full])?;
+        let bytes = copy_from(place, 8);
+        let old = u64::from_ne_bytes(*bytes.first_chunk()?);
+        copy_to(place, &change(old).to_ne_bytes());
+        Some(old)
+    }
+
+    fn find_local(&self, piece: Piece, writes: bool) -> Option<Spot> {
+        let held = self.table.get(self.local.get(&piece.local_key)?)?;
+        if writes && held.access == Access::OwnRead {
+            return None;
+        }
+        held.spot(piece.address, u64::from(piece.bytes))
+    }
+
+    fn find_remote(&self, key: u32, address: u64, bytes: u64, allowed: &[Access]) -> Option<Spot> {
+        let held = self.table.get(self.remote.get(&key)?)?;
+        if !allowed.contains(&held.access) {
+            return None;
+        }
+        held.spot(address, bytes)
+    }
+}
+
+/// So many bytes inside a region, found in the table just now.
+#[derive(Clone, Copy)]
+struct Spot {
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+impl Held {
+    fn spot(&self, address: u64, bytes: u64) -> Option<Spot> {
+        let offset = address.checked_sub(self.base.addr().get() as u64)?;
+        let end = offset.checked_add(bytes)?;
+        if end > self.bytes as u64 {
+            return None;
+        }
+        // SAFETY: at most `bytes` of the region, which is one stretch of mapped memory (M1).
+        let base = unsafe { self.base.add(to_usize(offset)) };
+        let bytes = to_usize(bytes);
+        Some(Spot { base, bytes })
+    }
+}
+
+fn copy_from(source: Spot, bytes: usize) -> Vec<u8> {
+    assert!(bytes <= source.bytes);
+    let mut copy = vec![0; bytes];
+    // SAFETY:
+    // - readable: so many bytes of a region that stands in the table (M1, M2).
+    // - writable, and apart from it: a vector made just now.
+    unsafe {
+        source
+            .base
+            .copy_to_nonoverlapping(NonNull::from(&mut copy[..]).cast(), bytes)
+    };
+    copy
+}
+
+fn copy_to(target: Spot, bytes: &[u8]) {
+    assert!(bytes.len() <= target.bytes);
+    // SAFETY:
+    // - writable: so many bytes of a region that stands in the table, whose access allows it (M1, M2; `find_local` and
+    //   `find_remote` see to the access).
+    // - readable: a slice; `copy` is right even if somebody registered the very bytes of a packet under way.
+    unsafe {
+        target
+            .base
+            .copy_from(NonNull::from(bytes).cast(), bytes.len())
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ACCESSES: [Access; 4] = [Access::Own, Access::OwnRead, Access::Read, Access::Full];
+
+    /// A region of 16 bytes with local key 7 and remote key 9.
+    fn one(memory: &mut [u64; 2], access: Access) -> (Regions, Region, u64) {
+        let mut regions = Regions::default();
+        let region = Region {
+            id: 3,
+            local_key: 7,
+            remote_key: 9,
+        };
+        let base = NonNull::from(memory).cast();
+        // SAFETY: the memory outlives the table in every test, and nobody else touches it meanwhile.
+        unsafe { regions.add(base, 16, access, region) };
+        (regions, region, base.addr().get() as u64)
+    }
+
+    fn piece(address: u64, bytes: u32) -> Piece {
+        Piece {
+            address,
+            bytes,
+            local_key: 7,
+        }
+    }
+
+    #[test]
+    fn a_process_may_all_but_write_what_it_registered_for_reading() {
+        for access in ACCESSES {
+            let mut memory = [1; 2];
+            let (mut regions, _, base) = one(&mut memory, access);
+            assert!(regions.load(piece(base, 16)).is_some(), "{access:?}");
+            let writes = access != Access::OwnRead;
+            assert_eq!(regions.allows(piece(base, 16), true), writes, "{access:?}");
+            assert_eq!(
+                regions.store(piece(base, 16), &[2; 3]),
+                writes,
+                "{access:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_peer_may_what_the_region_says() {
+        for access in ACCESSES {
+            let mut memory = [1; 2];
+            let (mut regions, _, base) = one(&mut memory, access);
+            let reads = matches!(access, Access::Read | Access::Full);
+            let writes = access == Access::Full;
+            assert_eq!(regions.load_for_peer(9, base, 8).is_some(), reads);
+            assert_eq!(regions.store_for_peer(9, base, &[0; 8]), writes);
+            let old = regions.change_for_peer(9, base + 8, |old| old + 41);
+            assert_eq!(old, writes.then_some(1));
+            assert_eq!(memory, if writes { [0, 42] } else { [1, 1] });
+        }
+    }
+
+    #[test]
+    fn nothing_goes_beyond_the_bounds() {
+        let mut memory = [1; 2];
+        let (mut regions, _, base) = one(&mut memory, Access::Full);
+        for (address, bytes) in [
+            (base, 17),
+            (base - 1, 2),
+            (base + 16, 1),
+            (u64::MAX, 2),
+            (0, 8),
+        ] {
+            assert!(!regions.allows(piece(address, bytes), false));
+            assert_eq!(regions.load(piece(address, bytes)), None);
+            assert_eq!(regions.load_for_peer(9, address, bytes), None);
+            assert!(!regions.store_for_peer(9, address, &vec![0; bytes as usize]));
+        }
+        assert!(
+            !regions.store(piece(base, 2), &[0; 3]),
+            "longer than the piece"
+        );
+        assert_eq!(regions.change_for_peer(9, base + 9, |_| 0), None);
+        assert!(regions.load(piece(base + 15, 1)).is_some());
+        assert_eq!(memory, [1; 2]);
+    }
+
+    #[test]
+    fn a_key_names_its_region_alone_and_only_while_it_is_registered() {
+        let mut memory = [1; 2];
+        let (mut regions, region, base) = one(&mut memory, Access::Full);
+        assert_eq!(regions.load_for_peer(7, base, 8), None, "the local key");
+        let foreign = Piece {
+            local_key: 9,
+            ..piece(base, 8)
+        };
+        assert_eq!(regions.load(foreign), None, "the remote key");
+        assert_eq!((regions.len(), regions.bytes()), (1, 16));
+        let other = Region {
+            local_key: 8,
+            ..region
+        };
+        assert!(!regions.remove(other));
+        assert!(regions.remove(region) && !regions.remove(region));
+        assert_eq!((regions.len(), regions.bytes()), (0, 0));
+        assert_eq!(regions.load(piece(base, 8)), None);
+        assert_eq!(regions.load_for_peer(9, base, 8), None);
+    }
+}

@@ -1,0 +1,396 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The network's clock, what happens when, and which ports reach each other.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::super::address::{Address, Link};
+use super::super::port::{CallError, Depths, Event, Queue};
+use super::adapter::{Adapter, Source, Spell, State, gid, lid};
+use super::config::FakeConfig;
+use super::datagram::Datagram;
+use super::pair::{Packet, Pair};
+use super::queue::{Entry, Owner};
+use super::responder::Reply;
+use crate::provider::sim::Random;
+
+#[derive(Debug)]
+pub(super) struct Net {
+    pub(super) config: FakeConfig,
+    pub(super) random: Random,
+    pub(super) now: u64,
+    /// By time, then in the order in which they were scheduled.
+    happenings: BTreeMap<(u64, u64), Happening>,
+    scheduled: u64,
+    pub(super) ports: Vec<Adapter>,
+    /// By their serial numbers, which are never used again.
+    pub(super) pairs: BTreeMap<u32, Pair>,
+    serials: u32,
+    /// Which queue pair has a number on the network. Those for datagrams have numbers too, but no entry here.
+    pub(super) numbers: BTreeMap<u32, u32>,
+    next_number: u32,
+    keys: u32,
+    places: u32,
+    /// Pairs of ports between which nothing passes, the smaller first.
+    cuts: BTreeSet<(u32, u32)>,
+}
+
+#[derive(Debug)]
+pub(super) enum Happening {
+    /// The next request of a queue pair leaves, if there is one.
+    Leave { serial: u32 },
+    /// A queue pair has waited long enough for an answer.
+    Timer { serial: u32 },
+    /// What was posted to a broken queue pair comes back.
+    Flush { serial: u32 },
+    /// The answer to a request leaves.
+    Reply { serial: u32, psn: u32, reply: Reply },
+    /// A packet of a reliable queue pair arrives.
+    Packet(Box<Packet>),
+    /// The next datagram of a port leaves.
+    DatagramLeaves { port: u32 },
+    /// One arrives.
+    Datagram(Box<Datagram>),
+    /// A process is on its processor again.
+    Return,
+}
+
+impl Net {
+    pub(super) fn new(config: FakeConfig) -> Self {
+        Self {
+            config,
+            random: Random::new(config.seed),
+            now: 0,
+            happenings: BTreeMap::new(),
+            scheduled: 0,
+            ports: Vec::new(),
+            pairs: BTreeMap::new(),
+            serials: 0,
+            numbers: BTreeMap::new(),
+            next_number: 0x11,
+            keys: 0x1000,
+            places: 0,
+            cuts: BTreeSet::new(),
+        }
+    }
+
+    /// Opens a port at a place of its own; answers its index.
+    pub(super) fn open(&mut self, depths: &Depths, q_key: u32) -> Result<u32, CallError> {
+        let fault = |call| CallError {
+            call,
+            errno: libc::EINVAL,
+        };
+        if !(1..=MOST_COMPLETIONS).contains(&depths.completions) {
+            return Err(fault("ibv_create_cq"));
+        }
+        if depths.shared == 0 {
+            return Err(fault("ibv_create_srq"));
+        }
+        if depths.sends == 0 || depths.datagrams == 0 || depths.datagram_buffers == 0 {
+            return Err(fault("ibv_create_qp"));
+        }
+        // The highest bit is for keys that only the system may use.
+        if q_key >> 31 != 0 {
+            return Err(fault("ibv_modify_qp"));
+        }
+        let index = u32::try_from(self.ports.len()).expect("ports are few");
+        let number = self.new_number();
+        let place = self.new_place();
+        let mut adapter = Adapter::new(&self.config, depths, place, number, q_key);
+        adapter.up.change = self.after(true, self.config.most_down_ns, self.config.down_permille);
+        adapter.here.change = self.after(true, self.config.most_away_ns, self.config.away_permille);
+        self.ports.push(adapter);
+        Ok(index)
+    }
+
+    pub(super) fn port(&mut self, port: u32) -> &mut Adapter {
+        let found = self.ports.get_mut(port as usize);
+        found.expect("a port of this network")
+    }
+
+    /// When the next thing happens.
+    fn next_time(&mut self) -> Option<u64> {
+        self.settle_timers();
+        let first = self.happenings.first_key_value();
+        let first = first.map(|((time, _), _)| *time);
+        let back = self.ports.iter().filter_map(Adapter::comes_back);
+        back.chain(first).min()
+    }
+
+    /// Lets it happen, if it is not later than `limit`.
+    pub(super) fn advance(&mut self, limit: u64) -> bool {
+        let Some(next) = self.next_time().filter(|next| *next <= limit) else {
+            return false;
+        };
+        self.pass_to(next);
+        while let Some(entry) = self.happenings.first_entry()
+            && entry.key().0 <= self.now
+        {
+            let happening = entry.remove();
+            self.happen(happening);
+        }
+        true
+    }
+
+    /// Time comes to `limit` without anything that happens.
+    pub(super) fn pass_to(&mut self, limit: u64) {
+        self.now = self.now.max(limit);
+        self.turn_spells();
+    }
+
+    fn happen(&mut self, happening: Happening) {
+        match happening {
+            Happening::Leave { serial } => self.leave(serial),
+            Happening::Timer { serial } => self.time_out(serial),
+            Happening::Flush { serial } => self.flush(serial),
+            Happening::Reply { serial, psn, reply } => self.reply(serial, psn, reply),
+            Happening::Packet(packet) => self.arrive(*packet),
+            Happening::DatagramLeaves { port } => self.datagram_leaves(port),
+            Happening::Datagram(datagram) => self.datagram_arrives(*datagram),
+            Happening::Return => {}
+        }
+    }
+
+    pub(super) fn schedule(&mut self, time: u64, happening: Happening) {
+        self.scheduled += 1;
+        self.happenings.insert((time, self.scheduled), happening);
+    }
+
+    /// Takes timers away that have nothing to wait for, so that they do not move the clock; others to where they belong.
+    fn settle_timers(&mut self) {
+        while let Some(entry) = self.happenings.first_entry()
+            && let Happening::Timer { serial } = *entry.get()
+        {
+            let time = entry.key().0;
+            let deadline = self.pairs.get(&serial).and_then(Pair::deadline);
+            if deadline.is_some_and(|deadline| deadline <= time) {
+                return;
+            }
+            entry.remove();
+            if let Some(deadline) = deadline {
+                self.schedule(deadline, Happening::Timer { serial });
+            } else if let Some(pair) = self.pairs.get_mut(&serial) {
+                pair.timer_is_set = false;
+            }
+        }
+    }
+
+    /// A way through the network.
+    pub(super) fn delay(&mut self) -> u64 {
+        let FakeConfig {
+            least_delay_ns,
+            most_delay_ns,
+            ..
+        } = self.config;
+        (least_delay_ns + self.spread(most_delay_ns.saturating_sub(least_delay_ns))).max(1)
+    }
+
+    /// Up to so many nanoseconds.
+    pub(super) fn spread(&mut self, most: u64) -> u64 {
+        self.random.below(1 + most)
+    }
+
+    /// Whether a packet that has come to its destination's address arrives at this port.
+    pub(super) fn delivers(&self, from: u32, to: u32, address: &Address) -> bool {
+        let adapter = &self.ports[to as usize];
+        let cut = self.cuts.contains(&(from.min(to), from.max(to)));
+        adapter.carries() && adapter.is_at(address) && !cut
+    }
+
+    pub(super) fn set_cut(&mut self, one: u32, other: u32, is_cut: bool) {
+        let between = (one.min(other), one.max(other));
+        match is_cut {
+            true => self.cuts.insert(between),
+            false => self.cuts.remove(&between),
+        };
+    }
+
+    /// Whether the way to an address can be found from a port, as the caller knows the port.
+    pub(super) fn resolve(
+        &self,
+        port: u32,
+        known: &Source,
+        to: &Address,
+        call: &'static str,
+    ) -> Result<(), CallError> {
+        let adapter = &self.ports[port as usize];
+        adapter.alive(call)?;
+        let fail = |errno| Err(CallError { call, errno });
+        if to.link != adapter.facts.link {
+            return fail(libc::EINVAL);
+        }
+        // The place in the table that the caller means is empty now.
+        if !adapter.is_still(known) {
+            return fail(libc::ENODATA);
+        }
+        if to.link == Link::Infiniband {
+            return Ok(());
+        }
+        if !adapter.facts.is_up {
+            return fail(libc::ENETUNREACH);
+        }
+        match self.ports.iter().any(|other| other.is_at(to)) {
+            true => Ok(()),
+            false => fail(libc::EHOSTUNREACH),
+        }
+    }
+
+    pub(super) fn poll_one(&mut self, port: u32, which: Queue) -> Option<Entry> {
+        let now = self.now;
+        let adapter = self.port(port);
+        if !adapter.works(now) {
+            return None;
+        }
+        let entry = adapter.take_completion(which)?;
+        if let Owner::Pair { serial, slot } = entry.owner
+            && let Some(pair) = self.pairs.get_mut(&serial)
+        {
+            pair.slots.free_up_to(slot);
+        }
+        Some(entry)
+    }
+
+    pub(super) fn new_number(&mut self) -> u32 {
+        let taken = |net: &Self, number| {
+            let is_datagrams = |port: &Adapter| port.datagrams.number == number;
+            net.numbers.contains_key(&number) || net.ports.iter().any(is_datagrams)
+        };
+        if self.config.reuse_numbers {
+            let mut free = (0x11..).filter(|number| !taken(self, *number));
+            return free.next().unwrap_or(0x11);
+        }
+        loop {
+            let step = u32::try_from(self.random.below(5)).unwrap_or(0);
+            self.next_number = (self.next_number + 1 + step) & NUMBER_MASK;
+            if self.next_number > 1 && !taken(self, self.next_number) {
+                return self.next_number;
+            }
+        }
+    }
+
+    pub(super) fn new_serial(&mut self) -> u32 {
+        self.serials += 1;
+        self.serials
+    }
+
+    /// A name or key for memory that nothing else on the network has.
+    pub(super) fn new_key(&mut self) -> u32 {
+        self.keys += 1;
+        self.keys
+    }
+
+    fn new_place(&mut self) -> u32 {
+        self.places += 1;
+        self.places - 1
+    }
+
+    /// Gives a port a new address.
+    pub(super) fn readdress(&mut self, port: u32) {
+        let place = self.new_place();
+        let (gid, lid) = (gid(&self.config, place), lid(&self.config, place));
+        let adapter = self.port(port);
+        adapter.facts.gid = gid;
+        adapter.facts.lid = lid;
+        adapter.events.push_back(Event::AddressChanged);
+    }
+
+    /// Gives its GID another place in its table.
+    pub(super) fn move_gid(&mut self, port: u32) {
+        let adapter = self.port(port);
+        adapter.facts.gid_index = adapter.facts.gid_index % 15 + 1;
+        adapter.events.push_back(Event::AddressChanged);
+    }
+
+    /// Ends the process of a port, or with [`State::Lost`] the device under it.
+    pub(super) fn end_port(&mut self, port: u32, state: State) {
+        let adapter = self.port(port);
+        let was_open = adapter.is_open();
+        adapter.state = state;
+        adapter.facts.is_up = false;
+        if was_open && state == State::Lost {
+            adapter.events.push_back(Event::DeviceLost);
+        }
+    }
+
+    /// Takes everything away that a process had.
+    pub(super) fn bury(&mut self, port: u32) {
+        self.end_port(port, State::Gone);
+        let adapter = self.port(port);
+        adapter.regions.clear();
+        adapter.ways.clear();
+        adapter.events.clear();
+        for (_, pair) in self.pairs.extract_if(.., |_, pair| pair.port == port) {
+            self.numbers.remove(&pair.number);
+        }
+    }
+
+    /// Chance moves ports up and down, and processes off their processors and back.
+    fn turn_spells(&mut self) {
+        let FakeConfig {
+            most_down_ns,
+            down_permille,
+            most_away_ns,
+            away_permille,
+            ..
+        } = self.config;
+        for index in 0..self.ports.len() {
+            if !self.ports[index].is_open() {
+                continue;
+            }
+            while self.ports[index].up.change <= self.now {
+                let is_on = !self.ports[index].up.is_on;
+                let stretch = self.stretch(is_on, most_down_ns, down_permille);
+                self.ports[index].up.turn(stretch);
+                self.ports[index].follow_link();
+                // The system has found another place for its address meanwhile.
+                if is_on && self.random.below(3) == 0 {
+                    self.move_gid(u32::try_from(index).expect("ports are few"));
+                }
+            }
+            while self.ports[index].here.change <= self.now {
+                let is_on = !self.ports[index].here.is_on;
+                let stretch = self.stretch(is_on, most_away_ns, away_permille);
+                self.ports[index].here.turn(stretch);
+                self.ports[index].stats.away += u64::from(!is_on);
+            }
+        }
+    }
+
+    fn after(&mut self, is_on: bool, most_off: u64, permille: u32) -> u64 {
+        self.now
+            .saturating_add(self.stretch(is_on, most_off, permille))
+    }
+
+    /// How long a state lasts that is off for a share of the time.
+    fn stretch(&mut self, is_on: bool, most_off: u64, permille: u32) -> u64 {
+        if most_off == 0 || permille == 0 {
+            return u64::MAX;
+        }
+        let permille = u64::from(permille);
+        let longest = match is_on {
+            true => most_off.saturating_mul(1000 - permille.min(999)) / permille,
+            false => most_off,
+        };
+        1 + self.random.below(longest.max(1))
+    }
+}
+
+impl Adapter {
+    /// When chance brings it, or its process, back.
+    fn comes_back(&self) -> Option<u64> {
+        let spells = [self.up, self.here];
+        let off = spells.iter().filter(|spell| self.is_open() && !spell.is_on);
+        off.map(|spell| spell.change).min()
+    }
+}
+
+impl Spell {
+    fn turn(&mut self, stretch: u64) {
+        self.is_on = !self.is_on;
+        self.change = self.change.saturating_add(stretch);
+    }
+}
+
+/// Numbers of queue pairs, and of packets, have 24 bits.
+pub(super) const NUMBER_MASK: u32 = 0xff_ffff;
+/// Completions that one queue can hold.
+const MOST_COMPLETIONS: u32 = 32_767;

@@ -1,0 +1,394 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One end of a reliable queue pair: go-back-N with a packet number for each packet that a message would fill.
+//!
+//! A request has *left* when it is on the wire, and may have to leave again; it has *ended* when its completion was made.
+
+use std::collections::VecDeque;
+
+use super::super::address::Address;
+use super::super::port::{Operation, Piece, Remote, Request, Status};
+use super::adapter::Source;
+use super::net::NUMBER_MASK;
+use super::queue::Slots;
+
+#[derive(Debug)]
+pub(super) struct Pair {
+    pub(super) port: u32,
+    pub(super) number: u32,
+    pub(super) state: State,
+    pub(super) joined: Option<Joined>,
+    /// Work that has not ended, oldest first.
+    works: VecDeque<Work>,
+    /// How many of them have left since the last time that all had to leave again.
+    left: usize,
+    /// How many have left at any time.
+    left_once: usize,
+    pub(super) slots: Slots,
+    next_psn: u32,
+    pub(super) retries: u8,
+    pub(super) waits: u8,
+    deadline: Option<u64>,
+    pub(super) timer_is_set: bool,
+    pub(super) quiet_until: u64,
+    pub(super) leave_is_due: bool,
+    pub(super) flush_is_due: bool,
+    pub(super) fault: Option<Fault>,
+    /// What it receives next.
+    pub(super) expected: u32,
+    /// How many packets it has received, and so how far back a packet can lie that comes again.
+    accepted: u32,
+    /// It has asked for that packet and waits for it.
+    pub(super) has_asked: bool,
+    /// What atomics found, by their packet numbers: an atomic that comes again is not carried out again.
+    answered: VecDeque<(u32, u64)>,
+    /// Answers leave in the order of the requests.
+    pub(super) reply_free_at: u64,
+    /// When the latest of its packets arrives: none overtakes another.
+    pub(super) last_arrival: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// Neither sends nor receives.
+    Fresh,
+    Ready,
+    Broken,
+}
+
+/// The other end, and where this one stood when they were joined.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Joined {
+    pub(super) remote: Remote,
+    pub(super) source: Source,
+    pub(super) packet_bytes: u32,
+}
+
+/// Something that a test, or chance, has planned for the next request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fault {
+    pub(super) status: Status,
+    /// Whether the request is carried out first.
+    pub(super) carried_out: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Work {
+    pub(super) work: u64,
+    pub(super) operation: Operation,
+    pub(super) body: Kept,
+    pub(super) signaled: bool,
+    pub(super) slot: u64,
+    pub(super) psn: u32,
+    packets: u32,
+}
+
+/// A body while its work has not ended.
+#[derive(Clone, Debug)]
+pub(super) enum Kept {
+    Inline(Box<[u8]>),
+    Piece(Piece),
+}
+
+/// What is on the wire between two reliable queue pairs.
+#[derive(Debug)]
+pub(super) struct Packet {
+    pub(super) from: u32,
+    pub(super) source: Source,
+    pub(super) to: Address,
+    pub(super) number: u32,
+    pub(super) psn: u32,
+    pub(super) what: What,
+}
+
+#[derive(Debug)]
+pub(super) enum What {
+    Request {
+        operation: Operation,
+        /// What is sent or written.
+        bytes: Vec<u8>,
+        /// How many are wanted.
+        wanted: u32,
+        packets: u32,
+    },
+    Answer(Answer),
+}
+
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// It was carried out; what was read, or found.
+    Done(Vec<u8>),
+    /// There was no buffer.
+    NotReady,
+    /// Packets before it are missing: again from this one on.
+    Again,
+    /// It is wrong, and the queue pair has broken.
+    Refused(Status),
+}
+
+/// How a packet number stands to the one that is expected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    Next,
+    /// It has come before.
+    Again,
+    /// Something is missing before it.
+    Ahead,
+    /// It is none of this connection's.
+    Stray,
+}
+
+impl Pair {
+    pub(super) fn new(port: u32, number: u32, depth: u32) -> Self {
+        Self {
+            port,
+            number,
+            state: State::Fresh,
+            joined: None,
+            works: VecDeque::new(),
+            left: 0,
+            left_once: 0,
+            slots: Slots::new(depth),
+            next_psn: 0,
+            retries: 0,
+            waits: 0,
+            deadline: None,
+            timer_is_set: false,
+            quiet_until: 0,
+            leave_is_due: false,
+            flush_is_due: false,
+            fault: None,
+            expected: 0,
+            accepted: 0,
+            has_asked: false,
+            answered: VecDeque::new(),
+            reply_free_at: 0,
+            last_arrival: 0,
+        }
+    }
+
+    pub(super) fn join(&mut self, joined: Joined) {
+        self.state = State::Ready;
+        self.next_psn = joined.remote.our_first;
+        self.expected = joined.remote.their_first;
+        self.joined = Some(joined);
+    }
+
+    /// Takes a request in, for a slot that it was given.
+    pub(super) fn push(&mut self, request: &Request<'_>, body: Kept, slot: u64) {
+        let packet_bytes = self.joined.map_or(1, |joined| joined.packet_bytes);
+        let packets = body.bytes().div_ceil(packet_bytes).max(1);
+        let psn = self.next_psn;
+        self.next_psn = psn.wrapping_add(packets) & NUMBER_MASK;
+        self.works.push_back(Work {
+            work: request.work,
+            operation: request.operation,
+            body,
+            signaled: request.signaled,
+            slot,
+            psn,
+            packets,
+        });
+    }
+
+    /// The next request that leaves, and whether all before it have ended.
+    pub(super) fn next_to_leave(&self, reads: u8) -> Option<(&Work, bool)> {
+        let work = self.works.get(self.left)?;
+        let under_way = self.works.iter().take(self.left);
+        let under_way = under_way.filter(|work| work.fetches()).count();
+        let waits = work.fetches() && under_way >= usize::from(reads);
+        (!waits).then_some((work, self.left == 0))
+    }
+
+    pub(super) fn has_left(&mut self) {
+        self.left += 1;
+        self.left_once = self.left_once.max(self.left);
+    }
+
+    /// All that has not ended leaves again.
+    pub(super) fn go_back(&mut self) {
+        self.left = 0;
+    }
+
+    pub(super) fn has_more(&self) -> bool {
+        self.works.len() > self.left
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.works.is_empty()
+    }
+
+    pub(super) fn has_under_way(&self) -> bool {
+        self.left > 0
+    }
+
+    /// How many requests that have left stand before the one of this packet number.
+    pub(super) fn before(&self, psn: u32) -> Option<usize> {
+        let left = self.works.iter().take(self.left_once);
+        left.take_while(|work| work.psn != psn)
+            .count()
+            .checked_add(1)
+            .filter(|count| *count <= self.left_once)
+            .map(|count| count - 1)
+    }
+
+    pub(super) fn oldest(&self) -> Option<&Work> {
+        self.works.front()
+    }
+
+    pub(super) fn end_oldest(&mut self) -> Option<Work> {
+        self.left = self.left.saturating_sub(1);
+        self.left_once = self.left_once.saturating_sub(1);
+        self.works.pop_front()
+    }
+
+    /// When a silence of the other side has lasted too long.
+    pub(super) fn deadline(&self) -> Option<u64> {
+        self.deadline
+    }
+
+    pub(super) fn set_deadline(&mut self, deadline: Option<u64>) {
+        self.deadline = deadline;
+    }
+
+    pub(super) fn order(&self, psn: u32) -> Order {
+        match psn.wrapping_sub(self.expected) & NUMBER_MASK {
+            0 => Order::Next,
+            ahead if ahead <= NUMBER_MASK / 2 => Order::Ahead,
+            ahead if NUMBER_MASK + 1 - ahead <= self.accepted => Order::Again,
+            _ => Order::Stray,
+        }
+    }
+
+    /// A request was carried out.
+    pub(super) fn accept(&mut self, packets: u32) {
+        self.expected = self.expected.wrapping_add(packets) & NUMBER_MASK;
+        self.accepted = self.accepted.saturating_add(packets).min(NUMBER_MASK / 2);
+        self.has_asked = false;
+    }
+
+    pub(super) fn remember(&mut self, psn: u32, old: u64) {
+        if self.answered.len() == MOST_ANSWERED {
+            self.answered.pop_front();
+        }
+        self.answered.push_back((psn, old));
+    }
+
+    /// What an atomic found that comes again.
+    pub(super) fn recall(&self, psn: u32) -> Option<u64> {
+        let mut answered = self.answered.iter().rev();
+        answered.find(|(at, _)| *at == psn).map(|(_, old)| *old)
+    }
+}
+
+impl Work {
+    /// Whether its answer brings something: such work counts against the reads under way, and has an answer of its own.
+    pub(super) fn fetches(&self) -> bool {
+        !matches!(self.operation, Operation::Send | Operation::Write { .. })
+    }
+
+    /// How many bytes it moves.
+    pub(super) fn bytes(&self) -> u32 {
+        self.body.bytes()
+    }
+
+    pub(super) fn packets(&self) -> u32 {
+        self.packets
+    }
+}
+
+impl Kept {
+    pub(super) fn bytes(&self) -> u32 {
+        match self {
+            Self::Inline(bytes) => u32::try_from(bytes.len()).unwrap_or(u32::MAX),
+            Self::Piece(piece) => piece.bytes,
+        }
+    }
+}
+
+/// Reads and atomics that one queue pair can have under way on any device, and so atomics that may come again.
+const MOST_ANSWERED: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair(bytes: &[(Operation, usize)]) -> Pair {
+        let mut pair = Pair::new(0, 1, 64);
+        for (slot, (operation, bytes)) in (0..).zip(bytes) {
+            let body = vec![0; *bytes].into();
+            let request = Request {
+                work: slot,
+                operation: *operation,
+                body: super::super::super::port::Body::Inline(&[]),
+                signaled: true,
+            };
+            pair.push(&request, Kept::Inline(body), slot);
+        }
+        pair
+    }
+
+    const READ: Operation = Operation::Read { address: 0, key: 0 };
+
+    #[test]
+    fn reads_wait_for_reads_and_what_follows_waits_with_them() {
+        let mut pair = pair(&[
+            (Operation::Send, 1),
+            (READ, 1),
+            (READ, 1),
+            (Operation::Send, 1),
+        ]);
+        for (work, is_first) in [(0, true), (1, false)] {
+            let (next, first) = pair.next_to_leave(1).unwrap();
+            assert_eq!((next.work, first), (work, is_first));
+            pair.has_left();
+        }
+        assert!(pair.next_to_leave(1).is_none());
+        assert!(pair.next_to_leave(2).is_some());
+        pair.end_oldest();
+        pair.end_oldest();
+        assert_eq!(pair.next_to_leave(1).map(|(next, _)| next.work), Some(2));
+    }
+
+    #[test]
+    fn an_answer_is_found_among_what_has_left_at_any_time() {
+        let mut pair = pair(&[(Operation::Send, 1); 3]);
+        let psns: Vec<u32> = pair.works.iter().map(|work| work.psn).collect();
+        assert_eq!(pair.before(psns[0]), None);
+        pair.has_left();
+        pair.has_left();
+        assert_eq!(
+            (pair.before(psns[1]), pair.before(psns[2])),
+            (Some(1), None)
+        );
+        pair.go_back();
+        assert_eq!(pair.before(psns[1]), Some(1));
+        assert!(!pair.has_under_way());
+    }
+
+    #[test]
+    fn packet_numbers_run_in_a_ring_of_24_bits() {
+        let mut pair = pair(&[]);
+        pair.expected = NUMBER_MASK;
+        assert_eq!(pair.order(NUMBER_MASK), Order::Next);
+        assert_eq!(pair.order(NUMBER_MASK - 1), Order::Stray);
+        assert_eq!(pair.order(0), Order::Ahead);
+        pair.accept(3);
+        let orders = [2, 1, NUMBER_MASK, NUMBER_MASK - 1, 3].map(|psn| pair.order(psn));
+        let again = Order::Again;
+        assert_eq!(
+            orders,
+            [Order::Next, again, again, Order::Stray, Order::Ahead]
+        );
+    }
+
+    #[test]
+    fn an_atomic_that_comes_again_finds_its_first_answer() {
+        let mut pair = pair(&[]);
+        pair.remember(7, 70);
+        pair.remember(8, 80);
+        assert_eq!(
+            (pair.recall(7), pair.recall(8), pair.recall(9)),
+            (Some(70), Some(80), None)
+        );
+    }
+}

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One port as its process sees it.
+//!
+//! # Safety
+//! [`FakePort::register`] passes the promise of its caller on to the table of regions, word for word. When the port is
+//! dropped all its regions go from the table, so that nothing touches their memory after the last one who could deregister it.
+#![allow(unsafe_code)]
+
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
+
+use super::super::address::Address;
+use super::super::port::{
+    Access, Body, CallError, Depths, Done, Event, Facts, Piece, Port, Queue, QueuePair, Receives,
+    Refused, Region, Remote, Request, Way,
+};
+use super::FakeNet;
+use super::adapter::Source;
+
+/// One port of a fake network. When it is dropped its process has ended: nothing answers there any more.
+#[derive(Debug)]
+pub(crate) struct FakePort {
+    net: FakeNet,
+    index: u32,
+    /// What its process asked for last.
+    facts: Facts,
+}
+
+impl FakeNet {
+    /// Opens a port with an address of its own.
+    ///
+    /// # Errors
+    /// Depths that no device has, a Q_Key with its highest bit set.
+    pub(crate) fn open(&self, depths: &Depths, q_key: u32) -> Result<FakePort, CallError> {
+        let mut net = self.lock();
+        let index = net.open(depths, q_key)?;
+        let facts = net.port(index).facts.clone();
+        let net = self.clone();
+        Ok(FakePort { net, index, facts })
+    }
+}
+
+#[allow(
+    dead_code,
+    reason = "what tests ask, and whoever moves the network's clock; no provider needs all of it"
+)]
+impl FakePort {
+    /// Its number on the network: ports are counted from 0 as they are opened.
+    pub(crate) fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// Where its datagrams are received.
+    pub(crate) fn address(&self) -> Address {
+        Address {
+            link: self.facts.link,
+            lid: self.facts.lid,
+            number: self.datagram_number(),
+            packet_bytes: self.facts.packet_bytes,
+            gid: self.facts.gid,
+        }
+    }
+
+    /// Whether a process that slept on the sign of this port since it took the last one away would be awake.
+    pub(crate) fn would_wake(&self) -> bool {
+        self.net.would_wake(self.index)
+    }
+}
+
+impl Drop for FakePort {
+    fn drop(&mut self) {
+        self.net.lock().bury(self.index);
+    }
+}
+
+impl Port for FakePort {
+    const CLOCK_EVERY: u64 = 1;
+
+    /// Simulated time.
+    fn now_ns(&self) -> u64 {
+        self.net.now_ns()
+    }
+
+    fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    fn refresh(&mut self) -> Result<(), CallError> {
+        let mut net = self.net.lock();
+        let adapter = net.port(self.index);
+        adapter.alive("ibv_query_port")?;
+        self.facts = adapter.facts.clone();
+        Ok(())
+    }
+
+    unsafe fn register(
+        &mut self,
+        base: NonNull<u8>,
+        bytes: usize,
+        access: Access,
+    ) -> Result<Region, CallError> {
+        let mut net = self.net.lock();
+        net.may_register(self.index, bytes as u64)?;
+        let region = Region {
+            id: net.new_key(),
+            local_key: net.new_key(),
+            remote_key: net.new_key(),
+        };
+        let adapter = net.port(self.index);
+        // SAFETY: the caller's promise lasts until `deregister` has returned, which removes the region; if that never comes
+        // and the port is dropped, or its process is declared dead, all regions are cleared.
+        unsafe { adapter.regions.add(base, bytes, access, region) };
+        Ok(region)
+    }
+
+    fn deregister(&mut self, region: Region) {
+        let mut net = self.net.lock();
+        let adapter = net.port(self.index);
+        let found = adapter.regions.remove(region);
+        adapter.stats.wrong += u64::from(!found);
+    }
+
+    fn post_receives(&mut self, queue: Receives, buffers: &[(u64, Piece)]) -> usize {
+        self.net.lock().post_receives(self.index, queue, buffers)
+    }
+
+    fn datagram_number(&self) -> u32 {
+        self.net.lock().port(self.index).datagrams.number
+    }
+
+    fn open_way(&mut self, to: &Address) -> Result<Way, CallError> {
+        let known = Source::of(&self.facts);
+        self.net.lock().open_way(self.index, known, to)
+    }
+
+    fn close_way(&mut self, way: Way) {
+        self.net.lock().close_way(self.index, way);
+    }
+
+    fn post_datagram(
+        &mut self,
+        way: Way,
+        number: u32,
+        work: u64,
+        body: Body<'_>,
+        signaled: bool,
+    ) -> Result<(), Refused> {
+        let mut net = self.net.lock();
+        net.post_datagram(self.index, way, number, work, body, signaled)
+    }
+
+    fn create(&mut self) -> Result<QueuePair, CallError> {
+        self.net.lock().create(self.index)
+    }
+
+    fn connect(&mut self, pair: QueuePair, to: &Remote) -> Result<(), CallError> {
+        let known = Source::of(&self.facts);
+        self.net.lock().connect(self.index, pair, known, to)
+    }
+
+    fn fail(&mut self, pair: QueuePair) {
+        self.net.lock().fail(self.index, pair);
+    }
+
+    fn destroy(&mut self, pair: QueuePair) {
+        self.net.lock().destroy(self.index, pair);
+    }
+
+    fn post(&mut self, pair: QueuePair, requests: &[Request<'_>]) -> usize {
+        self.net.lock().post(self.index, pair, requests)
+    }
+
+    fn poll(&mut self, which: Queue, done: &mut [Done]) -> usize {
+        let mut net = self.net.lock();
+        let mut count = 0;
+        for place in done {
+            let Some(entry) = net.poll_one(self.index, which) else {
+                break;
+            };
+            *place = entry.done;
+            count += 1;
+        }
+        count
+    }
+
+    fn arm(&mut self) -> Result<(), CallError> {
+        let mut net = self.net.lock();
+        let adapter = net.port(self.index);
+        adapter.alive("ibv_req_notify_cq")?;
+        adapter.arm();
+        Ok(())
+    }
+
+    /// There is none: time on this network passes only when somebody moves it.
+    fn sign(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn take_signs(&mut self) {
+        self.net.lock().port(self.index).take_signs();
+    }
+
+    fn next_event(&mut self) -> Option<Event> {
+        let mut net = self.net.lock();
+        let now = net.now;
+        let adapter = net.port(self.index);
+        match adapter.runs(now) {
+            true => adapter.events.pop_front(),
+            false => None,
+        }
+    }
+}

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Completion queues, and the slots that work takes until its completion has been polled.
+
+use std::collections::VecDeque;
+
+use super::super::port::Done;
+
+/// A completion, and whose it is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    pub(super) done: Done,
+    pub(super) owner: Owner,
+}
+
+/// What a completion gives back when it is polled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Owner {
+    /// Send slots of a reliable queue pair, by its serial number, up to this one.
+    Pair { serial: u32, slot: u64 },
+    /// A slot of the shared receive queue, filled by this queue pair.
+    Shared { serial: u32 },
+    /// Send slots of the queue pair for datagrams.
+    DatagramSends { slot: u64 },
+    /// A slot of its receive queue.
+    DatagramReceives,
+}
+
+/// One completion queue.
+#[derive(Debug)]
+pub(super) struct CompletionQueue {
+    entries: VecDeque<Entry>,
+    depth: usize,
+    is_armed: bool,
+    is_lost: bool,
+}
+
+/// What came of a completion that was added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Added {
+    Silently,
+    /// The queue was armed: the process gets a sign.
+    Signed,
+    /// There was no room, for the first time: the queue is lost.
+    Overrun,
+    /// The queue is lost.
+    Nowhere,
+}
+
+impl CompletionQueue {
+    pub(super) fn new(depth: u32) -> Self {
+        Self {
+            entries: VecDeque::new(),
+            depth: depth as usize,
+            is_armed: false,
+            is_lost: false,
+        }
+    }
+
+    pub(super) fn add(&mut self, entry: Entry) -> Added {
+        if self.is_lost {
+            return Added::Nowhere;
+        }
+        if self.entries.len() == self.depth {
+            self.is_lost = true;
+            return Added::Overrun;
+        }
+        self.entries.push_back(entry);
+        match std::mem::take(&mut self.is_armed) {
+            true => Added::Signed,
+            false => Added::Silently,
+        }
+    }
+
+    pub(super) fn take(&mut self) -> Option<Entry> {
+        self.entries.pop_front()
+    }
+
+    /// The next completion that is added gives a sign; those that wait do not.
+    pub(super) fn arm(&mut self) {
+        self.is_armed = true;
+    }
+
+    /// Takes away what belongs to a queue pair that is gone; answers what it was.
+    pub(super) fn purge(&mut self, gone: u32) -> Vec<Entry> {
+        let is_gone = |entry: &Entry| matches!(entry.owner, Owner::Pair { serial, .. } | Owner::Shared { serial } if serial == gone);
+        let (purged, kept) = self.entries.drain(..).partition(is_gone);
+        self.entries = kept;
+        let purged: VecDeque<Entry> = purged;
+        purged.into()
+    }
+}
+
+/// Room for work. What was posted takes a slot until its own completion, or that of later work, has been polled: work that
+/// asks for no completion holds its slot until then.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Slots {
+    depth: u64,
+    posted: u64,
+    freed: u64,
+}
+
+impl Slots {
+    pub(super) fn new(depth: u32) -> Self {
+        Self {
+            depth: u64::from(depth),
+            posted: 0,
+            freed: 0,
+        }
+    }
+
+    /// The slot that new work goes to, if there is one.
+    pub(super) fn take(&mut self) -> Option<u64> {
+        if self.posted - self.freed == self.depth {
+            return None;
+        }
+        self.posted += 1;
+        Some(self.posted - 1)
+    }
+
+    /// A completion of what stood in this slot has been polled.
+    pub(super) fn free_up_to(&mut self, slot: u64) {
+        self.freed = self.freed.max(slot + 1);
+    }
+
+    /// A completion of any slot has been polled; they are all alike.
+    pub(super) fn free_one(&mut self) {
+        self.freed += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(work: u64, owner: Owner) -> Entry {
+        let done = Done {
+            work,
+            ..Done::default()
+        };
+        Entry { done, owner }
+    }
+
+    #[test]
+    fn only_a_completion_after_arming_gives_a_sign_and_only_one_does() {
+        let mut queue = CompletionQueue::new(8);
+        let any = entry(1, Owner::DatagramReceives);
+        assert_eq!(queue.add(any), Added::Silently);
+        queue.arm();
+        assert_eq!(queue.add(any), Added::Signed);
+        assert_eq!(queue.add(any), Added::Silently);
+    }
+
+    #[test]
+    fn a_queue_that_overruns_keeps_what_it_has_and_takes_no_more() {
+        let mut queue = CompletionQueue::new(1);
+        let any = |work| entry(work, Owner::DatagramReceives);
+        assert_eq!(queue.add(any(1)), Added::Silently);
+        assert_eq!(queue.add(any(2)), Added::Overrun);
+        assert_eq!(queue.add(any(3)), Added::Nowhere);
+        assert_eq!(queue.take().map(|entry| entry.done.work), Some(1));
+        assert_eq!(queue.add(any(4)), Added::Nowhere);
+        assert!(queue.take().is_none());
+    }
+
+    #[test]
+    fn a_queue_pair_that_goes_takes_its_completions_along() {
+        let mut queue = CompletionQueue::new(8);
+        let owners = [
+            Owner::Pair { serial: 1, slot: 0 },
+            Owner::Shared { serial: 1 },
+            Owner::Shared { serial: 2 },
+            Owner::DatagramReceives,
+        ];
+        for (work, owner) in (0..).zip(owners) {
+            queue.add(entry(work, owner));
+        }
+        let purged: Vec<u64> = queue.purge(1).iter().map(|entry| entry.done.work).collect();
+        assert_eq!(purged, [0, 1]);
+        let kept: Vec<u64> =
+            std::iter::from_fn(|| queue.take().map(|entry| entry.done.work)).collect();
+        assert_eq!(kept, [2, 3]);
+    }
+
+    #[test]
+    fn silent_work_holds_its_slot_until_later_work_was_polled() {
+        let mut slots = Slots::new(3);
+        assert_eq!(
+            [slots.take(), slots.take(), slots.take()],
+            [Some(0), Some(1), Some(2)]
+        );
+        assert_eq!(slots.take(), None);
+        slots.free_up_to(1);
+        assert_eq!([slots.take(), slots.take()], [Some(3), Some(4)]);
+        assert_eq!(slots.take(), None);
+        slots.free_up_to(0);
+        assert_eq!(slots.take(), None, "an old one frees nothing again");
+        slots.free_one();
+        assert_eq!(slots.take(), Some(5));
+    }
+}

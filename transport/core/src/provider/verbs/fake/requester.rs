@@ -1,0 +1,516 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Reliable queue pairs: the calls of a process, and what its device does with the requests. They leave in order, may have to
+//! leave again, and end in order when the answers have come.
+//!
+//! Bytes that are sent or written are taken from memory whenever the request leaves; so memory that changes before its
+//! work has ended shows, and so does memory that is not registered any more.
+
+use super::super::port::{
+    Body, CallError, Event, Operation, Piece, Queue, QueuePair, Remote, Request, Status,
+};
+use super::adapter::{Source, ended};
+use super::net::{Happening, NUMBER_MASK, Net};
+use super::pair::{Answer, Fault, Joined, Kept, Packet, Pair, State, What};
+use super::queue::{Entry, Owner};
+use crate::mr::to_usize;
+
+/// Calls of the process.
+impl Net {
+    pub(super) fn create(&mut self, port: u32) -> Result<QueuePair, CallError> {
+        let call = "ibv_create_qp";
+        let most = u64::from(self.config.most_pairs);
+        let adapter = self.port(port);
+        adapter.alive(call)?;
+        let is_refused = adapter.refused_creates > 0;
+        adapter.refused_creates = adapter.refused_creates.saturating_sub(1);
+        if is_refused || adapter.stats.pairs == most {
+            let errno = libc::ENOMEM;
+            return Err(CallError { call, errno });
+        }
+        adapter.stats.pairs += 1;
+        let depth = adapter.facts.depth;
+        let (id, number) = (self.new_serial(), self.new_number());
+        self.numbers.insert(number, id);
+        self.pairs.insert(id, Pair::new(port, number, depth));
+        Ok(QueuePair { id, number })
+    }
+
+    pub(super) fn connect(
+        &mut self,
+        port: u32,
+        pair: QueuePair,
+        known: Source,
+        to: &Remote,
+    ) -> Result<(), CallError> {
+        let call = "ibv_modify_qp";
+        self.resolve(port, &known, &to.address, call)?;
+        let firsts = (to.their_first | to.our_first) & !NUMBER_MASK;
+        let packet_bytes = self.port(port).facts.packet_bytes;
+        let packet_bytes = packet_bytes.min(to.address.packet_bytes);
+        let pair = self.pair(port, pair);
+        if pair.state != State::Fresh || firsts != 0 {
+            self.port(port).stats.wrong += 1;
+            let errno = libc::EINVAL;
+            return Err(CallError { call, errno });
+        }
+        pair.join(Joined {
+            remote: *to,
+            source: known,
+            packet_bytes,
+        });
+        Ok(())
+    }
+
+    pub(super) fn fail(&mut self, port: u32, pair: QueuePair) {
+        let serial = pair.id;
+        let pair = self.pair(port, pair);
+        let was_broken = pair.state == State::Broken;
+        if self.port(port).is_open() && !was_broken {
+            self.make_broken(serial);
+        }
+    }
+
+    pub(super) fn destroy(&mut self, port: u32, pair: QueuePair) {
+        self.pair(port, pair);
+        self.pairs.remove(&pair.id);
+        self.numbers.remove(&pair.number);
+        let adapter = self.port(port);
+        adapter.purge(pair.id, pair.number);
+        adapter.stats.pairs -= 1;
+    }
+
+    pub(super) fn post(&mut self, port: u32, pair: QueuePair, requests: &[Request<'_>]) -> usize {
+        let now = self.now;
+        let state = self.pair(port, pair).state;
+        let adapter = self.port(port);
+        if !adapter.works(now) || requests.is_empty() {
+            return 0;
+        }
+        adapter.stats.doorbells += 1;
+        if state == State::Fresh {
+            adapter.stats.wrong += 1;
+            return 0;
+        }
+        let taken = requests
+            .iter()
+            .take_while(|request| self.post_one(port, pair.id, request))
+            .count();
+        match state {
+            _ if taken == 0 => {}
+            State::Broken => self.flush_later(pair.id),
+            _ => self.leave_later(pair.id, DOORBELL_NS),
+        }
+        taken
+    }
+
+    fn post_one(&mut self, port: u32, serial: u32, request: &Request<'_>) -> bool {
+        let adapter = &mut self.ports[port as usize];
+        let Some(pair) = self.pairs.get_mut(&serial) else {
+            return false;
+        };
+        if !is_possible(&adapter.facts, request) {
+            adapter.stats.wrong += 1;
+            return false;
+        }
+        let Some(slot) = pair.slots.take() else {
+            adapter.stats.full += 1;
+            return false;
+        };
+        adapter.stats.work_requests += 1;
+        adapter.stats.signaled += u64::from(request.signaled);
+        adapter.stats.wrong += u64::from(is_unaligned(&request.operation));
+        let body = match request.body {
+            Body::Inline(bytes) => Kept::Inline(bytes.into()),
+            Body::Piece(piece) => Kept::Piece(piece),
+        };
+        pair.push(request, body, slot);
+        true
+    }
+
+    /// A queue pair by the name that its port has for it.
+    ///
+    /// # Panics
+    /// If the port has none of that name: it was destroyed, or belongs to another port.
+    fn pair(&mut self, port: u32, name: QueuePair) -> &mut Pair {
+        let pair = self.pairs.get_mut(&name.id);
+        let pair = pair.filter(|pair| (pair.port, pair.number) == (port, name.number));
+        pair.unwrap_or_else(|| panic!("port {port} has no {name:?}"))
+    }
+}
+
+/// What the device does with requests of its own process.
+impl Net {
+    fn leave_later(&mut self, serial: u32, after: u64) {
+        let time = self.now + after;
+        if let Some(pair) = self.pairs.get_mut(&serial)
+            && !pair.leave_is_due
+        {
+            pair.leave_is_due = true;
+            self.schedule(time, Happening::Leave { serial });
+        }
+    }
+
+    /// Lets the next request leave.
+    pub(super) fn leave(&mut self, serial: u32) {
+        let Some(pair) = self.pairs.get_mut(&serial) else {
+            return;
+        };
+        pair.leave_is_due = false;
+        let adapter = &self.ports[pair.port as usize];
+        if pair.state != State::Ready || !adapter.is_open() {
+            return;
+        }
+        if let Some(rest) = pair
+            .quiet_until
+            .checked_sub(self.now)
+            .filter(|rest| *rest > 0)
+        {
+            return self.leave_later(serial, rest);
+        }
+        let Some((work, is_oldest)) = pair.next_to_leave(adapter.facts.reads) else {
+            return;
+        };
+        // What goes wrong on this side is told after all that was posted before has ended.
+        let fault = pair.fault.filter(|fault| !fault.carried_out);
+        let gathered = match &work.body {
+            _ if fault.is_some() => None,
+            Kept::Inline(bytes) => Some(bytes.to_vec()),
+            Kept::Piece(piece) if work.fetches() => {
+                adapter.regions.allows(*piece, true).then(Vec::new)
+            }
+            Kept::Piece(piece) => adapter.regions.load(*piece),
+        };
+        let Some(bytes) = gathered else {
+            if is_oldest {
+                let status = fault.map(|fault| fault.status);
+                self.break_as_told(serial, status.unwrap_or(Status::LocalProtection));
+            }
+            return;
+        };
+        let (psn, gap) = (work.psn, 1 + u64::from(work.bytes()) / BYTES_PER_NS);
+        let what = What::Request {
+            operation: work.operation,
+            bytes,
+            wanted: work.bytes(),
+            packets: work.packets(),
+        };
+        pair.has_left();
+        let has_more = pair.has_more();
+        self.send(serial, psn, what);
+        self.wait_for_answer(serial, false);
+        self.tempt_fate(serial);
+        if has_more {
+            self.leave_later(serial, gap);
+        }
+    }
+
+    /// Chance breaks queue pairs.
+    fn tempt_fate(&mut self, serial: u32) {
+        if !self.random.chance(self.config.break_permille) {
+            return;
+        }
+        let fault = Fault {
+            status: Status::RetryExceeded,
+            carried_out: self.random.chance(500),
+        };
+        if let Some(pair) = self.pairs.get_mut(&serial) {
+            pair.fault.get_or_insert(fault);
+        }
+    }
+
+    /// Puts a packet on the wire.
+    pub(super) fn send(&mut self, serial: u32, psn: u32, what: What) {
+        let Some((from, joined)) = self
+            .pairs
+            .get(&serial)
+            .and_then(|pair| Some((pair.port, pair.joined?)))
+        else {
+            return;
+        };
+        let adapter = &mut self.ports[from as usize];
+        let leaves = adapter.carries() && adapter.is_still(&joined.source);
+        if !leaves || self.random.chance(self.config.pair_loss_permille) {
+            adapter.stats.packets_lost += 1;
+            return;
+        }
+        let arrival = self.now + self.delay();
+        let Some(pair) = self.pairs.get_mut(&serial) else {
+            return;
+        };
+        pair.last_arrival = arrival.max(pair.last_arrival + 1);
+        let arrival = pair.last_arrival;
+        let packet = Packet {
+            from,
+            source: joined.source,
+            to: joined.remote.address,
+            number: joined.remote.number,
+            psn,
+            what,
+        };
+        self.schedule(arrival, Happening::Packet(Box::new(packet)));
+    }
+
+    /// Sets the timer for an answer if it is not set, or `anew`; takes it away if nothing is under way.
+    fn wait_for_answer(&mut self, serial: u32, anew: bool) {
+        let deadline = self.now + self.config.answer_ns;
+        let Some(pair) = self.pairs.get_mut(&serial) else {
+            return;
+        };
+        if !pair.has_under_way() {
+            return pair.set_deadline(None);
+        }
+        if anew || pair.deadline().is_none() {
+            pair.set_deadline(Some(deadline));
+        }
+        if !pair.timer_is_set {
+            pair.timer_is_set = true;
+            self.schedule(deadline, Happening::Timer { serial });
+        }
+    }
+
+    pub(super) fn time_out(&mut self, serial: u32) {
+        let now = self.now;
+        let Some(pair) = self.pairs.get_mut(&serial) else {
+            return;
+        };
+        pair.timer_is_set = false;
+        if pair.deadline().is_none_or(|deadline| deadline > now) {
+            return self.wait_for_answer(serial, false);
+        }
+        pair.retries += 1;
+        if pair.retries > RETRIES {
+            return self.break_with(serial, Status::RetryExceeded);
+        }
+        let port = pair.port;
+        pair.go_back();
+        pair.set_deadline(None);
+        self.port(port).stats.repeats += 1;
+        self.leave_later(serial, 0);
+    }
+
+    /// The answer to the request of this packet number has come; so those before it have been carried out.
+    pub(super) fn answered(&mut self, serial: u32, psn: u32, answer: Answer) {
+        let before = self.pairs.get(&serial).and_then(|pair| pair.before(psn));
+        let Some(before) = before else {
+            return;
+        };
+        if let Some(pair) = self.pairs.get_mut(&serial) {
+            pair.retries = 0;
+        }
+        for _ in 0..before {
+            let oldest = self.pairs.get(&serial).and_then(Pair::oldest);
+            if oldest.is_none_or(|work| work.fetches()) {
+                // Its own answer is lost.
+                return self.repeat_all(serial);
+            }
+            if !self.end_well(serial, &[]) {
+                return;
+            }
+        }
+        match answer {
+            Answer::Done(bytes) => {
+                if self.end_well(serial, &bytes) {
+                    self.go_on(serial);
+                }
+            }
+            Answer::Again => self.repeat_all(serial),
+            Answer::NotReady => self.wait_until_ready(serial),
+            Answer::Refused(status) => self.break_with(serial, status),
+        }
+    }
+
+    fn go_on(&mut self, serial: u32) {
+        self.wait_for_answer(serial, true);
+        self.leave_later(serial, 0);
+    }
+
+    fn repeat_all(&mut self, serial: u32) {
+        if let Some(pair) = self.pairs.get(&serial) {
+            self.ports[pair.port as usize].stats.repeats += 1;
+        }
+        self.again(serial);
+    }
+
+    fn again(&mut self, serial: u32) {
+        if let Some(pair) = self.pairs.get_mut(&serial) {
+            pair.go_back();
+        }
+        self.go_on(serial);
+    }
+
+    fn wait_until_ready(&mut self, serial: u32) {
+        let until = self.now + self.config.not_ready_ns;
+        let Some(pair) = self.pairs.get_mut(&serial) else {
+            return;
+        };
+        pair.waits += 1;
+        if pair.waits > WAITS {
+            return self.break_with(serial, Status::NotReady);
+        }
+        pair.quiet_until = until;
+        self.again(serial);
+    }
+
+    /// The oldest request was carried out. `false`: the queue pair has broken over it.
+    fn end_well(&mut self, serial: u32, bytes: &[u8]) -> bool {
+        let Some(pair) = self.pairs.get_mut(&serial) else {
+            return false;
+        };
+        let Some(work) = pair.oldest() else {
+            return false;
+        };
+        let fault = pair.fault.filter(|fault| fault.carried_out);
+        let adapter = &mut self.ports[pair.port as usize];
+        let fits = match (&work.body, work.fetches()) {
+            (Kept::Piece(piece), true) => adapter.regions.store(*piece, bytes),
+            _ => true,
+        };
+        let failed = fault.map(|fault| fault.status);
+        if let Some(status) = failed.or_else(|| (!fits).then_some(Status::LocalProtection)) {
+            self.break_as_told(serial, status);
+            return false;
+        }
+        let bytes = u64::from(work.bytes());
+        let stats = &mut adapter.stats;
+        let mut words = 0;
+        let (count, sum) = match work.operation {
+            Operation::Send => (&mut stats.messages, &mut stats.message_bytes),
+            Operation::Write { .. } => (&mut stats.writes, &mut stats.write_bytes),
+            Operation::Read { .. } => (&mut stats.reads, &mut stats.read_bytes),
+            _ => (&mut stats.atomics, &mut words),
+        };
+        *count += 1;
+        *sum += bytes;
+        pair.waits = 0;
+        self.end_oldest(serial, Status::Success);
+        true
+    }
+
+    /// The oldest request has ended.
+    fn end_oldest(&mut self, serial: u32, status: Status) {
+        let Some(pair) = self.pairs.get_mut(&serial) else {
+            return;
+        };
+        let (port, number) = (pair.port, pair.number);
+        let Some(work) = pair.end_oldest() else {
+            return;
+        };
+        if !work.signaled && status == Status::Success {
+            return;
+        }
+        let slot = work.slot;
+        let entry = Entry {
+            done: ended(work.work, number, status),
+            owner: Owner::Pair { serial, slot },
+        };
+        self.port(port).tell(Queue::Sends, entry);
+    }
+
+    /// The queue pair breaks over its oldest request.
+    fn break_with(&mut self, serial: u32, status: Status) {
+        self.make_broken(serial);
+        self.end_oldest(serial, status);
+    }
+
+    /// The same when nothing was wrong but a test, or chance, wants it so: what only the other side can find wrong breaks that
+    /// side too.
+    fn break_as_told(&mut self, serial: u32, status: Status) {
+        self.break_with(serial, status);
+        if !matches!(
+            status,
+            Status::RemoteAccess | Status::RemoteInvalid | Status::RemoteOperation
+        ) {
+            return;
+        }
+        let (remote, own) = match self.pairs.get(&serial) {
+            Some(pair) => (pair.joined.map(|joined| joined.remote.number), pair.number),
+            None => return,
+        };
+        let other = remote.and_then(|remote| self.numbers.get(&remote)).copied();
+        let joined = other.and_then(|other| self.pairs[&other].joined);
+        if joined.is_some_and(|joined| joined.remote.number == own) {
+            other.into_iter().for_each(|other| self.break_untold(other));
+        }
+    }
+
+    /// The queue pair breaks over what has come from the other side, which no completion of its own tells.
+    pub(super) fn break_untold(&mut self, serial: u32) {
+        let Some(pair) = self.pairs.get(&serial) else {
+            return;
+        };
+        if pair.state == State::Ready {
+            let event = Event::QueuePairLost(pair.number);
+            let port = pair.port;
+            self.port(port).events.push_back(event);
+            self.make_broken(serial);
+        }
+    }
+
+    fn make_broken(&mut self, serial: u32) {
+        let Some(pair) = self.pairs.get_mut(&serial) else {
+            return;
+        };
+        pair.state = State::Broken;
+        pair.set_deadline(None);
+        let port = pair.port;
+        self.port(port).stats.broken += 1;
+        self.flush_later(serial);
+    }
+
+    fn flush_later(&mut self, serial: u32) {
+        let time = self.now + self.delay();
+        if let Some(pair) = self.pairs.get_mut(&serial)
+            && !pair.flush_is_due
+        {
+            pair.flush_is_due = true;
+            self.schedule(time, Happening::Flush { serial });
+        }
+    }
+
+    /// Whatever was posted to a broken queue pair ends.
+    pub(super) fn flush(&mut self, serial: u32) {
+        let Some(pair) = self.pairs.get_mut(&serial) else {
+            return;
+        };
+        pair.flush_is_due = false;
+        if !self.ports[pair.port as usize].is_open() {
+            return;
+        }
+        while self.pairs.get(&serial).is_some_and(|pair| !pair.is_idle()) {
+            self.end_oldest(serial, Status::Flushed);
+        }
+    }
+}
+
+/// Whether any device takes such a request.
+fn is_possible(facts: &super::super::port::Facts, request: &Request<'_>) -> bool {
+    let atomic = matches!(
+        request.operation,
+        Operation::FetchAdd { .. } | Operation::CompareSwap { .. }
+    );
+    let fetches = atomic || matches!(request.operation, Operation::Read { .. });
+    match request.body {
+        Body::Inline(bytes) => !fetches && bytes.len() <= to_usize(u64::from(facts.inline_bytes)),
+        Body::Piece(Piece { bytes, .. }) if atomic => facts.atomics && bytes == 8,
+        Body::Piece(Piece { bytes, .. }) => u64::from(bytes) <= facts.message_bytes,
+    }
+}
+
+/// Whether it is an atomic that no device carries out; the first to see that is the other side.
+fn is_unaligned(operation: &Operation) -> bool {
+    match operation {
+        Operation::FetchAdd { address, .. } | Operation::CompareSwap { address, .. } => {
+            !address.is_multiple_of(8)
+        }
+        _ => false,
+    }
+}
+
+/// From a post to the moment when the device looks at it.
+pub(super) const DOORBELL_NS: u64 = 100;
+/// How fast bytes leave.
+const BYTES_PER_NS: u64 = 10;
+/// Times that a silence is answered with a repetition: `retry_cnt`.
+pub(super) const RETRIES: u8 = 7;
+/// Times that it tries again when the other side was not ready: `rnr_retry`.
+pub(super) const WAITS: u8 = 6;

@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Datagrams.
+
+use super::super::super::address::Link;
+use super::super::super::port::{
+    Access, Body, CallError, Depths, Done, Event, GRH_BYTES, Piece, Port, Queue, Receives, Refused,
+    Status, Way,
+};
+use super::super::{FakeConfig, FakeNet};
+use super::side::{DEPTHS, Q_KEY, Side, run};
+
+/// Two ports, the second with buffers, and a way from the first to it.
+fn linked(config: FakeConfig) -> (FakeNet, [Side; 2], Way) {
+    let net = FakeNet::new(config);
+    let [mut one, mut other] = [Side::open(&net), Side::open(&net)];
+    assert_eq!(other.give(Receives::Datagrams, 0, 64), 64);
+    let way = one.way(&other);
+    (net, [one, other], way)
+}
+
+fn post(side: &mut Side, way: Way, number: u32, work: u64, bytes: &[u8]) -> Result<(), Refused> {
+    let body = Body::Inline(bytes);
+    side.port.post_datagram(way, number, work, body, true)
+}
+
+#[test]
+fn a_datagram_comes_with_a_header_and_its_sender() {
+    for infiniband in [false, true] {
+        let config = FakeConfig {
+            infiniband,
+            ..FakeConfig::calm(1)
+        };
+        let (net, [mut one, mut other], way) = linked(config);
+        let number = other.port.datagram_number();
+        assert_eq!(post(&mut one, way, number, 7, b"hello"), Ok(()));
+        run(&net);
+        let done = Done {
+            work: 0,
+            status: Status::Success,
+            bytes: 45,
+            number,
+            source: one.port.datagram_number(),
+            vendor: 0,
+        };
+        assert_eq!(other.done(Queue::Receives), [done]);
+        let buffer = other.buffer(0, 45);
+        assert_eq!(&buffer[GRH_BYTES..], b"hello");
+        assert_eq!(buffer[8..24], one.facts().gid);
+        assert_eq!(one.ends(), [(7, Status::Success)]);
+        let stats = net.stats(0);
+        assert_eq!((stats.datagrams, stats.datagram_bytes), (1, 5));
+    }
+}
+
+#[test]
+fn a_port_reaches_itself() {
+    let net = FakeNet::new(FakeConfig::calm(1));
+    let mut one = Side::open(&net);
+    one.give(Receives::Datagrams, 0, 1);
+    let way = one.port.open_way(&one.port.address()).unwrap();
+    let number = one.port.datagram_number();
+    assert_eq!(post(&mut one, way, number, 7, b"me"), Ok(()));
+    run(&net);
+    assert_eq!(one.arrived()[0].1[GRH_BYTES..], *b"me");
+}
+
+#[test]
+fn another_number_or_key_is_not_heard() {
+    let net = FakeNet::new(FakeConfig::calm(1));
+    let mut one = Side::open(&net);
+    let mut stranger = Side::open_with(&net, &DEPTHS, Q_KEY + 1);
+    let mut other = Side::open(&net);
+    other.give(Receives::Datagrams, 0, 4);
+    let number = other.port.datagram_number();
+    let ways = [one.way(&other), stranger.way(&other)];
+    assert_eq!(post(&mut one, ways[0], number ^ 1, 1, b"x"), Ok(()));
+    assert_eq!(post(&mut stranger, ways[1], number, 2, b"x"), Ok(()));
+    run(&net);
+    assert_eq!(other.done(Queue::Receives), []);
+    assert_eq!(net.stats(2).datagrams_foreign, 2);
+    assert_eq!(
+        one.ends(),
+        [(1, Status::Success)],
+        "nobody tells the sender"
+    );
+    assert_eq!(stranger.ends(), [(2, Status::Success)]);
+}
+
+#[test]
+fn without_a_buffer_a_datagram_is_gone() {
+    let net = FakeNet::new(FakeConfig::calm(1));
+    let [mut one, mut other] = [Side::open(&net), Side::open(&net)];
+    let (way, number) = (one.way(&other), other.port.datagram_number());
+    assert_eq!(post(&mut one, way, number, 1, b"x"), Ok(()));
+    run(&net);
+    other.give(Receives::Datagrams, 0, 1);
+    run(&net);
+    assert_eq!(other.done(Queue::Receives), []);
+    assert_eq!(net.stats(1).datagrams_without_buffer, 1);
+    assert_eq!(one.ends(), [(1, Status::Success)]);
+}
+
+#[test]
+fn a_datagram_fits_into_one_packet_of_both_ports() {
+    let (net, [mut one, mut other], way) = linked(FakeConfig::calm(1));
+    let number = other.port.datagram_number();
+    let large = other.piece(0, 2048);
+    assert_eq!(
+        other
+            .port
+            .post_receives(Receives::Datagrams, &[(99, large)]),
+        0,
+        "full"
+    );
+    for (bytes, taken) in [(1025, Err(Refused)), (200, Ok(()))] {
+        let body = Body::Piece(one.piece(0, bytes));
+        assert_eq!(one.port.post_datagram(way, number, 1, body, true), taken);
+    }
+    assert_eq!(
+        post(&mut one, way, number, 2, &[0; 65]),
+        Err(Refused),
+        "inline"
+    );
+    assert_eq!(net.stats(0).wrong, 2);
+    run(&net);
+    assert_eq!(other.done(Queue::Receives)[0].bytes, 240);
+    net.set_packet_bytes(1, 256);
+    let body = Body::Piece(one.piece(0, 257));
+    assert_eq!(one.port.post_datagram(way, number, 3, body, true), Ok(()));
+    run(&net);
+    assert_eq!(other.done(Queue::Receives), [], "longer than its packets");
+    assert_eq!(net.stats(1).datagrams_foreign, 1);
+}
+
+#[test]
+fn a_buffer_that_is_too_small_breaks_the_receiver() {
+    let (net, [mut one, mut other], way) = linked(FakeConfig::calm(1));
+    let number = other.port.datagram_number();
+    let body = Body::Piece(one.piece(0, 217));
+    assert_eq!(one.port.post_datagram(way, number, 1, body, true), Ok(()));
+    run(&net);
+    let done = other.done(Queue::Receives);
+    assert_eq!((done[0].status, done.len()), (Status::LocalLength, 64));
+    assert!(done[1..].iter().all(|done| done.status == Status::Flushed));
+    assert_eq!(other.events(), [Event::QueuePairLost(number)]);
+    assert_eq!(other.give(Receives::Datagrams, 0, 1), 0);
+    let way = other.way(&one);
+    let number = one.port.datagram_number();
+    assert_eq!(post(&mut other, way, number, 1, b"x"), Err(Refused));
+}
+
+#[test]
+fn bytes_are_read_when_the_datagram_leaves() {
+    let (net, [mut one, mut other], way) = linked(FakeConfig::calm(1));
+    let number = other.port.datagram_number();
+    let body = Body::Piece(one.piece(0, 6));
+    one.block.put(0, b"before");
+    assert_eq!(one.port.post_datagram(way, number, 1, body, false), Ok(()));
+    one.block.put(0, b"after!");
+    run(&net);
+    assert_eq!(other.arrived()[0].1[GRH_BYTES..], *b"after!");
+    assert_eq!(one.ends(), [], "silent");
+}
+
+#[test]
+fn memory_that_is_not_registered_breaks_the_sender() {
+    let (net, [mut one, other], way) = linked(FakeConfig::calm(1));
+    let number = other.port.datagram_number();
+    let region = one.register(0, 64, Access::Own);
+    let piece = Piece {
+        local_key: region.local_key,
+        ..one.piece(0, 8)
+    };
+    let body = Body::Piece(piece);
+    assert_eq!(one.port.post_datagram(way, number, 1, body, false), Ok(()));
+    assert_eq!(post(&mut one, way, number, 2, b"x"), Ok(()));
+    one.port.deregister(region);
+    run(&net);
+    assert_eq!(
+        one.ends(),
+        [(1, Status::LocalProtection), (2, Status::Flushed)]
+    );
+    let own = one.port.datagram_number();
+    assert_eq!(one.events(), [Event::QueuePairLost(own)]);
+}
+
+#[test]
+fn a_way_stays_open_until_its_datagrams_have_left() {
+    let (net, [mut one, other], way) = linked(FakeConfig::calm(1));
+    let number = other.port.datagram_number();
+    assert_eq!(post(&mut one, way, number, 1, b"x"), Ok(()));
+    one.port.close_way(way);
+    run(&net);
+    assert_eq!(one.ends(), [(1, Status::Other(2))]);
+    assert_eq!(post(&mut one, way, number, 2, b"x"), Err(Refused));
+    one.port.close_way(way);
+    let stats = net.stats(0);
+    assert_eq!((stats.wrong, stats.ways), (3, 0));
+}
+
+#[test]
+fn ways_lead_to_somebody() {
+    let (net, [mut one, other], _) = linked(FakeConfig::calm(1));
+    let errno = |error: CallError| (error.call, error.errno);
+    let fails = |errno| Err(("ibv_create_ah", errno));
+    let mut nobody = other.port.address();
+    nobody.gid[15] = 200;
+    assert_eq!(
+        one.port.open_way(&nobody).map_err(errno),
+        fails(libc::EHOSTUNREACH)
+    );
+    let mut foreign = other.port.address();
+    foreign.link = Link::Infiniband;
+    assert_eq!(
+        one.port.open_way(&foreign).map_err(errno),
+        fails(libc::EINVAL)
+    );
+    net.port_down(0);
+    let to = other.port.address();
+    assert_eq!(
+        one.port.open_way(&to).map_err(errno),
+        fails(libc::ENETUNREACH)
+    );
+    assert_eq!(net.stats(0).ways, 1);
+}
+
+#[test]
+fn datagrams_hold_their_slots_until_one_was_polled() {
+    let (net, [mut one, other], way) = linked(FakeConfig::calm(1));
+    let number = other.port.datagram_number();
+    let body = Body::Inline(b"x");
+    let depth = u64::from(DEPTHS.datagrams);
+    for work in 0..depth {
+        let signaled = work == 7;
+        assert_eq!(
+            one.port.post_datagram(way, number, work, body, signaled),
+            Ok(())
+        );
+    }
+    run(&net);
+    assert_eq!(post(&mut one, way, number, 1, b"x"), Err(Refused));
+    assert_eq!(one.ends(), [(7, Status::Success)]);
+    for _ in 0..8 {
+        assert_eq!(one.port.post_datagram(way, number, 9, body, false), Ok(()));
+    }
+    assert_eq!(post(&mut one, way, number, 1, b"x"), Err(Refused));
+    let stats = net.stats(0);
+    assert_eq!((stats.full, stats.wrong), (2, 0));
+}
+
+#[test]
+fn datagrams_are_lost_doubled_and_reordered() {
+    let config = FakeConfig {
+        loss_permille: 200,
+        duplicate_permille: 200,
+        most_delay_ns: 10_000,
+        ..FakeConfig::calm(5)
+    };
+    let (net, [mut one, mut other], way) = linked(config);
+    let number = other.port.datagram_number();
+    let (mut seen, mut names) = (Vec::new(), 0);
+    for work in 0..400u64 {
+        assert_eq!(
+            post(&mut one, way, number, work, &work.to_le_bytes()),
+            Ok(())
+        );
+        if work % 10 == 9 {
+            run(&net);
+            assert_eq!(one.ends().len(), 10);
+            let arrived = other.arrived();
+            names += other.give(Receives::Datagrams, names as u64, arrived.len() as u64);
+            let word = |(_, bytes): &(u64, Vec<u8>)| {
+                u64::from_le_bytes(bytes[GRH_BYTES..].try_into().unwrap())
+            };
+            seen.extend(arrived.iter().map(word));
+        }
+    }
+    let (sender, receiver) = (net.stats(0), net.stats(1));
+    assert!((50..110).contains(&sender.datagrams_doubled), "{sender:?}");
+    assert!((60..130).contains(&sender.datagrams_lost), "{sender:?}");
+    assert!(receiver.datagrams_overtaken > 50, "{receiver:?}");
+    let all = 400 + sender.datagrams_doubled - sender.datagrams_lost;
+    assert_eq!(seen.len() as u64, all);
+    assert!(!seen.is_sorted());
+    seen.sort_unstable();
+    seen.dedup();
+    assert!(seen.len() > 300 && seen.iter().all(|work| *work < 400));
+}
+
+#[test]
+fn the_next_datagrams_are_lost_on_demand() {
+    let (net, [mut one, mut other], way) = linked(FakeConfig::calm(1));
+    let number = other.port.datagram_number();
+    net.drop_datagrams(0, 2);
+    for (work, letter) in (0..).zip(b"abc") {
+        assert_eq!(post(&mut one, way, number, work, &[*letter]), Ok(()));
+    }
+    run(&net);
+    let arrived = other.arrived();
+    assert_eq!((arrived.len(), arrived[0].1[GRH_BYTES]), (1, b'c'));
+}
+
+#[test]
+fn a_port_opens_only_with_what_a_device_has() {
+    let net = FakeNet::new(FakeConfig::calm(1));
+    let calls = |depths: Depths, q_key| net.open(&depths, q_key).err().map(|error| error.call);
+    assert_eq!(
+        calls(
+            Depths {
+                completions: 40_000,
+                ..DEPTHS
+            },
+            1
+        ),
+        Some("ibv_create_cq")
+    );
+    assert_eq!(
+        calls(
+            Depths {
+                shared: 0,
+                ..DEPTHS
+            },
+            1
+        ),
+        Some("ibv_create_srq")
+    );
+    assert_eq!(
+        calls(
+            Depths {
+                datagrams: 0,
+                ..DEPTHS
+            },
+            1
+        ),
+        Some("ibv_create_qp")
+    );
+    assert_eq!(calls(DEPTHS, 1 << 31), Some("ibv_modify_qp"));
+    assert_eq!(net.ports(), 0);
+    let port = net
+        .open(
+            &Depths {
+                inline_bytes: 4096,
+                ..DEPTHS
+            },
+            1,
+        )
+        .unwrap();
+    let facts = port.facts();
+    assert_eq!(
+        (facts.inline_bytes, facts.depth, facts.packet_bytes),
+        (512, 16, 1024)
+    );
+}

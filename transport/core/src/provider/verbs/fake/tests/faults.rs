@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Ports, devices and processes that fail.
+
+use super::super::super::port::{
+    Access, Body, CallError, Event, Operation, Port, Queue, Receives, Status,
+};
+use super::super::{FakeConfig, FakeNet};
+use super::side::{
+    CARRIED_OUT, ON_THE_WIRE, Side, inline, join, joined, remote, request, run, run_to,
+};
+
+#[test]
+fn a_port_that_comes_back_soon_only_costs_time() {
+    let config = FakeConfig::calm(1);
+    let (net, [mut one, mut other], [here, _]) = joined(config);
+    other.give(Receives::Shared, 0, 4);
+    net.port_down(0);
+    assert_eq!(one.events(), [Event::PortDown]);
+    assert_eq!(other.events(), []);
+    assert!(one.facts().is_up, "until it asks");
+    assert_eq!(one.port.refresh(), Ok(()));
+    assert!(!one.facts().is_up);
+    assert!(one.send(here, 1, b"x"));
+    while net.stats(0).repeats < 5 {
+        assert!(net.advance());
+    }
+    net.port_up(0);
+    net.port_up(0);
+    run(&net);
+    assert_eq!(one.events(), [Event::PortUp]);
+    assert_eq!(one.ends(), [(1, Status::Success)]);
+    assert_eq!(other.arrived().len(), 1);
+    assert_eq!(net.stats(0).down, 1);
+}
+
+#[test]
+fn a_port_that_stays_down_breaks_pairs_on_both_sides() {
+    let (net, [mut one, mut other], [here, there]) = joined(FakeConfig::calm(1));
+    net.port_down(0);
+    assert!(one.send(here, 1, b"x") && other.send(there, 2, b"y"));
+    run(&net);
+    assert_eq!(one.ends(), [(1, Status::RetryExceeded)]);
+    assert_eq!(other.ends(), [(2, Status::RetryExceeded)]);
+    net.port_up(0);
+    run(&net);
+    assert!(one.send(here, 3, b"z"));
+    run(&net);
+    assert_eq!(one.ends(), [(3, Status::Flushed)], "it stays broken");
+}
+
+#[test]
+fn what_is_on_the_wire_to_a_port_that_goes_down_is_lost() {
+    let (net, [mut one, mut other], [here, _]) = joined(FakeConfig::calm(1));
+    other.give(Receives::Shared, 0, 1);
+    other.give(Receives::Datagrams, 1, 1);
+    let (way, number) = (one.way(&other), other.port.datagram_number());
+    let body = Body::Inline(b"datagram");
+    assert_eq!(one.port.post_datagram(way, number, 1, body, true), Ok(()));
+    assert!(one.send(here, 2, b"message"));
+    run_to(&net, ON_THE_WIRE);
+    net.port_down(1);
+    run_to(&net, CARRIED_OUT);
+    net.port_up(1);
+    run(&net);
+    let arrived: Vec<u64> = other.arrived().iter().map(|(name, _)| *name).collect();
+    assert_eq!(arrived, [0], "the message came again");
+    assert_eq!(net.stats(0).datagrams_lost, 1);
+}
+
+#[test]
+fn a_gid_at_another_place_kills_what_was_made_before() {
+    let (net, mut sides, [here, _]) = joined(FakeConfig::calm(1));
+    let [one, other] = &mut sides;
+    other.give(Receives::Shared, 0, 4);
+    other.give(Receives::Datagrams, 4, 4);
+    let (way, number) = (one.way(other), other.port.datagram_number());
+    net.move_gid(0);
+    assert_eq!(one.events(), [Event::AddressChanged]);
+    let body = Body::Inline(b"old");
+    assert_eq!(one.port.post_datagram(way, number, 1, body, false), Ok(()));
+    assert!(one.send(here, 2, b"x"));
+    run(&net);
+    assert_eq!(one.ends(), [(2, Status::RetryExceeded)]);
+    assert_eq!(other.arrived(), []);
+    // Who does not know finds the old place empty.
+    let to = other.port.address();
+    let empty = Err(CallError {
+        call: "ibv_create_ah",
+        errno: libc::ENODATA,
+    });
+    assert_eq!(one.port.open_way(&to), empty);
+    let index = one.facts().gid_index;
+    assert_eq!(one.port.refresh(), Ok(()));
+    assert_ne!(one.facts().gid_index, index);
+    let [here, _] = join(&mut sides);
+    let [one, other] = &mut sides;
+    let way = one.way(other);
+    assert_eq!(one.port.post_datagram(way, number, 3, body, false), Ok(()));
+    assert!(one.send(here, 4, b"new"));
+    run(&net);
+    assert_eq!(one.ends(), [(4, Status::Success)]);
+    assert_eq!(other.arrived().len(), 2);
+}
+
+#[test]
+fn an_old_address_is_nobodys() {
+    for infiniband in [false, true] {
+        let config = FakeConfig {
+            infiniband,
+            ..FakeConfig::calm(1)
+        };
+        let (net, mut sides, [_, there]) = joined(config);
+        let [one, other] = &mut sides;
+        one.give(Receives::Datagrams, 0, 4);
+        let old = one.port.address();
+        let (way, number) = (other.way(one), one.port.datagram_number());
+        net.readdress(0);
+        assert_eq!(one.events(), [Event::AddressChanged]);
+        assert_eq!(one.port.refresh(), Ok(()));
+        assert_ne!(one.port.address(), old);
+        let body = Body::Inline(b"x");
+        assert_eq!(
+            other.port.post_datagram(way, number, 1, body, false),
+            Ok(())
+        );
+        assert!(other.send(there, 2, b"x"));
+        run(&net);
+        assert_eq!(other.ends(), [(2, Status::RetryExceeded)]);
+        assert_eq!(one.arrived(), []);
+        assert_eq!(other.port.open_way(&old).is_err(), !infiniband);
+        let way = other.way(one);
+        assert_eq!(
+            other.port.post_datagram(way, number, 3, body, false),
+            Ok(())
+        );
+        run(&net);
+        assert_eq!(one.arrived().len(), 1);
+    }
+}
+
+#[test]
+fn nothing_moves_on_a_device_that_is_lost() {
+    let (net, [mut one, mut other], [here, there]) = joined(FakeConfig::calm(1));
+    one.give(Receives::Shared, 0, 4);
+    other.give(Receives::Shared, 0, 4);
+    let way = one.way(&other);
+    assert!(one.send(here, 1, b"x"));
+    net.lose_device(0);
+    assert_eq!(one.events(), [Event::DeviceLost]);
+    assert!(other.send(there, 2, b"y"));
+    one.port.fail(here);
+    run(&net);
+    assert_eq!((one.ends(), other.arrived()), (vec![], vec![]));
+    assert_eq!(other.ends(), [(2, Status::RetryExceeded)]);
+    assert!(!one.send(here, 3, b"z"));
+    let calls = [
+        one.port.refresh().err(),
+        one.port.create().err(),
+        one.port.arm().err(),
+        one.port.open_way(&other.port.address()).err(),
+    ];
+    assert!(
+        calls
+            .iter()
+            .all(|error| error.is_some_and(|error| error.errno == libc::EIO))
+    );
+    assert_eq!(one.give(Receives::Shared, 9, 1), 0);
+    // What takes things apart works.
+    one.port.destroy(here);
+    one.port.close_way(way);
+    one.port.deregister(one.region);
+    assert_eq!(net.stats(0).regions, 0);
+}
+
+#[test]
+fn a_shared_queue_that_is_lost_leaves_senders_without_an_answer() {
+    let (net, [mut one, mut other], [here, _]) = joined(FakeConfig::calm(1));
+    other.give(Receives::Shared, 0, 4);
+    net.lose_shared_queue(1);
+    assert_eq!(other.events(), [Event::SharedQueueLost]);
+    assert_eq!(other.give(Receives::Shared, 9, 1), 0);
+    let write = Operation::Write {
+        address: other.address(0),
+        key: other.region.remote_key,
+    };
+    let piece = one.piece(0, 8);
+    assert_eq!(
+        one.port
+            .post(here, &[request(1, write, piece), inline(2, b"x")]),
+        2
+    );
+    run(&net);
+    assert_eq!(
+        one.ends(),
+        [(1, Status::Success), (2, Status::RetryExceeded)]
+    );
+    assert_eq!(other.done(Queue::Receives), []);
+}
+
+#[test]
+fn a_process_that_vanishes_is_silent() {
+    let (net, [mut one, mut other], [here, there]) = joined(FakeConfig::calm(1));
+    assert!(one.send(here, 1, b"x") && other.send(there, 2, b"y"));
+    net.vanish(1);
+    run(&net);
+    assert_eq!(one.ends(), [(1, Status::RetryExceeded)]);
+    assert_eq!((one.events(), other.events()), (vec![], vec![]));
+    assert_eq!(other.done(Queue::Sends), []);
+    assert_eq!(
+        other.port.create().err().map(|error| error.errno),
+        Some(libc::EIO)
+    );
+    // Its host is still there.
+    assert!(one.port.open_way(&other.port.address()).is_ok());
+    assert!(!net.is_up(1) && net.is_up(0));
+    assert_eq!(net.stats(1).regions, 0);
+}
+
+#[test]
+fn a_process_off_its_processor_neither_posts_nor_polls_while_its_device_works() {
+    let (net, [mut one, mut other], [here, there]) = joined(FakeConfig::calm(1));
+    other.give(Receives::Shared, 0, 4);
+    net.pause(1, 1_000_000);
+    net.port_down(1);
+    net.port_up(1);
+    assert!(!net.is_running(1) && net.is_running(0));
+    assert!(!other.send(there, 1, b"x"));
+    assert_eq!(other.give(Receives::Shared, 8, 1), 0);
+    assert!(one.send(here, 2, b"y"));
+    while !net.is_running(1) {
+        assert_eq!((other.arrived(), other.events()), (vec![], vec![]));
+        assert!(net.advance());
+    }
+    assert_eq!(net.now_ns(), 1_000_000);
+    assert_eq!(other.arrived().len(), 1);
+    assert_eq!(other.events(), [Event::PortDown, Event::PortUp]);
+    assert_eq!(one.ends(), [(2, Status::Success)]);
+}
+
+#[test]
+fn a_cut_between_two_ports_leaves_others_alone() {
+    let net = FakeNet::new(FakeConfig::calm(1));
+    let mut sides = [Side::open(&net), Side::open(&net)];
+    let mut third = Side::open(&net);
+    let [here, _] = join(&mut sides);
+    let [one, other] = &mut sides;
+    let (to_third, from_third) = (one.port.create().unwrap(), third.port.create().unwrap());
+    one.port
+        .connect(to_third, &remote(&third, from_third, [1, 2]))
+        .unwrap();
+    third
+        .port
+        .connect(from_third, &remote(one, to_third, [2, 1]))
+        .unwrap();
+    other.give(Receives::Shared, 0, 4);
+    third.give(Receives::Shared, 0, 4);
+    net.cut(1, 0);
+    assert!(one.send(here, 1, b"x") && one.send(to_third, 2, b"y"));
+    while net.stats(0).repeats < 3 {
+        assert!(net.advance());
+    }
+    assert_eq!((other.arrived().len(), third.arrived().len()), (0, 1));
+    net.mend(0, 1);
+    run(&net);
+    assert_eq!(other.arrived().len(), 1);
+    assert_eq!(one.ends(), [(2, Status::Success), (1, Status::Success)]);
+}
+
+#[test]
+fn a_region_may_be_registered_while_the_port_is_down() {
+    let net = FakeNet::new(FakeConfig::calm(1));
+    let mut one = Side::open(&net);
+    net.port_down(0);
+    let region = one.register(0, 8, Access::Read);
+    one.port.deregister(region);
+    assert_eq!(net.stats(0).regions, 1);
+}

@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Reliable queue pairs: how they begin, break and end.
+
+use super::super::super::port::{
+    CallError, Event, Operation, Port, Queue, QueuePair, Receives, Remote, Request, Status,
+};
+use super::super::{FakeConfig, FakeNet};
+use super::side::{
+    CARRIED_OUT, ON_THE_WIRE, Side, inline, join, joined, remote, request, run, run_to,
+};
+
+#[test]
+fn nothing_is_taken_before_it_is_joined_and_nothing_arrives() {
+    let net = FakeNet::new(FakeConfig::calm(1));
+    let [mut one, mut other] = [Side::open(&net), Side::open(&net)];
+    let (here, there) = (one.port.create().unwrap(), other.port.create().unwrap());
+    assert!(!one.send(here, 1, b"x"));
+    assert_eq!(net.stats(0).wrong, 1);
+    other.give(Receives::Shared, 0, 1);
+    one.port
+        .connect(here, &remote(&other, there, [5, 9]))
+        .unwrap();
+    assert!(one.send(here, 2, b"early"));
+    for _ in 0..10 {
+        assert!(net.advance());
+    }
+    assert_eq!(other.arrived(), []);
+    // What came too early comes again.
+    other
+        .port
+        .connect(there, &remote(&one, here, [9, 5]))
+        .unwrap();
+    run(&net);
+    assert_eq!(other.arrived(), [(0, b"early".to_vec())]);
+    assert_eq!(one.ends(), [(2, Status::Success)]);
+}
+
+#[test]
+fn a_pair_is_joined_once_and_to_somebody() {
+    let net = FakeNet::new(FakeConfig::calm(1));
+    let mut sides = [Side::open(&net), Side::open(&net)];
+    let [here, there] = join(&mut sides);
+    let [one, other] = &mut sides;
+    let to = remote(other, there, [1, 1]);
+    let errno = |error: CallError| (error.call, error.errno);
+    let fails = |errno| Err(("ibv_modify_qp", errno));
+    assert_eq!(
+        one.port.connect(here, &to).map_err(errno),
+        fails(libc::EINVAL)
+    );
+    let fresh = one.port.create().unwrap();
+    let too_large = Remote {
+        our_first: 1 << 24,
+        ..to
+    };
+    assert_eq!(
+        one.port.connect(fresh, &too_large).map_err(errno),
+        fails(libc::EINVAL)
+    );
+    let mut nobody = to;
+    nobody.address.gid[15] = 99;
+    assert_eq!(
+        one.port.connect(fresh, &nobody).map_err(errno),
+        fails(libc::EHOSTUNREACH)
+    );
+    assert_eq!(one.port.connect(fresh, &to).map_err(errno), Ok(()));
+}
+
+#[test]
+fn a_third_party_is_not_heard() {
+    let net = FakeNet::new(FakeConfig::calm(1));
+    let mut sides = [Side::open(&net), Side::open(&net)];
+    let [_, there] = join(&mut sides);
+    let [_, mut other] = sides;
+    let mut third = Side::open(&net);
+    other.give(Receives::Shared, 0, 1);
+    let pair = third.port.create().unwrap();
+    let to = remote(&other, there, [100, 0xff_fff0]);
+    third.port.connect(pair, &to).unwrap();
+    assert!(third.send(pair, 1, b"x"));
+    run(&net);
+    assert_eq!(other.arrived(), []);
+    assert_eq!(third.ends(), [(1, Status::RetryExceeded)]);
+}
+
+#[test]
+fn packet_numbers_that_do_not_agree_carry_nothing() {
+    for firsts in [[6, 9], [4, 9]] {
+        let net = FakeNet::new(FakeConfig::calm(1));
+        let [mut one, mut other] = [Side::open(&net), Side::open(&net)];
+        let (here, there) = (one.port.create().unwrap(), other.port.create().unwrap());
+        one.port
+            .connect(here, &remote(&other, there, firsts))
+            .unwrap();
+        other
+            .port
+            .connect(there, &remote(&one, here, [9, 5]))
+            .unwrap();
+        other.give(Receives::Shared, 0, 1);
+        assert!(one.send(here, 1, b"x"));
+        run(&net);
+        assert_eq!(other.arrived(), [], "{firsts:?}");
+    }
+}
+
+#[test]
+fn a_silent_peer_breaks_the_pair_after_eight_waits() {
+    let config = FakeConfig::calm(1);
+    let (net, [mut one, mut other], [here, there]) = joined(config);
+    net.cut(0, 1);
+    let requests = [
+        inline(1, b"a"),
+        Request {
+            signaled: false,
+            ..inline(2, b"b")
+        },
+        inline(3, b"c"),
+    ];
+    assert_eq!(one.port.post(here, &requests), 3);
+    run(&net);
+    let ends = [
+        (1, Status::RetryExceeded),
+        (2, Status::Flushed),
+        (3, Status::Flushed),
+    ];
+    assert_eq!(one.ends(), ends, "in order, silent work too");
+    let waited = net.now_ns() / config.answer_ns;
+    assert_eq!((waited, net.stats(0).repeats), (8, 7));
+    assert_eq!((one.events(), other.events()), (vec![], vec![]));
+    assert_eq!(net.pairs(1), [there.number], "the other side does not know");
+}
+
+#[test]
+fn what_was_carried_out_may_still_be_told_as_unanswered() {
+    // The answers are lost, the requests are not: the message has arrived, and once.
+    let (net, [mut one, mut other], [here, _]) = joined(FakeConfig::calm(1));
+    other.give(Receives::Shared, 0, 2);
+    assert!(one.send(here, 1, b"x"));
+    run_to(&net, CARRIED_OUT);
+    net.cut(0, 1);
+    run(&net);
+    assert_eq!(one.ends(), [(1, Status::RetryExceeded)]);
+    assert_eq!(other.arrived().len(), 1);
+}
+
+#[test]
+fn errors_say_nothing_but_work_status_and_number() {
+    let (net, [mut one, _other], [here, _]) = joined(FakeConfig::calm(1));
+    net.cut(0, 1);
+    assert!(one.send(here, 1, b"x"));
+    run(&net);
+    let done = one.done(Queue::Sends)[0];
+    assert_eq!((done.work, done.number), (1, here.number));
+    assert_eq!((done.bytes, done.source), (u32::MAX, u32::MAX));
+}
+
+#[test]
+fn a_pair_that_is_told_to_break_gives_everything_back() {
+    let (net, [mut one, mut other], [here, _]) = joined(FakeConfig::calm(1));
+    other.give(Receives::Shared, 0, 8);
+    assert_eq!(one.port.post(here, &[inline(1, b"a"), inline(2, b"b")]), 2);
+    // Both are on the wire: nobody calls them back.
+    run_to(&net, ON_THE_WIRE);
+    one.port.fail(here);
+    assert_eq!(one.ends(), [], "it takes a moment");
+    assert!(
+        one.send(here, 3, b"c"),
+        "a broken one takes work, and gives it back"
+    );
+    run(&net);
+    assert_eq!(one.ends(), [1, 2, 3].map(|work| (work, Status::Flushed)));
+    assert_eq!(other.arrived().len(), 2);
+    assert!(one.send(here, 4, b"d"));
+    one.port.fail(here);
+    run(&net);
+    assert_eq!(one.ends(), [(4, Status::Flushed)]);
+    assert_eq!(net.stats(0).broken, 1);
+}
+
+#[test]
+fn a_broken_pair_neither_receives_nor_answers() {
+    let (net, [mut one, mut other], [here, there]) = joined(FakeConfig::calm(1));
+    other.give(Receives::Shared, 0, 1);
+    other.port.fail(there);
+    assert!(one.send(here, 1, b"x"));
+    run(&net);
+    assert_eq!(one.ends(), [(1, Status::RetryExceeded)]);
+    assert_eq!(other.done(Queue::Receives), [], "shared buffers stay");
+}
+
+#[test]
+fn a_pair_that_goes_takes_its_completions_along() {
+    let (net, [mut one, mut other], [here, there]) = joined(FakeConfig::calm(1));
+    other.give(Receives::Shared, 0, 64);
+    assert_eq!(one.port.post(here, &[inline(1, b"a"), inline(2, b"b")]), 2);
+    run(&net);
+    one.port.destroy(here);
+    other.port.destroy(there);
+    assert_eq!((one.ends(), other.done(Queue::Receives)), (vec![], vec![]));
+    let stats = net.stats(1);
+    assert_eq!(
+        (stats.buffers_lost, stats.pairs),
+        (2, 0),
+        "whose names nobody learns"
+    );
+    assert_eq!(
+        other.give(Receives::Shared, 64, 3),
+        2,
+        "their slots are free"
+    );
+}
+
+#[test]
+fn work_that_waits_goes_with_its_pair() {
+    let (net, [mut one, mut other], [here, _]) = joined(FakeConfig::calm(1));
+    other.give(Receives::Shared, 0, 1);
+    assert!(one.send(here, 1, b"x"));
+    one.port.destroy(here);
+    run(&net);
+    assert_eq!((one.ends(), other.arrived()), (vec![], vec![]));
+}
+
+#[test]
+#[should_panic(expected = "port 0 has no")]
+fn a_pair_that_is_gone_takes_no_calls() {
+    let (_net, [mut one, _other], [here, _]) = joined(FakeConfig::calm(1));
+    one.port.destroy(here);
+    one.send(here, 1, b"x");
+}
+
+#[test]
+#[should_panic(expected = "port 1 has no")]
+fn a_pair_belongs_to_its_port() {
+    let (_net, [_one, mut other], [here, _]) = joined(FakeConfig::calm(1));
+    other.port.fail(here);
+}
+
+#[test]
+fn a_number_that_is_used_again_does_not_hear_its_predecessor() {
+    let config = FakeConfig {
+        reuse_numbers: true,
+        ..FakeConfig::calm(1)
+    };
+    let (net, [mut one, mut other], [here, there]) = joined(config);
+    other.give(Receives::Shared, 0, 4);
+    assert!(one.send(here, 1, b"old"));
+    run_to(&net, ON_THE_WIRE);
+    other.port.destroy(there);
+    let again = other.port.create().unwrap();
+    assert_eq!(again.number, there.number);
+    assert_ne!(again.id, there.id);
+    // With the first packet number of the other it would be taken for a message of now: so they must differ.
+    other
+        .port
+        .connect(again, &remote(&one, here, [7, 7_000]))
+        .unwrap();
+    run(&net);
+    assert_eq!(other.arrived(), []);
+    assert_eq!(one.ends(), [(1, Status::RetryExceeded)]);
+}
+
+#[test]
+fn pairs_have_their_limits() {
+    let net = FakeNet::new(FakeConfig {
+        most_pairs: 2,
+        ..FakeConfig::calm(1)
+    });
+    let mut one = Side::open(&net);
+    let refused = Err(CallError {
+        call: "ibv_create_qp",
+        errno: libc::ENOMEM,
+    });
+    net.fail_creates(0, 1);
+    assert_eq!(one.port.create(), refused);
+    let pairs: Vec<QueuePair> = (0..2).map(|_| one.port.create().unwrap()).collect();
+    assert_ne!(pairs[0].number, pairs[1].number);
+    assert_eq!(one.port.create(), refused);
+    one.port.destroy(pairs[0]);
+    assert!(one.port.create().is_ok());
+}
+
+#[test]
+fn a_fault_on_demand_comes_with_the_next_work_carried_out_or_not() {
+    for carried_out in [false, true] {
+        let (net, [mut one, mut other], [here, _]) = joined(FakeConfig::calm(1));
+        other.give(Receives::Shared, 0, 4);
+        assert!(one.send(here, 1, b"a"));
+        run(&net);
+        net.break_pair(here.number, carried_out);
+        assert_eq!(one.ends(), [(1, Status::Success)]);
+        assert_eq!(one.port.post(here, &[inline(2, b"b"), inline(3, b"c")]), 2);
+        run(&net);
+        let ends = [(2, Status::RetryExceeded), (3, Status::Flushed)];
+        assert_eq!(one.ends(), ends);
+        let arrived = other.arrived().len();
+        // What had left before the pair broke arrives as well.
+        assert_eq!(arrived, if carried_out { 3 } else { 1 });
+    }
+}
+
+#[test]
+fn a_fault_that_only_the_other_side_can_find_breaks_both() {
+    for status in [
+        Status::RemoteAccess,
+        Status::RemoteInvalid,
+        Status::RemoteOperation,
+    ] {
+        let (net, [mut one, mut other], [here, there]) = joined(FakeConfig::calm(1));
+        net.kill_pair(here.number, status, false);
+        let write = Operation::Write {
+            address: other.address(0),
+            key: other.region.remote_key,
+        };
+        let piece = one.piece(0, 8);
+        assert!(one.post(here, request(1, write, piece)));
+        run(&net);
+        assert_eq!(one.ends(), [(1, status)]);
+        assert_eq!(other.events(), [Event::QueuePairLost(there.number)]);
+        assert_eq!(net.pairs(1), []);
+    }
+}
+
+#[test]
+fn completions_that_are_held_back_come_later_and_in_order() {
+    let (net, [mut one, mut other], [here, there]) = joined(FakeConfig::calm(1));
+    other.give(Receives::Shared, 0, 4);
+    net.hold(0, here.number);
+    net.hold(1, there.number);
+    assert_eq!(one.port.post(here, &[inline(1, b"a"), inline(2, b"b")]), 2);
+    run(&net);
+    assert_eq!((one.ends(), other.arrived()), (vec![], vec![]));
+    net.let_go(0, here.number);
+    net.let_go(1, there.number);
+    assert_eq!(one.ends(), [(1, Status::Success), (2, Status::Success)]);
+    assert_eq!(other.arrived().len(), 2);
+}

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Signs, and time.
+
+use super::super::super::port::{Event, Port, Queue, Receives};
+use super::super::{FakeConfig, FakeNet};
+use super::side::{Side, joined, run};
+
+#[test]
+fn only_what_completes_after_arming_wakes() {
+    let (net, [mut one, mut other], [here, _]) = joined(FakeConfig::calm(1));
+    other.give(Receives::Shared, 0, 8);
+    assert!(one.send(here, 1, b"x"));
+    run(&net);
+    assert!(!other.port.would_wake(), "not armed");
+    assert_eq!(other.port.arm(), Ok(()));
+    run(&net);
+    assert!(
+        !other.port.would_wake(),
+        "it was there before: who arms polls once more"
+    );
+    assert_eq!(other.done(Queue::Receives).len(), 1);
+    assert!(one.send(here, 2, b"x"));
+    run(&net);
+    assert!(other.port.would_wake());
+    other.port.take_signs();
+    assert!(!other.port.would_wake());
+    assert!(one.send(here, 3, b"x"));
+    run(&net);
+    assert!(!other.port.would_wake(), "one sign for one arming");
+    let stats = net.stats(1);
+    assert_eq!((stats.arms, stats.signs), (1, 1));
+    assert!(other.port.sign().is_none());
+}
+
+#[test]
+fn either_queue_wakes_and_the_other_stays_armed() {
+    let (net, mut sides, [here, there]) = joined(FakeConfig::calm(1));
+    let [one, other] = &mut sides;
+    one.give(Receives::Shared, 0, 1);
+    other.give(Receives::Shared, 0, 1);
+    assert_eq!(one.port.arm(), Ok(()));
+    assert!(one.send(here, 1, b"x"));
+    run(&net);
+    assert!(one.port.would_wake(), "a send has ended");
+    one.port.take_signs();
+    assert!(other.send(there, 2, b"x"));
+    run(&net);
+    assert!(one.port.would_wake(), "a message has come");
+}
+
+#[test]
+fn events_wake_whether_armed_or_not() {
+    let net = FakeNet::new(FakeConfig::calm(1));
+    let mut one = Side::open(&net);
+    net.port_down(0);
+    assert!(net.would_wake(0));
+    one.port.take_signs();
+    assert!(net.would_wake(0), "until it was taken");
+    assert_eq!(one.port.next_event(), Some(Event::PortDown));
+    assert!(!net.would_wake(0));
+}
+
+#[test]
+fn sleep_ends_with_a_sign_or_with_its_time() {
+    let (net, [mut one, mut other], [here, _]) = joined(FakeConfig::calm(1));
+    other.give(Receives::Shared, 0, 1);
+    assert!(!net.sleep(1, 5_000));
+    assert_eq!(net.now_ns(), 5_000);
+    assert!(one.send(here, 1, b"x"));
+    assert!(!net.sleep(1, 50_000), "not armed");
+    assert_eq!(net.now_ns(), 55_000);
+    other.give(Receives::Shared, 1, 1);
+    assert_eq!(other.port.arm(), Ok(()));
+    assert!(one.send(here, 2, b"x"));
+    assert!(net.sleep(1, 50_000));
+    assert!((56_000..57_000).contains(&net.now_ns()), "{}", net.now_ns());
+}
+
+#[test]
+fn a_network_at_rest_says_so_and_time_can_pass_all_the_same() {
+    let (net, [mut one, mut other], [here, _]) = joined(FakeConfig::calm(1));
+    assert!(!net.advance());
+    assert_eq!(one.port.now_ns(), 0);
+    other.give(Receives::Shared, 0, 1);
+    assert!(one.send(here, 1, b"x"));
+    assert!(!net.advance_until(10), "nothing so soon");
+    assert_eq!(net.now_ns(), 10);
+    assert!(net.advance_until(110), "it leaves at 100");
+    assert_eq!(net.now_ns(), 100);
+    run(&net);
+    // No timer is left to wait for.
+    assert!(net.now_ns() < 10_000, "{}", net.now_ns());
+    assert!(!net.advance_until(1_000_000));
+    assert_eq!(net.now_ns(), 1_000_000);
+}

@@ -1,0 +1,481 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which of its addresses a port goes by: the choice among the entries of its table of GIDs, and the reason for each.
+//!
+//! On InfiniBand that is the first one, which the subnet's manager gave. On Ethernet a port has one entry per address of its
+//! interfaces and kind of RoCE, and others reach only some of them. Kept are those of RoCE v2 whose interface is up; dropped
+//! are link-local ones, which end at the next router and mean nothing on a host with two wires. Of those that are kept, best
+//! is the one that was published before, then one on the way to where packets will go, then an IPv4 address, then the first.
+//!
+//! What others get is the address, never its place in the table: places differ from host to host, and change.
+
+mod netlink;
+mod system;
+
+use std::cmp::Reverse;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::address::Link;
+pub(super) use system::{interfaces, route_to};
+
+/// An address as the network writes it.
+pub(super) type Gid = [u8; 16];
+
+/// What a table says of one place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) index: u32,
+    pub(super) gid: Gid,
+    pub(super) kind: Kind,
+    /// The system's number of the network interface that has this address; 0: not known.
+    pub(super) interface: u32,
+}
+
+/// What packets look like that carry it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Infiniband,
+    RoceV1,
+    RoceV2,
+}
+
+/// A network interface of this host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Interface {
+    /// The system's number of it.
+    pub(super) index: u32,
+    pub(super) name: String,
+    pub(super) is_up: bool,
+    pub(super) addresses: Vec<IpAddr>,
+}
+
+/// Where packets to some address leave this host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Route {
+    /// No address was asked about.
+    Anywhere,
+    /// It is an address of this host.
+    Here,
+    /// Through the interface with this number.
+    Through(u32),
+    /// There is no way.
+    Nowhere,
+}
+
+/// What there is to choose from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Table<'a> {
+    pub(super) link: Link,
+    pub(super) entries: &'a [Entry],
+    pub(super) interfaces: &'a [Interface],
+}
+
+/// The choice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Choice {
+    pub(super) all: Vec<Judged>,
+    best: Option<usize>,
+}
+
+/// An entry, and what is held of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Judged {
+    pub(super) entry: Entry,
+    /// Its interface's name.
+    pub(super) interface: Option<String>,
+    pub(super) verdict: Result<Merit, Fault>,
+}
+
+/// What speaks for an entry; the greater, the better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Merit {
+    /// It was chosen before.
+    keeps: bool,
+    /// Packets leave through its interface.
+    on_the_way: bool,
+    /// Its interface can be seen.
+    is_seen: bool,
+    is_ipv4: bool,
+    place: Reverse<u32>,
+}
+
+/// What is wrong with an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    NoAddress,
+    /// Work requests name its place in one byte.
+    TooFar,
+    RoceV1,
+    /// Neither kind of RoCE, on Ethernet.
+    NoRoce,
+    LinkLocal,
+    Loopback,
+    InterfaceDown,
+    /// Of InfiniBand's, only the first counts.
+    NotFirst,
+}
+
+impl Choice {
+    /// Chooses an entry for packets that take the way `route`. One that holds the address `keep` is better than any other.
+    pub(super) fn make(table: Table<'_>, route: Route, keep: Option<Gid>) -> Self {
+        let judge = |entry: &Entry| {
+            let interface = table.interface_of(entry);
+            let merit = Merit {
+                keeps: keep == Some(entry.gid),
+                on_the_way: interface.is_some_and(|found| route == Route::Through(found.index)),
+                is_seen: interface.is_some(),
+                is_ipv4: as_ipv4(entry.gid).is_some(),
+                place: Reverse(entry.index),
+            };
+            Judged {
+                entry: *entry,
+                interface: interface.map(|interface| interface.name.clone()),
+                verdict: table.fault_of(entry, interface).map_or(Ok(merit), Err),
+            }
+        };
+        let all: Vec<_> = table.entries.iter().map(judge).collect();
+        let kept = all.iter().enumerate();
+        let kept = kept.filter_map(|(at, judged)| Some((judged.verdict.ok()?, at)));
+        let best = kept.max().map(|(_, at)| at);
+        Self { all, best }
+    }
+
+    /// The entry that was chosen.
+    pub(super) fn best(&self) -> Option<&Judged> {
+        self.all.get(self.best?)
+    }
+
+    /// Why this entry was chosen, or was not.
+    pub(super) fn why(&self, at: usize) -> String {
+        let judged = &self.all[at];
+        let place = judged.interface.as_deref();
+        match (judged.verdict, self.best()) {
+            (Err(fault), _) => fault.in_words(place),
+            (Ok(merit), Some(best)) if best == judged => {
+                format!("chosen: {}", merit.in_words(place))
+            }
+            (Ok(merit), best) => {
+                let best = best.and_then(|best| best.verdict.ok()).unwrap_or(merit);
+                format!("would do, but {}", merit.behind(best))
+            }
+        }
+    }
+}
+
+impl Table<'_> {
+    fn interface_of(&self, entry: &Entry) -> Option<&Interface> {
+        let address = as_ip(entry.gid);
+        let is_its = |interface: &&Interface| match entry.interface {
+            0 => interface.addresses.contains(&address),
+            index => interface.index == index,
+        };
+        self.interfaces.iter().find(is_its)
+    }
+
+    fn fault_of(&self, entry: &Entry, interface: Option<&Interface>) -> Option<Fault> {
+        let faults = match self.link {
+            Link::Infiniband => [
+                (entry.gid == [0; 16], Fault::NoAddress),
+                (entry.index != 0, Fault::NotFirst),
+            ]
+            .to_vec(),
+            Link::Ethernet => {
+                let address = as_ip(entry.gid);
+                vec![
+                    (entry.gid == [0; 16], Fault::NoAddress),
+                    (entry.kind == Kind::RoceV1, Fault::RoceV1),
+                    (entry.kind == Kind::Infiniband, Fault::NoRoce),
+                    (entry.index > u32::from(u8::MAX), Fault::TooFar),
+                    (is_link_local(address), Fault::LinkLocal),
+                    (address.is_loopback(), Fault::Loopback),
+                    (
+                        interface.is_some_and(|interface| !interface.is_up),
+                        Fault::InterfaceDown,
+                    ),
+                ]
+            }
+        };
+        let found = faults.into_iter().find(|(is_so, _)| *is_so);
+        found.map(|(_, fault)| fault)
+    }
+}
+
+impl Merit {
+    fn in_words(self, interface: Option<&str>) -> String {
+        let mut reasons = Vec::new();
+        if self.keeps {
+            reasons.push("it is the one that others know".into());
+        }
+        if self.on_the_way {
+            reasons.push(format!(
+                "packets leave through {}",
+                interface.unwrap_or("its interface")
+            ));
+        }
+        if self.is_ipv4 {
+            reasons.push("RoCE v2 with an IPv4 address".into());
+        }
+        if reasons.is_empty() {
+            reasons.push("the first that serves".into());
+        }
+        reasons.join(", ")
+    }
+
+    /// What a better one has over this one.
+    fn behind(self, best: Self) -> &'static str {
+        match () {
+            () if best.keeps && !self.keeps => "others know the chosen one",
+            () if best.on_the_way && !self.on_the_way => {
+                "packets do not leave through its interface"
+            }
+            () if best.is_seen && !self.is_seen => {
+                "its interface cannot be seen (it belongs to another network namespace)"
+            }
+            () if best.is_ipv4 && !self.is_ipv4 => "an IPv4 address is preferred",
+            () => "the chosen one stands before it",
+        }
+    }
+}
+
+impl Fault {
+    fn in_words(self, interface: Option<&str>) -> String {
+        match self {
+            Self::NoAddress => "not used: it is empty".into(),
+            Self::TooFar => "not used: work requests reach only the first 256 entries".into(),
+            Self::RoceV1 => "not used: RoCE v1, which no router passes on".into(),
+            Self::NoRoce => "not used: it is not of RoCE".into(),
+            Self::LinkLocal => "not used: link-local; give the interface an address".into(),
+            Self::Loopback => "not used: nobody else can reach a loopback address".into(),
+            Self::InterfaceDown => format!(
+                "not used: {0} is down (ip link set {0} up)",
+                interface.unwrap_or("its interface")
+            ),
+            Self::NotFirst => "not used: on InfiniBand the first entry counts".into(),
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Infiniband => "IB",
+            Self::RoceV1 => "RoCE v1",
+            Self::RoceV2 => "RoCE v2",
+        })
+    }
+}
+
+/// Where an address stands in the table now, as RoCE v2 or InfiniBand; `None`: nowhere.
+pub(super) fn place_of(gid: Gid, entries: &[Entry]) -> Option<u8> {
+    let is_it = |entry: &&Entry| entry.gid == gid && entry.kind != Kind::RoceV1;
+    entries
+        .iter()
+        .filter(is_it)
+        .find_map(|entry| u8::try_from(entry.index).ok())
+}
+
+/// The address of the network below that a GID of RoCE stands for.
+pub(super) fn as_ip(gid: Gid) -> IpAddr {
+    Ipv6Addr::from(gid).to_canonical()
+}
+
+/// A GID as people write it.
+pub(super) fn in_words(gid: Gid) -> String {
+    Ipv6Addr::from(gid).to_string()
+}
+
+fn as_ipv4(gid: Gid) -> Option<Ipv4Addr> {
+    Ipv6Addr::from(gid).to_ipv4_mapped()
+}
+
+fn is_link_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gid(text: &str) -> Gid {
+        match text.parse().unwrap() {
+            IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+            IpAddr::V6(address) => address.octets(),
+        }
+    }
+
+    fn entry(index: u32, address: &str, kind: Kind, interface: u32) -> Entry {
+        Entry {
+            index,
+            gid: gid(address),
+            kind,
+            interface,
+        }
+    }
+
+    fn interface(index: u32, name: &str, is_up: bool, addresses: &[&str]) -> Interface {
+        Interface {
+            index,
+            name: name.into(),
+            is_up,
+            addresses: addresses.iter().map(|one| one.parse().unwrap()).collect(),
+        }
+    }
+
+    fn table<'a>(entries: &'a [Entry], interfaces: &'a [Interface]) -> Table<'a> {
+        Table {
+            link: Link::Ethernet,
+            entries,
+            interfaces,
+        }
+    }
+
+    /// As a usual adapter has them: each address twice, and one network beside the untagged one.
+    fn usual() -> ([Entry; 8], [Interface; 2]) {
+        use Kind::{RoceV1, RoceV2};
+        let entries = [
+            entry(0, "fe80::1", RoceV1, 2),
+            entry(1, "fe80::1", RoceV2, 2),
+            entry(2, "2001:db8::1", RoceV1, 2),
+            entry(3, "2001:db8::1", RoceV2, 2),
+            entry(4, "10.0.0.1", RoceV1, 2),
+            entry(5, "10.0.0.1", RoceV2, 2),
+            entry(6, "10.9.0.1", RoceV1, 3),
+            entry(7, "10.9.0.1", RoceV2, 3),
+        ];
+        let interfaces = [
+            interface(2, "eth0", true, &["10.0.0.1", "2001:db8::1"]),
+            interface(3, "eth0.9", true, &["10.9.0.1"]),
+        ];
+        (entries, interfaces)
+    }
+
+    fn chosen(choice: &Choice) -> Option<u32> {
+        choice.best().map(|judged| judged.entry.index)
+    }
+
+    #[test]
+    fn an_ipv4_address_of_roce_v2_is_chosen_and_each_entry_has_its_reason() {
+        let (entries, interfaces) = usual();
+        let choice = Choice::make(table(&entries, &interfaces), Route::Anywhere, None);
+        assert_eq!(chosen(&choice), Some(5));
+        let why: Vec<_> = (0..entries.len()).map(|at| choice.why(at)).collect();
+        assert!(why[0].contains("RoCE v1"), "{why:?}");
+        assert!(why[1].contains("link-local; give the interface an address"));
+        assert_eq!(why[3], "would do, but an IPv4 address is preferred");
+        assert_eq!(why[5], "chosen: RoCE v2 with an IPv4 address");
+        assert_eq!(why[7], "would do, but the chosen one stands before it");
+    }
+
+    #[test]
+    fn the_interface_that_packets_leave_through_is_preferred() {
+        let (entries, interfaces) = usual();
+        let choice = |route| Choice::make(table(&entries, &interfaces), route, None);
+        let through = choice(Route::Through(3));
+        assert_eq!(chosen(&through), Some(7));
+        assert!(through.why(7).contains("packets leave through eth0.9"));
+        assert!(
+            through
+                .why(5)
+                .contains("do not leave through its interface")
+        );
+        // A way that leads through another card leaves the choice as it was.
+        for route in [Route::Through(9), Route::Here, Route::Nowhere] {
+            assert_eq!(chosen(&choice(route)), Some(5));
+        }
+    }
+
+    #[test]
+    fn the_address_that_others_know_is_kept_wherever_it_stands() {
+        let (mut entries, interfaces) = usual();
+        let known = Some(gid("2001:db8::1"));
+        let choice = |entries: &[Entry]| {
+            chosen(&Choice::make(
+                table(entries, &interfaces),
+                Route::Through(3),
+                known,
+            ))
+        };
+        assert_eq!(choice(&entries), Some(3));
+        entries[3].index = 9;
+        assert_eq!(choice(&entries), Some(9));
+        assert_eq!(place_of(gid("2001:db8::1"), &entries), Some(9));
+        entries[3].gid = gid("2001:db8::2");
+        assert_eq!(choice(&entries), Some(7));
+        assert_eq!(place_of(gid("2001:db8::1"), &entries), None);
+    }
+
+    #[test]
+    fn an_interface_that_is_down_serves_nobody() {
+        let (entries, mut interfaces) = usual();
+        interfaces[0].is_up = false;
+        let choice = Choice::make(table(&entries, &interfaces), Route::Anywhere, None);
+        assert_eq!(chosen(&choice), Some(7));
+        assert_eq!(
+            choice.why(5),
+            "not used: eth0 is down (ip link set eth0 up)"
+        );
+        interfaces[1].is_up = false;
+        let choice = Choice::make(table(&entries, &interfaces), Route::Anywhere, None);
+        assert_eq!(choice.best(), None);
+    }
+
+    #[test]
+    fn an_entry_without_an_interface_is_found_by_its_address_or_comes_last() {
+        let entries = [
+            entry(1, "10.1.0.1", Kind::RoceV2, 0),
+            entry(2, "10.0.0.1", Kind::RoceV2, 0),
+        ];
+        let interfaces = [interface(4, "eth4", true, &["10.0.0.1"])];
+        let choice = Choice::make(table(&entries, &interfaces), Route::Anywhere, None);
+        assert_eq!(chosen(&choice), Some(2));
+        assert_eq!(choice.all[1].interface.as_deref(), Some("eth4"));
+        assert!(choice.why(0).contains("another network namespace"));
+        let alone = Choice::make(table(&entries[..1], &interfaces), Route::Anywhere, None);
+        assert_eq!(chosen(&alone), Some(1));
+    }
+
+    #[test]
+    fn addresses_that_nobody_reaches_are_dropped() {
+        for (address, index) in [
+            ("127.0.0.1", 1),
+            ("::1", 1),
+            ("169.254.3.4", 1),
+            ("fe80::7", 1),
+            ("::", 1),
+            ("10.0.0.1", 256),
+        ] {
+            let entries = [entry(index, address, Kind::RoceV2, 1)];
+            let interfaces = [interface(1, "x", true, &[])];
+            let choice = Choice::make(table(&entries, &interfaces), Route::Anywhere, None);
+            assert_eq!(choice.best(), None, "{address}");
+            assert!(choice.why(0).starts_with("not used: "), "{}", choice.why(0));
+        }
+    }
+
+    #[test]
+    fn on_infiniband_the_first_entry_counts() {
+        let entries = [
+            entry(0, "fe80::2:c903:0:1", Kind::Infiniband, 0),
+            entry(1, "fe80::5", Kind::Infiniband, 0),
+        ];
+        let table = Table {
+            link: Link::Infiniband,
+            entries: &entries,
+            interfaces: &[],
+        };
+        let choice = Choice::make(table, Route::Anywhere, None);
+        assert_eq!(chosen(&choice), Some(0));
+        assert_eq!(choice.why(0), "chosen: the first that serves");
+        assert!(choice.why(1).contains("the first entry counts"));
+    }
+
+    #[test]
+    fn an_address_of_ipv4_is_told_from_one_of_ipv6() {
+        assert_eq!(as_ip(gid("10.0.0.1")).to_string(), "10.0.0.1");
+        assert_eq!(as_ip(gid("2001:db8::1")).to_string(), "2001:db8::1");
+        assert_eq!(in_words(gid("10.0.0.1")), "::ffff:10.0.0.1");
+    }
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the kernel knows of this host's interfaces and routes.
+//!
+//! # Safety
+//! One system call that makes a descriptor; it is owned from then on, and read and written as a file is.
+#![allow(unsafe_code)]
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::net::IpAddr;
+use std::os::fd::{FromRawFd, OwnedFd};
+
+use super::netlink::{self, Answer};
+use super::{Interface, Route};
+
+/// All network interfaces, with their addresses.
+pub(in super::super) fn interfaces() -> io::Result<Vec<Interface>> {
+    let mut kernel = Kernel::open()?;
+    let links = kernel.ask(&netlink::ask_for_all(netlink::LINKS))?;
+    let addresses = kernel.ask(&netlink::ask_for_all(netlink::ADDRESSES))?;
+    Ok(netlink::interfaces(&links, &addresses))
+}
+
+/// Which way packets to an address take.
+pub(in super::super) fn route_to(peer: IpAddr) -> io::Result<Route> {
+    let answers = Kernel::open()?.ask(&netlink::ask_for_route(peer))?;
+    let found = answers.into_iter().find_map(|answer| match answer {
+        Answer::Route(route) => Some(route),
+        _ => None,
+    });
+    Ok(found.unwrap_or(Route::Nowhere))
+}
+
+/// A socket to the part of the kernel that knows.
+struct Kernel(File);
+
+impl Kernel {
+    fn open() -> io::Result<Self> {
+        let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
+        // SAFETY: three numbers.
+        let raw = unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE) };
+        if raw < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: a descriptor that was made just now, and that nobody else knows.
+        let owned = unsafe { OwnedFd::from_raw_fd(raw) };
+        Ok(Self(File::from(owned)))
+    }
+
+    /// Asks, and waits for all answers: the kernel has them at once.
+    fn ask(&mut self, question: &[u8]) -> io::Result<Vec<Answer>> {
+        const UNREACHABLE: [i32; 4] = [
+            libc::ENETUNREACH,
+            libc::EHOSTUNREACH,
+            libc::EACCES,
+            libc::EINVAL,
+        ];
+        self.0.write_all(question)?;
+        let mut all = Vec::new();
+        let mut piece = vec![0; 64 << 10];
+        loop {
+            let bytes = self.0.read(&mut piece)?;
+            if bytes == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            for answer in netlink::answers(&piece[..bytes]) {
+                match answer {
+                    Answer::End => return Ok(all),
+                    Answer::Error(errno) if UNREACHABLE.contains(&errno) => {
+                        return Ok(vec![Answer::Route(Route::Nowhere)]);
+                    }
+                    Answer::Error(errno) => return Err(io::Error::from_raw_os_error(errno)),
+                    Answer::Route(_) => return Ok(vec![answer]),
+                    answer => all.push(answer),
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_host_has_its_loopback_and_knows_the_way_to_it() {
+        let all = interfaces().unwrap();
+        let here = IpAddr::from([127, 0, 0, 1]);
+        let loopback = all.iter().find(|one| one.addresses.contains(&here));
+        assert_eq!(
+            loopback.map(|one| (&*one.name, one.is_up)),
+            Some(("lo", true))
+        );
+        assert_eq!(route_to(here).unwrap(), Route::Here);
+    }
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What was posted to one send queue and has not ended. Few work requests ask for a completion; one that has it tells that all
+//! before it have ended well.
+
+use std::collections::VecDeque;
+
+use super::session::Slot;
+
+/// A posted work request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Posted {
+    /// A packet of a peer's stream; with its slot if the device reads that after the post.
+    Packet {
+        peer: u32,
+        number: u32,
+        read: Option<Slot>,
+    },
+    /// A part of a read, write or atomic operation.
+    Part { work: u32, bytes: u32 },
+    /// Something whose end only matters for those before it; with its slot as above.
+    Mark { read: Option<Slot> },
+}
+
+/// The work requests of one send queue, oldest first.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    posted: VecDeque<Posted>,
+    /// Number of the oldest, counted from the first that was ever posted.
+    first: u32,
+    /// Those at the end that asked for no completion.
+    unsignaled: u32,
+}
+
+impl Ledger {
+    /// Number of the next work request: the low half of its name.
+    #[inline(always)]
+    pub(super) fn next(&self) -> u32 {
+        #[allow(clippy::cast_possible_truncation, reason = "queues have some hundreds")]
+        self.first.wrapping_add(self.posted.len() as u32)
+    }
+
+    /// Whether all before work request `number` have ended.
+    pub(super) fn has_ended(&self, number: u32) -> bool {
+        number.wrapping_sub(self.first).cast_signed() <= 0
+    }
+
+    /// Work requests that have not ended.
+    #[inline(always)]
+    pub(super) fn len(&self) -> usize {
+        self.posted.len()
+    }
+
+    #[inline(always)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.posted.is_empty()
+    }
+
+    /// Those at the end of which nothing will be heard before another is posted.
+    #[inline(always)]
+    pub(super) fn unsignaled(&self) -> u32 {
+        self.unsignaled
+    }
+
+    #[inline(always)]
+    pub(super) fn push(&mut self, posted: Posted, signaled: bool) {
+        self.posted.push_back(posted);
+        self.unsignaled = if signaled { 0 } else { self.unsignaled + 1 };
+    }
+
+    /// The oldest, if work request `number` (which has a completion) tells that it has ended well: to be asked until it
+    /// says `None`. A number that was never posted ends nothing.
+    #[inline(always)]
+    pub(super) fn ended(&mut self, number: u32) -> Option<Posted> {
+        let far = number.wrapping_sub(self.first) as usize;
+        if far >= self.posted.len() {
+            return None;
+        }
+        self.first = self.first.wrapping_add(1);
+        self.posted.pop_front()
+    }
+
+    /// Takes work request `number` out, which failed; those before it must have been taken by
+    /// [`ended`](Self::ended)`(number - 1)`.
+    pub(super) fn failed(&mut self, number: u32) -> Option<Posted> {
+        if number != self.first {
+            return None;
+        }
+        self.unsignaled = self
+            .unsignaled
+            .min(u32::try_from(self.posted.len().saturating_sub(1)).unwrap_or(u32::MAX));
+        self.ended(number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_completion_ends_all_before_it() {
+        let mut ledger = Ledger::default();
+        for work in 0..4 {
+            let bytes = 1;
+            ledger.push(Posted::Part { work, bytes }, work == 2);
+        }
+        assert_eq!((ledger.next(), ledger.unsignaled()), (4, 1));
+        let mut ended = Vec::new();
+        while let Some(posted) = ledger.ended(2) {
+            ended.push(posted);
+        }
+        assert_eq!(ended.len(), 3);
+        assert_eq!(ledger.len(), 1);
+        assert_eq!(ledger.ended(2), None, "once");
+        assert_eq!(ledger.ended(77), None, "never posted");
+        let last = Posted::Part { work: 3, bytes: 1 };
+        assert_eq!(ledger.failed(3), Some(last));
+        assert!(ledger.is_empty());
+        assert_eq!(ledger.unsignaled(), 0);
+    }
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Memory that a port may touch: blocks of our own for packets, and what the caller leased.
+//!
+//! # Safety
+//! - A [`Block`] is a mapping of its own. It is registered when it is made and lives until the port that it is registered
+//!   with has forgotten it; whoever drops it without that leaks the mapping rather than take it away from the device.
+//! - The device writes to blocks for receives at any time: they are copied from, never borrowed. It only reads blocks for sends.
+//! - A [`Lease`] promises its memory until it comes back, and it comes back after the region is gone (`work.rs`).
+#![allow(unsafe_code)]
+
+use std::ptr::NonNull;
+
+use super::port::{Access, CallError, Piece, Port, Region};
+use crate::Lease;
+
+/// Registered memory of our own, in pieces of one size.
+#[derive(Debug)]
+pub(super) struct Block {
+    base: NonNull<u8>,
+    bytes: usize,
+    region: Region,
+}
+
+// SAFETY: an address of memory that nobody else unmaps; blocks are used by one thread at a time.
+unsafe impl Send for Block {}
+
+impl Block {
+    /// Maps and registers `bytes` bytes, zero and aligned to a page.
+    pub(super) fn new<P: Port>(
+        port: &mut P,
+        bytes: usize,
+        access: Access,
+    ) -> Result<Self, CallError> {
+        // SAFETY: a new private mapping at an address that the system chooses.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        let mapped = Some(base).filter(|base| *base != libc::MAP_FAILED);
+        let base = mapped.and_then(|base| NonNull::new(base.cast::<u8>()));
+        let base = base.ok_or_else(|| CallError::last("mmap"))?;
+        // Child processes that the program starts must not share these pages: a write of theirs would move ours elsewhere.
+        // SAFETY: the whole of a mapping that was just made.
+        unsafe { libc::madvise(base.as_ptr().cast(), bytes, libc::MADV_DONTFORK) };
+        // SAFETY:
+        // - stays mapped until `deregister`: only `retire` unmaps it, after that.
+        // - the device may write if `access` says so: nothing here borrows it then.
+        let region = unsafe { port.register(base, bytes, access) };
+        let region = region.inspect_err(|_| {
+            // SAFETY: mapped above, and nobody knows of it.
+            unsafe { libc::munmap(base.as_ptr().cast(), bytes) };
+        })?;
+        Ok(Self {
+            base,
+            bytes,
+            region,
+        })
+    }
+
+    /// Takes it away from the port, and gives it back to the system.
+    pub(super) fn retire<P: Port>(self, port: &mut P) {
+        port.deregister(self.region);
+        // SAFETY: mapped by `new`, and the device has forgotten it.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
+    }
+
+    /// `bytes` bytes from `at` on, as a work request names them.
+    #[inline(always)]
+    pub(super) fn piece(&self, at: usize, bytes: usize) -> Piece {
+        debug_assert!(at + bytes <= self.bytes, "inside the block");
+        Piece {
+            address: self.base.as_ptr().expose_provenance() as u64 + at as u64,
+            bytes: u32::try_from(bytes).unwrap_or(0),
+            local_key: self.region.local_key,
+        }
+    }
+
+    /// Copies bytes that a device has written.
+    #[inline(always)]
+    pub(super) fn copy_out(&self, at: usize, target: &mut [u8]) {
+        assert!(
+            at <= self.bytes && target.len() <= self.bytes - at,
+            "inside the block"
+        );
+        // SAFETY: inside the block, as was just checked.
+        let source = unsafe { self.base.add(at) };
+        // SAFETY: the source is mapped and nobody borrows it; the target is borrowed exclusively, so it is elsewhere.
+        unsafe {
+            std::ptr::copy_nonoverlapping(source.as_ptr(), target.as_mut_ptr(), target.len());
+        };
+    }
+
+    /// Bytes of a block for sends, to write them.
+    ///
+    /// Only of blocks that were registered with [`Access::OwnRead`]: no device writes there.
+    #[inline(always)]
+    pub(super) fn bytes_mut(&mut self, at: usize, bytes: usize) -> &mut [u8] {
+        assert!(
+            at <= self.bytes && bytes <= self.bytes - at,
+            "inside the block"
+        );
+        // SAFETY: inside the block, as was just checked.
+        let start = unsafe { self.base.add(at) };
+        // SAFETY: mapped and initialised (zero at first); the block is borrowed exclusively, and devices only read it.
+        unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), bytes) }
+    }
+}
+
+/// Registers leased memory. Whoever gives the lease back deregisters first.
+pub(super) fn register_lease<P: Port>(
+    port: &mut P,
+    lease: &Lease,
+    access: Access,
+) -> Result<Region, CallError> {
+    let base = std::ptr::with_exposed_provenance_mut(crate::mr::to_usize(lease.address()));
+    let base = NonNull::new(base).ok_or(CallError {
+        call: "ibv_reg_mr",
+        errno: libc::EFAULT,
+    })?;
+    // SAFETY: a lease promises that its memory stays, and is written by nobody else, until it comes back; this provider
+    // gives it back after `deregister` (`work.rs`).
+    unsafe { port.register(base, lease.bytes(), access) }
+}
+
+/// Registers memory of the caller's that peers may reach until [`Port::deregister`].
+pub(super) fn register_exported<P: Port>(
+    port: &mut P,
+    address: u64,
+    bytes: usize,
+) -> Result<Region, CallError> {
+    let base = std::ptr::with_exposed_provenance_mut(crate::mr::to_usize(address));
+    let base = NonNull::new(base).ok_or(CallError {
+        call: "ibv_reg_mr",
+        errno: libc::EFAULT,
+    })?;
+    // SAFETY: what is exported is leased memory (`Fabric::export`), which stays until its lease ends; whoever ends it
+    // withdraws the key first.
+    unsafe { port.register(base, bytes, Access::Full) }
+}
+
+impl CallError {
+    pub(super) fn last(call: &'static str) -> Self {
+        let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
+        Self { call, errno }
+    }
+}

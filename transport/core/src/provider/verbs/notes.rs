@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Notes: what is said outside the streams, and the datagrams that carry it.
+
+use super::connect::{Do, Overdue, State};
+use super::ledger::Posted;
+use super::port::{Body, Operation, Port, Request, Way};
+use super::session::{ACK_EVERY, Slot};
+use super::wire::{self, Ack, End, NOTE_BYTES, Say};
+use super::{DATAGRAMS, Verbs, name};
+
+impl<P: Port> Verbs<P> {
+    /// A note has arrived. Over a reliable queue pair only acknowledgements do.
+    #[inline(never)]
+    pub(super) fn hear(&mut self, peer: u32, ack: Ack, say: Say, by_datagram: bool) {
+        self.now_ns = self.port.now_ns();
+        let (me, now_ns) = (self.me, self.now_ns);
+        let sends = &mut self.sends;
+        let Some(side) = self.sides[peer as usize].as_deref_mut() else {
+            return;
+        };
+        side.was_heard();
+        side.session
+            .acknowledge(ack, now_ns, |slot| sends.release(slot));
+        if let Say::Ack { asks } = say {
+            side.owes_anyway |= asks;
+            if !by_datagram {
+                side.connection.was_used();
+            }
+            if asks && !std::mem::replace(&mut side.listed_owing, true) {
+                self.owing.push(peer);
+            }
+        } else if by_datagram {
+            let todo = side.connection.hear(say, me, peer);
+            self.carry_out(peer, say, todo);
+        }
+        if self.side(peer).session.has_unsent() {
+            self.list_unsent(peer);
+        }
+    }
+
+    fn carry_out(&mut self, peer: u32, say: Say, todo: Do) {
+        match todo {
+            Do::Nothing => {}
+            Do::Answer { end, again } => {
+                if let Say::Connect { attempt, .. } = say {
+                    self.answer(peer, attempt, end, again);
+                }
+            }
+            Do::AnswerAgain => self.say_again(peer),
+            Do::Join { end } => self.join(peer, end),
+            Do::ReadyAgain => {
+                let attempt = self.side(peer).connection.attempt;
+                self.say(peer, Say::Ready { attempt });
+            }
+            Do::Use => {
+                self.side(peer).connection.was_used();
+                self.go_on(peer);
+            }
+            Do::Abandon => self.abandon(peer),
+            Do::Leave => self.leave(peer, true),
+            Do::TakeApart { asked } => {
+                if asked {
+                    self.say_gone(peer);
+                }
+                self.take_apart(peer);
+            }
+            Do::GoneAgain => self.say_gone(peer),
+        }
+    }
+
+    pub(super) fn say_gone(&mut self, peer: u32) {
+        let attempt = self.side(peer).connection.attempt;
+        let done = true;
+        self.say(peer, Say::GiveUp { attempt, done });
+    }
+
+    /// Nobody has answered: says it again, but answers to what may have been asked long ago not for ever.
+    pub(super) fn say_again_or_not(&mut self, peer: u32, overdue: Overdue) {
+        let state = self.side(peer).connection.state;
+        match state {
+            State::Answered { end, .. } if overdue.tries > MOST_ANSWERS => self.break_quietly(end),
+            _ => self.say_again(peer),
+        }
+    }
+
+    /// Says again what nobody has answered.
+    pub(super) fn say_again(&mut self, peer: u32) {
+        let side = self.side(peer);
+        let (attempt, again) = (side.connection.attempt, side.breaks != 0);
+        let end = side.connection.end();
+        let end = end.and_then(|index| self.pairs[index as usize].as_ref());
+        let Some(end) = end.map(|pair| End {
+            number: pair.end.number,
+            first: pair.first,
+        }) else {
+            return;
+        };
+        let say = match self.side(peer).connection.state {
+            State::Asking { .. } => Say::Connect {
+                attempt,
+                end,
+                again,
+            },
+            State::Answered { .. } | State::Joined { .. } => Say::Accept { attempt, end },
+            State::Leaving { said: true, .. } => Say::GiveUp {
+                attempt,
+                done: false,
+            },
+            State::Leaving { .. } | State::Apart => return,
+        };
+        self.say(peer, say);
+    }
+
+    /// Sends a note. One that finds no room is lost, as it may be on its way.
+    pub(super) fn say(&mut self, peer: u32, say: Say) {
+        let Some(to) = self.way_to(peer) else { return };
+        if self.has_moved {
+            let note = wire::moved(self.me, self.address());
+            self.send_note(to, &note);
+        }
+        let ack = self.side(peer).session.tell();
+        let note = wire::note(self.me, ack, say);
+        self.send_note(to, &note);
+        self.arm(peer);
+    }
+
+    fn send_note(&mut self, to: (Way, u32), note: &[u8; NOTE_BYTES]) {
+        if let Some(slot) = self.slot_with(note) {
+            self.post_datagram(to, slot, NOTE_BYTES);
+            self.sends.release(slot);
+        }
+    }
+
+    fn slot_with(&mut self, note: &[u8; NOTE_BYTES]) -> Option<Slot> {
+        let slot = self.sends.take(&mut self.port, NOTE_BYTES)?;
+        self.sends.bytes_mut(slot, NOTE_BYTES).copy_from_slice(note);
+        Some(slot)
+    }
+
+    /// Posts what is in a slot as a datagram; `false`: there is no room.
+    pub(super) fn post_datagram(&mut self, to: (Way, u32), slot: Slot, bytes: usize) -> bool {
+        let inline_bytes = self.port.facts().inline_bytes as usize;
+        let body = self.sends.body(slot, bytes, inline_bytes);
+        let read = matches!(body, Body::Piece(_)).then_some(slot);
+        let work = name(DATAGRAMS, self.datagrams.next());
+        let (way, number) = to;
+        if self
+            .port
+            .post_datagram(way, number, work, body, true)
+            .is_err()
+        {
+            return false;
+        }
+        self.datagrams.push(Posted::Mark { read }, true);
+        if let Some(slot) = read {
+            self.sends.posted(slot);
+        }
+        true
+    }
+
+    /// A datagram has left, or could not: whoever misses it will ask.
+    pub(super) fn take_sent_datagram(&mut self, number: u32) {
+        while let Some(posted) = self.datagrams.ended(number) {
+            if let Posted::Mark { read: Some(slot) } = posted {
+                self.sends.retired(slot);
+            }
+        }
+        if !self.old_ways.is_empty() {
+            self.close_ways();
+        }
+    }
+
+    /// Asks over a reliable queue pair for an acknowledgement, which also tells the end of all that was posted before.
+    pub(super) fn mark(&mut self, index: u32) -> bool {
+        let inline_bytes = self.port.facts().inline_bytes as usize;
+        let Some(pair) = self.pairs[index as usize].as_ref() else {
+            return false;
+        };
+        let peer = pair.peer;
+        let ack = self.side(peer).session.tell();
+        let note = wire::note(self.me, ack, Say::Ack { asks: true });
+        let Some(slot) = self.slot_with(&note) else {
+            return false;
+        };
+        let body = self.sends.body(slot, NOTE_BYTES, inline_bytes);
+        let read = matches!(body, Body::Piece(_)).then_some(slot);
+        let Some(pair) = self.pairs[index as usize].as_mut() else {
+            return false;
+        };
+        let request = Request {
+            work: name(index, pair.ledger.next()),
+            operation: Operation::Send,
+            body,
+            signaled: true,
+        };
+        let taken = self.port.post(pair.end, &[request]) == 1;
+        if taken {
+            pair.ledger.push(Posted::Mark { read }, true);
+            self.posted += 1;
+            if let Some(slot) = read {
+                self.sends.posted(slot);
+            }
+        }
+        self.sends.release(slot);
+        taken
+    }
+
+    /// Tells peers what has arrived, unless something that went to them meanwhile has.
+    #[cold]
+    pub(super) fn tell_owed(&mut self) {
+        for peer in std::mem::take(&mut self.owing) {
+            let side = self.side(peer);
+            side.listed_owing = false;
+            let anyway = std::mem::take(&mut side.owes_anyway);
+            let joined = side.pair_for_sends().is_some();
+            let owed = side.session.owed();
+            if anyway || owed >= ACK_EVERY || (owed != 0 && !joined) {
+                self.say(peer, Say::Ack { asks: false });
+            }
+        }
+    }
+}
+
+/// An answer is repeated so often.
+const MOST_ANSWERS: u32 = 12;

@@ -1,0 +1,537 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Reliable queue pairs: made when a peer is worth one, given up when others are worth more, broken and made again. What has
+//! to be said about that is decided in `connect.rs`.
+//!
+//! - P1: a queue pair is taken apart only when every work request that was posted to it has come back, and after that
+//!   nothing has arrived for a while: so no slot, buffer or lease is still the device's.
+//! - P2: until then nothing goes over another one to the same peer, and what is posted again is posted in its old order:
+//!   reads and writes first, packets behind them.
+
+use std::mem;
+
+use super::address::Address;
+use super::connect::State;
+use super::ledger::{Ledger, Posted};
+use super::port::{
+    Body, CallError, Done, Event, Operation, Port, QueuePair, Remote, Request, Status,
+};
+use super::wire::{End, NUMBER_MASK, Say};
+use super::words::{self, Ends};
+use super::{DEPTHS, Side, Verbs, name};
+
+/// A reliable queue pair.
+#[derive(Debug)]
+pub(super) struct Pair {
+    pub(super) peer: u32,
+    pub(super) attempt: u32,
+    pub(super) end: QueuePair,
+    /// Number of the first packet of the network's that it sends.
+    pub(super) first: u32,
+    pub(super) ledger: Ledger,
+    /// Poll in which it was used last.
+    pub(super) used_at: u64,
+    life: Life,
+}
+
+/// Whether a queue pair can be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Life {
+    Whole,
+    /// It broke; work requests come back. `marked`: one was posted that tells of the last.
+    Broken {
+        marked: bool,
+    },
+    /// All have come back; polls that found nothing since.
+    Silent {
+        polls: u8,
+    },
+}
+
+impl Pair {
+    /// What one takes, with the queue that the device's library keeps for it.
+    pub(super) const MOST_BYTES: usize =
+        size_of::<Self>() + DEPTHS.sends as usize * (size_of::<Posted>() + QUEUE_ENTRY_BYTES);
+}
+
+impl<P: Port> Verbs<P> {
+    /// Makes a queue pair for a peer, if that is possible now.
+    #[cold]
+    pub(super) fn want_pair(&mut self, peer: u32) {
+        if self.way_to(peer).is_none() {
+            return;
+        }
+        let now_ns = self.now_ns;
+        let connection = &self.side(peer).connection;
+        if !connection.may_ask(now_ns) || self.side(peer).waits_for_last {
+            return;
+        }
+        if !self.has_room_for_pair() {
+            self.give_one_up();
+            return self.side(peer).connection.refused(now_ns);
+        }
+        let Ok(index) = self.make_pair(peer) else {
+            // The device has no more: stay with datagrams for now.
+            return self.side(peer).connection.refused(now_ns);
+        };
+        let attempt = self.side(peer).connection.ask(index, now_ns);
+        if let Some(pair) = &mut self.pairs[index as usize] {
+            pair.attempt = attempt;
+        }
+        self.say_again(peer);
+    }
+
+    fn has_room_for_pair(&self) -> bool {
+        self.numbers.len() < self.limits.pairs as usize
+    }
+
+    fn make_pair(&mut self, peer: u32) -> Result<u32, CallError> {
+        let end = self.port.create()?;
+        let free = self.pairs.iter().position(Option::is_none);
+        let index = free.unwrap_or(self.pairs.len());
+        if index == self.pairs.len() {
+            self.pairs.push(None);
+        }
+        let chance = self.now_ns.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+        self.pairs[index] = Some(Pair {
+            peer,
+            attempt: 0,
+            end,
+            first: u32::try_from(chance).unwrap_or(0) & NUMBER_MASK,
+            ledger: Ledger::default(),
+            used_at: self.polls,
+            life: Life::Whole,
+        });
+        let index = u32::try_from(index).unwrap_or(u32::MAX);
+        self.numbers.insert(end.number, index);
+        Ok(index)
+    }
+
+    /// The peer asks for a queue pair.
+    pub(super) fn answer(&mut self, peer: u32, attempt: u32, theirs: End, again: bool) {
+        let Some(address) = self.side(peer).address else {
+            return;
+        };
+        let was_asking = matches!(self.side(peer).connection.state, State::Asking { .. });
+        match self.side(peer).connection.end() {
+            Some(index) if was_asking => self.break_quietly(index),
+            Some(index) => self.break_pair(index),
+            None => {}
+        }
+        if !again && !self.has_room_for_pair() {
+            self.give_one_up();
+            self.side(peer).connection.attempt = attempt;
+            return self.say(peer, Say::Refuse { attempt });
+        }
+        let made = self.make_pair(peer);
+        let joined = made.and_then(|index| self.join_end(index, address, attempt, theirs));
+        self.side(peer).connection.attempt = attempt;
+        match joined {
+            Ok(index) => {
+                let now_ns = self.now_ns;
+                self.side(peer).connection.answered(attempt, index, now_ns);
+                self.say_again(peer);
+            }
+            Err(_) => self.say(peer, Say::Refuse { attempt }),
+        }
+    }
+
+    /// The peer has joined its end to ours.
+    pub(super) fn join(&mut self, peer: u32, theirs: End) {
+        let side = self.side(peer);
+        let (end, address, attempt) =
+            (side.connection.end(), side.address, side.connection.attempt);
+        let (Some(index), Some(address)) = (end, address) else {
+            return;
+        };
+        if self.join_end(index, address, attempt, theirs).is_err() {
+            return self.abandon(peer);
+        }
+        self.side(peer).connection.joined(index, true);
+        self.say(peer, Say::Ready { attempt });
+        self.go_on(peer);
+    }
+
+    /// Joins an end of ours to one of the peer's; takes it apart if that fails.
+    fn join_end(
+        &mut self,
+        index: u32,
+        address: Address,
+        attempt: u32,
+        theirs: End,
+    ) -> Result<u32, CallError> {
+        let Some(pair) = self.pairs[index as usize].as_mut() else {
+            return Ok(index);
+        };
+        pair.attempt = attempt;
+        let remote = Remote {
+            address,
+            number: theirs.number,
+            their_first: theirs.first,
+            our_first: pair.first,
+        };
+        let joined = self.port.connect(pair.end, &remote);
+        if joined.is_err() {
+            self.drop_pair(index);
+        } else {
+            self.net.joined += 1;
+        }
+        joined.map(|()| index)
+    }
+
+    /// The peer has no room for a queue pair, or ours cannot be joined.
+    pub(super) fn abandon(&mut self, peer: u32) {
+        let now_ns = self.now_ns;
+        if let Some(index) = self.side(peer).connection.end() {
+            self.drop_pair(index);
+        }
+        self.side(peer).connection.refused(now_ns);
+        self.go_on(peer);
+    }
+
+    /// Gives the queue pair up that was not used for longest.
+    fn give_one_up(&mut self) {
+        let idle = |pair: &&Pair| {
+            let side = self.sides[pair.peer as usize].as_deref();
+            side.is_some_and(|side| matches!(side.connection.state, State::Joined { .. }))
+                && pair.life == Life::Whole
+        };
+        let pairs = self.pairs.iter().flatten().filter(idle);
+        if let Some(peer) = pairs.min_by_key(|pair| pair.used_at).map(|pair| pair.peer) {
+            self.net.given_up += 1;
+            self.leave(peer, false);
+        }
+    }
+
+    /// Sends nothing more over a peer's queue pair. `heard`: nor does the peer.
+    pub(super) fn leave(&mut self, peer: u32, heard: bool) {
+        if let Some(index) = self.side(peer).connection.end() {
+            self.side(peer).connection.leave(index, heard);
+            self.list_leaving(peer);
+        }
+    }
+
+    fn list_leaving(&mut self, peer: u32) {
+        let side = self.side(peer);
+        if !mem::replace(&mut side.listed_leaving, true) {
+            self.leaving.push(peer);
+        }
+    }
+
+    /// Looks after queue pairs that are on their way out.
+    #[cold]
+    pub(super) fn leave_some(&mut self) {
+        for peer in mem::take(&mut self.leaving) {
+            self.side(peer).listed_leaving = false;
+            let leaves = self.leave_on(peer);
+            let dies = self.bury(peer);
+            if leaves || dies {
+                self.list_leaving(peer);
+            }
+        }
+    }
+
+    /// A queue pair that is given up: tells the peer when all has arrived. `true`: not yet.
+    fn leave_on(&mut self, peer: u32) -> bool {
+        let now_ns = self.now_ns;
+        let side = self.side(peer);
+        let State::Leaving {
+            end,
+            said: false,
+            heard,
+        } = side.connection.state
+        else {
+            return false;
+        };
+        let attempt = side.connection.attempt;
+        let under_way = side.session.is_under_way(attempt);
+        let Some(pair) = self.pairs[end as usize].as_ref() else {
+            return false;
+        };
+        if !pair.ledger.is_empty() || under_way {
+            if pair.ledger.unsignaled() != 0 {
+                self.mark(end);
+            }
+            return true;
+        }
+        if heard {
+            self.say_gone(peer);
+            self.take_apart(peer);
+        } else {
+            self.side(peer).connection.said(end, now_ns);
+            self.say_again(peer);
+        }
+        false
+    }
+
+    /// Nobody uses the peer's queue pair any more.
+    pub(super) fn take_apart(&mut self, peer: u32) {
+        if let Some(index) = self.side(peer).connection.end() {
+            self.break_quietly(index);
+        }
+        self.go_on(peer);
+    }
+
+    /// A work request has failed: its queue pair is broken.
+    #[cold]
+    pub(super) fn take_failed(&mut self, index: u32, number: u32, done: &Done) {
+        while let Some(pair) = self.pairs.get_mut(index as usize).and_then(Option::as_mut)
+            && let Some(posted) = pair.ledger.ended(number.wrapping_sub(1))
+        {
+            let attempt = pair.attempt;
+            self.posted -= 1;
+            self.retire(posted, attempt);
+        }
+        let Some(pair) = self.pairs.get_mut(index as usize).and_then(Option::as_mut) else {
+            return;
+        };
+        let Some(posted) = pair.ledger.failed(number) else {
+            return;
+        };
+        self.posted -= 1;
+        if done.status == Status::NotReady {
+            self.net.not_ready += 1;
+        }
+        self.complain_of(index, &posted, done);
+        self.break_pair(index);
+        match posted {
+            Posted::Packet { read, .. } | Posted::Mark { read } => {
+                if let Some(slot) = read {
+                    self.sends.retired(slot);
+                }
+            }
+            Posted::Part { work, .. } => self.part_failed(work, done),
+        }
+    }
+
+    /// Says what failed, unless that is only what follows, or was said often.
+    fn complain_of(&mut self, index: u32, posted: &Posted, done: &Done) {
+        let Some(pair) = self.pairs[index as usize].as_ref() else {
+            return;
+        };
+        let Some(side) = self.sides[pair.peer as usize].as_deref() else {
+            return;
+        };
+        let often = !(side.breaks + 1).is_power_of_two();
+        if pair.life != Life::Whole || done.status == Status::Flushed || often {
+            return;
+        }
+        let what = match posted {
+            Posted::Part { bytes, .. } => format!("a transfer of {bytes} bytes"),
+            Posted::Packet { .. } | Posted::Mark { .. } => "a message".to_owned(),
+        };
+        let ends = Ends {
+            rank: self.me,
+            host: &self.host,
+            facts: self.port.facts(),
+            peer: pair.peer,
+            peer_host: Some(&*side.host).filter(|host| !host.is_empty()),
+            address: side.address.as_ref(),
+        };
+        let words = words::of_failure(&what, done.status, done.vendor, &ends);
+        self.complain(words);
+    }
+
+    /// A queue pair is broken; if there is work for it, another one is asked for as soon as its last work request is back.
+    pub(super) fn break_pair(&mut self, index: u32) {
+        let Some(pair) = self.pairs[index as usize].as_ref() else {
+            return;
+        };
+        let (peer, was_whole) = (pair.peer, pair.life == Life::Whole);
+        self.break_quietly(index);
+        if was_whole {
+            self.net.broken += 1;
+            let side = self.side(peer);
+            side.breaks = side.breaks.saturating_add(1);
+            // What the peer was told last may be lost with it.
+            side.owes_anyway = true;
+            if !mem::replace(&mut side.listed_owing, true) {
+                self.owing.push(peer);
+            }
+        }
+    }
+
+    pub(super) fn break_quietly(&mut self, index: u32) {
+        let Some(pair) = self.pairs[index as usize].as_mut() else {
+            return;
+        };
+        if pair.life != Life::Whole {
+            return;
+        }
+        pair.life = Life::Broken { marked: false };
+        let (peer, attempt) = (pair.peer, pair.attempt);
+        self.port.fail(pair.end);
+        let side = self.side(peer);
+        side.waits_for_last = true;
+        side.session.broke(attempt);
+        if side.connection.end() == Some(index) {
+            side.connection.apart();
+        }
+        self.list_leaving(peer);
+    }
+
+    /// Looks after the broken queue pairs of a peer (P1). `true`: there are some still.
+    fn bury(&mut self, peer: u32) -> bool {
+        let mut left = false;
+        for index in 0..self.pairs.len() {
+            let of_peer = self.pairs[index].as_ref().filter(|pair| pair.peer == peer);
+            if of_peer.is_some_and(|pair| pair.life != Life::Whole) {
+                let index = u32::try_from(index).unwrap_or(u32::MAX);
+                left |= !self.has_gone(index);
+            }
+        }
+        if !left && mem::take(&mut self.side(peer).waits_for_last) {
+            self.go_on(peer);
+        }
+        left
+    }
+
+    /// Whether nothing of a broken queue pair is left.
+    fn has_gone(&mut self, index: u32) -> bool {
+        let Some(pair) = self.pairs[index as usize].as_mut() else {
+            return true;
+        };
+        match pair.life {
+            Life::Whole => return true,
+            Life::Broken { marked: false } if pair.ledger.unsignaled() != 0 => {
+                let end = pair.end;
+                let work = name(index, pair.ledger.next());
+                let request = Request {
+                    work,
+                    operation: Operation::Send,
+                    body: Body::Inline(&[]),
+                    signaled: true,
+                };
+                if self.port.post(end, &[request]) == 1 {
+                    pair.ledger.push(Posted::Mark { read: None }, true);
+                    pair.life = Life::Broken { marked: true };
+                    self.posted += 1;
+                }
+            }
+            Life::Broken { .. } if pair.ledger.is_empty() => {
+                pair.life = Life::Silent { polls: 0 };
+            }
+            Life::Broken { .. } => {}
+            Life::Silent { polls } if polls < SILENT_POLLS => {
+                pair.life = Life::Silent { polls: polls + 1 };
+            }
+            Life::Silent { .. } => {
+                self.drop_pair(index);
+                return true;
+            }
+        }
+        false
+    }
+
+    fn drop_pair(&mut self, index: u32) {
+        if let Some(pair) = self.pairs[index as usize].take() {
+            self.numbers.remove(&pair.end.number);
+            self.port.destroy(pair.end);
+        }
+    }
+
+    /// Something may go on for a peer: works that wait, then packets (P2).
+    pub(super) fn go_on(&mut self, peer: u32) {
+        let side = self.side(peer);
+        if side.is_lost() {
+            return;
+        }
+        if !side.waiting.is_empty() {
+            self.push_works(peer);
+        }
+        if self.side(peer).waiting.is_empty() || self.side(peer).pair_for_sends().is_none() {
+            self.flush(peer);
+        }
+    }
+
+    /// No slot is left: finds out which have become free.
+    #[cold]
+    pub(super) fn relieve(&mut self) {
+        for index in 0..self.pairs.len() {
+            let pair = self.pairs[index].as_ref();
+            if pair.is_some_and(|pair| pair.life == Life::Whole && pair.ledger.unsignaled() != 0) {
+                self.mark(u32::try_from(index).unwrap_or(u32::MAX));
+            }
+        }
+        self.poll_sends();
+    }
+
+    /// Takes in what happened to the port.
+    #[cold]
+    pub(super) fn take_events(&mut self) {
+        while let Some(event) = self.port.next_event() {
+            if !matches!(event, Event::Other(_) | Event::QueuePairLost(_)) {
+                let words = words::of_event(event, self.port.facts());
+                self.complain(format!("rank {}: {words}", self.me));
+            }
+            match event {
+                Event::PortDown | Event::Other(_) => {}
+                Event::PortUp | Event::AddressChanged => {
+                    self.find_port_again();
+                }
+                Event::QueuePairLost(number) => {
+                    if let Some(index) = self.numbers.get(&number).copied() {
+                        self.break_pair(index);
+                    }
+                }
+                Event::DeviceLost | Event::SharedQueueLost | Event::CompletionsLost => {
+                    self.lose_all();
+                }
+            }
+        }
+    }
+
+    /// The port is back, or its place in the table of GIDs is another one: then every way there is made anew. `true`: so it
+    /// is.
+    pub(super) fn find_port_again(&mut self) -> bool {
+        let before = self.port.facts().clone();
+        // The device says so itself if it is lost.
+        let is_known = self.port.refresh().is_ok();
+        let now = self.port.facts();
+        let is_elsewhere = (now.lid, now.gid) != (before.lid, before.gid);
+        if !is_known || (!is_elsewhere && now.gid_index == before.gid_index) {
+            return false;
+        }
+        self.has_moved |= is_elsewhere;
+        self.forget_ways();
+        for index in 0..self.pairs.len() {
+            let peer = self.pairs[index].as_ref().map(|pair| pair.peer);
+            let asks = |side: &Side| matches!(side.connection.state, State::Asking { .. });
+            let side = peer.and_then(|peer| self.sides[peer as usize].as_deref());
+            // One that is not joined yet knows no address.
+            if !side.is_some_and(asks) {
+                self.break_pair(u32::try_from(index).unwrap_or(u32::MAX));
+            }
+        }
+        for peer in 0..self.sides.len() {
+            let known = self.sides[peer]
+                .as_deref()
+                .is_some_and(|side| side.address.is_some());
+            if is_elsewhere && known {
+                // Whoever waits for something of ours asks at the old address.
+                self.say(
+                    u32::try_from(peer).unwrap_or(u32::MAX),
+                    Say::Ack { asks: true },
+                );
+            }
+        }
+        true
+    }
+
+    fn lose_all(&mut self) {
+        let facts = self.port.facts();
+        let why = format!("{} port {} is lost", facts.device, facts.port);
+        for peer in 0..self.sides.len() {
+            if self.sides[peer].is_some() {
+                self.lose(u32::try_from(peer).unwrap_or(u32::MAX), &why);
+            }
+        }
+    }
+}
+
+/// Polls that find nothing before a queue pair whose work requests are back is taken apart.
+const SILENT_POLLS: u8 = 2;
+/// What a device's library keeps for a work request of one.
+const QUEUE_ENTRY_BYTES: usize = 128;
+
+// A side's size is in the promise about memory.
+const _: () = assert!(size_of::<Side>() <= 512);

@@ -1,0 +1,528 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Memory for packets: slots for what is sent, in two sizes, and buffers for what arrives, of two queues. All begin small and
+//! grow, block by block, to a limit that does not depend on how many peers there are.
+
+use super::memory::Block;
+use super::port::{Access, Body, CallError, GRH_BYTES, Piece, Port, Receives};
+use super::session::Slot;
+use super::wire::HEADER_BYTES;
+
+/// Slots for sends.
+#[derive(Debug)]
+pub(super) struct SendPool {
+    small: Slots,
+    large: Slots,
+}
+
+impl SendPool {
+    pub(super) fn new() -> Self {
+        Self {
+            small: Slots::new(SMALL_SLOT_BYTES, 256, 8),
+            large: Slots::new(LARGE_BYTES, 16, 6),
+        }
+    }
+
+    pub(super) fn most_bytes(&self) -> usize {
+        self.small.most_bytes() + self.large.most_bytes()
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.small.bytes() + self.large.bytes()
+    }
+
+    /// Whether more than half of all that may be is in use.
+    #[inline(always)]
+    pub(super) fn is_scarce(&self) -> bool {
+        self.small.is_scarce() || self.large.is_scarce()
+    }
+
+    /// Whether there is room for some packets of so many bytes.
+    pub(super) fn has(&self, bytes: usize, count: usize) -> bool {
+        let slots = if bytes <= SMALL_SLOT_BYTES {
+            &self.small
+        } else {
+            &self.large
+        };
+        slots.has(count)
+    }
+
+    /// A free slot for a packet of so many bytes, which the caller's session keeps; `None`: all are in use.
+    #[inline(always)]
+    pub(super) fn take<P: Port>(&mut self, port: &mut P, bytes: usize) -> Option<Slot> {
+        if bytes <= SMALL_SLOT_BYTES {
+            return self.small.take(port);
+        }
+        self.large.take(port).map(|slot| slot | MARK)
+    }
+
+    #[inline(always)]
+    fn of(&mut self, slot: Slot) -> (&mut Slots, Slot) {
+        if slot & MARK == 0 {
+            (&mut self.small, slot)
+        } else {
+            (&mut self.large, slot & !MARK)
+        }
+    }
+
+    /// The bytes of a slot, to fill them.
+    #[inline(always)]
+    pub(super) fn bytes_mut(&mut self, slot: Slot, bytes: usize) -> &mut [u8] {
+        let (slots, slot) = self.of(slot);
+        slots.bytes_mut(slot, bytes)
+    }
+
+    /// A slot as the body of a work request.
+    #[inline(always)]
+    pub(super) fn body(&mut self, slot: Slot, bytes: usize, inline_bytes: usize) -> Body<'_> {
+        let (slots, slot) = self.of(slot);
+        slots.body(slot, bytes, inline_bytes)
+    }
+
+    /// The session keeps it no more.
+    #[inline(always)]
+    pub(super) fn release(&mut self, slot: Slot) {
+        let (slots, slot) = self.of(slot);
+        slots.release(slot);
+    }
+
+    /// A work request reads it.
+    #[inline(always)]
+    pub(super) fn posted(&mut self, slot: Slot) {
+        let (slots, slot) = self.of(slot);
+        slots.posted(slot);
+    }
+
+    /// A work request that read it has ended.
+    #[inline(always)]
+    pub(super) fn retired(&mut self, slot: Slot) {
+        let (slots, slot) = self.of(slot);
+        slots.retired(slot);
+    }
+
+    /// Takes all memory away from the port.
+    pub(super) fn retire<P: Port>(&mut self, port: &mut P) {
+        self.small.retire(port);
+        self.large.retire(port);
+    }
+}
+
+/// Buffers for receives.
+#[derive(Debug)]
+pub(super) struct RecvPool {
+    shared: Buffers,
+    datagrams: Buffers,
+}
+
+impl RecvPool {
+    /// `datagram_bytes`: of the largest datagram.
+    pub(super) fn new(datagram_bytes: usize) -> Self {
+        let datagram_bytes = (GRH_BYTES + datagram_bytes).next_multiple_of(64);
+        Self {
+            shared: Buffers::new(Receives::Shared, LARGE_BYTES, SHARED_BUFFERS, SHARED_BLOCKS),
+            datagrams: Buffers::new(
+                Receives::Datagrams,
+                datagram_bytes,
+                DATAGRAM_BUFFERS,
+                DATAGRAM_BLOCKS,
+            ),
+        }
+    }
+
+    pub(super) fn most_bytes(&self) -> usize {
+        self.shared.most_bytes() + self.datagrams.most_bytes()
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.shared.bytes() + self.datagrams.bytes()
+    }
+
+    /// Posts the first buffers.
+    pub(super) fn open<P: Port>(&mut self, port: &mut P) -> Result<(), CallError> {
+        self.shared.grow(port)?;
+        self.datagrams.grow(port)?;
+        Ok(())
+    }
+
+    /// A posted buffer was filled with so many bytes: the caller's name for it. `None`: there is no such buffer.
+    #[inline(always)]
+    pub(super) fn filled(&mut self, work: u64, bytes: u32) -> Option<Slot> {
+        #[allow(clippy::cast_possible_truncation, reason = "checked by `filled`")]
+        let slot = work as Slot;
+        if work & u64::from(MARK) == 0 {
+            self.shared.filled(work, bytes).then_some(slot)
+        } else {
+            let work = work & !u64::from(MARK);
+            self.datagrams.filled(work, bytes).then_some(slot)
+        }
+    }
+
+    #[inline(always)]
+    fn of(&self, buffer: Slot) -> (&Buffers, Slot, usize) {
+        if is_datagram(buffer) {
+            (&self.datagrams, buffer & !MARK, GRH_BYTES)
+        } else {
+            (&self.shared, buffer, 0)
+        }
+    }
+
+    /// Bytes of the packet in a filled buffer.
+    #[inline(always)]
+    pub(super) fn bytes_in(&self, buffer: Slot) -> usize {
+        let (buffers, buffer, skip) = self.of(buffer);
+        buffers.bytes_in(buffer).saturating_sub(skip)
+    }
+
+    /// Copies bytes of the packet in a filled buffer.
+    #[inline(always)]
+    pub(super) fn copy_out(&self, buffer: Slot, at: usize, target: &mut [u8]) {
+        let (buffers, buffer, skip) = self.of(buffer);
+        buffers.copy_out(buffer, skip + at, target);
+    }
+
+    /// A buffer may be posted again. It is, with some others.
+    #[inline(always)]
+    pub(super) fn give_back<P: Port>(&mut self, buffer: Slot, port: &mut P) {
+        if is_datagram(buffer) {
+            self.datagrams.give_back(buffer & !MARK, port);
+        } else {
+            self.shared.give_back(buffer, port);
+        }
+    }
+
+    /// Where more than half of the buffers are away from a queue, makes more.
+    #[inline(always)]
+    pub(super) fn tend<P: Port>(&mut self, port: &mut P) {
+        self.shared.tend(port);
+        self.datagrams.tend(port);
+    }
+
+    /// Takes all memory away from the port.
+    pub(super) fn retire<P: Port>(&mut self, port: &mut P) {
+        self.shared.retire(port);
+        self.datagrams.retire(port);
+    }
+}
+
+/// Whether a buffer is one for datagrams.
+#[inline(always)]
+pub(super) fn is_datagram(buffer: Slot) -> bool {
+    buffer & MARK != 0
+}
+
+/// Slots of one size.
+#[derive(Debug)]
+struct Slots {
+    slot_bytes: usize,
+    per_block: usize,
+    most_blocks: usize,
+    blocks: Vec<Block>,
+    uses: Vec<Use>,
+    free: Vec<Slot>,
+}
+
+/// Who needs a slot: it is free when nobody does.
+#[derive(Clone, Copy, Debug, Default)]
+struct Use {
+    /// A session keeps it.
+    kept: bool,
+    /// Work requests that read it.
+    posted: u16,
+}
+
+impl Slots {
+    fn new(slot_bytes: usize, per_block: usize, most_blocks: usize) -> Self {
+        Self {
+            slot_bytes,
+            per_block,
+            most_blocks,
+            blocks: Vec::new(),
+            uses: Vec::new(),
+            free: Vec::new(),
+        }
+    }
+
+    /// Bytes that they take at most.
+    fn most_bytes(&self) -> usize {
+        let slots = self.per_block * self.most_blocks;
+        slots * (self.slot_bytes + size_of::<Use>() + size_of::<Slot>())
+    }
+
+    /// Bytes that they take now.
+    fn bytes(&self) -> usize {
+        self.most_bytes() / self.most_blocks * self.blocks.len()
+    }
+
+    /// Whether more than half of all that may be is in use.
+    #[inline(always)]
+    fn is_scarce(&self) -> bool {
+        let used = self.uses.len() - self.free.len();
+        used > self.per_block * self.most_blocks / 2
+    }
+
+    fn has(&self, count: usize) -> bool {
+        let more = self.per_block * (self.most_blocks - self.blocks.len());
+        self.free.len() + more >= count
+    }
+
+    /// A free slot, which the caller's session keeps; `None`: all are in use.
+    #[inline(always)]
+    fn take<P: Port>(&mut self, port: &mut P) -> Option<Slot> {
+        let slot = match self.free.pop() {
+            Some(slot) => slot,
+            None => self.grow(port)?,
+        };
+        self.uses[slot as usize].kept = true;
+        Some(slot)
+    }
+
+    #[cold]
+    fn grow<P: Port>(&mut self, port: &mut P) -> Option<Slot> {
+        if self.blocks.len() == self.most_blocks {
+            return None;
+        }
+        let bytes = self.slot_bytes * self.per_block;
+        // No more memory may be locked: what is there must do.
+        let block = Block::new(port, bytes, Access::OwnRead).ok()?;
+        let first = self.uses.len();
+        self.blocks.push(block);
+        self.uses.resize(
+            first + self.per_block,
+            Use {
+                kept: false,
+                posted: 0,
+            },
+        );
+        let numbers = (first..self.uses.len()).rev();
+        self.free
+            .extend(numbers.filter_map(|n| Slot::try_from(n).ok()));
+        self.free.pop()
+    }
+
+    /// The bytes of a slot, to fill them.
+    #[inline(always)]
+    fn bytes_mut(&mut self, slot: Slot, bytes: usize) -> &mut [u8] {
+        let (block, at) = self.place(slot);
+        self.blocks[block].bytes_mut(at, bytes.min(self.slot_bytes))
+    }
+
+    /// A slot as the body of a work request.
+    #[inline(always)]
+    fn body(&mut self, slot: Slot, bytes: usize, inline_bytes: usize) -> Body<'_> {
+        let (block, at) = self.place(slot);
+        if bytes <= inline_bytes {
+            return Body::Inline(self.blocks[block].bytes_mut(at, bytes));
+        }
+        Body::Piece(self.blocks[block].piece(at, bytes))
+    }
+
+    #[inline(always)]
+    fn place(&self, slot: Slot) -> (usize, usize) {
+        let slot = slot as usize;
+        let at = slot % self.per_block * self.slot_bytes;
+        (slot / self.per_block, at)
+    }
+
+    /// The session keeps it no more.
+    #[inline(always)]
+    fn release(&mut self, slot: Slot) {
+        let uses = &mut self.uses[slot as usize];
+        debug_assert!(uses.kept, "a slot is released once");
+        uses.kept = false;
+        if uses.posted == 0 {
+            self.free.push(slot);
+        }
+    }
+
+    /// A work request reads it.
+    #[inline(always)]
+    fn posted(&mut self, slot: Slot) {
+        self.uses[slot as usize].posted += 1;
+    }
+
+    /// A work request that read it has ended.
+    #[inline(always)]
+    fn retired(&mut self, slot: Slot) {
+        let uses = &mut self.uses[slot as usize];
+        uses.posted -= 1;
+        if uses.posted == 0 && !uses.kept {
+            self.free.push(slot);
+        }
+    }
+
+    /// Takes all memory away from the port.
+    fn retire<P: Port>(&mut self, port: &mut P) {
+        for block in self.blocks.drain(..) {
+            block.retire(port);
+        }
+    }
+}
+
+/// Buffers of one receive queue.
+#[derive(Debug)]
+struct Buffers {
+    queue: Receives,
+    buffer_bytes: usize,
+    per_block: usize,
+    most_blocks: usize,
+    blocks: Vec<Block>,
+    /// Buffers that wait to be posted.
+    spare: Vec<Slot>,
+    posted: usize,
+    /// Bytes in each that was filled.
+    filled: Vec<u16>,
+}
+
+impl Buffers {
+    fn new(queue: Receives, buffer_bytes: usize, per_block: usize, most_blocks: usize) -> Self {
+        Self {
+            queue,
+            buffer_bytes,
+            per_block,
+            most_blocks,
+            blocks: Vec::new(),
+            spare: Vec::new(),
+            posted: 0,
+            filled: Vec::new(),
+        }
+    }
+
+    /// Bytes that they take at most.
+    fn most_bytes(&self) -> usize {
+        self.per_block * self.most_blocks * (self.buffer_bytes + size_of::<Slot>())
+    }
+
+    /// Bytes that they take now.
+    fn bytes(&self) -> usize {
+        self.most_bytes() / self.most_blocks * self.blocks.len()
+    }
+
+    /// Makes the first block and posts it, or a further one. `false`: there are as many as there may be.
+    fn grow<P: Port>(&mut self, port: &mut P) -> Result<bool, CallError> {
+        if self.blocks.len() == self.most_blocks {
+            return Ok(false);
+        }
+        let block = Block::new(port, self.buffer_bytes * self.per_block, Access::Own)?;
+        let first = self.blocks.len() * self.per_block;
+        self.blocks.push(block);
+        let numbers = first..first + self.per_block;
+        self.filled.resize(numbers.end, 0);
+        self.spare
+            .extend(numbers.filter_map(|n| Slot::try_from(n).ok()));
+        self.post_spare(port);
+        Ok(true)
+    }
+
+    /// A posted buffer was filled; `false`: there is no such buffer.
+    #[inline(always)]
+    fn filled(&mut self, buffer: u64, bytes: u32) -> bool {
+        let buffer = usize::try_from(buffer).unwrap_or(usize::MAX);
+        let Some(filled) = self.filled.get_mut(buffer) else {
+            return false;
+        };
+        *filled = u16::try_from(bytes).unwrap_or(0);
+        self.posted -= 1;
+        true
+    }
+
+    #[inline(always)]
+    fn bytes_in(&self, buffer: Slot) -> usize {
+        usize::from(self.filled[buffer as usize])
+    }
+
+    /// A buffer may be posted again. It is, with some others.
+    #[inline(always)]
+    fn give_back<P: Port>(&mut self, buffer: Slot, port: &mut P) {
+        self.spare.push(buffer);
+        if self.spare.len() >= BATCH || self.posted < BATCH {
+            self.post_spare(port);
+        }
+    }
+
+    /// Where more than half of the buffers are away from the queue, makes more.
+    #[inline(always)]
+    fn tend<P: Port>(&mut self, port: &mut P) {
+        if self.posted < self.blocks.len() * self.per_block / 2 {
+            self.tend_scarce(port);
+        }
+    }
+
+    #[cold]
+    fn tend_scarce<P: Port>(&mut self, port: &mut P) {
+        self.post_spare(port);
+        if self.posted < self.blocks.len() * self.per_block / 2 {
+            // Without more memory the network's own flow control must do.
+            let _ = self.grow(port);
+        }
+    }
+
+    fn post_spare<P: Port>(&mut self, port: &mut P) {
+        const NOWHERE: Piece = Piece {
+            address: 0,
+            bytes: 0,
+            local_key: 0,
+        };
+        let mark = match self.queue {
+            Receives::Shared => 0,
+            Receives::Datagrams => MARK,
+        };
+        while !self.spare.is_empty() {
+            let from = self.spare.len().saturating_sub(BATCH);
+            let mut list = [(0, NOWHERE); BATCH];
+            let batch = &self.spare[from..];
+            for (entry, buffer) in list.iter_mut().zip(batch) {
+                let (block, at) = self.place(*buffer);
+                let piece = self.blocks[block].piece(at, self.buffer_bytes);
+                *entry = (u64::from(buffer | mark), piece);
+            }
+            let wanted = batch.len();
+            let taken = port.post_receives(self.queue, &list[..wanted]);
+            self.spare.drain(from..from + taken);
+            self.posted += taken;
+            if taken < wanted {
+                return;
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn place(&self, buffer: Slot) -> (usize, usize) {
+        let buffer = buffer as usize;
+        let at = buffer % self.per_block * self.buffer_bytes;
+        (buffer / self.per_block, at)
+    }
+
+    /// Copies bytes of a filled buffer.
+    #[inline(always)]
+    fn copy_out(&self, buffer: Slot, at: usize, target: &mut [u8]) {
+        let (block, start) = self.place(buffer);
+        let most = self.buffer_bytes.saturating_sub(at);
+        let bytes = target.len().min(most);
+        self.blocks[block].copy_out(start + at, &mut target[..bytes]);
+    }
+
+    /// Takes all memory away from the port.
+    fn retire<P: Port>(&mut self, port: &mut P) {
+        for block in self.blocks.drain(..) {
+            block.retire(port);
+        }
+    }
+}
+
+/// Receives that are posted in one go.
+const BATCH: usize = 16;
+/// Tells the slots and buffers of one kind from those of the other.
+const MARK: Slot = 1 << 31;
+
+/// Bytes of a small slot.
+const SMALL_SLOT_BYTES: usize = 256;
+/// Bytes of a large slot, and of a buffer that takes what is in one.
+const LARGE_BYTES: usize = (HEADER_BYTES + ring::layout::POOL_BUFFER_BYTES).next_multiple_of(64);
+
+/// Buffers of a block, and blocks, of each queue.
+const SHARED_BUFFERS: usize = 32;
+const SHARED_BLOCKS: usize = 6;
+const DATAGRAM_BUFFERS: usize = 64;
+const DATAGRAM_BLOCKS: usize = 3;
+/// Buffers that a queue must take.
+pub(super) const MOST_SHARED: usize = SHARED_BUFFERS * SHARED_BLOCKS;
+pub(super) const MOST_DATAGRAMS: usize = DATAGRAM_BUFFERS * DATAGRAM_BLOCKS;

@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The seam between the provider and a device: what is asked of one port of one device, in the verbs' own words. The real one
+//! stands in `device.rs`, a software fake with every fault on demand in `fake.rs`.
+//!
+//! An open port is a protection domain with a shared receive queue, one queue pair for datagrams, a completion queue for
+//! sends and one for receives, and a channel that tells of both when it is armed. Reliable queue pairs are made on demand.
+//!
+//! # Memory
+//! A port touches memory of this process only inside a [`Region`], from [`Port::register`] to [`Port::deregister`]: whatever
+//! numbers a work request carries, the keys are checked against the regions. So registering is `unsafe` and all the
+//! rest is not.
+//!
+//! # Safety
+//! Nothing unsafe is done here; one method asks for a promise.
+#![allow(unsafe_code)]
+
+use std::fmt;
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
+
+use super::address::{Address, Link};
+
+/// One port of one device.
+pub(crate) trait Port: fmt::Debug + Send + Sized {
+    /// Turns after which a look at the clock is due.
+    const CLOCK_EVERY: u64;
+
+    /// Time since any moment in the past.
+    fn now_ns(&self) -> u64;
+
+    /// What is known of the port. [`refresh`](Self::refresh) changes it.
+    fn facts(&self) -> &Facts;
+
+    /// Asks the device again: state of the port, its LID, where its GID stands in the table.
+    fn refresh(&mut self) -> Result<(), CallError>;
+
+    /// Lets the device reach memory.
+    ///
+    /// # Safety
+    /// The memory stays mapped until [`deregister`](Self::deregister) has returned or the port was dropped, and until then whoever holds it expects
+    /// that the device reads it, and writes it if `access` says so.
+    unsafe fn register(
+        &mut self,
+        base: NonNull<u8>,
+        bytes: usize,
+        access: Access,
+    ) -> Result<Region, CallError>;
+
+    /// Ends that: the device touches this memory no more.
+    fn deregister(&mut self, region: Region);
+
+    /// Hands buffers for receives over: the caller's names for them, and where they are. Answers how many were taken, from the
+    /// first on.
+    fn post_receives(&mut self, queue: Receives, buffers: &[(u64, Piece)]) -> usize;
+
+    /// Number of the queue pair for datagrams.
+    fn datagram_number(&self) -> u32;
+
+    /// A way for datagrams to a port elsewhere.
+    fn open_way(&mut self, to: &Address) -> Result<Way, CallError>;
+
+    /// Forgets one.
+    fn close_way(&mut self, way: Way);
+
+    /// Sends a datagram. A body [`Body::Inline`] is at most [`Facts::inline_bytes`] long and copied at once.
+    fn post_datagram(
+        &mut self,
+        way: Way,
+        number: u32,
+        work: u64,
+        body: Body<'_>,
+        signaled: bool,
+    ) -> Result<(), Refused>;
+
+    /// Makes a reliable queue pair, which takes work only after [`connect`](Self::connect).
+    fn create(&mut self) -> Result<QueuePair, CallError>;
+
+    /// Joins it to one elsewhere; from now on it receives and sends.
+    fn connect(&mut self, pair: QueuePair, to: &Remote) -> Result<(), CallError>;
+
+    /// Breaks it: whatever was posted comes back as [`Status::Flushed`], if it was signaled or fails.
+    fn fail(&mut self, pair: QueuePair);
+
+    /// Takes it apart. No completion of its sends comes any more, not even those that wait. Completions of receives may come
+    /// or not: some devices forget them, and with them the names of their buffers.
+    fn destroy(&mut self, pair: QueuePair);
+
+    /// Posts work requests in one go; answers how many were taken, from the first on. A request that was not signaled has no
+    /// completion unless it fails; it has ended when a later one of the same queue pair has.
+    fn post(&mut self, pair: QueuePair, requests: &[Request<'_>]) -> usize;
+
+    /// Takes completions of one kind of queue; answers how many.
+    fn poll(&mut self, which: Queue, done: &mut [Done]) -> usize;
+
+    /// Asks for a sign on [`sign`](Self::sign) when the next completion comes, of either queue.
+    fn arm(&mut self) -> Result<(), CallError>;
+
+    /// A descriptor that becomes readable then, or when there is an event.
+    fn sign(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Takes the signs away that have come.
+    fn take_signs(&mut self);
+
+    /// The next thing that happened to the port itself; never waits.
+    fn next_event(&mut self) -> Option<Event>;
+}
+
+/// What is known of a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Facts {
+    /// The device's name, `mlx5_0`.
+    pub(crate) device: String,
+    /// The port's number there, from 1.
+    pub(crate) port: u8,
+    /// Whether it can carry anything now.
+    pub(crate) is_up: bool,
+    /// Where others find it; without the number of the datagram queue pair.
+    pub(crate) link: Link,
+    pub(crate) lid: u16,
+    pub(crate) gid: [u8; 16],
+    /// Where that GID stands in the port's table, now.
+    pub(crate) gid_index: u8,
+    /// Bytes that one packet carries.
+    pub(crate) packet_bytes: u32,
+    /// Bytes that travel inside a work request.
+    pub(crate) inline_bytes: u32,
+    /// Most bytes of one work request.
+    pub(crate) message_bytes: u64,
+    /// Reads and atomics that one queue pair has under way.
+    pub(crate) reads: u8,
+    /// Whether it does atomics.
+    pub(crate) atomics: bool,
+    /// Work requests that one reliable queue pair takes.
+    pub(crate) depth: u32,
+}
+
+/// How many of everything a port is opened with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Depths {
+    /// Completions that each queue holds.
+    pub(crate) completions: u32,
+    /// Sends under way on one reliable queue pair.
+    pub(crate) sends: u32,
+    /// Datagrams under way.
+    pub(crate) datagrams: u32,
+    /// Buffers in the shared receive queue.
+    pub(crate) shared: u32,
+    /// Buffers for datagrams.
+    pub(crate) datagram_buffers: u32,
+    /// Bytes that should travel inside a work request; the device may grant less.
+    pub(crate) inline_bytes: u32,
+}
+
+/// What a peer may do with registered memory. This process always may all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Nothing.
+    Own,
+    /// Nothing, and the memory may be such that this process cannot write.
+    OwnRead,
+    /// Reads.
+    Read,
+    /// Reads, writes and atomics.
+    Full,
+}
+
+/// Registered memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Region {
+    /// The port's name for it.
+    pub(crate) id: u32,
+    pub(crate) local_key: u32,
+    pub(crate) remote_key: u32,
+}
+
+/// A stretch of registered memory of this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    pub(crate) address: u64,
+    pub(crate) bytes: u32,
+    pub(crate) local_key: u32,
+}
+
+/// What a work request carries.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Body<'a> {
+    /// These bytes, copied when it is posted.
+    Inline(&'a [u8]),
+    /// What lies there until it is complete.
+    Piece(Piece),
+}
+
+/// Which buffers for receives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Receives {
+    /// Of all reliable queue pairs.
+    Shared,
+    /// Of datagrams. The first [`GRH_BYTES`] of a buffer are the device's.
+    Datagrams,
+}
+
+/// Which completions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Queue {
+    Sends,
+    Receives,
+}
+
+/// A way for datagrams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Way(pub(crate) u32);
+
+/// A reliable queue pair: the port's name for it, and its number on the network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct QueuePair {
+    pub(crate) id: u32,
+    pub(crate) number: u32,
+}
+
+/// The other end of a reliable queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Remote {
+    pub(crate) address: Address,
+    /// Its number.
+    pub(crate) number: u32,
+    /// Packet number that it begins with, and that this side begins with; 24 bits.
+    pub(crate) their_first: u32,
+    pub(crate) our_first: u32,
+}
+
+/// One work request on a reliable queue pair.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request<'a> {
+    /// Comes back in its completion.
+    pub(crate) work: u64,
+    pub(crate) operation: Operation,
+    /// What is sent or written, or where that which is read goes.
+    pub(crate) body: Body<'a>,
+    /// Whether its end is told.
+    pub(crate) signaled: bool,
+}
+
+/// What a work request does.
+#[allow(
+    dead_code,
+    reason = "atomic operations are asked for by tests of devices so far"
+)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operation {
+    Send,
+    Write {
+        address: u64,
+        key: u32,
+    },
+    Read {
+        address: u64,
+        key: u32,
+    },
+    FetchAdd {
+        address: u64,
+        key: u32,
+        add: u64,
+    },
+    CompareSwap {
+        address: u64,
+        key: u32,
+        compare: u64,
+        swap: u64,
+    },
+}
+
+/// The end of a work request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Done {
+    pub(crate) work: u64,
+    pub(crate) status: Status,
+    /// Bytes received; of datagrams with the [`GRH_BYTES`] in front.
+    pub(crate) bytes: u32,
+    /// Number of this process's queue pair.
+    pub(crate) number: u32,
+    /// Number of the sender's queue pair, of datagrams.
+    pub(crate) source: u32,
+    /// The maker's own number for an error.
+    pub(crate) vendor: u32,
+}
+
+/// How a work request ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Status {
+    #[default]
+    Success,
+    /// Its queue pair had broken before.
+    Flushed,
+    /// The other side does not answer.
+    RetryExceeded,
+    /// The other side had no buffer for too long.
+    NotReady,
+    /// The other side does not allow it: the key is wrong, or its memory is gone.
+    RemoteAccess,
+    /// The other side found the request wrong.
+    RemoteInvalid,
+    /// The other side could not do it.
+    RemoteOperation,
+    /// Memory of this side is not registered as it should be.
+    LocalProtection,
+    /// What arrived is longer than its buffer.
+    LocalLength,
+    /// Another number of `enum ibv_wc_status`.
+    Other(u32),
+}
+
+/// Something that happened to a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    PortDown,
+    PortUp,
+    /// Its LID or its table of GIDs is another one.
+    AddressChanged,
+    /// The device is lost.
+    DeviceLost,
+    /// The shared receive queue is lost.
+    SharedQueueLost,
+    /// A queue pair broke, by its number.
+    QueuePairLost(u32),
+    /// A completion queue is lost.
+    CompletionsLost,
+    /// Another number of `enum ibv_event_type`, of no consequence.
+    Other(u32),
+}
+
+/// Nothing was posted: there is no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Refused;
+
+/// A call that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CallError {
+    /// The verb, `ibv_reg_mr`.
+    pub(crate) call: &'static str,
+    /// What the system says.
+    pub(crate) errno: i32,
+}
+
+/// Bytes in front of every datagram in its buffer.
+pub(crate) const GRH_BYTES: usize = 40;

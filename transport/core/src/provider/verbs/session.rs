@@ -1,0 +1,504 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One peer's streams of packets, there and back: every packet arrives once and in order, whatever carries it and however
+//! often that breaks. Sans-IO: it says what is to be sent, and time is an argument.
+//!
+//! - S1: a packet is kept until the peer says that it has it. Its slot (the memory with its bytes) may be given back
+//!   before, when a reliable queue pair says that the packet has arrived.
+//! - S2: at most [`WINDOW`] packets are kept: so a receiver that does not look is not flooded.
+//! - S3: a packet that went over a queue pair that broke is sent again; one that went as a datagram is sent again when
+//!   its time is over, or when later ones were acknowledged before it.
+//! - S4: packets are handed up in the order of their numbers, once each. What comes ahead waits in its buffer; what comes
+//!   twice, or lies beyond the window, is dropped.
+//!
+//! Numbers have 32 bits and wrap; the window is small against that.
+
+use std::collections::VecDeque;
+
+use super::wire::Ack;
+
+/// Packets under way to one peer.
+pub(super) const WINDOW: u32 = 64;
+/// So many unacknowledged packets are worth an acknowledgement of their own.
+pub(super) const ACK_EVERY: u32 = WINDOW / 4;
+/// Names memory of a packet.
+pub(super) type Slot = u32;
+
+/// How a packet went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Via {
+    /// Not yet, or over a queue pair that broke.
+    Not,
+    /// As a datagram, at this time.
+    Datagram { at_ns: u64 },
+    /// Over the queue pair that was made in this attempt.
+    Pair { attempt: u32 },
+}
+
+/// A packet until it is acknowledged.
+#[derive(Clone, Copy, Debug)]
+struct Kept {
+    /// `None`: it has arrived, only the peer has not said so.
+    slot: Option<Slot>,
+    bytes: u32,
+    via: Via,
+}
+
+/// A packet to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Due {
+    pub(super) number: u32,
+    pub(super) slot: Slot,
+    pub(super) bytes: u32,
+}
+
+/// What to do with a packet that arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Hand it up; then see [`Session::next_held`].
+    Deliver,
+    /// Its buffer was put aside.
+    Held,
+    /// Drop it, and tell the peer what is here.
+    Twice,
+    /// Drop it: nobody who keeps to the rules sends this.
+    Wild,
+}
+
+/// Both streams of a peer.
+#[derive(Debug)]
+pub(super) struct Session {
+    /// Number of the oldest packet kept.
+    first: u32,
+    kept: VecDeque<Kept>,
+    /// Kept packets that wait to be sent.
+    unsent: u32,
+    /// Kept packets that went as datagrams and have not arrived for all we know.
+    datagrams: u32,
+    pace: Pace,
+    /// Number of the packet that is handed up next.
+    expected: u32,
+    /// Packets beyond it, by how far: their buffers.
+    ahead: VecDeque<Option<Slot>>,
+    beyond: u64,
+    /// Packets handed up since the peer was told.
+    owed: u32,
+    /// Large frames posted, and those of them that the peer has given back.
+    lent: u16,
+    back: u16,
+    /// Large frames of the peer that were given back, and how many of those it was told of.
+    returned: u16,
+    told: u16,
+}
+
+/// When a datagram is sent again.
+#[derive(Clone, Copy, Debug)]
+struct Pace {
+    /// Smoothed time from a datagram to its acknowledgement, and how much it varies; 0 before the first.
+    round_ns: u64,
+    varies_ns: u64,
+    backoff: u32,
+}
+
+impl Session {
+    pub(super) fn new() -> Self {
+        Self {
+            first: 0,
+            kept: VecDeque::new(),
+            unsent: 0,
+            datagrams: 0,
+            pace: Pace {
+                round_ns: 0,
+                varies_ns: 0,
+                backoff: 0,
+            },
+            expected: 0,
+            ahead: VecDeque::new(),
+            beyond: 0,
+            owed: 0,
+            lent: 0,
+            back: 0,
+            returned: 0,
+            told: 0,
+        }
+    }
+
+    /// Packets that may be kept from now on.
+    #[inline(always)]
+    pub(super) fn room(&self) -> u32 {
+        #[allow(clippy::cast_possible_truncation, reason = "at most a window")]
+        let used = self.kept.len() as u32;
+        WINDOW - used
+    }
+
+    /// Number of the next packet.
+    #[inline(always)]
+    pub(super) fn next(&self) -> u32 {
+        #[allow(clippy::cast_possible_truncation, reason = "at most a window")]
+        self.first.wrapping_add(self.kept.len() as u32)
+    }
+
+    /// Keeps a packet, which gets number [`next`](Self::next). There must be room.
+    #[inline(always)]
+    pub(super) fn keep(&mut self, slot: Slot, bytes: u32) {
+        debug_assert!(self.room() > 0, "S2");
+        self.unsent += 1;
+        self.kept.push_back(Kept {
+            slot: Some(slot),
+            bytes,
+            via: Via::Not,
+        });
+    }
+
+    /// Whether packets wait to be sent.
+    #[inline(always)]
+    pub(super) fn has_unsent(&self) -> bool {
+        self.unsent != 0
+    }
+
+    /// Whether everything that is kept has arrived, for all we know.
+    pub(super) fn has_arrived(&self) -> bool {
+        self.kept.iter().all(|kept| kept.slot.is_none())
+    }
+
+    /// Whether a packet is under way over the queue pair of this attempt.
+    pub(super) fn is_under_way(&self, attempt: u32) -> bool {
+        let over = |kept: &Kept| kept.slot.is_some() && kept.via == Via::Pair { attempt };
+        self.kept.iter().any(over)
+    }
+
+    /// The oldest packet that waits to be sent.
+    pub(super) fn next_unsent(&self) -> Option<Due> {
+        if self.unsent == 0 {
+            return None;
+        }
+        let waits = |(_, kept): &(u32, &Kept)| kept.via == Via::Not;
+        let (index, kept) = (0..).zip(&self.kept).find(waits)?;
+        self.due(index, kept)
+    }
+
+    fn due(&self, index: u32, kept: &Kept) -> Option<Due> {
+        Some(Due {
+            number: self.first.wrapping_add(index),
+            slot: kept.slot?,
+            bytes: kept.bytes,
+        })
+    }
+
+    /// A packet was sent.
+    pub(super) fn sent(&mut self, number: u32, via: Via) {
+        let Some(kept) = self.kept_mut(number) else {
+            return;
+        };
+        let before = std::mem::replace(&mut kept.via, via);
+        self.uncount(before);
+        match via {
+            Via::Not => self.unsent += 1,
+            Via::Datagram { .. } => self.datagrams += 1,
+            Via::Pair { .. } => {}
+        }
+    }
+
+    fn uncount(&mut self, via: Via) {
+        match via {
+            Via::Not => self.unsent -= 1,
+            Via::Datagram { .. } => self.datagrams -= 1,
+            Via::Pair { .. } => {}
+        }
+    }
+
+    #[inline(always)]
+    fn kept_mut(&mut self, number: u32) -> Option<&mut Kept> {
+        self.kept.get_mut(number.wrapping_sub(self.first) as usize)
+    }
+
+    /// A reliable queue pair says that a packet has arrived: its slot, if that is still held.
+    #[inline(always)]
+    pub(super) fn arrived(&mut self, number: u32, attempt: u32) -> Option<Slot> {
+        let kept = self.kept_mut(number)?;
+        if kept.via == (Via::Pair { attempt }) {
+            return kept.slot.take();
+        }
+        None
+    }
+
+    /// The queue pair of this attempt is gone: what went over it and is not known to have arrived must go again.
+    pub(super) fn broke(&mut self, attempt: u32) {
+        for kept in &mut self.kept {
+            if kept.via == (Via::Pair { attempt }) && kept.slot.is_some() {
+                kept.via = Via::Not;
+                self.unsent += 1;
+            }
+        }
+    }
+
+    /// Takes in what the peer has; gives the slots of packets back that it has for the first time.
+    #[inline(always)]
+    pub(super) fn acknowledge(&mut self, ack: Ack, now_ns: u64, free: impl FnMut(Slot)) {
+        // Nothing new is the ordinary case, and so is an acknowledgement that was overtaken.
+        if ack.returned != self.back {
+            self.take_back(ack.returned);
+        }
+        if ack.next != self.first || (ack.beyond != 0 && self.datagrams != 0) {
+            self.take_in(ack, now_ns, free);
+        }
+    }
+
+    /// Whether the peer can take one more large frame.
+    #[inline(always)]
+    pub(super) fn may_lend(&self) -> bool {
+        self.lent.wrapping_sub(self.back) < MOST_LENT
+    }
+
+    /// A large frame is posted.
+    #[inline(always)]
+    pub(super) fn lend(&mut self) {
+        self.lent = self.lent.wrapping_add(1);
+    }
+
+    fn take_back(&mut self, returned: u16) {
+        // Less than was known before was overtaken, more than was lent is wild.
+        if returned.wrapping_sub(self.back) <= self.lent.wrapping_sub(self.back) {
+            self.back = returned;
+        }
+    }
+
+    /// A large frame of the peer is given back. `true`: the peer may be waiting to hear so.
+    #[inline(always)]
+    pub(super) fn give_back(&mut self) -> bool {
+        self.returned = self.returned.wrapping_add(1);
+        self.returned.wrapping_sub(self.told) >= MOST_LENT / 4
+    }
+
+    fn take_in(&mut self, ack: Ack, now_ns: u64, mut free: impl FnMut(Slot)) {
+        let news = ack.next.wrapping_sub(self.first);
+        // Older than what is known, or wild: more than was ever sent.
+        if news as usize > self.kept.len() {
+            return;
+        }
+        for _ in 0..news {
+            let Some(kept) = self.kept.pop_front() else {
+                return;
+            };
+            self.first = self.first.wrapping_add(1);
+            self.settle(kept, now_ns, &mut free);
+        }
+        if news > 0 {
+            self.pace.backoff = 0;
+        }
+        if self.datagrams != 0 && ack.beyond != 0 {
+            self.take_in_beyond(ack.beyond, now_ns, &mut free);
+        }
+        if self.kept.is_empty() && self.kept.capacity() > IDLE_CAPACITY && self.pace.round_ns != 0 {
+            // A peer of datagrams, of which there may be thousands.
+            self.kept.shrink_to(IDLE_CAPACITY);
+        }
+    }
+
+    fn settle(&mut self, kept: Kept, now_ns: u64, free: &mut impl FnMut(Slot)) {
+        self.uncount(kept.via);
+        if let Via::Datagram { at_ns } = kept.via
+            && self.pace.backoff == 0
+        {
+            self.pace.measure(now_ns.saturating_sub(at_ns));
+        }
+        if let Some(slot) = kept.slot {
+            free(slot);
+        }
+    }
+
+    /// Packets that the peer has although it misses earlier ones: those are sent again soon.
+    fn take_in_beyond(&mut self, beyond: u64, now_ns: u64, free: &mut impl FnMut(Slot)) {
+        let round = self.pace.round_ns;
+        let last = 64 - beyond.leading_zeros() as usize;
+        for index in 0..=last.min(self.kept.len().saturating_sub(1)) {
+            let is_there = index > 0 && beyond >> (index - 1) & 1 != 0;
+            let kept = &mut self.kept[index];
+            let Via::Datagram { at_ns } = kept.via else {
+                continue;
+            };
+            if is_there {
+                // It has arrived; the entry stays for its number.
+                if let Some(slot) = kept.slot.take() {
+                    free(slot);
+                }
+                kept.via = Via::Pair { attempt: NOBODY };
+                self.datagrams -= 1;
+            } else if index < last && now_ns.saturating_sub(at_ns) > round {
+                kept.via = Via::Not;
+                self.datagrams -= 1;
+                self.unsent += 1;
+            }
+        }
+    }
+
+    /// Whether the peer has not said yet that it has this packet.
+    pub(super) fn is_kept(&self, number: u32) -> bool {
+        (number.wrapping_sub(self.first) as usize) < self.kept.len()
+    }
+
+    /// Forgets all that is kept, and what was put aside: the peer is lost. `free` gets slots, `drop` buffers.
+    pub(super) fn forget(&mut self, mut free: impl FnMut(Slot), drop: impl FnMut(Slot)) {
+        self.kept
+            .drain(..)
+            .filter_map(|kept| kept.slot)
+            .for_each(&mut free);
+        self.ahead.drain(..).flatten().for_each(drop);
+        (self.unsent, self.datagrams, self.beyond) = (0, 0, 0);
+    }
+
+    /// When [`timeout`](Self::timeout) wants to be called.
+    pub(super) fn deadline(&self) -> Option<u64> {
+        if self.datagrams == 0 {
+            return None;
+        }
+        let sent = self.kept.iter().filter_map(|kept| match kept.via {
+            Via::Datagram { at_ns } => Some(at_ns),
+            _ => None,
+        });
+        Some(sent.min()? + self.pace.timeout_ns())
+    }
+
+    /// Datagrams whose time is over wait to be sent again; `true` if there are any.
+    pub(super) fn timeout(&mut self, now_ns: u64) -> bool {
+        let Some(deadline) = self.deadline() else {
+            return false;
+        };
+        if now_ns < deadline {
+            return false;
+        }
+        let limit = now_ns.saturating_sub(self.pace.timeout_ns());
+        for kept in &mut self.kept {
+            if let Via::Datagram { at_ns } = kept.via
+                && at_ns <= limit
+            {
+                kept.via = Via::Not;
+                self.datagrams -= 1;
+                self.unsent += 1;
+            }
+        }
+        self.pace.backoff = (self.pace.backoff + 1).min(MOST_BACKOFF);
+        true
+    }
+
+    /// A packet has arrived in `buffer`.
+    #[inline(always)]
+    pub(super) fn accept(&mut self, number: u32, buffer: Slot) -> Verdict {
+        if number == self.expected && self.beyond == 0 {
+            self.expected = self.expected.wrapping_add(1);
+            self.owed += 1;
+            return Verdict::Deliver;
+        }
+        self.accept_out_of_order(number, buffer)
+    }
+
+    #[inline(never)]
+    fn accept_out_of_order(&mut self, number: u32, buffer: Slot) -> Verdict {
+        let far = number.wrapping_sub(self.expected);
+        if far == 0 {
+            self.advance();
+            return Verdict::Deliver;
+        }
+        if far > WINDOW {
+            let is_old = self.expected.wrapping_sub(number) <= 2 * WINDOW;
+            return if is_old {
+                Verdict::Twice
+            } else {
+                Verdict::Wild
+            };
+        }
+        let bit = 1 << (far - 1);
+        if self.beyond & bit != 0 {
+            return Verdict::Twice;
+        }
+        self.beyond |= bit;
+        let index = far as usize - 1;
+        if self.ahead.len() <= index {
+            self.ahead.resize(index + 1, None);
+        }
+        self.ahead[index] = Some(buffer);
+        Verdict::Held
+    }
+
+    /// The buffer of a packet that was put aside and whose turn has come; to be asked after each delivery.
+    #[inline(always)]
+    pub(super) fn next_held(&mut self) -> Option<Slot> {
+        if self.beyond == 0 && self.ahead.is_empty() {
+            return None;
+        }
+        self.take_held()
+    }
+
+    #[inline(never)]
+    fn take_held(&mut self) -> Option<Slot> {
+        // The front stands for the packet that is expected: `advance` has moved the bits, not the queue.
+        let buffer = self.ahead.pop_front()?;
+        if buffer.is_some() {
+            self.advance();
+        }
+        buffer
+    }
+
+    /// The packet that was expected is handed up.
+    fn advance(&mut self) {
+        self.expected = self.expected.wrapping_add(1);
+        self.beyond >>= 1;
+        self.owed += 1;
+    }
+
+    /// What the peer should be told.
+    #[inline(always)]
+    pub(super) fn ack(&self) -> Ack {
+        Ack {
+            next: self.expected,
+            beyond: self.beyond,
+            returned: self.returned,
+        }
+    }
+
+    /// The same, for something that is sent now.
+    #[inline(always)]
+    pub(super) fn tell(&mut self) -> Ack {
+        self.owed = 0;
+        self.told = self.returned;
+        self.ack()
+    }
+
+    /// Packets handed up since the peer was told.
+    #[inline(always)]
+    pub(super) fn owed(&self) -> u32 {
+        self.owed
+    }
+}
+
+impl Pace {
+    fn measure(&mut self, round_ns: u64) {
+        if self.round_ns == 0 {
+            (self.round_ns, self.varies_ns) = (round_ns.max(1), round_ns / 2);
+            return;
+        }
+        let off = round_ns.abs_diff(self.round_ns);
+        self.varies_ns = (3 * self.varies_ns + off) / 4;
+        self.round_ns = ((7 * self.round_ns + round_ns) / 8).max(1);
+    }
+
+    /// How long an acknowledgement may take.
+    fn timeout_ns(&self) -> u64 {
+        let usual = match self.round_ns {
+            0 => FIRST_TIMEOUT_NS,
+            round => (round + 4 * self.varies_ns).clamp(LEAST_TIMEOUT_NS, MOST_TIMEOUT_NS),
+        };
+        (usual << self.backoff).min(MOST_TIMEOUT_NS)
+    }
+}
+
+/// Large frames of one sender that a receiver holds: so it never runs out of buffers for small ones because of one peer.
+const MOST_LENT: u16 = 32;
+/// An attempt that no queue pair has.
+const NOBODY: u32 = u32::MAX;
+/// Entries that an idle peer of datagrams may keep allocated.
+const IDLE_CAPACITY: usize = 4;
+const FIRST_TIMEOUT_NS: u64 = 20_000_000;
+/// A receiver that is off its processor does not answer for some milliseconds.
+const LEAST_TIMEOUT_NS: u64 = 4_000_000;
+const MOST_TIMEOUT_NS: u64 = 1_000_000_000;
+const MOST_BACKOFF: u32 = 6;

@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a process keeps for one peer on the network, from the first packet on.
+
+use std::cmp::Reverse;
+use std::collections::VecDeque;
+
+use super::address::Address;
+use super::connect::{Connection, State};
+use super::port::{CallError, Port, Way};
+use super::session::Session;
+use super::wire::{HEADER_BYTES, Say};
+use super::{MOST_DATAGRAM_BYTES, Verbs};
+use crate::{Completion, Peer};
+
+/// One peer.
+#[derive(Debug)]
+pub(super) struct Side {
+    pub(super) address: Option<Address>,
+    /// The name of its host.
+    pub(super) host: Box<str>,
+    way: Option<Way>,
+    pub(super) session: Session,
+    /// The queue pair, by its place in [`Verbs`].
+    pub(super) connection: Connection<u32>,
+    /// Frames that were posted.
+    pub(super) packets: u32,
+    /// Reads and writes that wait to be posted, oldest first.
+    pub(super) waiting: VecDeque<u32>,
+    /// A frame of which some parts are here.
+    pub(super) building: Option<Vec<u8>>,
+    /// A queue pair that broke has not told the end of all its work requests: until then nothing goes over another one.
+    pub(super) waits_for_last: bool,
+    pub(super) listed_unsent: bool,
+    /// It is to be told what has arrived even if nothing new has.
+    pub(super) owes_anyway: bool,
+    /// Writes that have not ended and whose immediate is a packet: nothing overtakes them.
+    pub(super) immediates: u32,
+    /// When it was asked last what has arrived, since the window is full.
+    asked_at_ns: u64,
+    pub(super) listed_owing: bool,
+    pub(super) listed_leaving: bool,
+    asked: bool,
+    /// What [`Verbs::arm`] has set.
+    timer_ns: Option<u64>,
+    /// Since when it does not answer.
+    silent_since_ns: Option<u64>,
+    /// No way there could be opened: not before this time again.
+    way_after_ns: u64,
+    /// How often its queue pair broke without anything between.
+    pub(super) breaks: u32,
+    pub(super) lost: Option<Box<str>>,
+}
+
+impl Side {
+    /// What one takes, with what it owns while the peer has some packets under way.
+    pub(super) const MOST_BYTES: usize = size_of::<Self>() + 4 * 32 + 64;
+
+    fn new() -> Self {
+        Self {
+            address: None,
+            host: Box::default(),
+            way: None,
+            session: Session::new(),
+            connection: Connection::new(),
+            packets: 0,
+            waiting: VecDeque::new(),
+            building: None,
+            waits_for_last: false,
+            listed_unsent: false,
+            owes_anyway: false,
+            immediates: 0,
+            asked_at_ns: 0,
+            listed_owing: false,
+            listed_leaving: false,
+            asked: false,
+            timer_ns: None,
+            silent_since_ns: None,
+            way_after_ns: 0,
+            breaks: 0,
+            lost: None,
+        }
+    }
+
+    /// The queue pair, if sends may use it.
+    #[inline(always)]
+    pub(super) fn pair_for_sends(&self) -> Option<u32> {
+        self.connection.usable().filter(|_| !self.waits_for_last)
+    }
+
+    /// Whether packets may go over the queue pair, with no read or write before them.
+    pub(super) fn is_ready(&self) -> bool {
+        self.pair_for_sends().is_some() && self.waiting.is_empty()
+    }
+
+    /// Largest packet that goes there as a datagram.
+    pub(super) fn datagram_bytes(&self) -> usize {
+        let theirs = self
+            .address
+            .map_or(u32::MAX, |address| address.packet_bytes);
+        (theirs as usize).clamp(2 * HEADER_BYTES, MOST_DATAGRAM_BYTES)
+    }
+
+    #[inline(always)]
+    pub(super) fn is_lost(&self) -> bool {
+        self.lost.is_some()
+    }
+
+    /// Something was heard of it.
+    #[inline(always)]
+    pub(super) fn was_heard(&mut self) {
+        self.silent_since_ns = None;
+    }
+
+    fn deadline_ns(&self) -> Option<u64> {
+        let deadlines = [self.session.deadline(), self.connection.deadline_ns];
+        deadlines.into_iter().flatten().min()
+    }
+}
+
+impl<P: Port> Verbs<P> {
+    /// What is kept for a peer.
+    #[inline(always)]
+    pub(super) fn side(&mut self, peer: u32) -> &mut Side {
+        self.sides[peer as usize].get_or_insert_with(|| Box::new(Side::new()))
+    }
+
+    /// Where datagrams for a peer go; `None`: not known yet (then it is asked for), or there is no way.
+    pub(super) fn way_to(&mut self, peer: u32) -> Option<(Way, u32)> {
+        let side = self.sides[peer as usize].get_or_insert_with(|| Box::new(Side::new()));
+        let Some(address) = side.address else {
+            if !std::mem::replace(&mut side.asked, true) {
+                self.wanted.push_back(peer);
+            }
+            return None;
+        };
+        if let Some(way) = side.way {
+            return Some((way, address.number));
+        }
+        if self.now_ns < side.way_after_ns {
+            return None;
+        }
+        let mut opened = self.port.open_way(&address);
+        if opened.is_err() && self.find_port_again() {
+            opened = self.port.open_way(&address);
+        }
+        match opened {
+            Ok(way) => {
+                self.side(peer).way = Some(way);
+                Some((way, address.number))
+            }
+            Err(error) => {
+                self.no_way(peer, error);
+                None
+            }
+        }
+    }
+
+    /// A way could not be opened: a port may be down for a while.
+    #[cold]
+    fn no_way(&mut self, peer: u32, error: CallError) {
+        let (now_ns, silence_ns) = (self.now_ns, self.limits.silence_ns);
+        let side = self.side(peer);
+        side.way_after_ns = now_ns + WAY_AGAIN_NS;
+        let since = *side.silent_since_ns.get_or_insert(now_ns);
+        if now_ns - since > silence_ns {
+            self.lose(peer, &format!("there is no way to its address: {error}"));
+        }
+    }
+
+    /// Ways have changed: they are opened anew when they are needed.
+    pub(super) fn forget_ways(&mut self) {
+        for side in self.sides.iter_mut().flatten() {
+            let last = self.datagrams.next();
+            self.old_ways.extend(side.way.take().map(|way| (last, way)));
+        }
+        self.close_ways();
+    }
+
+    /// Closes ways that are not used any more, as soon as what went there has left.
+    pub(super) fn close_ways(&mut self) {
+        while let Some((last, way)) = self.old_ways.front().copied()
+            && self.datagrams.has_ended(last)
+        {
+            self.old_ways.pop_front();
+            self.port.close_way(way);
+        }
+    }
+
+    /// What the launcher says about a peer.
+    pub(in crate::provider) fn learn_address(&mut self, peer: Peer, record: &[u8]) {
+        let (address, host) = record.split_at(record.len().min(Address::BYTES));
+        let Some(address) = Address::from_bytes(address) else {
+            let why = "its address record is of another version of this library, or damaged";
+            return self.lose(peer.0, why);
+        };
+        let side = self.side(peer.0);
+        if side.address == Some(address) {
+            return;
+        }
+        side.address = Some(address);
+        side.host = String::from_utf8_lossy(host).into();
+        if let Some(way) = side.way.take() {
+            self.old_ways.push_back((self.datagrams.next(), way));
+            self.close_ways();
+        }
+        self.meet_strangers(peer.0);
+        self.go_on(peer.0);
+    }
+
+    /// A peer is found elsewhere from now on.
+    #[cold]
+    pub(super) fn follow(&mut self, peer: u32, address: Address) {
+        let last = self.datagrams.next();
+        let side = self.side(peer);
+        side.was_heard();
+        // The queue pair for datagrams stays the same; else it is not this peer's note.
+        let is_new = side
+            .address
+            .is_some_and(|old| old != address && old.number == address.number);
+        if !is_new {
+            return;
+        }
+        side.address = Some(address);
+        side.way_after_ns = 0;
+        let (way, end) = (side.way.take(), side.connection.usable());
+        self.old_ways.extend(way.map(|way| (last, way)));
+        self.close_ways();
+        if let Some(index) = end {
+            self.break_pair(index);
+        }
+        self.go_on(peer);
+    }
+
+    /// Sets the timer of a peer, if anything of it has a deadline.
+    pub(super) fn arm(&mut self, peer: u32) {
+        let side = self.sides[peer as usize].as_deref_mut();
+        let Some(side) = side.filter(|side| !side.is_lost()) else {
+            return;
+        };
+        let Some(deadline) = side.deadline_ns() else {
+            return;
+        };
+        if side.timer_ns.is_none_or(|armed| armed > deadline) {
+            side.timer_ns = Some(deadline);
+            self.timers.push(Reverse((deadline, peer)));
+        }
+    }
+
+    /// A timer of a peer has run out.
+    pub(super) fn time_is_over(&mut self, peer: u32) {
+        let now_ns = self.now_ns;
+        let side = self.side(peer);
+        // A later one was replaced by an earlier one, which has been here.
+        if side.timer_ns.is_none_or(|armed| armed > now_ns) || side.is_lost() {
+            return;
+        }
+        side.timer_ns = None;
+        let again = side.session.timeout(now_ns);
+        let overdue = side.connection.timeout(now_ns);
+        if again || overdue.is_some() {
+            let since = *side.silent_since_ns.get_or_insert(now_ns);
+            // One that computes does not answer either: without a queue pair that broke silence means nothing.
+            if side.breaks != 0 && now_ns - since > self.limits.silence_ns {
+                let seconds = self.limits.silence_ns / 1_000_000_000;
+                let why = format!("it has not answered for {seconds} s");
+                return self.lose(peer, &why);
+            }
+        }
+        if let Some(overdue) = overdue {
+            self.say_again_or_not(peer, overdue);
+        }
+        if again {
+            self.net.overdue += 1;
+            self.flush(peer);
+        }
+        self.arm(peer);
+    }
+
+    /// The peer's window is full: what says that it has taken something may be lost.
+    #[cold]
+    pub(super) fn ask_for_ack(&mut self, peer: u32) {
+        self.now_ns = self.port.now_ns();
+        let now_ns = self.now_ns;
+        let side = self.side(peer);
+        if now_ns.saturating_sub(side.asked_at_ns) < ASK_EVERY_NS {
+            return;
+        }
+        side.asked_at_ns = now_ns;
+        self.say(peer, Say::Ack { asks: true });
+    }
+
+    /// Gives a peer up.
+    pub(super) fn lose(&mut self, peer: u32, why: &str) {
+        let side = self.side(peer);
+        if side.is_lost() {
+            return;
+        }
+        side.lost = Some(why.into());
+        let end = side.connection.end();
+        let (sends, receives, port) = (&mut self.sends, &mut self.receives, &mut self.port);
+        let side = self.sides[peer as usize].as_deref_mut();
+        if let Some(side) = side {
+            side.session.forget(
+                |slot| sends.release(slot),
+                |buffer| receives.give_back(buffer, port),
+            );
+        }
+        if let Some(index) = end {
+            self.break_pair(index);
+        }
+        self.fail_waiting(peer);
+        let peer = Peer(peer);
+        self.ready.push_back(Completion::Lost { peer });
+    }
+
+    /// Why a peer was given up.
+    pub(in crate::provider) fn why_lost(&self, peer: Peer) -> Option<&str> {
+        self.sides.get(peer.0 as usize)?.as_deref()?.lost.as_deref()
+    }
+
+    /// Whether a queue pair for the peer is being made, or could be.
+    pub(super) fn hopes_for_pair(&mut self, peer: u32) -> bool {
+        self.want_pair(peer);
+        let side = self.side(peer);
+        !matches!(side.connection.state, State::Apart | State::Leaving { .. })
+            || side.address.is_none()
+            || side.waits_for_last
+    }
+}
+
+/// While a window stays full, the peer is asked so often.
+const ASK_EVERY_NS: u64 = 20_000_000;
+/// After this time a way that could not be opened is tried again.
+const WAY_AGAIN_NS: u64 = 10_000_000;

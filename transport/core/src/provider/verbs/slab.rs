@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Things under small numbers, which are given again when a thing has gone.
+
+/// A table of things.
+#[derive(Debug)]
+pub(super) struct Slab<T> {
+    places: Vec<Option<T>>,
+    free: Vec<u32>,
+}
+
+impl<T> Slab<T> {
+    pub(super) const fn new() -> Self {
+        Self {
+            places: Vec::new(),
+            free: Vec::new(),
+        }
+    }
+
+    /// Puts a thing in; answers its number.
+    pub(super) fn insert(&mut self, thing: T) -> u32 {
+        let Some(number) = self.free.pop() else {
+            let number = u32::try_from(self.places.len()).expect("fewer things than numbers");
+            self.places.push(Some(thing));
+            return number;
+        };
+        self.places[number as usize] = Some(thing);
+        number
+    }
+
+    #[inline(always)]
+    pub(super) fn get(&self, number: u32) -> Option<&T> {
+        self.places.get(number as usize)?.as_ref()
+    }
+
+    /// Takes one out.
+    pub(super) fn remove(&mut self, number: u32) -> Option<T> {
+        let thing = self.places.get_mut(number as usize)?.take()?;
+        self.free.push(number);
+        Some(thing)
+    }
+
+    /// All that are in, lowest number first.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.places.iter_mut().flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_given_again_when_its_thing_has_gone() {
+        let mut slab = Slab::new();
+        let (a, b) = (slab.insert('a'), slab.insert('b'));
+        assert_eq!((a, b), (0, 1));
+        assert_eq!(slab.remove(a), Some('a'));
+        assert_eq!((slab.get(a), slab.get(b)), (None, Some(&'b')));
+        assert_eq!(slab.insert('c'), a);
+        assert_eq!(
+            slab.iter_mut().map(|thing| *thing).collect::<String>(),
+            "cb"
+        );
+    }
+
+    #[test]
+    fn what_is_not_in_is_not_found_and_frees_nothing() {
+        let mut slab = Slab::<u8>::new();
+        assert_eq!(slab.remove(7), None);
+        let number = slab.insert(1);
+        slab.remove(number);
+        assert_eq!(slab.remove(number), None);
+        assert_eq!((slab.insert(2), slab.insert(3)), (0, 1));
+    }
+}

@@ -1,0 +1,590 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Errors of the network in words: which call, on which port, between whom, and what can be done.
+
+use std::fmt;
+use std::fs;
+use std::io;
+
+use verbs_sys::LoadError;
+
+use super::address::{Address, Link};
+use super::device::Found;
+use super::gid;
+use super::port::{CallError, Event, Facts, Status};
+
+/// Why a port cannot be opened.
+#[derive(Clone, Debug)]
+pub(crate) enum OpenError {
+    NoLibrary(LoadError),
+    /// The library cannot say which devices there are.
+    NoList(CallError),
+    NoDevice {
+        device: String,
+        found: Vec<String>,
+    },
+    NoPort {
+        device: String,
+        port: u8,
+        count: usize,
+    },
+    Unfit {
+        found: Box<Found>,
+        why: Unfit,
+    },
+    Call {
+        device: String,
+        port: u8,
+        error: CallError,
+    },
+}
+
+/// Why a port cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unfit {
+    /// Neither InfiniBand nor Ethernet.
+    Link,
+    /// Its state, a number of `enum ibv_port_state`.
+    Down(u32),
+    /// No address of it would do.
+    NoGid,
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoLibrary(why) => why.fmt(f),
+            Self::NoList(error) => write!(f, "no InfiniBand or RoCE device can be listed: {error}"),
+            Self::NoDevice { device, found } if found.is_empty() => {
+                write!(f, "there is no device {device}: this host has none")
+            }
+            Self::NoDevice { device, found } => {
+                let found = found.join(", ");
+                write!(f, "there is no device {device}: this host has {found}")
+            }
+            Self::NoPort {
+                device,
+                port,
+                count,
+            } => write!(f, "{device} has no port {port}: its ports are 1 to {count}"),
+            Self::Unfit { found, why } => {
+                write!(f, "{}:{} cannot be used: {why}", found.device, found.port)?;
+                let gids = found.gids.all.iter().enumerate();
+                for (at, judged) in gids.filter(|_| *why == Unfit::NoGid) {
+                    let gid = gid::in_words(judged.entry.gid);
+                    write!(f, "; {gid} is {}", found.gids.why(at))?;
+                }
+                Ok(())
+            }
+            Self::Call {
+                device,
+                port,
+                error,
+            } => write!(f, "{device}:{port} cannot be opened: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+impl fmt::Display for Unfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Link => {
+                f.write_str("it is neither of InfiniBand nor of Ethernet, and no other is served")
+            }
+            // IBTA vol. 1 section 14.2.5.6: the subnet's manager takes a port from there on.
+            Self::Down(state @ (2 | 3)) => write!(
+                f,
+                "the port is {}; no manager of the subnet has made it active (is opensm running?)",
+                state_in_words(*state)
+            ),
+            Self::Down(state) => write!(
+                f,
+                "the port is {}; look at its cable and at `ip link` or `ibstat`",
+                state_in_words(*state)
+            ),
+            Self::NoGid => f.write_str(
+                "no address in its table serves (RoCE v2 on an interface that is up); give the interface an address",
+            ),
+        }
+    }
+}
+
+/// A number of `enum ibv_port_state`.
+pub(crate) fn state_in_words(state: u32) -> &'static str {
+    match state {
+        1 => "down",
+        2 => "initializing",
+        3 => "armed",
+        4 => "active",
+        5 => "active, deferred",
+        _ => "in no known state",
+    }
+}
+
+impl fmt::Display for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let system = io::Error::from_raw_os_error(self.errno);
+        write!(f, "{} failed: {system}", self.call)?;
+        match remedy(self) {
+            Some(remedy) => write!(f, "; {remedy}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for CallError {}
+
+/// What helps against a call's error, where it is known.
+fn remedy(error: &CallError) -> Option<&'static str> {
+    const UNREACHED: [i32; 3] = [libc::ETIMEDOUT, libc::EHOSTUNREACH, libc::ENETUNREACH];
+    const STALE: [i32; 3] = [libc::EINVAL, libc::ENOENT, libc::ENODEV];
+    let of_way = ["ibv_create_ah", "ibv_modify_qp"].contains(&error.call);
+    let of_room = ["ibv_create_qp", "ibv_create_cq", "ibv_create_srq"].contains(&error.call);
+    Some(match (error.call, error.errno) {
+        ("ibv_get_device_list", libc::ENOSYS) => {
+            "the kernel has no RDMA support: load the adapter's driver and ib_uverbs"
+        }
+        ("ibv_open_device", libc::EACCES | libc::EPERM) => {
+            "this user may not open /dev/infiniband/uverbs*: give its group read and write access"
+        }
+        ("ibv_open_device", libc::ENOENT | libc::ENODEV | libc::ENXIO) => {
+            "its file in /dev/infiniband is missing: in a container, pass it in (--device=/dev/infiniband)"
+        }
+        ("ibv_reg_mr", libc::ENOMEM) => {
+            "the limit of locked memory is too small (ulimit -l); make it unlimited"
+        }
+        ("ibv_reg_mr", libc::EFAULT) => "the memory is not mapped, or cannot be written",
+        (_, libc::ENOMEM | libc::ENOSPC) if of_room => {
+            "the device has no room for more, or the limit of locked memory is too small (ulimit -l)"
+        }
+        (_, errno) if of_way && UNREACHED.contains(&errno) => {
+            "the other host's address does not answer: try `ping` and `ip route get` with it"
+        }
+        (_, errno) if of_way && STALE.contains(&errno) => {
+            "the port's own address has changed or gone, or the other one cannot be reached from it"
+        }
+        (_, libc::EIO | libc::ENODEV) => "the device has failed or was taken away",
+        _ => return None,
+    })
+}
+
+/// Memory that this process may lock, and has locked for devices. In bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LockedMemory {
+    /// `None`: without limit.
+    pub(crate) limit_bytes: Option<u64>,
+    pub(crate) used_bytes: u64,
+}
+
+impl LockedMemory {
+    /// As the system says.
+    pub(crate) fn now() -> Self {
+        let read = |file| fs::read_to_string(file).unwrap_or_default();
+        Self::read(&read("/proc/self/limits"), &read("/proc/self/status"))
+    }
+
+    fn read(limits: &str, status: &str) -> Self {
+        let limit = limits.lines().find_map(|line| {
+            let words = line.strip_prefix("Max locked memory")?;
+            words.split_ascii_whitespace().next()
+        });
+        let used = status.lines().find_map(|line| {
+            let words = line.strip_prefix("VmPin:")?;
+            words.split_ascii_whitespace().next()?.parse::<u64>().ok()
+        });
+        Self {
+            limit_bytes: limit.and_then(|limit| limit.parse().ok()),
+            used_bytes: 1024 * used.unwrap_or(0),
+        }
+    }
+
+    /// The least limit with which `bytes` more can be registered, if this one is too small.
+    pub(crate) fn needed(self, bytes: u64) -> Option<u64> {
+        let needed = self.used_bytes.saturating_add(bytes);
+        self.limit_bytes.filter(|limit| *limit < needed)?;
+        Some(needed)
+    }
+
+    /// What to do so that `bytes` more can be registered; `None`: they can be.
+    pub(crate) fn remedy(self, bytes: u64) -> Option<String> {
+        let needed = self.needed(bytes)?;
+        Some(format!(
+            "this process may lock {} KiB of memory (ulimit -l), at least {} KiB are needed: `ulimit -l unlimited`, or \
+             `* - memlock unlimited` in /etc/security/limits.conf; for jobs of Slurm, `LimitMEMLOCK=infinity` for slurmd",
+            self.limit_bytes.unwrap_or(u64::MAX) / 1024,
+            needed.div_ceil(1024),
+        ))
+    }
+}
+
+/// Why `bytes` bytes could not be registered, in words.
+pub(crate) fn of_registration(
+    error: &CallError,
+    facts: &Facts,
+    bytes: u64,
+    memory: LockedMemory,
+) -> String {
+    let port = format!("{}:{}", facts.device, facts.port);
+    let told = format!("{port} cannot register {bytes} bytes of memory");
+    match memory.remedy(bytes).filter(|_| error.errno == libc::ENOMEM) {
+        Some(remedy) => {
+            let system = io::Error::from_raw_os_error(error.errno);
+            format!("{told}: {} failed: {system}; {remedy}", error.call)
+        }
+        None => format!("{told}: {error}"),
+    }
+}
+
+/// The two ends of something that failed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ends<'a> {
+    pub(crate) rank: u32,
+    pub(crate) host: &'a str,
+    pub(crate) facts: &'a Facts,
+    pub(crate) peer: u32,
+    /// `None`: not known.
+    pub(crate) peer_host: Option<&'a str>,
+    pub(crate) address: Option<&'a Address>,
+}
+
+impl Ends<'_> {
+    /// This side.
+    fn here(&self) -> String {
+        let facts = self.facts;
+        let up = if facts.is_up { "up" } else { "down" };
+        format!(
+            "rank {} on {} ({}:{}, {up}, {})",
+            self.rank,
+            self.host,
+            facts.device,
+            facts.port,
+            own_address(facts)
+        )
+    }
+
+    /// The other side.
+    fn there(&self) -> String {
+        let host = self.peer_host.map(|host| format!(" on {host}"));
+        let address = self
+            .address
+            .map(|at| format!(" ({})", address_in_words(at)));
+        format!(
+            "rank {}{}{}",
+            self.peer,
+            host.unwrap_or_default(),
+            address.unwrap_or_default()
+        )
+    }
+
+    /// How the other side is tried by hand.
+    fn trial(&self) -> String {
+        match self.address {
+            Some(at) if at.link == Link::Ethernet => {
+                let ip = gid::as_ip(at.gid);
+                format!("try `ping {ip}` there, and `rmpi-info --net --peer {ip}`")
+            }
+            Some(at) => format!(
+                "try `ibping -L {}`, and `rmpi-info --net` on both hosts",
+                at.lid
+            ),
+            None => "try `rmpi-info --net` on both hosts".into(),
+        }
+    }
+}
+
+fn own_address(facts: &Facts) -> String {
+    match facts.link {
+        Link::Ethernet => format!(
+            "RoCE v2, GID {} at index {}",
+            gid::in_words(facts.gid),
+            facts.gid_index
+        ),
+        Link::Infiniband => format!("InfiniBand, LID {}", facts.lid),
+    }
+}
+
+fn address_in_words(address: &Address) -> String {
+    match address.link {
+        Link::Ethernet => format!("GID {}", gid::in_words(address.gid)),
+        Link::Infiniband => format!("LID {}", address.lid),
+    }
+}
+
+/// Why `what` (`a read of 4096 bytes`) has failed.
+pub(crate) fn of_failure(what: &str, status: Status, vendor: u32, ends: &Ends<'_>) -> String {
+    let (here, there) = (ends.here(), ends.there());
+    let (said, cause) = status_in_words(status);
+    let remedy = match status {
+        Status::RetryExceeded => format!(
+            "; {}; is the process still there, are the cable and the switch's lossless class in order?",
+            ends.trial()
+        ),
+        Status::Other(2) if !ends.facts.is_up => "; the port is down".into(),
+        _ => String::new(),
+    };
+    let vendor = match vendor {
+        0 => String::new(),
+        vendor => format!(", vendor's error {vendor:#x}"),
+    };
+    format!("{what} from {here} to {there} failed: {said} ({cause}{vendor}){remedy}")
+}
+
+/// What it means, and what rdma-core calls it.
+fn status_in_words(status: Status) -> (&'static str, String) {
+    let (said, name) = match status {
+        Status::Success => ("it has not", "success"),
+        Status::Flushed => (
+            "its queue pair had broken before",
+            "work request flushed error",
+        ),
+        Status::RetryExceeded => (
+            "the other side does not answer",
+            "transport retry counter exceeded",
+        ),
+        Status::NotReady => (
+            "the other side had no buffer for too long",
+            "RNR retry counter exceeded",
+        ),
+        Status::RemoteAccess => (
+            "the other side does not allow it: its memory is not registered any more, or never was",
+            "remote access error",
+        ),
+        Status::RemoteInvalid => (
+            "the other side finds the request wrong",
+            "remote invalid request error",
+        ),
+        Status::RemoteOperation => (
+            "the other side could not do it: the message is longer than its buffer, or its queue pair broke",
+            "remote operation error",
+        ),
+        Status::LocalProtection => (
+            "the memory of this side is not registered",
+            "local protection error",
+        ),
+        Status::LocalLength => ("a message is longer than its buffer", "local length error"),
+        Status::Other(number) => {
+            let said = match number {
+                2 => "this side's device could not do it",
+                7 => "the other side's answer makes no sense",
+                19 => "the device has failed",
+                _ => "for a reason that this library does not know",
+            };
+            return (said, format!("status {number}"));
+        }
+    };
+    (said, name.into())
+}
+
+/// What has happened to a port.
+pub(crate) fn of_event(event: Event, facts: &Facts) -> String {
+    let port = format!("{}:{}", facts.device, facts.port);
+    match event {
+        Event::PortDown => format!("{port} has gone down"),
+        Event::PortUp => format!("{port} has come up"),
+        Event::AddressChanged => format!("the addresses of {port} have changed"),
+        Event::DeviceLost => format!("the device {} is lost", facts.device),
+        Event::SharedQueueLost => format!("the shared receive queue of {port} is lost"),
+        Event::QueuePairLost(number) => format!("queue pair {number:#x} of {port} has broken"),
+        Event::CompletionsLost => format!("a completion queue of {port} is lost"),
+        Event::Other(number) => format!("event {number} of {port}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts() -> Facts {
+        Facts {
+            device: "mlx5_0".into(),
+            port: 1,
+            is_up: true,
+            link: Link::Ethernet,
+            lid: 0,
+            gid: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 1],
+            gid_index: 3,
+            packet_bytes: 4096,
+            inline_bytes: 64,
+            message_bytes: 1 << 30,
+            reads: 16,
+            atomics: true,
+            depth: 64,
+        }
+    }
+
+    fn address(link: Link) -> Address {
+        Address {
+            link,
+            lid: 12,
+            number: 5,
+            packet_bytes: 4096,
+            gid: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 2],
+        }
+    }
+
+    fn failure(status: Status, vendor: u32, facts: &Facts, address: Option<&Address>) -> String {
+        let ends = Ends {
+            rank: 0,
+            host: "alpha",
+            facts,
+            peer: 5,
+            peer_host: address.map(|_| "beta"),
+            address,
+        };
+        of_failure("a read of 4096 bytes", status, vendor, &ends)
+    }
+
+    #[test]
+    fn a_failure_names_both_ends_the_port_and_what_to_try() {
+        let words = failure(
+            Status::RetryExceeded,
+            0x81,
+            &facts(),
+            Some(&address(Link::Ethernet)),
+        );
+        for part in [
+            "a read of 4096 bytes from rank 0 on alpha (mlx5_0:1, up, RoCE v2, GID ::ffff:10.0.0.1 at index 3)",
+            "to rank 5 on beta (GID ::ffff:10.0.0.2) failed: the other side does not answer",
+            "(transport retry counter exceeded, vendor's error 0x81)",
+            "`ping 10.0.0.2`",
+            "`rmpi-info --net --peer 10.0.0.2`",
+        ] {
+            assert!(words.contains(part), "{words}\nlacks: {part}");
+        }
+    }
+
+    #[test]
+    fn on_infiniband_lids_are_named_and_unknown_peers_have_their_rank() {
+        let mut facts = facts();
+        facts.link = Link::Infiniband;
+        facts.lid = 11;
+        let words = failure(
+            Status::RetryExceeded,
+            0,
+            &facts,
+            Some(&address(Link::Infiniband)),
+        );
+        assert!(
+            words.contains("InfiniBand, LID 11") && words.contains("ibping -L 12"),
+            "{words}"
+        );
+        let words = failure(Status::RemoteAccess, 0, &facts, None);
+        assert!(
+            words.contains("to rank 5 failed: the other side does not allow it"),
+            "{words}"
+        );
+        assert!(words.ends_with("(remote access error)"), "{words}");
+    }
+
+    #[test]
+    fn a_status_without_a_name_has_its_number() {
+        let words = failure(Status::Other(99), 0, &facts(), None);
+        assert!(words.contains("(status 99)"), "{words}");
+    }
+
+    #[test]
+    fn too_little_lockable_memory_is_told_with_the_number_that_is_needed() {
+        let limits = "Limit    Soft Limit   Hard Limit  Units\n\
+                      Max locked memory         8388608              8388608              bytes     \n";
+        let memory = LockedMemory::read(limits, "VmLck:\t 0 kB\nVmPin:\t    8000 kB\n");
+        assert_eq!(memory.limit_bytes, Some(8 << 20));
+        assert_eq!(memory.used_bytes, 8000 << 10);
+        assert_eq!(memory.needed(100 << 10), None);
+        let error = CallError {
+            call: "ibv_reg_mr",
+            errno: libc::ENOMEM,
+        };
+        let words = of_registration(&error, &facts(), 1 << 20, memory);
+        for part in [
+            "mlx5_0:1 cannot register 1048576 bytes",
+            "may lock 8192 KiB",
+            "at least 9024 KiB are needed",
+            "ulimit -l unlimited",
+        ] {
+            assert!(words.contains(part), "{words}\nlacks: {part}");
+        }
+        let unlimited = LockedMemory::read("Max locked memory unlimited unlimited bytes\n", "");
+        assert_eq!(unlimited.remedy(u64::MAX), None);
+        let words = of_registration(&error, &facts(), 1 << 20, unlimited);
+        assert!(words.contains("ibv_reg_mr failed: "), "{words}");
+    }
+
+    #[test]
+    fn this_process_has_a_limit_or_none() {
+        let memory = LockedMemory::now();
+        assert!(memory.limit_bytes.is_none_or(|limit| limit < 1 << 62));
+    }
+
+    #[test]
+    fn a_call_is_named_with_what_the_system_says_and_what_helps() {
+        for (call, errno, part) in [
+            (
+                "ibv_open_device",
+                libc::EACCES,
+                "may not open /dev/infiniband",
+            ),
+            ("ibv_open_device", libc::ENOENT, "--device=/dev/infiniband"),
+            (
+                "ibv_get_device_list",
+                libc::ENOSYS,
+                "load the adapter's driver",
+            ),
+            ("ibv_create_ah", libc::ETIMEDOUT, "`ping`"),
+            ("ibv_modify_qp", libc::EINVAL, "address has changed"),
+            ("ibv_create_qp", libc::ENOMEM, "ulimit -l"),
+            ("ibv_alloc_pd", libc::EIO, "taken away"),
+        ] {
+            let words = CallError { call, errno }.to_string();
+            assert!(words.starts_with(&format!("{call} failed: ")), "{words}");
+            assert!(words.contains(part), "{words}");
+        }
+        let words = CallError {
+            call: "ibv_alloc_pd",
+            errno: libc::EBUSY,
+        };
+        assert!(!words.to_string().contains(';'), "{words}");
+    }
+
+    #[test]
+    fn a_missing_device_or_port_is_told_with_those_that_are_there() {
+        let found = vec!["mlx5_0".into(), "mlx5_1".into()];
+        let device = "mlx5_9".into();
+        let words = OpenError::NoDevice { device, found }.to_string();
+        assert_eq!(
+            words,
+            "there is no device mlx5_9: this host has mlx5_0, mlx5_1"
+        );
+        let none = OpenError::NoDevice {
+            device: "x".into(),
+            found: Vec::new(),
+        };
+        assert!(none.to_string().ends_with("this host has none"));
+        let port = OpenError::NoPort {
+            device: "mlx5_0".into(),
+            port: 3,
+            count: 2,
+        };
+        assert_eq!(
+            port.to_string(),
+            "mlx5_0 has no port 3: its ports are 1 to 2"
+        );
+    }
+
+    #[test]
+    fn a_port_that_is_not_active_is_told_with_its_state() {
+        assert!(
+            Unfit::Down(1)
+                .to_string()
+                .contains("the port is down; look at its cable")
+        );
+        assert!(Unfit::Down(2).to_string().contains("opensm"));
+    }
+
+    #[test]
+    fn an_event_names_the_port_and_the_queue_pair() {
+        let words = of_event(Event::QueuePairLost(0x1f), &facts());
+        assert_eq!(words, "queue pair 0x1f of mlx5_0:1 has broken");
+        assert!(of_event(Event::PortDown, &facts()).contains("mlx5_0:1 has gone down"));
+    }
+}

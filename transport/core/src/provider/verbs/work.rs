@@ -1,0 +1,470 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Reads and writes of peers' memory by the device, and memory of ours that peers reach.
+//!
+//! - W1: a lease comes back, with its completion, only after the device has forgotten the memory.
+//! - W2: what was under way on a queue pair that broke is posted again, in the old order. A read or write that has happened
+//!   already happens twice then, with the same bytes; but a write whose immediate has arrived does not, since its target
+//!   may be in use again.
+
+use super::arrive::IMMEDIATE;
+use super::ledger::Posted;
+use super::memory::{register_exported, register_lease};
+use super::port::{Access, Body, CallError, Done, Operation, Piece, Port, Region, Request, Status};
+use super::wire::{BEGINS, ENDS};
+use super::words::{self, LockedMemory};
+use super::{MOST_POSTED, Side, Verbs, name};
+use crate::{Completion, Head, Lease, Outcome, Peer, RemoteKey, WorkId};
+
+/// A read or write that was posted by the caller.
+#[derive(Debug)]
+pub(super) struct Work {
+    peer: u32,
+    id: WorkId,
+    /// Its place in the order of all.
+    serial: u64,
+    lease: Lease,
+    region: Region,
+    is_read: bool,
+    /// Where it begins there.
+    address: u64,
+    key: u32,
+    /// Bytes that were posted.
+    posted: u64,
+    /// Work requests of it that have not ended.
+    under_way: u32,
+    /// Some of them must be posted again.
+    again: bool,
+    /// How often that was so.
+    tries: u8,
+    outcome: Outcome,
+    /// The packet that tells the peer of a write.
+    immediate: Option<u32>,
+}
+
+impl Work {
+    pub(super) fn region(&self) -> Region {
+        self.region
+    }
+}
+
+impl<P: Port> Verbs<P> {
+    /// Lets `peer` reach memory.
+    pub(in crate::provider) fn export(
+        &mut self,
+        peer: Peer,
+        address: u64,
+        bytes: u64,
+    ) -> RemoteKey {
+        if bytes < LEAST_REGISTERED_BYTES {
+            return RemoteKey::default();
+        }
+        let Ok(length) = usize::try_from(bytes) else {
+            return RemoteKey::default();
+        };
+        // Memory that cannot be registered (there is a limit) is sent through buffers.
+        let region = match register_exported(&mut self.port, address, length) {
+            Ok(region) => region,
+            Err(error) => {
+                self.complain_of_registration(&error, bytes);
+                return RemoteKey::default();
+            }
+        };
+        let key = RemoteKey {
+            address,
+            bytes,
+            check: region.remote_key.into(),
+        };
+        self.exports.insert(region.remote_key, region);
+        RemoteKey {
+            check: seal(key, self.me, peer.0) | key.check,
+            ..key
+        }
+    }
+
+    /// Large messages are slow then: told once.
+    #[cold]
+    fn complain_of_registration(&mut self, error: &CallError, bytes: u64) {
+        if std::mem::replace(&mut self.told_of_registration, true) {
+            return;
+        }
+        let facts = self.port.facts();
+        let words = words::of_registration(error, facts, bytes, LockedMemory::now());
+        let rank = self.me;
+        self.complain(format!(
+            "rank {rank}: {words}; such messages go through buffers"
+        ));
+    }
+
+    /// The end of [`export`](Self::export).
+    pub(in crate::provider) fn withdraw(&mut self, peer: Peer, key: RemoteKey) {
+        if is_sealed(key, self.me, peer.0)
+            && let Some(region) = self.exports.remove(&remote_key(key))
+        {
+            self.port.deregister(region);
+        }
+    }
+
+    pub(in crate::provider) fn post_read(
+        &mut self,
+        peer: Peer,
+        lease: Lease,
+        key: RemoteKey,
+        offset: u64,
+        id: WorkId,
+    ) {
+        self.begin(peer.0, lease, key, offset, id, true);
+    }
+
+    /// With an immediate there must be room for the packet that carries it.
+    pub(in crate::provider) fn post_write(
+        &mut self,
+        peer: Peer,
+        lease: Lease,
+        key: RemoteKey,
+        offset: u64,
+        id: WorkId,
+        immediate: Option<u32>,
+    ) -> Result<(), Lease> {
+        let Some(immediate) = immediate else {
+            self.begin(peer.0, lease, key, offset, id, false);
+            return Ok(());
+        };
+        let ready = self.side(peer.0).is_lost() || self.is_ready_for_immediate(peer.0);
+        if !ready {
+            return Err(lease);
+        }
+        let head = Head {
+            kind: IMMEDIATE,
+            len: 0,
+            flags: 0,
+            word: immediate.into(),
+        };
+        // Kept before the write begins, sent behind it: nothing else is posted between.
+        let number = self.side(peer.0).session.next();
+        if !fits(&lease, key, offset) || !is_sealed(key, peer.0, self.me) {
+            self.begin(peer.0, lease, key, offset, id, false);
+            return Ok(());
+        }
+        if !self.side(peer.0).is_lost() && self.keep(peer.0, head, BEGINS | ENDS, &[]).is_err() {
+            return Err(lease);
+        }
+        if let Some(work) = self.begin(peer.0, lease, key, offset, id, false) {
+            if let Some(work) = &mut self.works[work as usize] {
+                work.immediate = Some(number);
+            }
+            self.side(peer.0).immediates += 1;
+        }
+        self.go_on(peer.0);
+        Ok(())
+    }
+
+    /// Whether a write and its packet can be posted now, with nothing before them.
+    fn is_ready_for_immediate(&mut self, peer: u32) -> bool {
+        let side = self.side(peer);
+        let joined = side.pair_for_sends().is_some();
+        let idle = side.waiting.is_empty() && !side.session.has_unsent();
+        if !joined {
+            self.want_pair(peer);
+        }
+        joined && idle
+    }
+
+    /// Registers the lease and puts the work behind those that wait; ends it at once where it cannot begin.
+    fn begin(
+        &mut self,
+        peer: u32,
+        lease: Lease,
+        key: RemoteKey,
+        offset: u64,
+        id: WorkId,
+        is_read: bool,
+    ) -> Option<u32> {
+        if let Some(outcome) = self.known_end(peer, &lease, key, offset) {
+            self.end(id, outcome, lease);
+            return None;
+        }
+        let access = if is_read {
+            Access::Own
+        } else {
+            Access::OwnRead
+        };
+        let region = match register_lease(&mut self.port, &lease, access) {
+            Ok(region) => region,
+            Err(error) => {
+                self.complain_of_registration(&error, lease.bytes() as u64);
+                self.end(id, Outcome::Unreachable, lease);
+                return None;
+            }
+        };
+        self.serial += 1;
+        let work = Work {
+            peer,
+            id,
+            serial: self.serial,
+            lease,
+            region,
+            is_read,
+            address: key.address.wrapping_add(offset),
+            key: remote_key(key),
+            posted: 0,
+            under_way: 0,
+            again: false,
+            tries: 0,
+            outcome: Outcome::Done,
+            immediate: None,
+        };
+        let free = self.works.iter().position(Option::is_none);
+        let index = free.unwrap_or(self.works.len());
+        if index == self.works.len() {
+            self.works.push(None);
+        }
+        self.works[index] = Some(work);
+        let index = u32::try_from(index).unwrap_or(u32::MAX);
+        self.side(peer).waiting.push_back(index);
+        self.push_works(peer);
+        Some(index)
+    }
+
+    /// How a work ends that need not begin.
+    fn known_end(
+        &mut self,
+        peer: u32,
+        lease: &Lease,
+        key: RemoteKey,
+        offset: u64,
+    ) -> Option<Outcome> {
+        if self.side(peer).is_lost() || key.check == 0 {
+            return Some(Outcome::Unreachable);
+        }
+        if !is_sealed(key, peer, self.me) || !fits(lease, key, offset) {
+            return Some(Outcome::BadKey);
+        }
+        (lease.bytes() == 0).then_some(Outcome::Done)
+    }
+
+    /// Posts works of a peer that wait, oldest first.
+    pub(super) fn push_works(&mut self, peer: u32) {
+        while let Some(index) = self.side(peer).waiting.front().copied() {
+            if self.is_told(index) {
+                self.finish(index);
+                continue;
+            }
+            let Some(pair) = self.side(peer).pair_for_sends() else {
+                return self.wait_for_pair(peer);
+            };
+            if !self.push_work(index, pair) {
+                return self.list_unsent(peer);
+            }
+            self.side(peer).waiting.pop_front();
+        }
+    }
+
+    /// Works need a queue pair. Where the peer refuses one, they cannot be done.
+    fn wait_for_pair(&mut self, peer: u32) {
+        if !self.hopes_for_pair(peer) {
+            self.fail_waiting(peer);
+        }
+        if !self.side(peer).waiting.is_empty() {
+            self.list_unsent(peer);
+        }
+    }
+
+    /// Whether the peer has what tells it of a write: then that write has been.
+    fn is_told(&self, index: u32) -> bool {
+        let work = self.works[index as usize].as_ref();
+        let Some((work, number)) = work.and_then(|work| Some((work, work.immediate?))) else {
+            return false;
+        };
+        let side = self.sides[work.peer as usize].as_deref();
+        side.is_some_and(|side| !side.session.is_kept(number))
+    }
+
+    /// Posts what is left of a work; `false`: there is no room for all of it.
+    fn push_work(&mut self, index: u32, pair_index: u32) -> bool {
+        let depth = self.port.facts().depth as usize;
+        let most = self.port.facts().message_bytes.min(MOST_PART_BYTES);
+        let (Some(work), Some(pair)) = (
+            self.works[index as usize].as_mut(),
+            self.pairs[pair_index as usize].as_mut(),
+        ) else {
+            return true;
+        };
+        let all = work.lease.bytes() as u64;
+        while work.posted < all {
+            if pair.ledger.len() >= depth || self.posted >= MOST_POSTED {
+                return false;
+            }
+            let bytes = u32::try_from((all - work.posted).min(most)).unwrap_or(0);
+            let (address, key) = (work.address.wrapping_add(work.posted), work.key);
+            let operation = if work.is_read {
+                Operation::Read { address, key }
+            } else {
+                Operation::Write { address, key }
+            };
+            let piece = Piece {
+                address: work.lease.address() + work.posted,
+                bytes,
+                local_key: work.region.local_key,
+            };
+            let request = Request {
+                work: name(pair_index, pair.ledger.next()),
+                operation,
+                body: Body::Piece(piece),
+                signaled: true,
+            };
+            if self.port.post(pair.end, &[request]) == 0 {
+                return false;
+            }
+            pair.ledger.push(Posted::Part { work: index, bytes }, true);
+            pair.used_at = self.polls;
+            self.posted += 1;
+            work.posted += u64::from(bytes);
+            work.under_way += 1;
+        }
+        true
+    }
+
+    /// A part has ended well.
+    pub(super) fn part_ended(&mut self, index: u32, bytes: u32) {
+        self.net.moved_bytes += u64::from(bytes);
+        let Some(work) = &mut self.works[index as usize] else {
+            return;
+        };
+        work.under_way -= 1;
+        self.settle(index);
+    }
+
+    /// A part has failed, or was flushed after another had.
+    pub(super) fn part_failed(&mut self, index: u32, done: &Done) {
+        let Some(work) = &mut self.works[index as usize] else {
+            return;
+        };
+        work.under_way -= 1;
+        match done.status {
+            Status::RemoteAccess | Status::RemoteInvalid | Status::RemoteOperation => {
+                work.outcome = Outcome::BadKey;
+            }
+            Status::LocalProtection | Status::LocalLength => work.outcome = Outcome::Unreachable,
+            _ => work.again = true,
+        }
+        self.settle(index);
+    }
+
+    /// Ends a work whose parts have all ended, or puts it back in its place.
+    fn settle(&mut self, index: u32) {
+        let Some(work) = &mut self.works[index as usize] else {
+            return;
+        };
+        let peer = work.peer;
+        let bad = work.outcome != Outcome::Done;
+        let all = work.posted == work.lease.bytes() as u64;
+        if work.under_way != 0 || !(all || bad || work.again) {
+            return;
+        }
+        let side = self.sides[peer as usize].as_deref();
+        let lost = side.is_none_or(Side::is_lost);
+        let (again, told) = (work.again, self.is_told(index));
+        let Some(work) = &mut self.works[index as usize] else {
+            return;
+        };
+        work.tries = work.tries.saturating_add(again.into());
+        if again && work.tries > MOST_TRIES && work.immediate.is_none() {
+            // Some devices do not say that it is this request which breaks the queue pair.
+            work.outcome = Outcome::Unreachable;
+            return self.finish(index);
+        }
+        if bad || told || !again {
+            return self.finish(index);
+        }
+        if lost {
+            work.outcome = Outcome::Unreachable;
+            return self.finish(index);
+        }
+        (work.again, work.posted) = (false, 0);
+        let serial = work.serial;
+        let works = &self.works;
+        let Some(side) = self.sides[peer as usize].as_deref_mut() else {
+            return;
+        };
+        if side.waiting.contains(&index) {
+            return;
+        }
+        let is_older = |other: &u32| {
+            works[*other as usize]
+                .as_ref()
+                .is_none_or(|other| other.serial < serial)
+        };
+        let place = side.waiting.partition_point(is_older);
+        side.waiting.insert(place, index);
+    }
+
+    /// A work has ended (W1).
+    fn finish(&mut self, index: u32) {
+        let Some(work) = self.works[index as usize].take() else {
+            return;
+        };
+        if let Some(side) = self.sides[work.peer as usize].as_deref_mut() {
+            side.waiting.retain(|waiting| *waiting != index);
+            side.immediates -= u32::from(work.immediate.is_some());
+        }
+        self.port.deregister(work.region);
+        self.end(work.id, work.outcome, work.lease);
+    }
+
+    fn end(&mut self, work: WorkId, outcome: Outcome, lease: Lease) {
+        self.ready.push_back(Completion::Worked {
+            work,
+            outcome,
+            lease,
+        });
+    }
+
+    /// Works of a peer that wait cannot be done. But what tells the peer of a write may be on its way: that write must be,
+    /// unless the peer is lost.
+    pub(super) fn fail_waiting(&mut self, peer: u32) {
+        let is_lost = self.side(peer).is_lost();
+        for index in self.side(peer).waiting.clone() {
+            let Some(work) = &mut self.works[index as usize] else {
+                continue;
+            };
+            if work.under_way == 0 && (is_lost || work.immediate.is_none()) {
+                work.outcome = Outcome::Unreachable;
+                self.finish(index);
+            }
+        }
+    }
+}
+
+/// What the device knows exported memory by.
+#[allow(clippy::cast_possible_truncation, reason = "the low half")]
+fn remote_key(key: RemoteKey) -> u32 {
+    key.check as u32
+}
+
+/// The high half of a key's check: tells a key that was damaged, or made for another peer, before a device breaks its queue pair over it. It is
+/// no secret; what keeps others away from memory is the device's own check.
+fn seal(key: RemoteKey, owner: u32, reader: u32) -> u64 {
+    let mut sum = 0x9e37_79b9_7f4a_7c15;
+    let ranks = u64::from(owner) << 32 | u64::from(reader);
+    for word in [key.address, key.bytes, remote_key(key).into(), ranks] {
+        sum = (sum ^ word).wrapping_mul(0xff51_afd7_ed55_8ccd);
+        sum ^= sum >> 32;
+    }
+    (sum | 1) << 32
+}
+
+fn is_sealed(key: RemoteKey, owner: u32, reader: u32) -> bool {
+    key.check >> 32 == seal(key, owner, reader) >> 32
+}
+
+fn fits(lease: &Lease, key: RemoteKey, offset: u64) -> bool {
+    let end = offset.checked_add(lease.bytes() as u64);
+    end.is_some_and(|end| end <= key.bytes)
+}
+
+/// Smaller memory is not worth registering.
+const LEAST_REGISTERED_BYTES: u64 = 1;
+/// A read or write is tried so often.
+const MOST_TRIES: u8 = 32;
+/// Bytes of one work request at most.
+const MOST_PART_BYTES: u64 = 1 << 30;
