@@ -3,6 +3,7 @@
 
 use core::ffi::c_int;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use runtime::{Line, Universe, Visit, collective};
 
@@ -133,6 +134,9 @@ pub fn finalize(mpi: Mpi) -> Result<()> {
     let world = comm::any(mpi, MPI_Comm::WORLD)?;
     mpi.wait_until(|universe| universe.is_drained());
     Line::run(mpi, &world, async |line| collective::barrier(line).await)?;
+    mpi.wait_until(|universe| universe.is_drained());
+    mpi.state(|state| state.universe.say_quiet());
+    mpi.wait_until(|universe| universe.may_leave());
     process::set_world(World::Finalized);
     if mpi.state(|state| state.sessions.is_empty()) {
         leave_job(mpi)?;
@@ -143,6 +147,7 @@ pub fn finalize(mpi: Mpi) -> Result<()> {
 /// The end of MPI in this process, when neither the World Model nor a session needs it any more.
 pub(crate) fn leave_job(mpi: Mpi) -> Result<()> {
     mpi.wait_until(|universe| universe.is_drained());
+    linger(mpi);
     express::close();
     anchor::close();
     process::set_phase(Phase::Finalized);
@@ -151,6 +156,16 @@ pub(crate) fn leave_job(mpi: Mpi) -> Result<()> {
         Some(link) => link.finalized().map_err(Error::from),
         None => Ok(()),
     })
+}
+
+/// Goes on answering for a while where not all processes leave together: those that only had sessions may.
+fn linger(mpi: Mpi) {
+    if mpi.state(|state| state.universe.may_leave()) {
+        return;
+    }
+    mpi.state(|state| state.universe.say_quiet());
+    let since = Instant::now();
+    mpi.wait_until(|universe| universe.may_leave() || since.elapsed() > LINGER);
 }
 
 /// `MPI_Initialized`.
@@ -230,6 +245,9 @@ fn tell(say: impl FnOnce(&runtime::Link) -> bool) -> bool {
 
 /// The line to the daemon, once this process has joined a job that has one.
 static LINK: OnceLock<runtime::Link> = OnceLock::new();
+
+/// Some times what an acknowledgement that was lost is waited for.
+const LINGER: Duration = Duration::from_millis(200);
 
 const LEVELS: [c_int; 4] = [
     c::MPI_THREAD_SINGLE,

@@ -12,6 +12,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use pmi::{Boot, ToDaemon, ToRank};
+use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, Shutdown,
     SocketAddrUnix, SocketFlags, SocketType,
@@ -37,6 +38,17 @@ pub struct Link {
     rank: u32,
 }
 
+/// What a look at the control socket found.
+#[derive(Debug)]
+pub(crate) enum Heard {
+    /// The daemon said something.
+    Words(ToRank),
+    /// Nothing that makes sense, for now.
+    Nothing,
+    /// The daemon is gone.
+    End,
+}
+
 impl Birth {
     /// Ranks of the job that this process will join in `MPI_Init`, as far as that can be known before.
     #[must_use]
@@ -46,11 +58,12 @@ impl Birth {
         boot.map_or(1, |boot| boot.size)
     }
 
-    /// Reads what the launcher left, takes the descriptors over, and says hello.
+    /// Reads what the launcher left, takes the descriptors over, and says hello. `publishes` says whether the process will
+    /// tell where it is found on a network.
     ///
     /// # Errors
     /// When there is a launcher but what it left cannot be used.
-    pub fn from_environment() -> Result<Self, Error> {
+    pub fn from_environment(publishes: impl FnOnce(&Boot) -> bool) -> Result<Self, Error> {
         let Ok(text) = std::env::var(pmi::BOOT_VARIABLE) else {
             return Ok(Self {
                 boot: None,
@@ -65,7 +78,7 @@ impl Birth {
         let boot = Boot::parse(&text).map_err(|error| Error::Boot(error.to_string()))?;
         let inherited = (own_socket(boot.control_fd), own_file(boot.segment_fd));
         allow_single_copy(boot.daemon_pid);
-        let (link, segment) = greet(&boot, inherited)?;
+        let (link, segment) = greet(&boot, inherited, publishes(&boot))?;
         Ok(Self {
             boot: Some(boot),
             link: Some(link),
@@ -79,16 +92,17 @@ impl Birth {
 fn greet(
     boot: &Boot,
     inherited: (Option<OwnedFd>, Option<OwnedFd>),
+    publishes: bool,
 ) -> Result<(Link, OwnedFd), Error> {
     let rank = boot.rank;
     let hello = ToDaemon::Hello {
         rank,
         pid: std::process::id(),
-        publishes: false,
+        publishes,
     };
     if let (Some(socket), Some(segment)) = inherited {
         let link = Link::new(socket, rank);
-        if !matches!(link.send(&hello), Err(rustix::io::Errno::PIPE)) {
+        if !matches!(link.send(&hello), Err(Errno::PIPE)) {
             return Ok((link, segment));
         }
     }
@@ -114,7 +128,7 @@ fn allow_single_copy(daemon_pid: u32) {
 }
 
 impl Link {
-    fn new(socket: OwnedFd, rank: u32) -> Self {
+    pub(crate) fn new(socket: OwnedFd, rank: u32) -> Self {
         let socket = Arc::new(socket);
         Self { socket, rank }
     }
@@ -154,15 +168,24 @@ impl Link {
         })
     }
 
-    /// Whether the daemon is still there.
-    #[must_use]
-    pub fn is_up(&self) -> bool {
-        let mut byte = [0u8; 1];
-        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-        !matches!(
-            rustix::net::recv(&self.socket, &mut byte[..], flags),
-            Ok((0, _))
-        )
+    /// Takes the next thing that the daemon has said; never waits. After the segment has come this is the only reader.
+    pub(crate) fn hear(&self) -> Heard {
+        let mut bytes = [0u8; pmi::MAX_DATAGRAM_BYTES];
+        match rustix::net::recv(&self.socket, &mut bytes[..], RecvFlags::DONTWAIT) {
+            Ok((0, _)) | Err(Errno::CONNRESET) => Heard::End,
+            // What makes no sense is dropped.
+            Ok((length, _)) => {
+                ToRank::decode(&bytes[..length]).map_or(Heard::Nothing, Heard::Words)
+            }
+            Err(_) => Heard::Nothing,
+        }
+    }
+
+    /// Says something if the socket takes it now. Who cannot be told anything is found out by [`hear`](Self::hear).
+    pub(crate) fn try_say(&self, words: &ToDaemon) -> bool {
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        let said = rustix::net::send(&self.socket, &words.encode(), flags);
+        !matches!(said, Err(Errno::AGAIN | Errno::INTR))
     }
 
     fn say(&self, words: &ToDaemon) -> Result<(), Error> {
@@ -170,7 +193,7 @@ impl Link {
             .map_err(|error| Error::Boot(format!("the launcher's daemon does not answer: {error}")))
     }
 
-    fn send(&self, words: &ToDaemon) -> Result<(), rustix::io::Errno> {
+    fn send(&self, words: &ToDaemon) -> Result<(), Errno> {
         rustix::net::send(&self.socket, &words.encode(), SendFlags::NOSIGNAL).map(drop)
     }
 }

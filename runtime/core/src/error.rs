@@ -35,6 +35,14 @@ pub enum Error {
         /// Tag of the message.
         tag: i32,
     },
+    /// The other side of an operation does not answer any more.
+    #[error("rank {rank} does not answer: {why}")]
+    Lost {
+        /// Its rank in the communicator of the operation.
+        rank: i32,
+        /// What is known of the reason.
+        why: String,
+    },
     /// No communicator can be made any more.
     #[error("the process made so many communicators that no context is left for another one")]
     ContextsExhausted,
@@ -91,6 +99,9 @@ pub enum Error {
     /// What the launcher left for this process is not as it should be.
     #[error("{0}")]
     Boot(String),
+    /// No provider that may be used reaches some rank.
+    #[error("{0}")]
+    Unreachable(String),
     /// A transport could not be opened.
     #[error("{0}")]
     Transport(#[from] transport::Error),

@@ -184,8 +184,10 @@ impl Universe {
         memory: UserMemory,
         mode: Mode,
     ) -> Result<RequestId, Error> {
-        let send = self.describe(target, memory, mode);
+        let mut send = self.describe(target, memory, mode);
+        send.key = self.export(send.peer, send.buffer, send.bytes);
         let request = self.engine.start_send(send).map_err(|_| exhausted())?;
+        self.lend(request, send.key);
         self.drain_outbox(target.peer);
         Ok(request)
     }
@@ -264,8 +266,9 @@ impl Universe {
     pub fn restart_send(&mut self, request: RequestId) {
         let fields = self.engine.arena().fields(request);
         let (peer, buffer, bytes) = (Peer(fields.peer), fields.buffer, fields.bytes);
-        let key = self.fabric.export(carrier(peer), buffer, bytes).to_words();
+        let key = self.export(peer, buffer, bytes);
         self.engine.restart_send(request, key);
+        self.lend(request, key);
         self.drain_outbox(peer);
     }
 
@@ -498,6 +501,19 @@ impl Universe {
 
     #[cold]
     fn failure(&self, fields: &Fields) -> Error {
+        if fields.error == Failure::Lost as u8 {
+            let is_send = fields.kind == engine::Kind::Send;
+            let peer = Peer(if is_send {
+                fields.peer
+            } else {
+                fields.matched_peer
+            });
+            let (rank, why) = (
+                self.rank_in(fields.context, peer),
+                self.network.why_lost(peer),
+            );
+            return Error::Lost { rank, why };
+        }
         let source_rank = self.rank_in(fields.context, Peer(fields.matched_peer));
         let tag = fields.matched_tag;
         if fields.error == Failure::Truncated as u8 {
@@ -512,6 +528,7 @@ impl Universe {
         Error::Transfer { source_rank, tag }
     }
 
+    /// A send without its key.
     fn describe(&mut self, target: Target, memory: UserMemory, mode: Mode) -> Send {
         let (bytes, buffer) = (memory.bytes() as u64, memory.address());
         Send {
@@ -523,10 +540,7 @@ impl Universe {
             synchronous: mode == Mode::Synchronous,
             early: bytes <= self.engine.config().early_limit_bytes
                 && self.fabric.had_better_stream(carrier(target.peer)),
-            key: self
-                .fabric
-                .export(carrier(target.peer), buffer, bytes)
-                .to_words(),
+            key: wire::NO_KEY,
         }
     }
 

@@ -145,6 +145,9 @@ impl Universe {
         if self.engine.busy_peers() != 0 {
             self.drain();
         }
+        if self.network.is_used() {
+            self.tend_network();
+        }
         if self.has_bundles() {
             self.settle_bundles();
         }
@@ -197,6 +200,7 @@ impl Universe {
         } else {
             SHORT_SLEEP
         };
+        let timeout = timeout.min(self.network.patience());
         match self.awaited.clone() {
             None => self.sleep_unless(timeout, || false),
             Some(awaited) => awaited.doze(|it| self.sleep_unless(timeout, || it.has_happened())),
@@ -214,11 +218,10 @@ impl Universe {
         }
     }
 
-    /// Looks, from time to time, whether the daemon is still there: without it nobody would end this process.
+    /// Looks, from time to time, whether the daemon is still there.
     fn check_link(&mut self) {
-        if self.crowding.is_time_to_check() && self.link().is_some_and(|link| !link.is_up()) {
-            eprintln!("rank {}: the launcher is gone; this rank ends", self.rank());
-            crate::boot::leave(1);
+        if self.crowding.is_time_to_check() {
+            self.hear_daemon();
         }
     }
 

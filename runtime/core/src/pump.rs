@@ -234,7 +234,8 @@ impl Universe {
         if !self.unmeasured.is_empty() {
             self.unmeasured.remove(&token);
         }
-        if peer.0 != self.rank() && self.ways.begin(peer, bytes) == Way::Stream {
+        let chooses = peer.0 != self.rank() && !self.fabric.is_networked(carrier(peer));
+        if chooses && self.ways.begin(peer, bytes) == Way::Stream {
             return self.engine.cannot_pull(request);
         }
         let target = user_buf::of_request(self.engine.arena().fields(request), 0, bytes);
@@ -246,13 +247,17 @@ impl Universe {
 
     #[inline(never)]
     fn take_in_work(&mut self, completion: Completion) {
-        let Completion::Worked {
-            work,
-            outcome,
-            lease,
-        } = completion
-        else {
-            return;
+        let (work, outcome, lease) = match completion {
+            Completion::Worked {
+                work,
+                outcome,
+                lease,
+            } => (work, outcome, lease),
+            Completion::Lost { peer } => {
+                let why = self.fabric.why_lost(peer).unwrap_or_default().to_owned();
+                return self.lose(Peer(peer.0), why);
+            }
+            _ => return,
         };
         // The loan is over before the request completes.
         let _ = lease;
@@ -271,9 +276,12 @@ impl Universe {
     pub(crate) fn drain_outbox(&mut self, peer: Peer) {
         while let Some(frame) = self.engine.next_frame(peer) {
             if !self.post(peer, &frame) {
-                return;
+                break;
             }
             self.engine.posted(peer);
+        }
+        if self.network.is_used() {
+            self.withdraw_keys();
         }
     }
 

@@ -7,13 +7,14 @@ use std::rc::Rc;
 
 use engine::{ContextId, Engine, Peer, RequestId};
 use transport::seat::{Awaited, NODE_BOARD};
-use transport::{Completions, Fabric, Node, Seat};
+use transport::{Completions, Fabric, Seat};
 
 use crate::boot::{Birth, Link};
 use crate::bundle::Bundles;
 use crate::collective::Shape;
 use crate::collective::task::Tasks;
 use crate::comm::{Comm, Contexts, Group, SELF_CONTEXT, WORLD_CONTEXT};
+use crate::network::{self, Network};
 use crate::oversubscription::Crowding;
 use crate::pump::Side;
 use crate::var::{Values, Variable};
@@ -45,12 +46,13 @@ pub struct Universe {
     world_seat: Option<Rc<Seat>>,
     /// What a collective waits for at a board.
     pub(crate) awaited: Option<Awaited>,
+    pub(crate) network: Network,
     pub(crate) crowding: Crowding,
     pub(crate) eager_limit_bytes: u64,
     pub(crate) ways: Ways,
     /// Sends since the last look at what arrived.
     pub(crate) sends_unlooked: u32,
-    link: Option<Link>,
+    pub(crate) link: Option<Link>,
     rank: u32,
     size: u32,
     app: u32,
@@ -68,39 +70,14 @@ impl Universe {
             Some((name.into_string().ok()?, value.into_string().ok()?))
         });
         let (values, complaints) = Values::from_environment(environment);
-        let birth = Birth::from_environment()?;
-        let mut universe = match &birth.boot {
-            None => Self::new(
-                Fabric::open(transport::Config::alone())?,
-                Peer(0),
-                1,
-                &values,
-            ),
-            Some(boot) => {
-                let node = match &birth.segment {
-                    Some(segment) if boot.local_size > 1 => {
-                        use std::os::fd::AsFd;
-                        // One node: local ranks are world ranks.
-                        let world_ranks = (0..boot.local_size).collect();
-                        Some(Node::attach(
-                            segment.as_fd(),
-                            boot.job,
-                            boot.local_rank,
-                            world_ranks,
-                        )?)
-                    }
-                    _ => None,
-                };
-                let me = Peer(boot.rank);
-                let fabric = Fabric::open(transport::Config {
-                    me: transport::Peer(boot.rank),
-                    peers: boot.size,
-                    node,
-                    ..transport::Config::alone()
-                })?;
-                Self::new(fabric, me, boot.size, &values)
-            }
-        };
+        let is_promised = |boot: &pmi::Boot| network::is_needed(boot, &values);
+        let birth = Birth::from_environment(is_promised)?;
+        let fabric = network::open(&birth, &values)?;
+        let (rank, size) = birth
+            .boot
+            .as_ref()
+            .map_or((0, 1), |boot| (boot.rank, boot.size));
+        let mut universe = Self::new(fabric, Peer(rank), size, &values);
         if let Some(boot) = &birth.boot {
             universe.app = boot.app;
             universe.crowding.set_launch(boot.local_size, &boot.mask);
@@ -109,6 +86,7 @@ impl Universe {
         }
         universe.link = birth.link;
         universe.complaints = complaints;
+        universe.join_network(birth.boot.as_ref().is_some_and(is_promised));
         if universe.crowding.is_sleepless() {
             universe.fabric.never_sleep();
         }
@@ -148,6 +126,7 @@ impl Universe {
             bundles: Bundles::default(),
             tasks: Tasks::default(),
             shape: Shape::new(values, false),
+            network: Network::default(),
             crowding: Crowding::new(values.get(Variable::Wait)),
             eager_limit_bytes,
             ways: Ways::new(values.get(Variable::SingleCopy)),
@@ -292,11 +271,11 @@ impl Universe {
         !arena.iter().any(pending)
     }
 
-    /// Whether this process may leave: nothing waits to be sent that anybody waits for, and no send is under way whose
-    /// request the application does not have (any more).
+    /// Whether this process may leave: nothing waits to be sent that anybody waits for, no send is under way whose request
+    /// the application does not have (any more), and what was sent over a network has arrived.
     #[must_use]
-    pub fn is_drained(&self) -> bool {
-        self.engine.owes_nothing() && !self.owes_copies()
+    pub fn is_drained(&mut self) -> bool {
+        self.engine.owes_nothing() && !self.owes_copies() && self.fabric.is_quiet()
     }
 
     /// Memory that the other ranks of the node reach directly, zero and aligned to a page; `None` where there is none.

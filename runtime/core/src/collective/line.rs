@@ -226,6 +226,10 @@ impl<V: Visit> Line<V> {
             Error::Transfer { source_rank, .. } => Error::Unreadable {
                 rank: self.rank_of(source_rank),
             },
+            Error::Lost { rank, why } => Error::Lost {
+                rank: i32::try_from(self.rank_of(rank)).unwrap_or(rank),
+                why,
+            },
             other => other,
         }
     }

@@ -390,6 +390,31 @@ mod tests {
     }
 
     #[test]
+    fn a_list_is_asked_for_its_names_and_for_its_text() {
+        let (values, complaints) = read(&[
+            ("RMPI_PROVIDERS", "Verbs"),
+            ("RMPI_NET_DEVICES", "mlx5_0:1, mlx5_1"),
+        ]);
+        assert!(complaints.is_empty(), "{complaints:?}");
+        assert!(values.has(Variable::Providers, "verbs"));
+        assert!(!values.has(Variable::Providers, "shm"));
+        assert_eq!(values.text(Variable::Providers), "Verbs");
+        assert_eq!(values.text(Variable::NetDevices), "mlx5_0:1, mlx5_1");
+        let (values, complaints) = read(&[("RMPI_PROVIDERS", "shm,verb")]);
+        assert_eq!(
+            complaints,
+            [
+                "RMPI_PROVIDERS is \"shm,verb\", expected a list of some of self, shm, verbs (with commas between; default \
+                 self,shm,verbs); verb is none of them, did you mean verbs; the default is used"
+            ]
+        );
+        assert!(values.has(Variable::Providers, "shm") && values.has(Variable::Providers, "verbs"));
+        assert_eq!(values.text(Variable::Providers), "self,shm,verbs");
+        assert_eq!(values.text(Variable::NetDevices), "");
+        assert!(!values.has(Variable::Providers, "roce") && !values.has(Variable::Wait, "auto"));
+    }
+
+    #[test]
     fn rows_stand_in_the_order_of_their_variables() {
         for (at, row) in ROWS.iter().enumerate() {
             assert_eq!(row.variable as usize, at, "{}", row.name);

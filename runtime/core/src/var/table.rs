@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The rows.
 
-use super::{Range, Row};
+use super::{Item, Range, Row};
 
 /// Names of the rows in the program, in the order of [`ROWS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +17,8 @@ pub enum Variable {
     FlatLimit,
     SliceLimit,
     CarryLimit,
+    Providers,
+    NetDevices,
     Boot,
     Rank,
     Size,
@@ -27,7 +29,7 @@ pub enum Variable {
 }
 
 /// The table.
-pub const ROWS: [Row; 17] = [
+pub const ROWS: [Row; 19] = [
     Row {
         variable: Variable::EagerLimit,
         name: "RMPI_EAGER_LIMIT",
@@ -134,6 +136,23 @@ pub const ROWS: [Row; 17] = [
         },
         text: "Blocks up to this size are carried along by ranks between in MPI_Allgather and MPI_Alltoall; larger \
                ones go straight to their rank.",
+    },
+    Row {
+        variable: Variable::Providers,
+        name: "RMPI_PROVIDERS",
+        range: Range::Names {
+            all: &["self", "shm", "verbs"],
+            default: "self,shm,verbs",
+        },
+        text: "What may carry messages: shm, shared memory, between ranks of one node; verbs, InfiniBand and RoCE, between \
+               all others, or all where shm may not; and self, from a rank to itself, which is always there. The same on \
+               all ranks.",
+    },
+    Row {
+        variable: Variable::NetDevices,
+        name: "RMPI_NET_DEVICES",
+        range: Range::List(Item::Device),
+        text: "Which devices of the network may be used. Several ranks of a node take different ones in turn.",
     },
     foreign(
         Variable::Boot,

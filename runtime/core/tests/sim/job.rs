@@ -140,9 +140,10 @@ impl Job {
 
     fn check_rest(&self) {
         for (rank, seat) in self.shared.seats.iter().enumerate() {
+            let is_drained = seat.universe.borrow_mut().is_drained();
+            assert!(is_drained, "rank {rank} has frames to send");
             let universe = seat.universe.borrow();
             let counters = universe.engine().counters();
-            assert!(universe.is_drained(), "rank {rank} has frames to send");
             assert_eq!(
                 universe.engine().arena().live(),
                 0,
@@ -168,7 +169,7 @@ impl Job {
     fn describe(&self) -> String {
         let mut text = format!("after {} turns, {:?}\n", self.turns, self.net.stats());
         for (rank, seat) in self.shared.seats.iter().enumerate() {
-            let Ok(universe) = seat.universe.try_borrow() else {
+            let Ok(mut universe) = seat.universe.try_borrow_mut() else {
                 continue;
             };
             let done = if self.ranks[rank].done() {

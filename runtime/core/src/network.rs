@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a process does that reaches others over a network: it tells the daemon where it is found and asks where others are,
+//! gives memory back that they could read, and ends what needs a peer that is lost.
+//!
+//! All of it happens in turns of the progress loop. Where there is no network, that costs one look at a flag.
+
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use engine::{ContextId, Peer, wire};
+use pmi::{Boot, Record};
+use transport::{Config, Fabric, Node, Providers, RemoteKey};
+
+use crate::boot::Birth;
+use crate::directory::{Directory, News};
+use crate::pump::carrier;
+use crate::var::{Values, Variable};
+use crate::{Error, Universe};
+
+/// What is known of the network.
+#[derive(Debug, Default)]
+pub(crate) struct Network {
+    is_used: bool,
+    directory: Directory,
+    /// Peers that do not answer any more, and why.
+    lost: Vec<(Peer, String)>,
+    /// Nobody needs this process's answers any more.
+    may_leave: bool,
+}
+
+impl Network {
+    /// Whether there is one.
+    #[inline(always)]
+    pub(crate) fn is_used(&self) -> bool {
+        self.is_used
+    }
+
+    /// How long the process may sleep: nobody wakes it for what the daemon says.
+    pub(crate) fn patience(&mut self) -> Duration {
+        if self.directory.is_idle() {
+            return Duration::MAX;
+        }
+        self.directory.patience(Instant::now())
+    }
+
+    /// Why a peer does not answer.
+    pub(crate) fn why_lost(&self, peer: Peer) -> String {
+        let found = self.lost.iter().find(|(lost, _)| *lost == peer);
+        found.map_or_else(String::new, |(_, why)| why.clone())
+    }
+}
+
+fn providers(values: &Values) -> Providers {
+    Providers {
+        shm: values.has(Variable::Providers, "shm"),
+        verbs: values.has(Variable::Providers, "verbs"),
+    }
+}
+
+/// Whether some rank can be reached over a network only.
+pub(crate) fn is_needed(boot: &Boot, values: &Values) -> bool {
+    let Providers { shm, verbs } = providers(values);
+    let by_shm = if shm { boot.local_size } else { 1 };
+    verbs && boot.size > by_shm
+}
+
+/// Opens the way to all other ranks.
+pub(crate) fn open(birth: &Birth, values: &Values) -> Result<Fabric, Error> {
+    let Some(boot) = &birth.boot else {
+        return Ok(Fabric::open(Config::alone())?);
+    };
+    let providers = providers(values);
+    let node = match &birth.segment {
+        Some(segment) if boot.local_size > 1 && providers.shm => {
+            // One node: local ranks are world ranks.
+            let world_ranks = (0..boot.local_size).collect();
+            let (job, local_rank) = (boot.job, boot.local_rank);
+            Some(Node::attach(segment.as_fd(), job, local_rank, world_ranks)?)
+        }
+        _ => None,
+    };
+    let network = transport::Network {
+        devices: values.text(Variable::NetDevices).to_owned(),
+        local_rank: boot.local_rank,
+        q_key: network_key(boot, values)?,
+        ..transport::Network::default()
+    };
+    let config = Config {
+        me: transport::Peer(boot.rank),
+        peers: boot.size,
+        node,
+        providers,
+        network,
+    };
+    Fabric::open(config).map_err(|error| explained(error, boot, values))
+}
+
+fn network_key(boot: &Boot, values: &Values) -> Result<u32, Error> {
+    if !is_needed(boot, values) {
+        return Ok(0);
+    }
+    boot.network_key.ok_or_else(|| {
+        let words = "the launcher has told no key for the network: use the rmpiexec that was installed with the library";
+        Error::Boot(words.to_owned())
+    })
+}
+
+/// An error in opening, with the setting that led to it.
+fn explained(error: transport::Error, boot: &Boot, values: &Values) -> Error {
+    let given = values.text(Variable::Providers);
+    // One node: local ranks are world ranks.
+    let is_here = |peer: u32| peer < boot.local_size;
+    let place = |peer| match is_here(peer) {
+        true => "of this node",
+        false => "of another node",
+    };
+    let shm = |peer| match is_here(peer) && !values.has(Variable::Providers, "shm") {
+        true => "; shm reaches it too, if RMPI_PROVIDERS has it",
+        false => "",
+    };
+    match error {
+        transport::Error::NoRoute { peer } => Error::Unreachable(format!(
+            "rank {peer} {} cannot be reached: RMPI_PROVIDERS is \"{given}\"; add {}",
+            place(peer),
+            if is_here(peer) { "shm" } else { "verbs" },
+        )),
+        transport::Error::NoNetwork { peer, why } => Error::Unreachable(format!(
+            "rank {peer} {} cannot be reached: RMPI_PROVIDERS is \"{given}\", and {why}{}",
+            place(peer),
+            shm(peer)
+        )),
+        other => other.into(),
+    }
+}
+
+impl Universe {
+    /// Tells the others where this process is found, if they were promised to be told.
+    pub(crate) fn join_network(&mut self, is_promised: bool) {
+        let record = self.fabric.network_record();
+        self.network.is_used = record.is_some();
+        if is_promised {
+            let record = Record::new(record.as_deref().unwrap_or_default());
+            let rank = self.rank();
+            // One that is too long is none.
+            self.network
+                .directory
+                .publish(rank, record.unwrap_or_default());
+            self.listen();
+        }
+    }
+
+    /// What this process has sent has arrived, and it sends nothing more. Until it [may leave](Self::may_leave) it must go on
+    /// answering: that others' messages are here is known to them only from its answers, which may be lost.
+    pub fn say_quiet(&mut self) {
+        if self.network.is_used {
+            let rank = self.rank();
+            self.network.directory.say_quiet(rank);
+        }
+    }
+
+    /// Whether everybody's messages have arrived, and everybody knows.
+    #[must_use]
+    pub fn may_leave(&self) -> bool {
+        self.network.may_leave || !self.network.is_used
+    }
+
+    /// A turn for the network, if there is one.
+    #[inline(never)]
+    pub(crate) fn tend_network(&mut self) {
+        self.end_lost();
+        self.withdraw_keys();
+        if self.fabric.has_network_news() {
+            self.tell_network_news();
+        }
+        if !self.network.directory.is_idle() {
+            self.listen();
+        }
+    }
+
+    /// A key by which a peer can read memory, or [`wire::NO_KEY`]. What fits into a frame goes in one over a network: to let
+    /// the peer read it costs more.
+    pub(crate) fn export(&mut self, peer: Peer, buffer: u64, bytes: u64) -> [u64; 3] {
+        if self.network.is_used && bytes <= self.eager_limit_bytes {
+            return wire::NO_KEY;
+        }
+        self.fabric.export(carrier(peer), buffer, bytes).to_words()
+    }
+
+    /// A send was started with this key.
+    pub(crate) fn lend(&mut self, request: engine::RequestId, key: [u64; 3]) {
+        if self.network.is_used && key != wire::NO_KEY {
+            self.engine.lend(request);
+        }
+    }
+
+    /// Takes back what sends had lent that are complete. Before anybody sees that they are: the memory may be unmapped then.
+    pub(crate) fn withdraw_keys(&mut self) {
+        while let Some((peer, key)) = self.engine.take_back() {
+            self.fabric
+                .withdraw(carrier(peer), RemoteKey::from_words(key));
+        }
+    }
+
+    #[cold]
+    fn tell_network_news(&mut self) {
+        let rank = self.rank();
+        while let Some(words) = self.fabric.next_complaint() {
+            eprintln!("rmpi: rank {rank}: {words}");
+        }
+        while let Some(peer) = self.fabric.wanted_address() {
+            self.network.directory.ask(rank, peer.0);
+        }
+    }
+
+    /// Says to the daemon what is to be said, and takes what it says if an answer is expected.
+    #[cold]
+    fn listen(&mut self) {
+        while let Some(link) = &self.link
+            && let Some(news) = self.network.directory.turn(link)
+        {
+            self.take_news(news);
+        }
+    }
+
+    /// Takes what the daemon says, expected or not: also that it is gone.
+    pub(crate) fn hear_daemon(&mut self) {
+        while let Some(link) = &self.link
+            && let Some(news) = self.network.directory.hear(link)
+        {
+            self.take_news(news);
+        }
+    }
+
+    fn take_news(&mut self, news: News) {
+        match news {
+            News::Record(rank, record) => {
+                self.fabric
+                    .learn_address(transport::Peer(rank), record.bytes());
+            }
+            News::NoRecord(rank, why) => self.lose(Peer(rank), why),
+            News::AllQuiet => self.network.may_leave = true,
+            News::End => {
+                // Without the daemon nobody would end this process.
+                eprintln!("rank {}: the launcher is gone; this rank ends", self.rank());
+                crate::boot::leave(1);
+            }
+        }
+    }
+
+    /// A peer does not answer any more, or never did.
+    #[cold]
+    pub(crate) fn lose(&mut self, peer: Peer, why: String) {
+        if self.network.lost.iter().all(|(lost, _)| *lost != peer) {
+            self.network.lost.push((peer, why));
+        }
+        self.end_lost();
+    }
+
+    /// Ends what needs a lost peer, and what has been started with one since.
+    fn end_lost(&mut self) {
+        for (peer, _) in &self.network.lost {
+            let groups = &self.groups;
+            let is_member = |context: ContextId| {
+                let group = groups.get(&context.0);
+                group.is_none_or(|group| group.rank_of(*peer).is_some())
+            };
+            self.engine.lose(*peer, is_member);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which network is opened, and jobs of a few ranks on a fake one, with a daemon that does what the test wants.
+
+use std::collections::VecDeque;
+
+use engine::RequestId;
+use pmi::{ToDaemon, ToRank};
+use rustix::fd::OwnedFd;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use transport::{FakeConfig, FakeNet, NetLimits};
+
+use super::*;
+use crate::boot::Link;
+use crate::comm::WORLD_CONTEXT;
+use crate::p2p::{Mode, Source, Status, Target};
+use crate::user_buf::UserMemory;
+
+fn boot(size: u32, local_size: u32) -> Boot {
+    let line = format!(
+        "1 job=9f rank=0 size={size} local_rank=0 local_size={local_size} app=0 segment=-1 control=-1 address=a daemon=1"
+    );
+    Boot::parse(&line).unwrap()
+}
+
+fn values(providers: &str) -> Values {
+    let pair = ("RMPI_PROVIDERS".to_owned(), providers.to_owned());
+    let (values, complaints) = Values::from_environment(std::iter::once(pair));
+    assert!(complaints.is_empty(), "{complaints:?}");
+    values
+}
+
+fn opened(boot: Boot, providers: &str) -> String {
+    let birth = Birth {
+        boot: Some(boot),
+        link: None,
+        segment: None,
+    };
+    open(&birth, &values(providers)).unwrap_err().to_string()
+}
+
+#[test]
+fn a_network_is_needed_where_shared_memory_does_not_reach() {
+    for (size, local_size, providers, needed) in [
+        (1, 1, "verbs", false),
+        (4, 4, "self,shm,verbs", false),
+        (4, 4, "verbs", true),
+        (4, 4, "self", false),
+        (4, 2, "shm,verbs", true),
+        (4, 2, "shm", false),
+    ] {
+        let found = is_needed(&boot(size, local_size), &values(providers));
+        assert_eq!(found, needed, "{size} {local_size} {providers}");
+    }
+}
+
+#[test]
+fn a_rank_that_nothing_reaches_is_named_with_the_setting_and_the_remedy() {
+    assert_eq!(
+        opened(boot(2, 2), "self"),
+        "rank 1 of this node cannot be reached: RMPI_PROVIDERS is \"self\"; add shm"
+    );
+}
+
+#[test]
+fn a_network_needs_the_key_of_the_launcher() {
+    let words = opened(boot(2, 2), "verbs");
+    assert!(
+        words.starts_with("the launcher has told no key for the network"),
+        "{words}"
+    );
+}
+
+/// Ranks of one process, and their daemon.
+struct Job {
+    net: FakeNet,
+    ranks: Vec<Universe>,
+    /// The daemon's ends of the lines.
+    lines: Vec<OwnedFd>,
+    records: Vec<Option<Record>>,
+    /// Who asks for whom.
+    questions: VecDeque<(usize, u32)>,
+    /// All that were asked.
+    asked: Vec<(usize, u32)>,
+    /// Ranks whose record the daemon keeps to itself, for now.
+    late: Vec<u32>,
+    /// Ranks that say that they are quiet.
+    quiet: usize,
+}
+
+impl Job {
+    fn new(ranks: u32) -> Self {
+        let net = FakeNet::new(FakeConfig::calm(1));
+        let pairs = (0..ranks).map(|rank| {
+            let fabric = Fabric::faked(&net, transport::Peer(rank), ranks, NetLimits::default());
+            let (values, _) = Values::from_environment(std::iter::empty());
+            let mut universe = Universe::new(fabric, Peer(rank), ranks, &values);
+            let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+            let line = rustix::net::socketpair(family, kind, SocketFlags::NONBLOCK, None);
+            let (ours, theirs) = line.unwrap();
+            universe.link = Some(Link::new(ours, rank));
+            universe.join_network(true);
+            (universe, theirs)
+        });
+        let (universes, lines) = pairs.unzip();
+        Self {
+            net,
+            ranks: universes,
+            lines,
+            records: vec![None; ranks as usize],
+            questions: VecDeque::new(),
+            asked: Vec::new(),
+            late: Vec::new(),
+            quiet: 0,
+        }
+    }
+
+    /// Everybody has a turn.
+    fn turn(&mut self) {
+        for universe in &mut self.ranks {
+            universe.progress();
+        }
+        for rank in 0..self.lines.len() {
+            while let Some(words) = heard(&self.lines[rank]) {
+                self.hear(rank, words);
+            }
+        }
+        for _ in 0..self.questions.len() {
+            self.answer_next();
+        }
+        let _ = self.net.advance() || self.net.advance_until(self.net.now_ns() + 1_000_000);
+    }
+
+    fn hear(&mut self, rank: usize, words: ToDaemon) {
+        match words {
+            ToDaemon::Publish { record, .. } => self.records[rank] = Some(record),
+            ToDaemon::LookUp { of, .. } => {
+                self.questions.push_back((rank, of));
+                self.asked.push((rank, of));
+            }
+            ToDaemon::Quiet { .. } => {
+                self.quiet += 1;
+                if self.quiet == self.ranks.len() {
+                    (0..self.quiet).for_each(|rank| self.say(rank, &ToRank::AllQuiet));
+                }
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn answer_next(&mut self) {
+        let Some((rank, of)) = self.questions.pop_front() else {
+            return;
+        };
+        match &self.records[of as usize] {
+            Some(record) if !self.late.contains(&of) => {
+                let record = record.clone();
+                self.say(rank, &ToRank::Record { rank: of, record });
+            }
+            _ => self.questions.push_back((rank, of)),
+        }
+    }
+
+    fn say(&self, rank: usize, words: &ToRank) {
+        rustix::net::send(&self.lines[rank], &words.encode(), SendFlags::empty()).unwrap();
+    }
+
+    fn send(&mut self, from: u32, to: u32, bytes: &mut [u8]) -> Option<RequestId> {
+        let target = Target {
+            context: WORLD_CONTEXT,
+            peer: Peer(to),
+            tag: 5,
+        };
+        let universe = &mut self.ranks[from as usize];
+        let request = universe.send(target, UserMemory::of(bytes), Mode::Standard);
+        request.unwrap()
+    }
+
+    fn receive(&mut self, at: u32, from: Option<u32>, bytes: &mut [u8]) -> RequestId {
+        let source = Source {
+            context: WORLD_CONTEXT,
+            peer: from.map(Peer),
+            tag: Some(5),
+        };
+        let universe = &mut self.ranks[at as usize];
+        universe.receive(source, UserMemory::of(bytes)).unwrap()
+    }
+
+    /// Takes turns until a request is complete, and collects it.
+    fn wait(&mut self, at: u32, request: RequestId) -> Status {
+        for _ in 0..MOST_TURNS {
+            if self.ranks[at as usize].is_complete(request) {
+                return self.ranks[at as usize].collect(request);
+            }
+            self.turn();
+        }
+        panic!("request {request:?} of rank {at} does not end");
+    }
+
+    /// The words of the error of a request that ends with one.
+    fn error(&mut self, at: u32, request: RequestId) -> String {
+        let status = self.wait(at, request);
+        status.error.expect("it cannot have worked").to_string()
+    }
+}
+
+fn heard(line: &OwnedFd) -> Option<ToDaemon> {
+    let mut bytes = [0; pmi::MAX_DATAGRAM_BYTES];
+    let (length, _) = rustix::net::recv(line, &mut bytes[..], RecvFlags::empty()).ok()?;
+    ToDaemon::decode(&bytes[..length]).ok()
+}
+
+fn pattern(bytes: usize) -> Vec<u8> {
+    (0..251_u8).cycle().take(bytes).collect()
+}
+
+/// More than any of these jobs needs, and less than for ever.
+const MOST_TURNS: u32 = 1_000_000;
+
+#[test]
+fn ranks_find_each_other_when_they_have_something_to_say() {
+    let mut job = Job::new(3);
+    for _ in 0..100 {
+        job.turn();
+    }
+    assert!(job.records.iter().all(Option::is_some));
+    assert_eq!(job.asked, [], "nobody has said anything");
+    for bytes in [8, 5000, 300_000] {
+        let (mut out, mut into) = (pattern(bytes), vec![0; bytes]);
+        let sent = job.send(0, 1, &mut out);
+        let received = job.receive(1, Some(0), &mut into);
+        let status = job.wait(1, received);
+        assert!(status.error.is_none() && status.bytes == bytes as u64);
+        if let Some(sent) = sent {
+            assert!(job.wait(0, sent).error.is_none());
+        }
+        assert_eq!(into, out, "{bytes} bytes");
+    }
+    job.asked.sort_unstable();
+    job.asked.dedup();
+    assert!(job.asked.iter().all(|(rank, of)| *rank < 2 && *of < 2));
+    for rank in 0..3 {
+        while !job.ranks[rank].is_drained() {
+            job.turn();
+        }
+        assert!(!job.ranks[rank].may_leave());
+        job.ranks[rank].say_quiet();
+    }
+    while !job.ranks.iter().all(Universe::may_leave) {
+        job.turn();
+    }
+    assert!(
+        job.ranks
+            .iter()
+            .all(|rank| rank.network.directory.is_idle())
+    );
+}
+
+#[test]
+fn what_is_sent_to_a_rank_that_comes_late_waits_and_holds_nothing_up() {
+    let mut job = Job::new(3);
+    job.late.push(1);
+    let (mut late, mut other) = (pattern(300_000), pattern(300_000));
+    let (mut late_in, mut other_in) = (vec![0; 300_000], vec![0; 300_000]);
+    let to_late = job.send(0, 1, &mut late).unwrap();
+    let at_late = job.receive(1, Some(0), &mut late_in);
+    let to_other = job.send(0, 2, &mut other).unwrap();
+    let at_other = job.receive(2, Some(0), &mut other_in);
+    assert!(job.wait(2, at_other).error.is_none());
+    assert!(job.wait(0, to_other).error.is_none());
+    assert!(!job.ranks[0].is_complete(to_late));
+    job.late.clear();
+    assert!(job.wait(1, at_late).error.is_none());
+    assert!(job.wait(0, to_late).error.is_none());
+    assert_eq!(late_in, late);
+}
+
+#[test]
+fn what_needs_a_rank_without_an_address_fails_with_the_reason() {
+    let mut job = Job::new(3);
+    job.late.push(1);
+    let (mut out, mut into) = (pattern(300_000), vec![0; 8]);
+    let send = job.send(0, 1, &mut out).unwrap();
+    let named = job.receive(0, Some(1), &mut into);
+    let any = job.receive(0, None, &mut into);
+    let other = job.receive(0, Some(2), &mut into);
+    for _ in 0..100 {
+        job.turn();
+    }
+    assert!(!job.ranks[0].is_complete(send));
+    let why = "it has ended".to_owned();
+    job.say(0, &ToRank::NoRecord { rank: 1, why });
+    for request in [send, named, any] {
+        assert_eq!(
+            job.error(0, request),
+            "rank 1 does not answer: it has ended"
+        );
+    }
+    assert!(!job.ranks[0].is_complete(other));
+    let later = job.send(0, 1, &mut out).unwrap();
+    assert_eq!(job.error(0, later), "rank 1 does not answer: it has ended");
+}
+
+#[test]
+fn what_needs_a_rank_whose_port_is_gone_fails_with_the_reason() {
+    let mut job = Job::new(2);
+    let (mut out, mut into) = (pattern(300_000), vec![0; 300_000]);
+    let send = job.send(0, 1, &mut out).unwrap();
+    let received = job.receive(1, Some(0), &mut into);
+    assert!(job.wait(1, received).error.is_none());
+    assert!(job.wait(0, send).error.is_none());
+    job.net.vanish(1);
+    // A process that is gone cleans nothing up.
+    std::mem::forget(job.ranks.pop());
+    let send = job.send(0, 1, &mut out).unwrap();
+    let words = job.error(0, send);
+    assert!(words.starts_with("rank 1 does not answer: "), "{words}");
+    assert!(words.len() > "rank 1 does not answer: ".len(), "{words}");
+}
