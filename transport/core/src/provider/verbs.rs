@@ -45,8 +45,8 @@ use pairs::Pair;
 use pools::{MOST_DATAGRAMS, MOST_SHARED, RecvPool, SendPool};
 pub(super) use port::CallError;
 use port::{Body, Depths, Done, Operation, Port, Queue, Region, Request, Status, Way};
-use session::{Due, Slot, Via};
-use side::Side;
+use session::{Due, Moment, Slot, Via};
+use side::{Hosts, Side};
 use wire::{Ack, BEGINS, ENDS, HEADER_BYTES, Packet};
 use work::Work;
 
@@ -89,8 +89,9 @@ pub(super) struct Verbs<P: Port> {
     wanted: VecDeque<u32>,
     /// Datagrams of peers whose address is not known yet: the sender as it says, buffer, and queue pair it came from.
     strangers: VecDeque<(u32, Slot, u32)>,
-    /// This host.
+    /// This host, and those of peers.
     host: String,
+    hosts: Hosts,
     /// What the user should know, oldest first.
     complaints: VecDeque<String>,
     told_of_registration: bool,
@@ -197,6 +198,7 @@ impl<P: Port> Verbs<P> {
             wanted: VecDeque::new(),
             strangers: VecDeque::new(),
             host: wait::host_name(),
+            hosts: Hosts::default(),
             complaints: VecDeque::new(),
             told_of_registration: false,
             has_moved: false,
@@ -428,7 +430,8 @@ impl<P: Port> Verbs<P> {
             return false;
         }
         self.net.datagrams += 1;
-        let via = Via::Datagram { at_ns: now_ns };
+        let at = Moment::of(now_ns);
+        let via = Via::Datagram { at };
         self.side(peer).session.sent(due.number, via);
         self.arm(peer);
         true
@@ -666,7 +669,7 @@ fn parts_of(work: u64) -> (u32, u32) {
 /// The queue of datagrams, among those of the reliable queue pairs.
 const DATAGRAMS: u32 = u32::MAX;
 /// So many work requests on all reliable queue pairs: each may need a completion.
-const MOST_POSTED: usize = 2048;
+const MOST_POSTED: usize = 1024;
 /// So many packets at most go without asking for a completion.
 const SIGNAL_EVERY: u32 = 16;
 /// Larger packets only go over reliable queue pairs.

@@ -18,9 +18,9 @@ pub(super) enum State<Q> {
     /// There is none.
     Apart,
     /// This process has asked.
-    Asking { end: Q, since_ns: u64 },
+    Asking { end: Q },
     /// It was asked, has joined its end and answered.
-    Answered { end: Q, since_ns: u64 },
+    Answered { end: Q },
     /// Both ends are joined. `asked`: by this process, which would say [`Say::Ready`] again.
     Joined { end: Q, asked: bool },
     /// It is in use no more on this side. First what is under way must arrive, then the peer is told (`said`), and when it has
@@ -81,8 +81,8 @@ impl<Q: Copy + PartialEq> Connection<Q> {
     pub(super) fn end(&self) -> Option<Q> {
         match self.state {
             State::Apart => None,
-            State::Asking { end, .. }
-            | State::Answered { end, .. }
+            State::Asking { end }
+            | State::Answered { end }
             | State::Joined { end, .. }
             | State::Leaving { end, .. } => Some(end),
         }
@@ -105,10 +105,7 @@ impl<Q: Copy + PartialEq> Connection<Q> {
     /// This process asks with an end that it has made; answers the number of the attempt.
     pub(super) fn ask(&mut self, end: Q, now_ns: u64) -> u32 {
         self.attempt = next_attempt(self.attempt);
-        self.state = State::Asking {
-            end,
-            since_ns: now_ns,
-        };
+        self.state = State::Asking { end };
         self.wait(now_ns);
         self.attempt
     }
@@ -161,10 +158,7 @@ impl<Q: Copy + PartialEq> Connection<Q> {
     /// The peer's attempt was answered with an end of this process.
     pub(super) fn answered(&mut self, attempt: u32, end: Q, now_ns: u64) {
         self.attempt = attempt;
-        self.state = State::Answered {
-            end,
-            since_ns: now_ns,
-        };
+        self.state = State::Answered { end };
         self.wait(now_ns);
     }
 
@@ -177,7 +171,7 @@ impl<Q: Copy + PartialEq> Connection<Q> {
     /// Something arrived over the end of an attempt that was answered: the other end is joined.
     #[inline(always)]
     pub(super) fn was_used(&mut self) {
-        if let State::Answered { end, .. } = self.state {
+        if let State::Answered { end } = self.state {
             self.joined(end, false);
         }
     }

@@ -324,7 +324,7 @@ impl<P: Port> Verbs<P> {
             host: &self.host,
             facts: self.port.facts(),
             peer: pair.peer,
-            peer_host: Some(&*side.host).filter(|host| !host.is_empty()),
+            peer_host: self.hosts.name(side.host),
             address: side.address.as_ref(),
         };
         let words = words::of_failure(&what, done.status, done.vendor, &ends);

@@ -17,7 +17,7 @@ pub(super) struct SendPool {
 impl SendPool {
     pub(super) fn new() -> Self {
         Self {
-            small: Slots::new(SMALL_SLOT_BYTES, 256, 8),
+            small: Slots::new(SMALL_SLOT_BYTES, 256, 5),
             large: Slots::new(LARGE_BYTES, 16, 6),
         }
     }

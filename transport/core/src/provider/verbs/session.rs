@@ -29,9 +29,26 @@ pub(super) enum Via {
     /// Not yet, or over a queue pair that broke.
     Not,
     /// As a datagram, at this time.
-    Datagram { at_ns: u64 },
+    Datagram { at: Moment },
     /// Over the queue pair that was made in this attempt.
     Pair { attempt: u32 },
+}
+
+/// A time, in microseconds that wrap after an hour: enough for what waits for an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Moment(u32);
+
+impl Moment {
+    #[allow(clippy::cast_possible_truncation, reason = "it wraps")]
+    pub(super) fn of(now_ns: u64) -> Self {
+        Self((now_ns / 1000) as u32)
+    }
+
+    /// Time from here to a later one.
+    fn until(self, now_ns: u64) -> u64 {
+        let passed = Self::of(now_ns).0.wrapping_sub(self.0).cast_signed();
+        u64::from(passed.max(0).cast_unsigned()) * 1000
+    }
 }
 
 /// A packet until it is acknowledged.
@@ -78,7 +95,11 @@ pub(super) struct Session {
     /// Number of the packet that is handed up next.
     expected: u32,
     /// Packets beyond it, by how far: their buffers.
-    ahead: VecDeque<Option<Slot>>,
+    #[allow(
+        clippy::box_collection,
+        reason = "there are thousands of peers, and hardly any has this"
+    )]
+    ahead: Option<Box<VecDeque<Option<Slot>>>>,
     beyond: u64,
     /// Packets handed up since the peer was told.
     owed: u32,
@@ -94,12 +115,15 @@ pub(super) struct Session {
 #[derive(Clone, Copy, Debug)]
 struct Pace {
     /// Smoothed time from a datagram to its acknowledgement, and how much it varies; 0 before the first.
-    round_ns: u64,
-    varies_ns: u64,
-    backoff: u32,
+    round_ns: u32,
+    varies_ns: u32,
+    backoff: u8,
 }
 
 impl Session {
+    /// What it owns while the peer has a few packets under way.
+    pub(super) const IDLE_BYTES: usize = IDLE_CAPACITY * size_of::<Kept>();
+
     pub(super) fn new() -> Self {
         Self {
             first: 0,
@@ -112,7 +136,7 @@ impl Session {
                 backoff: 0,
             },
             expected: 0,
-            ahead: VecDeque::new(),
+            ahead: None,
             beyond: 0,
             owed: 0,
             lent: 0,
@@ -296,10 +320,10 @@ impl Session {
 
     fn settle(&mut self, kept: Kept, now_ns: u64, free: &mut impl FnMut(Slot)) {
         self.uncount(kept.via);
-        if let Via::Datagram { at_ns } = kept.via
+        if let Via::Datagram { at } = kept.via
             && self.pace.backoff == 0
         {
-            self.pace.measure(now_ns.saturating_sub(at_ns));
+            self.pace.measure(at.until(now_ns));
         }
         if let Some(slot) = kept.slot {
             free(slot);
@@ -308,12 +332,12 @@ impl Session {
 
     /// Packets that the peer has although it misses earlier ones: those are sent again soon.
     fn take_in_beyond(&mut self, beyond: u64, now_ns: u64, free: &mut impl FnMut(Slot)) {
-        let round = self.pace.round_ns;
+        let round = u64::from(self.pace.round_ns);
         let last = 64 - beyond.leading_zeros() as usize;
         for index in 0..=last.min(self.kept.len().saturating_sub(1)) {
             let is_there = index > 0 && beyond >> (index - 1) & 1 != 0;
             let kept = &mut self.kept[index];
-            let Via::Datagram { at_ns } = kept.via else {
+            let Via::Datagram { at } = kept.via else {
                 continue;
             };
             if is_there {
@@ -323,7 +347,7 @@ impl Session {
                 }
                 kept.via = Via::Pair { attempt: NOBODY };
                 self.datagrams -= 1;
-            } else if index < last && now_ns.saturating_sub(at_ns) > round {
+            } else if index < last && at.until(now_ns) > round {
                 kept.via = Via::Not;
                 self.datagrams -= 1;
                 self.unsent += 1;
@@ -342,34 +366,35 @@ impl Session {
             .drain(..)
             .filter_map(|kept| kept.slot)
             .for_each(&mut free);
-        self.ahead.drain(..).flatten().for_each(drop);
+        let ahead = self.ahead.take().unwrap_or_default();
+        ahead.into_iter().flatten().for_each(drop);
         (self.unsent, self.datagrams, self.beyond) = (0, 0, 0);
     }
 
     /// When [`timeout`](Self::timeout) wants to be called.
-    pub(super) fn deadline(&self) -> Option<u64> {
+    pub(super) fn deadline(&self, now_ns: u64) -> Option<u64> {
         if self.datagrams == 0 {
             return None;
         }
-        let sent = self.kept.iter().filter_map(|kept| match kept.via {
-            Via::Datagram { at_ns } => Some(at_ns),
+        let waited = self.kept.iter().filter_map(|kept| match kept.via {
+            Via::Datagram { at } => Some(at.until(now_ns)),
             _ => None,
         });
-        Some(sent.min()? + self.pace.timeout_ns())
+        Some(now_ns + self.pace.timeout_ns().saturating_sub(waited.max()?))
     }
 
     /// Datagrams whose time is over wait to be sent again; `true` if there are any.
     pub(super) fn timeout(&mut self, now_ns: u64) -> bool {
-        let Some(deadline) = self.deadline() else {
+        let Some(deadline) = self.deadline(now_ns) else {
             return false;
         };
         if now_ns < deadline {
             return false;
         }
-        let limit = now_ns.saturating_sub(self.pace.timeout_ns());
+        let timeout_ns = self.pace.timeout_ns();
         for kept in &mut self.kept {
-            if let Via::Datagram { at_ns } = kept.via
-                && at_ns <= limit
+            if let Via::Datagram { at } = kept.via
+                && at.until(now_ns) >= timeout_ns
             {
                 kept.via = Via::Not;
                 self.datagrams -= 1;
@@ -412,26 +437,29 @@ impl Session {
         }
         self.beyond |= bit;
         let index = far as usize - 1;
-        if self.ahead.len() <= index {
-            self.ahead.resize(index + 1, None);
+        let ahead = self.ahead.get_or_insert_default();
+        if ahead.len() <= index {
+            ahead.resize(index + 1, None);
         }
-        self.ahead[index] = Some(buffer);
+        ahead[index] = Some(buffer);
         Verdict::Held
     }
 
     /// The buffer of a packet that was put aside and whose turn has come; to be asked after each delivery.
     #[inline(always)]
     pub(super) fn next_held(&mut self) -> Option<Slot> {
-        if self.beyond == 0 && self.ahead.is_empty() {
-            return None;
-        }
+        self.ahead.as_ref()?;
         self.take_held()
     }
 
     #[inline(never)]
     fn take_held(&mut self) -> Option<Slot> {
         // The front stands for the packet that is expected: `advance` has moved the bits, not the queue.
-        let buffer = self.ahead.pop_front()?;
+        let ahead = self.ahead.as_mut()?;
+        let buffer = ahead.pop_front().flatten();
+        if ahead.is_empty() {
+            self.ahead = None;
+        }
         if buffer.is_some() {
             self.advance();
         }
@@ -472,20 +500,22 @@ impl Session {
 
 impl Pace {
     fn measure(&mut self, round_ns: u64) {
+        let round_ns = u32::try_from(round_ns).unwrap_or(u32::MAX / 8);
         if self.round_ns == 0 {
             (self.round_ns, self.varies_ns) = (round_ns.max(1), round_ns / 2);
             return;
         }
         let off = round_ns.abs_diff(self.round_ns);
-        self.varies_ns = (3 * self.varies_ns + off) / 4;
-        self.round_ns = ((7 * self.round_ns + round_ns) / 8).max(1);
+        self.varies_ns = self.varies_ns / 4 * 3 + off / 4;
+        self.round_ns = (self.round_ns / 8 * 7 + round_ns / 8).max(1);
     }
 
     /// How long an acknowledgement may take.
     fn timeout_ns(&self) -> u64 {
         let usual = match self.round_ns {
             0 => FIRST_TIMEOUT_NS,
-            round => (round + 4 * self.varies_ns).clamp(LEAST_TIMEOUT_NS, MOST_TIMEOUT_NS),
+            round => (u64::from(round) + 4 * u64::from(self.varies_ns))
+                .clamp(LEAST_TIMEOUT_NS, MOST_TIMEOUT_NS),
         };
         (usual << self.backoff).min(MOST_TIMEOUT_NS)
     }
@@ -501,4 +531,4 @@ const FIRST_TIMEOUT_NS: u64 = 20_000_000;
 /// A receiver that is off its processor does not answer for some milliseconds.
 const LEAST_TIMEOUT_NS: u64 = 4_000_000;
 const MOST_TIMEOUT_NS: u64 = 1_000_000_000;
-const MOST_BACKOFF: u32 = 6;
+const MOST_BACKOFF: u8 = 6;

@@ -2,7 +2,7 @@
 //! What a process keeps for one peer on the network, from the first packet on.
 
 use std::cmp::Reverse;
-use std::collections::VecDeque;
+use std::collections::HashMap;
 
 use super::address::Address;
 use super::connect::{Connection, State};
@@ -16,8 +16,8 @@ use crate::{Completion, Peer};
 #[derive(Debug)]
 pub(super) struct Side {
     pub(super) address: Option<Address>,
-    /// The name of its host.
-    pub(super) host: Box<str>,
+    /// The name of its host, by its place in [`Verbs`].
+    pub(super) host: u32,
     way: Option<Way>,
     pub(super) session: Session,
     /// The queue pair, by its place in [`Verbs`].
@@ -25,7 +25,7 @@ pub(super) struct Side {
     /// Frames that were posted.
     pub(super) packets: u32,
     /// Reads and writes that wait to be posted, oldest first.
-    pub(super) waiting: VecDeque<u32>,
+    pub(super) waiting: Vec<u32>,
     /// A frame of which some parts are here.
     pub(super) building: Option<Vec<u8>>,
     /// A queue pair that broke has not told the end of all its work requests: until then nothing goes over another one.
@@ -41,9 +41,9 @@ pub(super) struct Side {
     pub(super) listed_leaving: bool,
     asked: bool,
     /// What [`Verbs::arm`] has set.
-    timer_ns: Option<u64>,
+    timer_ns: u64,
     /// Since when it does not answer.
-    silent_since_ns: Option<u64>,
+    silent_since_ns: u64,
     /// No way there could be opened: not before this time again.
     way_after_ns: u64,
     /// How often its queue pair broke without anything between.
@@ -53,17 +53,17 @@ pub(super) struct Side {
 
 impl Side {
     /// What one takes, with what it owns while the peer has some packets under way.
-    pub(super) const MOST_BYTES: usize = size_of::<Self>() + 4 * 32 + 64;
+    pub(super) const MOST_BYTES: usize = size_of::<Self>() + Session::IDLE_BYTES + 2 * 16;
 
     fn new() -> Self {
         Self {
             address: None,
-            host: Box::default(),
+            host: 0,
             way: None,
             session: Session::new(),
             connection: Connection::new(),
             packets: 0,
-            waiting: VecDeque::new(),
+            waiting: Vec::new(),
             building: None,
             waits_for_last: false,
             listed_unsent: false,
@@ -73,8 +73,8 @@ impl Side {
             listed_owing: false,
             listed_leaving: false,
             asked: false,
-            timer_ns: None,
-            silent_since_ns: None,
+            timer_ns: NEVER,
+            silent_since_ns: NEVER,
             way_after_ns: 0,
             breaks: 0,
             lost: None,
@@ -108,12 +108,40 @@ impl Side {
     /// Something was heard of it.
     #[inline(always)]
     pub(super) fn was_heard(&mut self) {
-        self.silent_since_ns = None;
+        self.silent_since_ns = NEVER;
     }
 
-    fn deadline_ns(&self) -> Option<u64> {
-        let deadlines = [self.session.deadline(), self.connection.deadline_ns];
+    fn deadline_ns(&self, now_ns: u64) -> Option<u64> {
+        let deadlines = [self.session.deadline(now_ns), self.connection.deadline_ns];
         deadlines.into_iter().flatten().min()
+    }
+}
+
+/// The names of hosts, each once: many peers are on the same.
+#[derive(Debug, Default)]
+pub(super) struct Hosts {
+    names: Vec<Box<str>>,
+    numbers: HashMap<Box<str>, u32>,
+}
+
+impl Hosts {
+    fn number(&mut self, name: &str) -> u32 {
+        if let Some(number) = self.numbers.get(name) {
+            return *number;
+        }
+        self.names.push(name.into());
+        // Number 0 is nobody's.
+        let number = u32::try_from(self.names.len()).unwrap_or(0);
+        self.numbers.insert(name.into(), number);
+        number
+    }
+
+    pub(super) fn name(&self, number: u32) -> Option<&str> {
+        let index = (number as usize).checked_sub(1)?;
+        let name = self.names.get(index)?;
+        Some(name)
+            .map(|name| &**name)
+            .filter(|name| !name.is_empty())
     }
 }
 
@@ -161,8 +189,8 @@ impl<P: Port> Verbs<P> {
         let (now_ns, silence_ns) = (self.now_ns, self.limits.silence_ns);
         let side = self.side(peer);
         side.way_after_ns = now_ns + WAY_AGAIN_NS;
-        let since = *side.silent_since_ns.get_or_insert(now_ns);
-        if now_ns - since > silence_ns {
+        side.silent_since_ns = side.silent_since_ns.min(now_ns);
+        if now_ns - side.silent_since_ns > silence_ns {
             self.lose(peer, &format!("there is no way to its address: {error}"));
         }
     }
@@ -193,12 +221,13 @@ impl<P: Port> Verbs<P> {
             let why = "its address record is of another version of this library, or damaged";
             return self.lose(peer.0, why);
         };
+        let host = self.hosts.number(&String::from_utf8_lossy(host));
         let side = self.side(peer.0);
         if side.address == Some(address) {
             return;
         }
         side.address = Some(address);
-        side.host = String::from_utf8_lossy(host).into();
+        side.host = host;
         if let Some(way) = side.way.take() {
             self.old_ways.push_back((self.datagrams.next(), way));
             self.close_ways();
@@ -237,11 +266,11 @@ impl<P: Port> Verbs<P> {
         let Some(side) = side.filter(|side| !side.is_lost()) else {
             return;
         };
-        let Some(deadline) = side.deadline_ns() else {
+        let Some(deadline) = side.deadline_ns(self.now_ns) else {
             return;
         };
-        if side.timer_ns.is_none_or(|armed| armed > deadline) {
-            side.timer_ns = Some(deadline);
+        if side.timer_ns > deadline {
+            side.timer_ns = deadline;
             self.timers.push(Reverse((deadline, peer)));
         }
     }
@@ -251,14 +280,15 @@ impl<P: Port> Verbs<P> {
         let now_ns = self.now_ns;
         let side = self.side(peer);
         // A later one was replaced by an earlier one, which has been here.
-        if side.timer_ns.is_none_or(|armed| armed > now_ns) || side.is_lost() {
+        if side.timer_ns > now_ns || side.is_lost() {
             return;
         }
-        side.timer_ns = None;
+        side.timer_ns = NEVER;
         let again = side.session.timeout(now_ns);
         let overdue = side.connection.timeout(now_ns);
         if again || overdue.is_some() {
-            let since = *side.silent_since_ns.get_or_insert(now_ns);
+            side.silent_since_ns = side.silent_since_ns.min(now_ns);
+            let since = side.silent_since_ns;
             // One that computes does not answer either: without a queue pair that broke silence means nothing.
             if side.breaks != 0 && now_ns - since > self.limits.silence_ns {
                 let seconds = self.limits.silence_ns / 1_000_000_000;
@@ -332,3 +362,5 @@ impl<P: Port> Verbs<P> {
 const ASK_EVERY_NS: u64 = 20_000_000;
 /// After this time a way that could not be opened is tried again.
 const WAY_AGAIN_NS: u64 = 10_000_000;
+/// A time that does not come.
+const NEVER: u64 = u64::MAX;

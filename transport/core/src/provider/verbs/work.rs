@@ -220,7 +220,7 @@ impl<P: Port> Verbs<P> {
         }
         self.works[index] = Some(work);
         let index = u32::try_from(index).unwrap_or(u32::MAX);
-        self.side(peer).waiting.push_back(index);
+        self.side(peer).waiting.push(index);
         self.push_works(peer);
         Some(index)
     }
@@ -244,7 +244,7 @@ impl<P: Port> Verbs<P> {
 
     /// Posts works of a peer that wait, oldest first.
     pub(super) fn push_works(&mut self, peer: u32) {
-        while let Some(index) = self.side(peer).waiting.front().copied() {
+        while let Some(index) = self.side(peer).waiting.first().copied() {
             if self.is_told(index) {
                 self.finish(index);
                 continue;
@@ -255,7 +255,7 @@ impl<P: Port> Verbs<P> {
             if !self.push_work(index, pair) {
                 return self.list_unsent(peer);
             }
-            self.side(peer).waiting.pop_front();
+            self.side(peer).waiting.remove(0);
         }
     }
 
