@@ -261,14 +261,24 @@ impl Fabric {
     }
 
     /// Memory that peers can read and write without any help, zero and aligned to a page; `None` where there is none of
-    /// that kind, or no more. It is shared with child processes too.
+    /// that kind, or no more. It is shared with child processes too, and stays registered with the network until it is
+    /// [freed](Self::free).
     pub fn allocate(&mut self, bytes: usize) -> Option<NonNull<u8>> {
-        self.shm.allocate(bytes)
+        let place = self.shm.allocate(bytes);
+        match (&mut self.net, place) {
+            (Some(net), None) => net.allocate(bytes),
+            (Some(net), Some(place)) => {
+                net.own(place, bytes);
+                Some(place)
+            }
+            (None, place) => place,
+        }
     }
 
     /// Gives back what [`allocate`](Self::allocate) gave. `false`: it is not from there, or was given back already.
     pub fn free(&mut self, place: NonNull<u8>) -> bool {
-        self.shm.free(place)
+        let freed = self.net.as_mut().is_some_and(|net| net.disown(place));
+        freed || self.shm.free(place)
     }
 
     /// Takes a [board](Seat) for processes of this node that will call it `key`. `false`: there are none, or no free one.

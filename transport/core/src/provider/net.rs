@@ -3,6 +3,7 @@
 //! per call; nothing of it is on the way of ranks that share a node.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::NonNull;
 use std::time::Duration;
 
 use super::verbs::{CallError, DEPTHS, Device, FakeNet, FakePort, NetLimits, NetStats, Verbs};
@@ -77,6 +78,18 @@ impl Net {
     #[inline(never)]
     pub(super) fn post_send(&mut self, to: Peer, head: Head, body: &[u8]) -> Result<(), Full> {
         either!(self, it => it.post_send(to, head, body))
+    }
+
+    pub(super) fn allocate(&mut self, bytes: usize) -> Option<NonNull<u8>> {
+        either!(self, it => it.allocate(bytes))
+    }
+
+    pub(super) fn own(&mut self, place: NonNull<u8>, bytes: usize) {
+        either!(self, it => it.own(place, bytes));
+    }
+
+    pub(super) fn disown(&mut self, place: NonNull<u8>) -> bool {
+        either!(self, it => it.disown(place))
     }
 
     pub(super) fn export(&mut self, peer: Peer, address: u64, bytes: u64) -> RemoteKey {

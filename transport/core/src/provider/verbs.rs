@@ -18,6 +18,7 @@ mod gid;
 mod ledger;
 mod memory;
 mod notes;
+mod owned;
 mod pairs;
 mod pools;
 mod port;
@@ -41,6 +42,7 @@ pub(super) use device::Device;
 pub(super) use fake::FakePort;
 pub use fake::{FakeConfig, FakeNet, FakeStats};
 use ledger::{Ledger, Posted};
+use owned::Owned;
 use pairs::Pair;
 use pools::{MOST_DATAGRAMS, MOST_SHARED, RecvPool, SendPool};
 pub(super) use port::CallError;
@@ -75,6 +77,8 @@ pub(super) struct Verbs<P: Port> {
     works: Vec<Option<Work>>,
     /// Memory of this process that peers may reach, by the key that they have.
     exports: HashMap<u32, Region>,
+    /// Memory that stays registered, by address.
+    owned: Vec<Owned>,
     /// Completions that found no room in the caller's array.
     ready: VecDeque<Completion>,
     assembled: Assembled,
@@ -189,6 +193,7 @@ impl<P: Port> Verbs<P> {
             serial: 0,
             works: Vec::new(),
             exports: HashMap::new(),
+            owned: Vec::new(),
             ready: VecDeque::new(),
             assembled: Assembled::default(),
             unsent: Vec::new(),
@@ -631,8 +636,11 @@ impl<P: Port> Drop for Verbs<P> {
             self.port.deregister(region);
         }
         for work in self.works.iter_mut().filter_map(Option::take) {
-            self.port.deregister(work.region());
+            if let Some(region) = work.region() {
+                self.port.deregister(region);
+            }
         }
+        self.disown_all();
         self.forget_ways();
         for (_, way) in std::mem::take(&mut self.old_ways) {
             self.port.close_way(way);

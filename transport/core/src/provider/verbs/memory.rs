@@ -2,6 +2,7 @@
 //! Memory that a port may touch: blocks of our own for packets, and what the caller leased.
 //!
 //! # Safety
+//! - What the program allocates (`owned.rs`) is registered until the program gives it back.
 //! - A [`Block`] is a mapping of its own. It is registered when it is made and lives until the port that it is registered
 //!   with has forgotten it; whoever drops it without that leaks the mapping rather than take it away from the device.
 //! - The device writes to blocks for receives at any time: they are copied from, never borrowed. It only reads blocks for sends.
@@ -110,6 +111,59 @@ impl Block {
         // SAFETY: mapped and initialised (zero at first); the block is borrowed exclusively, and devices only read it.
         unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), bytes) }
     }
+}
+
+/// A mapping that child processes share, for what the program allocates.
+#[derive(Debug)]
+pub(super) struct Shared {
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: an address of memory that nobody else unmaps.
+unsafe impl Send for Shared {}
+
+impl Shared {
+    /// Maps `bytes` bytes, zero and aligned to a page.
+    pub(super) fn new(bytes: usize) -> Option<Self> {
+        // SAFETY: a new mapping at an address that the system chooses.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        let mapped = Some(base).filter(|base| *base != libc::MAP_FAILED);
+        let base = mapped.and_then(|base| NonNull::new(base.cast()))?;
+        Some(Self { base, bytes })
+    }
+
+    pub(super) fn place(&self) -> NonNull<u8> {
+        self.base
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `new`; whoever drops it has deregistered it, and the program has given it back (`owned.rs`).
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
+    }
+}
+
+/// Registers memory that was allocated for the program, until it is given back.
+pub(super) fn register_owned<P: Port>(
+    port: &mut P,
+    place: NonNull<u8>,
+    bytes: usize,
+) -> Result<Region, CallError> {
+    // SAFETY: memory of an arena, which is never unmapped, or of a `Shared`, which is unmapped after `deregister`
+    // (`owned.rs`). What the program leases of it, or exports, it expects the device to touch; the rest is touched only by
+    // a peer that was given a key of it and goes beyond: then it finds bytes changed that are shared memory anyway.
+    unsafe { port.register(place, bytes, Access::Full) }
 }
 
 /// Registers leased memory. Whoever gives the lease back deregisters first.

@@ -23,7 +23,9 @@ pub(super) struct Work {
     /// Its place in the order of all.
     serial: u64,
     lease: Lease,
-    region: Region,
+    /// Where the memory is registered for this alone.
+    region: Option<Region>,
+    local_key: u32,
     is_read: bool,
     /// Where it begins there.
     address: u64,
@@ -42,7 +44,7 @@ pub(super) struct Work {
 }
 
 impl Work {
-    pub(super) fn region(&self) -> Region {
+    pub(super) fn region(&self) -> Option<Region> {
         self.region
     }
 }
@@ -61,6 +63,9 @@ impl<P: Port> Verbs<P> {
         let Ok(length) = usize::try_from(bytes) else {
             return RemoteKey::default();
         };
+        if let Some(region) = self.owned_region(address, bytes) {
+            return self.key(peer, address, bytes, region);
+        }
         // Memory that cannot be registered (there is a limit) is sent through buffers.
         let region = match register_exported(&mut self.port, address, length) {
             Ok(region) => region,
@@ -69,12 +74,16 @@ impl<P: Port> Verbs<P> {
                 return RemoteKey::default();
             }
         };
+        self.exports.insert(region.remote_key, region);
+        self.key(peer, address, bytes, region)
+    }
+
+    fn key(&self, peer: Peer, address: u64, bytes: u64, region: Region) -> RemoteKey {
         let key = RemoteKey {
             address,
             bytes,
             check: region.remote_key.into(),
         };
-        self.exports.insert(region.remote_key, region);
         RemoteKey {
             check: seal(key, self.me, peer.0) | key.check,
             ..key
@@ -83,7 +92,7 @@ impl<P: Port> Verbs<P> {
 
     /// Large messages are slow then: told once.
     #[cold]
-    fn complain_of_registration(&mut self, error: &CallError, bytes: u64) {
+    pub(super) fn complain_of_registration(&mut self, error: &CallError, bytes: u64) {
         if std::mem::replace(&mut self.told_of_registration, true) {
             return;
         }
@@ -188,8 +197,14 @@ impl<P: Port> Verbs<P> {
         } else {
             Access::OwnRead
         };
-        let region = match register_lease(&mut self.port, &lease, access) {
-            Ok(region) => region,
+        let owned = self.owned_region(lease.address(), lease.bytes() as u64);
+        let region = match owned {
+            Some(owned) => Ok((None, owned.local_key)),
+            None => register_lease(&mut self.port, &lease, access)
+                .map(|region| (Some(region), region.local_key)),
+        };
+        let (region, local_key) = match region {
+            Ok(registered) => registered,
             Err(error) => {
                 self.complain_of_registration(&error, lease.bytes() as u64);
                 self.end(id, Outcome::Unreachable, lease);
@@ -203,6 +218,7 @@ impl<P: Port> Verbs<P> {
             serial: self.serial,
             lease,
             region,
+            local_key,
             is_read,
             address: key.address.wrapping_add(offset),
             key: remote_key(key),
@@ -304,7 +320,7 @@ impl<P: Port> Verbs<P> {
             let piece = Piece {
                 address: work.lease.address() + work.posted,
                 bytes,
-                local_key: work.region.local_key,
+                local_key: work.local_key,
             };
             let request = Request {
                 work: name(pair_index, pair.ledger.next()),
@@ -407,7 +423,9 @@ impl<P: Port> Verbs<P> {
             side.waiting.retain(|waiting| *waiting != index);
             side.immediates -= u32::from(work.immediate.is_some());
         }
-        self.port.deregister(work.region);
+        if let Some(region) = work.region {
+            self.port.deregister(region);
+        }
         self.end(work.id, work.outcome, work.lease);
     }
 

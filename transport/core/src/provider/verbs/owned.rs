@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Memory of our own that stays registered: what is in it moves without a registration for each message, and peers reach it
+//! for as long as it is there.
+
+use std::ptr::NonNull;
+
+use super::Verbs;
+use super::memory::{Shared, register_owned};
+use super::port::{Port, Region};
+
+/// A stretch of it.
+#[derive(Debug)]
+pub(super) struct Owned {
+    base: u64,
+    bytes: u64,
+    region: Region,
+    /// The mapping, where it is this provider's.
+    mapping: Option<Shared>,
+}
+
+impl<P: Port> Verbs<P> {
+    /// Memory that stays registered until it is freed: zero, aligned to a page, shared with child processes. `None`: no more
+    /// can be mapped or registered.
+    pub(in crate::provider) fn allocate(&mut self, bytes: usize) -> Option<NonNull<u8>> {
+        let mapping = Shared::new(bytes)?;
+        let place = mapping.place();
+        self.own_with(place, bytes, Some(mapping)).then_some(place)
+    }
+
+    /// Keeps memory registered that another provider has allocated, if that is possible.
+    pub(in crate::provider) fn own(&mut self, place: NonNull<u8>, bytes: usize) {
+        self.own_with(place, bytes, None);
+    }
+
+    fn own_with(&mut self, place: NonNull<u8>, bytes: usize, mapping: Option<Shared>) -> bool {
+        let region = match register_owned(&mut self.port, place, bytes) {
+            Ok(region) => region,
+            Err(error) => {
+                self.complain_of_registration(&error, bytes as u64);
+                return false;
+            }
+        };
+        let base = place.as_ptr().expose_provenance() as u64;
+        let at = self.owned.partition_point(|owned| owned.base < base);
+        let owned = Owned {
+            base,
+            bytes: bytes as u64,
+            region,
+            mapping,
+        };
+        self.owned.insert(at, owned);
+        true
+    }
+
+    /// Forgets memory that is about to be freed. `true`: it was this provider's, and is freed.
+    pub(in crate::provider) fn disown(&mut self, place: NonNull<u8>) -> bool {
+        let base = place.as_ptr().expose_provenance() as u64;
+        let found = self.owned.binary_search_by_key(&base, |owned| owned.base);
+        let Ok(at) = found else { return false };
+        let owned = self.owned.remove(at);
+        self.port.deregister(owned.region);
+        owned.mapping.is_some()
+    }
+
+    /// The region that all of this memory is in.
+    pub(super) fn owned_region(&self, address: u64, bytes: u64) -> Option<Region> {
+        let after = self.owned.partition_point(|owned| owned.base <= address);
+        let owned = self.owned.get(after.checked_sub(1)?)?;
+        let end = (address - owned.base).checked_add(bytes)?;
+        (end <= owned.bytes).then_some(owned.region)
+    }
+
+    /// Forgets all of it.
+    pub(super) fn disown_all(&mut self) {
+        for owned in std::mem::take(&mut self.owned) {
+            self.port.deregister(owned.region);
+            // What the program still holds stays mapped.
+            std::mem::forget(owned.mapping);
+        }
+    }
+}
