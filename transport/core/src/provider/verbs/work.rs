@@ -197,13 +197,7 @@ impl<P: Port> Verbs<P> {
         } else {
             Access::OwnRead
         };
-        let owned = self.owned_region(lease.address(), lease.bytes() as u64);
-        let region = match owned {
-            Some(owned) => Ok((None, owned.local_key)),
-            None => register_lease(&mut self.port, &lease, access)
-                .map(|region| (Some(region), region.local_key)),
-        };
-        let (region, local_key) = match region {
+        let (region, local_key) = match self.register(&lease, is_read) {
             Ok(registered) => registered,
             Err(error) => {
                 self.complain_of_registration(&error, lease.bytes() as u64);
@@ -239,6 +233,24 @@ impl<P: Port> Verbs<P> {
         self.side(peer).waiting.push(index);
         self.push_works(peer);
         Some(index)
+    }
+
+    /// The key to leased memory, and its region if it was registered for this.
+    fn register(
+        &mut self,
+        lease: &Lease,
+        is_read: bool,
+    ) -> Result<(Option<Region>, u32), CallError> {
+        if let Some(owned) = self.owned_region(lease.address(), lease.bytes() as u64) {
+            return Ok((None, owned.local_key));
+        }
+        let access = if is_read {
+            Access::Own
+        } else {
+            Access::OwnRead
+        };
+        let region = register_lease(&mut self.port, lease, access)?;
+        Ok((Some(region), region.local_key))
     }
 
     /// How a work ends that need not begin.
