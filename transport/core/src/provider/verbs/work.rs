@@ -192,11 +192,6 @@ impl<P: Port> Verbs<P> {
             self.end(id, outcome, lease);
             return None;
         }
-        let access = if is_read {
-            Access::Own
-        } else {
-            Access::OwnRead
-        };
         let (region, local_key) = match self.register(&lease, is_read) {
             Ok(registered) => registered,
             Err(error) => {
