@@ -87,8 +87,9 @@ pub(super) struct Session {
     /// Number of the oldest packet kept.
     first: u32,
     kept: VecDeque<Kept>,
-    /// Kept packets that wait to be sent.
+    /// Kept packets that wait to be sent, and a number before which there are none.
     unsent: u32,
+    unsent_from: u32,
     /// Kept packets that went as datagrams and have not arrived for all we know.
     datagrams: u32,
     pace: Pace,
@@ -129,6 +130,7 @@ impl Session {
             first: 0,
             kept: VecDeque::new(),
             unsent: 0,
+            unsent_from: 0,
             datagrams: 0,
             pace: Pace {
                 round_ns: 0,
@@ -165,7 +167,7 @@ impl Session {
     #[inline(always)]
     pub(super) fn keep(&mut self, slot: Slot, bytes: u32) {
         debug_assert!(self.room() > 0, "S2");
-        self.unsent += 1;
+        self.send_again(self.next());
         self.kept.push_back(Kept {
             slot: Some(slot),
             bytes,
@@ -196,8 +198,28 @@ impl Session {
             return None;
         }
         let waits = |(_, kept): &(u32, &Kept)| kept.via == Via::Not;
-        let (index, kept) = (0..).zip(&self.kept).find(waits)?;
+        let from = self.unsent_from.wrapping_sub(self.first);
+        // Where the oldest have been acknowledged meanwhile, from the first on.
+        let from = if from < WINDOW { from } else { 0 };
+        let rest = self.kept.iter().skip(from as usize);
+        let (index, kept) = (from..).zip(rest).find(waits)?;
         self.due(index, kept)
+    }
+
+    /// One more packet waits to be sent.
+    #[inline(always)]
+    fn send_again(&mut self, number: u32) {
+        let is_before = number.wrapping_sub(self.unsent_from).cast_signed() < 0;
+        if self.unsent == 0 || is_before {
+            self.unsent_from = number;
+        }
+        self.unsent += 1;
+    }
+
+    fn send_again_at(&mut self, index: usize) {
+        #[allow(clippy::cast_possible_truncation, reason = "at most a window")]
+        let number = self.first.wrapping_add(index as u32);
+        self.send_again(number);
     }
 
     fn due(&self, index: u32, kept: &Kept) -> Option<Due> {
@@ -216,9 +238,12 @@ impl Session {
         let before = std::mem::replace(&mut kept.via, via);
         self.uncount(before);
         match via {
-            Via::Not => self.unsent += 1,
+            Via::Not => self.send_again(number),
             Via::Datagram { .. } => self.datagrams += 1,
             Via::Pair { .. } => {}
+        }
+        if number == self.unsent_from {
+            self.unsent_from = number.wrapping_add(1);
         }
     }
 
@@ -247,10 +272,11 @@ impl Session {
 
     /// The queue pair of this attempt is gone: what went over it and is not known to have arrived must go again.
     pub(super) fn broke(&mut self, attempt: u32) {
-        for kept in &mut self.kept {
+        for index in 0..self.kept.len() {
+            let kept = &mut self.kept[index];
             if kept.via == (Via::Pair { attempt }) && kept.slot.is_some() {
                 kept.via = Via::Not;
-                self.unsent += 1;
+                self.send_again_at(index);
             }
         }
     }
@@ -350,7 +376,7 @@ impl Session {
             } else if index < last && at.until(now_ns) > round {
                 kept.via = Via::Not;
                 self.datagrams -= 1;
-                self.unsent += 1;
+                self.send_again_at(index);
             }
         }
     }
@@ -392,13 +418,14 @@ impl Session {
             return false;
         }
         let timeout_ns = self.pace.timeout_ns();
-        for kept in &mut self.kept {
+        for index in 0..self.kept.len() {
+            let kept = &mut self.kept[index];
             if let Via::Datagram { at } = kept.via
                 && at.until(now_ns) >= timeout_ns
             {
                 kept.via = Via::Not;
                 self.datagrams -= 1;
-                self.unsent += 1;
+                self.send_again_at(index);
             }
         }
         self.pace.backoff = (self.pace.backoff + 1).min(MOST_BACKOFF);
@@ -532,3 +559,163 @@ const FIRST_TIMEOUT_NS: u64 = 20_000_000;
 const LEAST_TIMEOUT_NS: u64 = 4_000_000;
 const MOST_TIMEOUT_NS: u64 = 1_000_000_000;
 const MOST_BACKOFF: u8 = 6;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A session whose streams both begin at this number.
+    fn from(number: u32) -> Session {
+        Session {
+            first: number,
+            expected: number,
+            ..Session::new()
+        }
+    }
+
+    /// Keeps packets in slots 100, 101, ..., and sends them as datagrams at time 0.
+    fn send(session: &mut Session, count: u32) {
+        for slot in 0..count {
+            session.keep(100 + slot, 10);
+        }
+        while let Some(due) = session.next_unsent() {
+            let at = Moment::of(0);
+            session.sent(due.number, Via::Datagram { at });
+        }
+    }
+
+    fn acknowledged(session: &mut Session, ack: Ack, now_ns: u64) -> Vec<Slot> {
+        let mut free = Vec::new();
+        session.acknowledge(ack, now_ns, |slot| free.push(slot));
+        free
+    }
+
+    /// All that waits to be sent, in order; it is sent over a queue pair.
+    fn resent(session: &mut Session, attempt: u32) -> Vec<u32> {
+        let mut numbers = Vec::new();
+        while let Some(due) = session.next_unsent() {
+            session.sent(due.number, Via::Pair { attempt });
+            numbers.push(due.number);
+        }
+        numbers
+    }
+
+    /// What a receiver hands up when packets arrive in this order, each in the buffer of its number.
+    fn handed_up(receiver: &mut Session, numbers: &[u32]) -> Vec<u32> {
+        let mut up = Vec::new();
+        for number in numbers {
+            if receiver.accept(*number, *number) == Verdict::Deliver {
+                up.push(*number);
+                up.extend(std::iter::from_fn(|| receiver.next_held()));
+            }
+        }
+        up
+    }
+
+    #[test]
+    fn packets_come_in_order_and_once_wherever_their_numbers_begin() {
+        for start in [0, 7, u32::MAX - 2, u32::MAX] {
+            let mut receiver = from(start);
+            let sent: Vec<u32> = (0..6).map(|n| start.wrapping_add(n)).collect();
+            let mixed = [2, 0, 2, 1, 5, 0, 3, 4, 4].map(|n: usize| sent[n]);
+            assert_eq!(handed_up(&mut receiver, &mixed), sent, "S4 from {start}");
+            let ack = receiver.ack();
+            assert_eq!((ack.next, ack.beyond), (start.wrapping_add(6), 0));
+            assert_eq!(receiver.accept(start, 0), Verdict::Twice);
+            let far = start.wrapping_add(6 + WINDOW + 1);
+            assert_eq!(receiver.accept(far, 0), Verdict::Wild);
+        }
+    }
+
+    #[test]
+    fn what_is_acknowledged_is_given_back_once() {
+        let mut sender = from(u32::MAX - 1);
+        send(&mut sender, 4);
+        let ack = |next: u32, beyond| Ack {
+            next,
+            beyond,
+            returned: 0,
+        };
+        // The last of four has arrived, of the others the first two.
+        assert_eq!(acknowledged(&mut sender, ack(0, 1), 5_000), [100, 101, 103]);
+        assert_eq!(acknowledged(&mut sender, ack(0, 1), 6_000), [0; 0]);
+        let old = ack(u32::MAX, 0);
+        assert_eq!(acknowledged(&mut sender, old, 7_000), [0; 0]);
+        let wild = ack(77, 0);
+        assert_eq!(acknowledged(&mut sender, wild, 8_000), [0; 0]);
+        assert_eq!(acknowledged(&mut sender, ack(2, 0), 9_000), [102]);
+        assert_eq!((sender.room(), sender.deadline(9_000)), (WINDOW, None));
+    }
+
+    #[test]
+    fn what_others_have_overtaken_is_sent_again() {
+        let mut sender = from(0);
+        send(&mut sender, 5);
+        let ack = Ack {
+            next: 1,
+            beyond: 0b101,
+            returned: 0,
+        };
+        acknowledged(&mut sender, ack, 50_000);
+        assert!(!sender.has_unsent(), "a round has not passed yet");
+        acknowledged(&mut sender, ack, 200_000);
+        let again = resent(&mut sender, 1);
+        assert_eq!(again, [1, 3], "S3: before the last that is there");
+    }
+
+    #[test]
+    fn a_datagram_whose_time_is_over_is_sent_again_ever_more_slowly() {
+        let mut sender = from(0);
+        send(&mut sender, 2);
+        let deadline = sender.deadline(0).expect("something is under way");
+        assert!(!sender.timeout(deadline - 1000) && sender.timeout(deadline));
+        let at = Moment::of(deadline);
+        for _ in 0..2 {
+            let due = sender.next_unsent().expect("both wait");
+            sender.sent(due.number, Via::Datagram { at });
+        }
+        let second = sender.deadline(deadline);
+        let second = second.expect("they are under way again");
+        assert!(second - deadline > deadline, "{deadline} {second}");
+    }
+
+    #[test]
+    fn what_went_over_a_pair_that_broke_is_sent_again_unless_it_has_arrived() {
+        let mut sender = from(u32::MAX - 3);
+        for slot in 0..6 {
+            sender.keep(slot, 10);
+        }
+        let numbers = resent(&mut sender, 1);
+        assert_eq!(sender.arrived(numbers[1], 1), Some(1), "S1");
+        assert_eq!(sender.arrived(numbers[1], 1), None, "once");
+        assert_eq!(sender.arrived(numbers[2], 9), None, "another pair's word");
+        sender.broke(9);
+        assert!(!sender.has_unsent());
+        sender.broke(1);
+        sender.keep(6, 10);
+        let all_but_one = [0, 2, 3, 4, 5].map(|n| numbers[n]);
+        let again = resent(&mut sender, 2);
+        assert_eq!(again[..5], all_but_one, "S3: in their old order");
+        assert_eq!(again[5], numbers[5].wrapping_add(1));
+        assert!(sender.is_under_way(2) && !sender.is_under_way(1));
+    }
+
+    #[test]
+    fn a_receiver_that_gives_nothing_back_gets_no_more_large_frames() {
+        let (mut sender, mut receiver) = (from(0), from(0));
+        while sender.may_lend() {
+            sender.lend();
+        }
+        let lent = sender.lent;
+        let news = (0..lent).map(|_| receiver.give_back()).filter(|news| *news);
+        assert!(news.count() > 0, "some are worth a word");
+        acknowledged(&mut sender, receiver.tell(), 0);
+        assert!(sender.may_lend());
+        let wild = Ack {
+            returned: lent + 9,
+            ..receiver.ack()
+        };
+        acknowledged(&mut sender, wild, 0);
+        assert_eq!(sender.back, lent, "more than was lent");
+    }
+}
