@@ -171,6 +171,8 @@ impl Universe {
             match self.take_in_word() {
                 Look::Taken => {}
                 Look::Nothing if self.fabric.is_attentive() => std::hint::spin_loop(),
+                // Every some hundred frames: no reason to leave the fast path with the rest of a window.
+                Look::Other if self.fabric.must_poll() && self.progress() => {}
                 Look::Nothing | Look::Other => return None,
             }
         }
