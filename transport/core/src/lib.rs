@@ -39,6 +39,7 @@ mod arena;
 mod cq;
 mod error;
 mod mr;
+pub mod net_info;
 mod node;
 mod provider;
 mod qp;

@@ -25,6 +25,7 @@ pub use shm::FirstFrame;
 use shm::Shm;
 use sim::Sim;
 pub use sim::{SimConfig, SimNet, SimStats};
+pub(crate) use verbs::look;
 pub use verbs::{FakeConfig, FakeNet, FakeStats, NetLimits, NetStats};
 
 /// What a queue pair can do. All sizes in bytes.

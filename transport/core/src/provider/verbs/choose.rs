@@ -24,22 +24,8 @@ impl Device {
 
 /// The port for a process.
 fn choose<'a>(found: &'a [FoundDevice], network: &Network) -> Result<&'a Found, String> {
-    let wanted: Vec<&str> = network
-        .devices
-        .split(',')
-        .map(str::trim)
-        .filter(|name| !name.is_empty())
-        .collect();
-    let ports = || {
-        found
-            .iter()
-            .flat_map(|device| device.ports.iter().flatten())
-    };
-    let allowed = |port: &&Found| wanted.is_empty() || wanted.iter().any(|name| names(name, port));
-    let fit: Vec<&Found> = ports()
-        .filter(allowed)
-        .filter(|port| port.unfit.is_none())
-        .collect();
+    let allowed = |port: &&Found| is_allowed(port, &network.devices);
+    let fit = fit(found, &network.devices);
     if !fit.is_empty() {
         return Ok(fit[network.local_rank as usize % fit.len()]);
     }
@@ -68,8 +54,28 @@ fn choose<'a>(found: &'a [FoundDevice], network: &Network) -> Result<&'a Found, 
     Err(words)
 }
 
+/// The ports that serve, of those that the list `devices` allows: the ranks of a node take them in turn.
+pub(super) fn fit<'a>(found: &'a [FoundDevice], devices: &str) -> Vec<&'a Found> {
+    let ports = found
+        .iter()
+        .flat_map(|device| device.ports.iter().flatten());
+    ports
+        .filter(|port| port.unfit.is_none() && is_allowed(port, devices))
+        .collect()
+}
+
+/// Whether a port is in the list `devices`, or there is none.
+pub(super) fn is_allowed(port: &Found, devices: &str) -> bool {
+    let mut names = devices
+        .split(',')
+        .map(str::trim)
+        .filter(|name| !name.is_empty())
+        .peekable();
+    names.peek().is_none() || names.any(|name| is_name_of(name, port))
+}
+
 /// Whether `mlx5_0` or `mlx5_0:1` names a port.
-fn names(name: &str, port: &Found) -> bool {
+fn is_name_of(name: &str, port: &Found) -> bool {
     match name.rsplit_once(':') {
         None => name == port.device,
         Some((device, number)) => device == port.device && number.parse() == Ok(port.port),

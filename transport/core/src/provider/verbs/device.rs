@@ -55,7 +55,6 @@ use super::words::OpenError;
 use crate::wait;
 use datagrams::Repair;
 use list::Surveyor;
-#[allow(unused_imports, reason = "what calls these comes with the provider")]
 pub(crate) use list::{Found, FoundDevice, list};
 use make::{Devices, Parts};
 use object::Object;

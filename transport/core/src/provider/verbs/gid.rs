@@ -162,6 +162,13 @@ impl Choice {
     }
 }
 
+impl Judged {
+    /// Whether it serves, and packets leave through its interface.
+    pub(super) fn is_on_the_way(&self) -> bool {
+        self.verdict.is_ok_and(|merit| merit.on_the_way)
+    }
+}
+
 impl Table<'_> {
     fn interface_of(&self, entry: &Entry) -> Option<&Interface> {
         let address = as_ip(entry.gid);

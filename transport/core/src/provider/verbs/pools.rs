@@ -30,6 +30,11 @@ impl SendPool {
         self.small.bytes() + self.large.bytes()
     }
 
+    /// Bytes of the first block of each size.
+    pub(super) fn first_bytes(&self) -> usize {
+        self.small.block_bytes() + self.large.block_bytes()
+    }
+
     /// Whether more than half of all that may be is in use.
     #[inline(always)]
     pub(super) fn is_scarce(&self) -> bool {
@@ -134,6 +139,11 @@ impl RecvPool {
 
     pub(super) fn bytes(&self) -> usize {
         self.shared.bytes() + self.datagrams.bytes()
+    }
+
+    /// Bytes of the first block of each queue.
+    pub(super) fn first_bytes(&self) -> usize {
+        self.shared.block_bytes() + self.datagrams.block_bytes()
     }
 
     /// Posts the first buffers.
@@ -249,7 +259,11 @@ impl Slots {
 
     /// Bytes that they take now.
     fn bytes(&self) -> usize {
-        self.most_bytes() / self.most_blocks * self.blocks.len()
+        self.block_bytes() * self.blocks.len()
+    }
+
+    fn block_bytes(&self) -> usize {
+        self.most_bytes() / self.most_blocks
     }
 
     /// Whether more than half of all that may be is in use.
@@ -393,7 +407,11 @@ impl Buffers {
 
     /// Bytes that they take now.
     fn bytes(&self) -> usize {
-        self.most_bytes() / self.most_blocks * self.blocks.len()
+        self.block_bytes() * self.blocks.len()
+    }
+
+    fn block_bytes(&self) -> usize {
+        self.most_bytes() / self.most_blocks
     }
 
     /// Makes the first block and posts it, or a further one. `false`: there are as many as there may be.

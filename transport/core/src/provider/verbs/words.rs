@@ -181,7 +181,15 @@ impl LockedMemory {
     /// As the system says.
     pub(crate) fn now() -> Self {
         let read = |file| fs::read_to_string(file).unwrap_or_default();
-        Self::read(&read("/proc/self/limits"), &read("/proc/self/status"))
+        let status = read("/proc/self/status");
+        let locked = Self::read(&read("/proc/self/limits"), &status);
+        match is_exempt(&status, &read("/proc/self/uid_map")) {
+            true => Self {
+                limit_bytes: None,
+                ..locked
+            },
+            false => locked,
+        }
     }
 
     fn read(limits: &str, status: &str) -> Self {
@@ -189,10 +197,7 @@ impl LockedMemory {
             let words = line.strip_prefix("Max locked memory")?;
             words.split_ascii_whitespace().next()
         });
-        let used = status.lines().find_map(|line| {
-            let words = line.strip_prefix("VmPin:")?;
-            words.split_ascii_whitespace().next()?.parse::<u64>().ok()
-        });
+        let used = first_word(status, "VmPin:").and_then(|word| word.parse::<u64>().ok());
         Self {
             limit_bytes: limit.and_then(|limit| limit.parse().ok()),
             used_bytes: 1024 * used.unwrap_or(0),
@@ -216,6 +221,20 @@ impl LockedMemory {
             needed.div_ceil(1024),
         ))
     }
+}
+
+/// Whether limits of locked memory do not hold for a process: it has `CAP_IPC_LOCK`, and not only among users of its own, of whom
+/// the kernel does not ask.
+fn is_exempt(status: &str, users: &str) -> bool {
+    const IPC_LOCK: u32 = 14;
+    let rights = first_word(status, "CapEff:").and_then(|word| u64::from_str_radix(word, 16).ok());
+    let has_all_users = users.split_ascii_whitespace().eq(["0", "0", "4294967295"]);
+    has_all_users && rights.is_some_and(|rights| rights >> IPC_LOCK & 1 != 0)
+}
+
+fn first_word<'a>(status: &'a str, name: &str) -> Option<&'a str> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+    line.split_ascii_whitespace().next()
 }
 
 /// Why `bytes` bytes could not be registered, in words.
@@ -508,6 +527,16 @@ mod tests {
         assert_eq!(unlimited.remedy(u64::MAX), None);
         let words = of_registration(&error, &facts(), 1 << 20, unlimited);
         assert!(words.contains("ibv_reg_mr failed: "), "{words}");
+    }
+
+    #[test]
+    fn who_may_lock_all_memory_is_not_told_of_a_limit() {
+        let (root, all) = ("Name:\tx\nCapEff:\t000001ffffffffff\n", "0 0 4294967295\n");
+        assert!(is_exempt(root, all));
+        assert!(!is_exempt(root, "0 1000 1\n"), "root only in a container");
+        assert!(!is_exempt("CapEff:\t000001ffffffbfff\n", all));
+        assert!(!is_exempt("CapEff:\t0000000000000000\n", all));
+        assert!(!is_exempt("", ""));
     }
 
     #[test]

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What this host has of InfiniBand and RoCE, what a process would use of it, and why not the rest: for people.
+//!
+//! [`look`] asks the kernel and rdma-core, opens no port and registers no memory. Everything is in the words that messages of
+//! the network use too.
+
+use std::net::IpAddr;
+
+/// All that was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// The devices, or why none can be seen and what to do.
+    pub devices: Result<Vec<Device>, String>,
+    /// Where packets to the peer leave; `None`: no peer was asked about.
+    pub way: Option<Way>,
+    /// Memory that processes may lock for devices.
+    pub memory: Memory,
+}
+
+/// A device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Device {
+    /// Its name, as in `RMPI_NET_DEVICES`.
+    pub name: String,
+    /// Its ports, or why they are not known.
+    pub ports: Result<Vec<Port>, String>,
+}
+
+/// A port of a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Port {
+    /// `mlx5_0:1`.
+    pub name: String,
+    /// `RoCE`, `InfiniBand`, or that it is neither.
+    pub link: &'static str,
+    /// As `ibstat` says.
+    pub state: &'static str,
+    /// Its number in the subnet, on InfiniBand.
+    pub lid: Option<u16>,
+    /// Largest packet on the wire.
+    pub packet_bytes: u32,
+    /// Its table of addresses.
+    pub gids: Vec<Gid>,
+    /// Why it cannot be used, and what to do; `None`: it can be.
+    pub unfit: Option<String>,
+    /// Whether the caller's list of devices has it.
+    pub is_allowed: bool,
+    /// Whether packets to the peer leave through the interface of one of its addresses. On RoCE, if a peer was asked about.
+    pub leads_there: Option<bool>,
+}
+
+impl Port {
+    /// Whether processes would use it: those of a host take all such ports in turn.
+    #[must_use]
+    pub fn is_used(&self) -> bool {
+        self.is_allowed && self.unfit.is_none()
+    }
+}
+
+/// An address in a port's table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gid {
+    /// Its place there.
+    pub index: u32,
+    /// As the tools of rdma-core write it.
+    pub text: String,
+    /// `RoCE v2`, `RoCE v1` or `IB`.
+    pub kind: String,
+    /// The network interface that has it.
+    pub interface: Option<String>,
+    /// Whether others reach the port by it.
+    pub is_chosen: bool,
+    /// Why, or why not.
+    pub why: String,
+}
+
+/// Where packets to an address leave this host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// It is this host's own address.
+    Here,
+    /// Through the interface of this name.
+    Through(String),
+    /// There is no way.
+    Nowhere,
+    /// The kernel did not say: its words.
+    Unknown(String),
+}
+
+/// Memory that a process may lock for devices. In bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Memory {
+    /// `None`: as much as there is.
+    pub limit_bytes: Option<u64>,
+    /// What a process locks when it begins to use the network.
+    pub first_bytes: u64,
+    /// What it locks at most, without the large messages that are under way.
+    pub most_bytes: u64,
+    /// What to do if the limit is below that.
+    pub remedy: Option<String>,
+}
+
+/// Looks at this host. `devices`: those that may be used, as in `mlx5_0:1,mlx5_1`; empty for any. `peer`: an address that
+/// packets shall go to.
+#[must_use]
+pub fn look(devices: &str, peer: Option<IpAddr>) -> Report {
+    crate::provider::look(devices, peer)
+}

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What `list` finds, for people.
+
+use std::net::IpAddr;
+
+use super::address::Link;
+use super::choose::is_allowed;
+use super::device::{Found, FoundDevice, list};
+use super::gid::{self, Interface, Route};
+use super::pairs::Pair;
+use super::pools::{RecvPool, SendPool};
+use super::words::{LockedMemory, state_in_words};
+use super::{COMPLETION_BYTES, DEPTHS, MOST_DATAGRAM_BYTES, NetLimits};
+use crate::net_info::{Device, Gid, Memory, Port, Report, Way};
+
+/// Looks at this host.
+pub(crate) fn look(devices: &str, peer: Option<IpAddr>) -> Report {
+    let route = peer.map(gid::route_to);
+    let known = match &route {
+        Some(Ok(route)) => *route,
+        _ => Route::Anywhere,
+    };
+    let found = list(known).map_err(|error| error.to_string());
+    let interfaces = gid::interfaces().unwrap_or_default();
+    let device = |device: &FoundDevice| Device {
+        name: device.name.clone(),
+        ports: match &device.ports {
+            Ok(ports) => Ok(ports
+                .iter()
+                .map(|port| told(port, devices, known))
+                .collect()),
+            Err(error) => Err(error.to_string()),
+        },
+    };
+    Report {
+        devices: found.map(|found| found.iter().map(device).collect()),
+        way: route.map(|route| match route {
+            Ok(route) => way(route, &interfaces),
+            Err(error) => Way::Unknown(error.to_string()),
+        }),
+        memory: memory(LockedMemory::now()),
+    }
+}
+
+fn told(port: &Found, devices: &str, route: Route) -> Port {
+    let best = port.gids.best();
+    let gid = |(at, judged): (usize, &gid::Judged)| Gid {
+        index: judged.entry.index,
+        text: gid::in_words(judged.entry.gid),
+        kind: judged.entry.kind.to_string(),
+        interface: judged.interface.clone(),
+        is_chosen: best == Some(judged),
+        why: port.gids.why(at),
+    };
+    let is_asked = port.link == Some(Link::Ethernet) && matches!(route, Route::Through(_));
+    Port {
+        name: format!("{}:{}", port.device, port.port),
+        link: match port.link {
+            Some(Link::Ethernet) => "RoCE",
+            Some(Link::Infiniband) => "InfiniBand",
+            None => "neither InfiniBand nor Ethernet",
+        },
+        state: state_in_words(port.state),
+        lid: (port.link == Some(Link::Infiniband)).then_some(port.lid),
+        packet_bytes: port.packet_bytes,
+        gids: port.gids.all.iter().enumerate().map(gid).collect(),
+        unfit: port.unfit.map(|why| why.to_string()),
+        is_allowed: is_allowed(port, devices),
+        leads_there: is_asked.then(|| best.is_some_and(gid::Judged::is_on_the_way)),
+    }
+}
+
+fn way(route: Route, interfaces: &[Interface]) -> Way {
+    let name = |index| interfaces.iter().find(|one| one.index == index);
+    match route {
+        Route::Here => Way::Here,
+        Route::Nowhere => Way::Nowhere,
+        Route::Through(index) => Way::Through(
+            name(index).map_or_else(|| format!("interface {index}"), |one| one.name.clone()),
+        ),
+        Route::Anywhere => Way::Unknown("no address was asked about".into()),
+    }
+}
+
+fn memory(locked: LockedMemory) -> Memory {
+    let (first, most) = registered_bytes(&NetLimits::default());
+    let [first_bytes, most_bytes] = [first, most].map(|bytes| u64::try_from(bytes).unwrap_or(0));
+    Memory {
+        limit_bytes: locked.limit_bytes,
+        first_bytes,
+        most_bytes,
+        remedy: locked.remedy(most_bytes),
+    }
+}
+
+/// Bytes that a process registers when it begins to send over the network, and at most, without what large messages take while
+/// they are under way. With the queues, as far as they are known before a device makes them.
+fn registered_bytes(limits: &NetLimits) -> (usize, usize) {
+    let (sends, receives) = (SendPool::new(), RecvPool::new(MOST_DATAGRAM_BYTES));
+    let queues = 2 * COMPLETION_BYTES * DEPTHS.completions as usize;
+    let first = sends.first_bytes() + receives.first_bytes();
+    let most = sends.most_bytes() + receives.most_bytes();
+    let pairs = limits.pairs as usize * Pair::MOST_BYTES;
+    (queues + first, queues + most + pairs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::address::Link;
+    use super::super::gid::{Choice, Entry, Kind, Table};
+    use super::super::words::Unfit;
+    use super::*;
+    use std::net::Ipv4Addr;
+
+    fn interface(index: u32, name: &str, last: u8) -> Interface {
+        Interface {
+            index,
+            name: name.into(),
+            is_up: true,
+            addresses: vec![IpAddr::from([10, 0, 0, last])],
+        }
+    }
+
+    /// A port with an address of the interface `index`.
+    fn port(index: u32, route: Route) -> Found {
+        let entry = Entry {
+            index: 1,
+            gid: Ipv4Addr::new(10, 0, 0, 1).to_ipv6_mapped().octets(),
+            kind: Kind::RoceV2,
+            interface: index,
+        };
+        let table = Table {
+            link: Link::Ethernet,
+            entries: &[entry],
+            interfaces: &[interface(7, "veth0", 1), interface(8, "veth1", 2)],
+        };
+        Found {
+            device: "rxe0".into(),
+            port: 1,
+            link: Some(Link::Ethernet),
+            state: 4,
+            lid: 0,
+            packet_bytes: 1024,
+            gids: Choice::make(table, route, None),
+            unfit: None,
+        }
+    }
+
+    #[test]
+    fn a_port_that_serves_is_used_if_it_is_allowed() {
+        let found = told(&port(7, Route::Anywhere), "", Route::Anywhere);
+        assert_eq!(
+            (&*found.name, found.link, found.state, found.lid),
+            ("rxe0:1", "RoCE", "active", None)
+        );
+        assert!(found.is_used() && found.leads_there.is_none());
+        let [gid] = &found.gids[..] else { panic!() };
+        assert!(gid.is_chosen && gid.why.starts_with("chosen: "), "{gid:?}");
+        assert_eq!(
+            (&*gid.text, &*gid.kind, gid.interface.as_deref()),
+            ("::ffff:10.0.0.1", "RoCE v2", Some("veth0"))
+        );
+        let allowed = |list| told(&port(7, Route::Anywhere), list, Route::Anywhere).is_used();
+        assert!(allowed("mlx5_0, rxe0:1") && !allowed("rxe0:2") && !allowed("mlx5_0"));
+    }
+
+    #[test]
+    fn a_port_that_does_not_serve_says_why() {
+        let down = Found {
+            unfit: Some(Unfit::Down(1)),
+            ..port(7, Route::Anywhere)
+        };
+        let down = told(&down, "", Route::Anywhere);
+        assert!(!down.is_used());
+        assert!(down.unfit.unwrap().contains("the port is down"));
+    }
+
+    #[test]
+    fn the_way_to_a_peer_is_that_of_one_port_and_not_of_another() {
+        let route = Route::Through(8);
+        let leads = |index| told(&port(index, route), "", route).leads_there;
+        assert_eq!((leads(7), leads(8)), (Some(false), Some(true)));
+        let interfaces = [interface(7, "veth0", 1), interface(8, "veth1", 2)];
+        assert_eq!(way(route, &interfaces), Way::Through("veth1".into()));
+        assert_eq!(
+            way(Route::Through(9), &interfaces),
+            Way::Through("interface 9".into())
+        );
+    }
+
+    #[test]
+    fn too_small_a_limit_comes_with_what_to_do() {
+        let locked = |limit_bytes| LockedMemory {
+            limit_bytes,
+            used_bytes: 0,
+        };
+        let found = memory(locked(Some(64 << 10)));
+        assert!(found.first_bytes > 64 << 10 && found.most_bytes > found.first_bytes);
+        assert!(found.most_bytes < 8 << 20, "{found:?}");
+        let needed = found.most_bytes.div_ceil(1024).to_string();
+        assert!(found.remedy.unwrap().contains(&needed));
+        assert_eq!(memory(locked(None)).remedy, None);
+        assert_eq!(memory(locked(Some(1 << 30))).remedy, None);
+    }
+
+    #[test]
+    fn this_host_is_told_of_whether_it_has_devices_or_not() {
+        let report = look("", Some(IpAddr::from([127, 0, 0, 1])));
+        assert_eq!(report.way, Some(Way::Here));
+        match report.devices {
+            Ok(devices) => assert!(devices.iter().all(|device| !device.name.is_empty())),
+            Err(why) => assert!(why.contains("ibv"), "{why}"),
+        }
+    }
+}
