@@ -56,6 +56,12 @@ const PROGRAMS: &[Program] = &[
         with_library: false,
     },
     Program {
+        package: "rmpi-info",
+        file: "rmpi-info",
+        links: &[],
+        with_library: false,
+    },
+    Program {
         package: "bench",
         file: "rmpi-bench",
         links: &[],
@@ -151,29 +157,26 @@ fn install(prefix: &Path, choice: Choice) -> Result<(), String> {
     benchmarks(prefix)
 }
 
-/// The launcher's man page and what shells need to complete its options, under the names that they look for.
+/// Man pages of `rmpiexec` and `rmpi-info`, and what shells need to complete their options, under the names that they look for.
 fn documents(prefix: &Path) -> Result<(), String> {
-    for (file, folder, name) in DOCUMENTS {
-        let folder = prefix.join("share").join(folder);
-        make_folder(&folder)?;
-        copy(
-            &root().join("launcher/share").join(file),
-            &folder.join(name),
-        )?;
+    for program in ["rmpiexec", "rmpi-info"] {
+        for (extension, folder, name) in DOCUMENTS {
+            let folder = prefix.join("share").join(folder);
+            make_folder(&folder)?;
+            let file = format!("{program}.{extension}");
+            let from = root().join("launcher/share").join(&file);
+            copy(&from, &folder.join(name.replace('*', program)))?;
+        }
     }
     Ok(())
 }
 
-/// File in `launcher/share`, folder below `share`, name there.
+/// What a file in `launcher/share` ends with, its folder below `share`, and its name there, with a star for the program.
 const DOCUMENTS: [(&str, &str, &str); 4] = [
-    ("rmpiexec.1", "man/man1", "rmpiexec.1"),
-    ("rmpiexec.bash", "bash-completion/completions", "rmpiexec"),
-    ("rmpiexec.zsh", "zsh/site-functions", "_rmpiexec"),
-    (
-        "rmpiexec.fish",
-        "fish/vendor_completions.d",
-        "rmpiexec.fish",
-    ),
+    ("1", "man/man1", "*.1"),
+    ("bash", "bash-completion/completions", "*"),
+    ("zsh", "zsh/site-functions", "_*"),
+    ("fish", "fish/vendor_completions.d", "*.fish"),
 ];
 
 /// The C compiler that links and that the wrappers use; said before anything is built.
@@ -417,6 +420,8 @@ mod tests {
         assert!(there("zsh/site-functions/_rmpiexec").is_ok());
         assert!(there("bash-completion/completions/rmpiexec").is_ok());
         assert!(there("fish/vendor_completions.d/rmpiexec.fish").is_ok());
+        assert!(there("man/man1/rmpi-info.1").is_ok());
+        assert!(there("zsh/site-functions/_rmpi-info").is_ok());
         fs::remove_dir_all(&prefix).unwrap();
     }
 

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `rmpi-info`: what is built in, what was found on this host, and why not the rest.
+//!
+//! **Knows** the table of variables (`runtime::var`) and what the transport says of devices (`transport::net_info`).
+//! **Never** starts a rank, opens a port or registers memory: it may be typed beside running jobs.
+//!
+//! It is a crate of its own because `rmpiexec` knows neither of the two. Each page of text is a pure function of what was found:
+//! `summary`, `net`, `vars`. Exit codes: 0; with `--net`, 1 where ranks could not use the network; 2 for a command line that was
+//! not understood.
+
+mod net;
+mod summary;
+mod text;
+mod vars;
+
+use clap::Parser;
+use runtime::var::{Values, Variable};
+use std::ffi::OsString;
+use std::io::Write;
+use std::net::{IpAddr, ToSocketAddrs};
+use std::process::ExitCode;
+use transport::net_info;
+
+const EXAMPLES: &str = "\
+Examples:
+  rmpi-info                           version, and what carries messages on this host
+  rmpi-info --net                     InfiniBand and RoCE: devices, ports, addresses, what is chosen and why
+  rmpi-info --net --peer 10.1.0.7     the same for packets to that address, or to a host by its name
+  rmpi-info --vars                    all variables, their values here and what they mean
+  srun -N 16 rmpi-info --net          on each node of a job, with the limits that hold there
+
+Exit code: 0; with --net, 1 if ranks on this host could not use the network, or not to reach that address.";
+
+/// Say what is built into rmpi, what was found on this host, and why not the rest
+#[derive(Debug, Parser)]
+#[command(name = "rmpi-info", version, after_help = EXAMPLES, args_override_self = true)]
+pub struct Options {
+    /// Show the network: devices, ports, addresses, which of them ranks would use and why, and what is missing
+    #[arg(long)]
+    net: bool,
+    /// With --net: for packets to this address or host
+    #[arg(long, value_name = "ADDRESS", requires = "net", value_hint = clap::ValueHint::Hostname)]
+    peer: Option<String>,
+    /// Show the variables, with the values that hold in this shell
+    #[arg(long)]
+    vars: bool,
+}
+
+/// Runs the command with these words, its name first, and answers its exit code.
+pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
+    let options = match Options::try_parse_from(words) {
+        Ok(options) => options,
+        Err(error) if !error.use_stderr() => return print(&error.to_string(), ExitCode::SUCCESS),
+        Err(error) => {
+            let words = error.to_string();
+            return complain(words.strip_prefix("error: ").unwrap_or(&words).trim_end());
+        }
+    };
+    let peer = match options.peer.as_deref().map(address).transpose() {
+        Ok(peer) => peer,
+        Err(words) => return complain(&words),
+    };
+    let (values, complaints) = Values::from_environment(environment());
+    for words in complaints {
+        eprintln!("rmpi-info: {words}");
+    }
+    let devices = values.text(Variable::NetDevices);
+    let mut pages = Vec::new();
+    let mut works = true;
+    if options.net {
+        let report = net_info::look(devices, peer);
+        let page = net::page(&report, devices, peer);
+        works = page.works;
+        pages.push(page.text);
+    }
+    if options.vars {
+        let is_set = |name: &str| std::env::var_os(name).is_some();
+        pages.push(vars::page(&values, is_set));
+    }
+    if pages.is_empty() {
+        let here = summary::Here::look(devices);
+        pages.push(summary::page(&here, &values));
+    }
+    let code = if works { 0 } else { 1 };
+    print(&pages.join("\n"), ExitCode::from(code))
+}
+
+/// The environment, without what is no text: no variable of rmpi can be that.
+fn environment() -> impl Iterator<Item = (String, String)> {
+    std::env::vars_os().filter_map(|(name, value)| {
+        let value = value.to_string_lossy().into_owned();
+        Some((name.into_string().ok()?, value))
+    })
+}
+
+/// An address, or that of a host; IPv4 before IPv6.
+fn address(text: &str) -> Result<IpAddr, String> {
+    if let Ok(address) = text.parse::<IpAddr>() {
+        return Ok(address.to_canonical());
+    }
+    let found = (text, 0).to_socket_addrs().map_err(|why| {
+        format!(
+            "--peer {text}: expected an address, as 10.1.0.7 or fd00::7, or the name of a host: {why}"
+        )
+    })?;
+    let mut all: Vec<IpAddr> = found.map(|address| address.ip()).collect();
+    all.sort_by_key(IpAddr::is_ipv6);
+    let first = all.first().copied();
+    first.ok_or_else(|| format!("--peer {text}: the host has no address"))
+}
+
+fn print(text: &str, code: ExitCode) -> ExitCode {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Ok(()) => code,
+        Err(why) => {
+            eprintln!("rmpi-info: cannot write standard output: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn complain(words: &str) -> ExitCode {
+    eprintln!("rmpi-info: {words}");
+    ExitCode::from(2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_is_an_address_or_a_host() {
+        let here = IpAddr::from([127, 0, 0, 1]);
+        assert_eq!(address("127.0.0.1"), Ok(here));
+        assert_eq!(address("::ffff:127.0.0.1"), Ok(here), "as a GID is written");
+        assert!(address("localhost").is_ok_and(|found| found.is_loopback()));
+        let why = address("no such host").unwrap_err();
+        assert!(
+            why.starts_with("--peer no such host: expected an address"),
+            "{why}"
+        );
+    }
+
+    #[test]
+    fn a_peer_alone_is_refused() {
+        let parse = |words: &[&str]| Options::try_parse_from(words.iter().copied());
+        assert!(parse(&["rmpi-info", "--peer", "10.0.0.1"]).is_err());
+        let options = parse(&["rmpi-info", "--net", "--peer", "10.0.0.1"]).unwrap();
+        assert_eq!(options.peer.as_deref(), Some("10.0.0.1"));
+    }
+}

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The network: devices, ports and addresses, what ranks would use, and what is missing.
+
+use crate::text::{kib, wrapped};
+use std::net::IpAddr;
+use transport::net_info::{Device, Gid, Memory, Port, Report, Way};
+
+/// The page, and whether ranks could use the network.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Page {
+    pub(crate) text: String,
+    pub(crate) works: bool,
+}
+
+/// What was found. `devices`: those that may be used, as `RMPI_NET_DEVICES` says. `peer`: who was asked about.
+pub(crate) fn page(report: &Report, devices: &str, peer: Option<IpAddr>) -> Page {
+    let mut text = String::new();
+    let ports = match &report.devices {
+        Err(why) => {
+            text.push_str(&wrapped(&format!("no network: {why}"), 0));
+            Vec::new()
+        }
+        Ok(devices) if devices.is_empty() => {
+            text.push_str(&wrapped(NO_DEVICE, 0));
+            Vec::new()
+        }
+        Ok(devices) => {
+            for device in devices {
+                text.push_str(&device_in_words(device));
+            }
+            let ports = devices
+                .iter()
+                .flat_map(|device| device.ports.iter().flatten());
+            ports.filter(|port| port.is_used()).collect()
+        }
+    };
+    text.push('\n');
+    text.push_str(&memory_in_words(&report.memory));
+    text.push('\n');
+    text.push_str(&wrapped(&choice(&ports, devices), 0));
+    let mut works = !ports.is_empty();
+    if let (Some(peer), Some(way)) = (peer, &report.way) {
+        let (words, reaches) = way_in_words(peer, way, &ports);
+        text.push_str(&wrapped(&words, 0));
+        works &= reaches;
+    }
+    Page { text, works }
+}
+
+fn device_in_words(device: &Device) -> String {
+    match &device.ports {
+        Ok(ports) => ports.iter().map(port_in_words).collect(),
+        Err(why) => wrapped(&format!("{}: {why}", device.name), 0),
+    }
+}
+
+fn port_in_words(port: &Port) -> String {
+    let lid = port.lid.map(|lid| format!(", LID {lid}"));
+    let mut text = format!(
+        "{}  {}, {}{}, packets of {} bytes\n",
+        port.name,
+        port.link,
+        port.state,
+        lid.unwrap_or_default(),
+        port.packet_bytes
+    );
+    match &port.unfit {
+        Some(why) => text.push_str(&wrapped(&format!("not used: {why}"), 2)),
+        None if !port.is_allowed => text.push_str("  not used: it is not in RMPI_NET_DEVICES\n"),
+        None => {}
+    }
+    let width = |of: fn(&Gid) -> usize| port.gids.iter().map(of).max().unwrap_or(0);
+    let (address, kind) = (width(|gid| gid.text.len()), width(|gid| gid.kind.len()));
+    let interface = width(|gid| interface_of(gid).len());
+    for gid in &port.gids {
+        text.push_str(&format!(
+            "  GID {:>2}  {:address$}  {:kind$}  {:interface$}  {}\n",
+            gid.index,
+            gid.text,
+            gid.kind,
+            interface_of(gid),
+            gid.why
+        ));
+    }
+    text
+}
+
+fn interface_of(gid: &Gid) -> &str {
+    gid.interface.as_deref().unwrap_or("-")
+}
+
+fn memory_in_words(memory: &Memory) -> String {
+    let limit = match memory.limit_bytes {
+        None => "a process may lock as much memory as there is".to_owned(),
+        Some(limit) => format!("a process may lock {} of memory (ulimit -l)", kib(limit)),
+    };
+    let needs = format!(
+        "{limit}; a rank locks {} when it begins to use the network, at most {}, and besides what MPI_Alloc_mem gives, and \
+         large messages while they are under way",
+        kib(memory.first_bytes),
+        kib(memory.most_bytes)
+    );
+    let remedy = match (&memory.remedy, memory.limit_bytes) {
+        (Some(remedy), _) => format!("too little: {remedy}"),
+        (None, Some(_)) => {
+            "Large messages that find no room under the limit go through buffers, which is slow: \
+                            `ulimit -l unlimited` is better."
+                .to_owned()
+        }
+        (None, None) => String::new(),
+    };
+    wrapped(&needs, 0) + &wrapped(&remedy, 2)
+}
+
+/// What ranks would use.
+fn choice(ports: &[&Port], devices: &str) -> String {
+    let names = names(ports.iter().copied());
+    let list = match devices.trim() {
+        "" => String::new(),
+        devices => format!(" (RMPI_NET_DEVICES is \"{devices}\")"),
+    };
+    match ports.len() {
+        0 => format!("Ranks on this host cannot use InfiniBand or RoCE{list}."),
+        1 => format!("Ranks on this host would use {names}{list}."),
+        _ => format!("Ranks on this host would use {names}, in turn{list}."),
+    }
+}
+
+/// How packets get to a peer, and whether they do.
+fn way_in_words(peer: IpAddr, way: &Way, ports: &[&Port]) -> (String, bool) {
+    let (leading, others): (Vec<&Port>, Vec<&Port>) = ports
+        .iter()
+        .partition(|port| port.leads_there != Some(false));
+    match way {
+        Way::Here => (format!("{peer} is an address of this host."), true),
+        Way::Nowhere => {
+            let words = format!(
+                "There is no way to {peer}: `ip route get {peer}` says why; the interface needs an address or a route."
+            );
+            (words, false)
+        }
+        Way::Unknown(why) => (
+            format!("The kernel does not say the way to {peer}: {why}."),
+            true,
+        ),
+        Way::Through(interface) if leading.is_empty() => {
+            let words = format!(
+                "Packets to {peer} leave through {interface}, and no port that ranks would use has an address of it: ask for the \
+                 peer's address on the network of such a port."
+            );
+            (words, false)
+        }
+        Way::Through(interface) => {
+            let begin = format!(
+                "Packets to {peer} leave through {interface}: {} can reach it.",
+                names(leading.iter().copied())
+            );
+            let rest = match others.is_empty() {
+                true => String::new(),
+                false => format!(
+                    " {} may not: RMPI_NET_DEVICES={} would keep ranks from that.",
+                    names(others.iter().copied()),
+                    names(leading.iter().copied()).replace(", ", ",")
+                ),
+            };
+            (begin + &rest, true)
+        }
+    }
+}
+
+fn names<'a>(ports: impl Iterator<Item = &'a Port>) -> String {
+    let names: Vec<&str> = ports.map(|port| &*port.name).collect();
+    names.join(", ")
+}
+
+const NO_DEVICE: &str = "no network: this host has no InfiniBand or RoCE device; `ls /sys/class/infiniband` shows those that \
+    have a driver. To try without one: `rdma link add rxe0 type rxe netdev eth0` makes a device of software on an interface \
+    (package iproute2, kernel module rdma_rxe)";
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use super::*;
+
+fn port(name: &str, leads_there: Option<bool>) -> Port {
+    let gid = |index, text: &str, is_chosen, why: &str| Gid {
+        index,
+        text: text.into(),
+        kind: "RoCE v2".into(),
+        interface: Some("veth0".into()),
+        is_chosen,
+        why: why.into(),
+    };
+    Port {
+        name: name.into(),
+        link: "RoCE",
+        state: "active",
+        lid: None,
+        packet_bytes: 1024,
+        gids: vec![
+            gid(0, "fe80::1", false, "not used: link-local"),
+            gid(1, "::ffff:10.0.0.1", true, "chosen: the first"),
+        ],
+        unfit: None,
+        is_allowed: true,
+        leads_there,
+    }
+}
+
+fn report(ports: Vec<Port>, way: Option<Way>) -> Report {
+    let device = Device {
+        name: "rxe".into(),
+        ports: Ok(ports),
+    };
+    Report {
+        devices: Ok(vec![device]),
+        way,
+        memory: memory(None, None),
+    }
+}
+
+fn memory(limit_bytes: Option<u64>, remedy: Option<&str>) -> Memory {
+    Memory {
+        limit_bytes,
+        first_bytes: 600 << 10,
+        most_bytes: 4 << 20,
+        remedy: remedy.map(Into::into),
+    }
+}
+
+fn joined(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn a_port_is_shown_with_its_addresses_and_why() {
+    let page = page(&report(vec![port("rxe0:1", None)], None), "", None);
+    let expected = "\
+rxe0:1  RoCE, active, packets of 1024 bytes
+  GID  0  fe80::1          RoCE v2  veth0  not used: link-local
+  GID  1  ::ffff:10.0.0.1  RoCE v2  veth0  chosen: the first
+";
+    assert!(page.text.starts_with(expected), "{}", page.text);
+    assert!(
+        page.text
+            .ends_with("\nRanks on this host would use rxe0:1.\n"),
+        "{}",
+        page.text
+    );
+    assert!(page.works);
+}
+
+#[test]
+fn infinibands_port_has_its_lid() {
+    let port = Port {
+        link: "InfiniBand",
+        lid: Some(12),
+        ..port("mlx5_0:1", None)
+    };
+    let page = page(&report(vec![port], None), "", None);
+    assert!(
+        page.text
+            .starts_with("mlx5_0:1  InfiniBand, active, LID 12, packets of 1024 bytes\n")
+    );
+}
+
+#[test]
+fn several_ports_are_taken_in_turn_and_those_not_allowed_are_not() {
+    let other = Port {
+        is_allowed: false,
+        ..port("rxe2:1", None)
+    };
+    let ports = vec![port("rxe0:1", None), port("rxe1:1", None), other];
+    let page = page(&report(ports, None), "rxe0,rxe1", None);
+    let last =
+        "Ranks on this host would use rxe0:1, rxe1:1, in turn (RMPI_NET_DEVICES is \"rxe0,rxe1\").";
+    assert!(page.text.lines().any(|line| line == last), "{}", page.text);
+    assert!(
+        page.text
+            .contains("packets of 1024 bytes\n  not used: it is not in RMPI_NET_DEVICES\n")
+    );
+}
+
+#[test]
+fn without_a_port_that_serves_the_reason_is_there_and_the_answer_is_no() {
+    let down = Port {
+        unfit: Some("the port is down; look at its cable".into()),
+        ..port("mlx5_0:1", None)
+    };
+    let found = page(&report(vec![down], None), "", None);
+    assert!(!found.works);
+    assert!(
+        found
+            .text
+            .contains("\n  not used: the port is down; look at its cable\n")
+    );
+    assert!(
+        found
+            .text
+            .ends_with("Ranks on this host cannot use InfiniBand or RoCE.\n")
+    );
+
+    let no_library = Report {
+        devices: Err("libibverbs.so.1 cannot be loaded".into()),
+        ..report(Vec::new(), None)
+    };
+    let found = page(&no_library, "", None);
+    assert!(!found.works);
+    assert!(
+        found
+            .text
+            .starts_with("no network: libibverbs.so.1 cannot be loaded\n")
+    );
+
+    let no_device = Report {
+        devices: Ok(Vec::new()),
+        ..no_library
+    };
+    let found = page(&no_device, "", None);
+    assert!(!found.works && joined(&found.text).contains("rdma link add rxe0 type rxe"));
+}
+
+#[test]
+fn a_device_that_cannot_be_opened_says_why() {
+    let device = Device {
+        name: "mlx5_0".into(),
+        ports: Err("ibv_open_device failed: permission denied".into()),
+    };
+    let report = Report {
+        devices: Ok(vec![device]),
+        ..report(Vec::new(), None)
+    };
+    let page = page(&report, "", None);
+    assert!(
+        page.text
+            .starts_with("mlx5_0: ibv_open_device failed: permission denied\n")
+    );
+    assert!(!page.works);
+}
+
+#[test]
+fn locked_memory_is_told_with_what_is_needed() {
+    let shown = |limit, remedy| joined(&memory_in_words(&memory(limit, remedy)));
+    let needs =
+        "a rank locks 600 KiB when it begins to use the network, at most 4096 KiB, and besides";
+    let free = shown(None, None);
+    assert!(
+        free.starts_with("a process may lock as much memory as there is;"),
+        "{free}"
+    );
+    assert!(free.contains(needs), "{free}");
+    let tight = shown(Some(8 << 20), None);
+    assert!(
+        tight.contains("lock 8192 KiB of memory (ulimit -l)"),
+        "{tight}"
+    );
+    assert!(tight.contains("`ulimit -l unlimited` is better"), "{tight}");
+    let least = shown(Some(64 << 10), Some("at least 4096 KiB are needed"));
+    assert!(
+        least.contains("too little: at least 4096 KiB are needed"),
+        "{least}"
+    );
+}
+
+#[test]
+fn the_way_to_a_peer_is_told_with_the_ports_that_lead_there() {
+    let peer = Some(IpAddr::from([10, 0, 0, 2]));
+    let shown = |ports, way| {
+        let page = page(&report(ports, Some(way)), "", peer);
+        (joined(&page.text), page.works)
+    };
+    let both = || vec![port("rxe0:1", Some(true)), port("rxe1:1", Some(false))];
+    let through = || Way::Through("veth0".into());
+
+    let (text, works) = shown(both(), through());
+    let words = "Packets to 10.0.0.2 leave through veth0: rxe0:1 can reach it. rxe1:1 may not: RMPI_NET_DEVICES=rxe0:1 would";
+    assert!(works && text.contains(words), "{text}");
+
+    let (text, works) = shown(vec![port("rxe0:1", Some(true))], through());
+    assert!(works && text.ends_with("rxe0:1 can reach it."), "{text}");
+
+    let (text, works) = shown(vec![port("rxe1:1", Some(false))], through());
+    assert!(
+        !works && text.contains("no port that ranks would use has an address of it"),
+        "{text}"
+    );
+
+    let (text, works) = shown(both(), Way::Nowhere);
+    assert!(
+        !works && text.contains("There is no way to 10.0.0.2"),
+        "{text}"
+    );
+
+    let (text, works) = shown(both(), Way::Here);
+    assert!(
+        works && text.ends_with("10.0.0.2 is an address of this host."),
+        "{text}"
+    );
+
+    let (text, works) = shown(both(), Way::Unknown("denied".into()));
+    assert!(
+        works && text.contains("does not say the way to 10.0.0.2: denied"),
+        "{text}"
+    );
+}

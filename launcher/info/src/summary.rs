@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What rmpi is, and what carries messages on this host.
+
+use nix::sys::uio::{RemoteIoVec, process_vm_readv};
+use nix::unistd::Pid;
+use runtime::var::{Values, Variable};
+use std::io::IoSliceMut;
+use std::path::PathBuf;
+use transport::net_info::{self, Report};
+
+/// What was found.
+#[derive(Debug)]
+pub(crate) struct Here {
+    /// `libmpi_abi.so.1` beside this program.
+    library: Option<PathBuf>,
+    copies: Copies,
+    report: Report,
+}
+
+/// Whether ranks of a host can read each other's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Copies {
+    Yes,
+    /// The call is not served here, as under a container's filter.
+    Filtered,
+    /// `ptrace` is restricted to this degree.
+    Restricted(u32),
+}
+
+impl Here {
+    pub(crate) fn look(devices: &str) -> Self {
+        Self {
+            library: library(),
+            copies: copies(),
+            report: net_info::look(devices, None),
+        }
+    }
+}
+
+/// The page.
+pub(crate) fn page(here: &Here, values: &Values) -> String {
+    let library = match &here.library {
+        Some(path) => path.display().to_string(),
+        None => format!("{LIBRARY} is not beside this program; cargo xtask install puts it there"),
+    };
+    let state = |name, is_here: Result<String, String>| match is_here {
+        Ok(words) if values.has(Variable::Providers, name) => words,
+        Ok(_) => "not used: RMPI_PROVIDERS does not have it".to_owned(),
+        Err(why) => format!("not here: {why}"),
+    };
+    let copies = match here.copies {
+        Copies::Yes => "large messages are copied once".to_owned(),
+        Copies::Filtered => {
+            "large messages go through buffers: process_vm_readv is not allowed (a container's filter)".to_owned()
+        }
+        Copies::Restricted(scope) => format!(
+            "large messages go through buffers: /proc/sys/kernel/yama/ptrace_scope is {scope}, 0 or 1 would let them be copied once"
+        ),
+    };
+    format!(
+        "rmpi {} ({STANDARD})\n\
+         library  {library}\n\
+         \n\
+         What carries messages:\n  \
+           self   from a rank to itself: always\n  \
+           shm    between ranks of one node: {}\n  \
+           verbs  InfiniBand and RoCE: {}\n\
+         \n\
+         More: rmpi-info --net, rmpi-info --vars\n",
+        env!("CARGO_PKG_VERSION"),
+        state("shm", Ok(copies)),
+        state("verbs", ports(&here.report)),
+    )
+}
+
+/// The ports that ranks would use.
+fn ports(report: &Report) -> Result<String, String> {
+    let devices = report.devices.as_ref().map_err(Clone::clone)?;
+    let all = || {
+        devices
+            .iter()
+            .flat_map(|device| device.ports.iter().flatten())
+    };
+    let used: Vec<&str> = all()
+        .filter(|port| port.is_used())
+        .map(|port| &*port.name)
+        .collect();
+    match (&used[..], devices.len()) {
+        ([], 0) => Err("this host has no device".to_owned()),
+        ([], _) => Err("no port can be used; rmpi-info --net says why".to_owned()),
+        (used, _) => Ok(used.join(", ")),
+    }
+}
+
+/// The library, as it is installed: `bin` and `lib` lie side by side.
+fn library() -> Option<PathBuf> {
+    let program = std::env::current_exe().ok()?;
+    let path = program.parent()?.parent()?.join("lib").join(LIBRARY);
+    path.exists().then_some(path)
+}
+
+fn copies() -> Copies {
+    let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
+    let scope = scope.ok().and_then(|text| text.trim().parse().ok());
+    if !may_read() {
+        return Copies::Filtered;
+    }
+    match scope {
+        // Ranks allow it to each other, which counts up to 1.
+        None | Some(0 | 1) => Copies::Yes,
+        Some(scope) => Copies::Restricted(scope),
+    }
+}
+
+/// Whether the call is served at all: this process reads a byte of its own.
+fn may_read() -> bool {
+    let source = [1u8];
+    let mut target = [0u8];
+    let remote = RemoteIoVec {
+        base: source.as_ptr().expose_provenance(),
+        len: source.len(),
+    };
+    let read = process_vm_readv(Pid::this(), &mut [IoSliceMut::new(&mut target)], &[remote]);
+    read == Ok(1) && target == source
+}
+
+const LIBRARY: &str = "libmpi_abi.so.1";
+const STANDARD: &str = "MPI 5.0, standard ABI 1.0";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use transport::net_info::{Device, Memory, Port};
+
+    fn values(providers: &str) -> Values {
+        let own = ("RMPI_PROVIDERS".to_owned(), providers.to_owned());
+        Values::from_environment(std::iter::once(own)).0
+    }
+
+    fn here(devices: Result<Vec<Device>, String>) -> Here {
+        Here {
+            library: None,
+            copies: Copies::Yes,
+            report: Report {
+                devices,
+                way: None,
+                memory: Memory {
+                    limit_bytes: None,
+                    first_bytes: 1,
+                    most_bytes: 2,
+                    remedy: None,
+                },
+            },
+        }
+    }
+
+    fn device(unfit: Option<String>) -> Device {
+        let port = Port {
+            name: "rxe0:1".into(),
+            link: "RoCE",
+            state: "active",
+            lid: None,
+            packet_bytes: 1024,
+            gids: Vec::new(),
+            unfit,
+            is_allowed: true,
+            leads_there: None,
+        };
+        Device {
+            name: "rxe0".into(),
+            ports: Ok(vec![port]),
+        }
+    }
+
+    #[test]
+    fn a_port_that_serves_is_named_and_else_the_reason() {
+        let all = values("self,shm,verbs");
+        let line = |here: Here, values: &Values| {
+            let page = page(&here, values);
+            let line = page.lines().find(|line| line.starts_with("  verbs "));
+            line.unwrap_or_default().to_owned()
+        };
+        let verbs = |devices| line(here(devices), &all);
+        let begin = "  verbs  InfiniBand and RoCE: ";
+        assert_eq!(verbs(Ok(vec![device(None)])), format!("{begin}rxe0:1"));
+        let not_here = |why| format!("{begin}not here: {why}");
+        assert_eq!(
+            verbs(Ok(vec![device(Some("it is down".into()))])),
+            not_here("no port can be used; rmpi-info --net says why")
+        );
+        assert_eq!(verbs(Ok(Vec::new())), not_here("this host has no device"));
+        assert_eq!(verbs(Err("no library".into())), not_here("no library"));
+        assert_eq!(
+            line(here(Ok(vec![device(None)])), &values("shm")),
+            format!("{begin}not used: RMPI_PROVIDERS does not have it")
+        );
+    }
+
+    #[test]
+    fn how_large_messages_go_inside_a_node_is_told_with_the_reason() {
+        let shown = |copies| {
+            let here = Here {
+                copies,
+                ..here(Ok(Vec::new()))
+            };
+            page(&here, &Values::default())
+        };
+        assert!(shown(Copies::Yes).contains("copied once\n"));
+        assert!(shown(Copies::Restricted(2)).contains("ptrace_scope is 2"));
+        assert!(shown(Copies::Filtered).contains("a container's filter"));
+    }
+
+    #[test]
+    fn the_versions_are_those_of_the_table_of_the_standard() {
+        let table = include_str!("../../../runtime/abi/standard/constants.tsv");
+        let number = |name: &str| {
+            let line = table.lines().find_map(|line| {
+                let mut words = line.split('\t');
+                (words.next() == Some(name)).then_some(words)
+            });
+            let words: Vec<&str> = line.unwrap_or_else(|| panic!("no {name}")).collect();
+            let value = words
+                .iter()
+                .find_map(|word| word.trim().parse::<u32>().ok());
+            value.unwrap_or_else(|| panic!("{name}: {words:?}"))
+        };
+        let [version, minor] = ["MPI_VERSION", "MPI_SUBVERSION"].map(number);
+        let [abi, abi_minor] = ["MPI_ABI_VERSION", "MPI_ABI_SUBVERSION"].map(number);
+        let expected = format!("MPI {version}.{minor}, standard ABI {abi}.{abi_minor}");
+        assert_eq!(STANDARD, expected);
+    }
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The table of variables.
+
+use crate::text::wrapped;
+use runtime::var::{ROWS, Range, Row, Values};
+
+/// All variables. `is_set`: whether the environment has one of this name.
+pub(crate) fn page(values: &Values, is_set: impl Fn(&str) -> bool) -> String {
+    let one = |row: &Row| {
+        let from = match row.range {
+            Range::Foreign => String::new(),
+            _ if is_set(row.name) => format!("  {} (set)", value(values, row)),
+            _ => format!("  {} (default)", value(values, row)),
+        };
+        let range = match row.range {
+            Range::Foreign => String::new(),
+            range => wrapped(&range.describe(), 4),
+        };
+        format!("{}{from}\n{range}{}", row.name, wrapped(row.text, 4))
+    };
+    ROWS.iter().map(one).collect::<Vec<_>>().join("\n")
+}
+
+/// What holds.
+fn value(values: &Values, row: &Row) -> String {
+    let number = values.get(row.variable);
+    match row.range {
+        Range::Number { unit, .. } => format!("{number} {unit}"),
+        Range::Words(words) => {
+            let word = usize::try_from(number).ok().and_then(|at| words.get(at));
+            word.copied().unwrap_or_default().to_owned()
+        }
+        Range::Names { .. } | Range::List(_) => match values.text(row.variable) {
+            "" => "any".to_owned(),
+            text => text.to_owned(),
+        },
+        Range::Foreign => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(pairs: &[(&str, &str)]) -> String {
+        let own = pairs.iter().map(|(n, v)| ((*n).into(), (*v).into()));
+        let (values, complaints) = Values::from_environment(own);
+        assert!(complaints.is_empty(), "{complaints:?}");
+        page(&values, |name| pairs.iter().any(|(set, _)| *set == name))
+    }
+
+    #[test]
+    fn each_row_is_there_with_its_text() {
+        let page = shown(&[]);
+        let joined = page.split_whitespace().collect::<Vec<_>>().join(" ");
+        for row in &ROWS {
+            assert!(
+                page.lines()
+                    .any(|line| line.split(' ').next() == Some(row.name))
+            );
+            let text = row.text.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(joined.contains(&text), "{}", row.name);
+        }
+        assert!(page.lines().all(|line| line.chars().count() <= 100));
+    }
+
+    #[test]
+    fn a_value_that_is_set_holds() {
+        let page = shown(&[
+            ("RMPI_EAGER_LIMIT", "4K"),
+            ("RMPI_WAIT", "spin"),
+            ("RMPI_PROVIDERS", "verbs"),
+        ]);
+        for line in [
+            "RMPI_EAGER_LIMIT  4096 bytes (set)",
+            "RMPI_WAIT  spin (set)",
+            "RMPI_PROVIDERS  verbs (set)",
+            "RMPI_NET_DEVICES  any (default)",
+            "RMPI_COLLECTIVES  auto (default)",
+            "RMPI_RANK",
+        ] {
+            assert!(page.lines().any(|other| other == line), "{line}\n{page}");
+        }
+    }
+}

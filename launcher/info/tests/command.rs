@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The command as people type it, on whatever host this is.
+#![allow(clippy::unwrap_used)]
+
+use std::process::{Command, Output};
+
+#[test]
+fn alone_it_says_what_it_is_and_what_carries_messages() {
+    let done = info(&[], &[]);
+    assert_eq!(done.status.code(), Some(0));
+    let text = told(&done);
+    assert!(text.starts_with("rmpi 0."), "{text}");
+    for part in ["MPI 5.0", "\n  self ", "\n  shm ", "\n  verbs "] {
+        assert!(text.contains(part), "{part:?} is not in\n{text}");
+    }
+}
+
+#[test]
+fn the_network_is_told_and_the_code_says_whether_it_can_be_used() {
+    let done = info(&["--net"], &[]);
+    let text = told(&done);
+    let cannot = text.contains("Ranks on this host cannot use InfiniBand or RoCE");
+    assert_eq!(done.status.code(), Some(i32::from(cannot)), "{text}");
+    assert!(
+        cannot || text.contains("Ranks on this host would use"),
+        "{text}"
+    );
+    assert!(text.contains("a process may lock"), "{text}");
+}
+
+#[test]
+fn a_peer_is_looked_for_and_one_that_does_not_exist_is_refused() {
+    let done = info(&["--net", "--peer", "127.0.0.1"], &[]);
+    let text = told(&done);
+    assert!(
+        text.ends_with("127.0.0.1 is an address of this host.\n"),
+        "{text}"
+    );
+    let done = info(&["--net", "--peer", "300.1"], &[]);
+    assert_eq!(done.status.code(), Some(2));
+    assert!(said(&done).starts_with("rmpi-info: --peer 300.1: expected an address"));
+}
+
+#[test]
+fn devices_that_are_not_in_the_list_are_not_used() {
+    let done = info(&["--net"], &[("RMPI_NET_DEVICES", "no_such_device")]);
+    assert_eq!(done.status.code(), Some(1));
+    let told = told(&done);
+    let words = "cannot use InfiniBand or RoCE (RMPI_NET_DEVICES is \"no_such_device\")";
+    assert!(told.contains(words), "{told}");
+}
+
+#[test]
+fn variables_are_shown_and_wrong_ones_are_told() {
+    let done = info(
+        &["--vars"],
+        &[("RMPI_WAIT", "spin"), ("RMPI_EAGER_LIMT", "1")],
+    );
+    assert_eq!(done.status.code(), Some(0));
+    assert!(told(&done).contains("RMPI_WAIT  spin (set)\n"));
+    let words =
+        "rmpi-info: RMPI_EAGER_LIMT is no variable of rmpi; did you mean RMPI_EAGER_LIMIT\n";
+    assert_eq!(said(&done), words);
+}
+
+#[test]
+fn an_unknown_option_is_named() {
+    let done = info(&["--netx"], &[]);
+    assert_eq!(done.status.code(), Some(2));
+    let said = said(&done);
+    assert!(said.starts_with("rmpi-info: ") && said.contains("--netx") && said.contains("--net"));
+}
+
+fn info(words: &[&str], environment: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rmpi-info"));
+    let own = std::env::vars_os().filter(|(name, _)| !name.to_string_lossy().starts_with("RMPI_"));
+    command
+        .env_clear()
+        .envs(own)
+        .envs(environment.iter().copied());
+    command.args(words).output().unwrap()
+}
+
+fn told(done: &Output) -> String {
+    String::from_utf8_lossy(&done.stdout).into_owned()
+}
+
+fn said(done: &Output) -> String {
+    String::from_utf8_lossy(&done.stderr).into_owned()
+}
