@@ -4,6 +4,7 @@
 //! Debian's kernel boots in QEMU, in software; nothing is installed and nobody needs to be root. Tests use [`Guest`].
 
 mod apt;
+mod bench;
 mod cache;
 mod guest;
 mod kernel;
@@ -39,16 +40,20 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
 struct Asked {
     guest: Guest,
     two: bool,
+    bench: bool,
     command: Vec<String>,
 }
 
 impl Asked {
     fn parse(args: &[String]) -> Result<Self, String> {
         let mut guest = Guest::new().shown();
-        let mut two = false;
+        let (mut two, mut bench) = (false, false);
         let mut words = args.iter();
         loop {
             let Some(word) = words.next() else {
+                if bench {
+                    break;
+                }
                 return Err(
                     "no command was given: cargo xtask softroce [OPTION...] -- COMMAND...".into(),
                 );
@@ -57,8 +62,9 @@ impl Asked {
             match option {
                 "--" => break,
                 "--two" => two = true,
+                "--bench" => bench = true,
                 _ if !OPTIONS.contains(&option) => {
-                    let known = OPTIONS.iter().copied().chain(["--two"]);
+                    let known = OPTIONS.iter().copied().chain(["--two", "--bench"]);
                     let help = "cargo xtask softroce --help";
                     return Err(stage::unknown("option", option, known, help));
                 }
@@ -72,13 +78,15 @@ impl Asked {
         }
         let command: Vec<String> = words.cloned().collect();
         match (two, command.len()) {
-            (false, 0) => Err("there is no command after --".into()),
+            (true, _) if bench => Err("--bench is for one guest, without --two".into()),
+            (false, 0) if !bench => Err("there is no command after --".into()),
             (true, count) if count != 2 => Err(format!(
                 "--two takes two commands after --, each a line of shell in quotes; {count} words were given"
             )),
             _ => Ok(Self {
                 guest,
                 two,
+                bench,
                 command,
             }),
         }
@@ -86,6 +94,10 @@ impl Asked {
 
     /// The code to end with.
     fn run(&self) -> Result<i32, String> {
+        if self.bench {
+            let command = bench::command_line(&self.guest, &self.command)?;
+            return Ok(code_of("", &self.guest.run(&command)?));
+        }
         if !self.two {
             return Ok(code_of("", &self.guest.run(&self.command)?));
         }
@@ -181,6 +193,14 @@ mod tests {
     fn two_guests_need_two_commands() {
         assert!(parse(&["--two", "--", "true", "true"]).unwrap().two);
         assert!(refused(&["--two", "--", "true"]).contains("1 words were given"));
+    }
+
+    #[test]
+    fn the_benchmark_needs_no_command() {
+        assert!(parse(&["--kernel", "6.1", "--bench"]).unwrap().bench);
+        let asked = parse(&["--bench", "--", "3", "0"]).unwrap();
+        assert_eq!(asked.command, ["3", "0"]);
+        assert!(refused(&["--two", "--bench"]).contains("without --two"));
     }
 
     #[test]

@@ -115,6 +115,9 @@ Options:
   --cpus N            processors, default 2 (with --two 1 each)
   --memory MIB        memory, default 1024
   --timeout SECONDS   for the whole run, default 300
+  --bench             no command: rmpi-bench beside the bare verbs and perftest, in turn. After --
+                      may stand how many pairs for the latency (7), rounds for the bandwidth (3), and
+                      bytes of a message (8)
   --log FILE          add the messages of the guest's kernel to FILE
 
 Examples:

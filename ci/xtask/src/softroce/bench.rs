@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `cargo xtask softroce --bench`: what `ci/softroce/bench` needs, and its command line.
+
+use super::guest::Guest;
+use crate::process::quiet;
+use crate::tree::{command, make_folder, prefix, root, target};
+use std::path::Path;
+use std::time::Duration;
+
+/// Installs, compiles the ping-pong without MPI, and answers the command that measures both. `words`: the number of pairs, of
+/// rounds and of bytes, as far as they are given.
+pub(super) fn command_line(guest: &Guest, words: &[String]) -> Result<Vec<String>, String> {
+    crate::install::run(&[])?;
+    let pingpong = compile(guest)?;
+    let text = |path: &Path| path.to_string_lossy().into_owned();
+    let mut line = vec![
+        "sh".into(),
+        text(&root().join("ci/softroce/bench")),
+        text(&prefix()),
+        pingpong,
+    ];
+    line.extend_from_slice(words);
+    Ok(line)
+}
+
+/// With the headers and the library that the guest has; none have to be installed.
+fn compile(guest: &Guest) -> Result<String, String> {
+    let include = guest.include()?;
+    let library = include.with_file_name("lib/x86_64-linux-gnu");
+    let folder = target().join("softroce");
+    make_folder(&folder)?;
+    let program = folder.join("pingpong");
+    let mut compiler = command("cc");
+    compiler
+        .args(["-O2", "-Wall", "-Wextra", "-o"])
+        .arg(&program)
+        .arg(root().join("ci/softroce/pingpong.c"))
+        .arg("-I")
+        .arg(&include)
+        .arg("-L")
+        .arg(&library)
+        .arg(format!("-Wl,-rpath-link,{}", library.display()))
+        .arg("-libverbs");
+    quiet(compiler, Duration::from_secs(120))?;
+    Ok(program.to_string_lossy().into_owned())
+}
