@@ -46,6 +46,10 @@ macro_rules! behaviours {
             use super::*;
             $(#[test] fn $name() { world::fake($ranks, $seeds / 2, $path); })*
         }
+        mod provider_verbs_faked_asleep {
+            use super::*;
+            $(#[test] fn $name() { world::fake_asleep($ranks, $seeds / 4, $path); })*
+        }
 
         /// What the processes of `provider_shm_in_processes` run; nothing in the suite's own process.
         #[test]

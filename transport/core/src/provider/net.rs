@@ -46,7 +46,8 @@ impl Net {
         let port = net
             .open(&DEPTHS, FAKE_Q_KEY)
             .expect("depths that a device has");
-        let verbs = Verbs::open(me, peers, port, limits).expect("a fake has memory at first");
+        let mut verbs = Verbs::open(me, peers, port, limits).expect("a fake has memory at first");
+        verbs.number_from(net.config().first_packet);
         Self::Fake(Box::new(verbs))
     }
 
@@ -143,13 +144,21 @@ impl Net {
 
     /// Sleeps until a sign comes, at most for `timeout`.
     pub(super) fn sleep(&mut self, timeout: Duration) {
-        let timeout = either!(self, it => it.until_due(timeout));
+        let due = either!(self, it => it.until_due(timeout));
         if let Some(sign) = self.sign() {
-            wait::poll_readable(sign.as_raw_fd(), timeout);
+            wait::poll_readable(sign.as_raw_fd(), due);
         } else {
-            wait::yield_core();
+            self.fall_asleep(due, timeout);
         }
         self.wake();
+    }
+
+    /// Without a sign there is nothing to sleep on; time on a fake network is somebody else's.
+    fn fall_asleep(&mut self, due: Duration, timeout: Duration) {
+        match self {
+            Self::Device(_) => wait::yield_core(),
+            Self::Fake(verbs) => verbs.fall_asleep(due, due == timeout),
+        }
     }
 
     /// The longest that a process may sleep.

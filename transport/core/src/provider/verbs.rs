@@ -60,6 +60,8 @@ pub(super) struct Verbs<P: Port> {
     me: u32,
     port: P,
     limits: NetLimits,
+    /// Number of the first packet of every stream.
+    first_packet: u32,
     sides: Box<[Option<Box<Side>>]>,
     sends: SendPool,
     receives: RecvPool,
@@ -101,9 +103,13 @@ pub(super) struct Verbs<P: Port> {
     /// What the user should know, oldest first.
     complaints: VecDeque<String>,
     told_of_registration: bool,
+    /// The port is lost, and so are all peers: why.
+    all_lost: Option<Box<str>>,
     /// The port has another address than was published.
     has_moved: bool,
     polls: u64,
+    /// Something was heard since the caller wanted to sleep last: what was full may have room.
+    has_stirred: bool,
     now_ns: u64,
     /// When the port is asked for events next.
     events_at_ns: u64,
@@ -183,6 +189,7 @@ impl<P: Port> Verbs<P> {
             now_ns: port.now_ns(),
             port,
             limits,
+            first_packet: 0,
             sides: (0..peers).map(|_| None).collect(),
             sends: SendPool::new(),
             receives,
@@ -208,12 +215,23 @@ impl<P: Port> Verbs<P> {
             hosts: Hosts::default(),
             complaints: VecDeque::new(),
             told_of_registration: false,
+            all_lost: None,
             has_moved: false,
             polls: 0,
+            has_stirred: false,
             events_at_ns: 0,
             stats: Stats::default(),
             net: NetStats::default(),
         })
+    }
+
+    /// The streams begin with this number, here and at all others.
+    pub(super) fn number_from(&mut self, first_packet: u32) {
+        self.first_packet = first_packet;
+    }
+
+    pub(in crate::provider) fn port(&self) -> &P {
+        &self.port
     }
 
     /// Where this process is found, for others: its address, and the name of its host for messages.
@@ -450,6 +468,7 @@ impl<P: Port> Verbs<P> {
         let mut done = [Done::default(); 16];
         loop {
             let count = self.port.poll(Queue::Sends, &mut done);
+            self.has_stirred |= count != 0;
             for one in &done[..count] {
                 self.take_sent(one);
             }
@@ -520,6 +539,7 @@ impl<P: Port> Verbs<P> {
             self.take_received(one, completions);
         }
         if heard != 0 {
+            self.has_stirred = true;
             self.receives.tend(&mut self.port);
         }
         if heard == 0 || self.sends.is_scarce() || self.polls.is_multiple_of(16) {
@@ -551,6 +571,7 @@ impl<P: Port> Verbs<P> {
             && deadline <= self.now_ns
         {
             self.timers.pop();
+            self.has_stirred = true;
             self.time_is_over(peer);
         }
         if self.now_ns >= self.events_at_ns {
@@ -599,9 +620,15 @@ impl<P: Port> Verbs<P> {
         // What came before gives no sign any more.
         let mut completions = Completions::new();
         self.poll(&mut completions);
+        // They come before those that found no room in the array.
         let taken = (0..completions.len()).filter_map(|index| completions.take(index));
-        self.ready.extend(taken);
-        self.ready.is_empty()
+        let taken: Vec<Completion> = taken.collect();
+        for completion in taken.into_iter().rev() {
+            self.ready.push_front(completion);
+        }
+        let has_stirred = std::mem::take(&mut self.has_stirred);
+        !has_stirred
+            && self.ready.is_empty()
             && self.owing.is_empty()
             && self.leaving.is_empty()
             && self.wanted.is_empty()
@@ -619,6 +646,8 @@ impl<P: Port> Verbs<P> {
     /// The process is awake again.
     pub(super) fn wake(&mut self) {
         self.port.take_signs();
+        // An event may be what has woken it.
+        self.events_at_ns = 0;
         self.look_at_clock();
     }
 

@@ -16,6 +16,7 @@ pub mod world;
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use transport::{
     Arrived, Completion, Completions, Fabric, Head, Lease, Outcome, Peer, RemoteKey, WorkId,
@@ -35,6 +36,8 @@ pub struct Rank {
     /// Where the ranks are on their network, if it wants to be told.
     pub records: Vec<Vec<u8>>,
     works: u64,
+    /// Whether it sleeps where there is nothing to do.
+    pub sleeps: bool,
 }
 
 /// Whether reads and writes of peers' memory work here.
@@ -66,6 +69,7 @@ impl Rank {
             ended: Vec::new(),
             records: Vec::new(),
             works: 0,
+            sleeps: false,
         }
     }
 
@@ -204,8 +208,16 @@ impl Rank {
         }
     }
 
-    /// Looks once at the transport, then lets others run.
+    /// Looks once at the transport, then lets others run; may sleep until something happens.
     pub async fn turn(&mut self) {
+        if self.look() == 0 && self.sleeps && self.fabric.prepare_sleep() {
+            self.fabric.sleep(LONG);
+        }
+        yield_now().await;
+    }
+
+    /// Looks once at the transport, then lets others run, whether or not there was anything.
+    pub async fn pass(&mut self) {
         self.look();
         yield_now().await;
     }
@@ -361,6 +373,9 @@ impl Random {
         self.next() % limit
     }
 }
+
+/// Longer than anything takes.
+const LONG: Duration = Duration::from_secs(60);
 
 /// Kinds that the tests use beside their own, which are below 100.
 pub const KEY: u8 = 100;

@@ -123,6 +123,15 @@ pub fn sim(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut Rank)) {
 
 /// Ranks on a fake network of devices, one seed after the other, the first of them calm. Seeds as in [`sim`].
 pub fn fake(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut Rank)) {
+    fake_seeds(ranks, seeds, false, behaviour);
+}
+
+/// The same with ranks that sleep where they find nothing to do: whoever is not woken then waits for ever.
+pub fn fake_asleep(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut Rank)) {
+    fake_seeds(ranks, seeds, true, behaviour);
+}
+
+fn fake_seeds(ranks: u32, seeds: u64, sleeps: bool, behaviour: impl AsyncFn(&mut Rank)) {
     let only = std::env::var("RMPI_TEST_SEED").ok();
     let only = only.map(|seed| seed.parse::<u64>().unwrap());
     let seeds = only.map_or(0..seeds, |seed| seed..seed + 1);
@@ -138,15 +147,26 @@ pub fn fake(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut Rank)) {
             ..NetLimits::default()
         };
         let net = FakeNet::new(config);
-        fake_on(&net, ranks, limits, &behaviour);
+        fake_ranks(&net, ranks, limits, sleeps, &behaviour);
     }
 }
 
 /// Ranks on this fake network.
 pub fn fake_on(net: &FakeNet, ranks: u32, limits: NetLimits, behaviour: impl AsyncFn(&mut Rank)) {
+    fake_ranks(net, ranks, limits, false, behaviour);
+}
+
+fn fake_ranks(
+    net: &FakeNet,
+    ranks: u32,
+    limits: NetLimits,
+    sleeps: bool,
+    behaviour: impl AsyncFn(&mut Rank),
+) {
     let make = |me| {
         let fabric = Fabric::faked(net, Peer(me), ranks, limits);
-        Rank::new(fabric, me, ranks, Reach::May)
+        let rank = Rank::new(fabric, me, ranks, Reach::May);
+        Rank { sleeps, ..rank }
     };
     let mut all: Vec<Rank> = (0..ranks).map(make).collect();
     let record = |rank: &Rank| rank.fabric.network_record().unwrap();
@@ -158,6 +178,8 @@ pub fn fake_on(net: &FakeNet, ranks: u32, limits: NetLimits, behaviour: impl Asy
     let (done, quiet) = (Cell::new(0), Cell::new(0));
     let behaviour = async |rank: &mut Rank| {
         behaviour(rank).await;
+        // Nothing on the network tells that the others are done.
+        rank.sleeps = false;
         done.set(done.get() + 1);
         while done.get() < ranks || !rank.fabric.is_quiet() {
             rank.turn().await;
@@ -167,13 +189,18 @@ pub fn fake_on(net: &FakeNet, ranks: u32, limits: NetLimits, behaviour: impl Asy
             rank.turn().await;
         }
         let stats = net.stats(rank.me);
-        let never = (stats.wrong, stats.overruns, stats.buffers_lost);
-        assert!(never == (0, 0, 0), "port {}: {stats:?}", rank.me);
+        let never = [
+            stats.wrong,
+            stats.overruns,
+            stats.buffers_lost,
+            stats.overslept,
+        ];
+        assert!(never == [0; 4], "port {}: {stats:?}", rank.me);
     };
     in_turn_if(
         all,
         behaviour,
-        |rank| net.is_running(rank),
+        |rank| net.is_running(rank) && !net.is_asleep(rank),
         |_| {
             // Where nothing is under way, timers of the ranks are.
             net.advance() || net.advance_until(net.now_ns() + 1_000_000)

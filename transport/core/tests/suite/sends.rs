@@ -173,7 +173,7 @@ pub async fn held_buffers(rank: &mut Rank) {
                 Ok(()) => posted += 1,
                 Err(_) => refusals += 1,
             }
-            rank.turn().await;
+            rank.pass().await;
         }
         assert!(posted < 300, "buffers that nobody gave back do not run out");
         rank.send(

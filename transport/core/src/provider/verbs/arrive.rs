@@ -163,7 +163,7 @@ impl<P: Port> Verbs<P> {
             self.now_ns = self.port.now_ns();
         } else {
             side.connection.was_used();
-            side.breaks = 0;
+            (side.breaks, side.is_suspected) = (0, false);
         }
         let sends = &mut self.sends;
         side.session

@@ -58,6 +58,7 @@ use list::Surveyor;
 pub(crate) use list::{Found, FoundDevice, list};
 use make::{Devices, Parts};
 use object::Object;
+pub(super) use poll::status_of;
 use post::BATCH;
 
 /// An open port.

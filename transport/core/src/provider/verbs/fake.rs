@@ -32,11 +32,12 @@ mod tests;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::device::status_of;
 use super::port::{CallError, Event, Status};
 use adapter::State;
 pub use config::{FakeConfig, FakeStats};
 use net::{Happening, Net};
-use pair::{Fault, State as PairState};
+use pair::{Fault, Pair, State as PairState};
 pub(crate) use port::FakePort;
 
 /// A fake network. Clones are the same network; ports are opened on it and counted from 0 as they are.
@@ -134,6 +135,20 @@ impl FakeNet {
         let ready = pairs.filter(|pair| pair.port == port && pair.state == PairState::Ready);
         ready.map(|pair| pair.number).collect()
     }
+
+    /// The number of a port's reliable queue pair with another port, if it can send.
+    #[must_use]
+    pub fn pair_between(&self, port: u32, other: u32) -> Option<u32> {
+        let net = self.lock();
+        let is_of_other = |pair: &&Pair| {
+            let far = pair.joined.map(|joined| joined.remote.number);
+            let far = far.and_then(|far| net.numbers.get(&far));
+            far.is_some_and(|far| net.pairs[far].port == other)
+        };
+        let pairs = net.pairs.values();
+        let mut ready = pairs.filter(|pair| pair.port == port && pair.state == PairState::Ready);
+        ready.find(is_of_other).map(|pair| pair.number)
+    }
 }
 
 /// Faults on demand.
@@ -215,6 +230,37 @@ impl FakeNet {
     /// other side has carried it out, or not.
     pub fn break_pair(&self, number: u32, carried_out: bool) {
         self.kill_pair(number, Status::RetryExceeded, carried_out);
+    }
+
+    /// The same with any status, a number of `enum ibv_wc_status`.
+    pub fn break_pair_as(&self, number: u32, status: u32, carried_out: bool) {
+        self.kill_pair(number, status_of(status), carried_out);
+    }
+
+    /// A datagram arrives at a port that claims to be from queue pair `source` of another port, with any Q_Key.
+    pub fn inject_datagram(&self, from: u32, source: u32, to: u32, q_key: u32, bytes: &[u8]) {
+        self.lock().inject_datagram(from, source, to, q_key, bytes);
+    }
+
+    /// The process of the other end sends any bytes over the reliable queue pair of this number; `false`: it has no room.
+    pub fn inject_message(&self, number: u32, bytes: &[u8]) -> bool {
+        self.lock().inject_message(number, bytes)
+    }
+
+    /// The number of a port's queue pair for datagrams, and the Q_Key that it wants.
+    #[must_use]
+    pub fn datagrams_at(&self, port: u32) -> (u32, u32) {
+        let mut net = self.lock();
+        let adapter = net.port(port);
+        (adapter.datagrams.number, adapter.q_key)
+    }
+
+    /// Whether the process of a port sleeps: it fell asleep and nothing has woken it yet.
+    #[must_use]
+    pub fn is_asleep(&self, port: u32) -> bool {
+        let mut net = self.lock();
+        let now = net.now;
+        net.port(port).is_asleep(now)
     }
 
     /// The same with any status.

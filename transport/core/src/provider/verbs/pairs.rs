@@ -65,13 +65,15 @@ impl<P: Port> Verbs<P> {
         if !connection.may_ask(now_ns) || self.side(peer).waits_for_last {
             return;
         }
-        if !self.has_room_for_pair() {
+        let has_room = self.has_room_for_pair();
+        if !has_room {
             self.give_one_up();
-            return self.side(peer).connection.refused(now_ns);
         }
-        let Ok(index) = self.make_pair(peer) else {
-            // The device has no more: stay with datagrams for now.
-            return self.side(peer).connection.refused(now_ns);
+        // Where the device has no more: stay with datagrams for now.
+        let made = has_room.then(|| self.make_pair(peer).ok()).flatten();
+        let Some(index) = made else {
+            self.side(peer).connection.refused(now_ns);
+            return self.arm(peer);
         };
         let attempt = self.side(peer).connection.ask(index, now_ns);
         if let Some(pair) = &mut self.pairs[index as usize] {
@@ -186,6 +188,7 @@ impl<P: Port> Verbs<P> {
         }
         self.side(peer).connection.refused(now_ns);
         self.go_on(peer);
+        self.arm(peer);
     }
 
     /// Gives the queue pair up that was not used for longest.
@@ -288,9 +291,7 @@ impl<P: Port> Verbs<P> {
             return;
         };
         self.posted -= 1;
-        if done.status == Status::NotReady {
-            self.net.not_ready += 1;
-        }
+        self.judge(index, done.status);
         self.complain_of(index, &posted, done);
         self.break_pair(index);
         match posted {
@@ -300,6 +301,22 @@ impl<P: Port> Verbs<P> {
                 }
             }
             Posted::Part { work, .. } => self.part_failed(work, done),
+        }
+    }
+
+    /// What an error tells of the peer.
+    fn judge(&mut self, index: u32, status: Status) {
+        match status {
+            // Its device is there.
+            Status::NotReady => self.net.not_ready += 1,
+            Status::Flushed => {}
+            _ => {
+                let peer = self.pairs[index as usize].as_ref().map(|pair| pair.peer);
+                let side = peer.and_then(|peer| self.sides[peer as usize].as_deref_mut());
+                if let Some(side) = side {
+                    side.is_suspected = true;
+                }
+            }
         }
     }
 
@@ -459,6 +476,7 @@ impl<P: Port> Verbs<P> {
     #[cold]
     pub(super) fn take_events(&mut self) {
         while let Some(event) = self.port.next_event() {
+            self.has_stirred = true;
             if !matches!(event, Event::Other(_) | Event::QueuePairLost(_)) {
                 let words = words::of_event(event, self.port.facts());
                 self.complain(format!("rank {}: {words}", self.me));
@@ -519,11 +537,25 @@ impl<P: Port> Verbs<P> {
 
     fn lose_all(&mut self) {
         let facts = self.port.facts();
-        let why = format!("{} port {} is lost", facts.device, facts.port);
+        let why = format!(
+            "{} port {} of rank {} on {} is lost",
+            facts.device, facts.port, self.me, self.host
+        );
+        self.all_lost = Some(why.into());
         for peer in 0..self.sides.len() {
             if self.sides[peer].is_some() {
-                self.lose(u32::try_from(peer).unwrap_or(u32::MAX), &why);
+                self.lose_with_all(u32::try_from(peer).unwrap_or(u32::MAX));
             }
+        }
+        self.end_all_works();
+    }
+
+    /// Gives a peer up if the port is lost.
+    #[cold]
+    pub(super) fn lose_with_all(&mut self, peer: u32) {
+        if let Some(why) = self.all_lost.take() {
+            self.lose(peer, &why);
+            self.all_lost = Some(why);
         }
     }
 }

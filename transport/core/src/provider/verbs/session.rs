@@ -45,7 +45,7 @@ impl Moment {
     }
 
     /// Time from here to a later one.
-    fn until(self, now_ns: u64) -> u64 {
+    pub(super) fn until(self, now_ns: u64) -> u64 {
         let passed = Self::of(now_ns).0.wrapping_sub(self.0).cast_signed();
         u64::from(passed.max(0).cast_unsigned()) * 1000
     }
@@ -125,19 +125,20 @@ impl Session {
     /// What it owns while the peer has a few packets under way.
     pub(super) const IDLE_BYTES: usize = IDLE_CAPACITY * size_of::<Kept>();
 
-    pub(super) fn new() -> Self {
+    /// Streams whose first packet has this number.
+    pub(super) fn new(first: u32) -> Self {
         Self {
-            first: 0,
+            first,
             kept: VecDeque::new(),
             unsent: 0,
-            unsent_from: 0,
+            unsent_from: first,
             datagrams: 0,
             pace: Pace {
                 round_ns: 0,
                 varies_ns: 0,
                 backoff: 0,
             },
-            expected: 0,
+            expected: first,
             ahead: None,
             beyond: 0,
             owed: 0,
@@ -358,7 +359,8 @@ impl Session {
 
     /// Packets that the peer has although it misses earlier ones: those are sent again soon.
     fn take_in_beyond(&mut self, beyond: u64, now_ns: u64, free: &mut impl FnMut(Slot)) {
-        let round = u64::from(self.pace.round_ns);
+        // What was sent later and is there tells how long it took: before that nothing is known to be late.
+        let late_ns = self.pace.late_ns();
         let last = 64 - beyond.leading_zeros() as usize;
         for index in 0..=last.min(self.kept.len().saturating_sub(1)) {
             let is_there = index > 0 && beyond >> (index - 1) & 1 != 0;
@@ -373,7 +375,10 @@ impl Session {
                 }
                 kept.via = Via::Pair { attempt: NOBODY };
                 self.datagrams -= 1;
-            } else if index < last && at.until(now_ns) > round {
+                if self.pace.backoff == 0 {
+                    self.pace.measure(at.until(now_ns));
+                }
+            } else if index < last && at.until(now_ns) > late_ns {
                 kept.via = Via::Not;
                 self.datagrams -= 1;
                 self.send_again_at(index);
@@ -537,6 +542,14 @@ impl Pace {
         self.round_ns = (self.round_ns / 8 * 7 + round_ns / 8).max(1);
     }
 
+    /// After how long a packet is missed that later ones have overtaken.
+    fn late_ns(&self) -> u64 {
+        match self.round_ns {
+            0 => u64::MAX,
+            round => (u64::from(round) + 2 * u64::from(self.varies_ns)).max(LEAST_LATE_NS),
+        }
+    }
+
     /// How long an acknowledgement may take.
     fn timeout_ns(&self) -> u64 {
         let usual = match self.round_ns {
@@ -554,6 +567,8 @@ const MOST_LENT: u16 = 32;
 const NOBODY: u32 = u32::MAX;
 /// Entries that an idle peer of datagrams may keep allocated.
 const IDLE_CAPACITY: usize = 4;
+/// Packets overtake each other by some microseconds.
+const LEAST_LATE_NS: u64 = 20_000;
 const FIRST_TIMEOUT_NS: u64 = 20_000_000;
 /// A receiver that is off its processor does not answer for some milliseconds.
 const LEAST_TIMEOUT_NS: u64 = 4_000_000;
@@ -569,7 +584,7 @@ mod tests {
         Session {
             first: number,
             expected: number,
-            ..Session::new()
+            ..Session::new(0)
         }
     }
 

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use super::address::Address;
 use super::connect::{Connection, State};
 use super::port::{CallError, Port, Way};
-use super::session::Session;
+use super::session::{Moment, Session};
 use super::wire::{HEADER_BYTES, Say};
 use super::{MOST_DATAGRAM_BYTES, Verbs};
 use crate::{Completion, Peer};
@@ -35,19 +35,24 @@ pub(super) struct Side {
     pub(super) owes_anyway: bool,
     /// Writes that have not ended and whose immediate is a packet: nothing overtakes them.
     pub(super) immediates: u32,
-    /// When it was asked last what has arrived, since the window is full.
-    asked_at_ns: u64,
+    /// Something found its window full, or too many large frames there: it is asked what has arrived, not before this time
+    /// again, and so often was already.
+    wants_room: bool,
+    ask_after_ns: u64,
+    asks: u8,
     pub(super) listed_owing: bool,
     pub(super) listed_leaving: bool,
     asked: bool,
     /// What [`Verbs::arm`] has set.
     timer_ns: u64,
-    /// Since when it does not answer.
-    silent_since_ns: u64,
+    /// How long it has not answered, in milliseconds, and when that was found last.
+    silent: Option<(u32, Moment)>,
     /// No way there could be opened: not before this time again.
     way_after_ns: u64,
     /// How often its queue pair broke without anything between.
     pub(super) breaks: u32,
+    /// Its device did not answer either.
+    pub(super) is_suspected: bool,
     pub(super) lost: Option<Box<str>>,
 }
 
@@ -55,12 +60,12 @@ impl Side {
     /// What one takes, with what it owns while the peer has some packets under way.
     pub(super) const MOST_BYTES: usize = size_of::<Self>() + Session::IDLE_BYTES + 2 * 16;
 
-    fn new() -> Self {
+    fn new(first_packet: u32) -> Self {
         Self {
             address: None,
             host: 0,
             way: None,
-            session: Session::new(),
+            session: Session::new(first_packet),
             connection: Connection::new(),
             packets: 0,
             waiting: Vec::new(),
@@ -69,14 +74,17 @@ impl Side {
             listed_unsent: false,
             owes_anyway: false,
             immediates: 0,
-            asked_at_ns: 0,
+            wants_room: false,
+            ask_after_ns: 0,
+            asks: 0,
             listed_owing: false,
             listed_leaving: false,
             asked: false,
             timer_ns: NEVER,
-            silent_since_ns: NEVER,
+            silent: None,
             way_after_ns: 0,
             breaks: 0,
+            is_suspected: false,
             lost: None,
         }
     }
@@ -108,11 +116,31 @@ impl Side {
     /// Something was heard of it.
     #[inline(always)]
     pub(super) fn was_heard(&mut self) {
-        self.silent_since_ns = NEVER;
+        self.silent = None;
     }
 
+    /// It has not answered again: for how long now. Time in which this process did not look does not count.
+    fn still_silent(&mut self, now_ns: u64) -> u64 {
+        let now = Moment::of(now_ns);
+        let (before_ms, at) = self.silent.unwrap_or((0, now));
+        let more = at.until(now_ns).min(MOST_PAUSE_NS) / 1_000_000;
+        let for_ms = before_ms.saturating_add(u32::try_from(more).unwrap_or(0));
+        self.silent = Some((for_ms, now));
+        u64::from(for_ms) * 1_000_000
+    }
+
+    /// When something is to be done that nothing else brings about.
     fn deadline_ns(&self, now_ns: u64) -> Option<u64> {
-        let deadlines = [self.session.deadline(now_ns), self.connection.deadline_ns];
+        let waits = self.session.has_unsent() || !self.waiting.is_empty();
+        // Whoever waits for those is tried again then.
+        let later = |time_ns: u64| (waits && time_ns > now_ns).then_some(time_ns);
+        let deadlines = [
+            self.session.deadline(now_ns),
+            self.connection.deadline_ns,
+            self.wants_room.then_some(self.ask_after_ns),
+            later(self.way_after_ns),
+            later(self.connection.not_before_ns),
+        ];
         deadlines.into_iter().flatten().min()
     }
 }
@@ -149,12 +177,18 @@ impl<P: Port> Verbs<P> {
     /// What is kept for a peer.
     #[inline(always)]
     pub(super) fn side(&mut self, peer: u32) -> &mut Side {
-        self.sides[peer as usize].get_or_insert_with(|| Box::new(Side::new()))
+        let first = self.first_packet;
+        self.sides[peer as usize].get_or_insert_with(|| Box::new(Side::new(first)))
     }
 
     /// Where datagrams for a peer go; `None`: not known yet (then it is asked for), or there is no way.
     pub(super) fn way_to(&mut self, peer: u32) -> Option<(Way, u32)> {
-        let side = self.sides[peer as usize].get_or_insert_with(|| Box::new(Side::new()));
+        if self.all_lost.is_some() {
+            self.lose_with_all(peer);
+            return None;
+        }
+        let now_ns = self.now_ns;
+        let side = self.side(peer);
         let Some(address) = side.address else {
             if !std::mem::replace(&mut side.asked, true) {
                 self.wanted.push_back(peer);
@@ -164,7 +198,7 @@ impl<P: Port> Verbs<P> {
         if let Some(way) = side.way {
             return Some((way, address.number));
         }
-        if self.now_ns < side.way_after_ns {
+        if now_ns < side.way_after_ns {
             return None;
         }
         let mut opened = self.port.open_way(&address);
@@ -189,10 +223,10 @@ impl<P: Port> Verbs<P> {
         let (now_ns, silence_ns) = (self.now_ns, self.limits.silence_ns);
         let side = self.side(peer);
         side.way_after_ns = now_ns + WAY_AGAIN_NS;
-        side.silent_since_ns = side.silent_since_ns.min(now_ns);
-        if now_ns - side.silent_since_ns > silence_ns {
-            self.lose(peer, &format!("there is no way to its address: {error}"));
+        if side.still_silent(now_ns) > silence_ns {
+            return self.lose(peer, &format!("there is no way to its address: {error}"));
         }
+        self.arm(peer);
     }
 
     /// Ways have changed: they are opened anew when they are needed.
@@ -262,11 +296,12 @@ impl<P: Port> Verbs<P> {
 
     /// Sets the timer of a peer, if anything of it has a deadline.
     pub(super) fn arm(&mut self, peer: u32) {
+        let now_ns = self.now_ns;
         let side = self.sides[peer as usize].as_deref_mut();
         let Some(side) = side.filter(|side| !side.is_lost()) else {
             return;
         };
-        let Some(deadline) = side.deadline_ns(self.now_ns) else {
+        let Some(deadline) = side.deadline_ns(now_ns) else {
             return;
         };
         if side.timer_ns > deadline {
@@ -287,10 +322,9 @@ impl<P: Port> Verbs<P> {
         let again = side.session.timeout(now_ns);
         let overdue = side.connection.timeout(now_ns);
         if again || overdue.is_some() {
-            side.silent_since_ns = side.silent_since_ns.min(now_ns);
-            let since = side.silent_since_ns;
-            // One that computes does not answer either: without a queue pair that broke silence means nothing.
-            if side.breaks != 0 && now_ns - since > self.limits.silence_ns {
+            let silent_ns = side.still_silent(now_ns);
+            // One that computes does not answer either, but its device does.
+            if side.is_suspected && silent_ns > self.limits.silence_ns {
                 let seconds = self.limits.silence_ns / 1_000_000_000;
                 let why = format!("it has not answered for {seconds} s");
                 return self.lose(peer, &why);
@@ -303,6 +337,7 @@ impl<P: Port> Verbs<P> {
             self.net.overdue += 1;
             self.flush(peer);
         }
+        self.ask_again(peer);
         self.arm(peer);
     }
 
@@ -312,11 +347,28 @@ impl<P: Port> Verbs<P> {
         self.now_ns = self.port.now_ns();
         let now_ns = self.now_ns;
         let side = self.side(peer);
-        if now_ns.saturating_sub(side.asked_at_ns) < ASK_EVERY_NS {
+        if !std::mem::replace(&mut side.wants_room, true) {
+            side.asks = 0;
+        }
+        if now_ns >= side.ask_after_ns {
+            side.ask_after_ns = now_ns + (ASK_EVERY_NS << side.asks);
+            side.asks = (side.asks + 1).min(MOST_ASK_BACKOFF);
+            self.say(peer, Say::Ack { asks: true });
+        }
+        self.arm(peer);
+    }
+
+    /// The question may be lost, and so may the answer: asks once more if there is still no room.
+    fn ask_again(&mut self, peer: u32) {
+        let side = self.side(peer);
+        if !side.wants_room {
             return;
         }
-        side.asked_at_ns = now_ns;
-        self.say(peer, Say::Ack { asks: true });
+        if side.session.room() != 0 && side.session.may_lend() {
+            side.wants_room = false;
+            return;
+        }
+        self.ask_for_ack(peer);
     }
 
     /// Gives a peer up.
@@ -360,6 +412,10 @@ impl<P: Port> Verbs<P> {
 
 /// While a window stays full, the peer is asked so often.
 const ASK_EVERY_NS: u64 = 20_000_000;
+/// But so often twice as slowly as before.
+const MOST_ASK_BACKOFF: u8 = 3;
+/// Whoever does not answer is asked more often than this.
+const MOST_PAUSE_NS: u64 = 2_000_000_000;
 /// After this time a way that could not be opened is tried again.
 const WAY_AGAIN_NS: u64 = 10_000_000;
 /// A time that does not come.

@@ -444,6 +444,17 @@ impl<P: Port> Verbs<P> {
         });
     }
 
+    /// The port is lost: it may never tell the end of what it was doing, but touches no memory that was taken away from it.
+    /// All peers are lost, so nothing takes the places of these works.
+    pub(super) fn end_all_works(&mut self) {
+        for index in (0..).take(self.works.len()) {
+            if let Some(work) = &mut self.works[index as usize] {
+                work.outcome = Outcome::Unreachable;
+                self.finish(index);
+            }
+        }
+    }
+
     /// Works of a peer that wait cannot be done. But what tells the peer of a write may be on its way: that write must be,
     /// unless the peer is lost.
     pub(super) fn fail_waiting(&mut self, peer: u32) {

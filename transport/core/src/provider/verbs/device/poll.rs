@@ -245,7 +245,7 @@ fn in_our_terms(told: &ibv_wc) -> Done {
 }
 
 #[cold]
-fn status_of(status: c_uint) -> Status {
+pub(in super::super) fn status_of(status: c_uint) -> Status {
     match status {
         IBV_WC_SUCCESS => Status::Success,
         IBV_WC_WR_FLUSH_ERR => Status::Flushed,

@@ -33,6 +33,8 @@ pub(super) struct Adapter {
     sends: CompletionQueue,
     receives: CompletionQueue,
     has_sign: bool,
+    /// Until when its process sleeps, and whether that is when it would be too late.
+    sleeps_until: Option<(u64, bool)>,
     /// Completions that a test holds back, by the number of their queue pair.
     held: BTreeMap<u32, Vec<(Queue, Entry)>>,
 }
@@ -108,6 +110,7 @@ impl Adapter {
             sends: CompletionQueue::new(depths.completions),
             receives: CompletionQueue::new(depths.completions),
             has_sign: false,
+            sleeps_until: None,
             held: BTreeMap::new(),
         }
     }
@@ -115,6 +118,11 @@ impl Adapter {
     /// Whether there is a process with a device.
     pub(super) fn is_open(&self) -> bool {
         self.state == State::Open
+    }
+
+    /// Whether its process has ended, and everything that it had went with it.
+    pub(super) fn is_gone(&self) -> bool {
+        self.state == State::Gone
     }
 
     /// Whether packets come and go.
@@ -189,6 +197,7 @@ impl Adapter {
     }
 
     pub(super) fn take_completion(&mut self, which: Queue) -> Option<Entry> {
+        self.look_up();
         let entry = self.queue(which).take()?;
         match entry.owner {
             Owner::Pair { .. } => {}
@@ -210,6 +219,27 @@ impl Adapter {
     }
 
     pub(super) fn take_signs(&mut self) {
+        self.has_sign = false;
+    }
+
+    /// Its process sleeps, unless there is a sign already. `is_limit`: at that time at the latest it must have heard of something.
+    pub(super) fn fall_asleep(&mut self, until: u64, is_limit: bool) {
+        if !self.would_wake() {
+            self.sleeps_until = Some((until, is_limit));
+        }
+    }
+
+    pub(super) fn is_asleep(&self, now: u64) -> bool {
+        let sleeps = |(until, _)| now < until;
+        self.sleeps_until.is_some_and(sleeps) && !self.would_wake()
+    }
+
+    /// Its process looks around.
+    fn look_up(&mut self) {
+        let Some((_, is_limit)) = self.sleeps_until.take() else {
+            return;
+        };
+        self.stats.overslept += u64::from(is_limit && !self.would_wake());
         self.has_sign = false;
     }
 

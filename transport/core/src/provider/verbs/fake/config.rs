@@ -61,6 +61,8 @@ pub struct FakeConfig {
     pub most_memory_bytes: u64,
     /// Whether the number of a queue pair that is gone goes to the next one at once.
     pub reuse_numbers: bool,
+    /// Number of the first packet in every stream of the provider.
+    pub first_packet: u32,
 }
 
 impl FakeConfig {
@@ -94,6 +96,7 @@ impl FakeConfig {
             most_pairs: u32::MAX,
             most_memory_bytes: u64::MAX,
             reuse_numbers: false,
+            first_packet: 0,
         }
     }
 
@@ -139,6 +142,8 @@ impl FakeConfig {
             most_datagram_buffers: few(some(30), 1),
             most_pairs: few(some(8), 1),
             reuse_numbers: some(2) == 1,
+            // All streams come to their largest number soon.
+            first_packet: u32::MAX - narrow(some(60)),
             ..Self::calm(seed)
         }
     }
@@ -206,6 +211,8 @@ pub struct FakeStats {
     pub arms: u64,
     /// Signs given for completions.
     pub signs: u64,
+    /// Times that the process slept as long as it may, since nothing woke it.
+    pub overslept: u64,
     /// Times that the process was taken off its processor.
     pub away: u64,
     /// Times that the port went down.

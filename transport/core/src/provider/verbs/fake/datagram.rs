@@ -91,7 +91,7 @@ impl Net {
         let adapter = self.port(port);
         let found = adapter.ways.remove(&way.0);
         adapter.stats.ways -= u64::from(found.is_some());
-        adapter.stats.wrong += u64::from(found.is_none());
+        adapter.stats.wrong += u64::from(found.is_none() && !adapter.is_gone());
     }
 
     pub(super) fn post_receives(
@@ -239,6 +239,42 @@ impl Net {
             (None, Some(port)) => self.port(*port).stats.datagrams_foreign += 1,
             (None, None) => self.port(datagram.from).stats.datagrams_lost += 1,
         }
+    }
+
+    /// What a test makes up.
+    pub(super) fn inject_datagram(
+        &mut self,
+        from: u32,
+        source: u32,
+        to: u32,
+        q_key: u32,
+        bytes: &[u8],
+    ) {
+        let adapter = self.port(to);
+        let (number, facts) = (adapter.datagrams.number, adapter.facts.clone());
+        let to = Address {
+            link: facts.link,
+            lid: facts.lid,
+            number,
+            packet_bytes: facts.packet_bytes,
+            gid: facts.gid,
+        };
+        let from_facts = &self.port(from).facts;
+        let target = Target {
+            to,
+            source: Source::of(from_facts),
+        };
+        let datagram = Datagram {
+            from,
+            target,
+            sequence: 0,
+            q_key,
+            source,
+            number,
+            bytes: bytes.to_vec(),
+        };
+        let time = self.now + self.delay();
+        self.schedule(time, Happening::Datagram(Box::new(datagram)));
     }
 
     fn receive_datagram(&mut self, port: u32, datagram: &Datagram) {

@@ -8,7 +8,9 @@
 
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
+use std::time::Duration;
 
+use super::super::Verbs;
 use super::super::address::Address;
 use super::super::port::{
     Access, Body, CallError, Depths, Done, Event, Facts, Piece, Port, Queue, QueuePair, Receives,
@@ -67,6 +69,17 @@ impl FakePort {
     }
 }
 
+impl Verbs<FakePort> {
+    /// The process sleeps until a sign comes, at most for `due`. `is_limit`: it knows of nothing that happens by then.
+    pub(in crate::provider) fn fall_asleep(&mut self, due: Duration, is_limit: bool) {
+        let due = u64::try_from(due.as_nanos()).unwrap_or(u64::MAX);
+        let port = self.port();
+        let mut net = port.net.lock();
+        let until = net.now.saturating_add(due);
+        net.port(port.index).fall_asleep(until, is_limit);
+    }
+}
+
 impl Drop for FakePort {
     fn drop(&mut self) {
         self.net.lock().bury(self.index);
@@ -117,7 +130,7 @@ impl Port for FakePort {
         let mut net = self.net.lock();
         let adapter = net.port(self.index);
         let found = adapter.regions.remove(region);
-        adapter.stats.wrong += u64::from(!found);
+        adapter.stats.wrong += u64::from(!found && !adapter.is_gone());
     }
 
     fn post_receives(&mut self, queue: Receives, buffers: &[(u64, Piece)]) -> usize {

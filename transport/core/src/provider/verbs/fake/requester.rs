@@ -62,6 +62,9 @@ impl Net {
     }
 
     pub(super) fn fail(&mut self, port: u32, pair: QueuePair) {
+        if self.port(port).is_gone() {
+            return;
+        }
         let serial = pair.id;
         let pair = self.pair(port, pair);
         let was_broken = pair.state == State::Broken;
@@ -71,6 +74,9 @@ impl Net {
     }
 
     pub(super) fn destroy(&mut self, port: u32, pair: QueuePair) {
+        if self.port(port).is_gone() {
+            return;
+        }
         self.pair(port, pair);
         self.pairs.remove(&pair.id);
         self.numbers.remove(&pair.number);
@@ -81,6 +87,9 @@ impl Net {
 
     pub(super) fn post(&mut self, port: u32, pair: QueuePair, requests: &[Request<'_>]) -> usize {
         let now = self.now;
+        if self.port(port).is_gone() {
+            return 0;
+        }
         let state = self.pair(port, pair).state;
         let adapter = self.port(port);
         if !adapter.works(now) || requests.is_empty() {
@@ -101,6 +110,21 @@ impl Net {
             _ => self.leave_later(pair.id, DOORBELL_NS),
         }
         taken
+    }
+
+    /// What a test lets a process send over its end of a queue pair.
+    pub(super) fn inject_message(&mut self, number: u32, bytes: &[u8]) -> bool {
+        let serial = self.numbers.get(&number).copied();
+        let Some((id, port)) = serial.and_then(|id| Some((id, self.pairs.get(&id)?.port))) else {
+            return false;
+        };
+        let request = Request {
+            work: u64::MAX,
+            operation: Operation::Send,
+            body: Body::Inline(bytes),
+            signaled: false,
+        };
+        self.post(port, QueuePair { id, number }, &[request]) == 1
     }
 
     fn post_one(&mut self, port: u32, serial: u32, request: &Request<'_>) -> bool {
