@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a network does wrong, and what the provider makes of it: nothing is lost or repeated that can be had, and whatever
+//! cannot is told in words. Over a strict fake of devices, with every fault on demand.
+#![allow(
+    unsafe_code,
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    dead_code,
+    unreachable_pub,
+    reason = "test code may panic; its sizes are small"
+)]
+
+mod common;
+mod failures {
+    pub mod job;
+    pub mod rows;
+}
