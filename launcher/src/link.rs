@@ -42,6 +42,13 @@ pub(crate) enum Order {
     InputEnd,
     /// So much output was written.
     OutputTaken(u64),
+    /// This rank has failed and the others go on: they are to be told, with these words.
+    Lost {
+        /// The rank.
+        rank: u32,
+        /// What happened to it.
+        why: String,
+    },
 }
 
 /// From a daemon to the front.
@@ -134,6 +141,10 @@ impl Order {
             Self::Input(bytes) => frame(out, 3, |body| body.extend_from_slice(bytes)),
             Self::InputEnd => frame(out, 4, |_| ()),
             Self::OutputTaken(bytes) => frame(out, 5, |body| body.extend(bytes.to_le_bytes())),
+            Self::Lost { rank, why } => frame(out, 6, |body| {
+                body.extend(rank.to_le_bytes());
+                body.extend(why.as_bytes());
+            }),
         }
     }
 
@@ -148,6 +159,10 @@ impl Order {
             3 => Self::Input(body.rest()),
             4 => Self::InputEnd,
             5 => Self::OutputTaken(body.long()?),
+            6 => Self::Lost {
+                rank: body.number()?,
+                why: body.text()?,
+            },
             _ => return Err(Garbled),
         };
         Ok(Some(order))
@@ -446,6 +461,10 @@ mod tests {
             input,
             Order::InputEnd,
             Order::OutputTaken(9),
+            Order::Lost {
+                rank: 3,
+                why: "killed".into(),
+            },
         ]
     }
 

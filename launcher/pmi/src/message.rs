@@ -33,6 +33,7 @@ const REFUSED: u8 = 130;
 const RECORD: u8 = 131;
 const NO_RECORD: u8 = 132;
 const ALL_QUIET: u8 = 133;
+const LOST: u8 = 134;
 /// Of a hello: a record follows.
 const PUBLISHES: u8 = 1;
 
@@ -199,6 +200,13 @@ pub enum ToRank {
     },
     /// All ranks that run the same program are quiet: none needs this one's answers any more.
     AllQuiet,
+    /// A rank has failed and the others go on: nothing comes from it any more.
+    Lost {
+        /// That rank.
+        rank: u32,
+        /// What happened, in words.
+        why: String,
+    },
     /// That rank has no record and will have none.
     NoRecord {
         /// The rank that was asked for.
@@ -218,6 +226,7 @@ impl ToRank {
             Self::Record { rank, record } => datagram(RECORD, *rank, 0, record.bytes()),
             Self::AllQuiet => datagram(ALL_QUIET, 0, 0, b""),
             Self::NoRecord { rank, why } => datagram(NO_RECORD, *rank, 0, cut(why)),
+            Self::Lost { rank, why } => datagram(LOST, *rank, 0, cut(why)),
         }
     }
 
@@ -236,6 +245,10 @@ impl ToRank {
             }),
             ALL_QUIET => Ok(Self::AllQuiet),
             NO_RECORD => Ok(Self::NoRecord {
+                rank: parts.rank,
+                why: parts.text()?,
+            }),
+            LOST => Ok(Self::Lost {
                 rank: parts.rank,
                 why: parts.text()?,
             }),

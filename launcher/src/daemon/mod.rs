@@ -268,6 +268,12 @@ impl Daemon {
                 self.feed();
             }
             Order::OutputTaken(bytes) => self.streams.restore_credit(bytes),
+            Order::Lost { rank, why } => {
+                if let Some(local) = self.local_of(rank) {
+                    let told = self.records.lost(local, &why);
+                    self.answer_all(told);
+                }
+            }
         }
     }
 

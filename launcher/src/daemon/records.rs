@@ -5,7 +5,8 @@
 //! A rank may run several MPI programs one after the other. A record belongs to one of them, and goes to the ranks that
 //! run the same one: what the program before had on the network is gone.
 //!
-//! At the end of a program its ranks say that they are quiet, and hear when all of them are.
+//! At the end of a program its ranks say that they are quiet, and hear when all of them are. Where ranks go on after others have
+//! failed, they hear that too.
 //!
 //! Ranks have their local numbers here. Memory is bounded: one record and a place in two sets for every pair of ranks.
 
@@ -33,6 +34,10 @@ struct Entry {
     /// Those whose answers it has not been sent yet.
     ready: BTreeSet<u32>,
     quiet: Quiet,
+    /// What happened to it, if it has failed and others go on.
+    failed: Option<String>,
+    /// Ranks that have failed, which it has not been told yet.
+    news: BTreeSet<u32>,
 }
 
 /// How far a rank is with the end of its program.
@@ -70,13 +75,43 @@ impl Records {
             waiting: BTreeSet::new(),
             ready: BTreeSet::new(),
             quiet: Quiet::No,
+            failed: None,
+            news: BTreeSet::new(),
         };
         Self(ranks.map(entry).collect())
     }
 
     /// A rank is in MPI. As the other events: answers those to whom there is something to say now.
     pub(super) fn greeted(&mut self, local: u32, publishes: bool) -> Vec<u32> {
-        self.change(local, |entry| entry.silent = !publishes)
+        let failed = (0..)
+            .zip(&self.0)
+            .filter(|(_, entry)| entry.failed.is_some());
+        let news: BTreeSet<u32> = failed.map(|(failed, _)| failed).collect();
+        let has_news = !news.is_empty();
+        if let Some(entry) = self.0.get_mut(local as usize) {
+            entry.news = news;
+        }
+        let mut told = self.change(local, |entry| entry.silent = !publishes);
+        if has_news {
+            told.push(local);
+        }
+        told
+    }
+
+    /// A rank has failed, and the others go on.
+    pub(super) fn lost(&mut self, local: u32, why: &str) -> Vec<u32> {
+        let Some(entry) = self.0.get_mut(local as usize) else {
+            return Vec::new();
+        };
+        entry.failed = Some(why.to_owned());
+        let mut told = Vec::new();
+        for (other, entry) in (0..).zip(&mut self.0) {
+            if other != local && !entry.ended {
+                entry.news.insert(local);
+                told.push(other);
+            }
+        }
+        told
     }
 
     /// A rank has nothing under way any more.
@@ -136,12 +171,18 @@ impl Records {
         }
         if let Some(entry) = self.0.get_mut(asker as usize) {
             entry.ready.clear();
+            entry.news.clear();
         }
     }
 
     /// The next answer for a rank, until it is [`said`](Self::said).
     pub(super) fn answer(&self, asker: u32) -> Option<ToRank> {
         let entry = self.entry(asker)?;
+        if let Some(failed) = entry.news.first().and_then(|local| self.entry(*local)) {
+            let why = failed.failed.clone().unwrap_or_default();
+            let rank = failed.rank;
+            return Some(ToRank::Lost { rank, why });
+        }
         let Some(asked) = entry.ready.first() else {
             return (entry.quiet == Quiet::Released).then_some(ToRank::AllQuiet);
         };
@@ -169,6 +210,9 @@ impl Records {
         let Some(entry) = self.0.get_mut(asker as usize) else {
             return;
         };
+        if entry.news.pop_first().is_some() {
+            return;
+        }
         if entry.ready.pop_first().is_none() && entry.quiet == Quiet::Released {
             entry.quiet = Quiet::Told;
         }
@@ -324,6 +368,33 @@ mod tests {
         assert!(!records.ask(1, 2));
         assert_eq!(records.ended(2), [1]);
         assert_eq!(reason(&mut records, 1), (12, ENDED.to_owned()));
+    }
+
+    #[test]
+    fn a_rank_that_has_failed_is_told_to_all_others_once_and_to_those_that_come_later() {
+        fn lost(records: &mut Records, local: u32) -> Option<(u32, String)> {
+            let answer = records.answer(local)?;
+            records.said(local);
+            match answer {
+                ToRank::Lost { rank, why } => Some((rank, why)),
+                other => panic!("{other:?}"),
+            }
+        }
+        let mut records = three();
+        records.greeted(0, true);
+        records.greeted(1, true);
+        records.ended(1);
+        assert_eq!(records.lost(1, "killed"), [0, 2]);
+        let news = Some((11, "killed".to_owned()));
+        assert_eq!(lost(&mut records, 0), news);
+        assert_eq!(lost(&mut records, 0), None);
+        assert_eq!(lost(&mut records, 1), None);
+        // The program that rank 2 runs now, and any other of its programs.
+        assert_eq!(records.greeted(2, true), [2]);
+        assert_eq!(lost(&mut records, 2), news);
+        records.finalized(2);
+        assert_eq!(records.greeted(2, true), [2]);
+        assert_eq!(lost(&mut records, 2), news);
     }
 
     #[test]

@@ -205,7 +205,7 @@ impl Daemon {
     }
 
     /// The local number of a rank.
-    fn local_of(&self, rank: u32) -> Option<u32> {
+    pub(super) fn local_of(&self, rank: u32) -> Option<u32> {
         let local = self.job.ranks.iter().position(|placed| placed.rank == rank);
         local.and_then(|local| u32::try_from(local).ok())
     }

@@ -412,6 +412,11 @@ impl Front {
             if self.failed.is_none() {
                 self.say(&format!("{words}; the others go on"));
             }
+            let order = Order::Lost {
+                rank: failure.rank,
+                why: words.clone(),
+            };
+            self.order(&order);
             let (count, _) = self.failed.get_or_insert((0, words));
             *count += 1;
             return;

@@ -133,7 +133,11 @@ pub fn finalize(mpi: Mpi) -> Result<()> {
     let of_world = attr::drop_all(mpi, MPI_Comm::WORLD);
     let world = comm::any(mpi, MPI_Comm::WORLD)?;
     mpi.wait_until(|universe| universe.is_drained());
-    Line::run(mpi, &world, async |line| collective::barrier(line).await)?;
+    match Line::run(mpi, &world, async |line| collective::barrier(line).await) {
+        // Nobody waits for those that are lost.
+        Ok(()) | Err(runtime::Error::Lost { .. }) => {}
+        Err(error) => return Err(error.into()),
+    }
     mpi.wait_until(|universe| universe.is_drained());
     mpi.state(|state| state.universe.say_quiet());
     mpi.wait_until(|universe| universe.may_leave());

@@ -32,6 +32,8 @@ pub(crate) enum News {
     NoRecord(u32, String),
     /// Everything that any process has sent has arrived.
     AllQuiet,
+    /// A rank has failed, for this reason, and the others go on.
+    Lost(u32, String),
     /// The daemon is gone.
     End,
 }
@@ -83,6 +85,8 @@ impl Directory {
             Heard::Words(ToRank::Record { rank, record }) => News::Record(rank, record),
             Heard::Words(ToRank::NoRecord { rank, why }) => News::NoRecord(rank, why),
             Heard::Words(ToRank::AllQuiet) => News::AllQuiet,
+            // Nobody asked for these.
+            Heard::Words(ToRank::Lost { rank, why }) => return Some(News::Lost(rank, why)),
             Heard::End => return Some(News::End),
             Heard::Words(_) | Heard::Nothing => return None,
         };

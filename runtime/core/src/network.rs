@@ -12,6 +12,7 @@ use pmi::{Boot, Record};
 use transport::{Config, Fabric, Node, Providers, RemoteKey};
 
 use crate::boot::Birth;
+use crate::comm::{self, Group};
 use crate::directory::{Directory, News};
 use crate::pump::carrier;
 use crate::var::{Values, Variable};
@@ -33,6 +34,12 @@ impl Network {
     #[inline(always)]
     pub(crate) fn is_used(&self) -> bool {
         self.is_used
+    }
+
+    /// Whether there is something to do in each turn.
+    #[inline(always)]
+    pub(crate) fn wants_turns(&self) -> bool {
+        self.is_used || !self.lost.is_empty()
     }
 
     /// How long the process may sleep: nobody wakes it for what the daemon says.
@@ -238,6 +245,11 @@ impl Universe {
                     .learn_address(transport::Peer(rank), record.bytes());
             }
             News::NoRecord(rank, why) => self.lose(Peer(rank), why),
+            News::Lost(rank, why) => {
+                // What it sent before is here.
+                self.progress();
+                self.lose(Peer(rank), why);
+            }
             News::AllQuiet => self.network.may_leave = true,
             News::End => {
                 // Without the daemon nobody would end this process.
@@ -245,6 +257,16 @@ impl Universe {
                 crate::boot::leave(1);
             }
         }
+    }
+
+    /// A rank of this group that is lost: its number there, and why.
+    pub(crate) fn lost_among(&self, group: &Group) -> Option<Error> {
+        let found = |(peer, why): &(Peer, String)| {
+            let rank = i32::try_from(group.rank_of(*peer)?).ok()?;
+            let why = why.clone();
+            Some(Error::Lost { rank, why })
+        };
+        self.network.lost.iter().find_map(found)
     }
 
     /// A peer does not answer any more, or never did.
@@ -260,11 +282,13 @@ impl Universe {
     fn end_lost(&mut self) {
         for (peer, _) in &self.network.lost {
             let groups = &self.groups;
-            let is_member = |context: ContextId| {
-                let group = groups.get(&context.0);
-                group.is_none_or(|group| group.rank_of(*peer).is_some())
+            // A collective that the peer will never enter ends for nobody.
+            let in_vain = |context: ContextId, source: Option<Peer>| {
+                let group = groups.get(&comm::of_messages(context).0);
+                let is_member = group.is_none_or(|group| group.rank_of(*peer).is_some());
+                is_member && (source.is_none() || comm::is_internal(context))
             };
-            self.engine.lose(*peer, is_member);
+            self.engine.lose(*peer, in_vain);
         }
     }
 }

@@ -145,7 +145,7 @@ impl Universe {
         if self.engine.busy_peers() != 0 {
             self.drain();
         }
-        if self.network.is_used() {
+        if self.network.wants_turns() {
             self.tend_network();
         }
         if self.has_bundles() {
@@ -174,6 +174,9 @@ impl Universe {
         let since = *wait.since.get_or_insert(now);
         self.assess(now);
         if now - since < SPIN_TIME || self.crowding.is_sleepless() {
+            if self.crowding.is_sleepless() {
+                self.check_link();
+            }
             wait::yield_core();
         } else {
             self.sleep(LONG_SLEEP);

@@ -35,7 +35,7 @@ pub struct Universe {
     pub(crate) window: Vec<u8>,
     /// Receives whose data could go one way only, by token: their times say nothing about the choice.
     pub(crate) unmeasured: HashSet<u32>,
-    /// Groups whose ranks are not world ranks, by context: for the source in a status.
+    /// Groups that are not that of all ranks, by context: for the source in a status, and for what ends with a lost rank.
     pub(crate) groups: HashMap<u32, Group>,
     /// Contexts of those whose communicator was freed while receives were pending.
     ending_groups: Vec<u32>,
@@ -226,8 +226,9 @@ impl Universe {
         if !comm.is_inter() && comm.size() > 1 {
             comm.seat = seat(&self.fabric, comm.context.0, &comm.group);
         }
-        if !comm.partners().is_identity() {
-            self.groups.insert(comm.context.0, comm.partners().clone());
+        let partners = comm.partners();
+        if !partners.is_identity() || partners.size() != self.size {
+            self.groups.insert(comm.context.0, partners.clone());
         }
     }
 

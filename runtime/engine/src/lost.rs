@@ -6,17 +6,17 @@ use queue_layout::{ANY_PEER, FLAG_CANCELLED, Fields, Kind, State};
 use crate::{ContextId, Engine, Failure, Peer, RequestId};
 
 impl Engine {
-    /// A peer is lost: ends what needs it. A receive from any source is such a one where `is_member` says that the peer could
-    /// be the sender in its context. What the transport reads at the moment goes on: the transport says how that ends.
+    /// A peer is lost: ends what needs it. Of receives from others, `in_vain` says whether they do, by their context and source
+    /// (`None`: any). What the transport reads at the moment goes on: the transport says how that ends.
     ///
     /// What is started later is not looked at before the next call.
-    pub fn lose(&mut self, peer: Peer, is_member: impl Fn(ContextId) -> bool) {
+    pub fn lose(&mut self, peer: Peer, in_vain: impl Fn(ContextId, Option<Peer>) -> bool) {
         if peer.0 as usize >= self.outboxes.len() {
             return;
         }
         self.shut_outbox(peer);
         self.lose_incoming(peer);
-        let needs = |id: &RequestId| needs(self.arena.fields(*id), peer, &is_member);
+        let needs = |id: &RequestId| needs(self.arena.fields(*id), peer, &in_vain);
         let ending: Vec<RequestId> = self.arena.iter().filter(needs).collect();
         for request in ending {
             self.lose_request(request, peer);
@@ -48,13 +48,13 @@ impl Engine {
 }
 
 /// Whether an operation cannot end without the peer.
-fn needs(fields: &Fields, peer: Peer, is_member: impl Fn(ContextId) -> bool) -> bool {
+fn needs(fields: &Fields, peer: Peer, in_vain: impl Fn(ContextId, Option<Peer>) -> bool) -> bool {
     match (fields.kind, fields.state) {
         (Kind::Send, State::Queued | State::Announced | State::Moving) => fields.peer == peer.0,
-        (Kind::Receive, State::Posted) if fields.peer == ANY_PEER => {
-            is_member(ContextId(fields.context))
+        (Kind::Receive, State::Posted) => {
+            let source = (fields.peer != ANY_PEER).then_some(Peer(fields.peer));
+            source == Some(peer) || in_vain(ContextId(fields.context), source)
         }
-        (Kind::Receive, State::Posted) => fields.peer == peer.0,
         (Kind::Receive, State::Moving) => fields.matched_peer == peer.0 && !is_read(fields),
         _ => false,
     }

@@ -189,7 +189,7 @@ fn operations_with_a_lost_peer_fail_and_those_with_others_do_not() {
     let elsewhere = engine.start_send(elsewhere).unwrap();
     let from_other = receive(Some(OTHER));
     let from_other = engine.start_receive(from_other, false).unwrap().0;
-    engine.lose(PEER, |_| false);
+    engine.lose(PEER, |_, _| false);
     for request in [announced, queued, named] {
         assert_eq!(failure(&engine, request), LOST);
     }
@@ -199,7 +199,9 @@ fn operations_with_a_lost_peer_fail_and_those_with_others_do_not() {
     }
     assert_eq!(engine.take_back(), Some((PEER, KEY)));
     assert_returned(&mut engine);
-    engine.lose(PEER, |context| context == CONTEXT);
+    engine.lose(PEER, |context, source| {
+        context == CONTEXT && source.is_none()
+    });
     assert_eq!(failure(&engine, any), LOST);
     assert_eq!(engine.busy_peers(), 1, "the other one's");
 }
@@ -207,13 +209,13 @@ fn operations_with_a_lost_peer_fail_and_those_with_others_do_not() {
 #[test]
 fn what_is_started_with_a_lost_peer_fails_at_the_next_look() {
     let mut engine = engine();
-    engine.lose(PEER, |_| false);
+    engine.lose(PEER, |_, _| false);
     assert!(!engine.is_clear(PEER) && !engine.is_all_clear());
     let request = engine.start_send(large()).unwrap();
     assert_eq!(engine.next_frame(PEER), None);
     assert_eq!(engine.busy_peers(), 0);
     let received = engine.start_receive(receive(Some(PEER)), false).unwrap().0;
-    engine.lose(PEER, |_| false);
+    engine.lose(PEER, |_, _| false);
     assert_eq!(failure(&engine, request), LOST);
     assert_eq!(failure(&engine, received), LOST);
     assert!(!engine.is_clear(PEER));
@@ -225,7 +227,7 @@ fn a_cancelled_send_that_has_not_left_is_no_failure() {
     let mut engine = engine();
     let request = engine.start_send(large()).unwrap();
     engine.cancel(request);
-    engine.lose(PEER, |_| false);
+    engine.lose(PEER, |_, _| false);
     assert_eq!(failure(&engine, request), Some(0));
 }
 
@@ -245,11 +247,11 @@ fn what_the_transport_reads_ends_with_the_read_and_a_stream_at_once() {
     };
     let (read, streamed) = (matched(), matched());
     engine.cannot_pull(streamed);
-    engine.lose(PEER, |_| false);
+    engine.lose(PEER, |_, _| false);
     assert_eq!(failure(&engine, streamed), LOST);
     assert_eq!(failure(&engine, read), None);
     engine.cannot_pull(read);
-    engine.lose(PEER, |_| false);
+    engine.lose(PEER, |_, _| false);
     assert_eq!(failure(&engine, read), LOST);
 }
 
@@ -258,7 +260,7 @@ fn a_receive_that_waits_for_the_rest_of_an_early_message_fails() {
     let mut engine = engine();
     let request = engine.start_receive(receive(Some(PEER)), false).unwrap().0;
     arrive(&mut engine, wire::FIRST, envelope(), &[400]);
-    engine.lose(PEER, |_| false);
+    engine.lose(PEER, |_, _| false);
     assert_eq!(failure(&engine, request), LOST);
 }
 
@@ -269,7 +271,7 @@ fn a_receive_that_has_met_a_part_of_a_kept_message_fails_and_the_part_goes() {
     assert!(engine.counters().kept_bytes >= 400);
     let (request, output) = engine.start_receive(receive(Some(PEER)), false).unwrap();
     assert_eq!(output, None);
-    engine.lose(PEER, |_| false);
+    engine.lose(PEER, |_, _| false);
     assert_eq!(failure(&engine, request), LOST);
     assert_eq!(engine.counters().kept_bytes, 0);
     engine.collect(request);
@@ -285,7 +287,7 @@ fn a_part_of_a_message_that_nobody_has_asked_for_fails_the_receive_that_does() {
         if claimed {
             engine.claim(found);
         }
-        engine.lose(PEER, |_| false);
+        engine.lose(PEER, |_, _| false);
         assert_eq!(engine.counters().kept_bytes, 0);
         let (request, output) = if claimed {
             engine.start_matched_receive(found.message, 500, 0).unwrap()
@@ -297,7 +299,7 @@ fn a_part_of_a_message_that_nobody_has_asked_for_fails_the_receive_that_does() {
         };
         assert_eq!(key, wire::NO_KEY);
         engine.cannot_pull(request);
-        engine.lose(PEER, |_| false);
+        engine.lose(PEER, |_, _| false);
         assert_eq!(failure(&engine, request), LOST);
     }
 }
@@ -310,7 +312,7 @@ fn a_whole_message_of_a_lost_peer_is_still_received() {
         panic!("it was not expected: {output:?}");
     };
     engine.keep(message, Box::new([1; 8]));
-    engine.lose(PEER, |_| false);
+    engine.lose(PEER, |_, _| false);
     let (_, output) = engine.start_receive(receive(Some(PEER)), false).unwrap();
     assert!(matches!(output, Some(Output::DeliverKept { bytes: 8, .. })));
 }
@@ -319,7 +321,7 @@ fn a_whole_message_of_a_lost_peer_is_still_received() {
 fn a_lost_peer_that_is_none_changes_nothing() {
     let mut engine = engine();
     let request = engine.start_send(large()).unwrap();
-    engine.lose(Peer(3), |_| true);
+    engine.lose(Peer(3), |_, _| true);
     assert_eq!(failure(&engine, request), None);
     let frame = engine.next_frame(PEER).unwrap();
     assert!(matches!(frame.body, Body::Words { .. }));

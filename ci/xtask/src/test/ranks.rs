@@ -119,7 +119,7 @@ fn run_one(mpi: &Mpi, entry: &Entry, ranks: u32) -> Result<(), String> {
     let mut job = if entry.alone {
         command(&program)
     } else {
-        launch(&mpi.launcher, ranks, &program)
+        launch(&mpi.launcher, ranks, &entry.with, &program)
     };
     job.args(&entry.args);
     job.envs(entry.env.iter().map(|(name, value)| (name, value)));
@@ -147,9 +147,9 @@ fn run_one(mpi: &Mpi, entry: &Entry, ranks: u32) -> Result<(), String> {
     ))
 }
 
-fn launch(launcher: &Path, ranks: u32, program: &Path) -> Command {
+fn launch(launcher: &Path, ranks: u32, with: &[String], program: &Path) -> Command {
     let mut job = command(launcher);
-    job.args(["-n", &ranks.to_string()]).arg(program);
+    job.args(["-n", &ranks.to_string()]).args(with).arg(program);
     job
 }
 

@@ -7,6 +7,8 @@ pub(crate) struct Entry {
     pub(crate) program: String,
     pub(crate) ranks: Vec<u32>,
     pub(crate) args: Vec<String>,
+    /// Options of the launcher.
+    pub(crate) with: Vec<String>,
     pub(crate) env: Vec<(String, String)>,
     /// The code the job ends with.
     pub(crate) exit: i32,
@@ -59,6 +61,7 @@ fn entry(words: &[String]) -> Result<Entry, String> {
             .collect::<Result<_, _>>()
             .map_err(|_| format!("`{ranks}` are no numbers"))?,
         args: Vec::new(),
+        with: Vec::new(),
         env: Vec::new(),
         exit: 0,
         says: Vec::new(),
@@ -80,6 +83,7 @@ fn set(entry: &mut Entry, option: &str) -> Result<(), String> {
         "alone" => entry.alone = true,
         "ours" => entry.ours = true,
         "args" => entry.args = value.split_whitespace().map(String::from).collect(),
+        "with" => entry.with = value.split_whitespace().map(String::from).collect(),
         "needs" => entry.needs = value.split(',').map(String::from).collect(),
         "says" => entry.says.push(value.into()),
         "exit" => {

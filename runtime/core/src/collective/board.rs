@@ -49,7 +49,7 @@ impl<'a, V: Visit> Board<'a, V> {
     /// All have entered before any leaves.
     pub(super) async fn barrier(&self) -> Result<(), Error> {
         loop {
-            let turn = self.begin(Kind::Barrier, 0).await;
+            let turn = self.begin(Kind::Barrier, 0).await?;
             turn.arrive();
             if turn.all().await? {
                 return Ok(());
@@ -60,7 +60,7 @@ impl<'a, V: Visit> Board<'a, V> {
     /// This rank's bytes to all. It does not wait for them.
     pub(super) async fn tell_all(&self, bytes: &[u8]) -> Result<(), Error> {
         loop {
-            let turn = self.begin(Kind::Bcast, bytes.len()).await;
+            let turn = self.begin(Kind::Bcast, bytes.len()).await?;
             turn.put(0, bytes);
             turn.tell();
             turn.arrive();
@@ -73,12 +73,12 @@ impl<'a, V: Visit> Board<'a, V> {
     /// The root's bytes to this rank.
     pub(super) async fn hear(&self, bytes: &mut [u8], root: u32) -> Result<(), Error> {
         loop {
-            let turn = self.begin(Kind::Bcast, bytes.len()).await;
+            let turn = self.begin(Kind::Bcast, bytes.len()).await?;
             if self.line.comm().has_missed() {
                 // Or the ranks that wait for each other would be two.
                 turn.tell();
             }
-            let told = turn.told(root).await;
+            let told = turn.told(root).await?;
             if told == turn.note {
                 turn.read(0, bytes);
             }
@@ -105,7 +105,7 @@ impl<'a, V: Visit> Board<'a, V> {
             turn.fold(0..self.line.size(), 0, bytes, op);
             return Ok(());
         }
-        while !self.give(Kind::Reduce, bytes).await.leave().await {}
+        while !self.give(Kind::Reduce, bytes).await?.leave().await {}
         Ok(())
     }
 
@@ -120,7 +120,7 @@ impl<'a, V: Visit> Board<'a, V> {
         let lengths = slices(bytes.len(), size as usize, op.item_bytes());
         let slice = span(&lengths, self.line.rank());
         turn.fold(0..size, slice.start, &mut bytes[slice.clone()], op);
-        let turn = self.begin(Kind::Slices, bytes.len()).await;
+        let turn = self.begin(Kind::Slices, bytes.len()).await?;
         turn.put(slice.start, &bytes[slice]);
         turn.arrive();
         turn.all().await?;
@@ -177,12 +177,12 @@ impl<'a, V: Visit> Board<'a, V> {
     }
 
     /// Begins a round when the last one is over.
-    async fn begin(&self, kind: Kind, bytes: usize) -> Turn<'_, V> {
+    async fn begin(&self, kind: Kind, bytes: usize) -> Result<Turn<'_, V>, Error> {
         let round = match self.seat.begin() {
             Some(round) => round,
             None => {
                 let last = Event::Over(self.seat.last());
-                self.wait(last, || self.seat.begin()).await
+                self.wait(last, || self.seat.begin()).await?
             }
         };
         let note = Told {
@@ -191,44 +191,65 @@ impl<'a, V: Visit> Board<'a, V> {
             call: self.line.number(CALLS - 1),
         }
         .note();
-        Turn {
+        Ok(Turn {
             board: self,
             round,
             note,
-        }
+        })
     }
 
     /// Begins a round, puts this rank's bytes there and arrives.
-    async fn give(&self, kind: Kind, bytes: &[u8]) -> Turn<'_, V> {
-        let turn = self.begin(kind, bytes.len()).await;
+    async fn give(&self, kind: Kind, bytes: &[u8]) -> Result<Turn<'_, V>, Error> {
+        let turn = self.begin(kind, bytes.len()).await?;
         turn.put(self.line.rank() as usize * bytes.len(), bytes);
         turn.arrive();
-        turn
+        Ok(turn)
     }
 
     /// The same, and waits for those of all others.
     async fn give_all(&self, kind: Kind, bytes: &[u8]) -> Result<Turn<'_, V>, Error> {
         loop {
-            let turn = self.give(kind, bytes).await;
+            let turn = self.give(kind, bytes).await?;
             if turn.all().await? {
                 return Ok(turn);
             }
         }
     }
 
-    async fn wait<T>(&self, event: Event, mut happened: impl FnMut() -> Option<T>) -> T {
+    /// Waits until something has happened at the board, or a rank is lost without which it never will.
+    async fn wait<T>(
+        &self,
+        event: Event,
+        mut happened: impl FnMut() -> Option<T>,
+    ) -> Result<T, Error> {
         if let Some(happened) = happened() {
-            return happened;
+            return Ok(happened);
         }
         let awaited = Some(Awaited::new(self.seat, event));
         self.line.visit(|universe| universe.awaited = awaited);
-        let happened = poll_fn(|_| match happened() {
-            Some(happened) => Poll::Ready(happened),
-            None => Poll::Pending,
+        let mut looks = 0u32;
+        let ended = poll_fn(|_| {
+            if let Some(happened) = happened() {
+                return Poll::Ready(Ok(happened));
+            }
+            looks = looks.wrapping_add(1);
+            match looks.is_multiple_of(LOOKS_PER_DOUBT) {
+                true => self
+                    .lost()
+                    .map_or(Poll::Pending, |lost| Poll::Ready(Err(lost))),
+                false => Poll::Pending,
+            }
         })
         .await;
         self.line.visit(|universe| universe.awaited = None);
-        happened
+        ended
+    }
+
+    /// A rank of the communicator that is lost.
+    #[cold]
+    fn lost(&self) -> Option<Error> {
+        let group = self.line.comm().partners();
+        self.line.visit(|universe| universe.lost_among(group))
     }
 }
 
@@ -260,7 +281,7 @@ impl<V: Visit> Turn<'_, V> {
     async fn all(&self) -> Result<bool, Error> {
         let seat = self.board.seat;
         let over = || seat.is_over(self.round).then_some(());
-        self.board.wait(Event::Over(self.round), over).await;
+        self.board.wait(Event::Over(self.round), over).await?;
         let comm = self.board.line.comm();
         if comm.has_missed() {
             if self.is_early() {
@@ -293,7 +314,7 @@ impl<V: Visit> Turn<'_, V> {
     }
 
     /// Waits until a rank has told what it does.
-    async fn told(&self, rank: u32) -> Note {
+    async fn told(&self, rank: u32) -> Result<Note, Error> {
         let told = || self.board.seat.note(self.round, rank);
         self.board.wait(Event::Told(self.round, rank), told).await
     }
@@ -431,6 +452,8 @@ const EACH_FOR_ITSELF_BYTES: usize = 16 << 10;
 const ALONE_ON_A_CPU_BYTES: usize = 8 << 10;
 /// What is combined at a time.
 const PIECE_BYTES: usize = 4 << 10;
+/// A rank that waits asks once in so many looks whether it waits in vain.
+const LOOKS_PER_DOUBT: u32 = 8;
 
 #[cfg(test)]
 mod tests {
