@@ -13,5 +13,8 @@
 mod common;
 mod failures {
     pub mod job;
+    pub mod links;
     pub mod rows;
+    pub mod scarce;
+    pub mod strangers;
 }

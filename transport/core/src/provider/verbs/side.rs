@@ -35,10 +35,10 @@ pub(super) struct Side {
     pub(super) owes_anyway: bool,
     /// Writes that have not ended and whose immediate is a packet: nothing overtakes them.
     pub(super) immediates: u32,
-    /// Something found its window full, or too many large frames there: it is asked what has arrived, not before this time
-    /// again, and so often was already.
+    /// Something found its window full, or too many large frames there: it is asked what has arrived; when it was last, and
+    /// how often.
     wants_room: bool,
-    ask_after_ns: u64,
+    asked_at: Moment,
     asks: u8,
     pub(super) listed_owing: bool,
     pub(super) listed_leaving: bool,
@@ -46,14 +46,16 @@ pub(super) struct Side {
     /// What [`Verbs::arm`] has set.
     timer_ns: u64,
     /// How long it has not answered, in milliseconds, and when that was found last.
-    silent: Option<(u32, Moment)>,
+    silent_ms: u32,
+    silent_at: Moment,
     /// No way there could be opened: not before this time again.
     way_after_ns: u64,
     /// How often its queue pair broke without anything between.
     pub(super) breaks: u32,
     /// Its device did not answer either.
     pub(super) is_suspected: bool,
-    pub(super) lost: Option<Box<str>>,
+    /// Why it was given up. Boxed twice, since there are thousands of peers and hardly any has this.
+    lost: Option<Box<Box<str>>>,
 }
 
 impl Side {
@@ -75,13 +77,14 @@ impl Side {
             owes_anyway: false,
             immediates: 0,
             wants_room: false,
-            ask_after_ns: 0,
+            asked_at: Moment::of(0),
             asks: 0,
             listed_owing: false,
             listed_leaving: false,
             asked: false,
             timer_ns: NEVER,
-            silent: None,
+            silent_ms: NOT_SILENT,
+            silent_at: Moment::of(0),
             way_after_ns: 0,
             breaks: 0,
             is_suspected: false,
@@ -116,17 +119,27 @@ impl Side {
     /// Something was heard of it.
     #[inline(always)]
     pub(super) fn was_heard(&mut self) {
-        self.silent = None;
+        self.silent_ms = NOT_SILENT;
     }
 
     /// It has not answered again: for how long now. Time in which this process did not look does not count.
     fn still_silent(&mut self, now_ns: u64) -> u64 {
-        let now = Moment::of(now_ns);
-        let (before_ms, at) = self.silent.unwrap_or((0, now));
-        let more = at.until(now_ns).min(MOST_PAUSE_NS) / 1_000_000;
-        let for_ms = before_ms.saturating_add(u32::try_from(more).unwrap_or(0));
-        self.silent = Some((for_ms, now));
-        u64::from(for_ms) * 1_000_000
+        let more = self.silent_at.until(now_ns).min(MOST_PAUSE_NS) / 1_000_000;
+        self.silent_ms = match self.silent_ms {
+            NOT_SILENT => 0,
+            before => before.saturating_add(u32::try_from(more).unwrap_or(0)),
+        };
+        self.silent_at = Moment::of(now_ns);
+        u64::from(self.silent_ms) * 1_000_000
+    }
+
+    /// For how long it is not asked again what has arrived.
+    fn ask_pause_ns(&self, now_ns: u64) -> u64 {
+        let pause_ns = match self.asks {
+            0 => 0,
+            asks => ASK_EVERY_NS << (asks - 1),
+        };
+        pause_ns.saturating_sub(self.asked_at.until(now_ns))
     }
 
     /// When something is to be done that nothing else brings about.
@@ -137,7 +150,7 @@ impl Side {
         let deadlines = [
             self.session.deadline(now_ns),
             self.connection.deadline_ns,
-            self.wants_room.then_some(self.ask_after_ns),
+            self.wants_room.then(|| now_ns + self.ask_pause_ns(now_ns)),
             later(self.way_after_ns),
             later(self.connection.not_before_ns),
         ];
@@ -347,12 +360,10 @@ impl<P: Port> Verbs<P> {
         self.now_ns = self.port.now_ns();
         let now_ns = self.now_ns;
         let side = self.side(peer);
-        if !std::mem::replace(&mut side.wants_room, true) {
-            side.asks = 0;
-        }
-        if now_ns >= side.ask_after_ns {
-            side.ask_after_ns = now_ns + (ASK_EVERY_NS << side.asks);
-            side.asks = (side.asks + 1).min(MOST_ASK_BACKOFF);
+        side.wants_room = true;
+        if side.ask_pause_ns(now_ns) == 0 {
+            side.asked_at = Moment::of(now_ns);
+            side.asks = (side.asks + 1).min(MOST_ASKS);
             self.say(peer, Say::Ack { asks: true });
         }
         self.arm(peer);
@@ -365,7 +376,7 @@ impl<P: Port> Verbs<P> {
             return;
         }
         if side.session.room() != 0 && side.session.may_lend() {
-            side.wants_room = false;
+            (side.wants_room, side.asks) = (false, side.asks.min(1));
             return;
         }
         self.ask_for_ack(peer);
@@ -377,7 +388,7 @@ impl<P: Port> Verbs<P> {
         if side.is_lost() {
             return;
         }
-        side.lost = Some(why.into());
+        side.lost = Some(Box::new(why.into()));
         let end = side.connection.end();
         let (sends, receives, port) = (&mut self.sends, &mut self.receives, &mut self.port);
         let side = self.sides[peer as usize].as_deref_mut();
@@ -397,7 +408,8 @@ impl<P: Port> Verbs<P> {
 
     /// Why a peer was given up.
     pub(in crate::provider) fn why_lost(&self, peer: Peer) -> Option<&str> {
-        self.sides.get(peer.0 as usize)?.as_deref()?.lost.as_deref()
+        let side = self.sides.get(peer.0 as usize)?.as_deref()?;
+        side.lost.as_deref().map(|why| &**why)
     }
 
     /// Whether a queue pair for the peer is being made, or could be.
@@ -412,8 +424,10 @@ impl<P: Port> Verbs<P> {
 
 /// While a window stays full, the peer is asked so often.
 const ASK_EVERY_NS: u64 = 20_000_000;
-/// But so often twice as slowly as before.
-const MOST_ASK_BACKOFF: u8 = 3;
+/// Each time half as often as before, until this one.
+const MOST_ASKS: u8 = 4;
+/// It answers.
+const NOT_SILENT: u32 = u32::MAX;
 /// Whoever does not answer is asked more often than this.
 const MOST_PAUSE_NS: u64 = 2_000_000_000;
 /// After this time a way that could not be opened is tried again.

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Ports that go down and come back, elsewhere or not, and processes that do not answer.
+
+use transport::{FakeConfig, NetLimits};
+
+use super::job::{AT_ONCE, Job, MILLISECOND, SECOND};
+
+/// How a port comes back.
+#[derive(Clone, Copy, Debug)]
+enum Back {
+    Same,
+    AtAnotherIndex,
+    WithAnotherGid,
+}
+
+#[test]
+fn port_err_and_port_active_lose_and_repeat_nothing() {
+    for (infiniband, datagrams_first) in [(false, 0), (false, 1000), (true, 0)] {
+        for back in [Back::Same, Back::AtAnotherIndex, Back::WithAnotherGid] {
+            for down_ns in [10 * MILLISECOND, 3 * SECOND, 30 * SECOND] {
+                let limits = NetLimits {
+                    datagrams_first,
+                    ..AT_ONCE
+                };
+                let config = FakeConfig {
+                    infiniband,
+                    ..FakeConfig::calm(1)
+                };
+                let mut job = Job::on(config, 3, limits);
+                job.assert_whole();
+                go_down_and_come_back(&mut job, back, down_ns);
+            }
+        }
+    }
+}
+
+fn go_down_and_come_back(job: &mut Job, back: Back, down_ns: u64) {
+    for number in 0..6 {
+        // Some is on its way when it happens, some is posted while nothing passes.
+        for (from, to) in [(0, 1), (1, 0), (0, 2), (2, 0)] {
+            assert!(job.try_send(from, to, super::job::size_of_frame(number)) || number > 2);
+        }
+        if number == 2 {
+            job.net.port_down(0);
+            job.pass(down_ns / 2);
+        }
+    }
+    job.pass(down_ns / 2);
+    job.chat_between(1, 2);
+    match back {
+        Back::Same => {}
+        Back::AtAnotherIndex => job.net.move_gid(0),
+        Back::WithAnotherGid => job.net.readdress(0),
+    }
+    job.net.port_up(0);
+    job.settle();
+    job.assert_whole();
+    job.assert_careful();
+    job.pass(SECOND);
+    assert!(!job.words_of(0).is_empty(), "the user hears of the port");
+}
+
+#[test]
+fn gid_change_of_a_port_that_stays_up_is_followed() {
+    for datagrams_first in [0, 1000] {
+        for is_new in [false, true] {
+            let limits = NetLimits {
+                datagrams_first,
+                ..AT_ONCE
+            };
+            let mut job = Job::calm(3, limits);
+            job.assert_whole();
+            for round in 0..4 {
+                let port = round % 3;
+                match is_new {
+                    true => job.net.readdress(port),
+                    false => job.net.move_gid(port),
+                }
+                job.assert_whole();
+            }
+            job.assert_careful();
+        }
+    }
+}
+
+#[test]
+fn a_process_that_vanishes_is_lost_alone_and_in_words() {
+    let mut job = Job::calm(3, AT_ONCE);
+    job.assert_whole();
+    job.net.vanish(1);
+    let before = job.net.now_ns();
+    for from in [0, 2] {
+        job.send(from, 1, 40);
+    }
+    job.all[1].is_busy = true;
+    job.until("it is given up", |job| {
+        [0, 2]
+            .iter()
+            .all(|rank| job.all[*rank as usize].lost == [1])
+    });
+    assert!(job.net.now_ns() - before > 120 * SECOND);
+    assert!(
+        job.why_lost(0, 1).contains("120 s"),
+        "{}",
+        job.why_lost(0, 1)
+    );
+    assert!(
+        job.words_of(0).contains("rank 1 on "),
+        "{}",
+        job.words_of(0)
+    );
+    // What is for it from now on goes nowhere, at once.
+    for _ in 0..100 {
+        assert!(job.try_send(0, 1, 40));
+    }
+    job.chat_between(0, 2);
+    let process = job.all.remove(1);
+    drop(process);
+}
+
+#[test]
+fn a_peer_that_computes_for_ten_minutes_is_not_lost_and_loses_nothing() {
+    for datagrams_first in [0, 1000] {
+        for bytes in [40, 3000] {
+            let limits = NetLimits {
+                datagrams_first,
+                ..AT_ONCE
+            };
+            let mut job = Job::calm(3, limits);
+            job.assert_whole();
+            job.net.pause(1, 600 * SECOND);
+            // More than its buffers take.
+            for from in [0, 2] {
+                while job.try_send(from, 1, bytes) {}
+            }
+            job.pass(601 * SECOND);
+            job.assert_nobody_lost();
+            job.settle();
+            job.assert_whole();
+            job.assert_careful();
+        }
+    }
+}
+
+#[test]
+fn a_process_that_computes_itself_does_not_take_its_peers_for_silent() {
+    for datagrams_first in [0, 1000] {
+        let limits = NetLimits {
+            datagrams_first,
+            ..AT_ONCE
+        };
+        let mut job = Job::calm(4, limits);
+        job.assert_whole();
+        job.net.drop_datagrams(0, 3);
+        if let Some(pair) = job.net.pair_between(0, 1) {
+            job.net.break_pair(pair, false);
+        }
+        for to in 1..4 {
+            job.send(0, to, 40);
+        }
+        job.pass(100 * MILLISECOND);
+        job.send(0, 1, 40);
+        // Rank 1 knows of nothing that would make it doubt rank 0.
+        for from in 2..4 {
+            while job.try_send(from, 0, 40) {}
+        }
+        job.net.pause(0, 600 * SECOND);
+        job.pass(601 * SECOND);
+        job.settle();
+        job.assert_whole();
+        job.assert_careful();
+    }
+}
+
+#[test]
+fn a_way_that_is_cut_for_a_minute_is_found_again() {
+    let mut job = Job::calm(3, AT_ONCE);
+    job.assert_whole();
+    job.net.cut(0, 1);
+    for _ in 0..5 {
+        assert!(job.try_send(0, 1, 40) && job.try_send(1, 0, 3000));
+    }
+    job.pass(60 * SECOND);
+    job.chat_between(0, 2);
+    job.net.mend(0, 1);
+    job.settle();
+    job.assert_whole();
+    job.assert_careful();
+}
