@@ -42,6 +42,12 @@ impl Network {
         self.is_used || !self.lost.is_empty()
     }
 
+    /// Whether a turn has anything to do beside what the transport and the engine know.
+    #[inline(always)]
+    fn has_something(&self) -> bool {
+        !self.lost.is_empty() || !self.directory.is_idle()
+    }
+
     /// How long the process may sleep: nobody wakes it for what the daemon says.
     pub(crate) fn patience(&mut self) -> Duration {
         if self.directory.is_idle() {
@@ -171,9 +177,19 @@ impl Universe {
         self.network.may_leave || !self.network.is_used
     }
 
-    /// A turn for the network, if there is one.
-    #[inline(never)]
+    /// A turn for the network, if there is one: most of them have nothing to do.
+    #[inline(always)]
     pub(crate) fn tend_network(&mut self) {
+        let has_something = self.network.has_something()
+            || self.engine.has_returned()
+            || self.fabric.has_network_news();
+        if has_something {
+            self.tend_network_now();
+        }
+    }
+
+    #[inline(never)]
+    fn tend_network_now(&mut self) {
         self.end_lost();
         self.withdraw_keys();
         if self.fabric.has_network_news() {

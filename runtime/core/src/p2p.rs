@@ -6,6 +6,7 @@ use engine::{
 };
 use queue_layout::FLAG_CANCELLED;
 
+use crate::comm::WORLD_CONTEXT;
 use crate::pack::Structured;
 use crate::pump::{Look, NO_BUFFER, Side, carrier};
 use crate::user_buf::UserMemory;
@@ -494,6 +495,9 @@ impl Universe {
     /// Rank of a process in the communicator with this context.
     #[must_use]
     pub fn rank_in(&self, context: u32, peer: Peer) -> i32 {
+        if context == WORLD_CONTEXT.0 {
+            return i32::try_from(peer.0).unwrap_or(-1);
+        }
         let rank = match self.groups.get(&context) {
             None => Some(peer.0),
             Some(group) => group.rank_of(peer),

@@ -55,6 +55,13 @@ impl Engine {
             .change(request, |fields| fields.flags |= FLAG_LENT);
     }
 
+    /// Whether [`take_back`](Self::take_back) has anything to say.
+    #[inline(always)]
+    #[must_use]
+    pub fn has_returned(&self) -> bool {
+        !self.returned.is_empty()
+    }
+
     /// The remote key of a send that has ended, however it did, and the peer that it was for.
     #[inline]
     pub fn take_back(&mut self) -> Option<(Peer, [u64; 3])> {

@@ -464,8 +464,11 @@ impl Fabric {
     #[inline(always)]
     pub fn poll(&mut self, completions: &mut Completions) {
         completions.clear();
-        if self.loopback.has_completions() || self.net.is_some() || self.sim.is_some() {
+        if self.loopback.has_completions() || self.sim.is_some() {
             self.poll_others(completions);
+        }
+        if let Some(net) = &mut self.net {
+            net.poll(completions);
         }
         self.shm.poll(completions);
     }
@@ -476,9 +479,6 @@ impl Fabric {
         self.loopback.poll(completions);
         if let Some(sim) = &mut self.sim {
             sim.poll(completions);
-        }
-        if let Some(net) = &mut self.net {
-            net.poll(completions);
         }
     }
 

@@ -107,6 +107,9 @@ pub(super) struct Verbs<P: Port> {
     all_lost: Option<Box<str>>,
     /// The port has another address than was published.
     has_moved: bool,
+    /// Where completions are written; empty while they are looked at.
+    received: Vec<Done>,
+    sent: Vec<Done>,
     polls: u64,
     /// Something was heard since the caller wanted to sleep last: what was full may have room.
     has_stirred: bool,
@@ -217,6 +220,8 @@ impl<P: Port> Verbs<P> {
             told_of_registration: false,
             all_lost: None,
             has_moved: false,
+            received: vec![Done::default(); Completions::CAPACITY],
+            sent: vec![Done::default(); 16],
             polls: 0,
             has_stirred: false,
             events_at_ns: 0,
@@ -465,17 +470,18 @@ impl<P: Port> Verbs<P> {
     /// Takes completions of sends.
     #[inline(never)]
     fn poll_sends(&mut self) {
-        let mut done = [Done::default(); 16];
+        let mut done = std::mem::take(&mut self.sent);
         loop {
             let count = self.port.poll(Queue::Sends, &mut done);
             self.has_stirred |= count != 0;
             for one in &done[..count] {
                 self.take_sent(one);
             }
-            if count < done.len() {
-                return;
+            if count == 0 || count < done.len() {
+                break;
             }
         }
+        self.sent = done;
     }
 
     #[inline(always)]
@@ -532,12 +538,13 @@ impl<P: Port> Verbs<P> {
         if !self.owing.is_empty() {
             self.tell_owed();
         }
-        let mut done = [Done::default(); Completions::CAPACITY];
         let room = Completions::CAPACITY - completions.len();
+        let mut done = std::mem::take(&mut self.received);
         let heard = self.port.poll(Queue::Receives, &mut done[..room]);
         for one in &done[..heard] {
             self.take_received(one, completions);
         }
+        self.received = done;
         if heard != 0 {
             self.has_stirred = true;
             self.receives.tend(&mut self.port);

@@ -26,6 +26,37 @@ use super::post::BATCH;
 impl Device {
     #[inline]
     pub(super) fn take_done(&mut self, which: Queue, done: &mut [Done]) -> usize {
+        if self.repair.is_none() && self.kept[which as usize].is_empty() {
+            // Nothing special, and most often nothing at all.
+            let wanted = BATCH.min(done.len());
+            let got = self.ask(which, wanted);
+            if got == 0 {
+                return 0;
+            }
+            let count = self.hand_over(which, got, done);
+            if got < wanted || done.len() <= BATCH {
+                return count;
+            }
+            return count + self.take_rest(which, &mut done[count..]);
+        }
+        self.take_rest(which, done)
+    }
+
+    /// Hands the first `got` of what was told to the caller; answers how many there are for it.
+    #[inline(always)]
+    fn hand_over(&mut self, which: Queue, got: usize, done: &mut [Done]) -> usize {
+        let mut count = 0;
+        for at in 0..got {
+            if let Some(one) = self.told_at(which, at) {
+                done[count] = one;
+                count += 1;
+            }
+        }
+        count
+    }
+
+    #[inline(never)]
+    fn take_rest(&mut self, which: Queue, done: &mut [Done]) -> usize {
         if self.repair.is_some() {
             // It waits for marks in both queues.
             self.keep_completions();
@@ -40,12 +71,7 @@ impl Device {
         while count < done.len() {
             let wanted = BATCH.min(done.len() - count);
             let got = self.ask(which, wanted);
-            for at in 0..got {
-                if let Some(one) = self.told_at(which, at) {
-                    done[count] = one;
-                    count += 1;
-                }
-            }
+            count += self.hand_over(which, got, &mut done[count..]);
             if got < wanted {
                 break;
             }
