@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::time::Duration;
 
-use super::verbs::{CallError, DEPTHS, Device, FakeNet, FakePort, NetLimits, NetStats, Verbs};
+use super::verbs::{DEPTHS, Device, FakeNet, FakePort, NetLimits, NetStats, Verbs};
 use super::{Network, Stats};
 use crate::{Completions, Full, Head, Lease, Peer, RemoteKey, WorkId, wait};
 
@@ -35,9 +35,7 @@ impl Net {
     /// # Errors
     /// Says what was looked for and not found, and what to do.
     pub(super) fn open(me: Peer, peers: u32, network: &Network) -> Result<Self, String> {
-        let device = Device::open_best(network, &DEPTHS)?;
-        let words = |error: CallError| error.to_string();
-        let verbs = Verbs::open(me, peers, device, network.limits).map_err(words)?;
+        let verbs = Verbs::open_best(me, peers, network)?;
         Ok(Self::Device(Box::new(verbs)))
     }
 

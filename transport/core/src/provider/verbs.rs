@@ -47,8 +47,7 @@ pub(crate) use look::look;
 use owned::Owned;
 use pairs::Pair;
 use pools::{MOST_DATAGRAMS, MOST_SHARED, RecvPool, SendPool};
-pub(super) use port::CallError;
-use port::{Body, Depths, Done, Operation, Port, Queue, Region, Request, Status, Way};
+use port::{Body, CallError, Depths, Done, Operation, Port, Queue, Region, Request, Status, Way};
 use session::{Due, Moment, Slot, Via};
 use side::{Hosts, Side};
 use wire::{Ack, BEGINS, ENDS, HEADER_BYTES, Packet};
@@ -167,7 +166,7 @@ impl Default for NetLimits {
 /// What a port should be opened with.
 #[allow(clippy::cast_possible_truncation, reason = "some hundreds")]
 pub(super) const DEPTHS: Depths = Depths {
-    completions: MOST_POSTED as u32,
+    completions: (MOST_POSTED + MOST_OTHERS) as u32,
     sends: 64,
     datagrams: 256,
     shared: MOST_SHARED as u32,
@@ -187,6 +186,8 @@ impl<P: Port> Verbs<P> {
         let datagram_bytes = packet_bytes.min(MOST_DATAGRAM_BYTES);
         let mut receives = RecvPool::new(datagram_bytes);
         receives.open(&mut port)?;
+        let mut sends = SendPool::new();
+        sends.open(&mut port)?;
         Ok(Self {
             me: me.0,
             now_ns: port.now_ns(),
@@ -194,7 +195,7 @@ impl<P: Port> Verbs<P> {
             limits,
             first_packet: 0,
             sides: (0..peers).map(|_| None).collect(),
-            sends: SendPool::new(),
+            sends,
             receives,
             datagram_bytes,
             datagrams: Ledger::default(),
@@ -408,8 +409,13 @@ impl<P: Port> Verbs<P> {
         }
         let attempt = pair.attempt;
         let bytes = due.bytes as usize;
-        stamp(&mut self.sends, due.slot, side.session.tell());
-        let scarce = self.sends.is_scarce() || pair.ledger.len() + SIGNAL_EVERY as usize >= depth;
+        if self.sends.is_still(due.slot) {
+            stamp(&mut self.sends, due.slot, side.session.tell());
+        }
+        // Those without a completion, of all queue pairs, are never all that may be posted.
+        let scarce = self.sends.is_scarce()
+            || self.posted >= MOST_POSTED / 2
+            || pair.ledger.len() + SIGNAL_EVERY as usize >= depth;
         let signaled = scarce || pair.ledger.unsignaled() + 1 >= SIGNAL_EVERY;
         let body = self.sends.body(due.slot, bytes, inline_bytes);
         let read = matches!(body, Body::Piece(_)).then_some(due.slot);
@@ -454,8 +460,10 @@ impl<P: Port> Verbs<P> {
         if due.bytes as usize > side.datagram_bytes() {
             return false;
         }
-        let ack = side.session.tell();
-        stamp(&mut self.sends, due.slot, ack);
+        if self.sends.is_still(due.slot) {
+            let ack = self.side(peer).session.tell();
+            stamp(&mut self.sends, due.slot, ack);
+        }
         if !self.post_datagram(to, due.slot, due.bytes as usize) {
             return false;
         }
@@ -688,7 +696,8 @@ impl<P: Port> Drop for Verbs<P> {
     }
 }
 
-/// Writes what the peer should be told into a packet that is sent now.
+/// Writes what the peer should be told into a packet that is sent now. Not while a device still reads it for an earlier time:
+/// half of one answer and half of another would be a third.
 #[inline(always)]
 fn stamp(sends: &mut SendPool, slot: Slot, ack: Ack) {
     let header = sends.bytes_mut(slot, HEADER_BYTES);
@@ -715,7 +724,9 @@ fn parts_of(work: u64) -> (u32, u32) {
 /// The queue of datagrams, among those of the reliable queue pairs.
 const DATAGRAMS: u32 = u32::MAX;
 /// So many work requests on all reliable queue pairs: each may need a completion.
-const MOST_POSTED: usize = 1024;
+const MOST_POSTED: usize = 640;
+/// The others that may need one in the same queue: datagrams, and a mark for each reliable queue pair.
+const MOST_OTHERS: usize = 256 + 128;
 /// So many packets at most go without asking for a completion.
 const SIGNAL_EVERY: u32 = 16;
 /// Larger packets only go over reliable queue pairs.

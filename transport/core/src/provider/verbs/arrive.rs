@@ -4,6 +4,8 @@
 //! Everything here was written by somebody else. Who it is from is believed only if it came from the queue pair that this
 //! peer is known to have; lengths are those that the device counted.
 
+use std::collections::VecDeque;
+
 use super::Verbs;
 use super::pools::is_datagram;
 use super::port::{Done, Port, Status};
@@ -145,6 +147,18 @@ impl<P: Port> Verbs<P> {
         }
     }
 
+    /// Nobody will ever know whether what they sent is theirs.
+    pub(super) fn forget_strangers(&mut self, peer: u32) {
+        let (theirs, others) = std::mem::take(&mut self.strangers)
+            .into_iter()
+            .partition(|(source, ..)| *source == peer);
+        self.strangers = others;
+        let theirs: VecDeque<(u32, Slot, u32)> = theirs;
+        for (_, buffer, _) in theirs {
+            self.receives.give_back(buffer, &mut self.port);
+        }
+    }
+
     #[inline(always)]
     fn take_packet(
         &mut self,
@@ -168,7 +182,9 @@ impl<P: Port> Verbs<P> {
         let sends = &mut self.sends;
         side.session
             .acknowledge(packet.ack, self.now_ns, |slot| sends.release(slot));
-        let verdict = side.session.accept(packet.number, buffer);
+        // What came too early must leave room for what it waits for. Reliable queue pairs do not send anything twice.
+        let can_wait = !by_datagram || self.receives.has_datagram_buffers();
+        let verdict = side.session.accept(packet.number, buffer, can_wait);
         let owes = by_datagram || side.session.owed() >= ACK_EVERY || verdict == Verdict::Twice;
         if owes && !std::mem::replace(&mut side.listed_owing, true) {
             self.owing.push(peer);
@@ -184,6 +200,7 @@ impl<P: Port> Verbs<P> {
                 self.deliver_held(peer, completions);
             }
             Verdict::Held => {}
+            Verdict::Early => self.receives.give_back(buffer, &mut self.port),
             Verdict::Twice => {
                 self.net.twice += 1;
                 self.receives.give_back(buffer, &mut self.port);

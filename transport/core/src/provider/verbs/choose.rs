@@ -3,22 +3,27 @@
 
 use super::device::{Device, Found, FoundDevice, list};
 use super::gid::Route;
-use super::port::Depths;
-use crate::Network;
+use super::look::cannot_open;
+use super::port::Port;
+use super::{DEPTHS, Verbs};
+use crate::{Network, Peer};
 
-impl Device {
+impl Verbs<Device> {
     /// Opens the port that suits a process.
     ///
     /// # Errors
     /// Says what was found, why it cannot be used, and what to do.
     pub(in crate::provider) fn open_best(
+        me: Peer,
+        peers: u32,
         network: &Network,
-        depths: &Depths,
     ) -> Result<Self, String> {
         let found = list(Route::Anywhere).map_err(|error| error.to_string())?;
         let port = choose(&found, network)?;
-        Self::open(&port.device, port.port, depths, network.q_key, None)
-            .map_err(|error| error.to_string())
+        let device = Device::open(&port.device, port.port, &DEPTHS, network.q_key, None)
+            .map_err(|error| error.to_string())?;
+        let facts = device.facts().clone();
+        Self::open(me, peers, device, network.limits).map_err(|error| cannot_open(&error, &facts))
     }
 }
 

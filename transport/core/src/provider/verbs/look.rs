@@ -9,7 +9,8 @@ use super::device::{Found, FoundDevice, list};
 use super::gid::{self, Interface, Route};
 use super::pairs::Pair;
 use super::pools::{RecvPool, SendPool};
-use super::words::{LockedMemory, state_in_words};
+use super::port::{CallError, Facts};
+use super::words::{LockedMemory, of_registration, state_in_words};
 use super::{COMPLETION_BYTES, DEPTHS, MOST_DATAGRAM_BYTES, NetLimits};
 use crate::net_info::{Device, Gid, Memory, Port, Report, Way};
 
@@ -39,6 +40,16 @@ pub(crate) fn look(devices: &str, peer: Option<IpAddr>) -> Report {
             Err(error) => Way::Unknown(error.to_string()),
         }),
         memory: memory(LockedMemory::now()),
+    }
+}
+
+/// Why a process cannot begin to use a port, in words.
+pub(super) fn cannot_open(error: &CallError, facts: &Facts) -> String {
+    let (first, _) = registered_bytes(&NetLimits::default());
+    let first = u64::try_from(first).unwrap_or(0);
+    match error.call {
+        "ibv_reg_mr" => of_registration(error, facts, first, LockedMemory::now()),
+        _ => error.to_string(),
     }
 }
 
@@ -201,6 +212,35 @@ mod tests {
         assert!(found.remedy.unwrap().contains(&needed));
         assert_eq!(memory(locked(None)).remedy, None);
         assert_eq!(memory(locked(Some(1 << 30))).remedy, None);
+    }
+
+    #[test]
+    fn who_may_not_lock_enough_is_told_how_much_it_takes() {
+        let facts = Facts {
+            device: "mlx5_0".into(),
+            port: 1,
+            is_up: true,
+            link: Link::Infiniband,
+            lid: 7,
+            gid: [0; 16],
+            gid_index: 0,
+            packet_bytes: 4096,
+            inline_bytes: 64,
+            message_bytes: 1 << 30,
+            reads: 16,
+            atomics: true,
+            depth: 64,
+        };
+        let failed = |call| CallError {
+            call,
+            errno: libc::ENOMEM,
+        };
+        let words = cannot_open(&failed("ibv_reg_mr"), &facts);
+        let (first, _) = registered_bytes(&NetLimits::default());
+        assert!(words.contains(&format!("mlx5_0:1 cannot register {first} bytes")));
+        assert!(words.contains("ulimit -l"), "{words}");
+        let words = cannot_open(&failed("mmap"), &facts);
+        assert!(words.starts_with("mmap failed: "), "{words}");
     }
 
     #[test]

@@ -22,6 +22,12 @@ impl SendPool {
         }
     }
 
+    /// Makes the first slots: where there are some, others wait for them, else everybody waits for ever.
+    pub(super) fn open<P: Port>(&mut self, port: &mut P) -> Result<(), CallError> {
+        self.small.make_more(port)?;
+        self.large.make_more(port)
+    }
+
     pub(super) fn most_bytes(&self) -> usize {
         self.small.most_bytes() + self.large.most_bytes()
     }
@@ -67,6 +73,17 @@ impl SendPool {
         } else {
             (&mut self.large, slot & !MARK)
         }
+    }
+
+    /// Whether no device reads a slot: then what is in it may change.
+    #[inline(always)]
+    pub(super) fn is_still(&self, slot: Slot) -> bool {
+        let slots = if slot & MARK == 0 {
+            &self.small
+        } else {
+            &self.large
+        };
+        slots.uses[(slot & !MARK) as usize].posted == 0
     }
 
     /// The bytes of a slot, to fill them.
@@ -199,6 +216,13 @@ impl RecvPool {
         }
     }
 
+    /// Whether at least half of the buffers for datagrams are there to be filled.
+    #[inline(always)]
+    pub(super) fn has_datagram_buffers(&self) -> bool {
+        let buffers = &self.datagrams;
+        2 * (buffers.posted + buffers.spare.len()) >= buffers.filled.len()
+    }
+
     /// Where more than half of the buffers are away from a queue, makes more.
     #[inline(always)]
     pub(super) fn tend<P: Port>(&mut self, port: &mut P) {
@@ -291,12 +315,16 @@ impl Slots {
 
     #[cold]
     fn grow<P: Port>(&mut self, port: &mut P) -> Option<Slot> {
-        if self.blocks.len() == self.most_blocks {
-            return None;
+        if self.blocks.len() < self.most_blocks {
+            // If no more memory may be locked, what is there must do.
+            self.make_more(port).ok()?;
         }
+        self.free.pop()
+    }
+
+    fn make_more<P: Port>(&mut self, port: &mut P) -> Result<(), CallError> {
         let bytes = self.slot_bytes * self.per_block;
-        // No more memory may be locked: what is there must do.
-        let block = Block::new(port, bytes, Access::OwnRead).ok()?;
+        let block = Block::new(port, bytes, Access::OwnRead)?;
         let first = self.uses.len();
         self.blocks.push(block);
         self.uses.resize(
@@ -309,7 +337,7 @@ impl Slots {
         let numbers = (first..self.uses.len()).rev();
         self.free
             .extend(numbers.filter_map(|n| Slot::try_from(n).ok()));
-        self.free.pop()
+        Ok(())
     }
 
     /// The bytes of a slot, to fill them.

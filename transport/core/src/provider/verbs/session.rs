@@ -75,6 +75,8 @@ pub(super) enum Verdict {
     Deliver,
     /// Its buffer was put aside.
     Held,
+    /// Drop it: it cannot be put aside now, and will come again.
+    Early,
     /// Drop it, and tell the peer what is here.
     Twice,
     /// Drop it: nobody who keeps to the rules sends this.
@@ -437,19 +439,19 @@ impl Session {
         true
     }
 
-    /// A packet has arrived in `buffer`.
+    /// A packet has arrived in `buffer`, which may be put aside if it `can_wait`.
     #[inline(always)]
-    pub(super) fn accept(&mut self, number: u32, buffer: Slot) -> Verdict {
+    pub(super) fn accept(&mut self, number: u32, buffer: Slot, can_wait: bool) -> Verdict {
         if number == self.expected && self.beyond == 0 {
             self.expected = self.expected.wrapping_add(1);
             self.owed += 1;
             return Verdict::Deliver;
         }
-        self.accept_out_of_order(number, buffer)
+        self.accept_out_of_order(number, buffer, can_wait)
     }
 
     #[inline(never)]
-    fn accept_out_of_order(&mut self, number: u32, buffer: Slot) -> Verdict {
+    fn accept_out_of_order(&mut self, number: u32, buffer: Slot, can_wait: bool) -> Verdict {
         let far = number.wrapping_sub(self.expected);
         if far == 0 {
             self.advance();
@@ -466,6 +468,9 @@ impl Session {
         let bit = 1 << (far - 1);
         if self.beyond & bit != 0 {
             return Verdict::Twice;
+        }
+        if !can_wait {
+            return Verdict::Early;
         }
         self.beyond |= bit;
         let index = far as usize - 1;
@@ -619,7 +624,7 @@ mod tests {
     fn handed_up(receiver: &mut Session, numbers: &[u32]) -> Vec<u32> {
         let mut up = Vec::new();
         for number in numbers {
-            if receiver.accept(*number, *number) == Verdict::Deliver {
+            if receiver.accept(*number, *number, true) == Verdict::Deliver {
                 up.push(*number);
                 up.extend(std::iter::from_fn(|| receiver.next_held()));
             }
@@ -636,10 +641,21 @@ mod tests {
             assert_eq!(handed_up(&mut receiver, &mixed), sent, "S4 from {start}");
             let ack = receiver.ack();
             assert_eq!((ack.next, ack.beyond), (start.wrapping_add(6), 0));
-            assert_eq!(receiver.accept(start, 0), Verdict::Twice);
+            assert_eq!(receiver.accept(start, 0, true), Verdict::Twice);
             let far = start.wrapping_add(6 + WINDOW + 1);
-            assert_eq!(receiver.accept(far, 0), Verdict::Wild);
+            assert_eq!(receiver.accept(far, 0, true), Verdict::Wild);
         }
+    }
+
+    #[test]
+    fn what_cannot_wait_comes_again() {
+        let mut receiver = from(5);
+        assert_eq!(receiver.accept(7, 0, false), Verdict::Early);
+        assert_eq!(receiver.ack().beyond, 0, "the peer sends it again");
+        assert_eq!(receiver.accept(5, 0, false), Verdict::Deliver);
+        assert_eq!(receiver.accept(6, 0, false), Verdict::Deliver);
+        assert_eq!(receiver.accept(5, 0, false), Verdict::Twice);
+        assert_eq!(receiver.accept(7, 0, false), Verdict::Deliver);
     }
 
     #[test]

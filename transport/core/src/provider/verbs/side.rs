@@ -216,6 +216,10 @@ impl<P: Port> Verbs<P> {
         }
         let mut opened = self.port.open_way(&address);
         if opened.is_err() && self.find_port_again() {
+            // Telling the others may have opened it.
+            if let Some(way) = self.side(peer).way {
+                return Some((way, address.number));
+            }
             opened = self.port.open_way(&address);
         }
         match opened {
@@ -402,6 +406,7 @@ impl<P: Port> Verbs<P> {
             self.break_pair(index);
         }
         self.fail_waiting(peer);
+        self.forget_strangers(peer);
         let peer = Peer(peer);
         self.ready.push_back(Completion::Lost { peer });
     }
