@@ -67,19 +67,32 @@ fn memory_that_cannot_be_locked_is_told_once_and_sent_through_buffers() {
 #[test]
 fn buffers_that_cannot_grow_are_enough() {
     let mut job = Job::calm(3, AT_ONCE);
+    // What a process begins with: nobody waits for ever for the first slot.
     for rank in 0..3 {
         job.net.fail_registers(rank, u32::MAX);
     }
-    // Slots for sends are memory too: one kind is there as soon as the first may be made.
-    for rank in 0..3 {
-        job.net.fail_registers(rank, 0);
-    }
+    job.assert_whole();
+    job.assert_careful();
+}
+
+#[test]
+fn nobody_is_told_of_a_write_whose_memory_cannot_be_locked() {
+    let mut job = Job::calm(2, AT_ONCE);
     job.send(0, 1, 40);
     job.settle();
-    for rank in 0..3 {
-        job.net.fail_registers(rank, 3);
-    }
-    job.assert_whole();
+    let mut target = Guarded::new(16);
+    let key = job.export(1, 0, &mut target);
+    let mut sources = [0, 1].map(|round| Guarded::of(&pattern(0, round, 16)));
+    job.net.fail_registers(0, 1);
+    let refused = post_write(&mut job, &mut sources[0], key, 0);
+    assert_eq!(job.end_of(0, refused), Outcome::Unreachable);
+    job.send(0, 1, 8);
+    let done = post_write(&mut job, &mut sources[1], key, 0);
+    assert_eq!(job.end_of(0, done), Outcome::Done);
+    job.settle();
+    // The first frame, that after the write which could not be, and the other write.
+    assert_eq!(job.all[1].order[0], [0, 1, WRITTEN]);
+    assert!(target.bytes() == pattern(0, 1, 16));
     job.assert_careful();
 }
 

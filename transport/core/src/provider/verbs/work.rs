@@ -148,20 +148,38 @@ impl<P: Port> Verbs<P> {
             flags: 0,
             word: immediate.into(),
         };
-        // Kept before the write begins, sent behind it: nothing else is posted between.
-        let number = self.side(peer.0).session.next();
-        if !fits(&lease, key, offset) || !is_sealed(key, peer.0, self.me) {
-            self.begin(peer.0, lease, key, offset, id, false);
+        let end = self.known_end(peer.0, &lease, key, offset);
+        if let Some(outcome) = end.filter(|end| *end != Outcome::Done) {
+            self.end(id, outcome, lease);
             return Ok(());
         }
-        if !self.side(peer.0).is_lost() && self.keep(peer.0, head, BEGINS | ENDS, &[]).is_err() {
+        // Nobody is told of a write that cannot be.
+        let registered = match end {
+            Some(_) => Ok((None, 0)),
+            None => self.register(&lease, false),
+        };
+        let registered = match registered {
+            Ok(registered) => registered,
+            Err(error) => {
+                self.cannot_begin(id, lease, &error);
+                return Ok(());
+            }
+        };
+        // Kept before the write begins, sent behind it: nothing else is posted between.
+        let number = self.side(peer.0).session.next();
+        if self.keep(peer.0, head, BEGINS | ENDS, &[]).is_err() {
+            if let (Some(region), _) = registered {
+                self.port.deregister(region);
+            }
             return Err(lease);
         }
-        if let Some(work) = self.begin(peer.0, lease, key, offset, id, false) {
-            if let Some(work) = &mut self.works[work as usize] {
-                work.immediate = Some(number);
-            }
+        if let Some(outcome) = end {
+            self.end(id, outcome, lease);
+        } else {
+            let immediate = Some(number);
+            let work = self.work(peer.0, lease, key, offset, id, registered);
             self.side(peer.0).immediates += 1;
+            self.start(Work { immediate, ..work });
         }
         self.go_on(peer.0);
         Ok(())
@@ -187,28 +205,45 @@ impl<P: Port> Verbs<P> {
         offset: u64,
         id: WorkId,
         is_read: bool,
-    ) -> Option<u32> {
+    ) {
         if let Some(outcome) = self.known_end(peer, &lease, key, offset) {
-            self.end(id, outcome, lease);
-            return None;
+            return self.end(id, outcome, lease);
         }
-        let (region, local_key) = match self.register(&lease, is_read) {
-            Ok(registered) => registered,
-            Err(error) => {
-                self.complain_of_registration(&error, lease.bytes() as u64);
-                self.end(id, Outcome::Unreachable, lease);
-                return None;
+        match self.register(&lease, is_read) {
+            Ok(registered) => {
+                let work = self.work(peer, lease, key, offset, id, registered);
+                self.start(Work { is_read, ..work });
             }
-        };
+            Err(error) => self.cannot_begin(id, lease, &error),
+        }
+    }
+
+    /// The memory cannot be registered.
+    #[cold]
+    fn cannot_begin(&mut self, id: WorkId, lease: Lease, error: &CallError) {
+        self.complain_of_registration(error, lease.bytes() as u64);
+        self.end(id, Outcome::Unreachable, lease);
+    }
+
+    /// A write, or what a read has in common with it.
+    fn work(
+        &mut self,
+        peer: u32,
+        lease: Lease,
+        key: RemoteKey,
+        offset: u64,
+        id: WorkId,
+        (region, local_key): (Option<Region>, u32),
+    ) -> Work {
         self.serial += 1;
-        let work = Work {
+        Work {
             peer,
             id,
             serial: self.serial,
             lease,
             region,
             local_key,
-            is_read,
+            is_read: false,
             address: key.address.wrapping_add(offset),
             key: remote_key(key),
             posted: 0,
@@ -217,7 +252,12 @@ impl<P: Port> Verbs<P> {
             tries: 0,
             outcome: Outcome::Done,
             immediate: None,
-        };
+        }
+    }
+
+    /// Puts a work behind those that wait, and posts what can be posted.
+    fn start(&mut self, work: Work) {
+        let peer = work.peer;
         let free = self.works.iter().position(Option::is_none);
         let index = free.unwrap_or(self.works.len());
         if index == self.works.len() {
@@ -227,7 +267,6 @@ impl<P: Port> Verbs<P> {
         let index = u32::try_from(index).unwrap_or(u32::MAX);
         self.side(peer).waiting.push(index);
         self.push_works(peer);
-        Some(index)
     }
 
     /// The key to leased memory, and its region if it was registered for this.
@@ -299,7 +338,8 @@ impl<P: Port> Verbs<P> {
             return false;
         };
         let side = self.sides[work.peer as usize].as_deref();
-        side.is_some_and(|side| !side.session.is_kept(number))
+        // Of one that is lost nothing is kept, and nothing is known.
+        side.is_some_and(|side| !side.is_lost() && !side.session.is_kept(number))
     }
 
     /// Posts what is left of a work; `false`: there is no room for all of it.
