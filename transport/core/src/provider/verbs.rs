@@ -481,15 +481,22 @@ impl<P: Port> Verbs<P> {
         let mut done = std::mem::take(&mut self.sent);
         loop {
             let count = self.port.poll(Queue::Sends, &mut done);
-            self.has_stirred |= count != 0;
-            for one in &done[..count] {
-                self.take_sent(one);
+            if count != 0 {
+                self.take_all_sent(&done[..count]);
             }
             if count == 0 || count < done.len() {
                 break;
             }
         }
         self.sent = done;
+    }
+
+    #[inline(never)]
+    fn take_all_sent(&mut self, done: &[Done]) {
+        self.has_stirred = true;
+        for one in done {
+            self.take_sent(one);
+        }
     }
 
     #[inline(always)]
@@ -549,14 +556,10 @@ impl<P: Port> Verbs<P> {
         let room = Completions::CAPACITY - completions.len();
         let mut done = std::mem::take(&mut self.received);
         let heard = self.port.poll(Queue::Receives, &mut done[..room]);
-        for one in &done[..heard] {
-            self.take_received(one, completions);
+        if heard != 0 {
+            self.take_all_received(&done[..heard], completions);
         }
         self.received = done;
-        if heard != 0 {
-            self.has_stirred = true;
-            self.receives.tend(&mut self.port);
-        }
         if heard == 0 || self.sends.is_scarce() || self.polls.is_multiple_of(16) {
             self.poll_sends();
         }
@@ -569,6 +572,15 @@ impl<P: Port> Verbs<P> {
         if self.polls.is_multiple_of(P::CLOCK_EVERY) {
             self.look_at_clock();
         }
+    }
+
+    #[inline(never)]
+    fn take_all_received(&mut self, done: &[Done], completions: &mut Completions) {
+        for one in done {
+            self.take_received(one, completions);
+        }
+        self.has_stirred = true;
+        self.receives.tend(&mut self.port);
     }
 
     #[cold]

@@ -33,13 +33,19 @@ impl Device {
             if got == 0 {
                 return 0;
             }
-            let count = self.hand_over(which, got, done);
-            if got < wanted || done.len() <= BATCH {
-                return count;
-            }
-            return count + self.take_rest(which, &mut done[count..]);
+            return self.take_told(which, got, done);
         }
         self.take_rest(which, done)
+    }
+
+    /// What was told, `got` completions, and what else there is.
+    #[inline(never)]
+    fn take_told(&mut self, which: Queue, got: usize, done: &mut [Done]) -> usize {
+        let count = self.hand_over(which, got, done);
+        if got < BATCH || done.len() <= BATCH {
+            return count;
+        }
+        count + self.take_rest(which, &mut done[count..])
     }
 
     /// Hands the first `got` of what was told to the caller; answers how many there are for it.
