@@ -39,6 +39,13 @@ pub(crate) fn page(report: &Report, devices: &str, peer: Option<IpAddr>) -> Page
     text.push('\n');
     text.push_str(&wrapped(&choice(&ports, devices), 0));
     let mut works = !ports.is_empty();
+    if works && !may_begin(&report.memory) {
+        text.push_str(&wrapped(
+            "But they may not lock the memory with which they begin.",
+            0,
+        ));
+        works = false;
+    }
     if let (Some(peer), Some(way)) = (peer, &report.way) {
         let (words, reaches) = way_in_words(peer, way, &ports);
         text.push_str(&wrapped(&words, 0));
@@ -110,6 +117,11 @@ fn memory_in_words(memory: &Memory) -> String {
         (None, None) => String::new(),
     };
     wrapped(&needs, 0) + &wrapped(&remedy, 2)
+}
+
+fn may_begin(memory: &Memory) -> bool {
+    let limit = memory.limit_bytes;
+    limit.is_none_or(|limit| limit >= memory.first_bytes)
 }
 
 /// What ranks would use.

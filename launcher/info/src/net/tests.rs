@@ -183,6 +183,21 @@ fn locked_memory_is_told_with_what_is_needed() {
 }
 
 #[test]
+fn a_port_without_the_memory_to_begin_is_none() {
+    let shown = |limit| {
+        let report = Report {
+            memory: memory(Some(limit), None),
+            ..report(vec![port("rxe0:1", None)], None)
+        };
+        page(&report, "", None)
+    };
+    let tight = shown(500 << 10);
+    assert!(!tight.works && tight.text.contains("\nBut they may not lock the memory"));
+    let enough = shown(600 << 10);
+    assert!(enough.works && !enough.text.contains("But they"));
+}
+
+#[test]
 fn the_way_to_a_peer_is_told_with_the_ports_that_lead_there() {
     let peer = Some(IpAddr::from([10, 0, 0, 2]));
     let shown = |ports, way| {
