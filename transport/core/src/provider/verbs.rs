@@ -78,6 +78,8 @@ pub(super) struct Verbs<P: Port> {
     /// Works that were ever begun.
     serial: u64,
     works: Vec<Option<Work>>,
+    /// Bytes of reads under way that may lie.
+    doubted_bytes: u64,
     /// Memory of this process that peers may reach, by the key that they have.
     exports: HashMap<u32, Region>,
     /// Memory that stays registered, by address.
@@ -205,6 +207,7 @@ impl<P: Port> Verbs<P> {
             posted: 0,
             serial: 0,
             works: Vec::new(),
+            doubted_bytes: 0,
             exports: HashMap::new(),
             owned: Vec::new(),
             ready: VecDeque::new(),

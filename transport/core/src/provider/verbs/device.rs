@@ -418,6 +418,7 @@ fn facts(found: &Found, limits: &ibv_device_attr, depths: &Depths, message_bytes
         reads: u8::try_from(reads.clamp(1, pair::MOST_READS)).unwrap_or(1),
         atomics: limits.atomic_cap != IBV_ATOMIC_NONE,
         depth: depths.sends,
+        reads_lie: limits.vendor_id == SOFT_ROCE_VENDOR,
     };
     update(&mut facts, found);
     facts
@@ -454,6 +455,10 @@ fn access_bits(access: Access, atomics: bool) -> u32 {
         }
     }
 }
+
+/// What Soft-RoCE says who made it. Its reads lie: when a packet in the middle of an answer is lost it asks for the rest, takes
+/// the first packet of that for out of place, and ends the read with the success it was born with (`rxe_comp.c`).
+const SOFT_ROCE_VENDOR: u32 = 0xff_ffff;
 
 #[cfg(test)]
 mod tests {
@@ -502,6 +507,7 @@ mod tests {
             reads: 16,
             atomics: true,
             depth: 64,
+            reads_lie: false,
         };
         update(&mut facts, &found(IBV_PORT_ACTIVE, &[(1, 1), (2, 2)]));
         facts

@@ -230,6 +230,7 @@ mod tests {
             reads: 16,
             atomics: true,
             depth: 64,
+            reads_lie: false,
         };
         let failed = |call| CallError {
             call,

@@ -282,7 +282,11 @@ impl<P: Port> Verbs<P> {
         {
             let attempt = pair.attempt;
             self.posted -= 1;
-            self.retire(posted, attempt);
+            match posted {
+                // Nothing has told its end: that it did not fail is not to be relied on (W3).
+                Posted::Part { work, bytes } => self.part_failed(work, bytes, Status::Flushed),
+                Posted::Packet { .. } | Posted::Mark { .. } => self.retire(posted, attempt),
+            }
         }
         let Some(pair) = self.pairs.get_mut(index as usize).and_then(Option::as_mut) else {
             return;
@@ -300,7 +304,7 @@ impl<P: Port> Verbs<P> {
                     self.sends.retired(slot);
                 }
             }
-            Posted::Part { work, .. } => self.part_failed(work, done),
+            Posted::Part { work, bytes } => self.part_failed(work, bytes, done.status),
         }
     }
 

@@ -132,6 +132,9 @@ pub(crate) struct Facts {
     pub(crate) atomics: bool,
     /// Work requests that one reliable queue pair takes.
     pub(crate) depth: u32,
+    /// Whether a read may be said to have ended well that brought nothing. Its queue pair breaks over it then, so what was
+    /// posted behind it tells the truth.
+    pub(crate) reads_lie: bool,
 }
 
 /// How many of everything a port is opened with.

@@ -429,6 +429,7 @@ mod tests {
             reads: 16,
             atomics: true,
             depth: 64,
+            reads_lie: false,
         }
     }
 

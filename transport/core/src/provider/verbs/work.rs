@@ -5,11 +5,12 @@
 //! - W2: what was under way on a queue pair that broke is posted again, in the old order. A read or write that has happened
 //!   already happens twice then, with the same bytes; but a write whose immediate has arrived does not, since its target
 //!   may be in use again.
+//! - W3: where reads lie (`Facts::reads_lie`), one has ended when what was posted right behind it has: a write of nothing.
 
 use super::arrive::IMMEDIATE;
 use super::ledger::Posted;
 use super::memory::{register_exported, register_lease};
-use super::port::{Access, Body, CallError, Done, Operation, Piece, Port, Region, Request, Status};
+use super::port::{Access, Body, CallError, Operation, Piece, Port, Region, Request, Status};
 use super::wire::{BEGINS, ENDS};
 use super::words::{self, LockedMemory};
 use super::{MOST_POSTED, Side, Verbs, name};
@@ -30,14 +31,17 @@ pub(super) struct Work {
     /// Where it begins there.
     address: u64,
     key: u32,
-    /// Bytes that were posted.
+    /// Bytes that were posted, and of these the ones that are there: parts end in order.
     posted: u64,
+    ended: u64,
     /// Work requests of it that have not ended.
     under_way: u32,
     /// Some of them must be posted again.
     again: bool,
-    /// How often that was so.
+    /// How often that was so since a part of it ended well, while it was the oldest.
     tries: u8,
+    /// How often the parts of a read that may lie were halved.
+    halvings: u8,
     outcome: Outcome,
     /// The packet that tells the peer of a write.
     immediate: Option<u32>,
@@ -46,6 +50,22 @@ pub(super) struct Work {
 impl Work {
     pub(super) fn region(&self) -> Option<Region> {
         self.region
+    }
+
+    /// What moves the next bytes that were not posted.
+    fn part(&self, bytes: u32) -> (Operation, Piece) {
+        let (address, key) = (self.address.wrapping_add(self.posted), self.key);
+        let operation = if self.is_read {
+            Operation::Read { address, key }
+        } else {
+            Operation::Write { address, key }
+        };
+        let piece = Piece {
+            address: self.lease.address() + self.posted,
+            bytes,
+            local_key: self.local_key,
+        };
+        (operation, piece)
     }
 }
 
@@ -247,9 +267,11 @@ impl<P: Port> Verbs<P> {
             address: key.address.wrapping_add(offset),
             key: remote_key(key),
             posted: 0,
+            ended: 0,
             under_way: 0,
             again: false,
             tries: 0,
+            halvings: 0,
             outcome: Outcome::Done,
             immediate: None,
         }
@@ -344,8 +366,11 @@ impl<P: Port> Verbs<P> {
 
     /// Posts what is left of a work; `false`: there is no room for all of it.
     fn push_work(&mut self, index: u32, pair_index: u32) -> bool {
-        let depth = self.port.facts().depth as usize;
-        let most = self.port.facts().message_bytes.min(MOST_PART_BYTES);
+        let (depth, reads_lie) = (
+            self.port.facts().depth as usize,
+            self.port.facts().reads_lie,
+        );
+        let message_bytes = self.port.facts().message_bytes;
         let (Some(work), Some(pair)) = (
             self.works[index as usize].as_mut(),
             self.pairs[pair_index as usize].as_mut(),
@@ -353,36 +378,47 @@ impl<P: Port> Verbs<P> {
             return true;
         };
         let all = work.lease.bytes() as u64;
+        let doubted = work.is_read && reads_lie;
+        let most = message_bytes.min(if doubted {
+            MOST_DOUBTED_PART_BYTES >> work.halvings
+        } else {
+            MOST_PART_BYTES
+        });
+        let requests = if doubted { 2 } else { 1 };
         while work.posted < all {
-            if pair.ledger.len() >= depth || self.posted >= MOST_POSTED {
+            let full = pair.ledger.len() + requests > depth || self.posted + requests > MOST_POSTED;
+            if full || (doubted && self.doubted_bytes >= MOST_DOUBTED_BYTES) {
                 return false;
             }
             let bytes = u32::try_from((all - work.posted).min(most)).unwrap_or(0);
-            let (address, key) = (work.address.wrapping_add(work.posted), work.key);
-            let operation = if work.is_read {
-                Operation::Read { address, key }
-            } else {
-                Operation::Write { address, key }
-            };
-            let piece = Piece {
-                address: work.lease.address() + work.posted,
-                bytes,
-                local_key: work.local_key,
-            };
+            let (operation, piece) = work.part(bytes);
+            let next = pair.ledger.next();
             let request = Request {
-                work: name(pair_index, pair.ledger.next()),
+                work: name(pair_index, next),
                 operation,
                 body: Body::Piece(piece),
-                signaled: true,
+                signaled: !doubted,
             };
-            if self.port.post(pair.end, &[request]) == 0 {
+            let both = [request, nothing(name(pair_index, next.wrapping_add(1)))];
+            let taken = self.port.post(pair.end, &both[..requests]);
+            if taken == 0 {
                 return false;
             }
-            pair.ledger.push(Posted::Part { work: index, bytes }, true);
+            pair.ledger
+                .push(Posted::Part { work: index, bytes }, !doubted);
             pair.used_at = self.polls;
-            self.posted += 1;
+            self.posted += taken;
             work.posted += u64::from(bytes);
             work.under_way += 1;
+            if doubted {
+                self.doubted_bytes += u64::from(bytes);
+                if taken < requests {
+                    // Nothing would tell whether it lies.
+                    self.break_pair(pair_index);
+                    return false;
+                }
+                pair.ledger.push(Posted::Mark { read: None }, true);
+            }
         }
         true
     }
@@ -394,16 +430,21 @@ impl<P: Port> Verbs<P> {
             return;
         };
         work.under_way -= 1;
+        work.ended += u64::from(bytes);
+        work.tries = 0;
+        work.halvings = work.halvings.saturating_sub(1);
+        self.doubt_no_more(index, bytes);
         self.settle(index);
     }
 
     /// A part has failed, or was flushed after another had.
-    pub(super) fn part_failed(&mut self, index: u32, done: &Done) {
+    pub(super) fn part_failed(&mut self, index: u32, bytes: u32, status: Status) {
+        self.doubt_no_more(index, bytes);
         let Some(work) = &mut self.works[index as usize] else {
             return;
         };
         work.under_way -= 1;
-        match done.status {
+        match status {
             Status::RemoteAccess | Status::RemoteInvalid | Status::RemoteOperation => {
                 work.outcome = Outcome::BadKey;
             }
@@ -411,6 +452,14 @@ impl<P: Port> Verbs<P> {
             _ => work.again = true,
         }
         self.settle(index);
+    }
+
+    /// A part that may have lied is back.
+    fn doubt_no_more(&mut self, index: u32, bytes: u32) {
+        let is_read = |work: &Work| work.is_read;
+        if self.works[index as usize].as_ref().is_some_and(is_read) {
+            self.doubted_bytes = self.doubted_bytes.saturating_sub(bytes.into());
+        }
     }
 
     /// Ends a work whose parts have all ended, or puts it back in its place.
@@ -427,10 +476,12 @@ impl<P: Port> Verbs<P> {
         let side = self.sides[peer as usize].as_deref();
         let lost = side.is_none_or(Side::is_lost);
         let (again, told) = (work.again, self.is_told(index));
+        let counts = again && self.is_oldest(index);
         let Some(work) = &mut self.works[index as usize] else {
             return;
         };
-        work.tries = work.tries.saturating_add(again.into());
+        work.tries = work.tries.saturating_add(counts.into());
+        work.halvings = MOST_HALVINGS.min(work.halvings + u8::from(again));
         if again && work.tries > MOST_TRIES && work.immediate.is_none() {
             // Some devices do not say that it is this request which breaks the queue pair.
             work.outcome = Outcome::Unreachable;
@@ -443,7 +494,7 @@ impl<P: Port> Verbs<P> {
             work.outcome = Outcome::Unreachable;
             return self.finish(index);
         }
-        (work.again, work.posted) = (false, 0);
+        (work.again, work.posted) = (false, work.ended);
         let serial = work.serial;
         let works = &self.works;
         let Some(side) = self.sides[peer as usize].as_deref_mut() else {
@@ -459,6 +510,15 @@ impl<P: Port> Verbs<P> {
         };
         let place = side.waiting.partition_point(is_older);
         side.waiting.insert(place, index);
+    }
+
+    /// Whether nothing that was posted for its peer before it is still here. What comes after that may fail for it.
+    fn is_oldest(&self, index: u32) -> bool {
+        let of = |index: u32| self.works[index as usize].as_ref();
+        of(index).is_some_and(|work| {
+            let is_older = |other: &Work| other.peer == work.peer && other.serial < work.serial;
+            !self.works.iter().flatten().any(is_older)
+        })
     }
 
     /// A work has ended (W1).
@@ -511,6 +571,17 @@ impl<P: Port> Verbs<P> {
     }
 }
 
+/// A write that changes nothing, and of which no device asks whether it is allowed. Its end tells of what was posted before.
+fn nothing<'a>(work: u64) -> Request<'a> {
+    let (address, key) = (0, 0);
+    Request {
+        work,
+        operation: Operation::Write { address, key },
+        body: Body::Inline(&[]),
+        signaled: true,
+    }
+}
+
 /// What the device knows exported memory by.
 #[allow(clippy::cast_possible_truncation, reason = "the low half")]
 fn remote_key(key: RemoteKey) -> u32 {
@@ -540,7 +611,13 @@ fn fits(lease: &Lease, key: RemoteKey, offset: u64) -> bool {
 
 /// Smaller memory is not worth registering.
 const LEAST_REGISTERED_BYTES: u64 = 1;
-/// A read or write is tried so often.
+/// A part of a read or write is tried so often.
 const MOST_TRIES: u8 = 32;
 /// Bytes of one work request at most.
 const MOST_PART_BYTES: u64 = 1 << 30;
+/// The same of a read that may lie: one lost packet costs all of it.
+const MOST_DOUBTED_PART_BYTES: u64 = 512 << 10;
+/// Its parts become smaller when some fail, so often, and larger again with each that does not.
+const MOST_HALVINGS: u8 = 5;
+/// Bytes of them under way in this process: more overrun the queues of a kernel that plays the device.
+const MOST_DOUBTED_BYTES: u64 = 2 << 20;

@@ -199,6 +199,7 @@ fn both_devices_are_listed_with_the_address_that_others_get() {
             .collect();
         assert!(why.iter().any(|why| why.contains("link-local")), "{why:?}");
         assert!(why.iter().any(|why| why.starts_with("chosen: ")), "{why:?}");
+        assert!(Side::open(name, Q_KEY).device.facts().reads_lie);
     }
 }
 

@@ -369,6 +369,7 @@ fn facts(config: &FakeConfig, depths: &Depths, index: u32) -> Facts {
         reads: config.reads,
         atomics: config.atomics,
         depth: depths.sends.min(config.most_sends),
+        reads_lie: config.lie_permille != 0,
     }
 }
 

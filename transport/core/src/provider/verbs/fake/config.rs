@@ -23,6 +23,9 @@ pub struct FakeConfig {
     pub pair_loss_permille: u32,
     /// Work requests with which a reliable queue pair breaks, of 1000: half of them carried out before, half not.
     pub break_permille: u32,
+    /// Reads that end well and bring nothing, of 1000; their queue pair breaks over them, as that of Soft-RoCE does when
+    /// a part of the answer is lost. Not 0: the device is known for it.
+    pub lie_permille: u32,
     /// How long a reliable queue pair waits for an answer before it repeats what it sent.
     pub answer_ns: u64,
     /// How long it waits when the other side had no buffer.
@@ -77,6 +80,7 @@ impl FakeConfig {
             duplicate_permille: 0,
             pair_loss_permille: 0,
             break_permille: 0,
+            lie_permille: 0,
             answer_ns: 67_108_864,
             not_ready_ns: 640_000,
             most_away_ns: 0,
@@ -115,7 +119,7 @@ impl FakeConfig {
             draw => least + narrow(draw),
         };
         let answer_ns = 40_000 + some(500_000);
-        Self {
+        let mut config = Self {
             most_delay_ns: 1_000 + some(30_000),
             loss_permille: narrow(some(350)),
             duplicate_permille: narrow(some(300)),
@@ -144,8 +148,14 @@ impl FakeConfig {
             reuse_numbers: some(2) == 1,
             // All streams come to their largest number soon.
             first_packet: u32::MAX - narrow(some(60)),
+            lie_permille: narrow(some(100)),
             ..Self::calm(seed)
+        };
+        if config.most_sends == 1 {
+            // What tells of a lie needs a place behind it.
+            config.lie_permille = 0;
         }
+        config
     }
 }
 
@@ -170,6 +180,8 @@ pub struct FakeStats {
     pub reads: u64,
     /// Bytes of them.
     pub read_bytes: u64,
+    /// Reads that were said to have ended well, but brought nothing.
+    pub lies: u64,
     /// Writes that ended well.
     pub writes: u64,
     /// Bytes of them.

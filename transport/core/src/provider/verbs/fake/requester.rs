@@ -385,6 +385,13 @@ impl Net {
         };
         let fault = pair.fault.filter(|fault| fault.carried_out);
         let adapter = &mut self.ports[pair.port as usize];
+        let lies = self.config.lie_permille;
+        if lies != 0 && matches!(work.operation, Operation::Read { .. }) && self.random.chance(lies)
+        {
+            adapter.stats.lies += 1;
+            self.break_with(serial, Status::Success);
+            return false;
+        }
         let fits = match (&work.body, work.fetches()) {
             (Kept::Piece(piece), true) => adapter.regions.store(*piece, bytes),
             _ => true,

@@ -80,7 +80,8 @@ impl Net {
             Operation::Send => self.receive(serial, bytes)?,
             Operation::Write { address, key } => {
                 let regions = &mut self.port(port).regions;
-                match regions.store_for_peer(key, address, bytes) {
+                // Of a write of nothing no device asks whether it is allowed.
+                match bytes.is_empty() || regions.store_for_peer(key, address, bytes) {
                     true => done(Vec::new()),
                     false => Reply::Ready(Answer::Refused(Status::RemoteAccess)),
                 }

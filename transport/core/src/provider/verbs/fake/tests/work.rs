@@ -510,3 +510,42 @@ fn a_large_message_takes_its_time_and_its_packet_numbers() {
     assert_eq!(other.block.get(32767, 2), [5, 0]);
     assert!(net.now_ns() > 4_000);
 }
+
+#[test]
+fn a_read_that_lies_breaks_its_pair_and_what_stands_behind_it_tells() {
+    let config = FakeConfig {
+        lie_permille: 1000,
+        ..FakeConfig::calm(1)
+    };
+    let (net, [mut one, other], [here, _]) = joined(config);
+    assert!(one.facts().reads_lie);
+    other.block.put(0, b"theirs");
+    let (address, key) = (other.address(0), other.region.remote_key);
+    let read = request(1, Operation::Read { address, key }, one.piece(0, 6));
+    let nothing = Request {
+        operation: Operation::Write { address: 0, key: 0 },
+        ..inline(2, b"")
+    };
+    assert_eq!(one.port.post(here, &[read, nothing]), 2);
+    run(&net);
+    assert_eq!(one.ends(), [(1, Status::Success), (2, Status::Flushed)]);
+    assert_eq!(one.block.get(0, 6), [0; 6]);
+    assert_eq!((net.stats(0).lies, net.stats(0).reads), (1, 0));
+}
+
+#[test]
+fn a_write_of_nothing_needs_no_key_and_ends_behind_a_read() {
+    let (net, [mut one, other], [here, _]) = joined(FakeConfig::calm(1));
+    assert!(!one.facts().reads_lie);
+    other.block.put(0, b"theirs");
+    let (address, key) = (other.address(0), other.region.remote_key);
+    let read = request(1, Operation::Read { address, key }, one.piece(0, 6));
+    let nothing = Request {
+        operation: Operation::Write { address: 0, key: 0 },
+        ..inline(2, b"")
+    };
+    assert_eq!(one.port.post(here, &[read, nothing]), 2);
+    run(&net);
+    assert_eq!(one.ends(), [(1, Status::Success), (2, Status::Success)]);
+    assert_eq!(one.block.get(0, 6), b"theirs");
+}
