@@ -268,7 +268,8 @@ impl Universe {
         match outcome {
             Outcome::Done => self.engine.pulled(request),
             Outcome::Unreachable => self.engine.cannot_pull(request),
-            Outcome::BadKey => self.engine.transfer_failed(request),
+            // Of these, the engine only posts reads and writes, which never end in doubt.
+            Outcome::BadKey | Outcome::Unknown => self.engine.transfer_failed(request),
         }
     }
 

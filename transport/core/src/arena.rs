@@ -17,7 +17,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use crate::Lease;
+use crate::mr::WORD_BYTES;
+use crate::{Atomic, Lease};
 use free::Space;
 
 /// The arenas of a node, as one rank sees them.
@@ -162,6 +163,26 @@ impl Arenas {
             unsafe { lease.copy_out(done, place, part) };
             done += part;
         }
+        true
+    }
+
+    /// Changes the word at `offset` of a rank's arena, which is aligned; the lease gets what was there before. `false`: it
+    /// cannot be mapped.
+    pub(crate) fn change(
+        &mut self,
+        rank: u32,
+        offset: u64,
+        lease: &mut Lease,
+        atomic: Atomic,
+    ) -> bool {
+        let Some((place, room)) = self.reach(rank, offset) else {
+            return false;
+        };
+        if room < WORD_BYTES || !place.cast::<u64>().is_aligned() {
+            return false;
+        }
+        // SAFETY: aligned, as was just checked; mapped as in `read`.
+        unsafe { lease.change(place, atomic) };
         true
     }
 

@@ -9,6 +9,7 @@
 //! - A *send* carries a [`Head`] and up to [`Caps::max_send_bytes`] bytes; they are copied before the call returns.
 //! - A *read* or *write* is one-sided: it moves bytes between a [`Lease`] here and a [`RemoteKey`] there, and its end is
 //!   a [`Completion`]. The lease comes back with it.
+//! - An [`Atomic`] operation changes one word of a peer's memory in one step, and brings what was there before.
 //! - A [`Seat`] is a process's place at a board, where ranks of one node that do the same thing together meet.
 //! - A *write with immediate* also tells the peer, with 32 bits, that it happened.
 //!
@@ -57,7 +58,7 @@ pub use provider::{
 };
 pub use ring::{Full, Head};
 pub use seat::Seat;
-pub use wr::{Outcome, WorkId};
+pub use wr::{Atomic, Outcome, WorkId};
 
 /// A process of the job, as the transport numbers them: the world rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

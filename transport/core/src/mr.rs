@@ -8,6 +8,9 @@
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::Atomic;
 
 /// A stretch of memory on loan to the transport, from the post of a work request to its completion.
 #[derive(Debug)]
@@ -79,6 +82,36 @@ impl Lease {
         unsafe { std::ptr::copy(source, self.base.as_ptr(), self.bytes) };
     }
 
+    /// Changes the word at `target` in one step, and puts what was there before into the lease.
+    ///
+    /// # Safety
+    /// `target` is aligned to 8 bytes, and 8 bytes from there are mapped for writing; nobody borrows them.
+    pub(crate) unsafe fn change(&mut self, target: NonNull<u8>, atomic: Atomic) {
+        // SAFETY: aligned and mapped, as promised; whoever else changes it meanwhile does so in one step too, or from
+        // another process.
+        let word = unsafe { AtomicU64::from_ptr(target.as_ptr().cast()) };
+        let old = match atomic {
+            Atomic::FetchAdd { add } => word.fetch_add(add, Ordering::SeqCst),
+            Atomic::CompareSwap { compare, swap } => word
+                .compare_exchange(compare, swap, Ordering::SeqCst, Ordering::SeqCst)
+                .unwrap_or_else(|old| old),
+        };
+        let old = old.to_ne_bytes();
+        // SAFETY: the source is an array of this function's.
+        unsafe { self.fill_from(0, NonNull::from(&old).cast(), old.len()) };
+    }
+
+    /// The same in this process.
+    pub(crate) fn change_within_process(&mut self, target: u64, atomic: Atomic) {
+        let target = std::ptr::with_exposed_provenance_mut::<u8>(to_usize(target));
+        if let Some(target) =
+            NonNull::new(target).filter(|target| target.cast::<u64>().is_aligned())
+        {
+            // SAFETY: aligned, as was just checked; 8 bytes that are on loan as in `copy_within_process`.
+            unsafe { self.change(target, atomic) };
+        }
+    }
+
     /// The other direction of [`copy_within_process`](Self::copy_within_process).
     pub(crate) fn copy_to_process(&self, target: u64) {
         let target = std::ptr::with_exposed_provenance_mut::<u8>(to_usize(target));
@@ -86,6 +119,9 @@ impl Lease {
         unsafe { std::ptr::copy(self.base.as_ptr(), target, self.bytes) };
     }
 }
+
+/// Bytes of what an atomic operation changes.
+pub(crate) const WORD_BYTES: usize = 8;
 
 /// The name of a lease's memory for one peer: plain data, to be sent in a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

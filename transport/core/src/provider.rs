@@ -14,10 +14,11 @@ mod watcher;
 use std::ptr::NonNull;
 use std::time::Duration;
 
+use crate::mr::WORD_BYTES;
 use crate::qp::{Route, Routes};
 use crate::{
-    Arrived, Completions, Error, Full, Head, Lease, Node, Peer, RecvBuffer, RemoteKey, Seat,
-    WorkId, seat,
+    Arrived, Atomic, Completions, Error, Full, Head, Lease, Node, Peer, RecvBuffer, RemoteKey,
+    Seat, WorkId, seat,
 };
 use loopback::Loopback;
 use net::Net;
@@ -457,6 +458,40 @@ impl Fabric {
             Route::Net => self
                 .net()
                 .post_write(peer, lease, key, offset, work, immediate),
+        }
+    }
+
+    /// Posts an atomic operation on the word at byte `offset` of the peer's memory, which must be aligned to 8 bytes (else
+    /// [`Outcome::BadKey`](crate::Outcome)). The lease, of 8 bytes, gets what was there before. Ends with a completion,
+    /// always; with [`Outcome::Unknown`](crate::Outcome) if a queue pair broke over it, since it is never done twice.
+    ///
+    /// Over a network the adapter does it, elsewhere a CPU: the two know nothing of each other. Operations on one word
+    /// are atomic to each other only if all of them go over a network or none does. So a process must not change memory
+    /// that others reach over a network by an operation on itself, nor by one of a peer of its node.
+    ///
+    /// # Panics
+    /// When the lease has another length.
+    pub fn post_atomic(
+        &mut self,
+        peer: Peer,
+        atomic: Atomic,
+        lease: Lease,
+        key: RemoteKey,
+        offset: u64,
+        work: WorkId,
+    ) {
+        assert_eq!(lease.bytes(), WORD_BYTES, "a lease for one word");
+        match self.routes.of(peer) {
+            Route::Shm(local) => self
+                .shm
+                .post_atomic(local, atomic, lease, key, offset, work),
+            Route::Loopback => self.loopback.post_atomic(atomic, lease, key, offset, work),
+            Route::Sim => self
+                .sim()
+                .post_atomic(peer, atomic, lease, key, offset, work),
+            Route::Net => self
+                .net()
+                .post_atomic(peer, atomic, lease, key, offset, work),
         }
     }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One suite of behaviours for every provider: a provider is done when it passes. `self`, `shm` (ranks taking turns in
-//! one thread, in threads, in processes) and `sim` (hundreds of seeds).
+//! one thread, in threads, in processes), `sim` (hundreds of seeds) and `verbs` (over fake devices, awake and asleep).
 #![allow(
     unsafe_code,
     clippy::unwrap_used,
@@ -11,12 +11,13 @@
 
 mod common;
 mod suite {
+    pub mod atomics;
     pub mod one_sided;
     pub mod sends;
 }
 
 use common::world;
-use suite::{one_sided, sends};
+use suite::{atomics, one_sided, sends};
 
 /// Every behaviour in every world: name, ranks, seeds on the simulated network.
 macro_rules! behaviours {
@@ -76,5 +77,6 @@ behaviours! {
     an_immediate_comes_after_its_bytes_and_in_order: one_sided::immediates, 2 ranks, 200 seeds;
     keys_that_were_altered_reach_nothing: one_sided::bad_keys, 3 ranks, 100 seeds;
     every_lease_comes_back_once: one_sided::many_at_once, 3 ranks, 100 seeds;
+    counters_add_up_and_one_is_elected: atomics::atomics, 3 ranks, 40 seeds;
     reads_in_both_directions_do_not_wait_for_each_other: one_sided::crossing_reads, 4 ranks, 30 seeds;
 }

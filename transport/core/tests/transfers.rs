@@ -335,6 +335,7 @@ async fn read_until_the_owner_is_gone(rank: &mut Rank) {
         match outcome {
             Outcome::Done => {}
             Outcome::BadKey | Outcome::Unreachable => return,
+            Outcome::Unknown => panic!("a read in doubt"),
         }
     }
 }

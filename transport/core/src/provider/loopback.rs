@@ -4,8 +4,8 @@
 use std::collections::VecDeque;
 
 use crate::{
-    Arrived, Completion, Completions, Full, Head, Lease, Outcome, Peer, RecvBuffer, RemoteKey,
-    WorkId,
+    Arrived, Atomic, Completion, Completions, Full, Head, Lease, Outcome, Peer, RecvBuffer,
+    RemoteKey, WorkId,
 };
 
 #[derive(Debug)]
@@ -120,6 +120,28 @@ impl Loopback {
                     immediate,
                 });
             }
+        }
+        self.waiting.push_back(Completion::Worked {
+            work,
+            outcome,
+            lease,
+        });
+    }
+
+    pub(super) fn post_atomic(
+        &mut self,
+        atomic: Atomic,
+        mut lease: Lease,
+        key: RemoteKey,
+        offset: u64,
+        work: WorkId,
+    ) {
+        let mut outcome = self.check(&lease, key, offset);
+        if outcome == Outcome::Done && !(key.address + offset).is_multiple_of(8) {
+            outcome = Outcome::BadKey;
+        }
+        if outcome == Outcome::Done {
+            lease.change_within_process(key.address + offset, atomic);
         }
         self.waiting.push_back(Completion::Worked {
             work,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::verbs::{DEPTHS, Device, FakeNet, FakePort, NetLimits, NetStats, Verbs};
 use super::{Network, Stats};
-use crate::{Completions, Full, Head, Lease, Peer, RemoteKey, WorkId, wait};
+use crate::{Atomic, Completions, Full, Head, Lease, Peer, RemoteKey, WorkId, wait};
 
 /// What carries bytes to other nodes.
 #[derive(Debug)]
@@ -108,6 +108,18 @@ impl Net {
         work: WorkId,
     ) {
         either!(self, it => it.post_read(peer, lease, key, offset, work));
+    }
+
+    pub(super) fn post_atomic(
+        &mut self,
+        peer: Peer,
+        atomic: Atomic,
+        lease: Lease,
+        key: RemoteKey,
+        offset: u64,
+        work: WorkId,
+    ) {
+        either!(self, it => it.post_atomic(peer, atomic, lease, key, offset, work));
     }
 
     pub(super) fn post_write(

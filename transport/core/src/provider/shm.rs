@@ -22,7 +22,7 @@ use super::transfer::{Help, Transfers};
 use super::watcher::Watcher;
 use crate::arena::{self, Arenas};
 use crate::{
-    Arrived, Completion, Completions, Full, Head, Lease, Node, Outcome, Peer, RecvBuffer,
+    Arrived, Atomic, Completion, Completions, Full, Head, Lease, Node, Outcome, Peer, RecvBuffer,
     RemoteKey, Segment, WorkId, wait,
 };
 use first::Active;
@@ -603,6 +603,35 @@ impl Shm {
             lease,
         });
         Ok(())
+    }
+
+    /// Only memory in an arena can be changed in one step; what is elsewhere the system can only copy.
+    pub(super) fn post_atomic(
+        &mut self,
+        to: u32,
+        atomic: Atomic,
+        mut lease: Lease,
+        key: RemoteKey,
+        offset: u64,
+        work: WorkId,
+    ) {
+        let outcome = match self.place_of(to, &lease, key, offset) {
+            Err(outcome) => outcome,
+            Ok(Place::Process { .. }) => Outcome::Unreachable,
+            Ok(Place::Arena { offset }) if !offset.is_multiple_of(8) => self.refuse_key(),
+            Ok(Place::Arena { offset }) => {
+                let arenas = self.arenas.as_mut();
+                match arenas.is_some_and(|arenas| arenas.change(to, offset, &mut lease, atomic)) {
+                    true => Outcome::Done,
+                    false => Outcome::Unreachable,
+                }
+            }
+        };
+        self.finished.push_back(Completion::Worked {
+            work,
+            outcome,
+            lease,
+        });
     }
 
     fn write_to(&mut self, to: u32, target: Place, lease: &Lease) -> Outcome {

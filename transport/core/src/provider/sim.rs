@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::Stats;
-use crate::{Completions, Full, Head, Lease, Peer, RemoteKey, WorkId};
+use crate::{Atomic, Completions, Full, Head, Lease, Peer, RemoteKey, WorkId};
 pub(super) use net::Random;
 use net::{Item, Net};
 
@@ -219,6 +219,25 @@ impl Sim {
             work,
         };
         self.net.lock().post_read(self.me, from.0, item);
+    }
+
+    pub(super) fn post_atomic(
+        &mut self,
+        to: Peer,
+        atomic: Atomic,
+        lease: Lease,
+        key: RemoteKey,
+        offset: u64,
+        work: WorkId,
+    ) {
+        let item = Item::Atomic {
+            atomic,
+            lease,
+            key,
+            offset,
+            work,
+        };
+        self.net.lock().post_read(self.me, to.0, item);
     }
 
     pub(super) fn post_write(

@@ -3,6 +3,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use transport::{Config, Fabric, Lease, Node, Peer, RemoteKey};
 
@@ -59,6 +60,40 @@ impl Guarded {
             "somebody wrote beside a buffer of {} bytes",
             self.bytes
         );
+    }
+}
+
+/// Words that peers may change: of the fabric's own memory, where it has such.
+pub struct Words {
+    place: NonNull<u64>,
+    count: usize,
+    own: Option<Box<[u64]>>,
+}
+
+impl Words {
+    pub fn new(fabric: &mut Fabric, count: usize) -> Self {
+        if let Some(place) = fabric.allocate(8 * count) {
+            let (place, own) = (place.cast(), None);
+            return Self { place, count, own };
+        }
+        let mut own = vec![0; count].into_boxed_slice();
+        let place = NonNull::from(&mut own[..]).cast();
+        let own = Some(own);
+        Self { place, count, own }
+    }
+
+    pub fn export(&self, fabric: &mut Fabric, peer: u32) -> RemoteKey {
+        let address = self.place.as_ptr().expose_provenance() as u64;
+        fabric.export(Peer(peer), address, 8 * self.count as u64)
+    }
+
+    /// A word, as it is now.
+    pub fn get(&self, index: usize) -> u64 {
+        assert!(index < self.count);
+        // SAFETY: inside the words.
+        let word = unsafe { self.place.add(index) };
+        // SAFETY: aligned and mapped while the fabric, or the box, is there; changed in one step only.
+        unsafe { AtomicU64::from_ptr(word.as_ptr()) }.load(Ordering::SeqCst)
     }
 }
 

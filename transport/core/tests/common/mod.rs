@@ -18,8 +18,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use memory::Guarded;
 use transport::{
-    Arrived, Completion, Completions, Fabric, Head, Lease, Outcome, Peer, RemoteKey, WorkId,
+    Arrived, Atomic, Completion, Completions, Fabric, Head, Lease, Outcome, Peer, RemoteKey, WorkId,
 };
 
 /// One rank of a world, with everything that arrived and was not asked for yet.
@@ -136,6 +137,23 @@ impl Rank {
             self.turn().await;
         }
         self.end_of(work).await
+    }
+
+    /// Changes a word until the end, whatever that is; answers what was there before.
+    pub async fn change(
+        &mut self,
+        of: u32,
+        atomic: Atomic,
+        key: RemoteKey,
+        offset: u64,
+    ) -> (Outcome, u64) {
+        let work = self.name_work();
+        let mut old = Guarded::new(8);
+        let lease = old.lease(0, 8);
+        self.fabric
+            .post_atomic(Peer(of), atomic, lease, key, offset, work);
+        let outcome = self.end_of(work).await;
+        (outcome, u64::from_ne_bytes(old.bytes().try_into().unwrap()))
     }
 
     /// Whether an operation on good memory was carried out; anything but what this world promises fails the test.

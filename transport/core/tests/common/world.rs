@@ -10,10 +10,12 @@ use std::time::{Duration, Instant};
 
 use transport::{Fabric, FakeConfig, FakeNet, NetLimits, Peer, SimConfig, SimNet, wait};
 
-use super::memory::{can_reach_own_process, inherited, number_of, open, segment_file};
+use super::memory::{can_reach_own_process, inherited, number_of, open, segment_file_with};
 use super::{Rank, Reach};
 
 const JOB: u64 = 0x70b;
+/// Of every rank's arena.
+const ARENA_BYTES: u64 = 64 << 20;
 
 /// One process, which talks to itself.
 pub fn alone(behaviour: impl AsyncFn(&mut Rank)) {
@@ -51,7 +53,7 @@ where
 
 /// Ranks on one segment, one process each: this test's program again, which must call [`child`] in the test `entry`.
 pub fn shm_processes(ranks: u32, behaviour: &str) {
-    let file = segment_file(ranks, JOB);
+    let file = segment_file_with(ranks, JOB, ARENA_BYTES);
     let children = start(&file, ranks, behaviour);
     for (rank, status) in (0..).zip(finish(children)) {
         assert!(
@@ -235,7 +237,7 @@ pub fn run(rank: &mut Rank, behaviour: impl AsyncFn(&mut Rank)) {
 }
 
 fn shm_ranks(ranks: u32) -> Vec<Rank> {
-    let file = segment_file(ranks, JOB);
+    let file = segment_file_with(ranks, JOB, ARENA_BYTES);
     let reach = if can_reach_own_process() {
         Reach::Must
     } else {

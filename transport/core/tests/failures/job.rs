@@ -111,14 +111,10 @@ impl Job {
     /// So much time passes.
     pub fn pass(&mut self, time_ns: u64) {
         let limit = self.net.now_ns() + time_ns;
+        let step = MILLISECOND.max(time_ns / 20_000);
         while self.net.now_ns() < limit {
             self.look();
-            if !self
-                .net
-                .advance_until(limit.min(self.net.now_ns() + MILLISECOND))
-            {
-                continue;
-            }
+            self.net.advance_until(limit.min(self.net.now_ns() + step));
         }
     }
 

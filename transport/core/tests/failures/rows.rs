@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How work requests end, status by status.
 
-use transport::{FakeConfig, NetLimits, Outcome, Peer};
+use transport::{Atomic, FakeConfig, NetLimits, Outcome, Peer};
 
 use super::job::{
     AT_ONCE, Job, LOC_LEN, LOC_PROT, REM_ACCESS, REM_INV_REQ, REM_OP, RETRY_EXC, RNR_RETRY_EXC,
     SECOND,
 };
-use crate::common::memory::{Guarded, is_all};
+use crate::common::memory::{Guarded, Words, is_all};
 use crate::common::pattern;
 
 #[test]
@@ -287,4 +287,71 @@ impl Job {
         });
         self.assert_streams();
     }
+}
+
+#[test]
+fn an_atomic_operation_that_a_break_hits_is_in_doubt_and_not_done_twice() {
+    for carried_out in [false, true] {
+        let mut job = Job::calm(2, AT_ONCE);
+        job.assert_whole();
+        let words = Words::new(&mut job.all[1].fabric, 1);
+        let key = words.export(&mut job.all[1].fabric, 0);
+        job.pass(SECOND / 10);
+        let pair = job.net.pair_between(0, 1).unwrap();
+        job.net.break_pair_as(pair, RETRY_EXC, carried_out);
+        let mut old = Guarded::new(16);
+        let mut works = Vec::new();
+        for at in [0, 8] {
+            let work = job.name_work();
+            let add = Atomic::FetchAdd { add: 1 };
+            let lease = old.lease(at, 8);
+            let fabric = &mut job.all[0].fabric;
+            fabric.post_atomic(Peer(1), add, lease, key, 0, work);
+            works.push(work);
+        }
+        assert_eq!(job.end_of(0, works[0]), Outcome::Unknown);
+        assert_eq!(
+            job.end_of(0, works[1]),
+            Outcome::Unknown,
+            "it was flushed: who knows"
+        );
+        job.assert_whole();
+        let done = words.get(0);
+        match carried_out {
+            true => assert!((1..=2).contains(&done), "{done}"),
+            false => assert_eq!(done, 0),
+        }
+        // The next one is as good as ever.
+        let work = job.name_work();
+        let add = Atomic::FetchAdd { add: 10 };
+        let lease = old.lease(0, 8);
+        let fabric = &mut job.all[0].fabric;
+        fabric.post_atomic(Peer(1), add, lease, key, 0, work);
+        assert_eq!(job.end_of(0, work), Outcome::Done);
+        assert_eq!(old.bytes()[..8], done.to_ne_bytes());
+        assert_eq!(words.get(0), done + 10);
+        job.assert_careful();
+    }
+}
+
+#[test]
+fn a_device_without_atomic_operations_says_so() {
+    let config = FakeConfig {
+        atomics: false,
+        ..FakeConfig::calm(1)
+    };
+    let mut job = Job::on(config, 2, AT_ONCE);
+    job.assert_whole();
+    let words = Words::new(&mut job.all[1].fabric, 1);
+    let key = words.export(&mut job.all[1].fabric, 0);
+    let mut old = Guarded::new(8);
+    let work = job.name_work();
+    let add = Atomic::FetchAdd { add: 1 };
+    let lease = old.lease(0, 8);
+    let fabric = &mut job.all[0].fabric;
+    fabric.post_atomic(Peer(1), add, lease, key, 0, work);
+    assert_eq!(job.end_of(0, work), Outcome::Unreachable);
+    assert_eq!(words.get(0), 0);
+    job.assert_whole();
+    job.assert_careful();
 }

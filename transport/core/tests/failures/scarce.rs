@@ -27,6 +27,7 @@ fn where_no_queue_pair_can_be_made_datagrams_do_and_large_frames_are_cut() {
         job.net.fail_creates(refuser, 0);
         job.until("a queue pair", |job| {
             job.chat(1);
+            job.pass(10_000_000);
             job.joined(0) > 0
         });
         assert_eq!(job.read(0, 1, key, &mut target), Outcome::Done);

@@ -13,7 +13,8 @@ use super::flow::{Ack, Again, Receiver, Sender};
 use super::{SimConfig, SimStats};
 use crate::provider::shm::seal;
 use crate::{
-    Arrived, Completion, Completions, Head, Lease, Outcome, Peer, RecvBuffer, RemoteKey, WorkId,
+    Arrived, Atomic, Completion, Completions, Head, Lease, Outcome, Peer, RecvBuffer, RemoteKey,
+    WorkId,
 };
 
 #[derive(Debug)]
@@ -62,6 +63,13 @@ pub(super) enum Item {
         offset: u64,
         work: WorkId,
         immediate: Option<u32>,
+    },
+    Atomic {
+        atomic: Atomic,
+        lease: Lease,
+        key: RemoteKey,
+        offset: u64,
+        work: WorkId,
     },
     /// A frame that the receiver has.
     Gone,
@@ -158,7 +166,7 @@ impl Net {
         Ok(())
     }
 
-    /// Reads need no room: their number is bounded by their poster.
+    /// Reads and atomic operations need no room: their number is bounded by their poster.
     pub(super) fn post_read(&mut self, from: u32, to: u32, item: Item) {
         match self.refuse_one_sided(from, &item) {
             Some(outcome) => {
@@ -304,6 +312,19 @@ impl Net {
                 }
                 (Item::Done(worked(work, outcome, lease)), None)
             }
+            Item::Atomic {
+                atomic,
+                mut lease,
+                key,
+                offset,
+                work,
+            } => {
+                let outcome = self.check_word(from, to, &lease, key, offset);
+                if outcome == Outcome::Done {
+                    lease.change_within_process(key.address + offset, atomic);
+                }
+                (Item::Done(worked(work, outcome, lease)), None)
+            }
             Item::Write {
                 lease,
                 key,
@@ -365,6 +386,21 @@ impl Net {
         })
     }
 
+    /// The same for an atomic operation.
+    fn check_word(
+        &mut self,
+        user: u32,
+        owner: u32,
+        lease: &Lease,
+        key: RemoteKey,
+        offset: u64,
+    ) -> Outcome {
+        match self.check(user, owner, lease, key, offset) {
+            Outcome::Done if !(key.address + offset).is_multiple_of(8) => Outcome::BadKey,
+            outcome => outcome,
+        }
+    }
+
     fn check(
         &mut self,
         user: u32,
@@ -385,13 +421,17 @@ impl Net {
 
     /// How a read or write ends on a network that has none; `None` for frames, and on a network that has.
     fn refuse_one_sided(&self, from: u32, item: &Item) -> Option<Outcome> {
-        let one_sided = matches!(item, Item::Read { .. } | Item::Write { .. });
-        let running = self.is_running(from) || matches!(item, Item::Read { .. });
+        let waits = matches!(item, Item::Read { .. } | Item::Atomic { .. });
+        let one_sided = waits || matches!(item, Item::Write { .. });
+        let running = self.is_running(from) || waits;
         (one_sided && running && !self.config.one_sided).then_some(Outcome::Unreachable)
     }
 
     fn finish_later(&mut self, rank: u32, item: Item, outcome: Outcome) -> Result<(), Item> {
-        let (Item::Read { lease, work, .. } | Item::Write { lease, work, .. }) = item else {
+        let (Item::Read { lease, work, .. }
+        | Item::Write { lease, work, .. }
+        | Item::Atomic { lease, work, .. }) = item
+        else {
             return Err(item);
         };
         let completion = worked(work, outcome, lease);

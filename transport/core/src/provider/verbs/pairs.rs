@@ -495,9 +495,8 @@ impl<P: Port> Verbs<P> {
                         self.break_pair(index);
                     }
                 }
-                Event::DeviceLost | Event::SharedQueueLost | Event::CompletionsLost => {
-                    self.lose_all();
-                }
+                Event::DeviceLost => self.lose_all(true),
+                Event::SharedQueueLost | Event::CompletionsLost => self.lose_all(false),
             }
         }
     }
@@ -539,7 +538,7 @@ impl<P: Port> Verbs<P> {
         true
     }
 
-    fn lose_all(&mut self) {
+    fn lose_all(&mut self, is_gone: bool) {
         let facts = self.port.facts();
         let why = format!(
             "{} port {} of rank {} on {} is lost",
@@ -551,7 +550,7 @@ impl<P: Port> Verbs<P> {
                 self.lose_with_all(u32::try_from(peer).unwrap_or(u32::MAX));
             }
         }
-        self.end_all_works();
+        self.end_all_works(is_gone);
     }
 
     /// Gives a peer up if the port is lost.

@@ -244,10 +244,6 @@ pub(crate) struct Request<'a> {
 }
 
 /// What a work request does.
-#[allow(
-    dead_code,
-    reason = "atomic operations are asked for by tests of devices so far"
-)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     Send,

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reads and writes of peers' memory by the device, and memory of ours that peers reach.
+//! Reads, writes and atomic operations on peers' memory by the device, and memory of ours that peers reach.
 //!
 //! - W1: a lease comes back, with its completion, only after the device has forgotten the memory.
 //! - W2: what was under way on a queue pair that broke is posted again, in the old order. A read or write that has happened
 //!   already happens twice then, with the same bytes; but a write whose immediate has arrived does not, since its target
 //!   may be in use again.
 //! - W3: where reads lie (`Facts::reads_lie`), one has ended when what was posted right behind it has: a write of nothing.
+//! - W4: an atomic operation that was under way on a queue pair that broke is not posted again; its end is [`Outcome::Unknown`].
 
 use super::arrive::IMMEDIATE;
 use super::ledger::Posted;
@@ -14,9 +15,18 @@ use super::port::{Access, Body, CallError, Operation, Piece, Port, Region, Reque
 use super::wire::{BEGINS, ENDS};
 use super::words::{self, LockedMemory};
 use super::{MOST_POSTED, Side, Verbs, name};
-use crate::{Completion, Head, Lease, Outcome, Peer, RemoteKey, WorkId};
+use crate::{Atomic, Completion, Head, Lease, Outcome, Peer, RemoteKey, WorkId};
 
-/// A read or write that was posted by the caller.
+/// What is done to a peer's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Read,
+    Write,
+    /// Not a second time: nobody could tell whether that is one too many.
+    Atomic(Atomic),
+}
+
+/// A read, write or atomic operation that was posted by the caller.
 #[derive(Debug)]
 pub(super) struct Work {
     peer: u32,
@@ -27,7 +37,7 @@ pub(super) struct Work {
     /// Where the memory is registered for this alone.
     region: Option<Region>,
     local_key: u32,
-    is_read: bool,
+    kind: Kind,
     /// Where it begins there.
     address: u64,
     key: u32,
@@ -47,6 +57,23 @@ pub(super) struct Work {
     immediate: Option<u32>,
 }
 
+impl Kind {
+    /// As the device is asked for it.
+    fn operation(self, address: u64, key: u32) -> Operation {
+        match self {
+            Self::Read => Operation::Read { address, key },
+            Self::Write => Operation::Write { address, key },
+            Self::Atomic(Atomic::FetchAdd { add }) => Operation::FetchAdd { address, key, add },
+            Self::Atomic(Atomic::CompareSwap { compare, swap }) => Operation::CompareSwap {
+                address,
+                key,
+                compare,
+                swap,
+            },
+        }
+    }
+}
+
 impl Work {
     pub(super) fn region(&self) -> Option<Region> {
         self.region
@@ -55,11 +82,7 @@ impl Work {
     /// What moves the next bytes that were not posted.
     fn part(&self, bytes: u32) -> (Operation, Piece) {
         let (address, key) = (self.address.wrapping_add(self.posted), self.key);
-        let operation = if self.is_read {
-            Operation::Read { address, key }
-        } else {
-            Operation::Write { address, key }
-        };
+        let operation = self.kind.operation(address, key);
         let piece = Piece {
             address: self.lease.address() + self.posted,
             bytes,
@@ -141,7 +164,20 @@ impl<P: Port> Verbs<P> {
         offset: u64,
         id: WorkId,
     ) {
-        self.begin(peer.0, lease, key, offset, id, true);
+        self.begin(peer.0, lease, key, offset, id, Kind::Read);
+    }
+
+    /// The device does it, if it can.
+    pub(in crate::provider) fn post_atomic(
+        &mut self,
+        peer: Peer,
+        atomic: Atomic,
+        lease: Lease,
+        key: RemoteKey,
+        offset: u64,
+        id: WorkId,
+    ) {
+        self.begin(peer.0, lease, key, offset, id, Kind::Atomic(atomic));
     }
 
     /// With an immediate there must be room for the packet that carries it.
@@ -155,7 +191,7 @@ impl<P: Port> Verbs<P> {
         immediate: Option<u32>,
     ) -> Result<(), Lease> {
         let Some(immediate) = immediate else {
-            self.begin(peer.0, lease, key, offset, id, false);
+            self.begin(peer.0, lease, key, offset, id, Kind::Write);
             return Ok(());
         };
         let ready = self.side(peer.0).is_lost() || self.is_ready_for_immediate(peer.0);
@@ -168,7 +204,7 @@ impl<P: Port> Verbs<P> {
             flags: 0,
             word: immediate.into(),
         };
-        let end = self.known_end(peer.0, &lease, key, offset);
+        let end = self.known_end(peer.0, &lease, key, offset, Kind::Write);
         if let Some(outcome) = end.filter(|end| *end != Outcome::Done) {
             self.end(id, outcome, lease);
             return Ok(());
@@ -176,7 +212,7 @@ impl<P: Port> Verbs<P> {
         // Nobody is told of a write that cannot be.
         let registered = match end {
             Some(_) => Ok((None, 0)),
-            None => self.register(&lease, false),
+            None => self.register(&lease, Kind::Write),
         };
         let registered = match registered {
             Ok(registered) => registered,
@@ -224,15 +260,15 @@ impl<P: Port> Verbs<P> {
         key: RemoteKey,
         offset: u64,
         id: WorkId,
-        is_read: bool,
+        kind: Kind,
     ) {
-        if let Some(outcome) = self.known_end(peer, &lease, key, offset) {
+        if let Some(outcome) = self.known_end(peer, &lease, key, offset, kind) {
             return self.end(id, outcome, lease);
         }
-        match self.register(&lease, is_read) {
+        match self.register(&lease, kind) {
             Ok(registered) => {
                 let work = self.work(peer, lease, key, offset, id, registered);
-                self.start(Work { is_read, ..work });
+                self.start(Work { kind, ..work });
             }
             Err(error) => self.cannot_begin(id, lease, &error),
         }
@@ -263,7 +299,7 @@ impl<P: Port> Verbs<P> {
             lease,
             region,
             local_key,
-            is_read: false,
+            kind: Kind::Write,
             address: key.address.wrapping_add(offset),
             key: remote_key(key),
             posted: 0,
@@ -292,18 +328,13 @@ impl<P: Port> Verbs<P> {
     }
 
     /// The key to leased memory, and its region if it was registered for this.
-    fn register(
-        &mut self,
-        lease: &Lease,
-        is_read: bool,
-    ) -> Result<(Option<Region>, u32), CallError> {
+    fn register(&mut self, lease: &Lease, kind: Kind) -> Result<(Option<Region>, u32), CallError> {
         if let Some(owned) = self.owned_region(lease.address(), lease.bytes() as u64) {
             return Ok((None, owned.local_key));
         }
-        let access = if is_read {
-            Access::Own
-        } else {
-            Access::OwnRead
+        let access = match kind {
+            Kind::Read | Kind::Atomic(_) => Access::Own,
+            Kind::Write => Access::OwnRead,
         };
         let region = register_lease(&mut self.port, lease, access)?;
         Ok((Some(region), region.local_key))
@@ -316,6 +347,7 @@ impl<P: Port> Verbs<P> {
         lease: &Lease,
         key: RemoteKey,
         offset: u64,
+        kind: Kind,
     ) -> Option<Outcome> {
         if self.side(peer).is_lost() || key.check == 0 {
             return Some(Outcome::Unreachable);
@@ -323,7 +355,12 @@ impl<P: Port> Verbs<P> {
         if !is_sealed(key, peer, self.me) || !fits(lease, key, offset) {
             return Some(Outcome::BadKey);
         }
-        (lease.bytes() == 0).then_some(Outcome::Done)
+        let is_aligned = key.address.wrapping_add(offset).is_multiple_of(8);
+        match kind {
+            Kind::Atomic(_) if !is_aligned => Some(Outcome::BadKey),
+            Kind::Atomic(_) if !self.port.facts().atomics => Some(Outcome::Unreachable),
+            _ => (lease.bytes() == 0).then_some(Outcome::Done),
+        }
     }
 
     /// Posts works of a peer that wait, oldest first.
@@ -378,7 +415,7 @@ impl<P: Port> Verbs<P> {
             return true;
         };
         let all = work.lease.bytes() as u64;
-        let doubted = work.is_read && reads_lie;
+        let doubted = work.kind == Kind::Read && reads_lie;
         let most = message_bytes.min(if doubted {
             MOST_DOUBTED_PART_BYTES >> work.halvings
         } else {
@@ -448,6 +485,7 @@ impl<P: Port> Verbs<P> {
             Status::RemoteAccess | Status::RemoteInvalid | Status::RemoteOperation => {
                 work.outcome = Outcome::BadKey;
             }
+            _ if matches!(work.kind, Kind::Atomic(_)) => work.outcome = Outcome::Unknown,
             Status::LocalProtection | Status::LocalLength => work.outcome = Outcome::Unreachable,
             _ => work.again = true,
         }
@@ -456,7 +494,7 @@ impl<P: Port> Verbs<P> {
 
     /// A part that may have lied is back.
     fn doubt_no_more(&mut self, index: u32, bytes: u32) {
-        let is_read = |work: &Work| work.is_read;
+        let is_read = |work: &Work| work.kind == Kind::Read;
         if self.works[index as usize].as_ref().is_some_and(is_read) {
             self.doubted_bytes = self.doubted_bytes.saturating_sub(bytes.into());
         }
@@ -544,14 +582,22 @@ impl<P: Port> Verbs<P> {
         });
     }
 
-    /// The port is lost: it may never tell the end of what it was doing, but touches no memory that was taken away from it.
+    /// The port is lost, or (`is_gone`) the device: it may never tell the end of what it was doing, but touches no memory that was taken away from it.
     /// All peers are lost, so nothing takes the places of these works.
-    pub(super) fn end_all_works(&mut self) {
+    pub(super) fn end_all_works(&mut self, is_gone: bool) {
         for index in (0..).take(self.works.len()) {
-            if let Some(work) = &mut self.works[index as usize] {
-                work.outcome = Outcome::Unreachable;
-                self.finish(index);
+            let Some(work) = &mut self.works[index as usize] else {
+                continue;
+            };
+            // Memory that stays registered is out of reach only when the device is gone.
+            if work.region.is_none() && work.under_way != 0 && !is_gone {
+                continue;
             }
+            work.outcome = match work.kind {
+                Kind::Atomic(_) if work.under_way != 0 => Outcome::Unknown,
+                _ => Outcome::Unreachable,
+            };
+            self.finish(index);
         }
     }
 
