@@ -332,7 +332,8 @@ impl<P: Port> Verbs<P> {
         let Some(side) = self.sides[pair.peer as usize].as_deref() else {
             return;
         };
-        let often = !(side.breaks + 1).is_power_of_two();
+        // Most of them heal, and where many break they do so for one reason.
+        let often = !(self.net.broken + 1).is_power_of_two();
         if pair.life != Life::Whole || done.status == Status::Flushed || often {
             return;
         }
