@@ -16,10 +16,12 @@ pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
     make_folder(&share)?;
     let (hello, written) = (build.join("hello"), share.join(WRITTEN));
     let _ = fs::remove_file(&written);
-    let mut compiler = command(prefix.join("bin/rmpicc"));
-    compiler.args(["-O2", "-o"]).arg(&hello);
-    compiler.arg(root().join("ci/demo/hello.c"));
-    quiet(compiler, Duration::from_secs(120))?;
+    let compiler = prefix.join("bin/rmpicc");
+    compile(&compiler, "ci/demo/hello.c", &hello)?;
+    for program in RANKS {
+        let source = format!("ci/ranks/{program}.c");
+        compile(&compiler, &source, &build.join(program))?;
+    }
 
     let text = |path: &Path| path.to_string_lossy().into_owned();
     let words = [
@@ -28,6 +30,7 @@ pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
         text(&prefix.join("bin/rmpiexec")),
         text(&hello),
         text(&tests_of_the_port()?),
+        text(&build),
     ];
     layout(tally)?;
     let guest = Guest::new().kernel(context.kernel.unwrap_or_default());
@@ -51,6 +54,13 @@ pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
         }
     });
     Ok(())
+}
+
+fn compile(compiler: &Path, source: &str, program: &Path) -> Result<(), String> {
+    let mut compiler = command(compiler);
+    compiler.args(["-O2", "-o"]).arg(program);
+    compiler.arg(root().join(source));
+    quiet(compiler, Duration::from_secs(120)).map(drop)
 }
 
 /// The bindings of crate `verbs-sys` against the header that rdma-core has installed.
@@ -145,7 +155,15 @@ fn code(outcome: &Outcome) -> Result<(), String> {
 
 /// What the guest creates, at two places.
 const WRITTEN: &str = "softroce-was-here";
-const LIMIT: Duration = Duration::from_secs(240);
+const LIMIT: Duration = Duration::from_secs(300);
+/// Programs of the stage `ranks` that run there, by their names in `ci/softroce/checks`.
+const RANKS: [&str; 5] = [
+    "send_modes",
+    "order",
+    "nonblocking",
+    "coll_data",
+    "sendrecv",
+];
 
 #[cfg(test)]
 mod tests {
@@ -198,6 +216,6 @@ mod tests {
         let why = code(&outcome(End::Code(0))).unwrap_err();
         assert!(why.contains("ended with code 0\nwords"), "{why}");
         let why = code(&outcome(End::TimedOut)).unwrap_err();
-        assert!(why.contains("was stopped after 4 min 00 s"), "{why}");
+        assert!(why.contains("was stopped after 5 min 00 s"), "{why}");
     }
 }
