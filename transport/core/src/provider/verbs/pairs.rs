@@ -484,7 +484,7 @@ impl<P: Port> Verbs<P> {
             self.has_stirred = true;
             if !matches!(event, Event::Other(_) | Event::QueuePairLost(_)) {
                 let words = words::of_event(event, self.port.facts());
-                self.complain(format!("rank {}: {words}", self.me));
+                self.complain(words);
             }
             match event {
                 Event::PortDown | Event::Other(_) => {}

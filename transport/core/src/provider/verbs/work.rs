@@ -141,10 +141,7 @@ impl<P: Port> Verbs<P> {
         }
         let facts = self.port.facts();
         let words = words::of_registration(error, facts, bytes, LockedMemory::now());
-        let rank = self.me;
-        self.complain(format!(
-            "rank {rank}: {words}; such messages go through buffers"
-        ));
+        self.complain(format!("{words}; such messages go through buffers"));
     }
 
     /// The end of [`export`](Self::export).
