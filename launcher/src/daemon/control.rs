@@ -55,6 +55,15 @@ pub(crate) fn listener(name: &str) -> Result<UnixListener, Errno> {
 
 /// Takes the next message, without waiting.
 pub(crate) fn receive(from: BorrowedFd<'_>) -> Received {
+    let received = match receive_once(from) {
+        // The other side has left without reading what it was told; what it said itself comes after this.
+        Err(Errno::ECONNRESET) => receive_once(from),
+        received => received,
+    };
+    received.unwrap_or(Received::Closed)
+}
+
+fn receive_once(from: BorrowedFd<'_>) -> Result<Received, Errno> {
     let mut bytes = [0; MAX_DATAGRAM_BYTES + 1];
     // Room for the sender's name and for nothing else: descriptors that a rank sends are dropped by the kernel.
     let mut space = cmsg_space!(UnixCredentials);
@@ -63,17 +72,17 @@ pub(crate) fn receive(from: BorrowedFd<'_>) -> Received {
     let (length, sender) =
         match recvmsg::<UnixAddr>(from.as_raw_fd(), &mut pieces, Some(&mut space), flags) {
             Ok(message) => (message.bytes, sender(&message)),
-            Err(Errno::EAGAIN | Errno::EINTR) => return Received::Nothing,
-            Err(_) => return Received::Closed,
+            Err(Errno::EAGAIN | Errno::EINTR) => return Ok(Received::Nothing),
+            Err(error) => return Err(error),
         };
     if length == 0 {
-        return Received::Closed;
+        return Ok(Received::Closed);
     }
-    match (bytes.get(..length).map(ToDaemon::decode), sender) {
+    Ok(match (bytes.get(..length).map(ToDaemon::decode), sender) {
         (Some(Ok(message)), Some(pid)) => Received::Message(message, pid),
         (Some(Err(error)), _) => Received::Nonsense(Some(error)),
         _ => Received::Nonsense(None),
-    }
+    })
 }
 
 fn sender(message: &nix::sys::socket::RecvMsg<'_, '_, UnixAddr>) -> Option<u32> {

@@ -140,15 +140,14 @@ impl<V: Visit> Line<V> {
 
     pub(crate) async fn send(&self, to: u32, bytes: &[u8]) -> Result<(), Error> {
         if let Some(request) = self.start_send(to, bytes)? {
-            self.finish(request, None).await;
+            self.finish(request, None).await?;
         }
         Ok(())
     }
 
     pub(crate) async fn receive(&self, from: u32, bytes: &mut [u8]) -> Result<(), Error> {
         let request = self.start_receive(from, bytes)?;
-        self.finish(request, Some(bytes.len() as u64)).await;
-        Ok(())
+        self.finish(request, Some(bytes.len() as u64)).await
     }
 
     /// Sends to one rank while receiving from another.
@@ -187,8 +186,9 @@ impl<V: Visit> Line<V> {
             .visit(|universe| universe.receive(source, UserMemory::of(bytes)))
     }
 
-    /// `bytes`: what the message must have.
-    async fn finish(&self, request: RequestId, bytes: Option<u64>) {
+    /// `bytes`: what the message must have. Fails where a rank is lost: nothing that this one could send on then would be
+    /// right, and those that wait for it hear of the loss too.
+    async fn finish(&self, request: RequestId, bytes: Option<u64>) -> Result<(), Error> {
         let visit = self.visit;
         poll_fn(
             |_| match visit.visit(|universe| universe.is_complete(request)) {
@@ -199,6 +199,7 @@ impl<V: Visit> Line<V> {
         .await;
         let status = visit.visit(|universe| universe.collect(request));
         match (status.error, bytes) {
+            (Some(lost @ Error::Lost { .. }), _) => return Err(self.of_this_call(lost)),
             (Some(error), _) => self.note(self.of_this_call(error)),
             (None, Some(expected)) if status.bytes != expected => self.note(Error::Mismatched {
                 rank: self.rank_of(status.source.unwrap_or(-1)),
@@ -207,6 +208,7 @@ impl<V: Visit> Line<V> {
             }),
             _ => {}
         }
+        Ok(())
     }
 
     /// The error of a message in the words of a collective: the program knows nothing of its messages and their tags.
@@ -309,10 +311,12 @@ impl<V: Visit> Pending<'_, V> {
 
     /// Waits for all.
     pub(crate) async fn finish(self) -> Result<(), Error> {
+        let mut ended = self.error.map_or(Ok(()), Err);
         for (request, bytes) in self.requests {
-            self.line.finish(request, bytes).await;
+            // All of them: their buffers are lent until then.
+            ended = ended.and(self.line.finish(request, bytes).await);
         }
-        self.error.map_or(Ok(()), Err)
+        ended
     }
 
     fn keep(&mut self, started: Result<Option<RequestId>, Error>, bytes: Option<u64>) {
