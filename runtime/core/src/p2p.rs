@@ -173,7 +173,7 @@ impl Universe {
                 Look::Taken => {}
                 Look::Nothing if self.fabric.is_attentive() => std::hint::spin_loop(),
                 // Every some hundred frames: no reason to leave the fast path with the rest of a window.
-                Look::Other if self.fabric.must_poll() && self.progress() => {}
+                Look::Other if self.fabric.has_run_out() && self.progress() => {}
                 Look::Nothing | Look::Other => return None,
             }
         }

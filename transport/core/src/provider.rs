@@ -569,6 +569,13 @@ impl Fabric {
         self.shm.must_poll()
     }
 
+    /// Whether [`must_poll`](Self::must_poll) holds only because so many frames were taken one by one: most likely there are more.
+    #[inline(always)]
+    #[must_use]
+    pub fn has_run_out(&self) -> bool {
+        self.shm.has_run_out()
+    }
+
     /// Whether [`set_attentive`](Self::set_attentive) holds.
     #[inline(always)]
     #[must_use]

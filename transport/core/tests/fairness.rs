@@ -94,11 +94,11 @@ fn frames_at_hand_run_out_so_that_others_are_heard() {
             assert!(taken < 10_000, "nobody else would be heard");
         }
         assert!(
-            taken > 100 && ranks[0].must_poll(),
+            taken > 100 && ranks[0].must_poll() && ranks[0].has_run_out(),
             "{taken} frames at hand"
         );
         poll(&mut ranks[0], &mut counts);
-        assert!(!ranks[0].must_poll());
+        assert!(!ranks[0].must_poll() && !ranks[0].has_run_out());
         polls += 1;
     }
     assert!(polls <= 3, "{polls} polls");

@@ -775,6 +775,12 @@ impl Shm {
         self.attentive
     }
 
+    /// Whether so many frames were taken one by one that a poll must come before the next.
+    #[inline(always)]
+    pub(super) fn has_run_out(&self) -> bool {
+        self.active.has_run_out()
+    }
+
     /// Whether only a poll can show more.
     #[inline(always)]
     pub(super) fn must_poll(&self) -> bool {

@@ -83,6 +83,12 @@ impl Active {
         }
     }
 
+    /// Whether that has come to pass.
+    #[inline(always)]
+    pub(super) fn has_run_out(&self) -> bool {
+        self.batches >= MOST_BATCHES
+    }
+
     /// A poll looks at everything.
     #[inline(always)]
     pub(super) fn polled(&mut self) {
