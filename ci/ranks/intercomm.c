@@ -128,6 +128,8 @@ static void s7_4_2_dup(void)
         MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
     }
     MPI_Comm_free(&inter);
+    // The receive above would take any message of the copy, so that nobody talks before it is done.
+    MPI_Barrier(copy);
     talk(copy, remote_size, world_of);
     MPI_Comm_free(&copy);
     MPI_Comm_free_keyval(&key);
