@@ -47,6 +47,8 @@ A failed stage does not stop the ones after it. The last line counts: `N passed,
 Options:
   --mpi PREFIX   for the stage `ranks` alone: run the programs on the MPI installed there
                  (its bin/mpicc and bin/mpiexec), to hold the tests themselves against another MPI
+  --late SEED    for the stage `ranks` alone: the ranks of every program sleep around their MPI calls,
+                 each differently, as on a busy machine; another seed is another order of events
   --kernel 6.12  for the stage `softroce`: the newer kernel (100 MiB more to fetch), not 6.1
   -- FILTER...   for the stage `ranks` alone: only the programs whose name contains one of these;
                  for the stage `suites` alone: only these parts of it (exchange, openmpi, mpich, mpi4py,

@@ -9,6 +9,7 @@ mod faults;
 mod hardships;
 mod icount;
 mod jobs;
+mod late;
 mod model;
 mod ranks;
 mod softroce;
@@ -104,6 +105,8 @@ const fn minutes(count: u64) -> Duration {
 pub(crate) struct Context {
     /// Another MPI to run the programs of `ranks` on.
     pub(crate) peer: Option<PathBuf>,
+    /// The seed of ranks that are late, for all programs of `ranks`.
+    pub(crate) late: Option<u64>,
     /// The kernel of the virtual machine.
     pub(crate) kernel: Option<Series>,
     /// Parts of names; empty means every program.
@@ -207,6 +210,13 @@ fn parse(args: &[String]) -> Result<(Vec<&'static TestStage>, Context), String> 
                     .ok_or("--mpi needs the folder where an MPI is installed")?;
                 context.peer = Some(std::path::absolute(given).unwrap_or_else(|_| given.into()));
             }
+            "--late" => {
+                let given = words.next().ok_or("--late needs a seed, a whole number")?;
+                let seed = given.parse();
+                context.late = Some(seed.map_err(|_| {
+                    format!("--late `{given}` is no seed, expected a whole number: --late 7")
+                })?);
+            }
             "--kernel" => {
                 let given = words.next().ok_or("--kernel needs 6.1 or 6.12")?;
                 context.kernel = Some(Series::named(given)?);
@@ -222,6 +232,12 @@ fn parse(args: &[String]) -> Result<(Vec<&'static TestStage>, Context), String> 
     let only_ranks = wanted.iter().all(|stage| stage.name == "ranks") && !wanted.is_empty();
     if context.peer.is_some() && !only_ranks {
         return Err("--mpi is for the stage ranks alone: cargo xtask test ranks --mpi DIR".into());
+    }
+    if context.late.is_some() && (!only_ranks || context.peer.is_some()) {
+        return Err(
+            "--late is for the stage ranks alone and for this MPI: cargo xtask test ranks --late 7"
+                .into(),
+        );
     }
     let only_suites = wanted.iter().all(|stage| stage.name == "suites") && !wanted.is_empty();
     if !context.filters.is_empty() && !only_ranks && !only_suites {
@@ -278,6 +294,11 @@ mod tests {
         assert!(parse(&words("softroce --kernel 4.9")).is_err());
         let (_, context) = parse(&words("softroce --kernel 6.12")).unwrap();
         assert!(context.kernel.is_some());
+        assert!(parse(&words("--late 7")).is_err());
+        assert!(parse(&words("ranks --late soon")).is_err());
+        assert!(parse(&words("ranks --late 7 --mpi /opt/mpi")).is_err());
+        let (_, context) = parse(&words("ranks --late 7")).unwrap();
+        assert_eq!(context.late, Some(7));
         let (_, context) = parse(&words("ranks --mpi /opt/mpi -- send")).unwrap();
         assert_eq!(context.peer, Some(PathBuf::from("/opt/mpi")));
         assert!(context.wants("send_modes") && !context.wants("probe"));

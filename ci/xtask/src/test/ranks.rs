@@ -4,9 +4,11 @@
 //! Each rank of a program that went through prints one line `ok`, and the job exits with 0; a line
 //! of `testlist` says where that is different. A job that outlives its limit, or leaves a process,
 //! a file or a segment behind, has failed.
+//!
+//! Where a line has `late=SEED`, or with `--late SEED` everywhere, the ranks sleep around their MPI calls.
 
 use super::testlist::{self, Entry};
-use super::{Context, Tally, compiling, jobs};
+use super::{Context, Tally, compiling, jobs, late};
 use crate::process::quiet;
 use crate::tree::{command, make_folder, read, root, target};
 use std::collections::BTreeSet;
@@ -31,19 +33,30 @@ pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
         .collect();
     let list: Vec<Entry> = list
         .into_iter()
-        .filter(|entry| mpi.is_ours || !entry.ours)
+        .filter(|entry| mpi.is_ours || !(entry.ours || entry.late.is_some()))
         .collect();
     if context.filters.is_empty() {
         tally.check("every program is listed", || unlisted(&list, mpi.is_ours));
     }
+    let list = match context.late {
+        Some(seed) => all_late(list, seed),
+        None => list,
+    };
     make_folder(&mpi.build)?;
-    let programs = list.iter().map(|entry| entry.program.as_str()).collect();
-    let broken = compiling::all(&programs, |program| compile(&mpi, program))?;
+    let late_object = match list.iter().any(|entry| entry.late.is_some()) {
+        true => Some(late::object(&mpi.compiler, &mpi.build)?),
+        false => None,
+    };
+    let names: Vec<String> = list.iter().map(binary).collect();
+    let programs = names.iter().map(String::as_str).collect();
+    let broken = compiling::all(&programs, |program| {
+        compile(&mpi, program, late_object.as_deref())
+    })?;
     for (program, why) in &broken {
         tally.check(&format!("compile {program}"), || Err(why.clone()));
     }
     for entry in &list {
-        if broken.iter().any(|(program, _)| *program == entry.program) {
+        if broken.iter().any(|(program, _)| *program == binary(entry)) {
             continue;
         }
         for ranks in &entry.ranks {
@@ -80,6 +93,26 @@ fn mpi(context: &mut Context) -> Result<Mpi, String> {
     })
 }
 
+/// The whole list with late ranks; lines that are only for them would run twice.
+fn all_late(list: Vec<Entry>, seed: u64) -> Vec<Entry> {
+    let others = list.into_iter().filter(|entry| entry.late.is_none());
+    others
+        .map(|entry| Entry {
+            late: Some(seed),
+            limit_s: entry.limit_s * LATE_TAKES_LONGER,
+            ..entry
+        })
+        .collect()
+}
+
+/// What an entry's program is called where it is built.
+fn binary(entry: &Entry) -> String {
+    match entry.late {
+        Some(_) => format!("{}{LATE}", entry.program),
+        None => entry.program.clone(),
+    }
+}
+
 /// Programs that the list forgot would never run.
 fn unlisted(list: &[Entry], is_ours: bool) -> Result<(), String> {
     let listed: BTreeSet<&str> = list.iter().map(|entry| entry.program.as_str()).collect();
@@ -101,21 +134,26 @@ fn unlisted(list: &[Entry], is_ours: bool) -> Result<(), String> {
     ))
 }
 
-fn compile(mpi: &Mpi, program: &str) -> Result<(), String> {
+fn compile(mpi: &Mpi, program: &str, late_object: Option<&Path>) -> Result<(), String> {
     let flags = "-std=gnu11 -O1 -g -Wall -Wextra -Werror -pthread";
-    let source = folder().join(format!("{program}.c"));
+    let (name, object) = match program.strip_suffix(LATE) {
+        Some(name) => (name, late_object),
+        None => (program, None),
+    };
+    let source = folder().join(format!("{name}.c"));
     let mut compiler = command(&mpi.compiler);
     compiler
         .args(flags.split(' '))
         .arg("-o")
         .arg(mpi.build.join(program))
         .arg(source)
+        .args(object)
         .arg("-lm");
     quiet(compiler, Duration::from_secs(120)).map(|_| ())
 }
 
 fn run_one(mpi: &Mpi, entry: &Entry, ranks: u32) -> Result<(), String> {
-    let program = mpi.build.join(&entry.program);
+    let program = mpi.build.join(binary(entry));
     let mut job = if entry.alone {
         command(&program)
     } else {
@@ -123,6 +161,9 @@ fn run_one(mpi: &Mpi, entry: &Entry, ranks: u32) -> Result<(), String> {
     };
     job.args(&entry.args);
     job.envs(entry.env.iter().map(|(name, value)| (name, value)));
+    if let Some(seed) = entry.late {
+        job.env("LATE_SEED", seed.to_string());
+    }
     let cookie = jobs::Cookie::new(&mpi.build)?;
     let done = jobs::run(job, &cookie, Duration::from_secs(entry.limit_s))?;
     let mut wrong = judge(entry, ranks, done.status.code(), &done.stdout, &done.stderr);
@@ -191,6 +232,9 @@ fn folder() -> PathBuf {
 /// How soon after its launcher nothing of a job may be left.
 const LEFTOVER_GRACE: Duration = Duration::from_secs(2);
 const LINES_SHOWN: usize = 120;
+/// How a program with late ranks ends that is built of the same source.
+const LATE: &str = ".late";
+const LATE_TAKES_LONGER: u64 = 4;
 
 #[cfg(test)]
 mod tests {
@@ -215,6 +259,16 @@ mod tests {
         assert_eq!(judge(&entry("a 2 exit=3"), 2, Some(1), "", "").len(), 1);
         assert_eq!(judge(&entry("a 2 exit=3"), 2, None, "", "").len(), 1);
         assert!(judge(&entry("a 2 exit=3"), 2, Some(3), "", "").is_empty());
+    }
+
+    #[test]
+    fn with_late_ranks_each_line_runs_once_and_has_more_time() {
+        let list = testlist::parse("probe 2 time=5\nprobe 2 late=3").unwrap();
+        let late = all_late(list, 9);
+        assert_eq!(late.len(), 1);
+        assert_eq!((late[0].late, late[0].limit_s), (Some(9), 20));
+        assert_eq!(binary(&late[0]), "probe.late");
+        assert_eq!(binary(&entry("probe 2")), "probe");
     }
 
     #[test]

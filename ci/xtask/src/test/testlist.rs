@@ -20,6 +20,8 @@ pub(crate) struct Entry {
     /// Tests what the standard leaves open: not for other MPIs.
     pub(crate) ours: bool,
     pub(crate) xfail: Option<String>,
+    /// Linked with `ci/ranks/late/late.c`, which gets this seed.
+    pub(crate) late: Option<u64>,
     /// Functions that it calls and that may have no body yet.
     pub(crate) needs: Vec<String>,
 }
@@ -46,7 +48,10 @@ impl Entry {
         } else {
             format!(" -n {ranks}")
         };
-        format!("{}{args}{how}", self.program)
+        let late = self
+            .late
+            .map_or_else(String::new, |seed| format!(", late by seed {seed}"));
+        format!("{}{args}{how}{late}", self.program)
     }
 }
 
@@ -69,6 +74,7 @@ fn entry(words: &[String]) -> Result<Entry, String> {
         alone: false,
         ours: false,
         xfail: None,
+        late: None,
         needs: Vec::new(),
     };
     for option in options {
@@ -95,6 +101,12 @@ fn set(entry: &mut Entry, option: &str) -> Result<(), String> {
             entry.limit_s = value
                 .parse()
                 .map_err(|_| format!("time `{value}` is no number"))?
+        }
+        "late" => {
+            let seed = value
+                .parse()
+                .map_err(|_| format!("late `{value}` is no seed"))?;
+            entry.late = Some(seed);
         }
         "xfail" if value.is_empty() => return Err("xfail needs a reason".into()),
         "xfail" => entry.xfail = Some(value.into()),
@@ -160,12 +172,20 @@ mod tests {
     }
 
     #[test]
+    fn a_seed_is_part_of_the_name() {
+        let entry = parse("comm 4 late=7").unwrap().remove(0);
+        assert_eq!(entry.late, Some(7));
+        assert_eq!(entry.name(4), "comm -n 4, late by seed 7");
+    }
+
+    #[test]
     fn a_wrong_line_is_named() {
         for (line, why) in [
             ("probe", "are needed"),
             ("probe two", "are no numbers"),
             ("probe 2 sometimes", "unknown option `sometimes`"),
             ("probe 2 xfail=", "needs a reason"),
+            ("probe 2 late=often", "is no seed"),
             ("probe 2 says=\"x", "not closed"),
         ] {
             let error = parse(line).unwrap_err();

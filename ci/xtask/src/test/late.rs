@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Ranks that are late: programs linked with `ci/ranks/late/late.c`, which sleeps around their MPI calls.
+
+use crate::process::quiet;
+use crate::tree::{command, read, root};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Compiles the object that is linked to late programs, and returns where it is.
+pub(crate) fn object(compiler: &Path, build: &Path) -> Result<PathBuf, String> {
+    let header = read(&root().join("runtime/abi/gen/mpi.h"))?;
+    let list = build.join("calls.h");
+    fs::write(&list, calls(&header)?)
+        .map_err(|why| format!("cannot write {}: {why}", list.display()))?;
+    let object = build.join("late.o");
+    let mut compile = command(compiler);
+    compile.args("-std=gnu11 -O1 -g -Wall -Wextra -Werror -c".split(' '));
+    compile.arg("-I").arg(build).arg("-o").arg(&object);
+    compile.arg(root().join("ci/ranks/late/late.c"));
+    quiet(compile, Duration::from_secs(300))?;
+    Ok(object)
+}
+
+/// One line `CALL(type, name, (parameters), (arguments))` for each function of the header that returns a code.
+fn calls(header: &str) -> Result<String, String> {
+    let mut lines = String::new();
+    for line in header.lines() {
+        let Some((name, rest)) = line
+            .strip_prefix("int MPI_")
+            .and_then(|it| it.split_once('('))
+        else {
+            continue;
+        };
+        // A comment may follow.
+        let (parameters, _) = rest
+            .split_once(");")
+            .ok_or_else(|| format!("mpi.h: `{line}` has no `);`"))?;
+        // Any number of arguments, which nothing can hand on.
+        if parameters.contains("...") {
+            continue;
+        }
+        let names: Vec<&str> = parameters.split(", ").filter_map(name_of).collect();
+        lines += &format!(
+            "CALL(int, MPI_{name}, ({parameters}), ({}))\n",
+            names.join(", ")
+        );
+    }
+    if lines.is_empty() {
+        return Err("mpi.h has no line `int MPI_...(...);`".into());
+    }
+    Ok(lines)
+}
+
+/// `argv` of `char *argv[]`; none of `void`.
+fn name_of(parameter: &str) -> Option<&str> {
+    let plain = parameter.split('[').next()?;
+    let (_, name) = plain.rsplit_once([' ', '*'])?;
+    Some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_function_becomes_a_call_with_the_names_of_its_parameters() {
+        let header = "double MPI_Wtime(void);\nint MPI_Pcontrol(const int level, ...);\nint PMPI_Finalize(void);\n\
+                      int MPI_Finalize(void); /* the end */\nint MPI_Spawn(const char *command, char *argv[], const int ranges[][3], int n);\n";
+        let expected = "CALL(int, MPI_Finalize, (void), ())\n\
+                        CALL(int, MPI_Spawn, (const char *command, char *argv[], const int ranges[][3], int n), \
+                        (command, argv, ranges, n))\n";
+        assert_eq!(calls(header).unwrap(), expected);
+        assert!(calls("").is_err());
+        assert!(calls("int MPI_Send(int a,\n").is_err());
+    }
+
+    #[test]
+    fn all_functions_of_the_header_are_understood() {
+        let header = read(&root().join("runtime/abi/gen/mpi.h")).unwrap();
+        assert!(calls(&header).unwrap().lines().count() > 600);
+    }
+}
