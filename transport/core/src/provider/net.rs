@@ -44,7 +44,7 @@ impl Net {
         let port = net
             .open(&DEPTHS, FAKE_Q_KEY)
             .expect("depths that a device has");
-        let mut verbs = Verbs::open(me, peers, port, limits).expect("a fake has memory at first");
+        let mut verbs = Verbs::open(me, peers, [port], limits).expect("a fake has memory at first");
         verbs.number_from(net.config().first_packet);
         Self::Fake(Box::new(verbs))
     }

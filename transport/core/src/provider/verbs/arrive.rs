@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use super::Verbs;
 use super::pools::is_datagram;
 use super::port::{Done, Port, Status};
+use super::rail::{Line, rail_of};
 use super::session::{ACK_EVERY, Slot, Verdict};
 use super::wire::{self, BEGINS, ENDS, HEADER_BYTES, Message, Packet};
 use crate::{Arrived, Completion, Completions, Peer, RecvBuffer};
@@ -39,29 +40,34 @@ const MOST_STRANGERS: usize = 16;
 impl<P: Port> Verbs<P> {
     /// A receive has ended.
     #[inline(always)]
-    pub(super) fn take_received(&mut self, done: &Done, completions: &mut Completions) {
-        let Some(buffer) = self.receives.filled(done.work, done.bytes) else {
+    pub(super) fn take_received(
+        &mut self,
+        rail: usize,
+        done: &Done,
+        completions: &mut Completions,
+    ) {
+        let receives = &mut self.rails[rail].receives;
+        let Some(buffer) = receives.filled(done.work, done.bytes) else {
             return;
         };
         if done.status != Status::Success {
             // Its queue pair broke, which the other queue tells.
-            return self.receives.give_back(buffer, &mut self.port);
+            return self.give_back(buffer);
         }
         let mut start = [0; SHORT_BYTES];
-        let bytes = self.receives.bytes_in(buffer);
-        let short = bytes.min(SHORT_BYTES);
-        self.receives.copy_out(buffer, 0, &mut start[..short]);
+        let short = receives.bytes_in(buffer).min(SHORT_BYTES);
+        receives.copy_out(buffer, 0, &mut start[..short]);
         match wire::read(&start[..short]) {
             Some(Message::Packet(packet)) if self.is_from(packet.source, done, buffer) => {
                 self.take_packet(packet, &start, buffer, completions);
             }
             Some(Message::Note { source, ack, say }) if self.is_from(source, done, buffer) => {
-                self.receives.give_back(buffer, &mut self.port);
-                self.hear(source, ack, say, is_datagram(buffer));
+                self.give_back(buffer);
+                self.hear(line(source, buffer), ack, say, is_datagram(buffer));
             }
             Some(Message::Moved { source, address }) if self.is_from(source, done, buffer) => {
-                self.receives.give_back(buffer, &mut self.port);
-                self.follow(source, address);
+                self.give_back(buffer);
+                self.follow(line(source, buffer), address);
             }
             Some(Message::Packet(Packet { source, .. }) | Message::Note { source, .. })
                 if self.is_stranger(source, buffer) =>
@@ -70,7 +76,7 @@ impl<P: Port> Verbs<P> {
             }
             _ => {
                 self.stats.refused += 1;
-                self.receives.give_back(buffer, &mut self.port);
+                self.give_back(buffer);
             }
         }
     }
@@ -84,18 +90,22 @@ impl<P: Port> Verbs<P> {
         if side.is_lost() {
             return false;
         }
+        let rail = rail_of(buffer);
+        let Some(link) = side.link(rail) else {
+            return false;
+        };
         if is_datagram(buffer) {
-            return side.address.is_some_and(|at| at.number == done.source);
+            return link.address.is_some_and(|at| at.number == done.source);
         }
-        let current = side.connection.end();
+        let current = link.connection.end();
         let pair = current.and_then(|index| self.pairs[index as usize].as_ref());
         if pair.is_some_and(|pair| pair.end.number == done.number) {
             return true;
         }
         // One that broke may still have something to tell.
-        let index = self.numbers.get(&done.number);
+        let index = self.rails[usize::from(rail)].numbers.get(&done.number);
         let pair = index.and_then(|index| self.pairs[*index as usize].as_ref());
-        pair.is_some_and(|pair| pair.peer == source)
+        pair.is_some_and(|pair| pair.line.peer == source)
     }
 
     /// Whether a datagram is from a peer whose address is asked for; there is room for some of those.
@@ -105,10 +115,11 @@ impl<P: Port> Verbs<P> {
             return false;
         }
         let side = self.side(source);
-        if side.address.is_some() || side.is_lost() {
+        if side.main.address.is_some() || side.is_lost() {
             return false;
         }
-        self.way_to(source);
+        let line = side.line(source);
+        self.way_to(line);
         self.strangers.len() < MOST_STRANGERS
     }
 
@@ -127,19 +138,20 @@ impl<P: Port> Verbs<P> {
                 ..Done::default()
             };
             let mut start = [0; SHORT_BYTES];
-            let short = self.receives.bytes_in(buffer).min(SHORT_BYTES);
-            self.receives.copy_out(buffer, 0, &mut start[..short]);
+            let short = self.receives(buffer).bytes_in(buffer).min(SHORT_BYTES);
+            self.receives(buffer)
+                .copy_out(buffer, 0, &mut start[..short]);
             match wire::read(&start[..short]) {
                 Some(Message::Packet(packet)) if self.is_from(source, &done, buffer) => {
                     self.take_packet(packet, &start, buffer, &mut completions);
                 }
                 Some(Message::Note { ack, say, .. }) if self.is_from(source, &done, buffer) => {
-                    self.receives.give_back(buffer, &mut self.port);
-                    self.hear(source, ack, say, true);
+                    self.give_back(buffer);
+                    self.hear(line(source, buffer), ack, say, true);
                 }
                 _ => {
                     self.stats.refused += 1;
-                    self.receives.give_back(buffer, &mut self.port);
+                    self.give_back(buffer);
                 }
             }
             let taken = (0..completions.len()).filter_map(|index| completions.take(index));
@@ -155,7 +167,7 @@ impl<P: Port> Verbs<P> {
         self.strangers = others;
         let theirs: VecDeque<(u32, Slot, u32)> = theirs;
         for (_, buffer, _) in theirs {
-            self.receives.give_back(buffer, &mut self.port);
+            self.give_back(buffer);
         }
     }
 
@@ -174,16 +186,17 @@ impl<P: Port> Verbs<P> {
         side.was_heard();
         let by_datagram = is_datagram(buffer);
         if by_datagram {
-            self.now_ns = self.port.now_ns();
-        } else {
-            side.connection.was_used();
-            (side.breaks, side.is_suspected) = (0, false);
+            self.now_ns = self.rails[0].port.now_ns();
+        } else if let Some(link) = side.link_mut(rail_of(buffer)) {
+            link.connection.was_used();
+            (link.breaks, link.is_suspected) = (0, false);
         }
         let sends = &mut self.sends;
         side.session
             .acknowledge(packet.ack, self.now_ns, |slot| sends.release(slot));
         // What came too early must leave room for what it waits for. Reliable queue pairs do not send anything twice.
-        let can_wait = !by_datagram || self.receives.has_datagram_buffers();
+        let receives = &self.rails[usize::from(rail_of(buffer))].receives;
+        let can_wait = !by_datagram || receives.has_datagram_buffers();
         let verdict = side.session.accept(packet.number, buffer, can_wait);
         let owes = by_datagram || side.session.owed() >= ACK_EVERY || verdict == Verdict::Twice;
         if owes && !std::mem::replace(&mut side.listed_owing, true) {
@@ -200,14 +213,14 @@ impl<P: Port> Verbs<P> {
                 self.deliver_held(peer, completions);
             }
             Verdict::Held => {}
-            Verdict::Early => self.receives.give_back(buffer, &mut self.port),
+            Verdict::Early => self.give_back(buffer),
             Verdict::Twice => {
                 self.net.twice += 1;
-                self.receives.give_back(buffer, &mut self.port);
+                self.give_back(buffer);
             }
             Verdict::Wild => {
                 self.stats.refused += 1;
-                self.receives.give_back(buffer, &mut self.port);
+                self.give_back(buffer);
             }
         }
     }
@@ -219,8 +232,9 @@ impl<P: Port> Verbs<P> {
             && let Some(buffer) = side.session.next_held()
         {
             let mut start = [0; SHORT_BYTES];
-            let short = self.receives.bytes_in(buffer).min(SHORT_BYTES);
-            self.receives.copy_out(buffer, 0, &mut start[..short]);
+            let short = self.receives(buffer).bytes_in(buffer).min(SHORT_BYTES);
+            self.receives(buffer)
+                .copy_out(buffer, 0, &mut start[..short]);
             if let Some(Message::Packet(packet)) = wire::read(&start[..short]) {
                 self.deliver(packet, &start, buffer, completions);
             }
@@ -236,7 +250,7 @@ impl<P: Port> Verbs<P> {
         buffer: Slot,
         completions: &mut Completions,
     ) {
-        let bytes = self.receives.bytes_in(buffer) - HEADER_BYTES;
+        let bytes = self.receives(buffer).bytes_in(buffer) - HEADER_BYTES;
         if packet.parts != BEGINS | ENDS {
             return self.assemble(packet, buffer, bytes, completions);
         }
@@ -250,7 +264,7 @@ impl<P: Port> Verbs<P> {
                 completions,
             );
         }
-        self.receives.give_back(buffer, &mut self.port);
+        self.give_back(buffer);
         self.hand_up_short(packet, &start[HEADER_BYTES..], bytes, completions);
     }
 
@@ -281,8 +295,9 @@ impl<P: Port> Verbs<P> {
         completions: &mut Completions,
     ) {
         let mut part = vec![0; bytes];
-        self.receives.copy_out(buffer, HEADER_BYTES, &mut part);
-        self.receives.give_back(buffer, &mut self.port);
+        self.receives(buffer)
+            .copy_out(buffer, HEADER_BYTES, &mut part);
+        self.give_back(buffer);
         let side = self.side(packet.source);
         if packet.parts & BEGINS != 0 {
             side.building = Some(Vec::new());
@@ -363,7 +378,7 @@ impl<P: Port> Verbs<P> {
         let bytes = target.len().min(bytes as usize);
         let target = &mut target[..bytes];
         if index & ASSEMBLED == 0 || is_datagram(index) {
-            self.receives.copy_out(index, HEADER_BYTES, target);
+            self.receives(index).copy_out(index, HEADER_BYTES, target);
             return bytes;
         }
         let body = self.assembled.0.get((index & !ASSEMBLED) as usize);
@@ -381,12 +396,18 @@ impl<P: Port> Verbs<P> {
             self.owing.push(peer);
         }
         if index & ASSEMBLED == 0 || is_datagram(index) {
-            return self.receives.give_back(index, &mut self.port);
+            return self.give_back(index);
         }
         if let Some(place) = self.assembled.0.get_mut((index & !ASSEMBLED) as usize) {
             *place = None;
         }
     }
+}
+
+/// The line that what is in a buffer came on.
+fn line(peer: u32, buffer: Slot) -> Line {
+    let rail = rail_of(buffer);
+    Line { peer, rail }
 }
 
 /// Frames of this kind and above are the provider's own.

@@ -23,7 +23,7 @@ impl Verbs<Device> {
         let device = Device::open(&port.device, port.port, &DEPTHS, network.q_key, None)
             .map_err(|error| error.to_string())?;
         let facts = device.facts().clone();
-        Self::open(me, peers, device, network.limits).map_err(|error| cannot_open(&error, &facts))
+        Self::open(me, peers, [device], network.limits).map_err(|error| cannot_open(&error, &facts))
     }
 }
 

@@ -104,7 +104,7 @@ impl<Q: Copy + PartialEq> Connection<Q> {
 
     /// This process asks with an end that it has made; answers the number of the attempt.
     pub(super) fn ask(&mut self, end: Q, now_ns: u64) -> u32 {
-        self.attempt = next_attempt(self.attempt);
+        self.attempt = self.attempt.wrapping_add(1);
         self.state = State::Asking { end };
         self.wait(now_ns);
         self.attempt
@@ -230,14 +230,6 @@ impl<Q: Copy + PartialEq> Connection<Q> {
 pub(super) struct Overdue {
     /// How often it was said in vain.
     pub(super) tries: u32,
-}
-
-fn next_attempt(attempt: u32) -> u32 {
-    // The last number stands for no attempt in a session.
-    match attempt.wrapping_add(1) {
-        u32::MAX => 0,
-        next => next,
-    }
 }
 
 const FIRST_PAUSE_NS: u64 = 20_000_000;

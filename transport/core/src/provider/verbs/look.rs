@@ -107,7 +107,7 @@ fn memory(locked: LockedMemory) -> Memory {
 /// Bytes that a process registers when it begins to send over the network, and at most, without what large messages take while
 /// they are under way. With the queues, as far as they are known before a device makes them.
 fn registered_bytes(limits: &NetLimits) -> (usize, usize) {
-    let (sends, receives) = (SendPool::new(), RecvPool::new(MOST_DATAGRAM_BYTES));
+    let (sends, receives) = (SendPool::new(), RecvPool::new(0, MOST_DATAGRAM_BYTES));
     let queues = 2 * COMPLETION_BYTES * DEPTHS.completions as usize;
     let first = sends.first_bytes() + receives.first_bytes();
     let most = sends.most_bytes() + receives.most_bytes();

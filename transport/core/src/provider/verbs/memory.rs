@@ -3,8 +3,8 @@
 //!
 //! # Safety
 //! - What the program allocates (`owned.rs`) is registered until the program gives it back.
-//! - A [`Block`] is a mapping of its own. It is registered when it is made and lives until the port that it is registered
-//!   with has forgotten it; whoever drops it without that leaks the mapping rather than take it away from the device.
+//! - A [`Block`] is a mapping of its own. It lives until the ports that it is registered with have forgotten it; whoever
+//!   drops it without that leaks the mapping rather than take it away from a device.
 //! - The device writes to blocks for receives at any time: they are copied from, never borrowed. It only reads blocks for sends.
 //! - A [`Lease`] promises its memory until it comes back, and it comes back after the region is gone (`work.rs`).
 #![allow(unsafe_code)]
@@ -12,6 +12,7 @@
 use std::ptr::NonNull;
 
 use super::port::{Access, CallError, Piece, Port, Region};
+use super::rail::MOST_RAILS;
 use crate::Lease;
 
 /// Registered memory of our own, in pieces of one size.
@@ -19,19 +20,16 @@ use crate::Lease;
 pub(super) struct Block {
     base: NonNull<u8>,
     bytes: usize,
-    region: Region,
+    /// One for each port that it is registered with, in the order of these.
+    regions: [Option<Region>; MOST_RAILS],
 }
 
 // SAFETY: an address of memory that nobody else unmaps; blocks are used by one thread at a time.
 unsafe impl Send for Block {}
 
 impl Block {
-    /// Maps and registers `bytes` bytes, zero and aligned to a page.
-    pub(super) fn new<P: Port>(
-        port: &mut P,
-        bytes: usize,
-        access: Access,
-    ) -> Result<Self, CallError> {
+    /// Maps `bytes` bytes, zero and aligned to a page, which no port knows yet.
+    pub(super) fn new(bytes: usize) -> Result<Self, CallError> {
         // SAFETY: a new private mapping at an address that the system chooses.
         let base = unsafe {
             libc::mmap(
@@ -49,36 +47,44 @@ impl Block {
         // Child processes that the program starts must not share these pages: a write of theirs would move ours elsewhere.
         // SAFETY: the whole of a mapping that was just made.
         unsafe { libc::madvise(base.as_ptr().cast(), bytes, libc::MADV_DONTFORK) };
-        // SAFETY:
-        // - stays mapped until `deregister`: only `retire` unmaps it, after that.
-        // - the device may write if `access` says so: nothing here borrows it then.
-        let region = unsafe { port.register(base, bytes, access) };
-        let region = region.inspect_err(|_| {
-            // SAFETY: mapped above, and nobody knows of it.
-            unsafe { libc::munmap(base.as_ptr().cast(), bytes) };
-        })?;
         Ok(Self {
             base,
             bytes,
-            region,
+            regions: [None; MOST_RAILS],
         })
     }
 
-    /// Takes it away from the port, and gives it back to the system.
-    pub(super) fn retire<P: Port>(self, port: &mut P) {
-        port.deregister(self.region);
-        // SAFETY: mapped by `new`, and the device has forgotten it.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
+    /// Registers it with port number `rail`, with which it is not yet.
+    pub(super) fn register<P: Port>(
+        &mut self,
+        rail: usize,
+        port: &mut P,
+        access: Access,
+    ) -> Result<(), CallError> {
+        assert!(self.regions[rail].is_none(), "registered once");
+        // SAFETY:
+        // - stays mapped until `deregister`: `drop` unmaps it only when no region is left.
+        // - the device may write if `access` says so: nothing here borrows it then.
+        let region = unsafe { port.register(self.base, self.bytes, access) };
+        self.regions[rail] = Some(region?);
+        Ok(())
     }
 
-    /// `bytes` bytes from `at` on, as a work request names them.
+    /// Takes it away from port number `rail`.
+    pub(super) fn deregister<P: Port>(&mut self, rail: usize, port: &mut P) {
+        if let Some(region) = self.regions[rail].take() {
+            port.deregister(region);
+        }
+    }
+
+    /// `bytes` bytes from `at` on, as a work request to port number `rail` names them.
     #[inline(always)]
-    pub(super) fn piece(&self, at: usize, bytes: usize) -> Piece {
+    pub(super) fn piece(&self, rail: usize, at: usize, bytes: usize) -> Piece {
         debug_assert!(at + bytes <= self.bytes, "inside the block");
         Piece {
             address: self.base.as_ptr().expose_provenance() as u64 + at as u64,
             bytes: u32::try_from(bytes).unwrap_or(0),
-            local_key: self.region.local_key,
+            local_key: self.regions[rail].map_or(0, |region| region.local_key),
         }
     }
 
@@ -110,6 +116,15 @@ impl Block {
         let start = unsafe { self.base.add(at) };
         // SAFETY: mapped and initialised (zero at first); the block is borrowed exclusively, and devices only read it.
         unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), bytes) }
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        if self.regions.iter().all(Option::is_none) {
+            // SAFETY: mapped by `new`, and every device that knew it has forgotten it.
+            unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
+        }
     }
 }
 

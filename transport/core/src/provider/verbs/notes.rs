@@ -4,6 +4,7 @@
 use super::connect::{Do, Overdue, State};
 use super::ledger::Posted;
 use super::port::{Body, Operation, Port, Request, Way};
+use super::rail::Line;
 use super::session::{ACK_EVERY, Slot};
 use super::wire::{self, Ack, End, NOTE_BYTES, Say};
 use super::{DATAGRAMS, Verbs, name};
@@ -11,8 +12,9 @@ use super::{DATAGRAMS, Verbs, name};
 impl<P: Port> Verbs<P> {
     /// A note has arrived. Over a reliable queue pair only acknowledgements do.
     #[inline(never)]
-    pub(super) fn hear(&mut self, peer: u32, ack: Ack, say: Say, by_datagram: bool) {
-        self.now_ns = self.port.now_ns();
+    pub(super) fn hear(&mut self, line: Line, ack: Ack, say: Say, by_datagram: bool) {
+        self.now_ns = self.clock();
+        let peer = line.peer;
         let (me, now_ns) = (self.me, self.now_ns);
         let sends = &mut self.sends;
         let Some(side) = self.sides[peer as usize].as_deref_mut() else {
@@ -21,73 +23,82 @@ impl<P: Port> Verbs<P> {
         side.was_heard();
         side.session
             .acknowledge(ack, now_ns, |slot| sends.release(slot));
+        let link = side.link_mut(line.rail);
         if let Say::Ack { asks } = say {
-            side.owes_anyway |= asks;
-            if !by_datagram {
-                side.connection.was_used();
+            if let Some(link) = link.filter(|_| !by_datagram) {
+                link.connection.was_used();
             }
+            side.owes_anyway |= asks;
             if asks && !std::mem::replace(&mut side.listed_owing, true) {
                 self.owing.push(peer);
             }
-        } else if by_datagram {
-            let todo = side.connection.hear(say, me, peer);
-            self.carry_out(peer, say, todo);
+        } else if let Some(link) = link.filter(|_| by_datagram) {
+            let todo = link.connection.hear(say, me, peer);
+            self.carry_out(line, say, todo);
         }
         if self.side(peer).session.has_unsent() {
             self.list_unsent(peer);
         }
     }
 
-    fn carry_out(&mut self, peer: u32, say: Say, todo: Do) {
+    fn carry_out(&mut self, line: Line, say: Say, todo: Do) {
         match todo {
             Do::Nothing => {}
             Do::Answer { end, again } => {
                 if let Say::Connect { attempt, .. } = say {
-                    self.answer(peer, attempt, end, again);
+                    self.answer(line, attempt, end, again);
                 }
             }
-            Do::AnswerAgain => self.say_again(peer),
-            Do::Join { end } => self.join(peer, end),
+            Do::AnswerAgain => self.say_again(line),
+            Do::Join { end } => self.join(line, end),
             Do::ReadyAgain => {
-                let attempt = self.side(peer).connection.attempt;
-                self.say(peer, Say::Ready { attempt });
+                if let Some(link) = self.link(line) {
+                    let attempt = link.connection.attempt;
+                    self.say(line, Say::Ready { attempt });
+                }
             }
             Do::Use => {
-                self.side(peer).connection.was_used();
-                self.go_on(peer);
+                if let Some(link) = self.link(line) {
+                    link.connection.was_used();
+                }
+                self.go_on(line.peer);
             }
-            Do::Abandon => self.abandon(peer),
-            Do::Leave => self.leave(peer, true),
+            Do::Abandon => self.abandon(line),
+            Do::Leave => self.leave(line, true),
             Do::TakeApart { asked } => {
                 if asked {
-                    self.say_gone(peer);
+                    self.say_gone(line);
                 }
-                self.take_apart(peer);
+                self.take_apart(line);
             }
-            Do::GoneAgain => self.say_gone(peer),
+            Do::GoneAgain => self.say_gone(line),
         }
     }
 
-    pub(super) fn say_gone(&mut self, peer: u32) {
-        let attempt = self.side(peer).connection.attempt;
-        let done = true;
-        self.say(peer, Say::GiveUp { attempt, done });
+    pub(super) fn say_gone(&mut self, line: Line) {
+        if let Some(link) = self.link(line) {
+            let attempt = link.connection.attempt;
+            let done = true;
+            self.say(line, Say::GiveUp { attempt, done });
+        }
     }
 
     /// Nobody has answered: says it again, but answers to what may have been asked long ago not for ever.
-    pub(super) fn say_again_or_not(&mut self, peer: u32, overdue: Overdue) {
-        let state = self.side(peer).connection.state;
+    pub(super) fn say_again_or_not(&mut self, line: Line, overdue: Overdue) {
+        let state = self.link(line).map(|link| link.connection.state);
         match state {
-            State::Answered { end, .. } if overdue.tries > MOST_ANSWERS => self.break_quietly(end),
-            _ => self.say_again(peer),
+            Some(State::Answered { end, .. }) if overdue.tries > MOST_ANSWERS => {
+                self.break_quietly(end);
+            }
+            _ => self.say_again(line),
         }
     }
 
     /// Says again what nobody has answered.
-    pub(super) fn say_again(&mut self, peer: u32) {
-        let side = self.side(peer);
-        let (attempt, again) = (side.connection.attempt, side.breaks != 0);
-        let end = side.connection.end();
+    pub(super) fn say_again(&mut self, line: Line) {
+        let Some(link) = self.link(line) else { return };
+        let (attempt, again) = (link.connection.attempt, link.breaks != 0);
+        let (state, end) = (link.connection.state, link.connection.end());
         let end = end.and_then(|index| self.pairs[index as usize].as_ref());
         let Some(end) = end.map(|pair| End {
             number: pair.end.number,
@@ -95,7 +106,7 @@ impl<P: Port> Verbs<P> {
         }) else {
             return;
         };
-        let say = match self.side(peer).connection.state {
+        let say = match state {
             State::Asking { .. } => Say::Connect {
                 attempt,
                 end,
@@ -108,50 +119,56 @@ impl<P: Port> Verbs<P> {
             },
             State::Leaving { .. } | State::Apart => return,
         };
-        self.say(peer, say);
+        self.say(line, say);
     }
 
     /// Sends a note. One that finds no room is lost, as it may be on its way.
-    pub(super) fn say(&mut self, peer: u32, say: Say) {
-        let Some(to) = self.way_to(peer) else { return };
-        if self.has_moved {
-            let note = wire::moved(self.me, self.address());
-            self.send_note(to, &note);
+    pub(super) fn say(&mut self, line: Line, say: Say) {
+        let Some(to) = self.way_to(line) else { return };
+        let rail = &self.rails[line.at()];
+        if rail.has_moved {
+            let note = wire::moved(self.me, rail.address());
+            self.send_note(line.rail, to, &note);
         }
-        let ack = self.side(peer).session.tell();
+        let ack = self.side(line.peer).session.tell();
         let note = wire::note(self.me, ack, say);
-        self.send_note(to, &note);
-        self.arm(peer);
+        self.send_note(line.rail, to, &note);
+        self.arm(line.peer);
     }
 
-    fn send_note(&mut self, to: (Way, u32), note: &[u8; NOTE_BYTES]) {
+    fn send_note(&mut self, rail: u8, to: (Way, u32), note: &[u8; NOTE_BYTES]) {
         if let Some(slot) = self.slot_with(note) {
-            self.post_datagram(to, slot, NOTE_BYTES);
+            self.post_datagram(rail, to, slot, NOTE_BYTES);
             self.sends.release(slot);
         }
     }
 
     fn slot_with(&mut self, note: &[u8; NOTE_BYTES]) -> Option<Slot> {
-        let slot = self.sends.take(&mut self.port, NOTE_BYTES)?;
+        let slot = self.sends.take(&mut self.rails, NOTE_BYTES)?;
         self.sends.bytes_mut(slot, NOTE_BYTES).copy_from_slice(note);
         Some(slot)
     }
 
     /// Posts what is in a slot as a datagram; `false`: there is no room.
-    pub(super) fn post_datagram(&mut self, to: (Way, u32), slot: Slot, bytes: usize) -> bool {
-        let inline_bytes = self.port.facts().inline_bytes as usize;
-        let body = self.sends.body(slot, bytes, inline_bytes);
+    pub(super) fn post_datagram(
+        &mut self,
+        rail: u8,
+        to: (Way, u32),
+        slot: Slot,
+        bytes: usize,
+    ) -> bool {
+        let at = usize::from(rail);
+        let rail = &mut self.rails[at];
+        let inline_bytes = rail.port.facts().inline_bytes as usize;
+        let body = self.sends.body(slot, at, bytes, inline_bytes);
         let read = matches!(body, Body::Piece(_)).then_some(slot);
-        let work = name(DATAGRAMS, self.datagrams.next());
+        let work = name(DATAGRAMS, rail.datagrams.next());
         let (way, number) = to;
-        if self
-            .port
-            .post_datagram(way, number, work, body, true)
-            .is_err()
-        {
+        let posted = rail.port.post_datagram(way, number, work, body, true);
+        if posted.is_err() {
             return false;
         }
-        self.datagrams.push(Posted::Mark { read }, true);
+        rail.datagrams.push(Posted::Mark { read }, true);
         if let Some(slot) = read {
             self.sends.posted(slot);
         }
@@ -159,44 +176,47 @@ impl<P: Port> Verbs<P> {
     }
 
     /// A datagram has left, or could not: whoever misses it will ask.
-    pub(super) fn take_sent_datagram(&mut self, number: u32) {
-        while let Some(posted) = self.datagrams.ended(number) {
+    pub(super) fn take_sent_datagram(&mut self, rail: usize, number: u32) {
+        let rail = &mut self.rails[rail];
+        while let Some(posted) = rail.datagrams.ended(number) {
             if let Posted::Mark { read: Some(slot) } = posted {
                 self.sends.retired(slot);
             }
         }
-        if !self.old_ways.is_empty() {
-            self.close_ways();
+        if !rail.old_ways.is_empty() {
+            rail.close_ways();
         }
     }
 
     /// Asks over a reliable queue pair for an acknowledgement, which also tells the end of all that was posted before.
     pub(super) fn mark(&mut self, index: u32) -> bool {
-        let inline_bytes = self.port.facts().inline_bytes as usize;
         let Some(pair) = self.pairs[index as usize].as_ref() else {
             return false;
         };
-        let peer = pair.peer;
+        let peer = pair.line.peer;
         let ack = self.side(peer).session.tell();
         let note = wire::note(self.me, ack, Say::Ack { asks: true });
         let Some(slot) = self.slot_with(&note) else {
             return false;
         };
-        let body = self.sends.body(slot, NOTE_BYTES, inline_bytes);
-        let read = matches!(body, Body::Piece(_)).then_some(slot);
         let Some(pair) = self.pairs[index as usize].as_mut() else {
             return false;
         };
+        let at = pair.line.at();
+        let rail = &mut self.rails[at];
+        let inline_bytes = rail.port.facts().inline_bytes as usize;
+        let body = self.sends.body(slot, at, NOTE_BYTES, inline_bytes);
+        let read = matches!(body, Body::Piece(_)).then_some(slot);
         let request = Request {
             work: name(index, pair.ledger.next()),
             operation: Operation::Send,
             body,
             signaled: true,
         };
-        let taken = self.port.post(pair.end, &[request]) == 1;
+        let taken = rail.port.post(pair.end, &[request]) == 1;
         if taken {
             pair.ledger.push(Posted::Mark { read }, true);
-            self.posted += 1;
+            rail.posted += 1;
             if let Some(slot) = read {
                 self.sends.posted(slot);
             }
@@ -215,7 +235,8 @@ impl<P: Port> Verbs<P> {
             let joined = side.pair_for_sends().is_some();
             let owed = side.session.owed();
             if anyway || owed >= ACK_EVERY || (owed != 0 && !joined) {
-                self.say(peer, Say::Ack { asks: false });
+                let line = side.line(peer);
+                self.say(line, Say::Ack { asks: false });
             }
         }
     }

@@ -33,7 +33,7 @@ impl<P: Port> Verbs<P> {
     }
 
     fn own_with(&mut self, place: NonNull<u8>, bytes: usize, mapping: Option<Shared>) -> bool {
-        let region = match register_owned(&mut self.port, place, bytes) {
+        let region = match register_owned(&mut self.rails[0].port, place, bytes) {
             Ok(region) => region,
             Err(error) => {
                 self.complain_of_registration(&error, bytes as u64);
@@ -58,7 +58,7 @@ impl<P: Port> Verbs<P> {
         let found = self.owned.binary_search_by_key(&base, |owned| owned.base);
         let Ok(at) = found else { return false };
         let owned = self.owned.remove(at);
-        self.port.deregister(owned.region);
+        self.rails[0].port.deregister(owned.region);
         owned.mapping.is_some()
     }
 
@@ -73,7 +73,7 @@ impl<P: Port> Verbs<P> {
     /// Forgets all of it.
     pub(super) fn disown_all(&mut self) {
         for owned in std::mem::take(&mut self.owned) {
-            self.port.deregister(owned.region);
+            self.rails[0].port.deregister(owned.region);
             // What the program still holds stays mapped.
             std::mem::forget(owned.mapping);
         }

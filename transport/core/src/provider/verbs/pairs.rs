@@ -12,9 +12,9 @@ use std::mem;
 use super::address::Address;
 use super::connect::State;
 use super::ledger::{Ledger, Posted};
-use super::port::{
-    Body, CallError, Done, Event, Operation, Port, QueuePair, Remote, Request, Status,
-};
+use super::port::{Body, CallError, Done, Operation, Port, QueuePair, Remote, Request, Status};
+use super::rail::Line;
+use super::side::Link;
 use super::wire::{End, NUMBER_MASK, Say};
 use super::words::{self, Ends};
 use super::{DEPTHS, Side, Verbs, name};
@@ -22,8 +22,9 @@ use super::{DEPTHS, Side, Verbs, name};
 /// A reliable queue pair.
 #[derive(Debug)]
 pub(super) struct Pair {
-    pub(super) peer: u32,
-    pub(super) attempt: u32,
+    pub(super) line: Line,
+    /// Its number among all that this process ever made.
+    pub(super) made: u32,
     pub(super) end: QueuePair,
     /// Number of the first packet of the network's that it sends.
     pub(super) first: u32,
@@ -56,13 +57,14 @@ impl Pair {
 impl<P: Port> Verbs<P> {
     /// Makes a queue pair for a peer, if that is possible now.
     #[cold]
-    pub(super) fn want_pair(&mut self, peer: u32) {
-        if self.way_to(peer).is_none() {
+    pub(super) fn want_pair(&mut self, line: Line) {
+        if self.way_to(line).is_none() {
             return;
         }
         let now_ns = self.now_ns;
-        let connection = &self.side(peer).connection;
-        if !connection.may_ask(now_ns) || self.side(peer).waits_for_last {
+        let waits = self.side(line.peer).waits_for_last;
+        let may_ask = |link: &mut Link| link.connection.may_ask(now_ns);
+        if waits || !self.link(line).is_some_and(may_ask) {
             return;
         }
         let has_room = self.has_room_for_pair();
@@ -70,33 +72,34 @@ impl<P: Port> Verbs<P> {
             self.give_one_up();
         }
         // Where the device has no more: stay with datagrams for now.
-        let made = has_room.then(|| self.make_pair(peer).ok()).flatten();
+        let made = has_room.then(|| self.make_pair(line).ok()).flatten();
+        let Some(link) = self.link(line) else { return };
         let Some(index) = made else {
-            self.side(peer).connection.refused(now_ns);
-            return self.arm(peer);
+            link.connection.refused(now_ns);
+            return self.arm(line.peer);
         };
-        let attempt = self.side(peer).connection.ask(index, now_ns);
-        if let Some(pair) = &mut self.pairs[index as usize] {
-            pair.attempt = attempt;
-        }
-        self.say_again(peer);
+        link.connection.ask(index, now_ns);
+        self.say_again(line);
     }
 
     fn has_room_for_pair(&self) -> bool {
-        self.numbers.len() < self.limits.pairs as usize
+        let pairs = self.rails.iter().map(|rail| rail.numbers.len());
+        pairs.sum::<usize>() < self.limits.pairs as usize
     }
 
-    fn make_pair(&mut self, peer: u32) -> Result<u32, CallError> {
-        let end = self.port.create()?;
+    fn make_pair(&mut self, line: Line) -> Result<u32, CallError> {
+        let end = self.rails[line.at()].port.create()?;
         let free = self.pairs.iter().position(Option::is_none);
         let index = free.unwrap_or(self.pairs.len());
         if index == self.pairs.len() {
             self.pairs.push(None);
         }
+        // The last number is nobody's (`session.rs`).
+        self.made = self.made.wrapping_add(1) % u32::MAX;
         let chance = self.now_ns.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
         self.pairs[index] = Some(Pair {
-            peer,
-            attempt: 0,
+            line,
+            made: self.made,
             end,
             first: u32::try_from(chance).unwrap_or(0) & NUMBER_MASK,
             ledger: Ledger::default(),
@@ -104,74 +107,74 @@ impl<P: Port> Verbs<P> {
             life: Life::Whole,
         });
         let index = u32::try_from(index).unwrap_or(u32::MAX);
-        self.numbers.insert(end.number, index);
+        self.rails[line.at()].numbers.insert(end.number, index);
         Ok(index)
     }
 
     /// The peer asks for a queue pair.
-    pub(super) fn answer(&mut self, peer: u32, attempt: u32, theirs: End, again: bool) {
-        let Some(address) = self.side(peer).address else {
+    pub(super) fn answer(&mut self, line: Line, attempt: u32, theirs: End, again: bool) {
+        let Some(link) = self.link(line) else { return };
+        let Some(address) = link.address else {
             return;
         };
-        let was_asking = matches!(self.side(peer).connection.state, State::Asking { .. });
-        match self.side(peer).connection.end() {
+        let was_asking = matches!(link.connection.state, State::Asking { .. });
+        match link.connection.end() {
             Some(index) if was_asking => self.break_quietly(index),
             Some(index) => self.break_pair(index),
             None => {}
         }
         if !again && !self.has_room_for_pair() {
             self.give_one_up();
-            self.side(peer).connection.attempt = attempt;
-            return self.say(peer, Say::Refuse { attempt });
+            return self.refuse(line, attempt);
         }
-        let made = self.make_pair(peer);
-        let joined = made.and_then(|index| self.join_end(index, address, attempt, theirs));
-        self.side(peer).connection.attempt = attempt;
-        match joined {
-            Ok(index) => {
-                let now_ns = self.now_ns;
-                self.side(peer).connection.answered(attempt, index, now_ns);
-                self.say_again(peer);
-            }
-            Err(_) => self.say(peer, Say::Refuse { attempt }),
+        let made = self.make_pair(line);
+        let Ok(index) = made.and_then(|index| self.join_end(index, address, theirs)) else {
+            return self.refuse(line, attempt);
+        };
+        let now_ns = self.now_ns;
+        if let Some(link) = self.link(line) {
+            link.connection.answered(attempt, index, now_ns);
+            self.say_again(line);
+        }
+    }
+
+    fn refuse(&mut self, line: Line, attempt: u32) {
+        if let Some(link) = self.link(line) {
+            link.connection.attempt = attempt;
+            self.say(line, Say::Refuse { attempt });
         }
     }
 
     /// The peer has joined its end to ours.
-    pub(super) fn join(&mut self, peer: u32, theirs: End) {
-        let side = self.side(peer);
+    pub(super) fn join(&mut self, line: Line, theirs: End) {
+        let Some(link) = self.link(line) else { return };
         let (end, address, attempt) =
-            (side.connection.end(), side.address, side.connection.attempt);
+            (link.connection.end(), link.address, link.connection.attempt);
         let (Some(index), Some(address)) = (end, address) else {
             return;
         };
-        if self.join_end(index, address, attempt, theirs).is_err() {
-            return self.abandon(peer);
+        if self.join_end(index, address, theirs).is_err() {
+            return self.abandon(line);
         }
-        self.side(peer).connection.joined(index, true);
-        self.say(peer, Say::Ready { attempt });
-        self.go_on(peer);
+        if let Some(link) = self.link(line) {
+            link.connection.joined(index, true);
+        }
+        self.say(line, Say::Ready { attempt });
+        self.go_on(line.peer);
     }
 
     /// Joins an end of ours to one of the peer's; takes it apart if that fails.
-    fn join_end(
-        &mut self,
-        index: u32,
-        address: Address,
-        attempt: u32,
-        theirs: End,
-    ) -> Result<u32, CallError> {
+    fn join_end(&mut self, index: u32, address: Address, theirs: End) -> Result<u32, CallError> {
         let Some(pair) = self.pairs[index as usize].as_mut() else {
             return Ok(index);
         };
-        pair.attempt = attempt;
         let remote = Remote {
             address,
             number: theirs.number,
             their_first: theirs.first,
             our_first: pair.first,
         };
-        let joined = self.port.connect(pair.end, &remote);
+        let joined = self.rails[pair.line.at()].port.connect(pair.end, &remote);
         if joined.is_err() {
             self.drop_pair(index);
         } else {
@@ -181,35 +184,41 @@ impl<P: Port> Verbs<P> {
     }
 
     /// The peer has no room for a queue pair, or ours cannot be joined.
-    pub(super) fn abandon(&mut self, peer: u32) {
+    pub(super) fn abandon(&mut self, line: Line) {
         let now_ns = self.now_ns;
-        if let Some(index) = self.side(peer).connection.end() {
+        let end = self.link(line).and_then(|link| link.connection.end());
+        if let Some(index) = end {
             self.drop_pair(index);
         }
-        self.side(peer).connection.refused(now_ns);
-        self.go_on(peer);
-        self.arm(peer);
+        if let Some(link) = self.link(line) {
+            link.connection.refused(now_ns);
+        }
+        self.go_on(line.peer);
+        self.arm(line.peer);
     }
 
     /// Gives the queue pair up that was not used for longest.
     fn give_one_up(&mut self) {
         let idle = |pair: &&Pair| {
-            let side = self.sides[pair.peer as usize].as_deref();
-            side.is_some_and(|side| matches!(side.connection.state, State::Joined { .. }))
+            let side = self.sides[pair.line.peer as usize].as_deref();
+            let link = side.and_then(|side| side.link(pair.line.rail));
+            link.is_some_and(|link| matches!(link.connection.state, State::Joined { .. }))
                 && pair.life == Life::Whole
         };
         let pairs = self.pairs.iter().flatten().filter(idle);
-        if let Some(peer) = pairs.min_by_key(|pair| pair.used_at).map(|pair| pair.peer) {
+        if let Some(line) = pairs.min_by_key(|pair| pair.used_at).map(|pair| pair.line) {
             self.net.given_up += 1;
-            self.leave(peer, false);
+            self.leave(line, false);
         }
     }
 
     /// Sends nothing more over a peer's queue pair. `heard`: nor does the peer.
-    pub(super) fn leave(&mut self, peer: u32, heard: bool) {
-        if let Some(index) = self.side(peer).connection.end() {
-            self.side(peer).connection.leave(index, heard);
-            self.list_leaving(peer);
+    pub(super) fn leave(&mut self, line: Line, heard: bool) {
+        if let Some(link) = self.link(line)
+            && let Some(index) = link.connection.end()
+        {
+            link.connection.leave(index, heard);
+            self.list_leaving(line.peer);
         }
     }
 
@@ -225,31 +234,35 @@ impl<P: Port> Verbs<P> {
     pub(super) fn leave_some(&mut self) {
         for peer in mem::take(&mut self.leaving) {
             self.side(peer).listed_leaving = false;
-            let leaves = self.leave_on(peer);
-            let dies = self.bury(peer);
-            if leaves || dies {
+            let rails: Vec<u8> = self.side(peer).links().map(|link| link.rail).collect();
+            let mut left = false;
+            for rail in rails {
+                left |= self.leave_on(Line { peer, rail });
+            }
+            left |= self.bury(peer);
+            if left {
                 self.list_leaving(peer);
             }
         }
     }
 
     /// A queue pair that is given up: tells the peer when all has arrived. `true`: not yet.
-    fn leave_on(&mut self, peer: u32) -> bool {
+    fn leave_on(&mut self, line: Line) -> bool {
         let now_ns = self.now_ns;
-        let side = self.side(peer);
-        let State::Leaving {
+        let state = self.link(line).map(|link| link.connection.state);
+        let Some(State::Leaving {
             end,
             said: false,
             heard,
-        } = side.connection.state
+        }) = state
         else {
             return false;
         };
-        let attempt = side.connection.attempt;
-        let under_way = side.session.is_under_way(attempt);
         let Some(pair) = self.pairs[end as usize].as_ref() else {
             return false;
         };
+        let side = self.sides[line.peer as usize].as_deref();
+        let under_way = side.is_some_and(|side| side.session.is_under_way(pair.made));
         if !pair.ledger.is_empty() || under_way {
             if pair.ledger.unsignaled() != 0 {
                 self.mark(end);
@@ -257,21 +270,22 @@ impl<P: Port> Verbs<P> {
             return true;
         }
         if heard {
-            self.say_gone(peer);
-            self.take_apart(peer);
-        } else {
-            self.side(peer).connection.said(end, now_ns);
-            self.say_again(peer);
+            self.say_gone(line);
+            self.take_apart(line);
+        } else if let Some(link) = self.link(line) {
+            link.connection.said(end, now_ns);
+            self.say_again(line);
         }
         false
     }
 
     /// Nobody uses the peer's queue pair any more.
-    pub(super) fn take_apart(&mut self, peer: u32) {
-        if let Some(index) = self.side(peer).connection.end() {
+    pub(super) fn take_apart(&mut self, line: Line) {
+        let end = self.link(line).and_then(|link| link.connection.end());
+        if let Some(index) = end {
             self.break_quietly(index);
         }
-        self.go_on(peer);
+        self.go_on(line.peer);
     }
 
     /// A work request has failed: its queue pair is broken.
@@ -280,12 +294,12 @@ impl<P: Port> Verbs<P> {
         while let Some(pair) = self.pairs.get_mut(index as usize).and_then(Option::as_mut)
             && let Some(posted) = pair.ledger.ended(number.wrapping_sub(1))
         {
-            let attempt = pair.attempt;
-            self.posted -= 1;
+            let made = pair.made;
+            self.rails[pair.line.at()].posted -= 1;
             match posted {
                 // Nothing has told its end: that it did not fail is not to be relied on (W3).
                 Posted::Part { work, bytes } => self.part_failed(work, bytes, Status::Flushed),
-                Posted::Packet { .. } | Posted::Mark { .. } => self.retire(posted, attempt),
+                Posted::Packet { .. } | Posted::Mark { .. } => self.retire(posted, made),
             }
         }
         let Some(pair) = self.pairs.get_mut(index as usize).and_then(Option::as_mut) else {
@@ -294,7 +308,7 @@ impl<P: Port> Verbs<P> {
         let Some(posted) = pair.ledger.failed(number) else {
             return;
         };
-        self.posted -= 1;
+        self.rails[pair.line.at()].posted -= 1;
         self.judge(index, done.status);
         self.complain_of(index, &posted, done);
         self.break_pair(index);
@@ -315,10 +329,9 @@ impl<P: Port> Verbs<P> {
             Status::NotReady => self.net.not_ready += 1,
             Status::Flushed => {}
             _ => {
-                let peer = self.pairs[index as usize].as_ref().map(|pair| pair.peer);
-                let side = peer.and_then(|peer| self.sides[peer as usize].as_deref_mut());
-                if let Some(side) = side {
-                    side.is_suspected = true;
+                let line = self.pairs[index as usize].as_ref().map(|pair| pair.line);
+                if let Some(link) = line.and_then(|line| self.link(line)) {
+                    link.is_suspected = true;
                 }
             }
         }
@@ -329,7 +342,7 @@ impl<P: Port> Verbs<P> {
         let Some(pair) = self.pairs[index as usize].as_ref() else {
             return;
         };
-        let Some(side) = self.sides[pair.peer as usize].as_deref() else {
+        let Some(side) = self.sides[pair.line.peer as usize].as_deref() else {
             return;
         };
         // Most of them heal, and where many break they do so for one reason.
@@ -344,10 +357,12 @@ impl<P: Port> Verbs<P> {
         let ends = Ends {
             rank: self.me,
             host: &self.host,
-            facts: self.port.facts(),
-            peer: pair.peer,
+            facts: self.rails[pair.line.at()].port.facts(),
+            peer: pair.line.peer,
             peer_host: self.hosts.name(side.host),
-            address: side.address.as_ref(),
+            address: side
+                .link(pair.line.rail)
+                .and_then(|link| link.address.as_ref()),
         };
         let words = words::of_failure(&what, done.status, done.vendor, &ends);
         self.complain(words);
@@ -358,12 +373,15 @@ impl<P: Port> Verbs<P> {
         let Some(pair) = self.pairs[index as usize].as_ref() else {
             return;
         };
-        let (peer, was_whole) = (pair.peer, pair.life == Life::Whole);
+        let (line, was_whole) = (pair.line, pair.life == Life::Whole);
         self.break_quietly(index);
         if was_whole {
             self.net.broken += 1;
+            let peer = line.peer;
             let side = self.side(peer);
-            side.breaks = side.breaks.saturating_add(1);
+            if let Some(link) = side.link_mut(line.rail) {
+                link.breaks = link.breaks.saturating_add(1);
+            }
             // What the peer was told last may be lost with it.
             side.owes_anyway = true;
             if !mem::replace(&mut side.listed_owing, true) {
@@ -380,22 +398,26 @@ impl<P: Port> Verbs<P> {
             return;
         }
         pair.life = Life::Broken { marked: false };
-        let (peer, attempt) = (pair.peer, pair.attempt);
-        self.port.fail(pair.end);
-        let side = self.side(peer);
+        let (line, made) = (pair.line, pair.made);
+        self.rails[line.at()].port.fail(pair.end);
+        let side = self.side(line.peer);
         side.waits_for_last = true;
-        side.session.broke(attempt);
-        if side.connection.end() == Some(index) {
-            side.connection.apart();
+        side.session.broke(made);
+        if let Some(link) = side.link_mut(line.rail)
+            && link.connection.end() == Some(index)
+        {
+            link.connection.apart();
         }
-        self.list_leaving(peer);
+        self.list_leaving(line.peer);
     }
 
     /// Looks after the broken queue pairs of a peer (P1). `true`: there are some still.
     fn bury(&mut self, peer: u32) -> bool {
         let mut left = false;
         for index in 0..self.pairs.len() {
-            let of_peer = self.pairs[index].as_ref().filter(|pair| pair.peer == peer);
+            let of_peer = self.pairs[index]
+                .as_ref()
+                .filter(|pair| pair.line.peer == peer);
             if of_peer.is_some_and(|pair| pair.life != Life::Whole) {
                 let index = u32::try_from(index).unwrap_or(u32::MAX);
                 left |= !self.has_gone(index);
@@ -423,10 +445,11 @@ impl<P: Port> Verbs<P> {
                     body: Body::Inline(&[]),
                     signaled: true,
                 };
-                if self.port.post(end, &[request]) == 1 {
+                let rail = &mut self.rails[pair.line.at()];
+                if rail.port.post(end, &[request]) == 1 {
                     pair.ledger.push(Posted::Mark { read: None }, true);
                     pair.life = Life::Broken { marked: true };
-                    self.posted += 1;
+                    rail.posted += 1;
                 }
             }
             Life::Broken { .. } if pair.ledger.is_empty() => {
@@ -446,8 +469,9 @@ impl<P: Port> Verbs<P> {
 
     fn drop_pair(&mut self, index: u32) {
         if let Some(pair) = self.pairs[index as usize].take() {
-            self.numbers.remove(&pair.end.number);
-            self.port.destroy(pair.end);
+            let rail = &mut self.rails[pair.line.at()];
+            rail.numbers.remove(&pair.end.number);
+            rail.port.destroy(pair.end);
         }
     }
 
@@ -475,92 +499,6 @@ impl<P: Port> Verbs<P> {
             }
         }
         self.poll_sends();
-    }
-
-    /// Takes in what happened to the port.
-    #[cold]
-    pub(super) fn take_events(&mut self) {
-        while let Some(event) = self.port.next_event() {
-            self.has_stirred = true;
-            if !matches!(event, Event::Other(_) | Event::QueuePairLost(_)) {
-                let words = words::of_event(event, self.port.facts());
-                self.complain(words);
-            }
-            match event {
-                Event::PortDown | Event::Other(_) => {}
-                Event::PortUp | Event::AddressChanged => {
-                    self.find_port_again();
-                }
-                Event::QueuePairLost(number) => {
-                    if let Some(index) = self.numbers.get(&number).copied() {
-                        self.break_pair(index);
-                    }
-                }
-                Event::DeviceLost => self.lose_all(true),
-                Event::SharedQueueLost | Event::CompletionsLost => self.lose_all(false),
-            }
-        }
-    }
-
-    /// The port is back, or its place in the table of GIDs is another one: then every way there is made anew. `true`: so it
-    /// is.
-    pub(super) fn find_port_again(&mut self) -> bool {
-        let before = self.port.facts().clone();
-        // The device says so itself if it is lost.
-        let is_known = self.port.refresh().is_ok();
-        let now = self.port.facts();
-        let is_elsewhere = (now.lid, now.gid) != (before.lid, before.gid);
-        if !is_known || (!is_elsewhere && now.gid_index == before.gid_index) {
-            return false;
-        }
-        self.has_moved |= is_elsewhere;
-        self.forget_ways();
-        for index in 0..self.pairs.len() {
-            let peer = self.pairs[index].as_ref().map(|pair| pair.peer);
-            let asks = |side: &Side| matches!(side.connection.state, State::Asking { .. });
-            let side = peer.and_then(|peer| self.sides[peer as usize].as_deref());
-            // One that is not joined yet knows no address.
-            if !side.is_some_and(asks) {
-                self.break_pair(u32::try_from(index).unwrap_or(u32::MAX));
-            }
-        }
-        for peer in 0..self.sides.len() {
-            let known = self.sides[peer]
-                .as_deref()
-                .is_some_and(|side| side.address.is_some());
-            if is_elsewhere && known {
-                // Whoever waits for something of ours asks at the old address.
-                self.say(
-                    u32::try_from(peer).unwrap_or(u32::MAX),
-                    Say::Ack { asks: true },
-                );
-            }
-        }
-        true
-    }
-
-    fn lose_all(&mut self, is_gone: bool) {
-        let facts = self.port.facts();
-        let why = format!(
-            "{} port {} of rank {} on {} is lost",
-            facts.device, facts.port, self.me, self.host
-        );
-        self.all_lost = Some(why.into());
-        for peer in 0..self.sides.len() {
-            if self.sides[peer].is_some() {
-                self.lose_with_all(u32::try_from(peer).unwrap_or(u32::MAX));
-            }
-        }
-        self.end_all_works(is_gone);
-    }
-
-    /// Gives a peer up if the port is lost.
-    #[cold]
-    pub(super) fn lose_with_all(&mut self, peer: u32) {
-        if let Some(why) = self.all_lost.take() {
-            self.lose(peer, &why);
-            self.all_lost = Some(why);
-        }
     }
 }
 

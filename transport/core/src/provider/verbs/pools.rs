@@ -4,6 +4,7 @@
 
 use super::memory::Block;
 use super::port::{Access, Body, CallError, GRH_BYTES, Piece, Port, Receives};
+use super::rail::{RAIL_SHIFT, Rail};
 use super::session::Slot;
 use super::wire::HEADER_BYTES;
 
@@ -23,9 +24,9 @@ impl SendPool {
     }
 
     /// Makes the first slots: where there are some, others wait for them, else everybody waits for ever.
-    pub(super) fn open<P: Port>(&mut self, port: &mut P) -> Result<(), CallError> {
-        self.small.make_more(port)?;
-        self.large.make_more(port)
+    pub(super) fn open<P: Port>(&mut self, rails: &mut [Rail<P>]) -> Result<(), CallError> {
+        self.small.make_more(rails)?;
+        self.large.make_more(rails)
     }
 
     pub(super) fn most_bytes(&self) -> usize {
@@ -59,11 +60,11 @@ impl SendPool {
 
     /// A free slot for a packet of so many bytes, which the caller's session keeps; `None`: all are in use.
     #[inline(always)]
-    pub(super) fn take<P: Port>(&mut self, port: &mut P, bytes: usize) -> Option<Slot> {
+    pub(super) fn take<P: Port>(&mut self, rails: &mut [Rail<P>], bytes: usize) -> Option<Slot> {
         if bytes <= SMALL_SLOT_BYTES {
-            return self.small.take(port);
+            return self.small.take(rails);
         }
-        self.large.take(port).map(|slot| slot | MARK)
+        self.large.take(rails).map(|slot| slot | MARK)
     }
 
     #[inline(always)]
@@ -93,11 +94,17 @@ impl SendPool {
         slots.bytes_mut(slot, bytes)
     }
 
-    /// A slot as the body of a work request.
+    /// A slot as the body of a work request to rail number `rail`.
     #[inline(always)]
-    pub(super) fn body(&mut self, slot: Slot, bytes: usize, inline_bytes: usize) -> Body<'_> {
+    pub(super) fn body(
+        &mut self,
+        slot: Slot,
+        rail: usize,
+        bytes: usize,
+        inline_bytes: usize,
+    ) -> Body<'_> {
         let (slots, slot) = self.of(slot);
-        slots.body(slot, bytes, inline_bytes)
+        slots.body(slot, rail, bytes, inline_bytes)
     }
 
     /// The session keeps it no more.
@@ -121,10 +128,10 @@ impl SendPool {
         slots.retired(slot);
     }
 
-    /// Takes all memory away from the port.
-    pub(super) fn retire<P: Port>(&mut self, port: &mut P) {
-        self.small.retire(port);
-        self.large.retire(port);
+    /// Takes all memory away from the ports.
+    pub(super) fn retire<P: Port>(&mut self, rails: &mut [Rail<P>]) {
+        self.small.retire(rails);
+        self.large.retire(rails);
     }
 }
 
@@ -133,11 +140,13 @@ impl SendPool {
 pub(super) struct RecvPool {
     shared: Buffers,
     datagrams: Buffers,
+    /// The number of their rail, as it stands in their names.
+    rail: Slot,
 }
 
 impl RecvPool {
-    /// `datagram_bytes`: of the largest datagram.
-    pub(super) fn new(datagram_bytes: usize) -> Self {
+    /// Of rail number `rail`. `datagram_bytes`: of the largest datagram.
+    pub(super) fn new(rail: u8, datagram_bytes: usize) -> Self {
         let datagram_bytes = (GRH_BYTES + datagram_bytes).next_multiple_of(64);
         Self {
             shared: Buffers::new(Receives::Shared, LARGE_BYTES, SHARED_BUFFERS, SHARED_BLOCKS),
@@ -147,6 +156,7 @@ impl RecvPool {
                 DATAGRAM_BUFFERS,
                 DATAGRAM_BLOCKS,
             ),
+            rail: Slot::from(rail) << RAIL_SHIFT,
         }
     }
 
@@ -174,7 +184,7 @@ impl RecvPool {
     #[inline(always)]
     pub(super) fn filled(&mut self, work: u64, bytes: u32) -> Option<Slot> {
         #[allow(clippy::cast_possible_truncation, reason = "checked by `filled`")]
-        let slot = work as Slot;
+        let slot = work as Slot | self.rail;
         if work & u64::from(MARK) == 0 {
             self.shared.filled(work, bytes).then_some(slot)
         } else {
@@ -186,9 +196,9 @@ impl RecvPool {
     #[inline(always)]
     fn of(&self, buffer: Slot) -> (&Buffers, Slot, usize) {
         if is_datagram(buffer) {
-            (&self.datagrams, buffer & !MARK, GRH_BYTES)
+            (&self.datagrams, bare(buffer), GRH_BYTES)
         } else {
-            (&self.shared, buffer, 0)
+            (&self.shared, bare(buffer), 0)
         }
     }
 
@@ -210,9 +220,9 @@ impl RecvPool {
     #[inline(always)]
     pub(super) fn give_back<P: Port>(&mut self, buffer: Slot, port: &mut P) {
         if is_datagram(buffer) {
-            self.datagrams.give_back(buffer & !MARK, port);
+            self.datagrams.give_back(bare(buffer), port);
         } else {
-            self.shared.give_back(buffer, port);
+            self.shared.give_back(bare(buffer), port);
         }
     }
 
@@ -235,6 +245,12 @@ impl RecvPool {
         self.shared.retire(port);
         self.datagrams.retire(port);
     }
+}
+
+/// The place of a buffer in its queue.
+#[inline(always)]
+fn bare(buffer: Slot) -> Slot {
+    buffer & ((1 << RAIL_SHIFT) - 1)
 }
 
 /// Whether a buffer is one for datagrams.
@@ -304,27 +320,33 @@ impl Slots {
 
     /// A free slot, which the caller's session keeps; `None`: all are in use.
     #[inline(always)]
-    fn take<P: Port>(&mut self, port: &mut P) -> Option<Slot> {
+    fn take<P: Port>(&mut self, rails: &mut [Rail<P>]) -> Option<Slot> {
         let slot = match self.free.pop() {
             Some(slot) => slot,
-            None => self.grow(port)?,
+            None => self.grow(rails)?,
         };
         self.uses[slot as usize].kept = true;
         Some(slot)
     }
 
     #[cold]
-    fn grow<P: Port>(&mut self, port: &mut P) -> Option<Slot> {
+    fn grow<P: Port>(&mut self, rails: &mut [Rail<P>]) -> Option<Slot> {
         if self.blocks.len() < self.most_blocks {
             // If no more memory may be locked, what is there must do.
-            self.make_more(port).ok()?;
+            self.make_more(rails).ok()?;
         }
         self.free.pop()
     }
 
-    fn make_more<P: Port>(&mut self, port: &mut P) -> Result<(), CallError> {
-        let bytes = self.slot_bytes * self.per_block;
-        let block = Block::new(port, bytes, Access::OwnRead)?;
+    fn make_more<P: Port>(&mut self, rails: &mut [Rail<P>]) -> Result<(), CallError> {
+        let mut block = Block::new(self.slot_bytes * self.per_block)?;
+        let mut places = (0..).zip(&mut *rails);
+        let registered =
+            places.try_for_each(|(at, rail)| block.register(at, &mut rail.port, Access::OwnRead));
+        if let Err(error) = registered {
+            forget(&mut block, rails);
+            return Err(error);
+        }
         let first = self.uses.len();
         self.blocks.push(block);
         self.uses.resize(
@@ -349,12 +371,12 @@ impl Slots {
 
     /// A slot as the body of a work request.
     #[inline(always)]
-    fn body(&mut self, slot: Slot, bytes: usize, inline_bytes: usize) -> Body<'_> {
+    fn body(&mut self, slot: Slot, rail: usize, bytes: usize, inline_bytes: usize) -> Body<'_> {
         let (block, at) = self.place(slot);
         if bytes <= inline_bytes {
             return Body::Inline(self.blocks[block].bytes_mut(at, bytes));
         }
-        Body::Piece(self.blocks[block].piece(at, bytes))
+        Body::Piece(self.blocks[block].piece(rail, at, bytes))
     }
 
     #[inline(always)]
@@ -391,11 +413,18 @@ impl Slots {
         }
     }
 
-    /// Takes all memory away from the port.
-    fn retire<P: Port>(&mut self, port: &mut P) {
-        for block in self.blocks.drain(..) {
-            block.retire(port);
+    /// Takes all memory away from the ports.
+    fn retire<P: Port>(&mut self, rails: &mut [Rail<P>]) {
+        for mut block in self.blocks.drain(..) {
+            forget(&mut block, rails);
         }
+    }
+}
+
+/// Takes a block away from all ports.
+fn forget<P: Port>(block: &mut Block, rails: &mut [Rail<P>]) {
+    for (at, rail) in rails.iter_mut().enumerate() {
+        block.deregister(at, &mut rail.port);
     }
 }
 
@@ -447,7 +476,8 @@ impl Buffers {
         if self.blocks.len() == self.most_blocks {
             return Ok(false);
         }
-        let block = Block::new(port, self.buffer_bytes * self.per_block, Access::Own)?;
+        let mut block = Block::new(self.buffer_bytes * self.per_block)?;
+        block.register(ONLY, port, Access::Own)?;
         let first = self.blocks.len() * self.per_block;
         self.blocks.push(block);
         let numbers = first..first + self.per_block;
@@ -517,7 +547,7 @@ impl Buffers {
             let batch = &self.spare[from..];
             for (entry, buffer) in list.iter_mut().zip(batch) {
                 let (block, at) = self.place(*buffer);
-                let piece = self.blocks[block].piece(at, self.buffer_bytes);
+                let piece = self.blocks[block].piece(ONLY, at, self.buffer_bytes);
                 *entry = (u64::from(buffer | mark), piece);
             }
             let wanted = batch.len();
@@ -548,15 +578,17 @@ impl Buffers {
 
     /// Takes all memory away from the port.
     fn retire<P: Port>(&mut self, port: &mut P) {
-        for block in self.blocks.drain(..) {
-            block.retire(port);
+        for mut block in self.blocks.drain(..) {
+            block.deregister(ONLY, port);
         }
     }
 }
 
+/// Only one port knows the blocks of a queue: that is the first.
+const ONLY: usize = 0;
 /// Receives that are posted in one go.
 const BATCH: usize = 16;
-/// Tells the slots and buffers of one kind from those of the other.
+/// Tells the slots and buffers of one kind from those of the other. In the names of buffers the number of their rail stands below.
 const MARK: Slot = 1 << 31;
 
 /// Bytes of a small slot.

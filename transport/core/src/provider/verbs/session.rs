@@ -30,8 +30,8 @@ pub(super) enum Via {
     Not,
     /// As a datagram, at this time.
     Datagram { at: Moment },
-    /// Over the queue pair that was made in this attempt.
-    Pair { attempt: u32 },
+    /// Over the queue pair of this number, of all that this process ever made.
+    Pair { made: u32 },
 }
 
 /// A time, in microseconds that wrap after an hour: enough for what waits for an answer.
@@ -189,9 +189,9 @@ impl Session {
         self.kept.iter().all(|kept| kept.slot.is_none())
     }
 
-    /// Whether a packet is under way over the queue pair of this attempt.
-    pub(super) fn is_under_way(&self, attempt: u32) -> bool {
-        let over = |kept: &Kept| kept.slot.is_some() && kept.via == Via::Pair { attempt };
+    /// Whether a packet is under way over this queue pair.
+    pub(super) fn is_under_way(&self, made: u32) -> bool {
+        let over = |kept: &Kept| kept.slot.is_some() && kept.via == Via::Pair { made };
         self.kept.iter().any(over)
     }
 
@@ -265,19 +265,19 @@ impl Session {
 
     /// A reliable queue pair says that a packet has arrived: its slot, if that is still held.
     #[inline(always)]
-    pub(super) fn arrived(&mut self, number: u32, attempt: u32) -> Option<Slot> {
+    pub(super) fn arrived(&mut self, number: u32, made: u32) -> Option<Slot> {
         let kept = self.kept_mut(number)?;
-        if kept.via == (Via::Pair { attempt }) {
+        if kept.via == (Via::Pair { made }) {
             return kept.slot.take();
         }
         None
     }
 
-    /// The queue pair of this attempt is gone: what went over it and is not known to have arrived must go again.
-    pub(super) fn broke(&mut self, attempt: u32) {
+    /// This queue pair is gone: what went over it and is not known to have arrived must go again.
+    pub(super) fn broke(&mut self, made: u32) {
         for index in 0..self.kept.len() {
             let kept = &mut self.kept[index];
-            if kept.via == (Via::Pair { attempt }) && kept.slot.is_some() {
+            if kept.via == (Via::Pair { made }) && kept.slot.is_some() {
                 kept.via = Via::Not;
                 self.send_again_at(index);
             }
@@ -375,7 +375,7 @@ impl Session {
                 if let Some(slot) = kept.slot.take() {
                     free(slot);
                 }
-                kept.via = Via::Pair { attempt: NOBODY };
+                kept.via = Via::Pair { made: NOBODY };
                 self.datagrams -= 1;
                 if self.pace.backoff == 0 {
                     self.pace.measure(at.until(now_ns));
@@ -568,7 +568,7 @@ impl Pace {
 
 /// Large frames of one sender that a receiver holds: so it never runs out of buffers for small ones because of one peer.
 const MOST_LENT: u16 = 32;
-/// An attempt that no queue pair has.
+/// A number that no queue pair has.
 const NOBODY: u32 = u32::MAX;
 /// Entries that an idle peer of datagrams may keep allocated.
 const IDLE_CAPACITY: usize = 4;
@@ -611,10 +611,10 @@ mod tests {
     }
 
     /// All that waits to be sent, in order; it is sent over a queue pair.
-    fn resent(session: &mut Session, attempt: u32) -> Vec<u32> {
+    fn resent(session: &mut Session, made: u32) -> Vec<u32> {
         let mut numbers = Vec::new();
         while let Some(due) = session.next_unsent() {
-            session.sent(due.number, Via::Pair { attempt });
+            session.sent(due.number, Via::Pair { made });
             numbers.push(due.number);
         }
         numbers

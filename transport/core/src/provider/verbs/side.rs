@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use super::address::Address;
 use super::connect::{Connection, State};
 use super::port::{CallError, Port, Way};
+use super::rail::{Line, rail_of};
 use super::session::{Moment, Session};
 use super::wire::{HEADER_BYTES, Say};
 use super::{MOST_DATAGRAM_BYTES, Verbs};
@@ -15,13 +16,11 @@ use crate::{Completion, Peer};
 /// One peer.
 #[derive(Debug)]
 pub(super) struct Side {
-    pub(super) address: Option<Address>,
+    /// The link that carries packets.
+    pub(super) main: Link,
     /// The name of its host, by its place in [`Verbs`].
     pub(super) host: u32,
-    way: Option<Way>,
     pub(super) session: Session,
-    /// The queue pair, by its place in [`Verbs`].
-    pub(super) connection: Connection<u32>,
     /// Frames that were posted.
     pub(super) packets: u32,
     /// Reads and writes that wait to be posted, oldest first.
@@ -48,14 +47,38 @@ pub(super) struct Side {
     /// How long it has not answered, in milliseconds, and when that was found last.
     silent_ms: u32,
     silent_at: Moment,
-    /// No way there could be opened: not before this time again.
-    way_after_ns: u64,
-    /// How often its queue pair broke without anything between.
-    pub(super) breaks: u32,
-    /// Its device did not answer either.
-    pub(super) is_suspected: bool,
     /// Why it was given up. Boxed twice, since there are thousands of peers and hardly any has this.
     lost: Option<Box<Box<str>>>,
+}
+
+/// A port of a peer, as one rail of this process reaches it.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) rail: u8,
+    pub(super) address: Option<Address>,
+    way: Option<Way>,
+    /// No way there could be opened: not before this time again.
+    way_after_ns: u64,
+    /// The queue pair, by its place in [`Verbs`].
+    pub(super) connection: Connection<u32>,
+    /// How often its queue pair broke without anything between.
+    pub(super) breaks: u32,
+    /// The peer's device did not answer either.
+    pub(super) is_suspected: bool,
+}
+
+impl Link {
+    fn new(rail: u8) -> Self {
+        Self {
+            rail,
+            address: None,
+            way: None,
+            way_after_ns: 0,
+            connection: Connection::new(),
+            breaks: 0,
+            is_suspected: false,
+        }
+    }
 }
 
 impl Side {
@@ -64,11 +87,9 @@ impl Side {
 
     fn new(first_packet: u32) -> Self {
         Self {
-            address: None,
+            main: Link::new(0),
             host: 0,
-            way: None,
             session: Session::new(first_packet),
-            connection: Connection::new(),
             packets: 0,
             waiting: Vec::new(),
             building: None,
@@ -85,17 +106,46 @@ impl Side {
             timer_ns: NEVER,
             silent_ms: NOT_SILENT,
             silent_at: Moment::of(0),
-            way_after_ns: 0,
-            breaks: 0,
-            is_suspected: false,
             lost: None,
         }
+    }
+
+    /// Its main line; `peer` is its number.
+    #[inline(always)]
+    pub(super) fn line(&self, peer: u32) -> Line {
+        let rail = self.main.rail;
+        Line { peer, rail }
+    }
+
+    /// All its links.
+    pub(super) fn links(&self) -> impl Iterator<Item = &Link> {
+        std::iter::once(&self.main)
+    }
+
+    /// The same, to change them.
+    pub(super) fn links_mut(&mut self) -> impl Iterator<Item = &mut Link> {
+        std::iter::once(&mut self.main)
+    }
+
+    /// The link of a rail.
+    #[inline(always)]
+    pub(super) fn link(&self, rail: u8) -> Option<&Link> {
+        Some(&self.main).filter(|main| main.rail == rail)
+    }
+
+    /// The same, to change it.
+    #[inline(always)]
+    pub(super) fn link_mut(&mut self, rail: u8) -> Option<&mut Link> {
+        Some(&mut self.main).filter(|main| main.rail == rail)
     }
 
     /// The queue pair, if sends may use it.
     #[inline(always)]
     pub(super) fn pair_for_sends(&self) -> Option<u32> {
-        self.connection.usable().filter(|_| !self.waits_for_last)
+        self.main
+            .connection
+            .usable()
+            .filter(|_| !self.waits_for_last)
     }
 
     /// Whether packets may go over the queue pair, with no read or write before them.
@@ -106,6 +156,7 @@ impl Side {
     /// Largest packet that goes there as a datagram.
     pub(super) fn datagram_bytes(&self) -> usize {
         let theirs = self
+            .main
             .address
             .map_or(u32::MAX, |address| address.packet_bytes);
         (theirs as usize).clamp(2 * HEADER_BYTES, MOST_DATAGRAM_BYTES)
@@ -149,12 +200,12 @@ impl Side {
         let later = |time_ns: u64| (waits && time_ns > now_ns).then_some(time_ns);
         let deadlines = [
             self.session.deadline(now_ns),
-            self.connection.deadline_ns,
             self.wants_room.then(|| now_ns + self.ask_pause_ns(now_ns)),
-            later(self.way_after_ns),
-            later(self.connection.not_before_ns),
+            later(self.main.way_after_ns),
+            later(self.main.connection.not_before_ns),
         ];
-        deadlines.into_iter().flatten().min()
+        let of_links = self.links().map(|link| link.connection.deadline_ns);
+        deadlines.into_iter().chain(of_links).flatten().min()
     }
 }
 
@@ -194,41 +245,48 @@ impl<P: Port> Verbs<P> {
         self.sides[peer as usize].get_or_insert_with(|| Box::new(Side::new(first)))
     }
 
+    /// A peer's link of a rail; `None`: that does not lead there.
+    #[inline(always)]
+    pub(super) fn link(&mut self, line: Line) -> Option<&mut Link> {
+        self.side(line.peer).link_mut(line.rail)
+    }
+
     /// Where datagrams for a peer go; `None`: not known yet (then it is asked for), or there is no way.
-    pub(super) fn way_to(&mut self, peer: u32) -> Option<(Way, u32)> {
+    pub(super) fn way_to(&mut self, line: Line) -> Option<(Way, u32)> {
         if self.all_lost.is_some() {
-            self.lose_with_all(peer);
+            self.lose_with_all(line.peer);
             return None;
         }
         let now_ns = self.now_ns;
-        let side = self.side(peer);
-        let Some(address) = side.address else {
+        let side = self.side(line.peer);
+        let link = side.link_mut(line.rail)?;
+        let Some(address) = link.address else {
             if !std::mem::replace(&mut side.asked, true) {
-                self.wanted.push_back(peer);
+                self.wanted.push_back(line.peer);
             }
             return None;
         };
-        if let Some(way) = side.way {
+        if let Some(way) = link.way {
             return Some((way, address.number));
         }
-        if now_ns < side.way_after_ns {
+        if now_ns < link.way_after_ns {
             return None;
         }
-        let mut opened = self.port.open_way(&address);
-        if opened.is_err() && self.find_port_again() {
+        let mut opened = self.rails[line.at()].port.open_way(&address);
+        if opened.is_err() && self.find_port_again(line.at()) {
             // Telling the others may have opened it.
-            if let Some(way) = self.side(peer).way {
+            if let Some(way) = self.link(line)?.way {
                 return Some((way, address.number));
             }
-            opened = self.port.open_way(&address);
+            opened = self.rails[line.at()].port.open_way(&address);
         }
         match opened {
             Ok(way) => {
-                self.side(peer).way = Some(way);
+                self.link(line)?.way = Some(way);
                 Some((way, address.number))
             }
             Err(error) => {
-                self.no_way(peer, error);
+                self.no_way(line, error);
                 None
             }
         }
@@ -236,32 +294,26 @@ impl<P: Port> Verbs<P> {
 
     /// A way could not be opened: a port may be down for a while.
     #[cold]
-    fn no_way(&mut self, peer: u32, error: CallError) {
+    fn no_way(&mut self, line: Line, error: CallError) {
         let (now_ns, silence_ns) = (self.now_ns, self.limits.silence_ns);
+        let peer = line.peer;
         let side = self.side(peer);
-        side.way_after_ns = now_ns + WAY_AGAIN_NS;
+        if let Some(link) = side.link_mut(line.rail) {
+            link.way_after_ns = now_ns + WAY_AGAIN_NS;
+        }
         if side.still_silent(now_ns) > silence_ns {
             return self.lose(peer, &format!("there is no way to its address: {error}"));
         }
         self.arm(peer);
     }
 
-    /// Ways have changed: they are opened anew when they are needed.
-    pub(super) fn forget_ways(&mut self) {
-        for side in self.sides.iter_mut().flatten() {
-            let last = self.datagrams.next();
-            self.old_ways.extend(side.way.take().map(|way| (last, way)));
-        }
-        self.close_ways();
-    }
-
-    /// Closes ways that are not used any more, as soon as what went there has left.
-    pub(super) fn close_ways(&mut self) {
-        while let Some((last, way)) = self.old_ways.front().copied()
-            && self.datagrams.has_ended(last)
-        {
-            self.old_ways.pop_front();
-            self.port.close_way(way);
+    /// The ways of a rail have changed: they are opened anew when they are needed.
+    pub(super) fn forget_ways(&mut self, rail: usize) {
+        let of_rail = |link: &&mut Link| usize::from(link.rail) == rail;
+        let sides = self.sides.iter_mut().flatten();
+        let links = sides.flat_map(|side| side.links_mut());
+        for link in links.filter(of_rail) {
+            self.rails[rail].leave_way(link.way.take());
         }
     }
 
@@ -274,41 +326,41 @@ impl<P: Port> Verbs<P> {
         };
         let host = self.hosts.number(&String::from_utf8_lossy(host));
         let side = self.side(peer.0);
-        if side.address == Some(address) {
+        let main = &mut side.main;
+        if main.address == Some(address) {
             return;
         }
-        side.address = Some(address);
+        main.address = Some(address);
+        let (way, rail) = (main.way.take(), usize::from(main.rail));
         side.host = host;
-        if let Some(way) = side.way.take() {
-            self.old_ways.push_back((self.datagrams.next(), way));
-            self.close_ways();
-        }
+        self.rails[rail].leave_way(way);
         self.meet_strangers(peer.0);
         self.go_on(peer.0);
     }
 
     /// A peer is found elsewhere from now on.
     #[cold]
-    pub(super) fn follow(&mut self, peer: u32, address: Address) {
-        let last = self.datagrams.next();
-        let side = self.side(peer);
+    pub(super) fn follow(&mut self, line: Line, address: Address) {
+        let side = self.side(line.peer);
         side.was_heard();
+        let Some(link) = side.link_mut(line.rail) else {
+            return;
+        };
         // The queue pair for datagrams stays the same; else it is not this peer's note.
-        let is_new = side
+        let is_new = link
             .address
             .is_some_and(|old| old != address && old.number == address.number);
         if !is_new {
             return;
         }
-        side.address = Some(address);
-        side.way_after_ns = 0;
-        let (way, end) = (side.way.take(), side.connection.usable());
-        self.old_ways.extend(way.map(|way| (last, way)));
-        self.close_ways();
+        link.address = Some(address);
+        link.way_after_ns = 0;
+        let (way, end) = (link.way.take(), link.connection.usable());
+        self.rails[line.at()].leave_way(way);
         if let Some(index) = end {
             self.break_pair(index);
         }
-        self.go_on(peer);
+        self.go_on(line.peer);
     }
 
     /// Sets the timer of a peer, if anything of it has a deadline.
@@ -337,18 +389,22 @@ impl<P: Port> Verbs<P> {
         }
         side.timer_ns = NEVER;
         let again = side.session.timeout(now_ns);
-        let overdue = side.connection.timeout(now_ns);
-        if again || overdue.is_some() {
+        let overdue = side.links_mut().filter_map(|link| {
+            let overdue = link.connection.timeout(now_ns)?;
+            Some((link.rail, overdue))
+        });
+        let overdue: Vec<_> = overdue.collect();
+        if again || !overdue.is_empty() {
             let silent_ns = side.still_silent(now_ns);
             // One that computes does not answer either, but its device does.
-            if side.is_suspected && silent_ns > self.limits.silence_ns {
+            if side.main.is_suspected && silent_ns > self.limits.silence_ns {
                 let seconds = self.limits.silence_ns / 1_000_000_000;
                 let why = format!("it has not answered for {seconds} s");
                 return self.lose(peer, &why);
             }
         }
-        if let Some(overdue) = overdue {
-            self.say_again_or_not(peer, overdue);
+        for (rail, overdue) in overdue {
+            self.say_again_or_not(Line { peer, rail }, overdue);
         }
         if again {
             self.net.overdue += 1;
@@ -361,14 +417,15 @@ impl<P: Port> Verbs<P> {
     /// The peer's window is full: what says that it has taken something may be lost.
     #[cold]
     pub(super) fn ask_for_ack(&mut self, peer: u32) {
-        self.now_ns = self.port.now_ns();
+        self.now_ns = self.clock();
         let now_ns = self.now_ns;
         let side = self.side(peer);
         side.wants_room = true;
         if side.ask_pause_ns(now_ns) == 0 {
             side.asked_at = Moment::of(now_ns);
             side.asks = (side.asks + 1).min(MOST_ASKS);
-            self.say(peer, Say::Ack { asks: true });
+            let line = side.line(peer);
+            self.say(line, Say::Ack { asks: true });
         }
         self.arm(peer);
     }
@@ -393,16 +450,19 @@ impl<P: Port> Verbs<P> {
             return;
         }
         side.lost = Some(Box::new(why.into()));
-        let end = side.connection.end();
-        let (sends, receives, port) = (&mut self.sends, &mut self.receives, &mut self.port);
+        let ends: Vec<u32> = side
+            .links()
+            .filter_map(|link| link.connection.end())
+            .collect();
+        let (sends, rails) = (&mut self.sends, &mut self.rails);
         let side = self.sides[peer as usize].as_deref_mut();
         if let Some(side) = side {
             side.session.forget(
                 |slot| sends.release(slot),
-                |buffer| receives.give_back(buffer, port),
+                |buffer| rails[usize::from(rail_of(buffer))].give_back(buffer),
             );
         }
-        if let Some(index) = end {
+        for index in ends {
             self.break_pair(index);
         }
         self.fail_waiting(peer);
@@ -419,10 +479,12 @@ impl<P: Port> Verbs<P> {
 
     /// Whether a queue pair for the peer is being made, or could be.
     pub(super) fn hopes_for_pair(&mut self, peer: u32) -> bool {
-        self.want_pair(peer);
+        let line = self.side(peer).line(peer);
+        self.want_pair(line);
         let side = self.side(peer);
-        !matches!(side.connection.state, State::Apart | State::Leaving { .. })
-            || side.address.is_none()
+        let main = &side.main;
+        !matches!(main.connection.state, State::Apart | State::Leaving { .. })
+            || main.address.is_none()
             || side.waits_for_last
     }
 }

@@ -110,7 +110,7 @@ impl<P: Port> Verbs<P> {
             return self.key(peer, address, bytes, region);
         }
         // Memory that cannot be registered (there is a limit) is sent through buffers.
-        let region = match register_exported(&mut self.port, address, length) {
+        let region = match register_exported(&mut self.rails[0].port, address, length) {
             Ok(region) => region,
             Err(error) => {
                 self.complain_of_registration(&error, bytes);
@@ -139,7 +139,7 @@ impl<P: Port> Verbs<P> {
         if std::mem::replace(&mut self.told_of_registration, true) {
             return;
         }
-        let facts = self.port.facts();
+        let facts = self.rails[0].port.facts();
         let words = words::of_registration(error, facts, bytes, LockedMemory::now());
         self.complain(format!("{words}; such messages go through buffers"));
     }
@@ -149,7 +149,7 @@ impl<P: Port> Verbs<P> {
         if is_sealed(key, self.me, peer.0)
             && let Some(region) = self.exports.remove(&remote_key(key))
         {
-            self.port.deregister(region);
+            self.rails[0].port.deregister(region);
         }
     }
 
@@ -222,7 +222,7 @@ impl<P: Port> Verbs<P> {
         let number = self.side(peer.0).session.next();
         if self.keep(peer.0, head, BEGINS | ENDS, &[]).is_err() {
             if let (Some(region), _) = registered {
-                self.port.deregister(region);
+                self.rails[0].port.deregister(region);
             }
             return Err(lease);
         }
@@ -244,7 +244,8 @@ impl<P: Port> Verbs<P> {
         let joined = side.pair_for_sends().is_some();
         let idle = side.waiting.is_empty() && !side.session.has_unsent();
         if !joined {
-            self.want_pair(peer);
+            let line = side.line(peer);
+            self.want_pair(line);
         }
         joined && idle
     }
@@ -333,7 +334,7 @@ impl<P: Port> Verbs<P> {
             Kind::Read | Kind::Atomic(_) => Access::Own,
             Kind::Write => Access::OwnRead,
         };
-        let region = register_lease(&mut self.port, lease, access)?;
+        let region = register_lease(&mut self.rails[0].port, lease, access)?;
         Ok((Some(region), region.local_key))
     }
 
@@ -355,7 +356,7 @@ impl<P: Port> Verbs<P> {
         let is_aligned = key.address.wrapping_add(offset).is_multiple_of(8);
         match kind {
             Kind::Atomic(_) if !is_aligned => Some(Outcome::BadKey),
-            Kind::Atomic(_) if !self.port.facts().atomics => Some(Outcome::Unreachable),
+            Kind::Atomic(_) if !self.rails[0].port.facts().atomics => Some(Outcome::Unreachable),
             _ => (lease.bytes() == 0).then_some(Outcome::Done),
         }
     }
@@ -400,17 +401,16 @@ impl<P: Port> Verbs<P> {
 
     /// Posts what is left of a work; `false`: there is no room for all of it.
     fn push_work(&mut self, index: u32, pair_index: u32) -> bool {
-        let (depth, reads_lie) = (
-            self.port.facts().depth as usize,
-            self.port.facts().reads_lie,
-        );
-        let message_bytes = self.port.facts().message_bytes;
         let (Some(work), Some(pair)) = (
             self.works[index as usize].as_mut(),
             self.pairs[pair_index as usize].as_mut(),
         ) else {
             return true;
         };
+        let rail = &mut self.rails[pair.line.at()];
+        let facts = rail.port.facts();
+        let (depth, reads_lie) = (facts.depth as usize, facts.reads_lie);
+        let message_bytes = facts.message_bytes;
         let all = work.lease.bytes() as u64;
         let doubted = work.kind == Kind::Read && reads_lie;
         let most = message_bytes.min(if doubted {
@@ -420,7 +420,7 @@ impl<P: Port> Verbs<P> {
         });
         let requests = if doubted { 2 } else { 1 };
         while work.posted < all {
-            let full = pair.ledger.len() + requests > depth || self.posted + requests > MOST_POSTED;
+            let full = pair.ledger.len() + requests > depth || rail.posted + requests > MOST_POSTED;
             if full || (doubted && self.doubted_bytes >= MOST_DOUBTED_BYTES) {
                 return false;
             }
@@ -434,14 +434,14 @@ impl<P: Port> Verbs<P> {
                 signaled: !doubted,
             };
             let both = [request, nothing(name(pair_index, next.wrapping_add(1)))];
-            let taken = self.port.post(pair.end, &both[..requests]);
+            let taken = rail.port.post(pair.end, &both[..requests]);
             if taken == 0 {
                 return false;
             }
             pair.ledger
                 .push(Posted::Part { work: index, bytes }, !doubted);
             pair.used_at = self.polls;
-            self.posted += taken;
+            rail.posted += taken;
             work.posted += u64::from(bytes);
             work.under_way += 1;
             if doubted {
@@ -566,7 +566,7 @@ impl<P: Port> Verbs<P> {
             side.immediates -= u32::from(work.immediate.is_some());
         }
         if let Some(region) = work.region {
-            self.port.deregister(region);
+            self.rails[0].port.deregister(region);
         }
         self.end(work.id, work.outcome, work.lease);
     }

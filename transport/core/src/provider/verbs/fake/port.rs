@@ -73,10 +73,11 @@ impl Verbs<FakePort> {
     /// The process sleeps until a sign comes, at most for `due`. `is_limit`: it knows of nothing that happens by then.
     pub(in crate::provider) fn fall_asleep(&mut self, due: Duration, is_limit: bool) {
         let due = u64::try_from(due.as_nanos()).unwrap_or(u64::MAX);
-        let port = self.port();
-        let mut net = port.net.lock();
-        let until = net.now.saturating_add(due);
-        net.port(port.index).fall_asleep(until, is_limit);
+        for port in self.ports() {
+            let mut net = port.net.lock();
+            let until = net.now.saturating_add(due);
+            net.port(port.index).fall_asleep(until, is_limit);
+        }
     }
 }
 

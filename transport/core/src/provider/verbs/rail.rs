@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A rail: one port of this process, and what belongs to it alone.
+
+use std::collections::{HashMap, VecDeque};
+
+use super::address::Address;
+use super::ledger::Ledger;
+use super::pools::RecvPool;
+use super::port::{CallError, Port, Way};
+use super::session::Slot;
+use super::{MOST_DATAGRAM_BYTES, Verbs};
+
+/// Rails of a process at most.
+pub(super) const MOST_RAILS: usize = 4;
+
+/// A port.
+#[derive(Debug)]
+pub(super) struct Rail<P: Port> {
+    pub(super) port: P,
+    pub(super) receives: RecvPool,
+    /// Datagrams that were posted and have not ended.
+    pub(super) datagrams: Ledger,
+    /// Ways that are not used any more, and the number of the first datagram that did not go there.
+    pub(super) old_ways: VecDeque<(u32, Way)>,
+    /// Reliable queue pairs by their number on the network.
+    pub(super) numbers: HashMap<u32, u32>,
+    /// Work requests on all of them.
+    pub(super) posted: usize,
+    /// The port has another address than was published.
+    pub(super) has_moved: bool,
+}
+
+/// A peer, as one rail of this process reaches it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Line {
+    pub(super) peer: u32,
+    pub(super) rail: u8,
+}
+
+impl Line {
+    /// The rail's place.
+    #[inline(always)]
+    pub(super) fn at(self) -> usize {
+        usize::from(self.rail)
+    }
+}
+
+impl<P: Port> Rail<P> {
+    /// Takes a port, which becomes rail number `at`, and gives it its first buffers.
+    pub(super) fn open(at: u8, mut port: P) -> Result<Self, CallError> {
+        let mut receives = RecvPool::new(at, largest_datagram(&port));
+        receives.open(&mut port)?;
+        Ok(Self {
+            port,
+            receives,
+            datagrams: Ledger::default(),
+            old_ways: VecDeque::new(),
+            numbers: HashMap::new(),
+            posted: 0,
+            has_moved: false,
+        })
+    }
+
+    /// Where the port is found.
+    pub(super) fn address(&self) -> Address {
+        let facts = self.port.facts();
+        Address {
+            link: facts.link,
+            lid: facts.lid,
+            number: self.port.datagram_number(),
+            packet_bytes: facts.packet_bytes,
+            gid: facts.gid,
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn give_back(&mut self, buffer: Slot) {
+        self.receives.give_back(buffer, &mut self.port);
+    }
+
+    /// A way is not used any more.
+    pub(super) fn leave_way(&mut self, way: Option<Way>) {
+        let last = self.datagrams.next();
+        self.old_ways.extend(way.map(|way| (last, way)));
+        self.close_ways();
+    }
+
+    /// Closes ways that are not used any more, as soon as what went there has left.
+    pub(super) fn close_ways(&mut self) {
+        while let Some((last, way)) = self.old_ways.front().copied()
+            && self.datagrams.has_ended(last)
+        {
+            self.old_ways.pop_front();
+            self.port.close_way(way);
+        }
+    }
+}
+
+/// Bytes of the largest packet that goes as a datagram.
+pub(super) fn largest_datagram<P: Port>(port: &P) -> usize {
+    (port.facts().packet_bytes as usize).min(MOST_DATAGRAM_BYTES)
+}
+
+/// The rail that a buffer for receives belongs to.
+#[inline(always)]
+pub(super) fn rail_of(buffer: Slot) -> u8 {
+    #[allow(clippy::cast_possible_truncation, reason = "two bits")]
+    let rail = (buffer >> RAIL_SHIFT) as u8 & 3;
+    rail
+}
+
+impl<P: Port> Verbs<P> {
+    /// A buffer for receives may be posted again.
+    #[inline(always)]
+    pub(super) fn give_back(&mut self, buffer: Slot) {
+        self.rails[usize::from(rail_of(buffer))].give_back(buffer);
+    }
+
+    /// The buffers that one is of.
+    #[inline(always)]
+    pub(super) fn receives(&self, buffer: Slot) -> &RecvPool {
+        &self.rails[usize::from(rail_of(buffer))].receives
+    }
+
+    /// Time since any moment in the past.
+    #[inline(always)]
+    pub(super) fn clock(&self) -> u64 {
+        self.rails[0].port.now_ns()
+    }
+}
+
+/// Where the number of its rail stands in the name of a buffer for receives.
+pub(super) const RAIL_SHIFT: u32 = 28;
+const _: () = assert!(MOST_RAILS == 4, "two bits in the names of buffers");

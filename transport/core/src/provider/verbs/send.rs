@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Packets on their way out: kept in their peer's stream, sent over its queue pair or as datagrams, and what is heard of them.
+
+use super::ledger::Posted;
+use super::pools::SendPool;
+use super::port::{Body, Done, Operation, Port, Queue, Request, Status};
+use super::session::{Due, Moment, Slot, Via};
+use super::wire::{self, Ack, BEGINS, ENDS, HEADER_BYTES, Packet};
+use super::{DATAGRAMS, MOST_POSTED, SIGNAL_EVERY, Verbs, name, parts_of};
+use crate::{Full, Head, Peer};
+
+impl<P: Port> Verbs<P> {
+    /// Posts a send.
+    #[inline(never)]
+    pub(in crate::provider) fn post_send(
+        &mut self,
+        to: Peer,
+        head: Head,
+        body: &[u8],
+    ) -> Result<(), Full> {
+        assert!(
+            body.len() <= ring::layout::POOL_BUFFER_BYTES,
+            "a send of {} bytes",
+            body.len()
+        );
+        let side = self.side(to.0);
+        if side.is_lost() {
+            // The caller was told; nobody will ever read this.
+            return Ok(());
+        }
+        let is_large = body.len() > ring::SLOT_BODY_BYTES;
+        if is_large && !side.session.may_lend() {
+            self.ask_for_ack(to.0);
+            return Err(Full);
+        }
+        let side = self.side(to.0);
+        side.packets = side.packets.saturating_add(1);
+        let (begins, whole) = match side.pair_for_sends() {
+            Some(_) => (true, true),
+            None => (false, HEADER_BYTES + body.len() <= self.datagram_bytes),
+        };
+        if begins || whole {
+            self.keep(to.0, head, BEGINS | ENDS, body)?;
+        } else {
+            self.keep_parts(to.0, head, body)?;
+        }
+        if is_large {
+            self.side(to.0).session.lend();
+        }
+        self.stats.sends += 1;
+        self.flush(to.0);
+        Ok(())
+    }
+
+    /// Keeps a frame, or a part of one, in the peer's stream.
+    #[inline(always)]
+    pub(super) fn keep(&mut self, to: u32, head: Head, parts: u8, body: &[u8]) -> Result<(), Full> {
+        let bytes = HEADER_BYTES + body.len();
+        let side = self.sides[to as usize].as_deref_mut().ok_or(Full)?;
+        if side.session.room() == 0 {
+            self.ask_for_ack(to);
+            return Err(Full);
+        }
+        let Some(slot) = self.sends.take(&mut self.rails, bytes) else {
+            self.relieve();
+            return Err(Full);
+        };
+        let packet = Packet {
+            source: self.me,
+            number: side.session.next(),
+            ack: Ack::default(),
+            parts,
+            kind: head.kind,
+            flags: head.flags,
+            word: head.word,
+        };
+        let place = self.sends.bytes_mut(slot, bytes);
+        if let Some((header, rest)) = place.split_first_chunk_mut::<HEADER_BYTES>() {
+            packet.write(header);
+            rest.copy_from_slice(body);
+        }
+        side.session.keep(slot, u32::try_from(bytes).unwrap_or(0));
+        Ok(())
+    }
+
+    /// Keeps a frame as several packets, each of which goes as a datagram; all or none.
+    #[cold]
+    fn keep_parts(&mut self, to: u32, head: Head, body: &[u8]) -> Result<(), Full> {
+        if self.hopes_for_pair(to) {
+            // Better over the queue pair that is being made.
+            return Err(Full);
+        }
+        let datagram_bytes = self.datagram_bytes;
+        let side = self.side(to);
+        let part_bytes = datagram_bytes.min(side.datagram_bytes()) - HEADER_BYTES;
+        let parts = body.len().div_ceil(part_bytes);
+        if (side.session.room() as usize) < parts || !self.sends.has(part_bytes, parts) {
+            self.relieve();
+            return Err(Full);
+        }
+        for (index, part) in body.chunks(part_bytes).enumerate() {
+            let begins = if index == 0 { BEGINS } else { 0 };
+            let ends = if index + 1 == parts { ENDS } else { 0 };
+            self.keep(to, head, begins | ends, part)?;
+        }
+        Ok(())
+    }
+
+    /// Sends what waits in the peer's stream, as far as it goes now.
+    #[inline(always)]
+    pub(super) fn flush(&mut self, peer: u32) {
+        while let Some(side) = self.sides[peer as usize].as_deref_mut()
+            && let Some(due) = side.session.next_unsent()
+        {
+            // A packet that tells of a write must not come before it.
+            let sent = match side.pair_for_sends() {
+                _ if side.immediates != 0 && !side.is_ready() => false,
+                Some(pair) => self.send_over(peer, pair, due),
+                None => self.send_datagram(peer, due),
+            };
+            if !sent {
+                return self.list_unsent(peer);
+            }
+        }
+    }
+
+    #[cold]
+    pub(super) fn list_unsent(&mut self, peer: u32) {
+        let side = self.side(peer);
+        if !std::mem::replace(&mut side.listed_unsent, true) {
+            self.unsent.push(peer);
+        }
+    }
+
+    #[inline(always)]
+    fn send_over(&mut self, peer: u32, index: u32, due: Due) -> bool {
+        let (Some(side), Some(pair)) = (
+            self.sides[peer as usize].as_deref_mut(),
+            self.pairs[index as usize].as_mut(),
+        ) else {
+            return false;
+        };
+        let at = pair.line.at();
+        let rail = &mut self.rails[at];
+        let inline_bytes = rail.port.facts().inline_bytes as usize;
+        let depth = rail.port.facts().depth as usize;
+        if pair.ledger.len() >= depth || rail.posted >= MOST_POSTED {
+            return false;
+        }
+        let bytes = due.bytes as usize;
+        if self.sends.is_still(due.slot) {
+            stamp(&mut self.sends, due.slot, side.session.tell());
+        }
+        // Those without a completion, of all queue pairs, are never all that may be posted.
+        let scarce = self.sends.is_scarce()
+            || rail.posted >= MOST_POSTED / 2
+            || pair.ledger.len() + SIGNAL_EVERY as usize >= depth;
+        let signaled = scarce || pair.ledger.unsignaled() + 1 >= SIGNAL_EVERY;
+        let body = self.sends.body(due.slot, at, bytes, inline_bytes);
+        let read = matches!(body, Body::Piece(_)).then_some(due.slot);
+        let request = Request {
+            work: name(index, pair.ledger.next()),
+            operation: Operation::Send,
+            body,
+            signaled,
+        };
+        if rail.port.post(pair.end, &[request]) == 0 {
+            return false;
+        }
+        let posted = Posted::Packet {
+            peer,
+            number: due.number,
+            read,
+        };
+        pair.ledger.push(posted, signaled);
+        pair.used_at = self.polls;
+        rail.posted += 1;
+        self.net.packets += 1;
+        if let Some(slot) = read {
+            self.sends.posted(slot);
+        }
+        side.session.sent(due.number, Via::Pair { made: pair.made });
+        true
+    }
+
+    fn send_datagram(&mut self, peer: u32, due: Due) -> bool {
+        let first = self.limits.datagrams_first;
+        let side = self.side(peer);
+        let line = side.line(peer);
+        let wants_pair = side.packets > first || due.bytes as usize > side.datagram_bytes();
+        if wants_pair && !side.waits_for_last {
+            self.want_pair(line);
+        }
+        self.now_ns = self.clock();
+        let now_ns = self.now_ns;
+        let Some(to) = self.way_to(line) else {
+            return false;
+        };
+        let side = self.side(peer);
+        if due.bytes as usize > side.datagram_bytes() {
+            return false;
+        }
+        if self.sends.is_still(due.slot) {
+            let ack = self.side(peer).session.tell();
+            stamp(&mut self.sends, due.slot, ack);
+        }
+        if !self.post_datagram(line.rail, to, due.slot, due.bytes as usize) {
+            return false;
+        }
+        self.net.datagrams += 1;
+        let at = Moment::of(now_ns);
+        let via = Via::Datagram { at };
+        self.side(peer).session.sent(due.number, via);
+        self.arm(peer);
+        true
+    }
+
+    /// Takes completions of sends.
+    #[inline(never)]
+    pub(super) fn poll_sends(&mut self) {
+        let mut done = std::mem::take(&mut self.sent);
+        for rail in 0..self.rails.len() {
+            loop {
+                let count = self.rails[rail].port.poll(Queue::Sends, &mut done);
+                if count != 0 {
+                    self.take_all_sent(rail, &done[..count]);
+                }
+                if count == 0 || count < done.len() {
+                    break;
+                }
+            }
+        }
+        self.sent = done;
+    }
+
+    #[inline(never)]
+    fn take_all_sent(&mut self, rail: usize, done: &[Done]) {
+        self.has_stirred = true;
+        for one in done {
+            self.take_sent(rail, one);
+        }
+    }
+
+    #[inline(always)]
+    fn take_sent(&mut self, rail: usize, done: &Done) {
+        let (index, number) = parts_of(done.work);
+        if index == DATAGRAMS {
+            return self.take_sent_datagram(rail, number);
+        }
+        if done.status != Status::Success {
+            return self.take_failed(index, number, done);
+        }
+        while let Some(pair) = self.pairs.get_mut(index as usize).and_then(Option::as_mut)
+            && let Some(posted) = pair.ledger.ended(number)
+        {
+            let made = pair.made;
+            self.rails[rail].posted -= 1;
+            self.retire(posted, made);
+        }
+    }
+
+    /// A work request on a reliable queue pair has ended well.
+    #[inline(always)]
+    pub(super) fn retire(&mut self, posted: Posted, made: u32) {
+        match posted {
+            Posted::Packet { peer, number, read } => {
+                if let Some(slot) = read {
+                    self.sends.retired(slot);
+                }
+                if let Some(side) = self.sides[peer as usize].as_deref_mut() {
+                    side.was_heard();
+                    if let Some(slot) = side.session.arrived(number, made) {
+                        self.sends.release(slot);
+                    }
+                }
+            }
+            Posted::Part { work, bytes } => self.part_ended(work, bytes),
+            Posted::Mark { read } => {
+                if let Some(slot) = read {
+                    self.sends.retired(slot);
+                }
+            }
+        }
+    }
+}
+
+/// Writes what the peer should be told into a packet that is sent now. Not while a device still reads it for an earlier time:
+/// half of one answer and half of another would be a third.
+#[inline(always)]
+fn stamp(sends: &mut SendPool, slot: Slot, ack: Ack) {
+    let header = sends.bytes_mut(slot, HEADER_BYTES);
+    if let Some(header) = header.first_chunk_mut() {
+        wire::write_ack(ack, header);
+    }
+}

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One turn of the network: what has come, what has left, what is due; and how to sleep until there is more.
+
+use std::cmp::Reverse;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use super::port::{Done, Port, Queue};
+use super::{EVENTS_EVERY_NS, MOST_COMPLAINTS, Side, Verbs};
+use crate::{Completion, Completions};
+
+impl<P: Port> Verbs<P> {
+    /// Asks once what happened.
+    #[inline(never)]
+    pub(in crate::provider) fn poll(&mut self, completions: &mut Completions) {
+        self.polls += 1;
+        while !completions.is_full()
+            && let Some(completion) = self.ready.pop_front()
+        {
+            completions.push(completion);
+        }
+        if !self.owing.is_empty() {
+            self.tell_owed();
+        }
+        let mut done = std::mem::take(&mut self.received);
+        let (mut has_heard, mut has_all) = (false, true);
+        for rail in 0..self.rails.len() {
+            let room = Completions::CAPACITY - completions.len();
+            let port = &mut self.rails[rail].port;
+            let heard = port.poll(Queue::Receives, &mut done[..room]);
+            if heard != 0 {
+                self.take_all_received(rail, &done[..heard], completions);
+            }
+            has_heard |= heard != 0;
+            has_all &= heard < room;
+        }
+        self.received = done;
+        if !has_heard || self.sends.is_scarce() || self.polls.is_multiple_of(16) {
+            self.poll_sends();
+        }
+        if !self.unsent.is_empty() {
+            self.flush_all();
+        }
+        if has_all && !self.leaving.is_empty() {
+            self.leave_some();
+        }
+        if self.polls.is_multiple_of(P::CLOCK_EVERY) {
+            self.look_at_clock();
+        }
+    }
+
+    #[inline(never)]
+    fn take_all_received(&mut self, rail: usize, done: &[Done], completions: &mut Completions) {
+        for one in done {
+            self.take_received(rail, one, completions);
+        }
+        self.has_stirred = true;
+        let rail = &mut self.rails[rail];
+        rail.receives.tend(&mut rail.port);
+    }
+
+    #[cold]
+    fn flush_all(&mut self) {
+        for peer in std::mem::take(&mut self.unsent) {
+            self.side(peer).listed_unsent = false;
+            self.go_on(peer);
+        }
+    }
+
+    /// What is due by now.
+    fn look_at_clock(&mut self) {
+        self.now_ns = self.clock();
+        while let Some(Reverse((deadline, peer))) = self.timers.peek().copied()
+            && deadline <= self.now_ns
+        {
+            self.timers.pop();
+            self.has_stirred = true;
+            self.time_is_over(peer);
+        }
+        if self.now_ns >= self.events_at_ns {
+            self.events_at_ns = self.now_ns + EVENTS_EVERY_NS;
+            for rail in 0..self.rails.len() {
+                self.take_events(rail);
+            }
+        }
+    }
+
+    /// Whether all that was sent has arrived; what was posted last is asked about.
+    pub(in crate::provider) fn is_quiet(&mut self) -> bool {
+        let quiet = |side: &Side| side.is_lost() || side.session.has_arrived();
+        let all = self.sides.iter().flatten().all(|side| quiet(side));
+        if !all {
+            self.relieve();
+        }
+        all
+    }
+
+    /// A peer whose address should be asked for; each is named once.
+    pub(in crate::provider) fn wanted_address(&mut self) -> Option<u32> {
+        self.wanted.pop_front()
+    }
+
+    #[inline(always)]
+    pub(in crate::provider) fn has_news(&self) -> bool {
+        !self.wanted.is_empty() || !self.complaints.is_empty()
+    }
+
+    /// Something that the user should know.
+    pub(in crate::provider) fn next_complaint(&mut self) -> Option<String> {
+        self.complaints.pop_front()
+    }
+
+    /// Keeps something that the user should know; there is an end to what anybody wants to read.
+    pub(super) fn complain(&mut self, words: String) {
+        if self.complaints.len() < MOST_COMPLAINTS {
+            self.complaints.push_back(words);
+        }
+    }
+
+    /// Whether nothing is here and nothing can be done: then a sign comes when there is.
+    pub(in crate::provider) fn prepare_sleep(&mut self) -> bool {
+        for rail in &mut self.rails {
+            if rail.port.arm().is_err() {
+                return false;
+            }
+        }
+        // What came before gives no sign any more.
+        let mut completions = Completions::new();
+        self.poll(&mut completions);
+        // They come before those that found no room in the array.
+        let taken = (0..completions.len()).filter_map(|index| completions.take(index));
+        let taken: Vec<Completion> = taken.collect();
+        for completion in taken.into_iter().rev() {
+            self.ready.push_front(completion);
+        }
+        let has_stirred = std::mem::take(&mut self.has_stirred);
+        !has_stirred
+            && self.ready.is_empty()
+            && self.owing.is_empty()
+            && self.leaving.is_empty()
+            && self.wanted.is_empty()
+    }
+
+    /// The longest that the process may sleep.
+    pub(in crate::provider) fn until_due(&mut self, timeout: Duration) -> Duration {
+        let Some(Reverse((deadline, _))) = self.timers.peek() else {
+            return timeout;
+        };
+        let due = deadline.saturating_sub(self.clock());
+        timeout.min(Duration::from_nanos(due))
+    }
+
+    /// The process is awake again.
+    pub(in crate::provider) fn wake(&mut self) {
+        for rail in &mut self.rails {
+            rail.port.take_signs();
+        }
+        // An event may be what has woken it.
+        self.events_at_ns = 0;
+        self.look_at_clock();
+    }
+
+    pub(in crate::provider) fn sign(&self) -> Option<BorrowedFd<'_>> {
+        self.rails[0].port.sign()
+    }
+}
