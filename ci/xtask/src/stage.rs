@@ -37,7 +37,7 @@ Stages, in order of cost:
   docs     the commands of README and of the pages in docs/
   icount   instructions of MPI_Isend and MPI_Irecv against their budget
   faults   limits, filters and full disks; ranks and launchers that die at random moments
-  softroce Soft-RoCE between two devices of a virtual machine under emulation
+  softroce Soft-RoCE between two devices of an emulated machine, and between two machines
   suites   programs that other people wrote, and binaries that other MPIs built
 Only when it is named:
   deaths   a thousand deaths, and a gibibyte of output from each rank

@@ -86,7 +86,7 @@ const STAGES: &[TestStage] = &[
     },
     TestStage {
         name: "softroce",
-        budget: minutes(3),
+        budget: minutes(4),
         run: softroce::run,
     },
     TestStage {

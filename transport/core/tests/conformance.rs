@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One suite of behaviours for every provider: a provider is done when it passes. `self`, `shm` (ranks taking turns in
-//! one thread, in threads, in processes), `sim` (hundreds of seeds) and `verbs` (over fake devices, awake and asleep).
+//! one thread, in threads, in processes), `sim` (hundreds of seeds) and `verbs` (over fake devices and over real ones, awake
+//! and asleep; the real ones only when asked for).
 #![allow(
     unsafe_code,
     clippy::unwrap_used,
@@ -16,7 +17,7 @@ mod suite {
     pub mod sends;
 }
 
-use common::world;
+use common::{hosts, world};
 use suite::{atomics, one_sided, sends};
 
 /// Every behaviour in every world: name, ranks, seeds on the simulated network.
@@ -50,6 +51,23 @@ macro_rules! behaviours {
         mod provider_verbs_faked_asleep {
             use super::*;
             $(#[test] fn $name() { world::fake_asleep($ranks, $seeds / 4, $path); })*
+        }
+
+        mod provider_verbs {
+            use super::*;
+            $(
+                #[test]
+                #[ignore = "needs RDMA devices: cargo xtask test softroce"]
+                fn $name() { hosts::devices(stringify!($name), $ranks, false, $path); }
+            )*
+        }
+        mod provider_verbs_asleep {
+            use super::*;
+            $(
+                #[test]
+                #[ignore = "needs RDMA devices: cargo xtask test softroce"]
+                fn $name() { hosts::devices(stringify!($name), $ranks, true, $path); }
+            )*
         }
 
         /// What the processes of `provider_shm_in_processes` run; nothing in the suite's own process.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Stage `softroce`: one boot of the virtual machine, and `ci/softroce/checks` in it.
+//! Stage `softroce`: one boot of the virtual machine, and `ci/softroce/checks` in it; then two machines on one wire.
 
 use super::{Context, Tally, cargo_tests};
 use crate::process::{capture, quiet, seconds, words};
@@ -10,31 +10,34 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String> {
-    let prefix = context.prefix()?;
-    let build = target().join("softroce");
-    let share = build.join("share");
+    let programs = target().join("softroce");
+    let share = programs.join("share");
     make_folder(&share)?;
-    let (hello, written) = (build.join("hello"), share.join(WRITTEN));
+    let written = share.join(WRITTEN);
     let _ = fs::remove_file(&written);
+    let prefix = context.prefix()?;
     let compiler = prefix.join("bin/rmpicc");
-    compile(&compiler, "ci/demo/hello.c", &hello)?;
+    compile(&compiler, "ci/demo/hello.c", &programs.join("hello"))?;
     for program in RANKS {
         let source = format!("ci/ranks/{program}.c");
-        compile(&compiler, &source, &build.join(program))?;
+        compile(&compiler, &source, &programs.join(program))?;
     }
+    let conformance = tests_of_transport(&["--test", "conformance"])?;
 
     let text = |path: &Path| path.to_string_lossy().into_owned();
     let words = [
         "sh".into(),
         text(&root().join("ci/softroce/checks")),
         text(&prefix.join("bin/rmpiexec")),
-        text(&hello),
-        text(&tests_of_the_port()?),
-        text(&build),
+        text(&programs),
+        text(&tests_of_transport(&["--lib"])?),
+        text(&conformance),
     ];
     layout(tally)?;
-    let guest = Guest::new().kernel(context.kernel.unwrap_or_default());
-    let outcome = guest.share(&share).limit(LIMIT).run(&words)?;
+    let guest = Guest::new()
+        .kernel(context.kernel.unwrap_or_default())
+        .limit(LIMIT);
+    let outcome = guest.clone().share(&share).run(&words)?;
     println!("  one guest, all of it ({})", seconds(outcome.wall));
     for check in checks(&outcome.stdout) {
         let result = if check.passed {
@@ -53,6 +56,31 @@ pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
             (true, true) => Err(format!("the guest wrote {}", outside.display())),
         }
     });
+    between_two(tally, &guest, &conformance)
+}
+
+/// The conformance suite with ranks in two guests: `RMPI_TEST_HOSTS` says which of them a guest is, and where both meet.
+fn between_two(tally: &mut Tally, guest: &Guest, conformance: &Path) -> Result<(), String> {
+    let line = |number, address| {
+        format!(
+            "RMPI_TEST_HOSTS=\"{number}/2 ${address}:7770\" '{}' --ignored --test-threads 1 provider_verbs::",
+            conformance.display()
+        )
+    };
+    let [a, b] = guest.run_two(&line(0, "RXE_A_ADDR"), &line(1, "RXE_B_ADDR"))?;
+    for (name, outcome) in [("the first", a), ("the second", b)] {
+        let name = format!("the transport's conformance suite between two guests, {name}");
+        let result = match &outcome.end {
+            End::Code(0) if outcome.stdout.contains("test result: ok. ") => Ok(()),
+            _ => Err(format!(
+                "{}\n{}{}",
+                outcome.in_words(),
+                outcome.stdout,
+                outcome.stderr
+            )),
+        };
+        tally.record(&name, result, outcome.wall);
+    }
     Ok(())
 }
 
@@ -84,10 +112,11 @@ fn layout(tally: &mut Tally) -> Result<(), String> {
     )
 }
 
-/// The tests of crate `transport`, built: those that need a device run inside the guest.
-fn tests_of_the_port() -> Result<PathBuf, String> {
+/// Some tests of crate `transport`, built: those that need a device run inside the guest.
+fn tests_of_transport(which: &[&str]) -> Result<PathBuf, String> {
     let mut cargo = cargo();
-    cargo.args(["test", "--quiet", "--package", "transport", "--lib"]);
+    cargo.args(["test", "--quiet", "--package", "transport"]);
+    cargo.args(which);
     cargo.args(["--no-run", "--message-format", "json"]);
     let line = words(&cargo);
     let built = capture(cargo, Duration::from_secs(600), |_| ())?;

@@ -10,6 +10,7 @@
     reason = "every test file uses a part of this; test code may panic"
 )]
 
+pub mod hosts;
 pub mod memory;
 pub mod world;
 
