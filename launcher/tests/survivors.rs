@@ -67,10 +67,10 @@ fn a_rank_in_a_session_of_its_own_is_ended_with_the_job() {
     .expect(2);
 }
 
-/// One rank of four fails in one of five ways after 0 to 30 ms; the seed is in the message.
+/// One rank of four fails in one of five ways after 0 to 30 ms, the same in each run.
 #[test]
 fn thirty_random_deaths_are_each_reported_rightly_and_leave_nothing() {
-    let mut state = u64::from(std::process::id());
+    let mut state = 4711_u64;
     for round in 0..30 {
         state = state
             .wrapping_mul(6_364_136_223_846_793_005)

@@ -54,8 +54,9 @@ fn play(role: &str, boot: &Boot) {
             nix::sys::signal::raise(nix::sys::signal::Signal::SIGABRT).unwrap()
         }
         ("daemon watch", _) => watch_daemon(boot),
-        ("absent", _) => pause(500),
-        ("late failure", 0 | 2) | ("crash alone", _) => pause(300),
+        // Longer than another rank may be late.
+        ("absent" | "crash alone", _) => pause(2000),
+        ("late failure", 0 | 2) => pause(300),
         ("proper" | "nonsense" | "late failure", _) => (),
         // The others are ended by the launcher.
         _ => pause(100_000),

@@ -212,6 +212,14 @@ pub fn send(pid: u32, signal: nix::sys::signal::Signal) {
     nix::sys::signal::kill(pid, signal).expect("the process is there");
 }
 
+/// Words of a script: a rank goes on when all of them are here, however late one of them was started.
+pub fn meet(ranks: u32, folder: &std::path::Path) -> String {
+    let here = folder.display();
+    format!(
+        "touch {here}/$RMPI_RANK; until [ $(ls {here} | wc -l) = {ranks} ]; do sleep 0.02; done"
+    )
+}
+
 /// Asks again and again until there is an answer.
 pub fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
