@@ -239,8 +239,9 @@ impl Printed {
     }
 }
 
-/// How long a program has after SIGTERM, and the output after its program's end.
-const GRACE: Duration = Duration::from_secs(2);
+/// How long a program has after SIGTERM, and the output after its program's end. Only what is broken needs it, or a machine
+/// with a lot of other work.
+const GRACE: Duration = Duration::from_secs(10);
 const OUTPUT_LIMIT_BYTES: usize = 64 << 20;
 
 #[cfg(test)]

@@ -219,7 +219,7 @@ fn wait_for(socket: &Path, deadline: Instant) -> Result<(), String> {
     Ok(())
 }
 
-const WIRE_LIMIT: Duration = Duration::from_secs(30);
+const WIRE_LIMIT: Duration = Duration::from_secs(120);
 
 #[cfg(test)]
 mod tests {

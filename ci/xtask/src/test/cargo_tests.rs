@@ -69,7 +69,8 @@ fn number_before(summary: &str, word: &str) -> usize {
         .sum()
 }
 
-const LIMIT: Duration = Duration::from_secs(1200);
+/// Building may be part of it.
+const LIMIT: Duration = Duration::from_secs(3600);
 
 #[cfg(test)]
 mod tests {

@@ -10,7 +10,7 @@ pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
     let prefix = context.prefix()?;
     let mut pages = command(root().join("docs/run-commands"));
     pages.arg(&prefix);
-    match quiet(pages, Duration::from_secs(300)) {
+    match quiet(pages, Duration::from_secs(1800)) {
         Ok(told) => tally.add(passed(&told)?, Vec::new()),
         Err(why) => tally.check("the commands of the pages", || Err(why)),
     }

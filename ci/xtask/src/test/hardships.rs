@@ -115,7 +115,7 @@ pub(super) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
             shell.args(["-c", &line]);
             let cookie = jobs::Cookie::new(&build)?;
             let done = jobs::run(shell, &cookie, LIMIT)?;
-            let left = cookie.leftovers(Duration::from_secs(2));
+            let left = cookie.leftovers(jobs::LEFTOVER_GRACE).err();
             let wrong = judge(hardship, &done, left);
             if wrong.is_empty() {
                 return Ok(());
@@ -162,7 +162,7 @@ fn judge(hardship: &Hardship, done: &Finished, left: Option<String>) -> Vec<Stri
     wrong
 }
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(240);
 
 #[cfg(test)]
 mod tests {

@@ -11,6 +11,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// What is there of a job when its launcher has ended for so long has been left behind.
+pub(crate) const LEFTOVER_GRACE: Duration = Duration::from_secs(10);
+
 /// Marks every process of one job, by an environment variable that all of them inherit.
 pub(crate) struct Cookie {
     value: String,
@@ -52,21 +55,22 @@ impl Cookie {
         pids.filter(|pid| is_marked(*pid, &mark)).collect()
     }
 
-    /// Waits up to `grace` until nothing of the job is left; then says what is, and ends it.
-    pub(crate) fn leftovers(&self, grace: Duration) -> Option<String> {
-        let deadline = Instant::now() + grace;
+    /// Waits up to `grace` until nothing of the job is left, and tells how long that took; or says what is left, and ends it.
+    pub(crate) fn leftovers(&self, grace: Duration) -> Result<Duration, String> {
+        let start = Instant::now();
+        let deadline = start + grace;
         loop {
             let found = self.found();
             if found.is_empty() {
                 let _ = fs::remove_dir_all(&self.scratch);
-                return None;
+                return Ok(start.elapsed());
             }
             if Instant::now() >= deadline {
                 for pid in self.processes() {
                     send_signal("KILL", &pid.to_string());
                 }
                 let _ = fs::remove_dir_all(&self.scratch);
-                return Some(format!(
+                return Err(format!(
                     "left behind after {}: {}",
                     seconds(grace),
                     found.join(", ")
@@ -125,7 +129,7 @@ fn where_they_hang(pids: &[u32]) -> String {
             "-ex",
             "thread apply all bt 12",
         ]);
-        if let Ok(done) = capture(look, Duration::from_secs(10), |_| ()) {
+        if let Ok(done) = capture(look, Duration::from_secs(60), |_| ()) {
             let frames = done
                 .stdout
                 .lines()
@@ -197,7 +201,7 @@ mod tests {
     fn a_clean_job_leaves_nothing() {
         let cookie = cookie();
         run(shell("true"), &cookie, Duration::from_secs(20)).unwrap();
-        assert_eq!(cookie.leftovers(Duration::from_secs(5)), None);
+        assert!(cookie.leftovers(Duration::from_secs(30)).is_ok());
     }
 
     #[test]
@@ -205,7 +209,7 @@ mod tests {
         let cookie = cookie();
         let line = "setsid sleep 1000 >/dev/null 2>&1 & sleep 0.1";
         run(shell(line), &cookie, Duration::from_secs(20)).unwrap();
-        let found = cookie.leftovers(Duration::from_millis(50)).unwrap();
+        let found = cookie.leftovers(Duration::from_millis(50)).unwrap_err();
         assert!(found.contains("sleep 1000"), "{found}");
         let gone = |cookie: &Cookie| cookie.processes().is_empty();
         assert!((0..200).any(|_| gone(&cookie) || {
@@ -223,7 +227,7 @@ mod tests {
             Duration::from_secs(20),
         )
         .unwrap();
-        let found = cookie.leftovers(Duration::from_millis(10)).unwrap();
+        let found = cookie.leftovers(Duration::from_millis(10)).unwrap_err();
         assert!(found.contains("/left"), "{found}");
         assert!(!cookie.scratch.exists());
     }

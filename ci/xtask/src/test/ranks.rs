@@ -149,7 +149,7 @@ fn compile(mpi: &Mpi, program: &str, late_object: Option<&Path>) -> Result<(), S
         .arg(source)
         .args(object)
         .arg("-lm");
-    quiet(compiler, Duration::from_secs(120)).map(|_| ())
+    quiet(compiler, Duration::from_secs(300)).map(|_| ())
 }
 
 fn run_one(mpi: &Mpi, entry: &Entry, ranks: u32) -> Result<(), String> {
@@ -173,7 +173,7 @@ fn run_one(mpi: &Mpi, entry: &Entry, ranks: u32) -> Result<(), String> {
     if done.held_open {
         wrong.push("its output was still held open after its end".into());
     }
-    wrong.extend(cookie.leftovers(LEFTOVER_GRACE));
+    wrong.extend(cookie.leftovers(jobs::LEFTOVER_GRACE).err());
     if !mpi.is_ours {
         // Other launchers tear lines and leave files; here the programs are under test.
         wrong.retain(|what| what.starts_with("expected the exit") || what.starts_with("did not"));
@@ -229,8 +229,6 @@ fn folder() -> PathBuf {
     root().join("ci/ranks")
 }
 
-/// How soon after its launcher nothing of a job may be left.
-const LEFTOVER_GRACE: Duration = Duration::from_secs(2);
 const LINES_SHOWN: usize = 120;
 /// How a program with late ranks ends that is built of the same source.
 const LATE: &str = ".late";

@@ -88,7 +88,7 @@ fn compile(compiler: &Path, source: &str, program: &Path) -> Result<(), String> 
     let mut compiler = command(compiler);
     compiler.args(["-O2", "-o"]).arg(program);
     compiler.arg(root().join(source));
-    quiet(compiler, Duration::from_secs(120)).map(drop)
+    quiet(compiler, Duration::from_secs(300)).map(drop)
 }
 
 /// The bindings of crate `verbs-sys` against the header that rdma-core has installed.
@@ -119,7 +119,7 @@ fn tests_of_transport(which: &[&str]) -> Result<PathBuf, String> {
     cargo.args(which);
     cargo.args(["--no-run", "--message-format", "json"]);
     let line = words(&cargo);
-    let built = capture(cargo, Duration::from_secs(600), |_| ())?;
+    let built = capture(cargo, Duration::from_secs(1800), |_| ())?;
     if !built.success() {
         return Err(format!("`{line}` {}\n{}", built.end(), built.stderr));
     }
@@ -184,7 +184,8 @@ fn code(outcome: &Outcome) -> Result<(), String> {
 
 /// What the guest creates, at two places.
 const WRITTEN: &str = "softroce-was-here";
-const LIMIT: Duration = Duration::from_secs(300);
+/// All that the guest does; a machine with other work emulates several times slower.
+const LIMIT: Duration = Duration::from_secs(1200);
 /// Programs of the stage `ranks` that run there, by their names in `ci/softroce/checks`.
 const RANKS: [&str; 5] = [
     "send_modes",
@@ -245,6 +246,6 @@ mod tests {
         let why = code(&outcome(End::Code(0))).unwrap_err();
         assert!(why.contains("ended with code 0\nwords"), "{why}");
         let why = code(&outcome(End::TimedOut)).unwrap_err();
-        assert!(why.contains("was stopped after 5 min 00 s"), "{why}");
+        assert!(why.contains("was stopped after 20 min 00 s"), "{why}");
     }
 }

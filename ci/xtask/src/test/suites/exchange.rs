@@ -91,7 +91,7 @@ impl Peer {
         make_folder(&target().join("peers"))?;
         let mut venv = command("python3");
         venv.args(["-m", "venv"]).arg(&home);
-        quiet(venv, Duration::from_secs(120))?;
+        quiet(venv, Duration::from_secs(300))?;
         let mut pip = command(home.join("bin/pip"));
         pip.args(["install", "--quiet", "--disable-pip-version-check"])
             .args(self.packages);
@@ -121,7 +121,7 @@ fn compile(compiler: &Path, source: &Path, program: &Path) -> Result<(), String>
         .arg(program)
         .arg(source)
         .arg("-lm");
-    quiet(cc, Duration::from_secs(120)).map(|_| ())
+    quiet(cc, Duration::from_secs(300)).map(|_| ())
 }
 
 fn launch(
@@ -135,8 +135,9 @@ fn launch(
     job.args(["-n", &ranks.to_string()]).arg(program);
     job.envs(env.iter().copied());
     let cookie = jobs::Cookie::new(scratch)?;
-    let done = jobs::run(job, &cookie, Duration::from_secs(120))?;
-    cookie.leftovers(Duration::from_secs(2));
+    let done = jobs::run(job, &cookie, Duration::from_secs(300))?;
+    // Another launcher may leave something.
+    let _ = cookie.leftovers(jobs::LEFTOVER_GRACE);
     if done.success() {
         return Ok(done.stdout);
     }

@@ -49,12 +49,12 @@ fn build(source: &Path, home: &Path, prefix: &Path) -> Result<(), String> {
     configure
         .env("MPICC", prefix.join("bin/rmpicc"))
         .env("CFLAGS", "-O0");
-    quiet(configure, Duration::from_secs(300))?;
+    quiet(configure, Duration::from_secs(1200))?;
     let mut make = command("make");
     let jobs = thread::available_parallelism().map_or(2, usize::from);
     make.current_dir(home)
         .args(["--silent", &format!("--jobs={jobs}")]);
-    quiet(make, Duration::from_secs(600)).map(|_| ())
+    quiet(make, Duration::from_secs(2400)).map(|_| ())
 }
 
 fn options(entry: &Entry) -> impl Iterator<Item = &String> {

@@ -22,9 +22,7 @@ pub(super) fn launch(
     program(&mut job);
     let cookie = jobs::Cookie::new(scratch)?;
     let done = jobs::run(job, &cookie, limit)?;
-    if let Some(left) = cookie.leftovers(Duration::from_secs(2)) {
-        return Err(left);
-    }
+    cookie.leftovers(jobs::LEFTOVER_GRACE)?;
     if done.success() {
         return Ok(done);
     }

@@ -62,7 +62,7 @@ fn fetch(home: &Path) -> Result<(), String> {
     let unpack = "tar -xzf download/mpi4py-*.tar.gz -C source --strip-components=1";
     let mut tar = command("sh");
     tar.args(["-c", unpack]).current_dir(home);
-    quiet(tar, Duration::from_secs(60)).map(|_| ())
+    quiet(tar, Duration::from_secs(300)).map(|_| ())
 }
 
 /// Not optimized: what is tested is the MPI below.
@@ -73,7 +73,7 @@ fn build(home: &Path, prefix: &Path) -> Result<(), String> {
         .arg(home.join("source"))
         .env("MPICC", prefix.join("bin/rmpicc"))
         .env("CFLAGS", "-O0 -g0");
-    quiet(install, Duration::from_secs(600)).map(|_| ())
+    quiet(install, Duration::from_secs(1800)).map(|_| ())
 }
 
 impl Suite {
@@ -107,7 +107,7 @@ impl Suite {
 
     /// What a benchmark of the package prints.
     fn bench(&self, ranks: u32, words: &[&str]) -> Result<String, String> {
-        let limit = Duration::from_secs(120);
+        let limit = Duration::from_secs(300);
         let done = self.python_job(ranks, limit, |job| {
             job.args(["-m", "mpi4py.bench"]).args(words);
         })?;

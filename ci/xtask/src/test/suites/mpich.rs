@@ -71,10 +71,10 @@ fn pi(tally: &mut Tally, suite: &Suite, home: &Path) -> Result<(), String> {
         .arg(&program)
         .arg(home.join("examples/cpi.c"))
         .arg("-lm");
-    quiet(compiler, Duration::from_secs(60))?;
+    quiet(compiler, Duration::from_secs(300))?;
     for ranks in [4, 64] {
         tally.check(&format!("examples/cpi -n {ranks}"), || {
-            let told = suite.launch(ranks, Duration::from_secs(60), |job| {
+            let told = suite.launch(ranks, Duration::from_secs(300), |job| {
                 job.arg(&program);
             })?;
             let near = told.contains("pi is approximately 3.14159265");
@@ -121,7 +121,7 @@ impl Suite {
             compiler
                 .arg("-o")
                 .arg(suite.build.join(format!("{helper}.o")));
-            quiet(compiler, Duration::from_secs(60))?;
+            quiet(compiler, Duration::from_secs(300))?;
         }
         Ok(suite)
     }
@@ -163,7 +163,7 @@ impl Suite {
             compiler.arg(self.build.join(format!("{helper}.o")));
         }
         compiler.arg("-lm");
-        quiet(compiler, Duration::from_secs(120)).map(|_| ())
+        quiet(compiler, Duration::from_secs(300)).map(|_| ())
     }
 
     fn run_one(&self, entry: &Entry, ranks: u32) -> Result<(), String> {

@@ -44,13 +44,13 @@ pub(super) fn run(tally: &mut Tally, prefix: &Path) -> Result<(), String> {
         let mut compiler = command(prefix.join("bin/rmpicc"));
         compiler.args(["-O2", "-o"]).arg(&program);
         compiler.arg(home.join(format!("examples/{}.c", example.name)));
-        let built = quiet(compiler, Duration::from_secs(60));
+        let built = quiet(compiler, Duration::from_secs(300));
         for ranks in [4, 64] {
             tally.check(
                 &format!("openmpi/examples/{} -n {ranks}", example.name),
                 || {
                     built.clone()?;
-                    let limit = Duration::from_secs(60);
+                    let limit = Duration::from_secs(300);
                     let done = launch(prefix, ranks, &build, limit, |job| {
                         job.arg(&program);
                     })?;

@@ -73,7 +73,7 @@ impl Package<'_> {
         let mut archive = command("ar");
         archive.arg("rcs").arg(self.archive());
         archive.args(library.iter().map(|file| self.object(file)));
-        quiet(archive, Duration::from_secs(60))?;
+        quiet(archive, Duration::from_secs(300))?;
         first(compiling::all(tests, |test| self.link(test))?)
     }
 
@@ -92,7 +92,7 @@ impl Package<'_> {
             .arg("-c")
             .arg(self.source.join(format!("{file}.c")));
         compiler.arg("-o").arg(self.object(file));
-        quiet(compiler, Duration::from_secs(120)).map(|_| ())
+        quiet(compiler, Duration::from_secs(600)).map(|_| ())
     }
 
     fn link(&self, test: &str) -> Result<(), String> {
@@ -100,7 +100,7 @@ impl Package<'_> {
         compiler.arg(self.source.join(format!("test/{test}.c")));
         compiler.arg(self.archive()).args(["-lz", "-lm", "-o"]);
         compiler.arg(self.home.join("bin").join(test));
-        quiet(compiler, Duration::from_secs(120)).map(|_| ())
+        quiet(compiler, Duration::from_secs(600)).map(|_| ())
     }
 
     fn object(&self, file: &str) -> PathBuf {

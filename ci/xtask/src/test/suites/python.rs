@@ -23,7 +23,7 @@ impl Python {
     pub(super) fn make(home: &Path) -> Result<Self, String> {
         let mut venv = command("python3");
         venv.args(["-m", "venv"]).arg(home.join("venv"));
-        quiet(venv, Duration::from_secs(120))?;
+        quiet(venv, Duration::from_secs(300))?;
         Ok(Self::of(home))
     }
 

@@ -61,7 +61,7 @@ fn build(home: &Path, prefix: &Path) -> Result<(), String> {
     // The package of libclang lacks the compiler's own headers (stddef.h); those of the C compiler do.
     let mut cc = command("cc");
     cc.arg("-print-file-name=include");
-    let headers = quiet(cc, Duration::from_secs(30))?;
+    let headers = quiet(cc, Duration::from_secs(120))?;
     let mut build = cargo();
     build
         .current_dir(home)
@@ -72,14 +72,14 @@ fn build(home: &Path, prefix: &Path) -> Result<(), String> {
         .env("BINDGEN_EXTRA_CLANG_ARGS", format!("-I{}", headers.trim()))
         // The examples forbid warnings, of which newer compilers have more.
         .env("RUSTFLAGS", "--cap-lints=warn");
-    quiet(build, Duration::from_secs(600)).map(|_| ())
+    quiet(build, Duration::from_secs(1800)).map(|_| ())
 }
 
 /// The folder with libclang.so: below `lib/python3.X/site-packages`.
 fn libclang(home: &Path) -> Result<PathBuf, String> {
     let mut find = command("find");
     find.arg(home.join("venv")).args(["-name", "libclang.so"]);
-    let found = quiet(find, Duration::from_secs(30))?;
+    let found = quiet(find, Duration::from_secs(120))?;
     let file = found.lines().next().map(Path::new);
     let folder = file.and_then(Path::parent).map(Path::to_path_buf);
     folder.ok_or_else(|| "the package libclang brought no libclang.so".into())
