@@ -171,6 +171,18 @@ impl Fabric {
     /// Opens a port on a fake network for process `me` of a job of `peers`, all of which are reached over it alone.
     #[must_use]
     pub fn faked(net: &FakeNet, me: Peer, peers: u32, limits: NetLimits) -> Self {
+        Self::faked_on_rails(net, me, peers, 1, limits)
+    }
+
+    /// The same with `rails` ports, from 1 to 4.
+    #[must_use]
+    pub fn faked_on_rails(
+        net: &FakeNet,
+        me: Peer,
+        peers: u32,
+        rails: u32,
+        limits: NetLimits,
+    ) -> Self {
         let route = |rank| {
             if rank == me.0 {
                 Route::Loopback
@@ -183,7 +195,7 @@ impl Fabric {
             shm: Shm::open(None, peers),
             loopback: Loopback::new(me),
             sim: None,
-            net: Some(Net::faked(net, me, peers, limits)),
+            net: Some(Net::faked(net, me, peers, rails, limits)),
         }
     }
 

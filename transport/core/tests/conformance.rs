@@ -69,6 +69,10 @@ macro_rules! behaviours {
                 fn $name() { hosts::devices(stringify!($name), $ranks, true, $path); }
             )*
         }
+        mod provider_verbs_faked_on_rails {
+            use super::*;
+            $(#[test] fn $name() { world::fake_on_rails($ranks, $seeds / 4, $path); })*
+        }
 
         /// What the processes of `provider_shm_in_processes` run; nothing in the suite's own process.
         #[test]

@@ -14,6 +14,7 @@ mod common;
 mod failures {
     pub mod job;
     pub mod links;
+    pub mod rails;
     pub mod rows;
     pub mod scarce;
     pub mod strangers;

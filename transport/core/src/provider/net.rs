@@ -39,12 +39,22 @@ impl Net {
         Ok(Self::Device(Box::new(verbs)))
     }
 
-    /// Opens a port on a fake network.
-    pub(super) fn faked(net: &FakeNet, me: Peer, peers: u32, limits: NetLimits) -> Self {
-        let port = net
-            .open(&DEPTHS, FAKE_Q_KEY)
-            .expect("depths that a device has");
-        let mut verbs = Verbs::open(me, peers, [port], limits).expect("a fake has memory at first");
+    /// Opens `rails` ports on a fake network.
+    pub(super) fn faked(
+        net: &FakeNet,
+        me: Peer,
+        peers: u32,
+        rails: u32,
+        limits: NetLimits,
+    ) -> Self {
+        let first = net.ports();
+        let open = |place| {
+            let first = (place != 0).then_some(first);
+            let port = net.open_beside(first, &DEPTHS, FAKE_Q_KEY);
+            port.expect("depths that a device has")
+        };
+        let ports = (0..rails).map(open);
+        let mut verbs = Verbs::open(me, peers, ports, limits).expect("a fake has memory at first");
         verbs.number_from(net.config().first_packet);
         Self::Fake(Box::new(verbs))
     }

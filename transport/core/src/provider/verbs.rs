@@ -13,11 +13,16 @@ mod address;
 mod arrive;
 mod choose;
 mod connect;
+mod detour;
 mod device;
+mod ends;
 mod events;
 mod fake;
 mod gid;
+mod hosts;
+mod keys;
 mod ledger;
+mod link;
 mod look;
 mod memory;
 mod notes;
@@ -30,6 +35,7 @@ mod send;
 mod session;
 mod side;
 mod slab;
+mod stripes;
 mod turn;
 mod wire;
 mod words;
@@ -40,18 +46,21 @@ use std::collections::{BinaryHeap, HashMap, VecDeque};
 
 use super::Stats;
 use crate::{Completion, Completions, Peer, wait};
+use address::Address;
 use arrive::Assembled;
 pub(super) use device::Device;
 pub(super) use fake::FakePort;
 pub use fake::{FakeConfig, FakeNet, FakeStats};
+use hosts::Hosts;
+use keys::Regions;
 pub(crate) use look::look;
 use owned::Owned;
 use pairs::Pair;
 use pools::{MOST_DATAGRAMS, MOST_SHARED, SendPool};
-use port::{CallError, Depths, Done, Port, Region};
+use port::{CallError, Depths, Done, Port};
 use rail::{MOST_RAILS, Rail, largest_datagram};
 use session::Slot;
-use side::{Hosts, Side};
+use side::Side;
 use work::Work;
 
 /// The network of a process.
@@ -60,6 +69,8 @@ pub(super) struct Verbs<P: Port> {
     me: u32,
     /// The ports; there is at least one.
     rails: Vec<Rail<P>>,
+    /// Where they were found at first: what the others know.
+    published: Vec<Address>,
     limits: NetLimits,
     /// Number of the first packet of every stream.
     first_packet: u32,
@@ -75,8 +86,8 @@ pub(super) struct Verbs<P: Port> {
     works: Vec<Option<Work>>,
     /// Bytes of reads under way that may lie.
     doubted_bytes: u64,
-    /// Memory of this process that peers may reach, by the key that they have.
-    exports: HashMap<u32, Region>,
+    /// Memory of this process that peers may reach, by the rail and the key that they were given.
+    exports: HashMap<(u8, u32), Regions>,
     /// Memory that stays registered, by address.
     owned: Vec<Owned>,
     /// Completions that found no room in the caller's array.
@@ -99,8 +110,8 @@ pub(super) struct Verbs<P: Port> {
     /// What the user should know, oldest first.
     complaints: VecDeque<String>,
     told_of_registration: bool,
-    /// The port is lost, and so are all peers: why.
-    all_lost: Option<Box<str>>,
+    /// All ports are lost, and so are all peers.
+    is_all_lost: bool,
     /// Where completions are written; empty while they are looked at.
     received: Vec<Done>,
     sent: Vec<Done>,
@@ -135,6 +146,10 @@ pub struct NetStats {
     pub twice: u64,
     /// Bytes that the device read or wrote elsewhere on order of this process.
     pub moved_bytes: u64,
+    /// Reads and writes that were shared among several rails.
+    pub striped: u64,
+    /// Times that packets to a peer took another rail than before.
+    pub detours: u64,
 }
 
 /// How much of everything.
@@ -187,6 +202,7 @@ impl<P: Port> Verbs<P> {
             me: me.0,
             now_ns: rails[0].port.now_ns(),
             datagram_bytes: datagrams.min().unwrap_or(0),
+            published: rails.iter().map(Rail::address).collect(),
             rails,
             limits,
             first_packet: 0,
@@ -211,7 +227,7 @@ impl<P: Port> Verbs<P> {
             hosts: Hosts::default(),
             complaints: VecDeque::new(),
             told_of_registration: false,
-            all_lost: None,
+            is_all_lost: false,
             received: vec![Done::default(); Completions::CAPACITY],
             sent: vec![Done::default(); 16],
             polls: 0,
@@ -234,19 +250,19 @@ impl<P: Port> Verbs<P> {
 
     /// Where this process is found, for others: its address, and the name of its host for messages.
     pub(super) fn record(&self) -> Vec<u8> {
-        let mut record = self.rails[0].address().to_bytes().to_vec();
-        record.extend(self.host.bytes().take(MOST_HOST_BYTES));
-        record
+        let addresses: Vec<Address> = self.rails.iter().map(Rail::address).collect();
+        address::to_record(&addresses, &self.host)
     }
 
     /// Memory that all of this takes now, and that it takes at most, in bytes, with as many peers as there are.
     pub(super) fn memory(&self) -> (usize, usize) {
         let fixed = size_of::<Self>() + self.sides.len() * size_of::<Option<Box<Side>>>();
-        let sides = self.sides.iter().flatten().count();
+        let sides = self.sides.iter().flatten();
+        let sides: usize = sides.map(|side| side.bytes()).sum();
         let pairs = self.pairs.iter().flatten().count();
-        let now = fixed + sides * size_of::<Side>() + pairs * Pair::MOST_BYTES + self.sends.bytes();
+        let now = fixed + sides + pairs * Pair::MOST_BYTES + self.sends.bytes();
         let most = fixed
-            + self.sides.len() * Side::MOST_BYTES
+            + self.sides.len() * Side::most_bytes(self.rails.len())
             + self.limits.pairs as usize * Pair::MOST_BYTES
             + self.sends.most_bytes();
         let rails = self.rails.iter().map(|rail| {
@@ -269,12 +285,12 @@ impl<P: Port> Drop for Verbs<P> {
             port.fail(pair.end);
             port.destroy(pair.end);
         }
-        for (_, region) in self.exports.drain() {
-            self.rails[0].port.deregister(region);
+        for (_, regions) in std::mem::take(&mut self.exports) {
+            self.deregister(regions);
         }
         for work in self.works.iter_mut().filter_map(Option::take) {
-            if let Some(region) = work.region() {
-                self.rails[0].port.deregister(region);
+            if let Some((rail, region)) = work.region() {
+                self.rails[rail].port.deregister(region);
             }
         }
         self.disown_all();
@@ -319,6 +335,4 @@ const MOST_DATAGRAM_BYTES: usize = 2048;
 /// What a device's library keeps for a completion, at most.
 const COMPLETION_BYTES: usize = 64;
 const EVENTS_EVERY_NS: u64 = 100_000_000;
-/// Bytes of a host's name in a record.
-const MOST_HOST_BYTES: usize = 40;
 const MOST_COMPLAINTS: usize = 16;

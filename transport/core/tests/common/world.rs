@@ -134,6 +134,16 @@ pub fn fake_asleep(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut Rank)) {
 }
 
 fn fake_seeds(ranks: u32, seeds: u64, sleeps: bool, behaviour: impl AsyncFn(&mut Rank)) {
+    fake_seeds_on(ranks, 1, seeds, sleeps, &behaviour);
+}
+
+fn fake_seeds_on(
+    ranks: u32,
+    rails: u32,
+    seeds: u64,
+    sleeps: bool,
+    behaviour: &impl AsyncFn(&mut Rank),
+) {
     let only = std::env::var("RMPI_TEST_SEED").ok();
     let only = only.map(|seed| seed.parse::<u64>().unwrap());
     let seeds = only.map_or(0..seeds, |seed| seed..seed + 1);
@@ -149,24 +159,30 @@ fn fake_seeds(ranks: u32, seeds: u64, sleeps: bool, behaviour: impl AsyncFn(&mut
             ..NetLimits::default()
         };
         let net = FakeNet::new(config);
-        fake_ranks(&net, ranks, limits, sleeps, &behaviour);
+        fake_ranks(&net, (ranks, rails), limits, sleeps, behaviour);
     }
+}
+
+/// Ranks with two ports each, awake and asleep. With harsh seeds they go down one without the other, or both.
+pub fn fake_on_rails(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut Rank)) {
+    fake_seeds_on(ranks, 2, seeds, false, &behaviour);
+    fake_seeds_on(ranks, 2, seeds / 2, true, &behaviour);
 }
 
 /// Ranks on this fake network.
 pub fn fake_on(net: &FakeNet, ranks: u32, limits: NetLimits, behaviour: impl AsyncFn(&mut Rank)) {
-    fake_ranks(net, ranks, limits, false, behaviour);
+    fake_ranks(net, (ranks, 1), limits, false, behaviour);
 }
 
 fn fake_ranks(
     net: &FakeNet,
-    ranks: u32,
+    (ranks, rails): (u32, u32),
     limits: NetLimits,
     sleeps: bool,
     behaviour: impl AsyncFn(&mut Rank),
 ) {
     let make = |me| {
-        let fabric = Fabric::faked(net, Peer(me), ranks, limits);
+        let fabric = Fabric::faked_on_rails(net, Peer(me), ranks, rails, limits);
         let rank = Rank::new(fabric, me, ranks, Reach::May);
         Rank { sleeps, ..rank }
     };
@@ -190,19 +206,21 @@ fn fake_ranks(
         while quiet.get() < ranks {
             rank.turn().await;
         }
-        let stats = net.stats(rank.me);
-        let never = [
-            stats.wrong,
-            stats.overruns,
-            stats.buffers_lost,
-            stats.overslept,
-        ];
-        assert!(never == [0; 4], "port {}: {stats:?}", rank.me);
+        for port in (0..rails).map(|rail| rank.me * rails + rail) {
+            let stats = net.stats(port);
+            let never = [
+                stats.wrong,
+                stats.overruns,
+                stats.buffers_lost,
+                stats.overslept,
+            ];
+            assert!(never == [0; 4], "port {port}: {stats:?}");
+        }
     };
     in_turn_if(
         all,
         behaviour,
-        |rank| net.is_running(rank) && !net.is_asleep(rank),
+        |rank| net.is_running(rank * rails) && !net.is_asleep(rank * rails),
         |_| {
             // Where nothing is under way, timers of the ranks are.
             net.advance() || net.advance_until(net.now_ns() + 1_000_000)

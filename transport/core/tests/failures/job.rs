@@ -33,6 +33,8 @@ pub const AT_ONCE: NetLimits = NetLimits {
 pub struct Job {
     pub net: FakeNet,
     pub all: Vec<Process>,
+    /// The first port of each process, and one for nobody.
+    first: Vec<u32>,
     works: u64,
 }
 
@@ -60,10 +62,22 @@ impl Job {
     }
 
     pub fn on(config: FakeConfig, ranks: u32, limits: NetLimits) -> Self {
+        Self::on_rails(config, &vec![1; ranks as usize], limits)
+    }
+
+    /// Processes with so many ports each.
+    pub fn on_rails(config: FakeConfig, rails: &[u32], limits: NetLimits) -> Self {
         let net = FakeNet::new(config);
-        let open = |me| Process {
+        let ranks = rails.len() as u32;
+        let mut first = vec![0];
+        let open = |me: u32| Process {
             me,
-            fabric: Fabric::faked(&net, Peer(me), ranks, limits),
+            fabric: {
+                let rails = rails[me as usize];
+                let fabric = Fabric::faked_on_rails(&net, Peer(me), ranks, rails, limits);
+                first.push(net.ports());
+                fabric
+            },
             heard: vec![Vec::new(); ranks as usize],
             order: vec![Vec::new(); ranks as usize],
             ended: Vec::new(),
@@ -75,7 +89,29 @@ impl Job {
             completions: Completions::new(),
         };
         let all = (0..ranks).map(open).collect();
-        Self { net, all, works: 0 }
+        let works = 0;
+        Self {
+            net,
+            all,
+            first,
+            works,
+        }
+    }
+
+    /// The ports of a process.
+    pub fn ports(&self, rank: u32) -> std::ops::Range<u32> {
+        self.first[rank as usize]..self.first[rank as usize + 1]
+    }
+
+    /// The port of a process's rail.
+    pub fn port(&self, rank: u32, rail: u32) -> u32 {
+        let ports = self.ports(rank);
+        assert!(rail < ports.len() as u32);
+        ports.start + rail
+    }
+
+    fn is_running(&self, rank: u32) -> bool {
+        self.net.is_running(self.first[rank as usize])
     }
 
     /// Everybody looks once, then something happens, or a millisecond passes.
@@ -93,7 +129,8 @@ impl Job {
             .map(|process| process.fabric.network_record().unwrap())
             .collect();
         for process in &mut self.all {
-            if self.net.is_running(process.me) && !process.is_busy {
+            let first = self.first[process.me as usize];
+            if self.net.is_running(first) && !process.is_busy {
                 process.look(&records);
             }
         }
@@ -157,7 +194,7 @@ impl Job {
                     let is_over = from.lost.contains(&to.me) || to.lost.contains(&from.me);
                     is_over
                         || to.is_busy
-                        || !job.net.is_running(to.me)
+                        || !job.is_running(to.me)
                         || to.heard[from.me as usize].len() as u64 >= sent
                 })
             })
@@ -197,9 +234,11 @@ impl Job {
     /// Nobody has asked a device for what no device does.
     pub fn assert_careful(&self) {
         for process in &self.all {
-            let stats = self.net.stats(process.me);
-            let never = (stats.wrong, stats.overruns, stats.buffers_lost);
-            assert_eq!(never, (0, 0, 0), "rank {}: {stats:?}", process.me);
+            for port in self.ports(process.me) {
+                let stats = self.net.stats(port);
+                let never = (stats.wrong, stats.overruns, stats.buffers_lost);
+                assert_eq!(never, (0, 0, 0), "rank {}: {stats:?}", process.me);
+            }
         }
     }
 

@@ -3,6 +3,15 @@
 //!
 //! | offset | bytes | field | |
 //! |-------:|------:|-------|-|
+//! |      0 |     1 | form  | [`FORM`] |
+//! |      1 |     1 | count | of addresses, at least one; more than [`MOST_RAILS`] are not read |
+//! |      2 | 24 each | addresses | in the order of the process's rails |
+//! |        |       | host  | its name, for messages |
+//!
+//! An address:
+//!
+//! | offset | bytes | field | |
+//! |-------:|------:|-------|-|
 //! |      0 |     1 | version | [`VERSION`] |
 //! |      1 |     1 | link    | 1 InfiniBand, 2 Ethernet |
 //! |      2 |     2 | lid     | little endian; 0 on Ethernet |
@@ -10,11 +19,36 @@
 //! |      7 |     1 | packet  | bytes that a packet carries, as a power of two |
 //! |      8 |    16 | gid     | as the network writes it |
 
+use super::rail::MOST_RAILS;
+
 /// What kind of network a port is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Link {
     Infiniband,
     Ethernet,
+}
+
+/// The record of a process with these ports.
+pub(super) fn to_record(addresses: &[Address], host: &str) -> Vec<u8> {
+    let count = u8::try_from(addresses.len()).unwrap_or(u8::MAX);
+    let mut record = vec![FORM, count];
+    for address in addresses {
+        record.extend(address.to_bytes());
+    }
+    record.extend(host.bytes().take(MOST_HOST_BYTES));
+    record
+}
+
+/// The addresses and the host in a record; `None`: nobody of this version wrote it.
+pub(super) fn from_record(record: &[u8]) -> Option<(Vec<Address>, &[u8])> {
+    let ([form, count], rest) = record.split_first_chunk()?;
+    if *form != FORM || *count == 0 {
+        return None;
+    }
+    let (addresses, host) = rest.split_at_checked(usize::from(*count) * Address::BYTES)?;
+    let addresses = addresses.chunks_exact(Address::BYTES).take(MOST_RAILS);
+    let addresses = addresses.map(Address::from_bytes);
+    Some((addresses.collect::<Option<_>>()?, host))
 }
 
 /// Where one port of a process is found.
@@ -70,6 +104,10 @@ impl Address {
 }
 
 const VERSION: u8 = 1;
+/// An older one began with [`VERSION`].
+const FORM: u8 = 0x22;
+/// Bytes of a host's name in a record.
+const MOST_HOST_BYTES: usize = 40;
 
 #[cfg(test)]
 mod tests {
@@ -89,7 +127,38 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_record_is_refused() {
+    fn a_record_has_all_ports_and_the_host() {
+        let other = Address { lid: 9, ..SOME };
+        let record = to_record(&[SOME, other], "node7");
+        let (addresses, host) = from_record(&record).unwrap();
+        assert_eq!((&*addresses, host), (&[SOME, other][..], &b"node7"[..]));
+        let long = to_record(&[SOME], &"x".repeat(99));
+        assert_eq!(from_record(&long).unwrap().1.len(), MOST_HOST_BYTES);
+        let many = to_record(&[SOME; 9], "");
+        assert_eq!(from_record(&many).unwrap().0.len(), MOST_RAILS);
+    }
+
+    #[test]
+    fn a_damaged_record_is_refused() {
+        let good = to_record(&[SOME, SOME], "n");
+        for length in 0..2 + 2 * Address::BYTES {
+            assert!(from_record(&good[..length]).is_none(), "{length} bytes");
+        }
+        for (at, wrong) in [
+            (0, VERSION),
+            (1, 0),
+            (1, 3),
+            (2, 9),
+            (2 + Address::BYTES, 9),
+        ] {
+            let mut bad = good.clone();
+            bad[at] = wrong;
+            assert!(from_record(&bad).is_none(), "byte {at}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused() {
         let good = SOME.to_bytes();
         assert_eq!(Address::from_bytes(&good[1..]), None);
         for (at, wrong) in [(0, 9), (1, 0), (1, 3), (7, 7), (7, 200)] {

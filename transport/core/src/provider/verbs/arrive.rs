@@ -184,6 +184,7 @@ impl<P: Port> Verbs<P> {
             return;
         };
         side.was_heard();
+        side.heard_on = rail_of(buffer);
         let by_datagram = is_datagram(buffer);
         if by_datagram {
             self.now_ns = self.rails[0].port.now_ns();
@@ -346,6 +347,10 @@ impl<P: Port> Verbs<P> {
                 let immediate = packet.word as u32;
                 Completion::Written { peer, immediate }
             }
+            (KEYS, RecvBuffer::Inline { .. }) => {
+                let words = [words[0], words[1], words[2], words[3]].map(u64::from_le);
+                return self.hear_keys(packet.source, packet.word, words);
+            }
             (FIRST_INTERNAL.., RecvBuffer::Inline { .. }) => {
                 self.stats.refused += 1;
                 return;
@@ -414,3 +419,5 @@ fn line(peer: u32, buffer: Slot) -> Line {
 const FIRST_INTERNAL: u8 = 128;
 /// "Your memory was written", with what the writer says about it.
 pub(super) const IMMEDIATE: u8 = FIRST_INTERNAL;
+/// Keys to memory of the sender's (`keys.rs`).
+pub(super) const KEYS: u8 = FIRST_INTERNAL + 1;

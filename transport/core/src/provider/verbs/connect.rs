@@ -35,7 +35,7 @@ pub(super) struct Connection<Q> {
     /// Number of the newest attempt that is known of.
     pub(super) attempt: u32,
     /// When something is said again, and how often it was.
-    pub(super) deadline_ns: Option<u64>,
+    deadline_ns: u64,
     tries: u32,
     /// Nobody asks before this time: the peer refused.
     pub(super) not_before_ns: u64,
@@ -71,7 +71,7 @@ impl<Q: Copy + PartialEq> Connection<Q> {
         Self {
             state: State::Apart,
             attempt: 0,
-            deadline_ns: None,
+            deadline_ns: NEVER,
             tries: 0,
             not_before_ns: 0,
         }
@@ -165,7 +165,7 @@ impl<Q: Copy + PartialEq> Connection<Q> {
     /// Both ends are joined. `asked`: by this process.
     pub(super) fn joined(&mut self, end: Q, asked: bool) {
         self.state = State::Joined { end, asked };
-        self.deadline_ns = None;
+        self.deadline_ns = NEVER;
     }
 
     /// Something arrived over the end of an attempt that was answered: the other end is joined.
@@ -183,7 +183,7 @@ impl<Q: Copy + PartialEq> Connection<Q> {
             said: false,
             heard,
         };
-        self.deadline_ns = None;
+        self.deadline_ns = NEVER;
     }
 
     /// The peer was told that this side is through.
@@ -199,29 +199,34 @@ impl<Q: Copy + PartialEq> Connection<Q> {
     /// There is no end any more.
     pub(super) fn apart(&mut self) {
         self.state = State::Apart;
-        self.deadline_ns = None;
+        self.deadline_ns = NEVER;
     }
 
-    /// The peer refused: not before this time again.
-    pub(super) fn refused(&mut self, now_ns: u64) {
+    /// It came to nothing: not before this time again.
+    pub(super) fn refused(&mut self, not_before_ns: u64) {
         self.apart();
-        self.not_before_ns = now_ns + REFUSED_NS;
+        self.not_before_ns = not_before_ns;
     }
 
     /// Time has come to `now_ns`: what was said last is to be said again, if nobody answered. Answers since when nobody does.
     pub(super) fn timeout(&mut self, now_ns: u64) -> Option<Overdue> {
-        if self.deadline_ns.is_none_or(|deadline| now_ns < deadline) {
+        if now_ns < self.deadline_ns {
             return None;
         }
         self.tries += 1;
         let pause = FIRST_PAUSE_NS << self.tries.min(MOST_BACKOFF);
-        self.deadline_ns = Some(now_ns + pause);
+        self.deadline_ns = now_ns + pause;
         Some(Overdue { tries: self.tries })
+    }
+
+    /// When that is.
+    pub(super) fn deadline_ns(&self) -> Option<u64> {
+        Some(self.deadline_ns).filter(|deadline| *deadline != NEVER)
     }
 
     fn wait(&mut self, now_ns: u64) {
         self.tries = 0;
-        self.deadline_ns = Some(now_ns + FIRST_PAUSE_NS);
+        self.deadline_ns = now_ns + FIRST_PAUSE_NS;
     }
 }
 
@@ -232,9 +237,10 @@ pub(super) struct Overdue {
     pub(super) tries: u32,
 }
 
+/// A time that does not come.
+const NEVER: u64 = u64::MAX;
 const FIRST_PAUSE_NS: u64 = 20_000_000;
 const MOST_BACKOFF: u32 = 5;
-const REFUSED_NS: u64 = 100_000_000;
 
 #[cfg(test)]
 mod tests {
@@ -331,9 +337,9 @@ mod tests {
         it.ask('x', 0);
         assert_eq!(it.timeout(FIRST_PAUSE_NS - 1), None);
         assert_eq!(it.timeout(FIRST_PAUSE_NS), Some(Overdue { tries: 1 }));
-        assert_eq!(it.deadline_ns, Some(3 * FIRST_PAUSE_NS));
-        it.refused(0);
-        assert_eq!(it.deadline_ns, None);
-        assert!(!it.may_ask(REFUSED_NS - 1) && it.may_ask(REFUSED_NS));
+        assert_eq!(it.deadline_ns(), Some(3 * FIRST_PAUSE_NS));
+        it.refused(100);
+        assert_eq!(it.deadline_ns(), None);
+        assert!(!it.may_ask(99) && it.may_ask(100));
     }
 }

@@ -3,9 +3,10 @@
 
 use super::Verbs;
 use super::connect::State;
+use super::link::Link;
 use super::port::{Event, Port};
 use super::rail::Line;
-use super::side::Link;
+use super::side::Side;
 use super::wire::Say;
 use super::words;
 
@@ -20,8 +21,13 @@ impl<P: Port> Verbs<P> {
                 self.complain(words);
             }
             match event {
-                Event::PortDown | Event::Other(_) => {}
+                Event::Other(_) => {}
+                Event::PortDown => {
+                    self.rails[rail].is_down = true;
+                    self.leave_rail(number_of(rail));
+                }
                 Event::PortUp | Event::AddressChanged => {
+                    self.rails[rail].is_down &= event != Event::PortUp;
                     self.find_port_again(rail);
                 }
                 Event::QueuePairLost(number) => {
@@ -29,8 +35,8 @@ impl<P: Port> Verbs<P> {
                         self.break_pair(index);
                     }
                 }
-                Event::DeviceLost => self.lose_all(rail, true),
-                Event::SharedQueueLost | Event::CompletionsLost => self.lose_all(rail, false),
+                Event::DeviceLost => self.lose_rail(rail, true),
+                Event::SharedQueueLost | Event::CompletionsLost => self.lose_rail(rail, false),
             }
         }
     }
@@ -61,7 +67,7 @@ impl<P: Port> Verbs<P> {
             }
         }
         if is_elsewhere {
-            self.tell_of_move(u8::try_from(rail).unwrap_or(0));
+            self.tell_of_move(number_of(rail));
         }
         true
     }
@@ -78,27 +84,47 @@ impl<P: Port> Verbs<P> {
         }
     }
 
-    fn lose_all(&mut self, rail: usize, is_gone: bool) {
+    /// A rail is of no use any more. `is_gone`: nor is its device, which never tells the end of what it was doing.
+    fn lose_rail(&mut self, rail: usize, is_gone: bool) {
         let facts = self.rails[rail].port.facts();
         let why = format!(
             "{} port {} of rank {} on {} is lost",
             facts.device, facts.port, self.me, self.host
         );
-        self.all_lost = Some(why.into());
+        self.rails[rail].lost = Some(why.into());
+        self.is_all_lost = self.rails.iter().all(|rail| rail.lost.is_some());
+        if !self.is_all_lost {
+            self.leave_rail(number_of(rail));
+            self.forget_pairs(rail, is_gone);
+        }
         for peer in 0..self.sides.len() {
-            if self.sides[peer].is_some() {
-                self.lose_with_all(u32::try_from(peer).unwrap_or(u32::MAX));
+            let side = self.sides[peer].as_deref();
+            let is_over = |side: &Side| self.is_all_lost || usize::from(side.main.rail) == rail;
+            // One that was not found yet may be on the others.
+            let is_known = |side: &&Side| self.is_all_lost || side.main.address.is_some();
+            let is_over = side.filter(is_known).is_some_and(is_over);
+            let peer = u32::try_from(peer).unwrap_or(u32::MAX);
+            if is_over && (self.is_all_lost || !self.leave_for_ever(peer)) {
+                let rail = number_of(rail);
+                self.lose_with_all(Line { peer, rail });
             }
         }
-        self.end_all_works(is_gone);
-    }
-
-    /// Gives a peer up if the port is lost.
-    #[cold]
-    pub(super) fn lose_with_all(&mut self, peer: u32) {
-        if let Some(why) = self.all_lost.take() {
-            self.lose(peer, &why);
-            self.all_lost = Some(why);
+        if self.is_all_lost {
+            self.end_all_works(is_gone);
         }
     }
+
+    /// Gives a peer up whose rail is lost.
+    #[cold]
+    pub(super) fn lose_with_all(&mut self, line: Line) {
+        let lost = self.rails[line.at()].lost.take();
+        let why = lost.as_deref().unwrap_or("the network is lost");
+        self.lose(line.peer, why);
+        self.rails[line.at()].lost = lost;
+    }
+}
+
+/// A rail's place as it is written everywhere.
+fn number_of(rail: usize) -> u8 {
+    u8::try_from(rail).unwrap_or(u8::MAX)
 }

@@ -121,10 +121,10 @@ impl FakeNet {
         self.lock().port(port).carries()
     }
 
-    /// Whether a process that slept on the sign of this port since it took the last one away would be awake.
+    /// Whether the process of a port would be awake if it had slept on the signs of its ports since it took the last away.
     #[must_use]
     pub fn would_wake(&self, port: u32) -> bool {
-        self.lock().port(port).would_wake()
+        self.lock().would_wake(port)
     }
 
     /// The numbers of a port's reliable queue pairs that can send.
@@ -258,9 +258,7 @@ impl FakeNet {
     /// Whether the process of a port sleeps: it fell asleep and nothing has woken it yet.
     #[must_use]
     pub fn is_asleep(&self, port: u32) -> bool {
-        let mut net = self.lock();
-        let now = net.now;
-        net.port(port).is_asleep(now)
+        self.lock().is_asleep(port)
     }
 
     /// The same with any status.

@@ -79,6 +79,11 @@ impl Ledger {
         self.posted.pop_front()
     }
 
+    /// Takes the oldest out, whose end nobody will tell.
+    pub(super) fn oldest(&mut self) -> Option<Posted> {
+        self.ended(self.first)
+    }
+
     /// Takes work request `number` out, which failed; those before it must have been taken by
     /// [`ended`](Self::ended)`(number - 1)`.
     pub(super) fn failed(&mut self, number: u32) -> Option<Posted> {

@@ -6,14 +6,13 @@
 //! - A [`Block`] is a mapping of its own. It lives until the ports that it is registered with have forgotten it; whoever
 //!   drops it without that leaks the mapping rather than take it away from a device.
 //! - The device writes to blocks for receives at any time: they are copied from, never borrowed. It only reads blocks for sends.
-//! - A [`Lease`] promises its memory until it comes back, and it comes back after the region is gone (`work.rs`).
+//! - A [`Lease`] promises its memory until it comes back, and it comes back after the region is gone (`ends.rs`).
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
 
 use super::port::{Access, CallError, Piece, Port, Region};
 use super::rail::MOST_RAILS;
-use crate::Lease;
 
 /// Registered memory of our own, in pieces of one size.
 #[derive(Debug)]
@@ -181,20 +180,22 @@ pub(super) fn register_owned<P: Port>(
     unsafe { port.register(place, bytes, Access::Full) }
 }
 
-/// Registers leased memory. Whoever gives the lease back deregisters first.
-pub(super) fn register_lease<P: Port>(
+/// Registers leased memory, or a part of it. Whoever gives the lease back deregisters first.
+pub(super) fn register_leased<P: Port>(
     port: &mut P,
-    lease: &Lease,
+    address: u64,
+    bytes: u64,
     access: Access,
 ) -> Result<Region, CallError> {
-    let base = std::ptr::with_exposed_provenance_mut(crate::mr::to_usize(lease.address()));
+    let base = std::ptr::with_exposed_provenance_mut(crate::mr::to_usize(address));
     let base = NonNull::new(base).ok_or(CallError {
         call: "ibv_reg_mr",
         errno: libc::EFAULT,
     })?;
+    let bytes = crate::mr::to_usize(bytes);
     // SAFETY: a lease promises that its memory stays, and is written by nobody else, until it comes back; this provider
-    // gives it back after `deregister` (`work.rs`).
-    unsafe { port.register(base, lease.bytes(), access) }
+    // gives it back after `deregister` (`ends.rs`), that of a work in shares after the last of these has ended.
+    unsafe { port.register(base, bytes, access) }
 }
 
 /// Registers memory of the caller's that peers may reach until [`Port::deregister`].

@@ -21,6 +21,7 @@ impl<P: Port> Verbs<P> {
             return;
         };
         side.was_heard();
+        side.heard_on = line.rail;
         side.session
             .acknowledge(ack, now_ns, |slot| sends.release(slot));
         let link = side.link_mut(line.rail);
@@ -90,6 +91,7 @@ impl<P: Port> Verbs<P> {
             Some(State::Answered { end, .. }) if overdue.tries > MOST_ANSWERS => {
                 self.break_quietly(end);
             }
+            _ if self.detour_if_silent(line, overdue.tries) => {}
             _ => self.say_again(line),
         }
     }
@@ -235,8 +237,9 @@ impl<P: Port> Verbs<P> {
             let joined = side.pair_for_sends().is_some();
             let owed = side.session.owed();
             if anyway || owed >= ACK_EVERY || (owed != 0 && !joined) {
-                let line = side.line(peer);
-                self.say(line, Say::Ack { asks: false });
+                // The main line may lead nowhere now.
+                let rail = side.heard_on;
+                self.say(Line { peer, rail }, Say::Ack { asks: false });
             }
         }
     }

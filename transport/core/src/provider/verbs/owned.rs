@@ -5,15 +5,16 @@
 use std::ptr::NonNull;
 
 use super::Verbs;
+use super::keys::Regions;
 use super::memory::{Shared, register_owned};
-use super::port::{Port, Region};
+use super::port::Port;
 
 /// A stretch of it.
 #[derive(Debug)]
 pub(super) struct Owned {
     base: u64,
     bytes: u64,
-    region: Region,
+    regions: Regions,
     /// The mapping, where it is this provider's.
     mapping: Option<Shared>,
 }
@@ -33,19 +34,26 @@ impl<P: Port> Verbs<P> {
     }
 
     fn own_with(&mut self, place: NonNull<u8>, bytes: usize, mapping: Option<Shared>) -> bool {
-        let region = match register_owned(&mut self.rails[0].port, place, bytes) {
-            Ok(region) => region,
-            Err(error) => {
-                self.complain_of_registration(&error, bytes as u64);
-                return false;
+        let mut regions = Regions::default();
+        for (rail, region) in self.rails.iter_mut().zip(&mut regions) {
+            if rail.lost.is_some() {
+                continue;
             }
-        };
+            match register_owned(&mut rail.port, place, bytes) {
+                Ok(made) => *region = Some(made),
+                Err(error) => {
+                    self.deregister(regions);
+                    self.complain_of_registration(&error, bytes as u64);
+                    return false;
+                }
+            }
+        }
         let base = place.as_ptr().expose_provenance() as u64;
         let at = self.owned.partition_point(|owned| owned.base < base);
         let owned = Owned {
             base,
             bytes: bytes as u64,
-            region,
+            regions,
             mapping,
         };
         self.owned.insert(at, owned);
@@ -58,22 +66,22 @@ impl<P: Port> Verbs<P> {
         let found = self.owned.binary_search_by_key(&base, |owned| owned.base);
         let Ok(at) = found else { return false };
         let owned = self.owned.remove(at);
-        self.rails[0].port.deregister(owned.region);
+        self.deregister(owned.regions);
         owned.mapping.is_some()
     }
 
-    /// The region that all of this memory is in.
-    pub(super) fn owned_region(&self, address: u64, bytes: u64) -> Option<Region> {
+    /// The regions that all of this memory is in.
+    pub(super) fn owned_regions(&self, address: u64, bytes: u64) -> Option<Regions> {
         let after = self.owned.partition_point(|owned| owned.base <= address);
         let owned = self.owned.get(after.checked_sub(1)?)?;
         let end = (address - owned.base).checked_add(bytes)?;
-        (end <= owned.bytes).then_some(owned.region)
+        (end <= owned.bytes).then_some(owned.regions)
     }
 
     /// Forgets all of it.
     pub(super) fn disown_all(&mut self) {
         for owned in std::mem::take(&mut self.owned) {
-            self.rails[0].port.deregister(owned.region);
+            self.deregister(owned.regions);
             // What the program still holds stays mapped.
             std::mem::forget(owned.mapping);
         }

@@ -12,9 +12,9 @@ use std::mem;
 use super::address::Address;
 use super::connect::State;
 use super::ledger::{Ledger, Posted};
+use super::link::Link;
 use super::port::{Body, CallError, Done, Operation, Port, QueuePair, Remote, Request, Status};
 use super::rail::Line;
-use super::side::Link;
 use super::wire::{End, NUMBER_MASK, Say};
 use super::words::{self, Ends};
 use super::{DEPTHS, Side, Verbs, name};
@@ -75,14 +75,14 @@ impl<P: Port> Verbs<P> {
         let made = has_room.then(|| self.make_pair(line).ok()).flatten();
         let Some(link) = self.link(line) else { return };
         let Some(index) = made else {
-            link.connection.refused(now_ns);
+            link.connection.refused(now_ns + REFUSED_NS);
             return self.arm(line.peer);
         };
         link.connection.ask(index, now_ns);
         self.say_again(line);
     }
 
-    fn has_room_for_pair(&self) -> bool {
+    pub(super) fn has_room_for_pair(&self) -> bool {
         let pairs = self.rails.iter().map(|rail| rail.numbers.len());
         pairs.sum::<usize>() < self.limits.pairs as usize
     }
@@ -185,13 +185,18 @@ impl<P: Port> Verbs<P> {
 
     /// The peer has no room for a queue pair, or ours cannot be joined.
     pub(super) fn abandon(&mut self, line: Line) {
+        self.abandon_for(line, REFUSED_NS);
+    }
+
+    /// An end that was made comes to nothing; for so long none is made again.
+    pub(super) fn abandon_for(&mut self, line: Line, time_ns: u64) {
         let now_ns = self.now_ns;
         let end = self.link(line).and_then(|link| link.connection.end());
         if let Some(index) = end {
             self.drop_pair(index);
         }
         if let Some(link) = self.link(line) {
-            link.connection.refused(now_ns);
+            link.connection.refused(now_ns + time_ns);
         }
         self.go_on(line.peer);
         self.arm(line.peer);
@@ -308,10 +313,12 @@ impl<P: Port> Verbs<P> {
         let Some(posted) = pair.ledger.failed(number) else {
             return;
         };
-        self.rails[pair.line.at()].posted -= 1;
+        let pair_line = pair.line;
+        self.rails[pair_line.at()].posted -= 1;
         self.judge(index, done.status);
         self.complain_of(index, &posted, done);
         self.break_pair(index);
+        self.detour_if_joined(pair_line, done.status);
         match posted {
             Posted::Packet { read, .. } | Posted::Mark { read } => {
                 if let Some(slot) = read {
@@ -467,6 +474,39 @@ impl<P: Port> Verbs<P> {
         false
     }
 
+    /// Takes the queue pairs of a lost rail apart, whether or not it tells the end of what was posted. What was goes over
+    /// others.
+    pub(super) fn forget_pairs(&mut self, rail: usize, is_gone: bool) {
+        for index in 0..self.pairs.len() {
+            let of_rail = |pair: &&mut Pair| pair.line.at() == rail;
+            let Some(pair) = self.pairs[index].as_mut().filter(of_rail) else {
+                continue;
+            };
+            let mut ledger = mem::take(&mut pair.ledger);
+            let index = u32::try_from(index).unwrap_or(u32::MAX);
+            self.break_quietly(index);
+            // From here on the device touches nothing for it.
+            self.drop_pair(index);
+            while let Some(posted) = ledger.oldest() {
+                self.rails[rail].posted -= 1;
+                match posted {
+                    Posted::Part { work, bytes } => self.part_failed(work, bytes, Status::Flushed),
+                    Posted::Packet { read, .. } | Posted::Mark { read } => {
+                        if let Some(slot) = read {
+                            self.sends.retired(slot);
+                        }
+                    }
+                }
+            }
+        }
+        let datagrams = &mut self.rails[rail].datagrams;
+        while let Some(posted) = is_gone.then(|| datagrams.oldest()).flatten() {
+            if let Posted::Mark { read: Some(slot) } = posted {
+                self.sends.retired(slot);
+            }
+        }
+    }
+
     fn drop_pair(&mut self, index: u32) {
         if let Some(pair) = self.pairs[index as usize].take() {
             let rail = &mut self.rails[pair.line.at()];
@@ -481,10 +521,11 @@ impl<P: Port> Verbs<P> {
         if side.is_lost() {
             return;
         }
-        if !side.waiting.is_empty() {
-            self.push_works(peer);
+        if side.has_waiting() {
+            self.push_all_works(peer);
         }
-        if self.side(peer).waiting.is_empty() || self.side(peer).pair_for_sends().is_none() {
+        let side = self.side(peer);
+        if side.main.waiting.is_empty() || side.pair_for_sends().is_none() {
             self.flush(peer);
         }
     }
@@ -502,6 +543,8 @@ impl<P: Port> Verbs<P> {
     }
 }
 
+/// Where the peer or the device has refused a queue pair, the next one is asked for after this time.
+const REFUSED_NS: u64 = 100_000_000;
 /// Polls that find nothing before a queue pair whose work requests are back is taken apart.
 const SILENT_POLLS: u8 = 2;
 /// What a device's library keeps for a work request of one.

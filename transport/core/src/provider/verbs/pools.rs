@@ -340,7 +340,8 @@ impl Slots {
 
     fn make_more<P: Port>(&mut self, rails: &mut [Rail<P>]) -> Result<(), CallError> {
         let mut block = Block::new(self.slot_bytes * self.per_block)?;
-        let mut places = (0..).zip(&mut *rails);
+        let there = (0..).zip(&mut *rails);
+        let mut places = there.filter(|(_, rail)| rail.lost.is_none());
         let registered =
             places.try_for_each(|(at, rail)| block.register(at, &mut rail.port, Access::OwnRead));
         if let Err(error) = registered {

@@ -28,6 +28,10 @@ pub(super) struct Rail<P: Port> {
     pub(super) posted: usize,
     /// The port has another address than was published.
     pub(super) has_moved: bool,
+    /// The port carries nothing now.
+    pub(super) is_down: bool,
+    /// The device is lost, or what no port is any use without: in words.
+    pub(super) lost: Option<Box<str>>,
 }
 
 /// A peer, as one rail of this process reaches it.
@@ -58,6 +62,8 @@ impl<P: Port> Rail<P> {
             numbers: HashMap::new(),
             posted: 0,
             has_moved: false,
+            is_down: false,
+            lost: None,
         })
     }
 
@@ -76,6 +82,11 @@ impl<P: Port> Rail<P> {
     #[inline(always)]
     pub(super) fn give_back(&mut self, buffer: Slot) {
         self.receives.give_back(buffer, &mut self.port);
+    }
+
+    /// Whether anything could go over it now.
+    pub(super) fn serves(&self) -> bool {
+        !self.is_down && self.lost.is_none()
     }
 
     /// A way is not used any more.

@@ -86,7 +86,8 @@ impl<P: Port> Verbs<P> {
     /// Keeps a frame as several packets, each of which goes as a datagram; all or none.
     #[cold]
     fn keep_parts(&mut self, to: u32, head: Head, body: &[u8]) -> Result<(), Full> {
-        if self.hopes_for_pair(to) {
+        let line = self.side(to).line(to);
+        if self.hopes_for_pair(line) {
             // Better over the queue pair that is being made.
             return Err(Full);
         }

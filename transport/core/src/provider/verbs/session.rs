@@ -439,6 +439,23 @@ impl Session {
         true
     }
 
+    /// How often in a row time was over without an acknowledgement of anything new.
+    pub(super) fn timeouts(&self) -> u8 {
+        self.pace.backoff
+    }
+
+    /// Datagrams that the peer is not known to have wait to be sent again: they took a way that leads nowhere.
+    pub(super) fn send_all_again(&mut self) {
+        for index in 0..self.kept.len() {
+            let kept = &mut self.kept[index];
+            if let Via::Datagram { .. } = kept.via {
+                kept.via = Via::Not;
+                self.datagrams -= 1;
+                self.send_again_at(index);
+            }
+        }
+    }
+
     /// A packet has arrived in `buffer`, which may be put aside if it `can_wait`.
     #[inline(always)]
     pub(super) fn accept(&mut self, number: u32, buffer: Slot, can_wait: bool) -> Verdict {

@@ -2,10 +2,11 @@
 //! What a process keeps for one peer on the network, from the first packet on.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
 
-use super::address::Address;
-use super::connect::{Connection, State};
+use super::address::{self, Address};
+use super::connect::State;
+use super::keys::Told;
+use super::link::{Link, pair_up};
 use super::port::{CallError, Port, Way};
 use super::rail::{Line, rail_of};
 use super::session::{Moment, Session};
@@ -23,8 +24,10 @@ pub(super) struct Side {
     pub(super) session: Session,
     /// Frames that were posted.
     pub(super) packets: u32,
-    /// Reads and writes that wait to be posted, oldest first.
-    pub(super) waiting: Vec<u32>,
+    /// The rail over which it was heard last.
+    pub(super) heard_on: u8,
+    /// What there is only where several links lead there.
+    pub(super) more: Option<Box<More>>,
     /// A frame of which some parts are here.
     pub(super) building: Option<Vec<u8>>,
     /// A queue pair that broke has not told the end of all its work requests: until then nothing goes over another one.
@@ -51,47 +54,44 @@ pub(super) struct Side {
     lost: Option<Box<Box<str>>>,
 }
 
-/// A port of a peer, as one rail of this process reaches it.
+/// What is kept for a peer to which several links lead.
 #[derive(Debug)]
-pub(super) struct Link {
-    pub(super) rail: u8,
-    pub(super) address: Option<Address>,
-    way: Option<Way>,
-    /// No way there could be opened: not before this time again.
-    way_after_ns: u64,
-    /// The queue pair, by its place in [`Verbs`].
-    pub(super) connection: Connection<u32>,
-    /// How often its queue pair broke without anything between.
-    pub(super) breaks: u32,
-    /// The peer's device did not answer either.
-    pub(super) is_suspected: bool,
-}
-
-impl Link {
-    fn new(rail: u8) -> Self {
-        Self {
-            rail,
-            address: None,
-            way: None,
-            way_after_ns: 0,
-            connection: Connection::new(),
-            breaks: 0,
-            is_suspected: false,
-        }
-    }
+pub(super) struct More {
+    /// Those that are not the main one.
+    pub(super) links: Vec<Link>,
+    /// How often another became the main one since the peer was heard last, and when the next may.
+    pub(super) moves: u8,
+    pub(super) moves_after_ns: u64,
+    /// Writes that have not ended, whose immediate is a packet, and that do not go over the main link.
+    pub(super) strays: u32,
+    pub(super) told: Told,
 }
 
 impl Side {
     /// What one takes, with what it owns while the peer has some packets under way.
-    pub(super) const MOST_BYTES: usize = size_of::<Self>() + Session::IDLE_BYTES + 2 * 16;
+    pub(super) const fn most_bytes(rails: usize) -> usize {
+        let more = match rails {
+            1 => 0,
+            rails => size_of::<More>() + (rails - 1) * size_of::<Link>(),
+        };
+        size_of::<Self>() + Session::IDLE_BYTES + 2 * 16 + more
+    }
+
+    /// What this one takes, without what waits.
+    pub(super) fn bytes(&self) -> usize {
+        let more = self.more.as_ref();
+        let more = more.map_or(0, |more| size_of::<More>() + size_of_val(&*more.links));
+        size_of::<Self>() + more
+    }
 
     fn new(first_packet: u32) -> Self {
         Self {
-            main: Link::new(0),
+            main: Link::new(0, 0, None),
             host: 0,
             session: Session::new(first_packet),
             packets: 0,
-            waiting: Vec::new(),
+            heard_on: 0,
+            more: None,
             building: None,
             waits_for_last: false,
             listed_unsent: false,
@@ -117,26 +117,53 @@ impl Side {
         Line { peer, rail }
     }
 
-    /// All its links.
+    /// Those of its links that are not the main one.
+    pub(super) fn others(&self) -> &[Link] {
+        self.more.as_ref().map_or(&[], |more| &more.links)
+    }
+
+    /// The same, to change them.
+    pub(super) fn others_mut(&mut self) -> &mut [Link] {
+        self.more.as_mut().map_or(&mut [], |more| &mut more.links)
+    }
+
+    /// All its links, the main one first.
     pub(super) fn links(&self) -> impl Iterator<Item = &Link> {
-        std::iter::once(&self.main)
+        std::iter::once(&self.main).chain(self.others())
     }
 
     /// The same, to change them.
     pub(super) fn links_mut(&mut self) -> impl Iterator<Item = &mut Link> {
-        std::iter::once(&mut self.main)
+        let others = self
+            .more
+            .as_mut()
+            .map_or(&mut [][..], |more| &mut more.links);
+        std::iter::once(&mut self.main).chain(others)
     }
 
     /// The link of a rail.
     #[inline(always)]
     pub(super) fn link(&self, rail: u8) -> Option<&Link> {
-        Some(&self.main).filter(|main| main.rail == rail)
+        if self.main.rail == rail {
+            return Some(&self.main);
+        }
+        self.others().iter().find(|link| link.rail == rail)
     }
 
     /// The same, to change it.
     #[inline(always)]
     pub(super) fn link_mut(&mut self, rail: u8) -> Option<&mut Link> {
-        Some(&mut self.main).filter(|main| main.rail == rail)
+        if self.main.rail == rail {
+            return Some(&mut self.main);
+        }
+        let mut others = self.others_mut().iter_mut();
+        others.find(|link| link.rail == rail)
+    }
+
+    /// Whether reads or writes wait to be posted.
+    #[inline(always)]
+    pub(super) fn has_waiting(&self) -> bool {
+        !self.main.waiting.is_empty() || self.others().iter().any(|link| !link.waiting.is_empty())
     }
 
     /// The queue pair, if sends may use it.
@@ -150,16 +177,16 @@ impl Side {
 
     /// Whether packets may go over the queue pair, with no read or write before them.
     pub(super) fn is_ready(&self) -> bool {
-        self.pair_for_sends().is_some() && self.waiting.is_empty()
+        let strays = self.more.as_ref().map_or(0, |more| more.strays);
+        self.pair_for_sends().is_some() && self.main.waiting.is_empty() && strays == 0
     }
 
     /// Largest packet that goes there as a datagram.
     pub(super) fn datagram_bytes(&self) -> usize {
-        let theirs = self
-            .main
-            .address
-            .map_or(u32::MAX, |address| address.packet_bytes);
-        (theirs as usize).clamp(2 * HEADER_BYTES, MOST_DATAGRAM_BYTES)
+        // Whatever link it is sent on again.
+        let addresses = self.links().filter_map(|link| link.address);
+        let theirs = addresses.map(|address| address.packet_bytes).min();
+        (theirs.unwrap_or(u32::MAX) as usize).clamp(2 * HEADER_BYTES, MOST_DATAGRAM_BYTES)
     }
 
     #[inline(always)]
@@ -177,7 +204,12 @@ impl Side {
     fn still_silent(&mut self, now_ns: u64) -> u64 {
         let more = self.silent_at.until(now_ns).min(MOST_PAUSE_NS) / 1_000_000;
         self.silent_ms = match self.silent_ms {
-            NOT_SILENT => 0,
+            NOT_SILENT => {
+                if let Some(more) = &mut self.more {
+                    more.moves = 0;
+                }
+                0
+            }
             before => before.saturating_add(u32::try_from(more).unwrap_or(0)),
         };
         self.silent_at = Moment::of(now_ns);
@@ -195,45 +227,22 @@ impl Side {
 
     /// When something is to be done that nothing else brings about.
     fn deadline_ns(&self, now_ns: u64) -> Option<u64> {
-        let waits = self.session.has_unsent() || !self.waiting.is_empty();
+        let waits = self.session.has_unsent() || self.has_waiting();
         // Whoever waits for those is tried again then.
         let later = |time_ns: u64| (waits && time_ns > now_ns).then_some(time_ns);
         let deadlines = [
             self.session.deadline(now_ns),
             self.wants_room.then(|| now_ns + self.ask_pause_ns(now_ns)),
-            later(self.main.way_after_ns),
-            later(self.main.connection.not_before_ns),
         ];
-        let of_links = self.links().map(|link| link.connection.deadline_ns);
+        let of_links = self.links().flat_map(|link| {
+            let connection = &link.connection;
+            [
+                connection.deadline_ns(),
+                later(link.way_after_ns),
+                later(connection.not_before_ns),
+            ]
+        });
         deadlines.into_iter().chain(of_links).flatten().min()
-    }
-}
-
-/// The names of hosts, each once: many peers are on the same.
-#[derive(Debug, Default)]
-pub(super) struct Hosts {
-    names: Vec<Box<str>>,
-    numbers: HashMap<Box<str>, u32>,
-}
-
-impl Hosts {
-    fn number(&mut self, name: &str) -> u32 {
-        if let Some(number) = self.numbers.get(name) {
-            return *number;
-        }
-        self.names.push(name.into());
-        // Number 0 is nobody's.
-        let number = u32::try_from(self.names.len()).unwrap_or(0);
-        self.numbers.insert(name.into(), number);
-        number
-    }
-
-    pub(super) fn name(&self, number: u32) -> Option<&str> {
-        let index = (number as usize).checked_sub(1)?;
-        let name = self.names.get(index)?;
-        Some(name)
-            .map(|name| &**name)
-            .filter(|name| !name.is_empty())
     }
 }
 
@@ -253,8 +262,8 @@ impl<P: Port> Verbs<P> {
 
     /// Where datagrams for a peer go; `None`: not known yet (then it is asked for), or there is no way.
     pub(super) fn way_to(&mut self, line: Line) -> Option<(Way, u32)> {
-        if self.all_lost.is_some() {
-            self.lose_with_all(line.peer);
+        if self.is_all_lost {
+            self.lose_with_all(line);
             return None;
         }
         let now_ns = self.now_ns;
@@ -269,6 +278,13 @@ impl<P: Port> Verbs<P> {
         if let Some(way) = link.way {
             return Some((way, address.number));
         }
+        if self.rails[line.at()].lost.is_some() {
+            if self.is_main(line) && !self.leave_for_ever(line.peer) {
+                self.lose_with_all(line);
+            }
+            return None;
+        }
+        let link = self.link(line)?;
         if now_ns < link.way_after_ns {
             return None;
         }
@@ -297,10 +313,13 @@ impl<P: Port> Verbs<P> {
     fn no_way(&mut self, line: Line, error: CallError) {
         let (now_ns, silence_ns) = (self.now_ns, self.limits.silence_ns);
         let peer = line.peer;
-        let side = self.side(peer);
-        if let Some(link) = side.link_mut(line.rail) {
+        if let Some(link) = self.link(line) {
             link.way_after_ns = now_ns + WAY_AGAIN_NS;
         }
+        if !self.is_main(line) || self.detour(peer, None) {
+            return;
+        }
+        let side = self.side(peer);
         if side.still_silent(now_ns) > silence_ns {
             return self.lose(peer, &format!("there is no way to its address: {error}"));
         }
@@ -319,23 +338,61 @@ impl<P: Port> Verbs<P> {
 
     /// What the launcher says about a peer.
     pub(in crate::provider) fn learn_address(&mut self, peer: Peer, record: &[u8]) {
-        let (address, host) = record.split_at(record.len().min(Address::BYTES));
-        let Some(address) = Address::from_bytes(address) else {
+        let Some((addresses, host)) = address::from_record(record) else {
             let why = "its address record is of another version of this library, or damaged";
             return self.lose(peer.0, why);
         };
         let host = self.hosts.number(&String::from_utf8_lossy(host));
+        let table = pair_up(&self.published, &addresses, self.me < peer.0);
+        let links: Vec<Link> = table
+            .iter()
+            .map(|(ours, theirs)| Link::new(*ours, *theirs, Some(addresses[usize::from(*theirs)])))
+            .collect();
         let side = self.side(peer.0);
-        let main = &mut side.main;
-        if main.address == Some(address) {
-            return;
-        }
-        main.address = Some(address);
-        let (way, rail) = (main.way.take(), usize::from(main.rail));
         side.host = host;
-        self.rails[rail].leave_way(way);
+        if side.main.address.is_none() {
+            self.set_links(peer.0, links);
+        } else {
+            for link in links {
+                let (peer, rail) = (peer.0, link.rail);
+                self.set_address(Line { peer, rail }, link.address);
+            }
+        }
         self.meet_strangers(peer.0);
         self.go_on(peer.0);
+    }
+
+    /// The links to a peer that had none.
+    fn set_links(&mut self, peer: u32, mut links: Vec<Link>) {
+        // What goes over a link that is of no use finds that out.
+        let serves = |link: &Link| self.rails[usize::from(link.rail)].serves();
+        let main = links.iter().position(serves).unwrap_or(0);
+        let main = links.remove(main);
+        let side = self.side(peer);
+        let waiting = std::mem::take(&mut side.main.waiting);
+        side.main = Link { waiting, ..main };
+        side.heard_on = side.main.rail;
+        if !links.is_empty() {
+            side.more = Some(Box::new(More {
+                links,
+                moves: 0,
+                moves_after_ns: 0,
+                strays: 0,
+                told: Told::default(),
+            }));
+        }
+        self.bind_all_again(peer);
+    }
+
+    /// The record of a peer names another address than the last.
+    fn set_address(&mut self, line: Line, address: Option<Address>) {
+        if let Some(link) = self.link(line)
+            && link.address != address
+        {
+            link.address = address;
+            let way = link.way.take();
+            self.rails[line.at()].leave_way(way);
+        }
     }
 
     /// A peer is found elsewhere from now on.
@@ -397,7 +454,8 @@ impl<P: Port> Verbs<P> {
         if again || !overdue.is_empty() {
             let silent_ns = side.still_silent(now_ns);
             // One that computes does not answer either, but its device does.
-            if side.main.is_suspected && silent_ns > self.limits.silence_ns {
+            let is_suspected = side.links().any(|link| link.is_suspected);
+            if is_suspected && silent_ns > self.limits.silence_ns {
                 let seconds = self.limits.silence_ns / 1_000_000_000;
                 let why = format!("it has not answered for {seconds} s");
                 return self.lose(peer, &why);
@@ -405,6 +463,9 @@ impl<P: Port> Verbs<P> {
         }
         for (rail, overdue) in overdue {
             self.say_again_or_not(Line { peer, rail }, overdue);
+        }
+        if again {
+            self.detour_if_stuck(peer);
         }
         if again {
             self.net.overdue += 1;
@@ -465,7 +526,10 @@ impl<P: Port> Verbs<P> {
         for index in ends {
             self.break_pair(index);
         }
-        self.fail_waiting(peer);
+        let rails: Vec<u8> = self.side(peer).links().map(|link| link.rail).collect();
+        for rail in rails {
+            self.fail_waiting(Line { peer, rail });
+        }
         self.forget_strangers(peer);
         let peer = Peer(peer);
         self.ready.push_back(Completion::Lost { peer });
@@ -478,14 +542,14 @@ impl<P: Port> Verbs<P> {
     }
 
     /// Whether a queue pair for the peer is being made, or could be.
-    pub(super) fn hopes_for_pair(&mut self, peer: u32) -> bool {
-        let line = self.side(peer).line(peer);
+    pub(super) fn hopes_for_pair(&mut self, line: Line) -> bool {
         self.want_pair(line);
-        let side = self.side(peer);
-        let main = &side.main;
-        !matches!(main.connection.state, State::Apart | State::Leaving { .. })
-            || main.address.is_none()
-            || side.waits_for_last
+        let waits = self.side(line.peer).waits_for_last;
+        self.link(line).is_some_and(|link| {
+            !matches!(link.connection.state, State::Apart | State::Leaving { .. })
+                || link.address.is_none()
+                || waits
+        })
     }
 }
 

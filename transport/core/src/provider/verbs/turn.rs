@@ -119,7 +119,7 @@ impl<P: Port> Verbs<P> {
 
     /// Whether nothing is here and nothing can be done: then a sign comes when there is.
     pub(in crate::provider) fn prepare_sleep(&mut self) -> bool {
-        for rail in &mut self.rails {
+        for rail in self.rails.iter_mut().filter(|rail| rail.lost.is_none()) {
             if rail.port.arm().is_err() {
                 return false;
             }

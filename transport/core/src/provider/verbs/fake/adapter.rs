@@ -22,6 +22,8 @@ pub(super) struct Adapter {
     /// The same for its process: whether it runs.
     pub(super) here: Spell,
     pub(super) paused_until: u64,
+    /// The first port of its process.
+    pub(super) process: u32,
     pub(super) regions: Regions,
     pub(super) shared: Buffers,
     pub(super) datagrams: Datagrams,
@@ -99,6 +101,7 @@ impl Adapter {
             is_held_down: false,
             here: on,
             paused_until: 0,
+            process: 0,
             regions: Regions::default(),
             shared: Buffers::new(depths.shared.min(config.most_shared)),
             datagrams: Datagrams::new(config, depths, number),
@@ -197,7 +200,6 @@ impl Adapter {
     }
 
     pub(super) fn take_completion(&mut self, which: Queue) -> Option<Entry> {
-        self.look_up();
         let entry = self.queue(which).take()?;
         match entry.owner {
             Owner::Pair { .. } => {}
@@ -222,28 +224,30 @@ impl Adapter {
         self.has_sign = false;
     }
 
-    /// Its process sleeps, unless there is a sign already. `is_limit`: at that time at the latest it must have heard of something.
+    /// Its process sleeps. `is_limit`: at that time at the latest it must have heard of something.
     pub(super) fn fall_asleep(&mut self, until: u64, is_limit: bool) {
-        if !self.would_wake() {
-            self.sleeps_until = Some((until, is_limit));
-        }
+        self.sleeps_until = Some((until, is_limit));
     }
 
     pub(super) fn is_asleep(&self, now: u64) -> bool {
         let sleeps = |(until, _)| now < until;
-        self.sleeps_until.is_some_and(sleeps) && !self.would_wake()
+        self.sleeps_until.is_some_and(sleeps)
     }
 
-    /// Its process looks around.
-    fn look_up(&mut self) {
+    pub(super) fn sleeps(&self) -> bool {
+        self.sleeps_until.is_some()
+    }
+
+    /// Its process looks around, which some sign has woken or none.
+    pub(super) fn look_up(&mut self, is_woken: bool) {
         let Some((_, is_limit)) = self.sleeps_until.take() else {
             return;
         };
-        self.stats.overslept += u64::from(is_limit && !self.would_wake());
+        self.stats.overslept += u64::from(is_limit && !is_woken);
         self.has_sign = false;
     }
 
-    /// Whether a process that sleeps on the port's sign is awake.
+    /// Whether the port gives a sign.
     pub(super) fn would_wake(&self) -> bool {
         self.has_sign || !self.events.is_empty()
     }

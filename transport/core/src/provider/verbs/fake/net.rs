@@ -73,8 +73,13 @@ impl Net {
         }
     }
 
-    /// Opens a port at a place of its own; answers its index.
-    pub(super) fn open(&mut self, depths: &Depths, q_key: u32) -> Result<u32, CallError> {
+    /// Opens a port at a place of its own, for a new process or beside the first port of one; answers its index.
+    pub(super) fn open(
+        &mut self,
+        depths: &Depths,
+        q_key: u32,
+        first: Option<u32>,
+    ) -> Result<u32, CallError> {
         let fault = |call| CallError {
             call,
             errno: libc::EINVAL,
@@ -97,7 +102,15 @@ impl Net {
         let place = self.new_place();
         let mut adapter = Adapter::new(&self.config, depths, place, number, q_key);
         adapter.up.change = self.after(true, self.config.most_down_ns, self.config.down_permille);
-        adapter.here.change = self.after(true, self.config.most_away_ns, self.config.away_permille);
+        adapter.process = first.unwrap_or(index);
+        if first.is_none() {
+            let FakeConfig {
+                most_away_ns,
+                away_permille,
+                ..
+            } = self.config;
+            adapter.here.change = self.after(true, most_away_ns, away_permille);
+        }
         self.ports.push(adapter);
         Ok(index)
     }
@@ -105,6 +118,35 @@ impl Net {
     pub(super) fn port(&mut self, port: u32) -> &mut Adapter {
         let found = self.ports.get_mut(port as usize);
         found.expect("a port of this network")
+    }
+
+    /// The ports of a port's process.
+    fn process_of(&self, port: u32) -> impl Iterator<Item = &Adapter> {
+        let process = self.ports[port as usize].process;
+        let ports = self.ports.iter();
+        ports.filter(move |other| other.process == process)
+    }
+
+    /// Whether a process that slept on the signs of its ports would be awake.
+    pub(super) fn would_wake(&self, port: u32) -> bool {
+        self.process_of(port).any(Adapter::would_wake)
+    }
+
+    /// Whether a process sleeps.
+    pub(super) fn is_asleep(&self, port: u32) -> bool {
+        let now = self.now;
+        self.process_of(port).all(|port| port.is_asleep(now)) && !self.would_wake(port)
+    }
+
+    /// A process looks around.
+    fn look_up(&mut self, port: u32) {
+        let process = self.ports[port as usize].process;
+        let is_woken = self.would_wake(port);
+        for port in &mut self.ports {
+            if port.process == process {
+                port.look_up(is_woken);
+            }
+        }
     }
 
     /// When the next thing happens.
@@ -240,6 +282,10 @@ impl Net {
         if !adapter.works(now) {
             return None;
         }
+        if adapter.sleeps() {
+            self.look_up(port);
+        }
+        let adapter = self.port(port);
         let entry = adapter.take_completion(which)?;
         if let Owner::Pair { serial, slot } = entry.owner
             && let Some(pair) = self.pairs.get_mut(&serial)

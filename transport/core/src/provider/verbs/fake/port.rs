@@ -33,9 +33,20 @@ impl FakeNet {
     ///
     /// # Errors
     /// Depths that no device has, a Q_Key with its highest bit set.
+    #[cfg(test)]
     pub(crate) fn open(&self, depths: &Depths, q_key: u32) -> Result<FakePort, CallError> {
+        self.open_beside(None, depths, q_key)
+    }
+
+    /// The same for the process that has opened port `first`, if there is one.
+    pub(crate) fn open_beside(
+        &self,
+        first: Option<u32>,
+        depths: &Depths,
+        q_key: u32,
+    ) -> Result<FakePort, CallError> {
         let mut net = self.lock();
-        let index = net.open(depths, q_key)?;
+        let index = net.open(depths, q_key, first)?;
         let facts = net.port(index).facts.clone();
         let net = self.clone();
         Ok(FakePort { net, index, facts })

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What goes to a peer takes another rail when its own carries nothing any more. Packets that have not arrived for all we
+//! know go again; the peer drops those that it has. Both sides choose for themselves.
+
+use super::Verbs;
+use super::connect::State;
+use super::link::Link;
+use super::port::{Port, Status};
+use super::rail::Line;
+
+impl<P: Port> Verbs<P> {
+    /// Whether this is a peer's main line.
+    pub(super) fn is_main(&mut self, line: Line) -> bool {
+        self.side(line.peer).main.rail == line.rail
+    }
+
+    /// Whether anything could go over a link now.
+    fn serves(&self, link: &Link) -> bool {
+        self.rails[usize::from(link.rail)].serves()
+            && link.address.is_some()
+            && link.way_after_ns <= self.now_ns
+    }
+
+    /// Another link becomes a peer's main one: that of rail `to`, or one that seems good. `false`: there is none.
+    #[cold]
+    pub(super) fn detour(&mut self, peer: u32, to: Option<u8>) -> bool {
+        let is_wanted = |link: &Link| to.is_none_or(|rail| rail == link.rail);
+        self.detour_to(peer, |it, link| it.serves(link) && is_wanted(link))
+    }
+
+    /// The rail of a peer's main link is lost: takes any that is not.
+    pub(super) fn leave_for_ever(&mut self, peer: u32) -> bool {
+        let is_there = |it: &Self, link: &Link| it.rails[usize::from(link.rail)].lost.is_none();
+        self.detour(peer, None) || self.detour_to(peer, is_there)
+    }
+
+    fn detour_to(&mut self, peer: u32, is_wanted: impl Fn(&Self, &Link) -> bool) -> bool {
+        let Some(side) = self.sides[peer as usize].as_deref() else {
+            return false;
+        };
+        let links = (0..).zip(side.others());
+        let wanted = links.filter(|(_, link)| is_wanted(self, link));
+        // One that is joined is most likely to be good; then they take turns.
+        let order = |(_, link): &(usize, &Link)| {
+            let is_joined = link.connection.usable().is_some();
+            (!is_joined, link.rail.wrapping_sub(side.main.rail))
+        };
+        let Some((place, _)) = wanted.min_by_key(order) else {
+            return false;
+        };
+        self.take_detour(peer, place);
+        true
+    }
+
+    fn take_detour(&mut self, peer: u32, place: usize) {
+        let now_ns = self.now_ns;
+        let side = self.side(peer);
+        let Some(more) = &mut side.more else { return };
+        std::mem::swap(&mut side.main, &mut more.links[place]);
+        more.moves_after_ns = now_ns + (FIRST_STAY_NS << more.moves.min(MOST_DOUBLINGS));
+        more.moves = more.moves.saturating_add(1);
+        let state = more.links[place].connection.state;
+        side.session.send_all_again();
+        self.net.detours += 1;
+        match state {
+            State::Apart => {}
+            State::Asking { end } => self.break_quietly(end),
+            State::Answered { end } | State::Joined { end, .. } | State::Leaving { end, .. } => {
+                self.break_pair(end);
+            }
+        }
+        self.bind_all_again(peer);
+        self.go_on(peer);
+    }
+
+    /// The peer has not acknowledged anything for some time.
+    pub(super) fn detour_if_stuck(&mut self, peer: u32) {
+        let now_ns = self.now_ns;
+        let side = self.side(peer);
+        let more = side.more.as_ref();
+        if more.is_none_or(|more| now_ns < more.moves_after_ns) {
+            return;
+        }
+        let timeouts = side.session.timeouts();
+        if side.heard_on != side.main.rail && timeouts >= SOME_TIMEOUTS {
+            // Whatever the reason is, the peer has found a better one.
+            let to = Some(side.heard_on);
+            self.detour(peer, to);
+        } else if timeouts >= MANY_TIMEOUTS {
+            self.detour(peer, None);
+        }
+    }
+
+    /// Nobody has answered on this line for some time. `true`: it is left alone.
+    pub(super) fn detour_if_silent(&mut self, line: Line, tries: u32) -> bool {
+        if tries < MANY_TRIES {
+            return false;
+        }
+        let now_ns = self.now_ns;
+        let side = self.side(line.peer);
+        let Some(more) = &side.more else { return false };
+        if side.main.rail != line.rail {
+            let asks = |link: &mut Link| matches!(link.connection.state, State::Asking { .. });
+            let is_vain = self.link(line).is_some_and(asks);
+            if is_vain {
+                self.abandon_for(line, UNHEARD_NS);
+            }
+            return is_vain;
+        }
+        now_ns >= more.moves_after_ns && self.detour(line.peer, None)
+    }
+
+    /// A work request on a line has failed, which has broken its queue pair.
+    pub(super) fn detour_if_joined(&mut self, line: Line, status: Status) {
+        let is_of_way = matches!(status, Status::RetryExceeded | Status::Other(_));
+        let side = self.side(line.peer);
+        let mut others = side.others().iter();
+        if is_of_way
+            && side.main.rail == line.rail
+            && others.any(|link| link.connection.usable().is_some())
+        {
+            self.detour(line.peer, None);
+        }
+    }
+
+    /// A rail carries nothing for now: what goes over it takes another, where there is one.
+    pub(super) fn leave_rail(&mut self, rail: u8) {
+        for peer in 0..self.sides.len() {
+            let Some(side) = self.sides[peer].as_deref().filter(|side| !side.is_lost()) else {
+                continue;
+            };
+            let is_other_good = |link: &Link| link.rail != rail && self.serves(link);
+            let has_other = side.links().any(is_other_good);
+            let link = side.link(rail);
+            let end = link.and_then(|link| link.connection.end());
+            let is_main = side.main.rail == rail;
+            let peer = u32::try_from(peer).unwrap_or(u32::MAX);
+            match end {
+                _ if !has_other => {}
+                _ if is_main => {
+                    self.detour(peer, None);
+                }
+                // Parts of transfers that would wait for it.
+                Some(index) => self.break_pair(index),
+                None => {}
+            }
+        }
+    }
+}
+
+/// The main link stays so for this time at least, and longer each time until the peer is heard.
+const FIRST_STAY_NS: u64 = 500_000_000;
+const MOST_DOUBLINGS: u8 = 5;
+/// Packets that were not acknowledged so often in a row went nowhere; where the peer is heard on another rail, fewer.
+const MANY_TIMEOUTS: u8 = 5;
+const SOME_TIMEOUTS: u8 = 3;
+/// What is said so often in vain is not heard.
+const MANY_TRIES: u32 = 5;
+/// A link on which nobody answered is tried again after this time.
+const UNHEARD_NS: u64 = 10_000_000_000;

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Memory of this process that peers reach, and the keys to theirs.
+//!
+//! A key names memory on one rail of its owner. Those of the other rails are told to the peer in a packet of the stream, and
+//! only for large memory: what has no key on a rail does not go over it. They may be missing or old: a key of another time
+//! opens nothing, or the same bytes, since a device takes addresses of the owner's process only inside the region of the key.
+
+use std::collections::VecDeque;
+
+use super::Verbs;
+use super::arrive::KEYS;
+use super::memory::register_exported;
+use super::port::{CallError, Port, Region};
+use super::rail::MOST_RAILS;
+use super::wire::{BEGINS, ENDS};
+use super::words::{self, LockedMemory};
+use super::work::LEAST_STRIPED_BYTES;
+use crate::{Head, Peer, RemoteKey};
+
+/// Registered memory: its region on each rail with which it is.
+pub(super) type Regions = [Option<Region>; MOST_RAILS];
+/// Keys to one stretch of memory, by the rails of its owner; 0 where there is none.
+pub(super) type Keys = [u32; MOST_RAILS];
+
+/// What a peer has told of its memory: the newest of it.
+#[derive(Debug, Default)]
+pub(super) struct Told(VecDeque<(RemoteKey, Keys)>);
+
+impl Told {
+    fn put(&mut self, key: RemoteKey, keys: Keys) {
+        self.forget(key);
+        if self.0.len() == MOST_TOLD {
+            self.0.pop_front();
+        }
+        self.0.push_back((key, keys));
+    }
+
+    fn forget(&mut self, key: RemoteKey) {
+        self.0.retain(|(known, _)| *known != key);
+    }
+
+    fn of(&self, key: RemoteKey) -> Option<Keys> {
+        let mut all = self.0.iter();
+        all.find(|(known, _)| *known == key).map(|(_, keys)| *keys)
+    }
+}
+
+impl<P: Port> Verbs<P> {
+    /// Lets `peer` reach memory.
+    pub(in crate::provider) fn export(
+        &mut self,
+        peer: Peer,
+        address: u64,
+        bytes: u64,
+    ) -> RemoteKey {
+        let Some(length) = usize::try_from(bytes).ok().filter(|length| *length != 0) else {
+            return RemoteKey::default();
+        };
+        let regions = match self.owned_regions(address, bytes) {
+            Some(regions) => regions,
+            None => match self.register_for(peer.0, address, length) {
+                Ok(regions) => regions,
+                // Memory that cannot be registered (there is a limit) is sent through buffers.
+                Err(error) => {
+                    self.complain_of_registration(&error, bytes);
+                    return RemoteKey::default();
+                }
+            },
+        };
+        let main = self.side(peer.0).main.rail;
+        let Some((rail, region)) = first_of(&regions, main) else {
+            return RemoteKey::default();
+        };
+        let key = sealed(address, bytes, rail, region.remote_key, (self.me, peer.0));
+        if self.owned_regions(address, bytes).is_none() {
+            self.exports.insert((rail, region.remote_key), regions);
+        }
+        let several = regions.iter().flatten().count() > 1;
+        if several && bytes >= LEAST_STRIPED_BYTES && !self.side(peer.0).others().is_empty() {
+            self.tell_keys(peer.0, key, &regions);
+        }
+        key
+    }
+
+    /// Registers memory with the main rail to a peer; large memory with all that lead there.
+    fn register_for(
+        &mut self,
+        peer: u32,
+        address: u64,
+        bytes: usize,
+    ) -> Result<Regions, CallError> {
+        let side = self.side(peer);
+        let main = usize::from(side.main.rail);
+        let mut others = [false; MOST_RAILS];
+        if bytes as u64 >= LEAST_STRIPED_BYTES {
+            for link in side.others() {
+                others[usize::from(link.rail)] = true;
+            }
+        }
+        let mut regions = [None; MOST_RAILS];
+        let port = &mut self.rails[main].port;
+        regions[main] = Some(register_exported(port, address, bytes)?);
+        for (at, rail) in self.rails.iter_mut().enumerate() {
+            if others[at] && at != main && rail.serves() {
+                regions[at] = register_exported(&mut rail.port, address, bytes).ok();
+            }
+        }
+        Ok(regions)
+    }
+
+    /// Tells a peer the keys of the other rails, if there is room for that.
+    fn tell_keys(&mut self, peer: u32, key: RemoteKey, regions: &Regions) {
+        let side = self.side(peer);
+        if side.is_lost() {
+            return;
+        }
+        let head = Head {
+            kind: KEYS,
+            len: 0,
+            flags: 0,
+            word: key.check,
+        };
+        let mut body = [0; KEYS_BYTES];
+        body[..8].copy_from_slice(&key.address.to_le_bytes());
+        body[8..16].copy_from_slice(&key.bytes.to_le_bytes());
+        for (place, region) in body[16..].chunks_exact_mut(4).zip(regions) {
+            let key = region.map_or(0, |region| region.remote_key);
+            place.copy_from_slice(&key.to_le_bytes());
+        }
+        // Where there is none the memory goes over one rail.
+        if self.keep(peer, head, BEGINS | ENDS, &body).is_ok() {
+            self.flush(peer);
+        }
+    }
+
+    /// A peer has told keys.
+    #[cold]
+    pub(super) fn hear_keys(&mut self, peer: u32, check: u64, [address, bytes, a, b]: [u64; 4]) {
+        let key = RemoteKey {
+            address,
+            bytes,
+            check,
+        };
+        let me = self.me;
+        let more = self.side(peer).more.as_mut();
+        let Some(more) = more.filter(|_| is_sealed(key, peer, me)) else {
+            self.stats.refused += 1;
+            return;
+        };
+        let halves = |word: u64| [low(word), low(word >> 32)];
+        let ([a, b], [c, d]) = (halves(a), halves(b));
+        more.told.put(key, [a, b, c, d]);
+    }
+
+    /// The keys to memory of a peer, of which one was handed over.
+    pub(super) fn keys_to(&mut self, peer: u32, key: RemoteKey) -> Keys {
+        let told = self.side(peer).more.as_ref();
+        let mut keys = told.and_then(|more| more.told.of(key)).unwrap_or_default();
+        keys[usize::from(rail_of_key(key))] = low(key.check);
+        keys
+    }
+
+    /// The end of [`export`](Self::export).
+    pub(in crate::provider) fn withdraw(&mut self, peer: Peer, key: RemoteKey) {
+        let name = (rail_of_key(key), low(key.check));
+        if is_sealed(key, self.me, peer.0)
+            && let Some(regions) = self.exports.remove(&name)
+        {
+            self.deregister(regions);
+        }
+    }
+
+    pub(super) fn deregister(&mut self, regions: Regions) {
+        for (rail, region) in self.rails.iter_mut().zip(regions) {
+            if let Some(region) = region {
+                rail.port.deregister(region);
+            }
+        }
+    }
+
+    /// Large messages are slow then: told once.
+    #[cold]
+    pub(super) fn complain_of_registration(&mut self, error: &CallError, bytes: u64) {
+        if std::mem::replace(&mut self.told_of_registration, true) {
+            return;
+        }
+        let facts = self.rails[0].port.facts();
+        let words = words::of_registration(error, facts, bytes, LockedMemory::now());
+        self.complain(format!("{words}; such messages go through buffers"));
+    }
+}
+
+/// The region of rail `main`, or of another if there is none.
+fn first_of(regions: &Regions, main: u8) -> Option<(u8, Region)> {
+    let region = regions[usize::from(main)].map(|region| (main, region));
+    region.or_else(|| {
+        let mut all = (0..).zip(regions);
+        all.find_map(|(rail, region)| Some((rail, (*region)?)))
+    })
+}
+
+/// A key: the low half of its check is the device's, then comes the rail of the owner, the rest is a seal.
+fn sealed(address: u64, bytes: u64, rail: u8, remote_key: u32, ranks: (u32, u32)) -> RemoteKey {
+    let check = u64::from(rail) << RAIL_SHIFT | u64::from(remote_key);
+    let key = RemoteKey {
+        address,
+        bytes,
+        check,
+    };
+    RemoteKey {
+        check: check | seal(key, ranks),
+        ..key
+    }
+}
+
+/// Tells a key that was damaged, or made for another peer, before a device breaks its queue pair over it. It is no secret;
+/// what keeps others away from memory is the device's own check.
+fn seal(key: RemoteKey, (owner, reader): (u32, u32)) -> u64 {
+    let mut sum = 0x9e37_79b9_7f4a_7c15;
+    let ranks = u64::from(owner) << 32 | u64::from(reader);
+    let named = key.check & ((1 << SEAL_SHIFT) - 1);
+    for word in [key.address, key.bytes, named, ranks] {
+        sum = (sum ^ word).wrapping_mul(0xff51_afd7_ed55_8ccd);
+        sum ^= sum >> 32;
+    }
+    (sum | 1) << SEAL_SHIFT
+}
+
+pub(super) fn is_sealed(key: RemoteKey, owner: u32, reader: u32) -> bool {
+    key.check >> SEAL_SHIFT == seal(key, (owner, reader)) >> SEAL_SHIFT
+}
+
+/// The rail of its owner that a key is for.
+fn rail_of_key(key: RemoteKey) -> u8 {
+    #[allow(clippy::cast_possible_truncation, reason = "two bits")]
+    let rail = (key.check >> RAIL_SHIFT) as u8 & 3;
+    rail
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "the low half")]
+fn low(word: u64) -> u32 {
+    word as u32
+}
+
+const RAIL_SHIFT: u32 = 32;
+const SEAL_SHIFT: u32 = 34;
+/// Stretches of a peer's memory whose keys are remembered.
+const MOST_TOLD: usize = 64;
+/// Bytes of what tells keys.
+const KEYS_BYTES: usize = 16 + 4 * MOST_RAILS;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_of_another_rail_peer_or_place_is_not_sealed() {
+        let key = sealed(0x1000, 64, 2, 0xabcd, (3, 4));
+        assert!(is_sealed(key, 3, 4) && !is_sealed(key, 4, 3));
+        assert_eq!((rail_of_key(key), low(key.check)), (2, 0xabcd));
+        for bit in 0..64 {
+            let check = key.check ^ 1 << bit;
+            assert!(!is_sealed(RemoteKey { check, ..key }, 3, 4), "bit {bit}");
+        }
+        let address = key.address + 1;
+        assert!(!is_sealed(RemoteKey { address, ..key }, 3, 4));
+    }
+
+    #[test]
+    fn the_newest_keys_are_remembered() {
+        let mut told = Told::default();
+        let key = |address| sealed(address, 8, 0, 1, (0, 1));
+        for address in 0..=MOST_TOLD as u64 {
+            told.put(key(address), [1, 2, 3, 4]);
+        }
+        assert_eq!(told.of(key(0)), None);
+        assert_eq!(told.of(key(1)), Some([1, 2, 3, 4]));
+        told.put(key(1), [5; 4]);
+        assert_eq!((told.of(key(1)), told.0.len()), (Some([5; 4]), MOST_TOLD));
+        told.forget(key(1));
+        assert_eq!(told.of(key(1)), None);
+    }
+}

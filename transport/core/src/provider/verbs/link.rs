@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Links: which port of this process talks to which port of a peer, and what there is between the two.
+//!
+//! Both processes make the same table of the same two records, each for itself: a port has at most one link to a peer.
+
+use super::address::{Address, Link as Kind};
+use super::connect::Connection;
+use super::port::Way;
+
+/// A port of a peer, as one rail of this process reaches it.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) rail: u8,
+    /// The place of that port among those of the peer.
+    pub(super) theirs: u8,
+    pub(super) address: Option<Address>,
+    pub(super) way: Option<Way>,
+    /// No way there could be opened: not before this time again.
+    pub(super) way_after_ns: u64,
+    /// The queue pair, by its place in [`Verbs`](super::Verbs).
+    pub(super) connection: Connection<u32>,
+    /// Reads and writes that wait to be posted, oldest first.
+    pub(super) waiting: Vec<u32>,
+    /// How often its queue pair broke without anything between.
+    pub(super) breaks: u8,
+    /// The peer's device did not answer either.
+    pub(super) is_suspected: bool,
+}
+
+impl Link {
+    pub(super) fn new(rail: u8, theirs: u8, address: Option<Address>) -> Self {
+        Self {
+            rail,
+            theirs,
+            address,
+            way: None,
+            way_after_ns: 0,
+            connection: Connection::new(),
+            waiting: Vec::new(),
+            breaks: 0,
+            is_suspected: false,
+        }
+    }
+}
+
+/// Which ports of two processes talk to each other: places in both lists, in the order of `ours`. Never empty. `is_first`:
+/// whether this process counts as the first of the two, which the other one does not.
+pub(super) fn pair_up(ours: &[Address], theirs: &[Address], is_first: bool) -> Vec<(u8, u8)> {
+    let mut all = Vec::new();
+    for (our_place, our) in (0_u8..).zip(ours) {
+        for (their_place, their) in (0_u8..).zip(theirs) {
+            all.push((nearness(our, their), our_place, their_place));
+        }
+    }
+    let rank = |(near, our, their): &(Option<u32>, u8, u8)| {
+        let first = if is_first { *our } else { *their };
+        (std::cmp::Reverse(*near), (*our).max(*their), first)
+    };
+    all.sort_by_key(rank);
+    let mut table: Vec<(u8, u8)> = Vec::new();
+    for (near, our, their) in all {
+        let is_taken = table.iter().any(|(a, b)| *a == our || *b == their);
+        let is_near = near.is_some_and(|near| near >= LEAST_NEAR);
+        if !is_taken && (is_near || table.is_empty()) {
+            table.push((our, their));
+        }
+    }
+    table.sort_unstable();
+    table
+}
+
+/// How many bits of their networks' numbers two addresses have in common; `None`: nothing leads from one to the other.
+fn nearness(one: &Address, other: &Address) -> Option<u32> {
+    if one.link != other.link {
+        return None;
+    }
+    let (one_is_v4, other_is_v4) = (is_mapped(&one.gid), is_mapped(&other.gid));
+    let common = (u128::from_be_bytes(one.gid) ^ u128::from_be_bytes(other.gid)).leading_zeros();
+    match one.link {
+        // A subnet is one network, and there is nothing between two.
+        Kind::Infiniband => (common >= 64).then_some(64),
+        Kind::Ethernet if one_is_v4 != other_is_v4 => None,
+        // Where a network ends is not known; most have as many as that.
+        Kind::Ethernet if one_is_v4 => Some((common - MAPPED_BITS).min(24)),
+        Kind::Ethernet => Some(common.min(64) / 4),
+    }
+}
+
+/// Whether a GID is an IPv4 address.
+fn is_mapped(gid: &[u8; 16]) -> bool {
+    gid[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff]
+}
+
+/// Bits in front of an IPv4 address in a GID.
+const MAPPED_BITS: u32 = 96;
+/// Ports whose networks have less in common are most likely on separate ones.
+const LEAST_NEAR: u32 = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn v4(last: [u8; 4]) -> Address {
+        let mut gid = [0; 16];
+        gid[10..12].copy_from_slice(&[0xff, 0xff]);
+        gid[12..].copy_from_slice(&last);
+        Address {
+            link: Kind::Ethernet,
+            lid: 0,
+            number: 9,
+            packet_bytes: 1024,
+            gid,
+        }
+    }
+
+    fn infiniband(subnet: u8, lid: u16) -> Address {
+        let mut gid = [0; 16];
+        (gid[0], gid[7], gid[15]) = (0xfe, subnet, 1);
+        Address {
+            link: Kind::Infiniband,
+            lid,
+            gid,
+            ..v4([0; 4])
+        }
+    }
+
+    /// The table, after it was seen that the other side makes the same.
+    fn both(ours: &[Address], theirs: &[Address]) -> Vec<(u8, u8)> {
+        let table = pair_up(ours, theirs, true);
+        let mut other: Vec<_> = pair_up(theirs, ours, false)
+            .into_iter()
+            .map(|(a, b)| (b, a))
+            .collect();
+        other.sort_unstable();
+        assert_eq!(table, other, "both sides agree");
+        table
+    }
+
+    #[test]
+    fn ports_of_one_network_are_paired_in_their_order() {
+        let ours = [v4([10, 0, 0, 1]), v4([10, 0, 0, 2]), v4([10, 0, 0, 3])];
+        let theirs = [v4([10, 0, 0, 9]), v4([10, 0, 0, 8])];
+        assert_eq!(both(&ours, &theirs), [(0, 0), (1, 1)]);
+        assert_eq!(both(&ours[..1], &theirs), [(0, 0)]);
+    }
+
+    #[test]
+    fn each_port_talks_to_that_of_its_own_network() {
+        let ours = [v4([10, 0, 7, 1]), v4([10, 1, 7, 1])];
+        let theirs = [v4([10, 1, 7, 2]), v4([10, 0, 7, 2])];
+        assert_eq!(both(&ours, &theirs), [(0, 1), (1, 0)]);
+        let ours = [infiniband(1, 5), infiniband(2, 6)];
+        let theirs = [infiniband(2, 7), infiniband(1, 8)];
+        assert_eq!(both(&ours, &theirs), [(0, 1), (1, 0)]);
+    }
+
+    #[test]
+    fn separate_networks_are_not_joined() {
+        let ours = [v4([10, 0, 0, 1]), v4([192, 168, 0, 1])];
+        let theirs = [v4([10, 0, 0, 2]), v4([172, 16, 0, 1])];
+        assert_eq!(both(&ours, &theirs), [(0, 0)]);
+        let ours = [infiniband(1, 5), v4([10, 0, 0, 1])];
+        let theirs = [v4([10, 0, 0, 2]), infiniband(2, 5)];
+        assert_eq!(both(&ours, &theirs), [(1, 0)]);
+    }
+
+    #[test]
+    fn where_nothing_fits_the_first_two_try() {
+        let table = both(&[infiniband(1, 5)], &[infiniband(2, 6), v4([10, 0, 0, 1])]);
+        assert_eq!(table, [(0, 0)]);
+    }
+
+    #[test]
+    fn any_two_lists_are_paired_alike_on_both_sides() {
+        let some = |seed: u32| {
+            let count = 1 + seed % 4;
+            let port = |place: u32| {
+                let draw = (seed * 7919 + place * 104_729) >> 3;
+                let [a, b, ..] = draw.to_le_bytes();
+                match draw % 3 {
+                    0 => infiniband(a % 2, u16::from(b)),
+                    _ => v4([10, a % 2, b % 2, a]),
+                }
+            };
+            (0..count).map(port).collect::<Vec<_>>()
+        };
+        for seed in 0..2000 {
+            let table = both(&some(seed), &some(seed * 31 + 5));
+            assert!(!table.is_empty());
+        }
+    }
+}

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which rail a read or write goes over, and how large ones go over several: each of these moves a share.
+
+use super::Verbs;
+use super::keys::Keys;
+use super::port::Port;
+use super::rail::{Line, MOST_RAILS};
+use super::work::{Kind, LEAST_STRIPED_BYTES, Work};
+use crate::Outcome;
+
+impl<P: Port> Verbs<P> {
+    /// The rail for a work with these keys: that of the main link if there is a key for it. `None`: no link has one.
+    pub(super) fn rail_for(&mut self, peer: u32, keys: &Keys) -> Option<u8> {
+        let side = self.side(peer);
+        let main = &side.main;
+        // Where nothing is known yet, all is found out later.
+        if main.address.is_none() || keys[usize::from(main.theirs)] != 0 {
+            return Some(main.rail);
+        }
+        let others = side.others().iter();
+        let with_key = others.filter(|link| keys[usize::from(link.theirs)] != 0);
+        let rails: Vec<u8> = with_key.map(|link| link.rail).collect();
+        let serves = |rail: &&u8| self.rails[usize::from(**rail)].serves();
+        rails.iter().find(serves).or_else(|| rails.first()).copied()
+    }
+
+    /// Shares a large read or write out among the rails that have a queue pair; an error gives back one that is not.
+    #[allow(
+        clippy::result_large_err,
+        reason = "it is given back as it was taken, which costs a copy"
+    )]
+    pub(super) fn share_out(&mut self, work: Work) -> Result<(), Work> {
+        let is_large = work.bytes >= LEAST_STRIPED_BYTES;
+        let has_more = !self.side(work.peer).others().is_empty();
+        if !is_large || !has_more || matches!(work.kind, Kind::Atomic(_)) {
+            return Err(work);
+        }
+        let rails = self.rails_for_shares(&work);
+        if rails.len() < 2 {
+            return Err(work);
+        }
+        let Some(shares) = self.shares(&work, &rails) else {
+            return Err(work);
+        };
+        self.net.striped += 1;
+        let whole = self.place(Work {
+            shares: u32::try_from(shares.len()).unwrap_or(0),
+            ..work
+        });
+        for share in shares {
+            let whole = Some(whole);
+            self.start(Work { whole, ..share });
+        }
+        Ok(())
+    }
+
+    /// The rails that take a share of a work now. Others are asked for, for the next one.
+    fn rails_for_shares(&mut self, work: &Work) -> Vec<u8> {
+        let peer = work.peer;
+        let side = self.side(peer);
+        let has_key = |theirs: u8| work.keys[usize::from(theirs)] != 0;
+        let links: Vec<(u8, bool)> = side
+            .links()
+            .filter(|link| has_key(link.theirs))
+            .map(|link| (link.rail, link.connection.usable().is_some()))
+            .collect();
+        let mut rails = Vec::new();
+        for (rail, is_joined) in links {
+            match is_joined {
+                true if self.rails[usize::from(rail)].serves() => rails.push(rail),
+                // None is given up for it.
+                false if self.has_room_for_pair() => self.want_pair(Line { peer, rail }),
+                _ => {}
+            }
+        }
+        rails.truncate(usize::try_from(work.bytes / LEAST_SHARE_BYTES).unwrap_or(MOST_RAILS));
+        rails
+    }
+
+    /// The shares of a work, registered on their rails; `None`: some cannot be.
+    fn shares(&mut self, work: &Work, rails: &[u8]) -> Option<Vec<Work>> {
+        let each = work.bytes / rails.len() as u64 / GRAIN_BYTES * GRAIN_BYTES;
+        let mut shares: Vec<Work> = Vec::new();
+        for (place, rail) in (0..).zip(rails) {
+            let is_last = place + 1 == rails.len() as u64;
+            let from = place * each;
+            self.serial += 1;
+            let mut share = Work {
+                serial: self.serial,
+                lease: None,
+                base: work.base + from,
+                bytes: if is_last { work.bytes - from } else { each },
+                rail: *rail,
+                address: work.address.wrapping_add(from),
+                ..*work
+            };
+            match self.register(&share) {
+                Ok(registered) => share.registered = Some(registered),
+                Err(_) => {
+                    for share in &shares {
+                        self.deregister_work(share);
+                    }
+                    return None;
+                }
+            }
+            shares.push(share);
+        }
+        Some(shares)
+    }
+
+    /// A share has ended. The whole ends with the last, and as badly as the worst.
+    pub(super) fn share_ended(&mut self, whole: u32, outcome: Outcome) {
+        let Some(work) = &mut self.works[whole as usize] else {
+            return;
+        };
+        work.shares -= 1;
+        if work.outcome == Outcome::Done || outcome == Outcome::BadKey {
+            work.outcome = outcome;
+        }
+        if work.shares == 0 {
+            self.finish(whole);
+        }
+    }
+
+    /// A work that waits goes over the rail that is best now. `false`: there is none, and it has ended.
+    pub(super) fn bind_again(&mut self, index: u32) -> bool {
+        let Some(work) = self.works[index as usize].as_ref() else {
+            return false;
+        };
+        let (peer, keys, rail) = (work.peer, work.keys, work.rail);
+        let is_told = work.immediate.is_some();
+        let Some(best) = self.rail_for(peer, &keys) else {
+            return is_told || self.give_up(index);
+        };
+        if best == rail {
+            return true;
+        }
+        let region = self.works[index as usize].as_ref().and_then(Work::region);
+        if let Some((rail, region)) = region {
+            self.rails[rail].port.deregister(region);
+        }
+        if let Some(work) = &mut self.works[index as usize] {
+            (work.rail, work.registered) = (best, None);
+        }
+        if is_told {
+            self.count_strays(peer);
+        }
+        true
+    }
+
+    fn give_up(&mut self, index: u32) -> bool {
+        if let Some(work) = &mut self.works[index as usize] {
+            work.outcome = Outcome::Unreachable;
+        }
+        self.finish(index);
+        false
+    }
+
+    /// The links to a peer have changed: all that waits is shared out among them anew.
+    pub(super) fn bind_all_again(&mut self, peer: u32) {
+        let links = self.side(peer).links_mut();
+        let waiting: Vec<u32> = links
+            .flat_map(|link| std::mem::take(&mut link.waiting))
+            .collect();
+        for index in waiting {
+            if self.bind_again(index) {
+                self.put_back(index);
+            }
+        }
+        self.count_strays(peer);
+    }
+
+    /// Puts a work among those that wait, in its old place.
+    pub(super) fn put_back(&mut self, index: u32) {
+        let Some(work) = &self.works[index as usize] else {
+            return;
+        };
+        let works = &self.works;
+        let Some(side) = self.sides[work.peer as usize].as_deref_mut() else {
+            return;
+        };
+        let Some(link) = side.link_mut(work.rail) else {
+            return;
+        };
+        if link.waiting.contains(&index) {
+            return;
+        }
+        let is_older = |other: &u32| {
+            works[*other as usize]
+                .as_ref()
+                .is_none_or(|other| other.serial < work.serial)
+        };
+        let place = link.waiting.partition_point(is_older);
+        link.waiting.insert(place, index);
+    }
+
+    /// Registers the memory of a work with its rail, where it is not. `Some(false)`: it cannot be, and the work has ended;
+    /// `None`: it cannot be now, and the work must stay, since the peer is told of it.
+    pub(super) fn make_known(&mut self, index: u32) -> Option<bool> {
+        let work = self.works[index as usize].take()?;
+        let registered = match work.registered {
+            Some(registered) => Some(registered),
+            None => self.register(&work).ok(),
+        };
+        let is_told = work.immediate.is_some();
+        self.works[index as usize] = Some(Work { registered, ..work });
+        match registered {
+            Some(_) => Some(true),
+            None if is_told => None,
+            None => Some(self.give_up(index)),
+        }
+    }
+
+    /// Counts the writes that tell a peer something and do not go over its main link.
+    pub(super) fn count_strays(&mut self, peer: u32) {
+        let main = self.side(peer).main.rail;
+        let is_stray =
+            |work: &&Work| work.peer == peer && work.immediate.is_some() && work.rail != main;
+        let strays = self.works.iter().flatten().filter(is_stray).count();
+        if let Some(more) = &mut self.side(peer).more {
+            more.strays = u32::try_from(strays).unwrap_or(u32::MAX);
+        }
+    }
+}
+
+/// A rail moves so much at least.
+const LEAST_SHARE_BYTES: u64 = LEAST_STRIPED_BYTES / 2;
+/// Shares begin at multiples of this.
+const GRAIN_BYTES: u64 = 4096;
