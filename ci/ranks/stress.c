@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Random traffic from a seed: every rank sends random sizes in random modes to random ranks, and
 // receives by random means. All ranks know the whole plan, so every byte and every order is checked.
-// `stress SEED [MESSAGES]`; a failure repeats with the same seed and number of ranks.
+// `stress SEED [MESSAGES [LARGEST]]`; a failure repeats with the same numbers, also that of ranks.
 #include "check.h"
 
 #include <time.h>
@@ -13,7 +13,7 @@ struct message {
 };
 
 static struct message *plan;
-static int plan_count;
+static int plan_count, largest;
 static uint64_t plan_state, own_state;
 
 static unsigned random_below(uint64_t *state, unsigned bound)
@@ -31,7 +31,7 @@ static int random_bytes(void)
         return (int)random_below(&plan_state, 100);
     if (kind < 90)
         return (int)random_below(&plan_state, 20000);
-    return (int)random_below(&plan_state, size > 16 ? 50000 : 400000);
+    return (int)random_below(&plan_state, (unsigned)largest);
 }
 
 static void make_plan(void)
@@ -175,7 +175,7 @@ static int outstanding(void)
 
 static void s3_5_random_traffic_arrives_whole_and_in_order(void)
 {
-    int room = 420000, next = -1;
+    int room = largest + 20000, next = -1;
     char *buffer = allocate((size_t)room);
     expected = allocate((size_t)(size * TAGS) * sizeof *expected);
     for (int from = 0; from < size; from++)
@@ -209,6 +209,7 @@ int main(int argc, char **argv)
     start(&argc, &argv);
     uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 10) : 1;
     plan_count = argc > 2 ? atoi(argv[2]) : 3000;
+    largest = argc > 3 ? atoi(argv[3]) : size > 16 ? 50000 : 400000;
     if (seed == 0) {
         // A fresh one each time; it is told, so that a failure can be repeated.
         seed = (uint64_t)time(NULL);

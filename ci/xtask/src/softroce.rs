@@ -9,12 +9,15 @@ mod cache;
 mod guest;
 mod kernel;
 mod machine;
+pub(crate) mod programs;
+pub(crate) mod soak;
 mod streams;
 
 pub(crate) use guest::{End, Guest, Outcome};
 pub(crate) use kernel::Series;
 
 use crate::stage;
+use crate::tree::prefix;
 use std::path::{Path, PathBuf};
 use std::process::exit;
 use std::time::Duration;
@@ -41,17 +44,24 @@ struct Asked {
     guest: Guest,
     two: bool,
     bench: bool,
+    /// How long to soak.
+    soak: Option<Duration>,
     command: Vec<String>,
 }
 
 impl Asked {
     fn parse(args: &[String]) -> Result<Self, String> {
-        let mut guest = Guest::new().shown();
-        let (mut two, mut bench) = (false, false);
+        let mut asked = Self {
+            guest: Guest::new().shown(),
+            two: false,
+            bench: false,
+            soak: None,
+            command: Vec::new(),
+        };
         let mut words = args.iter();
         loop {
             let Some(word) = words.next() else {
-                if bench {
+                if asked.bench || asked.soak.is_some() {
                     break;
                 }
                 return Err(
@@ -61,8 +71,8 @@ impl Asked {
             let option = word.as_str();
             match option {
                 "--" => break,
-                "--two" => two = true,
-                "--bench" => bench = true,
+                "--two" => asked.two = true,
+                "--bench" => asked.bench = true,
                 _ if !OPTIONS.contains(&option) => {
                     let known = OPTIONS.iter().copied().chain(["--two", "--bench"]);
                     let help = "cargo xtask softroce --help";
@@ -72,24 +82,50 @@ impl Asked {
                     let value = words.next().filter(|value| *value != "--");
                     let value =
                         value.ok_or_else(|| format!("the option {option} lacks its value"))?;
-                    guest = set(guest, option, value)?;
+                    asked.set(option, value)?;
                 }
             }
         }
-        let command: Vec<String> = words.cloned().collect();
-        match (two, command.len()) {
-            (true, _) if bench => Err("--bench is for one guest, without --two".into()),
-            (false, 0) if !bench => Err("there is no command after --".into()),
-            (true, count) if count != 2 => Err(format!(
+        asked.command = words.cloned().collect();
+        asked.fits().map(|()| asked)
+    }
+
+    /// Whether what was asked for goes together.
+    fn fits(&self) -> Result<(), String> {
+        let count = self.command.len();
+        let alone = self.bench || self.soak.is_some();
+        match self.two {
+            true if alone => Err("--bench and --soak are for one guest, without --two".into()),
+            _ if self.bench && self.soak.is_some() => {
+                Err("--bench or --soak: one of them at a time".into())
+            }
+            _ if self.soak.is_some() && (count > 1 || self.seed().is_err()) => Err(format!(
+                "--soak takes a seed after --, a number, or nothing; `{}` was given",
+                self.command.join(" ")
+            )),
+            false if count == 0 && !alone => Err("there is no command after --".into()),
+            true if count != 2 => Err(format!(
                 "--two takes two commands after --, each a line of shell in quotes; {count} words were given"
             )),
-            _ => Ok(Self {
-                guest,
-                two,
-                bench,
-                command,
-            }),
+            _ => Ok(()),
         }
+    }
+
+    /// The seed to soak with, if one was given.
+    fn seed(&self) -> Result<Option<u64>, std::num::ParseIntError> {
+        self.command.first().map(|word| word.parse()).transpose()
+    }
+
+    /// One option with its value.
+    fn set(&mut self, option: &str, value: &str) -> Result<(), String> {
+        if option == "--soak" {
+            let minutes = number(option, value, 1, 1_000)?;
+            self.soak = Some(Duration::from_secs(60 * u64::from(minutes)));
+            return Ok(());
+        }
+        let guest = std::mem::replace(&mut self.guest, Guest::new());
+        self.guest = set(guest, option, value)?;
+        Ok(())
     }
 
     /// The code to end with.
@@ -97,6 +133,13 @@ impl Asked {
         if self.bench {
             let command = bench::command_line(&self.guest, &self.command)?;
             return Ok(code_of("", &self.guest.run(&command)?));
+        }
+        if let Some(time) = self.soak {
+            crate::install::run(&[])?;
+            let seed = self.seed().unwrap_or_default();
+            let command = soak::command_line(&prefix(), time, seed)?;
+            let guest = soak::guest(self.guest.clone(), time);
+            return Ok(code_of("", &guest.run(&command)?));
         }
         if !self.two {
             return Ok(code_of("", &self.guest.run(&self.command)?));
@@ -107,16 +150,9 @@ impl Asked {
     }
 }
 
-/// One option with its value.
+/// One option of the guest with its value.
 fn set(guest: Guest, option: &str, value: &str) -> Result<Guest, String> {
-    let number = |least: u32, most: u32| {
-        let number = value
-            .parse()
-            .ok()
-            .filter(|number| (least..=most).contains(number));
-        number
-            .ok_or_else(|| format!("{option} takes a number from {least} to {most}, not `{value}`"))
-    };
+    let number = |least, most| number(option, value, least, most);
     Ok(match option {
         "--kernel" => guest.kernel(Series::named(value)?),
         // Less than 1280 bytes would switch IPv6 off; a virtual card takes up to 65 521.
@@ -128,6 +164,14 @@ fn set(guest: Guest, option: &str, value: &str) -> Result<Guest, String> {
         "--log" => guest.log(Path::new(value)),
         _ => guest.share(&absolute(value)?),
     })
+}
+
+fn number(option: &str, value: &str, least: u32, most: u32) -> Result<u32, String> {
+    let number = value
+        .parse()
+        .ok()
+        .filter(|number| (least..=most).contains(number));
+    number.ok_or_else(|| format!("{option} takes a number from {least} to {most}, not `{value}`"))
 }
 
 /// The folder's path without links: it must be the same inside.
@@ -162,6 +206,7 @@ const OPTIONS: &[&str] = &[
     "--memory",
     "--timeout",
     "--log",
+    "--soak",
 ];
 const TIMED_OUT: i32 = 124;
 const NO_MACHINE: i32 = 125;
@@ -201,6 +246,18 @@ mod tests {
         let asked = parse(&["--bench", "--", "3", "0"]).unwrap();
         assert_eq!(asked.command, ["3", "0"]);
         assert!(refused(&["--two", "--bench"]).contains("without --two"));
+    }
+
+    #[test]
+    fn a_soak_has_minutes_and_perhaps_a_seed() {
+        let asked = parse(&["--soak", "10"]).unwrap();
+        assert_eq!(asked.soak, Some(Duration::from_secs(600)));
+        assert_eq!(asked.seed(), Ok(None));
+        let asked = parse(&["--soak", "1", "--", "17"]).unwrap();
+        assert_eq!(asked.seed(), Ok(Some(17)));
+        assert!(refused(&["--soak", "1", "--", "ls"]).contains("`ls` was given"));
+        assert!(refused(&["--soak", "0"]).contains("from 1 to 1000, not `0`"));
+        assert!(refused(&["--soak", "1", "--bench"]).contains("one of them"));
     }
 
     #[test]

@@ -41,6 +41,7 @@ Stages, in order of cost:
   suites   programs that other people wrote, and binaries that other MPIs built
 Only when it is named:
   deaths   a thousand deaths, and a gibibyte of output from each rank
+  soak     ten minutes of random traffic over Soft-RoCE with loss and reordering
 
 A failed stage does not stop the ones after it. The last line counts: `N passed, N failed`.
 
@@ -120,6 +121,8 @@ Options:
   --bench             no command: rmpi-bench beside the bare verbs and perftest, in turn. After --
                       may stand how many pairs for the latency (7), rounds for the bandwidth (3), and
                       bytes of a message (8)
+  --soak MINUTES      no command: random traffic while packets are lost and overtake each other; every
+                      byte and every order is checked. After -- may stand the seed, else it is a new one
   --log FILE          add the messages of the guest's kernel to FILE
 
 Examples:

@@ -36,11 +36,18 @@ struct TestStage {
 }
 
 /// Those that take too long for every change: they run when they are named.
-const LONG_STAGES: &[TestStage] = &[TestStage {
-    name: "deaths",
-    budget: minutes(15),
-    run: faults::run_long,
-}];
+const LONG_STAGES: &[TestStage] = &[
+    TestStage {
+        name: "deaths",
+        budget: minutes(15),
+        run: faults::run_long,
+    },
+    TestStage {
+        name: "soak",
+        budget: minutes(15),
+        run: softroce::soak,
+    },
+];
 
 /// In order of cost. The budgets are those of CONTRIBUTING.md, on two cores.
 const STAGES: &[TestStage] = &[
@@ -224,7 +231,8 @@ fn parse(args: &[String]) -> Result<(Vec<&'static TestStage>, Context), String> 
             name => wanted.push(stage_named(name)?),
         }
     }
-    if context.kernel.is_some() && !wanted.iter().any(|stage| stage.name == "softroce") {
+    let has_guest = |stage: &&TestStage| ["softroce", "soak"].contains(&stage.name);
+    if context.kernel.is_some() && !wanted.iter().any(has_guest) {
         return Err(
             "--kernel is for the stage softroce: cargo xtask test softroce --kernel 6.12".into(),
         );

@@ -2,35 +2,35 @@
 //! Stage `softroce`: one boot of the virtual machine, and `ci/softroce/checks` in it; then two machines on one wire.
 
 use super::{Context, Tally, cargo_tests};
-use crate::process::{capture, quiet, seconds, words};
-use crate::softroce::{End, Guest, Outcome};
-use crate::tree::{cargo, command, make_folder, root, target};
+use crate::process::seconds;
+use crate::softroce::{End, Guest, Outcome, programs, soak};
+use crate::tree::{cargo, make_folder, root};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String> {
-    let programs = target().join("softroce");
-    let share = programs.join("share");
+    let folder = programs::folder()?;
+    let share = folder.join("share");
     make_folder(&share)?;
     let written = share.join(WRITTEN);
     let _ = fs::remove_file(&written);
     let prefix = context.prefix()?;
-    let compiler = prefix.join("bin/rmpicc");
-    compile(&compiler, "ci/demo/hello.c", &programs.join("hello"))?;
-    for program in RANKS {
-        let source = format!("ci/ranks/{program}.c");
-        compile(&compiler, &source, &programs.join(program))?;
+    for program in ["ci/demo/hello.c".into()]
+        .into_iter()
+        .chain(RANKS.map(source))
+    {
+        programs::compile(&prefix, &program)?;
     }
-    let conformance = tests_of_transport(&["--test", "conformance"])?;
+    let conformance = programs::tests_of_transport(&["--test", "conformance"])?;
 
     let text = |path: &Path| path.to_string_lossy().into_owned();
     let words = [
         "sh".into(),
         text(&root().join("ci/softroce/checks")),
         text(&prefix.join("bin/rmpiexec")),
-        text(&programs),
-        text(&tests_of_transport(&["--lib"])?),
+        text(&folder),
+        text(&programs::tests_of_transport(&["--lib"])?),
         text(&conformance),
     ];
     layout(tally)?;
@@ -84,11 +84,30 @@ fn between_two(tally: &mut Tally, guest: &Guest, conformance: &Path) -> Result<(
     Ok(())
 }
 
-fn compile(compiler: &Path, source: &str, program: &Path) -> Result<(), String> {
-    let mut compiler = command(compiler);
-    compiler.args(["-O2", "-o"]).arg(program);
-    compiler.arg(root().join(source));
-    quiet(compiler, Duration::from_secs(300)).map(drop)
+/// A program of the stage `ranks`.
+fn source(name: &str) -> String {
+    format!("ci/ranks/{name}.c")
+}
+
+/// Stage `soak`: ten minutes of what the stage `softroce` has some seconds of.
+pub(crate) fn soak(tally: &mut Tally, context: &mut Context) -> Result<(), String> {
+    let command = soak::command_line(&context.prefix()?, SOAK, None)?;
+    let guest = Guest::new().kernel(context.kernel.unwrap_or_default());
+    let outcome = soak::guest(guest, SOAK).run(&command)?;
+    let last = outcome.stdout.lines().last().unwrap_or_default();
+    println!("  {last}");
+    let result = if outcome.end == End::Code(0) {
+        Ok(())
+    } else {
+        let (out, err) = (&outcome.stdout, &outcome.stderr);
+        Err(format!("{}\n{out}{err}", outcome.in_words()))
+    };
+    tally.record(
+        "random traffic with loss and reordering",
+        result,
+        outcome.wall,
+    );
+    Ok(())
 }
 
 /// The bindings of crate `verbs-sys` against the header that rdma-core has installed.
@@ -110,27 +129,6 @@ fn layout(tally: &mut Tally) -> Result<(), String> {
         "the bindings of rdma-core, against its header",
         cargo,
     )
-}
-
-/// Some tests of crate `transport`, built: those that need a device run inside the guest.
-fn tests_of_transport(which: &[&str]) -> Result<PathBuf, String> {
-    let mut cargo = cargo();
-    cargo.args(["test", "--quiet", "--package", "transport"]);
-    cargo.args(which);
-    cargo.args(["--no-run", "--message-format", "json"]);
-    let line = words(&cargo);
-    let built = capture(cargo, Duration::from_secs(1800), |_| ())?;
-    if !built.success() {
-        return Err(format!("`{line}` {}\n{}", built.end(), built.stderr));
-    }
-    let path = executable(&built.stdout).ok_or_else(|| format!("`{line}` built no test"))?;
-    Ok(root().join(path))
-}
-
-/// The last program that cargo says it has built.
-fn executable(told: &str) -> Option<&str> {
-    let (_, rest) = told.rsplit_once(r#""executable":""#)?;
-    rest.split('"').next()
 }
 
 /// One check inside the guest.
@@ -187,13 +185,15 @@ const WRITTEN: &str = "softroce-was-here";
 /// All that the guest does; a machine with other work emulates several times slower.
 const LIMIT: Duration = Duration::from_secs(1200);
 /// Programs of the stage `ranks` that run there, by their names in `ci/softroce/checks`.
-const RANKS: [&str; 5] = [
+const RANKS: [&str; 6] = [
     "send_modes",
     "order",
     "nonblocking",
     "coll_data",
     "sendrecv",
+    "stress",
 ];
+const SOAK: Duration = Duration::from_secs(600);
 
 #[cfg(test)]
 mod tests {
@@ -219,19 +219,6 @@ mod tests {
                 ("three", false, 0, "hung\n")
             ]
         );
-    }
-
-    #[test]
-    fn the_program_that_cargo_has_built_is_found() {
-        let told = concat!(
-            r#"{"reason":"compiler-artifact","executable":null,"fresh":true}"#,
-            "\n",
-            r#"{"reason":"compiler-artifact","executable":"/a/deps/transport-1","fresh":true}"#,
-            "\n",
-            r#"{"reason":"build-finished","success":true}"#,
-        );
-        assert_eq!(executable(told), Some("/a/deps/transport-1"));
-        assert_eq!(executable("{}"), None);
     }
 
     #[test]

@@ -258,4 +258,4 @@ fn sum(name: &str) -> u32 {
 /// First everybody has done the behaviour and has nothing left to send, then everybody knows it.
 const PHASES: u32 = 2;
 /// Longer than any behaviour takes on an emulated machine with losses.
-const LIMIT: Duration = Duration::from_secs(100);
+const LIMIT: Duration = Duration::from_secs(300);

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Programs that run inside the guest, built outside.
+
+use crate::process::{capture, quiet, words};
+use crate::tree::{cargo, command, make_folder, root, target};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Where they lie.
+pub(crate) fn folder() -> Result<PathBuf, String> {
+    let folder = target().join("softroce");
+    make_folder(&folder)?;
+    Ok(folder)
+}
+
+/// Compiles a C program of the tree by the installed wrapper into the folder, under its own name.
+pub(crate) fn compile(prefix: &Path, source: &str) -> Result<(), String> {
+    let source = root().join(source);
+    let name = source.file_stem().unwrap_or_default();
+    let mut compiler = command(prefix.join("bin/rmpicc"));
+    compiler
+        .args(["-O2", "-pthread", "-o"])
+        .arg(folder()?.join(name));
+    compiler.arg(&source).arg("-lm");
+    quiet(compiler, Duration::from_secs(300)).map(drop)
+}
+
+/// Some tests of crate `transport`, built: `--lib`, or `--test NAME`. Those that need a device are to be run inside.
+pub(crate) fn tests_of_transport(which: &[&str]) -> Result<PathBuf, String> {
+    let mut cargo = cargo();
+    cargo.args(["test", "--quiet", "--package", "transport"]);
+    cargo.args(which);
+    cargo.args(["--no-run", "--message-format", "json"]);
+    let line = words(&cargo);
+    let built = capture(cargo, Duration::from_secs(1800), |_| ())?;
+    if !built.success() {
+        return Err(format!("`{line}` {}\n{}", built.end(), built.stderr));
+    }
+    let path = executable(&built.stdout).ok_or_else(|| format!("`{line}` built no test"))?;
+    Ok(root().join(path))
+}
+
+/// The last program that cargo says it has built.
+fn executable(told: &str) -> Option<&str> {
+    let (_, rest) = told.rsplit_once(r#""executable":""#)?;
+    rest.split('"').next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_program_that_cargo_has_built_is_found() {
+        let told = concat!(
+            r#"{"reason":"compiler-artifact","executable":null,"fresh":true}"#,
+            "\n",
+            r#"{"reason":"compiler-artifact","executable":"/a/deps/transport-1","fresh":true}"#,
+            "\n",
+            r#"{"reason":"build-finished","success":true}"#,
+        );
+        assert_eq!(executable(told), Some("/a/deps/transport-1"));
+        assert_eq!(executable("{}"), None);
+    }
+}
