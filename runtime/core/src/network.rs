@@ -289,6 +289,7 @@ impl Universe {
     #[cold]
     pub(crate) fn lose(&mut self, peer: Peer, why: String) {
         if self.network.lost.iter().all(|(lost, _)| *lost != peer) {
+            self.fabric.lose(carrier(peer), &why);
             self.network.lost.push((peer, why));
         }
         self.end_lost();

@@ -398,6 +398,15 @@ impl Fabric {
         }
     }
 
+    /// A peer has died, as somebody else knows, who says why: what a network has not brought there will never arrive, and
+    /// nobody waits for it. Ends with [`Lost`](crate::Completion::Lost) where a network reaches the peer, unless it was lost
+    /// before; nothing happens elsewhere.
+    pub fn lose(&mut self, peer: Peer, why: &str) {
+        if self.routes.of(peer) == Route::Net {
+            self.net().lose(peer, why);
+        }
+    }
+
     /// Why a peer was [lost](crate::Completion::Lost), in words.
     #[must_use]
     pub fn why_lost(&self, peer: Peer) -> Option<&str> {

@@ -316,3 +316,36 @@ fn what_needs_a_rank_whose_port_is_gone_fails_with_the_reason() {
     assert!(words.starts_with("rank 1 does not answer: "), "{words}");
     assert!(words.len() > "rank 1 does not answer: ".len(), "{words}");
 }
+
+#[test]
+fn a_rank_that_is_known_to_have_died_is_not_waited_for() {
+    let mut job = Job::new(3);
+    let (mut out, mut into) = (pattern(8), vec![0; 8]);
+    let _ = job.send(0, 1, &mut out);
+    let received = job.receive(1, Some(0), &mut into);
+    assert!(job.wait(1, received).error.is_none());
+    while !job.ranks[0].is_drained() {
+        job.turn();
+    }
+    // The others go on, and what they say to it last arrives nowhere.
+    job.net.vanish(1);
+    std::mem::forget(job.ranks.remove(1));
+    let line = job.lines.remove(1);
+    let _ = job.send(0, 1, &mut out);
+    for _ in 0..100 {
+        job.turn();
+        assert!(!job.ranks[0].is_drained());
+    }
+    let began_ns = job.net.now_ns();
+    let why = "it was killed".to_owned();
+    job.say(0, &ToRank::Lost { rank: 1, why });
+    job.ranks[0].hear_daemon();
+    while !job.ranks[0].is_drained() {
+        job.turn();
+        let took_ns = job.net.now_ns() - began_ns;
+        assert!(took_ns < 1_000_000_000, "a dead rank is waited for");
+    }
+    let send = job.send(0, 1, &mut vec![0; 300_000]).unwrap();
+    assert_eq!(job.error(0, send), "rank 1 does not answer: it was killed");
+    drop(line);
+}

@@ -80,6 +80,10 @@ impl Net {
         either!(self, it => it.learn_address(peer, record));
     }
 
+    pub(super) fn lose(&mut self, peer: Peer, why: &str) {
+        either!(self, it => it.lose(peer.0, why));
+    }
+
     pub(super) fn why_lost(&self, peer: Peer) -> Option<&str> {
         either!(self, it => it.why_lost(peer))
     }

@@ -505,7 +505,7 @@ impl<P: Port> Verbs<P> {
     }
 
     /// Gives a peer up.
-    pub(super) fn lose(&mut self, peer: u32, why: &str) {
+    pub(in crate::provider) fn lose(&mut self, peer: u32, why: &str) {
         let side = self.side(peer);
         if side.is_lost() {
             return;
