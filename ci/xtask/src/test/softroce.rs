@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Stage `softroce`: one boot of the virtual machine, and `ci/softroce/checks` in it; then two machines on one wire.
 
-use super::{Context, Tally, cargo_tests};
+use super::{Context, Tally, cargo_tests, compiling};
 use crate::process::seconds;
 use crate::softroce::{End, Guest, Outcome, programs, soak};
 use crate::tree::{cargo, make_folder, root};
@@ -16,11 +16,15 @@ pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
     let written = share.join(WRITTEN);
     let _ = fs::remove_file(&written);
     let prefix = context.prefix()?;
-    for program in ["ci/demo/hello.c".into()]
-        .into_iter()
-        .chain(RANKS.map(source))
-    {
-        programs::compile(&prefix, &program)?;
+    let sources: Vec<String> = RANKS
+        .iter()
+        .map(|name| format!("ci/ranks/{name}.c"))
+        .collect();
+    let sources = sources.iter().map(String::as_str);
+    let sources = sources.chain(["ci/demo/hello.c"]).collect();
+    let broken = compiling::all(&sources, |source| programs::compile(&prefix, source))?;
+    if let Some((program, why)) = broken.first() {
+        return Err(format!("{program} cannot be compiled: {why}"));
     }
     let conformance = programs::tests_of_transport(&["--test", "conformance"])?;
 
@@ -82,11 +86,6 @@ fn between_two(tally: &mut Tally, guest: &Guest, conformance: &Path) -> Result<(
         tally.record(&name, result, outcome.wall);
     }
     Ok(())
-}
-
-/// A program of the stage `ranks`.
-fn source(name: &str) -> String {
-    format!("ci/ranks/{name}.c")
 }
 
 /// Stage `soak`: ten minutes of what the stage `softroce` has some seconds of.
@@ -185,13 +184,27 @@ const WRITTEN: &str = "softroce-was-here";
 /// All that the guest does; a machine with other work emulates several times slower.
 const LIMIT: Duration = Duration::from_secs(1200);
 /// Programs of the stage `ranks` that run there, by their names in `ci/softroce/checks`.
-const RANKS: [&str; 6] = [
-    "send_modes",
-    "order",
-    "nonblocking",
+const RANKS: [&str; 20] = [
+    "cancel",
     "coll_data",
+    "coll_reduce",
+    "coll_scan",
+    "coll_v",
+    "coll_ways",
+    "comm_idup",
+    "comm_make",
+    "faults/victim",
+    "intercomm",
+    "keep_going",
+    "mprobe",
+    "neighbours",
+    "nonblocking",
+    "order",
+    "persistent",
+    "send_modes",
     "sendrecv",
     "stress",
+    "wildcards",
 ];
 const SOAK: Duration = Duration::from_secs(600);
 
