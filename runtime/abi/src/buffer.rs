@@ -3,6 +3,7 @@
 //! buffer is what their sizes are counted against, so a program that attached too little hears of it everywhere alike.
 
 use core::ffi::c_int;
+use std::time::{Duration, Instant};
 
 use runtime::Visit;
 
@@ -143,21 +144,41 @@ pub(crate) fn check_room(state: &mut State, buffer: u64, bytes: u64) -> Result<(
         return Ok(());
     }
     let overhead = u64::from(MPI_BSEND_OVERHEAD.unsigned_abs());
-    let (mut held, mut count) = state.universe.buffered_bytes(buffer);
-    if held + count * overhead + bytes + overhead > attached.bytes {
-        state.universe.progress();
-        (held, count) = state.universe.buffered_bytes(buffer);
-    }
-    if held + count * overhead + bytes + overhead <= attached.bytes {
+    let needed = bytes.saturating_add(overhead);
+    let (held, count) = held_beside(state, buffer, attached.bytes.checked_sub(needed));
+    if held.saturating_add(needed) <= attached.bytes {
         return Ok(());
     }
     let detail = format!(
         "a message of {bytes} bytes (and {overhead} of overhead) does not fit the attached buffer of {} bytes, of which \
-         {count} unfinished messages hold {}",
-        attached.bytes,
-        held + count * overhead
+         {count} unfinished messages hold {held}",
+        attached.bytes
     );
     Err(Error::new(ErrorClass::BUFFER, detail))
+}
+
+/// What unfinished messages hold of a buffer with their overhead, and how many they are. While that is more than `most`,
+/// looks for news of them: the peer has perhaps received a message long ago, and its word stands behind others.
+fn held_beside(state: &mut State, buffer: u64, most: Option<u64>) -> (u64, u64) {
+    let mut times: Option<(Instant, Instant)> = None;
+    loop {
+        let (bytes, count) = state.universe.buffered_bytes(buffer);
+        let held = bytes + count * u64::from(MPI_BSEND_OVERHEAD.unsigned_abs());
+        // A message larger than the buffer need not wait for anything.
+        if count == 0 || most.is_none_or(|most| held <= most) {
+            return (held, count);
+        }
+        let now = Instant::now();
+        let (begun, last_news) = times.get_or_insert((now, now));
+        if now - *last_news > NO_MORE_NEWS || now - *begun > NEWS_OF_NO_USE {
+            return (held, count);
+        }
+        if state.universe.progress() {
+            *last_news = now;
+        } else {
+            std::thread::yield_now();
+        }
+    }
 }
 
 fn attach(mpi: Mpi, number: u64, address: MutBuf, size: i64) -> Result<()> {
@@ -217,6 +238,11 @@ fn of_session(mpi: Mpi, session: MPI_Session) -> Result<u64> {
 fn numbered(session: Number) -> u64 {
     u64::from(session.0) | 1 << 32
 }
+
+/// A peer that has sent nothing for so long has not received anything either.
+const NO_MORE_NEWS: Duration = Duration::from_millis(20);
+/// Other messages may come without end.
+const NEWS_OF_NO_USE: Duration = Duration::from_secs(1);
 
 /// The buffer of the process; contexts, which number the others, start above it.
 const PROCESS: u64 = 0;
