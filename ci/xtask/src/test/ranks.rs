@@ -232,7 +232,7 @@ fn folder() -> PathBuf {
 const LINES_SHOWN: usize = 120;
 /// How a program with late ranks ends that is built of the same source.
 const LATE: &str = ".late";
-const LATE_TAKES_LONGER: u64 = 4;
+const LATE_TAKES_LONGER: u64 = 2;
 
 #[cfg(test)]
 mod tests {
@@ -264,7 +264,7 @@ mod tests {
         let list = testlist::parse("probe 2 time=5\nprobe 2 late=3").unwrap();
         let late = all_late(list, 9);
         assert_eq!(late.len(), 1);
-        assert_eq!((late[0].late, late[0].limit_s), (Some(9), 20));
+        assert_eq!((late[0].late, late[0].limit_s), (Some(9), 10));
         assert_eq!(binary(&late[0]), "probe.late");
         assert_eq!(binary(&entry("probe 2")), "probe");
     }

@@ -146,7 +146,7 @@ fn split(line: &str) -> Result<Vec<String>, String> {
 }
 
 /// Many times what the slowest take: it is for those that hang, on machines that have other work too.
-const DEFAULT_LIMIT_S: u64 = 150;
+const DEFAULT_LIMIT_S: u64 = 300;
 
 #[cfg(test)]
 mod tests {
