@@ -34,12 +34,12 @@ const MOST_MEMBERS: usize = 128;
 pub(super) const WORK: usize = 256;
 
 const BATCH: Duration = Duration::from_micros(500);
-const STUCK_AFTER: Duration = Duration::from_secs(10);
+const STUCK_AFTER: Duration = Duration::from_secs(60);
 
 /// What keeps a member from going on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Halt {
-    /// Nothing happened for ten seconds.
+    /// Nothing happened for a minute.
     Stuck,
     /// The system refused a call, here or in another member; its error number.
     Refused(i32),
@@ -53,7 +53,9 @@ impl Halt {
 impl From<Halt> for Error {
     fn from(halt: Halt) -> Self {
         match halt {
-            Halt::Stuck => Self::Limit("a measuring process made no progress for 10 s".to_owned()),
+            Halt::Stuck => {
+                Self::Limit("a measuring process made no progress for a minute".to_owned())
+            }
             Halt::WRONG_BYTES => {
                 Self::Limit("the bytes that arrived are not those that were sent".to_owned())
             }

@@ -66,7 +66,7 @@ impl Side {
 }
 
 fn limit() -> Instant {
-    Instant::now() + Duration::from_secs(40)
+    Instant::now() + Duration::from_secs(160)
 }
 
 /// Runs `here` in this process and the scene `name` in another, on one segment.

@@ -80,9 +80,9 @@ pub fn start(file: &OwnedFd, ranks: u32, behaviour: &str) -> Vec<Child> {
         .collect()
 }
 
-/// Waits for processes, at most a minute; whoever is not done then is killed.
+/// Waits for processes, at most some minutes; whoever is not done then is killed.
 pub fn finish(mut children: Vec<Child>) -> Vec<ExitStatus> {
-    let limit = Instant::now() + Duration::from_secs(60);
+    let limit = Instant::now() + Duration::from_secs(200);
     let is_over = |children: &mut Vec<Child>| {
         children
             .iter_mut()
@@ -245,7 +245,7 @@ pub fn run(rank: &mut Rank, behaviour: impl AsyncFn(&mut Rank)) {
     {
         let mut future = pin!(behaviour(rank));
         let mut context = Context::from_waker(Waker::noop());
-        let limit = Instant::now() + Duration::from_secs(50);
+        let limit = Instant::now() + Duration::from_secs(180);
         while future.as_mut().poll(&mut context).is_pending() {
             assert!(Instant::now() < limit, "a rank waits for ever");
             wait::yield_core();

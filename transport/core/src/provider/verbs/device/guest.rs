@@ -479,7 +479,7 @@ fn nothing_is_left_when_a_port_is_closed() {
 }
 
 const Q_KEY: u32 = 0x1234_5678;
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 const BLOCK_BYTES: usize = 64 << 10;
 const BUFFER_BYTES: usize = 512;
 const DEPTHS: Depths = Depths {
