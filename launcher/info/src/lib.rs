@@ -65,10 +65,11 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
         eprintln!("rmpi-info: {words}");
     }
     let devices = values.text(Variable::NetDevices);
+    let rails = u32::try_from(values.get(Variable::NetRails)).unwrap_or(1);
     let mut pages = Vec::new();
     let mut works = true;
     if options.net {
-        let report = net_info::look(devices, peer);
+        let report = net_info::look(devices, rails, peer);
         let page = net::page(&report, devices, peer);
         works = page.works;
         pages.push(page.text);

@@ -38,6 +38,9 @@ pub(crate) fn page(report: &Report, devices: &str, peer: Option<IpAddr>) -> Page
     text.push_str(&memory_in_words(&report.memory));
     text.push('\n');
     text.push_str(&wrapped(&choice(&ports, devices), 0));
+    if report.rails > 1 {
+        text.push_str(&wrapped(&rails_in_words(report.rails), 0));
+    }
     let mut works = !ports.is_empty();
     if works && !may_begin(&report.memory) {
         text.push_str(&wrapped(
@@ -136,6 +139,14 @@ fn choice(ports: &[&Port], devices: &str) -> String {
         1 => format!("Ranks on this host would use {names}{list}."),
         _ => format!("Ranks on this host would use {names}, in turn{list}."),
     }
+}
+
+/// That each rank uses several ports.
+fn rails_in_words(rails: u32) -> String {
+    format!(
+        "Each rank opens {rails} of them: large messages go over all of these at once, others over the next when one fails \
+         (RMPI_NET_RAILS)."
+    )
 }
 
 /// How packets get to a peer, and whether they do.

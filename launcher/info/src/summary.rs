@@ -32,7 +32,7 @@ impl Here {
         Self {
             library: library(),
             copies: copies(),
-            report: net_info::look(devices, None),
+            report: net_info::look(devices, 1, None),
         }
     }
 }
@@ -142,6 +142,7 @@ mod tests {
             library: None,
             copies: Copies::Yes,
             report: Report {
+                rails: 1,
                 devices,
                 way: None,
                 memory: Memory {

@@ -94,6 +94,7 @@ pub(crate) fn open(birth: &Birth, values: &Values) -> Result<Fabric, Error> {
     };
     let network = transport::Network {
         devices: values.text(Variable::NetDevices).to_owned(),
+        rails: u32::try_from(values.get(Variable::NetRails)).unwrap_or(1),
         local_rank: boot.local_rank,
         q_key: network_key(boot, values)?,
         ..transport::Network::default()

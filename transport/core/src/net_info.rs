@@ -11,6 +11,8 @@ use std::net::IpAddr;
 pub struct Report {
     /// The devices, or why none can be seen and what to do.
     pub devices: Result<Vec<Device>, String>,
+    /// How many of the ports that may be used a process opens.
+    pub rails: u32,
     /// Where packets to the peer leave; `None`: no peer was asked about.
     pub way: Option<Way>,
     /// Memory that processes may lock for devices.
@@ -100,9 +102,9 @@ pub struct Memory {
     pub remedy: Option<String>,
 }
 
-/// Looks at this host. `devices`: those that may be used, as in `mlx5_0:1,mlx5_1`; empty for any. `peer`: an address that
-/// packets shall go to.
+/// Looks at this host. `devices`: those that may be used, as in `mlx5_0:1,mlx5_1`; empty for any. `rails`: how many ports a
+/// process opens at most. `peer`: an address that packets shall go to.
 #[must_use]
-pub fn look(devices: &str, peer: Option<IpAddr>) -> Report {
-    crate::provider::look(devices, peer)
+pub fn look(devices: &str, rails: u32, peer: Option<IpAddr>) -> Report {
+    crate::provider::look(devices, rails, peer)
 }

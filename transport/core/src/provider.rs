@@ -76,7 +76,10 @@ impl Default for Providers {
 pub struct Network {
     /// Devices that may be used, as in `mlx5_0:1,mlx5_1`; empty for any.
     pub devices: String,
-    /// Number of this process among those of its node: they take different devices, if there are several.
+    /// How many ports this process uses at most, from 1 to 4: large messages go over all of them, and others over the next
+    /// when one fails. 0 stands for 1.
+    pub rails: u32,
+    /// Number of this process among those of its node: they begin with different ports, if there are several.
     pub local_rank: u32,
     /// What only processes of this job know; 31 bits.
     pub q_key: u32,

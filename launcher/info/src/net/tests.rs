@@ -34,6 +34,7 @@ fn report(ports: Vec<Port>, way: Option<Way>) -> Report {
     };
     Report {
         devices: Ok(vec![device]),
+        rails: 1,
         way,
         memory: memory(None, None),
     }
@@ -138,6 +139,22 @@ fn without_a_port_that_serves_the_reason_is_there_and_the_answer_is_no() {
     };
     let found = page(&no_device, "", None);
     assert!(!found.works && joined(&found.text).contains("rdma link add rxe0 type rxe"));
+}
+
+#[test]
+fn how_many_ports_a_rank_opens_is_said() {
+    let ports = || vec![port("rxe0:1", None), port("rxe1:1", None)];
+    let one = page(&report(ports(), None), "", None);
+    assert!(!one.text.contains("RMPI_NET_RAILS"), "{}", one.text);
+    let several = Report {
+        rails: 2,
+        ..report(ports(), None)
+    };
+    let several = joined(&page(&several, "", None).text);
+    assert!(
+        several.contains("in turn. Each rank opens 2 of them: "),
+        "{several}"
+    );
 }
 
 #[test]

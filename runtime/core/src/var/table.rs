@@ -19,6 +19,7 @@ pub enum Variable {
     CarryLimit,
     Providers,
     NetDevices,
+    NetRails,
     Boot,
     Rank,
     Size,
@@ -29,7 +30,7 @@ pub enum Variable {
 }
 
 /// The table.
-pub const ROWS: [Row; 19] = [
+pub const ROWS: [Row; 20] = [
     Row {
         variable: Variable::EagerLimit,
         name: "RMPI_EAGER_LIMIT",
@@ -152,7 +153,19 @@ pub const ROWS: [Row; 19] = [
         variable: Variable::NetDevices,
         name: "RMPI_NET_DEVICES",
         range: Range::List(Item::Device),
-        text: "Which devices of the network may be used. Several ranks of a node take different ones in turn.",
+        text: "Which devices of the network may be used. Several ranks of a node begin with different ones in turn.",
+    },
+    Row {
+        variable: Variable::NetRails,
+        name: "RMPI_NET_RAILS",
+        range: Range::Number {
+            least: 1,
+            most: 4,
+            default: 2,
+            unit: "ports",
+        },
+        text: "How many ports of the network a rank uses, if there are so many: large messages go over all of them at once, \
+               and all go over the next when one fails.",
     },
     foreign(
         Variable::Boot,

@@ -43,6 +43,7 @@ mod work;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::os::fd::OwnedFd;
 
 use super::Stats;
 use crate::{Completion, Completions, Peer, wait};
@@ -58,7 +59,7 @@ use owned::Owned;
 use pairs::Pair;
 use pools::{MOST_DATAGRAMS, MOST_SHARED, SendPool};
 use port::{CallError, Depths, Done, Port};
-use rail::{MOST_RAILS, Rail, largest_datagram};
+use rail::{Opened, Rail, largest_datagram, open_all, watch_all};
 use session::Slot;
 use side::Side;
 use work::Work;
@@ -69,6 +70,8 @@ pub(super) struct Verbs<P: Port> {
     me: u32,
     /// The ports; there is at least one.
     rails: Vec<Rail<P>>,
+    /// What tells of all of them, where there are several.
+    signs: Option<OwnedFd>,
     /// Where they were found at first: what the others know.
     published: Vec<Address>,
     limits: NetLimits,
@@ -185,23 +188,24 @@ pub(super) const DEPTHS: Depths = Depths {
 };
 
 impl<P: Port> Verbs<P> {
-    /// Takes ports, at least one and at most [`MOST_RAILS`], for a job of `peers` processes.
+    /// Takes ports, at least one and at most [`rail::MOST_RAILS`], for a job of `peers` processes.
     pub(super) fn open(
         me: Peer,
         peers: u32,
         ports: impl IntoIterator<Item = P>,
         limits: NetLimits,
     ) -> Result<Self, CallError> {
-        let rails = (0..).zip(ports).take(MOST_RAILS);
-        let rails = rails.map(|(at, port)| Rail::open(at, port));
-        let mut rails = rails.collect::<Result<Vec<_>, _>>()?;
-        let mut sends = SendPool::new();
-        sends.open(&mut rails)?;
+        let Opened {
+            rails,
+            sends,
+            words,
+        } = open_all(ports)?;
         let datagrams = rails.iter().map(|rail| largest_datagram(&rail.port));
         Ok(Self {
             me: me.0,
             now_ns: rails[0].port.now_ns(),
             datagram_bytes: datagrams.min().unwrap_or(0),
+            signs: watch_all(&rails),
             published: rails.iter().map(Rail::address).collect(),
             rails,
             limits,
@@ -225,7 +229,7 @@ impl<P: Port> Verbs<P> {
             strangers: VecDeque::new(),
             host: wait::host_name(),
             hosts: Hosts::default(),
-            complaints: VecDeque::new(),
+            complaints: words.into(),
             told_of_registration: false,
             is_all_lost: false,
             received: vec![Done::default(); Completions::CAPACITY],

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which port a process uses: of those that serve, and that the user allows, the ranks of a node take different ones in turn.
+//! Which ports a process uses: of those that serve, and that the user allows, some; the ranks of a node begin with different
+//! ones in turn.
 
 use super::device::{Device, Found, FoundDevice, list};
 use super::gid::Route;
 use super::look::cannot_open;
 use super::port::Port;
+use super::rail::MOST_RAILS;
 use super::{DEPTHS, Verbs};
 use crate::{Network, Peer};
 
 impl Verbs<Device> {
-    /// Opens the port that suits a process.
+    /// Opens the ports that suit a process.
     ///
     /// # Errors
     /// Says what was found, why it cannot be used, and what to do.
@@ -19,20 +21,42 @@ impl Verbs<Device> {
         network: &Network,
     ) -> Result<Self, String> {
         let found = list(Route::Anywhere).map_err(|error| error.to_string())?;
-        let port = choose(&found, network)?;
-        let device = Device::open(&port.device, port.port, &DEPTHS, network.q_key, None)
-            .map_err(|error| error.to_string())?;
-        let facts = device.facts().clone();
-        Self::open(me, peers, [device], network.limits).map_err(|error| cannot_open(&error, &facts))
+        let ports = choose(&found, network)?;
+        let mut opened = ports.iter().map(|port| {
+            let device = Device::open(&port.device, port.port, &DEPTHS, network.q_key, None);
+            device.map_err(|error| error.to_string())
+        });
+        // There is at least one.
+        let Some(first) = opened.next() else {
+            return Err("there is no port".to_owned());
+        };
+        let first = first?;
+        let facts = first.facts().clone();
+        let (others, failed): (Vec<_>, Vec<_>) = opened.partition(Result::is_ok);
+        let ports = std::iter::once(first).chain(others.into_iter().flatten());
+        let mut verbs = Self::open(me, peers, ports, network.limits)
+            .map_err(|error| cannot_open(&error, &facts))?;
+        for words in failed.into_iter().filter_map(Result::err) {
+            verbs.complain(format!("goes on without a further port: {words}"));
+        }
+        Ok(verbs)
     }
 }
 
-/// The port for a process.
-fn choose<'a>(found: &'a [FoundDevice], network: &Network) -> Result<&'a Found, String> {
+/// The ports for a process, the one that it uses most first. Others of its node begin with another.
+fn choose<'a>(found: &'a [FoundDevice], network: &Network) -> Result<Vec<&'a Found>, String> {
     let allowed = |port: &&Found| is_allowed(port, &network.devices);
     let fit = fit(found, &network.devices);
     if !fit.is_empty() {
-        return Ok(fit[network.local_rank as usize % fit.len()]);
+        let first = network.local_rank as usize % fit.len();
+        let count = rails(network.rails, fit.len());
+        return Ok(fit
+            .iter()
+            .copied()
+            .cycle()
+            .skip(first)
+            .take(count)
+            .collect());
     }
     if found.is_empty() {
         return Err(
@@ -59,7 +83,12 @@ fn choose<'a>(found: &'a [FoundDevice], network: &Network) -> Result<&'a Found, 
     Err(words)
 }
 
-/// The ports that serve, of those that the list `devices` allows: the ranks of a node take them in turn.
+/// How many ports a process opens, of so many that there are for it.
+pub(super) fn rails(wanted: u32, fit: usize) -> usize {
+    (wanted as usize).clamp(1, MOST_RAILS).min(fit)
+}
+
+/// The ports that serve, of those that the list `devices` allows: the ranks of a node begin with different ones in turn.
 pub(super) fn fit<'a>(found: &'a [FoundDevice], devices: &str) -> Vec<&'a Found> {
     let ports = found
         .iter()
@@ -84,5 +113,62 @@ fn is_name_of(name: &str, port: &Found) -> bool {
     match name.rsplit_once(':') {
         None => name == port.device,
         Some((device, number)) => device == port.device && number.parse() == Ok(port.port),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::address::Link;
+    use super::super::gid::{Choice, Table};
+    use super::*;
+
+    fn device(name: &str) -> FoundDevice {
+        let table = Table {
+            link: Link::Infiniband,
+            entries: &[],
+            interfaces: &[],
+        };
+        let port = |port| Found {
+            device: name.into(),
+            port,
+            link: Some(Link::Infiniband),
+            state: 4,
+            lid: 1,
+            packet_bytes: 4096,
+            gids: Choice::make(table, Route::Anywhere, None),
+            unfit: None,
+        };
+        FoundDevice {
+            name: name.into(),
+            ports: Ok(vec![port(1), port(2)]),
+        }
+    }
+
+    /// The ports of some ranks of a node.
+    fn chosen(wanted: u32, devices: &str) -> Vec<String> {
+        let found = [device("a"), device("b")];
+        let of_rank = |local_rank| {
+            let network = Network {
+                devices: devices.into(),
+                local_rank,
+                rails: wanted,
+                ..Network::default()
+            };
+            let ports = choose(&found, &network).unwrap();
+            let names = ports
+                .iter()
+                .map(|port| format!("{}{}", port.device, port.port));
+            names.collect::<Vec<_>>().join(" ")
+        };
+        (0..3).map(of_rank).collect()
+    }
+
+    #[test]
+    fn ranks_of_a_node_begin_with_different_ports() {
+        assert_eq!(chosen(1, ""), ["a1", "a2", "b1"]);
+        assert_eq!(chosen(2, ""), ["a1 a2", "a2 b1", "b1 b2"]);
+        assert_eq!(chosen(3, "b"), ["b1 b2", "b2 b1", "b1 b2"]);
+        assert_eq!(chosen(9, "b:2,a"), ["a1 a2 b2", "a2 b2 a1", "b2 a1 a2"]);
+        assert_eq!(chosen(0, "a:1"), ["a1", "a1", "a1"]);
     }
 }

@@ -56,6 +56,7 @@ use crate::wait;
 use datagrams::Repair;
 use list::Surveyor;
 pub(crate) use list::{Found, FoundDevice, list};
+pub(super) use make::watch;
 use make::{Devices, Parts};
 use object::Object;
 pub(super) use poll::status_of;
@@ -190,7 +191,7 @@ impl Device {
         let (datagrams, inline_bytes) = pair::datagrams(verbs, parts, &depths)?;
         depths.inline_bytes = inline_bytes;
         pair::start_datagrams(verbs, &datagrams, found.port, q_key)?;
-        let sign = make::watch([make::channel_descriptor(&channel), events])?;
+        let sign = watch(&[make::channel_descriptor(&channel), events])?;
         Ok(Self {
             verbs,
             facts: facts(found, &limits, &depths, message_bytes),

@@ -5,7 +5,7 @@ use super::Verbs;
 use super::connect::State;
 use super::link::Link;
 use super::port::{Event, Port};
-use super::rail::Line;
+use super::rail::{Line, watch_all};
 use super::side::Side;
 use super::wire::Say;
 use super::words;
@@ -92,6 +92,7 @@ impl<P: Port> Verbs<P> {
             facts.device, facts.port, self.me, self.host
         );
         self.rails[rail].lost = Some(why.into());
+        self.signs = watch_all(&self.rails);
         self.is_all_lost = self.rails.iter().all(|rail| rail.lost.is_some());
         if !self.is_all_lost {
             self.leave_rail(number_of(rail));

@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 
 use super::address::Link;
-use super::choose::is_allowed;
+use super::choose::{fit, is_allowed, rails};
 use super::device::{Found, FoundDevice, list};
 use super::gid::{self, Interface, Route};
 use super::pairs::Pair;
@@ -15,7 +15,7 @@ use super::{COMPLETION_BYTES, DEPTHS, MOST_DATAGRAM_BYTES, NetLimits};
 use crate::net_info::{Device, Gid, Memory, Port, Report, Way};
 
 /// Looks at this host.
-pub(crate) fn look(devices: &str, peer: Option<IpAddr>) -> Report {
+pub(crate) fn look(devices: &str, wanted: u32, peer: Option<IpAddr>) -> Report {
     let route = peer.map(gid::route_to);
     let known = match &route {
         Some(Ok(route)) => *route,
@@ -33,19 +33,22 @@ pub(crate) fn look(devices: &str, peer: Option<IpAddr>) -> Report {
             Err(error) => Err(error.to_string()),
         },
     };
+    let fit = found.as_ref().map_or(0, |found| fit(found, devices).len());
+    let rails = rails(wanted, fit);
     Report {
+        rails: u32::try_from(rails).unwrap_or(0),
         devices: found.map(|found| found.iter().map(device).collect()),
         way: route.map(|route| match route {
             Ok(route) => way(route, &interfaces),
             Err(error) => Way::Unknown(error.to_string()),
         }),
-        memory: memory(LockedMemory::now()),
+        memory: memory(LockedMemory::now(), rails.max(1)),
     }
 }
 
 /// Why a process cannot begin to use a port, in words.
 pub(super) fn cannot_open(error: &CallError, facts: &Facts) -> String {
-    let (first, _) = registered_bytes(&NetLimits::default());
+    let (first, _) = registered_bytes(&NetLimits::default(), 1);
     let first = u64::try_from(first).unwrap_or(0);
     match error.call {
         "ibv_reg_mr" => of_registration(error, facts, first, LockedMemory::now()),
@@ -93,8 +96,8 @@ fn way(route: Route, interfaces: &[Interface]) -> Way {
     }
 }
 
-fn memory(locked: LockedMemory) -> Memory {
-    let (first, most) = registered_bytes(&NetLimits::default());
+fn memory(locked: LockedMemory, rails: usize) -> Memory {
+    let (first, most) = registered_bytes(&NetLimits::default(), rails);
     let [first_bytes, most_bytes] = [first, most].map(|bytes| u64::try_from(bytes).unwrap_or(0));
     Memory {
         limit_bytes: locked.limit_bytes,
@@ -105,14 +108,15 @@ fn memory(locked: LockedMemory) -> Memory {
 }
 
 /// Bytes that a process registers when it begins to send over the network, and at most, without what large messages take while
-/// they are under way. With the queues, as far as they are known before a device makes them.
-fn registered_bytes(limits: &NetLimits) -> (usize, usize) {
+/// they are under way. With the queues, as far as they are known before a device makes them; on so many rails, each of which
+/// registers the slots for sends, too.
+fn registered_bytes(limits: &NetLimits, rails: usize) -> (usize, usize) {
     let (sends, receives) = (SendPool::new(), RecvPool::new(0, MOST_DATAGRAM_BYTES));
     let queues = 2 * COMPLETION_BYTES * DEPTHS.completions as usize;
     let first = sends.first_bytes() + receives.first_bytes();
     let most = sends.most_bytes() + receives.most_bytes();
     let pairs = limits.pairs as usize * Pair::MOST_BYTES;
-    (queues + first, queues + most + pairs)
+    (rails * (queues + first), rails * (queues + most) + pairs)
 }
 
 #[cfg(test)]
@@ -205,13 +209,16 @@ mod tests {
             limit_bytes,
             used_bytes: 0,
         };
-        let found = memory(locked(Some(64 << 10)));
+        let found = memory(locked(Some(64 << 10)), 1);
         assert!(found.first_bytes > 64 << 10 && found.most_bytes > found.first_bytes);
         assert!(found.most_bytes < 8 << 20, "{found:?}");
         let needed = found.most_bytes.div_ceil(1024).to_string();
         assert!(found.remedy.unwrap().contains(&needed));
-        assert_eq!(memory(locked(None)).remedy, None);
-        assert_eq!(memory(locked(Some(1 << 30))).remedy, None);
+        assert_eq!(memory(locked(None), 1).remedy, None);
+        let two = memory(locked(None), 2);
+        assert_eq!(two.first_bytes, 2 * found.first_bytes);
+        assert!(two.most_bytes - found.most_bytes < 4 << 20);
+        assert_eq!(memory(locked(Some(1 << 30)), 4).remedy, None);
     }
 
     #[test]
@@ -237,7 +244,7 @@ mod tests {
             errno: libc::ENOMEM,
         };
         let words = cannot_open(&failed("ibv_reg_mr"), &facts);
-        let (first, _) = registered_bytes(&NetLimits::default());
+        let (first, _) = registered_bytes(&NetLimits::default(), 1);
         assert!(words.contains(&format!("mlx5_0:1 cannot register {first} bytes")));
         assert!(words.contains("ulimit -l"), "{words}");
         let words = cannot_open(&failed("mmap"), &facts);
@@ -246,7 +253,7 @@ mod tests {
 
     #[test]
     fn this_host_is_told_of_whether_it_has_devices_or_not() {
-        let report = look("", Some(IpAddr::from([127, 0, 0, 1])));
+        let report = look("", 2, Some(IpAddr::from([127, 0, 0, 1])));
         assert_eq!(report.way, Some(Way::Here));
         match report.devices {
             Ok(devices) => assert!(devices.iter().all(|device| !device.name.is_empty())),

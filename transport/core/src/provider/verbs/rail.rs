@@ -2,11 +2,14 @@
 //! A rail: one port of this process, and what belongs to it alone.
 
 use std::collections::{HashMap, VecDeque};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use super::address::Address;
+use super::device::watch;
 use super::ledger::Ledger;
-use super::pools::RecvPool;
-use super::port::{CallError, Port, Way};
+use super::look::cannot_open;
+use super::pools::{RecvPool, SendPool};
+use super::port::{CallError, Facts, Port, Way};
 use super::session::Slot;
 use super::{MOST_DATAGRAM_BYTES, Verbs};
 
@@ -118,6 +121,66 @@ pub(super) fn rail_of(buffer: Slot) -> u8 {
     #[allow(clippy::cast_possible_truncation, reason = "two bits")]
     let rail = (buffer >> RAIL_SHIFT) as u8 & 3;
     rail
+}
+
+/// What a process begins with.
+#[derive(Debug)]
+pub(super) struct Opened<P: Port> {
+    pub(super) rails: Vec<Rail<P>>,
+    pub(super) sends: SendPool,
+    /// What the user should know.
+    pub(super) words: Vec<String>,
+}
+
+/// Ports as rails, with slots for sends that all of them know. The first must serve; what is wrong with others is told.
+pub(super) fn open_all<P: Port>(
+    ports: impl IntoIterator<Item = P>,
+) -> Result<Opened<P>, CallError> {
+    let mut rails: Vec<Rail<P>> = Vec::new();
+    let mut words = Vec::new();
+    for port in ports.into_iter().take(MOST_RAILS) {
+        let facts = port.facts().clone();
+        let at = u8::try_from(rails.len()).unwrap_or(u8::MAX);
+        match Rail::open(at, port) {
+            Ok(rail) => rails.push(rail),
+            Err(error) if rails.is_empty() => return Err(error),
+            Err(error) => words.push(left_out(&error, &facts)),
+        }
+    }
+    loop {
+        let mut sends = SendPool::new();
+        let Err(error) = sends.open(&mut rails) else {
+            return Ok(Opened {
+                rails,
+                sends,
+                words,
+            });
+        };
+        sends.retire(&mut rails);
+        match rails.pop().filter(|_| !rails.is_empty()) {
+            Some(mut last) => {
+                words.push(left_out(&error, last.port.facts()));
+                last.receives.retire(&mut last.port);
+            }
+            None => return Err(error),
+        }
+    }
+}
+
+fn left_out(error: &CallError, facts: &Facts) -> String {
+    format!(
+        "goes on without a further port: {}",
+        cannot_open(error, facts)
+    )
+}
+
+/// A descriptor that tells of all rails that are not lost; `None` where one has its own, or none has.
+pub(super) fn watch_all<P: Port>(rails: &[Rail<P>]) -> Option<OwnedFd> {
+    let living = rails.iter().filter(|rail| rail.lost.is_none());
+    let signs: Vec<RawFd> = living
+        .filter_map(|rail| Some(rail.port.sign()?.as_raw_fd()))
+        .collect();
+    (signs.len() > 1).then(|| watch(&signs).ok()).flatten()
 }
 
 impl<P: Port> Verbs<P> {

@@ -2,10 +2,11 @@
 //! One turn of the network: what has come, what has left, what is due; and how to sleep until there is more.
 
 use std::cmp::Reverse;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use super::port::{Done, Port, Queue};
+use super::rail::Rail;
 use super::{EVENTS_EVERY_NS, MOST_COMPLAINTS, Side, Verbs};
 use crate::{Completion, Completions};
 
@@ -124,6 +125,9 @@ impl<P: Port> Verbs<P> {
                 return false;
             }
         }
+        if self.is_deaf() {
+            return false;
+        }
         // What came before gives no sign any more.
         let mut completions = Completions::new();
         self.poll(&mut completions);
@@ -139,6 +143,13 @@ impl<P: Port> Verbs<P> {
             && self.owing.is_empty()
             && self.leaving.is_empty()
             && self.wanted.is_empty()
+    }
+
+    /// Whether some rails give signs that nothing here would tell of.
+    fn is_deaf(&self) -> bool {
+        let living = self.rails.iter().filter(|rail| rail.lost.is_none());
+        let signs = living.filter(|rail| rail.port.sign().is_some());
+        self.signs.is_none() && self.rails.len() > 1 && signs.count() > 1
     }
 
     /// The longest that the process may sleep.
@@ -161,6 +172,8 @@ impl<P: Port> Verbs<P> {
     }
 
     pub(in crate::provider) fn sign(&self) -> Option<BorrowedFd<'_>> {
-        self.rails[0].port.sign()
+        let of_all = self.signs.as_ref().map(AsFd::as_fd);
+        let living = |rail: &&Rail<P>| rail.lost.is_none();
+        of_all.or_else(|| self.rails.iter().find(living)?.port.sign())
     }
 }

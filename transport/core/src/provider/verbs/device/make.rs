@@ -192,7 +192,7 @@ fn never_wait(descriptor: RawFd) -> Result<(), CallError> {
 }
 
 /// One descriptor that is readable when one of these is. It stays so until that one is read.
-pub(super) fn watch(descriptors: [RawFd; 2]) -> Result<OwnedFd, CallError> {
+pub(in crate::provider::verbs) fn watch(descriptors: &[RawFd]) -> Result<OwnedFd, CallError> {
     // SAFETY: a number.
     let raw = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
     if raw < 0 {
@@ -206,8 +206,10 @@ pub(super) fn watch(descriptors: [RawFd; 2]) -> Result<OwnedFd, CallError> {
             u64: 0,
         };
         let add = libc::EPOLL_CTL_ADD;
-        // SAFETY: two open descriptors, and a structure that is only read during the call.
-        let answer = unsafe { libc::epoll_ctl(watch.as_raw_fd(), add, descriptor, &raw mut event) };
+        // SAFETY: two numbers of descriptors, of which a closed one is told and not used, and a structure that is only read
+        // during the call.
+        let answer =
+            unsafe { libc::epoll_ctl(watch.as_raw_fd(), add, *descriptor, &raw mut event) };
         check("epoll_ctl", answer)?;
     }
     Ok(watch)
