@@ -53,7 +53,7 @@ pub(super) use device::Device;
 pub(super) use fake::FakePort;
 pub use fake::{FakeConfig, FakeNet, FakeStats};
 use hosts::Hosts;
-use keys::Regions;
+use keys::{Regions, Told};
 pub(crate) use look::look;
 use owned::Owned;
 use pairs::Pair;
@@ -91,6 +91,8 @@ pub(super) struct Verbs<P: Port> {
     doubted_bytes: u64,
     /// Memory of this process that peers may reach, by the rail and the key that they were given.
     exports: HashMap<(u8, u32), Regions>,
+    /// Further keys to memory of peers.
+    told: Told,
     /// Memory that stays registered, by address.
     owned: Vec<Owned>,
     /// Completions that found no room in the caller's array.
@@ -218,6 +220,7 @@ impl<P: Port> Verbs<P> {
             works: Vec::new(),
             doubted_bytes: 0,
             exports: HashMap::new(),
+            told: Told::default(),
             owned: Vec::new(),
             ready: VecDeque::new(),
             assembled: Assembled::default(),
@@ -268,7 +271,12 @@ impl<P: Port> Verbs<P> {
         let most = fixed
             + self.sides.len() * Side::most_bytes(self.rails.len())
             + self.limits.pairs as usize * Pair::MOST_BYTES
-            + self.sends.most_bytes();
+            + self.sends.most_bytes()
+            + if self.rails.len() > 1 {
+                Told::MOST_BYTES
+            } else {
+                0
+            };
         let rails = self.rails.iter().map(|rail| {
             let queues = 2 * COMPLETION_BYTES * DEPTHS.completions as usize;
             let fixed = size_of::<Rail<P>>() + queues;

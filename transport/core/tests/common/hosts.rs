@@ -60,6 +60,8 @@ fn one(
         me: Peer(me),
         peers: ranks,
         network: Network {
+            // As many as there are: one between two hosts.
+            rails: 2,
             local_rank: me,
             // The tests of one run are strangers to each other, as jobs are.
             q_key: sum(name) & 0x7fff_ffff,

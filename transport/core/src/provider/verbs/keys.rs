@@ -22,26 +22,26 @@ pub(super) type Regions = [Option<Region>; MOST_RAILS];
 /// Keys to one stretch of memory, by the rails of its owner; 0 where there is none.
 pub(super) type Keys = [u32; MOST_RAILS];
 
-/// What a peer has told of its memory: the newest of it.
+/// What peers have told of their memory: the newest of it, whoever it was.
 #[derive(Debug, Default)]
-pub(super) struct Told(VecDeque<(RemoteKey, Keys)>);
+pub(super) struct Told(VecDeque<(u32, RemoteKey, Keys)>);
 
 impl Told {
-    fn put(&mut self, key: RemoteKey, keys: Keys) {
-        self.forget(key);
+    /// Bytes that it takes at most.
+    pub(super) const MOST_BYTES: usize = MOST_TOLD * size_of::<(u32, RemoteKey, Keys)>();
+
+    fn put(&mut self, peer: u32, key: RemoteKey, keys: Keys) {
+        self.0.retain(|told| (told.0, told.1) != (peer, key));
         if self.0.len() == MOST_TOLD {
             self.0.pop_front();
         }
-        self.0.push_back((key, keys));
+        self.0.push_back((peer, key, keys));
     }
 
-    fn forget(&mut self, key: RemoteKey) {
-        self.0.retain(|(known, _)| *known != key);
-    }
-
-    fn of(&self, key: RemoteKey) -> Option<Keys> {
+    fn of(&self, peer: u32, key: RemoteKey) -> Option<Keys> {
         let mut all = self.0.iter();
-        all.find(|(known, _)| *known == key).map(|(_, keys)| *keys)
+        let found = all.find(|told| (told.0, told.1) == (peer, key));
+        found.map(|(_, _, keys)| *keys)
     }
 }
 
@@ -142,20 +142,21 @@ impl<P: Port> Verbs<P> {
             check,
         };
         let me = self.me;
-        let more = self.side(peer).more.as_mut();
-        let Some(more) = more.filter(|_| is_sealed(key, peer, me)) else {
+        let is_one_of_several = self.side(peer).more.is_some();
+        if !is_one_of_several || !is_sealed(key, peer, me) {
             self.stats.refused += 1;
             return;
-        };
+        }
         let halves = |word: u64| [low(word), low(word >> 32)];
         let ([a, b], [c, d]) = (halves(a), halves(b));
-        more.told.put(key, [a, b, c, d]);
+        self.told.put(peer, key, [a, b, c, d]);
     }
 
     /// The keys to memory of a peer, of which one was handed over.
     pub(super) fn keys_to(&mut self, peer: u32, key: RemoteKey) -> Keys {
-        let told = self.side(peer).more.as_ref();
-        let mut keys = told.and_then(|more| more.told.of(key)).unwrap_or_default();
+        let may_be_told = key.bytes >= LEAST_STRIPED_BYTES && self.side(peer).more.is_some();
+        let told = may_be_told.then(|| self.told.of(peer, key)).flatten();
+        let mut keys = told.unwrap_or_default();
         keys[usize::from(rail_of_key(key))] = low(key.check);
         keys
     }
@@ -244,8 +245,8 @@ fn low(word: u64) -> u32 {
 
 const RAIL_SHIFT: u32 = 32;
 const SEAL_SHIFT: u32 = 34;
-/// Stretches of a peer's memory whose keys are remembered.
-const MOST_TOLD: usize = 64;
+/// Stretches of memory whose keys are remembered.
+const MOST_TOLD: usize = 256;
 /// Bytes of what tells keys.
 const KEYS_BYTES: usize = 16 + 4 * MOST_RAILS;
 
@@ -271,13 +272,13 @@ mod tests {
         let mut told = Told::default();
         let key = |address| sealed(address, 8, 0, 1, (0, 1));
         for address in 0..=MOST_TOLD as u64 {
-            told.put(key(address), [1, 2, 3, 4]);
+            told.put(7, key(address), [1, 2, 3, 4]);
         }
-        assert_eq!(told.of(key(0)), None);
-        assert_eq!(told.of(key(1)), Some([1, 2, 3, 4]));
-        told.put(key(1), [5; 4]);
-        assert_eq!((told.of(key(1)), told.0.len()), (Some([5; 4]), MOST_TOLD));
-        told.forget(key(1));
-        assert_eq!(told.of(key(1)), None);
+        assert_eq!(told.of(7, key(0)), None);
+        assert_eq!(told.of(7, key(1)), Some([1, 2, 3, 4]));
+        assert_eq!(told.of(8, key(1)), None, "another peer's");
+        told.put(7, key(1), [5; 4]);
+        let now = (told.of(7, key(1)), told.0.len());
+        assert_eq!(now, (Some([5; 4]), MOST_TOLD));
     }
 }

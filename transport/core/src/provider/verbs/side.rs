@@ -5,7 +5,6 @@ use std::cmp::Reverse;
 
 use super::address::{self, Address};
 use super::connect::State;
-use super::keys::Told;
 use super::link::{Link, pair_up};
 use super::port::{CallError, Port, Way};
 use super::rail::{Line, rail_of};
@@ -64,7 +63,6 @@ pub(super) struct More {
     pub(super) moves_after_ns: u64,
     /// Writes that have not ended, whose immediate is a packet, and that do not go over the main link.
     pub(super) strays: u32,
-    pub(super) told: Told,
 }
 
 impl Side {
@@ -378,7 +376,6 @@ impl<P: Port> Verbs<P> {
                 moves: 0,
                 moves_after_ns: 0,
                 strays: 0,
-                told: Told::default(),
             }));
         }
         self.bind_all_again(peer);
@@ -454,7 +451,9 @@ impl<P: Port> Verbs<P> {
         if again || !overdue.is_empty() {
             let silent_ns = side.still_silent(now_ns);
             // One that computes does not answer either, but its device does.
-            let is_suspected = side.links().any(|link| link.is_suspected);
+            let has_moved = side.more.as_ref().is_some_and(|more| more.moves > 0);
+            let is_suspected = side.main.is_suspected
+                || (has_moved && side.others().iter().any(|link| link.is_suspected));
             if is_suspected && silent_ns > self.limits.silence_ns {
                 let seconds = self.limits.silence_ns / 1_000_000_000;
                 let why = format!("it has not answered for {seconds} s");
