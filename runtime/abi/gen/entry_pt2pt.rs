@@ -45,6 +45,11 @@ unsafe extern "C" fn ordinary_send(
     tag: c_int,
     comm: MPI_Comm,
 ) -> c_int {
+    // SAFETY: as in the entry point.
+    let far = unsafe { express::send_far(buf, count, datatype, dest, tag, comm) };
+    if let Some(code) = far {
+        return code;
+    }
     if express::change_lane(comm) {
         // SAFETY: the caller's own values, unchanged; the lane is this communicator's now, so this comes once.
         return unsafe { PMPI_Send(buf, count, datatype, dest, tag, comm) };
@@ -853,6 +858,11 @@ unsafe extern "C" fn ordinary_isend(
     comm: MPI_Comm,
     request: *mut MPI_Request,
 ) -> c_int {
+    // SAFETY: as in the entry point.
+    let far = unsafe { express::isend_far(buf, count, datatype, dest, tag, comm, request) };
+    if let Some(code) = far {
+        return code;
+    }
     if express::change_lane(comm) {
         // SAFETY: the caller's own values, unchanged; the lane is this communicator's now, so this comes once.
         return unsafe { PMPI_Isend(buf, count, datatype, dest, tag, comm, request) };

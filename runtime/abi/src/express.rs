@@ -81,6 +81,65 @@ pub unsafe fn send(
     })
 }
 
+/// `MPI_Isend` of four or eight bytes without a gap to a peer of another node. Not inlined into the entry point, which
+/// serves peers of this node.
+///
+/// # Safety
+/// A1 and A2 of `args` for the arguments of `MPI_Isend`.
+#[inline(always)]
+pub unsafe fn isend_far(
+    buf: *const c_void,
+    count: c_int,
+    datatype: MPI_Datatype,
+    dest: c_int,
+    tag: c_int,
+    comm: MPI_Comm,
+    request: *mut MPI_Request,
+) -> Option<c_int> {
+    if request.is_null() {
+        return None;
+    }
+    // SAFETY: passed on as they came.
+    let code = unsafe { send_far(buf, count, datatype, dest, tag, comm) }?;
+    // SAFETY: A1, and not NULL.
+    unsafe { request.write(DONE) };
+    Some(code)
+}
+
+/// `MPI_Send` of the same.
+///
+/// # Safety
+/// A1 and A2 of `args` for the arguments of `MPI_Send`.
+#[inline(always)]
+pub unsafe fn send_far(
+    buf: *const c_void,
+    count: c_int,
+    datatype: MPI_Datatype,
+    dest: c_int,
+    tag: c_int,
+    comm: MPI_Comm,
+) -> Option<c_int> {
+    let (lane, bytes) = outgoing(buf, count, datatype, dest, tag, comm)?;
+    let peer = Peer(dest.cast_unsigned());
+    let envelope = (lane.context, tag);
+    // SAFETY: the lane is open: the communicator is in it.
+    let universe: &mut Universe = unsafe { universe() };
+    let sent = match bytes {
+        8 => {
+            // SAFETY: A2: the buffer holds `count` items, eight bytes.
+            let word = unsafe { buf.cast::<u64>().read_unaligned() };
+            universe.send_far_word::<8>(peer, envelope, word)
+        }
+        4 => {
+            // SAFETY: A2: the buffer holds `count` items, four bytes.
+            let word = unsafe { buf.cast::<u32>().read_unaligned() };
+            universe.send_far_word::<4>(peer, envelope, word.into())
+        }
+        _ => false,
+    };
+    sent.then_some(MPI_SUCCESS)
+}
+
 /// `MPI_Irecv` of dense items from a definite rank with a definite tag, if the message is not there yet.
 ///
 /// # Safety
@@ -191,6 +250,25 @@ pub unsafe fn waitall(
     Some(MPI_SUCCESS)
 }
 
+/// The lane of a send, and its bytes; `None`: something is special about it.
+#[inline(always)]
+fn outgoing(
+    buf: *const c_void,
+    count: c_int,
+    datatype: MPI_Datatype,
+    dest: c_int,
+    tag: c_int,
+    comm: MPI_Comm,
+) -> Option<(&'static Lane, u64)> {
+    let lane = lane(comm)?;
+    let size = *SIZES.get(datatype.0.wrapping_sub(MPI_Datatype::NULL.0))?;
+    if tag < 0 || dest.cast_unsigned() >= lane.ranks || buf.addr() < FIRST_ADDRESS {
+        return None;
+    }
+    // A size of 0 (not simple) or a negative count never makes one of the two lengths.
+    Some((lane, u64::from(count.cast_unsigned()) * u64::from(size)))
+}
+
 #[inline(always)]
 unsafe fn post(
     buf: *const c_void,
@@ -200,17 +278,11 @@ unsafe fn post(
     tag: c_int,
     comm: MPI_Comm,
 ) -> Option<bool> {
-    let lane = lane(comm)?;
-    let size = *SIZES.get(datatype.0.wrapping_sub(MPI_Datatype::NULL.0))?;
-    if tag < 0 || dest.cast_unsigned() >= lane.ranks || buf.addr() < FIRST_ADDRESS {
-        return None;
-    }
+    let (lane, bytes) = outgoing(buf, count, datatype, dest, tag, comm)?;
     let peer = Peer(dest.cast_unsigned());
     let envelope = || (lane.context, tag);
     // SAFETY: the lane is open: the communicator is in it.
     let universe: &mut Universe = unsafe { universe() };
-    // A size of 0 (not simple) or a negative count never makes one of the two lengths.
-    let bytes = u64::from(count.cast_unsigned()) * u64::from(size);
     if bytes == 8 {
         // SAFETY: A2: the buffer holds `count` items, eight bytes.
         let word = || unsafe { buf.cast::<u64>().read_unaligned() };

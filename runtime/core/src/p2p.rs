@@ -5,6 +5,7 @@ use engine::{
     Collected, ContextId, Failure, Fields, Found, Peer, Receive, RequestId, Send, State, wire,
 };
 use queue_layout::FLAG_CANCELLED;
+use transport::FarLook;
 
 use crate::comm::WORLD_CONTEXT;
 use crate::pack::Structured;
@@ -125,6 +126,24 @@ impl Universe {
         self.fabric.post_word(carrier(peer), head, word)
     }
 
+    /// The same to a peer far away. `false`: nothing was sent.
+    #[inline(always)]
+    pub fn send_far_word<const BYTES: u8>(
+        &mut self,
+        peer: Peer,
+        (context, tag): (ContextId, i32),
+        word: u64,
+    ) -> bool {
+        if !self.engine.is_all_clear() {
+            return false;
+        }
+        let head = transport::Head {
+            len: BYTES,
+            ..crate::pump::head(wire::eager(context, tag))
+        };
+        self.fabric.post_far_word(carrier(peer), head, word)
+    }
+
     /// Rings the bell of a peer that does not look.
     pub fn ring_bell(&mut self, peer: Peer) {
         self.fabric.ring_bell(carrier(peer));
@@ -174,10 +193,34 @@ impl Universe {
                 Look::Nothing if self.fabric.is_attentive() => std::hint::spin_loop(),
                 // Every some hundred frames: no reason to leave the fast path with the rest of a window.
                 Look::Other if self.fabric.has_run_out() && self.progress() => {}
+                Look::Other if self.looks_far() => {
+                    if let Some(ended) = self.look_far(token) {
+                        return Some(ended);
+                    }
+                }
                 Look::Nothing | Look::Other => return None,
             }
         }
         None
+    }
+
+    /// One look at the network. Takes in what it finds, and collects the receive of `token` if that is a message of eight bytes
+    /// for it.
+    #[inline(always)]
+    fn look_far(&mut self, token: u32) -> Option<(u32, i32, u64)> {
+        match self.fabric.look_far() {
+            FarLook::Nothing => None,
+            FarLook::Word(arrived) => self.take_in_far(token, &arrived),
+            FarLook::Poll => {
+                self.progress();
+                None
+            }
+        }
+    }
+
+    /// Whether a wait looks at the network without leaving the fast path: while a core is free for it.
+    fn looks_far(&self) -> bool {
+        self.fabric.has_network() && !self.crowding.is_crowded()
     }
 
     #[inline(never)]

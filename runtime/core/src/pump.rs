@@ -93,6 +93,23 @@ impl Universe {
         Look::Taken
     }
 
+    /// Takes in a frame that came from far with a body of eight bytes; collects the receive of `token` if it is a message for
+    /// it.
+    #[inline(always)]
+    pub(crate) fn take_in_far(&mut self, token: u32, arrived: &Arrived) -> Option<(u32, i32, u64)> {
+        self.turned_up = self.turned_up.wrapping_add(1);
+        let (peer, head) = (arrived.peer.0, arrived.head);
+        if head.kind == wire::EAGER
+            && head.flags == 0
+            && let Some(buffer) = self.engine.arrive_for(token, Peer(peer), head.word, 8)
+        {
+            user_buf::put_word(buffer, 8, arrived.words[0]);
+            return Some((peer, wire::tag_of(head.word), 8));
+        }
+        self.take_in_frame(arrived);
+        None
+    }
+
     #[inline(always)]
     fn take_in_frame(&mut self, arrived: &Arrived) {
         let Head {

@@ -27,7 +27,7 @@ use shm::Shm;
 use sim::Sim;
 pub use sim::{SimConfig, SimNet, SimStats};
 pub(crate) use verbs::look;
-pub use verbs::{FakeConfig, FakeNet, FakeStats, NetLimits, NetStats};
+pub use verbs::{FakeConfig, FakeNet, FakeStats, FarLook, NetLimits, NetStats};
 
 /// What a queue pair can do. All sizes in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -257,6 +257,18 @@ impl Fabric {
         word: impl FnOnce() -> u64,
     ) -> Option<bool> {
         self.shm.post_word(peer, head, word)
+    }
+
+    /// The same over a network, where nobody needs a bell. `false`: nothing was posted, or no network leads there.
+    #[inline(always)]
+    pub fn post_far_word(&mut self, peer: Peer, head: Head, word: u64) -> bool {
+        let word = word.to_ne_bytes();
+        match (&mut self.net, word.get(..usize::from(head.len))) {
+            (Some(net), Some(body)) if self.routes.of(peer) == Route::Net => {
+                net.post_send(peer, head, body).is_ok()
+            }
+            _ => false,
+        }
     }
 
     /// Rings the bell of a peer that does not look.
@@ -598,6 +610,23 @@ impl Fabric {
     #[must_use]
     pub fn has_run_out(&self) -> bool {
         self.shm.has_run_out()
+    }
+
+    /// Looks whether a frame has come over the network, and does nothing else: the fast path of waiting for a peer far away.
+    /// Frames come in the same order as by [`poll`](Self::poll), which is wanted now and then.
+    #[inline(always)]
+    pub fn look_far(&mut self) -> FarLook {
+        match &mut self.net {
+            Some(net) => net.look(),
+            None => FarLook::Poll,
+        }
+    }
+
+    /// Whether there is a network: then frames may come that [`first_frame`](Self::first_frame) does not show.
+    #[inline(always)]
+    #[must_use]
+    pub fn has_network(&self) -> bool {
+        self.net.is_some()
     }
 
     /// Whether [`set_attentive`](Self::set_attentive) holds.

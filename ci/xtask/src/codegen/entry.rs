@@ -199,7 +199,13 @@ fn entry(chapter: &Chapter, function: &Function, width: Width) -> String {
         None => (inside, String::new()),
         Some(path) => {
             let values: Vec<String> = params(function, width).map(|p| ident(&p.name)).collect();
-            express_entry(&name, path, &list, &values, &inside)
+            express_entry(
+                &name,
+                (path, function.far.as_deref()),
+                &list,
+                &values,
+                &inside,
+            )
         }
     };
     format!(
@@ -276,7 +282,7 @@ fn express(function: &Function, width: Width) -> Option<&str> {
 /// The entry point of a function with a short way: the ordinary way stands apart, so that it costs the short one nothing.
 fn express_entry(
     name: &str,
-    path: &str,
+    (path, far): (&str, Option<&str>),
     list: &[String],
     values: &[String],
     inside: &str,
@@ -300,9 +306,17 @@ fn express_entry(
     } else {
         String::new()
     };
+    let far = far.map(|far| {
+        format!(
+            "// SAFETY: as in the entry point.\n\
+             let far = unsafe {{ {far}({values}) }};\n\
+             if let Some(code) = far {{\nreturn code;\n}}\n"
+        )
+    });
+    let far = far.unwrap_or_default();
     let rest = format!(
         "/// `{name}`, the ordinary way.\n#[inline(never)]\n\
-         unsafe extern \"C\" fn {ordinary}({list}) -> c_int {{\n{again}{inside}\n}}\n\n"
+         unsafe extern \"C\" fn {ordinary}({list}) -> c_int {{\n{far}{again}{inside}\n}}\n\n"
     );
     (entry, rest)
 }
@@ -376,7 +390,7 @@ mod tests {
     #[test]
     fn a_row_with_a_body_enters_with_its_communicator() {
         let text = chapter_text(
-            "MPI_X  3.2  Buf buf, Count count, Comm comm  pt2pt::x express express::x\n",
+            "MPI_X  3.2  Buf buf, Count count, Comm comm  pt2pt::x express express::x far express::y\n",
         );
         assert!(
             text.contains("enter(\"MPI_X\", On::Comm(comm), |mpi|"),
@@ -389,6 +403,10 @@ mod tests {
         assert_eq!(
             text.matches("express::x(buf, count, comm)").count(),
             1,
+            "{text}"
+        );
+        assert!(
+            text.contains("let far = unsafe { express::y(buf, count, comm) };"),
             "{text}"
         );
         assert!(

@@ -27,6 +27,8 @@ pub(crate) struct Function {
     /// `module::function`; `None` where there is no body yet.
     pub(crate) body: Option<String>,
     pub(crate) express: Option<String>,
+    /// Where the express way refuses, the one that is tried before the ordinary one.
+    pub(crate) far: Option<String>,
     pub(crate) any_time: bool,
     /// The body is told which of `MPI_X` and `MPI_X_c` was called.
     pub(crate) width: bool,
@@ -156,6 +158,7 @@ fn row(line: &str, seen: &HashMap<String, Vec<Param>>) -> Result<Function, Strin
         value,
         body: None,
         express: None,
+        far: None,
         any_time: false,
         width: false,
         deprecated: None,
@@ -174,14 +177,16 @@ fn attributes(tail: &str, function: &mut Function) -> Result<(), String> {
             "width" => function.width = true,
             "deprecated" => function.deprecated = words.next().map(str::to_owned),
             "express" => function.express = words.next().map(str::to_owned),
+            "far" => function.far = words.next().map(str::to_owned),
             _ => {
                 return Err(format!(
-                    "`{word}` is not `express`, `any-time`, `width` or `deprecated`"
+                    "`{word}` is not `express`, `far`, `any-time`, `width` or `deprecated`"
                 ));
             }
         }
     }
-    for path in function.body.iter().chain(&function.express) {
+    let paths = [&function.body, &function.express, &function.far];
+    for path in paths.into_iter().flatten() {
         if path.split("::").count() != 2 {
             return Err(format!(
                 "the body `{path}` is not of the form module::function"
@@ -267,7 +272,7 @@ mod tests {
     #[test]
     fn a_row_gives_its_parameters_body_and_attributes() {
         let api = Api::parse(&format!(
-            "{HEAD}MPI_X  3.2  Buf buf, Count count, out Int[count] list  a::b express c::d any-time\n"
+            "{HEAD}MPI_X  3.2  Buf buf, Count count, out Int[count] list  a::b express c::d far c::e any-time\n"
         ))
         .unwrap();
         let function = api.functions().next().unwrap();
@@ -276,6 +281,7 @@ mod tests {
         assert_eq!(function.params[2].length, Length::Named("count".into()));
         assert_eq!(function.body.as_deref(), Some("a::b"));
         assert_eq!(function.express.as_deref(), Some("c::d"));
+        assert_eq!(function.far.as_deref(), Some("c::e"));
         assert!(function.any_time && function.has_twin());
     }
 

@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::time::Duration;
 
-use super::verbs::{DEPTHS, Device, FakeNet, FakePort, NetLimits, NetStats, Verbs};
+use super::verbs::{DEPTHS, Device, FakeNet, FakePort, FarLook, NetLimits, NetStats, Verbs};
 use super::{Network, Stats};
 use crate::{Atomic, Completions, Full, Head, Lease, Peer, RemoteKey, WorkId, wait};
 
@@ -151,6 +151,11 @@ impl Net {
     #[inline(never)]
     pub(super) fn poll(&mut self, completions: &mut Completions) {
         either!(self, it => it.poll(completions));
+    }
+
+    #[inline(always)]
+    pub(super) fn look(&mut self) -> FarLook {
+        either!(self, it => it.look())
     }
 
     pub(super) fn copy_lent(&self, index: u32, bytes: u32, target: &mut [u8]) -> usize {

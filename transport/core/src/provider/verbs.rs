@@ -28,6 +28,7 @@ mod memory;
 mod notes;
 mod owned;
 mod pairs;
+mod plain;
 mod pools;
 mod port;
 mod rail;
@@ -57,6 +58,7 @@ use keys::{Regions, Told};
 pub(crate) use look::look;
 use owned::Owned;
 use pairs::Pair;
+pub use plain::FarLook;
 use pools::{MOST_DATAGRAMS, MOST_SHARED, SendPool};
 use port::{CallError, Depths, Done, Port};
 use rail::{Opened, Rail, largest_datagram, open_all, watch_all};
@@ -87,6 +89,8 @@ pub(super) struct Verbs<P: Port> {
     /// Works that were ever begun.
     serial: u64,
     works: Vec<Option<Work>>,
+    /// How many of them there are.
+    working: usize,
     /// Bytes of reads under way that may lie.
     doubted_bytes: u64,
     /// Memory of this process that peers may reach, by the rail and the key that they were given.
@@ -218,6 +222,7 @@ impl<P: Port> Verbs<P> {
             made: 0,
             serial: 0,
             works: Vec::new(),
+            working: 0,
             doubted_bytes: 0,
             exports: HashMap::new(),
             told: Told::default(),
@@ -346,5 +351,7 @@ const SIGNAL_EVERY: u32 = 16;
 const MOST_DATAGRAM_BYTES: usize = 2048;
 /// What a device's library keeps for a completion, at most.
 const COMPLETION_BYTES: usize = 64;
+/// Where nothing waits for them, completions of sends are taken every so many polls.
+const SENDS_EVERY: u64 = 16;
 const EVENTS_EVERY_NS: u64 = 100_000_000;
 const MOST_COMPLAINTS: usize = 16;

@@ -47,9 +47,15 @@ impl<P: Port> Verbs<P> {
         completions: &mut Completions,
     ) {
         let receives = &mut self.rails[rail].receives;
-        let Some(buffer) = receives.filled(done.work, done.bytes) else {
-            return;
-        };
+        if let Some(buffer) = receives.filled(done.work, done.bytes) {
+            self.take_filled(buffer, done, completions);
+        }
+    }
+
+    /// The same for its buffer.
+    #[inline(always)]
+    pub(super) fn take_filled(&mut self, buffer: Slot, done: &Done, completions: &mut Completions) {
+        let receives = self.receives(buffer);
         if done.status != Status::Success {
             // Its queue pair broke, which the other queue tells.
             return self.give_back(buffer);
@@ -416,7 +422,7 @@ fn line(peer: u32, buffer: Slot) -> Line {
 }
 
 /// Frames of this kind and above are the provider's own.
-const FIRST_INTERNAL: u8 = 128;
+pub(super) const FIRST_INTERNAL: u8 = 128;
 /// "Your memory was written", with what the writer says about it.
 pub(super) const IMMEDIATE: u8 = FIRST_INTERNAL;
 /// Keys to memory of the sender's (`keys.rs`).

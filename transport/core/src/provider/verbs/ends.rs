@@ -124,6 +124,7 @@ impl<P: Port> Verbs<P> {
         let Some(work) = self.works[index as usize].take() else {
             return;
         };
+        self.working -= 1;
         let is_told = work.immediate.is_some();
         if let Some(side) = self.sides[work.peer as usize].as_deref_mut() {
             if let Some(link) = side.link_mut(work.rail) {

@@ -67,6 +67,18 @@ impl SendPool {
         self.large.take(rails).map(|slot| slot | MARK)
     }
 
+    /// A free slot for a short packet, if there are more than enough.
+    #[inline(always)]
+    pub(super) fn take_at_hand(&mut self) -> Option<Slot> {
+        let small = &mut self.small;
+        if small.is_scarce() {
+            return None;
+        }
+        let slot = small.free.pop()?;
+        small.uses[slot as usize].kept = true;
+        Some(slot)
+    }
+
     #[inline(always)]
     fn of(&mut self, slot: Slot) -> (&mut Slots, Slot) {
         if slot & MARK == 0 {

@@ -178,6 +178,17 @@ impl Session {
         });
     }
 
+    /// Keeps a packet that was just sent over a queue pair. There must be room, and none may wait to be sent.
+    #[inline(always)]
+    pub(super) fn keep_sent(&mut self, slot: Slot, bytes: u32, made: u32) {
+        debug_assert!(self.room() > 0 && self.unsent == 0, "S2, and in order");
+        self.kept.push_back(Kept {
+            slot: Some(slot),
+            bytes,
+            via: Via::Pair { made },
+        });
+    }
+
     /// Whether packets wait to be sent.
     #[inline(always)]
     pub(super) fn has_unsent(&self) -> bool {
@@ -286,14 +297,38 @@ impl Session {
 
     /// Takes in what the peer has; gives the slots of packets back that it has for the first time.
     #[inline(always)]
-    pub(super) fn acknowledge(&mut self, ack: Ack, now_ns: u64, free: impl FnMut(Slot)) {
+    pub(super) fn acknowledge(&mut self, ack: Ack, now_ns: u64, mut free: impl FnMut(Slot)) {
         // Nothing new is the ordinary case, and so is an acknowledgement that was overtaken.
         if ack.returned != self.back {
             self.take_back(ack.returned);
         }
-        if ack.next != self.first || (ack.beyond != 0 && self.datagrams != 0) {
-            self.take_in(ack, now_ns, free);
+        if ack.next == self.first && (ack.beyond == 0 || self.datagrams == 0) {
+            return;
         }
+        if ack.next == self.first.wrapping_add(1) && self.take_in_one(&mut free) {
+            return;
+        }
+        self.take_in(ack, now_ns, free);
+    }
+
+    /// The peer has one packet more, and that went over a queue pair: the ordinary news. `false`: nothing was done.
+    #[inline(always)]
+    fn take_in_one(&mut self, free: &mut impl FnMut(Slot)) -> bool {
+        let Some(&Kept {
+            slot,
+            via: Via::Pair { .. },
+            ..
+        }) = self.kept.front().filter(|_| self.datagrams == 0)
+        else {
+            return false;
+        };
+        self.kept.pop_front();
+        self.first = self.first.wrapping_add(1);
+        self.pace.backoff = 0;
+        if let Some(slot) = slot {
+            free(slot);
+        }
+        true
     }
 
     /// Whether the peer can take one more large frame.
@@ -454,6 +489,17 @@ impl Session {
                 self.send_again_at(index);
             }
         }
+    }
+
+    /// A packet has arrived. `false`: it is not the one that is expected, or others were put aside; nothing was done.
+    #[inline(always)]
+    pub(super) fn accept_next(&mut self, number: u32) -> bool {
+        let is_next = number == self.expected && self.beyond == 0 && self.ahead.is_none();
+        if is_next {
+            self.expected = self.expected.wrapping_add(1);
+            self.owed += 1;
+        }
+        is_next
     }
 
     /// A packet has arrived in `buffer`, which may be put aside if it `can_wait`.

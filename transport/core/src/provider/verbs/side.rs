@@ -8,7 +8,7 @@ use super::connect::State;
 use super::link::{Link, pair_up};
 use super::port::{CallError, Port, Way};
 use super::rail::{Line, rail_of};
-use super::session::{Moment, Session};
+use super::session::{ACK_EVERY, Moment, Session};
 use super::wire::{HEADER_BYTES, Say};
 use super::{MOST_DATAGRAM_BYTES, Verbs};
 use crate::{Completion, Peer};
@@ -171,6 +171,39 @@ impl Side {
             .connection
             .usable()
             .filter(|_| !self.waits_for_last)
+    }
+
+    /// The queue pair on a rail, if this is the one that packets are expected on.
+    #[inline(always)]
+    pub(super) fn pair_on(&self, rail: u8) -> Option<u32> {
+        let is_main = self.main.rail == rail && !self.is_lost();
+        self.main.connection.usable().filter(|_| is_main)
+    }
+
+    /// Whether a packet that has come in order leaves anything to be done.
+    #[inline(always)]
+    pub(super) fn needs_care(&self) -> bool {
+        let was_silent = self.silent_ms != NOT_SILENT || self.main.breaks != 0;
+        was_silent || self.main.is_suspected || self.owes_much() || self.session.has_unsent()
+    }
+
+    /// Whether the peer should be told what has come, even if nothing is sent to it.
+    #[inline(always)]
+    pub(super) fn owes_much(&self) -> bool {
+        self.session.owed() >= ACK_EVERY
+    }
+
+    /// The peer's queue pair carries what it should.
+    pub(super) fn recovered(&mut self) {
+        self.was_heard();
+        (self.main.breaks, self.main.is_suspected) = (0, false);
+    }
+
+    /// The queue pair, if a further packet may go over it at once.
+    #[inline(always)]
+    pub(super) fn pair_for_more(&self) -> Option<u32> {
+        let is_first = !self.session.has_unsent() && self.immediates == 0 && !self.is_lost();
+        self.pair_for_sends().filter(|_| is_first)
     }
 
     /// Whether packets may go over the queue pair, with no read or write before them.

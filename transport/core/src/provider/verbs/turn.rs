@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::port::{Done, Port, Queue};
 use super::rail::Rail;
-use super::{EVENTS_EVERY_NS, MOST_COMPLAINTS, Side, Verbs};
+use super::{EVENTS_EVERY_NS, MOST_COMPLAINTS, SENDS_EVERY, Side, Verbs};
 use crate::{Completion, Completions};
 
 impl<P: Port> Verbs<P> {
@@ -36,7 +36,7 @@ impl<P: Port> Verbs<P> {
             has_all &= heard < room;
         }
         self.received = done;
-        if !has_heard || self.sends.is_scarce() || self.polls.is_multiple_of(16) {
+        if self.polls.is_multiple_of(SENDS_EVERY) || self.awaits_sends(has_heard) {
             self.poll_sends();
         }
         if !self.unsent.is_empty() {
@@ -48,6 +48,13 @@ impl<P: Port> Verbs<P> {
         if self.polls.is_multiple_of(P::CLOCK_EVERY) {
             self.look_at_clock();
         }
+    }
+
+    /// Whether anything but room waits for the end of what was posted.
+    #[inline(always)]
+    fn awaits_sends(&self, has_heard: bool) -> bool {
+        let is_urgent = self.working != 0 || !self.unsent.is_empty() || !self.leaving.is_empty();
+        (is_urgent && !has_heard) || self.sends.is_scarce()
     }
 
     #[inline(never)]
@@ -131,6 +138,7 @@ impl<P: Port> Verbs<P> {
         // What came before gives no sign any more.
         let mut completions = Completions::new();
         self.poll(&mut completions);
+        self.poll_sends();
         // They come before those that found no room in the array.
         let taken = (0..completions.len()).filter_map(|index| completions.take(index));
         let taken: Vec<Completion> = taken.collect();

@@ -178,12 +178,17 @@ pub(super) fn moved(source: u32, address: Address) -> [u8; NOTE_BYTES] {
 /// Reads what arrived; `None`: nobody of this version wrote it.
 #[inline(always)]
 pub(super) fn read(bytes: &[u8]) -> Option<Message> {
-    if let Some(header) = bytes.first_chunk::<HEADER_BYTES>()
-        && header[0] == PACKET
-    {
-        return Some(Message::Packet(read_packet(header)));
+    let header = bytes.first_chunk::<HEADER_BYTES>();
+    match header.and_then(packet) {
+        Some(packet) => Some(Message::Packet(packet)),
+        None => read_note(bytes),
     }
-    read_note(bytes)
+}
+
+/// Reads the beginning of a packet; `None`: it is something else.
+#[inline(always)]
+pub(super) fn packet(header: &[u8; HEADER_BYTES]) -> Option<Packet> {
+    (header[0] == PACKET).then(|| read_packet(header))
 }
 
 #[inline(always)]

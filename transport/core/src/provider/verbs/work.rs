@@ -301,6 +301,7 @@ impl<P: Port> Verbs<P> {
             self.works.push(None);
         }
         self.works[index] = Some(work);
+        self.working += 1;
         u32::try_from(index).unwrap_or(u32::MAX)
     }
 
