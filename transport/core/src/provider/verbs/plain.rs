@@ -106,6 +106,8 @@ impl<P: Port> Verbs<P> {
         let sends = &mut self.sends;
         side.session
             .acknowledge(packet.ack, self.now_ns, |slot| sends.release(slot));
+        // Where to answer (`detour.rs`).
+        side.heard_on = rail_of(buffer);
         if side.needs_care() {
             self.care_for(packet.source);
         }

@@ -25,7 +25,13 @@ impl<P: Port> Verbs<P> {
         }
         let mut done = std::mem::take(&mut self.received);
         let (mut has_heard, mut has_all) = (false, true);
-        for rail in 0..self.rails.len() {
+        let count = self.rails.len();
+        for step in 0..count {
+            // Each is the first in turn: a busy one leaves no room for others.
+            let rail = match count {
+                1 => 0,
+                _ => (step + usize::from(self.polls.to_le_bytes()[0])) % count,
+            };
             let room = Completions::CAPACITY - completions.len();
             let port = &mut self.rails[rail].port;
             let heard = port.poll(Queue::Receives, &mut done[..room]);
