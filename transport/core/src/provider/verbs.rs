@@ -125,6 +125,8 @@ pub(super) struct Verbs<P: Port> {
     received: Vec<Done>,
     sent: Vec<Done>,
     polls: u64,
+    /// The rail on which something came last.
+    warm: usize,
     /// Something was heard since the caller wanted to sleep last: what was full may have room.
     has_stirred: bool,
     now_ns: u64,
@@ -243,6 +245,7 @@ impl<P: Port> Verbs<P> {
             received: vec![Done::default(); Completions::CAPACITY],
             sent: vec![Done::default(); 16],
             polls: 0,
+            warm: 0,
             has_stirred: false,
             events_at_ns: 0,
             stats: Stats::default(),

@@ -35,12 +35,11 @@ impl<P: Port> Verbs<P> {
             return FarLook::Poll;
         }
         self.polls = polls;
-        for rail in 0..self.rails.len() {
-            let mut done = [Done::default()];
-            let port = &mut self.rails[rail].port;
-            if port.poll(Queue::Receives, &mut done) != 0 {
-                return self.take_first(rail, &done[0]);
-            }
+        // The others are polled when it is time for a poll.
+        let rail = self.warm;
+        let mut done = [Done::default()];
+        if self.rails[rail].port.poll(Queue::Receives, &mut done) != 0 {
+            return self.take_first(rail, &done[0]);
         }
         FarLook::Nothing
     }

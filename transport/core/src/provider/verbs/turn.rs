@@ -68,7 +68,7 @@ impl<P: Port> Verbs<P> {
         for one in done {
             self.take_received(rail, one, completions);
         }
-        self.has_stirred = true;
+        (self.has_stirred, self.warm) = (true, rail);
         let rail = &mut self.rails[rail];
         rail.receives.tend(&mut rail.port);
     }
