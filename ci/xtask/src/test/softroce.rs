@@ -187,7 +187,7 @@ const LIMIT: Duration = Duration::from_secs(1200);
 const RANKS: [&str; 20] = [
     "cancel",
     "coll_data",
-    "coll_reduce",
+    "coll_ops",
     "coll_scan",
     "coll_v",
     "coll_ways",
