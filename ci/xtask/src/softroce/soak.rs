@@ -29,7 +29,7 @@ pub(crate) fn command_line(
 
 /// A guest that has so much time for it: the last run may begin shortly before the end.
 pub(crate) fn guest(guest: Guest, time: Duration) -> Guest {
-    guest.limit(time + Duration::from_secs(900))
+    guest.limit(time + Duration::from_secs(1500))
 }
 
 /// Another one each second; it is told with every run.
