@@ -73,12 +73,7 @@ impl<P: Port> Verbs<P> {
     fn take_other(&mut self, buffer: Slot, done: &Done) -> FarLook {
         let mut completions = Completions::new();
         self.take_filled(buffer, done, &mut completions);
-        // They come before those that found no room in the array.
-        for index in (0..completions.len()).rev() {
-            if let Some(completion) = completions.take(index) {
-                self.ready.push_front(completion);
-            }
-        }
+        self.tell_first(&mut completions);
         FarLook::Poll
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::port::{Done, Port, Queue};
 use super::rail::Rail;
 use super::{EVENTS_EVERY_NS, MOST_COMPLAINTS, SENDS_EVERY, Side, Verbs};
-use crate::{Completion, Completions};
+use crate::Completions;
 
 impl<P: Port> Verbs<P> {
     /// Asks once what happened.
@@ -131,6 +131,15 @@ impl<P: Port> Verbs<P> {
         }
     }
 
+    /// What the next poll tells first: what was taken now comes before what found no room in the array.
+    pub(super) fn tell_first(&mut self, completions: &mut Completions) {
+        for index in (0..completions.len()).rev() {
+            if let Some(completion) = completions.take(index) {
+                self.ready.push_front(completion);
+            }
+        }
+    }
+
     /// Whether nothing is here and nothing can be done: then a sign comes when there is.
     pub(in crate::provider) fn prepare_sleep(&mut self) -> bool {
         for rail in self.rails.iter_mut().filter(|rail| rail.lost.is_none()) {
@@ -145,12 +154,7 @@ impl<P: Port> Verbs<P> {
         let mut completions = Completions::new();
         self.poll(&mut completions);
         self.poll_sends();
-        // They come before those that found no room in the array.
-        let taken = (0..completions.len()).filter_map(|index| completions.take(index));
-        let taken: Vec<Completion> = taken.collect();
-        for completion in taken.into_iter().rev() {
-            self.ready.push_front(completion);
-        }
+        self.tell_first(&mut completions);
         let has_stirred = std::mem::take(&mut self.has_stirred);
         !has_stirred
             && self.ready.is_empty()
