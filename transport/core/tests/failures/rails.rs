@@ -3,7 +3,7 @@
 
 use transport::{Fabric, FakeConfig, FakeNet, NetLimits, Outcome, Peer};
 
-use super::job::{AT_ONCE, Job, MILLISECOND, SECOND, size_of_frame};
+use super::job::{AT_ONCE, Job, MILLISECOND, RETRY_EXC, SECOND, size_of_frame};
 use crate::common::Random;
 use crate::common::memory::Guarded;
 use crate::common::pattern;
@@ -110,6 +110,41 @@ fn processes_with_one_port_and_with_three_talk() {
     }
     job.assert_whole();
     job.assert_careful();
+}
+
+#[test]
+fn where_one_rail_gets_no_queue_pair_large_messages_go_over_the_other() {
+    for (refuser, rail) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+        let mut job = on_rails(&[2, 2]);
+        job.net.fail_creates(job.port(refuser, rail), u32::MAX);
+        job.assert_whole();
+        join_rails(&mut job);
+        // One by one the queue pairs of the other break, and are made again.
+        let mut breaks = 0;
+        for number in 0..8 {
+            let body = pattern(0, 3, LARGE);
+            let mut source = Guarded::of(&body);
+            let mut target = Guarded::new(LARGE);
+            let key = job.export(0, 1, &mut source);
+            job.send(0, 1, 8);
+            job.settle();
+            let work = job.post_read(1, 0, key, &mut target);
+            job.turn();
+            if let Some(pair) = job.net.pairs(job.port(1, 1 - rail)).last() {
+                job.net.break_pair_as(*pair, RETRY_EXC, number % 2 == 0);
+                breaks += 1;
+            }
+            let outcome = job.end_of(1, work);
+            assert_eq!(outcome, Outcome::Done, "rail {rail} of rank {refuser}");
+            assert!(target.bytes() == body);
+            target.assert_guards();
+            job.all[0].fabric.withdraw(Peer(1), key);
+        }
+        let reads = job.net.stats(job.port(1, rail)).reads;
+        assert!(reads == 0 && breaks > 2, "{reads} and {breaks}");
+        job.assert_whole();
+        job.assert_careful();
+    }
 }
 
 /// How a rail fails.

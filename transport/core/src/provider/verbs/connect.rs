@@ -97,6 +97,11 @@ impl<Q: Copy + PartialEq> Connection<Q> {
         }
     }
 
+    /// Whether it can be used, or is being made.
+    pub(super) fn is_alive(&self) -> bool {
+        !matches!(self.state, State::Apart | State::Leaving { .. })
+    }
+
     /// Whether this process could ask now.
     pub(super) fn may_ask(&self, now_ns: u64) -> bool {
         self.state == State::Apart && now_ns >= self.not_before_ns

@@ -193,6 +193,6 @@ impl<P: Port> Verbs<P> {
 }
 
 /// A part of a read or write is tried so often.
-const MOST_TRIES: u8 = 32;
+pub(super) const MOST_TRIES: u8 = 32;
 /// Its parts become smaller when some fail, so often, and larger again with each that does not.
 const MOST_HALVINGS: u8 = 5;

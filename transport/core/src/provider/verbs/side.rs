@@ -4,7 +4,6 @@
 use std::cmp::Reverse;
 
 use super::address::{self, Address};
-use super::connect::State;
 use super::link::{Link, pair_up};
 use super::port::{CallError, Port, Way};
 use super::rail::{Line, rail_of};
@@ -577,11 +576,8 @@ impl<P: Port> Verbs<P> {
     pub(super) fn hopes_for_pair(&mut self, line: Line) -> bool {
         self.want_pair(line);
         let waits = self.side(line.peer).waits_for_last;
-        self.link(line).is_some_and(|link| {
-            !matches!(link.connection.state, State::Apart | State::Leaving { .. })
-                || link.address.is_none()
-                || waits
-        })
+        self.link(line)
+            .is_some_and(|link| link.connection.is_alive() || link.address.is_none() || waits)
     }
 }
 

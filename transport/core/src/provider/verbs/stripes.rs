@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which rail a read or write goes over, and how large ones go over several: each of these moves a share.
 
+use std::mem;
+
 use super::Verbs;
+use super::ends::MOST_TRIES;
 use super::keys::Keys;
+use super::link::Link;
 use super::port::Port;
 use super::rail::{Line, MOST_RAILS};
 use super::work::{Kind, LEAST_STRIPED_BYTES, Work};
@@ -132,20 +136,70 @@ impl<P: Port> Verbs<P> {
         let Some(best) = self.rail_for(peer, &keys) else {
             return is_told || self.give_up(index);
         };
-        if best == rail {
-            return true;
+        if best != rail {
+            self.bind(index, best);
         }
-        let region = self.works[index as usize].as_ref().and_then(Work::region);
-        if let Some((rail, region)) = region {
+        true
+    }
+
+    /// A work that waits goes over this rail, where its memory is not known yet.
+    fn bind(&mut self, index: u32, rail: u8) {
+        let Some(work) = &mut self.works[index as usize] else {
+            return;
+        };
+        let (peer, is_told) = (work.peer, work.immediate.is_some());
+        let before = work.region();
+        (work.rail, work.registered) = (rail, None);
+        if let Some((rail, region)) = before {
             self.rails[rail].port.deregister(region);
-        }
-        if let Some(work) = &mut self.works[index as usize] {
-            (work.rail, work.registered) = (best, None);
         }
         if is_told {
             self.count_strays(peer);
         }
-        true
+    }
+
+    /// A link gets no queue pair now: reads and writes that wait for one go over another link that has it, or soon will.
+    #[cold]
+    pub(super) fn move_waiting(&mut self, line: Line) {
+        let links = self.links_instead(line);
+        let waiting = self.link(line).map(|link| mem::take(&mut link.waiting));
+        for index in waiting.unwrap_or_default() {
+            if let Some(work) = &mut self.works[index as usize] {
+                // What two devices do to one word is not done in one step; and nothing goes to and fro for ever.
+                let may_move = !matches!(work.kind, Kind::Atomic(_)) && work.tries < MOST_TRIES;
+                let has_key = |(_, theirs): &&(u8, u8)| work.keys[usize::from(*theirs)] != 0;
+                let to = links.iter().find(has_key).filter(|_| may_move).copied();
+                if let Some((rail, _)) = to {
+                    work.tries += 1;
+                    self.bind(index, rail);
+                }
+            }
+            self.put_back(index);
+        }
+        for (rail, _) in links {
+            let peer = line.peer;
+            self.push_works(Line { peer, rail });
+        }
+    }
+
+    /// The links to a peer that could do what one cannot, those with a queue pair first: rails here and there.
+    fn links_instead(&mut self, line: Line) -> Vec<(u8, u8)> {
+        // One that was joined before is asked for again.
+        let is_tried = |link: &&Link| link.connection.is_alive() || link.breaks != 0;
+        let mut tried: Vec<&Link> = self.side(line.peer).links().filter(is_tried).collect();
+        tried.sort_by_key(|link| link.connection.usable().is_none());
+        let mut rails: Vec<(u8, u8)> = tried
+            .into_iter()
+            .map(|link| (link.rail, link.theirs))
+            .collect();
+        rails.retain(|(rail, _)| {
+            let other = Line {
+                rail: *rail,
+                ..line
+            };
+            other != line && self.rails[other.at()].serves() && self.hopes_for_pair(other)
+        });
+        rails
     }
 
     fn give_up(&mut self, index: u32) -> bool {
@@ -160,7 +214,7 @@ impl<P: Port> Verbs<P> {
     pub(super) fn bind_all_again(&mut self, peer: u32) {
         let links = self.side(peer).links_mut();
         let waiting: Vec<u32> = links
-            .flat_map(|link| std::mem::take(&mut link.waiting))
+            .flat_map(|link| mem::take(&mut link.waiting))
             .collect();
         for index in waiting {
             if self.bind_again(index) {

@@ -415,9 +415,10 @@ impl<P: Port> Verbs<P> {
         }
     }
 
-    /// Works need a queue pair. Where the peer refuses one, they cannot be done.
+    /// Works need a queue pair. Where the peer refuses one, they go over another link, or cannot be done.
     fn wait_for_pair(&mut self, line: Line) {
         if !self.hopes_for_pair(line) {
+            self.move_waiting(line);
             self.fail_waiting(line);
         }
         if self.side(line.peer).has_waiting() {
