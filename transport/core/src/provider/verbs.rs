@@ -130,8 +130,9 @@ pub(super) struct Verbs<P: Port> {
     /// Something was heard since the caller wanted to sleep last: what was full may have room.
     has_stirred: bool,
     now_ns: u64,
-    /// When the ports are asked for events next.
+    /// When the ports are asked for events next, and when they were last.
     events_at_ns: u64,
+    events_were_ns: u64,
     pub(super) stats: Stats,
     pub(super) net: NetStats,
 }
@@ -248,6 +249,7 @@ impl<P: Port> Verbs<P> {
             warm: 0,
             has_stirred: false,
             events_at_ns: 0,
+            events_were_ns: 0,
             stats: Stats::default(),
             net: NetStats::default(),
         })
@@ -356,5 +358,7 @@ const MOST_DATAGRAM_BYTES: usize = 2048;
 const COMPLETION_BYTES: usize = 64;
 /// Where nothing waits for them, completions of sends are taken every so many polls.
 const SENDS_EVERY: u64 = 16;
+/// Ports are asked for events every so often, and where a timer runs out at most so often.
 const EVENTS_EVERY_NS: u64 = 100_000_000;
+const EVENTS_AT_MOST_EVERY_NS: u64 = 1_000_000;
 const MOST_COMPLAINTS: usize = 16;

@@ -84,6 +84,29 @@ fn gid_change_of_a_port_that_stays_up_is_followed() {
 }
 
 #[test]
+fn gid_change_is_found_out_as_soon_as_nobody_answers() {
+    let limits = NetLimits {
+        datagrams_first: 1000,
+        ..AT_ONCE
+    };
+    for victim in 0..2 {
+        let mut job = Job::calm(2, limits);
+        job.send(0, 1, 40);
+        job.settle();
+        job.pass(SECOND);
+        for _ in 0..5 {
+            job.net.move_gid(victim);
+            let before = job.net.now_ns();
+            job.send(0, 1, 40);
+            job.settle();
+            let took = job.net.now_ns() - before;
+            assert!(took < 30 * MILLISECOND, "{took} ns");
+        }
+        job.assert_careful();
+    }
+}
+
+#[test]
 fn a_process_that_vanishes_is_lost_alone_and_in_words() {
     let mut job = Job::calm(3, AT_ONCE);
     job.assert_whole();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::port::{Done, Port, Queue};
 use super::rail::Rail;
-use super::{EVENTS_EVERY_NS, MOST_COMPLAINTS, SENDS_EVERY, Side, Verbs};
+use super::{EVENTS_AT_MOST_EVERY_NS, EVENTS_EVERY_NS, MOST_COMPLAINTS, SENDS_EVERY, Side, Verbs};
 use crate::Completions;
 
 impl<P: Port> Verbs<P> {
@@ -84,6 +84,15 @@ impl<P: Port> Verbs<P> {
     /// What is due by now.
     fn look_at_clock(&mut self) {
         self.now_ns = self.clock();
+        let next = self.timers.peek();
+        if next.is_some_and(|Reverse((deadline, _))| *deadline <= self.now_ns) {
+            // Where nobody has answered, the port may be found elsewhere by now.
+            let soon = self.events_were_ns + EVENTS_AT_MOST_EVERY_NS;
+            self.events_at_ns = self.events_at_ns.min(soon);
+        }
+        if self.now_ns >= self.events_at_ns {
+            self.take_all_events();
+        }
         while let Some(Reverse((deadline, peer))) = self.timers.peek().copied()
             && deadline <= self.now_ns
         {
@@ -91,11 +100,13 @@ impl<P: Port> Verbs<P> {
             self.has_stirred = true;
             self.time_is_over(peer);
         }
-        if self.now_ns >= self.events_at_ns {
-            self.events_at_ns = self.now_ns + EVENTS_EVERY_NS;
-            for rail in 0..self.rails.len() {
-                self.take_events(rail);
-            }
+    }
+
+    fn take_all_events(&mut self) {
+        self.events_were_ns = self.now_ns;
+        self.events_at_ns = self.now_ns + EVENTS_EVERY_NS;
+        for rail in 0..self.rails.len() {
+            self.take_events(rail);
         }
     }
 
