@@ -49,7 +49,6 @@ use std::os::fd::OwnedFd;
 use super::Stats;
 use crate::{Completion, Completions, Peer, wait};
 use address::Address;
-use arrive::Assembled;
 pub(super) use device::Device;
 pub(super) use fake::FakePort;
 pub use fake::{FakeConfig, FakeNet, FakeStats};
@@ -64,6 +63,7 @@ use port::{CallError, Depths, Done, Port};
 use rail::{Opened, Rail, largest_datagram, open_all, watch_all};
 use session::Slot;
 use side::Side;
+use slab::Slab;
 use work::Work;
 
 /// The network of a process.
@@ -88,9 +88,7 @@ pub(super) struct Verbs<P: Port> {
     made: u32,
     /// Works that were ever begun.
     serial: u64,
-    works: Vec<Option<Work>>,
-    /// How many of them there are.
-    working: usize,
+    works: Slab<Work>,
     /// Bytes of reads under way that may lie.
     doubted_bytes: u64,
     /// Memory of this process that peers may reach, by the rail and the key that they were given.
@@ -101,7 +99,8 @@ pub(super) struct Verbs<P: Port> {
     owned: Vec<Owned>,
     /// Completions that found no room in the caller's array.
     ready: VecDeque<Completion>,
-    assembled: Assembled,
+    /// Frames that came in several packets, until they are released.
+    assembled: Slab<Box<[u8]>>,
     /// Peers with something that waits to be sent.
     unsent: Vec<u32>,
     /// Peers that may have to be told what has arrived.
@@ -224,14 +223,13 @@ impl<P: Port> Verbs<P> {
             pairs: Vec::new(),
             made: 0,
             serial: 0,
-            works: Vec::new(),
-            working: 0,
+            works: Slab::new(),
             doubted_bytes: 0,
             exports: HashMap::new(),
             told: Told::default(),
             owned: Vec::new(),
             ready: VecDeque::new(),
-            assembled: Assembled::default(),
+            assembled: Slab::new(),
             unsent: Vec::new(),
             owing: Vec::new(),
             leaving: Vec::new(),
@@ -310,7 +308,7 @@ impl<P: Port> Drop for Verbs<P> {
         for (_, regions) in std::mem::take(&mut self.exports) {
             self.deregister(regions);
         }
-        for work in self.works.iter_mut().filter_map(Option::take) {
+        for work in self.works.iter() {
             if let Some((rail, region)) = work.region() {
                 self.rails[rail].port.deregister(region);
             }

@@ -14,22 +14,6 @@ use super::session::{ACK_EVERY, Slot, Verdict};
 use super::wire::{self, BEGINS, ENDS, HEADER_BYTES, Message, Packet};
 use crate::{Arrived, Completion, Completions, Peer, RecvBuffer};
 
-/// Frames that came in several packets, until they are released.
-#[derive(Debug, Default)]
-pub(super) struct Assembled(Vec<Option<Box<[u8]>>>);
-
-impl Assembled {
-    fn keep(&mut self, body: Box<[u8]>) -> u32 {
-        let free = self.0.iter().position(Option::is_none);
-        let index = free.unwrap_or(self.0.len());
-        if index == self.0.len() {
-            self.0.push(None);
-        }
-        self.0[index] = Some(body);
-        u32::try_from(index).unwrap_or(0) | ASSEMBLED
-    }
-}
-
 /// Marks the place of a frame that came in several packets.
 const ASSEMBLED: u32 = 1 << 30;
 /// Bytes of a packet whose body travels on inside the completion.
@@ -328,7 +312,7 @@ impl<P: Port> Verbs<P> {
             body[..bytes].copy_from_slice(&frame);
             return self.hand_up_short(packet, &body, bytes, completions);
         }
-        let index = self.assembled.keep(frame.into_boxed_slice());
+        let index = self.assembled.insert(frame.into_boxed_slice()) | ASSEMBLED;
         let bytes = u32::try_from(bytes).unwrap_or(0);
         self.hand_up(
             packet,
@@ -392,8 +376,9 @@ impl<P: Port> Verbs<P> {
             self.receives(index).copy_out(index, HEADER_BYTES, target);
             return bytes;
         }
-        let body = self.assembled.0.get((index & !ASSEMBLED) as usize);
-        let Some(Some(body)) = body else { return 0 };
+        let Some(body) = self.assembled.get(index & !ASSEMBLED) else {
+            return 0;
+        };
         let bytes = bytes.min(body.len());
         target[..bytes].copy_from_slice(&body[..bytes]);
         bytes
@@ -409,9 +394,7 @@ impl<P: Port> Verbs<P> {
         if index & ASSEMBLED == 0 || is_datagram(index) {
             return self.give_back(index);
         }
-        if let Some(place) = self.assembled.0.get_mut((index & !ASSEMBLED) as usize) {
-            *place = None;
-        }
+        self.assembled.remove(index & !ASSEMBLED);
     }
 }
 

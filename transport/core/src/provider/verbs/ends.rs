@@ -11,7 +11,7 @@ impl<P: Port> Verbs<P> {
     /// A part has ended well.
     pub(super) fn part_ended(&mut self, index: u32, bytes: u32) {
         self.net.moved_bytes += u64::from(bytes);
-        let Some(work) = &mut self.works[index as usize] else {
+        let Some(work) = self.works.get_mut(index) else {
             return;
         };
         work.under_way -= 1;
@@ -26,7 +26,7 @@ impl<P: Port> Verbs<P> {
     pub(super) fn part_failed(&mut self, index: u32, bytes: u32, status: Status) {
         self.doubt_no_more(index, bytes);
         let has_other = status == Status::RemoteAccess && self.drop_key(index);
-        let Some(work) = &mut self.works[index as usize] else {
+        let Some(work) = self.works.get_mut(index) else {
             return;
         };
         work.under_way -= 1;
@@ -44,7 +44,7 @@ impl<P: Port> Verbs<P> {
 
     /// The key for a work's rail opens nothing: it may be old. `true`: there is one for another rail.
     fn drop_key(&mut self, index: u32) -> bool {
-        let work = self.works[index as usize].as_mut();
+        let work = self.works.get_mut(index);
         let Some(work) = work.filter(|work| !matches!(work.kind, Kind::Atomic(_))) else {
             return false;
         };
@@ -64,14 +64,14 @@ impl<P: Port> Verbs<P> {
     /// A part that may have lied is back.
     fn doubt_no_more(&mut self, index: u32, bytes: u32) {
         let is_read = |work: &Work| work.kind == Kind::Read;
-        if self.works[index as usize].as_ref().is_some_and(is_read) {
+        if self.works.get(index).is_some_and(is_read) {
             self.doubted_bytes = self.doubted_bytes.saturating_sub(bytes.into());
         }
     }
 
     /// Ends a work whose parts have all ended, or puts it back in its place.
     fn settle(&mut self, index: u32) {
-        let Some(work) = &mut self.works[index as usize] else {
+        let Some(work) = self.works.get_mut(index) else {
             return;
         };
         let peer = work.peer;
@@ -84,7 +84,7 @@ impl<P: Port> Verbs<P> {
         let lost = side.is_none_or(Side::is_lost);
         let (again, told) = (work.again, self.is_told(index));
         let counts = again && self.is_oldest(index);
-        let Some(work) = &mut self.works[index as usize] else {
+        let Some(work) = self.works.get_mut(index) else {
             return;
         };
         work.tries = work.tries.saturating_add(counts.into());
@@ -109,22 +109,21 @@ impl<P: Port> Verbs<P> {
 
     /// Whether nothing that was posted for its peer before it is still here. What comes after that may fail for it.
     fn is_oldest(&self, index: u32) -> bool {
-        let of = |index: u32| self.works[index as usize].as_ref();
+        let of = |index: u32| self.works.get(index);
         of(index).is_some_and(|work| {
             let is_older = |other: &Work| {
                 let same = (other.peer, other.rail) == (work.peer, work.rail);
                 same && other.shares == 0 && other.serial < work.serial
             };
-            !self.works.iter().flatten().any(is_older)
+            !self.works.iter().any(is_older)
         })
     }
 
     /// A work has ended (W1).
     pub(super) fn finish(&mut self, index: u32) {
-        let Some(work) = self.works[index as usize].take() else {
+        let Some(work) = self.works.remove(index) else {
             return;
         };
-        self.working -= 1;
         let is_told = work.immediate.is_some();
         if let Some(side) = self.sides[work.peer as usize].as_deref_mut() {
             if let Some(link) = side.link_mut(work.rail) {
@@ -155,8 +154,8 @@ impl<P: Port> Verbs<P> {
     /// The port is lost, or (`is_gone`) the device: it may never tell the end of what it was doing, but touches no memory that was taken away from it.
     /// All peers are lost, so nothing takes the places of these works.
     pub(super) fn end_all_works(&mut self, is_gone: bool) {
-        for index in (0..).take(self.works.len()) {
-            let Some(work) = &mut self.works[index as usize] else {
+        for index in self.works.numbers() {
+            let Some(work) = self.works.get_mut(index) else {
                 continue;
             };
             if work.shares != 0 {
@@ -181,7 +180,7 @@ impl<P: Port> Verbs<P> {
         let is_lost = self.side(line.peer).is_lost();
         let waiting = self.link(line).map(|link| link.waiting.clone());
         for index in waiting.unwrap_or_default() {
-            let Some(work) = &mut self.works[index as usize] else {
+            let Some(work) = self.works.get_mut(index) else {
                 continue;
             };
             if work.under_way == 0 && (is_lost || work.immediate.is_none()) {

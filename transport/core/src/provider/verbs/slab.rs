@@ -6,6 +6,7 @@
 pub(super) struct Slab<T> {
     places: Vec<Option<T>>,
     free: Vec<u32>,
+    count: usize,
 }
 
 impl<T> Slab<T> {
@@ -13,11 +14,13 @@ impl<T> Slab<T> {
         Self {
             places: Vec::new(),
             free: Vec::new(),
+            count: 0,
         }
     }
 
     /// Puts a thing in; answers its number.
     pub(super) fn insert(&mut self, thing: T) -> u32 {
+        self.count += 1;
         let Some(number) = self.free.pop() else {
             let number = u32::try_from(self.places.len()).expect("fewer things than numbers");
             self.places.push(Some(thing));
@@ -32,14 +35,35 @@ impl<T> Slab<T> {
         self.places.get(number as usize)?.as_ref()
     }
 
+    #[inline(always)]
+    pub(super) fn get_mut(&mut self, number: u32) -> Option<&mut T> {
+        self.places.get_mut(number as usize)?.as_mut()
+    }
+
+    #[inline(always)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
     /// Takes one out.
     pub(super) fn remove(&mut self, number: u32) -> Option<T> {
         let thing = self.places.get_mut(number as usize)?.take()?;
         self.free.push(number);
+        self.count -= 1;
         Some(thing)
     }
 
     /// All that are in, lowest number first.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.places.iter().flatten()
+    }
+
+    /// All numbers that things have, or have had.
+    pub(super) fn numbers(&self) -> impl Iterator<Item = u32> + use<T> {
+        (0..).take(self.places.len())
+    }
+
+    /// The same things, to change them.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.places.iter_mut().flatten()
     }
@@ -69,7 +93,9 @@ mod tests {
         assert_eq!(slab.remove(7), None);
         let number = slab.insert(1);
         slab.remove(number);
+        assert!(slab.is_empty());
         assert_eq!(slab.remove(number), None);
+        assert!(slab.is_empty());
         assert_eq!((slab.insert(2), slab.insert(3)), (0, 1));
     }
 }

@@ -98,7 +98,7 @@ impl<P: Port> Verbs<P> {
                 address: work.address.wrapping_add(from),
                 ..*work
             };
-            match self.register(&share) {
+            match self.register(share.stretch()) {
                 Ok(registered) => share.registered = Some(registered),
                 Err(_) => {
                     for share in &shares {
@@ -114,7 +114,7 @@ impl<P: Port> Verbs<P> {
 
     /// A share has ended. The whole ends with the last, and as badly as the worst.
     pub(super) fn share_ended(&mut self, whole: u32, outcome: Outcome) {
-        let Some(work) = &mut self.works[whole as usize] else {
+        let Some(work) = self.works.get_mut(whole) else {
             return;
         };
         work.shares -= 1;
@@ -128,7 +128,7 @@ impl<P: Port> Verbs<P> {
 
     /// A work that waits goes over the rail that is best now. `false`: there is none, and it has ended.
     pub(super) fn bind_again(&mut self, index: u32) -> bool {
-        let Some(work) = self.works[index as usize].as_ref() else {
+        let Some(work) = self.works.get(index) else {
             return false;
         };
         let (peer, keys, rail) = (work.peer, work.keys, work.rail);
@@ -144,7 +144,7 @@ impl<P: Port> Verbs<P> {
 
     /// A work that waits goes over this rail, where its memory is not known yet.
     fn bind(&mut self, index: u32, rail: u8) {
-        let Some(work) = &mut self.works[index as usize] else {
+        let Some(work) = self.works.get_mut(index) else {
             return;
         };
         let (peer, is_told) = (work.peer, work.immediate.is_some());
@@ -164,7 +164,7 @@ impl<P: Port> Verbs<P> {
         let links = self.links_instead(line);
         let waiting = self.link(line).map(|link| mem::take(&mut link.waiting));
         for index in waiting.unwrap_or_default() {
-            if let Some(work) = &mut self.works[index as usize] {
+            if let Some(work) = self.works.get_mut(index) {
                 // What two devices do to one word is not done in one step; and nothing goes to and fro for ever.
                 let may_move = !matches!(work.kind, Kind::Atomic(_)) && work.tries < MOST_TRIES;
                 let has_key = |(_, theirs): &&(u8, u8)| work.keys[usize::from(*theirs)] != 0;
@@ -203,7 +203,7 @@ impl<P: Port> Verbs<P> {
     }
 
     fn give_up(&mut self, index: u32) -> bool {
-        if let Some(work) = &mut self.works[index as usize] {
+        if let Some(work) = self.works.get_mut(index) {
             work.outcome = Outcome::Unreachable;
         }
         self.finish(index);
@@ -226,7 +226,7 @@ impl<P: Port> Verbs<P> {
 
     /// Puts a work among those that wait, in its old place.
     pub(super) fn put_back(&mut self, index: u32) {
-        let Some(work) = &self.works[index as usize] else {
+        let Some(work) = self.works.get(index) else {
             return;
         };
         let works = &self.works;
@@ -240,9 +240,8 @@ impl<P: Port> Verbs<P> {
             return;
         }
         let is_older = |other: &u32| {
-            works[*other as usize]
-                .as_ref()
-                .is_none_or(|other| other.serial < work.serial)
+            let other = works.get(*other);
+            other.is_none_or(|other| other.serial < work.serial)
         };
         let place = link.waiting.partition_point(is_older);
         link.waiting.insert(place, index);
@@ -251,13 +250,13 @@ impl<P: Port> Verbs<P> {
     /// Registers the memory of a work with its rail, where it is not. `Some(false)`: it cannot be, and the work has ended;
     /// `None`: it cannot be now, and the work must stay, since the peer is told of it.
     pub(super) fn make_known(&mut self, index: u32) -> Option<bool> {
-        let work = self.works[index as usize].take()?;
-        let registered = match work.registered {
-            Some(registered) => Some(registered),
-            None => self.register(&work).ok(),
-        };
-        let is_told = work.immediate.is_some();
-        self.works[index as usize] = Some(Work { registered, ..work });
+        let work = self.works.get(index)?;
+        if work.registered.is_some() {
+            return Some(true);
+        }
+        let (stretch, is_told) = (work.stretch(), work.immediate.is_some());
+        let registered = self.register(stretch).ok();
+        self.works.get_mut(index)?.registered = registered;
         match registered {
             Some(_) => Some(true),
             None if is_told => None,
@@ -270,7 +269,7 @@ impl<P: Port> Verbs<P> {
         let main = self.side(peer).main.rail;
         let is_stray =
             |work: &&Work| work.peer == peer && work.immediate.is_some() && work.rail != main;
-        let strays = self.works.iter().flatten().filter(is_stray).count();
+        let strays = self.works.iter().filter(is_stray).count();
         if let Some(more) = &mut self.side(peer).more {
             more.strays = u32::try_from(strays).unwrap_or(u32::MAX);
         }

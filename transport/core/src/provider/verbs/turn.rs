@@ -59,7 +59,8 @@ impl<P: Port> Verbs<P> {
     /// Whether anything but room waits for the end of what was posted.
     #[inline(always)]
     fn awaits_sends(&self, has_heard: bool) -> bool {
-        let is_urgent = self.working != 0 || !self.unsent.is_empty() || !self.leaving.is_empty();
+        let is_urgent =
+            !self.works.is_empty() || !self.unsent.is_empty() || !self.leaving.is_empty();
         (is_urgent && !has_heard) || self.sends.is_scarce()
     }
 

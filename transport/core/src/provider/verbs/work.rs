@@ -64,6 +64,15 @@ pub(super) struct Work {
     pub(super) whole: Option<u32>,
 }
 
+/// The memory of a work, and the rail that must know it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stretch {
+    base: u64,
+    bytes: u64,
+    rail: u8,
+    access: Access,
+}
+
 /// How a device knows the memory of a work.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Registered {
@@ -90,6 +99,19 @@ impl Kind {
 }
 
 impl Work {
+    /// What a device must know of.
+    pub(super) fn stretch(&self) -> Stretch {
+        Stretch {
+            base: self.base,
+            bytes: self.bytes,
+            rail: self.rail,
+            access: match self.kind {
+                Kind::Read | Kind::Atomic(_) => Access::Own,
+                Kind::Write => Access::OwnRead,
+            },
+        }
+    }
+
     /// The region that was made for it, and on which rail.
     pub(super) fn region(&self) -> Option<(usize, Region)> {
         let region = self.registered.and_then(|registered| registered.region);
@@ -277,7 +299,7 @@ impl<P: Port> Verbs<P> {
             return Err(work);
         };
         work.rail = rail;
-        match self.register(&work) {
+        match self.register(work.stretch()) {
             Ok(registered) => work.registered = Some(registered),
             Err(error) => {
                 self.complain_of_registration(&error, work.bytes);
@@ -295,14 +317,7 @@ impl<P: Port> Verbs<P> {
 
     /// Gives a work a place among all.
     pub(super) fn place(&mut self, work: Work) -> u32 {
-        let free = self.works.iter().position(Option::is_none);
-        let index = free.unwrap_or(self.works.len());
-        if index == self.works.len() {
-            self.works.push(None);
-        }
-        self.works[index] = Some(work);
-        self.working += 1;
-        u32::try_from(index).unwrap_or(u32::MAX)
+        self.works.insert(work)
     }
 
     /// Puts a work behind those that wait for its rail, and posts what can be posted.
@@ -321,9 +336,9 @@ impl<P: Port> Verbs<P> {
     }
 
     /// The key to a work's memory on its rail, and its region if it was registered for this.
-    pub(super) fn register(&mut self, work: &Work) -> Result<Registered, CallError> {
-        let rail = usize::from(work.rail);
-        let owned = self.owned_regions(work.base, work.bytes);
+    pub(super) fn register(&mut self, memory: Stretch) -> Result<Registered, CallError> {
+        let rail = usize::from(memory.rail);
+        let owned = self.owned_regions(memory.base, memory.bytes);
         if let Some(owned) = owned.and_then(|regions| regions[rail]) {
             let local_key = owned.local_key;
             return Ok(Registered {
@@ -331,12 +346,8 @@ impl<P: Port> Verbs<P> {
                 region: None,
             });
         }
-        let access = match work.kind {
-            Kind::Read | Kind::Atomic(_) => Access::Own,
-            Kind::Write => Access::OwnRead,
-        };
         let port = &mut self.rails[rail].port;
-        let region = register_leased(port, work.base, work.bytes, access)?;
+        let region = register_leased(port, memory.base, memory.bytes, memory.access)?;
         Ok(Registered {
             local_key: region.local_key,
             region: Some(region),
@@ -428,7 +439,7 @@ impl<P: Port> Verbs<P> {
 
     /// Whether the peer has what tells it of a write: then that write has been.
     pub(super) fn is_told(&self, index: u32) -> bool {
-        let work = self.works[index as usize].as_ref();
+        let work = self.works.get(index);
         let Some((work, number)) = work.and_then(|work| Some((work, work.immediate?))) else {
             return false;
         };
@@ -453,7 +464,7 @@ impl<P: Port> Verbs<P> {
     fn push_work(&mut self, index: u32, pair_index: u32) -> bool {
         let theirs = self.rail_there(pair_index);
         let (Some(work), Some(pair)) = (
-            self.works[index as usize].as_mut(),
+            self.works.get_mut(index),
             self.pairs[pair_index as usize].as_mut(),
         ) else {
             return true;
