@@ -128,7 +128,7 @@ impl Universe {
 
     /// The same to a peer far away. `false`: nothing was sent.
     #[inline(always)]
-    pub fn send_far_word<const BYTES: u8>(
+    pub fn send_far_word<const BYTES: usize>(
         &mut self,
         peer: Peer,
         (context, tag): (ContextId, i32),
@@ -137,11 +137,9 @@ impl Universe {
         if !self.engine.is_all_clear() {
             return false;
         }
-        let head = transport::Head {
-            len: BYTES,
-            ..crate::pump::head(wire::eager(context, tag))
-        };
-        self.fabric.post_far_word(carrier(peer), head, word)
+        let head = crate::pump::head(wire::eager(context, tag));
+        self.fabric
+            .post_far_word::<BYTES>(carrier(peer), head, word)
     }
 
     /// Rings the bell of a peer that does not look.
@@ -204,18 +202,26 @@ impl Universe {
         None
     }
 
-    /// One look at the network. Takes in what it finds, and collects the receive of `token` if that is a message of eight bytes
-    /// for it.
+    /// A look at the network, or some if nothing comes from elsewhere. Takes in what it finds, and collects the receive of
+    /// `token` if that is a message of eight bytes for it.
     #[inline(always)]
     fn look_far(&mut self, token: u32) -> Option<(u32, i32, u64)> {
-        match self.fabric.look_far() {
-            FarLook::Nothing => None,
-            FarLook::Word(arrived) => self.take_in_far(token, &arrived),
-            FarLook::Poll => {
-                self.progress();
-                None
+        let looks = if self.fabric.is_all_networked() {
+            FAR_LOOKS
+        } else {
+            1
+        };
+        for _ in 0..looks {
+            match self.fabric.look_far() {
+                FarLook::Nothing => {}
+                FarLook::Word(far) => return self.take_in_far(token, far),
+                FarLook::Poll => {
+                    self.progress();
+                    break;
+                }
             }
         }
+        None
     }
 
     /// Whether a wait looks at the network without leaving the fast path: while a core is free for it.
@@ -622,6 +628,8 @@ fn scattered(source: Source, data: &Structured) -> Receive {
 /// Sends after which a process looks at what arrived, whether it waits or not. The fast path comes here once a lap of the
 /// ring.
 const LOOK_EVERY_SENDS: u32 = 16;
+/// Looks at the network in a row, where nothing comes from elsewhere.
+const FAR_LOOKS: u32 = 16;
 /// Looks of the fast path before the ordinary wait, which also looks at everything else, takes over.
 const BRIEF_LOOKS: u32 = 64;
 

@@ -3,7 +3,7 @@
 //! moves bytes; this is the only file where both are in sight.
 
 use engine::{Arrival, Body, OutFrame, Output, Peer, RequestId, wire};
-use transport::{Arrived, Completion, Head, Outcome, RemoteKey, WorkId};
+use transport::{Arrived, Completion, FarWord, Head, Outcome, RemoteKey, WorkId};
 
 use crate::Universe;
 use crate::pack::Structured;
@@ -96,18 +96,23 @@ impl Universe {
     /// Takes in a frame that came from far with a body of eight bytes; collects the receive of `token` if it is a message for
     /// it.
     #[inline(always)]
-    pub(crate) fn take_in_far(&mut self, token: u32, arrived: &Arrived) -> Option<(u32, i32, u64)> {
+    pub(crate) fn take_in_far(&mut self, token: u32, far: FarWord) -> Option<(u32, i32, u64)> {
         self.turned_up = self.turned_up.wrapping_add(1);
-        let (peer, head) = (arrived.peer.0, arrived.head);
+        let (peer, head) = (far.peer.0, far.head);
         if head.kind == wire::EAGER
             && head.flags == 0
             && let Some(buffer) = self.engine.arrive_for(token, Peer(peer), head.word, 8)
         {
-            user_buf::put_word(buffer, 8, arrived.words[0]);
+            user_buf::put_word(buffer, 8, far.word);
             return Some((peer, wire::tag_of(head.word), 8));
         }
-        self.take_in_frame(arrived);
+        self.take_in_other(far);
         None
+    }
+
+    #[inline(never)]
+    fn take_in_other(&mut self, far: FarWord) {
+        self.take_in_frame(&far.arrived());
     }
 
     #[inline(always)]

@@ -53,8 +53,8 @@ pub use error::Error;
 pub use mr::{Lease, RemoteKey};
 pub use node::{Node, Segment};
 pub use provider::{
-    Caps, Config, Fabric, FakeConfig, FakeNet, FakeStats, FarLook, FirstFrame, NetLimits, NetStats,
-    Network, Providers, SimConfig, SimNet, SimStats, Stats,
+    Caps, Config, Fabric, FakeConfig, FakeNet, FakeStats, FarLook, FarWord, FirstFrame, NetLimits,
+    NetStats, Network, Providers, SimConfig, SimNet, SimStats, Stats,
 };
 pub use ring::{Full, Head};
 pub use seat::Seat;

@@ -27,7 +27,7 @@ use shm::Shm;
 use sim::Sim;
 pub use sim::{SimConfig, SimNet, SimStats};
 pub(crate) use verbs::look;
-pub use verbs::{FakeConfig, FakeNet, FakeStats, FarLook, NetLimits, NetStats};
+pub use verbs::{FakeConfig, FakeNet, FakeStats, FarLook, FarWord, NetLimits, NetStats};
 
 /// What a queue pair can do. All sizes in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -259,13 +259,14 @@ impl Fabric {
         self.shm.post_word(peer, head, word)
     }
 
-    /// The same over a network, where nobody needs a bell. `false`: nothing was posted, or no network leads there.
+    /// The same for the first `BYTES` bytes of a word over a network, where nobody needs a bell. `false`: nothing was
+    /// posted, or no network leads there.
     #[inline(always)]
-    pub fn post_far_word(&mut self, peer: Peer, head: Head, word: u64) -> bool {
-        let word = word.to_ne_bytes();
-        match (&mut self.net, word.get(..usize::from(head.len))) {
-            (Some(net), Some(body)) if self.routes.of(peer) == Route::Net => {
-                net.post_send(peer, head, body).is_ok()
+    pub fn post_far_word<const BYTES: usize>(&mut self, peer: Peer, head: Head, word: u64) -> bool {
+        const { assert!(BYTES <= 8) };
+        match &mut self.net {
+            Some(net) if self.routes.of(peer) == Route::Net => {
+                net.post_word::<BYTES>(peer, head, word)
             }
             _ => false,
         }
@@ -620,6 +621,13 @@ impl Fabric {
             Some(net) => net.look(),
             None => FarLook::Poll,
         }
+    }
+
+    /// Whether all that comes from other processes comes over the network.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_all_networked(&self) -> bool {
+        self.net.is_some() && self.shm.is_alone()
     }
 
     /// Whether there is a network: then frames may come that [`first_frame`](Self::first_frame) does not show.

@@ -93,6 +93,16 @@ impl Net {
         either!(self, it => it.post_send(to, head, body))
     }
 
+    #[inline(always)]
+    pub(super) fn post_word<const BYTES: usize>(
+        &mut self,
+        to: Peer,
+        head: Head,
+        word: u64,
+    ) -> bool {
+        either!(self, it => it.post_word::<BYTES>(to, head, word))
+    }
+
     pub(super) fn allocate(&mut self, bytes: usize) -> Option<NonNull<u8>> {
         either!(self, it => it.allocate(bytes))
     }

@@ -57,7 +57,8 @@ use keys::{Regions, Told};
 pub(crate) use look::look;
 use owned::Owned;
 use pairs::Pair;
-pub use plain::FarLook;
+use plain::Chore;
+pub use plain::{FarLook, FarWord};
 use pools::{MOST_DATAGRAMS, MOST_SHARED, SendPool};
 use port::{CallError, Depths, Done, Port};
 use rail::{Opened, Rail, largest_datagram, open_all, watch_all};
@@ -97,6 +98,8 @@ pub(super) struct Verbs<P: Port> {
     told: Told,
     /// Memory that stays registered, by address.
     owned: Vec<Owned>,
+    /// What the word that was handed up last has left to be done.
+    chore: Option<Chore>,
     /// Completions that found no room in the caller's array.
     ready: VecDeque<Completion>,
     /// Frames that came in several packets, until they are released.
@@ -228,6 +231,7 @@ impl<P: Port> Verbs<P> {
             exports: HashMap::new(),
             told: Told::default(),
             owned: Vec::new(),
+            chore: None,
             ready: VecDeque::new(),
             assembled: Slab::new(),
             unsent: Vec::new(),
@@ -356,6 +360,8 @@ const MOST_DATAGRAM_BYTES: usize = 2048;
 const COMPLETION_BYTES: usize = 64;
 /// Where nothing waits for them, completions of sends are taken every so many polls.
 const SENDS_EVERY: u64 = 16;
+/// A poll is due after so many looks at most.
+const POLL_EVERY: u64 = 64;
 /// Ports are asked for events every so often, and where a timer runs out at most so often.
 const EVENTS_EVERY_NS: u64 = 100_000_000;
 const EVENTS_AT_MOST_EVERY_NS: u64 = 1_000_000;

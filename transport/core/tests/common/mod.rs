@@ -275,9 +275,10 @@ impl Rank {
 
     /// The fast path of receiving from far: takes a frame of one word, if that is what comes next.
     fn take_far(&mut self) -> bool {
-        let FarLook::Word(arrived) = self.fabric.look_far() else {
+        let FarLook::Word(far) = self.fabric.look_far() else {
             return false;
         };
+        let arrived = far.arrived();
         assert_eq!((arrived.bytes(), arrived.is_lent()), (8, false));
         self.far_words += 1;
         self.file(&arrived);

@@ -363,9 +363,19 @@ impl Port for Device {
         self.post_requests(pair, requests)
     }
 
+    #[inline(always)]
+    fn post_inline(&mut self, pair: QueuePair, work: u64, body: &[u8], signaled: bool) -> bool {
+        self.send_inline(pair, work, body, signaled)
+    }
+
     #[inline]
     fn poll(&mut self, which: Queue, done: &mut [Done]) -> usize {
         self.take_done(which, done)
+    }
+
+    #[inline(always)]
+    fn poll_first(&mut self, which: Queue) -> Option<Done> {
+        self.take_first_done(which)
     }
 
     fn arm(&mut self) -> Result<(), CallError> {

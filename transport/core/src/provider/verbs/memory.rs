@@ -102,6 +102,19 @@ impl Block {
         };
     }
 
+    /// The same for a number of bytes that the compiler knows.
+    #[inline(always)]
+    pub(super) fn start_at<const BYTES: usize>(&self, at: usize) -> [u8; BYTES] {
+        assert!(
+            at <= self.bytes && BYTES <= self.bytes - at,
+            "inside the block"
+        );
+        // SAFETY: inside the block, as was just checked.
+        let source = unsafe { self.base.add(at) };
+        // SAFETY: mapped and initialised (zero at first), and nobody borrows it; bytes have no alignment.
+        unsafe { source.cast::<[u8; BYTES]>().read() }
+    }
+
     /// Bytes of a block for sends, to write them.
     ///
     /// Only of blocks that were registered with [`Access::OwnRead`]: no device writes there.

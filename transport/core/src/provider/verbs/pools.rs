@@ -228,6 +228,13 @@ impl RecvPool {
         buffers.copy_out(buffer, skip + at, target);
     }
 
+    /// The first bytes of a buffer of the shared queue, however many of them the packet has.
+    #[inline(always)]
+    pub(super) fn start<const BYTES: usize>(&self, buffer: Slot) -> [u8; BYTES] {
+        debug_assert!(!is_datagram(buffer), "of the shared queue");
+        self.shared.start(bare(buffer))
+    }
+
     /// A buffer may be posted again. It is, with some others.
     #[inline(always)]
     pub(super) fn give_back<P: Port>(&mut self, buffer: Slot, port: &mut P) {
@@ -578,6 +585,13 @@ impl Buffers {
         let buffer = buffer as usize;
         let at = buffer % self.per_block * self.buffer_bytes;
         (buffer / self.per_block, at)
+    }
+
+    #[inline(always)]
+    fn start<const BYTES: usize>(&self, buffer: Slot) -> [u8; BYTES] {
+        const { assert!(BYTES <= LARGE_BYTES) };
+        let (block, at) = self.place(buffer);
+        self.blocks[block].start_at(at)
     }
 
     /// Copies bytes of a filled buffer.

@@ -89,8 +89,27 @@ pub(crate) trait Port: fmt::Debug + Send + Sized {
     /// completion unless it fails; it has ended when a later one of the same queue pair has.
     fn post(&mut self, pair: QueuePair, requests: &[Request<'_>]) -> usize;
 
+    /// Posts one send, whose body travels inside; `false`: it was not taken.
+    #[inline(always)]
+    fn post_inline(&mut self, pair: QueuePair, work: u64, body: &[u8], signaled: bool) -> bool {
+        let request = Request {
+            work,
+            operation: Operation::Send,
+            body: Body::Inline(body),
+            signaled,
+        };
+        self.post(pair, &[request]) == 1
+    }
+
     /// Takes completions of one kind of queue; answers how many.
     fn poll(&mut self, which: Queue, done: &mut [Done]) -> usize;
+
+    /// Takes the first one, if there is one.
+    #[inline(always)]
+    fn poll_first(&mut self, which: Queue) -> Option<Done> {
+        let mut done = [Done::default()];
+        (self.poll(which, &mut done) != 0).then(|| done[0])
+    }
 
     /// Asks for a sign on [`sign`](Self::sign) when the next completion comes, of either queue.
     fn arm(&mut self) -> Result<(), CallError>;

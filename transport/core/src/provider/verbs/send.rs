@@ -24,9 +24,9 @@ impl<P: Port> Verbs<P> {
             body.len()
         );
         if body.len() <= ring::SLOT_BODY_BYTES && self.send_straight(to.0, head, body) {
-            self.stats.sends += 1;
             return Ok(());
         }
+        self.catch_up();
         let side = self.side(to.0);
         if side.is_lost() {
             // The caller was told; nobody will ever read this.
@@ -54,6 +54,17 @@ impl<P: Port> Verbs<P> {
         self.stats.sends += 1;
         self.flush(to.0);
         Ok(())
+    }
+
+    /// Posts a send of the first `BYTES` bytes of a word where nothing stands in the way. `false`: nothing was done.
+    #[inline(never)]
+    pub(in crate::provider) fn post_word<const BYTES: usize>(
+        &mut self,
+        to: Peer,
+        head: Head,
+        word: u64,
+    ) -> bool {
+        self.send_straight(to.0, head, &word.to_ne_bytes()[..BYTES])
     }
 
     /// Sends a short frame over the peer's queue pair where nothing stands in the way, as nearly always: the fast path.
@@ -93,16 +104,12 @@ impl<P: Port> Verbs<P> {
         };
         let place = fill(&mut self.sends, slot, &packet, body);
         let signaled = pair.ledger.unsignaled() + 1 >= SIGNAL_EVERY;
-        let request = Request {
-            work: name(index, pair.ledger.next()),
-            operation: Operation::Send,
-            body: Body::Inline(place),
-            signaled,
-        };
-        if rail.port.post(pair.end, &[request]) == 0 {
+        let work = name(index, pair.ledger.next());
+        if !rail.port.post_inline(pair.end, work, place, signaled) {
             self.sends.release(slot);
             return false;
         }
+        self.stats.sends += 1;
         let posted = Posted::Packet {
             peer: to,
             number: packet.number,

@@ -15,6 +15,7 @@ impl<P: Port> Verbs<P> {
     #[inline(never)]
     pub(in crate::provider) fn poll(&mut self, completions: &mut Completions) {
         self.polls += 1;
+        self.catch_up();
         while !completions.is_full()
             && let Some(completion) = self.ready.pop_front()
         {
@@ -113,6 +114,7 @@ impl<P: Port> Verbs<P> {
 
     /// Whether all that was sent has arrived; what was posted last is asked about.
     pub(in crate::provider) fn is_quiet(&mut self) -> bool {
+        self.catch_up();
         let quiet = |side: &Side| side.is_lost() || side.session.has_arrived();
         let all = self.sides.iter().flatten().all(|side| quiet(side));
         if !all {

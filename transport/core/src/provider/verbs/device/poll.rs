@@ -38,6 +38,23 @@ impl Device {
         self.take_rest(which, done)
     }
 
+    #[inline(always)]
+    pub(super) fn take_first_done(&mut self, which: Queue) -> Option<Done> {
+        if self.repair.is_some() || !self.kept[which as usize].is_empty() {
+            return self.take_first_kept(which);
+        }
+        if self.ask(which, 1) == 0 {
+            return None;
+        }
+        self.told_at(which, 0)
+    }
+
+    #[cold]
+    fn take_first_kept(&mut self, which: Queue) -> Option<Done> {
+        let mut done = [Done::default()];
+        (self.take_rest(which, &mut done) != 0).then(|| done[0])
+    }
+
     /// What was told, `got` completions, and what else there is.
     #[inline(never)]
     fn take_told(&mut self, which: Queue, got: usize, done: &mut [Done]) -> usize {

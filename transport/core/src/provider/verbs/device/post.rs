@@ -86,6 +86,42 @@ impl Device {
         answer == 0
     }
 
+    /// A send whose body travels inside: nothing of a list or of other kinds has to be set up.
+    #[inline(always)]
+    pub(super) fn send_inline(
+        &mut self,
+        pair: QueuePair,
+        work: u64,
+        body: &[u8],
+        is_signaled: bool,
+    ) -> bool {
+        debug_assert!(body.len() <= self.facts.inline_bytes as usize);
+        let Some(found) = self.pair(pair) else {
+            return false;
+        };
+        #[allow(clippy::cast_possible_truncation, reason = "a packet")]
+        let mut piece = ibv_sge {
+            addr: body.as_ptr().expose_provenance() as u64,
+            length: body.len() as u32,
+            lkey: 0,
+        };
+        let mut posted = ibv_send_wr {
+            wr_id: work,
+            next: ptr::null_mut(),
+            sg_list: &raw mut piece,
+            num_sge: 1,
+            opcode: IBV_WR_SEND,
+            send_flags: IBV_SEND_INLINE | signaled(is_signaled),
+            imm_data: 0,
+            wr: way(Operation::Send),
+            others: [0; 7],
+        };
+        let mut bad = ptr::null_mut();
+        // SAFETY: a living queue pair; a list of one, whose piece and body live over the call; D2 for the rest.
+        let answer = unsafe { inline::post_send(found.as_ptr(), &raw mut posted, &mut bad) };
+        answer == 0
+    }
+
     /// At most [`BATCH`] of them.
     #[inline]
     fn post_batch(&self, pair: QueuePair, batch: &[Request<'_>]) -> usize {
