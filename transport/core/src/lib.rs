@@ -11,6 +11,7 @@
 //!   a [`Completion`]. The lease comes back with it.
 //! - An [`Atomic`] operation changes one word of a peer's memory in one step, and brings what was there before.
 //! - A [`Seat`] is a process's place at a board, where ranks of one node that do the same thing together meet.
+//! - A [channel] carries messages of one size between two processes, declared once and started often.
 //! - A *write with immediate* also tells the peer, with 32 bits, that it happened.
 //!
 //! Every queue pair is reliable and ordered: what was posted towards a peer arrives once and in order, or the peer is
@@ -37,6 +38,7 @@
 //! request that took it; drop the fabric last. Node segments stay mapped until the process ends.
 
 mod arena;
+pub mod channel;
 mod cq;
 mod error;
 mod mr;

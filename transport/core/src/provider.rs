@@ -369,6 +369,16 @@ impl Fabric {
         }
     }
 
+    /// Whether `peer` writes to this memory of ours without a system of its node in between: a device does it, or a copy
+    /// in memory that both have.
+    #[must_use]
+    pub fn reaches_directly(&self, peer: Peer, address: u64, bytes: u64) -> bool {
+        match self.routes.of(peer) {
+            Route::Shm(_) => self.shm.is_in_arena(address, bytes),
+            Route::Loopback | Route::Sim | Route::Net => true,
+        }
+    }
+
     /// Whether a network carries what goes to `peer`.
     #[inline(always)]
     #[must_use]

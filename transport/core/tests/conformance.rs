@@ -13,12 +13,13 @@
 mod common;
 mod suite {
     pub mod atomics;
+    pub mod channels;
     pub mod one_sided;
     pub mod sends;
 }
 
 use common::{hosts, world};
-use suite::{atomics, one_sided, sends};
+use suite::{atomics, channels, one_sided, sends};
 
 /// Every behaviour in every world: name, ranks, seeds on the simulated network.
 macro_rules! behaviours {
@@ -101,4 +102,12 @@ behaviours! {
     every_lease_comes_back_once: one_sided::many_at_once, 3 ranks, 100 seeds;
     counters_add_up_and_one_is_elected: atomics::atomics, 3 ranks, 40 seeds;
     reads_in_both_directions_do_not_wait_for_each_other: one_sided::crossing_reads, 4 ranks, 30 seeds;
+    channels_to_both_neighbours_carry_every_round: channels::neighbours, 3 ranks, 30 seeds;
+    the_start_number_k_of_a_class_meets_number_k: channels::in_order_of_starts, 3 ranks, 30 seeds;
+    small_messages_of_channels_do_not_wait_for_their_receiver: channels::sends_first, 2 ranks, 30 seeds;
+    ends_of_a_channel_that_differ_in_size_both_say_so: channels::sizes_differ, 2 ranks, 30 seeds;
+    gates_open_before_the_start: channels::opened, 2 ranks, 30 seeds;
+    channels_are_declared_used_once_and_freed: channels::used_once, 2 ranks, 20 seeds;
+    frames_of_channels_that_make_no_sense_change_nothing: channels::nonsense, 2 ranks, 30 seeds;
+    names_of_channels_that_are_wrong_are_told: channels::wrong_use, 1 ranks, 1 seeds;
 }

@@ -24,6 +24,7 @@ const UNSAFE_ROOMS: &[Room] = &[
         name: "3: registered memory, and sleeping",
         files: &[
             "transport/core/src/arena.rs",
+            "transport/core/src/channel/memory.rs",
             "transport/core/src/mr.rs",
             "transport/core/src/node.rs",
             "transport/core/src/provider/cma.rs",

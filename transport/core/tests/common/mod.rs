@@ -20,6 +20,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use memory::Guarded;
+use transport::channel::Channels;
 use transport::{
     Arrived, Atomic, Completion, Completions, Fabric, FarLook, Head, Lease, Outcome, Peer,
     RemoteKey, WorkId,
@@ -43,6 +44,8 @@ pub struct Rank {
     pub far_words: u64,
     /// Whether it sleeps where there is nothing to do.
     pub sleeps: bool,
+    /// Its channels, where a behaviour has such: then their frames and immediates are theirs.
+    pub channels: Option<Channels>,
 }
 
 /// Whether reads and writes of peers' memory work here.
@@ -76,6 +79,7 @@ impl Rank {
             works: 0,
             far_words: 0,
             sleeps: false,
+            channels: None,
         }
     }
 
@@ -233,7 +237,9 @@ impl Rank {
 
     /// Looks once at the transport, then lets others run; may sleep until something happens.
     pub async fn turn(&mut self) {
-        if self.look() == 0 && self.sleeps && self.fabric.prepare_sleep() {
+        let may_sleep = |channels: &Channels| !channels.waits_for_room();
+        let idle = self.look() == 0 && self.channels.as_ref().is_none_or(may_sleep);
+        if idle && self.sleeps && self.fabric.prepare_sleep() {
             self.fabric.sleep(LONG);
         }
         yield_now().await;
@@ -254,7 +260,32 @@ impl Rank {
         for arrived in &arrived.1 {
             self.file(arrived);
         }
-        arrived.0
+        arrived.0 + usize::from(self.carry_on())
+    }
+
+    /// A turn of the channels.
+    fn carry_on(&mut self) -> bool {
+        let busy = self.channels.as_mut().filter(|it| it.is_busy());
+        busy.is_some_and(|channels| channels.progress(&mut self.fabric))
+    }
+
+    /// Hands a completion to the channels, if it is theirs.
+    fn give_to_channels(&mut self, completion: Completion) -> Option<Completion> {
+        let Some(channels) = &mut self.channels else {
+            return Some(completion);
+        };
+        match completion {
+            Completion::Arrived(arrived) if Channels::is_kind(arrived.head.kind) => {
+                channels.arrive(&mut self.fabric, &arrived);
+                self.fabric.release(&arrived);
+            }
+            Completion::Written { peer, immediate } => channels.written(peer, immediate),
+            Completion::Worked { work, outcome, .. } if Channels::is_work(work) => {
+                channels.worked(work, outcome);
+            }
+            other => return Some(other),
+        }
+        None
     }
 
     /// The fast path of receiving: takes a frame of one word, if such a one is at hand.
@@ -263,7 +294,8 @@ impl Rank {
             return false;
         };
         let (peer, made, word) = (first.peer(), first.head(), first.word());
-        if made.kind >= 128 || made.len > 8 {
+        let theirs = self.channels.is_some() && Channels::is_kind(made.kind);
+        if made.kind >= 128 || made.len > 8 || theirs {
             return false;
         }
         first.take();
@@ -281,7 +313,11 @@ impl Rank {
         let arrived = far.arrived();
         assert_eq!((arrived.bytes(), arrived.is_lent()), (8, false));
         self.far_words += 1;
-        self.file(&arrived);
+        if let Some(Completion::Arrived(arrived)) =
+            self.give_to_channels(Completion::Arrived(arrived))
+        {
+            self.file(&arrived);
+        }
         true
     }
 
@@ -292,7 +328,11 @@ impl Rank {
         self.fabric.poll(&mut self.completions);
         let count = self.completions.len();
         for at in 0..count {
-            match self.completions.take(at).unwrap() {
+            let completion = self.completions.take(at).unwrap();
+            let Some(completion) = self.give_to_channels(completion) else {
+                continue;
+            };
+            match completion {
                 Completion::Arrived(arrived) if arrived.is_lent() => held.push(arrived),
                 Completion::Arrived(arrived) if held.is_empty() => self.file(&arrived),
                 // Behind a held one of the same poll: order matters more than whose turn it is.

@@ -1,0 +1,543 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The gated channel: messages of a fixed size between two processes, declared once and started often.
+//!
+//! Both ends declare their memory, each for itself; nobody is told. When the receiver starts (or
+//! [opens](Channels::open)) its end, it tells the sender where the bytes belong: the *gate*. When the sender starts its
+//! end, one one-sided write moves them there, and its immediate ends the receive. Nothing is matched, kept or copied on
+//! the way, and the gate may be open long before the sender comes.
+//!
+//! # Promises
+//! - C1: the channels between two processes in one context and class form a queue: the start number k of the one meets
+//!   start number k of the other, whichever handles these are.
+//! - C2: a message of at most 4096 bytes whose gate is not known travels at once, and its send is complete: two processes that
+//!   both send before they receive do not wait for each other. A receiver keeps at most 8 such messages of a
+//!   queue; what goes beyond waits for its gate.
+//! - C3: after the declares nothing is allocated, as [`ChannelCounters::allocations`] tells.
+//! - C4: two ends whose sizes differ both end with [`ChannelError::SizesDiffer`], and no byte is moved. A send that was
+//!   complete before its receiver came stays so.
+//! - C5: what a peer says is checked before it is used. Frames that make no sense are counted
+//!   ([`ChannelCounters::refused`]) and change nothing.
+//!
+//! # Use
+//! Whoever owns a [`Fabric`] and polls it hands over what belongs to channels: frames of [a kind](Channels::is_kind)
+//! of theirs to [`Channels::arrive`], [their works](Channels::is_work) to [`Channels::worked`], immediates to
+//! [`Channels::written`]; and calls [`Channels::progress`] while they are [busy](Channels::is_busy).
+
+mod class;
+mod handle;
+mod memory;
+mod receive;
+mod send;
+mod wire;
+
+use std::collections::{HashMap, VecDeque};
+
+use crate::{Arrived, Fabric, Head, Outcome, Peer, WorkId};
+use class::{Class, EAGER_BYTES};
+use handle::{Handle, Handles};
+pub use memory::{Blocks, Memory};
+use memory::{Landing, Span};
+use wire::Name;
+
+/// Which end of a channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// The one whose memory is read.
+    Send,
+    /// The one whose memory is written.
+    Receive,
+}
+
+/// Where a channel leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Way {
+    /// Which end this is.
+    pub direction: Direction,
+    /// The process at the other end, which may be this one.
+    pub peer: Peer,
+    /// What both ends call the group of processes they belong to.
+    pub context: u32,
+    /// Which queue of theirs, below 16.
+    pub class: u8,
+}
+
+/// The name of a channel's end: never 0, and never that of another one, not even after it was freed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ChannelId(pub u64);
+
+/// Why something cannot be done with a channel, or how it ended if not well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ChannelError {
+    /// The name is of no channel, of one that was freed, or of the other end than is needed.
+    #[error("this is no channel, or one that was freed; expected what a declare has answered")]
+    Stale,
+    /// It was started, or opened, and has not ended.
+    #[error("the channel was started and has not ended; wait for it first")]
+    Active,
+    /// There is no such class.
+    #[error("the class of a channel is a number below 16")]
+    BadClass,
+    /// There are too many channels.
+    #[error("this process has as many channels as can be; free some first")]
+    TooMany,
+    /// What arrived, or should go, has another size than the other end has declared.
+    #[error("the two ends of the channel have declared different sizes")]
+    SizesDiffer,
+    /// The peer has died or cannot be reached.
+    #[error("the other end of the channel is lost")]
+    Lost,
+}
+
+/// What channels did so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChannelCounters {
+    /// Bytes that were moved from where they were to where they belong, in one go.
+    pub direct_bytes: u64,
+    /// Bytes that were copied between blocks and one stretch, at either end.
+    pub packed_bytes: u64,
+    /// Bytes that were sent before their gate was known.
+    pub eager_bytes: u64,
+    /// One-sided writes posted.
+    pub writes: u64,
+    /// Gates told to peers in frames.
+    pub gates: u64,
+    /// Times that memory was asked for, by declares too.
+    pub allocations: u64,
+    /// Bytes that went in frames, since the peer's memory cannot be written to.
+    pub streamed_bytes: u64,
+    /// Frames and immediates that made no sense.
+    pub refused: u64,
+}
+
+/// The channels of a process.
+#[derive(Debug)]
+pub struct Channels {
+    handles: Handles,
+    classes: Vec<Class>,
+    names: HashMap<(Peer, Name), u32>,
+    /// Classes that only peers have named so far.
+    strangers: usize,
+    /// Sends that wait for a gate, for room, or go in frames.
+    pended: Vec<u32>,
+    /// Frames that the transport had no room for.
+    outbox: VecDeque<(Peer, Head, [u64; 5])>,
+    dead: Vec<Peer>,
+    /// Peers whose memory cannot be written to.
+    unwritable: Vec<Peer>,
+    scratch: Box<[u8]>,
+    counters: ChannelCounters,
+}
+
+impl Default for Channels {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Channels {
+    /// None yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            handles: Handles::default(),
+            classes: Vec::new(),
+            names: HashMap::new(),
+            strangers: 0,
+            pended: Vec::new(),
+            outbox: VecDeque::new(),
+            dead: Vec::new(),
+            unwritable: Vec::new(),
+            scratch: Box::default(),
+            counters: ChannelCounters::default(),
+        }
+    }
+
+    /// Makes one end of a channel. Talks to nobody.
+    ///
+    /// # Errors
+    /// [`ChannelError::BadClass`], [`ChannelError::TooMany`].
+    pub fn declare(
+        &mut self,
+        fabric: &mut Fabric,
+        way: Way,
+        memory: Memory,
+    ) -> Result<ChannelId, ChannelError> {
+        if way.class >= wire::CLASSES {
+            return Err(ChannelError::BadClass);
+        }
+        if self.handles.is_full() {
+            return Err(ChannelError::TooMany);
+        }
+        let class = self.declare_class(&way);
+        self.counters.allocations += 1;
+        let mut handle = Handle::new(way.direction, class, memory);
+        self.place(fabric, way.peer, &mut handle);
+        let id = self.handles.add(handle);
+        let all = self.handles.len();
+        self.pended.reserve(all - self.pended.len().min(all));
+        self.outbox
+            .reserve(2 * all - self.outbox.len().min(2 * all));
+        if self.scratch.is_empty() {
+            self.scratch = vec![0; EAGER_BYTES].into();
+        }
+        Ok(id)
+    }
+
+    /// Starts all of these, the receives first; or none of them, if one cannot be started.
+    ///
+    /// # Errors
+    /// [`ChannelError::Stale`], [`ChannelError::Active`].
+    pub fn start(&mut self, fabric: &mut Fabric, ids: &[ChannelId]) -> Result<(), ChannelError> {
+        self.mark_started(ids)?;
+        for direction in [Direction::Receive, Direction::Send] {
+            for id in ids {
+                let index = id.index();
+                let handle = self.handles.at(index);
+                match direction {
+                    _ if handle.direction != direction => {}
+                    Direction::Receive if handle.is_open => {}
+                    Direction::Receive => self.open_gate(fabric, index),
+                    Direction::Send => self.start_send(fabric, index),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens the gate of a receive before its start, which then has nothing to tell.
+    ///
+    /// # Errors
+    /// [`ChannelError::Stale`], also for a send; [`ChannelError::Active`].
+    pub fn open(&mut self, fabric: &mut Fabric, id: ChannelId) -> Result<(), ChannelError> {
+        let handle = self.handles.find(id)?;
+        if handle.direction != Direction::Receive {
+            return Err(ChannelError::Stale);
+        }
+        if handle.is_started {
+            return Err(ChannelError::Active);
+        }
+        if !handle.is_open {
+            self.open_gate(fabric, id.index());
+        }
+        Ok(())
+    }
+
+    /// Whether all of these have ended, or are not started.
+    ///
+    /// # Errors
+    /// [`ChannelError::Stale`].
+    pub fn are_done(&self, ids: &[ChannelId]) -> Result<bool, ChannelError> {
+        for id in ids {
+            if !self.handles.find(*id)?.is_done() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Takes the ends of all of these that have ended: they can be started again. Answers the first that is not good.
+    ///
+    /// # Errors
+    /// [`ChannelError::Stale`]; [`ChannelError::Active`] if one has not ended, then nothing is taken;
+    /// [`ChannelError::SizesDiffer`], [`ChannelError::Lost`].
+    pub fn collect(&mut self, ids: &[ChannelId]) -> Result<(), ChannelError> {
+        if !self.are_done(ids)? {
+            return Err(ChannelError::Active);
+        }
+        let mut all = Ok(());
+        for id in ids {
+            let end = self.handles.at_mut(id.index()).collect();
+            all = all.and(end);
+        }
+        all
+    }
+
+    /// Gives an end that is not active other memory.
+    ///
+    /// # Errors
+    /// [`ChannelError::Stale`], [`ChannelError::Active`].
+    pub fn change_memory(
+        &mut self,
+        fabric: &mut Fabric,
+        id: ChannelId,
+        memory: Memory,
+    ) -> Result<(), ChannelError> {
+        let handle = self.handles.find(id)?;
+        if handle.is_active() {
+            return Err(ChannelError::Active);
+        }
+        let peer = self.classes[handle.class as usize].peer;
+        self.counters.allocations += 1;
+        let fresh = Handle::new(handle.direction, handle.class, memory);
+        let mut old = std::mem::replace(self.handles.at_mut(id.index()), fresh);
+        Self::displace(fabric, peer, &mut old);
+        let mut fresh = std::mem::replace(self.handles.at_mut(id.index()), old);
+        self.place(fabric, peer, &mut fresh);
+        *self.handles.at_mut(id.index()) = fresh;
+        Ok(())
+    }
+
+    /// Gives an end up that is not active.
+    ///
+    /// # Errors
+    /// [`ChannelError::Stale`], [`ChannelError::Active`].
+    pub fn free(&mut self, fabric: &mut Fabric, id: ChannelId) -> Result<(), ChannelError> {
+        if self.handles.find(id)?.is_active() {
+            return Err(ChannelError::Active);
+        }
+        if let Some(mut handle) = self.handles.remove(id.index()) {
+            let class = &mut self.classes[handle.class as usize];
+            class.handles.retain(|index| *index != id.index());
+            Self::displace(fabric, class.peer, &mut handle);
+        }
+        Ok(())
+    }
+
+    /// What was done so far.
+    #[must_use]
+    pub fn counters(&self) -> ChannelCounters {
+        self.counters
+    }
+
+    /// Whether frames of this kind are for [`arrive`](Self::arrive).
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_kind(kind: u8) -> bool {
+        kind >= wire::GATE && kind < wire::KINDS_END
+    }
+
+    /// Whether a work is one of channels', for [`worked`](Self::worked).
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_work(work: WorkId) -> bool {
+        work.0 & WORK_MARK != 0
+    }
+
+    /// Whether [`progress`](Self::progress) may have something to do.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        !self.pended.is_empty() || !self.outbox.is_empty()
+    }
+
+    /// Whether something waits for room in the transport, of which nobody tells.
+    #[must_use]
+    pub fn waits_for_room(&self) -> bool {
+        !self.outbox.is_empty() || self.pended.iter().any(|index| self.could_go(*index))
+    }
+
+    /// Whether nothing is left that a peer waits for and that was complete here.
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        self.outbox.is_empty()
+    }
+
+    /// Posts what waited for a gate, or for room. `true`: something was posted.
+    pub fn progress(&mut self, fabric: &mut Fabric) -> bool {
+        let before = (self.outbox.len(), self.pended.len());
+        self.flush(fabric);
+        self.fire_pended(fabric);
+        before != (self.outbox.len(), self.pended.len())
+    }
+
+    /// Takes a frame in. The caller releases it.
+    #[cold]
+    pub fn arrive(&mut self, fabric: &mut Fabric, arrived: &Arrived) {
+        if self.take_frame(fabric, arrived).is_none() {
+            self.counters.refused += 1;
+        }
+    }
+
+    /// Takes in that a peer has written.
+    pub fn written(&mut self, peer: Peer, immediate: u32) {
+        if self.end_written(peer, immediate).is_none() {
+            self.counters.refused += 1;
+        }
+    }
+
+    /// Takes in how a write has ended.
+    pub fn worked(&mut self, work: WorkId, outcome: Outcome) {
+        let index = u32::try_from(work.0 & !WORK_MARK).unwrap_or(u32::MAX);
+        self.end_write(index, outcome);
+    }
+
+    /// A peer is lost: nothing of its channels will end any more, so all that were started do now.
+    pub fn lose(&mut self, peer: Peer) {
+        if self.dead.contains(&peer) {
+            return;
+        }
+        self.dead.push(peer);
+        self.outbox.retain(|(to, ..)| *to != peer);
+        for index in self.handles.indices() {
+            let handle = self.handles.at(index);
+            let class = &mut self.classes[handle.class as usize];
+            if class.peer != peer {
+                continue;
+            }
+            class.into.end(handle.number);
+            self.handles.at_mut(index).lose();
+        }
+        let handles = &self.handles;
+        self.pended.retain(|index| handles.at(*index).is_pended());
+    }
+
+    /// Checks that all can be started, and takes down that they are.
+    fn mark_started(&mut self, ids: &[ChannelId]) -> Result<(), ChannelError> {
+        for (at, id) in ids.iter().enumerate() {
+            let started = self.handles.find_mut(*id).and_then(Handle::begin);
+            if let Err(error) = started {
+                for id in &ids[..at] {
+                    self.handles.at_mut(id.index()).is_started = false;
+                }
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn declare_class(&mut self, way: &Way) -> u32 {
+        let name = Name {
+            context: way.context,
+            class: way.class,
+        };
+        let index = match self.names.get(&(way.peer, name)) {
+            Some(index) => *index,
+            None => self.add_class(way.peer, name),
+        };
+        let class = &mut self.classes[index as usize];
+        if !class.is_declared {
+            class.is_declared = true;
+            self.strangers = self.strangers.saturating_sub(1);
+        }
+        match way.direction {
+            Direction::Send => class.out.prepare(),
+            Direction::Receive => class.into.prepare(class.handles.len() + 1),
+        }
+        class.handles.push(self.handles.next_index());
+        index
+    }
+
+    fn add_class(&mut self, peer: Peer, name: Name) -> u32 {
+        self.counters.allocations += 1;
+        let index = u32::try_from(self.classes.len()).expect("contexts are fewer");
+        self.classes.push(Class::new(peer, name));
+        self.names.insert((peer, name), index);
+        self.strangers += 1;
+        index
+    }
+
+    /// The class that a frame names. It may come before the first declare.
+    fn class_of(&mut self, peer: Peer, head: &Head) -> Option<u32> {
+        let name = wire::name(head)?;
+        if let Some(index) = self.names.get(&(peer, name)) {
+            return Some(*index);
+        }
+        (self.strangers < MOST_STRANGERS).then(|| self.add_class(peer, name))
+    }
+
+    /// Finds out where the bytes of a handle lie in one stretch, and makes them known to the peer if they are written to.
+    fn place(&mut self, fabric: &mut Fabric, peer: Peer, handle: &mut Handle) {
+        let bytes = handle.memory.bytes();
+        let receives = handle.direction == Direction::Receive;
+        handle.landing = match handle.memory.whole() {
+            None => Some(Landing::new(fabric, bytes)),
+            Some(whole) if receives && bytes <= LANDED_BYTES && bytes > 0 => {
+                let reached = fabric.reaches_directly(peer, whole.address(), bytes as u64);
+                (!reached).then(|| Landing::direct(fabric, bytes)).flatten()
+            }
+            Some(_) => None,
+        };
+        self.counters.allocations += u64::from(handle.landing.is_some());
+        let landing = handle.landing.as_ref().map(Landing::span);
+        handle.span = landing
+            .or_else(|| handle.memory.whole())
+            .unwrap_or(Span::EMPTY);
+        if receives {
+            let key = fabric.export(peer, handle.span.address(), bytes as u64);
+            handle.key = Some(key);
+        }
+    }
+
+    /// The reverse.
+    fn displace(fabric: &mut Fabric, peer: Peer, handle: &mut Handle) {
+        if let Some(key) = handle.key.take() {
+            fabric.withdraw(peer, key);
+        }
+        if let Some(landing) = handle.landing.take() {
+            landing.end(fabric);
+        }
+    }
+
+    /// Sends a frame, or keeps it until there is room.
+    fn tell(&mut self, fabric: &mut Fabric, peer: Peer, head: Head, words: &[u64]) {
+        let waits = self.outbox.iter().any(|(to, ..)| *to == peer);
+        if waits || !post_words(fabric, peer, head, words) {
+            let mut body = [0; 5];
+            body[..words.len()].copy_from_slice(words);
+            let len = u8::try_from(words.len()).unwrap_or(0);
+            self.outbox.push_back((peer, Head { len, ..head }, body));
+        }
+    }
+
+    /// Sends what was kept, in order for each peer.
+    fn flush(&mut self, fabric: &mut Fabric) {
+        let mut at = 0;
+        while at < self.outbox.len() {
+            let (peer, head, body) = self.outbox[at];
+            let waits = self.outbox.iter().take(at).any(|(to, ..)| *to == peer);
+            if !waits && post_words(fabric, peer, head, &body[..usize::from(head.len)]) {
+                self.outbox.remove(at);
+            } else {
+                at += 1;
+            }
+        }
+    }
+
+    fn take_frame(&mut self, fabric: &mut Fabric, arrived: &Arrived) -> Option<()> {
+        let class = self.class_of(arrived.peer, &arrived.head)?;
+        match arrived.head.kind {
+            wire::GATE => self.take_gate(class, arrived),
+            wire::DATA => self.take_data(fabric, class, arrived),
+            wire::STREAM => self.take_stream(fabric, class, arrived),
+            wire::DIFFER => self.take_difference(class, arrived),
+            wire::CREDIT => self.take_credit(class, arrived),
+            _ => None,
+        }
+    }
+}
+
+impl ChannelId {
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "the half is cut out of the word"
+    )]
+    fn index(self) -> u32 {
+        self.0 as u32
+    }
+}
+
+/// Posts a frame whose body is words.
+fn post_words(fabric: &mut Fabric, peer: Peer, head: Head, words: &[u64]) -> bool {
+    let mut body = [0u8; 40];
+    for (to, word) in body.as_chunks_mut::<8>().0.iter_mut().zip(words) {
+        *to = word.to_ne_bytes();
+    }
+    let head = Head { len: 0, ..head };
+    fabric
+        .post_send(peer, head, &body[..8 * words.len()])
+        .is_ok()
+}
+
+/// Distinguishes works of channels from others.
+const WORK_MARK: u64 = 1 << 63;
+/// Memory up to so many bytes that a peer cannot write to directly is written to by way of a landing: the copy costs less
+/// than the kernel.
+const LANDED_BYTES: usize = 16 * 1024;
+/// Classes that peers may name before they are declared here.
+const MOST_STRANGERS: usize = 4096;
+
+const _: () = assert!(
+    wire::KINDS_END <= 128,
+    "kinds from 128 on are the transport's"
+);

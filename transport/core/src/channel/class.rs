@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The queues of one class of one pair of ranks: which starts there were, which gates are open, what is kept. Numbers
+//! alone decide; no bytes are moved here but those that are kept.
+
+use std::collections::VecDeque;
+
+use super::wire::{Gate, Name};
+use crate::Peer;
+
+/// Both directions between this process and a peer, in one context and class.
+#[derive(Debug)]
+pub(super) struct Class {
+    pub(super) peer: Peer,
+    pub(super) name: Name,
+    /// Whether a handle of this process was declared for it.
+    pub(super) is_declared: bool,
+    /// Its handles.
+    pub(super) handles: Vec<u32>,
+    pub(super) out: Out,
+    pub(super) into: Into,
+}
+
+/// Towards the peer.
+#[derive(Debug, Default)]
+pub(super) struct Out {
+    /// Sends that were started; the number of the next.
+    pub(super) started: u64,
+    /// Receives of the peer that are known to have been started.
+    pub(super) heard: u64,
+    /// The number of the next gate, at least.
+    next_gate: u64,
+    gates: VecDeque<(u64, Gate)>,
+}
+
+/// What becomes of a gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Passage {
+    /// It waits for its send.
+    Kept,
+    /// Its send was started.
+    Started,
+    /// It makes no sense.
+    Refused,
+}
+
+/// From the peer.
+#[derive(Debug, Default)]
+pub(super) struct Into {
+    /// Receives that were started (or opened); the number of the next.
+    pub(super) started: u64,
+    /// As many of them the peer knows of.
+    told: u64,
+    /// Those that wait, with their handles.
+    open: Vec<(u64, u32)>,
+    /// Messages that came before their receive was started, by the low bits of their number.
+    kept: Box<[Option<Kept>]>,
+    bytes: Box<[u8]>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Kept {
+    number: u64,
+    bytes: usize,
+}
+
+impl Class {
+    pub(super) fn new(peer: Peer, name: Name) -> Self {
+        Self {
+            peer,
+            name,
+            is_declared: false,
+            handles: Vec::new(),
+            out: Out::default(),
+            into: Into::default(),
+        }
+    }
+}
+
+impl Out {
+    /// Room for the gates of some handles.
+    pub(super) fn prepare(&mut self) {
+        self.gates.reserve(USUAL_GATES);
+    }
+
+    /// The next number.
+    pub(super) fn start(&mut self) -> u64 {
+        self.started += 1;
+        self.started - 1
+    }
+
+    /// Whether a message may travel before its gate: the peer has room to keep it.
+    pub(super) fn has_credit(&self, number: u64) -> bool {
+        number < self.heard + WINDOW as u64
+    }
+
+    /// The peer has started so many receives.
+    pub(super) fn hear(&mut self, started: u64) -> bool {
+        let plausible = started <= self.started;
+        if plausible {
+            self.heard = self.heard.max(started);
+        }
+        plausible
+    }
+
+    /// A number near those of the next gates.
+    pub(super) fn near(&self) -> u64 {
+        self.next_gate
+    }
+
+    /// A gate has come. `is_waiting`: whether the send of a number that was started waits for it.
+    pub(super) fn take_gate(
+        &mut self,
+        number: u64,
+        gate: Gate,
+        is_waiting: impl FnOnce() -> bool,
+    ) -> Passage {
+        let far = number > self.started.max(self.next_gate) + MOST_GATES as u64;
+        if number < self.next_gate || far || self.gates.len() == MOST_GATES {
+            return Passage::Refused;
+        }
+        self.next_gate = number + 1;
+        self.heard = self.heard.max(number + 1);
+        if number < self.started && !is_waiting() {
+            return Passage::Started;
+        }
+        self.gates.push_back((number, gate));
+        Passage::Kept
+    }
+
+    /// The gate of a number.
+    pub(super) fn gate(&self, number: u64) -> Option<Gate> {
+        self.gates
+            .iter()
+            .find(|(of, _)| *of == number)
+            .map(|(_, gate)| *gate)
+    }
+
+    /// The send of a number has gone through its gate.
+    pub(super) fn pass(&mut self, number: u64) {
+        if let Some(at) = self.gates.iter().position(|(of, _)| *of == number) {
+            self.gates.remove(at);
+        }
+    }
+}
+
+impl Into {
+    /// Room for what comes early, and for the receives of `handles` handles that wait.
+    pub(super) fn prepare(&mut self, handles: usize) {
+        self.open.reserve(handles.saturating_sub(self.open.len()));
+        if self.kept.is_empty() {
+            self.kept = vec![None; WINDOW].into();
+            self.bytes = vec![0; WINDOW * EAGER_BYTES].into();
+        }
+    }
+
+    /// The next number.
+    pub(super) fn start(&mut self) -> u64 {
+        self.started += 1;
+        self.started - 1
+    }
+
+    /// A receive waits.
+    pub(super) fn wait(&mut self, number: u64, handle: u32) {
+        self.open.push((number, handle));
+    }
+
+    /// The handle that waits for a number.
+    pub(super) fn waiting(&self, number: u64) -> Option<u32> {
+        self.open
+            .iter()
+            .find(|(of, _)| *of == number)
+            .map(|(_, handle)| *handle)
+    }
+
+    /// It does not wait any more.
+    pub(super) fn end(&mut self, number: u64) {
+        if let Some(at) = self.open.iter().position(|(of, _)| *of == number) {
+            self.open.swap_remove(at);
+        }
+    }
+
+    /// The peer knows of so many receives, by a gate.
+    pub(super) fn tell(&mut self, started: u64) {
+        self.told = self.told.max(started);
+    }
+
+    /// How many the peer should be told of now, since it may have nothing else to learn it by.
+    pub(super) fn untold(&mut self) -> Option<u64> {
+        let due = self.started - self.told >= WINDOW as u64 / 2;
+        if due {
+            self.told = self.started;
+        }
+        due.then_some(self.started)
+    }
+
+    /// Room for a message of a receive that was not started: `None` if it may not be.
+    pub(super) fn keep(&mut self, number: u64, bytes: usize) -> Option<&mut [u8]> {
+        let early = number.checked_sub(self.started)? < WINDOW as u64;
+        if !early || bytes > EAGER_BYTES {
+            return None;
+        }
+        self.prepare(0);
+        let at = slot(number);
+        let place = self.kept.get_mut(at).filter(|place| place.is_none())?;
+        *place = Some(Kept { number, bytes });
+        self.bytes.get_mut(at * EAGER_BYTES..)?.get_mut(..bytes)
+    }
+
+    /// The message of a number, if it came early; it is not kept any more.
+    pub(super) fn take_kept(&mut self, number: u64) -> Option<&mut [u8]> {
+        let at = slot(number);
+        let place = self.kept.get_mut(at)?;
+        let Kept { bytes, .. } = place.take_if(|kept| kept.number == number)?;
+        self.bytes.get_mut(at * EAGER_BYTES..)?.get_mut(..bytes)
+    }
+}
+
+fn slot(number: u64) -> usize {
+    usize::try_from(number % WINDOW as u64).unwrap_or(0)
+}
+
+/// Messages up to this many bytes travel before their gate is known.
+pub(super) const EAGER_BYTES: usize = 4096;
+/// As many of them a receiver keeps.
+pub(super) const WINDOW: usize = 8;
+/// Gates that a class has room for without asking for more memory, and at most.
+const USUAL_GATES: usize = 32;
+const MOST_GATES: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gate(token: u32) -> Gate {
+        Gate {
+            bytes: 8,
+            key: crate::RemoteKey::default(),
+            token,
+        }
+    }
+
+    #[test]
+    fn gates_wait_for_their_sends_or_find_them_gone() {
+        let mut out = Out::default();
+        assert_eq!(out.take_gate(0, gate(7), || false), Passage::Kept);
+        assert_eq!(out.start(), 0);
+        assert_eq!(out.gate(0), Some(gate(7)));
+        out.pass(0);
+        assert_eq!(out.gate(0), None);
+        assert_eq!((out.start(), out.start()), (1, 2));
+        assert_eq!(out.take_gate(1, gate(8), || false), Passage::Started);
+        assert_eq!(out.take_gate(2, gate(9), || true), Passage::Kept);
+        assert_eq!(out.gate(2), Some(gate(9)));
+    }
+
+    #[test]
+    fn gates_that_come_twice_or_from_far_are_refused_and_so_is_a_flood() {
+        let mut out = Out::default();
+        let mut take = |number| out.take_gate(number, gate(0), || false);
+        assert_eq!(take(3), Passage::Kept);
+        assert_eq!((take(3), take(0)), (Passage::Refused, Passage::Refused));
+        assert_eq!(take(1 << 20), Passage::Refused);
+        for number in 4..2 + MOST_GATES as u64 {
+            assert_eq!(take(number), Passage::Kept, "{number}");
+        }
+        assert_eq!(take(3 + MOST_GATES as u64), Passage::Kept);
+        assert_eq!(take(4 + MOST_GATES as u64), Passage::Refused);
+    }
+
+    #[test]
+    fn credit_follows_the_receives_that_were_heard_of() {
+        let mut out = Out::default();
+        let window = WINDOW as u64;
+        assert!(out.has_credit(window - 1) && !out.has_credit(window));
+        for _ in 0..window {
+            out.start();
+        }
+        assert!(!out.hear(window + 1), "nobody receives what was not sent");
+        assert!(out.hear(3) && out.has_credit(window + 2) && !out.has_credit(window + 3));
+    }
+
+    #[test]
+    fn what_comes_early_is_kept_once_and_within_the_window() {
+        let mut into = Into::default();
+        into.keep(1, 3).unwrap().copy_from_slice(b"abc");
+        assert!(into.keep(1, 3).is_none(), "twice");
+        assert!(into.keep(WINDOW as u64, 1).is_none(), "too early");
+        assert!(into.keep(0, EAGER_BYTES + 1).is_none(), "too long");
+        assert!(into.take_kept(0).is_none());
+        assert_eq!((into.start(), into.start()), (0, 1));
+        assert!(into.keep(0, 1).is_none(), "too late");
+        assert_eq!(into.take_kept(1).unwrap(), b"abc");
+        assert!(into.take_kept(1).is_none());
+        assert_eq!(into.untold(), None);
+        for _ in 0..WINDOW / 2 {
+            into.start();
+        }
+        assert_eq!(into.untold(), Some(WINDOW as u64 / 2 + 2));
+        assert_eq!(into.untold(), None);
+    }
+}

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Ends of channels, and the table of them.
+
+use super::memory::{Landing, Memory, Span};
+use super::wire::MOST_HANDLES;
+use super::{ChannelError, ChannelId, Direction};
+use crate::RemoteKey;
+
+/// One end of a channel.
+#[derive(Debug)]
+pub(super) struct Handle {
+    pub(super) direction: Direction,
+    pub(super) class: u32,
+    pub(super) memory: Memory,
+    /// A place of our own, where the memory is not one stretch or cannot be reached.
+    pub(super) landing: Option<Landing>,
+    /// The stretch that is moved: the landing, or the memory.
+    pub(super) span: Span,
+    /// What the peer knows it by, of a receive.
+    pub(super) key: Option<RemoteKey>,
+    /// The number of its last start.
+    pub(super) number: u64,
+    pub(super) is_started: bool,
+    /// A receive whose gate is open, or was before it ended.
+    pub(super) is_open: bool,
+    pub(super) phase: Phase,
+    /// How it ended, until that is collected.
+    pub(super) end: Option<Result<(), ChannelError>>,
+}
+
+/// What a handle does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Nothing, or a receive that waits.
+    Idle,
+    /// A send that waits for its gate, or for room.
+    Pended,
+    /// A send whose write is under way.
+    Writing,
+    /// A message that goes in frames, and how much of it has gone, or come.
+    Streaming(usize),
+}
+
+impl Handle {
+    pub(super) fn new(direction: Direction, class: u32, memory: Memory) -> Self {
+        Self {
+            direction,
+            class,
+            memory,
+            landing: None,
+            span: Span::EMPTY,
+            key: None,
+            number: 0,
+            is_started: false,
+            is_open: false,
+            phase: Phase::Idle,
+            end: None,
+        }
+    }
+
+    /// Is started.
+    pub(super) fn begin(&mut self) -> Result<(), ChannelError> {
+        if self.is_started {
+            return Err(ChannelError::Active);
+        }
+        self.is_started = true;
+        Ok(())
+    }
+
+    /// Whether there is nothing to wait for.
+    #[inline]
+    pub(super) fn is_done(&self) -> bool {
+        !self.is_started || self.end.is_some()
+    }
+
+    /// Whether its memory may be in use.
+    pub(super) fn is_active(&self) -> bool {
+        self.is_started || self.is_open
+    }
+
+    /// Whether it is one of the sends that progress looks at.
+    pub(super) fn is_pended(&self) -> bool {
+        self.direction == Direction::Send
+            && matches!(self.phase, Phase::Pended | Phase::Streaming(_))
+    }
+
+    /// Ends.
+    pub(super) fn finish(&mut self, end: Result<(), ChannelError>) {
+        self.phase = Phase::Idle;
+        self.end = Some(end);
+    }
+
+    /// Its peer is lost. A write that is under way comes to its own end.
+    pub(super) fn lose(&mut self) {
+        if self.is_active() && self.end.is_none() && self.phase != Phase::Writing {
+            self.finish(Err(ChannelError::Lost));
+        }
+    }
+
+    /// Gives the end away, for another start.
+    pub(super) fn collect(&mut self) -> Result<(), ChannelError> {
+        if !self.is_started {
+            return Ok(());
+        }
+        self.is_started = false;
+        self.is_open = false;
+        self.end.take().unwrap_or(Ok(()))
+    }
+}
+
+/// All ends of a process.
+#[derive(Debug, Default)]
+pub(super) struct Handles {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    generation: u32,
+    handle: Option<Handle>,
+}
+
+impl Handles {
+    pub(super) fn is_full(&self) -> bool {
+        self.len() == MOST_HANDLES
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Where the next one goes.
+    pub(super) fn next_index(&self) -> u32 {
+        let end = u32::try_from(self.slots.len()).unwrap_or(u32::MAX);
+        self.free.last().copied().unwrap_or(end)
+    }
+
+    pub(super) fn add(&mut self, handle: Handle) -> ChannelId {
+        let index = self.next_index();
+        if self.free.pop().is_none() {
+            self.slots.push(Slot {
+                generation: 0,
+                handle: None,
+            });
+        }
+        let slot = &mut self.slots[index as usize];
+        // Never 0, so that no name is.
+        slot.generation = slot.generation.wrapping_add(1).max(1);
+        slot.handle = Some(handle);
+        ChannelId(u64::from(index) | u64::from(slot.generation) << 32)
+    }
+
+    pub(super) fn remove(&mut self, index: u32) -> Option<Handle> {
+        let handle = self.slots.get_mut(index as usize)?.handle.take()?;
+        self.free.push(index);
+        Some(handle)
+    }
+
+    /// The handle of a name.
+    #[inline]
+    pub(super) fn find(&self, id: ChannelId) -> Result<&Handle, ChannelError> {
+        self.slots
+            .get(id.index() as usize)
+            .filter(|slot| u64::from(slot.generation) == id.0 >> 32)
+            .and_then(|slot| slot.handle.as_ref())
+            .ok_or(ChannelError::Stale)
+    }
+
+    #[inline]
+    pub(super) fn find_mut(&mut self, id: ChannelId) -> Result<&mut Handle, ChannelError> {
+        self.slots
+            .get_mut(id.index() as usize)
+            .filter(|slot| u64::from(slot.generation) == id.0 >> 32)
+            .and_then(|slot| slot.handle.as_mut())
+            .ok_or(ChannelError::Stale)
+    }
+
+    /// A handle, by an index from a table of ours.
+    #[inline]
+    pub(super) fn at(&self, index: u32) -> &Handle {
+        let handle = &self.slots[index as usize].handle;
+        handle.as_ref().expect("our tables name handles that exist")
+    }
+
+    #[inline]
+    pub(super) fn at_mut(&mut self, index: u32) -> &mut Handle {
+        let handle = &mut self.slots[index as usize].handle;
+        handle.as_mut().expect("our tables name handles that exist")
+    }
+
+    /// The same for an index from anywhere.
+    pub(super) fn get_mut(&mut self, index: u32) -> Option<&mut Handle> {
+        self.slots.get_mut(index as usize)?.handle.as_mut()
+    }
+
+    /// Where handles are.
+    pub(super) fn indices(&self) -> impl Iterator<Item = u32> + use<> {
+        let used: Vec<u32> = (0..)
+            .zip(&self.slots)
+            .filter(|(_, slot)| slot.handle.is_some())
+            .map(|(index, _)| index)
+            .collect();
+        used.into_iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_never_zero_and_never_come_back() {
+        let mut handles = Handles::default();
+        let memory = || Memory::new([]).unwrap();
+        let make = || Handle::new(Direction::Send, 0, memory());
+        let first = handles.add(make());
+        assert_ne!(first.0, 0);
+        assert!(handles.find(first).is_ok());
+        assert!(handles.remove(first.index()).is_some());
+        let second = handles.add(make());
+        assert_eq!(first.index(), second.index());
+        assert_eq!(handles.find(first).unwrap_err(), ChannelError::Stale);
+        for id in [0, 1, u64::MAX, second.0 ^ 1 << 32, second.0 + 1] {
+            assert_eq!(
+                handles.find(ChannelId(id)).unwrap_err(),
+                ChannelError::Stale
+            );
+        }
+    }
+
+    #[test]
+    fn a_handle_is_started_once_and_its_end_is_taken_once() {
+        let mut handle = Handle::new(Direction::Receive, 0, Memory::new([]).unwrap());
+        assert!(handle.is_done() && !handle.is_active());
+        assert_eq!(handle.begin(), Ok(()));
+        assert_eq!(handle.begin(), Err(ChannelError::Active));
+        assert!(!handle.is_done());
+        handle.finish(Err(ChannelError::SizesDiffer));
+        assert!(handle.is_done() && handle.is_active());
+        assert_eq!(handle.collect(), Err(ChannelError::SizesDiffer));
+        assert_eq!(handle.collect(), Ok(()));
+        assert!(!handle.is_active());
+    }
+}

@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The memory of a channel: blocks that the application lends, and places of our own where they lie in one piece.
+//!
+//! # Safety
+//! [`Blocks`] are a promise of whoever makes them: the bytes are there, and belong to the channel from each start (or
+//! opening) to its end. Everything below is only called between the two, but for `Landing`s, which are ours. A place that
+//! a peer writes to is copied from, never borrowed while it may write.
+#![allow(unsafe_code)]
+
+use std::ptr::NonNull;
+
+use crate::{Fabric, Lease};
+
+/// Blocks of the application's memory: so many of the same length, at equal distances.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Blocks {
+    base: NonNull<u8>,
+    block_bytes: usize,
+    blocks: usize,
+    stride: isize,
+}
+
+// SAFETY: addresses and lengths; who may use the memory when is a promise, not a thread's.
+unsafe impl Send for Blocks {}
+
+impl Blocks {
+    /// `blocks` blocks of `block_bytes` bytes, `stride` bytes from the start of one to that of the next.
+    ///
+    /// # Safety
+    /// From each start (or opening) of a channel that this is declared for until its end, every block is readable, and
+    /// writable if something is received there; and nobody else writes to it (or reads it, if something is received).
+    #[must_use]
+    pub unsafe fn new(base: NonNull<u8>, block_bytes: usize, blocks: usize, stride: isize) -> Self {
+        Self {
+            base,
+            block_bytes,
+            blocks,
+            stride,
+        }
+    }
+
+    /// Their bytes, if all blocks are places in an address space.
+    fn total(&self) -> Option<usize> {
+        let bytes = self.block_bytes.checked_mul(self.blocks)?;
+        let gaps = isize::try_from(self.blocks.saturating_sub(1)).ok()?;
+        let last = self.stride.checked_mul(gaps)?;
+        let base = self.base.addr().get();
+        let last = base.checked_add_signed(last)?;
+        let end = base.max(last).checked_add(self.block_bytes)?;
+        let fits = end <= usize::MAX / 2 && last > 0 && isize::try_from(bytes).is_ok();
+        fits.then_some(bytes)
+    }
+
+    /// Adjacent blocks as one.
+    fn joined(mut self) -> Self {
+        if isize::try_from(self.block_bytes) == Ok(self.stride) || self.blocks == 1 {
+            self.block_bytes *= self.blocks;
+            self.blocks = 1;
+            self.stride = 0;
+        }
+        self
+    }
+
+    /// Whether `next` goes on where this one, which is one block, ends.
+    fn is_followed_by(&self, next: &Self) -> bool {
+        let end = self.base.addr().get() + self.block_bytes;
+        self.blocks == 1 && next.blocks == 1 && end == next.base.addr().get()
+    }
+}
+
+/// All that one message of a channel consists of.
+#[derive(Clone, Debug)]
+pub struct Memory {
+    pieces: Box<[Blocks]>,
+    bytes: usize,
+}
+
+impl Memory {
+    /// Pieces in the order of the message. `None`: some of them lie in no address space.
+    #[must_use]
+    pub fn new(pieces: impl IntoIterator<Item = Blocks>) -> Option<Self> {
+        let mut bytes = 0usize;
+        let mut joined: Vec<Blocks> = Vec::new();
+        for piece in pieces {
+            let part = piece.total()?;
+            if part == 0 {
+                continue;
+            }
+            bytes = bytes.checked_add(part)?;
+            let piece = piece.joined();
+            match joined.last_mut() {
+                Some(last) if last.is_followed_by(&piece) => last.block_bytes += piece.block_bytes,
+                _ => joined.push(piece),
+            }
+        }
+        isize::try_from(bytes).ok()?;
+        let pieces = joined.into();
+        Some(Self { pieces, bytes })
+    }
+
+    /// Bytes of a message.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The memory, if it is one stretch.
+    pub(super) fn whole(&self) -> Option<Span> {
+        let place = match &*self.pieces {
+            [] => NonNull::dangling(),
+            [only] if only.blocks == 1 => only.base,
+            _ => return None,
+        };
+        let bytes = self.bytes;
+        Some(Span { place, bytes })
+    }
+
+    /// Copies all blocks to a place of as many bytes.
+    pub(super) fn gather(&self, target: Span) {
+        assert!(self.bytes <= target.bytes, "a place for all blocks");
+        let mut done = 0;
+        self.each(|block, bytes| {
+            // SAFETY: inside the target, as was checked for all blocks together.
+            let to = unsafe { target.place.add(done) };
+            // SAFETY: the block is lent and readable, the target is the channel's; a target that is lent memory too is
+            // the same stretch or another one, and `copy` is right for both.
+            unsafe { std::ptr::copy(block.as_ptr(), to.as_ptr(), bytes) };
+            done += bytes;
+        });
+    }
+
+    /// Copies to all blocks from a place of as many bytes.
+    pub(super) fn scatter(&self, source: Span) {
+        assert!(self.bytes <= source.bytes, "bytes for all blocks");
+        let mut done = 0;
+        self.each(|block, bytes| {
+            // SAFETY: inside the source, as was checked for all blocks together.
+            let from = unsafe { source.place.add(done) };
+            // SAFETY: as in `gather`, with the directions exchanged.
+            unsafe { std::ptr::copy(from.as_ptr(), block.as_ptr(), bytes) };
+            done += bytes;
+        });
+    }
+
+    fn each(&self, mut visit: impl FnMut(NonNull<u8>, usize)) {
+        for piece in &self.pieces {
+            for at in 0..piece.blocks {
+                let offset = piece.stride.wrapping_mul(at.cast_signed());
+                // Every block is a place in the address space (`total`), so nothing wraps.
+                let block = piece.base.as_ptr().wrapping_offset(offset);
+                if let Some(block) = NonNull::new(block) {
+                    visit(block, piece.block_bytes);
+                }
+            }
+        }
+    }
+}
+
+/// One stretch of a channel's memory: lent by the application, or ours.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Span {
+    place: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: as for `Blocks`.
+unsafe impl Send for Span {}
+
+impl Span {
+    pub(super) const EMPTY: Self = Self {
+        place: NonNull::dangling(),
+        bytes: 0,
+    };
+
+    pub(super) fn of_box(bytes: &mut [u8]) -> Self {
+        let place = NonNull::from(&mut *bytes).cast();
+        let bytes = bytes.len();
+        Self { place, bytes }
+    }
+
+    pub(super) fn address(self) -> u64 {
+        self.place.as_ptr().expose_provenance() as u64
+    }
+
+    /// The first `bytes` bytes, for a write that reads them.
+    pub(super) fn lease(self, bytes: usize) -> Lease {
+        // SAFETY: the channel is active until the write has ended: lent memory stays lent, ours is not freed.
+        unsafe { Lease::new(self.place, bytes.min(self.bytes)) }
+    }
+
+    /// Bytes from `at` on, at most `most`, to be sent.
+    pub(super) fn part<R>(self, at: usize, most: usize, send: impl FnOnce(&[u8]) -> R) -> R {
+        let at = at.min(self.bytes);
+        let bytes = most.min(self.bytes - at);
+        // SAFETY: inside the stretch.
+        let start = unsafe { self.place.add(at) };
+        // SAFETY: readable, and written by nobody while the send of the channel is active.
+        send(unsafe { std::slice::from_raw_parts(start.as_ptr(), bytes) })
+    }
+
+    /// Bytes from `at` on, at most `most`, to be filled.
+    pub(super) fn part_mut<R>(
+        self,
+        at: usize,
+        most: usize,
+        fill: impl FnOnce(&mut [u8]) -> R,
+    ) -> R {
+        let at = at.min(self.bytes);
+        let bytes = most.min(self.bytes - at);
+        // SAFETY: inside the stretch.
+        let start = unsafe { self.place.add(at) };
+        // SAFETY: writable, and the receive of the channel is active: the application does not look, and a peer that
+        // sends a message as frames does not write it too.
+        fill(unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), bytes) })
+    }
+}
+
+/// A place of our own for the bytes of a channel whose memory has gaps, or cannot be reached by the peer.
+#[derive(Debug)]
+pub(super) struct Landing {
+    span: Span,
+    is_heap: bool,
+}
+
+// SAFETY: memory that belongs to this value.
+unsafe impl Send for Landing {}
+
+impl Landing {
+    /// Memory that peers reach directly, if there is such; else of the heap.
+    pub(super) fn new(fabric: &mut Fabric, bytes: usize) -> Self {
+        Self::direct(fabric, bytes).unwrap_or_else(|| Self::of_heap(bytes))
+    }
+
+    /// Memory that peers reach directly.
+    pub(super) fn direct(fabric: &mut Fabric, bytes: usize) -> Option<Self> {
+        let place = fabric.allocate(bytes.max(1))?;
+        Some(Self {
+            span: Span { place, bytes },
+            is_heap: false,
+        })
+    }
+
+    fn of_heap(bytes: usize) -> Self {
+        let memory = Box::into_raw(vec![0u8; bytes].into_boxed_slice());
+        let place = NonNull::new(memory.cast()).unwrap_or(NonNull::dangling());
+        Self {
+            span: Span { place, bytes },
+            is_heap: true,
+        }
+    }
+
+    pub(super) fn span(&self) -> Span {
+        self.span
+    }
+
+    /// Gives it back.
+    pub(super) fn end(self, fabric: &mut Fabric) {
+        if !self.is_heap {
+            fabric.free(self.span.place);
+        }
+    }
+}
+
+impl Drop for Landing {
+    fn drop(&mut self) {
+        if self.is_heap {
+            let slice =
+                std::ptr::slice_from_raw_parts_mut(self.span.place.as_ptr(), self.span.bytes);
+            // SAFETY: made by `Box::into_raw` with this length, and freed here alone.
+            drop(unsafe { Box::from_raw(slice) });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn blocks(
+        bytes: &mut [u8],
+        at: usize,
+        block_bytes: usize,
+        blocks: usize,
+        stride: isize,
+    ) -> Blocks {
+        let base = NonNull::from(&mut bytes[at..]).cast();
+        // SAFETY: the tests keep the bytes until they are done with the blocks.
+        unsafe { Blocks::new(base, block_bytes, blocks, stride) }
+    }
+
+    #[test]
+    fn neighbours_become_one_stretch_and_gaps_do_not() {
+        let mut bytes = [0u8; 64];
+        let pieces = [
+            blocks(&mut bytes, 0, 8, 2, 8),
+            blocks(&mut bytes, 16, 0, 5, 3),
+            blocks(&mut bytes, 16, 4, 1, 99),
+        ];
+        let memory = Memory::new(pieces).unwrap();
+        assert_eq!((memory.bytes(), memory.pieces.len()), (20, 1));
+        assert!(memory.whole().is_some());
+        let memory = Memory::new([blocks(&mut bytes, 0, 4, 3, 8)]).unwrap();
+        assert!(memory.whole().is_none());
+        assert!(Memory::new([]).unwrap().whole().is_some());
+    }
+
+    #[test]
+    fn blocks_are_packed_in_order_backwards_too_and_come_back() {
+        let mut bytes: Vec<u8> = (0..32).collect();
+        let memory = Memory::new([
+            blocks(&mut bytes, 24, 2, 3, -8),
+            blocks(&mut bytes, 1, 1, 1, 0),
+        ])
+        .unwrap();
+        let mut packed = [0u8; 7];
+        memory.gather(Span::of_box(&mut packed));
+        assert_eq!(packed, [24, 25, 16, 17, 8, 9, 1]);
+        packed.reverse();
+        memory.scatter(Span::of_box(&mut packed));
+        assert_eq!(
+            [bytes[24], bytes[25], bytes[16], bytes[8], bytes[1]],
+            [1, 9, 8, 16, 24]
+        );
+        assert_eq!((bytes[0], bytes[10], bytes[31]), (0, 10, 31));
+    }
+
+    #[test]
+    fn memory_beyond_the_address_space_is_refused() {
+        let mut bytes = [0u8; 8];
+        for (block_bytes, count, stride) in [
+            (usize::MAX, 2, 1),
+            (1, usize::MAX, 1),
+            (8, 3, isize::MAX),
+            (8, 3, isize::MIN),
+            (usize::MAX, 1, 0),
+        ] {
+            let piece = blocks(&mut bytes, 0, block_bytes, count, stride);
+            assert!(
+                Memory::new([piece]).is_none(),
+                "{block_bytes} {count} {stride}"
+            );
+        }
+        let half = blocks(&mut bytes, 0, usize::MAX / 8, 1, 0);
+        assert!(Memory::new([half; 9]).is_none());
+    }
+}

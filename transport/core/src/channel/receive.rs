@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The receiving end: opens gates, and takes in what came through them, or before them.
+
+use super::handle::Phase;
+use super::memory::Landing;
+use super::wire::{self, Gate};
+use super::{ChannelError, Channels, Direction};
+use crate::{Arrived, Fabric, Peer};
+
+impl Channels {
+    /// A receive has its number now. Its message is here already, or the sender is told where it belongs.
+    pub(super) fn open_gate(&mut self, fabric: &mut Fabric, index: u32) {
+        let handle = self.handles.at_mut(index);
+        let class = &mut self.classes[handle.class as usize];
+        let (peer, name) = (class.peer, class.name);
+        let number = class.into.start();
+        handle.number = number;
+        handle.is_open = true;
+        handle.phase = Phase::Idle;
+        handle.end = None;
+        if self.dead.contains(&peer) {
+            return handle.finish(Err(ChannelError::Lost));
+        }
+        if let Some(kept) = class.into.take_kept(number) {
+            let fits = kept.len() == handle.memory.bytes();
+            if fits {
+                handle.memory.scatter(super::Span::of_box(kept));
+            }
+            return self.end_kept(fabric, index, fits);
+        }
+        class.into.wait(number, index);
+        class.into.tell(number + 1);
+        let gate = Gate {
+            bytes: handle.memory.bytes() as u64,
+            key: handle.key.unwrap_or_default(),
+            token: wire::token(index, number),
+        };
+        self.counters.gates += 1;
+        let head = wire::head(wire::GATE, name, number);
+        self.tell(fabric, peer, head, &gate.to_words());
+    }
+
+    /// The message was here before its receive.
+    fn end_kept(&mut self, fabric: &mut Fabric, index: u32, fits: bool) {
+        let handle = self.handles.at_mut(index);
+        let class = &mut self.classes[handle.class as usize];
+        let (peer, name, number) = (class.peer, class.name, handle.number);
+        let bytes = handle.memory.bytes() as u64;
+        let untold = class.into.untold();
+        if fits {
+            handle.finish(Ok(()));
+            self.counters.packed_bytes += bytes;
+        } else {
+            handle.finish(Err(ChannelError::SizesDiffer));
+            self.tell_difference(fabric, peer, name, number, bytes);
+        }
+        if let Some(started) = untold {
+            let head = wire::head(wire::CREDIT, name, started);
+            self.tell(fabric, peer, head, &[]);
+        }
+    }
+
+    /// Tells the sender of a message that it has the wrong size; it may have forgotten it.
+    fn tell_difference(
+        &mut self,
+        fabric: &mut Fabric,
+        peer: Peer,
+        name: wire::Name,
+        number: u64,
+        bytes: u64,
+    ) {
+        let mut head = wire::head(wire::DIFFER, name, number);
+        head.flags |= wire::FROM_RECEIVER;
+        self.tell(fabric, peer, head, &[bytes]);
+    }
+
+    /// A message that was sent before its gate was known.
+    pub(super) fn take_data(
+        &mut self,
+        fabric: &mut Fabric,
+        class: u32,
+        arrived: &Arrived,
+    ) -> Option<()> {
+        let into = &mut self.classes[class as usize].into;
+        let number = wire::number(&arrived.head, into.started)?;
+        let bytes = usize::try_from(arrived.bytes()).ok()?;
+        let Some(index) = into.waiting(number) else {
+            let room = into.keep(number, bytes)?;
+            fabric.copy_body(arrived, room);
+            return Some(());
+        };
+        let handle = self.handles.at_mut(index);
+        if handle.phase != Phase::Idle {
+            return None;
+        }
+        into.end(number);
+        let wanted = handle.memory.bytes();
+        if wanted != bytes {
+            handle.finish(Err(ChannelError::SizesDiffer));
+            return Some(());
+        }
+        let span = handle.memory.whole().unwrap_or(handle.span);
+        span.part_mut(0, bytes, |body| fabric.copy_body(arrived, body));
+        if handle.memory.whole().is_none() {
+            handle.memory.scatter(span);
+        }
+        handle.finish(Ok(()));
+        Some(())
+    }
+
+    /// Some bytes of a message for memory that could not be written to.
+    pub(super) fn take_stream(
+        &mut self,
+        fabric: &mut Fabric,
+        class: u32,
+        arrived: &Arrived,
+    ) -> Option<()> {
+        let into = &mut self.classes[class as usize].into;
+        let number = wire::number(&arrived.head, into.started)?;
+        let handle = self.handles.at_mut(into.waiting(number)?);
+        let bytes = usize::try_from(arrived.bytes()).ok()?;
+        let come = match handle.phase {
+            Phase::Streaming(come) => come,
+            _ => 0,
+        };
+        let wanted = handle.memory.bytes();
+        if bytes > wanted - come || (bytes == 0 && wanted != 0) {
+            return None;
+        }
+        handle
+            .span
+            .part_mut(come, bytes, |body| fabric.copy_body(arrived, body));
+        if come + bytes < wanted {
+            handle.phase = Phase::Streaming(come + bytes);
+            return Some(());
+        }
+        into.end(number);
+        if let Some(landing) = &handle.landing {
+            handle.memory.scatter(landing.span());
+        }
+        handle.finish(Ok(()));
+        Some(())
+    }
+
+    /// The sizes of a pair of starts differ, as the other side has seen.
+    pub(super) fn take_difference(&mut self, class: u32, arrived: &Arrived) -> Option<()> {
+        let head = &arrived.head;
+        let state = &mut self.classes[class as usize];
+        if head.flags & wire::FROM_RECEIVER != 0 {
+            let number = wire::number(head, state.out.started)?;
+            let known = number < state.out.started && arrived.bytes() == 8;
+            return known.then(|| self.compare_sizes(class, number, arrived.words[0]));
+        }
+        let number = wire::number(head, state.into.started)?;
+        let index = state.into.waiting(number)?;
+        state.into.end(number);
+        self.handles
+            .at_mut(index)
+            .finish(Err(ChannelError::SizesDiffer));
+        Some(())
+    }
+
+    /// A peer has written through a gate.
+    pub(super) fn end_written(&mut self, peer: Peer, immediate: u32) -> Option<()> {
+        let index = wire::handle_of(immediate);
+        let handle = self.handles.get_mut(index)?;
+        let class = &mut self.classes[handle.class as usize];
+        let is_it = handle.direction == Direction::Receive
+            && class.peer == peer
+            && wire::token(index, handle.number) == immediate
+            && handle.phase == Phase::Idle
+            && class.into.waiting(handle.number) == Some(index);
+        if !is_it {
+            return None;
+        }
+        class.into.end(handle.number);
+        if let Some(landing) = handle.landing.as_ref().map(Landing::span) {
+            handle.memory.scatter(landing);
+            self.counters.packed_bytes += handle.memory.bytes() as u64;
+        }
+        handle.finish(Ok(()));
+        Some(())
+    }
+}

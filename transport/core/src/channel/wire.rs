@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The frames of channels.
+//!
+//! | field | bytes | meaning |
+//! |-------|------:|---------|
+//! | kind  | 1 | one of the kinds below; an engine has kinds of its own, all below 64 |
+//! | flags | 2 | bits 0 to 3: the class; bit 4 of DIFFER: it comes from the receiver |
+//! | word  | 8 | `context | number << 32`: the communicator's context, and the low half of the number of a start |
+//!
+//! | kind | body | what the other side does |
+//! |------|------|--------------------------|
+//! | 64 GATE | bytes, remote key (3 words), token | writes the message there when it has started the send of that number, and the token as immediate |
+//! | 65 DATA | the message | puts it where the receive of that number wants it, or keeps it |
+//! | 66 STREAM | the next bytes of the message | appends them: where memory cannot be written to |
+//! | 67 DIFFER | bytes | ends the receive (or send) of that number: the sizes differ |
+//! | 68 CREDIT | none | so many receives were started, and as many kept messages are gone |
+//!
+//! The sender of a frame is known from the queue pair.
+
+use crate::{Arrived, Head, RemoteKey};
+
+/// Kinds of channels' frames.
+pub(super) const GATE: u8 = 64;
+/// A whole message, sent before its gate was known.
+pub(super) const DATA: u8 = 65;
+/// Some bytes of a message.
+pub(super) const STREAM: u8 = 66;
+/// A message has another length than its receive.
+pub(super) const DIFFER: u8 = 67;
+/// How many receives were started.
+pub(super) const CREDIT: u8 = 68;
+/// The kind after the last.
+pub(super) const KINDS_END: u8 = 69;
+
+/// Classes of a pair of ranks.
+pub(super) const CLASSES: u8 = 16;
+/// DIFFER is about a message that was sent already.
+pub(super) const FROM_RECEIVER: u16 = 16;
+
+/// Which queue of starts a frame belongs to, as both sides name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Name {
+    pub(super) context: u32,
+    pub(super) class: u8,
+}
+
+/// The head of a frame about start `number`.
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "the low half is what travels"
+)]
+pub(super) fn head(kind: u8, name: Name, number: u64) -> Head {
+    Head {
+        kind,
+        len: 0,
+        flags: u16::from(name.class),
+        word: u64::from(name.context) | u64::from(number as u32) << 32,
+    }
+}
+
+/// The name in a head; `None` for a class that there is not.
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "the halves are cut out of the word"
+)]
+pub(super) fn name(head: &Head) -> Option<Name> {
+    let class = (head.flags & !FROM_RECEIVER) as u8;
+    let fits = head.flags & !FROM_RECEIVER < u16::from(CLASSES);
+    fits.then_some(Name {
+        context: head.word as u32,
+        class,
+    })
+}
+
+/// The number in a head, which is not far from `near`.
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "the half is cut out of the word"
+)]
+pub(super) fn number(head: &Head, near: u64) -> Option<u64> {
+    let distance = ((head.word >> 32) as u32)
+        .wrapping_sub(near as u32)
+        .cast_signed();
+    near.checked_add_signed(distance.into())
+}
+
+/// What a receiver tells about its memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Gate {
+    pub(super) bytes: u64,
+    pub(super) key: RemoteKey,
+    /// What the receiver wants to hear when the message is there.
+    pub(super) token: u32,
+}
+
+impl Gate {
+    pub(super) fn to_words(self) -> [u64; 5] {
+        let [address, bytes, check] = self.key.to_words();
+        [self.bytes, address, bytes, check, self.token.into()]
+    }
+
+    /// `None`: a body of another length, or one that makes no sense.
+    pub(super) fn of(arrived: &Arrived) -> Option<Self> {
+        let [bytes, address, key_bytes, check, token, _] = arrived.words;
+        let fits = arrived.bytes() == 40 && key_bytes >= bytes;
+        let token = u32::try_from(token).ok()?;
+        fits.then_some(Self {
+            bytes,
+            key: RemoteKey::from_words([address, key_bytes, check]),
+            token,
+        })
+    }
+}
+
+/// The token of a receive handle: its place, and the end of the number of its start.
+#[allow(clippy::cast_possible_truncation, reason = "cut to its bits")]
+pub(super) fn token(handle: u32, number: u64) -> u32 {
+    handle << NUMBER_BITS | (number as u32 & NUMBER_MASK)
+}
+
+/// The handle that a token names.
+pub(super) fn handle_of(token: u32) -> u32 {
+    token >> NUMBER_BITS
+}
+
+const NUMBER_BITS: u32 = 12;
+const NUMBER_MASK: u32 = (1 << NUMBER_BITS) - 1;
+/// Handles that tokens can name.
+pub(super) const MOST_HANDLES: usize = 1 << (32 - NUMBER_BITS);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_carry_names_and_numbers_over_the_turn_of_the_half() {
+        let it = Name {
+            context: u32::MAX,
+            class: 15,
+        };
+        for number_sent in [0, 1, u64::from(u32::MAX), 1 << 32, (1 << 40) + 5] {
+            let head = head(GATE, it, number_sent);
+            assert_eq!(name(&head), Some(it));
+            for near in [
+                number_sent,
+                number_sent + 1000,
+                number_sent.saturating_sub(1000),
+            ] {
+                assert_eq!(number(&head, near), Some(number_sent));
+            }
+        }
+        let early = head(GATE, it, u64::from(u32::MAX));
+        assert_eq!(number(&early, 0), None, "before the first");
+        let wild = Head {
+            flags: 16 | 32,
+            ..early
+        };
+        assert_eq!(name(&wild), None);
+    }
+}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Reads, writes and atomic operations on memory of the node's other ranks: in their arenas, or by the system.
+
+use super::{Place, Reach, Shm, WRITTEN, seal};
+use crate::provider::cma;
+use crate::{Atomic, Completion, Head, Lease, Outcome, RemoteKey, WorkId, arena};
+
+impl Shm {
+    /// Whether all ranks of the node can map this memory.
+    pub(in crate::provider) fn is_in_arena(&self, address: u64, bytes: u64) -> bool {
+        let arenas = self.arenas.as_ref();
+        arenas.is_some_and(|arenas| arenas.name_of(address, bytes).is_some())
+    }
+
+    pub(in crate::provider) fn export(&self, to: u32, address: u64, bytes: u64) -> RemoteKey {
+        let arenas = self.arenas.as_ref();
+        let name = arenas.and_then(|arenas| arenas.name_of(address, bytes));
+        let address = name.unwrap_or(address);
+        let secret = self.nonces[to as usize][0];
+        RemoteKey {
+            address,
+            bytes,
+            check: seal(secret, &[address, bytes]),
+        }
+    }
+
+    pub(in crate::provider) fn post_read(
+        &mut self,
+        from: u32,
+        lease: Lease,
+        key: RemoteKey,
+        offset: u64,
+        work: WorkId,
+    ) {
+        match self.place_of(from, &lease, key, offset) {
+            Ok(source) => self.begin_read(from, source, lease, work),
+            Err(outcome) => self.finished.push_back(Completion::Worked {
+                work,
+                outcome,
+                lease,
+            }),
+        }
+    }
+
+    pub(in crate::provider) fn post_write(
+        &mut self,
+        to: u32,
+        lease: Lease,
+        key: RemoteKey,
+        offset: u64,
+        work: WorkId,
+        immediate: Option<u32>,
+    ) -> Result<(), Lease> {
+        if immediate.is_some()
+            && !self.senders[self.world_of(to).0 as usize]
+                .producer
+                .has_room()
+        {
+            return Err(lease);
+        }
+        let outcome = match self.place_of(to, &lease, key, offset) {
+            Err(outcome) => outcome,
+            Ok(target) => self.write_to(to, target, &lease),
+        };
+        if let (Outcome::Done, Some(immediate)) = (outcome, immediate) {
+            let head = Head {
+                kind: WRITTEN,
+                len: 0,
+                flags: 0,
+                word: u64::from(immediate),
+            };
+            // Room was there a moment ago, and only this process fills the ring.
+            let _ = self.push(self.world_of(to), head, &[]);
+        }
+        self.finished.push_back(Completion::Worked {
+            work,
+            outcome,
+            lease,
+        });
+        Ok(())
+    }
+
+    /// Only memory in an arena can be changed in one step; what is elsewhere the system can only copy.
+    pub(in crate::provider) fn post_atomic(
+        &mut self,
+        to: u32,
+        atomic: Atomic,
+        mut lease: Lease,
+        key: RemoteKey,
+        offset: u64,
+        work: WorkId,
+    ) {
+        let outcome = match self.place_of(to, &lease, key, offset) {
+            Err(outcome) => outcome,
+            Ok(Place::Process { .. }) => Outcome::Unreachable,
+            Ok(Place::Arena { offset }) if !offset.is_multiple_of(8) => self.refuse_key(),
+            Ok(Place::Arena { offset }) => {
+                let arenas = self.arenas.as_mut();
+                match arenas.is_some_and(|arenas| arenas.change(to, offset, &mut lease, atomic)) {
+                    true => Outcome::Done,
+                    false => Outcome::Unreachable,
+                }
+            }
+        };
+        self.finished.push_back(Completion::Worked {
+            work,
+            outcome,
+            lease,
+        });
+    }
+
+    fn write_to(&mut self, to: u32, target: Place, lease: &Lease) -> Outcome {
+        let (done, otherwise) = match target {
+            Place::Process { pid, address } => {
+                let done = cma::write(pid, lease, 0, lease.bytes(), address);
+                (done, Outcome::BadKey)
+            }
+            Place::Arena { offset } => {
+                let arenas = self.arenas.as_mut();
+                let done = arenas.is_some_and(|arenas| arenas.write(to, offset, lease));
+                (done, Outcome::Unreachable)
+            }
+        };
+        if done { Outcome::Done } else { otherwise }
+    }
+
+    /// Where the memory is that a key names, after all checks.
+    fn place_of(
+        &mut self,
+        peer: u32,
+        lease: &Lease,
+        key: RemoteKey,
+        offset: u64,
+    ) -> Result<Place, Outcome> {
+        let fits = offset
+            .checked_add(lease.bytes() as u64)
+            .is_some_and(|end| end <= key.bytes);
+        // No secret is needed for an arena: whatever its owner names there may be read.
+        if let (true, Some(arenas)) = (arena::is_name(key.address), &self.arenas) {
+            let whole = arenas.offset_of(key.address, key.bytes);
+            return match whole.filter(|_| fits) {
+                Some(start) => Ok(Place::Arena {
+                    offset: start + offset,
+                }),
+                None => Err(self.refuse_key()),
+            };
+        }
+        let Reach::Yes { pid, secret } = self.reach(peer) else {
+            return Err(Outcome::Unreachable);
+        };
+        let wraps = key.address.checked_add(key.bytes).is_none();
+        if !fits || wraps || key.check != seal(secret, &[key.address, key.bytes]) {
+            return Err(self.refuse_key());
+        }
+        let address = key.address + offset;
+        Ok(Place::Process { pid, address })
+    }
+
+    #[cold]
+    fn refuse_key(&mut self) -> Outcome {
+        self.stats.refused += 1;
+        Outcome::BadKey
+    }
+}

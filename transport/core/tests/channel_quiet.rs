@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! After the declares a channel asks for no memory: this program's allocator counts.
+#![allow(
+    unsafe_code,
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    unreachable_pub,
+    reason = "test code may panic; its sizes are small"
+)]
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use common::memory::{Guarded, open, segment_file_with};
+use transport::channel::{Blocks, ChannelId, Channels, Direction, Memory, Way};
+use transport::{Completion, Completions, Fabric, Peer};
+
+struct Counting;
+
+static COUNT: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: the system's allocator does the work.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        COUNT.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.dealloc(place, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// A rank with channels, and memory of every kind.
+struct Rank {
+    channels: Channels,
+    fabric: Fabric,
+    completions: Completions,
+    ids: Vec<ChannelId>,
+    _buffers: Vec<Guarded>,
+}
+
+impl Rank {
+    fn new(fabric: Fabric) -> Self {
+        Self {
+            channels: Channels::new(),
+            fabric,
+            completions: Completions::new(),
+            ids: Vec::new(),
+            _buffers: Vec::new(),
+        }
+    }
+
+    fn declare(&mut self, direction: Direction, peer: u32, bytes: usize, striped: bool) {
+        let mut buffer = Guarded::new(2 * bytes);
+        let base = NonNull::from(buffer.bytes_mut()).cast();
+        let (block, count) = if striped { (bytes / 4, 4) } else { (bytes, 1) };
+        // SAFETY: inside the buffer, which stays.
+        let blocks = unsafe { Blocks::new(base, block, count, 2 * block.cast_signed()) };
+        let way = Way {
+            direction,
+            peer: Peer(peer),
+            context: 4,
+            class: 0,
+        };
+        let memory = Memory::new([blocks]).unwrap();
+        let id = self.channels.declare(&mut self.fabric, way, memory);
+        self.ids.push(id.unwrap());
+        self._buffers.push(buffer);
+    }
+
+    fn turn(&mut self) {
+        self.fabric.poll(&mut self.completions);
+        for at in 0..self.completions.len() {
+            match self.completions.take(at).unwrap() {
+                Completion::Arrived(arrived) => {
+                    self.channels.arrive(&mut self.fabric, &arrived);
+                    self.fabric.release(&arrived);
+                }
+                Completion::Written { peer, immediate } => self.channels.written(peer, immediate),
+                Completion::Worked { work, outcome, .. } => self.channels.worked(work, outcome),
+                Completion::Lost { .. } => panic!("nobody is lost"),
+            }
+        }
+        self.channels.progress(&mut self.fabric);
+    }
+}
+
+#[test]
+fn nothing_is_allocated_after_the_declares() {
+    let file = segment_file_with(2, 5, 16 << 20);
+    let mut ranks: Vec<_> = (0..2).map(|me| Rank::new(open(&file, 5, me, 2))).collect();
+    for (me, rank) in (0..).zip(&mut ranks) {
+        for (bytes, striped) in [(64, false), (4096, true), (12_000, false), (50_000, true)] {
+            rank.declare(Direction::Receive, 1 - me, bytes, striped);
+            rank.declare(Direction::Send, 1 - me, bytes, !striped);
+        }
+    }
+    let declared: Vec<_> = ranks.iter().map(|rank| rank.channels.counters()).collect();
+    let mut before = 0;
+    for round in 0..60 {
+        // What the transport itself keeps has its size after some rounds.
+        if round == 10 {
+            before = COUNT.load(Ordering::Relaxed);
+        }
+        // The one or the other comes first, or opens its gates before it starts.
+        for me in [round % 2, 1 - round % 2] {
+            let Rank {
+                channels,
+                fabric,
+                ids,
+                ..
+            } = &mut ranks[me];
+            channels.start(fabric, ids).unwrap();
+            ranks[me].turn();
+        }
+        while ranks
+            .iter()
+            .any(|rank| rank.channels.are_done(&rank.ids) != Ok(true))
+        {
+            ranks.iter_mut().for_each(Rank::turn);
+        }
+        for rank in &mut ranks {
+            rank.channels.collect(&rank.ids).unwrap();
+        }
+    }
+    let after = COUNT.load(Ordering::Relaxed);
+    assert_eq!(after - before, 0, "allocations in 50 rounds of 16 messages");
+    for (rank, declared) in ranks.iter().zip(declared) {
+        let counters = rank.channels.counters();
+        assert_eq!(counters.allocations, declared.allocations);
+        assert_eq!(counters.refused, 0);
+        assert!(counters.writes > 0 && counters.eager_bytes > 0);
+    }
+}

@@ -1,0 +1,462 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Behaviours of gated channels.
+
+use std::ptr::NonNull;
+
+use transport::channel::{
+    Blocks, ChannelCounters, ChannelError, ChannelId, Channels, Direction, Memory, Way,
+};
+use transport::{Head, Peer};
+
+use crate::common::memory::{Guarded, is_all};
+use crate::common::{Rank, head, pattern};
+
+/// Around what travels ahead of its gate, what is landed, and what takes several frames.
+const SIZES: [usize; 9] = [0, 1, 8, 4095, 4096, 4097, 16384, 16385, 70_001];
+
+/// One end of a channel and its buffer, of which every second block is used if it is striped.
+struct End {
+    id: ChannelId,
+    buffer: Guarded,
+    bytes: usize,
+    block: usize,
+}
+
+impl End {
+    fn new(rank: &mut Rank, way: Way, bytes: usize, striped: bool) -> Self {
+        let block = if striped { (bytes / 5).max(1) } else { bytes };
+        let blocks = if striped { bytes.div_ceil(block) } else { 1 };
+        let mut buffer = Guarded::new(2 * block * blocks);
+        let memory = memory(&mut buffer, bytes, block);
+        let channels = rank.channels.get_or_insert_with(Channels::new);
+        let id = channels.declare(&mut rank.fabric, way, memory).unwrap();
+        Self {
+            id,
+            buffer,
+            bytes,
+            block,
+        }
+    }
+
+    fn fill(&mut self, content: &[u8]) {
+        let stride = 2 * self.block.max(1);
+        let places = self.buffer.bytes_mut().chunks_mut(stride);
+        for (place, block) in places.zip(content.chunks(self.block.max(1))) {
+            place[..block.len()].copy_from_slice(block);
+        }
+    }
+
+    /// Looks whether it has the content and nothing else; empties it.
+    fn check(&mut self, content: &[u8]) {
+        let stride = 2 * self.block.max(1);
+        let places = self.buffer.bytes_mut().chunks_mut(stride);
+        for (place, block) in places.zip(content.chunks(self.block.max(1))) {
+            assert!(place[..block.len()] == *block, "{} bytes", self.bytes);
+            assert!(is_all(&place[block.len()..], 0), "bytes between blocks");
+            place.fill(0);
+        }
+        self.buffer.assert_guards();
+    }
+}
+
+fn memory(buffer: &mut Guarded, bytes: usize, block: usize) -> Memory {
+    let base = NonNull::from(buffer.bytes_mut()).cast::<u8>();
+    let blocks = bytes.checked_div(block).unwrap_or(0);
+    let stride = 2 * block.cast_signed();
+    // SAFETY: inside the buffer, which the tests keep until the channel is freed and use between its starts only.
+    let whole = unsafe { Blocks::new(base, block, blocks, stride) };
+    let rest = bytes - blocks * block;
+    let at = base.as_ptr().wrapping_add(2 * blocks * block);
+    // SAFETY: as above; no bytes where there is no rest.
+    let rest = unsafe { Blocks::new(NonNull::new(at).unwrap(), rest, 1, 0) };
+    Memory::new([whole, rest]).unwrap()
+}
+
+fn to(peer: u32, class: u8) -> Way {
+    Way {
+        direction: Direction::Send,
+        peer: Peer(peer),
+        context: 77,
+        class,
+    }
+}
+
+fn from(peer: u32, class: u8) -> Way {
+    Way {
+        direction: Direction::Receive,
+        ..to(peer, class)
+    }
+}
+
+fn start(rank: &mut Rank, ids: &[ChannelId]) {
+    let channels = rank.channels.as_mut().unwrap();
+    channels.start(&mut rank.fabric, ids).unwrap();
+}
+
+async fn wait(rank: &mut Rank, ids: &[ChannelId]) -> Result<(), ChannelError> {
+    loop {
+        let channels = rank.channels.as_mut().unwrap();
+        if channels.are_done(ids).unwrap() {
+            return channels.collect(ids);
+        }
+        rank.turn().await;
+    }
+}
+
+fn counters(rank: &Rank) -> ChannelCounters {
+    rank.channels.as_ref().unwrap().counters()
+}
+
+/// Frees all, when nobody needs anything of this rank any more.
+async fn finish(rank: &mut Rank, ends: Vec<End>) {
+    while !rank.channels.as_ref().unwrap().is_drained() {
+        rank.turn().await;
+    }
+    rank.barrier().await;
+    for end in ends {
+        let channels = rank.channels.as_mut().unwrap();
+        channels.free(&mut rank.fabric, end.id).unwrap();
+        assert_eq!(
+            channels.free(&mut rank.fabric, end.id),
+            Err(ChannelError::Stale)
+        );
+    }
+}
+
+pub async fn neighbours(rank: &mut Rank) {
+    let (up, down) = (
+        (rank.me + 1) % rank.size,
+        (rank.me + rank.size - 1) % rank.size,
+    );
+    for (number, bytes) in (0..).zip(SIZES) {
+        let striped = |side| (number + side) % 3 == 0;
+        let mut ends = vec![
+            End::new(rank, from(down, 0), bytes, striped(0)),
+            End::new(rank, from(up, 1), bytes, striped(1)),
+            End::new(rank, to(up, 0), bytes, striped(2)),
+            End::new(rank, to(down, 1), bytes, striped(0)),
+        ];
+        let ids: Vec<_> = ends.iter().map(|end| end.id).collect();
+        for round in 0..6 {
+            ends[2].fill(&pattern(rank.me, 2 * round, bytes));
+            ends[3].fill(&pattern(rank.me, 2 * round + 1, bytes));
+            start(rank, &ids);
+            wait(rank, &ids).await.unwrap();
+            ends[0].check(&pattern(down, 2 * round, bytes));
+            ends[1].check(&pattern(up, 2 * round + 1, bytes));
+        }
+        assert_eq!(counters(rank).refused, 0);
+        finish(rank, ends).await;
+    }
+}
+
+/// Both ends agree on a list of messages, and each takes any of its handles of that size for the next.
+pub async fn in_order_of_starts(rank: &mut Rank) {
+    let other = rank.size - 1 - rank.me;
+    let lists = |from: u32| {
+        let mut random = crate::common::Random(u64::from(from) + 99);
+        (0..40).map(move |_| SIZES[random.below(7) as usize])
+    };
+    let mut sends: Vec<End> = Vec::new();
+    let mut receives: Vec<End> = Vec::new();
+    for at in 0..14 {
+        sends.push(End::new(rank, to(other, 3), SIZES[at % 7], at > 7));
+        receives.push(End::new(rank, from(other, 3), SIZES[at % 7], at < 7));
+    }
+    let mut going: Vec<(usize, bool, u64)> = Vec::new();
+    let (mut out, mut into) = ((0..).zip(lists(rank.me)), (0..).zip(lists(other)));
+    let (mut next_out, mut next_in) = (out.next(), into.next());
+    while next_out.is_some() || next_in.is_some() || !going.is_empty() {
+        let sends_now = rank.random.below(2) == 0;
+        let (next, ends) = match sends_now {
+            true => (&mut next_out, &mut sends),
+            false => (&mut next_in, &mut receives),
+        };
+        let busy = |at: usize| going.iter().any(|it| (it.0, it.1) == (at, sends_now));
+        let wanted = |(_, bytes): (u64, usize)| {
+            (0..ends.len()).find(|at| ends[*at].bytes == bytes && !busy(*at))
+        };
+        if let Some(at) = next.and_then(wanted)
+            && let Some((number, bytes)) = *next
+        {
+            if sends_now {
+                ends[at].fill(&pattern(rank.me, number, bytes));
+            }
+            start(rank, &[ends[at].id]);
+            going.push((at, sends_now, number));
+            *next = if sends_now { out.next() } else { into.next() };
+        }
+        // Not to sleep: there may be something to start.
+        rank.pass().await;
+        let channels = rank.channels.as_mut().unwrap();
+        going.retain(|(at, sent, number)| {
+            let end = if *sent {
+                &mut sends[*at]
+            } else {
+                &mut receives[*at]
+            };
+            if !channels.are_done(&[end.id]).unwrap() {
+                return true;
+            }
+            channels.collect(&[end.id]).unwrap();
+            if !*sent {
+                end.check(&pattern(other, *number, end.bytes));
+            }
+            false
+        });
+    }
+    assert_eq!(counters(rank).refused, 0);
+    sends.append(&mut receives);
+    finish(rank, sends).await;
+}
+
+pub async fn sends_first(rank: &mut Rank) {
+    let other = rank.size - 1 - rank.me;
+    let mut ends: Vec<End> = (0..9)
+        .map(|_| End::new(rank, to(other, 0), 4096, false))
+        .collect();
+    for round in 0..3 {
+        for (number, end) in (10 * round..).zip(&mut ends[..8]) {
+            end.fill(&pattern(rank.me, number, 4096));
+            start(rank, &[end.id]);
+        }
+        let ids: Vec<_> = ends[..8].iter().map(|end| end.id).collect();
+        wait(rank, &ids).await.unwrap();
+        // No room for a ninth at the other end.
+        ends[8].fill(&pattern(rank.me, 10 * round + 8, 4096));
+        start(rank, &[ends[8].id]);
+        for _ in 0..5 {
+            rank.turn().await;
+        }
+        assert!(
+            !rank
+                .channels
+                .as_ref()
+                .unwrap()
+                .are_done(&[ends[8].id])
+                .unwrap()
+        );
+        rank.barrier().await;
+        let mut target = End::new(rank, from(other, 0), 4096, round == 1);
+        for number in 0..9 {
+            start(rank, &[target.id]);
+            wait(rank, &[target.id]).await.unwrap();
+            target.check(&pattern(other, 10 * round + number, 4096));
+        }
+        wait(rank, &[ends[8].id]).await.unwrap();
+        assert_eq!(counters(rank).refused, 0);
+        finish(rank, vec![target]).await;
+    }
+    finish(rank, ends).await;
+}
+
+pub async fn sizes_differ(rank: &mut Rank) {
+    let other = rank.size - 1 - rank.me;
+    for (short, long) in [(8, 16), (4096, 5000), (9000, 9001), (0, 1)] {
+        for (sent, wanted) in [(short, long), (long, short)] {
+            let send = End::new(rank, to(other, 5), sent, false);
+            let mut receive = End::new(rank, from(other, 5), wanted, false);
+            // Only what was sent ahead of its gate may be complete without a word.
+            let differs = |end: Result<(), ChannelError>| {
+                let may_be_well = sent <= 4096 && end.is_ok();
+                assert!(
+                    may_be_well || end == Err(ChannelError::SizesDiffer),
+                    "{sent} for {wanted}: {end:?}"
+                );
+            };
+            start(rank, &[receive.id]);
+            rank.barrier().await;
+            start(rank, &[send.id]);
+            differs(wait(rank, &[send.id]).await);
+            let end = wait(rank, &[receive.id]).await;
+            assert_eq!(end, Err(ChannelError::SizesDiffer), "{sent} for {wanted}");
+            receive.check(&vec![0; wanted]);
+            rank.barrier().await;
+            // The sends come first.
+            start(rank, &[send.id]);
+            rank.barrier().await;
+            start(rank, &[receive.id]);
+            let end = wait(rank, &[receive.id]).await;
+            assert_eq!(end, Err(ChannelError::SizesDiffer), "{sent} for {wanted}");
+            differs(wait(rank, &[send.id]).await);
+            rank.barrier().await;
+            finish(rank, vec![send, receive]).await;
+        }
+    }
+    // The queue goes on.
+    let mut send = End::new(rank, to(other, 5), 100, false);
+    let mut receive = End::new(rank, from(other, 5), 100, false);
+    send.fill(&pattern(rank.me, 1, 100));
+    start(rank, &[send.id, receive.id]);
+    wait(rank, &[send.id, receive.id]).await.unwrap();
+    receive.check(&pattern(other, 1, 100));
+    assert_eq!(counters(rank).refused, 0);
+    finish(rank, vec![send, receive]).await;
+}
+
+pub async fn opened(rank: &mut Rank) {
+    let other = rank.size - 1 - rank.me;
+    for bytes in [64, 20_000] {
+        let mut send = End::new(rank, to(other, 1), bytes, false);
+        let mut receive = End::new(rank, from(other, 1), bytes, false);
+        for round in 0..5 {
+            let channels = rank.channels.as_mut().unwrap();
+            channels.open(&mut rank.fabric, receive.id).unwrap();
+            let gates = counters(rank).gates;
+            let channels = rank.channels.as_mut().unwrap();
+            channels.open(&mut rank.fabric, receive.id).unwrap();
+            assert_eq!(channels.are_done(&[receive.id]), Ok(true), "not started");
+            let active = Err(ChannelError::Active);
+            assert_eq!(channels.free(&mut rank.fabric, receive.id), active);
+            rank.barrier().await;
+            send.fill(&pattern(rank.me, round, bytes));
+            start(rank, &[send.id]);
+            wait(rank, &[send.id]).await.unwrap();
+            start(rank, &[receive.id]);
+            wait(rank, &[receive.id]).await.unwrap();
+            receive.check(&pattern(other, round, bytes));
+            assert_eq!(counters(rank).gates, gates, "the start tells nothing");
+            rank.barrier().await;
+        }
+        assert_eq!(counters(rank).refused, 0);
+        finish(rank, vec![send, receive]).await;
+    }
+}
+
+pub async fn used_once(rank: &mut Rank) {
+    let other = rank.size - 1 - rank.me;
+    for (number, bytes) in (0..).zip(SIZES.iter().cycle().take(30)) {
+        // In any order: the other end may have started long ago.
+        let make_send = |rank: &mut Rank| End::new(rank, to(other, 2), *bytes, number % 2 == 1);
+        let make_receive =
+            |rank: &mut Rank| End::new(rank, from(other, 2), *bytes, number % 3 == 1);
+        let (mut send, mut receive);
+        if rank.random.below(2) == 0 {
+            send = make_send(rank);
+            receive = make_receive(rank);
+        } else {
+            receive = make_receive(rank);
+            send = make_send(rank);
+        }
+        send.fill(&pattern(rank.me, number, *bytes));
+        let mut ids = [send.id, receive.id];
+        if rank.random.below(2) == 0 {
+            ids.reverse();
+            start(rank, &ids);
+        } else {
+            start(rank, &ids[1..]);
+            rank.turn().await;
+            start(rank, &ids[..1]);
+        }
+        wait(rank, &ids).await.unwrap();
+        receive.check(&pattern(other, number, *bytes));
+        let mut free = |end: &End| {
+            let channels = rank.channels.as_mut().unwrap();
+            channels.free(&mut rank.fabric, end.id).unwrap();
+        };
+        free(&send);
+        free(&receive);
+    }
+    assert_eq!(counters(rank).refused, 0);
+    finish(rank, Vec::new()).await;
+}
+
+pub async fn nonsense(rank: &mut Rank) {
+    let other = rank.size - 1 - rank.me;
+    let mut send = End::new(rank, to(other, 4), 5000, false);
+    let mut receive = End::new(rank, from(other, 4), 5000, false);
+    rank.barrier().await;
+    let mut random = crate::common::Random(u64::from(rank.me) + 5);
+    for round in 0..200 {
+        let words: Vec<u8> = (0..6)
+            .flat_map(|_| (random.next() >> (random.below(8) * 8)).to_ne_bytes())
+            .collect();
+        let length = [0, 8, 40, 41, 48][random.below(5) as usize];
+        // Classes that nobody uses, most of them; gates of the one that is used must not be wilder than a rank is.
+        let class = random.below(20) as u16;
+        let made = Head {
+            flags: class + u16::from(class == 4) + 16 * random.below(3) as u16,
+            word: u64::from(random.below(80) as u32) | random.below(1 << 32) << 32,
+            ..head(64 + random.below(5) as u8)
+        };
+        rank.send(other, made, &words[..length]).await;
+        if round % 10 == 0 {
+            rank.turn().await;
+        }
+    }
+    // The same for what the class is about: its first start, twice, and from far.
+    for number in [0, 0, 9, 5_000_000] {
+        let made = Head {
+            flags: 4,
+            word: 77 | number << 32,
+            ..head(65)
+        };
+        rank.send(other, made, &[1; 5000]).await;
+    }
+    rank.barrier().await;
+    assert!(counters(rank).refused > 20);
+    send.fill(&pattern(rank.me, 1, 5000));
+    start(rank, &[receive.id, send.id]);
+    wait(rank, &[receive.id, send.id]).await.unwrap();
+    receive.check(&pattern(other, 1, 5000));
+    finish(rank, vec![send, receive]).await;
+}
+
+pub async fn wrong_use(rank: &mut Rank) {
+    let me = rank.me;
+    let send = End::new(rank, to(me, 0), 10_000, false);
+    let mut receive = End::new(rank, from(me, 0), 10_000, true);
+    let channels = rank.channels.as_mut().unwrap();
+    let fabric = &mut rank.fabric;
+    let nothing = || Memory::new([]).unwrap();
+    let refused = channels.declare(fabric, to(me, 16), nothing());
+    assert_eq!(refused, Err(ChannelError::BadClass));
+    assert_eq!(channels.open(fabric, send.id), Err(ChannelError::Stale));
+    let stranger = ChannelId(send.id.0 + 77);
+    for ids in [[send.id, stranger], [stranger, send.id]] {
+        assert_eq!(channels.start(fabric, &ids), Err(ChannelError::Stale));
+    }
+    let twice = channels.start(fabric, &[send.id, send.id]);
+    assert_eq!(twice, Err(ChannelError::Active));
+    channels.start(fabric, &[send.id]).unwrap();
+    let again = channels.start(fabric, &[receive.id, send.id]);
+    assert_eq!(again, Err(ChannelError::Active), "all or nothing");
+    assert_eq!(channels.are_done(&[receive.id]), Ok(true));
+    assert_eq!(channels.are_done(&[send.id]), Ok(false));
+    assert_eq!(channels.collect(&[send.id]), Err(ChannelError::Active));
+    assert_eq!(channels.free(fabric, send.id), Err(ChannelError::Active));
+    let moved = channels.change_memory(fabric, send.id, nothing());
+    assert_eq!(moved, Err(ChannelError::Active));
+    channels.start(fabric, &[receive.id]).unwrap();
+    wait(rank, &[send.id, receive.id]).await.unwrap();
+    // Other memory, for the same name.
+    receive.buffer = Guarded::new(20_000);
+    let other = memory(&mut receive.buffer, 10_000, 100);
+    receive.block = 100;
+    let channels = rank.channels.as_mut().unwrap();
+    channels
+        .change_memory(&mut rank.fabric, receive.id, other)
+        .unwrap();
+    let mut send = send;
+    send.fill(&pattern(0, 3, 10_000));
+    start(rank, &[receive.id, send.id]);
+    wait(rank, &[receive.id, send.id]).await.unwrap();
+    receive.check(&pattern(0, 3, 10_000));
+    lost(rank, &send, &receive);
+    finish(rank, vec![send, receive]).await;
+}
+
+/// What waits for a peer that is lost ends, and so does what is started later.
+fn lost(rank: &mut Rank, send: &End, receive: &End) {
+    let (me, channels) = (Peer(rank.me), rank.channels.as_mut().unwrap());
+    channels.start(&mut rank.fabric, &[send.id]).unwrap();
+    assert_eq!(channels.are_done(&[send.id]), Ok(false));
+    channels.lose(me);
+    assert_eq!(channels.collect(&[send.id]), Err(ChannelError::Lost));
+    let both = [receive.id, send.id];
+    channels.start(&mut rank.fabric, &both).unwrap();
+    assert_eq!(channels.are_done(&both), Ok(true));
+    assert_eq!(channels.collect(&both), Err(ChannelError::Lost));
+    assert_eq!(channels.collect(&both), Ok(()), "told once");
+    assert!(!channels.is_busy());
+}
