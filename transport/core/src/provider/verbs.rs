@@ -21,6 +21,7 @@ mod fake;
 mod gid;
 mod hosts;
 mod keys;
+mod lately;
 mod ledger;
 mod link;
 mod look;
@@ -54,6 +55,7 @@ pub(super) use fake::FakePort;
 pub use fake::{FakeConfig, FakeNet, FakeStats};
 use hosts::Hosts;
 use keys::{Regions, Told};
+use lately::Troubles;
 pub(crate) use look::look;
 use owned::Owned;
 use pairs::Pair;
@@ -61,7 +63,7 @@ use plain::Chore;
 pub use plain::{FarLook, FarWord};
 use pools::{MOST_DATAGRAMS, MOST_SHARED, SendPool};
 use port::{CallError, Depths, Done, Port};
-use rail::{Opened, Rail, largest_datagram, open_all, watch_all};
+use rail::{Line, Opened, Rail, largest_datagram, open_all, watch_all};
 use session::Slot;
 use side::Side;
 use slab::Slab;
@@ -100,6 +102,8 @@ pub(super) struct Verbs<P: Port> {
     owned: Vec<Owned>,
     /// What the word that was handed up last has left to be done.
     chore: Option<Chore>,
+    /// Links whose queue pairs break for the same reason again and again.
+    troubles: HashMap<Line, Troubles>,
     /// Completions that found no room in the caller's array.
     ready: VecDeque<Completion>,
     /// Frames that came in several packets, until they are released.
@@ -232,6 +236,7 @@ impl<P: Port> Verbs<P> {
             told: Told::default(),
             owned: Vec::new(),
             chore: None,
+            troubles: HashMap::new(),
             ready: VecDeque::new(),
             assembled: Slab::new(),
             unsent: Vec::new(),

@@ -84,6 +84,52 @@ fn gid_change_of_a_port_that_stays_up_is_followed() {
 }
 
 #[test]
+fn a_queue_pair_that_broke_unanswered_is_made_again_with_more_patience() {
+    let mut job = Job::calm(2, AT_ONCE);
+    job.assert_whole();
+    let mut times: Vec<u64> = (0..6).map(|_| time_to_break(&mut job)).collect();
+    let first = times[0];
+    assert!(
+        (400..800).contains(&(first / MILLISECOND)),
+        "eight times 67 ms: {first} ns"
+    );
+    // 67 ms, 134, ... 1074.
+    times.truncate(5);
+    for pair in times.windows(2) {
+        let ratio = pair[1] as f64 / pair[0] as f64;
+        assert!((1.8..2.2).contains(&ratio), "{times:?}");
+    }
+    let last = time_to_break(&mut job) as f64 / times[4] as f64;
+    assert!((0.9..1.1).contains(&last), "there is a limit: {last}");
+    for _ in 0..70 {
+        job.pass(SECOND);
+        job.send(0, 1, 40);
+    }
+    job.settle();
+    // The one that is there stays as it is; the next begins anew.
+    time_to_break(&mut job);
+    let after = time_to_break(&mut job);
+    assert!(after.abs_diff(times[1]) < first / 10, "{after}: {times:?}");
+    job.assert_whole();
+    job.assert_careful();
+}
+
+/// How long it takes until a rank takes the way to another for broken; it is whole again afterwards.
+fn time_to_break(job: &mut Job) -> u64 {
+    let broken = |job: &Job| job.all[0].fabric.net_stats().broken;
+    job.pair_of(0);
+    job.pass(SECOND / 10);
+    let (before, start) = (broken(job), job.net.now_ns());
+    job.net.cut(0, 1);
+    job.send(0, 1, 40);
+    job.until("it breaks", |job| broken(job) > before);
+    let took = job.net.now_ns() - start;
+    job.net.mend(0, 1);
+    job.assert_whole();
+    took
+}
+
+#[test]
 fn gid_change_is_found_out_as_soon_as_nobody_answers() {
     let limits = NetLimits {
         datagrams_first: 1000,

@@ -113,12 +113,44 @@ fn rnr_retry_exc_err_is_counted_and_replayed() {
     job.settle();
     job.assert_whole();
     job.assert_careful();
-    let told = RNR_RETRY_EXC;
+    starve(&mut job);
+}
+
+/// Breaks the queue pair once more since there was no buffer.
+fn starve(job: &mut Job) {
     let pair = job.pair_of(0);
-    job.net.break_pair_as(pair, told, false);
+    job.net.break_pair_as(pair, RNR_RETRY_EXC, false);
     let before = job.all[0].fabric.net_stats().not_ready;
     job.assert_whole();
     assert_eq!(job.all[0].fabric.net_stats().not_ready, before + 1);
+}
+
+#[test]
+fn rnr_retry_exc_err_is_told_if_it_comes_again_and_again() {
+    let mut job = Job::calm(2, AT_ONCE);
+    job.assert_whole();
+    for _ in 0..3 {
+        starve(&mut job);
+        job.pass(70 * SECOND);
+    }
+    for _ in 0..2 {
+        starve(&mut job);
+    }
+    assert_eq!(job.words_of(0), "", "a process that computes is no failure");
+    for _ in 0..9 {
+        starve(&mut job);
+    }
+    let words = &job.all[0].words;
+    assert_eq!(words.len(), 1, "told once: {words:?}");
+    for part in [
+        "RNR retry",
+        "rank 1 on ",
+        "again and again",
+        "compute for long",
+    ] {
+        assert!(words[0].contains(part), "no {part:?} in {words:?}");
+    }
+    job.assert_careful();
 }
 
 #[test]

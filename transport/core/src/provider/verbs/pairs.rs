@@ -165,6 +165,7 @@ impl<P: Port> Verbs<P> {
 
     /// Joins an end of ours to one of the peer's; takes it apart if that fails.
     fn join_end(&mut self, index: u32, address: Address, theirs: End) -> Result<u32, CallError> {
+        let patience = self.patience(index);
         let Some(pair) = self.pairs[index as usize].as_mut() else {
             return Ok(index);
         };
@@ -173,6 +174,7 @@ impl<P: Port> Verbs<P> {
             number: theirs.number,
             their_first: theirs.first,
             our_first: pair.first,
+            patience,
         };
         let joined = self.rails[pair.line.at()].port.connect(pair.end, &remote);
         if joined.is_err() {
@@ -181,6 +183,15 @@ impl<P: Port> Verbs<P> {
             self.net.joined += 1;
         }
         joined.map(|()| index)
+    }
+
+    /// How long a queue pair waits for answers: longer with each that broke in vain, until there were none for a while.
+    fn patience(&self, index: u32) -> u8 {
+        let now_ns = self.now_ns;
+        let line = self.pairs[index as usize].as_ref().map(|pair| pair.line);
+        let troubles = line.and_then(|line| self.troubles.get(&line));
+        let breaks = troubles.map_or(0, |troubles| troubles.unanswered.count(now_ns));
+        FIRST_PATIENCE + breaks.min(MOST_PATIENCE - FIRST_PATIENCE)
     }
 
     /// The peer has no room for a queue pair, or ours cannot be joined.
@@ -331,16 +342,34 @@ impl<P: Port> Verbs<P> {
 
     /// What an error tells of the peer.
     fn judge(&mut self, index: u32, status: Status) {
+        let now_ns = self.now_ns;
+        let pair = self.pairs[index as usize].as_ref();
+        let Some(line) = pair.map(|pair| pair.line) else {
+            return;
+        };
         match status {
-            // Its device is there.
-            Status::NotReady => self.net.not_ready += 1,
-            Status::Flushed => {}
-            _ => {
-                let line = self.pairs[index as usize].as_ref().map(|pair| pair.line);
-                if let Some(link) = line.and_then(|line| self.link(line)) {
-                    link.is_suspected = true;
-                }
+            Status::Flushed => return,
+            Status::NotReady => {
+                self.net.not_ready += 1;
+                self.troubles
+                    .entry(line)
+                    .or_default()
+                    .not_ready
+                    .again(now_ns);
+                // Its device is there.
+                return;
             }
+            Status::RetryExceeded => {
+                self.troubles
+                    .entry(line)
+                    .or_default()
+                    .unanswered
+                    .again(now_ns);
+            }
+            _ => {}
+        }
+        if let Some(link) = self.link(line) {
+            link.is_suspected = true;
         }
     }
 
@@ -352,8 +381,17 @@ impl<P: Port> Verbs<P> {
         let Some(side) = self.sides[pair.line.peer as usize].as_deref() else {
             return;
         };
-        // Most of them heal, and where many break they do so for one reason.
-        let often = !(self.net.broken + 1).is_power_of_two();
+        let link = side.link(pair.line.rail);
+        let often = match done.status {
+            // A process that computes gives no buffers back; whoever is told wants to know of one that does so for long.
+            Status::NotReady => {
+                let troubles = self.troubles.get(&pair.line);
+                let breaks = troubles.map_or(0, |it| it.not_ready.count(self.now_ns));
+                breaks != TOLD_NOT_READY
+            }
+            // Most of them heal, and where many break they do so for one reason.
+            _ => !(self.net.broken + 1).is_power_of_two(),
+        };
         if pair.life != Life::Whole || done.status == Status::Flushed || often {
             return;
         }
@@ -367,9 +405,7 @@ impl<P: Port> Verbs<P> {
             facts: self.rails[pair.line.at()].port.facts(),
             peer: pair.line.peer,
             peer_host: self.hosts.name(side.host),
-            address: side
-                .link(pair.line.rail)
-                .and_then(|link| link.address.as_ref()),
+            address: link.and_then(|link| link.address.as_ref()),
         };
         let words = words::of_failure(&what, done.status, done.vendor, &ends);
         self.complain(words);
@@ -543,6 +579,12 @@ impl<P: Port> Verbs<P> {
     }
 }
 
+/// 4.096 µs × 2^14 = 67 ms without an answer, seven times, then a queue pair breaks: half a second.
+const FIRST_PATIENCE: u8 = 14;
+/// 1.1 s, seven times: a network that is so slow loses packets, not processes.
+const MOST_PATIENCE: u8 = 18;
+/// So many breaks in a row since the peer had no buffer are told.
+const TOLD_NOT_READY: u8 = 3;
 /// Where the peer or the device has refused a queue pair, the next one is asked for after this time.
 const REFUSED_NS: u64 = 100_000_000;
 /// Polls that find nothing before a queue pair whose work requests are back is taken apart.

@@ -248,6 +248,8 @@ pub(crate) struct Remote {
     /// Packet number that it begins with, and that this side begins with; 24 bits.
     pub(crate) their_first: u32,
     pub(crate) our_first: u32,
+    /// How long an answer may take before a packet is sent again: 4.096 µs × 2^patience; below 32.
+    pub(crate) patience: u8,
 }
 
 /// One work request on a reliable queue pair.

@@ -38,7 +38,7 @@ pub(super) struct Rail<P: Port> {
 }
 
 /// A peer, as one rail of this process reaches it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Line {
     pub(super) peer: u32,
     pub(super) rail: u8,

@@ -35,7 +35,7 @@ pub(super) enum Via {
 }
 
 /// A time, in microseconds that wrap after an hour: enough for what waits for an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Moment(u32);
 
 impl Moment {

@@ -339,6 +339,10 @@ pub(crate) fn of_failure(what: &str, status: Status, vendor: u32, ends: &Ends<'_
             "; {}; is the process still there, are the cable and the switch's lossless class in order?",
             ends.trial()
         ),
+        Status::NotReady => format!(
+            ", again and again; does rank {} compute for long without a call of MPI?",
+            ends.peer
+        ),
         Status::Other(2) if !ends.facts.is_up => "; the port is down".into(),
         _ => String::new(),
     };

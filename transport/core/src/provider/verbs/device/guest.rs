@@ -167,6 +167,7 @@ fn joined(a: &mut Side, b: &mut Side) -> (QueuePair, QueuePair) {
         number: pair.number,
         their_first,
         our_first,
+        patience: 14,
     };
     let (to_b, to_a) = (to(b, right, 0x1234, 77), to(a, left, 77, 0x1234));
     b.device.connect(right, &to_a).unwrap();

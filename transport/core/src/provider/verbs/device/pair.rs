@@ -172,7 +172,7 @@ fn sending(facts: &Facts, to: &Remote) -> (ibv_qp_attr, u32) {
         qp_state: IBV_QPS_RTS,
         sq_psn: to.our_first & PACKET_NUMBERS,
         max_rd_atomic: facts.reads,
-        timeout: TIMEOUT,
+        timeout: to.patience,
         retry_cnt: RETRIES,
         rnr_retry: RNR_RETRIES,
         ..ibv_qp_attr::default()
@@ -221,12 +221,12 @@ fn subnet(gid: Gid) -> [u8; 8] {
 
 /// Bits of the number of a packet.
 const PACKET_NUMBERS: u32 = 0x00ff_ffff;
-/// The receiver that has no buffer asks for 0.64 ms, doubled in practice.
+/// The receiver that has no buffer asks for a pause of 0.64 ms (IBTA vol. 1, encoding of the RNR NAK timer field: 10 is 0.32 ms, 14 is 1.28 ms, each second number doubles it), which devices double in practice. Long ones would make all
+/// wait that are behind: a process that polls gives its buffers back in microseconds.
 const RNR_TIMER: u8 = 12;
-/// Six times. Seven would be for ever, and hide that nobody posts buffers.
+/// Six times: about 4 ms, 8 on some devices, then the queue pair breaks, and is joined again when the receiver polls. Seven
+/// would be for ever, and hide that nobody posts buffers.
 const RNR_RETRIES: u8 = 6;
-/// 4.096 µs × 2^14 = 67 ms without an answer, and again.
-const TIMEOUT: u8 = 14;
 /// Soft-RoCE takes seven for ever here too.
 const RETRIES: u8 = 6;
 /// As many as packets of the Internet have when they start.
@@ -271,6 +271,7 @@ mod tests {
             number: 0x1234,
             their_first: 0xff00_0001,
             our_first: 0xff00_0002,
+            patience: 16,
         }
     }
 
@@ -301,6 +302,7 @@ mod tests {
             sending.rnr_retry < 7 && sending.retry_cnt < 7,
             "seven is for ever"
         );
+        assert_eq!(sending.timeout, 16);
     }
 
     #[test]

@@ -173,6 +173,12 @@ impl Pair {
         self.joined = Some(joined);
     }
 
+    /// How long it waits for an answer, if it is so long for one that was told 14.
+    pub(super) fn answer_ns(&self, usual_ns: u64) -> u64 {
+        let told = self.joined.map_or(14, |joined| joined.remote.patience);
+        usual_ns << told.saturating_sub(14)
+    }
+
     /// Takes a request in, for a slot that it was given.
     pub(super) fn push(&mut self, request: &Request<'_>, body: Kept, slot: u64) {
         let packet_bytes = self.joined.map_or(1, |joined| joined.packet_bytes);

@@ -276,10 +276,10 @@ impl Net {
 
     /// Sets the timer for an answer if it is not set, or `anew`; takes it away if nothing is under way.
     fn wait_for_answer(&mut self, serial: u32, anew: bool) {
-        let deadline = self.now + self.config.answer_ns;
         let Some(pair) = self.pairs.get_mut(&serial) else {
             return;
         };
+        let deadline = self.now + pair.answer_ns(self.config.answer_ns);
         if !pair.has_under_way() {
             return pair.set_deadline(None);
         }

@@ -239,6 +239,7 @@ pub(super) fn remote(to: &Side, pair: QueuePair, [ours, theirs]: [u32; 2]) -> Re
         number: pair.number,
         their_first: theirs,
         our_first: ours,
+        patience: 14,
     }
 }
 

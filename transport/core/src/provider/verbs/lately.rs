@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Troubles that come again and again: one is nothing, several in a short time are a state.
+
+use super::session::Moment;
+
+/// The troubles of a link.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Troubles {
+    /// Breaks since nobody answered: the next queue pair waits longer.
+    pub(super) unanswered: Lately,
+    /// Breaks since the peer had no buffer.
+    pub(super) not_ready: Lately,
+}
+
+/// How often something has happened of late.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Lately {
+    count: u8,
+    last: Moment,
+}
+
+impl Lately {
+    /// It happens now.
+    pub(super) fn again(&mut self, now_ns: u64) {
+        self.count = self.count(now_ns).saturating_add(1);
+        self.last = Moment::of(now_ns);
+    }
+
+    /// How often it has happened since there was a minute without it.
+    pub(super) fn count(self, now_ns: u64) -> u8 {
+        match self.last.until(now_ns) {
+            0..=LONG_NS => self.count,
+            _ => 0,
+        }
+    }
+}
+
+/// What has not happened for so long is over.
+const LONG_NS: u64 = 60_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_not_happened_for_a_minute_is_forgotten() {
+        let mut it = Lately::default();
+        assert_eq!(it.count(0), 0);
+        for second in 1..=3 {
+            it.again(50_000_000_000 * second);
+        }
+        let last = 150_000_000_000;
+        assert_eq!((it.count(last), it.count(last + LONG_NS)), (3, 3));
+        assert_eq!(it.count(last + LONG_NS + 1000), 0);
+        it.again(last + LONG_NS + 1000);
+        assert_eq!(it.count(last + 2 * LONG_NS), 1);
+    }
+
+    #[test]
+    fn what_never_ends_is_counted_no_further() {
+        let mut it = Lately::default();
+        for _ in 0..300 {
+            it.again(7);
+        }
+        assert_eq!(it.count(7), u8::MAX);
+    }
+}
