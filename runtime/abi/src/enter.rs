@@ -60,6 +60,18 @@ pub fn enter(name: &'static str, on: On, body: impl FnOnce(Mpi) -> Result<()>) -
     }
 }
 
+/// Runs the body of a private function, which has answers of its own. `None`: MPI is not initialized, or finalized.
+#[inline]
+pub fn enter_private<R>(body: impl FnOnce(Mpi) -> R) -> Option<R> {
+    if process::phase() != Phase::Running {
+        return None;
+    }
+    let held = lock::hold();
+    let result = body(Mpi(PhantomData));
+    drop(held);
+    Some(result)
+}
+
 /// Runs the body of a function that may be called at any time and from any thread.
 #[inline]
 pub fn enter_any_time(name: &'static str, on: On, body: impl FnOnce() -> Result<()>) -> c_int {

@@ -34,6 +34,7 @@ pub mod buffer;
 pub mod c;
 #[path = "../gen/callback.rs"]
 pub mod callback;
+pub mod channel;
 mod clock;
 pub mod coll;
 pub mod comm;

@@ -16,6 +16,7 @@
 
 mod boot;
 mod bundle;
+pub mod channel;
 pub mod collective;
 pub mod comm;
 pub mod datatype;

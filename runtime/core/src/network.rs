@@ -292,6 +292,7 @@ impl Universe {
         if self.network.lost.iter().all(|(lost, _)| *lost != peer) {
             self.fabric.lose(carrier(peer), &why);
             self.network.lost.push((peer, why));
+            self.channels.lose(carrier(peer));
         }
         self.end_lost();
     }

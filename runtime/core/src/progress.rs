@@ -151,7 +151,11 @@ impl Universe {
         if self.has_bundles() {
             self.settle_bundles();
         }
-        count != 0
+        let mut moved = count != 0;
+        if self.channels.is_busy() {
+            moved |= self.tend_channels();
+        }
+        moved
     }
 
     /// What to do after a turn in which nothing happened: spin while a core is free for it, else let others have it.
@@ -198,11 +202,8 @@ impl Universe {
 
     fn sleep(&mut self, timeout: Duration) {
         // Nobody rings when room comes back or a helper finishes: do not sleep on those.
-        let timeout = if self.engine.busy_peers() == 0 {
-            timeout
-        } else {
-            SHORT_SLEEP
-        };
+        let has_room = self.engine.busy_peers() == 0 && !self.channels.waits_for_room();
+        let timeout = if has_room { timeout } else { SHORT_SLEEP };
         let timeout = timeout.min(self.network.patience());
         match self.awaited.clone() {
             None => self.sleep_unless(timeout, || false),

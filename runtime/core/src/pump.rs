@@ -3,6 +3,7 @@
 //! moves bytes; this is the only file where both are in sight.
 
 use engine::{Arrival, Body, OutFrame, Output, Peer, RequestId, wire};
+use transport::channel::Channels;
 use transport::{Arrived, Completion, FarWord, Head, Outcome, RemoteKey, WorkId};
 
 use crate::Universe;
@@ -117,6 +118,9 @@ impl Universe {
 
     #[inline(always)]
     fn take_in_frame(&mut self, arrived: &Arrived) {
+        if Channels::is_kind(arrived.head.kind) {
+            return self.take_in_channel(arrived);
+        }
         let Head {
             kind, flags, word, ..
         } = arrived.head;
@@ -269,6 +273,9 @@ impl Universe {
 
     #[inline(never)]
     fn take_in_work(&mut self, completion: Completion) {
+        let Some(completion) = self.take_in_written(completion) else {
+            return;
+        };
         let (work, outcome, lease) = match completion {
             Completion::Worked {
                 work,

@@ -6,6 +6,7 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 
 use engine::{ContextId, Engine, Peer, RequestId};
+use transport::channel::Channels;
 use transport::seat::{Awaited, NODE_BOARD};
 use transport::{Completions, Fabric, Seat};
 
@@ -27,6 +28,7 @@ pub struct Universe {
     pub(crate) engine: Engine,
     pub(crate) fabric: Fabric,
     pub(crate) completions: Completions,
+    pub(crate) channels: Channels,
     /// Completions that were taken in, to see whether there were any.
     pub(crate) turned_up: u64,
     /// What structured and buffered requests keep beside their slot, by token.
@@ -117,6 +119,7 @@ impl Universe {
             awaited: None,
             fabric,
             completions: Completions::new(),
+            channels: Channels::new(),
             turned_up: 0,
             sides: HashMap::new(),
             window: Vec::new(),
@@ -276,7 +279,8 @@ impl Universe {
     /// the application does not have (any more), and what was sent over a network has arrived.
     #[must_use]
     pub fn is_drained(&mut self) -> bool {
-        self.engine.owes_nothing() && !self.owes_copies() && self.fabric.is_quiet()
+        let owes_nothing = self.engine.owes_nothing() && self.channels.is_drained();
+        owes_nothing && !self.owes_copies() && self.fabric.is_quiet()
     }
 
     /// Memory that the other ranks of the node reach directly, zero and aligned to a page; `None` where there is none.

@@ -63,6 +63,7 @@ pub struct Way {
 
 /// The name of a channel's end: never 0, and never that of another one, not even after it was freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(transparent)]
 pub struct ChannelId(pub u64);
 
 /// Why something cannot be done with a channel, or how it ended if not well.

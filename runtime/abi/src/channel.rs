@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Gated channels for libraries of ours that are built on this one: a private C interface, with a version. No program should
+//! call it; `qmp` does.
+//!
+//! All functions answer a code of [`Code`]. They need MPI to be initialised and not finalised, and never call an error
+//! handler.
+//!
+//! # Safety
+//! The callers' promises, which each function repeats: arrays have the length given, and the memory of a channel is theirs
+//! from each start to its end, as [`Blocks::new`] asks.
+#![allow(unsafe_code, reason = "C entry points")]
+
+use core::ffi::{c_double, c_int, c_void};
+use core::ptr::NonNull;
+use core::slice;
+use std::time::{Duration, Instant};
+
+use runtime::Visit;
+use runtime::channel::{Blocks, ChannelError, ChannelId, Direction, End, Memory};
+
+use crate::enter::{Mpi, enter_private};
+use crate::handle::MPI_Comm;
+
+/// Blocks of memory, as C has them: `stride` bytes from the start of one to that of the next.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Piece {
+    base: *mut c_void,
+    block_bytes: usize,
+    blocks: usize,
+    stride: isize,
+}
+
+/// What the functions answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub enum Code {
+    /// Done.
+    Ok = 0,
+    /// The name is of no channel, or not of the end that is needed.
+    Stale = 1,
+    /// It was started, or opened, and not waited for.
+    Active = 2,
+    /// There is no such rank, direction or class.
+    BadPeer = 3,
+    /// This is no communicator of one group.
+    BadComm = 4,
+    /// Memory that lies in no address space, or at NULL.
+    BadMemory = 5,
+    /// The two ends have declared different sizes.
+    SizesDiffer = 6,
+    /// Not all have ended in time.
+    TimeOut = 7,
+    /// The peer has died, or cannot be reached.
+    Lost = 8,
+    /// There are too many channels.
+    NoMemory = 9,
+    /// MPI is not initialised, or finalised.
+    NotReady = 10,
+}
+
+impl Code {
+    fn of(result: Result<(), ChannelError>) -> Self {
+        match result {
+            Ok(()) => Self::Ok,
+            Err(ChannelError::Active) => Self::Active,
+            Err(ChannelError::BadClass) => Self::BadPeer,
+            Err(ChannelError::TooMany) => Self::NoMemory,
+            Err(ChannelError::SizesDiffer) => Self::SizesDiffer,
+            Err(ChannelError::Lost) => Self::Lost,
+            Err(_) => Self::Stale,
+        }
+    }
+}
+
+/// The version of this interface.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub extern "C" fn rmpi_channel_version() -> c_int {
+    VERSION
+}
+
+/// Makes one end of a channel with rank `peer` of a communicator, and says its name.
+///
+/// # Safety
+/// `pieces` has `count` elements, whose memory belongs to the channel from each start, or opening, to its end; `id` can be
+/// written.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rmpi_channel_declare(
+    comm: MPI_Comm,
+    direction: c_int,
+    peer: c_int,
+    channel_class: c_int,
+    pieces: *const Piece,
+    count: usize,
+    id: *mut u64,
+) -> c_int {
+    // SAFETY: promised by the caller.
+    let memory = unsafe { memory_of(pieces, count) };
+    let (made, code) = in_mpi((None, Code::NotReady), |mpi| {
+        declare(mpi, comm, (direction, peer, channel_class), memory)
+    });
+    if let (Some(made), Some(id)) = (made, NonNull::new(id)) {
+        // SAFETY: writable, as promised.
+        unsafe { id.write(made.0) };
+    }
+    code as c_int
+}
+
+fn declare(
+    mpi: Mpi,
+    comm: MPI_Comm,
+    (direction, peer, class): (c_int, c_int, c_int),
+    memory: Option<Memory>,
+) -> (Option<ChannelId>, Code) {
+    let direction = match direction {
+        0 => Direction::Send,
+        1 => Direction::Receive,
+        _ => return (None, Code::BadPeer),
+    };
+    let (Ok(rank), Ok(class)) = (u32::try_from(peer), u8::try_from(class)) else {
+        return (None, Code::BadPeer);
+    };
+    let Some(memory) = memory else {
+        return (None, Code::BadMemory);
+    };
+    let end = End {
+        direction,
+        rank,
+        class,
+    };
+    mpi.state(|state| {
+        let Ok(object) = state.comm(comm) else {
+            return (None, Code::BadComm);
+        };
+        if object.comm.is_inter() {
+            return (None, Code::BadComm);
+        }
+        let comm = object.comm.clone();
+        match state.universe.declare_channel(&comm, end, memory) {
+            None => (None, Code::BadPeer),
+            Some(Ok(id)) => (Some(id), Code::Ok),
+            Some(Err(error)) => (None, Code::of(Err(error))),
+        }
+    })
+}
+
+/// Starts all of these, the receives first; or none, if one of them is stale or active.
+///
+/// # Safety
+/// `ids` has `count` elements; the memory of these channels is theirs until they have ended.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rmpi_channel_start(ids: *const u64, count: usize) -> c_int {
+    // SAFETY: promised by the caller.
+    let ids = unsafe { names(ids, count) };
+    visit(|universe| universe.start_channels(ids))
+}
+
+/// Opens the gate of a receive before its start.
+///
+/// # Safety
+/// The memory of the channel is its own until it has ended.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rmpi_channel_open(id: u64) -> c_int {
+    visit(|universe| universe.open_channel(ChannelId(id)))
+}
+
+/// Says whether all of these have ended, or are not started. If so, their ends are taken.
+///
+/// # Safety
+/// `ids` has `count` elements; `done` can be written.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rmpi_channel_test(
+    ids: *const u64,
+    count: usize,
+    done: *mut c_int,
+) -> c_int {
+    // SAFETY: promised by the caller.
+    let ids = unsafe { names(ids, count) };
+    let (ended, code) = in_mpi((false, Code::NotReady), |mpi| test(mpi, ids));
+    if let Some(done) = NonNull::new(done) {
+        // SAFETY: writable, as promised.
+        unsafe { done.write(c_int::from(ended)) };
+    }
+    code as c_int
+}
+
+fn test(mpi: Mpi, ids: &[ChannelId]) -> (bool, Code) {
+    let mut done = mpi.visit(|universe| universe.are_channels_done(ids));
+    if done == Ok(false) {
+        mpi.turn();
+        done = mpi.visit(|universe| universe.are_channels_done(ids));
+    }
+    match done {
+        Ok(false) => (false, Code::Ok),
+        Ok(true) => (true, Code::of(mpi.visit(|it| it.collect_channels(ids)))),
+        Err(error) => (false, Code::of(Err(error))),
+    }
+}
+
+/// Waits until all of these have ended, at most so many seconds; for ever if that is negative. Those that are not started
+/// are not waited for.
+///
+/// # Safety
+/// `ids` has `count` elements.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rmpi_channel_wait(
+    ids: *const u64,
+    count: usize,
+    seconds: c_double,
+) -> c_int {
+    // SAFETY: promised by the caller.
+    let ids = unsafe { names(ids, count) };
+    in_mpi(Code::NotReady, |mpi| wait(mpi, ids, seconds)) as c_int
+}
+
+fn wait(mpi: Mpi, ids: &[ChannelId], seconds: f64) -> Code {
+    // Whatever is no span of time is for ever.
+    let patience = Duration::try_from_secs_f64(seconds).ok();
+    let deadline = patience.and_then(|patience| Instant::now().checked_add(patience));
+    let mut is_late = false;
+    mpi.wait_until(|universe| {
+        let going = universe.are_channels_done(ids) == Ok(false);
+        is_late = going && deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        !going || is_late
+    });
+    if is_late {
+        return Code::TimeOut;
+    }
+    Code::of(mpi.visit(|universe| universe.collect_channels(ids)))
+}
+
+/// Gives an end that is not active other memory.
+///
+/// # Safety
+/// As for [`rmpi_channel_declare`].
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rmpi_channel_move(id: u64, pieces: *const Piece, count: usize) -> c_int {
+    // SAFETY: promised by the caller.
+    let memory = unsafe { memory_of(pieces, count) };
+    let Some(memory) = memory else {
+        return Code::BadMemory as c_int;
+    };
+    visit(|universe| universe.change_channel(ChannelId(id), memory))
+}
+
+/// Gives an end up that is not active.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub extern "C" fn rmpi_channel_free(id: u64) -> c_int {
+    visit(|universe| universe.free_channel(ChannelId(id)))
+}
+
+/// What channels did so far: bytes moved directly, packed, sent ahead; one-sided writes, gates told, times memory was asked
+/// for; bytes in frames, nonsense from peers.
+///
+/// # Safety
+/// `counters` has room for eight.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rmpi_channel_counters(counters: *mut u64) -> c_int {
+    let Some(target) = NonNull::new(counters.cast::<[u64; 8]>()) else {
+        return Code::BadMemory as c_int;
+    };
+    let read = |mpi: Mpi| Some(mpi.visit(|universe| universe.channel_counters()));
+    let Some(now) = in_mpi(None, read) else {
+        return Code::NotReady as c_int;
+    };
+    let values = [
+        now.direct_bytes,
+        now.packed_bytes,
+        now.eager_bytes,
+        now.writes,
+        now.gates,
+        now.allocations,
+        now.streamed_bytes,
+        now.refused,
+    ];
+    // SAFETY: room for eight words, as promised.
+    unsafe { target.write(values) };
+    Code::Ok as c_int
+}
+
+/// Runs one visit that answers like a channel.
+fn visit(visit: impl FnOnce(&mut runtime::Universe) -> Result<(), ChannelError>) -> c_int {
+    in_mpi(Code::NotReady, |mpi| Code::of(mpi.visit(visit))) as c_int
+}
+
+fn in_mpi<R>(otherwise: R, body: impl FnOnce(Mpi) -> R) -> R {
+    enter_private(body).unwrap_or(otherwise)
+}
+
+/// # Safety
+/// `ids` has `count` elements, which stay while the result is in use.
+unsafe fn names<'a>(ids: *const u64, count: usize) -> &'a [ChannelId] {
+    match NonNull::new(ids.cast_mut().cast::<ChannelId>()) {
+        // SAFETY: so many words, as promised, which a name is one of.
+        Some(ids) => unsafe { slice::from_raw_parts(ids.as_ptr(), count) },
+        // A name that is none, unless nothing was asked for.
+        None => &[ChannelId(0)][..count.min(1)],
+    }
+}
+
+/// What the pieces are as the memory of a channel; `None` if they cannot be.
+///
+/// # Safety
+/// `pieces` has `count` elements, whose memory belongs to the channel when it is active.
+unsafe fn memory_of(pieces: *const Piece, count: usize) -> Option<Memory> {
+    if count == 0 {
+        return Memory::new([]);
+    }
+    let pieces = NonNull::new(pieces.cast_mut())?;
+    // SAFETY: so many elements, as promised.
+    let pieces = unsafe { slice::from_raw_parts(pieces.as_ptr(), count) };
+    let is_empty = |piece: &&Piece| piece.block_bytes == 0 || piece.blocks == 0;
+    let used = pieces.iter().filter(|piece| !is_empty(piece));
+    let blocks = used.map(|piece| {
+        let base = NonNull::new(piece.base.cast::<u8>())?;
+        // SAFETY: the caller's promise about the memory of pieces.
+        Some(unsafe { Blocks::new(base, piece.block_bytes, piece.blocks, piece.stride) })
+    });
+    Memory::new(blocks.collect::<Option<Vec<_>>>()?)
+}
+
+const VERSION: c_int = 1;

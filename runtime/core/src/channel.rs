@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Gated channels between the ranks of a communicator: the transport's, with ranks and contexts as names. MPI knows nothing
+//! of them; who builds on this library does, by its private C interface.
+
+pub use transport::channel::{Blocks, ChannelCounters, ChannelError, ChannelId, Direction, Memory};
+use transport::channel::{Channels, Way};
+use transport::{Arrived, Completion};
+
+use crate::pump::carrier;
+use crate::{Comm, Universe};
+
+/// Where a channel leads, as the program names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct End {
+    /// Which end this is.
+    pub direction: Direction,
+    /// The rank at the other end, in the communicator.
+    pub rank: u32,
+    /// Which queue of the two ranks, below 16.
+    pub class: u8,
+}
+
+impl Universe {
+    /// Makes one end of a channel between two ranks of a communicator. Talks to nobody. `None`: there is no such rank.
+    ///
+    /// # Errors
+    /// Those of [`Channels::declare`].
+    pub fn declare_channel(
+        &mut self,
+        comm: &Comm,
+        end: End,
+        memory: Memory,
+    ) -> Option<Result<ChannelId, ChannelError>> {
+        let way = Way {
+            direction: end.direction,
+            peer: carrier(comm.group.peer(end.rank)?),
+            context: comm.context.0,
+            class: end.class,
+        };
+        Some(self.channels.declare(&mut self.fabric, way, memory))
+    }
+
+    /// Starts all of these, the receives first; or none.
+    ///
+    /// # Errors
+    /// Those of [`Channels::start`].
+    #[inline]
+    pub fn start_channels(&mut self, ids: &[ChannelId]) -> Result<(), ChannelError> {
+        self.channels.start(&mut self.fabric, ids)
+    }
+
+    /// Opens the gate of a receive before its start.
+    ///
+    /// # Errors
+    /// Those of [`Channels::open`].
+    pub fn open_channel(&mut self, id: ChannelId) -> Result<(), ChannelError> {
+        self.channels.open(&mut self.fabric, id)
+    }
+
+    /// Whether all of these have ended, or are not started.
+    ///
+    /// # Errors
+    /// Those of [`Channels::are_done`].
+    #[inline]
+    pub fn are_channels_done(&self, ids: &[ChannelId]) -> Result<bool, ChannelError> {
+        self.channels.are_done(ids)
+    }
+
+    /// Takes the ends of all of these.
+    ///
+    /// # Errors
+    /// Those of [`Channels::collect`].
+    pub fn collect_channels(&mut self, ids: &[ChannelId]) -> Result<(), ChannelError> {
+        self.channels.collect(ids)
+    }
+
+    /// Gives an end that is not active other memory.
+    ///
+    /// # Errors
+    /// Those of [`Channels::change_memory`].
+    pub fn change_channel(&mut self, id: ChannelId, memory: Memory) -> Result<(), ChannelError> {
+        self.channels.change_memory(&mut self.fabric, id, memory)
+    }
+
+    /// Gives an end up that is not active.
+    ///
+    /// # Errors
+    /// Those of [`Channels::free`].
+    pub fn free_channel(&mut self, id: ChannelId) -> Result<(), ChannelError> {
+        self.channels.free(&mut self.fabric, id)
+    }
+
+    /// What channels did so far.
+    #[must_use]
+    pub fn channel_counters(&self) -> ChannelCounters {
+        self.channels.counters()
+    }
+
+    /// A frame of channels.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn take_in_channel(&mut self, arrived: &Arrived) {
+        self.channels.arrive(&mut self.fabric, arrived);
+        if arrived.is_lent() {
+            self.fabric.release(arrived);
+        }
+    }
+
+    /// The end of a write, if it is one of channels; else the completion comes back.
+    pub(crate) fn take_in_written(&mut self, completion: Completion) -> Option<Completion> {
+        match completion {
+            Completion::Worked { work, outcome, .. } if Channels::is_work(work) => {
+                self.channels.worked(work, outcome);
+            }
+            Completion::Written { peer, immediate } => self.channels.written(peer, immediate),
+            other => return Some(other),
+        }
+        None
+    }
+
+    /// Channels' part of a turn. `true`: something was posted.
+    #[inline(never)]
+    pub(crate) fn tend_channels(&mut self) -> bool {
+        self.channels.progress(&mut self.fabric)
+    }
+}
