@@ -20,6 +20,8 @@ pub enum Variable {
     Providers,
     NetDevices,
     NetRails,
+    QmpReproducible,
+    QmpTimeout,
     Boot,
     Rank,
     Size,
@@ -30,7 +32,7 @@ pub enum Variable {
 }
 
 /// The table.
-pub const ROWS: [Row; 20] = [
+pub const ROWS: [Row; 22] = [
     Row {
         variable: Variable::EagerLimit,
         name: "RMPI_EAGER_LIMIT",
@@ -166,6 +168,24 @@ pub const ROWS: [Row; 20] = [
         },
         text: "How many ports of the network a rank uses, if there are so many: large messages go over all of them at once, \
                and all go over the next when one fails.",
+    },
+    Row {
+        variable: Variable::QmpReproducible,
+        name: "RMPI_QMP_REPRODUCIBLE",
+        range: Range::Words(&["off", "on"]),
+        text: "Whether the sums and binary reductions of QMP are made in the order of the nodes, so that every run has the \
+               same bits on any machine. The same on all ranks.",
+    },
+    Row {
+        variable: Variable::QmpTimeout,
+        name: "RMPI_QMP_TIMEOUT",
+        range: Range::Number {
+            least: 0,
+            most: 1 << 30,
+            default: 0,
+            unit: "seconds",
+        },
+        text: "How long QMP_wait waits for a message before it returns QMP_TIMEOUT. With 0 it waits for ever.",
     },
     foreign(
         Variable::Boot,
