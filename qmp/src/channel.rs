@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Declared memory and declared messages. A message handle is a list of ends of gated channels, one or many.
+//!
+//! The k-th started send of a class meets the k-th started receive of it. Messages to a numbered node are class 0; those to a
+//! neighbour have a class for each axis and way, so that on a grid two nodes thick both ways, and on a grid one node thick
+//! all axes, are kept apart.
+
+use core::ffi::{c_int, c_void};
+use std::sync::Arc;
+
+use crate::gate::{self, Direction, Piece};
+use crate::machine::{Communicator, ask};
+use crate::state::{self, State};
+use crate::status::{Failure, Outcome, Result, Status};
+
+/// Memory declared for messages.
+#[derive(Debug)]
+pub struct MessageMemory {
+    pieces: Vec<Piece>,
+}
+
+/// A declared message.
+#[derive(Debug)]
+pub struct Handle {
+    /// Its ends, in declared order.
+    ids: Arc<[u64]>,
+    ends: Vec<End>,
+    outcome: Outcome,
+}
+
+#[derive(Debug)]
+struct End {
+    direction: Direction,
+    pieces: Vec<Piece>,
+}
+
+/// Whom a message is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Peer {
+    /// A node by its number.
+    Node(c_int),
+    /// The neighbour along an axis: +1 is up.
+    Neighbour {
+        /// Counted from 0.
+        axis: c_int,
+        /// +1 or -1.
+        sign: c_int,
+    },
+}
+
+/// Keeps declared memory: the handle.
+pub fn declare_memory(pieces: Vec<Piece>) -> Result<usize> {
+    let mut bytes = 0usize;
+    let mut whole: Vec<Piece> = Vec::new();
+    for piece in pieces {
+        let piece_bytes = piece.bytes().unwrap_or(usize::MAX);
+        bytes = bytes.saturating_add(piece_bytes);
+        if piece_bytes == 0 {
+            continue;
+        }
+        if piece.base().is_null() {
+            return Err(Failure::new(
+                Status::BAD_MEMORY,
+                format!("NULL was given for memory of {piece_bytes} bytes"),
+            ));
+        }
+        let piece = piece.joined();
+        match whole.last_mut() {
+            Some(last) if last.meets(&piece) => *last = last.with(&piece),
+            _ => whole.push(piece),
+        }
+    }
+    if isize::try_from(bytes).is_err() {
+        return Err(Failure::new(
+            Status::MEMSIZE_TOOBIG,
+            "a message of more bytes than there are addresses was declared",
+        ));
+    }
+    let full = || Failure::new(Status::NOMEM_ERR, "there is too much declared memory");
+    state::running(|state| {
+        state
+            .message_memories
+            .insert(MessageMemory { pieces: whole })
+            .ok_or_else(full)
+    })
+}
+
+/// `QMP_free_msgmem`
+pub fn free_memory(handle: usize) -> Result<()> {
+    state::running(|state| {
+        let memory = state.message_memories.remove(handle);
+        memory.map(|_| ()).ok_or_else(|| no_memory(handle))
+    })
+}
+
+/// Declares one message: the handle.
+pub fn declare(
+    which: Option<usize>,
+    memory: usize,
+    direction: Direction,
+    peer: Peer,
+) -> Result<usize> {
+    let (mpi, node, class) = ask(which, |comm| {
+        let (node, class) = find(comm, direction, peer)?;
+        Ok((*comm.mpi, node, class))
+    })?;
+    let pieces = state::running(|state| {
+        let found = state.message_memories.get(memory);
+        found
+            .map(|found| found.pieces.clone())
+            .ok_or_else(|| no_memory(memory))
+    })?;
+    let id = gate::declare(mpi, direction, node, class, &pieces)?;
+    keep([id].into(), vec![End { direction, pieces }])
+}
+
+fn keep(ids: Arc<[u64]>, ends: Vec<End>) -> Result<usize> {
+    let handle = Handle {
+        ids,
+        ends,
+        outcome: Outcome::default(),
+    };
+    let full = || Failure::new(Status::NOMEM_ERR, "there are too many messages");
+    state::running(|state| state.messages.insert(handle).ok_or_else(full))
+}
+
+/// The node and the class of a message.
+fn find(comm: &Communicator, direction: Direction, peer: Peer) -> Result<(c_int, c_int)> {
+    let (axis, sign) = match peer {
+        Peer::Node(node) => {
+            comm.check_node(node)?;
+            return Ok((node, 0));
+        }
+        Peer::Neighbour { axis, sign } => (axis, sign),
+    };
+    let declared = comm.topology()?;
+    let axes = declared.dims.len();
+    let wrong = |text| Failure::new(Status::INVALID_ARG, text);
+    if sign != 1 && sign != -1 {
+        return Err(wrong(format!(
+            "the direction {sign} was given, expected 1 or -1"
+        )));
+    }
+    let index = usize::try_from(axis).ok().filter(|axis| *axis < axes);
+    let index = index.ok_or_else(|| {
+        wrong(format!(
+            "axis {axis} was given, the logical machine has {axes}, counted from 0"
+        ))
+    })?;
+    let here = usize::try_from(comm.node).unwrap_or_default();
+    let node = declared.topology.neighbour(here, index, sign > 0);
+    let node = node.and_then(|node| c_int::try_from(node).ok());
+    let node =
+        node.ok_or_else(|| Failure::new(Status::NONEIGHBOR_INFO, "there is no such neighbour"))?;
+    // What is sent up arrives from below.
+    let travels_up = (sign > 0) == (direction == Direction::Send);
+    Ok((
+        node,
+        1 + 2 * axis.min(AXES_APART - 1) + c_int::from(travels_up),
+    ))
+}
+
+/// How many axes have classes of their own; all from the last of them on share its classes.
+const AXES_APART: c_int = 7;
+
+/// `QMP_declare_multiple`: one handle of many, which are dead from now on.
+pub fn join(handles: &[usize]) -> Result<usize> {
+    let mut sorted = handles.to_vec();
+    sorted.sort_unstable();
+    if let Some(twice) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+        let text = format!("the message handle {:#x} was given twice", twice[0]);
+        return Err(Failure::new(Status::BAD_MESSAGE, text));
+    }
+    let all = handles
+        .iter()
+        .map(|handle| ids_of(*handle))
+        .collect::<Result<Vec<_>>>()?;
+    for ids in &all {
+        must_rest(ids)?;
+    }
+    let parts = state::running(|state| {
+        Ok(handles
+            .iter()
+            .filter_map(|handle| state.messages.remove(*handle))
+            .collect::<Vec<_>>())
+    })?;
+    let ends = parts.into_iter().flat_map(|part| part.ends).collect();
+    keep(
+        all.iter().flat_map(|ids| ids.iter().copied()).collect(),
+        ends,
+    )
+}
+
+/// `QMP_free_msghandle`
+pub fn free(handle: usize) -> Result<()> {
+    let ids = ids_of(handle)?;
+    must_rest(&ids)?;
+    state::running(|state| Ok(state.messages.remove(handle)))?;
+    ids.iter().try_for_each(|id| gate::free(*id))
+}
+
+/// `QMP_start`
+#[inline]
+pub fn start(handle: usize) -> Result<()> {
+    let ids = ids_of(handle)?;
+    told(handle, gate::start(&ids))
+}
+
+/// `QMP_is_complete`: also true for what has failed, since nothing more will come.
+pub fn is_complete(handle: usize) -> Result<bool> {
+    let ids = ids_of(handle)?;
+    told(handle, gate::test(&ids))
+}
+
+/// `QMP_wait`
+pub fn wait(handle: usize) -> Result<()> {
+    let ids = ids_of(handle)?;
+    let seconds = state::running(|state| Ok(state.settings.timeout_s))?;
+    told(handle, gate::wait(&ids, seconds))
+}
+
+/// `QMP_wait_all`: waits for all, whatever becomes of one; the first error is told.
+pub fn wait_all(handles: &[usize]) -> Result<()> {
+    handles
+        .iter()
+        .map(|handle| wait(*handle))
+        .fold(Ok(()), Result::and)
+}
+
+/// `QMP_clear_to_send`
+pub fn clear_to_send(handle: usize, ready: bool) -> Result<()> {
+    let ids = ids_of(handle)?;
+    let receives: Vec<bool> = of(handle, |message| {
+        message
+            .ends
+            .iter()
+            .map(|end| end.direction == Direction::Receive)
+            .collect()
+    })?;
+    let gates = ids
+        .iter()
+        .zip(receives)
+        .filter(|(_, receives)| ready && *receives);
+    gates.map(|(id, _)| *id).try_for_each(gate::open)
+}
+
+/// `QMP_change_address_multiple`: a new begin for the memory of each end, in declared order.
+///
+/// `moved` makes a piece of another place, from where its message began to where it begins.
+pub fn change_addresses(
+    handle: usize,
+    bases: &[*mut c_void],
+    moved: impl Fn(Piece, *mut c_void, *mut c_void) -> Piece,
+) -> Result<()> {
+    let ids = ids_of(handle)?;
+    must_rest(&ids)?;
+    if bases.len() != ids.len() {
+        let text = format!(
+            "{} addresses were given for a handle of {} messages",
+            bases.len(),
+            ids.len()
+        );
+        return Err(Failure::new(Status::INVALID_ARG, text));
+    }
+    if bases.iter().any(|base| base.is_null()) {
+        return Err(Failure::new(
+            Status::BAD_MEMORY,
+            "NULL was given as an address of a message",
+        ));
+    }
+    for (index, (id, base)) in ids.iter().zip(bases).enumerate() {
+        let mut pieces = of(handle, |message| message.ends[index].pieces.clone())?;
+        let Some(from) = pieces.first().map(Piece::base) else {
+            continue;
+        };
+        pieces
+            .iter_mut()
+            .for_each(|piece| *piece = moved(*piece, from, *base));
+        gate::change(*id, &pieces)?;
+        state::running(|state| {
+            if let Some(message) = state.messages.get_mut(handle) {
+                message.ends[index].pieces = pieces;
+            }
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+/// Visits how the last operation of a message ended.
+pub fn outcome<R>(handle: usize, visit: impl FnOnce(&Outcome) -> R) -> Result<R> {
+    of(handle, |message| visit(&message.outcome))
+}
+
+/// How many messages a handle has.
+pub fn count(handle: usize) -> Result<usize> {
+    of(handle, |message| message.ids.len())
+}
+
+fn of<R>(handle: usize, visit: impl FnOnce(&Handle) -> R) -> Result<R> {
+    state::running(|state| message(state, handle).map(visit))
+}
+
+fn message(state: &State, handle: usize) -> Result<&Handle> {
+    state.messages.get(handle).ok_or_else(|| no_message(handle))
+}
+
+#[inline]
+fn ids_of(handle: usize) -> Result<Arc<[u64]>> {
+    of(handle, |message| Arc::clone(&message.ids))
+}
+
+fn must_rest(ids: &[u64]) -> Result<()> {
+    // A message that has failed rests too.
+    if gate::test(ids).unwrap_or(true) {
+        return Ok(());
+    }
+    Err(Failure::new(
+        Status::INVALID_OP,
+        "the message was started and is not complete yet: wait for it first",
+    ))
+}
+
+/// Keeps with a handle how an operation ended; a success after a success changes nothing.
+#[inline]
+fn told<R>(handle: usize, result: Result<R>) -> Result<R> {
+    state::visit(|state| {
+        if let Some(message) = state.messages.get_mut(handle) {
+            message.outcome.set(&result);
+        }
+    });
+    result
+}
+
+#[cold]
+fn no_message(handle: usize) -> Failure {
+    let text =
+        format!("{handle:#x} is no message handle, or one that was freed or joined with others");
+    Failure::new(Status::BAD_MESSAGE, text)
+}
+
+fn no_memory(handle: usize) -> Failure {
+    let text = format!("{handle:#x} is no declared memory, or was freed");
+    Failure::new(Status::BAD_MEMORY, text)
+}

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The options that a program's command line may have for QMP. Pure.
+//!
+//! An option is followed by its numbers, which are all words up to the next that does not begin with a digit. Options and
+//! numbers are taken out of the command line; of several times the same option the last one counts.
+
+use core::ffi::c_int;
+
+use crate::status::{Failure, Result, Status};
+
+/// What the command line says.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// `-qmp-geom`: the grid of the allocated nodes.
+    pub geometry: Vec<c_int>,
+    /// `-qmp-alloc-map`: which axes of that grid run fastest.
+    pub allocated_map: Vec<c_int>,
+    /// `-qmp-logic-map`: which axes of a logical topology run fastest.
+    pub logical_map: Vec<c_int>,
+    /// `-qmp-job`: into how many jobs, along each axis, the allocated nodes are divided.
+    pub jobs: Vec<c_int>,
+    /// `-qmp-nmpi`: how many processes go on.
+    pub processes: Option<c_int>,
+}
+
+/// Reads the words after the program's name; gives the options and which words are left.
+pub fn parse(words: &[String]) -> Result<(Options, Vec<usize>)> {
+    let mut options = Options::default();
+    let mut left = Vec::new();
+    let mut at = 0;
+    while at < words.len() {
+        let word = words[at].as_str();
+        if at == 0 || !NAMES.contains(&word) {
+            left.push(at);
+            at += 1;
+            continue;
+        }
+        let numbers = words[at + 1..].iter().take_while(|word| is_number(word));
+        let texts: Vec<&String> = numbers.collect();
+        if let Some(next) = words.get(at + 1).filter(|_| texts.is_empty()) {
+            refuse_native(word, next)?;
+        }
+        let values = texts.iter().map(|text| number(word, text));
+        options.take(word, values.collect::<Result<_>>()?)?;
+        at += 1 + texts.len();
+    }
+    Ok((options, left))
+}
+
+impl Options {
+    fn take(&mut self, name: &str, numbers: Vec<c_int>) -> Result<()> {
+        if numbers.is_empty() {
+            return Err(wrong(format!("{name} is followed by no number")));
+        }
+        match name {
+            "-qmp-geom" => self.geometry = numbers,
+            "-qmp-alloc-map" => self.allocated_map = numbers,
+            "-qmp-logic-map" => self.logical_map = numbers,
+            "-qmp-job" => self.jobs = numbers,
+            _ => match numbers[..] {
+                [count] if count > 0 => self.processes = Some(count),
+                _ => {
+                    return Err(wrong(format!(
+                        "{name} is followed by {numbers:?}, expected one number of at least 1"
+                    )));
+                }
+            },
+        }
+        Ok(())
+    }
+}
+
+fn refuse_native(name: &str, next: &str) -> Result<()> {
+    if next == "native" {
+        let text =
+            format!("{name} native: this machine has no grid of its own; give the dimensions");
+        return Err(Failure::new(Status::NOTSUPPORTED, text));
+    }
+    Ok(())
+}
+
+fn is_number(word: &str) -> bool {
+    word.starts_with(|first: char| first.is_ascii_digit())
+}
+
+fn number(name: &str, text: &str) -> Result<c_int> {
+    text.parse().map_err(|_| {
+        wrong(format!(
+            "{name} is followed by `{text}`, which is no number of nodes or of an axis"
+        ))
+    })
+}
+
+fn wrong(text: String) -> Failure {
+    Failure::new(Status::INVALID_ARG, text)
+}
+
+const NAMES: [&str; 5] = [
+    "-qmp-geom",
+    "-qmp-alloc-map",
+    "-qmp-logic-map",
+    "-qmp-job",
+    "-qmp-nmpi",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str) -> Result<(Options, String)> {
+        let words: Vec<String> = line.split(' ').map(String::from).collect();
+        let (options, left) = parse(&words)?;
+        let left: Vec<&str> = left.iter().map(|at| words[*at].as_str()).collect();
+        Ok((options, left.join(" ")))
+    }
+
+    #[test]
+    fn qmpl_073_qmpl_074_qmpl_075_qmpl_076_qmpl_077_options_are_read_and_taken_out() {
+        let line = "prog in -qmp-geom 2 2 1 -x -qmp-alloc-map 1 0 -qmp-logic-map 2 -qmp-job 2 1 1 -qmp-nmpi 8 out";
+        let (options, left) = read(line).unwrap();
+        assert_eq!(left, "prog in -x out");
+        assert_eq!(options.geometry, [2, 2, 1]);
+        assert_eq!(options.allocated_map, [1, 0]);
+        assert_eq!(options.logical_map, [2]);
+        assert_eq!(options.jobs, [2, 1, 1]);
+        assert_eq!(options.processes, Some(8));
+    }
+
+    #[test]
+    fn the_last_of_several_counts_and_all_are_taken_out() {
+        let (options, left) = read("p -qmp-geom 4 1 a -qmp-geom 2 2").unwrap();
+        assert_eq!((options.geometry, left.as_str()), (vec![2, 2], "p a"));
+    }
+
+    #[test]
+    fn wrong_numbers_are_named() {
+        for (line, why) in [
+            ("p -qmp-geom", "-qmp-geom is followed by no number"),
+            ("p -qmp-geom -v", "no number"),
+            ("p -qmp-geom 2x2", "`2x2`"),
+            ("p -qmp-geom 99999999999", "`99999999999`"),
+            ("p -qmp-nmpi 0", "at least 1"),
+            ("p -qmp-nmpi 2 2", "expected one number"),
+        ] {
+            let error = read(line).unwrap_err();
+            assert_eq!(error.status, Status::INVALID_ARG);
+            assert!(error.text.contains(why), "{error:?}");
+        }
+        assert_eq!(
+            read("p -qmp-geom native").unwrap_err().status,
+            Status::NOTSUPPORTED
+        );
+    }
+
+    #[test]
+    fn the_name_of_the_program_is_never_an_option() {
+        assert_eq!(read("-qmp-geom 2").unwrap().1, "-qmp-geom 2");
+        assert_eq!(parse(&[]).unwrap(), (Options::default(), vec![]));
+    }
+}

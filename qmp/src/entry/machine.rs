@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Start and end, communicators, the allocated machine.
+//!
+//! # Safety
+//! As in [`super`].
+#![allow(unsafe_code, reason = "C entry points")]
+#![allow(
+    clippy::missing_safety_doc,
+    reason = "one promise for all: the head of `entry`"
+)]
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ptr::null;
+
+use super::{answer, handle, status, value, write};
+use crate::command_line::{self, Options};
+use crate::machine::{self, Communicator, ask};
+use crate::mpi::{self, Comm, Phase};
+use crate::state::{self, State};
+use crate::status::{Failure, Result, Status};
+
+/// `QMP_init_msg_passing`
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn QMP_init_msg_passing(
+    argc: *mut c_int,
+    argv: *mut *mut *mut c_char,
+    required: c_int,
+    provided: *mut c_int,
+) -> Status {
+    // SAFETY: the caller's command line and result.
+    status(unsafe { start(argc, argv, required, provided) })
+}
+
+unsafe fn start(
+    argc: *mut c_int,
+    argv: *mut *mut *mut c_char,
+    required: c_int,
+    provided: *mut c_int,
+) -> Result<()> {
+    if state::visit(|state| state.running) {
+        return Err(Failure::new(
+            Status::INVALID_OP,
+            "QMP_init_msg_passing was called before",
+        ));
+    }
+    let level = usize::try_from(required).ok().filter(|level| *level < 4);
+    let wrong = || {
+        Failure::new(
+            Status::INVALID_ARG,
+            format!("the thread level {required} was given, expected 0 to 3"),
+        )
+    };
+    let level = level.ok_or_else(wrong)?;
+    let (granted, owns_mpi) = match mpi::phase() {
+        // SAFETY: the caller's command line.
+        Phase::Before => (unsafe { mpi::init(argc, argv, level) }?, true),
+        Phase::Running => (mpi::thread_level()?, false),
+        Phase::After => {
+            return Err(Failure::new(
+                Status::RTENV_ERR,
+                "MPI was finalised and cannot be initialised again",
+            ));
+        }
+    };
+    if !provided.is_null() {
+        // SAFETY: not NULL, one item.
+        unsafe { write(provided, c_int::try_from(granted).unwrap_or_default()) }?;
+    }
+    // SAFETY: the caller's command line.
+    let options = unsafe { take_options(argc, argv) }?;
+    machine::start(options, owns_mpi, granted == 3)
+}
+
+/// Takes QMP's options out of the command line.
+unsafe fn take_options(argc: *mut c_int, argv: *mut *mut *mut c_char) -> Result<Options> {
+    if argc.is_null() || argv.is_null() {
+        return Ok(Options::default());
+    }
+    // SAFETY: not NULL, one number.
+    let count = usize::try_from(unsafe { argc.read() }).unwrap_or_default();
+    // SAFETY: not NULL, one pointer.
+    let words = unsafe { argv.read() };
+    if words.is_null() {
+        return Ok(Options::default());
+    }
+    // SAFETY: a command line of `count` words.
+    let pointers: Vec<*mut c_char> = (0..count)
+        .map(|at| unsafe { words.wrapping_add(at).read() })
+        .collect();
+    let text = |word: &*mut c_char| {
+        // SAFETY: each word is a string.
+        let word = unsafe { CStr::from_ptr(*word) };
+        word.to_string_lossy().into_owned()
+    };
+    let texts: Vec<String> = pointers.iter().map(text).collect();
+    let (options, left) = command_line::parse(&texts)?;
+    for (to, from) in left.iter().enumerate() {
+        // SAFETY: no further than the words that were there.
+        unsafe { words.wrapping_add(to).write(pointers[*from]) };
+    }
+    if left.len() < count {
+        // SAFETY: a word that was there; the command line ends before it now.
+        unsafe { words.wrapping_add(left.len()).write(core::ptr::null_mut()) };
+    }
+    // SAFETY: not NULL, one number.
+    unsafe { argc.write(c_int::try_from(left.len()).unwrap_or_default()) };
+    Ok(options)
+}
+
+/// `QMP_is_initialized`
+#[unsafe(no_mangle)]
+pub extern "C" fn QMP_is_initialized() -> c_int {
+    state::visit(|state| c_int::from(state.running))
+}
+
+/// `QMP_finalize_msg_passing`
+#[unsafe(no_mangle)]
+pub extern "C" fn QMP_finalize_msg_passing() {
+    status(machine::finish());
+}
+
+/// Ends the job.
+fn abort(code: c_int) -> ! {
+    if mpi::phase() == Phase::Running {
+        mpi::abort(code);
+    }
+    std::process::exit(code)
+}
+
+fn say(text: &str) {
+    eprintln!("{} error: {text}", super::print::prefix().to_string_lossy());
+}
+
+/// `QMP_abort`
+#[unsafe(no_mangle)]
+pub extern "C" fn QMP_abort(code: c_int) {
+    say(&format!("abort: {code}"));
+    abort(code)
+}
+
+/// `QMP_abort` of the document, which has no code.
+#[unsafe(no_mangle)]
+pub extern "C" fn qmp2004_abort() {
+    say("abort");
+    abort(1)
+}
+
+/// `QMP_abort_string`
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn QMP_abort_string(code: c_int, message: *mut c_char) {
+    if !message.is_null() {
+        // SAFETY: not NULL, a string.
+        let text = unsafe { CStr::from_ptr(message) };
+        say(&text.to_string_lossy());
+    }
+    QMP_abort(code)
+}
+
+/// Handle of one of the three communicators; NULL before the start.
+fn current(of: impl FnOnce(&mut State) -> &mut usize) -> *mut c_void {
+    let found = answer(state::running(|state| Ok(*of(state))), 0);
+    core::ptr::without_provenance_mut(found)
+}
+
+fn set_current(comm: usize, of: impl FnOnce(&mut State) -> &mut usize) -> Status {
+    status(state::running(|state| {
+        machine::comm(state, Some(comm))?;
+        *of(state) = comm;
+        Ok(())
+    }))
+}
+
+/// Functions that read and change one of the three communicators.
+macro_rules! currents {
+    ($($get:ident $set:ident $field:ident;)*) => {$(
+        #[doc = concat!("`", stringify!($get), "`")]
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $get() -> *mut c_void {
+            current(|state| &mut state.$field)
+        }
+
+        #[doc = concat!("`", stringify!($set), "`")]
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $set(comm: usize) -> Status {
+            set_current(comm, |state| &mut state.$field)
+        }
+    )*};
+}
+
+currents! {
+    QMP_comm_get_allocated QMP_comm_set_allocated allocated;
+    QMP_comm_get_job QMP_comm_set_job job;
+    QMP_comm_get_default QMP_comm_set_default default;
+}
+
+/// `QMP_comm_split`
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn QMP_comm_split(
+    comm: usize,
+    color: c_int,
+    key: c_int,
+    new: *mut *mut c_void,
+) -> Status {
+    let made = machine::split(comm, color, key);
+    let failed = made.as_ref().err().cloned();
+    // SAFETY: one item, or NULL.
+    let written = unsafe { write(new, handle(made)) };
+    status(failed.map_or(written, Err))
+}
+
+/// `QMP_comm_free`
+#[unsafe(no_mangle)]
+pub extern "C" fn QMP_comm_free(comm: usize) -> Status {
+    status(machine::free(comm))
+}
+
+/// Where a communicator keeps that of MPI.
+unsafe fn give_mpi(comm: usize, to: *mut *mut c_void) -> Status {
+    let place = ask(Some(comm), |comm| Ok((&raw mut *comm.mpi).cast::<c_void>()));
+    // SAFETY: one item, or NULL.
+    status(place.and_then(|place| unsafe { write(to, place) }))
+}
+
+/// `QMP_get_hidden_comm`
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn QMP_get_hidden_comm(comm: usize, to: *mut *mut c_void) -> Status {
+    // SAFETY: one item, or NULL.
+    unsafe { give_mpi(comm, to) }
+}
+
+/// `QMP_get_mpi_comm`
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn QMP_get_mpi_comm(comm: usize, to: *mut *mut c_void) -> Status {
+    // SAFETY: one item, or NULL.
+    unsafe { give_mpi(comm, to) }
+}
+
+fn number(which: Option<usize>, none: c_int, of: impl FnOnce(&mut Communicator) -> c_int) -> c_int {
+    answer(ask(which, |comm| Ok(of(comm))), none)
+}
+
+/// `QMP_comm_get_number_of_colors`
+#[unsafe(no_mangle)]
+pub extern "C" fn QMP_comm_get_number_of_colors(comm: usize) -> c_int {
+    number(Some(comm), 0, |comm| comm.colors)
+}
+
+/// `QMP_comm_get_color`
+#[unsafe(no_mangle)]
+pub extern "C" fn QMP_comm_get_color(comm: usize) -> c_int {
+    number(Some(comm), -1, |comm| comm.color)
+}
+
+/// `QMP_comm_get_key`
+#[unsafe(no_mangle)]
+pub extern "C" fn QMP_comm_get_key(comm: usize) -> c_int {
+    number(Some(comm), -1, |comm| comm.key)
+}
+
+/// `QMP_get_number_of_nodes`
+#[unsafe(no_mangle)]
+pub extern "C" fn QMP_get_number_of_nodes() -> c_int {
+    number(None, 0, |comm| comm.nodes)
+}
+
+/// `QMP_comm_get_number_of_nodes`
+#[unsafe(no_mangle)]
+pub extern "C" fn QMP_comm_get_number_of_nodes(comm: usize) -> c_int {
+    number(Some(comm), 0, |comm| comm.nodes)
+}
+
+/// `QMP_get_node_number`
+#[unsafe(no_mangle)]
+pub extern "C" fn QMP_get_node_number() -> c_int {
+    number(None, -1, |comm| comm.node)
+}
+
+/// `QMP_comm_get_node_number`
+#[unsafe(no_mangle)]
+pub extern "C" fn QMP_comm_get_node_number(comm: usize) -> c_int {
+    number(Some(comm), -1, |comm| comm.node)
+}
+
+/// `QMP_is_primary_node`: node 0.
+#[unsafe(no_mangle)]
+pub extern "C" fn QMP_is_primary_node() -> c_int {
+    c_int::from(QMP_get_node_number() == 0)
+}
+
+/// `QMP_comm_is_primary_node`
+#[unsafe(no_mangle)]
+pub extern "C" fn QMP_comm_is_primary_node(comm: usize) -> c_int {
+    c_int::from(QMP_comm_get_node_number(comm) == 0)
+}
+
+/// `QMP_get_msg_passing_type`: a grid if the command line gives one, else a switch.
+#[unsafe(no_mangle)]
+pub extern "C" fn QMP_get_msg_passing_type() -> c_int {
+    let grid = state::running(|state| Ok(!state.options.geometry.is_empty()));
+    c_int::from(answer(grid, false))
+}
+
+/// `QMP_get_number_of_jobs`
+#[unsafe(no_mangle)]
+pub extern "C" fn QMP_get_number_of_jobs() -> c_int {
+    number(Some(job()), 0, |comm| comm.colors)
+}
+
+/// `QMP_get_job_number`
+#[unsafe(no_mangle)]
+pub extern "C" fn QMP_get_job_number() -> c_int {
+    number(Some(job()), -1, |comm| comm.color)
+}
+
+fn job() -> usize {
+    state::visit(|state| state.job)
+}
+
+/// `QMP_get_number_of_job_geometry_dimensions`
+#[unsafe(no_mangle)]
+pub extern "C" fn QMP_get_number_of_job_geometry_dimensions() -> c_int {
+    let axes = state::running(|state| Ok(state.options.jobs.len()));
+    c_int::try_from(answer(axes, 0)).unwrap_or_default()
+}
+
+/// `QMP_get_job_geometry`
+#[unsafe(no_mangle)]
+pub extern "C" fn QMP_get_job_geometry() -> *const c_int {
+    let jobs = state::running(|state| {
+        let jobs = &state.options.jobs;
+        Ok(if jobs.is_empty() {
+            null()
+        } else {
+            jobs.as_ptr()
+        })
+    });
+    answer(jobs, null())
+}
+
+/// `QMP_io_node`: every node has its own.
+#[unsafe(no_mangle)]
+pub extern "C" fn QMP_io_node(node: c_int) -> c_int {
+    node
+}
+
+/// `QMP_master_io_node`
+#[unsafe(no_mangle)]
+pub extern "C" fn QMP_master_io_node() -> c_int {
+    0
+}
+
+/// `QMP_time`
+#[unsafe(no_mangle)]
+pub extern "C" fn QMP_time() -> f64 {
+    value(Ok(mpi::seconds()), 0.0)
+}
+
+/// `QMP_reset_total_qmp_time`
+#[unsafe(no_mangle)]
+pub extern "C" fn QMP_reset_total_qmp_time() {
+    state::visit(|state| state.seconds = 0.0);
+}
+
+/// `QMP_get_total_qmp_time`: seconds in messages and global operations, counted while `QMP_profcontrol` is above 0.
+#[unsafe(no_mangle)]
+pub extern "C" fn QMP_get_total_qmp_time() -> f64 {
+    state::visit(|state| state.seconds)
+}
+
+const _: () = assert!(size_of::<Comm>() == size_of::<*mut c_void>());

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Errors, output, and what the library knows of itself. The functions that print are in `print.c`, since they take any number
+//! of arguments.
+//!
+//! # Safety
+//! As in [`super`].
+#![allow(unsafe_code, reason = "C entry points")]
+#![allow(
+    clippy::missing_safety_doc,
+    reason = "one promise for all: the head of `entry`"
+)]
+
+use core::ffi::{CStr, c_char, c_int};
+use std::ffi::CString;
+
+use crate::channel;
+use crate::mpi;
+use crate::state;
+use crate::status::{Failure, Outcome, Status, last, words};
+
+/// Node, nodes and host, before what is printed.
+pub fn prefix() -> CString {
+    let known = state::visit(|state| state.prefix.clone());
+    if known.is_empty() {
+        c"QMP".to_owned()
+    } else {
+        known
+    }
+}
+
+/// Writes the prefix for `print.c`, cut where there is no room.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qmp_prefix(to: *mut c_char, room: usize) {
+    let prefix = prefix();
+    let bytes = prefix.as_bytes();
+    let length = bytes.len().min(room.saturating_sub(1));
+    // SAFETY: `print.c` has this much room.
+    unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), to.cast(), length) };
+    // SAFETY: as above.
+    unsafe { to.wrapping_add(length).write(0) };
+}
+
+/// `QMP_error_string`
+#[unsafe(no_mangle)]
+pub extern "C" fn QMP_error_string(code: c_int) -> *const c_char {
+    if let Some(words) = words(Status(code)) {
+        return words.as_ptr();
+    }
+    let known = state::visit(|state| {
+        state
+            .foreign_words
+            .iter()
+            .find(|(other, _)| *other == code)
+            .map(|(_, words)| *words)
+    });
+    known.unwrap_or_else(|| learn(code)).as_ptr()
+}
+
+/// The words of a code of what lies below. They stay, since the program keeps pointers to them; there are as many as codes.
+fn learn(code: c_int) -> &'static CStr {
+    let Some(text) = mpi::error_text(code) else {
+        return c"an unknown code";
+    };
+    let words: &'static CStr = Box::leak(CString::new(text).unwrap_or_default().into_boxed_c_str());
+    state::visit(|state| state.foreign_words.push((code, words)));
+    words
+}
+
+/// How the last operation ended, of a message or, for NULL, of this thread.
+fn outcome<R>(message: usize, of: impl Fn(&Outcome) -> R) -> R {
+    if message == 0 {
+        return last(|outcome| of(outcome));
+    }
+    channel::outcome(message, &of).unwrap_or_else(|failure: Failure| {
+        last(|outcome| {
+            outcome.set::<()>(&Err(failure));
+            of(outcome)
+        })
+    })
+}
+
+/// `QMP_get_error_number`
+#[unsafe(no_mangle)]
+pub extern "C" fn QMP_get_error_number(message: usize) -> Status {
+    outcome(message, Outcome::status)
+}
+
+/// `QMP_get_error_string`
+#[unsafe(no_mangle)]
+pub extern "C" fn QMP_get_error_string(message: usize) -> *const c_char {
+    outcome(message, |outcome| outcome.text().as_ptr())
+}
+
+/// `QMP_verbose`
+#[unsafe(no_mangle)]
+pub extern "C" fn QMP_verbose(level: c_int) -> c_int {
+    state::visit(|state| core::mem::replace(&mut state.verbose, level))
+}
+
+/// `QMP_profcontrol`
+#[unsafe(no_mangle)]
+pub extern "C" fn QMP_profcontrol(level: c_int) -> c_int {
+    state::visit(|state| core::mem::replace(&mut state.profiling, level))
+}
+
+/// `QMP_version_str`: the version of the interface, which is that of the libqmp it is like.
+#[unsafe(no_mangle)]
+pub extern "C" fn QMP_version_str() -> *const c_char {
+    c"2.5.4".as_ptr()
+}
+
+/// `QMP_version_int`
+#[unsafe(no_mangle)]
+pub extern "C" fn QMP_version_int() -> c_int {
+    2_005_004
+}

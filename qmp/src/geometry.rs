@@ -1,0 +1,513 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Grids of nodes: where a node lies, who its neighbours are, and which grid suits a lattice. Pure.
+//!
+//! Node numbers are given and never change; a topology says where in the grid each of them lies. Two ways to say it:
+//!
+//! - *in turn*: axis 0, or the first of a map, runs fastest with the node number, as programs have always found it;
+//! - *in blocks*: the nodes of a host form a block of the grid, so that little of the surface crosses between hosts. Only a
+//!   layout that was free to choose does so, and only where several hosts have the same number of nodes each.
+
+use core::ffi::c_int;
+
+use crate::status::{Failure, Result, Status};
+
+/// A grid of nodes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Topology {
+    dims: Vec<usize>,
+    order: Order,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Order {
+    /// The axes, fastest first.
+    InTurn(Vec<usize>),
+    /// The nodes of the first host, of the second and so on, and each host's block of the grid.
+    InBlocks {
+        nodes: Vec<usize>,
+        block: Vec<usize>,
+    },
+}
+
+/// Which nodes share a host.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Hosts {
+    /// Nodes of each host in order of number; hosts in order of their first node.
+    members: Vec<Vec<usize>>,
+}
+
+impl Hosts {
+    /// From a number for each node that is the same on one host.
+    pub fn new(host_of: &[c_int]) -> Self {
+        let mut known: Vec<(c_int, Vec<usize>)> = Vec::new();
+        for (node, host) in host_of.iter().enumerate() {
+            match known.iter_mut().find(|(name, _)| name == host) {
+                Some((_, nodes)) => nodes.push(node),
+                None => known.push((*host, vec![node])),
+            }
+        }
+        Self {
+            members: known.into_iter().map(|(_, nodes)| nodes).collect(),
+        }
+    }
+
+    /// How many nodes each host has, if there are several hosts, with the same number of nodes each, more than one.
+    fn nodes_each(&self) -> Option<usize> {
+        let each = self.members.first()?.len();
+        let same = self.members.iter().all(|nodes| nodes.len() == each);
+        (same && each > 1 && self.members.len() > 1).then_some(each)
+    }
+}
+
+impl Topology {
+    /// A grid in turn: the axes of `map` run fastest, in its order, then the others.
+    pub fn in_turn(dims: &[c_int], map: &[c_int], nodes: usize) -> Result<Self> {
+        let dims = positive(dims, "dimensions of the grid")?;
+        let product = dims
+            .iter()
+            .try_fold(1usize, |all, dim| all.checked_mul(*dim));
+        if product != Some(nodes) {
+            let text = format!(
+                "a grid of {} was given for {nodes} nodes; the product must be the number of nodes",
+                show(&dims)
+            );
+            return Err(Failure::new(Status::INVALID_TOPOLOGY, text));
+        }
+        let order = Order::InTurn(whole_map(map, dims.len())?);
+        Ok(Self { dims, order })
+    }
+
+    /// The grid of the same dimensions with each host's nodes in a block, where that is possible.
+    pub fn near(dims: &[usize], sub: &[usize], hosts: &Hosts) -> Self {
+        let best = hosts
+            .nodes_each()
+            .and_then(|each| best_block(dims, sub, each));
+        let order = match best {
+            Some((block, _)) => Order::InBlocks {
+                nodes: hosts.members.concat(),
+                block,
+            },
+            None => Order::InTurn((0..dims.len()).collect()),
+        };
+        Self {
+            dims: dims.to_vec(),
+            order,
+        }
+    }
+
+    /// The dimensions.
+    pub fn dims(&self) -> &[usize] {
+        &self.dims
+    }
+
+    /// Number of nodes.
+    pub fn nodes(&self) -> usize {
+        self.dims.iter().product()
+    }
+
+    /// Where a node lies; `None` for a number that no node has.
+    pub fn coordinates(&self, node: usize) -> Option<Vec<usize>> {
+        if node >= self.nodes() {
+            return None;
+        }
+        Some(match &self.order {
+            Order::InTurn(axes) => {
+                let mut rest = node;
+                let mut coordinates = vec![0; self.dims.len()];
+                for &axis in axes {
+                    coordinates[axis] = rest % self.dims[axis];
+                    rest /= self.dims[axis];
+                }
+                coordinates
+            }
+            Order::InBlocks { nodes, block } => {
+                let place = nodes.iter().position(|other| *other == node)?;
+                let each: usize = block.iter().product();
+                let grid = quotients(&self.dims, block);
+                let (of_host, inside) = (split(place / each, &grid), split(place % each, block));
+                (0..self.dims.len())
+                    .map(|axis| of_host[axis] * block[axis] + inside[axis])
+                    .collect()
+            }
+        })
+    }
+
+    /// The node at a place; the grid is a torus, so any coordinates are a place.
+    pub fn node(&self, coordinates: &[c_int]) -> usize {
+        let wrap = |(coordinate, dim): (&c_int, &usize)| {
+            let dim = i64::try_from(*dim).unwrap_or(i64::MAX);
+            usize::try_from(i64::from(*coordinate).rem_euclid(dim)).unwrap_or_default()
+        };
+        let at: Vec<usize> = coordinates.iter().zip(&self.dims).map(wrap).collect();
+        match &self.order {
+            Order::InTurn(axes) => axes
+                .iter()
+                .rev()
+                .fold(0, |number, &axis| number * self.dims[axis] + at[axis]),
+            Order::InBlocks { nodes, block } => {
+                let grid = quotients(&self.dims, block);
+                let each: usize = block.iter().product();
+                let inside: Vec<usize> = at.iter().zip(block).map(|(a, b)| a % b).collect();
+                nodes[join(&quotients(&at, block), &grid) * each + join(&inside, block)]
+            }
+        }
+    }
+
+    /// The neighbour of a node, one step up (`forward`) or down along an axis.
+    pub fn neighbour(&self, node: usize, axis: usize, forward: bool) -> Option<usize> {
+        let mut at: Vec<c_int> = to_c(&self.coordinates(node)?);
+        *at.get_mut(axis)? += if forward { 1 } else { -1 };
+        Some(self.node(&at))
+    }
+}
+
+/// The grid for a lattice: of all whole divisions the one whose surface between nodes is smallest; of several such the one
+/// whose surface between hosts is; then the one that divides later axes more, since memory runs along the first.
+pub fn layout(lattice: &[c_int], nodes: usize, hosts: &Hosts) -> Result<Vec<usize>> {
+    let lattice = positive(lattice, "dimensions of the lattice")?;
+    let mut search = Search {
+        lattice: &lattice,
+        each: hosts.nodes_each(),
+        grid: vec![1; lattice.len()],
+        best: None,
+    };
+    search.divide(0, nodes);
+    let best = search.best.map(|(_, grid)| grid);
+    best.ok_or_else(|| {
+        let text = format!(
+            "a lattice of {} cannot be divided evenly among {nodes} nodes",
+            show(&lattice)
+        );
+        Failure::new(Status::INVALID_TOPOLOGY, text)
+    })
+}
+
+/// The part of each node when a grid divides a lattice; missing axes of the grid are one node thick.
+pub fn subgrid(lattice: &[c_int], grid: &[usize]) -> Result<Vec<usize>> {
+    let lattice = positive(lattice, "dimensions of the lattice")?;
+    if grid.len() > lattice.len() {
+        let text = format!(
+            "a lattice of {} has fewer axes than the grid {} of nodes",
+            show(&lattice),
+            show(grid)
+        );
+        return Err(Failure::new(Status::INVALID_TOPOLOGY, text));
+    }
+    let dim = |axis: usize| grid.get(axis).copied().unwrap_or(1);
+    if (0..lattice.len()).any(|axis| lattice[axis] % dim(axis) != 0) {
+        let text = format!(
+            "a lattice of {} cannot be divided evenly by the grid {} of nodes",
+            show(&lattice),
+            show(grid)
+        );
+        return Err(Failure::new(Status::INVALID_TOPOLOGY, text));
+    }
+    Ok((0..lattice.len())
+        .map(|axis| lattice[axis] / dim(axis))
+        .collect())
+}
+
+/// As C has them.
+pub fn to_c(numbers: &[usize]) -> Vec<c_int> {
+    let fit = |number: &usize| c_int::try_from(*number).unwrap_or(c_int::MAX);
+    numbers.iter().map(fit).collect()
+}
+
+/// Surface between nodes, surface between hosts: what is compared in this order.
+type Cost = (u128, u128);
+
+struct Search<'a> {
+    lattice: &'a [usize],
+    each: Option<usize>,
+    grid: Vec<usize>,
+    best: Option<(Cost, Vec<usize>)>,
+}
+
+impl Search<'_> {
+    /// Tries every way to divide the axes from `axis` on among `nodes`.
+    fn divide(&mut self, axis: usize, nodes: usize) {
+        if axis + 1 >= self.lattice.len() {
+            if self.lattice.get(axis).is_some_and(|edge| edge % nodes == 0) {
+                self.grid[axis] = nodes;
+                self.judge();
+            }
+            return;
+        }
+        for part in (1..=nodes.min(self.lattice[axis])).filter(|part| nodes.is_multiple_of(*part)) {
+            if self.lattice[axis].is_multiple_of(part) {
+                self.grid[axis] = part;
+                self.divide(axis + 1, nodes / part);
+            }
+        }
+    }
+
+    fn judge(&mut self) {
+        let sub = quotients(self.lattice, &self.grid);
+        let surface = surface(&sub, &self.grid);
+        if self.best.as_ref().is_some_and(|(best, _)| best.0 < surface) {
+            return;
+        }
+        let block = self
+            .each
+            .and_then(|each| best_block(&self.grid, &sub, each));
+        let cost = (surface, block.map_or(0, |(_, between)| between));
+        // Grids come in order of the first axes: of equals the first divides later axes more.
+        if self.best.as_ref().is_none_or(|(best, _)| cost < *best) {
+            self.best = Some((cost, self.grid.clone()));
+        }
+    }
+}
+
+/// Faces of one part that lie at other parts: none along an axis that is not divided.
+fn surface(part: &[usize], grid: &[usize]) -> u128 {
+    let volume: u128 = part.iter().map(|edge| *edge as u128).product();
+    let divided = part.iter().zip(grid).filter(|(_, parts)| **parts > 1);
+    divided.map(|(edge, _)| 2 * volume / *edge as u128).sum()
+}
+
+/// The block of `each` nodes that divides the grid with the least surface, and that surface.
+fn best_block(grid: &[usize], sub: &[usize], each: usize) -> Option<(Vec<usize>, u128)> {
+    let mut best: Option<(Vec<usize>, u128)> = None;
+    let mut block = vec![1; grid.len()];
+    blocks(grid, &mut block, 0, each, &mut |block| {
+        let part: Vec<usize> = block.iter().zip(sub).map(|(b, s)| b * s).collect();
+        let cost = surface(&part, &quotients(grid, block));
+        if best.as_ref().is_none_or(|(_, least)| cost < *least) {
+            best = Some((block.to_vec(), cost));
+        }
+    });
+    best
+}
+
+fn blocks(
+    grid: &[usize],
+    block: &mut [usize],
+    axis: usize,
+    left: usize,
+    found: &mut dyn FnMut(&[usize]),
+) {
+    if axis == grid.len() {
+        if left == 1 {
+            found(block);
+        }
+        return;
+    }
+    // Thick in the first axes first: nodes that follow each other stay neighbours.
+    for part in (1..=grid[axis].min(left)).rev() {
+        if left.is_multiple_of(part) && grid[axis].is_multiple_of(part) {
+            block[axis] = part;
+            blocks(grid, block, axis + 1, left / part, found);
+        }
+    }
+}
+
+fn quotients(whole: &[usize], part: &[usize]) -> Vec<usize> {
+    whole.iter().zip(part).map(|(w, p)| w / p).collect()
+}
+
+/// Coordinates of a number, the first axis fastest.
+fn split(number: usize, dims: &[usize]) -> Vec<usize> {
+    let mut rest = number;
+    let mut digit = |dim: &usize| {
+        let digit = rest % dim;
+        rest /= dim;
+        digit
+    };
+    dims.iter().map(&mut digit).collect()
+}
+
+fn join(at: &[usize], dims: &[usize]) -> usize {
+    at.iter()
+        .zip(dims)
+        .rev()
+        .fold(0, |number, (coordinate, dim)| number * dim + coordinate)
+}
+
+fn positive(numbers: &[c_int], what: &str) -> Result<Vec<usize>> {
+    if numbers.is_empty() || numbers.len() > AXES_MAX {
+        let text = format!(
+            "{} {what} were given, expected 1 to {AXES_MAX}",
+            numbers.len()
+        );
+        return Err(Failure::new(Status::INVALID_ARG, text));
+    }
+    let check = |number: &c_int| usize::try_from(*number).ok().filter(|number| *number > 0);
+    let all: Option<Vec<usize>> = numbers.iter().map(check).collect();
+    all.ok_or_else(|| {
+        let text = format!("{what} of {numbers:?} were given, each must be at least 1");
+        Failure::new(Status::INVALID_ARG, text)
+    })
+}
+
+/// A map with the axes that it does not name behind those that it does.
+fn whole_map(map: &[c_int], axes: usize) -> Result<Vec<usize>> {
+    let mut whole: Vec<usize> = Vec::new();
+    for entry in map {
+        match usize::try_from(*entry) {
+            Ok(axis) if axis < axes && !whole.contains(&axis) => whole.push(axis),
+            _ => {
+                let text = format!(
+                    "the map {map:?} of a grid with {axes} axes must name each axis at most once, counted from 0"
+                );
+                return Err(Failure::new(Status::INVALID_TOPOLOGY, text));
+            }
+        }
+    }
+    let rest: Vec<usize> = (0..axes).filter(|axis| !whole.contains(axis)).collect();
+    whole.extend(rest);
+    Ok(whole)
+}
+
+fn show(dims: &[usize]) -> String {
+    dims.iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join("x")
+}
+
+/// More axes than any lattice has.
+pub const AXES_MAX: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one_host(nodes: usize) -> Hosts {
+        Hosts::new(&vec![0; nodes])
+    }
+
+    /// `hosts` hosts with `each` nodes that follow each other.
+    fn hosts(hosts: c_int, each: usize) -> Hosts {
+        let all: Vec<c_int> = (0..hosts).flat_map(|host| vec![host; each]).collect();
+        Hosts::new(&all)
+    }
+
+    fn is_bijection(topology: &Topology) {
+        for node in 0..topology.nodes() {
+            let at = topology.coordinates(node).unwrap();
+            assert!(at.iter().zip(topology.dims()).all(|(at, dim)| at < dim));
+            assert_eq!(topology.node(&to_c(&at)), node);
+        }
+        assert_eq!(topology.coordinates(topology.nodes()), None);
+    }
+
+    #[test]
+    fn qmp_058_qmp_064_axis_0_runs_fastest_with_the_node_number() {
+        let grid = Topology::in_turn(&[2, 3, 4], &[], 24).unwrap();
+        assert_eq!(grid.coordinates(1).unwrap(), [1, 0, 0]);
+        assert_eq!(grid.coordinates(2).unwrap(), [0, 1, 0]);
+        assert_eq!(grid.coordinates(23).unwrap(), [1, 2, 3]);
+        is_bijection(&grid);
+    }
+
+    #[test]
+    fn qmpl_024_the_first_axis_of_a_map_runs_fastest_and_axes_it_lacks_come_last() {
+        let grid = Topology::in_turn(&[2, 3, 4], &[2], 24).unwrap();
+        assert_eq!(grid.coordinates(1).unwrap(), [0, 0, 1]);
+        assert_eq!(grid.coordinates(4).unwrap(), [1, 0, 0]);
+        is_bijection(&grid);
+        is_bijection(&Topology::in_turn(&[2, 3, 4], &[1, 0, 2], 24).unwrap());
+    }
+
+    #[test]
+    fn qmp_038_grids_that_do_not_fit_and_maps_that_are_none_are_refused() {
+        let code =
+            |dims: &[c_int], map: &[c_int]| Topology::in_turn(dims, map, 8).unwrap_err().status;
+        assert_eq!(code(&[2, 2], &[]), Status::INVALID_TOPOLOGY);
+        assert_eq!(code(&[i32::MAX; 9], &[]), Status::INVALID_TOPOLOGY);
+        assert_eq!(code(&[2, 0], &[]), Status::INVALID_ARG);
+        assert_eq!(code(&[-2, -4], &[]), Status::INVALID_ARG);
+        assert_eq!(code(&[], &[]), Status::INVALID_ARG);
+        assert_eq!(code(&[8], &[1]), Status::INVALID_TOPOLOGY);
+        assert_eq!(code(&[2, 4], &[1, 1]), Status::INVALID_TOPOLOGY);
+        assert_eq!(code(&[2, 4], &[-1]), Status::INVALID_TOPOLOGY);
+    }
+
+    #[test]
+    fn neighbours_go_round_the_torus() {
+        let grid = Topology::in_turn(&[4, 2], &[], 8).unwrap();
+        assert_eq!(grid.neighbour(0, 0, false), Some(3));
+        assert_eq!(grid.neighbour(3, 0, true), Some(0));
+        assert_eq!(grid.neighbour(1, 1, true), grid.neighbour(1, 1, false));
+        assert_eq!(grid.neighbour(0, 2, true), None);
+        assert_eq!(grid.node(&[-1, 5]), grid.node(&[3, 1]));
+    }
+
+    #[test]
+    fn qmp_065_a_layout_has_the_least_surface_of_all() {
+        let grid = |lattice: &[c_int], nodes| layout(lattice, nodes, &one_host(nodes)).unwrap();
+        assert_eq!(grid(&[8, 8, 8, 8], 1), [1, 1, 1, 1]);
+        assert_eq!(grid(&[8, 8, 8, 8], 2), [1, 1, 1, 2]);
+        assert_eq!(grid(&[4, 4, 4, 64], 8), [1, 1, 1, 8]);
+        // 3744 sites of surface; the document's example, 1x4x4x8, has 4032.
+        assert_eq!(grid(&[24, 24, 24, 32], 128), [2, 4, 4, 4]);
+        assert_eq!(grid(&[6, 4], 6), [3, 2]);
+    }
+
+    #[test]
+    fn a_lattice_that_cannot_be_divided_is_refused() {
+        let why = layout(&[4, 4], 3, &one_host(3)).unwrap_err();
+        assert_eq!(why.status, Status::INVALID_TOPOLOGY);
+        assert_eq!(
+            why.text,
+            "a lattice of 4x4 cannot be divided evenly among 3 nodes"
+        );
+        assert!(layout(&[4, 4], 64, &one_host(64)).is_err());
+        assert!(layout(&[0, 4], 2, &one_host(2)).is_err());
+    }
+
+    #[test]
+    fn qmp_122_a_free_layout_keeps_the_nodes_of_a_host_together() {
+        let hosts = hosts(4, 4);
+        let grid = layout(&[8, 8, 8, 8], 16, &hosts).unwrap();
+        assert_eq!(grid, [1, 1, 4, 4]);
+        let topology = Topology::near(&grid, &[8, 8, 2, 2], &hosts);
+        is_bijection(&topology);
+        let crossing = |node: usize| {
+            let far = |axis| topology.neighbour(node, axis, true).unwrap() / 4 != node / 4;
+            (0..4).filter(|axis| far(*axis)).count()
+        };
+        assert!((0..16).all(|node| crossing(node) == 1));
+    }
+
+    #[test]
+    fn a_block_is_as_round_as_the_surface_wants() {
+        let hosts = hosts(16, 4);
+        let topology = Topology::near(&[8, 8], &[8, 8], &hosts);
+        is_bijection(&topology);
+        assert_eq!(topology.coordinates(0).unwrap(), [0, 0]);
+        assert_eq!(topology.coordinates(1).unwrap(), [1, 0]);
+        assert_eq!(topology.coordinates(2).unwrap(), [0, 1]);
+        assert_eq!(topology.coordinates(4).unwrap(), [2, 0]);
+    }
+
+    #[test]
+    fn qmp_120_one_host_or_one_node_each_or_uneven_hosts_stay_in_turn() {
+        for host_of in [&[0, 0, 0, 0][..], &[0, 1, 2, 3], &[0, 0, 0, 1]] {
+            let topology = Topology::near(&[2, 2], &[4, 4], &Hosts::new(host_of));
+            assert_eq!(
+                topology,
+                Topology::in_turn(&[2, 2], &[], 4).unwrap(),
+                "{host_of:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn hosts_whose_nodes_take_turns_still_form_blocks() {
+        let hosts = Hosts::new(&[0, 1, 0, 1, 0, 1, 0, 1]);
+        let topology = Topology::near(&[2, 2, 2], &[4; 3], &hosts);
+        is_bijection(&topology);
+        let evens: Vec<_> = [0, 2, 4, 6]
+            .map(|node| topology.coordinates(node).unwrap()[2])
+            .to_vec();
+        assert_eq!(evens, [0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn qmp_066_a_forced_grid_divides_the_lattice_padded_with_ones() {
+        assert_eq!(subgrid(&[8, 8, 6], &[2, 4]).unwrap(), [4, 2, 6]);
+        assert!(subgrid(&[8], &[2, 4]).is_err());
+        assert!(subgrid(&[8, 6], &[2, 4]).is_err());
+    }
+}

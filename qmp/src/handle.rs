@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Handles: numbers in the place of pointers, so that a stale or a foreign one is an error and never an address.
+//!
+//! | bits | what |
+//! |---|---|
+//! | 48 to 63 | `0x514d`: no address of a process looks like that |
+//! | 44 to 47 | kind |
+//! | 24 to 43 | generation of the slot, counted from 1 |
+//! | 0 to 23 | index of the slot |
+
+use std::collections::VecDeque;
+
+/// What a handle stands for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// `QMP_comm_t`
+    Comm = 1,
+    /// `QMP_mem_t *`
+    Memory = 2,
+    /// `QMP_msgmem_t`
+    MessageMemory = 3,
+    /// `QMP_msghandle_t`
+    Message = 4,
+}
+
+/// The live things of one kind.
+#[derive(Debug)]
+pub struct Table<T> {
+    kind: Kind,
+    slots: Vec<Slot<T>>,
+    free: VecDeque<usize>,
+}
+
+#[derive(Debug)]
+struct Slot<T> {
+    generation: usize,
+    value: Option<T>,
+}
+
+impl<T> Table<T> {
+    /// An empty table.
+    pub const fn new(kind: Kind) -> Self {
+        Self {
+            kind,
+            slots: Vec::new(),
+            free: VecDeque::new(),
+        }
+    }
+
+    /// Keeps a thing and gives its handle; `None` when 16 million are alive.
+    pub fn insert(&mut self, value: T) -> Option<usize> {
+        let index = match self.free.pop_front() {
+            Some(index) => index,
+            None if self.slots.len() > INDEX_MASK => return None,
+            None => {
+                self.slots.push(Slot {
+                    generation: 0,
+                    value: None,
+                });
+                self.slots.len() - 1
+            }
+        };
+        let slot = &mut self.slots[index];
+        slot.generation = (slot.generation % GENERATION_MASK) + 1;
+        slot.value = Some(value);
+        Some(MARK << 48 | (self.kind as usize) << 44 | slot.generation << 24 | index)
+    }
+
+    /// The thing behind a handle, if it is alive.
+    #[inline]
+    pub fn get(&self, handle: usize) -> Option<&T> {
+        self.slot(handle)
+            .and_then(|index| self.slots[index].value.as_ref())
+    }
+
+    /// The same, to change.
+    #[inline]
+    pub fn get_mut(&mut self, handle: usize) -> Option<&mut T> {
+        self.slot(handle)
+            .and_then(|index| self.slots[index].value.as_mut())
+    }
+
+    /// Takes the thing out; its handle is stale from now on.
+    pub fn remove(&mut self, handle: usize) -> Option<T> {
+        let index = self.slot(handle)?;
+        let value = self.slots[index].value.take()?;
+        self.free.push_back(index);
+        Some(value)
+    }
+
+    /// Takes everything out.
+    pub fn drain(&mut self) -> Vec<T> {
+        let mut all = Vec::new();
+        for (index, slot) in self.slots.iter_mut().enumerate() {
+            if let Some(value) = slot.value.take() {
+                self.free.push_back(index);
+                all.push(value);
+            }
+        }
+        all
+    }
+
+    fn slot(&self, handle: usize) -> Option<usize> {
+        let index = handle & INDEX_MASK;
+        let is_ours = handle >> 44 == MARK << 4 | self.kind as usize;
+        let slot = self.slots.get(index)?;
+        (is_ours && slot.generation == handle >> 24 & GENERATION_MASK).then_some(index)
+    }
+}
+
+const MARK: usize = 0x514d;
+const GENERATION_MASK: usize = (1 << 20) - 1;
+const INDEX_MASK: usize = (1 << 24) - 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_freed_handle_is_dead_even_when_its_slot_lives_again() {
+        let mut table = Table::new(Kind::Message);
+        let first = table.insert("a").unwrap();
+        assert_eq!(table.remove(first), Some("a"));
+        let second = table.insert("b").unwrap();
+        assert_ne!(first, second);
+        assert_eq!(table.get(first), None);
+        assert_eq!(table.remove(first), None);
+        assert_eq!(table.get(second), Some(&"b"));
+    }
+
+    #[test]
+    fn foreign_numbers_are_no_handles() {
+        let mut table = Table::new(Kind::Comm);
+        let handle = table.insert(1).unwrap();
+        let other_kind = Table::new(Kind::Memory).insert(1).unwrap();
+        for wrong in [0, 1, usize::MAX, handle + 1, handle ^ 1 << 63, other_kind] {
+            assert_eq!(table.get(wrong), None, "{wrong:x}");
+        }
+        assert_eq!(table.get(handle), Some(&1));
+    }
+
+    #[test]
+    fn generations_come_round_without_being_zero() {
+        let mut table = Table::new(Kind::Comm);
+        for _ in 0..GENERATION_MASK + 2 {
+            let handle = table.insert(()).unwrap();
+            assert_ne!(handle >> 24 & GENERATION_MASK, 0);
+            table.remove(handle);
+        }
+    }
+}

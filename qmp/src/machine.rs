@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The machine: start and end, communicators, topologies, the layout of a lattice.
+
+use core::ffi::c_int;
+use std::collections::BTreeMap;
+use std::ffi::CString;
+
+use crate::command_line::Options;
+use crate::geometry::{self, Hosts, Topology, to_c};
+use crate::mpi::{self, Comm, Phase};
+use crate::settings::Settings;
+use crate::state::{self, State};
+use crate::status::{Failure, Result, Status};
+
+/// A communicator.
+#[derive(Debug)]
+pub struct Communicator {
+    /// That of MPI, at an address that programs get.
+    pub mpi: Box<Comm>,
+    /// Number of nodes.
+    pub nodes: c_int,
+    /// Number of this node.
+    pub node: c_int,
+    /// How many colours there were when it was split off.
+    pub colors: c_int,
+    /// This node's.
+    pub color: c_int,
+    /// This node's key.
+    pub key: c_int,
+    /// The logical machine.
+    pub declared: Option<Declared>,
+}
+
+/// A declared topology, and what programs get pointers to.
+#[derive(Debug)]
+pub struct Declared {
+    /// The grid.
+    pub topology: Topology,
+    /// Its dimensions.
+    pub dims: Box<[c_int]>,
+    /// Where this node lies.
+    pub here: Box<[c_int]>,
+    /// Where others lie, as far as it was asked.
+    pub known: BTreeMap<c_int, Box<[c_int]>>,
+}
+
+/// What `QMP_layout_grid` found.
+#[derive(Default, Debug)]
+pub struct Layout {
+    /// The part of the lattice on each node.
+    pub subgrid: Box<[c_int]>,
+    /// Its sites.
+    pub sites: c_int,
+}
+
+impl Communicator {
+    fn new(mpi: Comm, colors: c_int, color: c_int, key: c_int) -> Result<Self> {
+        Ok(Self {
+            nodes: mpi.size()?,
+            node: mpi.rank()?,
+            mpi: Box::new(mpi),
+            colors,
+            color,
+            key,
+            declared: None,
+        })
+    }
+
+    /// A part of it: the nodes of one colour.
+    fn split(parent: Comm, color: c_int, key: c_int) -> Result<Option<Self>> {
+        let mut colors = parent.gather(color)?;
+        colors.sort_unstable();
+        colors.dedup();
+        let count = colors.iter().filter(|color| **color >= 0).count();
+        let new = parent.split(color, key)?;
+        let count = c_int::try_from(count).unwrap_or(c_int::MAX);
+        new.map(|new| Self::new(new, count, color, key)).transpose()
+    }
+
+    fn declare(&mut self, topology: Topology) -> Result<()> {
+        if self.declared.is_some() {
+            let text = "a logical topology can be declared once for each communicator";
+            return Err(Failure::new(Status::TOPOLOGY_EXISTS, text));
+        }
+        let here = topology.coordinates(size(self.node)).unwrap_or_default();
+        self.declared = Some(Declared {
+            dims: to_c(topology.dims()).into(),
+            here: to_c(&here).into(),
+            topology,
+            known: BTreeMap::new(),
+        });
+        Ok(())
+    }
+
+    /// The logical machine, which must be declared.
+    pub fn topology(&self) -> Result<&Declared> {
+        self.declared.as_ref().ok_or_else(|| {
+            let text = "no logical topology is declared: call QMP_declare_logical_topology or QMP_layout_grid first";
+            Failure::new(Status::NONEIGHBOR_INFO, text)
+        })
+    }
+
+    /// A node by its number.
+    pub fn check_node(&self, node: c_int) -> Result<()> {
+        if (0..self.nodes).contains(&node) {
+            return Ok(());
+        }
+        let text = format!(
+            "node {node} was given, there are {} nodes, counted from 0",
+            self.nodes
+        );
+        Err(Failure::new(Status::NODE_OUTRANGE, text))
+    }
+
+    /// Where a node lies.
+    pub fn coordinates_of(&self, node: c_int) -> Result<Vec<c_int>> {
+        self.check_node(node)?;
+        let declared = self.topology()?;
+        Ok(to_c(
+            &declared
+                .topology
+                .coordinates(size(node))
+                .unwrap_or_default(),
+        ))
+    }
+}
+
+/// Brings QMP up over a running MPI.
+pub fn start(options: Options, owns_mpi: bool, multiple: bool) -> Result<()> {
+    let world = remaining(options.processes)?;
+    let mut allocated = Communicator::new(world, 1, 0, 0)?;
+    if !options.geometry.is_empty() {
+        let grid = Topology::in_turn(
+            &options.geometry,
+            &options.allocated_map,
+            size(allocated.nodes),
+        )?;
+        allocated.declare(grid)?;
+    }
+    let color = job_of(&allocated, &options.jobs)?;
+    let nobody = || Failure::new(Status::ERROR, "a communicator has lost this node");
+    let mut job = Communicator::split(world, color, 0)?.ok_or_else(nobody)?;
+    if let Some(grid) = job_grid(&options) {
+        job.declare(Topology::in_turn(
+            &grid,
+            &options.allocated_map,
+            size(job.nodes),
+        )?)?;
+    }
+    let default = Communicator::split(*job.mpi, 0, 0)?.ok_or_else(nobody)?;
+    let prefix = format!("QMP m{},n{}@{}", default.node, default.nodes, host_name());
+    state::set_multiple(multiple);
+    state::visit(|state| {
+        let [allocated, job, default] =
+            [allocated, job, default].map(|comm| state.comms.insert(comm).unwrap_or_default());
+        (state.allocated, state.job, state.default) = (allocated, job, default);
+        state.prefix = CString::new(prefix).unwrap_or_default();
+        state.settings = Settings::read(|name| std::env::var(name).ok());
+        state.options = options;
+        state.owns_mpi = owns_mpi;
+        state.running = true;
+    });
+    Ok(())
+}
+
+/// Ends QMP, and MPI if QMP has begun it.
+pub fn finish() -> Result<()> {
+    let (ours, owns_mpi) = state::running(|state| {
+        let ours: Vec<Comm> = [state.default, state.job, state.allocated]
+            .into_iter()
+            .filter_map(|handle| state.comms.remove(handle).map(|comm| *comm.mpi))
+            .collect();
+        let owns_mpi = state.owns_mpi;
+        state.comms.drain();
+        state.message_memories.drain();
+        state.memories.drain();
+        state.messages.drain();
+        state.running = false;
+        Ok((ours, owns_mpi))
+    })?;
+    if mpi::phase() != Phase::Running {
+        return Ok(());
+    }
+    for comm in ours {
+        comm.free()?;
+    }
+    if owns_mpi { mpi::finalize() } else { Ok(()) }
+}
+
+/// All nodes, or the first of them; the others end here.
+fn remaining(processes: Option<c_int>) -> Result<Comm> {
+    let Some(count) = processes else {
+        return Comm::WORLD.duplicate();
+    };
+    let nodes = Comm::WORLD.size()?;
+    if count > nodes {
+        let text = format!("-qmp-nmpi {count} was given to a job of {nodes} processes");
+        return Err(Failure::new(Status::INVALID_ARG, text));
+    }
+    let goes = Comm::WORLD.rank()? < count;
+    let part = Comm::WORLD.split(c_int::from(!goes), 0)?;
+    if goes {
+        return part
+            .ok_or_else(|| Failure::new(Status::ERROR, "a communicator has lost this node"));
+    }
+    let done = part
+        .map_or(Ok(()), Comm::free)
+        .and_then(|()| mpi::finalize());
+    std::process::exit(c_int::from(done.is_err()));
+}
+
+/// The number of the job that this node belongs to.
+fn job_of(allocated: &Communicator, jobs: &[c_int]) -> Result<c_int> {
+    if jobs.is_empty() {
+        return Ok(0);
+    }
+    let line = [allocated.nodes];
+    let (dims, here) = match &allocated.declared {
+        Some(declared) => (&declared.dims[..], &declared.here[..]),
+        None => (&line[..], core::slice::from_ref(&allocated.node)),
+    };
+    let fits = |(jobs, dim): (&c_int, &c_int)| *jobs > 0 && dim % jobs == 0;
+    if jobs.len() != dims.len() || !jobs.iter().zip(dims).all(fits) {
+        let text = format!(
+            "-qmp-job {jobs:?} was given for nodes in a grid of {dims:?}: as many numbers are needed, each a divisor"
+        );
+        return Err(Failure::new(Status::INVALID_TOPOLOGY, text));
+    }
+    let at = (0..jobs.len()).rev();
+    Ok(at.fold(0, |number, axis| {
+        number * jobs[axis] + here[axis] * jobs[axis] / dims[axis]
+    }))
+}
+
+/// The grid of a job, where the allocated nodes have one.
+fn job_grid(options: &Options) -> Option<Vec<c_int>> {
+    if options.geometry.is_empty() || options.jobs.is_empty() {
+        return None;
+    }
+    let pairs = options.geometry.iter().zip(&options.jobs);
+    Some(pairs.map(|(dim, jobs)| dim / jobs).collect())
+}
+
+fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_owned()
+}
+
+/// The communicator of a handle; `None` is the default one.
+pub fn comm(state: &mut State, which: Option<usize>) -> Result<&mut Communicator> {
+    let handle = which.unwrap_or(state.default);
+    state
+        .comms
+        .get_mut(handle)
+        .ok_or_else(|| not_a_communicator(handle))
+}
+
+fn not_a_communicator(handle: usize) -> Failure {
+    let text = format!("{handle:#x} is no communicator of QMP, or one that was freed");
+    Failure::new(Status::INVALID_ARG, text)
+}
+
+/// A question about a communicator.
+pub fn ask<R>(
+    which: Option<usize>,
+    question: impl FnOnce(&mut Communicator) -> Result<R>,
+) -> Result<R> {
+    state::running(|state| question(comm(state, which)?))
+}
+
+/// That of MPI.
+pub fn mpi_of(which: Option<usize>) -> Result<Comm> {
+    ask(which, |comm| Ok(*comm.mpi))
+}
+
+/// `QMP_comm_split`
+pub fn split(which: usize, color: c_int, key: c_int) -> Result<usize> {
+    let parent = mpi_of(Some(which))?;
+    let Some(new) = Communicator::split(parent, color, key)? else {
+        return Ok(0);
+    };
+    let full = || Failure::new(Status::NOMEM_ERR, "there are too many communicators");
+    state::running(|state| state.comms.insert(new).ok_or_else(full))
+}
+
+/// `QMP_comm_free`
+pub fn free(which: usize) -> Result<()> {
+    let mpi = state::running(|state| {
+        comm(state, Some(which))?;
+        if [state.allocated, state.job, state.default].contains(&which) {
+            let text = "this communicator is the allocated, the job's or the default one: set another first";
+            return Err(Failure::new(Status::INVALID_OP, text));
+        }
+        let comm = state.comms.remove(which);
+        comm.map(|comm| *comm.mpi)
+            .ok_or_else(|| not_a_communicator(which))
+    })?;
+    mpi.free()
+}
+
+/// `QMP_declare_logical_topology`, with a map or with that of the command line.
+pub fn declare(which: Option<usize>, dims: &[c_int], map: Option<&[c_int]>) -> Result<()> {
+    state::running(|state| {
+        let usual = state.options.logical_map.clone();
+        let comm = comm(state, which)?;
+        let topology = Topology::in_turn(dims, map.unwrap_or(&usual), size(comm.nodes))?;
+        comm.declare(topology)
+    })
+}
+
+/// `QMP_layout_grid`
+pub fn layout(lattice: &[c_int]) -> Result<()> {
+    if ask(None, |comm| Ok(comm.declared.is_none()))? {
+        let topology = choose(lattice)?;
+        ask(None, |comm| comm.declare(topology))?;
+    }
+    state::running(|state| {
+        let grid = comm(state, None)?.topology()?.topology.dims().to_vec();
+        let subgrid = to_c(&geometry::subgrid(lattice, &grid)?);
+        let sites = subgrid
+            .iter()
+            .fold(1, |all: c_int, edge| all.saturating_mul(*edge));
+        state.layout = Layout {
+            subgrid: subgrid.into(),
+            sites,
+        };
+        Ok(())
+    })
+}
+
+/// The grid of a lattice that no topology was declared for: that of the command line, else the best.
+fn choose(lattice: &[c_int]) -> Result<Topology> {
+    let (mpi, nodes) = ask(None, |comm| Ok((*comm.mpi, size(comm.nodes))))?;
+    let (forced, map) = state::running(|state| {
+        let options = &state.options;
+        let grid = job_grid(options).unwrap_or_else(|| options.geometry.clone());
+        Ok((grid, options.allocated_map.clone()))
+    })?;
+    let product: usize = forced.iter().map(|dim| size(*dim)).product();
+    if !forced.is_empty() && product == nodes {
+        let topology = Topology::in_turn(&forced, &map, nodes)?;
+        geometry::subgrid(lattice, topology.dims())?;
+        return Ok(topology);
+    }
+    let hosts = Hosts::new(&mpi.hosts()?);
+    let grid = geometry::layout(lattice, nodes, &hosts)?;
+    let sub = geometry::subgrid(lattice, &grid)?;
+    Ok(Topology::near(&grid, &sub, &hosts))
+}
+
+fn size(number: c_int) -> usize {
+    usize::try_from(number).unwrap_or_default()
+}

@@ -1,0 +1,526 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! MPI, as C has it: the functions of `libmpi_abi.so.1` that are used here, and what they come to.
+//!
+//! # Safety
+//! Every function that MPI exports is called as `mpi.h` declares it. Memory of the program comes as [`Lent`], made where C
+//! hands it over: who makes one promises that it is as large as the function it is for takes it to be. All other memory is
+//! of this module's own functions, and alive while MPI has it, since no call here is nonblocking.
+#![allow(unsafe_code, reason = "calls MPI")]
+
+use core::ffi::{CStr, c_char, c_int, c_longlong, c_void};
+
+use crate::status::{Failure, Result, Status};
+
+/// A communicator of MPI.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(transparent)]
+pub struct Comm(usize);
+
+/// A datatype of MPI.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(transparent)]
+pub struct Datatype(usize);
+
+/// An operation of MPI.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(transparent)]
+pub struct Op(usize);
+
+/// A function that combines `*len` items: `inout = in op inout`.
+pub type Combine = unsafe extern "C" fn(*mut c_void, *mut c_void, *mut c_int, *mut Datatype);
+
+/// Memory of the program, lent for one call.
+#[derive(Clone, Copy, Debug)]
+pub struct Lent(*mut c_void);
+
+impl Lent {
+    /// # Safety
+    /// The memory is the program's, and as large as the function says that this is handed to.
+    pub unsafe fn new(base: *mut c_void) -> Self {
+        Self(base)
+    }
+
+    /// Whether the program lends nothing.
+    pub fn is_null(self) -> bool {
+        self.0.is_null()
+    }
+}
+
+#[allow(missing_docs, reason = "as in mpi.h")]
+impl Comm {
+    pub const NULL: Self = Self(0x100);
+    pub const WORLD: Self = Self(0x101);
+    pub const SELF: Self = Self(0x102);
+}
+
+#[allow(missing_docs, reason = "as in mpi.h")]
+impl Datatype {
+    pub const INT: Self = Self(0x209);
+    pub const UNSIGNED_LONG: Self = Self(0x20e);
+    pub const FLOAT: Self = Self(0x210);
+    pub const DOUBLE: Self = Self(0x214);
+    pub const LONG_DOUBLE: Self = Self(0x220);
+    pub const BYTE: Self = Self(0x247);
+    pub const UINT64: Self = Self(0x259);
+}
+
+#[allow(missing_docs, reason = "as in mpi.h")]
+impl Op {
+    pub const SUM: Self = Self(0x21);
+    pub const MIN: Self = Self(0x22);
+    pub const MAX: Self = Self(0x23);
+    pub const BXOR: Self = Self(0x2a);
+}
+
+const ERRORS_RETURN: usize = 0x143;
+const INFO_NULL: usize = 0x130;
+const COMM_TYPE_SHARED: c_int = 221;
+const IN_PLACE: *const c_void = core::ptr::without_provenance(1);
+const MAX_ERROR_STRING: usize = 512;
+const LASTUSEDCODE: c_int = 506;
+/// How MPI counts thread levels, in QMP's order.
+const THREAD_LEVELS: [c_int; 4] = [0, 1024, 2048, 4096];
+
+unsafe extern "C" {
+    fn MPI_Init_thread(
+        argc: *mut c_int,
+        argv: *mut *mut *mut c_char,
+        required: c_int,
+        provided: *mut c_int,
+    ) -> c_int;
+    fn MPI_Initialized(flag: *mut c_int) -> c_int;
+    fn MPI_Finalized(flag: *mut c_int) -> c_int;
+    fn MPI_Query_thread(provided: *mut c_int) -> c_int;
+    fn MPI_Finalize() -> c_int;
+    fn MPI_Abort(comm: Comm, code: c_int) -> c_int;
+    fn MPI_Comm_dup(comm: Comm, new: *mut Comm) -> c_int;
+    fn MPI_Comm_split(comm: Comm, color: c_int, key: c_int, new: *mut Comm) -> c_int;
+    fn MPI_Comm_split_type(
+        comm: Comm,
+        kind: c_int,
+        key: c_int,
+        info: usize,
+        new: *mut Comm,
+    ) -> c_int;
+    fn MPI_Comm_free(comm: *mut Comm) -> c_int;
+    fn MPI_Comm_size(comm: Comm, size: *mut c_int) -> c_int;
+    fn MPI_Comm_rank(comm: Comm, rank: *mut c_int) -> c_int;
+    fn MPI_Comm_get_errhandler(comm: Comm, handler: *mut usize) -> c_int;
+    fn MPI_Errhandler_free(handler: *mut usize) -> c_int;
+    fn MPI_Comm_set_errhandler(comm: Comm, handler: usize) -> c_int;
+    fn MPI_Allgather(
+        from: *const c_void,
+        count: c_int,
+        kind: Datatype,
+        to: *mut c_void,
+        each: c_int,
+        of: Datatype,
+        comm: Comm,
+    ) -> c_int;
+    fn MPI_Allreduce_c(
+        from: *const c_void,
+        to: *mut c_void,
+        count: c_longlong,
+        kind: Datatype,
+        op: Op,
+        comm: Comm,
+    ) -> c_int;
+    fn MPI_Reduce_local_c(
+        from: *const c_void,
+        into: *mut c_void,
+        count: c_longlong,
+        kind: Datatype,
+        op: Op,
+    ) -> c_int;
+    fn MPI_Bcast_c(
+        buffer: *mut c_void,
+        count: c_longlong,
+        kind: Datatype,
+        root: c_int,
+        comm: Comm,
+    ) -> c_int;
+    fn MPI_Alltoall(
+        from: *const c_void,
+        count: c_int,
+        kind: Datatype,
+        to: *mut c_void,
+        each: c_int,
+        of: Datatype,
+        comm: Comm,
+    ) -> c_int;
+    fn MPI_Barrier(comm: Comm) -> c_int;
+    fn MPI_Type_contiguous_c(count: c_longlong, of: Datatype, new: *mut Datatype) -> c_int;
+    fn MPI_Type_commit(kind: *mut Datatype) -> c_int;
+    fn MPI_Type_free(kind: *mut Datatype) -> c_int;
+    fn MPI_Op_create(combine: Combine, commutes: c_int, op: *mut Op) -> c_int;
+    fn MPI_Op_free(op: *mut Op) -> c_int;
+    fn MPI_Alloc_mem(bytes: isize, info: usize, base: *mut *mut c_void) -> c_int;
+    fn MPI_Free_mem(base: *mut c_void) -> c_int;
+    fn MPI_Comm_get_attr(
+        comm: Comm,
+        key: c_int,
+        value: *mut *const c_int,
+        found: *mut c_int,
+    ) -> c_int;
+    fn MPI_Error_string(code: c_int, text: *mut c_char, length: *mut c_int) -> c_int;
+    fn MPI_Wtime() -> f64;
+}
+
+/// What MPI is doing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Phase {
+    /// Not yet initialised.
+    Before,
+    /// Initialised.
+    Running,
+    /// Finalised.
+    After,
+}
+
+/// Whether MPI runs.
+pub fn phase() -> Phase {
+    let (mut started, mut ended) = (0, 0);
+    // SAFETY: may be called at any time; writes one int.
+    unsafe { MPI_Initialized(&mut started) };
+    // SAFETY: as above.
+    unsafe { MPI_Finalized(&mut ended) };
+    match (started, ended) {
+        (0, _) => Phase::Before,
+        (_, 0) => Phase::Running,
+        _ => Phase::After,
+    }
+}
+
+/// Initialises MPI at a thread level of QMP; gives the level that was granted.
+///
+/// # Safety
+/// `argc` and `argv` are NULL or the program's command line, as C has it.
+pub unsafe fn init(argc: *mut c_int, argv: *mut *mut *mut c_char, level: usize) -> Result<usize> {
+    let mut provided = 0;
+    let required = THREAD_LEVELS[level.min(3)];
+    // SAFETY: the command line is as promised; `provided` is one int.
+    check(unsafe { MPI_Init_thread(argc, argv, required, &mut provided) })?;
+    Ok(level_of(provided))
+}
+
+/// The thread level of a running MPI.
+pub fn thread_level() -> Result<usize> {
+    let mut provided = 0;
+    // SAFETY: writes one int.
+    check(unsafe { MPI_Query_thread(&mut provided) })?;
+    Ok(level_of(provided))
+}
+
+fn level_of(provided: c_int) -> usize {
+    THREAD_LEVELS
+        .iter()
+        .filter(|level| **level <= provided)
+        .count()
+        .saturating_sub(1)
+}
+
+/// Finalises MPI.
+pub fn finalize() -> Result<()> {
+    // SAFETY: no argument.
+    check(unsafe { MPI_Finalize() })
+}
+
+/// Ends the job.
+pub fn abort(code: c_int) {
+    // SAFETY: plain values.
+    unsafe { MPI_Abort(Comm::WORLD, code) };
+}
+
+impl Comm {
+    /// A communicator of the same nodes, whose errors are returned.
+    pub fn duplicate(self) -> Result<Self> {
+        let mut new = Self::NULL;
+        // SAFETY: writes one handle.
+        check(unsafe { MPI_Comm_dup(self, &mut new) })?;
+        new.returning_errors()
+    }
+
+    /// The nodes of one colour, in order of keys; `None` where the colour is none.
+    pub fn split(self, color: c_int, key: c_int) -> Result<Option<Self>> {
+        let mut new = Self::NULL;
+        // SAFETY: writes one handle.
+        check(unsafe { MPI_Comm_split(self, color, key, &mut new) })?;
+        if new == Self::NULL {
+            return Ok(None);
+        }
+        new.returning_errors().map(Some)
+    }
+
+    /// For each node a number that is the same on one host.
+    pub fn hosts(self) -> Result<Vec<c_int>> {
+        let rank = self.rank()?;
+        let mut host = Self::NULL;
+        // SAFETY: writes one handle.
+        check(unsafe { MPI_Comm_split_type(self, COMM_TYPE_SHARED, rank, INFO_NULL, &mut host) })?;
+        let mut first = rank;
+        // SAFETY: the item is one int, reduced where it lies.
+        let reduced = check(unsafe {
+            MPI_Allreduce_c(
+                IN_PLACE,
+                (&raw mut first).cast(),
+                1,
+                Datatype::INT,
+                Op::MIN,
+                host,
+            )
+        });
+        host.free()?;
+        reduced?;
+        self.gather(first)
+    }
+
+    /// One number of each node.
+    pub fn gather(self, mine: c_int) -> Result<Vec<c_int>> {
+        let size = usize::try_from(self.size()?).unwrap_or_default();
+        let mut all = vec![0; size];
+        // SAFETY: one int of each node; `all` has room for as many as there are.
+        check(unsafe {
+            MPI_Allgather(
+                (&raw const mine).cast(),
+                1,
+                Datatype::INT,
+                all.as_mut_ptr().cast(),
+                1,
+                Datatype::INT,
+                self,
+            )
+        })?;
+        Ok(all)
+    }
+
+    /// Gives the communicator back.
+    pub fn free(mut self) -> Result<()> {
+        // SAFETY: reads and writes one handle.
+        check(unsafe { MPI_Comm_free(&mut self) })
+    }
+
+    /// Number of nodes.
+    pub fn size(self) -> Result<c_int> {
+        let mut size = 0;
+        // SAFETY: writes one int.
+        check(unsafe { MPI_Comm_size(self, &mut size) })?;
+        Ok(size)
+    }
+
+    /// Number of this node.
+    pub fn rank(self) -> Result<c_int> {
+        let mut rank = 0;
+        // SAFETY: writes one int.
+        check(unsafe { MPI_Comm_rank(self, &mut rank) })?;
+        Ok(rank)
+    }
+
+    /// Waits for all nodes.
+    pub fn barrier(self) -> Result<()> {
+        // SAFETY: plain value.
+        check(unsafe { MPI_Barrier(self) })
+    }
+
+    /// `bytes` bytes from node 0 to all.
+    pub fn broadcast(self, data: Lent, bytes: usize) -> Result<()> {
+        // SAFETY: `data` is `bytes` long: its maker's promise.
+        check(unsafe { MPI_Bcast_c(data.0, count(bytes)?, Datatype::BYTE, 0, self) })
+    }
+
+    /// `bytes` bytes from each node to each other.
+    pub fn alltoall(self, to: Lent, from: Lent, bytes: c_int) -> Result<()> {
+        // SAFETY: both are `bytes` times the number of nodes long: their makers' promise.
+        check(unsafe {
+            MPI_Alltoall(
+                from.0,
+                bytes,
+                Datatype::BYTE,
+                to.0,
+                bytes,
+                Datatype::BYTE,
+                self,
+            )
+        })
+    }
+
+    /// Combines `items` items of all nodes where they lie.
+    pub fn reduce(self, data: Lent, items: usize, kind: Datatype, op: Op) -> Result<()> {
+        // SAFETY: `data` holds `items` items of `kind`: its maker's promise.
+        check(unsafe { MPI_Allreduce_c(IN_PLACE, data.0, count(items)?, kind, op, self) })
+    }
+
+    /// The same in the order of node numbers, whatever the number of items and the shape of the machine: all items of all
+    /// nodes are gathered, a bounded part at a time. An item is `bytes` long.
+    pub fn reduce_in_order(
+        self,
+        data: Lent,
+        items: usize,
+        bytes: usize,
+        kind: Datatype,
+        op: Op,
+    ) -> Result<()> {
+        let nodes = usize::try_from(self.size()?).unwrap_or(1);
+        let at_once = (GATHERED_BYTES / (nodes * bytes).max(1)).clamp(1, items.max(1));
+        let mut all = room(nodes * at_once * bytes)?;
+        let mut done = 0;
+        while done < items {
+            let now = at_once.min(items - done);
+            let mine = data.0.wrapping_byte_add(done * bytes);
+            let base: *mut c_void = all.as_mut_ptr().cast();
+            let each = c_int::try_from(now).map_err(|_| too_many(now))?;
+            // SAFETY: `now` items of the program's, inside the `items` that it lends; room for `nodes` times as many.
+            check(unsafe { MPI_Allgather(mine, each, kind, base, each, kind, self) })?;
+            for node in 1..nodes {
+                let next = base.wrapping_byte_add(node * now * bytes);
+                // SAFETY: both are `now` items in `all`, of different nodes.
+                check(unsafe { MPI_Reduce_local_c(next, base, count(now)?, kind, op) })?;
+            }
+            // SAFETY: `now` items of the program's and of `all`, which nothing else has: another allocation.
+            unsafe {
+                core::ptr::copy_nonoverlapping(base.cast::<u8>(), mine.cast::<u8>(), now * bytes)
+            };
+            done += now;
+        }
+        Ok(())
+    }
+
+    fn returning_errors(self) -> Result<Self> {
+        // SAFETY: plain values.
+        check(unsafe { MPI_Comm_set_errhandler(self, ERRORS_RETURN) })?;
+        Ok(self)
+    }
+}
+
+/// Bytes that one gathering takes, unless a single item of all nodes is more.
+const GATHERED_BYTES: usize = 1 << 20;
+
+fn room(bytes: usize) -> Result<Vec<u128>> {
+    let words = bytes.div_ceil(size_of::<u128>());
+    let mut all = Vec::new();
+    all.try_reserve_exact(words).map_err(|_| {
+        Failure::new(
+            Status::NOMEM_ERR,
+            format!("{bytes} bytes are needed to gather the items of all nodes"),
+        )
+    })?;
+    all.resize(words, 0);
+    Ok(all)
+}
+
+impl Datatype {
+    /// A datatype of `bytes` bytes, to be given back with [`Datatype::free`].
+    pub fn of_bytes(bytes: usize) -> Result<Self> {
+        let mut new = Self(0);
+        // SAFETY: writes one handle.
+        check(unsafe { MPI_Type_contiguous_c(count(bytes)?, Self::BYTE, &mut new) })?;
+        // SAFETY: the handle was just made.
+        check(unsafe { MPI_Type_commit(&mut new) })?;
+        Ok(new)
+    }
+
+    /// Gives it back.
+    pub fn free(mut self) -> Result<()> {
+        // SAFETY: reads and writes one handle.
+        check(unsafe { MPI_Type_free(&mut self) })
+    }
+}
+
+impl Op {
+    /// An operation, to be given back with [`Op::free`].
+    ///
+    /// # Safety
+    /// `combine` may be called with any items of the datatypes that the operation is used with.
+    pub unsafe fn new(combine: Combine, commutes: bool) -> Result<Self> {
+        let mut new = Self(0);
+        // SAFETY: writes one handle; the function is as promised.
+        check(unsafe { MPI_Op_create(combine, c_int::from(commutes), &mut new) })?;
+        Ok(new)
+    }
+
+    /// Gives it back.
+    pub fn free(mut self) -> Result<()> {
+        // SAFETY: reads and writes one handle.
+        check(unsafe { MPI_Op_free(&mut self) })
+    }
+}
+
+/// Memory that other nodes of the host reach directly, where there is any left; NULL for no bytes.
+pub fn allocate(bytes: usize) -> Result<*mut c_void> {
+    let mut base = core::ptr::null_mut();
+    let size = isize::try_from(bytes).map_err(|_| too_many(bytes))?;
+    // Errors of calls without a communicator go to the handler of this one, which may end the job (MPI 5.0 section 9.3).
+    let mut handler = ERRORS_RETURN;
+    // SAFETY: writes one handle.
+    unsafe { MPI_Comm_get_errhandler(Comm::SELF, &mut handler) };
+    Comm::SELF.returning_errors()?;
+    // SAFETY: writes one pointer.
+    let done = check(unsafe { MPI_Alloc_mem(size, INFO_NULL, &mut base) });
+    // SAFETY: the handler that was there.
+    unsafe { MPI_Comm_set_errhandler(Comm::SELF, handler) };
+    // SAFETY: got above, and given back once.
+    unsafe { MPI_Errhandler_free(&mut handler) };
+    done.map_err(|why| Failure::new(Status::NOMEM_ERR, why.text))?;
+    Ok(base)
+}
+
+/// Gives memory of [`allocate`] back.
+///
+/// # Safety
+/// Nothing uses it any more.
+pub unsafe fn deallocate(base: *mut c_void) -> Result<()> {
+    // SAFETY: unused, promised; an address that was not given out is an error of MPI.
+    check(unsafe { MPI_Free_mem(base) })
+}
+
+/// Seconds since some time in the past.
+pub fn seconds() -> f64 {
+    // SAFETY: may be called at any time.
+    unsafe { MPI_Wtime() }
+}
+
+/// What MPI says of a code.
+pub fn error_text(code: c_int) -> Option<String> {
+    // Codes that are none would be an error themselves, and end the job.
+    if phase() != Phase::Running || !(0..=last_code()).contains(&code) {
+        return None;
+    }
+    let mut text = [0 as c_char; MAX_ERROR_STRING];
+    let mut length = 0;
+    // SAFETY: room for the longest string that MPI has.
+    let result = unsafe { MPI_Error_string(code, text.as_mut_ptr(), &mut length) };
+    text[MAX_ERROR_STRING - 1] = 0;
+    // SAFETY: zeros to the end at least.
+    let text = unsafe { CStr::from_ptr(text.as_ptr()) };
+    (result == 0).then(|| text.to_string_lossy().into_owned())
+}
+
+/// The largest code that means something.
+fn last_code() -> c_int {
+    let (mut value, mut found) = (core::ptr::null(), 0);
+    // SAFETY: writes a pointer to an int of MPI's, and one int.
+    let result = unsafe { MPI_Comm_get_attr(Comm::WORLD, LASTUSEDCODE, &mut value, &mut found) };
+    if result != 0 || found == 0 {
+        return 0;
+    }
+    // SAFETY: the attribute is there: an int of MPI's.
+    unsafe { value.read() }
+}
+
+fn check(code: c_int) -> Result<()> {
+    if code == 0 {
+        return Ok(());
+    }
+    let text = error_text(code).unwrap_or_else(|| format!("MPI answered with the code {code}"));
+    Err(Failure::new(Status(code), text))
+}
+
+fn count(number: usize) -> Result<c_longlong> {
+    c_longlong::try_from(number).map_err(|_| too_many(number))
+}
+
+fn too_many(number: usize) -> Failure {
+    Failure::new(
+        Status::INVALID_ARG,
+        format!("{number} is more than MPI can count"),
+    )
+}

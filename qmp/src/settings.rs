@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Settings of the environment. The variables are rows of the one table in the runtime, which says what they mean and
+//! tells the user of wrong values; here they are only read.
+
+/// What the environment says.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Settings {
+    /// `RMPI_QMP_REPRODUCIBLE`: sums in the order of node numbers.
+    pub reproducible: bool,
+    /// `RMPI_QMP_TIMEOUT`: seconds that `QMP_wait` waits; `None` is for ever.
+    pub timeout_s: Option<f64>,
+}
+
+impl Settings {
+    /// Nothing is set.
+    pub const DEFAULT: Self = Self {
+        reproducible: false,
+        timeout_s: None,
+    };
+
+    /// Reads them through `find`; what is wrong counts as not set.
+    pub fn read(find: impl Fn(&str) -> Option<String>) -> Self {
+        let timeout = find("RMPI_QMP_TIMEOUT").and_then(|text| text.trim().parse::<u32>().ok());
+        Self {
+            reproducible: find("RMPI_QMP_REPRODUCIBLE").is_some_and(|text| text.trim() == "on"),
+            timeout_s: timeout.filter(|seconds| *seconds > 0).map(f64::from),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_set_and_nonsense_are_the_defaults() {
+        assert_eq!(Settings::read(|_| None), Settings::DEFAULT);
+        assert_eq!(Settings::read(|_| Some("soon".into())), Settings::DEFAULT);
+        assert_eq!(Settings::read(|_| Some("0".into())), Settings::DEFAULT);
+    }
+
+    #[test]
+    fn both_are_read() {
+        let find = |name: &str| {
+            Some(
+                if name.ends_with("TIMEOUT") {
+                    "600"
+                } else {
+                    "on"
+                }
+                .to_owned(),
+            )
+        };
+        let wanted = Settings {
+            reproducible: true,
+            timeout_s: Some(600.0),
+        };
+        assert_eq!(Settings::read(find), wanted);
+    }
+}

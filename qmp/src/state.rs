@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the library keeps from initialisation to the end.
+//!
+//! # Safety
+//! One static. Below `QMP_THREAD_MULTIPLE` one thread at a time is in here by the program's promise; at that level a lock
+//! sees to it. The cell itself checks that visits do not nest: a visit calls neither MPI nor the program.
+#![allow(unsafe_code, reason = "the one static of the library")]
+
+use core::cell::{Cell, RefCell};
+use core::ffi::{CStr, c_int};
+use std::ffi::CString;
+use std::sync::{Mutex, PoisonError};
+
+use crate::channel::{Handle, MessageMemory};
+use crate::command_line::Options;
+use crate::global::Reduction;
+use crate::handle::{Kind, Table};
+use crate::machine::{Communicator, Layout};
+use crate::memory::Memory;
+use crate::settings::Settings;
+use crate::status::{Failure, Result, Status};
+
+/// Everything of this process.
+pub struct State {
+    /// Between `QMP_init_msg_passing` and `QMP_finalize_msg_passing`.
+    pub running: bool,
+    /// MPI was initialised by QMP, which therefore finalises it.
+    pub owns_mpi: bool,
+    /// The command line.
+    pub options: Options,
+    /// The environment.
+    pub settings: Settings,
+    /// Communicators.
+    pub comms: Table<Communicator>,
+    /// The communicator of all nodes.
+    pub allocated: usize,
+    /// That of this job.
+    pub job: usize,
+    /// That of the functions that name none.
+    pub default: usize,
+    /// Memory that was given out.
+    pub memories: Table<Memory>,
+    /// Declared memory.
+    pub message_memories: Table<MessageMemory>,
+    /// Declared messages.
+    pub messages: Table<Handle>,
+    /// Reductions under way with functions of the program.
+    pub reductions: Vec<Reduction>,
+    /// What `QMP_layout_grid` found.
+    pub layout: Layout,
+    /// `QMP_verbose`
+    pub verbose: c_int,
+    /// `QMP_profcontrol`
+    pub profiling: c_int,
+    /// Seconds inside communication, counted while profiling is on.
+    pub seconds: f64,
+    /// Head of what is printed: node, nodes and host.
+    pub prefix: CString,
+    /// Words of codes of what lies below, which stay for ever.
+    pub foreign_words: Vec<(c_int, &'static CStr)>,
+}
+
+impl State {
+    fn new() -> Self {
+        Self {
+            running: false,
+            owns_mpi: false,
+            options: Options::default(),
+            settings: Settings::DEFAULT,
+            comms: Table::new(Kind::Comm),
+            allocated: 0,
+            job: 0,
+            default: 0,
+            memories: Table::new(Kind::Memory),
+            message_memories: Table::new(Kind::MessageMemory),
+            messages: Table::new(Kind::Message),
+            reductions: Vec::new(),
+            layout: Layout::default(),
+            verbose: 0,
+            profiling: 0,
+            seconds: 0.0,
+            prefix: CString::default(),
+            foreign_words: Vec::new(),
+        }
+    }
+}
+
+/// Visits the state, whether QMP runs or not.
+#[inline]
+pub fn visit<R>(visit: impl FnOnce(&mut State) -> R) -> R {
+    let multiple = CAGE.multiple.get();
+    let _held = multiple.then(|| CAGE.lock.lock().unwrap_or_else(PoisonError::into_inner));
+    visit(&mut CAGE.state.borrow_mut())
+}
+
+/// Visits the state of a running QMP.
+#[inline]
+pub fn running<R>(body: impl FnOnce(&mut State) -> Result<R>) -> Result<R> {
+    visit(|state| {
+        if state.running {
+            body(state)
+        } else {
+            let text =
+                "call QMP_init_msg_passing first, and nothing after QMP_finalize_msg_passing";
+            Err(Failure::new(Status::NOT_INITED, text))
+        }
+    })
+}
+
+/// Says whether several threads may call at once; called while only one does.
+pub fn set_multiple(multiple: bool) {
+    CAGE.multiple.set(multiple);
+}
+
+struct Cage {
+    multiple: Cell<bool>,
+    lock: Mutex<()>,
+    state: RefCell<State>,
+}
+
+// SAFETY: `multiple` changes only while one thread calls; `state` is used by one thread at a time: see the head of the file.
+// What it holds is plain data, or pointers that are only handed on.
+unsafe impl Sync for Cage {}
+
+// SAFETY: as above; nothing in it belongs to the thread that made it.
+unsafe impl Send for Cage {}
+
+static CAGE: std::sync::LazyLock<Cage> = std::sync::LazyLock::new(|| Cage {
+    multiple: Cell::new(false),
+    lock: Mutex::new(()),
+    state: RefCell::new(State::new()),
+});

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Status codes, their words, and errors on their way to the program.
+
+use core::ffi::{CStr, c_int};
+use std::cell::RefCell;
+use std::ffi::CString;
+
+/// A status code of QMP, or one of MPI below it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(transparent)]
+pub struct Status(pub c_int);
+
+#[allow(missing_docs, reason = "each is explained by its words below")]
+impl Status {
+    pub const SUCCESS: Self = Self(0);
+    pub const ERROR: Self = Self(0x1001);
+    pub const NOT_INITED: Self = Self(0x1002);
+    pub const RTENV_ERR: Self = Self(0x1003);
+    pub const NOMEM_ERR: Self = Self(0x1006);
+    pub const MEMSIZE_ERR: Self = Self(0x1007);
+    pub const TOPOLOGY_EXISTS: Self = Self(0x100a);
+    pub const NOTSUPPORTED: Self = Self(0x100c);
+    pub const BAD_MESSAGE: Self = Self(0x100e);
+    pub const INVALID_ARG: Self = Self(0x100f);
+    pub const INVALID_TOPOLOGY: Self = Self(0x1010);
+    pub const NONEIGHBOR_INFO: Self = Self(0x1011);
+    pub const MEMSIZE_TOOBIG: Self = Self(0x1012);
+    pub const BAD_MEMORY: Self = Self(0x1013);
+    pub const NODE_OUTRANGE: Self = Self(0x1015);
+    pub const INVALID_OP: Self = Self(0x1018);
+    pub const TIMEOUT: Self = Self(0x1019);
+}
+
+/// The words of a code of QMP's own; `None` for codes of what lies below.
+pub fn words(code: Status) -> Option<&'static CStr> {
+    if code == Status::SUCCESS {
+        return Some(c"QMP_SUCCESS: no error");
+    }
+    let index = usize::try_from(code.0.checked_sub(FIRST)?).ok()?;
+    WORDS.get(index).copied()
+}
+
+const FIRST: c_int = 0x1001;
+
+const WORDS: [&CStr; 25] = [
+    c"QMP_ERROR: the operation failed",
+    c"QMP_NOT_INITED: QMP is not initialised, or has been finalised",
+    c"QMP_RTENV_ERR: the run-time environment is not usable",
+    c"QMP_CPUINFO_ERR: no information about the processors",
+    c"QMP_NODEINFO_ERR: no information about the nodes",
+    c"QMP_NOMEM_ERR: there is not enough memory",
+    c"QMP_MEMSIZE_ERR: the two ends of a message declared different sizes",
+    c"QMP_HOSTNAME_ERR: the name of the host cannot be found",
+    c"QMP_INITSVC_ERR: the message passing service cannot be initialised",
+    c"QMP_TOPOLOGY_EXISTS: a logical topology is declared already",
+    c"QMP_CH_TIMEOUT: a channel did not open in time",
+    c"QMP_NOTSUPPORTED: the operation is not supported",
+    c"QMP_SVC_BUSY: the service is busy",
+    c"QMP_BAD_MESSAGE: no live message handle",
+    c"QMP_INVALID_ARG: an argument is not valid",
+    c"QMP_INVALID_TOPOLOGY: the topology does not fit the nodes or the lattice",
+    c"QMP_NONEIGHBOR_INFO: no neighbours are known, since no logical topology is declared",
+    c"QMP_MEMSIZE_TOOBIG: the memory is too large",
+    c"QMP_BAD_MEMORY: no live memory",
+    c"QMP_NO_PORTS: there is no free port",
+    c"QMP_NODE_OUTRANGE: there is no node of that number",
+    c"QMP_CHDEF_ERR: the channel cannot be defined",
+    c"QMP_MEMUSED_ERR: the memory is in use",
+    c"QMP_INVALID_OP: the operation is not possible now",
+    c"QMP_TIMEOUT: the message did not arrive in time",
+];
+
+/// An error: its code, and what was given, what was expected, what to do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Failure {
+    /// The code.
+    pub status: Status,
+    /// The words.
+    pub text: String,
+}
+
+impl Failure {
+    /// An error with its words.
+    pub fn new(status: Status, text: impl Into<String>) -> Self {
+        let text = text.into();
+        Self { status, text }
+    }
+
+    /// Name of the code and words, as C has them.
+    pub fn to_c(&self) -> CString {
+        let name = words(self.status).map_or_else(String::new, |all| {
+            let all = all.to_string_lossy();
+            format!("{}: ", all.split(':').next().unwrap_or_default())
+        });
+        let text = format!("{name}{}", self.text).replace('\0', " ");
+        CString::new(text).unwrap_or_default()
+    }
+}
+
+/// What most calls come to.
+pub type Result<T> = core::result::Result<T, Failure>;
+
+/// How the last operation of something ended.
+#[derive(Default, Debug)]
+pub struct Outcome {
+    status: c_int,
+    text: Option<CString>,
+}
+
+impl Outcome {
+    /// Keeps the end of an operation.
+    pub fn set<T>(&mut self, result: &Result<T>) {
+        match result {
+            Ok(_) => *self = Self::default(),
+            Err(failure) => {
+                *self = Self {
+                    status: failure.status.0,
+                    text: Some(failure.to_c()),
+                }
+            }
+        }
+    }
+
+    /// The code.
+    pub fn status(&self) -> Status {
+        Status(self.status)
+    }
+
+    /// The words; valid until the next operation of the same thing.
+    pub fn text(&self) -> &CStr {
+        let plain = words(self.status()).unwrap_or(c"an error of the library below");
+        self.text.as_deref().unwrap_or(plain)
+    }
+}
+
+thread_local! {
+    static LAST: RefCell<Outcome> = const { RefCell::new(Outcome { status: 0, text: None }) };
+}
+
+/// Visits the end of this thread's last operation.
+pub fn last<R>(visit: impl FnOnce(&mut Outcome) -> R) -> R {
+    LAST.with(|last| visit(&mut last.borrow_mut()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn qmp_084_every_code_of_the_document_has_its_own_words() {
+        let mut seen = std::collections::BTreeSet::new();
+        for code in 0x1001..=0x1019 {
+            let text = words(Status(code)).unwrap();
+            assert!(seen.insert(text.to_owned()), "{text:?}");
+        }
+        assert_eq!(words(Status(0x101a)), None);
+        assert_eq!(words(Status(15)), None);
+        assert_eq!(words(Status(c_int::MIN)), None);
+        assert!(
+            words(Status::TIMEOUT)
+                .unwrap()
+                .to_str()
+                .unwrap()
+                .starts_with("QMP_TIMEOUT")
+        );
+        assert!(
+            words(Status::INVALID_ARG)
+                .unwrap()
+                .to_str()
+                .unwrap()
+                .starts_with("QMP_INVALID_ARG")
+        );
+    }
+
+    #[test]
+    fn a_success_wipes_the_error_before() {
+        let mut outcome = Outcome::default();
+        outcome.set::<()>(&Err(Failure::new(Status::TIMEOUT, "after 3 s")));
+        assert_eq!(outcome.status(), Status::TIMEOUT);
+        assert_eq!(outcome.text(), c"QMP_TIMEOUT: after 3 s");
+        outcome.set(&Ok(()));
+        assert_eq!(
+            (outcome.status(), outcome.text()),
+            (Status::SUCCESS, c"QMP_SUCCESS: no error")
+        );
+    }
+}
