@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `cargo xtask install`: builds for use and lays out a tree that can be moved as a whole.
 
+mod qmp;
+
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -13,7 +15,7 @@ const HELP: &str = "\
 cargo xtask install [--prefix DIR] [--library-only] [--quick]
 
 Builds and installs rmpi into DIR (target/rmpi unless given): bin, include, lib, libexec, share.
-  --library-only   the library, mpi.h and the compiler wrappers, without launcher and benchmarks
+  --library-only   the libraries, their headers and the compiler wrappers, without launcher and benchmarks
   --quick          not optimized: quick to build, for tests of what is exported";
 
 /// What to install, and how it is built.
@@ -142,6 +144,7 @@ fn install(prefix: &Path, choice: Choice) -> Result<(), String> {
         &prefix.join("include/mpi.h"),
     )?;
     library(&built, prefix, choice)?;
+    qmp::install(&built, prefix, choice.quick)?;
     package_config(prefix)?;
     for program in programs {
         let to = prefix.join("bin").join(program.file);
@@ -198,6 +201,8 @@ fn compile(choice: Choice, programs: &[&Program]) -> Result<(), String> {
         choice.profile().0,
         "-p",
         "libmpi",
+        "-p",
+        "qmp",
         "--lib",
     ]);
     for program in programs {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Stage `abi`: the tests of `runtime/abi/tests`, with real compilers over an installed library.
+//! Stage `abi`: the tests of `runtime/abi/tests` and `qmp/tests`, with real compilers over installed libraries.
 //!
 //! They install a quick build of their own, once a run.
 
@@ -13,6 +13,8 @@ pub(crate) fn run(tally: &mut Tally, _: &mut Context) -> Result<(), String> {
         "--quiet",
         "--package",
         "mpi-abi",
+        "--package",
+        "qmp",
         "--test",
         "*",
         "--no-fail-fast",

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Stage `ranks`: the C programs of `ci/ranks`, as real processes under a launcher.
+//! Stage `ranks`: the C and C++ programs of `ci/ranks`, as real processes under a launcher. Those whose names begin with
+//! `qmp_` are linked with QMP.
 //!
 //! Each rank of a program that went through prints one line `ok`, and the job exits with 0; a line
 //! of `testlist` says where that is different. A job that outlives its limit, or leaves a process,
@@ -120,7 +121,12 @@ fn unlisted(list: &[Entry], is_ours: bool) -> Result<(), String> {
     let names = entries
         .flatten()
         .map(|entry| entry.file_name().to_string_lossy().into_owned());
-    let programs = names.filter_map(|name| name.strip_suffix(".c").map(String::from));
+    let stem = |name: &str| {
+        name.strip_suffix(".c")
+            .or_else(|| name.strip_suffix(".cc"))
+            .map(String::from)
+    };
+    let programs = names.filter_map(|name| stem(&name));
     let missing: Vec<String> = programs
         .filter(|name| !listed.contains(name.as_str()))
         .collect();
@@ -135,19 +141,26 @@ fn unlisted(list: &[Entry], is_ours: bool) -> Result<(), String> {
 }
 
 fn compile(mpi: &Mpi, program: &str, late_object: Option<&Path>) -> Result<(), String> {
-    let flags = "-std=gnu11 -O1 -g -Wall -Wextra -Werror -pthread";
     let (name, object) = match program.strip_suffix(LATE) {
         Some(name) => (name, late_object),
         None => (program, None),
     };
-    let source = folder().join(format!("{name}.c"));
-    let mut compiler = command(&mpi.compiler);
+    let source = source(name);
+    let (standard, compiler) = match source.extension() {
+        Some(extension) if extension == "cc" => {
+            ("-std=c++11", mpi.compiler.with_file_name("rmpicxx"))
+        }
+        _ => ("-std=gnu11", mpi.compiler.clone()),
+    };
+    let mut compiler = command(&compiler);
     compiler
-        .args(flags.split(' '))
+        .arg(standard)
+        .args("-O1 -g -Wall -Wextra -Werror -pthread".split(' '))
         .arg("-o")
         .arg(mpi.build.join(program))
         .arg(source)
         .args(object)
+        .args(name.starts_with("qmp_").then_some("-lqmp"))
         .arg("-lm");
     quiet(compiler, Duration::from_secs(300)).map(|_| ())
 }
@@ -225,6 +238,16 @@ fn last_lines(text: &str) -> String {
     head + &lines[hidden..].join("\n")
 }
 
+/// The one file of a program, in C or in C++.
+fn source(program: &str) -> PathBuf {
+    let c = folder().join(format!("{program}.c"));
+    if c.is_file() {
+        c
+    } else {
+        c.with_extension("cc")
+    }
+}
+
 fn folder() -> PathBuf {
     root().join("ci/ranks")
 }
@@ -281,8 +304,11 @@ mod tests {
         let list = testlist::parse(&read(&folder().join("testlist")).unwrap()).unwrap();
         assert_eq!(unlisted(&list, true), Ok(()));
         for entry in list {
-            let source = folder().join(format!("{}.c", entry.program));
-            assert!(source.is_file(), "{} is listed and missing", entry.program);
+            assert!(
+                source(&entry.program).is_file(),
+                "{} is listed and missing",
+                entry.program
+            );
         }
     }
 }

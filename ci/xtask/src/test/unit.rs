@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Stage `unit`: unit, integration and documentation tests of every crate.
 //!
-//! The tests in `runtime/abi/tests` look at the installed library: they are the stage `abi`.
+//! The tests in `runtime/abi/tests` and `qmp/tests` look at the installed libraries: they are the stage `abi`.
 
 use super::{Context, Tally, cargo_tests};
 use crate::setup::has_subcommand;
@@ -22,7 +22,10 @@ pub(crate) fn run(tally: &mut Tally, _: &mut Context) -> Result<(), String> {
         tests
             .arg("--config-file")
             .arg(root().join("ci/nextest.toml"));
-        tests.args(["-E", "not (package(mpi-abi) and kind(test))"]);
+        tests.args([
+            "-E",
+            "not ((package(mpi-abi) or package(qmp)) and kind(test))",
+        ]);
         cargo_tests::run(tally, "unit and integration tests", tests)?;
     } else {
         let mut tests = cargo();
@@ -32,14 +35,32 @@ pub(crate) fn run(tally: &mut Tally, _: &mut Context) -> Result<(), String> {
             "--workspace",
             "--exclude",
             "mpi-abi",
+            "--exclude",
+            "qmp",
             "--no-fail-fast",
         ]);
         tests.args(["--lib", "--bins", "--tests"]);
         cargo_tests::run(tally, "unit and integration tests", tests)?;
         let mut abi = cargo();
-        abi.args(["test", "--quiet", "--package", "mpi-abi", "--lib"]);
-        cargo_tests::run(tally, "unit tests of mpi-abi", abi)?;
+        abi.args([
+            "test",
+            "--quiet",
+            "--package",
+            "mpi-abi",
+            "--package",
+            "qmp",
+            "--lib",
+        ]);
+        cargo_tests::run(tally, "unit tests of mpi-abi and qmp", abi)?;
     }
+    hwloc(tally)?;
+    let mut docs = cargo();
+    docs.args(["test", "--quiet", "--workspace", "--doc", "--no-fail-fast"]);
+    cargo_tests::run(tally, "documentation tests", docs)
+}
+
+/// The launcher's feature that needs a library of the system.
+fn hwloc(tally: &mut Tally) -> Result<(), String> {
     let mut probe = command("pkg-config");
     probe.args(["--exists", "hwloc >= 2"]);
     if probe.status().is_ok_and(|status| status.success()) {
@@ -59,7 +80,5 @@ pub(crate) fn run(tally: &mut Tally, _: &mut Context) -> Result<(), String> {
             "  left out, since libhwloc is not installed with its headers: the launcher's feature hwloc"
         );
     }
-    let mut docs = cargo();
-    docs.args(["test", "--quiet", "--workspace", "--doc", "--no-fail-fast"]);
-    cargo_tests::run(tally, "documentation tests", docs)
+    Ok(())
 }

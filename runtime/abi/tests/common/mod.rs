@@ -9,9 +9,18 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
+/// The root of the repository: the crate whose tests these are lies somewhere in it.
+pub(crate) fn root() -> PathBuf {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = folder
+        .ancestors()
+        .find(|at| at.join("Cargo.lock").is_file());
+    root.unwrap().to_path_buf()
+}
+
 /// The folder of `mpi-abi`.
 pub(crate) fn abi() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+    root().join("runtime/abi")
 }
 
 /// The folder with the generated `mpi.h`.
@@ -49,9 +58,7 @@ fn install() -> PathBuf {
     }
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
     let mut install = Command::new(env!("CARGO"));
-    install
-        .current_dir(abi().join("../.."))
-        .env("CARGO_TARGET_DIR", target);
+    install.current_dir(root()).env("CARGO_TARGET_DIR", target);
     install.args(["run", "--quiet", "--package", "xtask", "--"]);
     install
         .args(["install", "--library-only", "--quick", "--prefix"])

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `libqmp.so`, its headers, and what tells builds of other programs where they are.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use super::{copy, rename};
+use crate::process::show;
+use crate::tree::{command, make_folder, read, root};
+
+/// Links the library from cargo's static one and `print.c`, against the MPI library of the same tree, and installs the rest.
+pub(super) fn install(built: &Path, prefix: &Path, quick: bool) -> Result<(), String> {
+    let source = root().join("qmp");
+    for header in ["qmp.h", "qmp.hpp"] {
+        copy(
+            &source.join("include").join(header),
+            &prefix.join("include").join(header),
+        )?;
+    }
+    let script = built.join("libqmp.map");
+    write(
+        &script,
+        &version_script(&read(&source.join("functions.tsv"))?),
+    )?;
+    let fresh = prefix.join("lib/.libqmp.so.new");
+    let mut link = link_command(
+        &built.join("libqmp_static.a"),
+        &source.join("src/entry/print.c"),
+        &script,
+        &prefix.join("lib"),
+        &fresh,
+    );
+    if !quick {
+        link.arg("-Wl,--strip-debug");
+    }
+    show(link)?;
+    rename(&fresh, &prefix.join("lib").join(SHARED))?;
+    let config = prefix.join("bin/qmp-config");
+    copy(&source.join("share/qmp-config"), &config)?;
+    for (file, folder) in [
+        ("qmp.pc", "lib/pkgconfig"),
+        ("QMPConfig.cmake", CMAKE),
+        ("QMPConfigVersion.cmake", CMAKE),
+    ] {
+        make_folder(&prefix.join(folder))?;
+        copy(
+            &source.join("share").join(file),
+            &prefix.join(folder).join(file),
+        )?;
+    }
+    Ok(())
+}
+
+const SHARED: &str = "libqmp.so";
+const CMAKE: &str = "lib/cmake/QMP";
+
+/// Only the functions of the table leave the library.
+fn version_script(table: &str) -> String {
+    let rows = table.lines().filter(|line| !line.starts_with('#'));
+    let names: String = rows
+        .filter_map(|line| Some(format!("    {};\n", line.split('\t').next()?)))
+        .collect();
+    format!("{{\n  global:\n{names}  local: *;\n}};\n")
+}
+
+fn link_command(archive: &Path, print: &Path, script: &Path, lib: &Path, to: &Path) -> Command {
+    let mut link = command("cc");
+    link.args([
+        "-shared",
+        "-fPIC",
+        "-O2",
+        "-std=gnu11",
+        "-D_GNU_SOURCE",
+        "-o",
+    ])
+    .arg(to)
+    .arg(print);
+    link.arg("-Wl,--whole-archive")
+        .arg(archive)
+        .arg("-Wl,--no-whole-archive");
+    link.arg(format!("-Wl,--version-script={}", script.display()));
+    link.arg(format!("-Wl,-soname,{SHARED}"));
+    link.arg(format!("-L{}", lib.display()));
+    // The MPI library lies beside it, wherever the tree is moved.
+    link.args(["-Wl,-rpath,$ORIGIN", "-Wl,--enable-new-dtags"]);
+    link.args([
+        "-Wl,--gc-sections",
+        "-Wl,-z,relro,-z,now",
+        "-Wl,-z,noexecstack",
+        "-Wl,-z,nodelete",
+    ]);
+    link.args([
+        "-Wl,-Bsymbolic-functions",
+        "-Wl,--hash-style=gnu",
+        "-Wl,-O1",
+        "-Wl,--build-id",
+    ]);
+    link.args(["-Wl,--no-undefined", "-Wl,--as-needed", "-lmpi_abi"]);
+    link.args(["-lgcc_s", "-lpthread", "-ldl", "-lm"]);
+    link
+}
+
+fn write(file: &Path, text: &str) -> Result<(), String> {
+    fs::write(file, text).map_err(|why| format!("cannot write {}: {why}", file.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_script_has_the_tables_names_and_no_other() {
+        let script = version_script("# a table\nQMP_start\tdocument\nqmp2004_abort\t2004\n");
+        assert_eq!(
+            script,
+            "{\n  global:\n    QMP_start;\n    qmp2004_abort;\n  local: *;\n};\n"
+        );
+    }
+
+    #[test]
+    fn the_library_never_embeds_another_mpi() {
+        let path = Path::new("x");
+        let words: Vec<String> = link_command(path, path, path, path, path)
+            .get_args()
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect();
+        assert!(words.contains(&"-lmpi_abi".to_owned()), "{words:?}");
+        assert!(
+            words.contains(&"-Wl,-soname,libqmp.so".to_owned()),
+            "{words:?}"
+        );
+    }
+}
