@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// QMP: bad input gets the status that says so, and what is right goes on working. `timeout`: with RMPI_QMP_TIMEOUT=1.
+#include "qmp_check.h"
+
+static int value[4];
+
+static void qmp_041_qmp_028_memory_that_is_none(void)
+{
+    int *foreign = value;
+    QMP_msgmem_t mem = QMP_declare_msgmem(value, sizeof value);
+    QMP_free_msgmem(mem);
+    NOTHING(QMP_declare_send_to(mem, 0, 0), QMP_BAD_MEMORY);
+    NOTHING(QMP_declare_send_to(NULL, 0, 0), QMP_BAD_MEMORY);
+    NOTHING(QMP_declare_send_to((QMP_msgmem_t)(void *)foreign, 0, 0), QMP_BAD_MEMORY);
+    QMP_free_msgmem(mem);
+    EQUAL(QMP_get_error_number(NULL), QMP_BAD_MEMORY);
+    QMP_free_msgmem((QMP_msgmem_t)(void *)foreign);
+    QMP_free_msgmem(NULL);
+    QMP_free_memory((QMP_mem_t *)(void *)foreign);
+    EQUAL(QMP_get_error_number(NULL), QMP_BAD_MEMORY);
+    QMP_free_memory(NULL);
+    NOTHING(QMP_declare_msgmem(NULL, 8), QMP_BAD_MEMORY);
+    NOTHING(QMP_declare_strided_msgmem(value, 4, -1, 4), QMP_INVALID_ARG);
+    int lengths[1] = {-1}, indices[1] = {0};
+    NOTHING(QMP_declare_indexed_msgmem(value, lengths, indices, 4, 1), QMP_INVALID_ARG);
+    NOTHING(QMP_declare_indexed_msgmem(value, NULL, indices, 4, 1), QMP_INVALID_ARG);
+    NOTHING(QMP_declare_strided_array_msgmem(NULL, NULL, NULL, NULL, 2), QMP_INVALID_ARG);
+    NOTHING(QMP_declare_strided_array_msgmem(NULL, NULL, NULL, NULL, -2), QMP_INVALID_ARG);
+}
+
+static void qmp_040_messages_that_are_too_large(void)
+{
+    NOTHING(QMP_declare_msgmem(value, (size_t)-1), QMP_MEMSIZE_TOOBIG);
+    NOTHING(QMP_declare_strided_msgmem(value, (size_t)1 << 40, 1 << 30, 1), QMP_MEMSIZE_TOOBIG);
+}
+
+static void qmp_043_qmp_126_nodes_that_are_none(void)
+{
+    QMP_msgmem_t mem = QMP_declare_msgmem(value, sizeof value);
+    NOTHING(QMP_declare_send_to(mem, size, 0), QMP_NODE_OUTRANGE);
+    NOTHING(QMP_declare_receive_from(mem, -1, 0), QMP_NODE_OUTRANGE);
+    NOTHING(QMP_comm_declare_send_to(NULL, mem, 0, 0), QMP_INVALID_ARG);
+    int dims[2] = {1, size};
+    WORKS(QMP_declare_logical_topology(dims, 2));
+    NOTHING(QMP_declare_send_relative(mem, 2, 1, 0), QMP_INVALID_ARG);
+    NOTHING(QMP_declare_send_relative(mem, -1, 1, 0), QMP_INVALID_ARG);
+    NOTHING(QMP_declare_receive_relative(mem, 1, 0, 0), QMP_INVALID_ARG);
+    QMP_free_msgmem(mem);
+}
+
+static void qmp_036_qmp_037_handles_that_are_none(void)
+{
+    QMP_msgmem_t mem = QMP_declare_msgmem(value, sizeof value);
+    QMP_msghandle_t send = QMP_declare_send_to(mem, rank, 0), foreign = (QMP_msghandle_t)(void *)value;
+    QMP_msghandle_t twice[2] = {send, send}, bad[2] = {send, foreign};
+    NOTHING(QMP_declare_multiple(twice, 2), QMP_BAD_MESSAGE);
+    NOTHING(QMP_declare_multiple(bad, 2), QMP_BAD_MESSAGE);
+    NOTHING(QMP_declare_multiple(NULL, 2), QMP_INVALID_ARG);
+    NOTHING(QMP_declare_multiple(bad, -1), QMP_INVALID_ARG);
+    REFUSED(QMP_start(foreign), QMP_BAD_MESSAGE);
+    REFUSED(QMP_start(NULL), QMP_BAD_MESSAGE);
+    REFUSED(QMP_wait(foreign), QMP_BAD_MESSAGE);
+    REFUSED(QMP_wait_all(bad + 1, 1), QMP_BAD_MESSAGE);
+    REFUSED(QMP_wait_all(NULL, 1), QMP_INVALID_ARG);
+    REFUSED(QMP_clear_to_send(foreign, QMP_CTS_READY), QMP_BAD_MESSAGE);
+    REFUSED(QMP_clear_to_send(send, (QMP_clear_to_send_t)7), QMP_INVALID_ARG);
+    REFUSED(QMP_change_address(foreign, value), QMP_BAD_MESSAGE);
+    REFUSED(QMP_change_address(send, NULL), QMP_BAD_MEMORY);
+    EQUAL(QMP_is_complete(foreign), QMP_TRUE);
+    EQUAL(QMP_get_error_number(foreign), QMP_BAD_MESSAGE);
+    WORKS(QMP_wait(send));
+    QMP_free_msghandle(send);
+    REFUSED(QMP_start(send), QMP_BAD_MESSAGE);
+    QMP_free_msghandle(send);
+    EQUAL(QMP_get_error_number(NULL), QMP_BAD_MESSAGE);
+    QMP_free_msghandle(NULL);
+    QMP_free_msgmem(mem);
+}
+
+static void qmp_046_starting_freeing_and_moving_what_is_under_way(void)
+{
+    int out = rank, in = -1;
+    QMP_msgmem_t mems[2] = {QMP_declare_msgmem(&out, sizeof out), QMP_declare_msgmem(&in, sizeof in)};
+    QMP_msghandle_t receive = QMP_declare_receive_from(mems[1], rank, 0), send = QMP_declare_send_to(mems[0], rank, 0);
+    WORKS(QMP_start(receive));
+    REFUSED(QMP_start(receive), QMP_INVALID_OP);
+    EQUAL(QMP_get_error_number(receive), QMP_INVALID_OP);
+    CHECK(strstr(QMP_get_error_string(receive), "QMP_INVALID_OP"), "%s", QMP_get_error_string(receive));
+    REFUSED(QMP_change_address(receive, value), QMP_INVALID_OP);
+    NOTHING(QMP_declare_multiple(&receive, 1), QMP_INVALID_OP);
+    QMP_free_msghandle(receive);
+    EQUAL(QMP_get_error_number(NULL), QMP_INVALID_OP);
+    EQUAL(QMP_is_complete(receive), QMP_FALSE);
+    EQUAL(QMP_get_error_number(receive), QMP_SUCCESS);
+    WORKS(QMP_start(send));
+    WORKS(QMP_wait(receive));
+    WORKS(QMP_wait(send));
+    EQUAL(in, rank);
+    QMP_free_msghandle(send);
+    QMP_free_msghandle(receive);
+    QMP_free_msgmem(mems[0]);
+    QMP_free_msgmem(mems[1]);
+}
+
+// Both ends are told, and the next message is whole again.
+static void qmp_028_sizes_that_differ(void)
+{
+    enum { LARGE = 100000 };
+    static char out[LARGE], in[LARGE];
+    for (int wrong = 0; wrong < 2; wrong++) {
+        QMP_msgmem_t mems[2] = {QMP_declare_msgmem(out, LARGE), QMP_declare_msgmem(in, wrong ? LARGE / 2 : LARGE)};
+        QMP_msghandle_t send = QMP_declare_send_to(mems[0], (rank + 1) % size, 0);
+        QMP_msghandle_t receive = QMP_declare_receive_from(mems[1], (rank + size - 1) % size, 0);
+        WORKS(QMP_start(receive));
+        WORKS(QMP_start(send));
+        int told = QMP_wait(receive), told_too = QMP_wait(send);
+        EQUAL(told, wrong ? QMP_MEMSIZE_ERR : QMP_SUCCESS);
+        EQUAL(told_too, wrong ? QMP_MEMSIZE_ERR : QMP_SUCCESS);
+        EQUAL(QMP_get_error_number(receive), wrong ? QMP_MEMSIZE_ERR : QMP_SUCCESS);
+        QMP_free_msghandle(send);
+        QMP_free_msghandle(receive);
+        QMP_free_msgmem(mems[0]);
+        QMP_free_msgmem(mems[1]);
+    }
+}
+
+static void qmp_047_a_message_that_nobody_sends(void)
+{
+    int in = -1, out = rank;
+    QMP_msgmem_t mems[2] = {QMP_declare_msgmem(&in, sizeof in), QMP_declare_msgmem(&out, sizeof out)};
+    QMP_msghandle_t receive = QMP_declare_receive_from(mems[0], rank, 0), send = QMP_declare_send_to(mems[1], rank, 0);
+    WORKS(QMP_start(receive));
+    REFUSED(QMP_wait(receive), QMP_TIMEOUT);
+    EQUAL(QMP_get_error_number(receive), QMP_TIMEOUT);
+    // It can come yet.
+    WORKS(QMP_start(send));
+    WORKS(QMP_wait(receive));
+    WORKS(QMP_wait(send));
+    EQUAL(in, rank);
+    QMP_free_msghandle(send);
+    QMP_free_msghandle(receive);
+}
+
+int main(int argc, char **argv)
+{
+    begin(&argc, &argv);
+    if (argc > 1) {
+        RUN(qmp_047_a_message_that_nobody_sends);
+        return end();
+    }
+    RUN(qmp_041_qmp_028_memory_that_is_none);
+    RUN(qmp_040_messages_that_are_too_large);
+    RUN(qmp_043_qmp_126_nodes_that_are_none);
+    RUN(qmp_036_qmp_037_handles_that_are_none);
+    RUN(qmp_046_starting_freeing_and_moving_what_is_under_way);
+    RUN(qmp_028_sizes_that_differ);
+    return end();
+}
