@@ -56,7 +56,7 @@ pub use mr::{Lease, RemoteKey};
 pub use node::{Node, Segment};
 pub use provider::{
     Caps, Config, Fabric, FakeConfig, FakeNet, FakeStats, FarLook, FarWord, FirstFrame, NetLimits,
-    NetStats, Network, Providers, SimConfig, SimNet, SimStats, Stats,
+    NetStats, Network, Providers, Rendezvous, SimConfig, SimNet, SimStats, Stats,
 };
 pub use ring::{Full, Head};
 pub use seat::Seat;

@@ -81,10 +81,24 @@ pub struct Network {
     pub rails: u32,
     /// Number of this process among those of its node: they begin with different ports, if there are several.
     pub local_rank: u32,
+    /// Who moves large data.
+    pub rendezvous: Rendezvous,
     /// What only processes of this job know; 31 bits.
     pub q_key: u32,
     /// How much of everything.
     pub limits: NetLimits,
+}
+
+/// Who moves large data over the network: with a read, or when asked for it with a write.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rendezvous {
+    /// The reader; but where its device has no more than one read under way, the owner of the data.
+    #[default]
+    Auto,
+    /// The reader, while the owner of the data may be doing something else.
+    Read,
+    /// The owner of the data.
+    Write,
 }
 
 impl Config {

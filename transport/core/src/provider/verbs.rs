@@ -18,6 +18,7 @@ mod device;
 mod ends;
 mod events;
 mod fake;
+mod fetch;
 mod gid;
 mod hosts;
 mod keys;
@@ -48,13 +49,14 @@ use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 
 use super::Stats;
-use crate::{Completion, Completions, Peer, wait};
+use crate::{Completion, Completions, Peer, Rendezvous, wait};
 use address::Address;
 pub(super) use device::Device;
 pub(super) use fake::FakePort;
 pub use fake::{FakeConfig, FakeNet, FakeStats};
+use fetch::{Fetch, Letter};
 use hosts::Hosts;
-use keys::{Regions, Told};
+use keys::{Export, Told};
 use lately::Troubles;
 pub(crate) use look::look;
 use owned::Owned;
@@ -95,9 +97,14 @@ pub(super) struct Verbs<P: Port> {
     /// Bytes of reads under way that may lie.
     doubted_bytes: u64,
     /// Memory of this process that peers may reach, by the rail and the key that they were given.
-    exports: HashMap<(u8, u32), Regions>,
+    exports: HashMap<(u8, u32), Export>,
     /// Further keys to memory of peers.
     told: Told,
+    /// Who reads large data between two processes, and reads that peers carry out, by their numbers.
+    rendezvous: Rendezvous,
+    fetches: HashMap<u64, Fetch>,
+    /// Packets of the provider's own that found no room.
+    letters: VecDeque<Letter>,
     /// Memory that stays registered, by address.
     owned: Vec<Owned>,
     /// What the word that was handed up last has left to be done.
@@ -166,6 +173,8 @@ pub struct NetStats {
     pub moved_bytes: u64,
     /// Reads and writes that were shared among several rails.
     pub striped: u64,
+    /// Reads that their peers carried out as writes.
+    pub fetched: u64,
     /// Times that packets to a peer took another rail than before.
     pub detours: u64,
 }
@@ -234,6 +243,9 @@ impl<P: Port> Verbs<P> {
             doubted_bytes: 0,
             exports: HashMap::new(),
             told: Told::default(),
+            rendezvous: Rendezvous::Auto,
+            fetches: HashMap::new(),
+            letters: VecDeque::new(),
             owned: Vec::new(),
             chore: None,
             troubles: HashMap::new(),
@@ -265,6 +277,11 @@ impl<P: Port> Verbs<P> {
     /// The streams begin with this number, here and at all others.
     pub(super) fn number_from(&mut self, first_packet: u32) {
         self.first_packet = first_packet;
+    }
+
+    /// Who moves large data.
+    pub(super) fn meet_by(&mut self, rendezvous: Rendezvous) {
+        self.rendezvous = rendezvous;
     }
 
     /// The ports.
@@ -314,9 +331,8 @@ impl<P: Port> Drop for Verbs<P> {
             port.fail(pair.end);
             port.destroy(pair.end);
         }
-        for (_, regions) in std::mem::take(&mut self.exports) {
-            self.deregister(regions);
-        }
+        self.withdraw_all();
+        self.forget_fetches();
         for work in self.works.iter() {
             if let Some((rail, region)) = work.region() {
                 self.rails[rail].port.deregister(region);

@@ -31,7 +31,7 @@ fn move_large(job: &mut Job, number: u64) {
 }
 
 /// The same until the rails between the two are joined, which the first messages ask for.
-fn join_rails(job: &mut Job) {
+pub fn join_rails(job: &mut Job) {
     for number in 0..3 {
         move_large(job, number);
         job.pass(100 * MILLISECOND);
@@ -149,14 +149,14 @@ fn where_one_rail_gets_no_queue_pair_large_messages_go_over_the_other() {
 
 /// How a rail fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fails {
+pub enum Fails {
     Down,
     Cut,
     DeviceLost,
     QueueLost,
 }
 
-fn fail(job: &Job, how: Fails, rail: u32) {
+pub fn fail(job: &Job, how: Fails, rail: u32) {
     let (here, there) = (job.port(0, rail), job.port(1, rail));
     match how {
         Fails::Down => job.net.port_down(here),

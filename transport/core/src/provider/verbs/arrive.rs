@@ -337,13 +337,8 @@ impl<P: Port> Verbs<P> {
                 let immediate = packet.word as u32;
                 Completion::Written { peer, immediate }
             }
-            (KEYS, RecvBuffer::Inline { .. }) => {
-                let words = [words[0], words[1], words[2], words[3]].map(u64::from_le);
-                return self.hear_keys(packet.source, packet.word, words);
-            }
-            (FIRST_INTERNAL.., RecvBuffer::Inline { .. }) => {
-                self.stats.refused += 1;
-                return;
+            (FIRST_INTERNAL.., RecvBuffer::Inline { bytes }) => {
+                return self.hear_internal(packet.source, packet.head(), words, bytes);
             }
             (FIRST_INTERNAL.., RecvBuffer::Lent { index, .. }) => {
                 self.stats.refused += 1;
@@ -410,3 +405,6 @@ pub(super) const FIRST_INTERNAL: u8 = 128;
 pub(super) const IMMEDIATE: u8 = FIRST_INTERNAL;
 /// Keys to memory of the sender's (`keys.rs`).
 pub(super) const KEYS: u8 = FIRST_INTERNAL + 1;
+/// "Write this to my memory", and that it is written, or why not (`fetch.rs`).
+pub(super) const FETCH: u8 = FIRST_INTERNAL + 2;
+pub(super) const FETCHED: u8 = FIRST_INTERNAL + 3;

@@ -36,6 +36,7 @@ impl Verbs<Device> {
         let ports = std::iter::once(first).chain(others.into_iter().flatten());
         let mut verbs = Self::open(me, peers, ports, network.limits)
             .map_err(|error| cannot_open(&error, &facts))?;
+        verbs.meet_by(network.rendezvous);
         for words in failed.into_iter().filter_map(Result::err) {
             verbs.complain(format!("goes on without a further port: {words}"));
         }

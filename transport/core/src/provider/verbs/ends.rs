@@ -36,6 +36,8 @@ impl<P: Port> Verbs<P> {
                 work.outcome = Outcome::BadKey;
             }
             _ if matches!(work.kind, Kind::Atomic(_)) => work.outcome = Outcome::Unknown,
+            // What was exported has been withdrawn.
+            Status::LocalProtection if work.errand.is_some() => work.outcome = Outcome::BadKey,
             Status::LocalProtection | Status::LocalLength => work.outcome = Outcome::Unreachable,
             _ => work.again = true,
         }
@@ -135,11 +137,17 @@ impl<P: Port> Verbs<P> {
             self.count_strays(work.peer);
         }
         self.deregister_work(&work);
-        if let Some(lease) = work.lease {
-            self.end(work.id, work.outcome, lease);
-        }
-        if let Some(whole) = work.whole {
-            self.share_ended(whole, work.outcome);
+        let outcome = work.outcome;
+        self.tell_end(work, outcome);
+    }
+
+    /// Tells who waits for a work how it has ended.
+    pub(super) fn tell_end(&mut self, work: Work, outcome: Outcome) {
+        match (work.whole, work.errand, work.lease) {
+            (Some(whole), ..) => self.share_ended(whole, outcome),
+            (_, Some(errand), _) => self.answer_fetch(work.peer, errand.number, outcome),
+            (.., Some(lease)) => self.end(work.id, outcome, lease),
+            _ => {}
         }
     }
 

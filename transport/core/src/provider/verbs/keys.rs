@@ -22,6 +22,15 @@ pub(super) type Regions = [Option<Region>; MOST_RAILS];
 /// Keys to one stretch of memory, by the rails of its owner; 0 where there is none.
 pub(super) type Keys = [u32; MOST_RAILS];
 
+/// Memory that a peer may reach.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Export {
+    peer: u32,
+    address: u64,
+    bytes: u64,
+    regions: Regions,
+}
+
 /// What peers have told of their memory: the newest of it, whoever it was.
 #[derive(Debug, Default)]
 pub(super) struct Told(VecDeque<(u32, RemoteKey, Keys)>);
@@ -73,7 +82,13 @@ impl<P: Port> Verbs<P> {
         };
         let key = sealed(address, bytes, rail, region.remote_key, (self.me, peer.0));
         if self.owned_regions(address, bytes).is_none() {
-            self.exports.insert((rail, region.remote_key), regions);
+            let export = Export {
+                peer: peer.0,
+                address,
+                bytes,
+                regions,
+            };
+            self.exports.insert((rail, region.remote_key), export);
         }
         let several = regions.iter().flatten().count() > 1;
         if several && bytes >= LEAST_STRIPED_BYTES && !self.side(peer.0).others().is_empty() {
@@ -83,7 +98,7 @@ impl<P: Port> Verbs<P> {
     }
 
     /// Registers memory with the main rail to a peer; large memory with all that lead there.
-    fn register_for(
+    pub(super) fn register_for(
         &mut self,
         peer: u32,
         address: u64,
@@ -164,10 +179,40 @@ impl<P: Port> Verbs<P> {
     /// The end of [`export`](Self::export).
     pub(in crate::provider) fn withdraw(&mut self, peer: Peer, key: RemoteKey) {
         let name = (rail_of_key(key), low(key.check));
-        if is_sealed(key, self.me, peer.0)
-            && let Some(regions) = self.exports.remove(&name)
-        {
-            self.deregister(regions);
+        if !is_sealed(key, self.me, peer.0) {
+            return;
+        }
+        if let Some(export) = self.exports.remove(&name) {
+            self.deregister(export.regions);
+        }
+        self.recall(peer.0, key.check);
+    }
+
+    /// The regions of memory that was exported to this peer, where a check names it: what is not inside is not found.
+    pub(super) fn exported(
+        &self,
+        peer: u32,
+        check: u64,
+        address: u64,
+        bytes: u64,
+    ) -> Option<Regions> {
+        let name = (rail_of(check), low(check));
+        if let Some(export) = self.exports.get(&name) {
+            let from = address.checked_sub(export.address)?;
+            let end = from.checked_add(bytes)?;
+            let is_theirs = export.peer == peer && bytes != 0 && end <= export.bytes;
+            return is_theirs.then_some(export.regions);
+        }
+        // What stays registered is known to all who were told its key, whole.
+        let regions = self.owned_regions(address, bytes).filter(|_| bytes != 0)?;
+        let region = regions[usize::from(name.0)]?;
+        (region.remote_key == name.1).then_some(regions)
+    }
+
+    /// Takes all memory away from peers.
+    pub(super) fn withdraw_all(&mut self) {
+        for (_, export) in std::mem::take(&mut self.exports) {
+            self.deregister(export.regions);
         }
     }
 
@@ -219,7 +264,7 @@ fn sealed(address: u64, bytes: u64, rail: u8, remote_key: u32, ranks: (u32, u32)
 fn seal(key: RemoteKey, (owner, reader): (u32, u32)) -> u64 {
     let mut sum = 0x9e37_79b9_7f4a_7c15;
     let ranks = u64::from(owner) << 32 | u64::from(reader);
-    let named = key.check & ((1 << SEAL_SHIFT) - 1);
+    let named = name_of(key.check);
     for word in [key.address, key.bytes, named, ranks] {
         sum = (sum ^ word).wrapping_mul(0xff51_afd7_ed55_8ccd);
         sum ^= sum >> 32;
@@ -233,8 +278,17 @@ pub(super) fn is_sealed(key: RemoteKey, owner: u32, reader: u32) -> bool {
 
 /// The rail of its owner that a key is for.
 fn rail_of_key(key: RemoteKey) -> u8 {
+    rail_of(key.check)
+}
+
+/// What a check names, without its seal.
+pub(super) fn name_of(check: u64) -> u64 {
+    check & ((1 << SEAL_SHIFT) - 1)
+}
+
+fn rail_of(check: u64) -> u8 {
     #[allow(clippy::cast_possible_truncation, reason = "two bits")]
-    let rail = (key.check >> RAIL_SHIFT) as u8 & 3;
+    let rail = (check >> RAIL_SHIFT) as u8 & 3;
     rail
 }
 

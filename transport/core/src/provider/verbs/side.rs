@@ -561,6 +561,7 @@ impl<P: Port> Verbs<P> {
         for rail in rails {
             self.fail_waiting(Line { peer, rail });
         }
+        self.end_fetches(peer);
         self.forget_strangers(peer);
         let peer = Peer(peer);
         self.ready.push_back(Completion::Lost { peer });

@@ -40,6 +40,10 @@ impl<T> Slab<T> {
         self.places.get_mut(number as usize)?.as_mut()
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.count
+    }
+
     #[inline(always)]
     pub(super) fn is_empty(&self) -> bool {
         self.count == 0

@@ -77,9 +77,15 @@ impl<P: Port> Verbs<P> {
 
     #[cold]
     fn flush_all(&mut self) {
-        for peer in std::mem::take(&mut self.unsent) {
-            self.side(peer).listed_unsent = false;
+        let unsent = std::mem::take(&mut self.unsent);
+        for peer in &unsent {
+            self.side(*peer).listed_unsent = false;
+        }
+        for peer in unsent {
             self.go_on(peer);
+        }
+        if !self.letters.is_empty() {
+            self.post_letters();
         }
     }
 
@@ -110,6 +116,9 @@ impl<P: Port> Verbs<P> {
         for rail in 0..self.rails.len() {
             self.take_events(rail);
         }
+        if !self.fetches.is_empty() {
+            self.try_owners();
+        }
     }
 
     /// Whether all that was sent has arrived; what was posted last is asked about.
@@ -120,7 +129,7 @@ impl<P: Port> Verbs<P> {
         if !all {
             self.relieve();
         }
-        all
+        all && self.letters.is_empty()
     }
 
     /// A peer whose address should be asked for; each is named once.
@@ -186,7 +195,8 @@ impl<P: Port> Verbs<P> {
 
     /// The longest that the process may sleep.
     pub(in crate::provider) fn until_due(&mut self, timeout: Duration) -> Duration {
-        let Some(Reverse((deadline, _))) = self.timers.peek() else {
+        let timer = self.timers.peek().map(|Reverse((deadline, _))| *deadline);
+        let Some(deadline) = timer.into_iter().chain(self.tries_owners_at()).min() else {
             return timeout;
         };
         let due = deadline.saturating_sub(self.clock());

@@ -9,6 +9,7 @@
 //! - W4: an atomic operation that was under way on a queue pair that broke is not posted again; its end is [`Outcome::Unknown`].
 
 use super::arrive::IMMEDIATE;
+use super::fetch::Errand;
 use super::keys::{Keys, is_sealed};
 use super::ledger::Posted;
 use super::memory::register_leased;
@@ -34,7 +35,7 @@ pub(super) struct Work {
     pub(super) id: WorkId,
     /// Its place in the order of all.
     pub(super) serial: u64,
-    /// The memory; that of a share is lent to the whole.
+    /// The memory; that of a share is lent to the whole, that of an errand is exported.
     pub(super) lease: Option<Lease>,
     pub(super) base: u64,
     pub(super) bytes: u64,
@@ -59,6 +60,8 @@ pub(super) struct Work {
     pub(super) outcome: Outcome,
     /// The packet that tells the peer of a write.
     pub(super) immediate: Option<u32>,
+    /// The peer has asked for it: the memory is what was exported, and the end is told there.
+    pub(super) errand: Option<Errand>,
     /// Shares of it that have not ended; it does nothing itself then. Of a share: the whole.
     pub(super) shares: u32,
     pub(super) whole: Option<u32>,
@@ -71,6 +74,8 @@ pub(super) struct Stretch {
     bytes: u64,
     rail: u8,
     access: Access,
+    /// To whom it was exported, and what names it.
+    export: Option<(u32, u64)>,
 }
 
 /// How a device knows the memory of a work.
@@ -99,12 +104,41 @@ impl Kind {
 }
 
 impl Work {
+    /// A work that moves nothing as yet, and goes over no rail.
+    pub(super) fn new(peer: u32, serial: u64, kind: Kind, address: u64, keys: Keys) -> Self {
+        Self {
+            peer,
+            id: WorkId(0),
+            serial,
+            base: 0,
+            bytes: 0,
+            lease: None,
+            rail: 0,
+            registered: None,
+            kind,
+            address,
+            keys,
+            posted: 0,
+            ended: 0,
+            under_way: 0,
+            again: false,
+            tries: 0,
+            halvings: 0,
+            outcome: Outcome::Done,
+            immediate: None,
+            errand: None,
+            shares: 0,
+            whole: None,
+        }
+    }
+
     /// What a device must know of.
     pub(super) fn stretch(&self) -> Stretch {
         Stretch {
             base: self.base,
             bytes: self.bytes,
             rail: self.rail,
+            export: self.errand.map(|errand| (self.peer, errand.check)),
             access: match self.kind {
                 Kind::Read | Kind::Atomic(_) => Access::Own,
                 Kind::Write => Access::OwnRead,
@@ -242,7 +276,15 @@ impl<P: Port> Verbs<P> {
         if let Some(outcome) = self.known_end(peer, &lease, key, offset, kind) {
             return self.end(id, outcome, lease);
         }
+        if kind == Kind::Read && self.is_fetched(peer) {
+            return self.fetch(peer, lease, key, offset, id);
+        }
         let work = self.work(peer, lease, key, offset, id, kind);
+        self.begin_work(work);
+    }
+
+    /// Begins a work on all rails, or on one.
+    pub(super) fn begin_work(&mut self, work: Work) {
         let work = match self.share_out(work) {
             Ok(()) => return,
             Err(work) => work,
@@ -264,28 +306,14 @@ impl<P: Port> Verbs<P> {
         kind: Kind,
     ) -> Work {
         self.serial += 1;
+        let there = key.address.wrapping_add(offset);
+        let keys = self.keys_to(peer, key);
         Work {
-            peer,
             id,
-            serial: self.serial,
             base: lease.address(),
             bytes: lease.bytes() as u64,
             lease: Some(lease),
-            rail: 0,
-            registered: None,
-            kind,
-            address: key.address.wrapping_add(offset),
-            keys: self.keys_to(peer, key),
-            posted: 0,
-            ended: 0,
-            under_way: 0,
-            again: false,
-            tries: 0,
-            halvings: 0,
-            outcome: Outcome::Done,
-            immediate: None,
-            shares: 0,
-            whole: None,
+            ..Work::new(peer, self.serial, kind, there, keys)
         }
     }
 
@@ -302,7 +330,9 @@ impl<P: Port> Verbs<P> {
         match self.register(work.stretch()) {
             Ok(registered) => work.registered = Some(registered),
             Err(error) => {
-                self.complain_of_registration(&error, work.bytes);
+                if work.errand.is_none() {
+                    self.complain_of_registration(&error, work.bytes);
+                }
                 return Err(work);
             }
         }
@@ -310,9 +340,7 @@ impl<P: Port> Verbs<P> {
     }
 
     fn end_unbegun(&mut self, work: Work) {
-        if let Some(lease) = work.lease {
-            self.end(work.id, Outcome::Unreachable, lease);
-        }
+        self.tell_end(work, Outcome::Unreachable);
     }
 
     /// Gives a work a place among all.
@@ -338,6 +366,15 @@ impl<P: Port> Verbs<P> {
     /// The key to a work's memory on its rail, and its region if it was registered for this.
     pub(super) fn register(&mut self, memory: Stretch) -> Result<Registered, CallError> {
         let rail = usize::from(memory.rail);
+        if let Some((peer, check)) = memory.export {
+            let regions = self.exported(peer, check, memory.base, memory.bytes);
+            let region = regions.and_then(|regions| regions[rail]);
+            let region = region.ok_or(NOT_EXPORTED)?;
+            return Ok(Registered {
+                local_key: region.local_key,
+                region: None,
+            });
+        }
         let owned = self.owned_regions(memory.base, memory.bytes);
         if let Some(owned) = owned.and_then(|regions| regions[rail]) {
             let local_key = owned.local_key;
@@ -521,7 +558,7 @@ impl<P: Port> Verbs<P> {
 }
 
 /// A write that changes nothing, and of which no device asks whether it is allowed. Its end tells of what was posted before.
-fn nothing<'a>(work: u64) -> Request<'a> {
+pub(super) fn nothing<'a>(work: u64) -> Request<'a> {
     let (address, key) = (0, 0);
     Request {
         work,
@@ -538,6 +575,11 @@ fn fits(lease: &Lease, key: RemoteKey, offset: u64) -> bool {
 
 /// Reads and writes of so many bytes are shared among the rails; memory of as many is registered with all.
 pub(super) const LEAST_STRIPED_BYTES: u64 = 512 << 10;
+/// A peer wants what it was not given, or not over this rail.
+const NOT_EXPORTED: CallError = CallError {
+    call: "ibv_reg_mr",
+    errno: libc::EACCES,
+};
 /// Bytes of one work request at most.
 const MOST_PART_BYTES: u64 = 1 << 30;
 /// The same of a read that may lie: one lost packet costs all of it.

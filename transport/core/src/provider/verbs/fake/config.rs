@@ -47,7 +47,7 @@ pub struct FakeConfig {
     pub inline_bytes: u32,
     /// Most bytes of one work request.
     pub message_bytes: u64,
-    /// Reads and atomics that one queue pair has under way.
+    /// Reads and atomics that one queue pair has under way; 0: there are none.
     pub reads: u8,
     /// Whether there are atomics.
     pub atomics: bool,

@@ -520,6 +520,9 @@ fn is_possible(facts: &super::super::port::Facts, request: &Request<'_>) -> bool
         Operation::FetchAdd { .. } | Operation::CompareSwap { .. }
     );
     let fetches = atomic || matches!(request.operation, Operation::Read { .. });
+    if fetches && facts.reads == 0 {
+        return false;
+    }
     match request.body {
         Body::Inline(bytes) => !fetches && bytes.len() <= to_usize(u64::from(facts.inline_bytes)),
         Body::Piece(Piece { bytes, .. }) if atomic => facts.atomics && bytes == 8,

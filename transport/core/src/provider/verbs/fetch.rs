@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Reads that the owner of the data carries out as writes: where a device has no reads to speak of, or the user wants it so.
+//! The reader asks in a packet of the stream, with keys to its own memory; the owner writes there, over all rails that the
+//! two share, and says in another packet how that ended. To the caller it is a read like any other.
+//!
+//! - F1: the owner takes bytes only from what it has exported to that very peer, and only until that is withdrawn: the
+//!   request names the export, and where it begins and ends was kept when it was made.
+//! - F2: the reader lets the owner write exactly to the memory of the read, and takes it back from all devices before the
+//!   lease ends, whatever the owner says or does.
+//! - F3: writes are posted again when a queue pair breaks, as W2 says; the packets come once. The answer is sent when no
+//!   part of the write can be posted any more.
+//! - F4: nothing of the reader's is under way meanwhile that would tell that the owner's device is gone, so it writes
+//!   nothing there from time to time.
+
+use super::arrive::{FETCH, FETCHED, KEYS};
+use super::keys::{Keys, Regions, name_of};
+use super::ledger::Posted;
+use super::port::Port;
+use super::rail::{Line, MOST_RAILS};
+use super::wire::{BEGINS, ENDS};
+use super::work::{Kind, Work, nothing};
+use super::{MOST_POSTED, Verbs, name};
+use crate::{Head, Lease, Outcome, RemoteKey, Rendezvous, WorkId};
+
+/// A read of this process that a peer carries out.
+#[derive(Debug)]
+pub(super) struct Fetch {
+    peer: u32,
+    id: WorkId,
+    lease: Lease,
+    /// The memory, as the owner's devices know it.
+    regions: Regions,
+    /// When the owner's device was tried last.
+    tried_ns: u64,
+}
+
+/// What a peer has asked for: the number of its read, and what it named.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Errand {
+    pub(super) number: u64,
+    /// What names the export.
+    pub(super) check: u64,
+}
+
+/// A packet of this provider's own that found no room as yet.
+#[derive(Debug)]
+pub(super) struct Letter {
+    to: u32,
+    head: Head,
+    body: Vec<u8>,
+}
+
+/// The reader's part.
+impl<P: Port> Verbs<P> {
+    /// Whether reads from a peer are carried out by the peer.
+    pub(super) fn is_fetched(&mut self, peer: u32) -> bool {
+        match self.rendezvous {
+            Rendezvous::Read => false,
+            Rendezvous::Write => true,
+            Rendezvous::Auto => {
+                let rail = self.side(peer).main.rail;
+                let facts = self.rails[usize::from(rail)].port.facts();
+                facts.reads <= POOR_READS
+            }
+        }
+    }
+
+    /// Asks a peer to write what would be read.
+    pub(super) fn fetch(
+        &mut self,
+        peer: u32,
+        lease: Lease,
+        key: RemoteKey,
+        offset: u64,
+        id: WorkId,
+    ) {
+        // Not what stays registered anyway: its key opens more than this (F2).
+        let regions = match self.register_for(peer, lease.address(), lease.bytes()) {
+            Ok(regions) => regions,
+            Err(error) => {
+                self.complain_of_registration(&error, lease.bytes() as u64);
+                return self.end(id, Outcome::Unreachable, lease);
+            }
+        };
+        self.serial += 1;
+        self.net.fetched += 1;
+        let number = self.serial;
+        let (a, b) = (key_of(&regions, 0), key_of(&regions, 1));
+        let (c, d) = (key_of(&regions, 2), key_of(&regions, 3));
+        let words = [
+            key.address.wrapping_add(offset),
+            lease.bytes() as u64,
+            key.check,
+            lease.address(),
+            a | b << 32,
+            c | d << 32,
+        ];
+        let fetch = Fetch {
+            peer,
+            id,
+            lease,
+            regions,
+            tried_ns: self.now_ns,
+        };
+        self.fetches.insert(number, fetch);
+        let body = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        self.write_letter(peer, head(FETCH, number, 0), body);
+    }
+
+    /// An owner says how a read has ended.
+    fn hear_fetched(&mut self, peer: u32, number: u64, outcome: u16) {
+        let theirs = self.fetches.get(&number).map(|fetch| fetch.peer);
+        if theirs != Some(peer) {
+            self.stats.refused += 1;
+            return;
+        }
+        let outcome = match outcome {
+            DONE => Outcome::Done,
+            BAD_KEY => Outcome::BadKey,
+            _ => Outcome::Unreachable,
+        };
+        self.end_fetch(number, outcome);
+    }
+
+    fn end_fetch(&mut self, number: u64, outcome: Outcome) {
+        if let Some(fetch) = self.fetches.remove(&number) {
+            self.deregister(fetch.regions);
+            self.end(fetch.id, outcome, fetch.lease);
+        }
+    }
+
+    /// A peer is lost: it carries nothing out any more.
+    pub(super) fn end_fetches(&mut self, peer: u32) {
+        for number in self.fetches_from(|fetch| fetch.peer == peer) {
+            self.end_fetch(number, Outcome::Unreachable);
+        }
+    }
+
+    fn fetches_from(&self, is_wanted: impl Fn(&Fetch) -> bool) -> Vec<u64> {
+        let wanted = self.fetches.iter().filter(|(_, fetch)| is_wanted(fetch));
+        let mut numbers: Vec<u64> = wanted.map(|(number, _)| *number).collect();
+        numbers.sort_unstable();
+        numbers
+    }
+
+    /// Takes all memory back that peers may write.
+    pub(super) fn forget_fetches(&mut self) {
+        for (_, fetch) in std::mem::take(&mut self.fetches) {
+            self.deregister(fetch.regions);
+        }
+    }
+
+    /// Tries the devices of those that have something to write (F4).
+    pub(super) fn try_owners(&mut self) {
+        let now_ns = self.now_ns;
+        let is_due = |fetch: &Fetch| now_ns.saturating_sub(fetch.tried_ns) >= TRY_EVERY_NS;
+        let due = self.fetches_from(is_due);
+        let mut tried = Vec::new();
+        for number in due {
+            let Some(fetch) = self.fetches.get_mut(&number) else {
+                continue;
+            };
+            fetch.tried_ns = now_ns;
+            let peer = fetch.peer;
+            if !tried.contains(&peer) {
+                tried.push(peer);
+                self.try_owner(peer);
+            }
+        }
+    }
+
+    /// Its device answers even where the process computes.
+    fn try_owner(&mut self, peer: u32) {
+        let side = self.side(peer);
+        let line = side.line(peer);
+        let Some(index) = side.pair_for_sends() else {
+            return self.want_pair(line);
+        };
+        let Some(pair) = self.pairs[index as usize].as_mut() else {
+            return;
+        };
+        let request = nothing(name(index, pair.ledger.next()));
+        let rail = &mut self.rails[line.at()];
+        if rail.posted < MOST_POSTED && rail.port.post(pair.end, &[request]) == 1 {
+            pair.ledger.push(Posted::Mark { read: None }, true);
+            rail.posted += 1;
+        }
+    }
+
+    /// When a device is tried next.
+    pub(super) fn tries_owners_at(&self) -> Option<u64> {
+        let last = self.fetches.values().map(|fetch| fetch.tried_ns).min();
+        last.map(|last| last + TRY_EVERY_NS)
+    }
+}
+
+/// The owner's part.
+impl<P: Port> Verbs<P> {
+    /// A packet of the provider's own, of those that are rare.
+    #[cold]
+    pub(super) fn hear_internal(&mut self, peer: u32, made: Head, words: [u64; 6], bytes: u8) {
+        let words = words.map(u64::from_le);
+        let [a, b, c, d, ..] = words;
+        match (made.kind, usize::from(bytes)) {
+            (KEYS, _) => self.hear_keys(peer, made.word, [a, b, c, d]),
+            (FETCH, FETCH_BYTES) => self.serve(peer, made.word, words),
+            (FETCHED, 0) => self.hear_fetched(peer, made.word, made.flags),
+            _ => self.stats.refused += 1,
+        }
+    }
+
+    /// A peer wants to have what it would read.
+    fn serve(&mut self, peer: u32, number: u64, words: [u64; 6]) {
+        let [address, bytes, check, target, ab, cd] = words;
+        let check = name_of(check);
+        if self.exported(peer, check, address, bytes).is_none() {
+            return self.answer_fetch(peer, number, Outcome::BadKey);
+        }
+        if self.works.len() >= MOST_ERRANDS {
+            return self.answer_fetch(peer, number, Outcome::Unreachable);
+        }
+        // What the words say of the peer's memory its device checks.
+        let keys = [ab, ab >> 32, cd, cd >> 32].map(low);
+        let errand = Errand { number, check };
+        let work = self.errand(peer, (address, bytes), (target, keys), errand);
+        self.begin_work(work);
+    }
+
+    fn errand(
+        &mut self,
+        peer: u32,
+        (base, bytes): (u64, u64),
+        (target, keys): (u64, Keys),
+        errand: Errand,
+    ) -> Work {
+        self.serial += 1;
+        Work {
+            base,
+            bytes,
+            errand: Some(errand),
+            ..Work::new(peer, self.serial, Kind::Write, target, keys)
+        }
+    }
+
+    /// The answer to an errand that has ended. Who takes none in gets none: others ask only as fast as they listen.
+    pub(super) fn answer_fetch(&mut self, peer: u32, number: u64, outcome: Outcome) {
+        let waiting = self.letters.iter().filter(|letter| letter.to == peer);
+        if waiting.count() >= 2 * MOST_ERRANDS {
+            self.stats.refused += 1;
+            return;
+        }
+        let outcome = match outcome {
+            Outcome::Done => DONE,
+            Outcome::BadKey => BAD_KEY,
+            Outcome::Unreachable | Outcome::Unknown => UNREACHABLE,
+        };
+        self.write_letter(peer, head(FETCHED, number, outcome), Vec::new());
+    }
+
+    /// Memory is withdrawn from a peer: what it wants of that is not written any more (F1).
+    pub(super) fn recall(&mut self, peer: u32, check: u64) {
+        let check = name_of(check);
+        for index in self.works.numbers() {
+            let Some(work) = self.works.get_mut(index) else {
+                continue;
+            };
+            let named = work.errand.is_some_and(|errand| errand.check == check);
+            if !named || work.peer != peer || work.shares != 0 {
+                continue;
+            }
+            work.outcome = Outcome::BadKey;
+            let (rail, is_idle) = (work.rail, work.under_way == 0);
+            if let Some(link) = self.link(Line { peer, rail }) {
+                link.waiting.retain(|waiting| *waiting != index);
+            }
+            // The device tells the end of what is under way: it may not read that any more.
+            if is_idle {
+                self.finish(index);
+            }
+        }
+    }
+}
+
+/// Letters.
+impl<P: Port> Verbs<P> {
+    /// Sends a packet of the provider's own, as soon as there is room.
+    fn write_letter(&mut self, to: u32, head: Head, body: Vec<u8>) {
+        self.letters.push_back(Letter { to, head, body });
+        self.post_letters();
+    }
+
+    /// Sends those that have room now.
+    pub(super) fn post_letters(&mut self) {
+        let mut left = std::mem::take(&mut self.letters);
+        left.retain(|letter| !self.post_letter(letter));
+        self.letters = left;
+    }
+
+    /// `false`: there is no room.
+    fn post_letter(&mut self, letter: &Letter) -> bool {
+        let to = letter.to;
+        if self.side(to).is_lost() {
+            return true;
+        }
+        if self
+            .keep(to, letter.head, BEGINS | ENDS, &letter.body)
+            .is_err()
+        {
+            self.list_unsent(to);
+            return false;
+        }
+        let side = self.side(to);
+        side.packets = side.packets.saturating_add(1);
+        self.flush(to);
+        true
+    }
+}
+
+fn head(kind: u8, number: u64, flags: u16) -> Head {
+    Head {
+        kind,
+        len: 0,
+        flags,
+        word: number,
+    }
+}
+
+fn key_of(regions: &Regions, rail: usize) -> u64 {
+    regions[rail].map_or(0, |region| u64::from(region.remote_key))
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "the low half")]
+fn low(word: u64) -> u32 {
+    word as u32
+}
+
+/// A device that has no more reads under way than this moves one, waits for its end, and then moves the next.
+pub(super) const POOR_READS: u8 = 1;
+/// Bytes of a request.
+const FETCH_BYTES: usize = 48;
+/// How an errand has ended, on the wire.
+const DONE: u16 = 0;
+const UNREACHABLE: u16 = 1;
+const BAD_KEY: u16 = 2;
+/// Works of this process at most, if those of peers are among them: who asks for more gets nothing, and must send.
+const MOST_ERRANDS: usize = 4096;
+/// Owners that say nothing are tried so often.
+const TRY_EVERY_NS: u64 = 1_000_000_000;
+
+const _: () = assert!(MOST_RAILS == 4 && FETCH_BYTES <= ring::SLOT_BODY_BYTES);
