@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Stage `ranks`: the C and C++ programs of `ci/ranks`, as real processes under a launcher. Those whose names begin with
-//! `qmp_` are linked with QMP.
+//! Stage `ranks`: the C and C++ programs of `ci/ranks` and `qmp/tests/ranks`, as real processes under a launcher. Those
+//! whose names begin with `qmp_` are linked with QMP.
 //!
 //! Each rank of a program that went through prints one line `ok`, and the job exits with 0; a line
 //! of `testlist` says where that is different. A job that outlives its limit, or leaves a process,
@@ -117,17 +117,21 @@ fn binary(entry: &Entry) -> String {
 /// Programs that the list forgot would never run.
 fn unlisted(list: &[Entry], is_ours: bool) -> Result<(), String> {
     let listed: BTreeSet<&str> = list.iter().map(|entry| entry.program.as_str()).collect();
-    let entries = std::fs::read_dir(folder()).map_err(|why| format!("ci/ranks: {why}"))?;
-    let names = entries
-        .flatten()
-        .map(|entry| entry.file_name().to_string_lossy().into_owned());
-    let stem = |name: &str| {
-        name.strip_suffix(".c")
-            .or_else(|| name.strip_suffix(".cc"))
-            .map(String::from)
-    };
-    let programs = names.filter_map(|name| stem(&name));
+    let mut programs = Vec::new();
+    for folder in FOLDERS {
+        let entries =
+            std::fs::read_dir(root().join(folder)).map_err(|why| format!("{folder}: {why}"))?;
+        let paths = entries.flatten().map(|entry| entry.path());
+        let sources = paths.filter(|path| {
+            path.extension()
+                .is_some_and(|extension| extension == "c" || extension == "cc")
+        });
+        programs.extend(
+            sources.filter_map(|path| Some(path.file_stem()?.to_string_lossy().into_owned())),
+        );
+    }
     let missing: Vec<String> = programs
+        .into_iter()
         .filter(|name| !listed.contains(name.as_str()))
         .collect();
     // On another MPI the list is shorter by what only concerns ours.
@@ -159,6 +163,8 @@ fn compile(mpi: &Mpi, program: &str, late_object: Option<&Path>) -> Result<(), S
         .arg("-o")
         .arg(mpi.build.join(program))
         .arg(source)
+        .arg("-I")
+        .arg(folder())
         .args(object)
         .args(name.starts_with("qmp_").then_some("-lqmp"))
         .arg("-lm");
@@ -240,18 +246,21 @@ fn last_lines(text: &str) -> String {
 
 /// The one file of a program, in C or in C++.
 fn source(program: &str) -> PathBuf {
-    let c = folder().join(format!("{program}.c"));
-    if c.is_file() {
-        c
-    } else {
-        c.with_extension("cc")
-    }
+    let names = ["c", "cc"].map(|extension| format!("{program}.{extension}"));
+    let places = FOLDERS
+        .iter()
+        .flat_map(|folder| names.iter().map(move |name| root().join(folder).join(name)));
+    let mut places: Vec<PathBuf> = places.collect();
+    let found = places.iter().position(|place| place.is_file());
+    places.swap_remove(found.unwrap_or_default())
 }
 
 fn folder() -> PathBuf {
-    root().join("ci/ranks")
+    root().join(FOLDERS[0])
 }
 
+/// Where the programs are; the list of them is in the first.
+const FOLDERS: [&str; 2] = ["ci/ranks", "qmp/tests/ranks"];
 const LINES_SHOWN: usize = 120;
 /// How a program with late ranks ends that is built of the same source.
 const LATE: &str = ".late";

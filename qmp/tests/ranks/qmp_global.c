@@ -6,7 +6,7 @@
 
 static int in_order;
 
-static void qmp_089_qmpl_045_qmp_123_sums_of_ints(void)
+static void qmp_089_qmpl_045_sums_of_ints(void)
 {
     int value = rank + 1, wanted = size * (size + 1) / 2;
     WORKS(QMP_sum_int(&value));
@@ -16,6 +16,26 @@ static void qmp_089_qmpl_045_qmp_123_sums_of_ints(void)
     WORKS(QMP_comm_sum_int(QMP_comm_get_job(), &value));
     EQUAL(value, 16777217);
     REFUSED(QMP_sum_int(NULL), QMP_INVALID_ARG);
+}
+
+enum { INTS = 5000 };
+static void add_ints(void *inout, void *in)
+{
+    int *a = inout;
+    const int *b = in;
+    for (int i = 0; i < INTS; i++)
+        a[i] += b[i];
+}
+
+// There is no function for it: it is a binary reduction.
+static void qmp_123_arrays_of_ints(void)
+{
+    int values[INTS];
+    for (int i = 0; i < INTS; i++)
+        values[i] = i * rank;
+    WORKS(QMP_binary_reduction(values, sizeof values, add_ints));
+    for (int i = 0; i < INTS; i++)
+        EQUAL(values[i], i * (size * (size - 1) / 2));
 }
 
 static void qmpl_046_qmpl_047_sums_of_uint64(void)
@@ -257,7 +277,8 @@ int main(int argc, char **argv)
 {
     in_order = argc > 1;
     begin(&argc, &argv);
-    RUN(qmp_089_qmpl_045_qmp_123_sums_of_ints);
+    RUN(qmp_089_qmpl_045_sums_of_ints);
+    RUN(qmp_123_arrays_of_ints);
     RUN(qmpl_046_qmpl_047_sums_of_uint64);
     RUN(qmp_090_qmpl_048_sums_of_floats);
     RUN(qmp_091_qmpl_049_sums_of_doubles);
