@@ -41,7 +41,7 @@ Stages, in order of cost:
   suites   programs that other people wrote, and binaries that other MPIs built
 Only when it is named:
   deaths   a thousand deaths, and a gibibyte of output from each rank
-  soak     ten minutes of random traffic over Soft-RoCE with loss and reordering
+  soak     random traffic: an hour on a simulated network, ten minutes over Soft-RoCE with loss and reordering
 
 A failed stage does not stop the ones after it. The last line counts: `N passed, N failed`.
 

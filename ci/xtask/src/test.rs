@@ -44,7 +44,7 @@ const LONG_STAGES: &[TestStage] = &[
     },
     TestStage {
         name: "soak",
-        budget: minutes(15),
+        budget: minutes(25),
         run: softroce::soak,
     },
 ];

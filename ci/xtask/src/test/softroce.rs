@@ -88,8 +88,15 @@ fn between_two(tally: &mut Tally, guest: &Guest, conformance: &Path) -> Result<(
     Ok(())
 }
 
-/// Stage `soak`: ten minutes of what the stage `softroce` has some seconds of.
+/// Stage `soak`: an hour of what the stage `unit` has some seconds of, on a simulated network; and ten minutes of what the
+/// stage `softroce` has some seconds of.
 pub(crate) fn soak(tally: &mut Tally, context: &mut Context) -> Result<(), String> {
+    let mut simulated = cargo();
+    simulated
+        .args(["test", "--quiet", "--release", "--package", "transport"])
+        .args(["--test", "soak", "--", "--nocapture"])
+        .env("RMPI_TEST_SIMULATED_SECONDS", "3600");
+    cargo_tests::run(tally, "an hour on a simulated network", simulated)?;
     let command = soak::command_line(&context.prefix()?, SOAK, None)?;
     let guest = Guest::new().kernel(context.kernel.unwrap_or_default());
     let outcome = soak::guest(guest, SOAK).run(&command)?;

@@ -174,7 +174,8 @@ pub fn fake_on(net: &FakeNet, ranks: u32, limits: NetLimits, behaviour: impl Asy
     fake_ranks(net, (ranks, 1), limits, false, behaviour);
 }
 
-fn fake_ranks(
+/// Ranks with some ports each on this fake network, which sleep where they find nothing to do or do not.
+pub fn fake_ranks(
     net: &FakeNet,
     (ranks, rails): (u32, u32),
     limits: NetLimits,
