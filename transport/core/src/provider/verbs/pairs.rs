@@ -467,6 +467,8 @@ impl<P: Port> Verbs<P> {
             }
         }
         if !left && mem::take(&mut self.side(peer).waits_for_last) {
+            // What waited for it may be posted again, and nobody is told otherwise.
+            self.has_stirred = true;
             self.go_on(peer);
         }
         left
