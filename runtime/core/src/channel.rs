@@ -110,7 +110,7 @@ impl Universe {
     pub(crate) fn take_in_written(&mut self, completion: Completion) -> Option<Completion> {
         match completion {
             Completion::Worked { work, outcome, .. } if Channels::is_work(work) => {
-                self.channels.worked(work, outcome);
+                self.channels.worked(&mut self.fabric, work, outcome);
             }
             Completion::Written { peer, immediate } => self.channels.written(peer, immediate),
             other => return Some(other),

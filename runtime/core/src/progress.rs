@@ -214,7 +214,7 @@ impl Universe {
     fn sleep_unless(&mut self, timeout: Duration, has_happened: impl FnOnce() -> bool) {
         if !self.fabric.prepare_sleep() {
             wait::yield_core();
-        } else if has_happened() {
+        } else if has_happened() || self.channels.has_news() {
             self.fabric.stay_awake();
         } else {
             self.fabric.sleep(timeout);

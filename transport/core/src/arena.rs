@@ -17,6 +17,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use ring::GateLine;
+
 use crate::mr::WORD_BYTES;
 use crate::{Atomic, Lease};
 use free::Space;
@@ -186,6 +188,27 @@ impl Arenas {
         true
     }
 
+    /// The gate line at an address of this rank's arena.
+    pub(crate) fn own_line(&self, place: NonNull<u8>) -> Option<&'static GateLine> {
+        self.name_of(place.addr().get() as u64, LINE_BYTES)?;
+        // SAFETY: the line lies in the arena, which is never unmapped; aligned, as `line_at` checks.
+        unsafe { line_at(place) }
+    }
+
+    /// The gate line that a rank names in its arena.
+    pub(crate) fn line_of(&mut self, rank: u32, name: u64) -> Option<&'static GateLine> {
+        let place = self.place_of(rank, name, LINE_BYTES)?;
+        // SAFETY: the line lies in a window, which is never unmapped; aligned, as `line_at` checks.
+        unsafe { line_at(place) }
+    }
+
+    /// Where `bytes` bytes that a rank names in its arena are mapped here, if they are in one piece.
+    pub(crate) fn place_of(&mut self, rank: u32, name: u64, bytes: u64) -> Option<NonNull<u8>> {
+        let offset = self.offset_of(name, bytes)?;
+        let (place, room) = self.reach(rank, offset)?;
+        (bytes <= room as u64).then_some(place)
+    }
+
     /// Where `offset` of a rank's arena is mapped here, and how many bytes from there.
     fn reach(&mut self, rank: u32, offset: u64) -> Option<(NonNull<u8>, usize)> {
         if offset >= self.bytes {
@@ -228,6 +251,14 @@ impl Arenas {
     }
 }
 
+/// # Safety
+/// 64 bytes from `place` on are mapped until the process ends.
+unsafe fn line_at(place: NonNull<u8>) -> Option<&'static GateLine> {
+    let is_aligned = place.cast::<GateLine>().is_aligned();
+    // SAFETY: mapped, as promised, and aligned, as was just checked.
+    is_aligned.then(|| unsafe { GateLine::at(place) })
+}
+
 /// Whether an address in a remote key is a name in an arena.
 pub(crate) fn is_name(address: u64) -> bool {
     address & NAME_MARK != 0
@@ -238,6 +269,8 @@ pub(crate) fn name(offset: u64) -> u64 {
     offset | NAME_MARK
 }
 
+/// Bytes of a gate line.
+const LINE_BYTES: u64 = size_of::<GateLine>() as u64;
 /// No address of a process has this bit.
 const NAME_MARK: u64 = 1 << 63;
 /// Others' arenas are mapped in pieces of this size.

@@ -18,6 +18,11 @@
 //! - C5: what a peer says is checked before it is used. Frames that make no sense are counted
 //!   ([`ChannelCounters::refused`]) and change nothing.
 //!
+//! # Within a node
+//! A frame for each start would cost more than the start. So a receive whose sender is on the same node has a *line* of memory
+//! that both reach: from its third start on, the gate is opened by a store there, and the sender, which has mapped the
+//! receiver's memory, copies and says so by another. Nobody polls lines but who waits for them; who sleeps is woken.
+//!
 //! # Use
 //! Whoever owns a [`Fabric`] and polls it hands over what belongs to channels: frames of [a kind](Channels::is_kind)
 //! of theirs to [`Channels::arrive`], [their works](Channels::is_work) to [`Channels::worked`], immediates to
@@ -25,6 +30,7 @@
 
 mod class;
 mod handle;
+mod line;
 mod memory;
 mod receive;
 mod send;
@@ -35,6 +41,7 @@ use std::collections::{HashMap, VecDeque};
 use crate::{Arrived, Fabric, Head, Outcome, Peer, WorkId};
 use class::{Class, EAGER_BYTES};
 use handle::{Handle, Handles};
+use line::{Lines, MOST_LINES};
 pub use memory::{Blocks, Memory};
 use memory::{Landing, Span};
 use wire::Name;
@@ -122,7 +129,8 @@ pub struct Channels {
     /// Sends that wait for a gate, for room, or go in frames.
     pended: Vec<u32>,
     /// Frames that the transport had no room for.
-    outbox: VecDeque<(Peer, Head, [u64; 5])>,
+    outbox: VecDeque<(Peer, Head, [u64; 6])>,
+    lines: Lines,
     dead: Vec<Peer>,
     /// Peers whose memory cannot be written to.
     unwritable: Vec<Peer>,
@@ -147,6 +155,7 @@ impl Channels {
             strangers: 0,
             pended: Vec::new(),
             outbox: VecDeque::new(),
+            lines: Lines::default(),
             dead: Vec::new(),
             unwritable: Vec::new(),
             scratch: Box::default(),
@@ -248,6 +257,7 @@ impl Channels {
         }
         let mut all = Ok(());
         for id in ids {
+            self.settle(id.index());
             let end = self.handles.at_mut(id.index()).collect();
             all = all.and(end);
         }
@@ -271,9 +281,10 @@ impl Channels {
         let peer = self.classes[handle.class as usize].peer;
         self.counters.allocations += 1;
         let fresh = Handle::new(handle.direction, handle.class, memory);
-        let mut old = std::mem::replace(self.handles.at_mut(id.index()), fresh);
-        Self::displace(fabric, peer, &mut old);
-        let mut fresh = std::mem::replace(self.handles.at_mut(id.index()), old);
+        let old = std::mem::replace(self.handles.at_mut(id.index()), fresh);
+        self.displace(fabric, old);
+        let empty = Handle::new(Direction::Send, 0, Memory::EMPTY);
+        let mut fresh = std::mem::replace(self.handles.at_mut(id.index()), empty);
         self.place(fabric, peer, &mut fresh);
         *self.handles.at_mut(id.index()) = fresh;
         Ok(())
@@ -287,10 +298,10 @@ impl Channels {
         if self.handles.find(id)?.is_active() {
             return Err(ChannelError::Active);
         }
-        if let Some(mut handle) = self.handles.remove(id.index()) {
+        if let Some(handle) = self.handles.remove(id.index()) {
             let class = &mut self.classes[handle.class as usize];
             class.handles.retain(|index| *index != id.index());
-            Self::displace(fabric, class.peer, &mut handle);
+            self.displace(fabric, handle);
         }
         Ok(())
     }
@@ -358,9 +369,19 @@ impl Channels {
     }
 
     /// Takes in how a write has ended.
-    pub fn worked(&mut self, work: WorkId, outcome: Outcome) {
+    pub fn worked(&mut self, fabric: &mut Fabric, work: WorkId, outcome: Outcome) {
         let index = u32::try_from(work.0 & !WORK_MARK).unwrap_or(u32::MAX);
-        self.end_write(index, outcome);
+        self.end_write(fabric, index, outcome);
+    }
+
+    /// The last look before this process sleeps: whether a peer of this node has opened a gate that is waited for, or written
+    /// through one. It wakes this process when it does so from now on.
+    pub fn has_news(&mut self) -> bool {
+        let mut news = self.pended.iter().any(|index| self.is_line_open(*index));
+        for index in 0..self.handles.end() {
+            news |= self.handles.get_mut(index).is_some() && self.settle(index);
+        }
+        news
     }
 
     /// A peer is lost: nothing of its channels will end any more, so all that were started do now.
@@ -369,15 +390,22 @@ impl Channels {
             return;
         }
         self.dead.push(peer);
+        for class in self.classes.iter_mut().filter(|class| class.peer == peer) {
+            class.is_dead = true;
+        }
         self.outbox.retain(|(to, ..)| *to != peer);
-        for index in self.handles.indices() {
-            let handle = self.handles.at(index);
+        for index in 0..self.handles.end() {
+            let Some(handle) = self.handles.get_mut(index) else {
+                continue;
+            };
             let class = &mut self.classes[handle.class as usize];
             if class.peer != peer {
                 continue;
             }
-            class.into.end(handle.number);
-            self.handles.at_mut(index).lose();
+            if !handle.is_written() {
+                class.into.end(handle.number);
+            }
+            handle.lose();
         }
         let handles = &self.handles;
         self.pended.retain(|index| handles.at(*index).is_pended());
@@ -422,7 +450,9 @@ impl Channels {
     fn add_class(&mut self, peer: Peer, name: Name) -> u32 {
         self.counters.allocations += 1;
         let index = u32::try_from(self.classes.len()).expect("contexts are fewer");
-        self.classes.push(Class::new(peer, name));
+        let is_dead = self.dead.contains(&peer);
+        let class = Class::new(peer, name);
+        self.classes.push(Class { is_dead, ..class });
         self.names.insert((peer, name), index);
         self.strangers += 1;
         index
@@ -457,11 +487,26 @@ impl Channels {
         if receives {
             let key = fabric.export(peer, handle.span.address(), bytes as u64);
             handle.key = Some(key);
+            let lines = &mut self.classes[handle.class as usize].into.lines;
+            if fabric.is_near(peer) && *lines < MOST_LINES {
+                handle.line = self.lines.take(fabric);
+                *lines += usize::from(handle.line.is_some());
+            }
         }
     }
 
     /// The reverse.
-    fn displace(fabric: &mut Fabric, peer: Peer, handle: &mut Handle) {
+    fn displace(&mut self, fabric: &mut Fabric, mut handle: Handle) {
+        let class = &mut self.classes[handle.class as usize];
+        let (peer, name) = (class.peer, class.name);
+        if let Some(line) = handle.line.take() {
+            class.into.lines -= 1;
+            self.lines.give_back(line);
+            if line.is_told {
+                let head = wire::head(wire::FORGET, name, 0);
+                self.tell(fabric, peer, head, &[line.to_name().place]);
+            }
+        }
         if let Some(key) = handle.key.take() {
             fabric.withdraw(peer, key);
         }
@@ -472,9 +517,12 @@ impl Channels {
 
     /// Sends a frame, or keeps it until there is room.
     fn tell(&mut self, fabric: &mut Fabric, peer: Peer, head: Head, words: &[u64]) {
+        if self.dead.contains(&peer) {
+            return;
+        }
         let waits = self.outbox.iter().any(|(to, ..)| *to == peer);
         if waits || !post_words(fabric, peer, head, words) {
-            let mut body = [0; 5];
+            let mut body = [0; 6];
             body[..words.len()].copy_from_slice(words);
             let len = u8::try_from(words.len()).unwrap_or(0);
             self.outbox.push_back((peer, Head { len, ..head }, body));
@@ -498,11 +546,13 @@ impl Channels {
     fn take_frame(&mut self, fabric: &mut Fabric, arrived: &Arrived) -> Option<()> {
         let class = self.class_of(arrived.peer, &arrived.head)?;
         match arrived.head.kind {
-            wire::GATE => self.take_gate(class, arrived),
+            wire::GATE => self.take_gate(fabric, class, arrived),
             wire::DATA => self.take_data(fabric, class, arrived),
             wire::STREAM => self.take_stream(fabric, class, arrived),
             wire::DIFFER => self.take_difference(class, arrived),
             wire::CREDIT => self.take_credit(class, arrived),
+            wire::FORGET => self.forget_line(class, arrived),
+            wire::NO_LINE => self.give_up_line(fabric, class, arrived),
             _ => None,
         }
     }
@@ -520,7 +570,7 @@ impl ChannelId {
 
 /// Posts a frame whose body is words.
 fn post_words(fabric: &mut Fabric, peer: Peer, head: Head, words: &[u64]) -> bool {
-    let mut body = [0u8; 40];
+    let mut body = [0u8; 48];
     for (to, word) in body.as_chunks_mut::<8>().0.iter_mut().zip(words) {
         *to = word.to_ne_bytes();
     }
@@ -532,9 +582,9 @@ fn post_words(fabric: &mut Fabric, peer: Peer, head: Head, words: &[u64]) -> boo
 
 /// Distinguishes works of channels from others.
 const WORK_MARK: u64 = 1 << 63;
-/// Memory up to so many bytes that a peer cannot write to directly is written to by way of a landing: the copy costs less
-/// than the kernel.
-const LANDED_BYTES: usize = 16 * 1024;
+/// Memory up to so many bytes that a peer cannot write to directly is written to by way of a landing: the second copy, from a
+/// cache, costs half of what the system takes for one.
+const LANDED_BYTES: usize = 256 * 1024;
 /// Classes that peers may name before they are declared here.
 const MOST_STRANGERS: usize = 4096;
 

@@ -14,6 +14,8 @@ mod watcher;
 use std::ptr::NonNull;
 use std::time::Duration;
 
+use ring::GateLine;
+
 use crate::mr::WORD_BYTES;
 use crate::qp::{Route, Routes};
 use crate::{
@@ -391,6 +393,43 @@ impl Fabric {
             Route::Shm(_) => self.shm.is_in_arena(address, bytes),
             Route::Loopback | Route::Sim | Route::Net => true,
         }
+    }
+
+    /// Gate lines in memory of ours that the other ranks of the node reach, with the names that they know them by; none
+    /// where there is no such memory, or no more. They are never given back.
+    pub(crate) fn make_lines(&mut self) -> Vec<(&'static GateLine, u64)> {
+        self.shm.make_lines()
+    }
+
+    /// The gate line that a peer of this node names.
+    pub(crate) fn line_of(&mut self, peer: Peer, name: u64) -> Option<&'static GateLine> {
+        let local = self.local(peer)?;
+        self.shm.line_of(local, name)
+    }
+
+    /// Where memory of a peer of this node is mapped here, if it is so in one piece.
+    pub(crate) fn place_of(&mut self, peer: Peer, key: RemoteKey) -> Option<NonNull<u8>> {
+        let local = self.local(peer)?;
+        self.shm.mapped_place(local, key)
+    }
+
+    /// The number of another rank on this node.
+    fn local(&self, peer: Peer) -> Option<u32> {
+        match self.routes.of(peer) {
+            Route::Shm(local) => Some(local),
+            Route::Loopback | Route::Sim | Route::Net => None,
+        }
+    }
+
+    /// Whether `peer` is another rank of this node.
+    pub(crate) fn is_near(&self, peer: Peer) -> bool {
+        self.local(peer).is_some()
+    }
+
+    /// Wakes a peer of this node, if it sleeps, after a store to memory that it looks at.
+    #[inline(always)]
+    pub(crate) fn nudge(&mut self, peer: Peer) {
+        self.shm.nudge(peer);
     }
 
     /// Whether a network carries what goes to `peer`.

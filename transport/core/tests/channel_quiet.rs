@@ -86,7 +86,9 @@ impl Rank {
                     self.fabric.release(&arrived);
                 }
                 Completion::Written { peer, immediate } => self.channels.written(peer, immediate),
-                Completion::Worked { work, outcome, .. } => self.channels.worked(work, outcome),
+                Completion::Worked { work, outcome, .. } => {
+                    self.channels.worked(&mut self.fabric, work, outcome);
+                }
                 Completion::Lost { .. } => panic!("nobody is lost"),
             }
         }

@@ -12,7 +12,7 @@
 //! the other way: the receiver's count of consumed slots (credit) and its *attention*. The *bell* of a receiver holds
 //! one *pending* bit per sender and the word it sleeps on. The *pool* of a sender holds buffers for bodies that do
 //! not fit a slot, and one *own buffer* for each receiver, so that receivers which are away can never keep all of them
-//! from the others. An *offer* of a reader lets the owner of large data do a part of the copy. A *board* is where ranks
+//! from the others. A *gate line* tells a sender that a place may be written, and the receiver that it was. An *offer* of a reader lets the owner of large data do a part of the copy. A *board* is where ranks
 //! that do the same thing together put their data and wait for each other.
 //!
 //! # Invariants
@@ -38,6 +38,8 @@
 //! | own-free | `Consumer::release_own` counts on | `Producer::acquire_own` loads the count |
 //! | offer-open | `Offer::open` stores the claim word | `Offer::claim` loads it |
 //! | offer-done | `Offer::finish_back` adds | `Offer::helped` loads |
+//! | gate-open | `GateLine::open` stores the number | `GateLine::is_open` loads it |
+//! | gate-written | `GateLine::tell_written` stores the number | `GateLine::is_written` loads it |
 //! | board-gate | `Board::arrive` adds | the next `Board::arrive` at the same gate |
 //! | board-over | the last `Board::arrive` stores the round | `Board::rounds` loads it |
 //! | board-note | `Board::tell` stores the note | `Board::note` loads it |
@@ -56,6 +58,7 @@ mod board;
 mod doorbell;
 mod ident;
 pub mod layout;
+mod line;
 mod offer;
 mod pool;
 mod spsc;
@@ -71,6 +74,7 @@ pub use layout::{
     LAYOUT_VERSION, MAX_LOCAL_RANKS, OWN_BUFFER, POOL_BUFFER_BYTES, POOL_BUFFERS, SEGMENT_MAGIC,
     SLOT_BODY_BYTES, SLOTS, segment_bytes,
 };
+pub use line::GateLine;
 pub use offer::{Claim, Helped, MAX_CHUNKS, OFFERS, Offer};
 pub use pool::{Pool, PoolSide};
 pub use spsc::{Consumer, Frame, Full, Head, PairLine, Peeked, Producer, Ring};

@@ -6,8 +6,8 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering, fence};
 use loom::thread;
 use ring::{
-    Arrival, Bell, Board, Claim, Consumer, Full, Head, Ident, Note, Offer, POOL_BUFFERS, PairLine,
-    Pool, PoolSide, Producer, Ring, Wake,
+    Arrival, Bell, Board, Claim, Consumer, Full, GateLine, Head, Ident, Note, Offer, POOL_BUFFERS,
+    PairLine, Pool, PoolSide, Producer, Ring, Wake,
 };
 
 struct Node {
@@ -578,5 +578,57 @@ fn a_board_is_free_when_all_have_left() {
             shared.1.set(1);
         }
         other.join().unwrap();
+    });
+}
+
+/// A gate: the bytes are written only after the receiver is done with the last ones, and read only when they are there
+/// (PAIR gate-open, gate-written).
+#[test]
+fn bytes_go_through_a_gate_when_it_is_open_and_are_read_when_written() {
+    model(|| {
+        let both = Arc::new((GateLine::new(), Watched::new()));
+        let sender = {
+            let both = both.clone();
+            thread::spawn(move || {
+                let (line, bytes) = &*both;
+                for number in 1..=2u32 {
+                    while !line.is_open(number.into()) {
+                        thread::yield_now();
+                    }
+                    bytes.set(number);
+                    line.tell_written(number.into());
+                }
+            })
+        };
+        let (line, bytes) = &*both;
+        for number in 1..=2u32 {
+            line.open(number.into());
+            while !line.is_written(number.into()) {
+                thread::yield_now();
+            }
+            assert_eq!(bytes.get(), number);
+        }
+        sender.join().unwrap();
+    });
+}
+
+/// R3 for gates: who goes to sleep sees the other's store in its last look, or is woken.
+#[test]
+fn a_sleeper_at_a_gate_is_woken_or_sees_it() {
+    model(|| {
+        let both = Arc::new((GateLine::new(), Bell::new()));
+        let other = {
+            let both = both.clone();
+            thread::spawn(move || {
+                let (line, bell) = &*both;
+                line.open(1);
+                bell.wake() == Wake::Sleeper
+            })
+        };
+        let (line, bell) = &*both;
+        bell.doze();
+        let seen = line.is_open(1);
+        let woke = other.join().unwrap();
+        assert!(seen || (woke && bell.was_woken()), "asleep at an open gate");
     });
 }

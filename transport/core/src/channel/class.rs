@@ -4,6 +4,7 @@
 
 use std::collections::VecDeque;
 
+use super::line::{Bound, MOST_LINES, Word};
 use super::wire::{Gate, Name};
 use crate::Peer;
 
@@ -14,6 +15,8 @@ pub(super) struct Class {
     pub(super) name: Name,
     /// Whether a handle of this process was declared for it.
     pub(super) is_declared: bool,
+    /// The peer is lost.
+    pub(super) is_dead: bool,
     /// Its handles.
     pub(super) handles: Vec<u32>,
     pub(super) out: Out,
@@ -30,6 +33,8 @@ pub(super) struct Out {
     /// The number of the next gate, at least.
     next_gate: u64,
     gates: VecDeque<(u64, Gate)>,
+    /// Lines of the peer's receives.
+    lines: Vec<Bound>,
 }
 
 /// What becomes of a gate.
@@ -53,6 +58,8 @@ pub(super) struct Into {
     /// Those that wait, with their handles.
     open: Vec<(u64, u32)>,
     /// Messages that came before their receive was started, by the low bits of their number.
+    /// Receives that have lines.
+    pub(super) lines: usize,
     kept: Box<[Option<Kept>]>,
     bytes: Box<[u8]>,
 }
@@ -69,6 +76,7 @@ impl Class {
             peer,
             name,
             is_declared: false,
+            is_dead: false,
             handles: Vec::new(),
             out: Out::default(),
             into: Into::default(),
@@ -80,6 +88,7 @@ impl Out {
     /// Room for the gates of some handles.
     pub(super) fn prepare(&mut self) {
         self.gates.reserve(USUAL_GATES);
+        self.lines.reserve(USUAL_LINES);
     }
 
     /// The next number.
@@ -125,6 +134,39 @@ impl Out {
         }
         self.gates.push_back((number, gate));
         Passage::Kept
+    }
+
+    /// A line is bound, also in the place of an older one. `false`: there are too many.
+    pub(super) fn bind(&mut self, bound: Bound, place: u64) -> bool {
+        self.forget(place);
+        let fits = self.lines.len() < MOST_LINES;
+        if fits {
+            self.lines.push(bound);
+        }
+        fits
+    }
+
+    /// A line is not bound any more, if it was.
+    pub(super) fn forget(&mut self, place: u64) {
+        self.lines.retain(|bound| !bound.is_at(place));
+    }
+
+    /// The line that is open for a number, looked for at `hint` first; with its place in the list.
+    #[inline(always)]
+    pub(super) fn open_line(&self, number: u64, hint: usize) -> Option<(usize, Bound, Word)> {
+        if let Some(bound) = self.lines.get(hint)
+            && let Some(word) = bound.open_for(number)
+        {
+            return Some((hint, *bound, word));
+        }
+        self.find_open_line(number)
+    }
+
+    #[inline(never)]
+    fn find_open_line(&self, number: u64) -> Option<(usize, Bound, Word)> {
+        let all = self.lines.iter().enumerate();
+        all.filter_map(|(at, bound)| Some((at, *bound, bound.open_for(number)?)))
+            .next()
     }
 
     /// The gate of a number.
@@ -225,6 +267,7 @@ pub(super) const EAGER_BYTES: usize = 4096;
 pub(super) const WINDOW: usize = 8;
 /// Gates that a class has room for without asking for more memory, and at most.
 const USUAL_GATES: usize = 32;
+const USUAL_LINES: usize = 16;
 const MOST_GATES: usize = 4096;
 
 #[cfg(test)]
@@ -236,6 +279,7 @@ mod tests {
             bytes: 8,
             key: crate::RemoteKey::default(),
             token,
+            line: None,
         }
     }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Ends of channels, and the table of them.
 
+use super::line::{OwnLine, Word};
 use super::memory::{Landing, Memory, Span};
 use super::wire::MOST_HANDLES;
 use super::{ChannelError, ChannelId, Direction};
@@ -16,6 +17,16 @@ pub(super) struct Handle {
     pub(super) landing: Option<Landing>,
     /// The stretch that is moved: the landing, or the memory.
     pub(super) span: Span,
+    /// Where its starts are told, of a receive from a rank of this node.
+    pub(super) line: Option<OwnLine>,
+    /// Whether this start was told there.
+    pub(super) is_lined: bool,
+    /// A receive that was started before.
+    pub(super) is_used: bool,
+    /// Of a send: which of the peer's lines it met last.
+    pub(super) hint: usize,
+    /// What to say when the write has ended, if not by an immediate.
+    pub(super) word: Option<Word>,
     /// What the peer knows it by, of a receive.
     pub(super) key: Option<RemoteKey>,
     /// The number of its last start.
@@ -49,6 +60,11 @@ impl Handle {
             memory,
             landing: None,
             span: Span::EMPTY,
+            line: None,
+            is_lined: false,
+            is_used: false,
+            hint: 0,
+            word: None,
             key: None,
             number: 0,
             is_started: false,
@@ -70,7 +86,14 @@ impl Handle {
     /// Whether there is nothing to wait for.
     #[inline]
     pub(super) fn is_done(&self) -> bool {
-        !self.is_started || self.end.is_some()
+        !self.is_started || self.end.is_some() || self.is_written()
+    }
+
+    /// Whether the sender has said so on its line.
+    #[inline]
+    pub(super) fn is_written(&self) -> bool {
+        let line = self.line.as_ref().filter(|_| self.is_lined);
+        line.is_some_and(|line| line.is_written(self.number))
     }
 
     /// Whether its memory may be in use.
@@ -92,7 +115,8 @@ impl Handle {
 
     /// Its peer is lost. A write that is under way comes to its own end.
     pub(super) fn lose(&mut self) {
-        if self.is_active() && self.end.is_none() && self.phase != Phase::Writing {
+        let goes_on = self.end.is_none() && self.phase != Phase::Writing;
+        if self.is_active() && goes_on && !self.is_written() {
             self.finish(Err(ChannelError::Lost));
         }
     }
@@ -195,14 +219,9 @@ impl Handles {
         self.slots.get_mut(index as usize)?.handle.as_mut()
     }
 
-    /// Where handles are.
-    pub(super) fn indices(&self) -> impl Iterator<Item = u32> + use<> {
-        let used: Vec<u32> = (0..)
-            .zip(&self.slots)
-            .filter(|(_, slot)| slot.handle.is_some())
-            .map(|(index, _)| index)
-            .collect();
-        used.into_iter()
+    /// The index behind the last.
+    pub(super) fn end(&self) -> u32 {
+        u32::try_from(self.slots.len()).unwrap_or(u32::MAX)
     }
 }
 

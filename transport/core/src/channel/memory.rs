@@ -9,7 +9,7 @@
 
 use std::ptr::NonNull;
 
-use crate::{Fabric, Lease};
+use crate::{Fabric, Lease, Peer, RemoteKey};
 
 /// Blocks of the application's memory: so many of the same length, at equal distances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,11 +71,17 @@ impl Blocks {
 /// All that one message of a channel consists of.
 #[derive(Clone, Debug)]
 pub struct Memory {
-    pieces: Box<[Blocks]>,
+    pieces: Vec<Blocks>,
     bytes: usize,
 }
 
 impl Memory {
+    /// No memory.
+    pub(super) const EMPTY: Self = Self {
+        pieces: Vec::new(),
+        bytes: 0,
+    };
+
     /// Pieces in the order of the message. `None`: some of them lie in no address space.
     #[must_use]
     pub fn new(pieces: impl IntoIterator<Item = Blocks>) -> Option<Self> {
@@ -94,7 +100,7 @@ impl Memory {
             }
         }
         isize::try_from(bytes).ok()?;
-        let pieces = joined.into();
+        let pieces = joined;
         Some(Self { pieces, bytes })
     }
 
@@ -106,7 +112,7 @@ impl Memory {
 
     /// The memory, if it is one stretch.
     pub(super) fn whole(&self) -> Option<Span> {
-        let place = match &*self.pieces {
+        let place = match &self.pieces[..] {
             [] => NonNull::dangling(),
             [only] if only.blocks == 1 => only.base,
             _ => return None,
@@ -122,8 +128,8 @@ impl Memory {
         self.each(|block, bytes| {
             // SAFETY: inside the target, as was checked for all blocks together.
             let to = unsafe { target.place.add(done) };
-            // SAFETY: the block is lent and readable, the target is the channel's; a target that is lent memory too is
-            // the same stretch or another one, and `copy` is right for both.
+            // SAFETY: the block is lent and readable; the target is the channel's, or memory of a peer that stays mapped
+            // and that nobody borrows. Where the two are the same memory, `copy` is right too.
             unsafe { std::ptr::copy(block.as_ptr(), to.as_ptr(), bytes) };
             done += bytes;
         });
@@ -156,7 +162,7 @@ impl Memory {
     }
 }
 
-/// One stretch of a channel's memory: lent by the application, or ours.
+/// One stretch of a channel's memory: lent by the application, or ours, or a peer's that is mapped here and never borrowed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Span {
     place: NonNull<u8>,
@@ -176,6 +182,13 @@ impl Span {
         let place = NonNull::from(&mut *bytes).cast();
         let bytes = bytes.len();
         Self { place, bytes }
+    }
+
+    /// Memory that a peer of this node names by a key, where it is mapped here in one piece.
+    pub(super) fn of_peer(fabric: &mut Fabric, peer: Peer, key: RemoteKey) -> Option<Self> {
+        let place = fabric.place_of(peer, key)?;
+        let bytes = usize::try_from(key.bytes).ok()?;
+        Some(Self { place, bytes })
     }
 
     pub(super) fn address(self) -> u64 {

@@ -12,13 +12,14 @@ impl Channels {
     pub(super) fn open_gate(&mut self, fabric: &mut Fabric, index: u32) {
         let handle = self.handles.at_mut(index);
         let class = &mut self.classes[handle.class as usize];
-        let (peer, name) = (class.peer, class.name);
+        let peer = class.peer;
         let number = class.into.start();
         handle.number = number;
         handle.is_open = true;
         handle.phase = Phase::Idle;
         handle.end = None;
-        if self.dead.contains(&peer) {
+        handle.is_lined = false;
+        if class.is_dead {
             return handle.finish(Err(ChannelError::Lost));
         }
         if let Some(kept) = class.into.take_kept(number) {
@@ -30,14 +31,75 @@ impl Channels {
         }
         class.into.wait(number, index);
         class.into.tell(number + 1);
+        if let Some(line) = handle.line.as_ref().filter(|line| line.is_told) {
+            line.open(number);
+            handle.is_lined = true;
+            return fabric.nudge(peer);
+        }
+        self.open_by_frame(fabric, index);
+    }
+
+    /// Tells the sender by a frame where the bytes belong; and from the second start on, where later ones are told.
+    fn open_by_frame(&mut self, fabric: &mut Fabric, index: u32) {
+        let handle = self.handles.at_mut(index);
+        let class = &self.classes[handle.class as usize];
+        let (peer, name, number) = (class.peer, class.name, handle.number);
+        let line = handle.line.as_mut().filter(|_| handle.is_used);
+        handle.is_used = true;
+        let line = line.map(|line| {
+            line.is_told = true;
+            line.to_name()
+        });
         let gate = Gate {
+            line,
             bytes: handle.memory.bytes() as u64,
             key: handle.key.unwrap_or_default(),
             token: wire::token(index, number),
         };
         self.counters.gates += 1;
         let head = wire::head(wire::GATE, name, number);
-        self.tell(fabric, peer, head, &gate.to_words());
+        let (words, count) = gate.to_words();
+        self.tell(fabric, peer, head, &words[..count]);
+    }
+
+    /// The sender cannot reach the line of a receive.
+    pub(super) fn give_up_line(
+        &mut self,
+        fabric: &mut Fabric,
+        class: u32,
+        arrived: &Arrived,
+    ) -> Option<()> {
+        let token = u32::try_from(arrived.words[0]).ok()?;
+        let index = wire::handle_of(token);
+        let handle = self.handles.get_mut(index)?;
+        let line = handle
+            .line
+            .filter(|line| line.is_told && handle.class == class)?;
+        handle.line = None;
+        self.classes[class as usize].into.lines -= 1;
+        let waits = handle.is_lined && handle.end.is_none();
+        handle.is_lined = false;
+        self.lines.give_back(line);
+        if waits {
+            self.open_by_frame(fabric, index);
+        }
+        Some(())
+    }
+
+    /// Ends a receive whose bytes are there, as its line says. `false`: nothing has changed.
+    pub(super) fn settle(&mut self, index: u32) -> bool {
+        let handle = self.handles.at_mut(index);
+        if handle.end.is_some() || !handle.is_written() {
+            return false;
+        }
+        handle.is_lined = false;
+        self.classes[handle.class as usize].into.end(handle.number);
+        if let Some(landing) = handle.landing.as_ref().map(Landing::span) {
+            handle.memory.scatter(landing);
+            self.counters.packed_bytes += handle.memory.bytes() as u64;
+        }
+        handle.finish(Ok(()));
+        true
     }
 
     /// The message was here before its receive.

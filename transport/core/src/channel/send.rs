@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The sending end: through the gate, ahead of it, or in frames.
 
-use super::class::{EAGER_BYTES, Passage};
+use super::class::{Class, EAGER_BYTES, Passage};
 use super::handle::Phase;
+use super::line::{Bound, Word};
 use super::memory::Span;
-use super::wire::{self, Gate};
+use super::wire::{self, Gate, LineName};
 use super::{ChannelError, Channels, Direction, WORK_MARK};
 use crate::{Arrived, Fabric, Outcome, WorkId};
 
@@ -15,8 +16,13 @@ impl Channels {
         let class = &mut self.classes[handle.class as usize];
         handle.number = class.out.start();
         handle.phase = Phase::Pended;
-        if self.dead.contains(&class.peer) {
+        if class.is_dead {
             return handle.finish(Err(ChannelError::Lost));
+        }
+        let hint = handle.hint;
+        if let Some((at, bound, word)) = class.out.open_line(handle.number, hint) {
+            handle.hint = at;
+            return self.pass_line(fabric, index, &bound, word);
         }
         if !self.fire(fabric, index) {
             self.pended.push(index);
@@ -44,17 +50,80 @@ impl Channels {
         handle.phase != Phase::Pended || small || out.gate(handle.number).is_some()
     }
 
+    /// Whether a line is open for a send that waits.
+    pub(super) fn is_line_open(&self, index: u32) -> bool {
+        let handle = self.handles.at(index);
+        let out = &self.classes[handle.class as usize].out;
+        let waits = handle.phase == Phase::Pended;
+        waits && out.open_line(handle.number, handle.hint).is_some()
+    }
+
     /// Sends as much as goes. `true`: it waits for nothing of ours any more.
     fn fire(&mut self, fabric: &mut Fabric, index: u32) -> bool {
         let handle = self.handles.at(index);
         if let Phase::Streaming(gone) = handle.phase {
             return self.stream(fabric, index, gone);
         }
-        let class = &self.classes[handle.class as usize];
-        match class.out.gate(handle.number) {
+        let out = &self.classes[handle.class as usize].out;
+        if let Some((_, bound, word)) = out.open_line(handle.number, handle.hint) {
+            self.pass_line(fabric, index, &bound, word);
+            return true;
+        }
+        match out.gate(handle.number) {
             Some(gate) => self.pass_gate(fabric, index, gate),
             None => self.send_ahead(fabric, index),
         }
+    }
+
+    /// The gate is open, as a line says: copies to where it leads, and says so there.
+    #[inline]
+    fn pass_line(&mut self, fabric: &mut Fabric, index: u32, bound: &Bound, word: Word) {
+        let handle = self.handles.at_mut(index);
+        let class = &mut self.classes[handle.class as usize];
+        let peer = class.peer;
+        class.out.heard = class.out.heard.max(handle.number + 1);
+        let bytes = handle.memory.bytes();
+        match bound.span {
+            _ if bound.bytes != bytes as u64 => self.differ(fabric, index),
+            Some(span) => {
+                handle.memory.gather(span);
+                word.tell();
+                fabric.nudge(peer);
+                handle.finish(Ok(()));
+                self.counters.direct_bytes += bytes as u64;
+                self.counters.writes += 1;
+            }
+            None => self.write_beside(fabric, index, bound, word),
+        }
+    }
+
+    /// The same where the system makes the copy.
+    #[inline(never)]
+    fn write_beside(&mut self, fabric: &mut Fabric, index: u32, bound: &Bound, word: Word) {
+        let handle = self.handles.at_mut(index);
+        let peer = self.classes[handle.class as usize].peer;
+        let bytes = handle.memory.bytes();
+        if let Some(landing) = &handle.landing {
+            handle.memory.gather(landing.span());
+        }
+        handle.phase = Phase::Writing;
+        handle.word = Some(word);
+        let (lease, work) = (handle.span.lease(bytes), work_of(index));
+        // Without an immediate there is always room.
+        let _ = fabric.post_write(peer, lease, bound.key, 0, work, None);
+        self.counters.writes += 1;
+        self.counters.direct_bytes += bytes as u64;
+    }
+
+    /// The receive has another size.
+    #[cold]
+    fn differ(&mut self, fabric: &mut Fabric, index: u32) {
+        let handle = self.handles.at_mut(index);
+        let class = &self.classes[handle.class as usize];
+        let (peer, bytes) = (class.peer, handle.memory.bytes() as u64);
+        let head = wire::head(wire::DIFFER, class.name, handle.number);
+        handle.finish(Err(ChannelError::SizesDiffer));
+        self.tell(fabric, peer, head, &[bytes]);
     }
 
     /// The gate is open: writes through it.
@@ -64,9 +133,7 @@ impl Channels {
         let (peer, bytes) = (class.peer, handle.memory.bytes());
         if gate.bytes != bytes as u64 {
             class.out.pass(handle.number);
-            handle.finish(Err(ChannelError::SizesDiffer));
-            let head = wire::head(wire::DIFFER, class.name, handle.number);
-            self.tell(fabric, peer, head, &[bytes as u64]);
+            self.differ(fabric, index);
             return true;
         }
         if let Some(landing) = &handle.landing {
@@ -78,8 +145,7 @@ impl Channels {
             return self.fire(fabric, index);
         }
         let lease = handle.span.lease(bytes);
-        let work = WorkId(WORK_MARK | u64::from(index));
-        let posted = fabric.post_write(peer, lease, gate.key, 0, work, Some(gate.token));
+        let posted = fabric.post_write(peer, lease, gate.key, 0, work_of(index), Some(gate.token));
         if posted.is_err() {
             return false;
         }
@@ -144,7 +210,7 @@ impl Channels {
     }
 
     /// A write has ended. What could not be written goes in frames.
-    pub(super) fn end_write(&mut self, index: u32, outcome: Outcome) {
+    pub(super) fn end_write(&mut self, fabric: &mut Fabric, index: u32, outcome: Outcome) {
         let Some(handle) = self.handles.get_mut(index) else {
             return;
         };
@@ -152,7 +218,12 @@ impl Channels {
         if handle.phase != Phase::Writing {
             return;
         }
+        let word = handle.word.take();
         if outcome == Outcome::Done {
+            if let Some(word) = word {
+                word.tell();
+                fabric.nudge(peer);
+            }
             return handle.finish(Ok(()));
         }
         if self.dead.contains(&peer) {
@@ -165,8 +236,38 @@ impl Channels {
         self.pended.push(index);
     }
 
-    pub(super) fn take_gate(&mut self, class: u32, arrived: &Arrived) -> Option<()> {
+    /// The receive of a gate has a line, by which later starts are told.
+    fn bind(&mut self, fabric: &mut Fabric, class: u32, gate: &Gate, name: LineName) {
+        let Class {
+            peer,
+            name: of,
+            out,
+            ..
+        } = &mut self.classes[class as usize];
+        let bound = Bound::find(fabric, *peer, gate, name);
+        if !bound.is_some_and(|bound| out.bind(bound, name.place)) {
+            let head = wire::head(wire::NO_LINE, *of, 0);
+            let peer = *peer;
+            self.tell(fabric, peer, head, &[gate.token.into()]);
+        }
+    }
+
+    /// A line is that of another receive now.
+    pub(super) fn forget_line(&mut self, class: u32, arrived: &Arrived) -> Option<()> {
+        self.classes[class as usize].out.forget(arrived.words[0]);
+        (arrived.bytes() == 8).then_some(())
+    }
+
+    pub(super) fn take_gate(
+        &mut self,
+        fabric: &mut Fabric,
+        class: u32,
+        arrived: &Arrived,
+    ) -> Option<()> {
         let gate = Gate::of(arrived)?;
+        if let Some(line) = gate.line {
+            self.bind(fabric, class, &gate, line);
+        }
         let handles = &self.handles;
         let Self {
             pended, classes, ..
@@ -209,4 +310,9 @@ impl Channels {
             }
         }
     }
+}
+
+/// The name of the write of a handle, of which there is one at a time.
+fn work_of(index: u32) -> WorkId {
+    WorkId(WORK_MARK | u64::from(index))
 }

@@ -9,11 +9,13 @@
 //!
 //! | kind | body | what the other side does |
 //! |------|------|--------------------------|
-//! | 64 GATE | bytes, remote key (3 words), token | writes the message there when it has started the send of that number, and the token as immediate |
+//! | 64 GATE | bytes, remote key (3 words), token and stamp, or nothing more, place of a line | writes the message there when it has started the send of that number, and the token as immediate |
 //! | 65 DATA | the message | puts it where the receive of that number wants it, or keeps it |
 //! | 66 STREAM | the next bytes of the message | appends them: where memory cannot be written to |
 //! | 67 DIFFER | bytes | ends the receive (or send) of that number: the sizes differ |
 //! | 68 CREDIT | none | so many receives were started, and as many kept messages are gone |
+//! | 69 FORGET | place of a line | forgets it: its receive has another memory now, or is no more |
+//! | 70 NO_LINE | token | opens the gates of that receive by frames: its line cannot be reached |
 //!
 //! The sender of a frame is known from the queue pair.
 
@@ -29,8 +31,12 @@ pub(super) const STREAM: u8 = 66;
 pub(super) const DIFFER: u8 = 67;
 /// How many receives were started.
 pub(super) const CREDIT: u8 = 68;
+/// A line is not that of its receive any more.
+pub(super) const FORGET: u8 = 69;
+/// A line cannot be reached.
+pub(super) const NO_LINE: u8 = 70;
 /// The kind after the last.
-pub(super) const KINDS_END: u8 = 69;
+pub(super) const KINDS_END: u8 = 71;
 
 /// Classes of a pair of ranks.
 pub(super) const CLASSES: u8 = 16;
@@ -91,23 +97,41 @@ pub(super) struct Gate {
     pub(super) key: RemoteKey,
     /// What the receiver wants to hear when the message is there.
     pub(super) token: u32,
+    /// The line that later starts are told by.
+    pub(super) line: Option<LineName>,
+}
+
+/// Where a line is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LineName {
+    pub(super) place: u64,
+    pub(super) stamp: u32,
 }
 
 impl Gate {
-    pub(super) fn to_words(self) -> [u64; 5] {
+    /// The words of a body, and how many there are.
+    pub(super) fn to_words(self) -> ([u64; 6], usize) {
         let [address, bytes, check] = self.key.to_words();
-        [self.bytes, address, bytes, check, self.token.into()]
+        let (stamp, place) = self.line.map_or((0, 0), |line| (line.stamp, line.place));
+        let token = u64::from(self.token) | u64::from(stamp) << 32;
+        let words = [self.bytes, address, bytes, check, token, place];
+        (words, if self.line.is_some() { 6 } else { 5 })
     }
 
     /// `None`: a body of another length, or one that makes no sense.
     pub(super) fn of(arrived: &Arrived) -> Option<Self> {
-        let [bytes, address, key_bytes, check, token, _] = arrived.words;
-        let fits = arrived.bytes() == 40 && key_bytes >= bytes;
-        let token = u32::try_from(token).ok()?;
-        fits.then_some(Self {
+        let [bytes, address, key_bytes, check, word, place] = arrived.words;
+        let stamp = u32::try_from(word >> 32).ok()?;
+        let line = match (arrived.bytes(), stamp) {
+            (40, 0) => None,
+            (48, 1..) => Some(LineName { place, stamp }),
+            _ => return None,
+        };
+        (key_bytes == bytes).then_some(Self {
             bytes,
             key: RemoteKey::from_words([address, key_bytes, check]),
-            token,
+            token: u32::try_from(word & u64::from(u32::MAX)).ok()?,
+            line,
         })
     }
 }

@@ -250,6 +250,18 @@ impl Shm {
         }
     }
 
+    /// Wakes a peer that sleeps, after a store to memory that it looks at before it does.
+    #[inline(always)]
+    pub(super) fn nudge(&mut self, to: Peer) {
+        let tx = &self.senders[to.0 as usize];
+        if let Some(bell) = tx.bell
+            && bell.wake() == Wake::Sleeper
+        {
+            self.stats.wakes += 1;
+            wait::futex_wake(bell.sleep_word());
+        }
+    }
+
     /// The process behind a local rank.
     pub(super) fn world_of(&self, local: u32) -> Peer {
         self.receivers[local as usize].world

@@ -240,7 +240,10 @@ impl Rank {
         let may_sleep = |channels: &Channels| !channels.waits_for_room();
         let idle = self.look() == 0 && self.channels.as_ref().is_none_or(may_sleep);
         if idle && self.sleeps && self.fabric.prepare_sleep() {
-            self.fabric.sleep(LONG);
+            match self.channels.as_mut().is_some_and(Channels::has_news) {
+                true => self.fabric.stay_awake(),
+                false => self.fabric.sleep(LONG),
+            }
         }
         yield_now().await;
     }
@@ -281,7 +284,7 @@ impl Rank {
             }
             Completion::Written { peer, immediate } => channels.written(peer, immediate),
             Completion::Worked { work, outcome, .. } if Channels::is_work(work) => {
-                channels.worked(work, outcome);
+                channels.worked(&mut self.fabric, work, outcome);
             }
             other => return Some(other),
         }

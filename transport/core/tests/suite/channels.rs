@@ -11,8 +11,8 @@ use transport::{Head, Peer};
 use crate::common::memory::{Guarded, is_all};
 use crate::common::{Rank, head, pattern};
 
-/// Around what travels ahead of its gate, what is landed, and what takes several frames.
-const SIZES: [usize; 9] = [0, 1, 8, 4095, 4096, 4097, 16384, 16385, 70_001];
+/// Around what travels ahead of its gate, what takes several frames, and one too long for a landing.
+const SIZES: [usize; 9] = [0, 1, 8, 4095, 4096, 4097, 16384, 20_001, 262_147];
 
 /// One end of a channel and its buffer, of which every second block is used if it is striped.
 struct End {
@@ -377,7 +377,7 @@ pub async fn nonsense(rank: &mut Rank) {
         let made = Head {
             flags: class + u16::from(class == 4) + 16 * random.below(3) as u16,
             word: u64::from(random.below(80) as u32) | random.below(1 << 32) << 32,
-            ..head(64 + random.below(5) as u8)
+            ..head(64 + random.below(7) as u8)
         };
         rank.send(other, made, &words[..length]).await;
         if round % 10 == 0 {

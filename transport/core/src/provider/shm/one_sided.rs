@@ -1,11 +1,47 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reads, writes and atomic operations on memory of the node's other ranks: in their arenas, or by the system.
 
+use std::ptr::NonNull;
+
+use ring::GateLine;
+
 use super::{Place, Reach, Shm, WRITTEN, seal};
 use crate::provider::cma;
 use crate::{Atomic, Completion, Head, Lease, Outcome, RemoteKey, WorkId, arena};
 
 impl Shm {
+    /// A page of gate lines, with their names.
+    pub(in crate::provider) fn make_lines(&mut self) -> Vec<(&'static GateLine, u64)> {
+        let Some(arenas) = &mut self.arenas else {
+            return Vec::new();
+        };
+        let Some(page) = arenas.allocate(PAGE_BYTES) else {
+            return Vec::new();
+        };
+        let line = |at: usize| {
+            let place = NonNull::new(page.as_ptr().wrapping_add(at))?;
+            let name = arenas.name_of(place.addr().get() as u64, LINE_BYTES as u64)?;
+            Some((arenas.own_line(place)?, name))
+        };
+        (0..PAGE_BYTES)
+            .step_by(LINE_BYTES)
+            .filter_map(line)
+            .collect()
+    }
+
+    pub(in crate::provider) fn line_of(&mut self, of: u32, name: u64) -> Option<&'static GateLine> {
+        self.arenas.as_mut()?.line_of(of, name)
+    }
+
+    /// Where memory that a rank names in its arena is mapped here.
+    pub(in crate::provider) fn mapped_place(
+        &mut self,
+        of: u32,
+        key: RemoteKey,
+    ) -> Option<NonNull<u8>> {
+        self.arenas.as_mut()?.place_of(of, key.address, key.bytes)
+    }
+
     /// Whether all ranks of the node can map this memory.
     pub(in crate::provider) fn is_in_arena(&self, address: u64, bytes: u64) -> bool {
         let arenas = self.arenas.as_ref();
@@ -162,3 +198,6 @@ impl Shm {
         Outcome::BadKey
     }
 }
+
+const PAGE_BYTES: usize = 4096;
+const LINE_BYTES: usize = size_of::<GateLine>();

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Gates between ranks of one node: a line of memory that both reach instead of a frame for each start.
+//!
+//! Each receive whose sender is on this node has a line of its own. Its first start is told by a frame; so is the second, which
+//! also says where the line is. The sender finds it and the memory behind it once, and remembers both: the line is *bound*. From
+//! then on the receiver's start is a store there, and so is the sender's word that the bytes are in their place. A line is of
+//! one receive and one memory; when that changes the sender is told to forget it, and the stamp in its numbers changes.
+
+use ring::GateLine;
+
+use super::memory::Span;
+use super::wire::{Gate, LineName};
+use crate::{Fabric, Peer, RemoteKey};
+
+/// A line of a receive of this process.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OwnLine {
+    line: &'static GateLine,
+    name: u64,
+    stamp: u32,
+    /// The sender knows it.
+    pub(super) is_told: bool,
+}
+
+impl OwnLine {
+    /// How the sender is told of it.
+    pub(super) fn to_name(self) -> LineName {
+        LineName {
+            place: self.name,
+            stamp: self.stamp,
+        }
+    }
+
+    /// The start of this number may be written.
+    #[inline(always)]
+    pub(super) fn open(&self, number: u64) {
+        self.line.open(stamped(self.stamp, number));
+    }
+
+    /// Whether it was.
+    #[inline(always)]
+    pub(super) fn is_written(&self, number: u64) -> bool {
+        self.line.is_written(stamped(self.stamp, number))
+    }
+}
+
+/// Lines of this process that no receive has.
+#[derive(Debug, Default)]
+pub(super) struct Lines {
+    spare: Vec<(&'static GateLine, u64)>,
+    stamps: u32,
+}
+
+impl Lines {
+    /// A line, if there are any on this node.
+    pub(super) fn take(&mut self, fabric: &mut Fabric) -> Option<OwnLine> {
+        if self.spare.is_empty() {
+            self.spare = fabric.make_lines();
+        }
+        let (line, name) = self.spare.pop()?;
+        self.stamps = self.stamps % MOST_STAMPS + 1;
+        Some(OwnLine {
+            line,
+            name,
+            stamp: self.stamps,
+            is_told: false,
+        })
+    }
+
+    pub(super) fn give_back(&mut self, line: OwnLine) {
+        self.spare.push((line.line, line.name));
+    }
+}
+
+/// A line of a peer, and the memory that it stands for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bound {
+    line: &'static GateLine,
+    place: u64,
+    stamp: u32,
+    pub(super) bytes: u64,
+    pub(super) key: RemoteKey,
+    /// Where the memory is mapped here; `None`: only the system reaches it.
+    pub(super) span: Option<Span>,
+}
+
+/// What a sender says when the bytes are there.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Word {
+    line: &'static GateLine,
+    word: u64,
+}
+
+impl Word {
+    #[inline(always)]
+    pub(super) fn tell(self) {
+        self.line.tell_written(self.word);
+    }
+}
+
+impl Bound {
+    /// Finds what a gate names. `None`: it cannot be reached.
+    pub(super) fn find(
+        fabric: &mut Fabric,
+        peer: Peer,
+        gate: &Gate,
+        name: LineName,
+    ) -> Option<Self> {
+        let line = fabric.line_of(peer, name.place)?;
+        Some(Self {
+            line,
+            place: name.place,
+            stamp: name.stamp,
+            bytes: gate.bytes,
+            key: gate.key,
+            span: Span::of_peer(fabric, peer, gate.key),
+        })
+    }
+
+    /// Whether it is open for a number, and what to say then.
+    #[inline(always)]
+    pub(super) fn open_for(&self, number: u64) -> Option<Word> {
+        let word = stamped(self.stamp, number);
+        let line = self.line;
+        line.is_open(word).then_some(Word { line, word })
+    }
+
+    /// Whether it is at this place.
+    pub(super) fn is_at(&self, place: u64) -> bool {
+        self.place == place
+    }
+}
+
+/// The number of a start as it stands in a line: never 0.
+#[inline(always)]
+fn stamped(stamp: u32, number: u64) -> u64 {
+    u64::from(stamp) << NUMBER_BITS | (number & NUMBER_MASK)
+}
+
+const NUMBER_BITS: u32 = 44;
+const NUMBER_MASK: u64 = (1 << NUMBER_BITS) - 1;
+/// Stamps have 20 bits, of which not all are zero.
+const MOST_STAMPS: u32 = (1 << 20) - 1;
+/// Lines that a class has at most; receives beyond have frames.
+pub(super) const MOST_LINES: usize = 64;

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The line of a gate: one cache line in the receiver's memory, where it says that a place may be written, and the sender
+//! says that it was. Both count on, so that nothing is ever reset; what the numbers mean is the callers'.
+//!
+//! # Safety
+//! The one unsafe function makes a reference to shared memory of which only atomic words are used.
+#![allow(unsafe_code)]
+
+use crate::sync::{AtomicU64, Ordering};
+
+/// One gate between a receiver and a sender; zero is "never opened, never written".
+#[derive(Debug)]
+#[repr(C)]
+#[cfg_attr(not(loom), repr(align(64)))]
+pub struct GateLine {
+    opened: AtomicU64,
+    written: AtomicU64,
+    pad: [u64; 6],
+}
+
+impl GateLine {
+    /// A gate in private memory, for tests and models.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            opened: AtomicU64::new(0),
+            written: AtomicU64::new(0),
+            pad: [0; 6],
+        }
+    }
+
+    /// Receiver: the place may be written for `number`. Afterwards it [wakes](crate::Bell::wake) the sender, if that sleeps.
+    #[inline(always)]
+    pub fn open(&self, number: u64) {
+        // PAIR(gate-open): GateLine::is_open loads with Acquire; what the receiver read before is read.
+        self.opened.store(number, Ordering::Release);
+    }
+
+    /// Sender: whether the place may be written for `number`.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_open(&self, number: u64) -> bool {
+        // PAIR(gate-open): GateLine::open stores with Release.
+        self.opened.load(Ordering::Acquire) == number
+    }
+
+    /// Sender: the bytes of `number` are there. Afterwards it [wakes](crate::Bell::wake) the receiver, if that sleeps.
+    #[inline(always)]
+    pub fn tell_written(&self, number: u64) {
+        // PAIR(gate-written): GateLine::is_written loads with Acquire.
+        self.written.store(number, Ordering::Release);
+    }
+
+    /// Receiver: whether the bytes of `number` are there.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_written(&self, number: u64) -> bool {
+        // PAIR(gate-written): GateLine::tell_written stores with Release, after the bytes.
+        self.written.load(Ordering::Acquire) == number
+    }
+
+    /// The line at an address of shared memory.
+    ///
+    /// # Safety
+    /// `place` is aligned to 64 bytes, and 64 bytes from there are mapped readable and writable until the process ends.
+    #[cfg(not(loom))]
+    #[must_use]
+    pub unsafe fn at<'a>(place: core::ptr::NonNull<u8>) -> &'a Self {
+        // SAFETY: aligned and mapped, as promised; both words are atomic, and any bytes are a value of the type. The padding
+        // is never read.
+        unsafe { place.cast::<Self>().as_ref() }
+    }
+}
+
+impl Default for GateLine {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<GateLine>() == 64);
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gate_is_open_and_written_for_one_number_at_a_time() {
+        let line = GateLine::new();
+        assert!(!line.is_open(1) && !line.is_written(1));
+        line.open(1);
+        assert!(line.is_open(1) && !line.is_open(2) && !line.is_written(1));
+        line.tell_written(1);
+        line.open(2);
+        assert!(line.is_written(1) && !line.is_open(1) && !line.is_written(2));
+    }
+}
