@@ -69,7 +69,7 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
     let mut pages = Vec::new();
     let mut works = true;
     if options.net {
-        let report = net_info::look(devices, rails, peer);
+        let report = net_info::look(devices, rails, values.rendezvous(), peer);
         let page = net::page(&report, devices, peer);
         works = page.works;
         pages.push(page.text);

@@ -3,6 +3,7 @@
 
 use crate::text::{kib, wrapped};
 use std::net::IpAddr;
+use transport::Rendezvous;
 use transport::net_info::{Device, Gid, Memory, Port, Report, Way};
 
 /// The page, and whether ranks could use the network.
@@ -40,6 +41,9 @@ pub(crate) fn page(report: &Report, devices: &str, peer: Option<IpAddr>) -> Page
     text.push_str(&wrapped(&choice(&ports, devices), 0));
     if report.rails > 1 {
         text.push_str(&wrapped(&rails_in_words(report.rails), 0));
+    }
+    if !ports.is_empty() {
+        text.push_str(&wrapped(&movers_in_words(report.rendezvous, &ports), 0));
     }
     let mut works = !ports.is_empty();
     if works && !may_begin(&report.memory) {
@@ -147,6 +151,40 @@ fn rails_in_words(rails: u32) -> String {
         "Each rank opens {rails} of them: large messages go over all of these at once, others over the next when one fails \
          (RMPI_NET_RAILS)."
     )
+}
+
+/// Who moves large messages, and why.
+fn movers_in_words(rendezvous: Rendezvous, ports: &[&Port]) -> String {
+    let poor: Vec<&Port> = ports
+        .iter()
+        .copied()
+        .filter(|port| port.reads_poorly)
+        .collect();
+    let set = |word| format!("RMPI_NET_RENDEZVOUS is \"{word}\"");
+    let one = "no more than one read under way at a time";
+    match rendezvous {
+        Rendezvous::Read if !poor.is_empty() => format!(
+            "Large messages are read by their receivers ({}), though {} has {one}.",
+            set("read"),
+            names(poor.into_iter())
+        ),
+        Rendezvous::Read => format!(
+            "Large messages are read by their receivers ({}).",
+            set("read")
+        ),
+        Rendezvous::Write => format!(
+            "Large messages are written by their senders ({}).",
+            set("write")
+        ),
+        Rendezvous::Auto if poor.is_empty() => {
+            "Large messages are read by their receivers (RMPI_NET_RENDEZVOUS).".to_owned()
+        }
+        Rendezvous::Auto => format!(
+            "Large messages for ranks that begin with {} are written by their senders, since it has {one} \
+             (RMPI_NET_RENDEZVOUS).",
+            names(poor.into_iter())
+        ),
+    }
 }
 
 /// How packets get to a peer, and whether they do.

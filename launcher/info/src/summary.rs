@@ -6,6 +6,7 @@ use nix::unistd::Pid;
 use runtime::var::{Values, Variable};
 use std::io::IoSliceMut;
 use std::path::PathBuf;
+use transport::Rendezvous;
 use transport::net_info::{self, Report};
 
 /// What was found.
@@ -32,7 +33,7 @@ impl Here {
         Self {
             library: library(),
             copies: copies(),
-            report: net_info::look(devices, 1, None),
+            report: net_info::look(devices, 1, Rendezvous::Auto, None),
         }
     }
 }
@@ -143,6 +144,7 @@ mod tests {
             copies: Copies::Yes,
             report: Report {
                 rails: 1,
+                rendezvous: Rendezvous::Auto,
                 devices,
                 way: None,
                 memory: Memory {
@@ -162,6 +164,7 @@ mod tests {
             state: "active",
             lid: None,
             packet_bytes: 1024,
+            reads_poorly: false,
             gids: Vec::new(),
             unfit,
             is_allowed: true,

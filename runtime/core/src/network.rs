@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use engine::{ContextId, Peer, wire};
 use pmi::{Boot, Record};
-use transport::{Config, Fabric, Node, Providers, RemoteKey};
+use transport::{Config, Fabric, Node, Providers, RemoteKey, Rendezvous};
 
 use crate::boot::Birth;
 use crate::comm::{self, Group};
@@ -96,6 +96,7 @@ pub(crate) fn open(birth: &Birth, values: &Values) -> Result<Fabric, Error> {
         devices: values.text(Variable::NetDevices).to_owned(),
         rails: u32::try_from(values.get(Variable::NetRails)).unwrap_or(1),
         local_rank: boot.local_rank,
+        rendezvous: values.rendezvous(),
         q_key: network_key(boot, values)?,
         ..transport::Network::default()
     };
@@ -107,6 +108,18 @@ pub(crate) fn open(birth: &Birth, values: &Values) -> Result<Fabric, Error> {
         network,
     };
     Fabric::open(config).map_err(|error| explained(error, boot, values))
+}
+
+impl Values {
+    /// Who is to move large messages over the network.
+    #[must_use]
+    pub fn rendezvous(&self) -> Rendezvous {
+        match self.get(Variable::NetRendezvous) {
+            1 => Rendezvous::Read,
+            2 => Rendezvous::Write,
+            _ => Rendezvous::Auto,
+        }
+    }
 }
 
 fn network_key(boot: &Boot, values: &Values) -> Result<u32, Error> {

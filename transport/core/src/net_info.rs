@@ -6,6 +6,8 @@
 
 use std::net::IpAddr;
 
+use crate::Rendezvous;
+
 /// All that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
@@ -13,6 +15,8 @@ pub struct Report {
     pub devices: Result<Vec<Device>, String>,
     /// How many of the ports that may be used a process opens.
     pub rails: u32,
+    /// Who is to move large data.
+    pub rendezvous: Rendezvous,
     /// Where packets to the peer leave; `None`: no peer was asked about.
     pub way: Option<Way>,
     /// Memory that processes may lock for devices.
@@ -41,6 +45,8 @@ pub struct Port {
     pub lid: Option<u16>,
     /// Largest packet on the wire.
     pub packet_bytes: u32,
+    /// Whether its device has no more than one read under way at a time.
+    pub reads_poorly: bool,
     /// Its table of addresses.
     pub gids: Vec<Gid>,
     /// Why it cannot be used, and what to do; `None`: it can be.
@@ -103,8 +109,12 @@ pub struct Memory {
 }
 
 /// Looks at this host. `devices`: those that may be used, as in `mlx5_0:1,mlx5_1`; empty for any. `rails`: how many ports a
-/// process opens at most. `peer`: an address that packets shall go to.
+/// process opens at most. `rendezvous`: who is to move large data. `peer`: an address that packets shall go to.
 #[must_use]
-pub fn look(devices: &str, rails: u32, peer: Option<IpAddr>) -> Report {
-    crate::provider::look(devices, rails, peer)
+pub fn look(devices: &str, rails: u32, rendezvous: Rendezvous, peer: Option<IpAddr>) -> Report {
+    let report = crate::provider::look(devices, rails, peer);
+    Report {
+        rendezvous,
+        ..report
+    }
 }

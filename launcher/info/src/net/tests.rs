@@ -17,6 +17,7 @@ fn port(name: &str, leads_there: Option<bool>) -> Port {
         state: "active",
         lid: None,
         packet_bytes: 1024,
+        reads_poorly: false,
         gids: vec![
             gid(0, "fe80::1", false, "not used: link-local"),
             gid(1, "::ffff:10.0.0.1", true, "chosen: the first"),
@@ -35,6 +36,7 @@ fn report(ports: Vec<Port>, way: Option<Way>) -> Report {
     Report {
         devices: Ok(vec![device]),
         rails: 1,
+        rendezvous: Rendezvous::Auto,
         way,
         memory: memory(None, None),
     }
@@ -64,7 +66,7 @@ rxe0:1  RoCE, active, packets of 1024 bytes
     assert!(page.text.starts_with(expected), "{}", page.text);
     assert!(
         page.text
-            .ends_with("\nRanks on this host would use rxe0:1.\n"),
+            .ends_with("\nRanks on this host would use rxe0:1.\nLarge messages are read by their receivers (RMPI_NET_RENDEZVOUS).\n"),
         "{}",
         page.text
     );
@@ -254,4 +256,44 @@ fn the_way_to_a_peer_is_told_with_the_ports_that_lead_there() {
         works && text.contains("does not say the way to 10.0.0.2: denied"),
         "{text}"
     );
+}
+
+#[test]
+fn who_moves_large_messages_is_told_and_why() {
+    let words = |rendezvous, poor: bool| {
+        let ports = ["rxe0:1", "rxe1:1"].map(|name| Port {
+            reads_poorly: poor && name == "rxe1:1",
+            ..port(name, None)
+        });
+        let report = Report {
+            rendezvous,
+            ..report(ports.into(), None)
+        };
+        joined(&page(&report, "", None).text)
+    };
+    for (rendezvous, poor, expected) in [
+        (
+            Rendezvous::Auto,
+            false,
+            "read by their receivers (RMPI_NET_RENDEZVOUS).",
+        ),
+        (
+            Rendezvous::Auto,
+            true,
+            "for ranks that begin with rxe1:1 are written by their senders, since it has no more than one read",
+        ),
+        (
+            Rendezvous::Read,
+            true,
+            "read by their receivers (RMPI_NET_RENDEZVOUS is \"read\"), though rxe1:1 has",
+        ),
+        (
+            Rendezvous::Write,
+            false,
+            "written by their senders (RMPI_NET_RENDEZVOUS is \"write\").",
+        ),
+    ] {
+        let words = words(rendezvous, poor);
+        assert!(words.contains(expected), "{words}");
+    }
 }

@@ -20,6 +20,7 @@ pub enum Variable {
     Providers,
     NetDevices,
     NetRails,
+    NetRendezvous,
     QmpReproducible,
     QmpTimeout,
     Boot,
@@ -32,7 +33,7 @@ pub enum Variable {
 }
 
 /// The table.
-pub const ROWS: [Row; 22] = [
+pub const ROWS: [Row; 23] = [
     Row {
         variable: Variable::EagerLimit,
         name: "RMPI_EAGER_LIMIT",
@@ -168,6 +169,12 @@ pub const ROWS: [Row; 22] = [
         },
         text: "How many ports of the network a rank uses, if there are so many: large messages go over all of them at once, \
                and all go over the next when one fails.",
+    },
+    Row {
+        variable: Variable::NetRendezvous,
+        name: "RMPI_NET_RENDEZVOUS",
+        range: Range::Words(&["auto", "read", "write"]),
+        text: "Who moves large messages over the network: the receiver reads them (read), or the sender writes them when the                receiver asks for it (write), or (auto) the receiver reads, but if its device has no more than one read                under way at a time.",
     },
     Row {
         variable: Variable::QmpReproducible,

@@ -413,12 +413,6 @@ fn within(asked: Depths, limits: &ibv_device_attr) -> Depths {
     }
 }
 
-/// Reads and atomics that a queue pair has under way, of either side.
-pub(super) fn reads_at_once(limits: &ibv_device_attr) -> u8 {
-    let reads = limits.max_qp_rd_atom.min(limits.max_qp_init_rd_atom);
-    u8::try_from(reads.clamp(0, pair::MOST_READS)).unwrap_or(0)
-}
-
 fn facts(found: &Found, limits: &ibv_device_attr, depths: &Depths, message_bytes: u32) -> Facts {
     let mut facts = Facts {
         device: found.device.clone(),
@@ -431,8 +425,8 @@ fn facts(found: &Found, limits: &ibv_device_attr, depths: &Depths, message_bytes
         packet_bytes: found.packet_bytes,
         inline_bytes: depths.inline_bytes,
         message_bytes: message_bytes.into(),
-        reads: reads_at_once(limits),
-        atomics: limits.atomic_cap != IBV_ATOMIC_NONE && reads_at_once(limits) != 0,
+        reads: found.reads,
+        atomics: limits.atomic_cap != IBV_ATOMIC_NONE && found.reads != 0,
         depth: depths.sends,
         reads_lie: limits.vendor_id == SOFT_ROCE_VENDOR,
     };
@@ -502,6 +496,7 @@ mod tests {
             state,
             lid: 0,
             packet_bytes: 4096,
+            reads: 16,
             gids: Choice::make(table, Route::Anywhere, None),
             unfit: None,
         }

@@ -6,12 +6,14 @@ use std::net::IpAddr;
 use super::address::Link;
 use super::choose::{fit, is_allowed, rails};
 use super::device::{Found, FoundDevice, list};
+use super::fetch::POOR_READS;
 use super::gid::{self, Interface, Route};
 use super::pairs::Pair;
 use super::pools::{RecvPool, SendPool};
 use super::port::{CallError, Facts};
 use super::words::{LockedMemory, of_registration, state_in_words};
 use super::{COMPLETION_BYTES, DEPTHS, MOST_DATAGRAM_BYTES, NetLimits};
+use crate::Rendezvous;
 use crate::net_info::{Device, Gid, Memory, Port, Report, Way};
 
 /// Looks at this host.
@@ -37,6 +39,7 @@ pub(crate) fn look(devices: &str, wanted: u32, peer: Option<IpAddr>) -> Report {
     let rails = rails(wanted, fit);
     Report {
         rails: u32::try_from(rails).unwrap_or(0),
+        rendezvous: Rendezvous::Auto,
         devices: found.map(|found| found.iter().map(device).collect()),
         way: route.map(|route| match route {
             Ok(route) => way(route, &interfaces),
@@ -77,6 +80,7 @@ fn told(port: &Found, devices: &str, route: Route) -> Port {
         state: state_in_words(port.state),
         lid: (port.link == Some(Link::Infiniband)).then_some(port.lid),
         packet_bytes: port.packet_bytes,
+        reads_poorly: port.reads <= POOR_READS,
         gids: port.gids.all.iter().enumerate().map(gid).collect(),
         unfit: port.unfit.map(|why| why.to_string()),
         is_allowed: is_allowed(port, devices),
@@ -156,6 +160,7 @@ mod tests {
             state: 4,
             lid: 0,
             packet_bytes: 1024,
+            reads: 16,
             gids: Choice::make(table, route, None),
             unfit: None,
         }
@@ -168,7 +173,12 @@ mod tests {
             (&*found.name, found.link, found.state, found.lid),
             ("rxe0:1", "RoCE", "active", None)
         );
-        assert!(found.is_used() && found.leads_there.is_none());
+        assert!(found.is_used() && found.leads_there.is_none() && !found.reads_poorly);
+        let poor = Found {
+            reads: 1,
+            ..port(7, Route::Anywhere)
+        };
+        assert!(told(&poor, "", Route::Anywhere).reads_poorly);
         let [gid] = &found.gids[..] else { panic!() };
         assert!(gid.is_chosen && gid.why.starts_with("chosen: "), "{gid:?}");
         assert_eq!(

@@ -12,6 +12,7 @@ use super::super::port::CallError;
 use super::super::words::{OpenError, Unfit};
 use super::make::{self, Devices};
 use super::object::Object;
+use super::pair::MOST_READS;
 
 /// A port that was found.
 #[derive(Clone, Debug)]
@@ -24,6 +25,8 @@ pub(crate) struct Found {
     pub(crate) state: u32,
     pub(crate) lid: u16,
     pub(crate) packet_bytes: u32,
+    /// Reads and atomics that a queue pair has under way, of either side.
+    pub(crate) reads: u8,
     pub(crate) gids: Choice,
     /// Why it cannot be used.
     pub(crate) unfit: Option<Unfit>,
@@ -61,6 +64,7 @@ pub(super) struct Surveyor<'a> {
     context: &'a Object<ibv_context>,
     device: &'a str,
     count: u8,
+    reads: u8,
     /// Places that the tables of all ports have together.
     places: usize,
 }
@@ -71,7 +75,8 @@ impl<'a> Surveyor<'a> {
         context: &'a Object<ibv_context>,
         device: &'a str,
     ) -> Result<Self, CallError> {
-        let count = make::device_attributes(verbs, context)?.phys_port_cnt;
+        let limits = make::device_attributes(verbs, context)?;
+        let count = limits.phys_port_cnt;
         let mut places = 0;
         for port in 1..=count {
             let length = make::port_attributes(verbs, context, port)?.gid_tbl_len;
@@ -82,6 +87,7 @@ impl<'a> Surveyor<'a> {
             context,
             device,
             count,
+            reads: reads_at_once(limits.max_qp_rd_atom, limits.max_qp_init_rd_atom),
             places,
         })
     }
@@ -114,6 +120,7 @@ impl<'a> Surveyor<'a> {
             state: attributes.state,
             lid: attributes.lid,
             packet_bytes: packet_bytes(&attributes),
+            reads: self.reads,
             gids,
             unfit: None,
         };
@@ -142,6 +149,12 @@ fn link_of(attributes: &ibv_port_attr) -> Option<Link> {
     }
 }
 
+/// As many as a device has under way as the one that is read from, and as the reader.
+fn reads_at_once(as_owner: i32, as_reader: i32) -> u8 {
+    let reads = as_owner.min(as_reader);
+    u8::try_from(reads.clamp(0, MOST_READS)).unwrap_or(0)
+}
+
 /// Bytes of a packet: 256 for the first number of `enum ibv_mtu`, and twice as many for each that follows.
 fn packet_bytes(attributes: &ibv_port_attr) -> u32 {
     let doubled = attributes.active_mtu.saturating_sub(IBV_MTU_256);
@@ -166,6 +179,20 @@ mod tests {
             };
             assert_eq!(packet_bytes(&attributes), bytes);
         }
+    }
+
+    #[test]
+    fn a_device_reads_as_much_at_once_as_both_sides_take() {
+        assert_eq!((reads_at_once(16, 128), reads_at_once(128, 4)), (16, 4));
+        assert_eq!(
+            (
+                reads_at_once(0, 16),
+                reads_at_once(-1, 16),
+                reads_at_once(1, 1)
+            ),
+            (0, 0, 1)
+        );
+        assert_eq!(reads_at_once(255, 255), 16);
     }
 
     #[test]
