@@ -25,6 +25,8 @@ pub struct Handle {
     /// Its ends, in declared order.
     ids: Arc<[u64]>,
     ends: Vec<End>,
+    /// Gates are open for a start that has not come yet.
+    opened: bool,
     outcome: Outcome,
 }
 
@@ -111,13 +113,14 @@ pub fn declare(
             .ok_or_else(|| no_memory(memory))
     })?;
     let id = gate::declare(mpi, direction, node, class, &pieces)?;
-    keep([id].into(), vec![End { direction, pieces }])
+    keep([id].into(), vec![End { direction, pieces }], false)
 }
 
-fn keep(ids: Arc<[u64]>, ends: Vec<End>) -> Result<usize> {
+fn keep(ids: Arc<[u64]>, ends: Vec<End>, opened: bool) -> Result<usize> {
     let handle = Handle {
         ids,
         ends,
+        opened,
         outcome: Outcome::default(),
     };
     let full = || Failure::new(Status::NOMEM_ERR, "there are too many messages");
@@ -184,10 +187,12 @@ pub fn join(handles: &[usize]) -> Result<usize> {
             .filter_map(|handle| state.messages.remove(*handle))
             .collect::<Vec<_>>())
     })?;
-    let ends = parts.into_iter().flat_map(|part| part.ends).collect();
+    let ids = all.iter().flat_map(|ids| ids.iter().copied()).collect();
+    let opened = parts.iter().any(|part| part.opened);
     keep(
-        all.iter().flat_map(|ids| ids.iter().copied()).collect(),
-        ends,
+        ids,
+        parts.into_iter().flat_map(|part| part.ends).collect(),
+        opened,
     )
 }
 
@@ -195,6 +200,11 @@ pub fn join(handles: &[usize]) -> Result<usize> {
 pub fn free(handle: usize) -> Result<()> {
     let ids = ids_of(handle)?;
     must_rest(&ids)?;
+    if of(handle, |message| message.opened)? {
+        let text =
+            "a gate of the message was opened by QMP_clear_to_send: start it and wait for it first";
+        return Err(Failure::new(Status::INVALID_OP, text));
+    }
     state::running(|state| Ok(state.messages.remove(handle)))?;
     ids.iter().try_for_each(|id| gate::free(*id))
 }
@@ -202,21 +212,51 @@ pub fn free(handle: usize) -> Result<()> {
 /// `QMP_start`
 #[inline]
 pub fn start(handle: usize) -> Result<()> {
-    let ids = ids_of(handle)?;
-    told(handle, gate::start(&ids))
+    let known = look_up(handle)?;
+    let started = gate::start(&known.ids);
+    if started.is_err() || !known.is_plain {
+        state::visit(|state| {
+            if let Some(message) = state.messages.get_mut(handle) {
+                message.opened &= started.is_err();
+                message.outcome.set(&started);
+            }
+        });
+    }
+    started
 }
 
 /// `QMP_is_complete`: also true for what has failed, since nothing more will come.
+#[inline]
 pub fn is_complete(handle: usize) -> Result<bool> {
-    let ids = ids_of(handle)?;
-    told(handle, gate::test(&ids))
+    let known = look_up(handle)?;
+    told(handle, &known, gate::test(&known.ids))
 }
 
 /// `QMP_wait`
+#[inline]
 pub fn wait(handle: usize) -> Result<()> {
-    let ids = ids_of(handle)?;
-    let seconds = state::running(|state| Ok(state.settings.timeout_s))?;
-    told(handle, gate::wait(&ids, seconds))
+    let known = look_up(handle)?;
+    told(handle, &known, gate::wait(&known.ids, known.timeout_s))
+}
+
+/// What an operation needs to know of a message.
+struct Known {
+    ids: Arc<[u64]>,
+    /// The last operation went well and no gate is open: there is nothing to be wiped.
+    is_plain: bool,
+    timeout_s: Option<f64>,
+}
+
+#[inline]
+fn look_up(handle: usize) -> Result<Known> {
+    state::running(|state| {
+        let message = message(state, handle)?;
+        Ok(Known {
+            ids: Arc::clone(&message.ids),
+            is_plain: message.outcome.is_success() && !message.opened,
+            timeout_s: state.settings.timeout_s,
+        })
+    })
 }
 
 /// `QMP_wait_all`: waits for all, whatever becomes of one; the first error is told.
@@ -231,17 +271,20 @@ pub fn wait_all(handles: &[usize]) -> Result<()> {
 pub fn clear_to_send(handle: usize, ready: bool) -> Result<()> {
     let ids = ids_of(handle)?;
     let receives: Vec<bool> = of(handle, |message| {
-        message
-            .ends
-            .iter()
-            .map(|end| end.direction == Direction::Receive)
-            .collect()
+        let wanted = ready && !message.opened;
+        let receives = |end: &End| wanted && end.direction == Direction::Receive;
+        message.ends.iter().map(receives).collect()
     })?;
-    let gates = ids
-        .iter()
-        .zip(receives)
-        .filter(|(_, receives)| ready && *receives);
-    gates.map(|(id, _)| *id).try_for_each(gate::open)
+    let gates = ids.iter().zip(receives).filter(|(_, receives)| *receives);
+    for (id, _) in gates {
+        gate::open(*id)?;
+        state::visit(|state| {
+            if let Some(message) = state.messages.get_mut(handle) {
+                message.opened = true;
+            }
+        });
+    }
+    Ok(())
 }
 
 /// `QMP_change_address_multiple`: a new begin for the memory of each end, in declared order.
@@ -301,6 +344,7 @@ fn of<R>(handle: usize, visit: impl FnOnce(&Handle) -> R) -> Result<R> {
     state::running(|state| message(state, handle).map(visit))
 }
 
+#[inline]
 fn message(state: &State, handle: usize) -> Result<&Handle> {
     state.messages.get(handle).ok_or_else(|| no_message(handle))
 }
@@ -323,12 +367,14 @@ fn must_rest(ids: &[u64]) -> Result<()> {
 
 /// Keeps with a handle how an operation ended; a success after a success changes nothing.
 #[inline]
-fn told<R>(handle: usize, result: Result<R>) -> Result<R> {
-    state::visit(|state| {
-        if let Some(message) = state.messages.get_mut(handle) {
-            message.outcome.set(&result);
-        }
-    });
+fn told<R>(handle: usize, known: &Known, result: Result<R>) -> Result<R> {
+    if result.is_err() || !known.is_plain {
+        state::visit(|state| {
+            if let Some(message) = state.messages.get_mut(handle) {
+                message.outcome.set(&result);
+            }
+        });
+    }
     result
 }
 

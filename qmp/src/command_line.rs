@@ -48,6 +48,15 @@ pub fn parse(words: &[String]) -> Result<(Options, Vec<usize>)> {
 }
 
 impl Options {
+    /// Nothing is said.
+    pub const NONE: Self = Self {
+        geometry: Vec::new(),
+        allocated_map: Vec::new(),
+        logical_map: Vec::new(),
+        jobs: Vec::new(),
+        processes: None,
+    };
+
     fn take(&mut self, name: &str, numbers: Vec<c_int>) -> Result<()> {
         if numbers.is_empty() {
             return Err(wrong(format!("{name} is followed by no number")));

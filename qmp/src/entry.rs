@@ -19,24 +19,25 @@ pub mod topology;
 use core::ffi::c_void;
 
 use crate::mpi::Lent;
-use crate::status::{Failure, Result, Status, last};
+use crate::status::{Failure, Result, Status, keep};
 
 /// A status for C, kept as that of the last operation.
+#[inline]
 fn status<T>(result: Result<T>) -> Status {
-    last(|outcome| outcome.set(&result));
+    keep(&result);
     result.map_or_else(|failure| failure.status, |_| Status::SUCCESS)
 }
 
 /// A value for C, or what stands for none; the status is kept as that of the last operation.
 fn value<T>(result: Result<T>, none: T) -> T {
-    last(|outcome| outcome.set(&result));
+    keep(&result);
     result.unwrap_or(none)
 }
 
 /// The answer to a question, or what stands for none; only an error is kept.
 fn answer<T>(result: Result<T>, none: T) -> T {
     if result.is_err() {
-        last(|outcome| outcome.set(&result));
+        keep(&result);
     }
     result.unwrap_or(none)
 }

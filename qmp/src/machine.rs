@@ -45,12 +45,20 @@ pub struct Declared {
 }
 
 /// What `QMP_layout_grid` found.
-#[derive(Default, Debug)]
+#[derive(Debug)]
 pub struct Layout {
     /// The part of the lattice on each node.
-    pub subgrid: Box<[c_int]>,
+    pub subgrid: Vec<c_int>,
     /// Its sites.
     pub sites: c_int,
+}
+
+impl Layout {
+    /// Nothing yet.
+    pub const NONE: Self = Self {
+        subgrid: Vec::new(),
+        sites: 0,
+    };
 }
 
 impl Communicator {
@@ -154,7 +162,7 @@ pub fn start(options: Options, owns_mpi: bool, multiple: bool) -> Result<()> {
         let [allocated, job, default] =
             [allocated, job, default].map(|comm| state.comms.insert(comm).unwrap_or_default());
         (state.allocated, state.job, state.default) = (allocated, job, default);
-        state.prefix = CString::new(prefix).unwrap_or_default();
+        state.prefix = CString::new(prefix).ok();
         state.settings = Settings::read(|name| std::env::var(name).ok());
         state.options = options;
         state.owns_mpi = owns_mpi;
@@ -320,10 +328,7 @@ pub fn layout(lattice: &[c_int]) -> Result<()> {
         let sites = subgrid
             .iter()
             .fold(1, |all: c_int, edge| all.saturating_mul(*edge));
-        state.layout = Layout {
-            subgrid: subgrid.into(),
-            sites,
-        };
+        state.layout = Layout { subgrid, sites };
         Ok(())
     })
 }

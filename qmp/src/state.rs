@@ -55,17 +55,17 @@ pub struct State {
     /// Seconds inside communication, counted while profiling is on.
     pub seconds: f64,
     /// Head of what is printed: node, nodes and host.
-    pub prefix: CString,
+    pub prefix: Option<CString>,
     /// Words of codes of what lies below, which stay for ever.
     pub foreign_words: Vec<(c_int, &'static CStr)>,
 }
 
 impl State {
-    fn new() -> Self {
+    const fn new() -> Self {
         Self {
             running: false,
             owns_mpi: false,
-            options: Options::default(),
+            options: Options::NONE,
             settings: Settings::DEFAULT,
             comms: Table::new(Kind::Comm),
             allocated: 0,
@@ -75,11 +75,11 @@ impl State {
             message_memories: Table::new(Kind::MessageMemory),
             messages: Table::new(Kind::Message),
             reductions: Vec::new(),
-            layout: Layout::default(),
+            layout: Layout::NONE,
             verbose: 0,
             profiling: 0,
             seconds: 0.0,
-            prefix: CString::default(),
+            prefix: None,
             foreign_words: Vec::new(),
         }
     }
@@ -122,11 +122,8 @@ struct Cage {
 // What it holds is plain data, or pointers that are only handed on.
 unsafe impl Sync for Cage {}
 
-// SAFETY: as above; nothing in it belongs to the thread that made it.
-unsafe impl Send for Cage {}
-
-static CAGE: std::sync::LazyLock<Cage> = std::sync::LazyLock::new(|| Cage {
+static CAGE: Cage = Cage {
     multiple: Cell::new(false),
     lock: Mutex::new(()),
     state: RefCell::new(State::new()),
-});
+};

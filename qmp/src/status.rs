@@ -2,7 +2,7 @@
 //! Status codes, their words, and errors on their way to the program.
 
 use core::ffi::{CStr, c_int};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ffi::CString;
 
 /// A status code of QMP, or one of MPI below it.
@@ -109,16 +109,25 @@ pub struct Outcome {
 
 impl Outcome {
     /// Keeps the end of an operation.
+    #[inline]
     pub fn set<T>(&mut self, result: &Result<T>) {
         match result {
+            Ok(_) if self.is_success() => {}
             Ok(_) => *self = Self::default(),
-            Err(failure) => {
-                *self = Self {
-                    status: failure.status.0,
-                    text: Some(failure.to_c()),
-                }
-            }
+            Err(failure) => self.fail(failure),
         }
+    }
+
+    /// Nothing went wrong.
+    #[inline]
+    pub fn is_success(&self) -> bool {
+        self.status == 0
+    }
+
+    #[cold]
+    fn fail(&mut self, failure: &Failure) {
+        self.status = failure.status.0;
+        self.text = Some(failure.to_c());
     }
 
     /// The code.
@@ -135,11 +144,22 @@ impl Outcome {
 
 thread_local! {
     static LAST: RefCell<Outcome> = const { RefCell::new(Outcome { status: 0, text: None }) };
+    /// Whether `LAST` is an error: what most calls look at is a word without a destructor.
+    static FAILED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Visits the end of this thread's last operation.
-pub fn last<R>(visit: impl FnOnce(&mut Outcome) -> R) -> R {
-    LAST.with(|last| visit(&mut last.borrow_mut()))
+pub fn last<R>(visit: impl FnOnce(&Outcome) -> R) -> R {
+    LAST.with(|last| visit(&last.borrow()))
+}
+
+/// Keeps how this thread's last operation ended.
+#[inline]
+pub fn keep<T>(result: &Result<T>) {
+    if result.is_err() || FAILED.get() {
+        FAILED.set(result.is_err());
+        LAST.with(|last| last.borrow_mut().set(result));
+    }
 }
 
 #[cfg(test)]

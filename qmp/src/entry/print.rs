@@ -16,16 +16,12 @@ use std::ffi::CString;
 use crate::channel;
 use crate::mpi;
 use crate::state;
-use crate::status::{Failure, Outcome, Status, last, words};
+use crate::status::{Failure, Outcome, Status, keep, last, words};
 
 /// Node, nodes and host, before what is printed.
 pub fn prefix() -> CString {
     let known = state::visit(|state| state.prefix.clone());
-    if known.is_empty() {
-        c"QMP".to_owned()
-    } else {
-        known
-    }
+    known.unwrap_or_else(|| c"QMP".to_owned())
 }
 
 /// Writes the prefix for `print.c`, cut where there is no room.
@@ -69,13 +65,11 @@ fn learn(code: c_int) -> &'static CStr {
 /// How the last operation ended, of a message or, for NULL, of this thread.
 fn outcome<R>(message: usize, of: impl Fn(&Outcome) -> R) -> R {
     if message == 0 {
-        return last(|outcome| of(outcome));
+        return last(of);
     }
     channel::outcome(message, &of).unwrap_or_else(|failure: Failure| {
-        last(|outcome| {
-            outcome.set::<()>(&Err(failure));
-            of(outcome)
-        })
+        keep::<()>(&Err(failure));
+        last(&of)
     })
 }
 

@@ -102,8 +102,33 @@ static void qmp_046_starting_freeing_and_moving_what_is_under_way(void)
     QMP_free_msgmem(mems[1]);
 }
 
+// A gate that is open already is no error; what waits behind it must be let through before the handle goes.
+static void qmpl_042_gates_that_are_opened_early(void)
+{
+    int out = rank, in = -1;
+    QMP_msgmem_t mems[2] = {QMP_declare_msgmem(&out, sizeof out), QMP_declare_msgmem(&in, sizeof in)};
+    QMP_msghandle_t receive = QMP_declare_receive_from(mems[1], rank, 0), send = QMP_declare_send_to(mems[0], rank, 0);
+    WORKS(QMP_clear_to_send(send, QMP_CTS_READY));
+    WORKS(QMP_clear_to_send(receive, QMP_CTS_DISABLED));
+    WORKS(QMP_clear_to_send(receive, QMP_CTS_READY));
+    WORKS(QMP_clear_to_send(receive, QMP_CTS_READY));
+    QMP_free_msghandle(receive);
+    EQUAL(QMP_get_error_number(NULL), QMP_INVALID_OP);
+    WORKS(QMP_start(send));
+    WORKS(QMP_start(receive));
+    REFUSED(QMP_clear_to_send(receive, QMP_CTS_READY), QMP_INVALID_OP);
+    WORKS(QMP_wait(send));
+    WORKS(QMP_wait(receive));
+    EQUAL(in, rank);
+    QMP_free_msghandle(receive);
+    EQUAL(QMP_get_error_number(NULL), QMP_SUCCESS);
+    QMP_free_msghandle(send);
+    QMP_free_msgmem(mems[0]);
+    QMP_free_msgmem(mems[1]);
+}
+
 // Both ends are told, and the next message is whole again.
-static void qmp_028_sizes_that_differ(void)
+static void qmp_029_sizes_that_differ(void)
 {
     enum { LARGE = 100000 };
     static char out[LARGE], in[LARGE];
@@ -153,6 +178,7 @@ int main(int argc, char **argv)
     RUN(qmp_043_qmp_126_nodes_that_are_none);
     RUN(qmp_036_qmp_037_handles_that_are_none);
     RUN(qmp_046_starting_freeing_and_moving_what_is_under_way);
-    RUN(qmp_028_sizes_that_differ);
+    RUN(qmpl_042_gates_that_are_opened_early);
+    RUN(qmp_029_sizes_that_differ);
     return end();
 }
