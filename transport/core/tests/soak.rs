@@ -53,7 +53,8 @@ fn one_more(counter: &Cell<u64>) {
 fn every_byte_arrives_once_and_in_order_for_a_long_time() {
     let number = |name: &str| Some(std::env::var(name).ok()?.parse::<u64>().unwrap());
     let seconds = number("RMPI_TEST_SIMULATED_SECONDS").unwrap_or(12);
-    let seeds = match number("RMPI_TEST_SEED") {
+    let only = number("RMPI_TEST_SEED");
+    let seeds = match only {
         Some(seed) => seed..seed + 1,
         None => 0..seconds.div_ceil(SECONDS),
     };
@@ -64,14 +65,16 @@ fn every_byte_arrives_once_and_in_order_for_a_long_time() {
     }
     println!("{seconds} s of simulated time: {moved:?}");
     let all = [&moved.messages, &moved.reads, &moved.writes, &moved.atomics];
-    assert!(all.iter().all(|moved| moved.get() > seconds), "{moved:?}");
+    let is_enough = all.iter().all(|moved| moved.get() > seconds);
+    assert!(is_enough || only.is_some(), "{moved:?}");
 }
 
 /// Seeds that have found something.
 #[test]
 fn what_was_found_stays_mended() {
-    // A pair broke under a frame that waited for it, and nobody told the sleeping sender when its place was free.
-    const FOUND: [u64; 1] = [297];
+    // A pair broke under a frame that waited for it, and nobody told the sleeping sender when its place was free. A write that
+    // waited for a pair slept on when one could be asked for again.
+    const FOUND: [u64; 5] = [297, 765, 908, 944, 993];
     for seed in FOUND {
         let _failing = Failing(seed);
         soak(seed, &Moved::default());
@@ -261,6 +264,17 @@ impl Traffic {
         (offset, bytes)
     }
 
+    /// Takes in what has come, and waits where that is nothing.
+    async fn rest(&mut self, rank: &mut Rank) {
+        self.take_in(rank).await;
+        // Something may have come from a peer whose turn was over.
+        if self.peers.iter().all(|peer| rank.waiting(*peer) == 0) {
+            rank.turn().await;
+        } else {
+            rank.pass().await;
+        }
+    }
+
     /// Looks at everything that has come.
     async fn take_in(&mut self, rank: &mut Rank) {
         for peer in self.peers.clone() {
@@ -308,8 +322,7 @@ impl Traffic {
     async fn close(&mut self, rank: &mut Rank, moved: &Moved) {
         for peer in self.peers.clone() {
             while self.sides[peer as usize].wrote != self.sides[peer as usize].seen {
-                self.take_in(rank).await;
-                rank.turn().await;
+                self.rest(rank).await;
             }
             let side = &mut self.sides[peer as usize];
             side.has_seen_all = true;
@@ -325,8 +338,7 @@ impl Traffic {
             .iter()
             .any(|peer| !self.sides[*peer as usize].is_over)
         {
-            self.take_in(rank).await;
-            rank.turn().await;
+            self.rest(rank).await;
         }
         let told = self.sides.iter().map(|side| side.told);
         let (added, doubtful) = told.fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));

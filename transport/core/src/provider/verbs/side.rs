@@ -38,6 +38,8 @@ pub(super) struct Side {
     /// Something found its window full, or too many large frames there: it is asked what has arrived; when it was last, and
     /// how often.
     wants_room: bool,
+    /// The caller keeps something until there is a queue pair.
+    awaits_pair: bool,
     asked_at: Moment,
     asks: u8,
     pub(super) listed_owing: bool,
@@ -95,6 +97,7 @@ impl Side {
             owes_anyway: false,
             immediates: 0,
             wants_room: false,
+            awaits_pair: false,
             asked_at: Moment::of(0),
             asks: 0,
             listed_owing: false,
@@ -257,7 +260,7 @@ impl Side {
 
     /// When something is to be done that nothing else brings about.
     fn deadline_ns(&self, now_ns: u64) -> Option<u64> {
-        let waits = self.session.has_unsent() || self.has_waiting();
+        let waits = self.session.has_unsent() || self.has_waiting() || self.awaits_pair;
         // Whoever waits for those is tried again then.
         let later = |time_ns: u64| (waits && time_ns > now_ns).then_some(time_ns);
         let deadlines = [
@@ -474,6 +477,8 @@ impl<P: Port> Verbs<P> {
             return;
         }
         side.timer_ns = NEVER;
+        // The caller tries again now.
+        side.awaits_pair = false;
         let again = side.session.timeout(now_ns);
         let overdue = side.links_mut().filter_map(|link| {
             let overdue = link.connection.timeout(now_ns)?;
@@ -577,8 +582,18 @@ impl<P: Port> Verbs<P> {
     pub(super) fn hopes_for_pair(&mut self, line: Line) -> bool {
         self.want_pair(line);
         let waits = self.side(line.peer).waits_for_last;
-        self.link(line)
-            .is_some_and(|link| link.connection.is_alive() || link.address.is_none() || waits)
+        let hopes = |link: &mut Link| link.connection.is_alive() || link.address.is_none() || waits;
+        let hopes = self.link(line).is_some_and(hopes);
+        if hopes {
+            self.await_pair(line.peer);
+        }
+        hopes
+    }
+
+    /// What needs a queue pair is refused: whoever sleeps over it is woken when one can be asked for again.
+    pub(super) fn await_pair(&mut self, peer: u32) {
+        self.side(peer).awaits_pair = true;
+        self.arm(peer);
     }
 }
 

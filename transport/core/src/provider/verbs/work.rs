@@ -259,6 +259,7 @@ impl<P: Port> Verbs<P> {
         if !joined {
             let line = side.line(peer);
             self.want_pair(line);
+            self.await_pair(peer);
         }
         joined && idle
     }
