@@ -62,7 +62,7 @@ impl Universe {
     /// # Errors
     /// Those of [`Channels::are_done`].
     #[inline]
-    pub fn are_channels_done(&self, ids: &[ChannelId]) -> Result<bool, ChannelError> {
+    pub fn are_channels_done(&mut self, ids: &[ChannelId]) -> Result<bool, ChannelError> {
         self.channels.are_done(ids)
     }
 
@@ -92,7 +92,7 @@ impl Universe {
 
     /// What channels did so far.
     #[must_use]
-    pub fn channel_counters(&self) -> ChannelCounters {
+    pub fn channel_counters(&mut self) -> ChannelCounters {
         self.channels.counters()
     }
 

@@ -31,6 +31,7 @@
 mod class;
 mod handle;
 mod line;
+mod list;
 mod memory;
 mod receive;
 mod send;
@@ -42,6 +43,7 @@ use crate::{Arrived, Fabric, Head, Outcome, Peer, WorkId};
 use class::{Class, EAGER_BYTES};
 use handle::{Handle, Handles};
 use line::{Lines, MOST_LINES};
+use list::{LISTS, List, Run};
 pub use memory::{Blocks, Memory};
 use memory::{Landing, Span};
 use wire::Name;
@@ -131,6 +133,13 @@ pub struct Channels {
     /// Frames that the transport had no room for.
     outbox: VecDeque<(Peer, Head, [u64; 6])>,
     lines: Lines,
+    lists: Vec<List>,
+    /// The list that runs: what it has done is not written down yet.
+    running: Option<Run>,
+    /// Changes whenever an end does, but by starts.
+    epoch: u64,
+    /// Ends that are started or open, but those of the list that runs.
+    active: usize,
     dead: Vec<Peer>,
     /// Peers whose memory cannot be written to.
     unwritable: Vec<Peer>,
@@ -156,6 +165,10 @@ impl Channels {
             pended: Vec::new(),
             outbox: VecDeque::new(),
             lines: Lines::default(),
+            lists: Vec::new(),
+            running: None,
+            epoch: 1,
+            active: 0,
             dead: Vec::new(),
             unwritable: Vec::new(),
             scratch: Box::default(),
@@ -188,6 +201,9 @@ impl Channels {
         self.pended.reserve(all - self.pended.len().min(all));
         self.outbox
             .reserve(2 * all - self.outbox.len().min(2 * all));
+        if self.lists.is_empty() && fabric.is_near(way.peer) {
+            self.lists.resize_with(LISTS, List::with_room);
+        }
         if self.scratch.is_empty() {
             self.scratch = vec![0; EAGER_BYTES].into();
         }
@@ -198,7 +214,24 @@ impl Channels {
     ///
     /// # Errors
     /// [`ChannelError::Stale`], [`ChannelError::Active`].
+    #[inline]
     pub fn start(&mut self, fabric: &mut Fabric, ids: &[ChannelId]) -> Result<(), ChannelError> {
+        self.write_down_now();
+        if self.active == 0
+            && let Some(run) = self.run_list(fabric, ids)
+        {
+            if self.is_whole(run) {
+                self.running = Some(run);
+            } else {
+                self.end_run(fabric, run);
+            }
+            return Ok(());
+        }
+        self.start_each(fabric, ids)
+    }
+
+    #[inline(never)]
+    fn start_each(&mut self, fabric: &mut Fabric, ids: &[ChannelId]) -> Result<(), ChannelError> {
         self.mark_started(ids)?;
         for direction in [Direction::Receive, Direction::Send] {
             for id in ids {
@@ -212,6 +245,7 @@ impl Channels {
                 }
             }
         }
+        self.remember(ids);
         Ok(())
     }
 
@@ -220,6 +254,7 @@ impl Channels {
     /// # Errors
     /// [`ChannelError::Stale`], also for a send; [`ChannelError::Active`].
     pub fn open(&mut self, fabric: &mut Fabric, id: ChannelId) -> Result<(), ChannelError> {
+        self.write_down_now();
         let handle = self.handles.find(id)?;
         if handle.direction != Direction::Receive {
             return Err(ChannelError::Stale);
@@ -228,6 +263,7 @@ impl Channels {
             return Err(ChannelError::Active);
         }
         if !handle.is_open {
+            self.active += 1;
             self.open_gate(fabric, id.index());
         }
         Ok(())
@@ -237,7 +273,8 @@ impl Channels {
     ///
     /// # Errors
     /// [`ChannelError::Stale`].
-    pub fn are_done(&self, ids: &[ChannelId]) -> Result<bool, ChannelError> {
+    pub fn are_done(&mut self, ids: &[ChannelId]) -> Result<bool, ChannelError> {
+        self.write_down_now();
         for id in ids {
             if !self.handles.find(*id)?.is_done() {
                 return Ok(false);
@@ -258,7 +295,9 @@ impl Channels {
         let mut all = Ok(());
         for id in ids {
             self.settle(id.index());
-            let end = self.handles.at_mut(id.index()).collect();
+            let handle = self.handles.at_mut(id.index());
+            self.active -= usize::from(handle.is_started);
+            let end = handle.collect();
             all = all.and(end);
         }
         all
@@ -274,6 +313,8 @@ impl Channels {
         id: ChannelId,
         memory: Memory,
     ) -> Result<(), ChannelError> {
+        self.write_down_now();
+        self.epoch += 1;
         let handle = self.handles.find(id)?;
         if handle.is_active() {
             return Err(ChannelError::Active);
@@ -295,6 +336,8 @@ impl Channels {
     /// # Errors
     /// [`ChannelError::Stale`], [`ChannelError::Active`].
     pub fn free(&mut self, fabric: &mut Fabric, id: ChannelId) -> Result<(), ChannelError> {
+        self.write_down_now();
+        self.epoch += 1;
         if self.handles.find(id)?.is_active() {
             return Err(ChannelError::Active);
         }
@@ -308,7 +351,8 @@ impl Channels {
 
     /// What was done so far.
     #[must_use]
-    pub fn counters(&self) -> ChannelCounters {
+    pub fn counters(&mut self) -> ChannelCounters {
+        self.write_down_now();
         self.counters
     }
 
@@ -356,6 +400,7 @@ impl Channels {
     /// Takes a frame in. The caller releases it.
     #[cold]
     pub fn arrive(&mut self, fabric: &mut Fabric, arrived: &Arrived) {
+        self.write_down_now();
         if self.take_frame(fabric, arrived).is_none() {
             self.counters.refused += 1;
         }
@@ -363,6 +408,7 @@ impl Channels {
 
     /// Takes in that a peer has written.
     pub fn written(&mut self, peer: Peer, immediate: u32) {
+        self.write_down_now();
         if self.end_written(peer, immediate).is_none() {
             self.counters.refused += 1;
         }
@@ -370,6 +416,7 @@ impl Channels {
 
     /// Takes in how a write has ended.
     pub fn worked(&mut self, fabric: &mut Fabric, work: WorkId, outcome: Outcome) {
+        self.write_down_now();
         let index = u32::try_from(work.0 & !WORK_MARK).unwrap_or(u32::MAX);
         self.end_write(fabric, index, outcome);
     }
@@ -377,6 +424,7 @@ impl Channels {
     /// The last look before this process sleeps: whether a peer of this node has opened a gate that is waited for, or written
     /// through one. It wakes this process when it does so from now on.
     pub fn has_news(&mut self) -> bool {
+        self.write_down_now();
         let mut news = self.pended.iter().any(|index| self.is_line_open(*index));
         for index in 0..self.handles.end() {
             news |= self.handles.get_mut(index).is_some() && self.settle(index);
@@ -386,9 +434,11 @@ impl Channels {
 
     /// A peer is lost: nothing of its channels will end any more, so all that were started do now.
     pub fn lose(&mut self, peer: Peer) {
+        self.write_down_now();
         if self.dead.contains(&peer) {
             return;
         }
+        self.epoch += 1;
         self.dead.push(peer);
         for class in self.classes.iter_mut().filter(|class| class.peer == peer) {
             class.is_dead = true;
@@ -411,18 +461,35 @@ impl Channels {
         self.pended.retain(|index| handles.at(*index).is_pended());
     }
 
+    /// Nothing else may look at ends before what a list has done is in them.
+    #[inline(always)]
+    fn write_down_now(&mut self) {
+        if let Some(run) = self.running.take() {
+            self.write_down(run);
+        }
+    }
+
     /// Checks that all can be started, and takes down that they are.
     fn mark_started(&mut self, ids: &[ChannelId]) -> Result<(), ChannelError> {
         for (at, id) in ids.iter().enumerate() {
             let started = self.handles.find_mut(*id).and_then(Handle::begin);
-            if let Err(error) = started {
-                for id in &ids[..at] {
-                    self.handles.at_mut(id.index()).is_started = false;
+            match started {
+                Ok(()) => self.active += usize::from(!self.handles.at(id.index()).is_open),
+                Err(error) => {
+                    self.unmark(&ids[..at]);
+                    return Err(error);
                 }
-                return Err(error);
             }
         }
         Ok(())
+    }
+
+    fn unmark(&mut self, ids: &[ChannelId]) {
+        for id in ids {
+            let handle = self.handles.at_mut(id.index());
+            handle.is_started = false;
+            self.active -= usize::from(!handle.is_open);
+        }
     }
 
     fn declare_class(&mut self, way: &Way) -> u32 {

@@ -106,7 +106,10 @@ fn nothing_is_allocated_after_the_declares() {
             rank.declare(Direction::Send, 1 - me, bytes, !striped);
         }
     }
-    let declared: Vec<_> = ranks.iter().map(|rank| rank.channels.counters()).collect();
+    let declared: Vec<_> = ranks
+        .iter_mut()
+        .map(|rank| rank.channels.counters())
+        .collect();
     let mut before = 0;
     for round in 0..60 {
         // What the transport itself keeps has its size after some rounds.
@@ -125,7 +128,7 @@ fn nothing_is_allocated_after_the_declares() {
             ranks[me].turn();
         }
         while ranks
-            .iter()
+            .iter_mut()
             .any(|rank| rank.channels.are_done(&rank.ids) != Ok(true))
         {
             ranks.iter_mut().for_each(Rank::turn);
@@ -136,7 +139,7 @@ fn nothing_is_allocated_after_the_declares() {
     }
     let after = COUNT.load(Ordering::Relaxed);
     assert_eq!(after - before, 0, "allocations in 50 rounds of 16 messages");
-    for (rank, declared) in ranks.iter().zip(declared) {
+    for (rank, declared) in ranks.iter_mut().zip(declared) {
         let counters = rank.channels.counters();
         assert_eq!(counters.allocations, declared.allocations);
         assert_eq!(counters.refused, 0);

@@ -60,6 +60,7 @@ pub(super) struct Into {
     /// Messages that came before their receive was started, by the low bits of their number.
     /// Receives that have lines.
     pub(super) lines: usize,
+    kept_count: usize,
     kept: Box<[Option<Kept>]>,
     bytes: Box<[u8]>,
 }
@@ -92,6 +93,7 @@ impl Out {
     }
 
     /// The next number.
+    #[inline(always)]
     pub(super) fn start(&mut self) -> u64 {
         self.started += 1;
         self.started - 1
@@ -151,6 +153,11 @@ impl Out {
         self.lines.retain(|bound| !bound.is_at(place));
     }
 
+    /// A line by its place in the list.
+    pub(super) fn bound(&self, at: usize) -> Option<&Bound> {
+        self.lines.get(at)
+    }
+
     /// The line that is open for a number, looked for at `hint` first; with its place in the list.
     #[inline(always)]
     pub(super) fn open_line(&self, number: u64, hint: usize) -> Option<(usize, Bound, Word)> {
@@ -196,9 +203,16 @@ impl Into {
     }
 
     /// The next number.
+    #[inline(always)]
     pub(super) fn start(&mut self) -> u64 {
         self.started += 1;
         self.started - 1
+    }
+
+    /// Whether any message came early.
+    #[inline(always)]
+    pub(super) fn has_kept(&self) -> bool {
+        self.kept_count != 0
     }
 
     /// A receive waits.
@@ -245,6 +259,7 @@ impl Into {
         let at = slot(number);
         let place = self.kept.get_mut(at).filter(|place| place.is_none())?;
         *place = Some(Kept { number, bytes });
+        self.kept_count += 1;
         self.bytes.get_mut(at * EAGER_BYTES..)?.get_mut(..bytes)
     }
 
@@ -253,6 +268,7 @@ impl Into {
         let at = slot(number);
         let place = self.kept.get_mut(at)?;
         let Kept { bytes, .. } = place.take_if(|kept| kept.number == number)?;
+        self.kept_count -= 1;
         self.bytes.get_mut(at * EAGER_BYTES..)?.get_mut(..bytes)
     }
 }

@@ -37,6 +37,14 @@ impl OwnLine {
         self.line.open(stamped(self.stamp, number));
     }
 
+    pub(super) fn place(self) -> Place {
+        let stamp = stamped(self.stamp, 0);
+        Place {
+            line: self.line,
+            stamp,
+        }
+    }
+
     /// Whether it was.
     #[inline(always)]
     pub(super) fn is_written(&self, number: u64) -> bool {
@@ -69,6 +77,26 @@ impl Lines {
 
     pub(super) fn give_back(&mut self, line: OwnLine) {
         self.spare.push((line.line, line.name));
+    }
+}
+
+/// A line and the stamp in its numbers: all that a start needs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    line: &'static GateLine,
+    stamp: u64,
+}
+
+impl Place {
+    #[inline(always)]
+    pub(super) fn open(self, number: u64) {
+        self.line.open(self.stamp | number & NUMBER_MASK);
+    }
+
+    #[inline(always)]
+    pub(super) fn open_for(self, number: u64) -> Option<Word> {
+        let (line, word) = (self.line, self.stamp | number & NUMBER_MASK);
+        line.is_open(word).then_some(Word { line, word })
     }
 }
 
@@ -123,6 +151,14 @@ impl Bound {
         let word = stamped(self.stamp, number);
         let line = self.line;
         line.is_open(word).then_some(Word { line, word })
+    }
+
+    pub(super) fn place(&self) -> Place {
+        let stamp = stamped(self.stamp, 0);
+        Place {
+            line: self.line,
+            stamp,
+        }
     }
 
     /// Whether it is at this place.

@@ -195,6 +195,14 @@ impl Span {
         self.place.as_ptr().expose_provenance() as u64
     }
 
+    /// Copies all of it to a stretch that is as long.
+    #[inline(always)]
+    pub(super) fn copy_to(self, target: Self) {
+        let bytes = self.bytes.min(target.bytes);
+        // SAFETY: as in `gather`: both stretches have so many bytes.
+        unsafe { std::ptr::copy(self.place.as_ptr(), target.place.as_ptr(), bytes) };
+    }
+
     /// The first `bytes` bytes, for a write that reads them.
     pub(super) fn lease(self, bytes: usize) -> Lease {
         // SAFETY: the channel is active until the write has ended: lent memory stays lent, ours is not freed.

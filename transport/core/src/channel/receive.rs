@@ -79,6 +79,7 @@ impl Channels {
         self.classes[class as usize].into.lines -= 1;
         let waits = handle.is_lined && handle.end.is_none();
         handle.is_lined = false;
+        self.epoch += 1;
         self.lines.give_back(line);
         if waits {
             self.open_by_frame(fabric, index);

@@ -103,8 +103,8 @@ async fn wait(rank: &mut Rank, ids: &[ChannelId]) -> Result<(), ChannelError> {
     }
 }
 
-fn counters(rank: &Rank) -> ChannelCounters {
-    rank.channels.as_ref().unwrap().counters()
+fn counters(rank: &mut Rank) -> ChannelCounters {
+    rank.channels.as_mut().unwrap().counters()
 }
 
 /// Frees all, when nobody needs anything of this rank any more.
@@ -231,7 +231,7 @@ pub async fn sends_first(rank: &mut Rank) {
         assert!(
             !rank
                 .channels
-                .as_ref()
+                .as_mut()
                 .unwrap()
                 .are_done(&[ends[8].id])
                 .unwrap()
