@@ -49,9 +49,15 @@ pub(super) fn install(built: &Path, prefix: &Path, quick: bool) -> Result<(), St
             &prefix.join(folder).join(file),
         )?;
     }
+    let examples = prefix.join("share/rmpi/qmp");
+    make_folder(&examples)?;
+    for name in EXAMPLES {
+        copy(&source.join("examples").join(name), &examples.join(name))?;
+    }
     Ok(())
 }
 
+const EXAMPLES: [&str; 4] = ["qmp_halo.c", "qmp_cg.c", "qmp_cg_cxx.cc", "qmp_cg_rust.rs"];
 const SHARED: &str = "libqmp.so";
 const CMAKE: &str = "lib/cmake/QMP";
 

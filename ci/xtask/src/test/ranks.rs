@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Stage `ranks`: the C and C++ programs of `ci/ranks` and `qmp/tests/ranks`, as real processes under a launcher. Those
-//! whose names begin with `qmp_` are linked with QMP.
+//! Stage `ranks`: the programs of `ci/ranks`, `qmp/tests/ranks` and `qmp/examples`, as real processes under a launcher.
+//! Those whose names begin with `qmp_` are linked with QMP.
 //!
 //! Each rank of a program that went through prints one line `ok`, and the job exits with 0; a line
 //! of `testlist` says where that is different. A job that outlives its limit, or leaves a process,
@@ -123,8 +123,8 @@ fn unlisted(list: &[Entry], is_ours: bool) -> Result<(), String> {
             std::fs::read_dir(root().join(folder)).map_err(|why| format!("{folder}: {why}"))?;
         let paths = entries.flatten().map(|entry| entry.path());
         let sources = paths.filter(|path| {
-            path.extension()
-                .is_some_and(|extension| extension == "c" || extension == "cc")
+            let extension = path.extension().unwrap_or_default();
+            LANGUAGES.iter().any(|language| extension == *language)
         });
         programs.extend(
             sources.filter_map(|path| Some(path.file_stem()?.to_string_lossy().into_owned())),
@@ -150,25 +150,39 @@ fn compile(mpi: &Mpi, program: &str, late_object: Option<&Path>) -> Result<(), S
         None => (program, None),
     };
     let source = source(name);
-    let (standard, compiler) = match source.extension() {
-        Some(extension) if extension == "cc" => {
-            ("-std=c++11", mpi.compiler.with_file_name("rmpicxx"))
-        }
-        _ => ("-std=gnu11", mpi.compiler.clone()),
+    let mut compiler = match source.extension().and_then(|extension| extension.to_str()) {
+        Some("rs") => rust(mpi),
+        Some("cc") => c(&mpi.compiler.with_file_name("rmpicxx"), "-std=c++11"),
+        _ => c(&mpi.compiler, "-std=gnu11"),
     };
-    let mut compiler = command(&compiler);
-    compiler
-        .arg(standard)
-        .args("-O1 -g -Wall -Wextra -Werror -pthread".split(' '))
-        .arg("-o")
-        .arg(mpi.build.join(program))
-        .arg(source)
-        .arg("-I")
-        .arg(folder())
-        .args(object)
-        .args(name.starts_with("qmp_").then_some("-lqmp"))
-        .arg("-lm");
+    compiler.arg("-o").arg(mpi.build.join(program)).arg(&source);
+    if source
+        .extension()
+        .is_some_and(|extension| extension != "rs")
+    {
+        let qmp = name.starts_with("qmp_").then_some("-lqmp");
+        compiler.args(object).args(qmp).arg("-lm");
+    }
     quiet(compiler, Duration::from_secs(300)).map(|_| ())
+}
+
+/// A compiler of C or C++, with what all programs need.
+fn c(compiler: &Path, standard: &str) -> Command {
+    let mut compiler = command(compiler);
+    compiler.arg(standard);
+    compiler.args("-O1 -g -Wall -Wextra -Werror -pthread -I".split(' '));
+    compiler.arg(folder());
+    compiler
+}
+
+/// The Rust compiler, for programs that use the C interface of QMP.
+fn rust(mpi: &Mpi) -> Command {
+    let lib = mpi.compiler.with_file_name("../lib");
+    let mut compiler = command("rustc");
+    compiler.args(["--edition", "2024", "-O", "-Dwarnings", "-l", "qmp", "-L"]);
+    compiler.arg(&lib);
+    compiler.arg(format!("-Clink-arg=-Wl,-rpath,{}", lib.display()));
+    compiler
 }
 
 fn run_one(mpi: &Mpi, entry: &Entry, ranks: u32) -> Result<(), String> {
@@ -244,9 +258,9 @@ fn last_lines(text: &str) -> String {
     head + &lines[hidden..].join("\n")
 }
 
-/// The one file of a program, in C or in C++.
+/// The one file of a program.
 fn source(program: &str) -> PathBuf {
-    let names = ["c", "cc"].map(|extension| format!("{program}.{extension}"));
+    let names = LANGUAGES.map(|extension| format!("{program}.{extension}"));
     let places = FOLDERS
         .iter()
         .flat_map(|folder| names.iter().map(move |name| root().join(folder).join(name)));
@@ -259,8 +273,10 @@ fn folder() -> PathBuf {
     root().join(FOLDERS[0])
 }
 
+/// C, C++ and Rust.
+const LANGUAGES: [&str; 3] = ["c", "cc", "rs"];
 /// Where the programs are; the list of them is in the first.
-const FOLDERS: [&str; 2] = ["ci/ranks", "qmp/tests/ranks"];
+const FOLDERS: [&str; 3] = ["ci/ranks", "qmp/tests/ranks", "qmp/examples"];
 const LINES_SHOWN: usize = 120;
 /// How a program with late ranks ends that is built of the same source.
 const LATE: &str = ".late";
