@@ -44,7 +44,7 @@ const ROOT: (&str, &str) = (
 const POLL: (&str, &str) = ("poll", "call MPI_Test ten times during the computation");
 
 /// All programs that `rmpi-bench` runs.
-pub const PROGRAMS: [Program; 21] = [
+pub const PROGRAMS: [Program; 22] = [
     program("latency", 2, "one-way time of one message at a time", &[]),
     program(
         "bandwidth",
@@ -94,6 +94,12 @@ pub const PROGRAMS: [Program; 21] = [
     program("scatter", 4, "MPI_Scatter", &[ROOT]),
     program("allgather", 4, "MPI_Allgather", &[]),
     program("alltoall", 4, "MPI_Alltoall", &[]),
+    program(
+        "halo",
+        8,
+        "halo exchange on a 4-D grid, over QMP's channels",
+        &[("mpi", "persistent requests of MPI instead")],
+    ),
     Program {
         over: Over::Jobs,
         ..program(
@@ -264,6 +270,23 @@ pub fn installation() -> Option<PathBuf> {
     Some(me.parent()?.parent()?.to_owned())
 }
 
+/// What a program of QMP's is built with where that lies beside the compiler wrapper; elsewhere it measures MPI alone.
+fn flags_of_qmp(mpicc: &Path, name: &str) -> Vec<String> {
+    let config = mpicc.with_file_name("qmp-config");
+    if name != "halo" || !config.is_file() {
+        return Vec::new();
+    }
+    let said = Command::new(config)
+        .args(["--cflags", "--ldflags", "--libs"])
+        .output();
+    let said = said.map(|said| String::from_utf8_lossy(&said.stdout).into_owned());
+    let words = said.unwrap_or_default();
+    let words = words.split_whitespace().map(str::to_owned);
+    std::iter::once("-DBENCH_QMP".to_owned())
+        .chain(words)
+        .collect()
+}
+
 /// Builds `bench/NAME.c` with a compiler wrapper. `environment` is set for the wrapper.
 ///
 /// # Errors
@@ -278,6 +301,7 @@ pub fn compile(
     let mut command = Command::new(mpicc);
     command.envs(environment.iter().map(|(name, value)| (name, value)));
     command.args(["-std=c11", "-O2", "-o"]).arg(to).arg(&source);
+    command.args(flags_of_qmp(mpicc, name));
     let outcome = run::run(&mut command, Duration::from_secs(120))?;
     match outcome.complaint() {
         None => Ok(()),

@@ -158,6 +158,16 @@ const LARGE_SINGLE: &[&str] = &[
     "--one-at-a-time",
 ];
 
+/// The peers use persistent requests of MPI, which is what such programs would otherwise use.
+const HALO: &[&str] = &[
+    "--sizes",
+    "1K,4K,16K,64K,256K",
+    "--seconds",
+    "0.3",
+    "--alloc",
+    "mpi",
+];
+
 /// All runs.
 pub const RUNS: &[Run] = &[
     pair("latency", "latency", &["--sizes", "8,1K,64K"]),
@@ -182,6 +192,18 @@ pub const RUNS: &[Run] = &[
         "bcast",
         &["--sizes", "8", "--seconds", "1", "--root-0"],
     ),
+    Run {
+        placement: Placement::Apart,
+        ..pair("halo2", "halo", HALO)
+    },
+    Run {
+        ranks: 8,
+        ..crowd("halo8", "halo", HALO)
+    },
+    Run {
+        ranks: 16,
+        ..crowd("halo16", "halo", HALO)
+    },
     Run {
         repeats: 3,
         placement: Placement::Apart,
@@ -238,6 +260,7 @@ const BANDWIDTH: &[&[Bar]] = &[&[Bar::Peer(1.15), Bar::Limit(0.95)]];
 const BETTER: &[&[Bar]] = &[&[Bar::Peer(1.0)]];
 const ONE_CPU: &[&[Bar]] = &[&[Bar::Limit(1.2)]];
 const THRICE: &[&[Bar]] = &[&[Bar::Peer(3.0)]];
+const FIFTH_MORE: &[&[Bar]] = &[&[Bar::Peer(1.2)]];
 const HALF_MORE: &[&[Bar]] = &[&[Bar::Peer(1.5)]];
 const FIVE_TIMES: &[&[Bar]] = &[&[Bar::Peer(5.0)]];
 
@@ -349,6 +372,126 @@ pub const ROWS: &[Row] = &[
         "bcast-root0",
         8,
     ),
+    time(
+        "halo2-1k",
+        "halo",
+        "2 ranks: halo exchange, faces of 1 KiB",
+        "halo2",
+        K,
+    )
+    .must(BETTER),
+    time(
+        "halo2-4k",
+        "halo",
+        "2 ranks: halo exchange, faces of 4 KiB",
+        "halo2",
+        4 * K,
+    )
+    .must(FIFTH_MORE),
+    time(
+        "halo2-16k",
+        "halo",
+        "2 ranks: halo exchange, faces of 16 KiB",
+        "halo2",
+        16 * K,
+    )
+    .must(FIFTH_MORE),
+    time(
+        "halo2-64k",
+        "halo",
+        "2 ranks: halo exchange, faces of 64 KiB",
+        "halo2",
+        64 * K,
+    )
+    .must(FIFTH_MORE),
+    time(
+        "halo2-256k",
+        "halo",
+        "2 ranks: halo exchange, faces of 256 KiB",
+        "halo2",
+        256 * K,
+    )
+    .must(BETTER),
+    time(
+        "halo8-1k",
+        "halo",
+        "8 ranks: halo exchange, faces of 1 KiB",
+        "halo8",
+        K,
+    )
+    .must(BETTER),
+    time(
+        "halo8-4k",
+        "halo",
+        "8 ranks: halo exchange, faces of 4 KiB",
+        "halo8",
+        4 * K,
+    )
+    .must(HALF_MORE),
+    time(
+        "halo8-16k",
+        "halo",
+        "8 ranks: halo exchange, faces of 16 KiB",
+        "halo8",
+        16 * K,
+    )
+    .must(HALF_MORE),
+    time(
+        "halo8-64k",
+        "halo",
+        "8 ranks: halo exchange, faces of 64 KiB",
+        "halo8",
+        64 * K,
+    )
+    .must(HALF_MORE),
+    time(
+        "halo8-256k",
+        "halo",
+        "8 ranks: halo exchange, faces of 256 KiB",
+        "halo8",
+        256 * K,
+    )
+    .must(BETTER),
+    time(
+        "halo16-1k",
+        "halo",
+        "16 ranks: halo exchange, faces of 1 KiB",
+        "halo16",
+        K,
+    )
+    .must(BETTER),
+    time(
+        "halo16-4k",
+        "halo",
+        "16 ranks: halo exchange, faces of 4 KiB",
+        "halo16",
+        4 * K,
+    )
+    .must(HALF_MORE),
+    time(
+        "halo16-16k",
+        "halo",
+        "16 ranks: halo exchange, faces of 16 KiB",
+        "halo16",
+        16 * K,
+    )
+    .must(HALF_MORE),
+    time(
+        "halo16-64k",
+        "halo",
+        "16 ranks: halo exchange, faces of 64 KiB",
+        "halo16",
+        64 * K,
+    )
+    .must(HALF_MORE),
+    time(
+        "halo16-256k",
+        "halo",
+        "16 ranks: halo exchange, faces of 256 KiB",
+        "halo16",
+        256 * K,
+    )
+    .must(BETTER),
     row(
         "startup2",
         "startup",
@@ -470,6 +613,12 @@ mod tests {
         }
         for id in ["startup2", "startup64"] {
             assert_eq!(bar(id), Bar::Peer(5.0), "{id}");
+        }
+        for id in ["halo8-4k", "halo8-64k", "halo16-4k", "halo16-64k"] {
+            assert_eq!(bar(id), Bar::Peer(1.5), "{id}");
+        }
+        for id in ["halo2-4k", "halo2-16k", "halo2-64k"] {
+            assert_eq!(bar(id), Bar::Peer(1.2), "{id}");
         }
         assert_eq!(bar("memory64"), Bar::Value(1536.0));
         let crowd = ROWS.iter().filter(|row| row.group == CROWD);

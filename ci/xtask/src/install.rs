@@ -320,6 +320,9 @@ fn benchmarks(prefix: &Path) -> Result<(), String> {
             "-lmpi_abi",
             "-lm",
         ]);
+        if name == "halo" {
+            compile.args(["-DBENCH_QMP", "-lqmp"]);
+        }
         show(compile)?;
         rename(&fresh, &folder.join(name))?;
     }
