@@ -183,6 +183,7 @@ pub fn finish() -> Result<()> {
         state.message_memories.drain();
         state.memories.drain();
         state.messages.drain();
+        state.layout = Layout::NONE;
         state.running = false;
         Ok((ours, owns_mpi))
     })?;
