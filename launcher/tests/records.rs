@@ -285,7 +285,7 @@ fn ranks_that_are_not_there_and_records_that_are_none_are_answered_with_words() 
     assert_eq!(count(&outcome, &last), 2, "{}", outcome.out);
     let told = outcome
         .err
-        .matches("an address on the network of 65 bytes, expected at most 64");
+        .matches("an address on the network of 257 bytes, expected at most 256");
     assert_eq!(told.count(), 2, "once for each rank: {}", outcome.err);
 }
 

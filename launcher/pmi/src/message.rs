@@ -9,7 +9,7 @@
 //! |      3 |     1 | zero    | 0                                        | room |
 //! |      4 |     4 | rank    | little endian; whose record, or 0, to a rank | |
 //! |      8 |     8 | value   | pid, code, job or rank that is asked for, little endian | |
-//! |     16 |     – | rest    | UTF-8, at most 2032 bytes; or a record, at most 64 bytes | message of an abort or an error, reason of a refusal; where a rank is found |
+//! |     16 |     – | rest    | UTF-8, at most 2032 bytes; or a record, at most 256 bytes | message of an abort or an error, reason of a refusal; where a rank is found |
 //!
 //! Longer text is cut at a character when it is written.
 
@@ -451,7 +451,7 @@ mod tests {
         assert_eq!(ToRank::decode(&bytes), Err(wrong));
         assert_eq!(
             wrong.to_string(),
-            "control datagram has a record of 65 bytes, expected at most 64"
+            "control datagram has a record of 257 bytes, expected at most 256"
         );
     }
 

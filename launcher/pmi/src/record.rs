@@ -2,7 +2,7 @@
 //! Where a rank is found on a network, as bytes that only the ranks read.
 
 /// No record is longer.
-pub const MAX_RECORD_BYTES: usize = 64;
+pub const MAX_RECORD_BYTES: usize = 256;
 
 /// What a rank publishes about itself, of at most [`MAX_RECORD_BYTES`] bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

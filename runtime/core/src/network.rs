@@ -168,7 +168,6 @@ impl Universe {
         if is_promised {
             let record = Record::new(record.as_deref().unwrap_or_default());
             let rank = self.rank();
-            // One that is too long is none.
             self.network
                 .directory
                 .publish(rank, record.unwrap_or_default());
@@ -324,6 +323,11 @@ impl Universe {
         }
     }
 }
+
+const _: () = assert!(
+    transport::MOST_RECORD_BYTES <= pmi::MAX_RECORD_BYTES,
+    "a process with many ports and a long host name can be found"
+);
 
 #[cfg(test)]
 mod tests;

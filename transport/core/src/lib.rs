@@ -55,8 +55,9 @@ pub use error::Error;
 pub use mr::{Lease, RemoteKey};
 pub use node::{Node, Segment};
 pub use provider::{
-    Caps, Config, Fabric, FakeConfig, FakeNet, FakeStats, FarLook, FarWord, FirstFrame, NetLimits,
-    NetStats, Network, Providers, Rendezvous, SimConfig, SimNet, SimStats, Stats,
+    Caps, Config, Fabric, FakeConfig, FakeNet, FakeStats, FarLook, FarWord, FirstFrame,
+    MOST_RECORD_BYTES, NetLimits, NetStats, Network, Providers, Rendezvous, SimConfig, SimNet,
+    SimStats, Stats,
 };
 pub use ring::{Full, Head};
 pub use seat::Seat;

@@ -29,7 +29,9 @@ use shm::Shm;
 use sim::Sim;
 pub use sim::{SimConfig, SimNet, SimStats};
 pub(crate) use verbs::look;
-pub use verbs::{FakeConfig, FakeNet, FakeStats, FarLook, FarWord, NetLimits, NetStats};
+pub use verbs::{
+    FakeConfig, FakeNet, FakeStats, FarLook, FarWord, MOST_RECORD_BYTES, NetLimits, NetStats,
+};
 
 /// What a queue pair can do. All sizes in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

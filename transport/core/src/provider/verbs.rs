@@ -51,6 +51,7 @@ use std::os::fd::OwnedFd;
 use super::Stats;
 use crate::{Completion, Completions, Peer, Rendezvous, wait};
 use address::Address;
+pub use address::MOST_RECORD_BYTES;
 pub(super) use device::Device;
 pub(super) use fake::FakePort;
 pub use fake::{FakeConfig, FakeNet, FakeStats};

@@ -108,6 +108,8 @@ const VERSION: u8 = 1;
 const FORM: u8 = 0x22;
 /// Bytes of a host's name in a record.
 const MOST_HOST_BYTES: usize = 40;
+/// No record of a process is longer.
+pub const MOST_RECORD_BYTES: usize = 2 + MOST_RAILS * Address::BYTES + MOST_HOST_BYTES;
 
 #[cfg(test)]
 mod tests {
@@ -136,6 +138,8 @@ mod tests {
         assert_eq!(from_record(&long).unwrap().1.len(), MOST_HOST_BYTES);
         let many = to_record(&[SOME; 9], "");
         assert_eq!(from_record(&many).unwrap().0.len(), MOST_RAILS);
+        let longest = to_record(&[SOME; MOST_RAILS], &"x".repeat(99));
+        assert_eq!(longest.len(), MOST_RECORD_BYTES);
     }
 
     #[test]
