@@ -57,7 +57,10 @@ fn go_down_and_come_back(job: &mut Job, back: Back, down_ns: u64) {
     job.assert_whole();
     job.assert_careful();
     job.pass(SECOND);
-    assert!(!job.words_of(0).is_empty(), "the user hears of the port");
+    for words in ["has gone down", "has come up"] {
+        let told = job.words_of(0).matches(words).count();
+        assert_eq!(told, 1, "the user hears once that the port {words}");
+    }
 }
 
 #[test]

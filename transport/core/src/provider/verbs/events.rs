@@ -16,7 +16,15 @@ impl<P: Port> Verbs<P> {
     pub(super) fn take_events(&mut self, rail: usize) {
         while let Some(event) = self.rails[rail].port.next_event() {
             self.has_stirred = true;
-            if !matches!(event, Event::Other(_) | Event::QueuePairLost(_)) {
+            let was_down = self.rails[rail].is_down;
+            let is_news = match event {
+                Event::Other(_) | Event::QueuePairLost(_) => false,
+                // Some devices tell each of these twice.
+                Event::PortDown => !was_down,
+                Event::PortUp => was_down,
+                _ => true,
+            };
+            if is_news {
                 let words = words::of_event(event, self.rails[rail].port.facts());
                 self.complain(words);
             }

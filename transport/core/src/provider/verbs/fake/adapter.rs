@@ -174,10 +174,11 @@ impl Adapter {
         }
         self.facts.is_up = is_up;
         self.stats.down += u64::from(!is_up);
-        self.events.push_back(match is_up {
-            true => Event::PortUp,
-            false => Event::PortDown,
-        });
+        match is_up {
+            // As Soft-RoCE tells it.
+            true => self.events.extend([Event::PortUp; 2]),
+            false => self.events.push_back(Event::PortDown),
+        }
     }
 
     /// A completion for its process.
