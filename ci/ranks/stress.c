@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Random traffic from a seed: every rank sends random sizes in random modes to random ranks, and
 // receives by random means. All ranks know the whole plan, so every byte and every order is checked.
-// `stress SEED [MESSAGES [LARGEST]]`; a failure repeats with the same numbers, also that of ranks.
+// `stress SEED [MESSAGES [LARGEST [FILE]]]`; a failure repeats with the same numbers, also that of ranks.
+// With FILE, one plan follows the other until there is such a file.
 #include "check.h"
 
 #include <time.h>
+#include <unistd.h>
 
 enum { OPEN_MAX = 40, TAGS = 3 };
 
@@ -13,7 +15,8 @@ struct message {
 };
 
 static struct message *plan;
-static int plan_count, largest;
+// Messages of one plan, and of those before it.
+static int plan_count, plan_first, largest;
 static uint64_t plan_state, own_state;
 
 static unsigned random_below(uint64_t *state, unsigned bound)
@@ -43,7 +46,7 @@ static void make_plan(void)
         m->to = (int)random_below(&plan_state, (unsigned)size);
         m->tag = (int)random_below(&plan_state, TAGS);
         m->bytes = random_bytes() + 4;
-        m->number = i;
+        m->number = plan_first + i;
     }
 }
 
@@ -105,8 +108,8 @@ static void check_arrival(const char *buffer, const MPI_Status *status)
     int number, from = status->MPI_SOURCE, tag = status->MPI_TAG;
     memcpy(&number, buffer, 4);
     int wanted = *next_of(from, tag);
-    EQUAL(number, wanted);
-    if (number == wanted && wanted < plan_count) {
+    EQUAL(number, plan_first + wanted);
+    if (number == plan_first + wanted && wanted < plan_count) {
         STATUS(status, from, tag, plan[wanted].bytes);
         PAYLOAD(buffer + 4, (size_t)plan[wanted].bytes - 4, (unsigned)number);
     }
@@ -204,6 +207,14 @@ static void s3_5_random_traffic_arrives_whole_and_in_order(void)
     free(expected);
 }
 
+// Whether there is the file that ends it; rank 0 looks.
+static int is_over(const char *file)
+{
+    int over = file == NULL || access(file, F_OK) == 0;
+    MPI_Bcast(&over, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    return over;
+}
+
 int main(int argc, char **argv)
 {
     start(&argc, &argv);
@@ -219,8 +230,11 @@ int main(int argc, char **argv)
     }
     plan_state = seed;
     own_state = seed * 1000003u + (uint64_t)rank;
-    make_plan();
-    RUN(s3_5_random_traffic_arrives_whole_and_in_order);
-    free(plan);
+    do {
+        make_plan();
+        RUN(s3_5_random_traffic_arrives_whole_and_in_order);
+        free(plan);
+        plan_first += plan_count;
+    } while (!is_over(argc > 4 ? argv[4] : NULL));
     return finish();
 }

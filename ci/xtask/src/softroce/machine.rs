@@ -84,9 +84,11 @@ impl Machine {
         make_folder(&vm)?;
         let initramfs = kernel::initramfs(cache, &scripts.join("init"))?;
         let second = crate::tree::read(&scripts.join("guest"))?;
+        let pair = crate::tree::read(&scripts.join("pair"))?;
         for (file, content) in [
             (self.folder.join("initramfs"), initramfs),
             (vm.join("guest"), second.into_bytes()),
+            (vm.join("pair"), pair.into_bytes()),
             (vm.join("settings"), settings(guest, role).into_bytes()),
             (vm.join("command"), command_file(words).into_bytes()),
         ] {
