@@ -135,7 +135,11 @@ impl FakeConfig {
                 time => time.max(2_000),
             },
             away_permille: narrow(some(500)),
-            most_down_ns: some(20 * answer_ns),
+            // A port that goes up and down all the time does nothing else.
+            most_down_ns: match some(20 * answer_ns) {
+                0 => 0,
+                time => time.max(20_000),
+            },
             down_permille: narrow(some(200)),
             infiniband: some(4) == 1,
             packet_bytes: 256 << narrow(some(4)),
