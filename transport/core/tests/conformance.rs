@@ -74,6 +74,10 @@ macro_rules! behaviours {
             use super::*;
             $(#[test] fn $name() { world::fake_on_rails($ranks, $seeds / 4, $path); })*
         }
+        mod provider_verbs_faked_without_reads {
+            use super::*;
+            $(#[test] fn $name() { world::fake_without_reads($ranks, ($seeds / 8).max(3), $path); })*
+        }
 
         /// What the processes of `provider_shm_in_processes` run; nothing in the suite's own process.
         #[test]

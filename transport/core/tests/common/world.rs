@@ -134,14 +134,14 @@ pub fn fake_asleep(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut Rank)) {
 }
 
 fn fake_seeds(ranks: u32, seeds: u64, sleeps: bool, behaviour: impl AsyncFn(&mut Rank)) {
-    fake_seeds_on(ranks, 1, seeds, sleeps, &behaviour);
+    fake_seeds_on((ranks, 1), seeds, sleeps, |config| config, &behaviour);
 }
 
 fn fake_seeds_on(
-    ranks: u32,
-    rails: u32,
+    (ranks, rails): (u32, u32),
     seeds: u64,
     sleeps: bool,
+    change: impl Fn(FakeConfig) -> FakeConfig,
     behaviour: &impl AsyncFn(&mut Rank),
 ) {
     let only = std::env::var("RMPI_TEST_SEED").ok();
@@ -158,15 +158,27 @@ fn fake_seeds_on(
             datagrams_first: (seed % 5) as u32,
             ..NetLimits::default()
         };
-        let net = FakeNet::new(config);
+        let net = FakeNet::new(change(config));
         fake_ranks(&net, (ranks, rails), limits, sleeps, behaviour);
     }
 }
 
 /// Ranks with two ports each, awake and asleep. With harsh seeds they go down one without the other, or both.
 pub fn fake_on_rails(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut Rank)) {
-    fake_seeds_on(ranks, 2, seeds, false, &behaviour);
-    fake_seeds_on(ranks, 2, seeds / 2, true, &behaviour);
+    fake_seeds_on((ranks, 2), seeds, false, |config| config, &behaviour);
+    fake_seeds_on((ranks, 2), seeds / 2, true, |config| config, &behaviour);
+}
+
+/// Ranks whose devices carry no read out, so that peers must write: with one port, with two, and asleep.
+pub fn fake_without_reads(ranks: u32, seeds: u64, behaviour: impl AsyncFn(&mut Rank)) {
+    let change = |config| FakeConfig {
+        reads: 0,
+        atomics: false,
+        ..config
+    };
+    for (rails, sleeps) in [(1, false), (2, false), (2, true)] {
+        fake_seeds_on((ranks, rails), seeds, sleeps, change, &behaviour);
+    }
 }
 
 /// Ranks on this fake network.
