@@ -11,6 +11,7 @@
 
 mod address;
 mod arrive;
+mod chain;
 mod choose;
 mod connect;
 mod detour;

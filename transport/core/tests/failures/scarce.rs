@@ -3,7 +3,7 @@
 
 use transport::{Fabric, FakeConfig, FakeNet, NetLimits, Outcome, Peer, RemoteKey};
 
-use super::job::{AT_ONCE, Job, RETRY_EXC, WRITTEN};
+use super::job::{AT_ONCE, Job, MILLISECOND, RETRY_EXC, SECOND, WRITTEN};
 use crate::common::memory::Guarded;
 use crate::common::pattern;
 
@@ -167,6 +167,30 @@ fn few_work_requests_ask_for_a_completion() {
     let posted = after.work_requests - before.work_requests;
     let told = after.signaled - before.signaled;
     assert!(posted >= 1600 && told <= posted / 8, "{told} of {posted}");
+}
+
+#[test]
+fn what_was_held_back_goes_with_few_rings_of_the_bell() {
+    const FRAMES: u64 = 28;
+    let mut job = Job::calm(2, AT_ONCE);
+    job.assert_whole();
+    let pair = job.pair_of(0);
+    job.pass(SECOND);
+    let before = job.net.stats(0);
+    job.net.break_pair_as(pair, RETRY_EXC, false);
+    // Too long for datagrams: all of them wait for the next queue pair.
+    for _ in 0..FRAMES {
+        assert!(job.try_send(0, 1, 3000));
+    }
+    job.settle();
+    job.pass(MILLISECOND);
+    let after = job.net.stats(0);
+    let rings = after.doorbells - before.doorbells;
+    let posted = after.work_requests - before.work_requests;
+    assert!(posted >= 2 * FRAMES, "each was posted twice: {posted}");
+    assert!(rings <= FRAMES + 12, "{rings} for {posted}");
+    job.assert_whole();
+    job.assert_careful();
 }
 
 /// Words of the mission: the memory of a rank does not grow with the size of the job.

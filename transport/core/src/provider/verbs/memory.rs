@@ -115,7 +115,23 @@ impl Block {
         unsafe { source.cast::<[u8; BYTES]>().read() }
     }
 
-    /// Bytes of a block for sends, to write them.
+    /// Bytes of a block for sends, to read them.
+    ///
+    /// Only of blocks that were registered with [`Access::OwnRead`]: no device writes there.
+    #[inline(always)]
+    pub(super) fn bytes(&self, at: usize, bytes: usize) -> &[u8] {
+        assert!(
+            at <= self.bytes && bytes <= self.bytes - at,
+            "inside the block"
+        );
+        // SAFETY: inside the block, as was just checked.
+        let start = unsafe { self.base.add(at) };
+        // SAFETY: mapped and initialised (zero at first); the block is borrowed, so nobody writes to it, and devices only
+        // read it.
+        unsafe { std::slice::from_raw_parts(start.as_ptr(), bytes) }
+    }
+
+    /// The same, to write them.
     ///
     /// Only of blocks that were registered with [`Access::OwnRead`]: no device writes there.
     #[inline(always)]

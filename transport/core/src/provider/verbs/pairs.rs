@@ -564,7 +564,7 @@ impl<P: Port> Verbs<P> {
         }
         let side = self.side(peer);
         if side.main.waiting.is_empty() || side.pair_for_sends().is_none() {
-            self.flush(peer);
+            self.flush_held(peer);
         }
     }
 

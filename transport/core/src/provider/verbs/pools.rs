@@ -109,14 +109,18 @@ impl SendPool {
     /// A slot as the body of a work request to rail number `rail`.
     #[inline(always)]
     pub(super) fn body(
-        &mut self,
+        &self,
         slot: Slot,
         rail: usize,
         bytes: usize,
         inline_bytes: usize,
     ) -> Body<'_> {
-        let (slots, slot) = self.of(slot);
-        slots.body(slot, rail, bytes, inline_bytes)
+        let slots = if slot & MARK == 0 {
+            &self.small
+        } else {
+            &self.large
+        };
+        slots.body(slot & !MARK, rail, bytes, inline_bytes)
     }
 
     /// The session keeps it no more.
@@ -391,10 +395,10 @@ impl Slots {
 
     /// A slot as the body of a work request.
     #[inline(always)]
-    fn body(&mut self, slot: Slot, rail: usize, bytes: usize, inline_bytes: usize) -> Body<'_> {
+    fn body(&self, slot: Slot, rail: usize, bytes: usize, inline_bytes: usize) -> Body<'_> {
         let (block, at) = self.place(slot);
         if bytes <= inline_bytes {
-            return Body::Inline(self.blocks[block].bytes_mut(at, bytes));
+            return Body::Inline(self.blocks[block].bytes(at, bytes));
         }
         Body::Piece(self.blocks[block].piece(rail, at, bytes))
     }

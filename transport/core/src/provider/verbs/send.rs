@@ -370,7 +370,7 @@ fn fill<'a>(sends: &'a mut SendPool, slot: Slot, packet: &Packet, body: &[u8]) -
 /// Writes what the peer should be told into a packet that is sent now. Not while a device still reads it for an earlier time:
 /// half of one answer and half of another would be a third.
 #[inline(always)]
-fn stamp(sends: &mut SendPool, slot: Slot, ack: Ack) {
+pub(super) fn stamp(sends: &mut SendPool, slot: Slot, ack: Ack) {
     let header = sends.bytes_mut(slot, HEADER_BYTES);
     if let Some(header) = header.first_chunk_mut() {
         wire::write_ack(ack, header);

@@ -220,6 +220,24 @@ impl Session {
         self.due(index, kept)
     }
 
+    /// How many packets wait to be sent.
+    pub(super) fn unsent(&self) -> u32 {
+        self.unsent
+    }
+
+    /// The oldest packets that wait to be sent, as many as there are places; answers how many.
+    pub(super) fn next_of_unsent(&self, places: &mut [Due]) -> usize {
+        let all = (0..).zip(&self.kept);
+        let waiting = all.filter(|(_, kept)| kept.via == Via::Not);
+        let due = waiting.filter_map(|(index, kept)| self.due(index, kept));
+        let mut count = 0;
+        for (place, due) in places.iter_mut().zip(due) {
+            *place = due;
+            count += 1;
+        }
+        count
+    }
+
     /// One more packet waits to be sent.
     #[inline(always)]
     fn send_again(&mut self, number: u32) {
