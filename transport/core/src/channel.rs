@@ -138,6 +138,10 @@ pub struct Channels {
     running: Option<Run>,
     /// Changes whenever an end does, but by starts.
     epoch: u64,
+    /// Changes with every start.
+    starts: u64,
+    /// Messages that came before their receive was started.
+    kept: usize,
     /// Ends that are started or open, but those of the list that runs.
     active: usize,
     dead: Vec<Peer>,
@@ -168,6 +172,8 @@ impl Channels {
             lists: Vec::new(),
             running: None,
             epoch: 1,
+            starts: 1,
+            kept: 0,
             active: 0,
             dead: Vec::new(),
             unwritable: Vec::new(),
@@ -217,7 +223,7 @@ impl Channels {
     #[inline]
     pub fn start(&mut self, fabric: &mut Fabric, ids: &[ChannelId]) -> Result<(), ChannelError> {
         self.write_down_now();
-        if self.active == 0
+        if self.active | self.kept == 0
             && let Some(run) = self.run_list(fabric, ids)
         {
             if self.is_whole(run) {
@@ -245,6 +251,7 @@ impl Channels {
                 }
             }
         }
+        self.starts += 1;
         self.remember(ids);
         Ok(())
     }
@@ -264,6 +271,7 @@ impl Channels {
         }
         if !handle.is_open {
             self.active += 1;
+            self.starts += 1;
             self.open_gate(fabric, id.index());
         }
         Ok(())

@@ -107,6 +107,7 @@ behaviours! {
     counters_add_up_and_one_is_elected: atomics::atomics, 3 ranks, 40 seeds;
     reads_in_both_directions_do_not_wait_for_each_other: one_sided::crossing_reads, 4 ranks, 30 seeds;
     channels_to_both_neighbours_carry_every_round: channels::neighbours, 3 ranks, 30 seeds;
+    lists_of_channels_are_started_in_turn: channels::lists_in_turn, 3 ranks, 20 seeds;
     the_start_number_k_of_a_class_meets_number_k: channels::in_order_of_starts, 3 ranks, 30 seeds;
     small_messages_of_channels_do_not_wait_for_their_receiver: channels::sends_first, 2 ranks, 30 seeds;
     ends_of_a_channel_that_differ_in_size_both_say_so: channels::sizes_differ, 2 ranks, 30 seeds;

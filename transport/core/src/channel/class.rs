@@ -60,7 +60,6 @@ pub(super) struct Into {
     /// Messages that came before their receive was started, by the low bits of their number.
     /// Receives that have lines.
     pub(super) lines: usize,
-    kept_count: usize,
     kept: Box<[Option<Kept>]>,
     bytes: Box<[u8]>,
 }
@@ -209,12 +208,6 @@ impl Into {
         self.started - 1
     }
 
-    /// Whether any message came early.
-    #[inline(always)]
-    pub(super) fn has_kept(&self) -> bool {
-        self.kept_count != 0
-    }
-
     /// A receive waits.
     pub(super) fn wait(&mut self, number: u64, handle: u32) {
         self.open.push((number, handle));
@@ -259,7 +252,6 @@ impl Into {
         let at = slot(number);
         let place = self.kept.get_mut(at).filter(|place| place.is_none())?;
         *place = Some(Kept { number, bytes });
-        self.kept_count += 1;
         self.bytes.get_mut(at * EAGER_BYTES..)?.get_mut(..bytes)
     }
 
@@ -268,7 +260,6 @@ impl Into {
         let at = slot(number);
         let place = self.kept.get_mut(at)?;
         let Kept { bytes, .. } = place.take_if(|kept| kept.number == number)?;
-        self.kept_count -= 1;
         self.bytes.get_mut(at * EAGER_BYTES..)?.get_mut(..bytes)
     }
 }

@@ -37,12 +37,8 @@ impl OwnLine {
         self.line.open(stamped(self.stamp, number));
     }
 
-    pub(super) fn place(self) -> Place {
-        let stamp = stamped(self.stamp, 0);
-        Place {
-            line: self.line,
-            stamp,
-        }
+    pub(super) fn ticket(self) -> Ticket {
+        Ticket::new(self.line, self.stamp)
     }
 
     /// Whether it was.
@@ -80,23 +76,54 @@ impl Lines {
     }
 }
 
-/// A line and the stamp in its numbers: all that a start needs.
+/// A line and the number of its next start, where each start of a list adds the same to it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct Ticket {
     line: &'static GateLine,
     stamp: u64,
+    /// Of the last start, as it stands in the line.
+    word: u64,
+    step: u64,
 }
 
-impl Place {
-    #[inline(always)]
-    pub(super) fn open(self, number: u64) {
-        self.line.open(self.stamp | number & NUMBER_MASK);
+impl Ticket {
+    fn new(line: &'static GateLine, stamp: u32) -> Self {
+        let stamp = stamped(stamp, 0);
+        Self {
+            line,
+            stamp,
+            word: stamp,
+            step: 0,
+        }
     }
 
+    /// Its next start has this number, and each further one `step` more.
+    pub(super) fn set_next(&mut self, number: u64, step: u64) {
+        self.step = step;
+        self.word = (self.stamp | number & NUMBER_MASK).wrapping_sub(step);
+    }
+
+    /// The number of the last start.
+    pub(super) fn number(&self) -> u64 {
+        self.word & NUMBER_MASK
+    }
+
+    /// Receiver: opens the gate for the next start.
     #[inline(always)]
-    pub(super) fn open_for(self, number: u64) -> Option<Word> {
-        let (line, word) = (self.line, self.stamp | number & NUMBER_MASK);
-        line.is_open(word).then_some(Word { line, word })
+    pub(super) fn open(&mut self) {
+        self.word = self.word.wrapping_add(self.step);
+        self.line.open(self.word);
+    }
+
+    /// Sender: what to say at the end of the next start, if the gate is open for it.
+    #[inline(always)]
+    pub(super) fn pass(&mut self) -> Option<Word> {
+        let (line, word) = (self.line, self.word.wrapping_add(self.step));
+        if !line.is_open(word) {
+            return None;
+        }
+        self.word = word;
+        Some(Word { line, word })
     }
 }
 
@@ -153,12 +180,8 @@ impl Bound {
         line.is_open(word).then_some(Word { line, word })
     }
 
-    pub(super) fn place(&self) -> Place {
-        let stamp = stamped(self.stamp, 0);
-        Place {
-            line: self.line,
-            stamp,
-        }
+    pub(super) fn ticket(&self) -> Ticket {
+        Ticket::new(self.line, self.stamp)
     }
 
     /// Whether it is at this place.

@@ -6,9 +6,10 @@
 //! first thing that is not plain ends the run, and the rest is started in the ordinary way. What a run has done is *written
 //! down* in the ends before anything else looks at them: at the next call of any kind.
 
+use super::class::Class;
 use super::handle::Phase;
-use super::line::Place;
-use super::memory::Span;
+use super::line::Ticket;
+use super::memory::Move;
 use super::{ChannelId, Channels, Direction};
 use crate::{Fabric, Peer};
 
@@ -18,6 +19,8 @@ pub(super) struct List {
     ids: Vec<ChannelId>,
     /// Only while this is that of the channels.
     epoch: u64,
+    /// The numbers go on from the last run only while this is that of the channels.
+    starts: u64,
     opens: Vec<Open>,
     sends: Vec<Send>,
     peers: Vec<Peer>,
@@ -27,28 +30,25 @@ pub(super) struct List {
 /// A receive of a list.
 #[derive(Clone, Copy, Debug)]
 struct Open {
-    place: Place,
+    ticket: Ticket,
     class: u32,
     handle: u32,
-    number: u64,
 }
 
 /// A send of a list.
 #[derive(Clone, Copy, Debug)]
 struct Send {
-    place: Place,
+    ticket: Ticket,
+    copy: Move,
     class: u32,
     handle: u32,
-    number: u64,
-    from: Span,
-    to: Span,
 }
 
 /// How far a run came.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Run {
     list: usize,
-    opens: usize,
+    /// Sends that went; the receives are all open.
     sends: usize,
 }
 
@@ -58,10 +58,28 @@ impl List {
         Self {
             ids: Vec::with_capacity(MOST_IDS),
             epoch: 0,
+            starts: 0,
             opens: Vec::with_capacity(MOST_IDS),
             sends: Vec::with_capacity(MOST_IDS),
             peers: Vec::with_capacity(MOST_IDS),
             bytes: 0,
+        }
+    }
+
+    /// Gives every end the number of its next start: something else was started since the last run.
+    #[inline(never)]
+    fn set_numbers(&mut self, classes: &[Class]) {
+        for at in 0..self.opens.len() {
+            let class = self.opens[at].class;
+            let (before, all) = count(self.opens.iter().map(|open| open.class), at, class);
+            let next = classes[class as usize].into.started + before;
+            self.opens[at].ticket.set_next(next, all);
+        }
+        for at in 0..self.sends.len() {
+            let class = self.sends[at].class;
+            let (before, all) = count(self.sends.iter().map(|send| send.class), at, class);
+            let next = classes[class as usize].out.started + before;
+            self.sends[at].ticket.set_next(next, all);
         }
     }
 
@@ -83,42 +101,36 @@ impl Channels {
         if list.epoch != self.epoch || !are_same(&list.ids, ids) {
             return None;
         }
-        let mut run = Run {
-            list: at,
-            opens: 0,
-            sends: 0,
-        };
+        if list.starts != self.starts {
+            list.set_numbers(&self.classes);
+        }
         for open in &mut list.opens {
-            let into = &mut self.classes[open.class as usize].into;
-            if into.has_kept() {
-                return Some(run);
-            }
-            open.number = into.start();
-            open.place.open(open.number);
-            run.opens += 1;
+            open.ticket.open();
         }
         if list.bytes > PATIENT_BYTES {
             list.peers.iter().for_each(|peer| fabric.nudge(*peer));
         }
+        let mut sends = 0;
         for send in &mut list.sends {
-            let out = &mut self.classes[send.class as usize].out;
-            let Some(word) = send.place.open_for(out.started) else {
+            let Some(word) = send.ticket.pass() else {
                 break;
             };
-            send.number = out.start();
-            send.from.copy_to(send.to);
+            send.copy.run();
             word.tell();
-            run.sends += 1;
+            sends += 1;
         }
-        list.peers.iter().for_each(|peer| fabric.nudge(*peer));
-        Some(run)
+        for peer in &list.peers {
+            fabric.nudge(*peer);
+        }
+        self.starts += 1;
+        list.starts = self.starts;
+        Some(Run { list: at, sends })
     }
 
     /// Whether a run has done all that its list says.
     #[inline(always)]
     pub(super) fn is_whole(&self, run: Run) -> bool {
-        let list = &self.lists[run.list];
-        run.opens == list.opens.len() && run.sends == list.sends.len()
+        run.sends == self.lists[run.list].sends.len()
     }
 
     /// The rest of a run that could not do all.
@@ -127,53 +139,52 @@ impl Channels {
     pub(super) fn end_run(&mut self, fabric: &mut Fabric, run: Run) {
         self.write_down(run);
         let list = &self.lists[run.list];
-        let opens = list.opens[run.opens..].iter().map(|open| open.handle);
         let sends = list.sends[run.sends..].iter().map(|send| send.handle);
         let mut rest = [0; MOST_IDS];
         let mut count = 0;
-        for (place, handle) in rest.iter_mut().zip(opens.chain(sends)) {
+        for (place, handle) in rest.iter_mut().zip(sends) {
             *place = handle;
             count += 1;
         }
         for index in &rest[..count] {
-            let handle = self.handles.at_mut(*index);
-            handle.is_started = true;
-            let direction = handle.direction;
+            self.handles.at_mut(*index).is_started = true;
             self.active += 1;
-            match direction {
-                Direction::Receive => self.open_gate(fabric, *index),
-                Direction::Send => self.start_send(fabric, *index),
-            }
+            self.start_send(fabric, *index);
         }
+        self.starts += 1;
     }
 
     /// Takes down in the ends what a run has done.
     #[inline(never)]
     pub(super) fn write_down(&mut self, run: Run) {
         let list = &self.lists[run.list];
-        for open in &list.opens[..run.opens] {
+        for open in &list.opens {
             let handle = self.handles.at_mut(open.handle);
             let into = &mut self.classes[open.class as usize].into;
-            handle.number = open.number;
+            let number = open.ticket.number();
+            handle.number = number;
+            into.started = number + 1;
             handle.is_started = true;
             handle.is_open = true;
             handle.is_lined = true;
             handle.phase = Phase::Idle;
             handle.end = None;
-            into.wait(open.number, open.handle);
-            into.tell(open.number + 1);
+            into.wait(number, open.handle);
+            into.tell(number + 1);
         }
         for send in &list.sends[..run.sends] {
             let handle = self.handles.at_mut(send.handle);
             let out = &mut self.classes[send.class as usize].out;
-            handle.number = send.number;
+            let number = send.ticket.number();
+            handle.number = number;
+            out.started = number + 1;
             handle.is_started = true;
             handle.finish(Ok(()));
-            out.heard = out.heard.max(send.number + 1);
+            out.heard = out.heard.max(number + 1);
             self.counters.direct_bytes += handle.memory.bytes() as u64;
             self.counters.writes += 1;
         }
-        self.active += run.opens + run.sends;
+        self.active += list.opens.len() + run.sends;
     }
 
     /// Remembers what was started just now, if it was all plain.
@@ -187,6 +198,7 @@ impl Channels {
         let mut list = std::mem::take(&mut self.lists[at]);
         list.clear();
         list.epoch = self.epoch;
+        list.starts = 0;
         let plain = ids.iter().all(|id| self.add_to_list(&mut list, *id));
         if plain {
             list.ids.extend_from_slice(ids);
@@ -199,45 +211,50 @@ impl Channels {
         let index = id.index();
         let handle = self.handles.at(index);
         let class = &self.classes[handle.class as usize];
-        let (number, place) = match handle.direction {
+        match handle.direction {
             Direction::Receive => {
-                let line = handle.line.filter(|_| handle.is_lined);
-                (handle.number, line.map(|line| line.place()))
+                let Some(line) = handle.line.filter(|_| handle.is_lined) else {
+                    return false;
+                };
+                list.opens.push(Open {
+                    ticket: line.ticket(),
+                    class: handle.class,
+                    handle: index,
+                });
             }
             Direction::Send => {
                 let bound = class.out.bound(handle.hint);
                 let fits = |bytes: u64| bytes == handle.memory.bytes() as u64;
                 let bound = bound.filter(|bound| fits(bound.bytes));
                 let parts =
-                    bound.and_then(|it| Some((it.place(), it.span?, handle.memory.whole()?)));
-                let Some((place, to, from)) = parts.filter(|_| handle.end == Some(Ok(()))) else {
+                    bound.and_then(|it| Some((it.ticket(), handle.memory.whole()?, it.span?)));
+                let Some((ticket, from, to)) = parts.filter(|_| handle.end == Some(Ok(()))) else {
                     return false;
                 };
                 list.bytes += handle.memory.bytes();
                 list.sends.push(Send {
-                    place,
+                    ticket,
+                    copy: Move::new(from, to),
                     class: handle.class,
                     handle: index,
-                    number: 0,
-                    from,
-                    to,
                 });
-                (0, None)
             }
-        };
-        if let Some(place) = place {
-            list.opens.push(Open {
-                place,
-                class: handle.class,
-                handle: index,
-                number,
-            });
         }
         if !list.peers.contains(&class.peer) {
             list.peers.push(class.peer);
         }
-        place.is_some() || handle.direction == Direction::Send
+        true
     }
+}
+
+/// How many ends of a class there are before one, and in all.
+fn count(classes: impl Iterator<Item = u32>, before: usize, class: u32) -> (u64, u64) {
+    let (mut first, mut all) = (0, 0);
+    for (at, of) in classes.enumerate().filter(|(_, of)| *of == class) {
+        first += u64::from(at < before);
+        all += u64::from(of == class);
+    }
+    (first, all)
 }
 
 /// Where a list is kept; `None` for one that is too short or too long.

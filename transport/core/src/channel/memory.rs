@@ -195,14 +195,6 @@ impl Span {
         self.place.as_ptr().expose_provenance() as u64
     }
 
-    /// Copies all of it to a stretch that is as long.
-    #[inline(always)]
-    pub(super) fn copy_to(self, target: Self) {
-        let bytes = self.bytes.min(target.bytes);
-        // SAFETY: as in `gather`: both stretches have so many bytes.
-        unsafe { std::ptr::copy(self.place.as_ptr(), target.place.as_ptr(), bytes) };
-    }
-
     /// The first `bytes` bytes, for a write that reads them.
     pub(super) fn lease(self, bytes: usize) -> Lease {
         // SAFETY: the channel is active until the write has ended: lent memory stays lent, ours is not freed.
@@ -233,6 +225,34 @@ impl Span {
         // SAFETY: writable, and the receive of the channel is active: the application does not look, and a peer that
         // sends a message as frames does not write it too.
         fill(unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), bytes) })
+    }
+}
+
+/// A copy that is made again and again.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Move {
+    from: NonNull<u8>,
+    to: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: as for `Blocks`.
+unsafe impl Send for Move {}
+
+impl Move {
+    /// From one stretch to another that is as long.
+    pub(super) fn new(from: Span, to: Span) -> Self {
+        Self {
+            from: from.place,
+            to: to.place,
+            bytes: from.bytes.min(to.bytes),
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn run(&self) {
+        // SAFETY: as in `gather`: both stretches have so many bytes.
+        unsafe { std::ptr::copy(self.from.as_ptr(), self.to.as_ptr(), self.bytes) };
     }
 }
 

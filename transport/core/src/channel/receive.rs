@@ -24,6 +24,7 @@ impl Channels {
         }
         if let Some(kept) = class.into.take_kept(number) {
             let fits = kept.len() == handle.memory.bytes();
+            self.kept -= 1;
             if fits {
                 handle.memory.scatter(super::Span::of_box(kept));
             }
@@ -149,6 +150,7 @@ impl Channels {
         let bytes = usize::try_from(arrived.bytes()).ok()?;
         let Some(index) = into.waiting(number) else {
             let room = into.keep(number, bytes)?;
+            self.kept += 1;
             fabric.copy_body(arrived, room);
             return Some(());
         };

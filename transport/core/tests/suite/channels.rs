@@ -150,6 +150,55 @@ pub async fn neighbours(rank: &mut Rank) {
     }
 }
 
+/// Two lists of ends in the same queues, started in turn, and now and then one end alone or in another order.
+pub async fn lists_in_turn(rank: &mut Rank) {
+    let (up, down) = (
+        (rank.me + 1) % rank.size,
+        (rank.me + rank.size - 1) % rank.size,
+    );
+    let bytes = 5000;
+    let mut lists: Vec<Vec<End>> = Vec::new();
+    for _ in 0..2 {
+        lists.push(vec![
+            End::new(rank, from(down, 0), bytes, false),
+            End::new(rank, from(down, 0), bytes, false),
+            End::new(rank, to(up, 0), bytes, false),
+            End::new(rank, to(up, 0), bytes, false),
+        ]);
+    }
+    let mut number = 0;
+    // The same choice everywhere: a message of one rank is another's.
+    let mut choice = crate::common::Random(7);
+    for _ in 0..60 {
+        let ends = &mut lists[choice.below(2) as usize];
+        let mut ids: Vec<_> = ends.iter().map(|end| end.id).collect();
+        let way = choice.below(6);
+        if way == 0 {
+            ids = vec![ids[0], ids[2]];
+        }
+        let messages = ids.len() as u64 / 2;
+        for (at, end) in (number..number + messages).zip(&mut ends[2..]) {
+            end.fill(&pattern(rank.me, at, bytes));
+        }
+        match way {
+            1 => start(rank, &[ids[2], ids[0], ids[3], ids[1]]),
+            2 => {
+                start(rank, &ids[..2]);
+                rank.turn().await;
+                start(rank, &ids[2..]);
+            }
+            _ => start(rank, &ids),
+        }
+        wait(rank, &ids).await.unwrap();
+        for (at, end) in (number..number + messages).zip(&mut ends[..2]) {
+            end.check(&pattern(down, at, bytes));
+        }
+        number += messages;
+    }
+    assert_eq!(counters(rank).refused, 0);
+    finish(rank, lists.into_iter().flatten().collect()).await;
+}
+
 /// Both ends agree on a list of messages, and each takes any of its handles of that size for the next.
 pub async fn in_order_of_starts(rank: &mut Rank) {
     let other = rank.size - 1 - rank.me;
