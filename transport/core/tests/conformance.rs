@@ -114,5 +114,5 @@ behaviours! {
     gates_open_before_the_start: channels::opened, 2 ranks, 30 seeds;
     channels_are_declared_used_once_and_freed: channels::used_once, 2 ranks, 20 seeds;
     frames_of_channels_that_make_no_sense_change_nothing: channels::nonsense, 2 ranks, 30 seeds;
-    names_of_channels_that_are_wrong_are_told: channels::wrong_use, 1 ranks, 1 seeds;
+    names_of_channels_that_are_wrong_are_told: channels::wrong_use, 2 ranks, 8 seeds;
 }
