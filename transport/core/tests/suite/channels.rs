@@ -184,7 +184,7 @@ pub async fn lists_in_turn(rank: &mut Rank) {
             1 => start(rank, &[ids[2], ids[0], ids[3], ids[1]]),
             2 => {
                 start(rank, &ids[..2]);
-                rank.turn().await;
+                rank.pass().await;
                 start(rank, &ids[2..]);
             }
             _ => start(rank, &ids),
@@ -395,7 +395,7 @@ pub async fn used_once(rank: &mut Rank) {
             start(rank, &ids);
         } else {
             start(rank, &ids[1..]);
-            rank.turn().await;
+            rank.pass().await;
             start(rank, &ids[..1]);
         }
         wait(rank, &ids).await.unwrap();
@@ -431,7 +431,7 @@ pub async fn nonsense(rank: &mut Rank) {
         };
         rank.send(other, made, &words[..length]).await;
         if round % 10 == 0 {
-            rank.turn().await;
+            rank.pass().await;
         }
     }
     // The same for what the class is about: its first start, twice, and from far.
