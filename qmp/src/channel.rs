@@ -24,16 +24,9 @@ pub struct MessageMemory {
 pub struct Handle {
     /// Its ends, in declared order.
     ids: Arc<[u64]>,
-    ends: Vec<End>,
-    /// Gates are open for a start that has not come yet.
-    opened: bool,
+    /// The memory of each.
+    memories: Vec<Vec<Piece>>,
     outcome: Outcome,
-}
-
-#[derive(Debug)]
-struct End {
-    direction: Direction,
-    pieces: Vec<Piece>,
 }
 
 /// Whom a message is for.
@@ -113,14 +106,13 @@ pub fn declare(
             .ok_or_else(|| no_memory(memory))
     })?;
     let id = gate::declare(mpi, direction, node, class, &pieces)?;
-    keep([id].into(), vec![End { direction, pieces }], false)
+    keep([id].into(), vec![pieces])
 }
 
-fn keep(ids: Arc<[u64]>, ends: Vec<End>, opened: bool) -> Result<usize> {
+fn keep(ids: Arc<[u64]>, memories: Vec<Vec<Piece>>) -> Result<usize> {
     let handle = Handle {
         ids,
-        ends,
-        opened,
+        memories,
         outcome: Outcome::default(),
     };
     let full = || Failure::new(Status::NOMEM_ERR, "there are too many messages");
@@ -188,23 +180,14 @@ pub fn join(handles: &[usize]) -> Result<usize> {
             .collect::<Vec<_>>())
     })?;
     let ids = all.iter().flat_map(|ids| ids.iter().copied()).collect();
-    let opened = parts.iter().any(|part| part.opened);
-    keep(
-        ids,
-        parts.into_iter().flat_map(|part| part.ends).collect(),
-        opened,
-    )
+    let memories = parts.into_iter().flat_map(|part| part.memories);
+    keep(ids, memories.collect())
 }
 
 /// `QMP_free_msghandle`
 pub fn free(handle: usize) -> Result<()> {
     let ids = ids_of(handle)?;
     must_rest(&ids)?;
-    if of(handle, |message| message.opened)? {
-        let text =
-            "a gate of the message was opened by QMP_clear_to_send: start it and wait for it first";
-        return Err(Failure::new(Status::INVALID_OP, text));
-    }
     state::running(|state| Ok(state.messages.remove(handle)))?;
     ids.iter().try_for_each(|id| gate::free(*id))
 }
@@ -213,16 +196,7 @@ pub fn free(handle: usize) -> Result<()> {
 #[inline]
 pub fn start(handle: usize) -> Result<()> {
     let known = look_up(handle)?;
-    let started = gate::start(&known.ids);
-    if started.is_err() || !known.is_plain {
-        state::visit(|state| {
-            if let Some(message) = state.messages.get_mut(handle) {
-                message.opened &= started.is_err();
-                message.outcome.set(&started);
-            }
-        });
-    }
-    started
+    told(handle, &known, gate::start(&known.ids))
 }
 
 /// `QMP_is_complete`: also true for what has failed, since nothing more will come.
@@ -242,7 +216,7 @@ pub fn wait(handle: usize) -> Result<()> {
 /// What an operation needs to know of a message.
 struct Known {
     ids: Arc<[u64]>,
-    /// The last operation went well and no gate is open: there is nothing to be wiped.
+    /// The last operation went well: there is nothing to be wiped.
     is_plain: bool,
     timeout_s: Option<f64>,
 }
@@ -253,7 +227,7 @@ fn look_up(handle: usize) -> Result<Known> {
         let message = message(state, handle)?;
         Ok(Known {
             ids: Arc::clone(&message.ids),
-            is_plain: message.outcome.is_success() && !message.opened,
+            is_plain: message.outcome.is_success(),
             timeout_s: state.settings.timeout_s,
         })
     })
@@ -267,24 +241,10 @@ pub fn wait_all(handles: &[usize]) -> Result<()> {
         .fold(Ok(()), Result::and)
 }
 
-/// `QMP_clear_to_send`
-pub fn clear_to_send(handle: usize, ready: bool) -> Result<()> {
-    let ids = ids_of(handle)?;
-    let receives: Vec<bool> = of(handle, |message| {
-        let wanted = ready && !message.opened;
-        let receives = |end: &End| wanted && end.direction == Direction::Receive;
-        message.ends.iter().map(receives).collect()
-    })?;
-    let gates = ids.iter().zip(receives).filter(|(_, receives)| *receives);
-    for (id, _) in gates {
-        gate::open(*id)?;
-        state::visit(|state| {
-            if let Some(message) = state.messages.get_mut(handle) {
-                message.opened = true;
-            }
-        });
-    }
-    Ok(())
+/// `QMP_clear_to_send`: a hint, of which only the start makes something. The gate is not opened now: the next start of another
+/// handle of the class may come first, and its message would go here.
+pub fn clear_to_send(handle: usize) -> Result<()> {
+    must_rest(&ids_of(handle)?)
 }
 
 /// `QMP_change_address_multiple`: a new begin for the memory of each end, in declared order.
@@ -312,7 +272,7 @@ pub fn change_addresses(
         ));
     }
     for (index, (id, base)) in ids.iter().zip(bases).enumerate() {
-        let mut pieces = of(handle, |message| message.ends[index].pieces.clone())?;
+        let mut pieces = of(handle, |message| message.memories[index].clone())?;
         let Some(from) = pieces.first().map(Piece::base) else {
             continue;
         };
@@ -322,7 +282,7 @@ pub fn change_addresses(
         gate::change(*id, &pieces)?;
         state::running(|state| {
             if let Some(message) = state.messages.get_mut(handle) {
-                message.ends[index].pieces = pieces;
+                message.memories[index] = pieces;
             }
             Ok(())
         })?;

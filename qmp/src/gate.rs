@@ -98,7 +98,6 @@ unsafe extern "C" {
         id: *mut u64,
     ) -> c_int;
     fn rmpi_channel_start(ids: *const u64, count: usize) -> c_int;
-    fn rmpi_channel_open(id: u64) -> c_int;
     fn rmpi_channel_test(ids: *const u64, count: usize, done: *mut c_int) -> c_int;
     fn rmpi_channel_wait(ids: *const u64, count: usize, seconds: f64) -> c_int;
     fn rmpi_channel_move(id: u64, pieces: *const Piece, count: usize) -> c_int;
@@ -144,12 +143,6 @@ pub fn declare(
 pub fn start(ids: &[u64]) -> Result<()> {
     // SAFETY: the slice is whole.
     check(unsafe { rmpi_channel_start(ids.as_ptr(), ids.len()) })
-}
-
-/// Opens the gate of a receive before its start.
-pub fn open(id: u64) -> Result<()> {
-    // SAFETY: a plain value.
-    check(unsafe { rmpi_channel_open(id) })
 }
 
 /// Whether all are complete, or were never started.

@@ -292,7 +292,7 @@ fn moved(piece: Piece, from: *mut c_void, to: *mut c_void) -> Piece {
     unsafe { piece.moved(from, to) }
 }
 
-/// `QMP_clear_to_send`: `QMP_CTS_READY` opens the gates of the next start now; the others leave them to the start.
+/// `QMP_clear_to_send`
 #[unsafe(no_mangle)]
 pub extern "C" fn QMP_clear_to_send(message: usize, clear: c_int) -> Status {
     if !(-1..=1).contains(&clear) {
@@ -301,7 +301,7 @@ pub extern "C" fn QMP_clear_to_send(message: usize, clear: c_int) -> Status {
         );
         return status::<()>(Err(Failure::new(Status::INVALID_ARG, text)));
     }
-    status(channel::clear_to_send(message, clear == 1))
+    status(channel::clear_to_send(message))
 }
 
 /// `QMP_start`
