@@ -4,8 +4,8 @@
 //! Node numbers are given and never change; a topology says where in the grid each of them lies. Two ways to say it:
 //!
 //! - *in turn*: axis 0, or the first of a map, runs fastest with the node number, as programs have always found it;
-//! - *in blocks*: the nodes of a host form a block of the grid, so that little of the surface crosses between hosts. Only a
-//!   layout that was free to choose does so, and only where several hosts have the same number of nodes each.
+//! - *in blocks*: the nodes of a host form blocks of the grid. Where no map forbids it, this is how nodes lie if less of the
+//!   surface crosses between hosts then.
 
 use core::ffi::c_int;
 
@@ -22,7 +22,7 @@ pub struct Topology {
 enum Order {
     /// The axes, fastest first.
     InTurn(Vec<usize>),
-    /// The nodes of the first host, of the second and so on, and each host's block of the grid.
+    /// The nodes of the first host, of the second and so on, and the block of the grid that is filled before the next.
     InBlocks {
         nodes: Vec<usize>,
         block: Vec<usize>,
@@ -32,30 +32,37 @@ enum Order {
 /// Which nodes share a host.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Hosts {
-    /// Nodes of each host in order of number; hosts in order of their first node.
-    members: Vec<Vec<usize>>,
+    /// For each node a number that is the same on one host.
+    of: Vec<c_int>,
 }
 
 impl Hosts {
     /// From a number for each node that is the same on one host.
-    pub fn new(host_of: &[c_int]) -> Self {
-        let mut known: Vec<(c_int, Vec<usize>)> = Vec::new();
-        for (node, host) in host_of.iter().enumerate() {
-            match known.iter_mut().find(|(name, _)| name == host) {
-                Some((_, nodes)) => nodes.push(node),
-                None => known.push((*host, vec![node])),
-            }
-        }
-        Self {
-            members: known.into_iter().map(|(_, nodes)| nodes).collect(),
-        }
+    pub fn new(of: Vec<c_int>) -> Self {
+        Self { of }
     }
 
-    /// How many nodes each host has, if there are several hosts, with the same number of nodes each, more than one.
-    fn nodes_each(&self) -> Option<usize> {
-        let each = self.members.first()?.len();
-        let same = self.members.iter().all(|nodes| nodes.len() == each);
-        (same && each > 1 && self.members.len() > 1).then_some(each)
+    /// The nodes, host by host.
+    fn in_order(&self) -> Vec<usize> {
+        let mut nodes: Vec<usize> = (0..self.of.len()).collect();
+        nodes.sort_by_key(|node| self.of[*node]);
+        nodes
+    }
+
+    /// The largest block that all hosts can be filled with; `None` where blocks are of no use.
+    fn block_nodes(&self) -> Option<usize> {
+        let nodes = self.in_order();
+        let of_one_host = nodes.chunk_by(|one, next| self.of[*one] == self.of[*next]);
+        let most = of_one_host.map(<[_]>::len).fold(0, greatest_divisor);
+        (1 < most && most < nodes.len()).then_some(most)
+    }
+}
+
+fn greatest_divisor(one: usize, other: usize) -> usize {
+    if other == 0 {
+        one
+    } else {
+        greatest_divisor(other, one % other)
     }
 }
 
@@ -77,22 +84,46 @@ impl Topology {
         Ok(Self { dims, order })
     }
 
-    /// The grid of the same dimensions with each host's nodes in a block, where that is possible.
-    pub fn near(dims: &[usize], sub: &[usize], hosts: &Hosts) -> Self {
-        let best = hosts
-            .nodes_each()
-            .and_then(|each| best_block(dims, sub, each));
-        let order = match best {
-            Some((block, _)) => Order::InBlocks {
-                nodes: hosts.members.concat(),
+    /// The same grid; with the nodes of each host in blocks, if less of the surface crosses between hosts then. Each node has a
+    /// part of the lattice with the edges `sub`.
+    pub fn near(self, sub: &[usize], hosts: &Hosts) -> Self {
+        let block = hosts
+            .block_nodes()
+            .and_then(|each| best_block(&self.dims, sub, each));
+        let Some((block, _)) = block else {
+            return self;
+        };
+        let in_blocks = Self {
+            dims: self.dims.clone(),
+            order: Order::InBlocks {
+                nodes: hosts.in_order(),
                 block,
             },
-            None => Order::InTurn((0..dims.len()).collect()),
         };
-        Self {
-            dims: dims.to_vec(),
-            order,
+        if in_blocks.crossing(sub, hosts) < self.crossing(sub, hosts) {
+            in_blocks
+        } else {
+            self
         }
+    }
+
+    /// How much of the surface of the nodes' parts lies between hosts.
+    fn crossing(&self, sub: &[usize], hosts: &Hosts) -> u128 {
+        let volume: u128 = sub.iter().map(|edge| *edge as u128).product();
+        let of_place = |place: usize| {
+            let at = split(place, &self.dims);
+            let host = |at: &[usize]| hosts.of[self.node(&to_c(at))];
+            let here = host(&at);
+            let crosses = |axis: &usize| {
+                let mut above = at.clone();
+                above[*axis] += 1;
+                host(&above) != here
+            };
+            let axes = (0..self.dims.len()).filter(crosses);
+            axes.map(|axis| 2 * volume / sub[axis] as u128)
+                .sum::<u128>()
+        };
+        (0..self.nodes()).map(of_place).sum()
     }
 
     /// The dimensions.
@@ -167,7 +198,7 @@ pub fn layout(lattice: &[c_int], nodes: usize, hosts: &Hosts) -> Result<Vec<usiz
     let lattice = positive(lattice, "dimensions of the lattice")?;
     let mut search = Search {
         lattice: &lattice,
-        each: hosts.nodes_each(),
+        each: hosts.block_nodes(),
         grid: vec![1; lattice.len()],
         best: None,
     };
@@ -373,13 +404,18 @@ mod tests {
     use super::*;
 
     fn one_host(nodes: usize) -> Hosts {
-        Hosts::new(&vec![0; nodes])
+        Hosts::new(vec![0; nodes])
     }
 
     /// `hosts` hosts with `each` nodes that follow each other.
     fn hosts(hosts: c_int, each: usize) -> Hosts {
-        let all: Vec<c_int> = (0..hosts).flat_map(|host| vec![host; each]).collect();
-        Hosts::new(&all)
+        let all = (0..hosts).flat_map(|host| vec![host; each]);
+        Hosts::new(all.collect())
+    }
+
+    fn plain(dims: &[c_int]) -> Topology {
+        let nodes: c_int = dims.iter().product();
+        Topology::in_turn(dims, &[], usize::try_from(nodes).unwrap()).unwrap()
     }
 
     fn is_bijection(topology: &Topology) {
@@ -461,7 +497,7 @@ mod tests {
         let hosts = hosts(4, 4);
         let grid = layout(&[8, 8, 8, 8], 16, &hosts).unwrap();
         assert_eq!(grid, [1, 1, 4, 4]);
-        let topology = Topology::near(&grid, &[8, 8, 2, 2], &hosts);
+        let topology = plain(&to_c(&grid)).near(&[8, 8, 2, 2], &hosts);
         is_bijection(&topology);
         let crossing = |node: usize| {
             let far = |axis| topology.neighbour(node, axis, true).unwrap() / 4 != node / 4;
@@ -472,8 +508,7 @@ mod tests {
 
     #[test]
     fn a_block_is_as_round_as_the_surface_wants() {
-        let hosts = hosts(16, 4);
-        let topology = Topology::near(&[8, 8], &[8, 8], &hosts);
+        let topology = plain(&[8, 8]).near(&[8, 8], &hosts(16, 4));
         is_bijection(&topology);
         assert_eq!(topology.coordinates(0).unwrap(), [0, 0]);
         assert_eq!(topology.coordinates(1).unwrap(), [1, 0]);
@@ -482,26 +517,62 @@ mod tests {
     }
 
     #[test]
-    fn qmp_120_one_host_or_one_node_each_or_uneven_hosts_stay_in_turn() {
-        for host_of in [&[0, 0, 0, 0][..], &[0, 1, 2, 3], &[0, 0, 0, 1]] {
-            let topology = Topology::near(&[2, 2], &[4, 4], &Hosts::new(host_of));
-            assert_eq!(
-                topology,
-                Topology::in_turn(&[2, 2], &[], 4).unwrap(),
-                "{host_of:?}"
-            );
+    fn qmp_120_where_blocks_are_no_better_nodes_stay_in_turn() {
+        let cases: [(&[c_int], &[c_int]); 6] = [
+            (&[2, 2], &[0, 0, 0, 0]),
+            (&[2, 2], &[0, 1, 2, 3]),
+            (&[2, 2], &[0, 0, 0, 1]),
+            (&[2, 2], &[0, 0, 1, 1]),
+            (&[2, 2, 2], &[0, 0, 0, 0, 1, 1, 1, 1]),
+            (&[1, 1, 1, 6], &[0, 0, 0, 1, 1, 1]),
+        ];
+        for (dims, host_of) in cases {
+            let topology = plain(dims).near(&vec![4; dims.len()], &Hosts::new(host_of.to_vec()));
+            assert_eq!(topology, plain(dims), "{dims:?} {host_of:?}");
         }
     }
 
     #[test]
     fn hosts_whose_nodes_take_turns_still_form_blocks() {
-        let hosts = Hosts::new(&[0, 1, 0, 1, 0, 1, 0, 1]);
-        let topology = Topology::near(&[2, 2, 2], &[4; 3], &hosts);
+        let hosts = Hosts::new((0..12).map(|node| node % 2).collect());
+        let topology = plain(&[3, 2, 2]).near(&[4; 3], &hosts);
         is_bijection(&topology);
-        let evens: Vec<_> = [0, 2, 4, 6]
-            .map(|node| topology.coordinates(node).unwrap()[2])
-            .to_vec();
-        assert_eq!(evens, [0, 0, 0, 0]);
+        for node in 0..12 {
+            assert_eq!(topology.coordinates(node).unwrap()[2], node % 2);
+        }
+    }
+
+    #[test]
+    fn hosts_of_different_size_form_several_blocks_each() {
+        let hosts = Hosts::new(vec![0, 1, 2, 0, 1, 2, 0, 1, 0, 1]);
+        let topology = plain(&[5, 2]).near(&[1, 1], &hosts);
+        is_bijection(&topology);
+        assert_eq!(plain(&[5, 2]).crossing(&[1, 1], &hosts), 32);
+        assert_eq!(topology.crossing(&[1, 1], &hosts), 12);
+    }
+
+    /// Surface between hosts, in turn and as it is declared, for the shapes that machines have.
+    #[test]
+    fn qmp_122_a_declared_grid_crosses_less_between_hosts() {
+        let alternate = Hosts::new((0..12).map(|node| node % 2).collect());
+        let cases: [(&[c_int], Hosts, u128, u128); 5] = [
+            // Tori of four close inside a host: nothing is gained, and nothing changed.
+            (&[4, 4, 4, 8], hosts(32, 16), 2048, 2048),
+            (&[8, 8], hosts(16, 4), 160, 128),
+            (&[8, 8, 8], hosts(8, 64), 1024, 768),
+            (&[8, 8, 8], hosts(64, 8), 2048, 1536),
+            (&[3, 2, 2], alternate, 40, 24),
+        ];
+        for (dims, hosts, in_turn, declared) in cases {
+            let part = vec![1; dims.len()];
+            let found = plain(dims).near(&part, &hosts);
+            is_bijection(&found);
+            let costs = (
+                plain(dims).crossing(&part, &hosts),
+                found.crossing(&part, &hosts),
+            );
+            assert_eq!(costs, (in_turn, declared), "{dims:?}");
+        }
     }
 
     #[test]

@@ -85,11 +85,16 @@ impl Communicator {
         new.map(|new| Self::new(new, count, color, key)).transpose()
     }
 
-    fn declare(&mut self, topology: Topology) -> Result<()> {
+    fn must_be_undeclared(&self) -> Result<()> {
         if self.declared.is_some() {
             let text = "a logical topology can be declared once for each communicator";
             return Err(Failure::new(Status::TOPOLOGY_EXISTS, text));
         }
+        Ok(())
+    }
+
+    fn declare(&mut self, topology: Topology) -> Result<()> {
+        self.must_be_undeclared()?;
         let here = topology.coordinates(size(self.node)).unwrap_or_default();
         self.declared = Some(Declared {
             dims: to_c(topology.dims()).into(),
@@ -307,14 +312,26 @@ pub fn free(which: usize) -> Result<()> {
     mpi.free()
 }
 
-/// `QMP_declare_logical_topology`, with a map or with that of the command line.
+/// `QMP_declare_logical_topology`, with a map or with that of the command line. Without either the neighbours in the grid are
+/// neighbours in the machine, as far as they can be. A grid without axes is none.
 pub fn declare(which: Option<usize>, dims: &[c_int], map: Option<&[c_int]>) -> Result<()> {
-    state::running(|state| {
+    if dims.is_empty() {
+        return Ok(());
+    }
+    let (mpi, in_turn, is_free) = state::running(|state| {
         let usual = state.options.logical_map.clone();
         let comm = comm(state, which)?;
-        let topology = Topology::in_turn(dims, map.unwrap_or(&usual), size(comm.nodes))?;
-        comm.declare(topology)
-    })
+        comm.must_be_undeclared()?;
+        let in_turn = Topology::in_turn(dims, map.unwrap_or(&usual), size(comm.nodes))?;
+        Ok((*comm.mpi, in_turn, map.is_none() && usual.is_empty()))
+    })?;
+    let topology = if is_free {
+        // No lattice is known yet: all faces count alike.
+        in_turn.near(&vec![1; dims.len()], &Hosts::new(mpi.hosts()?))
+    } else {
+        in_turn
+    };
+    ask(which, |comm| comm.declare(topology))
 }
 
 /// `QMP_layout_grid`
@@ -337,21 +354,23 @@ pub fn layout(lattice: &[c_int]) -> Result<()> {
 /// The grid of a lattice that no topology was declared for: that of the command line, else the best.
 fn choose(lattice: &[c_int]) -> Result<Topology> {
     let (mpi, nodes) = ask(None, |comm| Ok((*comm.mpi, size(comm.nodes))))?;
-    let (forced, map) = state::running(|state| {
-        let options = &state.options;
-        let grid = job_grid(options).unwrap_or_else(|| options.geometry.clone());
-        Ok((grid, options.allocated_map.clone()))
-    })?;
+    let options = state::running(|state| Ok(state.options.clone()))?;
+    let forced = job_grid(&options).unwrap_or(options.geometry);
     let product: usize = forced.iter().map(|dim| size(*dim)).product();
     if !forced.is_empty() && product == nodes {
-        let topology = Topology::in_turn(&forced, &map, nodes)?;
+        let topology = Topology::in_turn(&forced, &options.allocated_map, nodes)?;
         geometry::subgrid(lattice, topology.dims())?;
         return Ok(topology);
     }
-    let hosts = Hosts::new(&mpi.hosts()?);
+    let hosts = Hosts::new(mpi.hosts()?);
     let grid = geometry::layout(lattice, nodes, &hosts)?;
     let sub = geometry::subgrid(lattice, &grid)?;
-    Ok(Topology::near(&grid, &sub, &hosts))
+    let in_turn = Topology::in_turn(&to_c(&grid), &options.logical_map, nodes)?;
+    Ok(if options.logical_map.is_empty() {
+        in_turn.near(&sub, &hosts)
+    } else {
+        in_turn
+    })
 }
 
 fn size(number: c_int) -> usize {

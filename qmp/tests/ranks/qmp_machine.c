@@ -57,6 +57,7 @@ static void qmp_038_topologies_that_do_not_fit_are_refused(void)
     REFUSED(QMP_declare_logical_topology(bad, 2), QMP_INVALID_ARG);
     REFUSED(QMP_declare_logical_topology(NULL, 2), QMP_INVALID_ARG);
     REFUSED(QMP_declare_logical_topology(fits, -1), QMP_INVALID_ARG);
+    WORKS(QMP_declare_logical_topology(NULL, 0));
     REFUSED(QMP_declare_logical_topology_map(fits, 2, map, 2), QMP_INVALID_TOPOLOGY);
     EQUAL(QMP_logical_topology_is_declared(), 0);
 }
