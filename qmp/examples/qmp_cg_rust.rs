@@ -1,193 +1,127 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! As `qmp_cg.c`, in Rust through the C interface: conjugate gradients for (m^2 - Laplace) x = b on a 4-D lattice.
-//! `rustc -O qmp_cg_rust.rs -L lib -l qmp` builds it.
-//!
-//! # Safety
-//! The functions are called as `qmp.h` declares them; what they get lives until the messages are freed.
-#![allow(unsafe_code, reason = "calls C")]
+//! `rustc --edition 2024 -O qmp_cg_rust.rs -L lib -l qmp` builds it.
 
-use std::ffi::{c_char, c_int, c_void};
-use std::ptr::{null, null_mut};
+mod qmp_lattice;
 
-unsafe extern "C" {
-    fn QMP_init_msg_passing(argc: *mut c_int, argv: *mut *mut *mut c_char, required: c_int, provided: *mut c_int) -> c_int;
-    fn QMP_finalize_msg_passing();
-    fn QMP_layout_grid(dims: *const c_int, ndim: c_int) -> c_int;
-    fn QMP_get_subgrid_dimensions() -> *const c_int;
-    fn QMP_get_logical_coordinates() -> *const c_int;
-    fn QMP_declare_msgmem(base: *const c_void, bytes: usize) -> *mut c_void;
-    fn QMP_declare_strided_msgmem(base: *mut c_void, bytes: usize, blocks: c_int, stride: isize) -> *mut c_void;
-    fn QMP_declare_send_relative(memory: *mut c_void, axis: c_int, sign: c_int, priority: c_int) -> *mut c_void;
-    fn QMP_declare_receive_relative(memory: *mut c_void, axis: c_int, sign: c_int, priority: c_int) -> *mut c_void;
-    fn QMP_declare_multiple(parts: *mut *mut c_void, count: c_int) -> *mut c_void;
-    fn QMP_free_msgmem(memory: *mut c_void);
-    fn QMP_free_msghandle(message: *mut c_void);
-    fn QMP_start(message: *mut c_void) -> c_int;
-    fn QMP_wait(message: *mut c_void) -> c_int;
-    fn QMP_sum_double(value: *mut f64) -> c_int;
-    fn QMP_max_double(value: *mut f64) -> c_int;
-}
+use qmp_lattice::{Connected, FACES, Qmp, Shape};
 
-const AXES: usize = 4;
-const LATTICE: [usize; AXES] = [8; AXES];
 const MASS2: f64 = 0.25;
 const STEPS: usize = 500;
 
-/// A box of sites, the first axis fastest. Without neighbours it is a torus by itself.
-struct Part {
-    edges: [usize; AXES],
-    ghosts: Vec<Vec<f64>>,
-    faces: *mut c_void,
+/// What differs between the whole lattice in one process and a part of it on each node.
+trait Machine {
+    /// The field that the operator is applied to.
+    fn field(&mut self) -> &mut [f64];
+    fn apply(&mut self, result: &mut [f64]);
+    fn sum(&self, mine: f64) -> f64;
 }
 
-impl Part {
-    fn new(edges: [usize; AXES]) -> Self {
-        Self {
-            edges,
-            ghosts: Vec::new(),
-            faces: null_mut(),
-        }
+struct Single {
+    shape: Shape,
+    field: Vec<f64>,
+}
+
+impl Machine for Single {
+    fn field(&mut self) -> &mut [f64] {
+        &mut self.field
     }
 
-    fn sites(&self) -> usize {
-        self.edges.iter().product()
+    fn apply(&mut self, result: &mut [f64]) {
+        inner(result, &self.field);
+        outer(result, &self.shape, &self.field, |_, _, inside| self.field[inside]);
     }
 
-    /// From now on the layers of this field travel: sixteen messages with one handle.
-    fn connect(&mut self, field: &mut [f64]) {
-        let mut parts = Vec::new();
-        for axis in 0..AXES {
-            let (below, edge) = (self.edges[..axis].iter().product::<usize>(), self.edges[axis]);
-            let above = self.sites() / below / edge;
-            for (sign, layer) in [(-1, 0), (1, below * (edge - 1))] {
-                let mut room = vec![0.0; below * above];
-                let ghost = room.as_mut_ptr();
-                self.ghosts.push(room);
-                let first = field.as_mut_ptr().wrapping_add(layer).cast();
-                // SAFETY: the layer lies in the field, `above` blocks of it.
-                let out = unsafe { QMP_declare_strided_msgmem(first, below * 8, above as c_int, (below * edge * 8) as isize) };
-                // SAFETY: the whole vector.
-                let inside = unsafe { QMP_declare_msgmem(ghost.cast(), below * above * 8) };
-                // SAFETY: handles that were just made.
-                parts.push(unsafe { QMP_declare_send_relative(out, axis as c_int, sign, 0) });
-                // SAFETY: as above.
-                parts.push(unsafe { QMP_declare_receive_relative(inside, axis as c_int, sign, 0) });
-                // SAFETY: the messages know the memory by themselves now.
-                unsafe { QMP_free_msgmem(out) };
-                // SAFETY: as above.
-                unsafe { QMP_free_msgmem(inside) };
-            }
-        }
-        // SAFETY: as many handles as are said.
-        self.faces = unsafe { QMP_declare_multiple(parts.as_mut_ptr(), parts.len() as c_int) };
-        assert!(!self.faces.is_null(), "the faces cannot be declared");
-    }
-
-    fn apply(&self, result: &mut [f64], field: *const f64) {
-        if !self.faces.is_null() {
-            // SAFETY: a live handle; the field is left alone until the wait.
-            assert_eq!(unsafe { QMP_start(self.faces) }, 0);
-            // SAFETY: as above.
-            assert_eq!(unsafe { QMP_wait(self.faces) }, 0);
-        }
-        // SAFETY: the field has as many sites, and nobody changes it now.
-        let field = unsafe { std::slice::from_raw_parts(field, self.sites()) };
-        for (site, result) in result.iter_mut().enumerate() {
-            let around = (0..2 * AXES).map(|face| self.neighbour(field, site, face / 2, face % 2 == 1));
-            *result = (MASS2 + 2.0 * AXES as f64) * field[site] - around.sum::<f64>();
-        }
-    }
-
-    fn neighbour(&self, field: &[f64], site: usize, axis: usize, up: bool) -> f64 {
-        let (below, edge) = (self.edges[..axis].iter().product::<usize>(), self.edges[axis]);
-        let at = site / below % edge;
-        let to = if up { (at + 1) % edge } else { (at + edge - 1) % edge };
-        let leaves = if up { at + 1 == edge } else { at == 0 };
-        if leaves && !self.faces.is_null() {
-            return self.ghosts[2 * axis + usize::from(up)][site % below + site / (below * edge) * below];
-        }
-        field[site - at * below + to * below]
-    }
-
-    fn product(&self, a: &[f64], b: &[f64]) -> f64 {
-        let mut sum = a.iter().zip(b).map(|(a, b)| a * b).sum();
-        if !self.faces.is_null() {
-            // SAFETY: one number.
-            assert_eq!(unsafe { QMP_sum_double(&mut sum) }, 0);
-        }
-        sum
-    }
-
-    /// The number in the whole lattice of a site here.
-    fn global(&self, here: &[usize; AXES], site: usize) -> usize {
-        let (mut number, mut scale, mut rest) = (0, 1, site);
-        for axis in 0..AXES {
-            number += scale * (here[axis] * self.edges[axis] + rest % self.edges[axis]);
-            scale *= LATTICE[axis];
-            rest /= self.edges[axis];
-        }
-        number
+    fn sum(&self, mine: f64) -> f64 {
+        mine
     }
 }
 
-fn solve(part: &Part, b: &[f64], p: &mut [f64]) -> Vec<f64> {
+struct Node<'a> {
+    qmp: &'a Qmp,
+    shape: Shape,
+    faces: Connected,
+}
+
+impl Machine for Node<'_> {
+    fn field(&mut self) -> &mut [f64] {
+        self.faces.field()
+    }
+
+    fn apply(&mut self, result: &mut [f64]) {
+        self.faces.exchange(|field| inner(result, field));
+        let (field, ghosts) = self.faces.parts();
+        outer(result, &self.shape, field, |face, behind, _| ghosts[face][behind]);
+    }
+
+    fn sum(&self, mine: f64) -> f64 {
+        self.qmp.sum(mine)
+    }
+}
+
+/// The part of the operator that needs no neighbour.
+fn inner(result: &mut [f64], field: &[f64]) {
+    for (result, at) in result.iter_mut().zip(field) {
+        *result = (MASS2 + FACES as f64) * at;
+    }
+}
+
+/// The neighbours. `beyond` has those that are not in the box: by face, by number on the face, and by the site on the other side
+/// of the box, which is the neighbour if the box is the whole torus.
+fn outer(result: &mut [f64], shape: &Shape, field: &[f64], beyond: impl Fn(usize, usize, usize) -> f64) {
+    for (site, result) in result.iter_mut().enumerate() {
+        for face in 0..FACES {
+            let (axis, is_upper) = (face / 2, face % 2 == 1);
+            let (below, edge) = (shape.step(axis), shape.edges[axis]);
+            let at = site / below % edge;
+            *result -= match (at, is_upper) {
+                (0, false) => beyond(face, site % below + site / (below * edge) * below, site + below * (edge - 1)),
+                (_, true) if at + 1 == edge => beyond(face, site % below + site / (below * edge) * below, site - below * at),
+                (_, false) => field[site - below],
+                (_, true) => field[site + below],
+            };
+        }
+    }
+}
+
+fn solve(machine: &mut impl Machine, b: &[f64]) -> Vec<f64> {
+    let dot = |a: &[f64], b: &[f64]| -> f64 { a.iter().zip(b).map(|(a, b)| a * b).sum() };
     let (mut x, mut r, mut q) = (vec![0.0; b.len()], b.to_vec(), vec![0.0; b.len()]);
-    p.copy_from_slice(b);
-    let mut now = part.product(&r, &r);
+    machine.field().copy_from_slice(b);
+    let mut now = machine.sum(dot(&r, &r));
     let enough = 1e-24 * now;
     for _ in 0..STEPS {
         if now <= enough {
             break;
         }
-        part.apply(&mut q, p.as_ptr());
-        let alpha = now / part.product(p, &q);
-        for site in 0..b.len() {
-            x[site] += alpha * p[site];
+        machine.apply(&mut q);
+        let product = dot(machine.field(), &q);
+        let alpha = now / machine.sum(product);
+        for (site, p) in machine.field().iter().enumerate() {
+            x[site] += alpha * p;
             r[site] -= alpha * q[site];
         }
         let before = now;
-        now = part.product(&r, &r);
-        for site in 0..b.len() {
-            p[site] = r[site] + now / before * p[site];
+        now = machine.sum(dot(&r, &r));
+        for (p, r) in machine.field().iter_mut().zip(&r) {
+            *p = r + now / before * *p;
         }
     }
     x
 }
 
-/// Four numbers that the library keeps.
-fn four(numbers: *const c_int) -> [usize; AXES] {
-    // SAFETY: one number of each axis.
-    let numbers = unsafe { std::slice::from_raw_parts(numbers, AXES) };
-    std::array::from_fn(|axis| numbers[axis] as usize)
-}
-
 fn main() {
-    let mut level = 0;
-    // SAFETY: there may be no command line.
-    assert_eq!(unsafe { QMP_init_msg_passing(null_mut(), null_mut(), 0, &mut level) }, 0);
-    let dims = LATTICE.map(|edge| edge as c_int);
-    // SAFETY: four numbers.
-    assert_eq!(unsafe { QMP_layout_grid(dims.as_ptr(), AXES as c_int) }, 0);
-    // SAFETY: after the layout.
-    let (edges, here) = (unsafe { QMP_get_subgrid_dimensions() }, unsafe { QMP_get_logical_coordinates() });
-    assert!(edges != null() && here != null());
-    let (whole, mut part, here) = (Part::new(LATTICE), Part::new(four(edges)), four(here));
-
+    let qmp = Qmp::start();
+    let whole = Shape::whole();
     let all: Vec<f64> = (0..whole.sites()).map(|site| (1.0 + site as f64 * 0.37).sin()).collect();
-    let wanted = solve(&whole, &all, &mut vec![0.0; all.len()]);
-    let mine: Vec<f64> = (0..part.sites()).map(|site| all[part.global(&here, site)]).collect();
-    let mut p = vec![0.0; mine.len()];
-    part.connect(&mut p);
-    let x = solve(&part, &mine, &mut p);
+    let wanted = solve(&mut Single { shape: whole, field: vec![0.0; whole.sites()] }, &all);
 
-    let difference = |site: usize| (x[site] - wanted[part.global(&here, site)]).abs();
-    let mut worst = (0..x.len()).map(difference).fold(0.0, f64::max);
-    // SAFETY: one number.
-    assert_eq!(unsafe { QMP_max_double(&mut worst) }, 0);
+    let shape = Shape::part(&qmp);
+    let mine: Vec<f64> = (0..shape.sites()).map(|site| all[shape.number(site, 0, 0)]).collect();
+    let x = solve(&mut Node { qmp: &qmp, shape, faces: Connected::new(&shape) }, &mine);
+
+    let difference = |site: usize| (x[site] - wanted[shape.number(site, 0, 0)]).abs();
+    let worst = qmp.max((0..x.len()).map(difference).fold(0.0, f64::max));
     assert!(worst < 1e-9, "the largest difference to a single process is {worst:e}");
-    // SAFETY: nothing is under way.
-    unsafe { QMP_free_msghandle(part.faces) };
     println!("ok");
-    // SAFETY: the last call.
-    unsafe { QMP_finalize_msg_passing() };
 }

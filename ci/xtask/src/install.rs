@@ -235,35 +235,34 @@ const SHARED: &str = "libmpi_abi.so.1";
 
 fn link_command(archive: &Path, to: &Path) -> Command {
     let script = root().join("runtime/abi/gen/libmpi_abi.map");
+    let mut link = shared_library(archive, &script, SHARED, to);
+    link.args(["-lgcc_s", "-lpthread", "-ldl", "-lm", "-lrt"]);
+    link
+}
+
+/// Links a shared library from cargo's static one; what else it needs is to follow.
+///
+/// Only what the entry points reach; bound when loaded, so that no first call is slow; calls inside stay inside; never
+/// unloaded, because threads and handlers of ours may be running.
+fn shared_library(archive: &Path, script: &Path, name: &str, to: &Path) -> Command {
     let mut link = command("cc");
     link.args(["-shared", "-o"]).arg(to);
     link.arg("-Wl,--whole-archive")
         .arg(archive)
         .arg("-Wl,--no-whole-archive");
     link.arg(format!("-Wl,--version-script={}", script.display()));
-    link.arg(format!("-Wl,-soname,{SHARED}"));
-    // Only what the entry points reach; bound when loaded, so that no first call is slow; calls inside stay inside;
-    // never unloaded, because threads and handlers of ours may be running.
+    link.arg(format!("-Wl,-soname,{name}"));
     link.args([
         "-Wl,--gc-sections",
         "-Wl,-z,relro,-z,now",
         "-Wl,-z,noexecstack",
         "-Wl,-z,nodelete",
-    ]);
-    link.args([
         "-Wl,-Bsymbolic-functions",
         "-Wl,--hash-style=gnu",
         "-Wl,-O1",
         "-Wl,--build-id",
-    ]);
-    link.args([
         "-Wl,--no-undefined",
         "-Wl,--as-needed",
-        "-lgcc_s",
-        "-lpthread",
-        "-ldl",
-        "-lm",
-        "-lrt",
     ]);
     link
 }

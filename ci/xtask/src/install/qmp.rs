@@ -5,9 +5,9 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use super::{copy, rename};
+use super::{copy, rename, shared_library};
 use crate::process::show;
-use crate::tree::{command, make_folder, read, root};
+use crate::tree::{make_folder, read, root};
 
 /// Links the library from cargo's static one and `print.c`, against the MPI library of the same tree, and installs the rest.
 pub(super) fn install(built: &Path, prefix: &Path, quick: bool) -> Result<(), String> {
@@ -49,15 +49,25 @@ pub(super) fn install(built: &Path, prefix: &Path, quick: bool) -> Result<(), St
             &prefix.join(folder).join(file),
         )?;
     }
-    let examples = prefix.join("share/rmpi/qmp");
-    make_folder(&examples)?;
     for name in EXAMPLES {
-        copy(&source.join("examples").join(name), &examples.join(name))?;
+        let to = prefix.join("share/rmpi/qmp").join(name);
+        make_folder(to.parent().unwrap_or(prefix))?;
+        copy(&source.join("examples").join(name), &to)?;
     }
     Ok(())
 }
 
-const EXAMPLES: [&str; 4] = ["qmp_halo.c", "qmp_cg.c", "qmp_cg_cxx.cc", "qmp_cg_rust.rs"];
+const EXAMPLES: [&str; 9] = [
+    "qmp_lattice.h",
+    "qmp_halo.c",
+    "qmp_cg.c",
+    "qmp_lattice.hpp",
+    "qmp_halo_cxx.cc",
+    "qmp_cg_cxx.cc",
+    "qmp_lattice/mod.rs",
+    "qmp_halo_rust.rs",
+    "qmp_cg_rust.rs",
+];
 const SHARED: &str = "libqmp.so";
 const CMAKE: &str = "lib/cmake/QMP";
 
@@ -71,38 +81,12 @@ fn version_script(table: &str) -> String {
 }
 
 fn link_command(archive: &Path, print: &Path, script: &Path, lib: &Path, to: &Path) -> Command {
-    let mut link = command("cc");
-    link.args([
-        "-shared",
-        "-fPIC",
-        "-O2",
-        "-std=gnu11",
-        "-D_GNU_SOURCE",
-        "-o",
-    ])
-    .arg(to)
-    .arg(print);
-    link.arg("-Wl,--whole-archive")
-        .arg(archive)
-        .arg("-Wl,--no-whole-archive");
-    link.arg(format!("-Wl,--version-script={}", script.display()));
-    link.arg(format!("-Wl,-soname,{SHARED}"));
-    link.arg(format!("-L{}", lib.display()));
+    let mut link = shared_library(archive, script, SHARED, to);
+    link.args(["-fPIC", "-O2", "-std=gnu11", "-D_GNU_SOURCE"])
+        .arg(print);
     // The MPI library lies beside it, wherever the tree is moved.
     link.args(["-Wl,-rpath,$ORIGIN", "-Wl,--enable-new-dtags"]);
-    link.args([
-        "-Wl,--gc-sections",
-        "-Wl,-z,relro,-z,now",
-        "-Wl,-z,noexecstack",
-        "-Wl,-z,nodelete",
-    ]);
-    link.args([
-        "-Wl,-Bsymbolic-functions",
-        "-Wl,--hash-style=gnu",
-        "-Wl,-O1",
-        "-Wl,--build-id",
-    ]);
-    link.args(["-Wl,--no-undefined", "-Wl,--as-needed", "-lmpi_abi"]);
+    link.arg(format!("-L{}", lib.display())).arg("-lmpi_abi");
     link.args(["-lgcc_s", "-lpthread", "-ldl", "-lm"]);
     link
 }
