@@ -281,4 +281,7 @@ const int *qmp2004_get_logical_coordinates_from(int node_number);
 }
 #endif
 
+/* Programs that come with today's library use it. */
+#define _QMP_UNUSED_ARGUMENT(x) ((void)(x))
+
 #endif
