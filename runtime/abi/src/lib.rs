@@ -64,6 +64,7 @@ pub mod info;
 pub mod init;
 pub mod lock;
 pub mod memory;
+pub mod mpir;
 pub mod op;
 pub mod pack;
 pub mod probe;

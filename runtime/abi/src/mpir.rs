@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a debugger that speaks MPIR finds in a rank.
+//!
+//! `MPIR_Breakpoint` and `MPIR_proctable` are absent on purpose: they belong to the program that started the ranks, and a
+//! process that has them is taken for it. Nor does anything wait for the gate here: `rmpiexec` holds all ranks, before
+//! their first instruction, until the debugger has come.
+//!
+//! # Safety
+//! The exported names are the interface's and belong to this library alone. Nothing of ours reads or writes the words
+//! behind them; a debugger does so while the process is stopped.
+#![allow(unsafe_code, reason = "exported symbols")]
+#![allow(clippy::disallowed_types, reason = "words that a debugger writes")]
+#![allow(non_upper_case_globals, reason = "names for debuggers")]
+
+use core::cell::UnsafeCell;
+use std::ffi::c_int;
+
+/// An `int` that is a debugger's alone.
+#[derive(Debug)]
+#[repr(transparent)]
+pub struct Word(UnsafeCell<c_int>);
+
+// SAFETY: nothing in this process reaches the inside.
+unsafe impl Sync for Word {}
+
+/// A debugger sets it to 1 when it has come to this rank.
+// SAFETY: no other symbol has this name.
+#[used]
+#[unsafe(no_mangle)]
+pub static MPIR_debug_gate: Word = Word(UnsafeCell::new(0));
+
+/// 1 while a debugger is there.
+// SAFETY: no other symbol has this name.
+#[used]
+#[unsafe(no_mangle)]
+pub static MPIR_being_debugged: Word = Word(UnsafeCell::new(0));
