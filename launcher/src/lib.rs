@@ -22,6 +22,8 @@
 //!   after another 5 s SIGKILL, and a second Ctrl-C kills at once.
 //! - A rank that fails after `MPI_Finalize` gives the job its exit code and disturbs nobody.
 //! - What a rank started and left behind is ended too: SIGTERM after 0.5 s, SIGKILL after another second.
+//! - The front is what debuggers call the starter (`mpir`, `front::Debugger`): they find the ranks' processes in it, and
+//!   the ranks stand still (the daemon's `hold`) until a debugger that starts the job has had its turn.
 //!
 //! Threads: the node role has one and must. The front has one, and one more per output file once something is written.
 //! Units: times in seconds on the command line, everything else in its type.
@@ -39,6 +41,7 @@ mod hwloc;
 mod ladder;
 mod lines;
 mod link;
+mod mpir;
 mod place;
 mod plan;
 mod prepare;
@@ -52,7 +55,8 @@ pub use place::{Binding, Mapping, Place, Policy, Tie, places};
 pub use topology::{Level, Topology, Unit};
 
 use edge::Edge;
-use front::{Files, Front, Phases, Signals};
+use front::{Debugger, Files, Front, Phases, Signals};
+use mpir::Starter;
 use nix::errno::Errno;
 use plan::Plan;
 use program::{NoProgram, cause};
@@ -122,12 +126,17 @@ fn start(
 /// Makes the daemon. This process goes on as the front.
 fn divide(
     request: &Request,
-    job: daemon::NodeJob,
+    mut job: daemon::NodeJob,
     files: Option<Files>,
     mut phases: Option<Phases>,
 ) -> Result<Front, std::io::Error> {
     spawn::default_action(nix::sys::signal::Signal::SIGCHLD);
     nix::sys::prctl::set_child_subreaper(true)?;
+    let mut starter = Starter::take().expect("this is the only job of this process");
+    job.hold = starter.is_being_debugged();
+    if let Some(library) = prepare::library("librmpi_mqs.so") {
+        starter.name_queue_library(&library);
+    }
     let (ours, theirs) = Edge::pair()?;
     let signals = Signals::hold()?;
     let daemon = match spawn::fork()? {
@@ -138,12 +147,15 @@ fn divide(
             spawn::leave(released.map_or(1, |()| daemon::serve(job, theirs)))
         }
     };
-    drop((theirs, job));
+    drop(theirs);
     if let Some(phases) = &mut phases {
         phases.reach("node daemon made", front::now());
     }
     // Should this fail, the daemon sees that the front is gone and ends the ranks.
-    Ok(Front::new(request, signals, ours, daemon, files, phases)?)
+    let debugger = Debugger::new(starter, &job)?;
+    Ok(Front::new(
+        request, signals, ours, daemon, files, phases, debugger,
+    )?)
 }
 
 fn no_start(error: &std::io::Error) -> String {

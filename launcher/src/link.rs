@@ -12,6 +12,7 @@
 //! waits behind output that nobody takes.
 
 use crate::failure::{Failure, How};
+use std::ffi::CString;
 
 /// Output that a daemon may have under way.
 pub(crate) const OUTPUT_WINDOW_BYTES: u64 = 4 << 20;
@@ -49,6 +50,10 @@ pub(crate) enum Order {
         /// What happened to it.
         why: String,
     },
+    /// Let the ranks go that stand still for a debugger.
+    Release,
+    /// Start this for a debugger: a program, and its arguments.
+    Tool(Vec<CString>),
 }
 
 /// From a daemon to the front.
@@ -71,13 +76,10 @@ pub(crate) enum Event {
     InputClosed,
     /// Something that the user should know.
     Notice(String),
-    /// A rank's process exists.
-    Started {
-        /// The rank.
-        rank: u32,
-        /// Its process.
-        pid: u32,
-    },
+    /// These ranks have these processes.
+    Started(Vec<(u32, u32)>),
+    /// Every rank that is alive stands still for a debugger.
+    Held,
     /// The ranks have come to a phase, at this time of the machine's clock in nanoseconds.
     Reached {
         /// Which.
@@ -128,6 +130,8 @@ pub(crate) struct Gone {
     pub(crate) killed: u32,
     /// Processes that outlived their rank and were ended by the daemon.
     pub(crate) leftovers: u32,
+    /// Those of a debugger that outlived all ranks and were ended too.
+    pub(crate) tools: u32,
     /// Processes that even SIGKILL did not end.
     pub(crate) stubborn: Vec<u32>,
 }
@@ -144,6 +148,10 @@ impl Order {
             Self::Lost { rank, why } => frame(out, 6, |body| {
                 body.extend(rank.to_le_bytes());
                 body.extend(why.as_bytes());
+            }),
+            Self::Release => frame(out, 7, |_| ()),
+            Self::Tool(words) => frame(out, 8, |body| {
+                body.extend(words.iter().flat_map(|word| word.as_bytes_with_nul()));
             }),
         }
     }
@@ -163,6 +171,8 @@ impl Order {
                 rank: body.number()?,
                 why: body.text()?,
             },
+            7 => Self::Release,
+            8 => Self::Tool(body.words()?),
             _ => return Err(Garbled),
         };
         Ok(Some(order))
@@ -186,10 +196,11 @@ impl Event {
             Self::InputTaken(bytes) => frame(out, 131, |body| body.extend(bytes.to_le_bytes())),
             Self::InputClosed => frame(out, 132, |_| ()),
             Self::Notice(text) => frame(out, 133, |body| body.extend(text.as_bytes())),
-            Self::Started { rank, pid } => frame(out, 134, |body| {
-                body.extend(rank.to_le_bytes());
-                body.extend(pid.to_le_bytes());
+            Self::Started(started) => frame(out, 134, |body| {
+                let numbers = started.iter().flat_map(|(rank, pid)| [rank, pid]);
+                body.extend(numbers.flat_map(|number| number.to_le_bytes()));
             }),
+            Self::Held => frame(out, 138, |_| ()),
             Self::Broken(text) => frame(out, 135, |body| body.extend(text.as_bytes())),
             Self::Reached { phase, at } => frame(out, 137, |body| {
                 body.push(*phase as u8);
@@ -199,6 +210,7 @@ impl Event {
                 body.extend(gone.signalled.to_le_bytes());
                 body.extend(gone.killed.to_le_bytes());
                 body.extend(gone.leftovers.to_le_bytes());
+                body.extend(gone.tools.to_le_bytes());
                 body.extend(gone.stubborn.iter().flat_map(|pid| pid.to_le_bytes()));
             }),
         }
@@ -227,10 +239,8 @@ impl Event {
             131 => Self::InputTaken(body.long()?),
             132 => Self::InputClosed,
             133 => Self::Notice(body.text()?),
-            134 => Self::Started {
-                rank: body.number()?,
-                pid: body.number()?,
-            },
+            134 => Self::Started(body.pairs()?),
+            138 => Self::Held,
             135 => Self::Broken(body.text()?),
             137 => Self::Reached {
                 phase: Phase::of(body.byte()?).ok_or(Garbled)?,
@@ -240,6 +250,7 @@ impl Event {
                 signalled: body.number()?,
                 killed: body.number()?,
                 leftovers: body.number()?,
+                tools: body.number()?,
                 stubborn: body.numbers()?,
             }),
             _ => return Err(Garbled),
@@ -306,7 +317,7 @@ impl Body<'_> {
         self.chunk().map(u64::from_le_bytes)
     }
 
-    fn numbers(&mut self) -> Result<Vec<u32>, Garbled> {
+    fn numbers(&self) -> Result<Vec<u32>, Garbled> {
         let (chunks, rest) = self.0.as_chunks();
         if !rest.is_empty() {
             return Err(Garbled);
@@ -315,6 +326,23 @@ impl Body<'_> {
             .iter()
             .map(|chunk| u32::from_le_bytes(*chunk))
             .collect())
+    }
+
+    fn pairs(&self) -> Result<Vec<(u32, u32)>, Garbled> {
+        let numbers = self.numbers()?;
+        let (pairs, rest) = numbers.as_chunks();
+        if !rest.is_empty() {
+            return Err(Garbled);
+        }
+        Ok(pairs.iter().map(|[one, other]| (*one, *other)).collect())
+    }
+
+    /// Texts, each with a NUL behind it.
+    fn words(&self) -> Result<Vec<CString>, Garbled> {
+        let words = self.0.split_inclusive(|byte| *byte == 0);
+        words
+            .map(|word| CString::from_vec_with_nul(word.to_vec()).map_err(|_| Garbled))
+            .collect()
     }
 
     fn rest(&self) -> Vec<u8> {
@@ -438,7 +466,8 @@ mod tests {
             Event::InputTaken(1 << 40),
             Event::InputClosed,
             Event::Notice("n".into()),
-            Event::Started { rank: 3, pid: 4 },
+            Event::Started(vec![(3, 4), (0, u32::MAX)]),
+            Event::Held,
             Event::Reached {
                 phase: Phase::AllFinalized,
                 at: u64::MAX,
@@ -448,7 +477,8 @@ mod tests {
                 signalled: 1,
                 killed: 2,
                 leftovers: 3,
-                stubborn: vec![4, 5],
+                tools: 4,
+                stubborn: vec![5, 6],
             }),
         ]
     }
@@ -465,6 +495,8 @@ mod tests {
                 rank: 3,
                 why: "killed".into(),
             },
+            Order::Release,
+            Order::Tool(vec![c"/bin/tool".into(), c"".into(), c"two words".into()]),
         ]
     }
 

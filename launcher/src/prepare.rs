@@ -18,7 +18,7 @@ const LIBRARY: &str = "libmpi_abi.so.1";
 /// Searched when there is no `PATH`, as by `execvp`.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
 /// Variables that say who a rank is: those of a job around this one are not passed on.
-const OWN_VARIABLES: [&str; 5] = [
+pub(crate) const OWN_VARIABLES: [&str; 5] = [
     pmi::BOOT_VARIABLE,
     "RMPI_RANK",
     "RMPI_SIZE",
@@ -58,7 +58,7 @@ pub(crate) fn node_job(
         whole: cpus.set(),
         input: request.stdin,
         prompts: request.output.is_none() && is_terminal(0) && is_terminal(1),
-        report_starts: request.verbose,
+        hold: false,
         report_phases: request.report,
     })
 }
@@ -201,9 +201,14 @@ fn inherited() -> Environment {
 
 /// `lib` beside the folder of this program, if our library is installed there.
 fn library_folder() -> Option<PathBuf> {
+    library(LIBRARY)?.parent().map(Path::to_owned)
+}
+
+/// A library that is installed with this program.
+pub(crate) fn library(name: &str) -> Option<PathBuf> {
     let own = std::fs::canonicalize("/proc/self/exe").ok()?;
-    let folder = own.parent()?.parent()?.join("lib");
-    folder.join(LIBRARY).exists().then_some(folder)
+    let path = own.parent()?.parent()?.join("lib").join(name);
+    path.exists().then_some(path)
 }
 
 fn put_first(environment: &mut Environment, folder: &Path) {

@@ -16,6 +16,8 @@ use nix::sys::signal::{SigHandler, Signal};
 use nix::unistd::ForkResult;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::sync::OnceLock;
 
 /// Which of the descriptors 0, 1, 2 were closed when this process began. The standard library fills such holes with
@@ -71,6 +73,21 @@ fn has_other_threads() -> bool {
     std::fs::metadata("/proc/self/task").is_ok_and(|folder| folder.nlink() > 3)
 }
 
+/// Has `prepare` done in the process that a command becomes, before it does.
+pub(crate) fn prepare(
+    command: &mut Command,
+    prepare: impl FnMut() -> std::io::Result<()> + Send + Sync + 'static,
+) -> Result<(), Errno> {
+    if has_other_threads() {
+        return Err(Errno::EBUSY);
+    }
+    // SAFETY:
+    // - `prepare` runs between fork and execve, where only what is async-signal-safe may be done in a copy of a process
+    //   with several threads; this one has one, as just seen, and where commands are made it stays so.
+    unsafe { command.pre_exec(prepare) };
+    Ok(())
+}
+
 /// Ends this process without running what its parent registered to run at exit.
 pub(crate) fn leave(code: u8) -> ! {
     // SAFETY: takes a number and does not return; nothing that is skipped is needed for memory safety.
@@ -96,17 +113,19 @@ pub(crate) enum Ending {
 pub(crate) enum Reaped {
     /// This child has ended and is gone now.
     Child(u32, Ending),
-    /// There are children, and none of them has ended.
+    /// This child was stopped by this signal.
+    Stopped(u32, i32),
+    /// There are children, and of none of them there is news.
     NoneYet,
     /// There is no child, and since orphans come to a sub-reaper, no descendant at all.
     NoChild,
 }
 
-/// Takes one ended child away, without waiting for it.
+/// Takes one ended child away, or learns that one was stopped, without waiting for it.
 pub(crate) fn reap() -> Reaped {
     let mut status = 0;
     // SAFETY: `status` is a local that outlives the call, which is told nothing else.
-    let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) };
+    let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG | libc::WUNTRACED) };
     match pid {
         0 => Reaped::NoneYet,
         1.. if libc::WIFSIGNALED(status) => {
@@ -115,6 +134,9 @@ pub(crate) fn reap() -> Reaped {
                 core: libc::WCOREDUMP(status),
             };
             Reaped::Child(pid.cast_unsigned(), ending)
+        }
+        1.. if libc::WIFSTOPPED(status) => {
+            Reaped::Stopped(pid.cast_unsigned(), libc::WSTOPSIG(status))
         }
         1.. => Reaped::Child(pid.cast_unsigned(), Ending::Code(libc::WEXITSTATUS(status))),
         _ if Errno::last() == Errno::EINTR => Reaped::NoneYet,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The birth of a rank: what its process does between `fork` and the first instruction of its program.
 
+use super::hold;
 use super::job::{NodeJob, Program};
 use crate::spawn::{self, Forked};
 use nix::errno::Errno;
@@ -102,6 +103,9 @@ fn become_rank(
         network_key: Some(job.keys.network),
         mask: job.mask.clone(),
     };
+    if job.hold {
+        hold::wait_for_debugger().map_err(prepare)?;
+    }
     let program = &job.programs[placed.app as usize];
     if let Some(folder) = &program.folder {
         nix::unistd::chdir(folder.as_c_str()).map_err(|error| (Step::Folder, error))?;
@@ -110,7 +114,7 @@ fn become_rank(
 }
 
 /// Sees to it that this process does not outlive the daemon, however that ends.
-fn die_with(daemon: Pid) -> Result<(), Errno> {
+pub(crate) fn die_with(daemon: Pid) -> Result<(), Errno> {
     setpgid(Pid::from_raw(0), Pid::from_raw(0))?;
     prctl::set_pdeathsig(Signal::SIGKILL)?;
     // The daemon may have ended before the kernel was told.

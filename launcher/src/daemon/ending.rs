@@ -69,6 +69,7 @@ impl Daemon {
         self.ending.childless = loop {
             match spawn::reap() {
                 Reaped::Child(pid, ending) => ended.push((pid, ending)),
+                Reaped::Stopped(pid, signal) => self.stopped(pid, signal),
                 Reaped::NoneYet => break false,
                 Reaped::NoChild => break true,
             }
@@ -86,7 +87,9 @@ impl Daemon {
             if let Some(local) = self.by_pid.remove(&pid) {
                 self.rank_ended(local, ending);
             }
+            self.tools.retain(|tool| *tool != pid);
         }
+        self.tell_if_held();
         if self.alive() == 0 && !self.ending.childless && self.ending.term_leftovers_at.is_none() {
             self.ending.term_leftovers_at = Some(Instant::now() + LEFTOVER_GRACE);
         }
@@ -215,8 +218,11 @@ impl Daemon {
         if due(self.ending.term_leftovers_at) && self.ending.kill_leftovers_at.is_none() {
             self.ending.kill_leftovers_at = Some(now + LEFTOVER_TERM);
             if self.ending.killing_since.is_none() {
-                let found = signal_all(Signal::SIGTERM).len();
-                self.ending.gone.leftovers = u32::try_from(found).unwrap_or(u32::MAX);
+                let found = signal_all(Signal::SIGTERM);
+                let count = |pids: Vec<&u32>| u32::try_from(pids.len()).unwrap_or(u32::MAX);
+                let (tools, leftovers) = found.iter().partition(|pid| self.tools.contains(pid));
+                self.ending.gone.tools = count(tools);
+                self.ending.gone.leftovers = count(leftovers);
             }
         }
         if due(self.ending.kill_leftovers_at) {

@@ -44,8 +44,8 @@ pub(crate) struct NodeJob {
     pub(crate) input: Reader,
     /// Somebody sits at a terminal: an unfinished line of rank 0 is a prompt and goes out soon.
     pub(crate) prompts: bool,
-    /// Tell the front about each process.
-    pub(crate) report_starts: bool,
+    /// A debugger wants the ranks to stand still before their first instruction.
+    pub(crate) hold: bool,
     /// Tell the front when the ranks come to a phase.
     pub(crate) report_phases: bool,
 }

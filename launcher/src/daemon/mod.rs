@@ -8,6 +8,7 @@
 mod birth;
 mod control;
 mod ending;
+mod hold;
 mod input;
 mod job;
 mod probe;
@@ -18,6 +19,7 @@ mod streams;
 mod sweep;
 mod talk;
 mod tend;
+mod tool;
 
 pub(crate) use job::{Keys, NodeJob, Placed, Program};
 pub(crate) use start::serve;
@@ -28,6 +30,7 @@ use crate::failure::{Failure, How};
 use crate::link::{Event, Order, Phase};
 use birth::Nest;
 use ending::Ending;
+use hold::Hold;
 use input::{Input, Pumped};
 use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::signalfd::SignalFd;
@@ -127,6 +130,9 @@ struct Daemon {
     interests: Interests,
     input: Input,
     ending: Ending,
+    hold: Hold,
+    /// Processes that a debugger wanted.
+    tools: Vec<u32>,
     probes: Probes,
     /// When ranks that prefer a CPU were looked after.
     tended_at: Option<Instant>,
@@ -257,6 +263,8 @@ impl Daemon {
 
     fn carry_out(&mut self, order: Order) {
         match order {
+            // What lets stopped processes go is not for those that stand still for a debugger.
+            Order::Signal(libc::SIGCONT) if self.hold != Hold::No => (),
             Order::Signal(number) => self.signal_ranks(number),
             Order::Kill => self.kill_all(),
             Order::Input(bytes) => {
@@ -267,6 +275,8 @@ impl Daemon {
                 self.input.end();
                 self.feed();
             }
+            Order::Release => self.release(),
+            Order::Tool(words) => self.start_tool(&words),
             Order::OutputTaken(bytes) => self.streams.restore_credit(bytes),
             Order::Lost { rank, why } => {
                 if let Some(local) = self.local_of(rank) {

@@ -47,6 +47,10 @@ pub(crate) struct Rank {
     pub(crate) not_started: Option<String>,
     /// Its failure is known to the front already.
     pub(crate) reported: bool,
+    /// It was told at its exec to stand still, see `hold`.
+    pub(crate) caught: bool,
+    /// It stands still.
+    pub(crate) held: bool,
 }
 
 impl Rank {
@@ -65,6 +69,8 @@ impl Rank {
             tended: None,
             not_started: None,
             reported: false,
+            caught: false,
+            held: false,
         }
     }
 

@@ -3,6 +3,7 @@
 
 use super::birth::{self, Ends, Nest};
 use super::ending::Ending;
+use super::hold::Hold;
 use super::input::Input;
 use super::job::NodeJob;
 use super::probe::Probes;
@@ -121,6 +122,7 @@ impl Daemon {
         } = equipment;
         let ranks = Vec::with_capacity(job.ranks.len());
         let records = Records::new(job.ranks.iter().map(|placed| placed.rank));
+        let hold = Hold::of(&job);
         Self {
             job,
             nest,
@@ -142,6 +144,8 @@ impl Daemon {
             },
             input: Input::default(),
             ending: Ending::new(),
+            hold,
+            tools: Vec::new(),
             probes: Probes::new(),
             tended_at: None,
             scratch: vec![0; SCRATCH_BYTES],
@@ -153,12 +157,18 @@ impl Daemon {
             Ok(file) => OwnedFd::from(file),
             Err(error) => return self.broken(format!("cannot open /dev/null: {}", cause(&error))),
         };
-        for local in 0..self.job.local_size() {
-            if let Err(error) = self.start_rank(local, &nothing) {
-                return self.broken(self.too_few(local, error));
-            }
+        let mut all = 0..self.job.local_size();
+        let problem = all.find_map(|local| Some((local, self.start_rank(local, &nothing).err()?)));
+        let placed = self.job.ranks.iter();
+        let started = placed
+            .zip(&self.ranks)
+            .map(|(placed, rank)| (placed.rank, rank.pid));
+        let started = Event::Started(started.collect());
+        self.tell(&started);
+        match problem {
+            Some((local, error)) => self.broken(self.too_few(local, error)),
+            None => self.reached(Phase::Started),
         }
-        self.reached(Phase::Started);
     }
 
     fn start_rank(&mut self, local: u32, nothing: &OwnedFd) -> Result<(), Errno> {
@@ -183,9 +193,6 @@ impl Daemon {
         let listening = self.poller.add(&control, listen);
         self.ranks.push(Rank::new(pid, control));
         self.by_pid.insert(pid, local);
-        if self.job.report_starts {
-            self.tell(&Event::Started { rank, pid });
-        }
         self.streams.add(rank, Stream::Out, output)?;
         self.streams.add(rank, Stream::Err, error)?;
         listening

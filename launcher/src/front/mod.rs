@@ -2,13 +2,17 @@
 //! The front: what the user sees of a job. It passes lines out and input in, decides what a failure or a signal means
 //! for the job, says so, and knows the exit code.
 
+mod debugger;
 mod files;
 mod input;
 mod output;
 mod phases;
+mod signals;
 
+pub(crate) use debugger::Debugger;
 pub(crate) use files::Files;
 pub(crate) use phases::{Phases, now};
+pub(crate) use signals::Signals;
 
 use crate::cli::{Reader, Request};
 use crate::edge::{Closed, Edge};
@@ -20,10 +24,11 @@ use crate::spawn::{self, Reaped};
 use input::Input;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::signalfd::SignalFd;
 use nix::unistd::Pid;
 use output::{Broken, Output};
+use signals::ENDING;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -41,65 +46,24 @@ const SAME_WISH: Duration = Duration::from_millis(200);
 /// How long output may take after a second signal, once all ranks are gone.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// Signals that ask to end, and those that are passed on to the ranks.
-const ENDING: [Signal; 4] = [
-    Signal::SIGINT,
-    Signal::SIGTERM,
-    Signal::SIGHUP,
-    Signal::SIGQUIT,
-];
-const PASSED_ON: [Signal; 5] = [
-    Signal::SIGUSR1,
-    Signal::SIGUSR2,
-    Signal::SIGWINCH,
-    Signal::SIGCONT,
-    Signal::SIGTSTP,
-];
-
-/// The signals that the front takes as messages.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Signals {
-    heeded: SigSet,
-    before: SigSet,
-}
-
-impl Signals {
-    /// Holds them back from now on, so that none that comes while the job is being started is lost.
-    pub(crate) fn hold() -> Result<Self, Errno> {
-        let mut heeded = SigSet::empty();
-        // The kernel would queue an ignored signal once it is blocked.
-        let ending = ENDING
-            .into_iter()
-            .filter(|signal| !spawn::is_ignored(*signal));
-        ending
-            .chain(PASSED_ON)
-            .for_each(|signal| heeded.add(signal));
-        let mut blocked = heeded;
-        // A read from a terminal that is not ours fails instead of stopping us.
-        blocked.add(Signal::SIGTTIN);
-        let before = blocked.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
-        Ok(Self { heeded, before })
-    }
-
-    /// Puts the mask back, in the daemon, whose ranks inherit it.
-    pub(crate) fn release(self) -> Result<(), Errno> {
-        self.before.thread_set_mask()
-    }
-}
-
 pub(crate) struct Front {
     edge: Edge,
     daemon: u32,
     signals: SignalFd,
     output: Output,
     input: Input,
-    timeout: Option<(Instant, Duration)>,
+    /// Of `--timeout`, and when it is over: not as long as the ranks are held.
+    limit: Option<Duration>,
+    timeout: Option<Instant>,
+    debugger: Debugger,
     ladder: Option<Ladder>,
     code: Option<u8>,
     gone: Option<Gone>,
     host: String,
     /// Failures after `MPI_Finalize` are not told.
     quiet: bool,
+    /// The ranks' processes are told.
+    verbose: bool,
     stdin: Reader,
     /// The others go on when a rank fails.
     keep_going: bool,
@@ -123,29 +87,39 @@ impl Front {
         daemon: u32,
         files: Option<Files>,
         phases: Option<Phases>,
+        debugger: Debugger,
     ) -> Result<Self, Errno> {
-        let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
-        let host = nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned());
-        Ok(Self {
+        let mut front = Self {
             edge,
             daemon,
-            signals: SignalFd::with_flags(&signals.heeded, flags)?,
+            signals: signals.descriptor()?,
             output: Output::new(request.tag_output, files)?,
             input: Input::new(request.stdin != Reader::Nobody),
-            timeout: request.timeout.map(|after| (Instant::now() + after, after)),
+            limit: request.timeout,
+            timeout: None,
+            debugger,
             ladder: None,
             code: None,
             gone: None,
             output_until: None,
             asked: None,
             quiet: request.quiet,
+            verbose: request.verbose,
             stdin: request.stdin,
             keep_going: request.keep_going,
             failed: None,
             phases,
-            host: host.unwrap_or_else(|_| "localhost".to_owned()),
+            host: host(),
             scratch: vec![0; 64 << 10],
-        })
+        };
+        if !front.debugger.is_holding() {
+            front.start_clock();
+        }
+        Ok(front)
+    }
+
+    fn start_clock(&mut self) {
+        self.timeout = self.limit.map(|limit| Instant::now() + limit);
     }
 
     /// Says something on standard error.
@@ -200,6 +174,11 @@ impl Front {
                 ));
             }
         }
+        if ready.debugger
+            && let Some(tool) = self.debugger.asked()
+        {
+            self.order(&Order::Tool(tool));
+        }
         if ready.edge {
             self.edge.fill(&mut self.scratch)?;
             self.hear_events();
@@ -222,6 +201,7 @@ impl Front {
             PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
             PollFd::new(self.output.wake(), PollFlags::POLLIN),
             PollFd::new(self.edge.as_fd(), if over { nothing } else { edge }),
+            PollFd::new(self.debugger.asks(), PollFlags::POLLIN),
             PollFd::new(
                 stdin.as_fd(),
                 if wants_input {
@@ -233,11 +213,11 @@ impl Front {
         ];
         // A descriptor without interest would still tell that its other end is closed, again and again.
         let count = if wants_input {
-            4
+            5
         } else if over {
             2
         } else {
-            3
+            4
         };
         let _ = poll(&mut all[..count], timeout);
         let told = |index: usize| {
@@ -247,25 +227,25 @@ impl Front {
             signals: told(0),
             output: told(1),
             edge: told(2),
-            input: told(3),
+            debugger: told(3),
+            input: told(4),
         }
     }
 
     fn next_time(&self) -> Option<Instant> {
-        let timeout = self.timeout.map(|(at, _)| at);
         let ladder = self.ladder.as_ref().and_then(Ladder::next);
         let output = self.output_until.filter(|_| self.gone.is_some());
-        [timeout, ladder, output, self.input.next_look()]
+        [self.timeout, ladder, output, self.input.next_look()]
             .into_iter()
             .flatten()
             .min()
     }
 
     fn on_time(&mut self, now: Instant) {
-        if let Some((_, after)) = self.timeout.take_if(|(at, _)| *at <= now) {
-            let seconds = after.as_secs_f64();
+        if self.timeout.take_if(|at| *at <= now).is_some() {
+            let seconds = self.limit.unwrap_or_default().as_secs_f64();
             self.end(
-                Ladder::failure(now),
+                Ladder::failure,
                 TIMEOUT_CODE,
                 &format!("the time of {seconds} s is over, the job is ended"),
             );
@@ -285,13 +265,15 @@ impl Front {
     }
 
     /// Begins to end the job, unless that has begun or is no longer needed; the first reason is the one that counts.
-    fn end(&mut self, ladder: Ladder, code: u8, words: &str) {
+    fn end(&mut self, ladder: impl FnOnce(Instant) -> Ladder, code: u8, words: &str) {
         if self.ladder.is_some() || self.gone.is_some() {
             return;
         }
         self.say(words);
         self.code.get_or_insert(code);
-        self.ladder = Some(ladder);
+        self.debugger.aborting(words);
+        // Only now: a debugger may have looked at the job for long.
+        self.ladder = Some(ladder(Instant::now()));
     }
 
     fn hear_signals(&mut self) {
@@ -336,7 +318,7 @@ impl Front {
             let words = format!(
                 "{signal} received, the ranks are asked to end; a second signal kills them"
             );
-            self.end(Ladder::signal(signal, now), code, &words);
+            self.end(|now| Ladder::signal(signal, now), code, &words);
         }
     }
 
@@ -359,7 +341,7 @@ impl Front {
             return;
         }
         let words = format!("cannot write {name}: {reason}; the job is ended");
-        self.end(Ladder::failure(Instant::now()), code, &words);
+        self.end(Ladder::failure, code, &words);
     }
 
     fn hear_events(&mut self) {
@@ -386,17 +368,40 @@ impl Front {
             Event::InputTaken(bytes) => self.input.taken(bytes),
             Event::InputClosed => self.input.close(),
             Event::Notice(words) => self.say(&words),
-            Event::Started { rank, pid } => self.say(&format!("rank {rank} is process {pid}")),
+            Event::Started(started) => self.started(&started),
+            Event::Held => self.held(),
             Event::Reached { phase, at } => {
                 if let Some(phases) = &mut self.phases {
                     phases.hear(phase, Duration::from_nanos(at));
                 }
             }
             Event::Broken(words) => {
-                self.end(Ladder::kill(Instant::now()), 1, &words);
+                self.end(Ladder::kill, 1, &words);
             }
             Event::Gone(gone) => self.all_gone(gone),
         }
+    }
+
+    fn started(&mut self, started: &[(u32, u32)]) {
+        if self.verbose {
+            for (rank, pid) in started {
+                self.say(&format!("rank {rank} is process {pid}"));
+            }
+        }
+        self.debugger.started(started);
+    }
+
+    /// All ranks stand still for a debugger.
+    fn held(&mut self) {
+        if self.ladder.is_some() {
+            // The job has failed before.
+            return;
+        }
+        if let Some(tool) = self.debugger.meet() {
+            self.order(&Order::Tool(tool));
+        }
+        self.order(&Order::Release);
+        self.start_clock();
     }
 
     fn failed(&mut self, failure: &Failure) {
@@ -422,7 +427,7 @@ impl Front {
             return;
         }
         if !failure.finalized {
-            return self.end(Ladder::failure(Instant::now()), failure.exit_code(), &words);
+            return self.end(Ladder::failure, failure.exit_code(), &words);
         }
         if self.code.is_none() {
             if !self.quiet {
@@ -450,6 +455,12 @@ impl Front {
             self.say(&format!(
                 "ended {} that ranks had left behind",
                 counted(gone.leftovers, "process", "processes")
+            ));
+        }
+        if gone.tools > 0 {
+            self.say(&format!(
+                "ended {} of the debugger, which stayed when all ranks had ended",
+                counted(gone.tools, "process", "processes")
             ));
         }
         if !gone.stubborn.is_empty() {
@@ -510,6 +521,7 @@ impl Front {
                 self.daemon
             );
             self.say(&words);
+            self.debugger.aborting(&words);
         }
         self.code.get_or_insert(code);
         self.gone = Some(Gone::default());
@@ -522,7 +534,7 @@ impl Front {
         while Instant::now() < until {
             match spawn::reap() {
                 Reaped::Child(pid, ending) if pid == self.daemon => daemon = Some(ending),
-                Reaped::Child(..) => (),
+                Reaped::Child(..) | Reaped::Stopped(..) => (),
                 Reaped::NoChild => break,
                 Reaped::NoneYet => {
                     crate::daemon::signal_all(Signal::SIGKILL);
@@ -534,11 +546,18 @@ impl Front {
     }
 }
 
+/// The name of this machine, as other machines know it too.
+fn host() -> String {
+    let name = nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned());
+    name.unwrap_or_else(|_| "localhost".to_owned())
+}
+
 /// What [`Front::wait`] saw.
 #[derive(Debug, Clone, Copy)]
 struct Ready {
     signals: bool,
     output: bool,
     edge: bool,
+    debugger: bool,
     input: bool,
 }

@@ -3,6 +3,8 @@
 #![allow(dead_code, unreachable_pub)]
 
 pub mod role;
+#[cfg(target_arch = "x86_64")]
+pub mod tool;
 
 use std::ffi::OsStr;
 use std::io::Read;

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A debugger's own program on a host: what it needs to reach the ranks there.
+
+use super::Daemon;
+use super::birth::{Nest, die_with};
+use crate::prepare::OWN_VARIABLES;
+use crate::program::cause;
+use crate::spawn;
+use nix::sys::resource::{Resource, setrlimit};
+use std::ffi::{CString, OsStr};
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::process::{Command, Stdio};
+
+impl Daemon {
+    /// Starts what a debugger asked for: a program, and its arguments.
+    pub(super) fn start_tool(&mut self, words: &[CString]) {
+        let Some((program, arguments)) = words.split_first() else {
+            return;
+        };
+        match start(&self.nest, program, arguments) {
+            Ok(pid) => self.tools.push(pid),
+            Err(error) => self.notice(format!(
+                "cannot start {}, which the debugger wants on each host: {}; the job goes on without it",
+                program.to_string_lossy(),
+                cause(&error)
+            )),
+        }
+    }
+}
+
+/// With the launcher's folder and environment. It writes where the launcher complains, and ends with the daemon.
+fn start(nest: &Nest, program: &CString, arguments: &[CString]) -> std::io::Result<u32> {
+    let text = |word: &CString| OsStr::from_bytes(word.to_bytes()).to_owned();
+    let words = std::io::stderr().as_fd().try_clone_to_owned()?;
+    let mut command = Command::new(text(program));
+    command.args(arguments.iter().map(text)).stdout(words);
+    command.stdin(Stdio::null());
+    for variable in OWN_VARIABLES {
+        command.env_remove(variable);
+    }
+    let (daemon, (soft, hard)) = (nest.daemon, nest.files);
+    spawn::prepare(&mut command, move || {
+        die_with(daemon)?;
+        Ok(setrlimit(Resource::RLIMIT_NOFILE, soft, hard)?)
+    })?;
+    Ok(command.spawn()?.id())
+}

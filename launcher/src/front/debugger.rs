@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the front does for debuggers: it fills the process table, stops where a debugger waits for it, and hears when one
+//! wants a program of its own on each host.
+//!
+//! The table is always filled, since a debugger may come to a job at any time. There is no file: what a debugger writes
+//! its byte to is a pipe, by its name below `/proc`.
+
+use crate::daemon::NodeJob;
+use crate::mpir::{Process, Starter, State, ToolWords};
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
+use nix::unistd::{pipe2, read};
+use std::ffi::CString;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+/// The debugger's side of a front.
+pub(crate) struct Debugger {
+    starter: Starter,
+    host: CString,
+    /// The program of each rank, and its process once that is known.
+    ranks: Vec<(CString, Option<u32>)>,
+    /// All ranks stand still until [`Debugger::meet`] is over.
+    holding: bool,
+    asks: OwnedFd,
+    /// Never written to: while it is open here, the other end does not tell that nobody writes.
+    _write_end: OwnedFd,
+}
+
+impl Debugger {
+    /// For the ranks of a job on this host.
+    pub(crate) fn new(mut starter: Starter, job: &NodeJob) -> Result<Self, Errno> {
+        let (asks, write_end) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
+        let fifo = format!("/proc/{}/fd/{}", std::process::id(), asks.as_raw_fd());
+        starter.name_fifo(&fifo);
+        let program = |app: u32| job.programs[app as usize].path.clone();
+        let mut ranks: Vec<_> = job.ranks.iter().collect();
+        ranks.sort_by_key(|placed| placed.rank);
+        Ok(Self {
+            starter,
+            host: CString::new(super::host()).unwrap_or_default(),
+            ranks: ranks
+                .iter()
+                .map(|placed| (program(placed.app), None))
+                .collect(),
+            holding: job.hold,
+            asks,
+            _write_end: write_end,
+        })
+    }
+
+    /// Whether the ranks stand still for a debugger.
+    pub(crate) fn is_holding(&self) -> bool {
+        self.holding
+    }
+
+    /// These ranks are these processes.
+    pub(crate) fn started(&mut self, started: &[(u32, u32)]) {
+        for (rank, pid) in started {
+            if let Some((_, process)) = self.ranks.get_mut(*rank as usize) {
+                *process = Some(*pid);
+            }
+        }
+        if self.ranks.iter().all(|(_, pid)| pid.is_some()) {
+            self.publish();
+        }
+    }
+
+    fn publish(&mut self) {
+        let host = self.host.as_c_str();
+        self.starter
+            .publish(self.ranks.iter().map(|(executable, pid)| Process {
+                host,
+                executable,
+                pid: pid.unwrap_or(0),
+            }));
+        if !self.holding {
+            // Who has a breakpoint there and did not say so at the start comes late, and is told all the same.
+            self.starter.tell(State::Spawned);
+        }
+    }
+
+    /// All ranks stand still: the debugger has its turn. What it wants to be started before they go.
+    pub(crate) fn meet(&mut self) -> Option<ToolWords> {
+        self.starter.tell(State::Spawned);
+        self.holding = false;
+        self.starter.tool()
+    }
+
+    /// The job is being ended, for this reason.
+    pub(crate) fn aborting(&mut self, why: &str) {
+        self.starter.name_cause(why);
+        self.starter.tell(State::Aborting);
+    }
+
+    /// Readable when a debugger wants something to be started.
+    pub(crate) fn asks(&self) -> BorrowedFd<'_> {
+        self.asks.as_fd()
+    }
+
+    /// What it wants.
+    pub(crate) fn asked(&mut self) -> Option<ToolWords> {
+        // As many bytes as came so far are one wish.
+        let mut bytes = [0; 64];
+        let mut any = false;
+        while matches!(read(&self.asks, &mut bytes), Ok(1..)) {
+            any = true;
+        }
+        self.starter.tool().filter(|_| any)
+    }
+}

@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What debuggers read and write in this process: the symbols of the MPIR process acquisition interface 1.1, and the
+//! types that describe them.
+//!
+//! A tool finds the symbols by their names, reads and writes them while this process is stopped, and has a breakpoint
+//! in [`breakpoint`]. `MPIR_ignore_queues` is absent on purpose: who finds it shows no message queues.
+//!
+//! # Safety
+//! - Exported names are the interface's, and nothing else in this program has one of them.
+//! - [`Shared`] holds what two sides write. Here only the one [`Starter`] of a process reads and writes it, on the one
+//!   thread that owns that; a tool does so while this process stands still. So no two accesses meet, and since a tool's
+//!   are invisible to the compiler, all of ours are volatile.
+//! - The pointers in it lead to memory that is never given back, since a tool may follow them at any time.
+#![allow(unsafe_code, clippy::disallowed_types)]
+
+use std::arch::{asm, global_asm};
+use std::cell::UnsafeCell;
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::OnceLock;
+
+/// A row of the process table, `MPIR_PROCDESC` in C.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+struct Row {
+    host_name: *const c_char,
+    executable_name: *const c_char,
+    pid: c_int,
+}
+
+const _: () = assert!(size_of::<Row>() == 24 && std::mem::offset_of!(Row, pid) == 16);
+
+/// A rank, as tools are told of it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Process<'a> {
+    /// Its host, by a name that other hosts know too.
+    pub(crate) host: &'a CStr,
+    /// Its program, from the root.
+    pub(crate) executable: &'a CStr,
+    /// Its number there.
+    pub(crate) pid: u32,
+}
+
+/// Why a tool's breakpoint is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    /// All ranks are there.
+    Spawned = 1,
+    /// The job is being ended.
+    Aborting = 2,
+}
+
+/// What a tool wants to be started on each host: the program, and its arguments.
+pub(crate) type ToolWords = Vec<CString>;
+
+/// The side of this process.
+#[derive(Debug)]
+pub(crate) struct Starter(());
+
+impl Starter {
+    /// The one of this process; `None` if it was taken already.
+    pub(crate) fn take() -> Option<Self> {
+        static TAKEN: OnceLock<()> = OnceLock::new();
+        TAKEN.set(()).ok().map(|()| Self(()))
+    }
+
+    /// Whether a tool has started this process, or has come to it later.
+    pub(crate) fn is_being_debugged(&self) -> bool {
+        BEING_DEBUGGED.read() != 0
+    }
+
+    /// Makes the table known, for good.
+    pub(crate) fn publish<'a>(&mut self, table: impl Iterator<Item = Process<'a>>) {
+        // Ranks of one program share its name's memory.
+        let mut names: Vec<(&CStr, *const c_char)> = Vec::new();
+        let mut keep = |name: &'a CStr| match names.iter().find(|(known, _)| *known == name) {
+            Some((_, kept)) => *kept,
+            None => {
+                let kept = name.to_owned().into_raw().cast_const();
+                names.push((name, kept));
+                kept
+            }
+        };
+        let rows = table.map(|process| Row {
+            host_name: keep(process.host),
+            executable_name: keep(process.executable),
+            pid: process.pid.cast_signed(),
+        });
+        let rows: &'static [Row] = Vec::leak(rows.collect());
+        PROCTABLE.write(rows.as_ptr());
+        // Last: who sees the size finds the rest.
+        PROCTABLE_SIZE.write(c_int::try_from(rows.len()).unwrap_or(c_int::MAX));
+    }
+
+    /// Stops in a tool's breakpoint, if there is one.
+    pub(crate) fn tell(&mut self, state: State) {
+        DEBUG_STATE.write(state as c_int);
+        breakpoint();
+    }
+
+    /// Says why the job is ended.
+    pub(crate) fn name_cause(&mut self, words: &str) {
+        let words = CString::new(words.replace('\0', " ")).unwrap_or_default();
+        ABORT_STRING.write(words.into_raw());
+    }
+
+    /// Says where a tool writes a byte once it has named a program that is to be started.
+    pub(crate) fn name_fifo(&mut self, path: &str) {
+        ATTACH_FIFO.write(padded(path.as_bytes()));
+    }
+
+    /// Says where the library lies with which a tool reads message queues.
+    pub(crate) fn name_queue_library(&mut self, path: &Path) {
+        DLL_NAME.write(padded(path.as_os_str().as_bytes()));
+    }
+
+    /// What a tool wants to be started, if anything.
+    pub(crate) fn tool(&self) -> Option<ToolWords> {
+        let path = EXECUTABLE_PATH.read();
+        let arguments = SERVER_ARGUMENTS.read();
+        let path = first_word(&path).filter(|path| !path.is_empty())?;
+        let mut words = vec![path.to_owned()];
+        let mut rest = &arguments[..];
+        while let Some(word) = first_word(rest).filter(|word| !word.is_empty()) {
+            rest = &rest[word.to_bytes_with_nul().len()..];
+            words.push(word.to_owned());
+        }
+        Some(words)
+    }
+}
+
+/// Up to the first NUL; `None` without one.
+fn first_word(bytes: &[u8]) -> Option<&CStr> {
+    CStr::from_bytes_until_nul(bytes).ok()
+}
+
+/// Followed by NULs; nothing at all where there is no room for the last of them.
+fn padded<const N: usize>(text: &[u8]) -> [u8; N] {
+    let mut bytes = [0; N];
+    if text.len() < N {
+        bytes[..text.len()].copy_from_slice(text);
+    }
+    bytes
+}
+
+/// Memory that a tool may read and write whenever this process is stopped.
+#[repr(transparent)]
+struct Shared<T>(UnsafeCell<T>);
+
+// SAFETY: only the one `Starter` reaches the inside, and a value that is no `Sync` would be reached by one thread only.
+unsafe impl<T> Sync for Shared<T> {}
+
+impl<T: Copy> Shared<T> {
+    const fn new(value: T) -> Self {
+        Self(UnsafeCell::new(value))
+    }
+
+    fn read(&self) -> T {
+        // SAFETY:
+        // - valid, aligned, initialized: it is the inside of a cell, and any bytes that a tool writes are a value of the
+        //   integers that tools write.
+        // - no race: see the head of the file.
+        unsafe { self.0.get().read_volatile() }
+    }
+
+    fn write(&self, value: T) {
+        // SAFETY: valid and aligned, as the inside of a cell; no race: see the head of the file.
+        unsafe { self.0.get().write_volatile(value) }
+    }
+}
+
+/// Declares symbols of the interface, which nothing may drop.
+macro_rules! symbols {
+    ($($(#[doc = $doc:literal])+ $name:literal $ident:ident: $type:ty = $value:expr;)+) => {$(
+        $(#[doc = $doc])+
+        // SAFETY: no other symbol of this program has this name.
+        #[used]
+        #[unsafe(export_name = $name)]
+        static $ident: Shared<$type> = Shared::new($value);
+    )+};
+}
+
+symbols! {
+    /// The table, in the order of ranks.
+    "MPIR_proctable" PROCTABLE: *const Row = std::ptr::null();
+    /// Its rows; 0 until the table is complete.
+    "MPIR_proctable_size" PROCTABLE_SIZE: c_int = 0;
+    /// A [`State`], or 0.
+    "MPIR_debug_state" DEBUG_STATE: c_int = 0;
+    /// Why the job is ended.
+    "MPIR_debug_abort_string" ABORT_STRING: *const c_char = std::ptr::null();
+    /// 1 while a tool is there, which writes it.
+    "MPIR_being_debugged" BEING_DEBUGGED: c_int = 0;
+    /// This process is no rank.
+    "MPIR_i_am_starter" I_AM_STARTER: c_int = 1;
+    /// Ranks are let go by this process, whether or not the tool came to each of them.
+    "MPIR_partial_attach_ok" PARTIAL_ATTACH_OK: c_int = 1;
+    /// Ranks stand still before their `main`.
+    "MPIR_acquired_pre_main" ACQUIRED_PRE_MAIN: c_int = 1;
+    /// So show `main`, and not the place where they stand.
+    "MPIR_force_to_main" FORCE_TO_MAIN: c_int = 1;
+    /// A program that the tool wants on each host.
+    "MPIR_executable_path" EXECUTABLE_PATH: [u8; 256] = [0; 256];
+    /// Its arguments, each ended by a NUL, the last one by two.
+    "MPIR_server_arguments" SERVER_ARGUMENTS: [u8; 1024] = [0; 1024];
+    /// Where to write a byte when these two were set in a running job.
+    "MPIR_attach_fifo" ATTACH_FIFO: [u8; 256] = [0; 256];
+    /// Where the library lies that reads message queues; empty if it was not installed.
+    "MPIR_dll_name" DLL_NAME: [u8; 1024] = [0; 1024];
+}
+
+/// Where a tool has its breakpoint.
+// SAFETY: no other symbol of this program has this name.
+#[unsafe(export_name = "MPIR_Breakpoint")]
+#[inline(never)]
+extern "C" fn breakpoint() {
+    // SAFETY: no instruction at all; it stands for whatever a tool does to memory meanwhile, so that neither this function
+    // nor a call of it can be left out.
+    unsafe { asm!("", options(nostack, preserves_flags)) }
+}
+
+#[used]
+static KEEP_BREAKPOINT: extern "C" fn() = breakpoint;
+
+// The types, for tools that take them from debug information as the interface tells them to: a release build has none of
+// its own, and what Rust's compiler writes has other names. DWARF 4, a unit in C with one entry for each symbol. Behind what
+// the compiler writes into the same sections, since it takes itself to be the first there.
+global_asm!(
+    r#"
+    .pushsection .debug_abbrev,"",@progbits
+    .subsection 1
+.Lmpir_abbrev:
+    .byte 1, 0x11, 1,  0x13, 0x05,  0x03, 0x08,  0, 0              // unit: language, name
+    .byte 2, 0x24, 0,  0x0b, 0x0b,  0x3e, 0x0b,  0x03, 0x08,  0, 0 // base type: size, encoding, name
+    .byte 3, 0x0f, 0,  0x0b, 0x0b,  0x49, 0x13,  0, 0              // pointer: size, type
+    .byte 4, 0x13, 1,  0x0b, 0x0b,  0, 0                           // struct: size
+    .byte 5, 0x0d, 0,  0x03, 0x08,  0x49, 0x13,  0x38, 0x0b,  0, 0 // member: name, type, offset
+    .byte 6, 0x16, 0,  0x03, 0x08,  0x49, 0x13,  0, 0              // typedef: name, type
+    .byte 7, 0x35, 0,  0x49, 0x13,  0, 0                           // volatile: type
+    .byte 8, 0x01, 1,  0x49, 0x13,  0, 0                           // array: type
+    .byte 9, 0x21, 0,  0x2f, 0x05,  0, 0                           // its last index
+    .byte 10, 0x34, 0,  0x03, 0x08,  0x49, 0x13,  0x3f, 0x19,  0x02, 0x18,  0, 0 // variable: name, type, external, place
+    .byte 0
+    .popsection
+
+    .macro mpir_array label, last
+\label:
+    .byte 8
+    .4byte .Lmpir_char - .Lmpir_unit
+    .byte 9
+    .2byte \last
+    .byte 0
+    .endm
+
+    .macro mpir_variable name, type
+    .byte 10
+    .asciz "\name"
+    .4byte \type - .Lmpir_unit
+    .byte 9, 0x03
+    .8byte \name
+    .endm
+
+    .macro mpir_member name, type, offset
+    .byte 5
+    .asciz "\name"
+    .4byte \type - .Lmpir_unit
+    .byte \offset
+    .endm
+
+    .pushsection .debug_info,"",@progbits
+    .subsection 1
+.Lmpir_unit:
+    .4byte .Lmpir_end - .Lmpir_version
+.Lmpir_version:
+    .2byte 4
+    .4byte .Lmpir_abbrev
+    .byte 8
+    .byte 1
+    .2byte 0x0c
+    .asciz "MPIR"
+.Lmpir_int:
+    .byte 2, 4, 5
+    .asciz "int"
+.Lmpir_char:
+    .byte 2, 1, 6
+    .asciz "char"
+.Lmpir_word:
+    .byte 7
+    .4byte .Lmpir_int - .Lmpir_unit
+.Lmpir_text:
+    .byte 3, 8
+    .4byte .Lmpir_char - .Lmpir_unit
+    mpir_array .Lmpir_256, 255
+    mpir_array .Lmpir_1024, 1023
+.Lmpir_row:
+    .byte 4, 24
+    mpir_member host_name, .Lmpir_text, 0
+    mpir_member executable_name, .Lmpir_text, 8
+    mpir_member pid, .Lmpir_int, 16
+    .byte 0
+.Lmpir_procdesc:
+    .byte 6
+    .asciz "MPIR_PROCDESC"
+    .4byte .Lmpir_row - .Lmpir_unit
+.Lmpir_table:
+    .byte 3, 8
+    .4byte .Lmpir_procdesc - .Lmpir_unit
+    mpir_variable MPIR_proctable, .Lmpir_table
+    mpir_variable MPIR_proctable_size, .Lmpir_int
+    mpir_variable MPIR_debug_state, .Lmpir_word
+    mpir_variable MPIR_debug_abort_string, .Lmpir_text
+    mpir_variable MPIR_being_debugged, .Lmpir_word
+    mpir_variable MPIR_i_am_starter, .Lmpir_int
+    mpir_variable MPIR_partial_attach_ok, .Lmpir_int
+    mpir_variable MPIR_acquired_pre_main, .Lmpir_int
+    mpir_variable MPIR_force_to_main, .Lmpir_int
+    mpir_variable MPIR_executable_path, .Lmpir_256
+    mpir_variable MPIR_server_arguments, .Lmpir_1024
+    mpir_variable MPIR_attach_fifo, .Lmpir_256
+    mpir_variable MPIR_dll_name, .Lmpir_1024
+    .byte 0
+.Lmpir_end:
+    .popsection
+    .purgem mpir_array
+    .purgem mpir_variable
+    .purgem mpir_member
+"#
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_starter_is_taken_once_and_reads_what_a_tool_wrote() {
+        let mut starter = Starter::take().unwrap();
+        assert!(Starter::take().is_none());
+        assert!(!starter.is_being_debugged() && starter.tool().is_none());
+        EXECUTABLE_PATH.write(padded(b"/bin/tool"));
+        let words = |starter: &Starter| starter.tool().unwrap();
+        assert_eq!(words(&starter), [c"/bin/tool"]);
+        SERVER_ARGUMENTS.write(padded(b"-a\0two words\0"));
+        assert_eq!(words(&starter), [c"/bin/tool", c"-a", c"two words"]);
+        // Without an end there is nothing to read.
+        SERVER_ARGUMENTS.write([b'x'; 1024]);
+        assert_eq!(words(&starter), [c"/bin/tool"]);
+        EXECUTABLE_PATH.write([b'x'; 256]);
+        assert_eq!(starter.tool(), None);
+        starter.name_fifo(&"x".repeat(256));
+        assert_eq!(ATTACH_FIFO.read()[0], 0);
+    }
+
+    #[test]
+    fn the_size_of_the_table_and_its_rows_are_published() {
+        let process = |pid| Process {
+            host: c"here",
+            executable: c"/bin/true",
+            pid,
+        };
+        // Nobody else in this process publishes a table.
+        Starter(()).publish([process(7), process(8)].into_iter());
+        assert_eq!(PROCTABLE_SIZE.read(), 2);
+        // SAFETY: the table was just published with two rows, which stay for ever.
+        let rows = unsafe { std::slice::from_raw_parts(PROCTABLE.read(), 2) };
+        assert_eq!([rows[0].pid, rows[1].pid], [7, 8]);
+        assert_eq!(rows[0].executable_name, rows[1].executable_name);
+        assert_ne!(rows[0].host_name, rows[0].executable_name);
+    }
+}

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Plays a debugger of the MPIR interface: finds the starter's symbols, writes its memory, has a breakpoint in it.
+#![allow(unsafe_code)]
+
+use super::{Job, Running};
+use nix::sys::ptrace;
+use nix::sys::signal::Signal;
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::Pid;
+use object::read::elf::ElfFile64;
+use object::{Object, ObjectSymbol};
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::os::unix::process::CommandExt;
+
+const TRAP: [u8; 1] = [0xcc];
+
+/// A debugger and the starter that it holds. One thread: the system knows a tracer by its thread.
+pub struct Tool {
+    pid: Pid,
+    memory: File,
+    symbols: HashMap<String, u64>,
+    /// What was where the breakpoint is now.
+    below_trap: Option<[u8; 1]>,
+}
+
+/// A row of the process table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    pub host: String,
+    pub executable: String,
+    pub pid: u32,
+}
+
+/// Starts a job under a debugger, which has said so, up to its breakpoint.
+pub fn launch(mut job: Job) -> (Tool, Running) {
+    trace(&mut job);
+    let (mut tool, running) = start(job);
+    tool.write("MPIR_being_debugged", 1);
+    tool.go();
+    (tool, running)
+}
+
+/// The job is to be traced by the thread that starts it.
+pub fn trace(job: &mut Job) {
+    // SAFETY: between fork and execve there is one system call.
+    unsafe {
+        job.command.pre_exec(|| Ok(ptrace::traceme()?));
+    }
+}
+
+/// Starts a traced job. The debugger has a breakpoint and has said nothing yet.
+pub fn start(job: Job) -> (Tool, Running) {
+    let running = job.start();
+    let mut tool = Tool::over(running.pid());
+    let mut below = [0];
+    let at = tool.address("MPIR_Breakpoint");
+    tool.memory.read_exact_at(&mut below, at).unwrap();
+    tool.below_trap = Some(below);
+    tool.memory.write_all_at(&TRAP, at).unwrap();
+    (tool, running)
+}
+
+/// Comes to a job that runs.
+pub fn attach(running: &Running) -> Tool {
+    ptrace::attach(Pid::from_raw(running.pid().cast_signed())).expect("it can be traced");
+    Tool::over(running.pid())
+}
+
+impl Tool {
+    /// Of a process that was told to stop.
+    fn over(pid: u32) -> Self {
+        let pid = Pid::from_raw(pid.cast_signed());
+        let status = waitpid(pid, None).unwrap();
+        assert!(matches!(status, WaitStatus::Stopped(..)), "{status:?}");
+        let memory = File::options()
+            .read(true)
+            .write(true)
+            .open(format!("/proc/{pid}/mem"))
+            .unwrap();
+        Self {
+            pid,
+            memory,
+            symbols: symbols(pid),
+            below_trap: None,
+        }
+    }
+
+    fn address(&self, symbol: &str) -> u64 {
+        *self
+            .symbols
+            .get(symbol)
+            .unwrap_or_else(|| panic!("there is no {symbol}"))
+    }
+
+    /// Lets the starter run to its breakpoint.
+    pub fn go(&mut self) {
+        let mut signal = None;
+        loop {
+            ptrace::cont(self.pid, signal).unwrap();
+            match waitpid(self.pid, None).unwrap() {
+                WaitStatus::Stopped(_, Signal::SIGTRAP) => break,
+                WaitStatus::Stopped(_, other) => signal = Some(other),
+                other => panic!("the starter did not come to its breakpoint: {other:?}"),
+            }
+        }
+        let at = self.address("MPIR_Breakpoint");
+        let mut registers = ptrace::getregs(self.pid).unwrap();
+        assert_eq!(registers.rip, at + 1);
+        registers.rip = at;
+        ptrace::setregs(self.pid, registers).unwrap();
+    }
+
+    /// Goes over the breakpoint and on to where it is met again.
+    pub fn go_again(&mut self) {
+        self.remove_trap();
+        ptrace::step(self.pid, None).unwrap();
+        waitpid(self.pid, None).unwrap();
+        let at = self.address("MPIR_Breakpoint");
+        self.memory.write_all_at(&TRAP, at).unwrap();
+        self.go();
+    }
+
+    /// Lets the starter go for good; says before that nobody is there any more.
+    pub fn leave(mut self) {
+        self.remove_trap();
+        self.write("MPIR_being_debugged", 0);
+        ptrace::detach(self.pid, None).unwrap();
+    }
+
+    fn remove_trap(&self) {
+        if let Some(below) = self.below_trap {
+            let at = self.address("MPIR_Breakpoint");
+            self.memory.write_all_at(&below, at).unwrap();
+        }
+    }
+
+    /// An `int` of the starter.
+    pub fn int(&self, symbol: &str) -> i32 {
+        i32::from_ne_bytes(self.bytes(self.address(symbol)))
+    }
+
+    /// A `char *` of the starter.
+    pub fn text_behind(&self, symbol: &str) -> String {
+        self.text_at(u64::from_ne_bytes(self.bytes(self.address(symbol))))
+    }
+
+    /// A `char[]` of the starter.
+    pub fn text(&self, symbol: &str) -> String {
+        self.text_at(self.address(symbol))
+    }
+
+    /// Sets an `int`.
+    pub fn write(&mut self, symbol: &str, value: i32) {
+        self.write_bytes(symbol, &value.to_ne_bytes());
+    }
+
+    /// Sets the beginning of an array.
+    pub fn write_bytes(&mut self, symbol: &str, bytes: &[u8]) {
+        self.memory
+            .write_all_at(bytes, self.address(symbol))
+            .unwrap();
+    }
+
+    /// The process table.
+    pub fn table(&self) -> Vec<Row> {
+        let table = u64::from_ne_bytes(self.bytes(self.address("MPIR_proctable")));
+        let count = u64::try_from(self.int("MPIR_proctable_size")).unwrap();
+        let pointer = |at| self.text_at(u64::from_ne_bytes(self.bytes(at)));
+        let row = |at: u64| Row {
+            host: pointer(at),
+            executable: pointer(at + 8),
+            pid: u32::from_ne_bytes(self.bytes(at + 16)),
+        };
+        (0..count).map(|index| row(table + 24 * index)).collect()
+    }
+
+    fn bytes<const N: usize>(&self, at: u64) -> [u8; N] {
+        let mut bytes = [0; N];
+        self.memory.read_exact_at(&mut bytes, at).unwrap();
+        bytes
+    }
+
+    fn text_at(&self, at: u64) -> String {
+        assert_ne!(at, 0, "a text is missing");
+        let bytes = (at..).map(|at| self.bytes::<1>(at)[0]);
+        let text: Vec<u8> = bytes.take_while(|byte| *byte != 0).collect();
+        String::from_utf8(text).unwrap()
+    }
+}
+
+/// Where the symbols of a process's program lie.
+fn symbols(pid: Pid) -> HashMap<String, u64> {
+    let program = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap();
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    let first = maps
+        .lines()
+        .find(|line| line.ends_with(program.to_str().unwrap()))
+        .unwrap();
+    let base = u64::from_str_radix(first.split('-').next().unwrap(), 16).unwrap();
+    let data = std::fs::read(&program).unwrap();
+    let file = ElfFile64::<object::Endianness>::parse(&*data).unwrap();
+    let named = file
+        .dynamic_symbols()
+        .filter_map(|symbol| Some((symbol.name().ok()?.to_owned(), base + symbol.address())));
+    named
+        .filter(|(name, _)| name.starts_with("MPIR_"))
+        .collect()
+}
