@@ -36,12 +36,14 @@ impl Choice {
     }
 }
 
-/// A program: its package, its file, the other names it is installed under, whether `--library-only` has it.
+/// A program: its package, its file, the other names it is installed under, whether `--library-only` has it, and whether it
+/// keeps debug information, since debuggers read in it what they need.
 struct Program {
     package: &'static str,
     file: &'static str,
     links: &'static [&'static str],
     with_library: bool,
+    is_debugged: bool,
 }
 
 const PROGRAMS: &[Program] = &[
@@ -50,30 +52,35 @@ const PROGRAMS: &[Program] = &[
         file: "rmpicc",
         links: &["mpicc", "rmpicxx", "mpicxx", "mpic++"],
         with_library: true,
+        is_debugged: false,
     },
     Program {
         package: "launcher",
         file: "rmpiexec",
         links: &["mpiexec", "mpirun"],
         with_library: false,
+        is_debugged: true,
     },
     Program {
         package: "rmpi-info",
         file: "rmpi-info",
         links: &[],
         with_library: false,
+        is_debugged: false,
     },
     Program {
         package: "bench",
         file: "rmpi-bench",
         links: &[],
         with_library: false,
+        is_debugged: false,
     },
     Program {
         package: "bench",
         file: "rmpi-compare",
         links: &[],
         with_library: false,
+        is_debugged: false,
     },
 ];
 
@@ -193,22 +200,24 @@ fn compiler() -> Result<(), String> {
 }
 
 fn compile(choice: Choice, programs: &[&Program]) -> Result<(), String> {
+    let profile = ["--quiet", "--profile", choice.profile().0];
     let mut build = cargo();
-    build.args([
-        "build",
-        "--quiet",
-        "--profile",
-        choice.profile().0,
-        "-p",
-        "libmpi",
-        "-p",
-        "qmp",
-        "--lib",
-    ]);
-    for program in programs {
+    build.arg("build").args(profile);
+    build.args(["-p", "libmpi", "-p", "qmp", "--lib"]);
+    let (debugged, others): (Vec<&Program>, _) = programs.iter().partition(|p| p.is_debugged);
+    for program in others {
         build.args(["-p", program.package, "--bin", program.file]);
     }
-    show(build)
+    show(build)?;
+    for program in debugged {
+        let mut build = cargo();
+        build.arg("rustc").args(profile);
+        build.args(["-p", program.package, "--bin", program.file]);
+        // Cargo has all debug information taken out of a build for use, also that which is written by hand.
+        build.args(["--", "-C", "strip=none"]);
+        show(build)?;
+    }
+    Ok(())
 }
 
 /// `libmpi_abi.a` as cargo made it, and `libmpi_abi.so.1` linked from it.

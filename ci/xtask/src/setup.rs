@@ -66,6 +66,12 @@ const NEEDS: &[Need] = &[
         stages: &["icount"],
     },
     Need {
+        what: "gdb",
+        probe: Probe::Program("gdb"),
+        apt: &["gdb"],
+        stages: &["debuggers", "docs"],
+    },
+    Need {
         what: "Python with venv and pip",
         probe: Probe::Shell("python3 -c 'import venv, ensurepip'"),
         apt: &["python3", "python3-venv", "python3-pip"],
@@ -89,8 +95,23 @@ const NEEDS: &[Need] = &[
 
 /// The stages that `setup` knows, for messages.
 const STAGES: &[&str] = &[
-    "demo", "bench", "compare", "peers", "install", "tidy", "unit", "model", "abi", "ranks",
-    "docs", "icount", "faults", "softroce", "suites", "deaths",
+    "demo",
+    "bench",
+    "compare",
+    "peers",
+    "install",
+    "tidy",
+    "unit",
+    "model",
+    "abi",
+    "ranks",
+    "debuggers",
+    "docs",
+    "icount",
+    "faults",
+    "softroce",
+    "suites",
+    "deaths",
 ];
 
 /// `cargo xtask setup [STAGE...]`.

@@ -34,6 +34,7 @@ Stages, in order of cost:
   model    every interleaving of the shared-memory ring, by loom
   abi      symbols, header, wrappers and struct sizes of the installed library
   ranks    the C programs of ci/ranks under rmpiexec
+  debuggers  gdb with the installed launcher and its ranks
   docs     the commands of README and of the pages in docs/
   icount   instructions of MPI_Isend and MPI_Irecv against their budget
   faults   limits, filters and full disks; ranks and launchers that die at random moments

@@ -4,6 +4,7 @@
 mod abi;
 mod cargo_tests;
 mod compiling;
+mod debuggers;
 mod docs;
 mod faults;
 mod hardships;
@@ -75,6 +76,11 @@ const STAGES: &[TestStage] = &[
         name: "ranks",
         budget: minutes(5),
         run: ranks::run,
+    },
+    TestStage {
+        name: "debuggers",
+        budget: minutes(1),
+        run: debuggers::run,
     },
     TestStage {
         name: "docs",
@@ -164,7 +170,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
 
 /// The table, and the line that counts alone at the end.
 fn summary(rows: &[(&&TestStage, Tally, Duration)]) -> Result<(), String> {
-    println!("\nstage    passed  failed  expected to fail       time     budget");
+    println!("\nstage     passed  failed  expected to fail       time     budget");
     for (stage, tally, time) in rows {
         let over = if *time > stage.budget {
             "  over budget"
@@ -172,7 +178,7 @@ fn summary(rows: &[(&&TestStage, Tally, Duration)]) -> Result<(), String> {
             ""
         };
         println!(
-            "{:<8} {:>6}  {:>6}  {:>16} {:>10} {:>10}{over}",
+            "{:<9} {:>6}  {:>6}  {:>16} {:>10} {:>10}{over}",
             stage.name,
             tally.passed,
             tally.failed.len(),

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Stage `debuggers`: gdb with the installed launcher and library.
+
+use super::{Context, Tally, cargo_tests};
+use crate::tree::cargo;
+
+pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String> {
+    let mut tests = cargo();
+    tests.env("RMPI_TEST_PREFIX", context.prefix()?);
+    tests.args(["test", "--quiet", "--package", "launcher", "--test", "mpir"]);
+    tests.args(["--no-fail-fast", "--", "--ignored"]);
+    cargo_tests::run(tally, "process table, launch, attach, abort", tests)
+}
