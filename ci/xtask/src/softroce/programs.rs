@@ -13,15 +13,17 @@ pub(crate) fn folder() -> Result<PathBuf, String> {
     Ok(folder)
 }
 
-/// Compiles a C program of the tree by the installed wrapper into the folder, under its own name.
+/// Compiles a C program of the tree by the installed wrapper into the folder, under its own name. With QMP, if that begins
+/// with `qmp_`.
 pub(crate) fn compile(prefix: &Path, source: &str) -> Result<(), String> {
     let source = root().join(source);
-    let name = source.file_stem().unwrap_or_default();
+    let name = source.file_stem().unwrap_or_default().to_string_lossy();
+    let qmp = name.starts_with("qmp_").then_some("-lqmp");
     let mut compiler = command(prefix.join("bin/rmpicc"));
-    compiler
-        .args(["-O2", "-pthread", "-o"])
-        .arg(folder()?.join(name));
-    compiler.arg(&source).arg("-lm");
+    compiler.args(["-O2", "-pthread", "-I"]);
+    compiler.arg(root().join("ci/ranks")).arg("-o");
+    compiler.arg(folder()?.join(&*name)).arg(&source);
+    compiler.args(qmp).arg("-lm");
     quiet(compiler, Duration::from_secs(300)).map(drop)
 }
 

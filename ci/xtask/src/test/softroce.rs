@@ -21,7 +21,7 @@ pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
         .map(|name| format!("ci/ranks/{name}.c"))
         .collect();
     let sources = sources.iter().map(String::as_str);
-    let sources = sources.chain(["ci/demo/hello.c"]).collect();
+    let sources = sources.chain(OTHERS).collect();
     let broken = compiling::all(&sources, |source| programs::compile(&prefix, source))?;
     if let Some((program, why)) = broken.first() {
         return Err(format!("{program} cannot be compiled: {why}"));
@@ -191,8 +191,9 @@ const WRITTEN: &str = "softroce-was-here";
 /// All that the guest does; a machine with other work emulates several times slower.
 const LIMIT: Duration = Duration::from_secs(1200);
 /// Programs of the stage `ranks` that run there, by their names in `ci/softroce/checks`.
-const RANKS: [&str; 20] = [
+const RANKS: [&str; 21] = [
     "cancel",
+    "channel",
     "coll_data",
     "coll_ops",
     "coll_scan",
@@ -212,6 +213,12 @@ const RANKS: [&str; 20] = [
     "sendrecv",
     "stress",
     "wildcards",
+];
+/// Programs from other places.
+const OTHERS: [&str; 3] = [
+    "ci/demo/hello.c",
+    "qmp/examples/qmp_halo.c",
+    "qmp/tests/ranks/qmp_messages.c",
 ];
 const SOAK: Duration = Duration::from_secs(600);
 
