@@ -17,7 +17,7 @@ pub mod world;
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use memory::Guarded;
 use transport::channel::Channels;
@@ -242,10 +242,23 @@ impl Rank {
         if idle && self.sleeps && self.fabric.prepare_sleep() {
             match self.channels.as_mut().is_some_and(Channels::has_news) {
                 true => self.fabric.stay_awake(),
-                false => self.fabric.sleep(LONG),
+                false => self.sleep(),
             }
         }
         yield_now().await;
+    }
+
+    /// Sleeps until something happens. On a fake network time is not ours: it counts who sleeps too long itself.
+    fn sleep(&mut self) {
+        let asleep = Instant::now();
+        self.fabric.sleep(LONG);
+        assert!(
+            asleep.elapsed() < LONG,
+            "rank {} has slept for {} s and nothing woke it: either a sign is lost, or the behaviour waits for nothing, \
+             which `pass` is for",
+            self.me,
+            LONG.as_secs()
+        );
     }
 
     /// Looks once at the transport, then lets others run, whether or not there was anything.
