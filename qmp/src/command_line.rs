@@ -2,7 +2,8 @@
 //! The options that a program's command line may have for QMP. Pure.
 //!
 //! An option is followed by its numbers, which are all words up to the next that does not begin with a digit. Options and
-//! numbers are taken out of the command line; of several times the same option the last one counts.
+//! numbers are taken out of the command line; of several times the same option the last one counts. What begins as they do
+//! and is none of them is refused: a job on the wrong grid costs more than a word about a slip.
 
 use core::ffi::c_int;
 
@@ -30,10 +31,16 @@ pub fn parse(words: &[String]) -> Result<(Options, Vec<usize>)> {
     let mut at = 0;
     while at < words.len() {
         let word = words[at].as_str();
-        if at == 0 || !NAMES.contains(&word) {
+        if at == 0 || !word.starts_with("-qmp-") {
             left.push(at);
             at += 1;
             continue;
+        }
+        if !NAMES.contains(&word) {
+            let known = NAMES.join(", ");
+            return Err(wrong(format!(
+                "{word} is no option of QMP; there are {known}"
+            )));
         }
         let numbers = words[at + 1..].iter().take_while(|word| is_number(word));
         let texts: Vec<&String> = numbers.collect();
@@ -150,6 +157,10 @@ mod tests {
             ("p -qmp-geom 99999999999", "`99999999999`"),
             ("p -qmp-nmpi 0", "at least 1"),
             ("p -qmp-nmpi 2 2", "expected one number"),
+            (
+                "p -qmp-gemo 2 2",
+                "-qmp-gemo is no option of QMP; there are -qmp-geom,",
+            ),
         ] {
             let error = read(line).unwrap_err();
             assert_eq!(error.status, Status::INVALID_ARG);

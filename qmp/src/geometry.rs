@@ -365,7 +365,10 @@ fn positive(numbers: &[c_int], what: &str) -> Result<Vec<usize>> {
     let check = |number: &c_int| usize::try_from(*number).ok().filter(|number| *number > 0);
     let all: Option<Vec<usize>> = numbers.iter().map(check).collect();
     all.ok_or_else(|| {
-        let text = format!("{what} of {numbers:?} were given, each must be at least 1");
+        let text = format!(
+            "the {what} were given as {}, each must be at least 1",
+            show(numbers)
+        );
         Failure::new(Status::INVALID_ARG, text)
     })
 }
@@ -389,7 +392,8 @@ fn whole_map(map: &[c_int], axes: usize) -> Result<Vec<usize>> {
     Ok(whole)
 }
 
-fn show(dims: &[usize]) -> String {
+/// `4x2x2`
+pub fn show(dims: &[impl ToString]) -> String {
     dims.iter()
         .map(ToString::to_string)
         .collect::<Vec<_>>()

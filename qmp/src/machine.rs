@@ -236,7 +236,9 @@ fn job_of(allocated: &Communicator, jobs: &[c_int]) -> Result<c_int> {
     let fits = |(jobs, dim): (&c_int, &c_int)| *jobs > 0 && dim % jobs == 0;
     if jobs.len() != dims.len() || !jobs.iter().zip(dims).all(fits) {
         let text = format!(
-            "-qmp-job {jobs:?} was given for nodes in a grid of {dims:?}: as many numbers are needed, each a divisor"
+            "-qmp-job with {} was given for nodes in a grid of {}: as many numbers are needed, each a divisor",
+            geometry::show(jobs),
+            geometry::show(dims)
         );
         return Err(Failure::new(Status::INVALID_TOPOLOGY, text));
     }
