@@ -11,20 +11,46 @@ use core::ffi::{CStr, c_char, c_int, c_longlong, c_void};
 
 use crate::status::{Failure, Result, Status};
 
-/// A communicator of MPI.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(transparent)]
-pub struct Comm(usize);
+/// Kinds of handles of MPI, and those of them that are used here, as `mpi.h` has them.
+macro_rules! handles {
+    ($($(#[$doc:meta])* $kind:ident { $($name:ident = $value:literal,)* })*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        #[repr(transparent)]
+        pub struct $kind(usize);
 
-/// A datatype of MPI.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(transparent)]
-pub struct Datatype(usize);
+        #[allow(missing_docs, reason = "as in mpi.h")]
+        impl $kind {
+            $(pub const $name: Self = Self($value);)*
+        }
+    )*};
+}
 
-/// An operation of MPI.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(transparent)]
-pub struct Op(usize);
+handles! {
+    /// A communicator of MPI.
+    Comm {
+        NULL = 0x100,
+        WORLD = 0x101,
+        SELF = 0x102,
+    }
+    /// A datatype of MPI.
+    Datatype {
+        INT = 0x209,
+        UNSIGNED_LONG = 0x20e,
+        FLOAT = 0x210,
+        DOUBLE = 0x214,
+        LONG_DOUBLE = 0x220,
+        BYTE = 0x247,
+        UINT64 = 0x259,
+    }
+    /// An operation of MPI.
+    Op {
+        SUM = 0x21,
+        MIN = 0x22,
+        MAX = 0x23,
+        BXOR = 0x2a,
+    }
+}
 
 /// A function that combines `*len` items: `inout = in op inout`.
 pub type Combine = unsafe extern "C" fn(*mut c_void, *mut c_void, *mut c_int, *mut Datatype);
@@ -44,32 +70,6 @@ impl Lent {
     pub fn is_null(self) -> bool {
         self.0.is_null()
     }
-}
-
-#[allow(missing_docs, reason = "as in mpi.h")]
-impl Comm {
-    pub const NULL: Self = Self(0x100);
-    pub const WORLD: Self = Self(0x101);
-    pub const SELF: Self = Self(0x102);
-}
-
-#[allow(missing_docs, reason = "as in mpi.h")]
-impl Datatype {
-    pub const INT: Self = Self(0x209);
-    pub const UNSIGNED_LONG: Self = Self(0x20e);
-    pub const FLOAT: Self = Self(0x210);
-    pub const DOUBLE: Self = Self(0x214);
-    pub const LONG_DOUBLE: Self = Self(0x220);
-    pub const BYTE: Self = Self(0x247);
-    pub const UINT64: Self = Self(0x259);
-}
-
-#[allow(missing_docs, reason = "as in mpi.h")]
-impl Op {
-    pub const SUM: Self = Self(0x21);
-    pub const MIN: Self = Self(0x22);
-    pub const MAX: Self = Self(0x23);
-    pub const BXOR: Self = Self(0x2a);
 }
 
 const ERRORS_RETURN: usize = 0x143;

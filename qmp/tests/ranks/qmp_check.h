@@ -65,4 +65,26 @@ UNUSED static void two_thick(int dims[], int axes)
     }
 }
 
+// One message, and another: what this node sends, and what it receives.
+struct pair {
+    QMP_msgmem_t out, in;
+    QMP_msghandle_t send, receive;
+};
+
+UNUSED static struct pair declare_pair(void *out, size_t out_bytes, int to, void *in, size_t in_bytes, int from)
+{
+    struct pair pair = {.out = QMP_declare_msgmem(out, out_bytes), .in = QMP_declare_msgmem(in, in_bytes)};
+    pair.send = QMP_declare_send_to(pair.out, to, 0);
+    pair.receive = QMP_declare_receive_from(pair.in, from, 0);
+    return pair;
+}
+
+UNUSED static void free_pair(struct pair pair)
+{
+    QMP_free_msghandle(pair.send);
+    QMP_free_msghandle(pair.receive);
+    QMP_free_msgmem(pair.out);
+    QMP_free_msgmem(pair.in);
+}
+
 #endif

@@ -80,8 +80,8 @@ static void qmp_036_qmp_037_handles_that_are_none(void)
 static void qmp_046_starting_freeing_and_moving_what_is_under_way(void)
 {
     int out = rank, in = -1;
-    QMP_msgmem_t mems[2] = {QMP_declare_msgmem(&out, sizeof out), QMP_declare_msgmem(&in, sizeof in)};
-    QMP_msghandle_t receive = QMP_declare_receive_from(mems[1], rank, 0), send = QMP_declare_send_to(mems[0], rank, 0);
+    struct pair self = declare_pair(&out, sizeof out, rank, &in, sizeof in, rank);
+    QMP_msghandle_t send = self.send, receive = self.receive;
     WORKS(QMP_start(receive));
     REFUSED(QMP_start(receive), QMP_INVALID_OP);
     EQUAL(QMP_get_error_number(receive), QMP_INVALID_OP);
@@ -96,42 +96,39 @@ static void qmp_046_starting_freeing_and_moving_what_is_under_way(void)
     WORKS(QMP_wait(receive));
     WORKS(QMP_wait(send));
     EQUAL(in, rank);
-    QMP_free_msghandle(send);
-    QMP_free_msghandle(receive);
-    QMP_free_msgmem(mems[0]);
-    QMP_free_msgmem(mems[1]);
+    free_pair(self);
 }
 
 // A hint that no start follows binds nothing: the message goes to the receive that is started first, and the handle may go.
 static void qmpl_042_receives_that_are_cleared_and_never_started(void)
 {
     int out = rank, in = -1, other = -1;
-    QMP_msgmem_t mems[3] = {QMP_declare_msgmem(&out, sizeof out), QMP_declare_msgmem(&in, sizeof in), QMP_declare_msgmem(&other, sizeof other)};
-    QMP_msghandle_t send = QMP_declare_send_to(mems[0], rank, 0);
-    QMP_msghandle_t receive = QMP_declare_receive_from(mems[1], rank, 0), cleared = QMP_declare_receive_from(mems[2], rank, 0);
-    WORKS(QMP_clear_to_send(send, QMP_CTS_READY));
+    struct pair self = declare_pair(&out, sizeof out, rank, &in, sizeof in, rank);
+    QMP_msgmem_t mem = QMP_declare_msgmem(&other, sizeof other);
+    QMP_msghandle_t cleared = QMP_declare_receive_from(mem, rank, 0);
+    WORKS(QMP_clear_to_send(self.send, QMP_CTS_READY));
     WORKS(QMP_clear_to_send(cleared, QMP_CTS_DISABLED));
     WORKS(QMP_clear_to_send(cleared, QMP_CTS_READY));
     WORKS(QMP_clear_to_send(cleared, QMP_CTS_READY));
-    WORKS(QMP_start(receive));
-    REFUSED(QMP_clear_to_send(receive, QMP_CTS_READY), QMP_INVALID_OP);
-    WORKS(QMP_start(send));
-    WORKS(QMP_wait(send));
-    WORKS(QMP_wait(receive));
+    WORKS(QMP_start(self.receive));
+    REFUSED(QMP_clear_to_send(self.receive, QMP_CTS_READY), QMP_INVALID_OP);
+    WORKS(QMP_start(self.send));
+    WORKS(QMP_wait(self.send));
+    WORKS(QMP_wait(self.receive));
     EQUAL(in, rank);
     EQUAL(other, -1);
-    WORKS(QMP_clear_to_send(receive, QMP_CTS_READY));
-    QMP_free_msghandle(receive);
-    EQUAL(QMP_get_error_number(NULL), QMP_SUCCESS);
-    WORKS(QMP_start(send));
-    WORKS(QMP_start(cleared));
-    WORKS(QMP_wait(send));
-    WORKS(QMP_wait(cleared));
-    EQUAL(other, rank);
+    WORKS(QMP_clear_to_send(cleared, QMP_CTS_READY));
     QMP_free_msghandle(cleared);
-    QMP_free_msghandle(send);
-    for (int i = 0; i < 3; i++)
-        QMP_free_msgmem(mems[i]);
+    EQUAL(QMP_get_error_number(NULL), QMP_SUCCESS);
+    in = -1;
+    WORKS(QMP_start(self.send));
+    WORKS(QMP_start(self.receive));
+    WORKS(QMP_wait(self.send));
+    WORKS(QMP_wait(self.receive));
+    EQUAL(in, rank);
+    EQUAL(other, -1);
+    free_pair(self);
+    QMP_free_msgmem(mem);
 }
 
 // Both ends are told, and the next message is whole again.
@@ -140,37 +137,30 @@ static void qmp_029_sizes_that_differ(void)
     enum { LARGE = 100000 };
     static char out[LARGE], in[LARGE];
     for (int wrong = 0; wrong < 2; wrong++) {
-        QMP_msgmem_t mems[2] = {QMP_declare_msgmem(out, LARGE), QMP_declare_msgmem(in, wrong ? LARGE / 2 : LARGE)};
-        QMP_msghandle_t send = QMP_declare_send_to(mems[0], (rank + 1) % size, 0);
-        QMP_msghandle_t receive = QMP_declare_receive_from(mems[1], (rank + size - 1) % size, 0);
-        WORKS(QMP_start(receive));
-        WORKS(QMP_start(send));
-        int told = QMP_wait(receive), told_too = QMP_wait(send);
+        struct pair ring = declare_pair(out, LARGE, (rank + 1) % size, in, wrong ? LARGE / 2 : LARGE, (rank + size - 1) % size);
+        WORKS(QMP_start(ring.receive));
+        WORKS(QMP_start(ring.send));
+        int told = QMP_wait(ring.receive), told_too = QMP_wait(ring.send);
         EQUAL(told, wrong ? QMP_MEMSIZE_ERR : QMP_SUCCESS);
         EQUAL(told_too, wrong ? QMP_MEMSIZE_ERR : QMP_SUCCESS);
-        EQUAL(QMP_get_error_number(receive), wrong ? QMP_MEMSIZE_ERR : QMP_SUCCESS);
-        QMP_free_msghandle(send);
-        QMP_free_msghandle(receive);
-        QMP_free_msgmem(mems[0]);
-        QMP_free_msgmem(mems[1]);
+        EQUAL(QMP_get_error_number(ring.receive), wrong ? QMP_MEMSIZE_ERR : QMP_SUCCESS);
+        free_pair(ring);
     }
 }
 
 static void qmp_047_a_message_that_nobody_sends(void)
 {
     int in = -1, out = rank;
-    QMP_msgmem_t mems[2] = {QMP_declare_msgmem(&in, sizeof in), QMP_declare_msgmem(&out, sizeof out)};
-    QMP_msghandle_t receive = QMP_declare_receive_from(mems[0], rank, 0), send = QMP_declare_send_to(mems[1], rank, 0);
-    WORKS(QMP_start(receive));
-    REFUSED(QMP_wait(receive), QMP_TIMEOUT);
-    EQUAL(QMP_get_error_number(receive), QMP_TIMEOUT);
+    struct pair self = declare_pair(&out, sizeof out, rank, &in, sizeof in, rank);
+    WORKS(QMP_start(self.receive));
+    REFUSED(QMP_wait(self.receive), QMP_TIMEOUT);
+    EQUAL(QMP_get_error_number(self.receive), QMP_TIMEOUT);
     // It can come yet.
-    WORKS(QMP_start(send));
-    WORKS(QMP_wait(receive));
-    WORKS(QMP_wait(send));
+    WORKS(QMP_start(self.send));
+    WORKS(QMP_wait(self.receive));
+    WORKS(QMP_wait(self.send));
     EQUAL(in, rank);
-    QMP_free_msghandle(send);
-    QMP_free_msghandle(receive);
+    free_pair(self);
 }
 
 int main(int argc, char **argv)

@@ -92,9 +92,8 @@ static void qmp_086_qmp_111_qmp_114_a_message_can_be_polled(void)
 {
     enum { BYTES = 100000 };
     unsigned char *out = allocate(BYTES), *in = allocate(BYTES);
-    QMP_msgmem_t mems[2] = {QMP_declare_msgmem(out, BYTES), QMP_declare_msgmem(in, BYTES)};
-    QMP_msghandle_t send = QMP_declare_send_to(mems[0], next(), 0);
-    QMP_msghandle_t receive = QMP_declare_receive_from(mems[1], before(), 0);
+    struct pair ring = declare_pair(out, BYTES, next(), in, BYTES, before());
+    QMP_msghandle_t send = ring.send, receive = ring.receive;
     EQUAL(QMP_is_complete(send), QMP_TRUE);
     WORKS(QMP_wait(receive));
     fill(out, BYTES, seed(rank, 0));
@@ -107,10 +106,7 @@ static void qmp_086_qmp_111_qmp_114_a_message_can_be_polled(void)
         ;
     EQUAL(QMP_is_complete(receive), QMP_TRUE);
     WORKS(QMP_wait(send));
-    QMP_free_msghandle(send);
-    QMP_free_msghandle(receive);
-    QMP_free_msgmem(mems[0]);
-    QMP_free_msgmem(mems[1]);
+    free_pair(ring);
     free(out);
     free(in);
 }
@@ -120,9 +116,8 @@ static void qmp_110_the_gate_keeps_what_is_sent_out(void)
 {
     enum { BYTES = 50000 };
     unsigned char *out = allocate(BYTES), *in = allocate(BYTES);
-    QMP_msgmem_t mems[2] = {QMP_declare_msgmem(out, BYTES), QMP_declare_msgmem(in, BYTES)};
-    QMP_msghandle_t send = QMP_declare_send_to(mems[0], next(), 0);
-    QMP_msghandle_t receive = QMP_declare_receive_from(mems[1], before(), 0);
+    struct pair ring = declare_pair(out, BYTES, next(), in, BYTES, before());
+    QMP_msghandle_t send = ring.send, receive = ring.receive;
     for (int k = 0; k < 3; k++) {
         fill(out, BYTES, seed(rank, k));
         fill(in, BYTES, 999);
@@ -135,10 +130,7 @@ static void qmp_110_the_gate_keeps_what_is_sent_out(void)
         PAYLOAD(in, BYTES, seed(before(), k));
         WORKS(QMP_wait(send));
     }
-    QMP_free_msghandle(send);
-    QMP_free_msghandle(receive);
-    QMP_free_msgmem(mems[0]);
-    QMP_free_msgmem(mems[1]);
+    free_pair(ring);
     free(out);
     free(in);
 }
@@ -358,25 +350,21 @@ static void qmp_125_a_map_of_communications(void)
             from = node;
     if (size % 3 == 0)
         return;
-    QMP_msgmem_t mems[2] = {QMP_declare_msgmem(&out, sizeof out), QMP_declare_msgmem(&in, sizeof in)};
-    QMP_msghandle_t send = QMP_declare_send_to(mems[0], to, 0), receive = QMP_declare_receive_from(mems[1], from, 0);
-    WORKS(QMP_start(send));
-    WORKS(QMP_start(receive));
-    WORKS(QMP_wait(receive));
-    WORKS(QMP_wait(send));
+    struct pair map = declare_pair(&out, sizeof out, to, &in, sizeof in, from);
+    WORKS(QMP_start(map.send));
+    WORKS(QMP_start(map.receive));
+    WORKS(QMP_wait(map.receive));
+    WORKS(QMP_wait(map.send));
     EQUAL(in, from);
-    QMP_free_msghandle(send);
-    QMP_free_msghandle(receive);
-    QMP_free_msgmem(mems[0]);
-    QMP_free_msgmem(mems[1]);
+    free_pair(map);
 }
 
 static void qmp_088_qmp_115_a_handle_is_declared_once_and_used_often(void)
 {
     enum { MANY = 1000 };
     int out = 0, in = 0;
-    QMP_msgmem_t mems[2] = {QMP_declare_msgmem(&out, sizeof out), QMP_declare_msgmem(&in, sizeof in)};
-    QMP_msghandle_t both[2] = {QMP_declare_receive_from(mems[1], before(), 0), QMP_declare_send_to(mems[0], next(), 0)};
+    struct pair ring = declare_pair(&out, sizeof out, next(), &in, sizeof in, before());
+    QMP_msghandle_t both[2] = {ring.receive, ring.send};
     for (int k = 0; k < MANY; k++) {
         out = rank + k;
         WORKS(QMP_start(both[0]));
@@ -384,10 +372,7 @@ static void qmp_088_qmp_115_a_handle_is_declared_once_and_used_often(void)
         WORKS(QMP_wait_all(both, 2));
         EQUAL(in, before() + k);
     }
-    QMP_free_msghandle(both[0]);
-    QMP_free_msghandle(both[1]);
-    QMP_free_msgmem(mems[0]);
-    QMP_free_msgmem(mems[1]);
+    free_pair(ring);
 }
 
 int main(int argc, char **argv)
