@@ -41,6 +41,7 @@ mod side;
 mod slab;
 mod stripes;
 mod turn;
+mod unsaid;
 mod wire;
 mod words;
 mod work;
@@ -145,11 +146,19 @@ pub(super) struct Verbs<P: Port> {
     /// Something was heard since the caller wanted to sleep last: what was full may have room.
     has_stirred: bool,
     now_ns: u64,
+    looks: Looks,
+    pub(super) stats: Stats,
+    pub(super) net: NetStats,
+}
+
+/// What is looked at now and then.
+#[derive(Debug, Default)]
+struct Looks {
     /// When the ports are asked for events next, and when they were last.
     events_at_ns: u64,
     events_were_ns: u64,
-    pub(super) stats: Stats,
-    pub(super) net: NetStats,
+    /// When peers were last looked at that may have to say something.
+    receivers_ns: u64,
 }
 
 /// What the network did so far; for tests and performance variables.
@@ -269,8 +278,7 @@ impl<P: Port> Verbs<P> {
             polls: 0,
             warm: 0,
             has_stirred: false,
-            events_at_ns: 0,
-            events_were_ns: 0,
+            looks: Looks::default(),
             stats: Stats::default(),
             net: NetStats::default(),
         })

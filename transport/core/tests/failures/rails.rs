@@ -227,6 +227,29 @@ fn reads_under_way_when_a_rail_fails_end_well() {
     }
 }
 
+/// That a device has taken messages in, and has said so, does not mean that its process has seen them.
+#[test]
+fn what_a_device_had_taken_in_when_it_was_lost_comes_again() {
+    for how in [Fails::DeviceLost, Fails::QueueLost] {
+        for number in [1, 10, 40] {
+            let mut job = on_rails(&[2, 2]);
+            job.assert_whole();
+            let taken_in = job.net.stats(job.port(1, 0)).messages;
+            job.all[0].is_busy = true;
+            for at in 0..number {
+                assert!(job.try_send(1, 0, size_of_frame(at)));
+            }
+            job.pass(100 * MILLISECOND);
+            assert_eq!(job.net.stats(job.port(1, 0)).messages, taken_in + number);
+            fail(&job, how, 0);
+            job.all[0].is_busy = false;
+            job.settle();
+            job.assert_whole();
+            job.assert_careful();
+        }
+    }
+}
+
 #[test]
 fn all_rails_down_and_up_again_lose_and_repeat_nothing() {
     for first_up in 0..2 {

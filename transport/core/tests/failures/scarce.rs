@@ -76,6 +76,38 @@ fn buffers_that_cannot_grow_are_enough() {
     job.assert_careful();
 }
 
+/// A slot is free when its receiver has said that it has the packet, and nobody says so of a few.
+#[test]
+fn whoever_has_no_slot_left_asks_for_some() {
+    for (ranks, frames, bytes) in [(16, 7, 8000), (90, 15, 40)] {
+        let mut job = Job::calm(ranks, AT_ONCE);
+        for to in 1..ranks {
+            job.send(0, to, 8);
+        }
+        job.settle();
+        for to in 1..ranks {
+            job.all[to as usize].is_busy = true;
+        }
+        let each = (1..ranks).flat_map(|to| vec![to; frames]);
+        let refused: Vec<u32> = each.filter(|to| !job.try_send(0, *to, bytes)).collect();
+        assert!(!refused.is_empty(), "there are not so many slots");
+        for to in 1..ranks {
+            job.all[to as usize].is_busy = false;
+            // Nor does the first answer arrive.
+            job.net.drop_datagrams(to, 1);
+        }
+        let since = job.net.now_ns();
+        for to in refused {
+            job.until("there is a slot", |job| job.try_send(0, to, bytes));
+        }
+        let took = job.net.now_ns() - since;
+        assert!(took < 300 * MILLISECOND, "{took} ns");
+        job.settle();
+        job.assert_nobody_lost();
+        job.assert_careful();
+    }
+}
+
 #[test]
 fn nobody_is_told_of_a_write_whose_memory_cannot_be_locked() {
     let mut job = Job::calm(2, AT_ONCE);

@@ -11,7 +11,7 @@ use super::pools::is_datagram;
 use super::port::{Done, Port, Status};
 use super::rail::{Line, rail_of};
 use super::session::{ACK_EVERY, Slot, Verdict};
-use super::wire::{self, BEGINS, ENDS, HEADER_BYTES, Message, Packet};
+use super::wire::{self, ASKS, BEGINS, ENDS, HEADER_BYTES, Message, Packet};
 use crate::{Arrived, Completion, Completions, Peer, RecvBuffer};
 
 /// Marks the place of a frame that came in several packets.
@@ -189,11 +189,12 @@ impl<P: Port> Verbs<P> {
         let receives = &self.rails[usize::from(rail_of(buffer))].receives;
         let can_wait = !by_datagram || receives.has_datagram_buffers();
         let verdict = side.session.accept(packet.number, buffer, can_wait);
-        let owes = by_datagram || side.session.owed() >= ACK_EVERY || verdict == Verdict::Twice;
+        let is_asked = verdict == Verdict::Twice || packet.parts & ASKS != 0;
+        let owes = by_datagram || side.session.owed() >= ACK_EVERY || is_asked;
         if owes && !std::mem::replace(&mut side.listed_owing, true) {
             self.owing.push(peer);
         }
-        side.owes_anyway |= verdict == Verdict::Twice;
+        side.owes_anyway |= is_asked;
         if side.session.has_unsent() {
             // The peer misses some.
             self.list_unsent(peer);
@@ -242,7 +243,7 @@ impl<P: Port> Verbs<P> {
         completions: &mut Completions,
     ) {
         let bytes = self.receives(buffer).bytes_in(buffer) - HEADER_BYTES;
-        if packet.parts != BEGINS | ENDS {
+        if packet.parts & (BEGINS | ENDS) != BEGINS | ENDS {
             return self.assemble(packet, buffer, bytes, completions);
         }
         if bytes > ring::SLOT_BODY_BYTES {

@@ -101,6 +101,8 @@ impl<P: Port> Verbs<P> {
         );
         self.rails[rail].lost = Some(why.into());
         self.signs = watch_all(&self.rails);
+        let living = self.rails.iter().position(|rail| rail.lost.is_none());
+        self.warm = living.unwrap_or(self.warm);
         self.is_all_lost = self.rails.iter().all(|rail| rail.lost.is_some());
         if !self.is_all_lost {
             self.leave_rail(number_of(rail));

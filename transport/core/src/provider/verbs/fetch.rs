@@ -164,13 +164,13 @@ impl<P: Port> Verbs<P> {
             let peer = fetch.peer;
             if !tried.contains(&peer) {
                 tried.push(peer);
-                self.try_owner(peer);
+                self.try_device(peer);
             }
         }
     }
 
-    /// Its device answers even where the process computes.
-    fn try_owner(&mut self, peer: u32) {
+    /// Writes nothing to a peer: its device answers even where the process computes, and if it does not, the queue pair breaks.
+    pub(super) fn try_device(&mut self, peer: u32) {
         let side = self.side(peer);
         let line = side.line(peer);
         let Some(index) = side.pair_for_sends() else {
@@ -345,6 +345,6 @@ const BAD_KEY: u16 = 2;
 /// Works of this process at most, if those of peers are among them: who asks for more gets nothing, and must send.
 const MOST_ERRANDS: usize = 4096;
 /// Owners that say nothing are tried so often.
-const TRY_EVERY_NS: u64 = 1_000_000_000;
+pub(super) const TRY_EVERY_NS: u64 = 1_000_000_000;
 
 const _: () = assert!(MOST_RAILS == 4 && FETCH_BYTES <= ring::SLOT_BODY_BYTES);

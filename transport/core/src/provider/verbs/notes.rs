@@ -146,7 +146,7 @@ impl<P: Port> Verbs<P> {
     }
 
     fn slot_with(&mut self, note: &[u8; NOTE_BYTES]) -> Option<Slot> {
-        let slot = self.sends.take(&mut self.rails, NOTE_BYTES)?;
+        let slot = self.sends.take_for_note(&mut self.rails)?;
         self.sends.bytes_mut(slot, NOTE_BYTES).copy_from_slice(note);
         Some(slot)
     }

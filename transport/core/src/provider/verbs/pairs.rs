@@ -15,6 +15,7 @@ use super::ledger::{Ledger, Posted};
 use super::link::Link;
 use super::port::{Body, CallError, Done, Operation, Port, QueuePair, Remote, Request, Status};
 use super::rail::Line;
+use super::unsaid::Unsaid;
 use super::wire::{End, NUMBER_MASK, Say};
 use super::words::{self, Ends};
 use super::{DEPTHS, Side, Verbs, name};
@@ -31,6 +32,8 @@ pub(super) struct Pair {
     pub(super) ledger: Ledger,
     /// Poll in which it was used last.
     pub(super) used_at: u64,
+    /// Whether the peer says what has arrived over it (`unsaid.rs`).
+    pub(super) unsaid: Unsaid,
     life: Life,
 }
 
@@ -104,6 +107,7 @@ impl<P: Port> Verbs<P> {
             first: u32::try_from(chance).unwrap_or(0) & NUMBER_MASK,
             ledger: Ledger::default(),
             used_at: self.polls,
+            unsaid: Unsaid::default(),
             life: Life::Whole,
         });
         let index = u32::try_from(index).unwrap_or(u32::MAX);
@@ -568,13 +572,19 @@ impl<P: Port> Verbs<P> {
         }
     }
 
-    /// No slot is left: finds out which have become free.
+    /// No slot is left: finds out which are not needed any more.
     #[cold]
     pub(super) fn relieve(&mut self) {
         for index in 0..self.pairs.len() {
             let pair = self.pairs[index].as_ref();
-            if pair.is_some_and(|pair| pair.life == Life::Whole && pair.ledger.unsignaled() != 0) {
+            let Some(pair) = pair.filter(|pair| pair.life == Life::Whole) else {
+                continue;
+            };
+            let peer = pair.line.peer;
+            if pair.ledger.unsignaled() != 0 {
                 self.mark(u32::try_from(index).unwrap_or(u32::MAX));
+            } else if self.side(peer).session.awaits_word().is_some() {
+                self.ask_for_ack(peer);
             }
         }
         self.poll_sends();

@@ -50,28 +50,31 @@ impl SendPool {
 
     /// Whether there is room for some packets of so many bytes.
     pub(super) fn has(&self, bytes: usize, count: usize) -> bool {
-        let slots = if bytes <= SMALL_SLOT_BYTES {
-            &self.small
-        } else {
-            &self.large
-        };
-        slots.has(count)
+        if bytes <= SMALL_SLOT_BYTES {
+            return self.small.has(count + FOR_NOTES);
+        }
+        self.large.has(count)
     }
 
     /// A free slot for a packet of so many bytes, which the caller's session keeps; `None`: all are in use.
     #[inline(always)]
     pub(super) fn take<P: Port>(&mut self, rails: &mut [Rail<P>], bytes: usize) -> Option<Slot> {
         if bytes <= SMALL_SLOT_BYTES {
-            return self.small.take(rails);
+            return self.small.take(rails, FOR_NOTES);
         }
-        self.large.take(rails).map(|slot| slot | MARK)
+        self.large.take(rails, 0).map(|slot| slot | MARK)
+    }
+
+    /// A free slot for a note. Packets leave some for these, or nobody could be asked which packets have arrived.
+    pub(super) fn take_for_note<P: Port>(&mut self, rails: &mut [Rail<P>]) -> Option<Slot> {
+        self.small.take(rails, 0)
     }
 
     /// A free slot for a short packet, if there are more than enough.
     #[inline(always)]
     pub(super) fn take_at_hand(&mut self) -> Option<Slot> {
         let small = &mut self.small;
-        if small.is_scarce() {
+        if small.is_scarce() || small.free.len() <= FOR_NOTES {
             return None;
         }
         let slot = small.free.pop()?;
@@ -341,24 +344,26 @@ impl Slots {
         self.free.len() + more >= count
     }
 
-    /// A free slot, which the caller's session keeps; `None`: all are in use.
+    /// A free slot, which the caller keeps; `None`: all are in use but so many, which stay free.
     #[inline(always)]
-    fn take<P: Port>(&mut self, rails: &mut [Rail<P>]) -> Option<Slot> {
-        let slot = match self.free.pop() {
-            Some(slot) => slot,
-            None => self.grow(rails)?,
-        };
+    fn take<P: Port>(&mut self, rails: &mut [Rail<P>], left: usize) -> Option<Slot> {
+        if self.free.len() <= left {
+            self.grow(rails);
+        }
+        if self.free.len() <= left {
+            return None;
+        }
+        let slot = self.free.pop()?;
         self.uses[slot as usize].kept = true;
         Some(slot)
     }
 
     #[cold]
-    fn grow<P: Port>(&mut self, rails: &mut [Rail<P>]) -> Option<Slot> {
+    fn grow<P: Port>(&mut self, rails: &mut [Rail<P>]) {
         if self.blocks.len() < self.most_blocks {
             // If no more memory may be locked, what is there must do.
-            self.make_more(rails).ok()?;
+            let _ = self.make_more(rails);
         }
-        self.free.pop()
     }
 
     fn make_more<P: Port>(&mut self, rails: &mut [Rail<P>]) -> Result<(), CallError> {
@@ -622,6 +627,8 @@ const BATCH: usize = 16;
 /// Tells the slots and buffers of one kind from those of the other. In the names of buffers the number of their rail stands below.
 const MARK: Slot = 1 << 31;
 
+/// Small slots that packets leave free.
+const FOR_NOTES: usize = 16;
 /// Bytes of a small slot.
 const SMALL_SLOT_BYTES: usize = 256;
 /// Bytes of a large slot, and of a buffer that takes what is in one.

@@ -341,9 +341,7 @@ impl<P: Port> Verbs<P> {
                 }
                 if let Some(side) = self.sides[peer as usize].as_deref_mut() {
                     side.was_heard();
-                    if let Some(slot) = side.session.arrived(number, made) {
-                        self.sends.release(slot);
-                    }
+                    side.session.arrived(number, made);
                 }
             }
             Posted::Part { work, bytes } => self.part_ended(work, bytes),
@@ -367,12 +365,16 @@ fn fill<'a>(sends: &'a mut SendPool, slot: Slot, packet: &Packet, body: &[u8]) -
     place
 }
 
-/// Writes what the peer should be told into a packet that is sent now. Not while a device still reads it for an earlier time:
-/// half of one answer and half of another would be a third.
+/// Writes what the peer should be told into a packet that is sent now, and what it is asked where slots are scarce. Not while
+/// a device still reads it for an earlier time: half of one answer and half of another would be a third.
 #[inline(always)]
 pub(super) fn stamp(sends: &mut SendPool, slot: Slot, ack: Ack) {
+    let asks = sends.is_scarce();
     let header = sends.bytes_mut(slot, HEADER_BYTES);
     if let Some(header) = header.first_chunk_mut() {
         wire::write_ack(ack, header);
+        if asks {
+            wire::ask(header);
+        }
     }
 }

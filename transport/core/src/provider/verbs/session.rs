@@ -2,10 +2,10 @@
 //! One peer's streams of packets, there and back: every packet arrives once and in order, whatever carries it and however
 //! often that breaks. Sans-IO: it says what is to be sent, and time is an argument.
 //!
-//! - S1: a packet is kept until the peer says that it has it. Its slot (the memory with its bytes) may be given back
-//!   before, when a reliable queue pair says that the packet has arrived.
+//! - S1: a packet is kept, with its bytes, until the peer says that it has it. That a reliable queue pair says so is not
+//!   enough: then it is in the peer's memory, and lost if the device is before the process has looked.
 //! - S2: at most [`WINDOW`] packets are kept: so a receiver that does not look is not flooded.
-//! - S3: a packet that went over a queue pair that broke is sent again; one that went as a datagram is sent again when
+//! - S3: all packets that went over a queue pair that broke are sent again; one that went as a datagram is sent again when
 //!   its time is over, or when later ones were acknowledged before it.
 //! - S4: packets are handed up in the order of their numbers, once each. What comes ahead waits in its buffer; what comes
 //!   twice, or lies beyond the window, is dropped.
@@ -32,6 +32,8 @@ pub(super) enum Via {
     Datagram { at: Moment },
     /// Over the queue pair of this number, of all that this process ever made.
     Pair { made: u32 },
+    /// The same, and it has arrived there, as the queue pair says.
+    There { made: u32 },
 }
 
 /// A time, in microseconds that wrap after an hour: enough for what waits for an answer.
@@ -54,7 +56,7 @@ impl Moment {
 /// A packet until it is acknowledged.
 #[derive(Clone, Copy, Debug)]
 struct Kept {
-    /// `None`: it has arrived, only the peer has not said so.
+    /// `None`: the peer has it already, though not all before it.
     slot: Option<Slot>,
     bytes: u32,
     via: Via,
@@ -197,13 +199,18 @@ impl Session {
 
     /// Whether everything that is kept has arrived, for all we know.
     pub(super) fn has_arrived(&self) -> bool {
-        self.kept.iter().all(|kept| kept.slot.is_none())
+        let is_there = |kept: &Kept| matches!(kept.via, Via::There { .. });
+        self.kept.iter().all(is_there)
+    }
+
+    /// The oldest packet of which the peer has not said that it has it.
+    pub(super) fn awaits_word(&self) -> Option<u32> {
+        (!self.kept.is_empty()).then_some(self.first)
     }
 
     /// Whether a packet is under way over this queue pair.
     pub(super) fn is_under_way(&self, made: u32) -> bool {
-        let over = |kept: &Kept| kept.slot.is_some() && kept.via == Via::Pair { made };
-        self.kept.iter().any(over)
+        self.kept.iter().any(|kept| kept.via == Via::Pair { made })
     }
 
     /// The oldest packet that waits to be sent.
@@ -272,7 +279,7 @@ impl Session {
         match via {
             Via::Not => self.send_again(number),
             Via::Datagram { .. } => self.datagrams += 1,
-            Via::Pair { .. } => {}
+            Via::Pair { .. } | Via::There { .. } => {}
         }
         if number == self.unsent_from {
             self.unsent_from = number.wrapping_add(1);
@@ -283,7 +290,7 @@ impl Session {
         match via {
             Via::Not => self.unsent -= 1,
             Via::Datagram { .. } => self.datagrams -= 1,
-            Via::Pair { .. } => {}
+            Via::Pair { .. } | Via::There { .. } => {}
         }
     }
 
@@ -292,21 +299,22 @@ impl Session {
         self.kept.get_mut(number.wrapping_sub(self.first) as usize)
     }
 
-    /// A reliable queue pair says that a packet has arrived: its slot, if that is still held.
+    /// A reliable queue pair says that a packet has arrived.
     #[inline(always)]
-    pub(super) fn arrived(&mut self, number: u32, made: u32) -> Option<Slot> {
-        let kept = self.kept_mut(number)?;
-        if kept.via == (Via::Pair { made }) {
-            return kept.slot.take();
+    pub(super) fn arrived(&mut self, number: u32, made: u32) {
+        if let Some(kept) = self.kept_mut(number)
+            && kept.via == (Via::Pair { made })
+        {
+            kept.via = Via::There { made };
         }
-        None
     }
 
-    /// This queue pair is gone: what went over it and is not known to have arrived must go again.
+    /// This queue pair is gone: what went over it must go again (S1).
     pub(super) fn broke(&mut self, made: u32) {
+        let gone = [Via::Pair { made }, Via::There { made }];
         for index in 0..self.kept.len() {
             let kept = &mut self.kept[index];
-            if kept.via == (Via::Pair { made }) && kept.slot.is_some() {
+            if gone.contains(&kept.via) {
                 kept.via = Via::Not;
                 self.send_again_at(index);
             }
@@ -332,12 +340,8 @@ impl Session {
     /// The peer has one packet more, and that went over a queue pair: the ordinary news. `false`: nothing was done.
     #[inline(always)]
     fn take_in_one(&mut self, free: &mut impl FnMut(Slot)) -> bool {
-        let Some(&Kept {
-            slot,
-            via: Via::Pair { .. },
-            ..
-        }) = self.kept.front().filter(|_| self.datagrams == 0)
-        else {
+        let is_over_pair = |kept: &&Kept| self.datagrams == 0 && kept.via != Via::Not;
+        let Some(&Kept { slot, .. }) = self.kept.front().filter(is_over_pair) else {
             return false;
         };
         self.kept.pop_front();
@@ -428,7 +432,7 @@ impl Session {
                 if let Some(slot) = kept.slot.take() {
                     free(slot);
                 }
-                kept.via = Via::Pair { made: NOBODY };
+                kept.via = Via::There { made: NOBODY };
                 self.datagrams -= 1;
                 if self.pace.backoff == 0 {
                     self.pace.measure(at.until(now_ns));
@@ -792,24 +796,33 @@ mod tests {
     }
 
     #[test]
-    fn what_went_over_a_pair_that_broke_is_sent_again_unless_it_has_arrived() {
-        let mut sender = from(u32::MAX - 3);
+    fn what_went_over_a_pair_that_broke_is_sent_again_unless_the_peer_has_said_so() {
+        let start = u32::MAX - 3;
+        let mut sender = from(start);
         for slot in 0..6 {
             sender.keep(slot, 10);
         }
         let numbers = resent(&mut sender, 1);
-        assert_eq!(sender.arrived(numbers[1], 1), Some(1), "S1");
-        assert_eq!(sender.arrived(numbers[1], 1), None, "once");
-        assert_eq!(sender.arrived(numbers[2], 9), None, "another pair's word");
+        numbers[..5]
+            .iter()
+            .for_each(|number| sender.arrived(*number, 1));
+        sender.arrived(numbers[5], 9);
+        assert!(sender.is_under_way(1), "another pair's word");
+        sender.arrived(numbers[5], 1);
+        assert!(sender.has_arrived() && !sender.is_under_way(1));
+        let ack = Ack {
+            next: start.wrapping_add(1),
+            ..Ack::default()
+        };
+        assert_eq!(acknowledged(&mut sender, ack, 0), [0], "S1");
         sender.broke(9);
-        assert!(!sender.has_unsent());
+        assert!(!sender.has_unsent() && sender.awaits_word().is_some());
         sender.broke(1);
         sender.keep(6, 10);
-        let all_but_one = [0, 2, 3, 4, 5].map(|n| numbers[n]);
         let again = resent(&mut sender, 2);
-        assert_eq!(again[..5], all_but_one, "S3: in their old order");
+        assert_eq!(again[..5], numbers[1..], "S3: in their old order");
         assert_eq!(again[5], numbers[5].wrapping_add(1));
-        assert!(sender.is_under_way(2) && !sender.is_under_way(1));
+        assert!(sender.is_under_way(2) && !sender.has_arrived());
     }
 
     #[test]

@@ -35,8 +35,8 @@ pub(super) struct Side {
     pub(super) owes_anyway: bool,
     /// Writes that have not ended and whose immediate is a packet: nothing overtakes them.
     pub(super) immediates: u32,
-    /// Something found its window full, or too many large frames there: it is asked what has arrived; when it was last, and
-    /// how often.
+    /// Something found its window full, too many large frames there, or no slot: it is asked what has arrived; when it was
+    /// last, and how often.
     wants_room: bool,
     /// The caller keeps something until there is a queue pair.
     awaits_pair: bool,
@@ -511,7 +511,7 @@ impl<P: Port> Verbs<P> {
         self.arm(peer);
     }
 
-    /// The peer's window is full: what says that it has taken something may be lost.
+    /// Something waits for the peer to say what it has taken; that it did may be lost.
     #[cold]
     pub(super) fn ask_for_ack(&mut self, peer: u32) {
         self.now_ns = self.clock();

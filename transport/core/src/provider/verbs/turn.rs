@@ -33,6 +33,10 @@ impl<P: Port> Verbs<P> {
                 1 => 0,
                 _ => (step + usize::from(self.polls.to_le_bytes()[0])) % count,
             };
+            if self.rails[rail].lost.is_some() {
+                // Whoever is heard there would be answered.
+                continue;
+            }
             let room = Completions::CAPACITY - completions.len();
             let port = &mut self.rails[rail].port;
             let heard = port.poll(Queue::Receives, &mut done[..room]);
@@ -95,10 +99,10 @@ impl<P: Port> Verbs<P> {
         let next = self.timers.peek();
         if next.is_some_and(|Reverse((deadline, _))| *deadline <= self.now_ns) {
             // Where nobody has answered, the port may be found elsewhere by now.
-            let soon = self.events_were_ns + EVENTS_AT_MOST_EVERY_NS;
-            self.events_at_ns = self.events_at_ns.min(soon);
+            let soon = self.looks.events_were_ns + EVENTS_AT_MOST_EVERY_NS;
+            self.looks.events_at_ns = self.looks.events_at_ns.min(soon);
         }
-        if self.now_ns >= self.events_at_ns {
+        if self.now_ns >= self.looks.events_at_ns {
             self.take_all_events();
         }
         while let Some(Reverse((deadline, peer))) = self.timers.peek().copied()
@@ -111,25 +115,40 @@ impl<P: Port> Verbs<P> {
     }
 
     fn take_all_events(&mut self) {
-        self.events_were_ns = self.now_ns;
-        self.events_at_ns = self.now_ns + EVENTS_EVERY_NS;
+        self.looks.events_were_ns = self.now_ns;
+        self.looks.events_at_ns = self.now_ns + EVENTS_EVERY_NS;
         for rail in 0..self.rails.len() {
             self.take_events(rail);
         }
         if !self.fetches.is_empty() {
             self.try_owners();
         }
+        self.try_receivers();
     }
 
-    /// Whether all that was sent has arrived; what was posted last is asked about.
+    /// Whether all that was sent has arrived, and everybody was told what has arrived here; what was posted last is asked about.
     pub(in crate::provider) fn is_quiet(&mut self) -> bool {
         self.catch_up();
+        self.owe_all();
         let quiet = |side: &Side| side.is_lost() || side.session.has_arrived();
         let all = self.sides.iter().flatten().all(|side| quiet(side));
         if !all {
             self.relieve();
         }
-        all && self.letters.is_empty()
+        all && self.letters.is_empty() && self.owing.is_empty()
+    }
+
+    /// Peers that were not told what has arrived are told, however little it is.
+    fn owe_all(&mut self) {
+        for (peer, side) in (0..).zip(&mut self.sides) {
+            let owes = |side: &&mut Box<Side>| side.session.owed() != 0 && !side.is_lost();
+            if let Some(side) = side.as_mut().filter(owes) {
+                side.owes_anyway = true;
+                if !std::mem::replace(&mut side.listed_owing, true) {
+                    self.owing.push(peer);
+                }
+            }
+        }
     }
 
     /// A peer whose address should be asked for; each is named once.
@@ -196,7 +215,8 @@ impl<P: Port> Verbs<P> {
     /// The longest that the process may sleep.
     pub(in crate::provider) fn until_due(&mut self, timeout: Duration) -> Duration {
         let timer = self.timers.peek().map(|Reverse((deadline, _))| *deadline);
-        let Some(deadline) = timer.into_iter().chain(self.tries_owners_at()).min() else {
+        let deadlines = [timer, self.tries_owners_at(), self.tries_receivers_at()];
+        let Some(deadline) = deadlines.into_iter().flatten().min() else {
             return timeout;
         };
         let due = deadline.saturating_sub(self.clock());
@@ -209,7 +229,7 @@ impl<P: Port> Verbs<P> {
             rail.port.take_signs();
         }
         // An event may be what has woken it.
-        self.events_at_ns = 0;
+        self.looks.events_at_ns = 0;
         self.look_at_clock();
     }
 

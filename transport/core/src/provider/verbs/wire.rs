@@ -13,7 +13,7 @@
 //! |     12 |     4 | next   | number of the packet that the sender waits for |
 //! |     16 |     8 | beyond | bit i: it has packet `next + 1 + i` |
 //! |     24 |     8 | word   | of the frame, the caller's |
-//! |     32 |     1 | parts  | 1 the frame begins here, 2 it ends here |
+//! |     32 |     1 | parts  | 1 the frame begins here, 2 it ends here; 4 an acknowledgement is wanted at once |
 //! |     33 |     1 | –      | zero |
 //! |     34 |     2 | returned | see [`Ack`] |
 //! |     36 |     4 | –      | zero |
@@ -48,6 +48,8 @@ pub(super) const NOTE_BYTES: usize = 32;
 pub(super) const BEGINS: u8 = 1;
 /// The frame ends with this packet.
 pub(super) const ENDS: u8 = 2;
+/// Its sender wants to hear at once that it has arrived.
+pub(super) const ASKS: u8 = 4;
 
 /// What a process has of its peer's stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -135,6 +137,11 @@ pub(super) fn write_ack(ack: Ack, to: &mut [u8; HEADER_BYTES]) {
     to[12..16].copy_from_slice(&ack.next.to_le_bytes());
     to[16..24].copy_from_slice(&ack.beyond.to_le_bytes());
     to[34..36].copy_from_slice(&ack.returned.to_le_bytes());
+}
+
+/// Asks for an acknowledgement in a written packet.
+pub(super) fn ask(to: &mut [u8; HEADER_BYTES]) {
+    to[32] |= ASKS;
 }
 
 /// A note from `source`, which has `ack` of the peer's stream.
@@ -304,6 +311,14 @@ mod tests {
             read(&bytes),
             Some(Message::Packet(Packet { ack, ..packet }))
         );
+        ask(&mut bytes);
+        let parts = BEGINS | ENDS | ASKS;
+        let asking = Packet {
+            ack,
+            parts,
+            ..packet
+        };
+        assert_eq!(read(&bytes), Some(Message::Packet(asking)));
         assert_eq!(read(&bytes[1..]), None);
     }
 
