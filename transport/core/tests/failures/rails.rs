@@ -280,6 +280,59 @@ fn all_rails_down_and_up_again_lose_and_repeat_nothing() {
     }
 }
 
+/// What nobody hears for some seconds, and then again.
+#[test]
+fn a_rail_that_joins_again_carries_its_share_soon() {
+    let ports_of_one = |job: &Job, is_down: bool| {
+        for port in job.ports(0) {
+            match is_down {
+                true => job.net.port_down(port),
+                false => job.net.port_up(port),
+            }
+        }
+    };
+    let way_between = |rail: u32| {
+        move |job: &Job, is_cut: bool| {
+            let (here, there) = (job.port(0, rail), job.port(1, rail));
+            match is_cut {
+                true => job.net.cut(here, there),
+                false => job.net.mend(here, there),
+            }
+        }
+    };
+    let troubles: [&dyn Fn(&Job, bool); 3] = [&ports_of_one, &way_between(0), &way_between(1)];
+    for (which, trouble) in troubles.iter().enumerate() {
+        for seconds in [1, 4, 30] {
+            let mut job = on_rails(&[2, 2]);
+            join_rails(&mut job);
+            trouble(&job, true);
+            let mut source = Guarded::of(&pattern(0, 1, LARGE));
+            let mut targets: Vec<Guarded> = (0..seconds).map(|_| Guarded::new(LARGE)).collect();
+            let key = job.export(0, 1, &mut source);
+            let mut works = Vec::new();
+            for target in &mut targets {
+                works.push(job.post_read(1, 0, key, target));
+                job.pass(SECOND);
+            }
+            trouble(&job, false);
+            for work in works {
+                assert_eq!(job.end_of(1, work), Outcome::Done);
+            }
+            job.all[0].fabric.withdraw(Peer(1), key);
+            for number in 0..15 {
+                move_large(&mut job, number);
+                job.pass(100 * MILLISECOND);
+            }
+            let striped = job.all[1].fabric.net_stats().striped;
+            move_large(&mut job, 20);
+            let now = job.all[1].fabric.net_stats().striped;
+            assert_eq!(now, striped + 1, "trouble {which} for {seconds} s");
+            job.assert_whole();
+            job.assert_careful();
+        }
+    }
+}
+
 /// Large transfers in both directions, on networks on which all goes wrong.
 #[test]
 fn shares_arrive_whole_where_everything_fails() {

@@ -176,11 +176,16 @@ impl<P: Port> Verbs<P> {
         side.was_heard();
         side.heard_on = rail_of(buffer);
         let by_datagram = is_datagram(buffer);
+        match side.link_mut(rail_of(buffer)) {
+            Some(link) if by_datagram => link.connection.heard(),
+            Some(link) => {
+                link.connection.was_used();
+                (link.breaks, link.is_suspected) = (0, false);
+            }
+            None => {}
+        }
         if by_datagram {
             self.now_ns = self.rails[0].port.now_ns();
-        } else if let Some(link) = side.link_mut(rail_of(buffer)) {
-            link.connection.was_used();
-            (link.breaks, link.is_suspected) = (0, false);
         }
         let sends = &mut self.sends;
         side.session

@@ -36,9 +36,11 @@ pub(super) struct Connection<Q> {
     pub(super) attempt: u32,
     /// When something is said again, and how often it was.
     deadline_ns: u64,
-    tries: u32,
+    tries: u8,
     /// Nobody asks before this time: the peer refused.
     pub(super) not_before_ns: u64,
+    /// What was asked last nobody has heard, nor was the peer since.
+    is_vain: bool,
 }
 
 /// What is to be done about a note.
@@ -74,6 +76,7 @@ impl<Q: Copy + PartialEq> Connection<Q> {
             deadline_ns: NEVER,
             tries: 0,
             not_before_ns: 0,
+            is_vain: false,
         }
     }
 
@@ -105,6 +108,11 @@ impl<Q: Copy + PartialEq> Connection<Q> {
     /// Whether this process could ask now.
     pub(super) fn may_ask(&self, now_ns: u64) -> bool {
         self.state == State::Apart && now_ns >= self.not_before_ns
+    }
+
+    /// Whether the peer is only to be asked if it hears.
+    pub(super) fn is_vain(&self) -> bool {
+        self.is_vain
     }
 
     /// This process asks with an end that it has made; answers the number of the attempt.
@@ -213,12 +221,26 @@ impl<Q: Copy + PartialEq> Connection<Q> {
         self.not_before_ns = not_before_ns;
     }
 
+    /// Nobody hears on this line: until the peer is heard it is asked for no queue pair, and now and then whether it hears.
+    pub(super) fn in_vain(&mut self, now_ns: u64) {
+        self.refused(now_ns + UNHEARD_NS);
+        self.is_vain = true;
+    }
+
+    /// The peer is heard on this line, or must be.
+    #[inline(always)]
+    pub(super) fn heard(&mut self) {
+        if self.is_vain {
+            (self.is_vain, self.not_before_ns) = (false, 0);
+        }
+    }
+
     /// Time has come to `now_ns`: what was said last is to be said again, if nobody answered. Answers since when nobody does.
     pub(super) fn timeout(&mut self, now_ns: u64) -> Option<Overdue> {
         if now_ns < self.deadline_ns {
             return None;
         }
-        self.tries += 1;
+        self.tries = self.tries.saturating_add(1);
         let pause = FIRST_PAUSE_NS << self.tries.min(MOST_BACKOFF);
         self.deadline_ns = now_ns + pause;
         Some(Overdue { tries: self.tries })
@@ -239,13 +261,15 @@ impl<Q: Copy + PartialEq> Connection<Q> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Overdue {
     /// How often it was said in vain.
-    pub(super) tries: u32,
+    pub(super) tries: u8,
 }
 
 /// A time that does not come.
 const NEVER: u64 = u64::MAX;
 const FIRST_PAUSE_NS: u64 = 20_000_000;
-const MOST_BACKOFF: u32 = 5;
+const MOST_BACKOFF: u8 = 5;
+/// A peer that nobody has heard is asked so often whether it hears.
+const UNHEARD_NS: u64 = 1_000_000_000;
 
 #[cfg(test)]
 mod tests {
@@ -346,5 +370,17 @@ mod tests {
         it.refused(100);
         assert_eq!(it.deadline_ns(), None);
         assert!(!it.may_ask(99) && it.may_ask(100));
+        it.heard();
+        assert!(!it.may_ask(99), "it was heard when it refused");
+    }
+
+    #[test]
+    fn what_nobody_heard_is_asked_again_as_soon_as_the_peer_is_heard() {
+        let mut it = Connection::new();
+        it.ask('x', 0);
+        it.in_vain(5);
+        assert!(it.is_vain() && !it.may_ask(4 + UNHEARD_NS) && it.may_ask(5 + UNHEARD_NS));
+        it.heard();
+        assert!(!it.is_vain() && it.may_ask(5));
     }
 }

@@ -57,6 +57,8 @@ impl<P: Port> Verbs<P> {
         let side = self.side(peer);
         let Some(more) = &mut side.more else { return };
         std::mem::swap(&mut side.main, &mut more.links[place]);
+        // Whether anybody hears there is found out anew.
+        side.main.connection.heard();
         more.moves_after_ns = now_ns + (FIRST_STAY_NS << more.moves.min(MOST_DOUBLINGS));
         more.moves = more.moves.saturating_add(1);
         let state = more.links[place].connection.state;
@@ -92,7 +94,7 @@ impl<P: Port> Verbs<P> {
     }
 
     /// Nobody has answered on this line for some time. `true`: it is left alone.
-    pub(super) fn detour_if_silent(&mut self, line: Line, tries: u32) -> bool {
+    pub(super) fn detour_if_silent(&mut self, line: Line, tries: u8) -> bool {
         if tries < MANY_TRIES {
             return false;
         }
@@ -103,7 +105,10 @@ impl<P: Port> Verbs<P> {
             let asks = |link: &mut Link| matches!(link.connection.state, State::Asking { .. });
             let is_vain = self.link(line).is_some_and(asks);
             if is_vain {
-                self.abandon_for(line, UNHEARD_NS);
+                self.abandon(line);
+            }
+            if let Some(link) = self.link(line).filter(|_| is_vain) {
+                link.connection.in_vain(now_ns);
             }
             return is_vain;
         }
@@ -155,6 +160,4 @@ const MOST_DOUBLINGS: u8 = 5;
 const MANY_TIMEOUTS: u8 = 5;
 const SOME_TIMEOUTS: u8 = 3;
 /// What is said so often in vain is not heard.
-const MANY_TRIES: u32 = 5;
-/// A link on which nobody answered is tried again after this time.
-const UNHEARD_NS: u64 = 10_000_000_000;
+const MANY_TRIES: u8 = 5;

@@ -24,7 +24,10 @@ impl<P: Port> Verbs<P> {
         side.heard_on = line.rail;
         side.session
             .acknowledge(ack, now_ns, |slot| sends.release(slot));
-        let link = side.link_mut(line.rail);
+        let mut link = side.link_mut(line.rail);
+        if let Some(link) = link.as_mut().filter(|_| by_datagram) {
+            link.connection.heard();
+        }
         if let Say::Ack { asks } = say {
             if let Some(link) = link.filter(|_| !by_datagram) {
                 link.connection.was_used();
@@ -246,4 +249,4 @@ impl<P: Port> Verbs<P> {
 }
 
 /// An answer is repeated so often.
-const MOST_ANSWERS: u32 = 12;
+const MOST_ANSWERS: u8 = 12;

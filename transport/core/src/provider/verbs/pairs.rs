@@ -12,7 +12,6 @@ use std::mem;
 use super::address::Address;
 use super::connect::State;
 use super::ledger::{Ledger, Posted};
-use super::link::Link;
 use super::port::{Body, CallError, Done, Operation, Port, QueuePair, Remote, Request, Status};
 use super::rail::Line;
 use super::unsaid::Unsaid;
@@ -66,9 +65,13 @@ impl<P: Port> Verbs<P> {
         }
         let now_ns = self.now_ns;
         let waits = self.side(line.peer).waits_for_last;
-        let may_ask = |link: &mut Link| link.connection.may_ask(now_ns);
-        if waits || !self.link(line).is_some_and(may_ask) {
+        let Some(link) = self.link(line) else { return };
+        if waits || !link.connection.may_ask(now_ns) {
             return;
+        }
+        if link.connection.is_vain() {
+            link.connection.in_vain(now_ns);
+            return self.say(line, Say::Ack { asks: true });
         }
         let has_room = self.has_room_for_pair();
         if !has_room {
@@ -198,20 +201,15 @@ impl<P: Port> Verbs<P> {
         FIRST_PATIENCE + breaks.min(MOST_PATIENCE - FIRST_PATIENCE)
     }
 
-    /// The peer has no room for a queue pair, or ours cannot be joined.
+    /// An end that was made comes to nothing: the peer has no room for it, or ours cannot be joined.
     pub(super) fn abandon(&mut self, line: Line) {
-        self.abandon_for(line, REFUSED_NS);
-    }
-
-    /// An end that was made comes to nothing; for so long none is made again.
-    pub(super) fn abandon_for(&mut self, line: Line, time_ns: u64) {
         let now_ns = self.now_ns;
         let end = self.link(line).and_then(|link| link.connection.end());
         if let Some(index) = end {
             self.drop_pair(index);
         }
         if let Some(link) = self.link(line) {
-            link.connection.refused(now_ns + time_ns);
+            link.connection.refused(now_ns + REFUSED_NS);
         }
         self.go_on(line.peer);
         self.arm(line.peer);
