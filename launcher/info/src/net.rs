@@ -71,11 +71,12 @@ fn device_in_words(device: &Device) -> String {
 fn port_in_words(port: &Port) -> String {
     let lid = port.lid.map(|lid| format!(", LID {lid}"));
     let mut text = format!(
-        "{}  {}, {}{}, packets of {} bytes\n",
+        "{}  {}, {}{}{}, packets of {} bytes\n",
         port.name,
         port.link,
         port.state,
         lid.unwrap_or_default(),
+        rate_in_words(port.rate_mbps),
         port.packet_bytes
     );
     match &port.unfit {
@@ -97,6 +98,14 @@ fn port_in_words(port: &Port) -> String {
         ));
     }
     text
+}
+
+fn rate_in_words(rate_mbps: u32) -> String {
+    match (rate_mbps / 1000, rate_mbps % 1000 / 100) {
+        (0, 0) => String::new(),
+        (gbps, 0) => format!(", {gbps} Gb/s"),
+        (gbps, tenths) => format!(", {gbps}.{tenths} Gb/s"),
+    }
 }
 
 fn interface_of(gid: &Gid) -> &str {

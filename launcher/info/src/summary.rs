@@ -164,6 +164,7 @@ mod tests {
             state: "active",
             lid: None,
             packet_bytes: 1024,
+            rate_mbps: 10_000,
             reads_poorly: false,
             gids: Vec::new(),
             unfit,

@@ -45,6 +45,8 @@ pub struct Port {
     pub lid: Option<u16>,
     /// Largest packet on the wire.
     pub packet_bytes: u32,
+    /// What it carries at most; 0 where that is not known.
+    pub rate_mbps: u32,
     /// Whether its device has no more than one read under way at a time.
     pub reads_poorly: bool,
     /// Its table of addresses.

@@ -17,6 +17,7 @@ fn port(name: &str, leads_there: Option<bool>) -> Port {
         state: "active",
         lid: None,
         packet_bytes: 1024,
+        rate_mbps: 10_000,
         reads_poorly: false,
         gids: vec![
             gid(0, "fe80::1", false, "not used: link-local"),
@@ -59,7 +60,7 @@ fn joined(text: &str) -> String {
 fn a_port_is_shown_with_its_addresses_and_why() {
     let page = page(&report(vec![port("rxe0:1", None)], None), "", None);
     let expected = "\
-rxe0:1  RoCE, active, packets of 1024 bytes
+rxe0:1  RoCE, active, 10 Gb/s, packets of 1024 bytes
   GID  0  fe80::1          RoCE v2  veth0  not used: link-local
   GID  1  ::ffff:10.0.0.1  RoCE v2  veth0  chosen: the first
 ";
@@ -83,7 +84,7 @@ fn infinibands_port_has_its_lid() {
     let page = page(&report(vec![port], None), "", None);
     assert!(
         page.text
-            .starts_with("mlx5_0:1  InfiniBand, active, LID 12, packets of 1024 bytes\n")
+            .starts_with("mlx5_0:1  InfiniBand, active, LID 12, 10 Gb/s, packets of 1024 bytes\n")
     );
 }
 

@@ -52,7 +52,7 @@ use std::os::fd::OwnedFd;
 
 use super::Stats;
 use crate::{Completion, Completions, Peer, Rendezvous, wait};
-use address::Address;
+use address::{Address, Rated};
 pub use address::MOST_RECORD_BYTES;
 pub(super) use device::Device;
 pub(super) use fake::FakePort;
@@ -301,8 +301,9 @@ impl<P: Port> Verbs<P> {
 
     /// Where this process is found, for others: its address, and the name of its host for messages.
     pub(super) fn record(&self) -> Vec<u8> {
-        let addresses: Vec<Address> = self.rails.iter().map(Rail::address).collect();
-        address::to_record(&addresses, &self.host)
+        let port = |rail: &Rail<P>| (rail.address(), rail.port.facts().rate_mbps);
+        let ports: Vec<Rated> = self.rails.iter().map(port).collect();
+        address::to_record(&ports, &self.host)
     }
 
     /// Memory that all of this takes now, and that it takes at most, in bytes, with as many peers as there are.

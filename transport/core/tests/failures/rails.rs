@@ -64,6 +64,28 @@ fn large_messages_are_shared_among_all_rails() {
 }
 
 #[test]
+fn a_faster_rail_carries_a_larger_share() {
+    for slow_at in 0..2 {
+        let mut job = on_rails(&[2, 2]);
+        let port = job.port(slow_at, 1);
+        job.net.set_rate(port, 25_000);
+        job.net.port_down(port);
+        job.pass(SECOND);
+        job.net.port_up(port);
+        job.pass(SECOND);
+        join_rails(&mut job);
+        let before = read_bytes(&job, 1);
+        move_large(&mut job, 7);
+        let after = read_bytes(&job, 1);
+        let slow = after[1] - before[1];
+        assert_eq!(after[0] + after[1] - before[0] - before[1], LARGE as u64);
+        assert!(slow.abs_diff(LARGE as u64 / 5) <= 2 * 4096, "{slow}");
+        job.assert_whole();
+        job.assert_careful();
+    }
+}
+
+#[test]
 fn writes_are_shared_too_and_small_ones_are_not() {
     let mut job = on_rails(&[2, 2]);
     join_rails(&mut job);
@@ -231,7 +253,7 @@ fn reads_under_way_when_a_rail_fails_end_well() {
 #[test]
 fn what_a_device_had_taken_in_when_it_was_lost_comes_again() {
     for how in [Fails::DeviceLost, Fails::QueueLost] {
-        for number in [1, 10, 40] {
+        for number in [1, 10, 24] {
             let mut job = on_rails(&[2, 2]);
             job.assert_whole();
             let taken_in = job.net.stats(job.port(1, 0)).messages;
@@ -240,12 +262,15 @@ fn what_a_device_had_taken_in_when_it_was_lost_comes_again() {
                 assert!(job.try_send(1, 0, size_of_frame(at)));
             }
             job.pass(100 * MILLISECOND);
-            assert_eq!(job.net.stats(job.port(1, 0)).messages, taken_in + number);
+            // With what else it has to say.
+            assert!(job.net.stats(job.port(1, 0)).messages >= taken_in + number);
             fail(&job, how, 0);
             job.all[0].is_busy = false;
             job.settle();
             job.assert_whole();
-            job.assert_careful();
+            // Its buffers are lost with the device.
+            let never = job.net.stats(job.port(1, 0));
+            assert_eq!((never.wrong, never.overruns, never.buffers_lost), (0, 0, 0));
         }
     }
 }
@@ -280,45 +305,14 @@ fn all_rails_down_and_up_again_lose_and_repeat_nothing() {
     }
 }
 
-/// What nobody hears for some seconds, and then again.
+/// For some seconds nobody hears over one rail, or over all of them.
 #[test]
 fn a_rail_that_joins_again_carries_its_share_soon() {
-    let ports_of_one = |job: &Job, is_down: bool| {
-        for port in job.ports(0) {
-            match is_down {
-                true => job.net.port_down(port),
-                false => job.net.port_up(port),
-            }
-        }
-    };
-    let way_between = |rail: u32| {
-        move |job: &Job, is_cut: bool| {
-            let (here, there) = (job.port(0, rail), job.port(1, rail));
-            match is_cut {
-                true => job.net.cut(here, there),
-                false => job.net.mend(here, there),
-            }
-        }
-    };
-    let troubles: [&dyn Fn(&Job, bool); 3] = [&ports_of_one, &way_between(0), &way_between(1)];
-    for (which, trouble) in troubles.iter().enumerate() {
+    for rail in [Some(0), Some(1), None] {
         for seconds in [1, 4, 30] {
             let mut job = on_rails(&[2, 2]);
             join_rails(&mut job);
-            trouble(&job, true);
-            let mut source = Guarded::of(&pattern(0, 1, LARGE));
-            let mut targets: Vec<Guarded> = (0..seconds).map(|_| Guarded::new(LARGE)).collect();
-            let key = job.export(0, 1, &mut source);
-            let mut works = Vec::new();
-            for target in &mut targets {
-                works.push(job.post_read(1, 0, key, target));
-                job.pass(SECOND);
-            }
-            trouble(&job, false);
-            for work in works {
-                assert_eq!(job.end_of(1, work), Outcome::Done);
-            }
-            job.all[0].fabric.withdraw(Peer(1), key);
+            read_while_silent(&mut job, rail, seconds);
             for number in 0..15 {
                 move_large(&mut job, number);
                 job.pass(100 * MILLISECOND);
@@ -326,11 +320,40 @@ fn a_rail_that_joins_again_carries_its_share_soon() {
             let striped = job.all[1].fabric.net_stats().striped;
             move_large(&mut job, 20);
             let now = job.all[1].fabric.net_stats().striped;
-            assert_eq!(now, striped + 1, "trouble {which} for {seconds} s");
+            assert_eq!(now, striped + 1, "rail {rail:?} for {seconds} s");
             job.assert_whole();
             job.assert_careful();
         }
     }
+}
+
+/// The way between the two of a rail is cut; or rank 0 has no link, which its peer does not hear of.
+fn silence(job: &Job, rail: Option<u32>, is_silent: bool) {
+    match (rail, is_silent) {
+        (Some(rail), true) => job.net.cut(job.port(0, rail), job.port(1, rail)),
+        (Some(rail), false) => job.net.mend(job.port(0, rail), job.port(1, rail)),
+        (None, true) => job.ports(0).for_each(|port| job.net.port_down(port)),
+        (None, false) => job.ports(0).for_each(|port| job.net.port_up(port)),
+    }
+}
+
+/// Reads, each second one, which end when they can.
+fn read_while_silent(job: &mut Job, rail: Option<u32>, seconds: u64) {
+    let mut source = Guarded::of(&pattern(0, 1, LARGE));
+    let mut targets: Vec<Guarded> = (0..seconds).map(|_| Guarded::new(LARGE)).collect();
+    let key = job.export(0, 1, &mut source);
+    job.pass(MILLISECOND);
+    silence(job, rail, true);
+    let mut works = Vec::new();
+    for target in &mut targets {
+        works.push(job.post_read(1, 0, key, target));
+        job.pass(SECOND);
+    }
+    silence(job, rail, false);
+    for work in works {
+        assert_eq!(job.end_of(1, work), Outcome::Done);
+    }
+    job.all[0].fabric.withdraw(Peer(1), key);
 }
 
 /// Large transfers in both directions, on networks on which all goes wrong.

@@ -4,8 +4,8 @@
 //! | offset | bytes | field | |
 //! |-------:|------:|-------|-|
 //! |      0 |     1 | form  | [`FORM`] |
-//! |      1 |     1 | count | of addresses, at least one; more than [`MOST_RAILS`] are not read |
-//! |      2 | 24 each | addresses | in the order of the process's rails |
+//! |      1 |     1 | count | of ports, at least one; more than [`MOST_RAILS`] are not read |
+//! |      2 | 28 each | ports | in the order of the process's rails: an address, and 4 bytes for its rate in Mb/s, little endian |
 //! |        |       | host  | its name, for messages |
 //!
 //! An address:
@@ -28,27 +28,33 @@ pub(crate) enum Link {
     Ethernet,
 }
 
+/// Where a port is found, and what it carries at most, in Mb/s; 0: nobody knows.
+pub(super) type Rated = (Address, u32);
+
 /// The record of a process with these ports.
-pub(super) fn to_record(addresses: &[Address], host: &str) -> Vec<u8> {
-    let count = u8::try_from(addresses.len()).unwrap_or(u8::MAX);
+pub(super) fn to_record(ports: &[Rated], host: &str) -> Vec<u8> {
+    let count = u8::try_from(ports.len()).unwrap_or(u8::MAX);
     let mut record = vec![FORM, count];
-    for address in addresses {
+    for (address, rate_mbps) in ports {
         record.extend(address.to_bytes());
+        record.extend(rate_mbps.to_le_bytes());
     }
     record.extend(host.bytes().take(MOST_HOST_BYTES));
     record
 }
 
-/// The addresses and the host in a record; `None`: nobody of this version wrote it.
-pub(super) fn from_record(record: &[u8]) -> Option<(Vec<Address>, &[u8])> {
+/// The ports and the host in a record; `None`: nobody of this version wrote it.
+pub(super) fn from_record(record: &[u8]) -> Option<(Vec<Rated>, &[u8])> {
     let ([form, count], rest) = record.split_first_chunk()?;
     if *form != FORM || *count == 0 {
         return None;
     }
-    let (addresses, host) = rest.split_at_checked(usize::from(*count) * Address::BYTES)?;
-    let addresses = addresses.chunks_exact(Address::BYTES).take(MOST_RAILS);
-    let addresses = addresses.map(Address::from_bytes);
-    Some((addresses.collect::<Option<_>>()?, host))
+    let (ports, host) = rest.split_at_checked(usize::from(*count) * PORT_BYTES)?;
+    let ports = ports.chunks_exact(PORT_BYTES).take(MOST_RAILS).map(|port| {
+        let (address, rate) = port.split_last_chunk()?;
+        Some((Address::from_bytes(address)?, u32::from_le_bytes(*rate)))
+    });
+    Some((ports.collect::<Option<_>>()?, host))
 }
 
 /// Where one port of a process is found.
@@ -105,11 +111,13 @@ impl Address {
 
 const VERSION: u8 = 1;
 /// An older one began with [`VERSION`].
-const FORM: u8 = 0x22;
+const FORM: u8 = 0x23;
+/// Bytes of a port in a record: its address and its rate.
+const PORT_BYTES: usize = Address::BYTES + 4;
 /// Bytes of a host's name in a record.
 const MOST_HOST_BYTES: usize = 40;
 /// No record of a process is longer.
-pub const MOST_RECORD_BYTES: usize = 2 + MOST_RAILS * Address::BYTES + MOST_HOST_BYTES;
+pub const MOST_RECORD_BYTES: usize = 2 + MOST_RAILS * PORT_BYTES + MOST_HOST_BYTES;
 
 #[cfg(test)]
 mod tests {
@@ -130,31 +138,26 @@ mod tests {
 
     #[test]
     fn a_record_has_all_ports_and_the_host() {
-        let other = Address { lid: 9, ..SOME };
-        let record = to_record(&[SOME, other], "node7");
-        let (addresses, host) = from_record(&record).unwrap();
-        assert_eq!((&*addresses, host), (&[SOME, other][..], &b"node7"[..]));
-        let long = to_record(&[SOME], &"x".repeat(99));
+        let some = (SOME, 100_000);
+        let other = (Address { lid: 9, ..SOME }, u32::MAX);
+        let record = to_record(&[some, other], "node7");
+        let (ports, host) = from_record(&record).unwrap();
+        assert_eq!((&*ports, host), (&[some, other][..], &b"node7"[..]));
+        let long = to_record(&[some], &"x".repeat(99));
         assert_eq!(from_record(&long).unwrap().1.len(), MOST_HOST_BYTES);
-        let many = to_record(&[SOME; 9], "");
+        let many = to_record(&[some; 9], "");
         assert_eq!(from_record(&many).unwrap().0.len(), MOST_RAILS);
-        let longest = to_record(&[SOME; MOST_RAILS], &"x".repeat(99));
+        let longest = to_record(&[some; MOST_RAILS], &"x".repeat(99));
         assert_eq!(longest.len(), MOST_RECORD_BYTES);
     }
 
     #[test]
     fn a_damaged_record_is_refused() {
-        let good = to_record(&[SOME, SOME], "n");
-        for length in 0..2 + 2 * Address::BYTES {
+        let good = to_record(&[(SOME, 1), (SOME, 2)], "n");
+        for length in 0..2 + 2 * PORT_BYTES {
             assert!(from_record(&good[..length]).is_none(), "{length} bytes");
         }
-        for (at, wrong) in [
-            (0, VERSION),
-            (1, 0),
-            (1, 3),
-            (2, 9),
-            (2 + Address::BYTES, 9),
-        ] {
+        for (at, wrong) in [(0, VERSION), (1, 0), (1, 3), (2, 9), (2 + PORT_BYTES, 9)] {
             let mut bad = good.clone();
             bad[at] = wrong;
             assert!(from_record(&bad).is_none(), "byte {at}");

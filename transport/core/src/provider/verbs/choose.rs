@@ -136,6 +136,7 @@ mod tests {
             state: 4,
             lid: 1,
             packet_bytes: 4096,
+            rate_mbps: 100_000,
             reads: 16,
             gids: Choice::make(table, Route::Anywhere, None),
             unfit: None,

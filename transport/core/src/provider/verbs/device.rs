@@ -423,6 +423,7 @@ fn facts(found: &Found, limits: &ibv_device_attr, depths: &Depths, message_bytes
         gid: [0; 16],
         gid_index: 0,
         packet_bytes: found.packet_bytes,
+        rate_mbps: found.rate_mbps,
         inline_bytes: depths.inline_bytes,
         message_bytes: message_bytes.into(),
         reads: found.reads,
@@ -440,6 +441,7 @@ fn update(facts: &mut Facts, found: &Found) {
     if facts.is_up {
         facts.lid = found.lid;
         facts.packet_bytes = found.packet_bytes;
+        facts.rate_mbps = found.rate_mbps;
     }
     let entries: Vec<_> = found.gids.all.iter().map(|judged| judged.entry).collect();
     let kept = gid::place_of(facts.gid, &entries).map(|place| (facts.gid, place));
@@ -496,6 +498,7 @@ mod tests {
             state,
             lid: 0,
             packet_bytes: 4096,
+            rate_mbps: 100_000,
             reads: 16,
             gids: Choice::make(table, Route::Anywhere, None),
             unfit: None,
@@ -513,6 +516,7 @@ mod tests {
             gid: [0; 16],
             gid_index: 0,
             packet_bytes: 4096,
+            rate_mbps: 100_000,
             inline_bytes: 64,
             message_bytes: 1 << 30,
             reads: 16,

@@ -185,6 +185,11 @@ impl FakeNet {
         self.lock().port(port).facts.packet_bytes = packet_bytes;
     }
 
+    /// The port carries no more than this when it comes up next.
+    pub fn set_rate(&self, port: u32, rate_mbps: u32) {
+        self.lock().port(port).facts.rate_mbps = rate_mbps;
+    }
+
     /// The device is lost: calls fail, nothing comes, nothing completes.
     pub fn lose_device(&self, port: u32) {
         self.lock().end_port(port, State::Lost);

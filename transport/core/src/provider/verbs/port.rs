@@ -141,6 +141,8 @@ pub(crate) struct Facts {
     pub(crate) gid_index: u8,
     /// Bytes that one packet carries.
     pub(crate) packet_bytes: u32,
+    /// What the port carries at most; 0: nobody knows.
+    pub(crate) rate_mbps: u32,
     /// Bytes that travel inside a work request.
     pub(crate) inline_bytes: u32,
     /// Most bytes of one work request.

@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 use super::address::{self, Address};
 use super::link::{Link, pair_up};
 use super::port::{CallError, Port, Way};
-use super::rail::{Line, rail_of};
+use super::rail::{Line, MOST_RAILS, rail_of};
 use super::session::{ACK_EVERY, Moment, Session};
 use super::wire::{HEADER_BYTES, Say};
 use super::{MOST_DATAGRAM_BYTES, Verbs};
@@ -59,6 +59,8 @@ pub(super) struct Side {
 pub(super) struct More {
     /// Those that are not the main one.
     pub(super) links: Vec<Link>,
+    /// What its ports carry at most, in the order of its rails; 0: nobody knows.
+    pub(super) rates_mbps: [u32; MOST_RAILS],
     /// How often another became the main one since the peer was heard last, and when the next may.
     pub(super) moves: u8,
     pub(super) moves_after_ns: u64,
@@ -371,10 +373,11 @@ impl<P: Port> Verbs<P> {
 
     /// What the launcher says about a peer.
     pub(in crate::provider) fn learn_address(&mut self, peer: Peer, record: &[u8]) {
-        let Some((addresses, host)) = address::from_record(record) else {
+        let Some((ports, host)) = address::from_record(record) else {
             let why = "its address record is of another version of this library, or damaged";
             return self.lose(peer.0, why);
         };
+        let (addresses, rates): (Vec<Address>, Vec<u32>) = ports.into_iter().unzip();
         let host = self.hosts.number(&String::from_utf8_lossy(host));
         let table = pair_up(&self.published, &addresses, self.me < peer.0);
         let links: Vec<Link> = table
@@ -390,6 +393,12 @@ impl<P: Port> Verbs<P> {
                 let (peer, rail) = (peer.0, link.rail);
                 self.set_address(Line { peer, rail }, link.address);
             }
+        }
+        if let Some(more) = &mut self.side(peer.0).more {
+            more.rates_mbps
+                .iter_mut()
+                .zip(rates)
+                .for_each(|(place, rate)| *place = rate);
         }
         self.meet_strangers(peer.0);
         self.go_on(peer.0);
@@ -408,6 +417,7 @@ impl<P: Port> Verbs<P> {
         if !links.is_empty() {
             side.more = Some(Box::new(More {
                 links,
+                rates_mbps: [0; MOST_RAILS],
                 moves: 0,
                 moves_after_ns: 0,
                 strays: 0,

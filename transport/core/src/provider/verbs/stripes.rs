@@ -8,7 +8,7 @@ use super::ends::MOST_TRIES;
 use super::keys::Keys;
 use super::link::Link;
 use super::port::Port;
-use super::rail::{Line, MOST_RAILS};
+use super::rail::Line;
 use super::work::{Kind, LEAST_STRIPED_BYTES, Work};
 use crate::Outcome;
 
@@ -58,46 +58,57 @@ impl<P: Port> Verbs<P> {
         Ok(())
     }
 
-    /// The rails that take a share of a work now. Others are asked for, for the next one.
-    fn rails_for_shares(&mut self, work: &Work) -> Vec<u8> {
+    /// The rails that take a share of a work now, and how large a one. Others are asked for, for the next one.
+    fn rails_for_shares(&mut self, work: &Work) -> Vec<(u8, u64)> {
         let peer = work.peer;
         let side = self.side(peer);
+        let Some(more) = &side.more else {
+            return Vec::new();
+        };
         let has_key = |theirs: u8| work.keys[usize::from(theirs)] != 0;
-        let links: Vec<(u8, bool)> = side
+        let links: Vec<(u8, u32, bool)> = side
             .links()
             .filter(|link| has_key(link.theirs))
-            .map(|link| (link.rail, link.connection.usable().is_some()))
+            .map(|link| {
+                let is_joined = link.connection.usable().is_some();
+                (
+                    link.rail,
+                    more.rates_mbps[usize::from(link.theirs)],
+                    is_joined,
+                )
+            })
             .collect();
         let mut rails = Vec::new();
-        for (rail, is_joined) in links {
+        for (rail, rate_there, is_joined) in links {
+            let here = &self.rails[usize::from(rail)];
             match is_joined {
-                true if self.rails[usize::from(rail)].serves() => rails.push(rail),
+                true if here.serves() => {
+                    rails.push((rail, here.port.facts().rate_mbps.min(rate_there)));
+                }
                 // None is given up for it.
                 false if self.has_room_for_pair() => self.want_pair(Line { peer, rail }),
                 _ => {}
             }
         }
-        rails.truncate(usize::try_from(work.bytes / LEAST_SHARE_BYTES).unwrap_or(MOST_RAILS));
-        rails
+        divide(work.bytes, rails)
     }
 
     /// The shares of a work, registered on their rails; `None`: some cannot be.
-    fn shares(&mut self, work: &Work, rails: &[u8]) -> Option<Vec<Work>> {
-        let each = work.bytes / rails.len() as u64 / GRAIN_BYTES * GRAIN_BYTES;
+    fn shares(&mut self, work: &Work, rails: &[(u8, u64)]) -> Option<Vec<Work>> {
+        let mut from = 0;
         let mut shares: Vec<Work> = Vec::new();
-        for (place, rail) in (0..).zip(rails) {
-            let is_last = place + 1 == rails.len() as u64;
-            let from = place * each;
+        for (rail, bytes) in rails {
             self.serial += 1;
             let mut share = Work {
                 serial: self.serial,
                 lease: None,
                 base: work.base + from,
-                bytes: if is_last { work.bytes - from } else { each },
+                bytes: *bytes,
                 rail: *rail,
                 address: work.address.wrapping_add(from),
                 ..*work
             };
+            from += bytes;
             match self.register(share.stretch()) {
                 Ok(registered) => share.registered = Some(registered),
                 Err(_) => {
@@ -276,7 +287,88 @@ impl<P: Port> Verbs<P> {
     }
 }
 
+/// Divides bytes among rails as fast as they are, leaving out slow ones whose share would not be worth it.
+fn divide(bytes: u64, mut rails: Vec<(u8, u32)>) -> Vec<(u8, u64)> {
+    if rails.iter().any(|(_, rate)| *rate == 0) {
+        rails.iter_mut().for_each(|(_, rate)| *rate = 1);
+    }
+    loop {
+        let all: u128 = rails.iter().map(|(_, rate)| u128::from(*rate)).sum();
+        let part = |rate: u32| {
+            let part = u128::from(bytes) * u128::from(rate) / all.max(1);
+            u64::try_from(part).unwrap_or(bytes)
+        };
+        let by_rate = |(_, (_, rate)): &(usize, &(u8, u32))| *rate;
+        let slowest = rails.iter().enumerate().rev().min_by_key(by_rate);
+        let too_slow = slowest.filter(|(_, (_, rate))| part(*rate) < LEAST_SHARE_BYTES);
+        if let Some((place, _)) = too_slow.filter(|_| rails.len() > 1) {
+            rails.remove(place);
+            continue;
+        }
+        let grains = |rate: u32| part(rate) / GRAIN_BYTES * GRAIN_BYTES;
+        let mut shares: Vec<(u8, u64)> = rails
+            .iter()
+            .map(|(rail, rate)| (*rail, grains(*rate)))
+            .collect();
+        let rest = bytes - shares.iter().map(|(_, share)| share).sum::<u64>();
+        if let Some((_, share)) = shares.last_mut() {
+            *share += rest;
+        }
+        return shares;
+    }
+}
+
 /// A rail moves so much at least.
 const LEAST_SHARE_BYTES: u64 = LEAST_STRIPED_BYTES / 2;
 /// Shares begin at multiples of this.
 const GRAIN_BYTES: u64 = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn rails_get_shares_as_large_as_they_are_fast() {
+        assert_eq!(
+            divide(8 * MIB, vec![(0, 100_000), (1, 100_000)]),
+            [(0, 4 * MIB), (1, 4 * MIB)]
+        );
+        assert_eq!(
+            divide(10 * MIB + 5, vec![(0, 100_000), (2, 25_000)]),
+            [(0, 8 * MIB), (2, 2 * MIB + 5)]
+        );
+        let shares = divide(10 * MIB, vec![(0, 10), (1, 400), (2, 200), (3, 400)]);
+        assert_eq!(shares.len(), 3, "the slowest is left out: {shares:?}");
+        assert_eq!(shares.iter().map(|(_, share)| share).sum::<u64>(), 10 * MIB);
+        let (one, half) = (shares[0].1, shares[1].1);
+        assert!(
+            shares[0].0 == 1 && one.abs_diff(2 * half) <= 2 * GRAIN_BYTES,
+            "{shares:?}"
+        );
+        assert_eq!(
+            divide(u64::MAX, vec![(0, u32::MAX), (1, u32::MAX)]).len(),
+            2
+        );
+    }
+
+    #[test]
+    fn where_a_rate_is_not_known_shares_are_equal() {
+        assert_eq!(
+            divide(2 * MIB, vec![(0, 0), (3, 400_000)]),
+            [(0, MIB), (3, MIB)]
+        );
+    }
+
+    #[test]
+    fn small_shares_are_not_worth_it() {
+        assert_eq!(divide(MIB / 2, vec![(0, 7), (1, 7)]).len(), 2);
+        assert_eq!(
+            divide(MIB / 2, vec![(0, 7), (1, 7), (2, 7)]),
+            [(0, MIB / 4), (1, MIB / 4)]
+        );
+        assert_eq!(divide(MIB, vec![(0, 25), (1, 100)]), [(1, MIB)]);
+        assert_eq!(divide(MIB, Vec::new()), []);
+    }
+}

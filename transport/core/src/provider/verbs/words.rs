@@ -428,6 +428,7 @@ mod tests {
             gid: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 1],
             gid_index: 3,
             packet_bytes: 4096,
+            rate_mbps: 100_000,
             inline_bytes: 64,
             message_bytes: 1 << 30,
             reads: 16,

@@ -25,6 +25,8 @@ pub(crate) struct Found {
     pub(crate) state: u32,
     pub(crate) lid: u16,
     pub(crate) packet_bytes: u32,
+    /// What the port carries at most; 0: nobody knows.
+    pub(crate) rate_mbps: u32,
     /// Reads and atomics that a queue pair has under way, of either side.
     pub(crate) reads: u8,
     pub(crate) gids: Choice,
@@ -120,6 +122,7 @@ impl<'a> Surveyor<'a> {
             state: attributes.state,
             lid: attributes.lid,
             packet_bytes: packet_bytes(&attributes),
+            rate_mbps: rate_mbps(&attributes),
             reads: self.reads,
             gids,
             unfit: None,
@@ -161,6 +164,31 @@ fn packet_bytes(attributes: &ibv_port_attr) -> u32 {
     256 << doubled.min(4)
 }
 
+/// What a port carries: the rate of a lane, times how many there are. 0: some number is unknown, or the port is down.
+fn rate_mbps(attributes: &ibv_port_attr) -> u32 {
+    let lane_mbps = match attributes.active_speed {
+        1 => 2_500,
+        2 => 5_000,
+        // FDR10 has 10.3, and carries no more than QDR.
+        4 | 8 => 10_000,
+        16 => 14_000,
+        32 => 25_000,
+        64 => 50_000,
+        128 => 100_000,
+        _ => 0,
+    };
+    let lanes = match attributes.active_width {
+        1 => 1,
+        2 => 4,
+        4 => 8,
+        8 => 12,
+        16 => 2,
+        _ => 0,
+    };
+    let is_active = attributes.state == IBV_PORT_ACTIVE;
+    lane_mbps * lanes * u32::from(is_active)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -179,6 +207,24 @@ mod tests {
             };
             assert_eq!(packet_bytes(&attributes), bytes);
         }
+    }
+
+    #[test]
+    fn a_ports_rate_is_that_of_its_lanes() {
+        let rate = |state, active_speed, active_width| {
+            rate_mbps(&ibv_port_attr {
+                state,
+                active_speed,
+                active_width,
+                ..ibv_port_attr::default()
+            })
+        };
+        let active = |speed, width| rate(IBV_PORT_ACTIVE, speed, width);
+        assert_eq!((active(1, 1), active(8, 1)), (2_500, 10_000));
+        assert_eq!((active(32, 2), active(128, 2)), (100_000, 400_000));
+        assert_eq!((active(64, 16), active(64, 8)), (100_000, 600_000));
+        assert_eq!((active(3, 2), active(32, 3)), (0, 0), "of another time");
+        assert_eq!(rate(1, 32, 2), 0, "it is down");
     }
 
     #[test]

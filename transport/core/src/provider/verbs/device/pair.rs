@@ -249,6 +249,7 @@ mod tests {
             gid: *b"subnet-Amy-own-1",
             gid_index: 3,
             packet_bytes,
+            rate_mbps: 100_000,
             inline_bytes: 64,
             message_bytes: 1 << 30,
             reads: 16,

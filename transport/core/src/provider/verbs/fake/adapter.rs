@@ -369,6 +369,7 @@ fn facts(config: &FakeConfig, depths: &Depths, index: u32) -> Facts {
         gid: gid(config, index),
         gid_index: 1,
         packet_bytes: config.packet_bytes,
+        rate_mbps: 100_000,
         inline_bytes: depths.inline_bytes.min(config.inline_bytes),
         message_bytes: config.message_bytes,
         reads: config.reads,
