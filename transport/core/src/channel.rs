@@ -559,7 +559,9 @@ impl Channels {
         handle.span = landing
             .or_else(|| handle.memory.whole())
             .unwrap_or(Span::EMPTY);
-        if receives {
+        if !receives {
+            handle.local = fabric.register(peer, handle.span.address(), bytes as u64);
+        } else {
             let key = fabric.export(peer, handle.span.address(), bytes as u64);
             handle.key = Some(key);
             let lines = &mut self.classes[handle.class as usize].into.lines;
@@ -584,6 +586,9 @@ impl Channels {
         }
         if let Some(key) = handle.key.take() {
             fabric.withdraw(peer, key);
+        }
+        if let Some(key) = handle.local.take() {
+            fabric.deregister(key);
         }
         if let Some(landing) = handle.landing.take() {
             landing.end(fabric);

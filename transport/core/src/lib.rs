@@ -52,7 +52,7 @@ mod wr;
 
 pub use cq::{Arrived, Completion, Completions, RecvBuffer};
 pub use error::Error;
-pub use mr::{Lease, RemoteKey};
+pub use mr::{Lease, LocalKey, RemoteKey};
 pub use node::{Node, Segment};
 pub use provider::{
     Caps, Config, Fabric, FakeConfig, FakeNet, FakeStats, FarLook, FarWord, FirstFrame,

@@ -17,7 +17,12 @@ use crate::Atomic;
 pub struct Lease {
     base: NonNull<u8>,
     bytes: usize,
+    key: Option<LocalKey>,
 }
+
+/// What the transport knows memory by that is [registered](crate::Fabric::register) for many writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LocalKey(pub(crate) u32);
 
 // SAFETY: a lease is an address and a length with exclusive use of the memory, which may move between threads.
 unsafe impl Send for Lease {}
@@ -31,7 +36,18 @@ impl Lease {
     /// target).
     #[must_use]
     pub unsafe fn new(base: NonNull<u8>, bytes: usize) -> Self {
-        Self { base, bytes }
+        let key = None;
+        Self { base, bytes, key }
+    }
+
+    /// The same, of memory that is registered already.
+    #[must_use]
+    pub fn known_as(self, key: Option<LocalKey>) -> Self {
+        Self { key, ..self }
+    }
+
+    pub(crate) fn key(&self) -> Option<LocalKey> {
+        self.key
     }
 
     /// Bytes on loan.

@@ -19,8 +19,8 @@ use ring::GateLine;
 use crate::mr::WORD_BYTES;
 use crate::qp::{Route, Routes};
 use crate::{
-    Arrived, Atomic, Completions, Error, Full, Head, Lease, Node, Peer, RecvBuffer, RemoteKey,
-    Seat, WorkId, seat,
+    Arrived, Atomic, Completions, Error, Full, Head, Lease, LocalKey, Node, Peer, RecvBuffer,
+    RemoteKey, Seat, WorkId, seat,
 };
 use loopback::Loopback;
 use net::Net;
@@ -384,6 +384,23 @@ impl Fabric {
             Route::Loopback => self.loopback.export(address, bytes),
             Route::Sim => self.sim().export(peer, address, bytes),
             Route::Net => self.net().export(peer, address, bytes),
+        }
+    }
+
+    /// Makes memory known from which there will be many writes to `peer`: they register nothing then, if their lease is inside
+    /// it and is [known as](Lease::known_as) the key. The memory stays mapped until the key is
+    /// [given back](Self::deregister). `None`: it is known already, nothing has to be, or it cannot be.
+    pub fn register(&mut self, peer: Peer, address: u64, bytes: u64) -> Option<LocalKey> {
+        match self.routes.of(peer) {
+            Route::Shm(_) | Route::Loopback | Route::Sim => None,
+            Route::Net => self.net().register(address, bytes),
+        }
+    }
+
+    /// The end of [`register`](Self::register), when all writes from there have ended.
+    pub fn deregister(&mut self, key: LocalKey) {
+        if let Some(net) = &mut self.net {
+            net.deregister(key);
         }
     }
 

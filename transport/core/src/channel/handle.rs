@@ -5,7 +5,7 @@ use super::line::{OwnLine, Word};
 use super::memory::{Landing, Memory, Span};
 use super::wire::MOST_HANDLES;
 use super::{ChannelError, ChannelId, Direction};
-use crate::RemoteKey;
+use crate::{LocalKey, RemoteKey};
 
 /// One end of a channel.
 #[derive(Debug)]
@@ -29,6 +29,8 @@ pub(super) struct Handle {
     pub(super) word: Option<Word>,
     /// What the peer knows it by, of a receive.
     pub(super) key: Option<RemoteKey>,
+    /// What the transport knows it by, of a send.
+    pub(super) local: Option<LocalKey>,
     /// The number of its last start.
     pub(super) number: u64,
     pub(super) is_started: bool,
@@ -66,6 +68,7 @@ impl Handle {
             hint: 0,
             word: None,
             key: None,
+            local: None,
             number: 0,
             is_started: false,
             is_open: false,

@@ -28,7 +28,8 @@ impl Blocks {
     ///
     /// # Safety
     /// From each start (or opening) of a channel that this is declared for until its end, every block is readable, and
-    /// writable if something is received there; and nobody else writes to it (or reads it, if something is received).
+    /// writable if something is received there; and nobody else writes to it (or reads it, if something is received). All
+    /// stay mapped until the channel is freed or gets other memory.
     #[must_use]
     pub unsafe fn new(base: NonNull<u8>, block_bytes: usize, blocks: usize, stride: isize) -> Self {
         Self {

@@ -144,7 +144,7 @@ impl Channels {
             handle.phase = Phase::Streaming(0);
             return self.fire(fabric, index);
         }
-        let lease = handle.span.lease(bytes);
+        let lease = handle.span.lease(bytes).known_as(handle.local);
         let posted = fabric.post_write(peer, lease, gate.key, 0, work_of(index), Some(gate.token));
         if posted.is_err() {
             return false;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::verbs::{DEPTHS, Device, FakeNet, FakePort, FarLook, NetLimits, NetStats, Verbs};
 use super::{Network, Stats};
-use crate::{Atomic, Completions, Full, Head, Lease, Peer, RemoteKey, WorkId, wait};
+use crate::{Atomic, Completions, Full, Head, Lease, LocalKey, Peer, RemoteKey, WorkId, wait};
 
 /// What carries bytes to other nodes.
 #[derive(Debug)]
@@ -113,6 +113,14 @@ impl Net {
 
     pub(super) fn disown(&mut self, place: NonNull<u8>) -> bool {
         either!(self, it => it.disown(place))
+    }
+
+    pub(super) fn register(&mut self, address: u64, bytes: u64) -> Option<LocalKey> {
+        either!(self, it => it.keep_registered(address, bytes))
+    }
+
+    pub(super) fn deregister(&mut self, key: LocalKey) {
+        either!(self, it => it.keep_no_more(key));
     }
 
     pub(super) fn export(&mut self, peer: Peer, address: u64, bytes: u64) -> RemoteKey {

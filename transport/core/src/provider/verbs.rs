@@ -52,8 +52,8 @@ use std::os::fd::OwnedFd;
 
 use super::Stats;
 use crate::{Completion, Completions, Peer, Rendezvous, wait};
-use address::{Address, Rated};
 pub use address::MOST_RECORD_BYTES;
+use address::{Address, Rated};
 pub(super) use device::Device;
 pub(super) use fake::FakePort;
 pub use fake::{FakeConfig, FakeNet, FakeStats};
@@ -62,7 +62,7 @@ use hosts::Hosts;
 use keys::{Export, Told};
 use lately::Troubles;
 pub(crate) use look::look;
-use owned::Owned;
+use owned::{Kept, Owned};
 use pairs::Pair;
 use plain::Chore;
 pub use plain::{FarLook, FarWord};
@@ -108,8 +108,9 @@ pub(super) struct Verbs<P: Port> {
     fetches: HashMap<u64, Fetch>,
     /// Packets of the provider's own that found no room.
     letters: VecDeque<Letter>,
-    /// Memory that stays registered, by address.
+    /// Memory that stays registered: our own, by address, and the program's.
     owned: Vec<Owned>,
+    kept: Slab<Kept>,
     /// What the word that was handed up last has left to be done.
     chore: Option<Chore>,
     /// Links whose queue pairs break for the same reason again and again.
@@ -258,6 +259,7 @@ impl<P: Port> Verbs<P> {
             fetches: HashMap::new(),
             letters: VecDeque::new(),
             owned: Vec::new(),
+            kept: Slab::new(),
             chore: None,
             troubles: HashMap::new(),
             ready: VecDeque::new(),

@@ -223,7 +223,8 @@ pub(super) fn register_leased<P: Port>(
     })?;
     let bytes = crate::mr::to_usize(bytes);
     // SAFETY: a lease promises that its memory stays, and is written by nobody else, until it comes back; this provider
-    // gives it back after `deregister` (`ends.rs`), that of a work in shares after the last of these has ended.
+    // gives it back after `deregister` (`ends.rs`), that of a work in shares after the last of these has ended. Memory that is
+    // kept registered (`owned.rs`) stays until the caller gives its key back; the device reads it for leases only.
     unsafe { port.register(base, bytes, access) }
 }
 

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory of our own that stays registered: what is in it moves without a registration for each message, and peers reach it
-//! for as long as it is there.
+//! Memory that stays registered: what is in it moves without a registration for each message. To our own, which the program
+//! has from here, peers reach for as long as it is there; from the program's there are only writes.
 
 use std::ptr::NonNull;
 
 use super::Verbs;
 use super::keys::Regions;
-use super::memory::{Shared, register_owned};
-use super::port::Port;
+use super::memory::{Shared, register_leased, register_owned};
+use super::port::{Access, Port};
+use crate::LocalKey;
 
 /// A stretch of it.
 #[derive(Debug)]
@@ -17,6 +18,14 @@ pub(super) struct Owned {
     regions: Regions,
     /// The mapping, where it is this provider's.
     mapping: Option<Shared>,
+}
+
+/// A stretch of the program's memory.
+#[derive(Debug)]
+pub(super) struct Kept {
+    base: u64,
+    bytes: u64,
+    regions: Regions,
 }
 
 impl<P: Port> Verbs<P> {
@@ -78,8 +87,55 @@ impl<P: Port> Verbs<P> {
         (end <= owned.bytes).then_some(owned.regions)
     }
 
+    /// Registers memory of the program's for many writes from there. `None`: it is known already, or cannot be registered; then
+    /// each write tries to register what it moves.
+    pub(in crate::provider) fn keep_registered(
+        &mut self,
+        base: u64,
+        bytes: u64,
+    ) -> Option<LocalKey> {
+        if bytes == 0 || self.owned_regions(base, bytes).is_some() {
+            return None;
+        }
+        let mut regions = Regions::default();
+        for (rail, region) in self.rails.iter_mut().zip(&mut regions) {
+            if rail.lost.is_none() {
+                *region = register_leased(&mut rail.port, base, bytes, Access::OwnRead).ok();
+            }
+        }
+        let kept = Kept {
+            base,
+            bytes,
+            regions,
+        };
+        let is_known = regions.iter().any(Option::is_some);
+        is_known.then(|| LocalKey(self.kept.insert(kept)))
+    }
+
+    /// Forgets it.
+    pub(in crate::provider) fn keep_no_more(&mut self, key: LocalKey) {
+        if let Some(kept) = self.kept.remove(key.0) {
+            self.deregister(kept.regions);
+        }
+    }
+
+    /// The regions that memory is in which is known by a key.
+    pub(super) fn kept_regions(
+        &self,
+        key: Option<LocalKey>,
+        address: u64,
+        bytes: u64,
+    ) -> Option<Regions> {
+        let kept = self.kept.get(key?.0)?;
+        let end = address.checked_sub(kept.base)?.checked_add(bytes)?;
+        (end <= kept.bytes).then_some(kept.regions)
+    }
+
     /// Forgets all of it.
     pub(super) fn disown_all(&mut self) {
+        for number in self.kept.numbers() {
+            self.keep_no_more(LocalKey(number));
+        }
         for owned in std::mem::take(&mut self.owned) {
             self.deregister(owned.regions);
             // What the program still holds stays mapped.

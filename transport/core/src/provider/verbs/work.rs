@@ -17,7 +17,7 @@ use super::port::{Access, Body, CallError, Operation, Piece, Port, Region, Reque
 use super::rail::Line;
 use super::wire::{BEGINS, ENDS};
 use super::{MOST_POSTED, Verbs, name};
-use crate::{Atomic, Head, Lease, Outcome, Peer, RemoteKey, WorkId};
+use crate::{Atomic, Head, Lease, LocalKey, Outcome, Peer, RemoteKey, WorkId};
 
 /// What is done to a peer's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +39,8 @@ pub(super) struct Work {
     pub(super) lease: Option<Lease>,
     pub(super) base: u64,
     pub(super) bytes: u64,
+    /// What it is known by, if it stays registered.
+    pub(super) local: Option<LocalKey>,
     /// The rail over which it goes, and how the memory is known there, if it is.
     pub(super) rail: u8,
     pub(super) registered: Option<Registered>,
@@ -72,6 +74,7 @@ pub(super) struct Work {
 pub(super) struct Stretch {
     base: u64,
     bytes: u64,
+    local: Option<LocalKey>,
     rail: u8,
     access: Access,
     /// To whom it was exported, and what names it.
@@ -112,6 +115,7 @@ impl Work {
             serial,
             base: 0,
             bytes: 0,
+            local: None,
             lease: None,
             rail: 0,
             registered: None,
@@ -137,6 +141,7 @@ impl Work {
         Stretch {
             base: self.base,
             bytes: self.bytes,
+            local: self.local,
             rail: self.rail,
             export: self.errand.map(|errand| (self.peer, errand.check)),
             access: match self.kind {
@@ -313,6 +318,7 @@ impl<P: Port> Verbs<P> {
             id,
             base: lease.address(),
             bytes: lease.bytes() as u64,
+            local: lease.key(),
             lease: Some(lease),
             ..Work::new(peer, self.serial, kind, there, keys)
         }
@@ -376,16 +382,18 @@ impl<P: Port> Verbs<P> {
                 region: None,
             });
         }
-        let owned = self.owned_regions(memory.base, memory.bytes);
-        if let Some(owned) = owned.and_then(|regions| regions[rail]) {
-            let local_key = owned.local_key;
+        let (base, bytes) = (memory.base, memory.bytes);
+        let owned = self.owned_regions(base, bytes);
+        let known = owned.or_else(|| self.kept_regions(memory.local, base, bytes));
+        if let Some(region) = known.and_then(|regions| regions[rail]) {
+            let local_key = region.local_key;
             return Ok(Registered {
                 local_key,
                 region: None,
             });
         }
         let port = &mut self.rails[rail].port;
-        let region = register_leased(port, memory.base, memory.bytes, memory.access)?;
+        let region = register_leased(port, base, bytes, memory.access)?;
         Ok(Registered {
             local_key: region.local_key,
             region: Some(region),

@@ -234,6 +234,8 @@ pub struct FakeStats {
     pub away: u64,
     /// Times that the port went down.
     pub down: u64,
+    /// Regions that were ever registered.
+    pub registered: u64,
     /// Regions that are registered now.
     pub regions: u64,
     /// Bytes of them.

@@ -132,6 +132,7 @@ impl Port for FakePort {
             remote_key: net.new_key(),
         };
         let adapter = net.port(self.index);
+        adapter.stats.registered += 1;
         // SAFETY: the caller's promise lasts until `deregister` has returned, which removes the region; if that never comes
         // and the port is dropped, or its process is declared dead, all regions are cleared.
         unsafe { adapter.regions.add(base, bytes, access, region) };
