@@ -9,6 +9,7 @@ use common::{Job, Running, rmpiexec, script, send, until};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 /// The letter that the system has for the state of a process; `t` and `T` are stopped.
@@ -364,4 +365,33 @@ fn a_program_of_a_debugger_that_is_none_is_told_and_ends_nothing() {
     tool.leave();
     let words = "cannot start /no/such/tool, which the debugger wants on each host: no such file or directory";
     running.finish().expect(0).says(words);
+}
+
+/// MQS-001 in the starter: the text lies at the symbol itself.
+#[test]
+fn the_library_for_message_queues_is_named_where_the_installation_lies_now() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().canonicalize().unwrap();
+    for name in ["bin", "lib"] {
+        fs::create_dir(folder.join(name)).unwrap();
+    }
+    let launcher = folder.join("bin/rmpiexec");
+    fs::copy(env!("CARGO_BIN_EXE_rmpiexec"), &launcher).unwrap();
+    let library = folder.join("lib/librmpi_mqs.so");
+    for there in [false, true] {
+        if there {
+            fs::write(&library, "").unwrap();
+        }
+        let mut command = Command::new(&launcher);
+        command.args(["-n", "1", "true"]);
+        let (tool, running) = launch(Job::of(command));
+        let expected = if there {
+            library.as_path()
+        } else {
+            Path::new("")
+        };
+        assert_eq!(Path::new(&tool.text("MPIR_dll_name")), expected);
+        tool.leave();
+        running.finish().expect(0);
+    }
 }
