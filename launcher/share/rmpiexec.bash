@@ -24,7 +24,7 @@ _rmpiexec() {
 
     case "${cmd}" in
         rmpiexec)
-            opts="-n -x -l -s -q -v -h -V --n --np --env --genv --wd --wdir --prepend-rank --label --tag-output --output --stdin --keep-going --report --timeout --bind-to --map-by --report-bindings --dry-run --topology --genvall --oversubscribe --allow-run-as-root --quiet --verbose --help --version"
+            opts="-n -x -l -s -q -v -h -V --n --np --env --genv --wd --wdir --prepend-rank --label --tag-output --output --stdin --keep-going --report --timeout --gdb --bind-to --map-by --report-bindings --dry-run --topology --genvall --oversubscribe --allow-run-as-root --quiet --verbose --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -84,6 +84,10 @@ _rmpiexec() {
                     return 0
                     ;;
                 --timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --gdb)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

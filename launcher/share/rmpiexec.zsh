@@ -28,6 +28,7 @@ _rmpiexec() {
 '-s+[Who reads standard input; for all it flows as fast as the slowest takes it \[default\: rank 0\]]:RANK|all|none:_default' \
 '--stdin=[Who reads standard input; for all it flows as fast as the slowest takes it \[default\: rank 0\]]:RANK|all|none:_default' \
 '--timeout=[End the job after so many seconds, with exit code 124]:SECONDS:_default' \
+'--gdb=[Start gdb with these ranks, which wait for it at their first instruction; it takes standard input, and the job goes on when it is left]:RANKS|all:_default' \
 '--bind-to=[CPUs that each rank is bound to \[default\: an even share of the cores; where ranks outnumber cores nobody is bound and neighbours prefer the same CPU\]]:none|core|hwthread|numa|socket:((none\:"the CPU mask is left alone"
 core\:"one core for each rank"
 hwthread\:"one hardware thread for each rank"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The command line. [`Options`] is its one definition: `--help` comes from it, and so can completions and man pages.
 
+use crate::choice;
 use crate::elsewhere;
 use crate::place::{Binding, Mapping};
 use crate::topology::Topology;
@@ -82,6 +83,10 @@ pub struct Options {
     /// End the job after so many seconds, with exit code 124
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     timeout: Option<String>,
+    /// Start gdb with these ranks, which wait for it at their first instruction; it takes standard input, and the job goes on
+    /// when it is left
+    #[arg(long, value_name = "RANKS|all")]
+    gdb: Option<String>,
     /// CPUs that each rank is bound to [default: an even share of the cores; where ranks outnumber cores nobody is bound and
     /// neighbours prefer the same CPU]
     #[arg(
@@ -203,6 +208,8 @@ pub struct Request {
     pub report: bool,
     /// `-v`.
     pub verbose: bool,
+    /// `--gdb`.
+    pub gdb: Vec<u32>,
     /// `-q`.
     pub quiet: bool,
     /// Things that the user should know although they stop nothing.
@@ -265,8 +272,11 @@ pub fn parse(words: Vec<OsString>, cpus: usize) -> Result<Parsed, UsageError> {
         report: all.iter().any(|options| options.report),
         verbose: all.iter().any(|options| options.verbose),
         quiet: all.iter().any(|options| options.quiet),
+        gdb: Vec::new(),
         remarks: Vec::new(),
     };
+    let gdb = last(&all, |options| options.gdb.clone());
+    let reader_is_named = all.iter().any(|options| options.stdin.is_some());
     let mut everywhere = Vec::new();
     for options in &all {
         everywhere.extend(pairs("-genv", &options.genv)?);
@@ -277,6 +287,20 @@ pub fn parse(words: Vec<OsString>, cpus: usize) -> Result<Parsed, UsageError> {
         request.apps.push(app);
     }
     in_range(&request.apps)?;
+    reader_in_range(&request)?;
+    if let Some(text) = gdb {
+        with_gdb(&mut request, &text, reader_is_named)
+            .map_err(|words| UsageError(format!("--gdb {text}: {words}")))?;
+    }
+    if request.topology.is_some() && !request.dry_run {
+        return Err(UsageError(
+            "--topology describes a machine that is not this one, where nothing can be started; add --dry-run".into(),
+        ));
+    }
+    Ok(Parsed::Run(request))
+}
+
+fn reader_in_range(request: &Request) -> Result<(), UsageError> {
     if let Reader::Rank(rank) = request.stdin
         && rank >= request.size()
     {
@@ -285,12 +309,19 @@ pub fn parse(words: Vec<OsString>, cpus: usize) -> Result<Parsed, UsageError> {
             "--stdin {rank}: there is no such rank; expected a number from 0 to {last}, all or none"
         )));
     }
-    if request.topology.is_some() && !request.dry_run {
-        return Err(UsageError(
-            "--topology describes a machine that is not this one, where nothing can be started; add --dry-run".into(),
-        ));
+    Ok(())
+}
+
+/// gdb has standard input, and these ranks.
+fn with_gdb(request: &mut Request, text: &str, reader_is_named: bool) -> Result<(), String> {
+    if reader_is_named && request.stdin != Reader::Nobody {
+        return Err(
+            "gdb takes standard input; leave --stdin out, or let the ranks read files".into(),
+        );
     }
-    Ok(Parsed::Run(request))
+    request.gdb = choice::ranks(text, request.size())?;
+    request.stdin = Reader::Nobody;
+    Ok(())
 }
 
 fn parse_part(words: &[OsString]) -> Result<Options, clap::Error> {

@@ -147,7 +147,6 @@ const OPTIONS: &[(&[&str], &str)] = &[
     ),
     (
         &[
-            "gdb",
             "gdba",
             "tv",
             "tva",

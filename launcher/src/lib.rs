@@ -28,6 +28,7 @@
 //! Threads: the node role has one and must. The front has one, and one more per output file once something is written.
 //! Units: times in seconds on the command line, everything else in its type.
 
+mod choice;
 mod cli;
 mod cpus;
 mod daemon;
@@ -55,7 +56,7 @@ pub use place::{Binding, Mapping, Place, Policy, Tie, places};
 pub use topology::{Level, Topology, Unit};
 
 use edge::Edge;
-use front::{Debugger, Files, Front, Phases, Signals};
+use front::{Debugger, Files, Front, Gdb, Phases, Signals};
 use mpir::Starter;
 use nix::errno::Errno;
 use plan::Plan;
@@ -114,7 +115,10 @@ fn start(
         .map(|folder| Files::create(folder, request.size()))
         .transpose()?;
     let phases = request.report.then_some(phases);
-    let mut front = divide(request, job, files, phases).map_err(|error| no_start(&error))?;
+    let signals = Signals::hold().map_err(|error| no_start(&error.into()))?;
+    let gdb = Gdb::find(&request.gdb, signals)?;
+    let front = divide(request, job, files, phases, signals, gdb);
+    let mut front = front.map_err(|error| no_start(&error))?;
     request
         .remarks
         .iter()
@@ -129,16 +133,17 @@ fn divide(
     mut job: daemon::NodeJob,
     files: Option<Files>,
     mut phases: Option<Phases>,
+    signals: Signals,
+    gdb: Option<Gdb>,
 ) -> Result<Front, std::io::Error> {
     spawn::default_action(nix::sys::signal::Signal::SIGCHLD);
     nix::sys::prctl::set_child_subreaper(true)?;
     let mut starter = Starter::take().expect("this is the only job of this process");
-    job.hold = starter.is_being_debugged();
+    job.hold = starter.is_being_debugged() || gdb.is_some();
     if let Some(library) = prepare::library("librmpi_mqs.so") {
         starter.name_queue_library(&library);
     }
     let (ours, theirs) = Edge::pair()?;
-    let signals = Signals::hold()?;
     let daemon = match spawn::fork()? {
         Forked::Parent(daemon) => daemon,
         Forked::Child => {
@@ -152,7 +157,7 @@ fn divide(
         phases.reach("node daemon made", front::now());
     }
     // Should this fail, the daemon sees that the front is gone and ends the ranks.
-    let debugger = Debugger::new(starter, &job)?;
+    let debugger = Debugger::new(starter, &job, gdb)?;
     Ok(Front::new(
         request, signals, ours, daemon, files, phases, debugger,
     )?)

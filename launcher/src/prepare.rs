@@ -277,6 +277,7 @@ mod tests {
             keep_going: false,
             report: false,
             verbose: false,
+            gdb: Vec::new(),
             quiet: false,
             remarks: Vec::new(),
         }

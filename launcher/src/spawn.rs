@@ -12,8 +12,10 @@
 #![allow(unsafe_code)]
 
 use nix::errno::Errno;
-use nix::sys::signal::{SigHandler, Signal};
-use nix::unistd::ForkResult;
+use nix::sys::prctl;
+use nix::sys::resource::{Resource, rlim_t, setrlimit};
+use nix::sys::signal::{SigHandler, SigSet, Signal};
+use nix::unistd::{ForkResult, Pid, getppid, setpgid, tcsetpgrp};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
@@ -73,19 +75,64 @@ fn has_other_threads() -> bool {
     std::fs::metadata("/proc/self/task").is_ok_and(|folder| folder.nlink() > 3)
 }
 
-/// Has `prepare` done in the process that a command becomes, before it does.
-pub(crate) fn prepare(
-    command: &mut Command,
-    prepare: impl FnMut() -> std::io::Result<()> + Send + Sync + 'static,
-) -> Result<(), Errno> {
-    if has_other_threads() {
-        return Err(Errno::EBUSY);
+/// How a command's process hangs together with the one that starts it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Tie {
+    /// The process that starts it, and that it does not outlive.
+    pub(crate) parent: Pid,
+    /// Its limit of open files, if not that of its parent.
+    pub(crate) files: Option<(rlim_t, rlim_t)>,
+    /// Standard input is a terminal, which is to be its own.
+    pub(crate) terminal: bool,
+    /// Signals that it finds blocked.
+    pub(crate) signals: SigSet,
+}
+
+impl Tie {
+    /// To this process, with these signals blocked.
+    pub(crate) fn here(signals: SigSet) -> Self {
+        Self {
+            parent: Pid::this(),
+            files: None,
+            terminal: false,
+            signals,
+        }
     }
-    // SAFETY:
-    // - `prepare` runs between fork and execve, where only what is async-signal-safe may be done in a copy of a process
-    //   with several threads; this one has one, as just seen, and where commands are made it stays so.
-    unsafe { command.pre_exec(prepare) };
-    Ok(())
+
+    /// Ties what the command becomes.
+    pub(crate) fn hold(self, command: &mut Command) {
+        // SAFETY:
+        // - what runs between fork and execve may be no more than async-signal-safe, since this process may have several
+        //   threads: `take_hold` makes system calls with numbers that it has copies of, and allocates nothing.
+        unsafe { command.pre_exec(move || Ok(self.take_hold()?)) };
+    }
+
+    fn take_hold(self) -> Result<(), Errno> {
+        die_with(self.parent)?;
+        if let Some((soft, hard)) = self.files {
+            setrlimit(Resource::RLIMIT_NOFILE, soft, hard)?;
+        }
+        if self.terminal {
+            // Who is not in front yet would be stopped for this.
+            let mut stop = SigSet::empty();
+            stop.add(Signal::SIGTTOU);
+            stop.thread_block()?;
+            tcsetpgrp(std::io::stdin(), Pid::this())?;
+        }
+        self.signals.thread_set_mask()
+    }
+}
+
+/// Puts this process into a group of its own, and sees to it that it does not outlive its parent, however that ends.
+pub(crate) fn die_with(parent: Pid) -> Result<(), Errno> {
+    setpgid(Pid::from_raw(0), Pid::from_raw(0))?;
+    prctl::set_pdeathsig(Signal::SIGKILL)?;
+    // It may have ended before the kernel was told.
+    if getppid() == parent {
+        Ok(())
+    } else {
+        Err(Errno::ESRCH)
+    }
 }
 
 /// Ends this process without running what its parent registered to run at exit.

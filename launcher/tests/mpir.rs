@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 const VARIABLE: &str = "RMPI_TEST_PREFIX";
 
@@ -251,4 +251,57 @@ fn mpir_019_gdb_stops_when_the_job_fails_and_reads_why() {
             "exited with code 07",
         ],
     );
+}
+
+/// `rmpiexec --gdb` with these words; gdb reads the lines from its standard input.
+fn with_gdb(lines: &str, words: &[&str], folder: &Path) -> String {
+    let input = folder.join("input");
+    fs::write(&input, lines).unwrap();
+    let mut command = Command::new(installed("bin/rmpiexec"));
+    command.args(words).current_dir(folder);
+    command.env("DEBUGINFOD_URLS", "").env("LC_ALL", "C");
+    command.env("HOME", folder);
+    command.stdin(Stdio::from(fs::File::open(&input).unwrap()));
+    let outcome = Job::of(command).run().expect(0);
+    outcome.out
+}
+
+#[test]
+#[ignore = "needs the installation: cargo xtask test debuggers"]
+fn the_launcher_starts_gdb_with_one_rank_and_the_job_goes_on_when_it_is_left() {
+    let folder = tempfile::tempdir().unwrap();
+    build(PROGRAM, folder.path());
+    let lines = "break program.c:8\ncontinue\nprint rank\ndetach\nquit\n";
+    let told = with_gdb(
+        lines,
+        &["--gdb", "2", "-n", "4", "./program"],
+        folder.path(),
+    );
+    expect(
+        &told,
+        &[
+            "rank 2 is inferior 1: before the first instruction",
+            "$1 = 2",
+        ],
+    );
+    assert_eq!(
+        fs::read_to_string(folder.path().join("others")).unwrap(),
+        "here\n".repeat(3)
+    );
+}
+
+#[test]
+#[ignore = "needs the installation: cargo xtask test debuggers"]
+fn the_launcher_starts_gdb_with_several_ranks_that_run_together() {
+    let folder = tempfile::tempdir().unwrap();
+    build(PROGRAM, folder.path());
+    // The last line of the program, behind its barrier.
+    let lines = "break program.c:15\ncontinue\nprint rank * 2 + 1\ninfo inferiors\ndelete\nquit\n";
+    let told = with_gdb(
+        lines,
+        &["--gdb", "0-1", "-n", "2", "./program"],
+        folder.path(),
+    );
+    expect(&told, &["rank 0 is inferior 1, rank 1 is inferior 2"]);
+    assert!(told.contains("$1 = 1") || told.contains("$1 = 3"), "{told}");
 }

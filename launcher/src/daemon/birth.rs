@@ -6,10 +6,9 @@ use super::job::{NodeJob, Program};
 use crate::spawn::{self, Forked};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
-use nix::sys::prctl;
 use nix::sys::resource::{Resource, rlim_t, setrlimit};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
-use nix::unistd::{Pid, dup2_stderr, dup2_stdin, dup2_stdout, execve, getppid, setpgid};
+use nix::unistd::{Pid, dup2_stderr, dup2_stdin, dup2_stdout, execve};
 use pmi::{BOOT_VARIABLE, Boot};
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -78,7 +77,7 @@ fn become_rank(
     ends: &Ends<'_>,
 ) -> Result<std::convert::Infallible, Problem> {
     let prepare = |error| (Step::Prepare, error);
-    die_with(nest.daemon).map_err(prepare)?;
+    spawn::die_with(nest.daemon).map_err(prepare)?;
     let (segment, control) = wire(nest, ends).map_err(prepare)?;
     let placed = &job.ranks[local as usize];
     if let (Some(cpus), false) = (&placed.cpus, placed.preferred) {
@@ -111,18 +110,6 @@ fn become_rank(
         nix::unistd::chdir(folder.as_c_str()).map_err(|error| (Step::Folder, error))?;
     }
     run(program, &boot).map_err(|error| (Step::Program, error))
-}
-
-/// Sees to it that this process does not outlive the daemon, however that ends.
-pub(crate) fn die_with(daemon: Pid) -> Result<(), Errno> {
-    setpgid(Pid::from_raw(0), Pid::from_raw(0))?;
-    prctl::set_pdeathsig(Signal::SIGKILL)?;
-    // The daemon may have ended before the kernel was told.
-    if getppid() == daemon {
-        Ok(())
-    } else {
-        Err(Errno::ESRCH)
-    }
 }
 
 /// Puts every descriptor where the program expects it; the numbers of segment and control socket.

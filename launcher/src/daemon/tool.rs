@@ -2,11 +2,10 @@
 //! A debugger's own program on a host: what it needs to reach the ranks there.
 
 use super::Daemon;
-use super::birth::{Nest, die_with};
+use super::birth::Nest;
 use crate::prepare::OWN_VARIABLES;
 use crate::program::cause;
-use crate::spawn;
-use nix::sys::resource::{Resource, setrlimit};
+use crate::spawn::Tie;
 use std::ffi::{CString, OsStr};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
@@ -39,10 +38,10 @@ fn start(nest: &Nest, program: &CString, arguments: &[CString]) -> std::io::Resu
     for variable in OWN_VARIABLES {
         command.env_remove(variable);
     }
-    let (daemon, (soft, hard)) = (nest.daemon, nest.files);
-    spawn::prepare(&mut command, move || {
-        die_with(daemon)?;
-        Ok(setrlimit(Resource::RLIMIT_NOFILE, soft, hard)?)
-    })?;
+    let tie = Tie {
+        files: Some(nest.files),
+        ..Tie::here(nest.signals)
+    };
+    tie.hold(&mut command);
     Ok(command.spawn()?.id())
 }

@@ -5,6 +5,7 @@
 //! The table is always filled, since a debugger may come to a job at any time. There is no file: what a debugger writes
 //! its byte to is a pipe, by its name below `/proc`.
 
+use super::Gdb;
 use crate::daemon::NodeJob;
 use crate::mpir::{Process, Starter, State, ToolWords};
 use nix::errno::Errno;
@@ -21,6 +22,8 @@ pub(crate) struct Debugger {
     ranks: Vec<(CString, Option<u32>)>,
     /// All ranks stand still until [`Debugger::meet`] is over.
     holding: bool,
+    fifo: String,
+    gdb: Option<Gdb>,
     asks: OwnedFd,
     /// Never written to: while it is open here, the other end does not tell that nobody writes.
     _write_end: OwnedFd,
@@ -28,7 +31,11 @@ pub(crate) struct Debugger {
 
 impl Debugger {
     /// For the ranks of a job on this host.
-    pub(crate) fn new(mut starter: Starter, job: &NodeJob) -> Result<Self, Errno> {
+    pub(crate) fn new(
+        mut starter: Starter,
+        job: &NodeJob,
+        gdb: Option<Gdb>,
+    ) -> Result<Self, Errno> {
         let (asks, write_end) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
         let fifo = format!("/proc/{}/fd/{}", std::process::id(), asks.as_raw_fd());
         starter.name_fifo(&fifo);
@@ -43,6 +50,8 @@ impl Debugger {
                 .map(|placed| (program(placed.app), None))
                 .collect(),
             holding: job.hold,
+            fifo,
+            gdb,
             asks,
             _write_end: write_end,
         })
@@ -97,14 +106,53 @@ impl Debugger {
         self.asks.as_fd()
     }
 
+    /// Starts the gdb that the user wants, if any. It asks for the ranks to be let go when it has come to its own.
+    pub(crate) fn start_gdb(&mut self) -> Result<bool, String> {
+        let Some(gdb) = &mut self.gdb else {
+            return Ok(false);
+        };
+        let process = |rank: u32| self.ranks.get(rank as usize)?.1;
+        gdb.start(&self.fifo, process).map(|()| true)
+    }
+
+    /// Readable when that gdb has ended.
+    pub(crate) fn gdb_end(&self) -> Option<BorrowedFd<'_>> {
+        self.gdb.as_ref().and_then(Gdb::end)
+    }
+
+    /// That gdb has ended; whether it had come to its ranks.
+    pub(crate) fn gdb_over(&mut self) -> bool {
+        self.gdb.as_mut().is_none_or(Gdb::over)
+    }
+
+    /// Somebody wants the job to end.
+    pub(crate) fn ask_gdb_to_end(&self) {
+        self.gdb.iter().for_each(Gdb::ask_to_end);
+    }
+
     /// What it wants.
-    pub(crate) fn asked(&mut self) -> Option<ToolWords> {
+    pub(crate) fn asked(&mut self) -> Option<Wish> {
         // As many bytes as came so far are one wish.
         let mut bytes = [0; 64];
         let mut any = false;
         while matches!(read(&self.asks, &mut bytes), Ok(1..)) {
             any = true;
         }
-        self.starter.tool().filter(|_| any)
+        if !any {
+            return None;
+        }
+        if self.gdb.as_mut().is_some_and(Gdb::attaches) {
+            return Some(Wish::Release);
+        }
+        self.starter.tool().map(Wish::Tool)
     }
+}
+
+/// What a debugger may want of a running job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Wish {
+    /// That the ranks are let go.
+    Release,
+    /// That this is started on each host.
+    Tool(ToolWords),
 }

@@ -89,7 +89,7 @@ impl Input {
     }
 }
 
-fn in_foreground() -> bool {
+pub(super) fn in_foreground() -> bool {
     match nix::unistd::tcgetpgrp(stdin().as_fd()) {
         Ok(group) => group == nix::unistd::getpgrp(),
         Err(_) => true,

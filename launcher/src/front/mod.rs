@@ -4,6 +4,7 @@
 
 mod debugger;
 mod files;
+mod gdb;
 mod input;
 mod output;
 mod phases;
@@ -11,6 +12,7 @@ mod signals;
 
 pub(crate) use debugger::Debugger;
 pub(crate) use files::Files;
+pub(crate) use gdb::Gdb;
 pub(crate) use phases::{Phases, now};
 pub(crate) use signals::Signals;
 
@@ -21,6 +23,7 @@ use crate::ladder::{Ladder, Step};
 use crate::link::{Event, Gone, Order};
 use crate::program::cause;
 use crate::spawn::{self, Reaped};
+use debugger::Wish;
 use input::Input;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -129,7 +132,8 @@ impl Front {
 
     /// Attends to the job until it is over; its exit code.
     pub(crate) fn run(mut self) -> u8 {
-        while self.gone.is_none() || !(self.output.is_idle() || self.is_late()) {
+        let lasts = |front: &Self| front.gone.is_none() || front.debugger.gdb_end().is_some();
+        while lasts(&self) || !(self.output.is_idle() || self.is_late()) {
             if self.turn().is_err() && self.gone.is_none() {
                 self.daemon_is_gone();
             }
@@ -150,86 +154,81 @@ impl Front {
         if self.gone.is_none() {
             self.edge.flush()?;
         }
-        let ready = self.wait(now);
-        if ready.signals {
-            self.hear_signals();
-        }
-        if ready.output {
-            self.look_at_output();
-        }
-        if ready.input {
-            let order = self.input.read(&mut self.scratch);
-            order.into_iter().for_each(|order| self.order(&order));
-            if let Some(error) = self.input.take_error() {
-                let reason = match error {
-                    Errno::EBADF => "it is not open for reading".to_owned(),
-                    error => cause(&error.into()),
-                };
-                let who = match self.stdin {
-                    Reader::Rank(rank) => format!("rank {rank} sees"),
-                    _ => "the ranks see".to_owned(),
-                };
-                self.say(&format!(
-                    "cannot read standard input: {reason}; {who} its end"
-                ));
+        for source in self.wait(now) {
+            match source {
+                Source::Signals => self.hear_signals(),
+                Source::Output => self.look_at_output(),
+                Source::Input => self.read_input(),
+                Source::Edge => {
+                    self.edge.fill(&mut self.scratch)?;
+                    self.hear_events();
+                }
+                Source::Debugger => match self.debugger.asked() {
+                    Some(Wish::Release) => self.release(),
+                    Some(Wish::Tool(words)) => self.order(&Order::Tool(words)),
+                    None => (),
+                },
+                Source::Gdb => {
+                    if !self.debugger.gdb_over() {
+                        self.say("gdb has ended before it came to its ranks; all ranks go on");
+                        self.release();
+                    }
+                }
             }
-        }
-        if ready.debugger
-            && let Some(tool) = self.debugger.asked()
-        {
-            self.order(&Order::Tool(tool));
-        }
-        if ready.edge {
-            self.edge.fill(&mut self.scratch)?;
-            self.hear_events();
         }
         Ok(())
     }
 
-    fn wait(&mut self, now: Instant) -> Ready {
+    fn read_input(&mut self) {
+        let order = self.input.read(&mut self.scratch);
+        order.into_iter().for_each(|order| self.order(&order));
+        let Some(error) = self.input.take_error() else {
+            return;
+        };
+        let reason = match error {
+            Errno::EBADF => "it is not open for reading".to_owned(),
+            error => cause(&error.into()),
+        };
+        let who = match self.stdin {
+            Reader::Rank(rank) => format!("rank {rank} sees"),
+            _ => "the ranks see".to_owned(),
+        };
+        self.say(&format!(
+            "cannot read standard input: {reason}; {who} its end"
+        ));
+    }
+
+    /// Waits for something to happen; where it did. Who is not asked does not tell that its other end is closed, which it
+    /// would do again and again.
+    fn wait(&mut self, now: Instant) -> Vec<Source> {
         let over = self.gone.is_some();
-        let stdin = std::io::stdin();
-        let mut edge = PollFlags::POLLIN;
-        edge.set(PollFlags::POLLOUT, !self.edge.is_flushed());
         let wants_input = !over && self.input.is_wanted(now);
-        let nothing = PollFlags::empty();
         let timeout = self.next_time().map_or(PollTimeout::NONE, |at| {
             let left = at.saturating_duration_since(now);
             PollTimeout::try_from(left.as_millis() + 1).unwrap_or(PollTimeout::MAX)
         });
-        let mut all = [
-            PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
-            PollFd::new(self.output.wake(), PollFlags::POLLIN),
-            PollFd::new(self.edge.as_fd(), if over { nothing } else { edge }),
-            PollFd::new(self.debugger.asks(), PollFlags::POLLIN),
-            PollFd::new(
-                stdin.as_fd(),
-                if wants_input {
-                    PollFlags::POLLIN
-                } else {
-                    nothing
-                },
-            ),
+        let stdin = std::io::stdin();
+        let asks = |source, descriptor| (source, PollFd::new(descriptor, PollFlags::POLLIN));
+        let mut all = vec![
+            asks(Source::Signals, self.signals.as_fd()),
+            asks(Source::Output, self.output.wake()),
         ];
-        // A descriptor without interest would still tell that its other end is closed, again and again.
-        let count = if wants_input {
-            5
-        } else if over {
-            2
-        } else {
-            4
-        };
-        let _ = poll(&mut all[..count], timeout);
-        let told = |index: usize| {
-            index < count && all[index].revents().is_some_and(|flags| !flags.is_empty())
-        };
-        Ready {
-            signals: told(0),
-            output: told(1),
-            edge: told(2),
-            debugger: told(3),
-            input: told(4),
+        if wants_input {
+            all.push(asks(Source::Input, stdin.as_fd()));
         }
+        if !over {
+            let mut edge = PollFlags::POLLIN;
+            edge.set(PollFlags::POLLOUT, !self.edge.is_flushed());
+            all.push((Source::Edge, PollFd::new(self.edge.as_fd(), edge)));
+            all.push(asks(Source::Debugger, self.debugger.asks()));
+        }
+        all.extend(self.debugger.gdb_end().map(|end| asks(Source::Gdb, end)));
+        let (sources, mut polled): (Vec<Source>, Vec<PollFd<'_>>) = all.into_iter().unzip();
+        let _ = poll(&mut polled, timeout);
+        let told = |fd: &PollFd<'_>| fd.revents().is_some_and(|flags| !flags.is_empty());
+        let both = sources.into_iter().zip(&polled);
+        both.filter_map(|(source, fd)| told(fd).then_some(source))
+            .collect()
     }
 
     fn next_time(&self) -> Option<Instant> {
@@ -302,6 +301,7 @@ impl Front {
             return;
         }
         self.asked = Some((signal, now));
+        self.debugger.ask_gdb_to_end();
         let code = 128_u8.saturating_add(u8::try_from(signal as i32).unwrap_or(0));
         if self.gone.is_some() {
             // Only output is left, and nobody takes it.
@@ -400,6 +400,14 @@ impl Front {
         if let Some(tool) = self.debugger.meet() {
             self.order(&Order::Tool(tool));
         }
+        match self.debugger.start_gdb() {
+            Ok(true) => (),
+            Ok(false) => self.release(),
+            Err(words) => self.end(Ladder::kill, 1, &words),
+        }
+    }
+
+    fn release(&mut self) {
         self.order(&Order::Release);
         self.start_clock();
     }
@@ -552,12 +560,13 @@ fn host() -> String {
     name.unwrap_or_else(|_| "localhost".to_owned())
 }
 
-/// What [`Front::wait`] saw.
-#[derive(Debug, Clone, Copy)]
-struct Ready {
-    signals: bool,
-    output: bool,
-    edge: bool,
-    debugger: bool,
-    input: bool,
+/// Where something happens that a front waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Source {
+    Signals,
+    Output,
+    Input,
+    Edge,
+    Debugger,
+    Gdb,
 }

@@ -40,8 +40,9 @@ impl Signals {
             .chain(PASSED_ON)
             .for_each(|signal| heeded.add(signal));
         let mut blocked = heeded;
-        // A read from a terminal that is not ours fails instead of stopping us.
+        // A read from a terminal that is not ours fails instead of stopping us, and a word to it is written.
         blocked.add(Signal::SIGTTIN);
+        blocked.add(Signal::SIGTTOU);
         let before = blocked.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
         Ok(Self { heeded, before })
     }
@@ -50,6 +51,11 @@ impl Signals {
     pub(crate) fn descriptor(self) -> Result<SignalFd, Errno> {
         let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
         SignalFd::with_flags(&self.heeded, flags)
+    }
+
+    /// The mask as it was.
+    pub(crate) fn before(self) -> SigSet {
+        self.before
     }
 
     /// Puts the mask back, in the daemon, whose ranks inherit it.

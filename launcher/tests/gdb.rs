@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `--gdb` starts a gdb that has the terminal, holds the ranks until that has come to its own, and outlives nobody. The gdb
+//! is a script here; the tests of `mpir.rs` have the real one.
+#![allow(clippy::unwrap_used, unsafe_code)]
+
+mod common;
+use common::{Job, rmpiexec, until};
+use nix::pty::openpty;
+use nix::sys::signal::Signal;
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Stdio;
+
+/// What gdb does first, as far as the launcher sees it.
+const ATTACHED: &str =
+    "for word; do case $word in 'shell echo > '*) eval \"${word#shell }\";; esac; done";
+
+/// `rmpiexec` that finds this script as gdb.
+fn job(folder: &Path, gdb: &str, words: &[&str]) -> Job {
+    let file = folder.join("gdb");
+    fs::write(&file, format!("#!/bin/sh\n{gdb}\n")).unwrap();
+    fs::set_permissions(&file, PermissionsExt::from_mode(0o755)).unwrap();
+    let mut job = rmpiexec(words);
+    let path = format!("{}:/bin:/usr/bin", folder.display());
+    job.command.env("PATH", path);
+    job
+}
+
+#[test]
+fn it_has_standard_input_and_the_ranks_wait_for_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let gdb = format!(
+        "for word; do case $word in 'attach '*) grep -c '^State:.T' /proc/${{word#attach }}/status;; esac; done\n\
+         {ATTACHED}; read line; echo gdb has read $line"
+    );
+    let words = [
+        "--gdb",
+        "0-1",
+        "-n",
+        "3",
+        "sh",
+        "-c",
+        "echo rank has read $(cat)",
+    ];
+    let mut job = job(folder.path(), &gdb, &words);
+    let input = folder.path().join("input");
+    fs::write(&input, "something\n").unwrap();
+    job.command.stdin(Stdio::from(File::open(&input).unwrap()));
+    let outcome = job.run().expect(0);
+    let mut expected = vec!["1"; 2];
+    expected.push("gdb has read something");
+    expected.extend(["rank has read"; 3]);
+    assert_eq!((outcome.sorted(), outcome.err.as_str()), (expected, ""));
+}
+
+#[test]
+fn one_that_ends_too_early_lets_all_go() {
+    let folder = tempfile::tempdir().unwrap();
+    let outcome = job(
+        folder.path(),
+        "exit 1",
+        &["--gdb", "all", "-n", "3", "echo", "ran"],
+    )
+    .run();
+    let outcome = outcome.expect(0);
+    let outcome = outcome.says("gdb has ended before it came to its ranks; all ranks go on");
+    assert_eq!(outcome.out, "ran\nran\nran\n");
+}
+
+#[test]
+fn it_may_stay_when_the_ranks_have_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let done = folder.path().join("done");
+    let gdb = format!(
+        "{ATTACHED}; until [ -e {0} ]; do sleep 0.02; done; sleep 0.2; echo last",
+        done.display()
+    );
+    let done = done.to_str().unwrap();
+    let outcome = job(
+        folder.path(),
+        &gdb,
+        &["--gdb", "0", "-n", "2", "touch", done],
+    )
+    .run();
+    assert_eq!(outcome.expect(0).out, "last\n");
+}
+
+#[test]
+fn it_ends_with_the_launcher() {
+    let folder = tempfile::tempdir().unwrap();
+    let gdb = format!("{ATTACHED}; exec sleep 1001");
+    let words = ["--gdb", "0", "-n", "2", "sleep", "1000"];
+    let running = job(folder.path(), &gdb, &words).start();
+    running.wait_for(3, "sleep 100");
+    running.signal(Signal::SIGTERM);
+    running.finish().expect(143).says("SIGTERM received");
+    let mut running = job(folder.path(), &gdb, &words).start();
+    running.wait_for(3, "sleep 100");
+    running.signal(Signal::SIGKILL);
+    running.end();
+    running.assert_nothing_left();
+}
+
+#[test]
+fn the_terminal_is_its_own_until_it_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    // Ctrl-C is for gdb as long as that is there, and for the launcher after that.
+    let gdb = format!(
+        "trap 'echo gdb is interrupted; exit 0' INT; {ATTACHED}; echo gdb is here; read line"
+    );
+    let mut job = job(
+        folder.path(),
+        &gdb,
+        &["--gdb", "0", "-n", "2", "sleep", "1000"],
+    );
+    let pty = openpty(None, None).unwrap();
+    let end = |fd: &OwnedFd| Stdio::from(fd.try_clone().unwrap());
+    job.command
+        .stdin(end(&pty.slave))
+        .stdout(end(&pty.slave))
+        .stderr(end(&pty.slave));
+    let begin = || {
+        nix::unistd::setsid()?;
+        // SAFETY: the call takes two numbers besides the descriptor, which is open.
+        let result = unsafe { libc::ioctl(0, libc::TIOCSCTTY, 0) };
+        nix::errno::Errno::result(result)?;
+        Ok(())
+    };
+    // SAFETY: between fork and execve there are two system calls.
+    unsafe { job.command.pre_exec(begin) };
+    let mut running = job.start();
+    drop(pty.slave);
+    let mut terminal = File::from(pty.master);
+    let mut seen = String::new();
+    for words in ["gdb is here", "gdb is interrupted"] {
+        wait_for(&mut terminal, &mut seen, words);
+        if words == "gdb is interrupted" {
+            // Once it is gone the terminal comes back.
+            let launcher = i32::try_from(running.pid()).unwrap();
+            until("the launcher is in front", || {
+                let group = nix::unistd::tcgetpgrp(&terminal).ok()?;
+                (group.as_raw() == launcher).then_some(())
+            });
+        }
+        terminal.write_all(b"\x03").unwrap();
+    }
+    wait_for(&mut terminal, &mut seen, "SIGINT received");
+    assert_eq!(running.end().code(), Some(130), "{seen}");
+    running.assert_nothing_left();
+}
+
+fn wait_for(terminal: &mut File, seen: &mut String, words: &str) {
+    let mut bytes = [0; 512];
+    while !seen.contains(words) {
+        let count = terminal.read(&mut bytes).unwrap();
+        seen.push_str(&String::from_utf8_lossy(&bytes[..count]));
+    }
+}
+
+#[test]
+fn without_a_gdb_nothing_is_started() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut job = rmpiexec(["--gdb", "0", "-n", "2", "/bin/echo", "ran"]);
+    job.command.env("PATH", folder.path());
+    let outcome = job.run().expect(1);
+    let outcome = outcome.says("--gdb: no program gdb in PATH (looked in ");
+    assert_eq!(outcome.out, "");
+}
+
+#[test]
+fn a_list_that_is_none_is_answered_with_an_example() {
+    let said = |options: &[&str], words: &str| {
+        let all = options.iter().chain(&["-n", "2", "true"]);
+        rmpiexec(all).run().expect(2).says(words);
+    };
+    said(
+        &["--gdb", "x"],
+        "--gdb x: `x` is no rank; expected numbers and ranges",
+    );
+    said(
+        &["--gdb", "1-2"],
+        "--gdb 1-2: there is no rank 2: the job has 2",
+    );
+    said(
+        &["--gdb", "0", "--stdin", "1"],
+        "--gdb 0: gdb takes standard input",
+    );
+}
