@@ -360,7 +360,7 @@ impl Comm {
         op: Op,
     ) -> Result<()> {
         let nodes = usize::try_from(self.size()?).unwrap_or(1);
-        let at_once = (GATHERED_BYTES / (nodes * bytes).max(1)).clamp(1, items.max(1));
+        let at_once = items_at_once(nodes, items, bytes);
         let mut all = room(nodes * at_once * bytes)?;
         let mut done = 0;
         while done < items {
@@ -393,6 +393,12 @@ impl Comm {
 
 /// Bytes that one gathering takes, unless a single item of all nodes is more.
 const GATHERED_BYTES: usize = 1 << 20;
+
+/// How many items of all nodes are gathered in one go.
+fn items_at_once(nodes: usize, items: usize, bytes: usize) -> usize {
+    let of_all_nodes = nodes.saturating_mul(bytes).max(1);
+    (GATHERED_BYTES / of_all_nodes).clamp(1, items.max(1))
+}
 
 fn room(bytes: usize) -> Result<Vec<u128>> {
     let words = bytes.div_ceil(size_of::<u128>());
@@ -523,4 +529,25 @@ fn too_many(number: usize) -> Failure {
         Status::INVALID_ARG,
         format!("{number} is more than MPI can count"),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_gathered_is_bounded_unless_one_item_of_all_nodes_is_more() {
+        assert_eq!(items_at_once(4, 100, 8), 100);
+        assert_eq!(items_at_once(4, 1 << 40, 8), GATHERED_BYTES / 32);
+        assert_eq!(items_at_once(1, usize::MAX, 1), GATHERED_BYTES);
+        assert_eq!(items_at_once(64, 10, 2_200_000_000), 1);
+        assert_eq!(items_at_once(64, 10, usize::MAX), 1);
+        assert_eq!(items_at_once(8, 0, 8), 1);
+    }
+
+    #[test]
+    fn sizes_beyond_two_gibibytes_are_counted_whole() {
+        assert_eq!(count(2_200_000_000), Ok(2_200_000_000));
+        assert_eq!(count(usize::MAX).unwrap_err().status, Status::INVALID_ARG);
+    }
 }
