@@ -22,9 +22,11 @@ pub struct Topology {
 enum Order {
     /// The axes, fastest first.
     InTurn(Vec<usize>),
-    /// The nodes of the first host, of the second and so on, and the block of the grid that is filled before the next.
+    /// The nodes of the first host, of the second and so on; where each node stands in that list, since programs ask for every
+    /// site; and the block of the grid that is filled before the next.
     InBlocks {
         nodes: Vec<usize>,
+        places: Vec<usize>,
         block: Vec<usize>,
     },
 }
@@ -93,10 +95,16 @@ impl Topology {
         let Some((block, _)) = block else {
             return self;
         };
+        let nodes = hosts.in_order();
+        let mut places = vec![0; nodes.len()];
+        for (place, node) in nodes.iter().enumerate() {
+            places[*node] = place;
+        }
         let in_blocks = Self {
             dims: self.dims.clone(),
             order: Order::InBlocks {
-                nodes: hosts.in_order(),
+                places,
+                nodes,
                 block,
             },
         };
@@ -151,8 +159,8 @@ impl Topology {
                 }
                 coordinates
             }
-            Order::InBlocks { nodes, block } => {
-                let place = nodes.iter().position(|other| *other == node)?;
+            Order::InBlocks { places, block, .. } => {
+                let place = places[node];
                 let each: usize = block.iter().product();
                 let grid = quotients(&self.dims, block);
                 let (of_host, inside) = (split(place / each, &grid), split(place % each, block));
@@ -175,7 +183,7 @@ impl Topology {
                 .iter()
                 .rev()
                 .fold(0, |number, &axis| number * self.dims[axis] + at[axis]),
-            Order::InBlocks { nodes, block } => {
+            Order::InBlocks { nodes, block, .. } => {
                 let grid = quotients(&self.dims, block);
                 let each: usize = block.iter().product();
                 let inside: Vec<usize> = at.iter().zip(block).map(|(a, b)| a % b).collect();
