@@ -15,11 +15,11 @@ use runtime::Universe;
 #[allow(non_upper_case_globals, reason = "a name for C programs")]
 pub static rmpi_debug_anchor: Anchor = Anchor::new();
 
-/// MPI is initialized. The process's slots stay where they are from now on.
+/// MPI is initialized. Slots and rows stay where they are from now on, whatever becomes of `universe`.
 pub fn open(universe: &Universe) {
     let chunks = universe.engine().arena().chunk_table();
-    let pid = std::process::id();
-    rmpi_debug_anchor.open(pid, universe.rank(), universe.size(), chunks);
+    let world = (universe.rank(), universe.size());
+    rmpi_debug_anchor.open(std::process::id(), world, chunks, universe.comm_table());
 }
 
 /// MPI was finalized.

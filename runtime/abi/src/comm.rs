@@ -98,6 +98,8 @@ pub fn comm_set_name(mpi: Mpi, comm: MPI_Comm, name: &CStr) -> Result<()> {
     let mut text = name.to_string_lossy().into_owned();
     truncate(&mut text, c::MPI_MAX_OBJECT_NAME - 1);
     mpi.state(|state| {
+        let renamed = state.comm(comm)?.comm.clone();
+        state.universe.rename(&renamed, &text);
         state.comm_mut(comm)?.name = text;
         Ok(())
     })

@@ -82,10 +82,14 @@ impl Call for Duplicate {
             .state(|state| match state.comms.get_mut(self.made) {
                 Ok(object) => {
                     object.comm = comm.clone();
+                    state.universe.rename(&comm, &object.name);
                     true
                 }
                 // The program freed it before its request was complete, which it must not.
-                Err(_) => false,
+                Err(_) => {
+                    state.universe.forget(&comm);
+                    false
+                }
             });
         if there {
             known(self.mpi, self.made, &comm);

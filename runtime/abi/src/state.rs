@@ -11,7 +11,7 @@ use core::cell::{Cell, UnsafeCell};
 use std::sync::Arc;
 
 use runtime::datatype::{Basic, Datatype};
-use runtime::{Comm, Group, Universe, Visit};
+use runtime::{Comm, Group, PREDEFINED, Universe, Visit};
 
 use crate::datatype_contents::Recipe;
 use crate::enter::Mpi;
@@ -121,16 +121,16 @@ pub struct MessageObject {
 impl State {
     /// The objects of a process that has just joined its job.
     pub fn new(universe: Universe, thread_level: core::ffi::c_int) -> Self {
-        let object = |comm, name: &str| CommObject {
+        let object = |comm, name: usize| CommObject {
             comm,
-            name: name.to_owned(),
+            name: PREDEFINED[name].to_owned(),
             errhandler: MPI_Errhandler::ERRORS_ARE_FATAL,
             hints: crate::info::Pairs::default(),
             session: None,
         };
         Self {
-            world: object(universe.world(), "MPI_COMM_WORLD"),
-            myself: object(universe.myself(), "MPI_COMM_SELF"),
+            world: object(universe.world(), 0),
+            myself: object(universe.myself(), 1),
             universe,
             comms: Registry::new(),
             groups: Registry::new(),

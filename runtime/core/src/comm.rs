@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use engine::{ContextId, Peer};
+use queue_layout::CommRow;
 use transport::Seat;
 
 use crate::topology::{Neighbours, Topology};
@@ -94,6 +95,14 @@ impl Group {
         matches!(&*self.0, Members::Identity { .. })
     }
 
+    /// Address of the world ranks in memory, for a debugger; 0 where ranks are world ranks.
+    pub(crate) fn address(&self) -> u64 {
+        match &*self.0 {
+            Members::Identity { .. } => 0,
+            Members::Table { peers, .. } => peers.as_ptr().addr() as u64,
+        }
+    }
+
     /// All members in order.
     pub fn peers(&self) -> impl Iterator<Item = Peer> + '_ {
         (0..self.size()).filter_map(|rank| self.peer(rank))
@@ -137,6 +146,8 @@ pub struct Comm {
     tag: Option<i32>,
     /// This process's seat at the board of its ranks, where small collectives meet.
     pub(crate) seat: Option<Rc<Seat>>,
+    /// What a debugger reads of it.
+    pub(crate) row: Option<&'static CommRow>,
 }
 
 /// What was called on a communicator.
@@ -165,6 +176,7 @@ impl Comm {
             calls: Rc::default(),
             tag: None,
             seat: None,
+            row: None,
         }
     }
 
@@ -189,6 +201,7 @@ impl Comm {
             calls: Rc::default(),
             tag: None,
             seat: None,
+            row: None,
             ..self.clone()
         }
     }
@@ -207,6 +220,13 @@ impl Comm {
             tag,
             ..self.clone()
         }
+    }
+
+    /// Says, until the answer is dropped, that a call of a collective (a number of `queue_layout::COLLECTIVES`) is under way.
+    #[must_use]
+    pub fn within(&self, collective: usize) -> Within {
+        let begun = self.row.map(|row| (row, row.begin(collective)));
+        Within { begun, collective }
     }
 
     /// As [`for_one_call`](Self::for_one_call), for all starts of a persistent collective.
@@ -301,6 +321,21 @@ impl Comm {
                 Comparison::Unequal
             }
             _ => Comparison::Similar,
+        }
+    }
+}
+
+/// A call of a collective that is under way.
+#[derive(Debug)]
+pub struct Within {
+    begun: Option<(&'static CommRow, u32)>,
+    collective: usize,
+}
+
+impl Drop for Within {
+    fn drop(&mut self) {
+        if let Some((row, begun)) = self.begun {
+            row.end(self.collective, begun);
         }
     }
 }

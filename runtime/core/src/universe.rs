@@ -6,6 +6,7 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 
 use engine::{ContextId, Engine, Peer, RequestId};
+use queue_layout::CommTable;
 use transport::channel::Channels;
 use transport::seat::{Awaited, NODE_BOARD};
 use transport::{Completions, Fabric, Seat};
@@ -15,6 +16,7 @@ use crate::bundle::Bundles;
 use crate::collective::Shape;
 use crate::collective::task::Tasks;
 use crate::comm::{Comm, Contexts, Group, SELF_CONTEXT, WORLD_CONTEXT};
+use crate::comm_rows::CommRows;
 use crate::network::{self, Network};
 use crate::oversubscription::Crowding;
 use crate::pump::Side;
@@ -44,8 +46,9 @@ pub struct Universe {
     pub(crate) bundles: Bundles,
     pub(crate) tasks: Tasks,
     shape: Shape,
-    /// At the board of all ranks, if they are on one node.
-    world_seat: Option<Rc<Seat>>,
+    comm_rows: CommRows,
+    /// `MPI_COMM_WORLD` and `MPI_COMM_SELF`.
+    predefined: [Comm; 2],
     /// What a collective waits for at a board.
     pub(crate) awaited: Option<Awaited>,
     pub(crate) network: Network,
@@ -112,10 +115,21 @@ impl Universe {
             unexpected_budget_bytes: values.get(Variable::UnexpectedBudget),
             ..EngineConfig::default()
         };
-        let all = Group::world(size);
+        let mut comm_rows = CommRows::default();
+        let mut world = Comm::new(WORLD_CONTEXT, Group::world(size), me.0);
+        // At the board of all ranks, if they are on one node.
+        world.seat = seat(&fabric, NODE_BOARD, &world.group);
+        let myself = Comm::new(SELF_CONTEXT, Group::of(vec![me]), 0);
+        let mut predefined = [world, myself];
+        for (comm, name) in predefined.iter_mut().zip(PREDEFINED) {
+            comm_rows.open(comm);
+            comm_rows.rename(comm, name);
+        }
         Self {
             engine: Engine::new(config, size),
-            world_seat: seat(&fabric, NODE_BOARD, &all),
+            groups: HashMap::from([(SELF_CONTEXT.0, predefined[1].group.clone())]),
+            comm_rows,
+            predefined,
             awaited: None,
             fabric,
             completions: Completions::new(),
@@ -125,7 +139,6 @@ impl Universe {
             window: Vec::new(),
             unmeasured: HashSet::new(),
             ending_groups: Vec::new(),
-            groups: HashMap::from([(SELF_CONTEXT.0, Group::of(vec![me]))]),
             bundles: Bundles::default(),
             tasks: Tasks::default(),
             shape: Shape::new(values, false),
@@ -187,15 +200,13 @@ impl Universe {
     /// `MPI_COMM_WORLD`.
     #[must_use]
     pub fn world(&self) -> Comm {
-        let mut world = Comm::new(WORLD_CONTEXT, Group::world(self.size), self.rank);
-        world.seat.clone_from(&self.world_seat);
-        world
+        self.predefined[0].clone()
     }
 
     /// `MPI_COMM_SELF`.
     #[must_use]
     pub fn myself(&self) -> Comm {
-        Comm::new(SELF_CONTEXT, Group::of(vec![Peer(self.rank)]), 0)
+        self.predefined[1].clone()
     }
 
     /// A context that no communicator of the job has, for one that this process leads the making of.
@@ -233,10 +244,23 @@ impl Universe {
         if !partners.is_identity() || partners.size() != self.size {
             self.groups.insert(comm.context.0, partners.clone());
         }
+        self.comm_rows.open(comm);
+    }
+
+    /// A communicator has a name, which a debugger shows.
+    pub fn rename(&self, comm: &Comm, name: &str) {
+        self.comm_rows.rename(comm, name);
+    }
+
+    /// What a debugger reads of the communicators.
+    #[must_use]
+    pub fn comm_table(&self) -> &CommTable {
+        self.comm_rows.table()
     }
 
     /// A communicator was freed. Its group stays known while receives of it are pending.
     pub fn forget(&mut self, comm: &Comm) {
+        self.comm_rows.close(comm);
         let context = comm.context.0;
         let remote = comm.remote.as_ref().map_or(0, Group::size);
         self.fabric.leave_board(context, comm.size() + remote);
@@ -358,6 +382,9 @@ impl Universe {
         self.engine.is_complete(request)
     }
 }
+
+/// The names of the predefined communicators (MPI 5.0 section 7.8).
+pub const PREDEFINED: [&str; 2] = ["MPI_COMM_WORLD", "MPI_COMM_SELF"];
 
 fn seat(fabric: &Fabric, key: u32, group: &Group) -> Option<Rc<Seat>> {
     let members = group.peers().map(|peer| transport::Peer(peer.0));

@@ -58,6 +58,7 @@ use matching::Matching;
 
 /// A process of the job: its rank in `MPI_COMM_WORLD`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(transparent)]
 pub struct Peer(pub u32);
 
 /// The integer that keeps the messages of communicators apart (MPI 5.0 section 3.2.3).

@@ -19,6 +19,29 @@ pub(crate) trait Call: Clone + 'static {
     ) -> impl Future<Output = core::result::Result<(), runtime::Error>>;
 }
 
+/// A call that a debugger sees under way.
+#[derive(Clone)]
+pub(crate) struct Counted<C> {
+    comm: Comm,
+    number: usize,
+    call: C,
+}
+
+impl<C: Call> Counted<C> {
+    /// `number` is one of `queue_layout::COLLECTIVES`.
+    pub(crate) fn new(comm: &Comm, number: usize, call: C) -> Self {
+        let comm = comm.clone();
+        Self { comm, number, call }
+    }
+}
+
+impl<C: Call> Call for Counted<C> {
+    async fn run(&self, line: &Line<Mpi>) -> core::result::Result<(), runtime::Error> {
+        let _within = self.comm.within(self.number);
+        self.call.run(line).await
+    }
+}
+
 /// Runs a blocking collective.
 pub(crate) fn now(mpi: Mpi, comm: &Comm, call: &impl Call) -> Result<()> {
     Ok(Line::run(mpi, comm, async |line| call.run(line).await)?)
@@ -73,6 +96,7 @@ macro_rules! three_ways {
         pub fn $now(mpi: Mpi, $($arg: $type,)* comm: MPI_Comm) -> Result<()> {
             let group = $crate::comm::any(mpi, comm)?.for_one_call();
             let call = $looked_up(mpi, &group, $($arg,)*)?;
+            let call = $crate::coll::launch::Counted::new(&group, const { queue_layout::collective($name) }, call);
             $crate::coll::launch::now(mpi, &group, &call)
         }
 
@@ -85,6 +109,7 @@ macro_rules! three_ways {
         ) -> Result<()> {
             let group = $crate::comm::any(mpi, comm)?.for_one_call();
             let call = $looked_up(mpi, &group, $($arg,)*)?;
+            let call = $crate::coll::launch::Counted::new(&group, const { queue_layout::collective($name) }, call);
             $crate::coll::launch::later(mpi, &group, call, &request)
         }
 
@@ -98,6 +123,7 @@ macro_rules! three_ways {
         ) -> Result<()> {
             let group = $crate::comm::any(mpi, comm)?.for_persistent_calls();
             let call = $looked_up(mpi, &group, $($arg,)*)?;
+            let call = $crate::coll::launch::Counted::new(&group, const { queue_layout::collective($name) }, call);
             $crate::coll::launch::again(mpi, &group, call, &request)
         }
     };

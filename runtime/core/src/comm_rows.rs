@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The rows by which a debugger knows this process's communicators (`queue_layout::CommTable`).
+
+use std::collections::HashMap;
+
+use queue_layout::{CommFacts, CommRow, CommTable, FIRST_ROWS};
+
+use crate::comm::{Comm, Group};
+
+/// The table and its rows. Rows live as long as the process: who has one may look at it whenever it likes.
+#[derive(Debug, Default)]
+pub(crate) struct CommRows {
+    table: Box<CommTable>,
+    chunks: usize,
+    free: Vec<&'static CommRow>,
+    /// The rows in use by context, with the groups that they point into.
+    used: HashMap<u32, (&'static CommRow, [Option<Group>; 2])>,
+}
+
+impl CommRows {
+    /// What the debugger's anchor points to.
+    pub(crate) fn table(&self) -> &CommTable {
+        &self.table
+    }
+
+    /// Gives a communicator its row. One without processes is still being made, and gets none.
+    pub(crate) fn open(&mut self, comm: &mut Comm) {
+        if comm.size() == 0 {
+            return;
+        }
+        if self.free.is_empty() {
+            self.add_chunk();
+        }
+        let Some(row) = self.free.pop() else {
+            return;
+        };
+        let of = |group: &Group| (group.size(), group.address());
+        row.open(&CommFacts {
+            context: comm.context.0,
+            rank: comm.rank,
+            group: of(&comm.group),
+            remote: comm.remote.as_ref().map(of),
+        });
+        let groups = [Some(comm.group.clone()), comm.remote.clone()];
+        self.used.insert(comm.context.0, (row, groups));
+        self.table.changed();
+        comm.row = Some(row);
+    }
+
+    /// A communicator has a name now.
+    pub(crate) fn rename(&self, comm: &Comm, name: &str) {
+        if let Some(row) = comm.row {
+            row.rename(name);
+            self.table.changed();
+        }
+    }
+
+    /// A communicator was freed.
+    pub(crate) fn close(&mut self, comm: &Comm) {
+        if let Some((row, _)) = self.used.remove(&comm.context.0) {
+            row.close();
+            self.free.push(row);
+            self.table.changed();
+        }
+    }
+
+    /// There are more rows than handles, so a process that makes no more communicators than it can gets one for each.
+    fn add_chunk(&mut self) {
+        if self.chunks == queue_layout::COMM_CHUNKS {
+            return;
+        }
+        let rows = (0..FIRST_ROWS << self.chunks).map(|_| CommRow::default());
+        let rows: &'static [CommRow] = Vec::leak(rows.collect());
+        self.table.add_chunk(self.chunks, rows);
+        self.chunks += 1;
+        self.free.extend(rows.iter().rev());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use engine::{ContextId, Peer};
+
+    fn comm(context: u32, ranks: &[u32]) -> Comm {
+        let peers = ranks.iter().copied().map(Peer).collect();
+        Comm::new(ContextId(context), Group::of(peers), 0)
+    }
+
+    #[test]
+    fn a_row_is_used_again_and_rows_do_not_end() {
+        let mut rows = CommRows::default();
+        let mut first = comm(4, &[0, 1]);
+        rows.open(&mut first);
+        rows.close(&first);
+        let mut second = comm(8, &[0]);
+        rows.open(&mut second);
+        assert!(core::ptr::eq(first.row.unwrap(), second.row.unwrap()));
+        for context in 3..60 {
+            rows.open(&mut comm(4 * context, &[1, 0]));
+        }
+        assert_eq!((rows.chunks, rows.used.len()), (3, 58));
+    }
+
+    #[test]
+    fn a_communicator_in_the_making_has_no_row() {
+        let mut rows = CommRows::default();
+        let mut unborn = comm(0, &[]);
+        rows.open(&mut unborn);
+        rows.close(&unborn);
+        assert!(unborn.row.is_none() && rows.chunks == 0);
+    }
+
+    #[test]
+    fn world_ranks_are_where_the_row_says() {
+        assert_eq!(Group::world(3).address(), 0);
+        let group = Group::of(vec![Peer(2), Peer(0)]);
+        let first = group.address();
+        assert!(first != 0 && group.clone().address() == first);
+    }
+}

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The anchor, from which everything else is found.
+
+use core::mem::offset_of;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence};
+
+use crate::comm::{CommRow, CommTable, FIRST_ROWS};
+use crate::slot::{CHUNK_SLOTS, MAX_CHUNKS, Slot};
+use crate::table::{FieldRow, LAYOUT};
+
+/// Grows when a field moves or changes its meaning.
+pub const QUEUE_LAYOUT_VERSION: u16 = 1;
+
+/// Grows when something is added: 1 added communicators.
+pub const QUEUE_LAYOUT_MINOR: u16 = 1;
+
+/// What a debugger looks up by name in the library: everything else is found from here.
+///
+/// A reader takes `magic` and `major` first and refuses what it does not know; `size` tells it how much of this structure
+/// there is (it only ever grows); `self_address` tells it whether it has read the right copy of the library. Where `state`
+/// is not [`RUNNING`] the addresses mean nothing, or what they lead to stands still for ever.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Anchor {
+    /// [`MAGIC`].
+    pub magic: [u8; 8],
+    /// [`QUEUE_LAYOUT_VERSION`]: another one is another layout of this structure or another meaning of a field.
+    pub major: u16,
+    /// Grows when something is added.
+    pub minor: u16,
+    /// Bytes of this structure.
+    pub size: u32,
+    /// [`BYTE_ORDER`], as the process stores it.
+    pub byte_order: u32,
+    /// Bytes of an address.
+    pub pointer_bytes: u32,
+    /// Address of this anchor as the process sees it.
+    pub self_address: AtomicU64,
+    /// [`BEFORE`], [`RUNNING`] or [`FINALIZED`].
+    pub state: AtomicU32,
+    /// The process, as it sees itself.
+    pub pid: AtomicU32,
+    /// Rank in `MPI_COMM_WORLD`.
+    pub world_rank: AtomicU32,
+    /// Size of `MPI_COMM_WORLD`.
+    pub world_size: AtomicU32,
+    /// Address of the layout table: rows of the form of [`FieldRow`].
+    pub layout: AtomicU64,
+    /// Rows of the layout table.
+    pub layout_rows: u32,
+    /// Bytes of one row.
+    pub layout_row_bytes: u32,
+    /// Address of the chunk table: an address for each [`Chunk`](crate::Chunk), the first 0 ends the table.
+    pub chunks: AtomicU64,
+    /// Entries of the chunk table.
+    pub max_chunks: u32,
+    /// Slots of one chunk.
+    pub chunk_slots: u32,
+    /// Bytes of one slot.
+    pub slot_bytes: u32,
+    /// 0.
+    pub reserved: u32,
+    /// Address of the table of communicators ([`CommTable`]).
+    pub comms: AtomicU64,
+    /// Rows of its first chunk; each further chunk has twice as many as the one before.
+    pub comm_first_rows: u32,
+    /// Bytes of a row.
+    pub comm_row_bytes: u32,
+}
+
+/// The first bytes of an [`Anchor`].
+pub const MAGIC: [u8; 8] = *b"rmpimqs1";
+/// Tells a reader of another byte order that it is one.
+pub const BYTE_ORDER: u32 = 0x0102_0304;
+/// State of an [`Anchor`]: MPI is not initialized.
+pub const BEFORE: u32 = 0;
+/// State of an [`Anchor`]: everything that it leads to is valid.
+pub const RUNNING: u32 = 1;
+/// State of an [`Anchor`]: MPI was finalized.
+pub const FINALIZED: u32 = 2;
+
+impl Anchor {
+    /// The anchor of a process that has not initialized MPI.
+    #[must_use]
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::new_without_default,
+        reason = "small constants; there is one anchor, and it is a static"
+    )]
+    pub const fn new() -> Self {
+        Self {
+            magic: MAGIC,
+            major: QUEUE_LAYOUT_VERSION,
+            minor: QUEUE_LAYOUT_MINOR,
+            size: size_of::<Self>() as u32,
+            byte_order: BYTE_ORDER,
+            pointer_bytes: size_of::<usize>() as u32,
+            self_address: AtomicU64::new(0),
+            state: AtomicU32::new(BEFORE),
+            pid: AtomicU32::new(0),
+            world_rank: AtomicU32::new(0),
+            world_size: AtomicU32::new(0),
+            layout: AtomicU64::new(0),
+            layout_rows: LAYOUT.len() as u32,
+            layout_row_bytes: size_of::<FieldRow>() as u32,
+            chunks: AtomicU64::new(0),
+            max_chunks: MAX_CHUNKS as u32,
+            chunk_slots: CHUNK_SLOTS as u32,
+            slot_bytes: size_of::<Slot>() as u32,
+            reserved: 0,
+            comms: AtomicU64::new(0),
+            comm_first_rows: FIRST_ROWS as u32,
+            comm_row_bytes: size_of::<CommRow>() as u32,
+        }
+    }
+
+    /// MPI is initialized: fills the anchor and, at last, declares it valid. `chunks` is the address of the chunk table; it and
+    /// `comms` must stay where they are.
+    pub fn open(
+        &self,
+        pid: u32,
+        (world_rank, world_size): (u32, u32),
+        chunks: *const (),
+        comms: &CommTable,
+    ) {
+        let address = |pointer: *const ()| pointer.addr() as u64;
+        self.self_address
+            .store(address(core::ptr::from_ref(self).cast()), Ordering::Relaxed);
+        self.pid.store(pid, Ordering::Relaxed);
+        self.world_rank.store(world_rank, Ordering::Relaxed);
+        self.world_size.store(world_size, Ordering::Relaxed);
+        self.layout
+            .store(address(LAYOUT.as_ptr().cast()), Ordering::Relaxed);
+        self.chunks.store(address(chunks), Ordering::Relaxed);
+        let comms = core::ptr::from_ref(comms);
+        self.comms.store(address(comms.cast()), Ordering::Relaxed);
+        // PAIR(anchor-state): as with slots, the reader has stopped the process; only the compiler must keep the order.
+        compiler_fence(Ordering::SeqCst);
+        self.state.store(RUNNING, Ordering::Relaxed);
+    }
+
+    /// MPI was finalized: what the anchor leads to stays where it is, and means nothing any more.
+    pub fn close(&self) {
+        self.state.store(FINALIZED, Ordering::Relaxed);
+        // PAIR(anchor-state): nothing that happens afterwards is seen under the state before.
+        compiler_fence(Ordering::SeqCst);
+    }
+}
+
+const _: () = {
+    assert!(size_of::<Anchor>() == 104 && offset_of!(Anchor, self_address) == 24);
+    assert!(
+        offset_of!(Anchor, comms) == 88,
+        "what version 1.0 had stays"
+    );
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_anchor_is_valid_only_between_open_and_close() {
+        let anchor = Anchor::new();
+        let state = || anchor.state.load(Ordering::Relaxed);
+        assert_eq!(
+            (state(), anchor.chunks.load(Ordering::Relaxed)),
+            (BEFORE, 0)
+        );
+        let chunks = [0u64; 1];
+        anchor.open(7, (1, 2), chunks.as_ptr().cast(), &CommTable::default());
+        assert_eq!(state(), RUNNING);
+        let address = core::ptr::from_ref(&anchor).addr() as u64;
+        assert_eq!(anchor.self_address.load(Ordering::Relaxed), address);
+        assert_eq!(
+            anchor.chunks.load(Ordering::Relaxed),
+            chunks.as_ptr().addr() as u64
+        );
+        anchor.close();
+        assert_eq!(state(), FINALIZED);
+    }
+}

@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Communicators: one row each, in chunks that never move.
+
+use core::sync::atomic::Ordering::{self, Relaxed};
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, compiler_fence};
+
+/// Rows of the first chunk; each further chunk has twice as many as the one before.
+pub const FIRST_ROWS: usize = 16;
+
+/// Chunks that a table can have: more rows than there are handles.
+pub const COMM_CHUNKS: usize = 16;
+
+/// Bytes of a communicator's name, with the zero that ends it.
+pub const COMM_NAME_BYTES: usize = 64;
+
+/// `kind` of a row without a communicator.
+pub const ROW_FREE: u32 = 0;
+/// `kind` of the row of an intracommunicator.
+pub const ROW_INTRA: u32 = 1;
+/// `kind` of the row of an intercommunicator.
+pub const ROW_INTER: u32 = 2;
+
+/// The collectives that are counted, by number. The first fourteen are those that `mqs_get_comm_coll_state` numbers.
+pub const COLLECTIVES: [&str; 22] = [
+    "Barrier",
+    "Bcast",
+    "Allgather",
+    "Allgatherv",
+    "Allreduce",
+    "Alltoall",
+    "Alltoallv",
+    "Reduce_scatter",
+    "Reduce",
+    "Gather",
+    "Gatherv",
+    "Scan",
+    "Scatter",
+    "Scatterv",
+    "Alltoallw",
+    "Exscan",
+    "Reduce_scatter_block",
+    "Neighbor_allgather",
+    "Neighbor_allgatherv",
+    "Neighbor_alltoall",
+    "Neighbor_alltoallv",
+    "Neighbor_alltoallw",
+];
+
+/// The number of a collective.
+///
+/// # Panics
+/// When there is no such name; meant for constants.
+#[must_use]
+pub const fn collective(name: &str) -> usize {
+    let mut number = 0;
+    while number < COLLECTIVES.len() {
+        if same(COLLECTIVES[number].as_bytes(), name.as_bytes()) {
+            return number;
+        }
+        number += 1;
+    }
+    panic!("no collective has this name")
+}
+
+const fn same(one: &[u8], other: &[u8]) -> bool {
+    if one.len() != other.len() {
+        return false;
+    }
+    let mut at = 0;
+    while at < one.len() {
+        if one[at] != other[at] {
+            return false;
+        }
+        at += 1;
+    }
+    true
+}
+
+/// Where the rows are.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct CommTable {
+    /// Grows with each communicator that is made, named or freed.
+    pub(crate) changes: AtomicU32,
+    /// The address of each chunk; the first 0 ends the table.
+    pub(crate) chunks: [AtomicU64; COMM_CHUNKS],
+}
+
+impl CommTable {
+    /// Makes a chunk known. It must stay where it is as long as the table.
+    pub fn add_chunk(&self, number: usize, rows: &[CommRow]) {
+        assert_eq!(rows.len(), FIRST_ROWS << number, "rows of chunk {number}");
+        let address = rows.as_ptr().addr() as u64;
+        // PAIR(chunk-table): a reader that finds the address finds rows that are free.
+        crate::publish(|| self.chunks[number].store(address, Relaxed));
+    }
+
+    /// Says that a row was changed.
+    pub fn changed(&self) {
+        let changes = self.changes.load(Relaxed);
+        self.changes.store(changes.wrapping_add(1), Relaxed);
+    }
+}
+
+/// What one communicator is.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct CommRow {
+    /// Odd while the row is being changed; the counters of collectives change without it.
+    pub(crate) version: AtomicU32,
+    /// [`ROW_FREE`], [`ROW_INTRA`] or [`ROW_INTER`].
+    pub(crate) kind: AtomicU32,
+    /// Context of its point-to-point messages.
+    pub(crate) context: AtomicU32,
+    /// How many communicators had this row before.
+    pub(crate) uses: AtomicU32,
+    /// Rank of this process.
+    pub(crate) rank: AtomicU32,
+    /// Processes of the local group.
+    pub(crate) size: AtomicU32,
+    /// Processes of the remote group of an intercommunicator.
+    pub(crate) remote_size: AtomicU32,
+    reserved: u32,
+    /// Address of the world ranks of the local group, four bytes each; 0 where ranks are world ranks.
+    pub(crate) group: AtomicU64,
+    /// The same of the remote group.
+    pub(crate) remote: AtomicU64,
+    /// Its name, ended by a zero.
+    pub(crate) name: [AtomicU8; COMM_NAME_BYTES],
+    /// Calls of each collective that began.
+    pub(crate) called: [AtomicU32; COLLECTIVES.len()],
+    /// Calls of each collective that have begun and not ended.
+    pub(crate) active: [AtomicU32; COLLECTIVES.len()],
+}
+
+/// What is known of a communicator when it is made.
+#[derive(Clone, Copy, Debug)]
+pub struct CommFacts {
+    /// Context of its point-to-point messages.
+    pub context: u32,
+    /// Rank of this process.
+    pub rank: u32,
+    /// Processes of the local group, and the address of their world ranks; 0 where ranks are world ranks.
+    pub group: (u32, u64),
+    /// The same of the remote group, if there is one.
+    pub remote: Option<(u32, u64)>,
+}
+
+impl Default for CommRow {
+    fn default() -> Self {
+        Self {
+            version: AtomicU32::new(0),
+            kind: AtomicU32::new(ROW_FREE),
+            context: AtomicU32::new(0),
+            uses: AtomicU32::new(0),
+            rank: AtomicU32::new(0),
+            size: AtomicU32::new(0),
+            remote_size: AtomicU32::new(0),
+            reserved: 0,
+            group: AtomicU64::new(0),
+            remote: AtomicU64::new(0),
+            name: [const { AtomicU8::new(0) }; COMM_NAME_BYTES],
+            called: Default::default(),
+            active: Default::default(),
+        }
+    }
+}
+
+impl CommRow {
+    /// A communicator was made.
+    pub fn open(&self, facts: &CommFacts) {
+        let kind = match facts.remote {
+            Some(_) => ROW_INTER,
+            None => ROW_INTRA,
+        };
+        let (remote_size, remote) = facts.remote.unwrap_or_default();
+        self.change(|| {
+            self.context.store(facts.context, Relaxed);
+            self.rank.store(facts.rank, Relaxed);
+            self.size.store(facts.group.0, Relaxed);
+            self.group.store(facts.group.1, Relaxed);
+            self.remote_size.store(remote_size, Relaxed);
+            self.remote.store(remote, Relaxed);
+            self.set_name("");
+            for counter in self.called.iter().chain(&self.active) {
+                counter.store(0, Relaxed);
+            }
+            self.kind.store(kind, Relaxed);
+        });
+    }
+
+    /// It was freed. Nothing is read any more where `open` pointed.
+    pub fn close(&self) {
+        self.change(|| {
+            self.kind.store(ROW_FREE, Relaxed);
+            let uses = self.uses.load(Relaxed);
+            self.uses.store(uses.wrapping_add(1), Relaxed);
+        });
+    }
+
+    /// It was named. What does not fit is cut off between two characters.
+    pub fn rename(&self, name: &str) {
+        self.change(|| self.set_name(name));
+    }
+
+    /// A call of a collective begins. The answer is for [`end`](Self::end).
+    #[must_use]
+    pub fn begin(&self, collective: usize) -> u32 {
+        add(&self.active[collective], 1);
+        add(&self.called[collective], 1);
+        self.uses.load(Relaxed)
+    }
+
+    /// A call of a collective ends; its communicator may have been freed meanwhile, and the row given to another one.
+    pub fn end(&self, collective: usize, begun: u32) {
+        if self.uses.load(Relaxed) == begun {
+            add(&self.active[collective], u32::MAX);
+        }
+    }
+
+    fn set_name(&self, name: &str) {
+        let mut length = name.len().min(COMM_NAME_BYTES - 1);
+        while !name.is_char_boundary(length) {
+            length -= 1;
+        }
+        let bytes = name.as_bytes().iter().copied().take(length);
+        let zeros = core::iter::repeat(0);
+        for (place, byte) in self.name.iter().zip(bytes.chain(zeros)) {
+            place.store(byte, Relaxed);
+        }
+    }
+
+    fn change(&self, change: impl FnOnce()) {
+        add(&self.version, 1);
+        // PAIR(row-version): the change lies between two fences of the compiler.
+        compiler_fence(Ordering::SeqCst);
+        change();
+        // PAIR(row-version): the other of the two.
+        compiler_fence(Ordering::SeqCst);
+        add(&self.version, 1);
+    }
+}
+
+/// Not one operation: one thread at a time changes a row.
+fn add(word: &AtomicU32, number: u32) {
+    word.store(word.load(Relaxed).wrapping_add(number), Relaxed);
+}
+
+const _: () = assert!(size_of::<CommRow>() == 320);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name_of(row: &CommRow) -> [u8; COMM_NAME_BYTES] {
+        row.name.each_ref().map(|byte| byte.load(Relaxed))
+    }
+
+    #[test]
+    fn a_row_is_even_and_tells_of_its_last_communicator() {
+        let row = CommRow::default();
+        for turn in 1..4 {
+            let facts = CommFacts {
+                context: turn,
+                rank: 1,
+                group: (2, 0),
+                remote: None,
+            };
+            row.open(&facts);
+            let _ = row.begin(collective("Bcast"));
+            row.rename("halo");
+            assert!(row.version.load(Relaxed).is_multiple_of(2));
+            assert_eq!(row.context.load(Relaxed), turn);
+            assert_eq!(row.called[1].load(Relaxed), 1);
+            assert_eq!(row.kind.load(Relaxed), ROW_INTRA);
+            row.close();
+            assert_eq!(row.kind.load(Relaxed), ROW_FREE);
+            assert_eq!(row.uses.load(Relaxed), turn);
+        }
+    }
+
+    #[test]
+    fn a_long_name_is_cut_between_two_characters() {
+        let row = CommRow::default();
+        row.rename("ééééééééééééééééééééééééééééééééé and more");
+        let name = name_of(&row);
+        let length = name.iter().position(|byte| *byte == 0);
+        assert_eq!(length, Some(62));
+        row.rename("x");
+        assert_eq!(name_of(&row)[..3], [b'x', 0, 0]);
+    }
+
+    #[test]
+    fn collectives_are_counted_by_their_name() {
+        let row = CommRow::default();
+        let barrier = collective("Barrier");
+        let [first, _] = [row.begin(barrier), row.begin(barrier)];
+        row.end(barrier, first);
+        assert_eq!(row.called[barrier].load(Relaxed), 2);
+        assert_eq!(row.active[barrier].load(Relaxed), 1);
+        row.close();
+        row.end(barrier, first);
+        assert_eq!(row.active[barrier].load(Relaxed), 1, "of another life");
+        assert_eq!((barrier, collective("Scatterv")), (0, 13));
+    }
+
+    #[test]
+    #[should_panic = "rows of chunk 1"]
+    fn a_chunk_of_the_wrong_size_is_refused() {
+        let rows: [CommRow; FIRST_ROWS] = core::array::from_fn(|_| CommRow::default());
+        CommTable::default().add_chunk(1, &rows);
+    }
+}

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Slots: one request or unexpected message each, in chunks that never move.
+
+use core::sync::atomic::{AtomicU32, Ordering, compiler_fence};
+
+/// Slots of one chunk.
+pub const CHUNK_SLOTS: usize = 256;
+
+/// Chunks that an arena can have: 2^19 requests, the index bits of a handle.
+pub const MAX_CHUNKS: usize = (1 << 19) / CHUNK_SLOTS;
+
+/// `peer` of a receive that takes any source.
+pub const ANY_PEER: u32 = u32::MAX;
+
+/// `tag` of a receive that takes any tag.
+pub const ANY_TAG: i32 = -2;
+
+/// What a slot is about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// Nothing: the slot is free.
+    #[default]
+    None = 0,
+    /// A send that the application started.
+    Send = 1,
+    /// A receive that the application posted.
+    Receive = 2,
+    /// A message that arrived before its receive.
+    Unexpected = 3,
+    /// Something without a message of its own (a generalized or collective request).
+    Other = 4,
+}
+
+/// How far it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum State {
+    /// The slot is free.
+    #[default]
+    Free = 0,
+    /// A persistent request that is not started.
+    Inactive = 1,
+    /// A receive that waits for its message.
+    Posted = 2,
+    /// A send that waits for room towards its peer.
+    Queued = 3,
+    /// A send that was announced (RTS) and waits for the receiver.
+    Announced = 4,
+    /// Data are moving.
+    Moving = 5,
+    /// An unexpected message whose data are here.
+    Kept = 6,
+    /// An unexpected message of which only the envelope is here.
+    Envelope = 7,
+    /// An unexpected message that a matched probe has taken out of the queue.
+    Claimed = 8,
+    /// Done; the application has not collected it yet.
+    Complete = 9,
+}
+
+/// Flag: a persistent request; it becomes inactive, not free, when collected.
+pub const FLAG_PERSISTENT: u16 = 1;
+/// Flag: the operation was cancelled.
+pub const FLAG_CANCELLED: u16 = 2;
+/// Flag: a synchronous send, which completes only after it was matched.
+pub const FLAG_SYNCHRONOUS: u16 = 4;
+/// Flag: the application has freed the request; the slot goes when the operation ends.
+pub const FLAG_ORPHAN: u16 = 8;
+/// Flag: the buffer is not contiguous; `buffer` is where it starts.
+pub const FLAG_STRUCTURED: u16 = 16;
+/// Flag: a cancel of this send is on its way.
+pub const FLAG_CANCELLING: u16 = 32;
+/// Flag: a receive that was posted when no receive from any source was, and of which nothing is special.
+pub const FLAG_PLAIN: u16 = 64;
+/// Flag: this send may go at once in several frames.
+pub const FLAG_EARLY: u16 = 128;
+/// Flag: the transport lets the peer read the data of this send until it ends.
+pub const FLAG_LENT: u16 = 256;
+
+/// One request or unexpected message: two cache lines, the first for posting and matching.
+#[derive(Debug, Default)]
+#[repr(C, align(64))]
+pub struct Slot {
+    pub(crate) version: AtomicU32,
+    pub(crate) fields: Fields,
+}
+
+/// The contents of a slot. Change them through [`Slot::change`].
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct Fields {
+    /// How far the operation is.
+    pub state: State,
+    /// What the slot is about.
+    pub kind: Kind,
+    /// `FLAG_*` bits.
+    pub flags: u16,
+    /// World rank of the other side; [`ANY_PEER`] for a receive from any source.
+    pub peer: u32,
+    /// Context id of the communicator that the message travels in.
+    pub context: u32,
+    /// Tag; [`ANY_TAG`] for a receive of any tag.
+    pub tag: i32,
+    /// Names this use of the slot: `index << 8 | generation`. The generation counts the uses, so that a stale handle is
+    /// noticed.
+    pub token: u32,
+    /// Why the operation failed; 0 if it did not.
+    pub error: u8,
+    /// How the data travel: a value of the engine's, for display.
+    pub protocol: u16,
+    /// Bytes of the buffer (receive) or of the message (send, unexpected).
+    pub bytes: u64,
+    /// Address of the data in this process; 0 if they are not here.
+    pub buffer: u64,
+    /// Order of posting or arrival, over all slots of the process.
+    pub sequence: u64,
+    /// Links of the queue for one source, or of the free slots. For the engine; a debugger needs none.
+    pub next: u32,
+    /// Links of the queue of unexpected messages from any source. A posted receive stands in no such queue: the number of
+    /// its bin is here.
+    pub order_next: u32,
+    /// World rank of the sender that was matched.
+    pub matched_peer: u32,
+    /// Tag of the message that was matched.
+    pub matched_tag: i32,
+    /// Bytes of the message that was matched, before any truncation.
+    pub matched_bytes: u64,
+    /// See `next`.
+    pub prev: u32,
+    /// See `order_next`.
+    pub order_prev: u32,
+    /// A short body, or what the protocol remembers.
+    pub scratch: [u64; 5],
+}
+
+impl Fields {
+    /// State, kind and flags, which lie side by side: one load, one comparison.
+    #[inline(always)]
+    #[must_use]
+    pub const fn standing(&self) -> u32 {
+        standing(self.state, self.kind, self.flags)
+    }
+
+    /// Context and tag, which lie side by side.
+    #[inline(always)]
+    #[must_use]
+    pub fn envelope(&self) -> u64 {
+        u64::from(self.context) | u64::from(self.tag.cast_unsigned()) << 32
+    }
+}
+
+/// What [`Fields::standing`] answers for these three.
+#[inline(always)]
+#[must_use]
+pub const fn standing(state: State, kind: Kind, flags: u16) -> u32 {
+    state as u32 | (kind as u32) << 8 | (flags as u32) << 16
+}
+
+impl Slot {
+    /// The contents.
+    #[inline(always)]
+    #[must_use]
+    pub fn fields(&self) -> &Fields {
+        &self.fields
+    }
+
+    /// Changes the contents so that a debugger never takes a half-changed slot for a whole one.
+    #[inline(always)]
+    pub fn change<R>(&mut self, change: impl FnOnce(&mut Fields) -> R) -> R {
+        change(&mut self.begin_change())
+    }
+
+    /// As [`change`](Self::change), but until the returned guard is dropped.
+    #[inline(always)]
+    pub fn begin_change(&mut self) -> Change<'_> {
+        self.advance_version();
+        // PAIR(slot-version): the change lies between two fences of the compiler.
+        compiler_fence(Ordering::SeqCst);
+        Change { slot: self }
+    }
+
+    /// Relaxed: the reader is a process that has stopped this one; only the compiler could reorder, and is fenced.
+    #[inline(always)]
+    fn advance_version(&self) {
+        let version = self.version.load(Ordering::Relaxed);
+        self.version
+            .store(version.wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// Access to the links and scratch words alone, which no debugger looks at.
+    #[inline(always)]
+    pub fn private(&mut self) -> &mut Fields {
+        &mut self.fields
+    }
+
+    /// Even: at rest. Odd: being changed.
+    #[must_use]
+    pub fn version(&self) -> u32 {
+        self.version.load(Ordering::Relaxed)
+    }
+}
+
+/// A slot that is being changed: its version is odd until this is dropped.
+#[derive(Debug)]
+pub struct Change<'a> {
+    slot: &'a mut Slot,
+}
+
+impl core::ops::Deref for Change<'_> {
+    type Target = Fields;
+
+    #[inline(always)]
+    fn deref(&self) -> &Fields {
+        &self.slot.fields
+    }
+}
+
+impl core::ops::DerefMut for Change<'_> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut Fields {
+        &mut self.slot.fields
+    }
+}
+
+impl Drop for Change<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // PAIR(slot-version): the other of the two.
+        compiler_fence(Ordering::SeqCst);
+        self.slot.advance_version();
+    }
+}
+
+/// One chunk of an arena.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct Chunk {
+    /// The slots.
+    pub slots: [Slot; CHUNK_SLOTS],
+}
+
+impl Default for Chunk {
+    fn default() -> Self {
+        Self {
+            slots: core::array::from_fn(|_| Slot::default()),
+        }
+    }
+}
+
+const _: () = {
+    assert!(size_of::<Slot>() == 128);
+    assert!(size_of::<Chunk>() == CHUNK_SLOTS * 128);
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_leaves_an_even_version() {
+        let mut slot = Slot::default();
+        for turn in 1..5 {
+            slot.change(|fields| fields.tag = turn);
+            assert_eq!(slot.version(), 2 * turn.cast_unsigned());
+            assert_eq!(slot.fields().tag, turn);
+        }
+    }
+}

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The table by which a reader finds every field, made from the types.
+
+use core::mem::offset_of;
+
+use crate::comm::{COLLECTIVES, COMM_CHUNKS, COMM_NAME_BYTES, CommRow, CommTable};
+use crate::slot::{CHUNK_SLOTS, Chunk, Fields, Slot};
+
+/// One row of the table by which a reader finds a field without this crate or debug information.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct FieldRow {
+    /// Structure: [`SLOT`], [`CHUNK`], [`COMM`] or [`COMM_TABLE`].
+    pub structure: u16,
+    /// Field number inside the structure: a constant of [`field`], [`comm_field`] or [`comm_table_field`]. Numbers are never used again for something else.
+    pub field: u16,
+    /// Byte offset from the structure's start.
+    pub offset: u32,
+    /// Bytes of the field.
+    pub size: u32,
+}
+
+/// The number of [`Slot`] in the layout table.
+pub const SLOT: u16 = 1;
+/// The number of [`Chunk`] in the layout table.
+pub const CHUNK: u16 = 2;
+/// The number of [`CommRow`] in the layout table.
+pub const COMM: u16 = 3;
+/// The number of [`CommTable`] in the layout table.
+pub const COMM_TABLE: u16 = 4;
+
+/// The numbers of the fields in the layout table. Those of a slot are explained at [`Fields`].
+pub mod field {
+    #![allow(missing_docs, reason = "each is explained by the field it numbers")]
+
+    pub const VERSION: u16 = 0;
+    pub const STATE: u16 = 1;
+    pub const KIND: u16 = 2;
+    pub const FLAGS: u16 = 3;
+    pub const PEER: u16 = 4;
+    pub const CONTEXT: u16 = 5;
+    pub const TAG: u16 = 6;
+    pub const TOKEN: u16 = 7;
+    pub const ERROR: u16 = 8;
+    pub const PROTOCOL: u16 = 9;
+    pub const BYTES: u16 = 10;
+    pub const BUFFER: u16 = 11;
+    pub const SEQUENCE: u16 = 12;
+    pub const MATCHED_PEER: u16 = 13;
+    pub const MATCHED_TAG: u16 = 14;
+    pub const MATCHED_BYTES: u16 = 15;
+
+    /// Of a chunk: its first slot.
+    pub const CHUNK_SLOTS: u16 = 0;
+}
+
+/// The numbers of the fields of a [`CommRow`] in the layout table.
+pub mod comm_field {
+    #![allow(missing_docs, reason = "each is explained by the field it numbers")]
+
+    pub const VERSION: u16 = 0;
+    pub const KIND: u16 = 1;
+    pub const CONTEXT: u16 = 2;
+    pub const USES: u16 = 3;
+    pub const RANK: u16 = 4;
+    pub const SIZE: u16 = 5;
+    pub const REMOTE_SIZE: u16 = 6;
+    pub const GROUP: u16 = 7;
+    pub const REMOTE: u16 = 8;
+    pub const NAME: u16 = 9;
+    pub const CALLED: u16 = 10;
+    pub const ACTIVE: u16 = 11;
+}
+
+/// The numbers of the fields of a [`CommTable`] in the layout table.
+pub mod comm_table_field {
+    #![allow(missing_docs, reason = "each is explained by the field it numbers")]
+
+    pub const CHANGES: u16 = 0;
+    pub const CHUNKS: u16 = 1;
+}
+
+/// Where every field that a debugger needs lies; made from the types, so it cannot go stale.
+pub static LAYOUT: [FieldRow; 31] = [
+    row(SLOT, field::VERSION, offset_of!(Slot, version), 4),
+    row(SLOT, field::STATE, FIELDS + offset_of!(Fields, state), 1),
+    row(SLOT, field::KIND, FIELDS + offset_of!(Fields, kind), 1),
+    row(SLOT, field::FLAGS, FIELDS + offset_of!(Fields, flags), 2),
+    row(SLOT, field::PEER, FIELDS + offset_of!(Fields, peer), 4),
+    row(
+        SLOT,
+        field::CONTEXT,
+        FIELDS + offset_of!(Fields, context),
+        4,
+    ),
+    row(SLOT, field::TAG, FIELDS + offset_of!(Fields, tag), 4),
+    row(SLOT, field::TOKEN, FIELDS + offset_of!(Fields, token), 4),
+    row(SLOT, field::ERROR, FIELDS + offset_of!(Fields, error), 1),
+    row(
+        SLOT,
+        field::PROTOCOL,
+        FIELDS + offset_of!(Fields, protocol),
+        2,
+    ),
+    row(SLOT, field::BYTES, FIELDS + offset_of!(Fields, bytes), 8),
+    row(SLOT, field::BUFFER, FIELDS + offset_of!(Fields, buffer), 8),
+    row(
+        SLOT,
+        field::SEQUENCE,
+        FIELDS + offset_of!(Fields, sequence),
+        8,
+    ),
+    row(
+        SLOT,
+        field::MATCHED_PEER,
+        FIELDS + offset_of!(Fields, matched_peer),
+        4,
+    ),
+    row(
+        SLOT,
+        field::MATCHED_TAG,
+        FIELDS + offset_of!(Fields, matched_tag),
+        4,
+    ),
+    row(
+        SLOT,
+        field::MATCHED_BYTES,
+        FIELDS + offset_of!(Fields, matched_bytes),
+        8,
+    ),
+    row(
+        CHUNK,
+        field::CHUNK_SLOTS,
+        offset_of!(Chunk, slots),
+        CHUNK_SLOTS * size_of::<Slot>(),
+    ),
+    row(COMM, comm_field::VERSION, offset_of!(CommRow, version), 4),
+    row(COMM, comm_field::KIND, offset_of!(CommRow, kind), 4),
+    row(COMM, comm_field::CONTEXT, offset_of!(CommRow, context), 4),
+    row(COMM, comm_field::USES, offset_of!(CommRow, uses), 4),
+    row(COMM, comm_field::RANK, offset_of!(CommRow, rank), 4),
+    row(COMM, comm_field::SIZE, offset_of!(CommRow, size), 4),
+    row(
+        COMM,
+        comm_field::REMOTE_SIZE,
+        offset_of!(CommRow, remote_size),
+        4,
+    ),
+    row(COMM, comm_field::GROUP, offset_of!(CommRow, group), 8),
+    row(COMM, comm_field::REMOTE, offset_of!(CommRow, remote), 8),
+    row(
+        COMM,
+        comm_field::NAME,
+        offset_of!(CommRow, name),
+        COMM_NAME_BYTES,
+    ),
+    row(
+        COMM,
+        comm_field::CALLED,
+        offset_of!(CommRow, called),
+        4 * COLLECTIVES.len(),
+    ),
+    row(
+        COMM,
+        comm_field::ACTIVE,
+        offset_of!(CommRow, active),
+        4 * COLLECTIVES.len(),
+    ),
+    row(
+        COMM_TABLE,
+        comm_table_field::CHANGES,
+        offset_of!(CommTable, changes),
+        4,
+    ),
+    row(
+        COMM_TABLE,
+        comm_table_field::CHUNKS,
+        offset_of!(CommTable, chunks),
+        8 * COMM_CHUNKS,
+    ),
+];
+
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "offsets inside one chunk fit 32 bits"
+)]
+const fn row(structure: u16, field: u16, offset: usize, size: usize) -> FieldRow {
+    FieldRow {
+        structure,
+        field,
+        offset: offset as u32,
+        size: size as u32,
+    }
+}
+
+const FIELDS: usize = offset_of!(Slot, fields);
+
+const _: () = assert!(
+    FIELDS + offset_of!(Fields, order_next) + 4 == 64,
+    "what posting and matching touch is one line"
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_layout_table_covers_each_structure_without_overlap() {
+        for (structure, size) in [
+            (SLOT, size_of::<Slot>()),
+            (CHUNK, size_of::<Chunk>()),
+            (COMM, size_of::<CommRow>()),
+            (COMM_TABLE, size_of::<CommTable>()),
+        ] {
+            let mut end = 0;
+            for (number, row) in LAYOUT
+                .iter()
+                .filter(|row| row.structure == structure)
+                .enumerate()
+            {
+                assert_eq!(usize::from(row.field), number);
+                assert!(
+                    row.offset as usize >= end,
+                    "field {number} of structure {structure}"
+                );
+                end = (row.offset + row.size) as usize;
+            }
+            assert!(end <= size);
+        }
+    }
+}
