@@ -1,0 +1,568 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The functions that a debugger calls.
+//!
+//! # Safety
+//! Obligations of the debugger, for every function here: **D1** tables of callbacks stay as they are while anything of this
+//! library is in use, and their functions do what the interface says; **D2** an image or process is one that it knows itself;
+//! **D3** what it attached to one was made here, and is used by one thread at a time; **D4** other pointers are NULL or lead
+//! to room for what the interface says.
+#![allow(unsafe_code, reason = "the debugger's side of the interface is C")]
+#![allow(clippy::missing_safety_doc, reason = "D1 to D4 above hold for all")]
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use crate::image::{ANCHOR_SYMBOL, Found, Map, Target, Trouble};
+use crate::interface::{
+    ADDRESS_BYTES, BasicCallbacks, Communicator, END_OF_LIST, FIRST_USER_CODE,
+    INTERFACE_COMPATIBILITY, INVALID_PROCESS, ImageCallbacks, NO_INFORMATION, OK, Opaque,
+    PENDING_SENDS, PendingOperation, ProcessCallbacks, TypeSizes, UNEXPECTED_MESSAGES,
+};
+use crate::list::{Allocator, List};
+use crate::{order, show, walk};
+
+/// The debugger's table: one for all, as the interface has it.
+static BASIC: AtomicPtr<BasicCallbacks> = AtomicPtr::new(null_mut());
+
+/// What is attached to an image.
+struct Image {
+    callbacks: *const ImageCallbacks,
+}
+
+/// What is attached to a process: where its anchor is, and what was found there at the last look.
+struct Process {
+    callbacks: *const ProcessCallbacks,
+    image_callbacks: *const ImageCallbacks,
+    image: *mut Opaque,
+    found: Option<Found>,
+    map: Map,
+    comms: List<walk::Communicator>,
+    /// In the order of their keys.
+    operations: List<walk::Operation>,
+    /// The communicator that the iterator is at.
+    at: usize,
+    /// World ranks of that communicator, once somebody asked.
+    ranks: List<u32>,
+    /// The operations that are left of the queue that is being listed.
+    next: usize,
+    end: usize,
+}
+
+/// `mqs_setup_basic_callbacks`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mqs_setup_basic_callbacks(callbacks: *const BasicCallbacks) {
+    // PAIR(basic-callbacks): `basic` loads with Acquire.
+    BASIC.store(callbacks.cast_mut(), Ordering::Release);
+}
+
+/// `mqs_version_string`.
+#[unsafe(no_mangle)]
+pub extern "C" fn mqs_version_string() -> *const c_char {
+    const VERSION: &str = concat!("rmpi ", env!("CARGO_PKG_VERSION"), "\0");
+    VERSION.as_ptr().cast()
+}
+
+/// `mqs_version_compatibility`.
+#[unsafe(no_mangle)]
+pub extern "C" fn mqs_version_compatibility() -> c_int {
+    INTERFACE_COMPATIBILITY
+}
+
+/// `mqs_dll_taddr_width`.
+#[unsafe(no_mangle)]
+pub extern "C" fn mqs_dll_taddr_width() -> c_int {
+    ADDRESS_BYTES
+}
+
+/// `mqs_dll_error_string`.
+#[unsafe(no_mangle)]
+pub extern "C" fn mqs_dll_error_string(code: c_int) -> *const c_char {
+    let words = match code {
+        OK => c"no error",
+        NO_INFORMATION => c"no information",
+        END_OF_LIST => c"end of list",
+        _ => Trouble::words(code).unwrap_or(c"an error code that rmpi does not have"),
+    };
+    words.as_ptr()
+}
+
+/// `mqs_setup_image`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mqs_setup_image(
+    image: *mut Opaque,
+    callbacks: *const ImageCallbacks,
+) -> c_int {
+    code((|| {
+        let basic = basic()?;
+        let put = basic.put_image_info.ok_or(Trouble::NoCallback)?;
+        let info = allocator()?.place(Image { callbacks })?;
+        // SAFETY: the debugger's function (D1) for its image (D2).
+        unsafe { put(image, info.cast()) };
+        Ok(OK)
+    })())
+}
+
+/// `mqs_image_has_queues`: silent where the answer is no, for most programs are none of MPI's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mqs_image_has_queues(
+    image: *mut Opaque,
+    message: *mut *const c_char,
+) -> c_int {
+    // SAFETY: NULL, or room for a pointer: D4.
+    unsafe { say(message, None) };
+    code((|| {
+        // SAFETY: an image of the debugger's: D2.
+        let callbacks = unsafe { image_callbacks(image) }?;
+        // SAFETY: set up with a table of the debugger's: D1.
+        let callbacks = unsafe { callbacks.as_ref() }.ok_or(Trouble::NotSetUp)?;
+        let suppressed = SUPPRESSIONS.iter().try_fold(false, |found, name| {
+            Ok(found || find(callbacks, image, name)?.is_some())
+        })?;
+        let there = find(callbacks, image, ANCHOR_SYMBOL)?.is_some();
+        Ok(if there && !suppressed {
+            OK
+        } else {
+            NO_INFORMATION
+        })
+    })())
+}
+
+/// `mqs_destroy_image_info`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mqs_destroy_image_info(info: *mut c_void) -> c_int {
+    code((|| {
+        if !info.is_null() {
+            // SAFETY: made by `mqs_setup_image`, and done with: D3.
+            unsafe { allocator()?.take_back(info.cast::<Image>()) };
+        }
+        Ok(OK)
+    })())
+}
+
+/// `mqs_setup_process`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mqs_setup_process(
+    process: *mut Opaque,
+    callbacks: *const ProcessCallbacks,
+) -> c_int {
+    code((|| {
+        let basic = basic()?;
+        let put = basic.put_process_info.ok_or(Trouble::NoCallback)?;
+        // SAFETY: NULL, or a table that stays: D1.
+        let table = unsafe { callbacks.as_ref() }.ok_or(Trouble::NoCallback)?;
+        let get_image = table.get_image.ok_or(Trouble::NoCallback)?;
+        // SAFETY: the debugger's function (D1) for its process (D2).
+        let image = unsafe { get_image(process) };
+        // SAFETY: an image of the debugger's: D2.
+        let image_callbacks = unsafe { image_callbacks(image) }?;
+        // SAFETY: set up with a table of the debugger's: D1.
+        let sizes = unsafe { image_callbacks.as_ref() }.ok_or(Trouble::NotSetUp)?;
+        let get_sizes = sizes.get_type_sizes.ok_or(Trouble::NoCallback)?;
+        let mut sizes = TypeSizes::default();
+        // SAFETY: the debugger's function (D1) for its process (D2), with more room than it fills.
+        unsafe { get_sizes(process, &raw mut sizes) };
+        if sizes.pointer_size != 8 {
+            return Err(Trouble::Width);
+        }
+        let info = allocator()?.place(Process {
+            callbacks,
+            image_callbacks,
+            image,
+            found: None,
+            map: Map::default(),
+            comms: List::new(),
+            operations: List::new(),
+            at: 0,
+            ranks: List::new(),
+            next: 0,
+            end: 0,
+        })?;
+        // SAFETY: the debugger's function (D1) for its process (D2).
+        unsafe { put(process, info.cast()) };
+        Ok(OK)
+    })())
+}
+
+/// `mqs_process_has_queues`: yes as soon as there is an anchor that is understood, even before `MPI_Init`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mqs_process_has_queues(
+    process: *mut Opaque,
+    message: *mut *const c_char,
+) -> c_int {
+    // SAFETY: a process of the debugger's: D2.
+    let answer = unsafe { with(process, |info, target| info.look(target)) };
+    let silent = answer == OK || answer == NO_INFORMATION;
+    let words = Trouble::words(answer).filter(|_| !silent);
+    // SAFETY: NULL, or room for a pointer: D4.
+    unsafe { say(message, words) };
+    answer
+}
+
+/// `mqs_destroy_process_info`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mqs_destroy_process_info(info: *mut c_void) -> c_int {
+    code((|| {
+        let place: *mut Process = info.cast();
+        let allocator = allocator()?;
+        // SAFETY: NULL, or made by `mqs_setup_process` and used by this alone: D3.
+        if let Some(process) = unsafe { place.as_mut() } {
+            process.forget(allocator);
+            // SAFETY: from this allocator, and done with: D3.
+            unsafe { allocator.take_back(place) };
+        }
+        Ok(OK)
+    })())
+}
+
+/// `mqs_update_communicator_list`: looks at everything anew. What is listed until the next call is from this look.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mqs_update_communicator_list(process: *mut Opaque) -> c_int {
+    // SAFETY: a process of the debugger's: D2.
+    unsafe { with(process, |info, target| info.update(target)) }
+}
+
+/// `mqs_setup_communicator_iterator`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mqs_setup_communicator_iterator(process: *mut Opaque) -> c_int {
+    // SAFETY: a process of the debugger's: D2.
+    unsafe {
+        with(process, |info, target| {
+            if info.found.is_none() {
+                info.update(target)?;
+            }
+            info.stand_at(0)
+        })
+    }
+}
+
+/// `mqs_get_communicator`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mqs_get_communicator(
+    process: *mut Opaque,
+    communicator: *mut Communicator,
+) -> c_int {
+    // SAFETY: a process of the debugger's: D2.
+    unsafe {
+        with(process, |info, _| {
+            let it = info.current()?;
+            let shown = Communicator {
+                unique_id: it.unique_id,
+                local_rank: it.rank.into(),
+                size: it.size.into(),
+                name: it.name,
+            };
+            put(communicator, shown)
+        })
+    }
+}
+
+/// `mqs_get_comm_group`: as many ranks as the communicator's size.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mqs_get_comm_group(process: *mut Opaque, ranks: *mut c_int) -> c_int {
+    // SAFETY: a process of the debugger's: D2.
+    unsafe {
+        with(process, |info, target| {
+            info.load_ranks(target)?;
+            let mut place = ranks;
+            for rank in info.ranks.as_slice() {
+                put(place, rank.cast_signed())?;
+                place = place.wrapping_add(1);
+            }
+            Ok(OK)
+        })
+    }
+}
+
+/// `mqs_next_communicator`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mqs_next_communicator(process: *mut Opaque) -> c_int {
+    // SAFETY: a process of the debugger's: D2.
+    unsafe { with(process, |info, _| info.stand_at(info.at.saturating_add(1))) }
+}
+
+/// `mqs_setup_operation_iterator`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mqs_setup_operation_iterator(process: *mut Opaque, class: c_int) -> c_int {
+    // SAFETY: a process of the debugger's: D2.
+    unsafe {
+        with(process, |info, target| {
+            if !(PENDING_SENDS..=UNEXPECTED_MESSAGES).contains(&class) {
+                return Ok(NO_INFORMATION);
+            }
+            info.load_ranks(target)?;
+            let context = info.current()?.context;
+            let all = info.operations.as_slice();
+            let queue = (context, class);
+            let place = |it: &walk::Operation| (it.context, it.class);
+            info.next = all.partition_point(|it| place(it) < queue);
+            info.end = all.partition_point(|it| place(it) <= queue);
+            Ok(OK)
+        })
+    }
+}
+
+/// `mqs_next_operation`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mqs_next_operation(
+    process: *mut Opaque,
+    operation: *mut PendingOperation,
+) -> c_int {
+    // SAFETY: a process of the debugger's: D2.
+    unsafe {
+        with(process, |info, _| {
+            let left = info.operations.as_slice().get(info.next..info.end);
+            let Some(it) = left.and_then(<[_]>::first) else {
+                return Ok(END_OF_LIST);
+            };
+            let shown = show::shown(it, info.ranks.as_slice());
+            info.next = info.next.saturating_add(1);
+            put(operation, shown)
+        })
+    }
+}
+
+/// `mqs_get_global_rank`, which some debuggers look for: they need not know the rank themselves.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mqs_get_global_rank(process: *mut Opaque) -> c_int {
+    let mut rank = INVALID_PROCESS;
+    // SAFETY: a process of the debugger's: D2.
+    let _ = unsafe {
+        with(process, |info, target| {
+            let looked = info.look(target)?;
+            if let Some(found) = info.found.filter(|found| found.running) {
+                rank = found.world_rank.cast_signed();
+            }
+            Ok(looked)
+        })
+    };
+    rank
+}
+
+/// `mqs_get_comm_coll_state`, which some debuggers look for: calls of a collective on the current communicator, all and
+/// those under way.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mqs_get_comm_coll_state(
+    process: *mut Opaque,
+    collective: c_int,
+    sequence: *mut c_int,
+    active: *mut c_int,
+) -> c_int {
+    // SAFETY: a process of the debugger's: D2.
+    unsafe {
+        with(process, |info, target| {
+            let communicator = info.current()?;
+            let number = collective.cast_unsigned();
+            match walk::collective(target, &info.map, communicator, number)? {
+                None => Ok(NO_INFORMATION),
+                Some((called, under_way)) => {
+                    put(sequence, called.cast_signed())?;
+                    put(active, under_way.cast_signed())
+                }
+            }
+        })
+    }
+}
+
+impl Process {
+    /// Looks the anchor up and reads what it says now.
+    fn look(&mut self, target: &Stopped<'_>) -> Result<c_int, Trouble> {
+        self.found = None;
+        // SAFETY: set up with a table of the debugger's: D1.
+        let callbacks = unsafe { self.image_callbacks.as_ref() }.ok_or(Trouble::NotSetUp)?;
+        let Some(address) = find(callbacks, self.image, ANCHOR_SYMBOL)? else {
+            return Ok(NO_INFORMATION);
+        };
+        let found = Found::read(target, address)?;
+        if found.running {
+            self.map = Map::read(target, &found)?;
+        }
+        self.found = Some(found);
+        Ok(OK)
+    }
+
+    fn update(&mut self, target: &Stopped<'_>) -> Result<c_int, Trouble> {
+        let allocator = allocator()?;
+        self.forget(allocator);
+        let looked = self.look(target)?;
+        let Some(found) = self.found.filter(|found| found.running) else {
+            return Ok(looked);
+        };
+        let (comms, operations) = (&mut self.comms, &mut self.operations);
+        walk::communicators(target, &found, &self.map, |it| comms.push(allocator, it))?;
+        walk::operations(target, &found, &self.map, |it| {
+            operations.push(allocator, it)
+        })?;
+        order::sort_by_key(operations.as_mut_slice(), walk::Operation::key);
+        Ok(looked)
+    }
+
+    /// Forgets what the last look found.
+    fn forget(&mut self, allocator: Allocator) {
+        self.comms.clear(allocator);
+        self.operations.clear(allocator);
+        self.ranks.clear(allocator);
+        (self.at, self.next, self.end) = (0, 0, 0);
+    }
+
+    fn stand_at(&mut self, index: usize) -> Result<c_int, Trouble> {
+        self.at = index;
+        self.ranks.clear(allocator()?);
+        (self.next, self.end) = (0, 0);
+        let there = index < self.comms.as_slice().len();
+        Ok(if there { OK } else { END_OF_LIST })
+    }
+
+    fn current(&self) -> Result<&walk::Communicator, Trouble> {
+        let current = self.comms.as_slice().get(self.at);
+        current.ok_or(Trouble::NotSetUp)
+    }
+
+    /// Reads the world ranks of the current communicator, unless they are there.
+    fn load_ranks(&mut self, target: &Stopped<'_>) -> Result<(), Trouble> {
+        let current = *self.current()?;
+        if self.ranks.as_slice().len() == current.size as usize {
+            return Ok(());
+        }
+        let allocator = allocator()?;
+        self.ranks.clear(allocator);
+        let ranks = &mut self.ranks;
+        walk::group(target, &current, |rank| ranks.push(allocator, rank))
+    }
+}
+
+/// A process through the debugger's callbacks.
+struct Stopped<'a> {
+    process: *mut Opaque,
+    callbacks: &'a ProcessCallbacks,
+}
+
+impl Target for Stopped<'_> {
+    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Trouble> {
+        let fetch = self.callbacks.fetch_data.ok_or(Trouble::NoCallback)?;
+        let bytes = c_int::try_from(into.len()).map_err(|_| Trouble::Layout)?;
+        // SAFETY: the debugger's function (D1) for its process (D2); it fills as many bytes as there are.
+        let answer = unsafe { fetch(self.process, address, bytes, into.as_mut_ptr().cast()) };
+        match answer {
+            OK => Ok(()),
+            _ => Err(Trouble::Unreadable),
+        }
+    }
+
+    fn number(&self, bytes: &[u8]) -> u64 {
+        let Some(convert) = self.callbacks.target_to_host else {
+            return 0;
+        };
+        let mut out = [0; 8];
+        let size = match bytes.len() {
+            1 => 1,
+            2 => 2,
+            4 => 4,
+            8 => 8,
+            _ => return 0,
+        };
+        // SAFETY: the debugger's function (D1) for its process (D2); both sides have `size` bytes.
+        unsafe {
+            convert(
+                self.process,
+                bytes.as_ptr().cast(),
+                out.as_mut_ptr().cast(),
+                size,
+            );
+        }
+        let [a, b, c, d, ..] = out;
+        match size {
+            1 => a.into(),
+            2 => u16::from_ne_bytes([a, b]).into(),
+            4 => u32::from_ne_bytes([a, b, c, d]).into(),
+            _ => u64::from_ne_bytes(out),
+        }
+    }
+}
+
+/// Runs `ask` with what is attached to a process.
+///
+/// # Safety
+/// D2 and D3.
+unsafe fn with(
+    process: *mut Opaque,
+    ask: impl FnOnce(&mut Process, &Stopped<'_>) -> Result<c_int, Trouble>,
+) -> c_int {
+    code((|| {
+        let get = basic()?.get_process_info.ok_or(Trouble::NoCallback)?;
+        // SAFETY: the debugger's function (D1) for its process (D2).
+        let info: *mut Process = unsafe { get(process) }.cast();
+        // SAFETY: NULL, or what `mqs_setup_process` attached, used by this call alone: D3.
+        let info = unsafe { info.as_mut() }.ok_or(Trouble::NotSetUp)?;
+        // SAFETY: set up with a table of the debugger's, which stays: D1.
+        let callbacks = unsafe { info.callbacks.as_ref() }.ok_or(Trouble::NotSetUp)?;
+        ask(info, &Stopped { process, callbacks })
+    })())
+}
+
+fn basic() -> Result<&'static BasicCallbacks, Trouble> {
+    // PAIR(basic-callbacks): `mqs_setup_basic_callbacks` stores with Release.
+    let table = BASIC.load(Ordering::Acquire);
+    // SAFETY: NULL, or a table that stays as it is: D1.
+    unsafe { table.as_ref() }.ok_or(Trouble::NoCallback)
+}
+
+fn allocator() -> Result<Allocator, Trouble> {
+    // SAFETY: the debugger's allocator: D1.
+    unsafe { Allocator::of(basic()?) }
+}
+
+/// The table that an image was set up with.
+///
+/// # Safety
+/// D2 and D3.
+unsafe fn image_callbacks(image: *mut Opaque) -> Result<*const ImageCallbacks, Trouble> {
+    let get = basic()?.get_image_info.ok_or(Trouble::NoCallback)?;
+    // SAFETY: the debugger's function (D1) for its image (D2).
+    let info: *const Image = unsafe { get(image) }.cast();
+    // SAFETY: NULL, or what `mqs_setup_image` attached: D3.
+    let info = unsafe { info.as_ref() }.ok_or(Trouble::NotSetUp)?;
+    Ok(info.callbacks)
+}
+
+/// The address of a symbol, if there is one.
+fn find(
+    callbacks: &ImageCallbacks,
+    image: *mut Opaque,
+    name: &CStr,
+) -> Result<Option<u64>, Trouble> {
+    let find = callbacks.find_symbol.ok_or(Trouble::NoCallback)?;
+    let mut address = 0;
+    // SAFETY: the debugger's function (D1) for its image (D2); it reads the name and fills the address.
+    let answer = unsafe { find(image, name.as_ptr().cast_mut(), &raw mut address) };
+    Ok((answer == OK).then_some(address))
+}
+
+/// Stores what the debugger asked for.
+fn put<T>(place: *mut T, value: T) -> Result<c_int, Trouble> {
+    if place.is_null() {
+        return Err(Trouble::NotSetUp);
+    }
+    // SAFETY: not NULL, so there is room for what the interface says: D4.
+    unsafe { place.write(value) };
+    Ok(OK)
+}
+
+/// Stores what a debugger says to its user; it takes the words for a format, and ours have no `%`.
+///
+/// # Safety
+/// D4.
+unsafe fn say(message: *mut *const c_char, words: Option<&'static CStr>) {
+    let words = words.map_or(core::ptr::null(), CStr::as_ptr);
+    // There may be no room for it, then nothing is said.
+    let _ = put(message, words);
+}
+
+fn code(answer: Result<c_int, Trouble>) -> c_int {
+    answer.unwrap_or_else(Trouble::code)
+}
+
+/// Programs that use MPI for something else under them have one of these: their queues say nothing to a user.
+const SUPPRESSIONS: [&CStr; 2] = [c"MPIR_Ignore_queues", c"MPIR_ignore_queues"];
+
+const _: () = assert!(FIRST_USER_CODE > END_OF_LIST);

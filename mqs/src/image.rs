@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A target's memory, and where its anchor and its layout table say that everything lies.
+
+use core::ffi::{CStr, c_int};
+use core::mem::offset_of;
+
+use queue_layout::{
+    Anchor, BYTE_ORDER, CHUNK, COMM, COMM_TABLE, FieldRow, MAGIC, QUEUE_LAYOUT_VERSION, RUNNING,
+    SLOT, comm_field, comm_table_field, field,
+};
+
+use crate::interface::FIRST_USER_CODE;
+
+/// The name of the anchor in a rank's library.
+pub const ANCHOR_SYMBOL: &CStr = c"rmpi_debug_anchor";
+
+/// A stopped process, as the debugger shows it.
+pub trait Target {
+    /// Copies memory of the target; all of it or an error.
+    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Trouble>;
+    /// An unsigned number of the target, which has 1, 2, 4 or 8 bytes.
+    fn number(&self, bytes: &[u8]) -> u64;
+}
+
+/// Why a question has no answer: the codes that only this library knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// The debugger's allocator gave nothing.
+    NoMemory,
+    /// A callback that is needed is not in the debugger's table.
+    NoCallback,
+    /// The target has addresses of another size.
+    Width,
+    /// The debugger could not read memory of the target.
+    Unreadable,
+    /// Where the anchor should be is something else.
+    NoAnchor,
+    /// The anchor has another major version, which is given with its minor one.
+    Version(u16, u16),
+    /// The debugger's conversion of numbers is not that of the target.
+    ByteOrder,
+    /// The anchor says that it lies elsewhere.
+    Place,
+    /// The layout table lacks a field, or has one where it cannot be.
+    Layout,
+    /// The iterator that is asked was not set up.
+    NotSetUp,
+}
+
+impl Trouble {
+    /// The code that a debugger gets.
+    #[must_use]
+    pub const fn code(self) -> c_int {
+        FIRST_USER_CODE
+            + match self {
+                Self::NoMemory => 0,
+                Self::NoCallback => 1,
+                Self::Width => 2,
+                Self::Unreadable => 3,
+                Self::NoAnchor => 4,
+                Self::Version(..) => 5,
+                Self::ByteOrder => 6,
+                Self::Place => 7,
+                Self::Layout => 8,
+                Self::NotSetUp => 9,
+            }
+    }
+
+    /// The words of a code; `None` for a code that is not ours.
+    #[must_use]
+    pub const fn words(code: c_int) -> Option<&'static CStr> {
+        Some(match code - FIRST_USER_CODE {
+            0 => c"the debugger gave no memory",
+            1 => c"the debugger's table of callbacks lacks one that is needed",
+            2 => c"the process has addresses of another size than 8 bytes; use the debugger for its architecture",
+            3 => c"memory of the process cannot be read",
+            4 => c"the symbol rmpi_debug_anchor of the process does not lead to rmpi's anchor",
+            5 => c"the rmpi of the process has message queues of another version than this librmpi_mqs.so; use the one that lies beside its libmpi_abi.so.1",
+            6 => c"the debugger does not convert numbers of the process to those of this host",
+            7 => c"the anchor of the process was read where it does not lie; the debugger has the wrong address of its libraries",
+            8 => c"the layout table of the process makes no sense",
+            9 => c"the iterator was not set up",
+            _ => return None,
+        })
+    }
+}
+
+/// What an anchor says.
+#[derive(Clone, Copy, Debug)]
+pub struct Found {
+    /// MPI is initialized and not finalized: the rest means something.
+    pub running: bool,
+    /// Rank in `MPI_COMM_WORLD`.
+    pub world_rank: u32,
+    /// Size of `MPI_COMM_WORLD`.
+    pub world_size: u32,
+    /// Address of the chunk table, its entries, slots of a chunk and bytes of a slot.
+    pub chunks: u64,
+    /// See `chunks`.
+    pub max_chunks: u32,
+    /// See `chunks`.
+    pub chunk_slots: u32,
+    /// See `chunks`.
+    pub slot_bytes: u32,
+    /// Address of the table of communicators, rows of its first chunk and bytes of a row.
+    pub comms: u64,
+    /// See `comms`.
+    pub first_rows: u32,
+    /// See `comms`.
+    pub row_bytes: u32,
+    layout: u64,
+    layout_rows: u32,
+    layout_row_bytes: u32,
+}
+
+impl Found {
+    /// Reads the anchor at an address, and refuses what is none or another version's.
+    ///
+    /// # Errors
+    /// Why it cannot be used.
+    pub fn read(target: &impl Target, address: u64) -> Result<Self, Trouble> {
+        let mut bytes = [0; size_of::<Anchor>()];
+        let (head, rest) = bytes.split_at_mut(HEAD);
+        target.read(address, head)?;
+        let number = |bytes: &[u8], offset, size| number_at(target, bytes, offset, size);
+        let number32 = |bytes: &[u8], offset| number(bytes, offset, 4).map(low);
+        if !head.starts_with(&MAGIC) {
+            return Err(Trouble::NoAnchor);
+        }
+        if number32(head, offset_of!(Anchor, byte_order))? != BYTE_ORDER {
+            return Err(Trouble::ByteOrder);
+        }
+        let half = |offset| number(head, offset, 2).map(|word| (word & 0xffff) as u16);
+        let (major, minor) = (
+            half(offset_of!(Anchor, major))?,
+            half(offset_of!(Anchor, minor))?,
+        );
+        let size = number32(head, offset_of!(Anchor, size))?;
+        if major != QUEUE_LAYOUT_VERSION || (size as usize) < size_of::<Anchor>() {
+            return Err(Trouble::Version(major, minor));
+        }
+        if number32(head, offset_of!(Anchor, pointer_bytes))? != 8 {
+            return Err(Trouble::Width);
+        }
+        target.read(address.wrapping_add(HEAD as u64), rest)?;
+        let long = |offset| number(&bytes, offset, 8);
+        let word = |offset| number32(&bytes, offset);
+        let running = word(offset_of!(Anchor, state))? == RUNNING;
+        if running && long(offset_of!(Anchor, self_address))? != address {
+            return Err(Trouble::Place);
+        }
+        Ok(Self {
+            running,
+            world_rank: word(offset_of!(Anchor, world_rank))?,
+            world_size: word(offset_of!(Anchor, world_size))?,
+            chunks: long(offset_of!(Anchor, chunks))?,
+            max_chunks: word(offset_of!(Anchor, max_chunks))?,
+            chunk_slots: word(offset_of!(Anchor, chunk_slots))?,
+            slot_bytes: word(offset_of!(Anchor, slot_bytes))?,
+            comms: long(offset_of!(Anchor, comms))?,
+            first_rows: word(offset_of!(Anchor, comm_first_rows))?,
+            row_bytes: word(offset_of!(Anchor, comm_row_bytes))?,
+            layout: long(offset_of!(Anchor, layout))?,
+            layout_rows: word(offset_of!(Anchor, layout_rows))?,
+            layout_row_bytes: word(offset_of!(Anchor, layout_row_bytes))?,
+        })
+    }
+}
+
+/// Where a field lies in its structure.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Place {
+    offset: u32,
+    size: u32,
+}
+
+impl Place {
+    /// The field's bytes in the bytes of its structure.
+    #[must_use]
+    pub fn of<'a>(&self, structure: &'a [u8]) -> Option<&'a [u8]> {
+        let from = self.offset as usize;
+        structure.get(from..from.checked_add(self.size as usize)?)
+    }
+
+    /// The address of the field in a structure at an address.
+    #[must_use]
+    pub fn address(&self, structure: u64) -> u64 {
+        structure.wrapping_add(u64::from(self.offset))
+    }
+
+    /// Bytes of the field.
+    #[must_use]
+    pub fn size(&self) -> u32 {
+        self.size
+    }
+}
+
+/// Where all fields lie that are used, by structure and number.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Map {
+    places: [[Place; FIELDS]; STRUCTURES],
+}
+
+impl Map {
+    /// Reads the layout table. Rows of structures and fields that are not known here belong to a newer version.
+    ///
+    /// # Errors
+    /// When a field that is needed has no place or no place inside its structure.
+    pub fn read(target: &impl Target, found: &Found) -> Result<Self, Trouble> {
+        let row_bytes = found.layout_row_bytes as usize;
+        let mut buffer = [0; MAX_LAYOUT_ROW];
+        let row = buffer.get_mut(..row_bytes).ok_or(Trouble::Layout)?;
+        if row_bytes < size_of::<FieldRow>() || found.layout_rows > MAX_LAYOUT_ROWS {
+            return Err(Trouble::Layout);
+        }
+        let mut map = Self::default();
+        for index in 0..u64::from(found.layout_rows) {
+            let address = found.layout.wrapping_add(index * row_bytes as u64);
+            target.read(address, row)?;
+            let get = |offset, size| number_at(target, row, offset, size);
+            let structure = get(offset_of!(FieldRow, structure), 2)?;
+            let field = get(offset_of!(FieldRow, field), 2)?;
+            let place = Place {
+                offset: low(get(offset_of!(FieldRow, offset), 4)?),
+                size: low(get(offset_of!(FieldRow, size), 4)?),
+            };
+            let fields = map.places.get_mut(low(structure) as usize);
+            if let Some(known) = fields.and_then(|fields| fields.get_mut(low(field) as usize)) {
+                *known = place;
+            }
+        }
+        map.check(found)?;
+        Ok(map)
+    }
+
+    /// The place of a field.
+    #[must_use]
+    pub fn place(&self, structure: u16, field: u16) -> Place {
+        let fields = self.places.get(structure as usize);
+        let place = fields.and_then(|fields| fields.get(field as usize));
+        place.copied().unwrap_or_default()
+    }
+
+    fn check(&self, found: &Found) -> Result<(), Trouble> {
+        let is_number = |structure, field, limit: u32| {
+            let Place { offset, size } = self.place(structure, field);
+            matches!(size, 1 | 2 | 4 | 8)
+                && offset.checked_add(size).is_some_and(|end| end <= limit)
+        };
+        let is_array = |structure, field, limit: u32| {
+            let Place { offset, size } = self.place(structure, field);
+            size > 0 && offset.checked_add(size).is_some_and(|end| end <= limit)
+        };
+        let slots = field::VERSION..=field::MATCHED_BYTES;
+        let mut rows = comm_field::VERSION..=comm_field::REMOTE;
+        let mut arrays = [comm_field::NAME, comm_field::CALLED, comm_field::ACTIVE].into_iter();
+        let chunk = self.place(CHUNK, field::CHUNK_SLOTS);
+        let good = found.slot_bytes <= MAX_RECORD
+            && found.row_bytes <= MAX_RECORD
+            && slots
+                .into_iter()
+                .all(|it| is_number(SLOT, it, found.slot_bytes))
+            && rows.all(|it| is_number(COMM, it, found.row_bytes))
+            && arrays.all(|it| is_array(COMM, it, found.row_bytes))
+            && chunk.size > 0
+            && is_number(COMM_TABLE, comm_table_field::CHANGES, MAX_RECORD)
+            && is_array(COMM_TABLE, comm_table_field::CHUNKS, MAX_RECORD);
+        good.then_some(()).ok_or(Trouble::Layout)
+    }
+}
+
+/// The number at an offset of bytes that were read.
+fn number_at(
+    target: &impl Target,
+    bytes: &[u8],
+    offset: usize,
+    size: usize,
+) -> Result<u64, Trouble> {
+    let bytes = bytes.get(offset..offset.wrapping_add(size));
+    bytes
+        .map(|bytes| target.number(bytes))
+        .ok_or(Trouble::Layout)
+}
+
+/// The low half of a number that has four bytes, or of one that does not matter when it has more.
+#[must_use]
+pub fn low(number: u64) -> u32 {
+    (number & 0xffff_ffff) as u32
+}
+
+/// The part of the anchor that every version has.
+const HEAD: usize = offset_of!(Anchor, self_address);
+/// Structures and fields that are known, with room for the number 0 of structures.
+const STRUCTURES: usize = COMM_TABLE as usize + 1;
+const FIELDS: usize = field::MATCHED_BYTES as usize + 1;
+/// What a layout table may have.
+const MAX_LAYOUT_ROWS: u32 = 1024;
+const MAX_LAYOUT_ROW: usize = 64;
+/// Bytes of a slot or a row, at most: what is read at a time.
+pub const MAX_RECORD: u32 = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mqs_070_every_trouble_has_words_and_other_codes_have_none() {
+        let all = [
+            Trouble::NoMemory,
+            Trouble::NoCallback,
+            Trouble::Width,
+            Trouble::Unreadable,
+            Trouble::NoAnchor,
+            Trouble::Version(2, 0),
+            Trouble::ByteOrder,
+            Trouble::Place,
+            Trouble::Layout,
+            Trouble::NotSetUp,
+        ];
+        for (number, trouble) in (100..).zip(all) {
+            assert_eq!(trouble.code(), number);
+            assert!(Trouble::words(number).is_some());
+        }
+        assert_eq!((Trouble::words(99), Trouble::words(110)), (None, None));
+    }
+}

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! An operation as the interface wants it, with two lines in words.
+
+use queue_layout::{
+    ANY_PEER, ANY_TAG, FLAG_CANCELLED, FLAG_ORPHAN, FLAG_PERSISTENT, FLAG_STRUCTURED,
+    FLAG_SYNCHRONOUS, State,
+};
+
+use crate::interface::{
+    COMPLETE, INVALID_PROCESS, MATCHED, PENDING, PENDING_SENDS, PendingOperation,
+    UNEXPECTED_MESSAGES, Word,
+};
+use crate::walk::Operation;
+
+/// Fills in what a debugger shows. `ranks` are the world ranks of those that messages come from and go to.
+#[must_use]
+pub fn shown(operation: &Operation, ranks: &[u32]) -> PendingOperation {
+    let arrived = operation.class == UNEXPECTED_MESSAGES;
+    let known = arrived || operation.class == PENDING_SENDS;
+    let (peer, tag, bytes) = match known {
+        true => (operation.peer, operation.tag, operation.bytes),
+        false => operation.matched,
+    };
+    let (desired, actual) = (rank(operation.peer, ranks), rank(peer, ranks));
+    PendingOperation {
+        status: status(operation),
+        desired_local_rank: desired.0,
+        desired_global_rank: desired.1,
+        tag_wild: i32::from(operation.tag == ANY_TAG),
+        desired_tag: operation.tag.into(),
+        desired_length: operation.bytes.cast_signed(),
+        system_buffer: i32::from(arrived),
+        buffer: operation.buffer,
+        actual_local_rank: actual.0,
+        actual_global_rank: actual.1,
+        actual_tag: tag.into(),
+        actual_length: bytes.cast_signed(),
+        extra_text: words(operation),
+    }
+}
+
+fn status(operation: &Operation) -> i32 {
+    match operation.state {
+        state if state == State::Complete as u8 => COMPLETE,
+        state if state == State::Moving as u8 => MATCHED,
+        _ => PENDING,
+    }
+}
+
+/// Rank in the communicator and in the world; -1 for any, and for who is not in it.
+fn rank(peer: u32, ranks: &[u32]) -> (Word, Word) {
+    let nobody = Word::from(INVALID_PROCESS);
+    if peer == ANY_PEER {
+        return (nobody, nobody);
+    }
+    // Most groups are in the order of the world.
+    let local = match ranks.get(peer as usize) {
+        Some(rank) if *rank == peer => Some(peer as usize),
+        _ => ranks.iter().position(|rank| *rank == peer),
+    };
+    let local = local.and_then(|rank| Word::try_from(rank).ok());
+    (local.unwrap_or(nobody), peer.into())
+}
+
+/// What it is, and how far.
+fn words(operation: &Operation) -> [[u8; 64]; 5] {
+    let mut lines = [[0; 64]; 5];
+    let [what, how_far, ..] = &mut lines;
+    let mut what = Line { text: what, len: 0 };
+    what.add(match operation.class {
+        PENDING_SENDS => "send",
+        UNEXPECTED_MESSAGES => "unexpected message",
+        _ => "receive",
+    });
+    for (flag, word) in FLAGS {
+        if operation.flags & flag != 0 {
+            what.add(word);
+        }
+    }
+    let mut how_far = Line {
+        text: how_far,
+        len: 0,
+    };
+    let state = usize::from(operation.state);
+    how_far.add(match (operation.error, operation.flags & FLAG_CANCELLED) {
+        (0, 0) => STATES.get(state).copied().unwrap_or_default(),
+        (0, _) => "cancelled; not collected yet",
+        _ => "failed; not collected yet",
+    });
+    lines
+}
+
+const FLAGS: [(u16, &str); 4] = [
+    (FLAG_SYNCHRONOUS, ", synchronous"),
+    (FLAG_PERSISTENT, ", persistent"),
+    (FLAG_STRUCTURED, ", not contiguous"),
+    (FLAG_ORPHAN, ", request freed"),
+];
+
+/// By number of [`State`].
+const STATES: [&str; 10] = [
+    "",
+    "",
+    "posted; waits for its message",
+    "waits for room towards its receiver",
+    "announced; waits for its receive",
+    "matched; data are moving",
+    "arrived with its data",
+    "announced; its data are with the sender",
+    "taken by a matched probe",
+    "complete; not collected yet",
+];
+
+/// A line of text that ends where there is no more room.
+struct Line<'a> {
+    text: &'a mut [u8; 64],
+    len: usize,
+}
+
+impl Line<'_> {
+    fn add(&mut self, words: &str) {
+        // The last byte stays the zero that ends it.
+        let room = self.text.iter_mut().take(63).skip(self.len);
+        for (place, byte) in room.zip(words.bytes()) {
+            *place = byte;
+            self.len += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn operation(class: i32) -> Operation {
+        Operation {
+            context: 4,
+            class,
+            sequence: 1,
+            state: State::Posted as u8,
+            flags: 0,
+            error: 0,
+            peer: 7,
+            tag: 3,
+            bytes: 16,
+            buffer: 0x1000,
+            matched: (5, 9, 8),
+        }
+    }
+
+    #[test]
+    fn mqs_036_037_peers_have_a_local_and_a_world_rank() {
+        let shown_in = |ranks: &[u32]| {
+            let it = shown(&operation(PENDING_SENDS), ranks);
+            (it.desired_local_rank, it.desired_global_rank)
+        };
+        assert_eq!(shown_in(&[7, 2]), (0, 7));
+        assert_eq!(shown_in(&[0, 1, 2, 3, 4, 5, 6, 7]), (7, 7));
+        assert_eq!(shown_in(&[1, 2]), (-1, 7), "who is not in it");
+    }
+
+    #[test]
+    fn mqs_038_047_wildcards_and_words() {
+        let mut wild = operation(1);
+        (wild.peer, wild.tag) = (ANY_PEER, ANY_TAG);
+        wild.flags = FLAG_PERSISTENT | FLAG_STRUCTURED | FLAG_SYNCHRONOUS | FLAG_ORPHAN;
+        let it = shown(&wild, &[0, 1]);
+        assert_eq!((it.desired_local_rank, it.desired_global_rank), (-1, -1));
+        assert_eq!((it.tag_wild, it.desired_tag), (1, -2));
+        let line = |number: usize| {
+            let text = it.extra_text[number].split(|byte| *byte == 0).next();
+            core::str::from_utf8(text.unwrap()).unwrap()
+        };
+        assert_eq!(
+            line(0),
+            "receive, synchronous, persistent, not contiguous, request freed"
+        );
+        assert_eq!(line(1), "posted; waits for its message");
+        assert_eq!(line(2), "");
+    }
+
+    #[test]
+    fn mqs_035_043_046_what_was_matched_is_told_apart_from_what_is_wanted() {
+        let mut receive = operation(1);
+        receive.state = State::Moving as u8;
+        let it = shown(&receive, &[0, 5, 7]);
+        assert_eq!(it.status, MATCHED);
+        assert_eq!(
+            (it.desired_local_rank, it.desired_tag, it.desired_length),
+            (2, 3, 16)
+        );
+        assert_eq!((it.actual_local_rank, it.actual_global_rank), (1, 5));
+        assert_eq!((it.actual_tag, it.actual_length), (9, 8));
+        receive.state = State::Complete as u8;
+        assert_eq!(shown(&receive, &[]).status, COMPLETE);
+        let unexpected = shown(&operation(UNEXPECTED_MESSAGES), &[7]);
+        assert_eq!((unexpected.status, unexpected.system_buffer), (PENDING, 1));
+        assert_eq!(
+            (unexpected.actual_local_rank, unexpected.actual_length),
+            (0, 16)
+        );
+    }
+}

@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Communicators and operations of a target, read slot by slot: no link is followed, and every count is bounded.
+
+use queue_layout::{
+    CHUNK, COMM, COMM_NAME_BYTES, COMM_TABLE, FLAG_ORPHAN, Kind, ROW_FREE, ROW_INTER, SLOT, State,
+    comm_field, comm_table_field, field,
+};
+
+use crate::image::{Found, MAX_RECORD, Map, Target, Trouble, low};
+use crate::interface::{PENDING_RECEIVES, PENDING_SENDS, UNEXPECTED_MESSAGES};
+
+/// A communicator of the target.
+#[derive(Clone, Copy, Debug)]
+pub struct Communicator {
+    /// Context of its messages.
+    pub context: u32,
+    /// Rank of the process in its local group.
+    pub rank: u32,
+    /// Processes of the group that messages come from and go to: the remote one of an intercommunicator.
+    pub size: u32,
+    /// Address of the world ranks of that group; 0 where ranks are world ranks.
+    pub group: u64,
+    /// The same on all its ranks, and on those of no other communicator.
+    pub unique_id: u64,
+    /// Its name, ended by a zero.
+    pub name: [u8; COMM_NAME_BYTES],
+    /// Address of its row.
+    pub row: u64,
+}
+
+/// An operation of the target.
+#[derive(Clone, Copy, Debug)]
+pub struct Operation {
+    /// Context of its communicator.
+    pub context: u32,
+    /// The queue: `mqs_op_class`.
+    pub class: i32,
+    /// Its place in the queue.
+    pub sequence: u64,
+    /// How far it is: a number of [`State`].
+    pub state: u8,
+    /// `FLAG_*` bits.
+    pub flags: u16,
+    /// Why it failed; 0 if it did not.
+    pub error: u8,
+    /// World rank of the other side, or `ANY_PEER`.
+    pub peer: u32,
+    /// Tag, or `ANY_TAG`.
+    pub tag: i32,
+    /// Bytes of buffer or message.
+    pub bytes: u64,
+    /// Where the data are.
+    pub buffer: u64,
+    /// World rank, tag and bytes of the message that was matched.
+    pub matched: (u32, i32, u64),
+}
+
+impl Operation {
+    /// Operations of one queue of one communicator stand together, in order.
+    #[must_use]
+    pub fn key(&self) -> (u32, i32, u64) {
+        (self.context, self.class, self.sequence)
+    }
+}
+
+/// Hands every communicator to `take`.
+///
+/// # Errors
+/// When memory cannot be read, or `take` refuses.
+pub fn communicators(
+    target: &impl Target,
+    found: &Found,
+    map: &Map,
+    mut take: impl FnMut(Communicator) -> Result<(), Trouble>,
+) -> Result<(), Trouble> {
+    let chunks = map.place(COMM_TABLE, comm_table_field::CHUNKS);
+    let mut rows = found.first_rows;
+    for number in 0..chunks.size() / 8 {
+        let entry = chunks
+            .address(found.comms)
+            .wrapping_add(8 * u64::from(number));
+        let address = read_address(target, entry)?;
+        if address == 0 || rows == 0 || rows > MAX_ROWS {
+            return Ok(());
+        }
+        let records = Records {
+            address,
+            count: rows,
+            bytes: found.row_bytes,
+        };
+        records.each(target, |at, bytes| {
+            let row = Record {
+                target,
+                map,
+                bytes,
+                structure: COMM,
+            };
+            match communicator(&row, at, found)? {
+                Some(communicator) => take(communicator),
+                None => Ok(()),
+            }
+        })?;
+        rows = rows.wrapping_mul(2);
+    }
+    Ok(())
+}
+
+/// Hands every operation of the program to `take`, in no particular order.
+///
+/// # Errors
+/// When memory cannot be read, or `take` refuses.
+pub fn operations(
+    target: &impl Target,
+    found: &Found,
+    map: &Map,
+    mut take: impl FnMut(Operation) -> Result<(), Trouble>,
+) -> Result<(), Trouble> {
+    let slots = map.place(CHUNK, field::CHUNK_SLOTS);
+    let most = MAX_SLOTS / found.chunk_slots.max(1);
+    for number in 0..found.max_chunks.min(most) {
+        let entry = found.chunks.wrapping_add(8 * u64::from(number));
+        let chunk = read_address(target, entry)?;
+        if chunk == 0 {
+            return Ok(());
+        }
+        let records = Records {
+            address: slots.address(chunk),
+            count: found.chunk_slots,
+            bytes: found.slot_bytes,
+        };
+        records.each(target, |_, bytes| {
+            let slot = Record {
+                target,
+                map,
+                bytes,
+                structure: SLOT,
+            };
+            match operation(&slot) {
+                Some(operation) => take(operation),
+                None => Ok(()),
+            }
+        })?;
+    }
+    Ok(())
+}
+
+/// World ranks of a communicator, one after the other.
+///
+/// # Errors
+/// When memory cannot be read, or `take` refuses.
+pub fn group(
+    target: &impl Target,
+    communicator: &Communicator,
+    mut take: impl FnMut(u32) -> Result<(), Trouble>,
+) -> Result<(), Trouble> {
+    if communicator.group == 0 {
+        return (0..communicator.size).try_for_each(take);
+    }
+    let ranks = Records {
+        address: communicator.group,
+        count: communicator.size,
+        bytes: 4,
+    };
+    ranks.each(target, |_, bytes| take(low(target.number(bytes))))
+}
+
+/// Calls of one collective that were begun on a communicator, and those that are under way; `None`: not counted.
+///
+/// # Errors
+/// When memory cannot be read.
+pub fn collective(
+    target: &impl Target,
+    map: &Map,
+    communicator: &Communicator,
+    number: u32,
+) -> Result<Option<(u32, u32)>, Trouble> {
+    let counter = |field| {
+        let place = map.place(COMM, field);
+        let offset = number.checked_mul(4).filter(|at| at + 4 <= place.size());
+        let Some(offset) = offset else {
+            return Ok(None);
+        };
+        let mut bytes = [0; 4];
+        let address = place.address(communicator.row);
+        target.read(address.wrapping_add(u64::from(offset)), &mut bytes)?;
+        Ok(Some(low(target.number(&bytes))))
+    };
+    let (called, active) = (counter(comm_field::CALLED)?, counter(comm_field::ACTIVE)?);
+    Ok(called.zip(active))
+}
+
+/// A row, if there is a communicator and it is not being changed.
+fn communicator(
+    row: &Record<'_, impl Target>,
+    address: u64,
+    found: &Found,
+) -> Result<Option<Communicator>, Trouble> {
+    let word = |field| low(row.get(field));
+    let kind = word(comm_field::KIND);
+    let (size, remote_size) = (word(comm_field::SIZE), word(comm_field::REMOTE_SIZE));
+    let whole = word(comm_field::VERSION).is_multiple_of(2);
+    let fits = |size: u32| size <= found.world_size && size <= MAX_RANKS;
+    if kind == ROW_FREE || kind > ROW_INTER || !whole || !fits(size) || !fits(remote_size) {
+        return Ok(None);
+    }
+    let (local, remote) = (row.get(comm_field::GROUP), row.get(comm_field::REMOTE));
+    let mut leader = first_rank(row.target, local)?;
+    let (mut size, mut group) = (size, local);
+    if kind == ROW_INTER {
+        leader = leader.min(first_rank(row.target, remote)?);
+        (size, group) = (remote_size, remote);
+    }
+    let context = word(comm_field::CONTEXT);
+    let mut name = [0; COMM_NAME_BYTES];
+    let text = row.map.place(COMM, comm_field::NAME).of(row.bytes);
+    let ended = text.into_iter().flatten().take(COMM_NAME_BYTES - 1);
+    for (place, byte) in name.iter_mut().zip(ended.take_while(|byte| **byte != 0)) {
+        *place = *byte;
+    }
+    Ok(Some(Communicator {
+        context,
+        rank: word(comm_field::RANK),
+        size,
+        group,
+        unique_id: u64::from(leader) << 32 | u64::from(context),
+        name,
+        row: address,
+    }))
+}
+
+/// The world rank of the first in a group: who leads it tells communicators apart that have one context.
+fn first_rank(target: &impl Target, group: u64) -> Result<u32, Trouble> {
+    if group == 0 {
+        return Ok(0);
+    }
+    let mut bytes = [0; 4];
+    target.read(group, &mut bytes)?;
+    Ok(low(target.number(&bytes)))
+}
+
+/// A slot, if it holds an operation of the program and is not being changed.
+fn operation(slot: &Record<'_, impl Target>) -> Option<Operation> {
+    let state = slot.byte(field::STATE);
+    if state <= State::Inactive as u8 || !slot.get(field::VERSION).is_multiple_of(2) {
+        return None;
+    }
+    let flags = (slot.get(field::FLAGS) & 0xffff) as u16;
+    let class = class(slot.byte(field::KIND), state, flags)?;
+    let word = |field| low(slot.get(field));
+    Some(Operation {
+        context: word(field::CONTEXT),
+        class,
+        sequence: slot.get(field::SEQUENCE),
+        state,
+        flags,
+        error: slot.byte(field::ERROR),
+        peer: word(field::PEER),
+        tag: word(field::TAG).cast_signed(),
+        bytes: slot.get(field::BYTES),
+        buffer: slot.get(field::BUFFER),
+        matched: (
+            word(field::MATCHED_PEER),
+            word(field::MATCHED_TAG).cast_signed(),
+            slot.get(field::MATCHED_BYTES),
+        ),
+    })
+}
+
+/// The queue that a slot stands in. A message that a matched probe has taken is in none.
+fn class(kind: u8, state: u8, flags: u16) -> Option<i32> {
+    let is = |known: Kind| kind == known as u8;
+    let within = |first: State, last: State| (first as u8..=last as u8).contains(&state);
+    let collected = state == State::Complete as u8 && flags & FLAG_ORPHAN != 0;
+    let ended_or = |known: bool| (known || state == State::Complete as u8) && !collected;
+    if is(Kind::Send) && ended_or(within(State::Queued, State::Moving)) {
+        return Some(PENDING_SENDS);
+    }
+    if is(Kind::Receive) && ended_or(state == State::Posted as u8 || state == State::Moving as u8) {
+        return Some(PENDING_RECEIVES);
+    }
+    let unexpected = is(Kind::Unexpected) && within(State::Kept, State::Envelope);
+    unexpected.then_some(UNEXPECTED_MESSAGES)
+}
+
+/// Equal records one after the other.
+struct Records {
+    address: u64,
+    count: u32,
+    bytes: u32,
+}
+
+impl Records {
+    /// Reads them, several at a time, and hands each with its address to `take`.
+    fn each(
+        &self,
+        target: &impl Target,
+        mut take: impl FnMut(u64, &[u8]) -> Result<(), Trouble>,
+    ) -> Result<(), Trouble> {
+        let mut buffer = [0; MAX_RECORD as usize];
+        let size = u64::from(self.bytes);
+        let together = u64::from(MAX_RECORD).checked_div(size).unwrap_or(0);
+        let (mut address, mut left) = (self.address, u64::from(self.count));
+        while left > 0 {
+            let count = together.min(left);
+            let Some(piece) = buffer.get_mut(..low(count.wrapping_mul(size)) as usize) else {
+                return Err(Trouble::Layout);
+            };
+            if piece.is_empty() {
+                return Err(Trouble::Layout);
+            }
+            target.read(address, piece)?;
+            for record in piece.chunks_exact((self.bytes as usize).max(1)) {
+                take(address, record)?;
+                address = address.wrapping_add(size);
+            }
+            left = left.saturating_sub(count);
+        }
+        Ok(())
+    }
+}
+
+/// The bytes of one slot or row.
+struct Record<'a, T> {
+    target: &'a T,
+    map: &'a Map,
+    bytes: &'a [u8],
+    structure: u16,
+}
+
+impl<T: Target> Record<'_, T> {
+    /// A field; the map was checked to have it inside the record.
+    fn get(&self, field: u16) -> u64 {
+        let bytes = self.map.place(self.structure, field).of(self.bytes);
+        bytes.map_or(0, |bytes| self.target.number(bytes))
+    }
+
+    fn byte(&self, field: u16) -> u8 {
+        (self.get(field) & 0xff) as u8
+    }
+}
+
+fn read_address(target: &impl Target, at: u64) -> Result<u64, Trouble> {
+    let mut bytes = [0; 8];
+    target.read(at, &mut bytes)?;
+    Ok(target.number(&bytes))
+}
+
+/// More than there can be, so that a walk ends whatever the target says.
+const MAX_SLOTS: u32 = 1 << 19;
+const MAX_ROWS: u32 = 1 << 19;
+const MAX_RANKS: u32 = 1 << 24;

@@ -1,0 +1,416 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A debugger whose processes are byte arrays.
+//!
+//! # Safety
+//! `Opaque` pointers that the callbacks get are those of a [`Fake`] that lives as long as the session with it.
+#![allow(unsafe_code)]
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    reason = "a test may panic"
+)]
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+use std::cell::Cell;
+use std::ptr::null_mut;
+
+use mqs::entry::*;
+use mqs::interface::*;
+use queue_layout::{Anchor, Chunk, CommFacts, CommRow, CommTable, FIRST_ROWS, Fields, LAYOUT};
+
+/// A process: pieces of memory with their addresses.
+pub(crate) struct Fake {
+    pub(crate) memory: Vec<(u64, Vec<u8>)>,
+    pub(crate) symbols: Vec<(&'static str, u64)>,
+    pub(crate) pointer_size: i32,
+    pub(crate) swapped: bool,
+    image_info: *mut c_void,
+    process_info: *mut c_void,
+    reads: Cell<u64>,
+}
+
+/// What a debugger would show of one communicator.
+#[derive(Debug)]
+pub(crate) struct Shown {
+    pub(crate) comm: Communicator,
+    pub(crate) ranks: Vec<i32>,
+    pub(crate) queues: [Vec<PendingOperation>; 3],
+}
+
+impl Shown {
+    pub(crate) fn name(&self) -> String {
+        let end = self.comm.name.iter().position(|byte| *byte == 0).unwrap();
+        String::from_utf8_lossy(&self.comm.name[..end]).into_owned()
+    }
+}
+
+/// The objects that a process's memory is copied from.
+pub(crate) struct Model {
+    pub(crate) anchor: Box<Anchor>,
+    pub(crate) table: Box<CommTable>,
+    pub(crate) rows: Vec<CommRow>,
+    chunk_table: Vec<u64>,
+    pub(crate) chunks: Vec<Box<Chunk>>,
+    groups: Vec<Vec<u32>>,
+    used: usize,
+    slots: usize,
+}
+
+impl Model {
+    /// Rank 1 of 4, with `MPI_COMM_WORLD` alone.
+    pub(crate) fn new() -> Self {
+        let mut model = Self {
+            anchor: Box::new(Anchor::new()),
+            table: Box::default(),
+            rows: (0..FIRST_ROWS).map(|_| CommRow::default()).collect(),
+            chunk_table: vec![0; queue_layout::MAX_CHUNKS],
+            chunks: Vec::new(),
+            groups: Vec::new(),
+            used: 0,
+            slots: 0,
+        };
+        model.table.add_chunk(0, &model.rows);
+        model
+            .comm(4, 1, &[0, 1, 2, 3], None)
+            .rename("MPI_COMM_WORLD");
+        model
+    }
+
+    /// A communicator; groups other than the world's have tables.
+    pub(crate) fn comm(
+        &mut self,
+        context: u32,
+        rank: u32,
+        group: &[u32],
+        remote: Option<&[u32]>,
+    ) -> &CommRow {
+        let mut table = |ranks: &[u32]| {
+            let size = ranks.len() as u32;
+            if ranks.iter().copied().eq(0..size) {
+                return (size, 0);
+            }
+            self.groups.push(ranks.to_vec());
+            (size, self.groups.last().unwrap().as_ptr().addr() as u64)
+        };
+        let facts = CommFacts {
+            context,
+            rank,
+            group: table(group),
+            remote: remote.map(&mut table),
+        };
+        let row = &self.rows[self.used];
+        row.open(&facts);
+        self.used += 1;
+        row
+    }
+
+    /// An operation in the next free slot.
+    pub(crate) fn slot(&mut self, change: impl FnOnce(&mut Fields)) {
+        if self.slots == self.chunks.len() * queue_layout::CHUNK_SLOTS {
+            self.chunks.push(Box::default());
+            self.chunk_table[self.chunks.len() - 1] =
+                core::ptr::from_ref(&**self.chunks.last().unwrap()).addr() as u64;
+        }
+        let at = self.slots % queue_layout::CHUNK_SLOTS;
+        self.slots += 1;
+        let number = self.slots as u64;
+        self.chunks.last_mut().unwrap().slots[at].change(|fields| {
+            (fields.context, fields.sequence) = (4, number);
+            change(fields);
+        });
+    }
+
+    /// The process that has this memory.
+    pub(crate) fn process(&self) -> Fake {
+        self.anchor
+            .open(77, (1, 4), self.chunk_table.as_ptr().cast(), &self.table);
+        self.image()
+    }
+
+    /// The same without saying that MPI is initialized.
+    pub(crate) fn image(&self) -> Fake {
+        let mut memory = vec![
+            bytes_of(&*self.anchor, 1),
+            bytes_of(LAYOUT.as_ptr(), LAYOUT.len()),
+            bytes_of(&*self.table, 1),
+            bytes_of(self.rows.as_ptr(), self.rows.len()),
+            bytes_of(self.chunk_table.as_ptr(), self.chunk_table.len()),
+        ];
+        memory.extend(self.chunks.iter().map(|chunk| bytes_of(&**chunk, 1)));
+        memory.extend(
+            self.groups
+                .iter()
+                .map(|group| bytes_of(group.as_ptr(), group.len())),
+        );
+        Fake {
+            symbols: vec![("rmpi_debug_anchor", memory[0].0)],
+            memory,
+            pointer_size: 8,
+            swapped: false,
+            image_info: null_mut(),
+            process_info: null_mut(),
+            reads: Cell::new(0),
+        }
+    }
+}
+
+fn bytes_of<T>(first: *const T, count: usize) -> (u64, Vec<u8>) {
+    let bytes = count * size_of::<T>();
+    // SAFETY: `count` objects that the caller has; those with padding were made zero or are without.
+    let copy = unsafe { core::slice::from_raw_parts(first.cast::<u8>(), bytes) }.to_vec();
+    (first.addr() as u64, copy)
+}
+
+impl Fake {
+    /// Attaches the library to the process; the answers of `setup_image`, `image_has_queues`, `setup_process` and
+    /// `process_has_queues`, as far as it came, and what was said.
+    pub(crate) fn attach(&mut self) -> (Vec<c_int>, Option<String>) {
+        let it: *mut Opaque = core::ptr::from_mut(self).cast();
+        let mut message = core::ptr::null();
+        let mut answers = Vec::new();
+        // SAFETY: the callbacks are made for this `Fake`.
+        unsafe { mqs_setup_basic_callbacks(&raw const BASIC) };
+        // SAFETY: as above.
+        answers.push(unsafe { mqs_setup_image(it, &raw const IMAGE) });
+        // SAFETY: as above, and room for a pointer.
+        answers.push(unsafe { mqs_image_has_queues(it, &raw mut message) });
+        // SAFETY: as above.
+        answers.push(unsafe { mqs_setup_process(it, &raw const PROCESS) });
+        if answers == [OK, OK, OK] {
+            // SAFETY: as above, and room for a pointer.
+            answers.push(unsafe { mqs_process_has_queues(it, &raw mut message) });
+        }
+        // SAFETY: NULL, or a string that stays.
+        let said = (!message.is_null()).then(|| unsafe { CStr::from_ptr(message) });
+        (
+            answers,
+            said.map(|said| said.to_string_lossy().into_owned()),
+        )
+    }
+
+    /// Detaches it; everything was given back.
+    pub(crate) fn detach(&mut self) {
+        // SAFETY: what the library attached, once.
+        unsafe { mqs_destroy_process_info(core::mem::replace(&mut self.process_info, null_mut())) };
+        // SAFETY: as above.
+        unsafe { mqs_destroy_image_info(core::mem::replace(&mut self.image_info, null_mut())) };
+        assert_eq!(ALLOCATED.get(), 0, "memory that was not given back");
+    }
+
+    pub(crate) fn opaque(&mut self) -> *mut Opaque {
+        core::ptr::from_mut(self).cast()
+    }
+
+    /// All communicators with their queues; or the code of what went wrong.
+    pub(crate) fn list(&mut self) -> Result<Vec<Shown>, c_int> {
+        let it = self.opaque();
+        let mut all = Vec::new();
+        // SAFETY: an attached process, here and below.
+        check(unsafe { mqs_update_communicator_list(it) })?;
+        // SAFETY: as above.
+        let mut answer = unsafe { mqs_setup_communicator_iterator(it) };
+        while answer == OK {
+            assert!(all.len() < 2_000_000, "no end of communicators");
+            all.push(self.communicator()?);
+            // SAFETY: as above.
+            answer = unsafe { mqs_next_communicator(it) };
+        }
+        match answer {
+            END_OF_LIST => Ok(all),
+            other => Err(other),
+        }
+    }
+
+    fn communicator(&mut self) -> Result<Shown, c_int> {
+        let it = self.opaque();
+        let mut comm = Communicator {
+            unique_id: 0,
+            local_rank: 0,
+            size: 0,
+            name: [0; 64],
+        };
+        // SAFETY: an attached process, and room for the answer, here and below.
+        check(unsafe { mqs_get_communicator(it, &raw mut comm) })?;
+        let mut ranks = vec![-7; comm.size as usize + 1];
+        // SAFETY: as above.
+        check(unsafe { mqs_get_comm_group(it, ranks.as_mut_ptr()) })?;
+        assert_eq!(ranks.pop(), Some(-7), "more ranks than the size says");
+        let mut queues = [const { Vec::new() }; 3];
+        for (class, queue) in (0..).zip(&mut queues) {
+            // SAFETY: as above.
+            check(unsafe { mqs_setup_operation_iterator(it, class) })?;
+            loop {
+                let mut operation = core::mem::MaybeUninit::<PendingOperation>::zeroed();
+                // SAFETY: as above.
+                match unsafe { mqs_next_operation(it, operation.as_mut_ptr()) } {
+                    // SAFETY: numbers and bytes, zero or filled in.
+                    OK => queue.push(unsafe { operation.assume_init() }),
+                    END_OF_LIST => break,
+                    other => return Err(other),
+                }
+            }
+        }
+        Ok(Shown {
+            comm,
+            ranks,
+            queues,
+        })
+    }
+}
+
+fn check(answer: c_int) -> Result<(), c_int> {
+    if answer == OK { Ok(()) } else { Err(answer) }
+}
+
+thread_local! {
+    static ALLOCATED: Cell<i64> = const { Cell::new(0) };
+    /// Allocations until the allocator gives nothing.
+    pub(crate) static PATIENCE: Cell<i64> = const { Cell::new(i64::MAX) };
+}
+
+unsafe extern "C" fn malloc(bytes: usize) -> *mut c_void {
+    PATIENCE.set(PATIENCE.get() - 1);
+    if PATIENCE.get() < 0 {
+        return null_mut();
+    }
+    ALLOCATED.set(ALLOCATED.get() + 1);
+    // SAFETY: any size.
+    unsafe { libc::malloc(bytes) }
+}
+
+unsafe extern "C" fn free(place: *mut c_void) {
+    ALLOCATED.set(ALLOCATED.get() - 1);
+    // SAFETY: from `malloc`, once: that is what is tested.
+    unsafe { libc::free(place) };
+}
+
+fn fake<'a>(it: *mut Opaque) -> &'a mut Fake {
+    // SAFETY: the callbacks get no other pointers.
+    unsafe { &mut *it.cast::<Fake>() }
+}
+
+unsafe extern "C" fn put_image_info(it: *mut Opaque, info: *mut c_void) {
+    fake(it).image_info = info;
+}
+
+unsafe extern "C" fn get_image_info(it: *mut Opaque) -> *mut c_void {
+    fake(it).image_info
+}
+
+unsafe extern "C" fn put_process_info(it: *mut Opaque, info: *mut c_void) {
+    fake(it).process_info = info;
+}
+
+unsafe extern "C" fn get_process_info(it: *mut Opaque) -> *mut c_void {
+    fake(it).process_info
+}
+
+unsafe extern "C" fn get_type_sizes(it: *mut Opaque, sizes: *mut TypeSizes) {
+    // Some debuggers have seven fields.
+    let seven = [2, 4, 8, 8, fake(it).pointer_size, 1, 8];
+    // SAFETY: room for at least seven.
+    unsafe { sizes.cast::<[c_int; 7]>().write(seven) };
+}
+
+unsafe extern "C" fn find_symbol(
+    it: *mut Opaque,
+    name: *mut c_char,
+    address: *mut Address,
+) -> c_int {
+    // SAFETY: a string of the library's.
+    let name = unsafe { CStr::from_ptr(name) };
+    assert!(
+        name.to_bytes().len() < 128,
+        "some debuggers have no more room"
+    );
+    let known = fake(it)
+        .symbols
+        .iter()
+        .find(|(known, _)| *known == name.to_str().unwrap());
+    let Some((_, found)) = known else {
+        return NO_INFORMATION;
+    };
+    // SAFETY: room for the address.
+    unsafe { address.write(*found) };
+    OK
+}
+
+unsafe extern "C" fn get_image(it: *mut Opaque) -> *mut Opaque {
+    it
+}
+
+unsafe extern "C" fn fetch_data(
+    it: *mut Opaque,
+    address: Address,
+    bytes: c_int,
+    into: *mut c_void,
+) -> c_int {
+    let fake = fake(it);
+    fake.reads.set(fake.reads.get() + 1);
+    assert!((1..=4096).contains(&bytes), "a read of {bytes} bytes");
+    for (start, piece) in &fake.memory {
+        let Some(offset) = address.checked_sub(*start) else {
+            continue;
+        };
+        let found = usize::try_from(offset)
+            .ok()
+            .and_then(|at| piece.get(at..at.checked_add(bytes as usize)?));
+        if let Some(found) = found {
+            // SAFETY: as many bytes as were asked for.
+            unsafe {
+                into.cast::<u8>()
+                    .copy_from_nonoverlapping(found.as_ptr(), found.len())
+            };
+            return OK;
+        }
+    }
+    NO_INFORMATION
+}
+
+unsafe extern "C" fn target_to_host(
+    it: *mut Opaque,
+    from: *const c_void,
+    to: *mut c_void,
+    bytes: c_int,
+) {
+    let count = bytes as usize;
+    // SAFETY: that many bytes.
+    let mut number = unsafe { core::slice::from_raw_parts(from.cast::<u8>(), count) }.to_vec();
+    if fake(it).swapped {
+        number.reverse();
+    }
+    // SAFETY: room for as many.
+    unsafe {
+        to.cast::<u8>()
+            .copy_from_nonoverlapping(number.as_ptr(), count)
+    };
+}
+
+/// As little as a debugger may have: no printing, no debug information.
+pub(crate) static BASIC: BasicCallbacks = BasicCallbacks {
+    malloc: Some(malloc),
+    free: Some(free),
+    dprints: None,
+    errorstring: None,
+    put_image_info: Some(put_image_info),
+    get_image_info: Some(get_image_info),
+    put_process_info: Some(put_process_info),
+    get_process_info: Some(get_process_info),
+};
+
+static IMAGE: ImageCallbacks = ImageCallbacks {
+    get_type_sizes: Some(get_type_sizes),
+    find_function: None,
+    find_symbol: Some(find_symbol),
+    find_type: None,
+    field_offset: None,
+    sizeof: None,
+};
+
+static PROCESS: ProcessCallbacks = ProcessCallbacks {
+    get_global_rank: None,
+    get_image: Some(get_image),
+    fetch_data: Some(fetch_data),
+    target_to_host: Some(target_to_host),
+};

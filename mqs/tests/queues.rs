@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a debugger is shown of processes whose memory is known.
+//!
+//! # Safety
+//! Functions of the interface are called as a debugger does; see `fake`.
+#![allow(unsafe_code)]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+#![allow(clippy::cast_possible_truncation, reason = "small numbers")]
+
+mod fake;
+
+use std::ffi::CStr;
+use std::ptr::null_mut;
+
+use fake::{Fake, Model, PATIENCE};
+use mqs::entry::*;
+use mqs::interface::*;
+use queue_layout::{ANY_PEER, ANY_TAG, Kind, State, collective};
+
+fn attached(mut fake: Box<Fake>) -> Box<Fake> {
+    assert_eq!(fake.attach(), (vec![OK; 4], None));
+    fake
+}
+
+fn refused(mut fake: Fake) -> (i32, Option<String>) {
+    let (answers, said) = fake.attach();
+    fake.detach();
+    (*answers.last().unwrap(), said)
+}
+
+#[test]
+fn mqs_066_070_the_library_says_who_it_is() {
+    assert_eq!((mqs_version_compatibility(), mqs_dll_taddr_width()), (2, 8));
+    let text = |pointer| {
+        // SAFETY: strings that stay.
+        let text = unsafe { CStr::from_ptr(pointer) };
+        text.to_string_lossy().into_owned()
+    };
+    assert!(text(mqs_version_string()).starts_with("rmpi "));
+    assert_eq!(text(mqs_dll_error_string(OK)), "no error");
+    assert!(text(mqs_dll_error_string(102)).contains("addresses of another size"));
+    assert!(text(mqs_dll_error_string(-5)).contains("does not have"));
+}
+
+#[test]
+fn mqs_031_034_communicators_have_an_identity_a_rank_a_size_and_a_name() {
+    let mut model = Model::new();
+    model.comm(12, 0, &[1, 3], None).rename("odd");
+    model.comm(16, 1, &[3, 1], Some(&[2, 0]));
+    model.comm(20, 1, &[0, 1, 2, 3], None).close();
+    let mut fake = attached(Box::new(model.process()));
+    let all = fake.list().unwrap();
+    let seen: Vec<_> = all
+        .iter()
+        .map(|it| (it.name(), it.comm.local_rank, it.comm.size))
+        .collect();
+    let expected = [("MPI_COMM_WORLD", 1, 4), ("odd", 0, 2), ("", 1, 2)];
+    assert_eq!(
+        seen,
+        expected.map(|(name, rank, size)| (name.to_owned(), rank, size))
+    );
+    // MQS-080: of an intercommunicator those that messages come from and go to.
+    let ranks: Vec<_> = all.iter().map(|it| it.ranks.clone()).collect();
+    assert_eq!(ranks, [vec![0, 1, 2, 3], vec![1, 3], vec![2, 0]]);
+    // One half of a split has the same context as the other, and another first rank.
+    let ids: Vec<_> = all.iter().map(|it| it.comm.unique_id).collect();
+    assert_eq!(ids, [4, 1 << 32 | 12, 2 << 32 | 16]);
+    fake.detach();
+}
+
+#[test]
+fn mqs_082_088_three_queues_of_each_communicator_in_matching_order() {
+    let mut fake = attached(Box::new(busy().process()));
+    let all = fake.list().unwrap();
+    let [world, pair] = &all[..] else {
+        panic!("{all:?}")
+    };
+    let tags: Vec<_> = world.queues[1].iter().map(|it| it.desired_tag).collect();
+    assert_eq!(tags, [11, 12, 13]);
+    assert_eq!(world.queues[0].len(), 0);
+    assert_eq!(
+        world.queues[2].len(),
+        1,
+        "MQS-087: what a matched probe took is no longer there"
+    );
+    let message = world.queues[2][0];
+    assert_eq!((message.system_buffer, message.actual_global_rank), (1, 3));
+    let receive = pair.queues[1][0];
+    assert_eq!(
+        (receive.status, receive.tag_wild, receive.desired_local_rank),
+        (PENDING, 1, -1)
+    );
+    let send = pair.queues[0][0];
+    assert_eq!(
+        (send.desired_local_rank, send.desired_global_rank),
+        (0, 2),
+        "MQS-092"
+    );
+    assert_eq!(
+        (send.desired_length, send.actual_length, send.actual_tag),
+        (1 << 40, 1 << 40, 5)
+    );
+    assert_eq!(
+        (world.queues[1][0].buffer, world.queues[1][0].desired_length),
+        (0x5000, 100)
+    );
+    fake.detach();
+}
+
+/// Receives in another order than their slots', wildcards, and what is in no queue.
+fn busy() -> Model {
+    let mut model = Model::new();
+    model.comm(12, 1, &[2, 1], None);
+    // Slots are used again, so their order says nothing.
+    for sequence in [3, 1, 2] {
+        model.slot(|it| {
+            (it.kind, it.state, it.peer, it.tag) =
+                (Kind::Receive, State::Posted, 2, 10 + sequence as i32);
+            (it.sequence, it.bytes, it.buffer) = (sequence, 100, 0x5000);
+        });
+    }
+    model.slot(|it| {
+        (it.kind, it.state, it.peer, it.tag) = (Kind::Receive, State::Posted, ANY_PEER, ANY_TAG);
+        it.context = 12;
+    });
+    model.slot(|it| {
+        (it.kind, it.state, it.peer, it.tag, it.bytes) =
+            (Kind::Send, State::Announced, 2, 5, 1 << 40);
+        it.context = 12;
+    });
+    model.slot(|it| (it.kind, it.state, it.peer) = (Kind::Unexpected, State::Kept, 3));
+    model.slot(|it| (it.kind, it.state, it.peer) = (Kind::Unexpected, State::Claimed, 3));
+    model.slot(|it| (it.kind, it.state) = (Kind::Send, State::Inactive));
+    // Of a collective.
+    model.slot(|it| (it.kind, it.state, it.context) = (Kind::Receive, State::Posted, 5));
+    model
+}
+
+#[test]
+fn mqs_084_086_unfinished_operations_stay_until_they_are_collected() {
+    let mut model = Model::new();
+    for state in [
+        State::Queued,
+        State::Announced,
+        State::Moving,
+        State::Complete,
+    ] {
+        model.slot(|it| (it.kind, it.state) = (Kind::Send, state));
+    }
+    for state in [State::Posted, State::Moving, State::Complete] {
+        model.slot(|it| {
+            (it.kind, it.state, it.peer) = (Kind::Receive, state, ANY_PEER);
+            (it.matched_peer, it.matched_tag, it.matched_bytes) = (3, 9, 8);
+        });
+    }
+    let mut fake = attached(Box::new(model.process()));
+    let all = fake.list().unwrap();
+    let status =
+        |queue: usize| -> Vec<i32> { all[0].queues[queue].iter().map(|it| it.status).collect() };
+    assert_eq!(status(0), [PENDING, PENDING, MATCHED, COMPLETE]);
+    assert_eq!(status(1), [PENDING, MATCHED, COMPLETE]);
+    let done = all[0].queues[1][2];
+    assert_eq!(
+        (
+            done.desired_global_rank,
+            done.actual_global_rank,
+            done.actual_tag
+        ),
+        (-1, 3, 9)
+    );
+    fake.detach();
+}
+
+#[test]
+fn mqs_077_081_a_new_look_sees_what_changed_and_an_old_one_stays() {
+    let mut model = Model::new();
+    let mut fake = attached(Box::new(model.process()));
+    assert_eq!(fake.list().unwrap().len(), 1);
+    model.comm(12, 0, &[1], None);
+    for number in 0..1000 {
+        model.slot(|it| (it.kind, it.state, it.tag) = (Kind::Receive, State::Posted, number));
+    }
+    fake.memory = model.process().memory;
+    let it = fake.opaque();
+    // SAFETY: an attached process, here and below.
+    assert_eq!(unsafe { mqs_setup_communicator_iterator(it) }, OK);
+    // SAFETY: as above.
+    let next = unsafe { mqs_next_communicator(it) };
+    assert_eq!(next, END_OF_LIST, "of the old look");
+    let all = fake.list().unwrap();
+    assert_eq!((all.len(), all[0].queues[1].len()), (2, 1000));
+    fake.detach();
+}
+
+#[test]
+fn mqs_075_queues_are_there_before_mpi_init_and_empty_until_then() {
+    let model = Model::new();
+    let mut fake = attached(Box::new(model.image()));
+    assert_eq!(fake.list().unwrap().len(), 0);
+    let it = fake.opaque();
+    // SAFETY: an attached process, here and below.
+    assert_eq!(unsafe { mqs_get_global_rank(it) }, -1);
+    fake.memory = model.process().memory;
+    // SAFETY: as above.
+    assert_eq!(unsafe { mqs_get_global_rank(it) }, 1);
+    assert_eq!(fake.list().unwrap().len(), 1);
+    model.anchor.close();
+    fake.memory = model.image().memory;
+    assert_eq!(fake.list().unwrap().len(), 0);
+    fake.detach();
+}
+
+#[test]
+fn mqs_072_a_program_without_mpi_is_no_reason_to_speak() {
+    let mut fake = Model::new().process();
+    fake.symbols.clear();
+    assert_eq!(fake.attach(), (vec![OK, NO_INFORMATION, OK], None));
+    fake.detach();
+    for name in ["MPIR_ignore_queues", "MPIR_Ignore_queues"] {
+        let mut fake = Model::new().process();
+        fake.symbols.push((name, 0x1000));
+        assert_eq!(fake.attach().0[1], NO_INFORMATION);
+        fake.detach();
+    }
+}
+
+#[test]
+fn mqs_008_another_width_is_refused() {
+    let mut fake = Model::new().process();
+    fake.pointer_size = 4;
+    assert_eq!(refused(fake).0, 102);
+}
+
+#[test]
+fn mqs_021_other_versions_are_refused_in_words_and_larger_ones_understood() {
+    let mut model = Model::new();
+    model.anchor.major = 2;
+    let (code, said) = refused(model.process());
+    assert_eq!(code, 105);
+    assert!(
+        said.unwrap()
+            .contains("use the one that lies beside its libmpi_abi.so.1")
+    );
+    let mut model = Model::new();
+    model.anchor.size = 88;
+    assert_eq!(refused(model.process()).0, 105, "1.0 had no communicators");
+    let mut model = Model::new();
+    (model.anchor.minor, model.anchor.size) = (9, 4000);
+    let mut fake = attached(Box::new(model.process()));
+    assert_eq!(fake.list().unwrap().len(), 1);
+    fake.detach();
+}
+
+#[test]
+fn mqs_065_numbers_go_through_the_debuggers_conversion() {
+    let mut fake = Model::new().process();
+    fake.swapped = true;
+    assert_eq!(refused(fake).0, 106, "of another byte order than it says");
+}
+
+#[test]
+fn mqs_064_an_anchor_in_the_wrong_place_is_noticed() {
+    let mut fake = Model::new().process();
+    let (address, bytes) = fake.memory[0].clone();
+    fake.memory.push((0x77_0000, bytes));
+    fake.symbols[0].1 = 0x77_0000;
+    assert_eq!(refused(fake).0, 107);
+    let mut fake = Model::new().process();
+    fake.symbols[0].1 = address + 8;
+    assert!(matches!(refused(fake).0, 103 | 104));
+}
+
+#[test]
+fn mqs_048_when_the_debugger_has_no_memory_that_is_said_and_nothing_is_lost() {
+    for patience in 0..8 {
+        let mut model = Model::new();
+        for _ in 0..100 {
+            model.slot(|it| (it.kind, it.state) = (Kind::Receive, State::Posted));
+        }
+        let mut fake = model.process();
+        PATIENCE.set(patience);
+        let (answers, _) = fake.attach();
+        let code = match answers[..] {
+            [OK, OK, OK, OK] => fake.list().map_or_else(|code| code, |_| OK),
+            _ => *answers.iter().find(|code| **code >= 100).unwrap(),
+        };
+        assert!(
+            code == 100 || code == 109 || (code == OK && patience > 5),
+            "{patience}: {code}"
+        );
+        PATIENCE.set(i64::MAX);
+        fake.detach();
+    }
+}
+
+#[test]
+fn mqs_091_iterators_that_were_not_set_up_answer_with_an_error() {
+    let mut fake = Model::new().process();
+    let it = fake.opaque();
+    // SAFETY: a process of this debugger's that nothing is attached to.
+    assert_eq!(unsafe { mqs_next_communicator(it) }, 109);
+    let mut fake = attached(Box::new(fake));
+    let it = fake.opaque();
+    // SAFETY: an attached process, here and below; NULL may be given.
+    assert_eq!(unsafe { mqs_get_communicator(it, null_mut()) }, 109);
+    // SAFETY: as above.
+    assert_eq!(unsafe { mqs_setup_operation_iterator(it, 0) }, 109);
+    // SAFETY: as above.
+    let unknown = unsafe { mqs_setup_operation_iterator(it, 3) };
+    assert_eq!(unknown, NO_INFORMATION);
+    fake.detach();
+}
+
+#[test]
+fn collectives_are_told_by_communicator() {
+    let model = Model::new();
+    let row = &model.rows[0];
+    let [_, first] = [row.begin(0), row.begin(collective("Allreduce"))];
+    row.end(collective("Allreduce"), first);
+    let mut fake = attached(Box::new(model.process()));
+    fake.list().unwrap();
+    let it = fake.opaque();
+    // SAFETY: an attached process, here and below.
+    assert_eq!(unsafe { mqs_setup_communicator_iterator(it) }, OK);
+    let state = |number| {
+        let (mut called, mut active) = (-1, -1);
+        // SAFETY: as above, and room for both.
+        let answer =
+            unsafe { mqs_get_comm_coll_state(it, number, &raw mut called, &raw mut active) };
+        (answer, called, active)
+    };
+    assert_eq!(
+        (state(0), state(4), state(1)),
+        ((OK, 1, 1), (OK, 1, 0), (OK, 0, 0))
+    );
+    assert_eq!((state(99).0, state(-1).0), (NO_INFORMATION, NO_INFORMATION));
+    fake.detach();
+}
