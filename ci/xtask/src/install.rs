@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `cargo xtask install`: builds for use and lays out a tree that can be moved as a whole.
 
+mod mqs;
 mod qmp;
 
 use std::fs;
@@ -152,6 +153,7 @@ fn install(prefix: &Path, choice: Choice) -> Result<(), String> {
     )?;
     library(&built, prefix, choice)?;
     qmp::install(&built, prefix, choice.quick)?;
+    mqs::install(prefix)?;
     package_config(prefix)?;
     for program in programs {
         let to = prefix.join("bin").join(program.file);
@@ -294,7 +296,7 @@ fn package_config(prefix: &Path) -> Result<(), String> {
     );
     let folder = prefix.join("lib/pkgconfig");
     let file = folder.join("rmpi.pc");
-    fs::write(&file, text).map_err(|why| format!("cannot write {}: {why}", file.display()))?;
+    write(&file, &text)?;
     relink("rmpi.pc", &folder.join("mpi.pc"))
 }
 
@@ -352,6 +354,10 @@ fn sources_of_benchmarks() -> Result<Vec<PathBuf>, String> {
     files.retain(is_c);
     files.sort();
     Ok(files)
+}
+
+fn write(file: &Path, text: &str) -> Result<(), String> {
+    fs::write(file, text).map_err(|why| format!("cannot write {}: {why}", file.display()))
 }
 
 /// Copies by way of a new file, so that a program that runs from the old one goes on undisturbed.

@@ -49,6 +49,7 @@ pub mod datatype_contents;
 pub mod datatype_find;
 pub mod datatype_make;
 pub mod datatype_table;
+pub mod dll_name;
 pub mod enter;
 #[path = "../gen/entry.rs"]
 pub mod entry;

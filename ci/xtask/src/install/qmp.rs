@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `libqmp.so`, its headers, and what tells builds of other programs where they are.
 
-use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use super::{copy, rename, shared_library};
+use super::{copy, rename, shared_library, write};
 use crate::process::show;
 use crate::tree::{make_folder, read, root};
 
@@ -89,10 +88,6 @@ fn link_command(archive: &Path, print: &Path, script: &Path, lib: &Path, to: &Pa
     link.arg(format!("-L{}", lib.display())).arg("-lmpi_abi");
     link.args(["-lgcc_s", "-lpthread", "-ldl", "-lm"]);
     link
-}
-
-fn write(file: &Path, text: &str) -> Result<(), String> {
-    fs::write(file, text).map_err(|why| format!("cannot write {}: {why}", file.display()))
 }
 
 #[cfg(test)]
