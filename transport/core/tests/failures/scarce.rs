@@ -85,12 +85,15 @@ fn whoever_has_no_slot_left_asks_for_some() {
             job.send(0, to, 8);
         }
         job.settle();
+        // Until they are joined.
+        job.pass(SECOND);
         for to in 1..ranks {
             job.all[to as usize].is_busy = true;
         }
         let each = (1..ranks).flat_map(|to| vec![to; frames]);
         let refused: Vec<u32> = each.filter(|to| !job.try_send(0, *to, bytes)).collect();
-        assert!(!refused.is_empty(), "there are not so many slots");
+        let count = refused.len();
+        assert!((5..100).contains(&count), "{count} find no slot");
         for to in 1..ranks {
             job.all[to as usize].is_busy = false;
             // Nor does the first answer arrive.
