@@ -20,6 +20,7 @@ mod ends;
 mod events;
 mod fake;
 mod fetch;
+mod forgotten;
 mod gid;
 mod hosts;
 mod keys;

@@ -387,3 +387,56 @@ fn a_device_without_atomic_operations_says_so() {
     job.assert_whole();
     job.assert_careful();
 }
+
+#[test]
+fn what_a_device_forgets_is_not_waited_for() {
+    for carried in 0..3 {
+        let mut job = Job::calm(2, AT_ONCE);
+        job.assert_whole();
+        let body = pattern(1, 5, 100_000);
+        let (mut source, mut target) = (Guarded::of(&body), Guarded::new(body.len()));
+        let key = job.export(1, 0, &mut source);
+        // What has come before it is asked for by then.
+        job.pass(20 * SECOND);
+        let pair = job.pair_of(0);
+        job.net.forget_pair(pair);
+        let begin = job.net.now_ns();
+        match carried {
+            0 => assert_eq!(job.read(0, 1, key, &mut target), Outcome::Done),
+            // Nobody is told the end of these.
+            1 => job.send(0, 1, 40),
+            // More than there is room for.
+            _ => (0..100).for_each(|_| job.send(0, 1, 40)),
+        }
+        job.settle();
+        assert!(job.net.now_ns() < begin + 20 * SECOND, "soon enough");
+        assert!(carried != 0 || target.bytes() == body);
+        assert_eq!(job.all[0].fabric.net_stats().broken, 1);
+        let words = job.words_of(0);
+        for part in ["rank 0 on ", "rank 1 on ", "told nothing", "no completion"] {
+            assert!(words.contains(part), "no {part:?} in {words}");
+        }
+        job.all[1].fabric.withdraw(Peer(0), key);
+        job.assert_whole();
+        job.assert_careful();
+    }
+}
+
+#[test]
+fn a_process_that_looks_away_for_long_blames_no_device() {
+    let mut job = Job::calm(2, AT_ONCE);
+    job.assert_whole();
+    for _ in 0..4 {
+        for count in [1, 30] {
+            (0..count).for_each(|_| assert!(job.try_send(0, 1, 40)));
+            job.all[0].is_busy = true;
+            job.pass(100 * SECOND);
+            job.all[0].is_busy = false;
+            assert!(job.try_send(0, 1, 40));
+            job.settle();
+        }
+    }
+    assert_eq!(job.all[0].fabric.net_stats().broken, 0);
+    assert_eq!(job.all[0].words, [""; 0]);
+    job.assert_careful();
+}

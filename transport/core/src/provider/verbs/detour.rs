@@ -117,7 +117,10 @@ impl<P: Port> Verbs<P> {
 
     /// A work request on a line has failed, which has broken its queue pair.
     pub(super) fn detour_if_joined(&mut self, line: Line, status: Status) {
-        let is_of_way = matches!(status, Status::RetryExceeded | Status::Other(_));
+        let is_of_way = matches!(
+            status,
+            Status::RetryExceeded | Status::Forgotten | Status::Other(_)
+        );
         let side = self.side(line.peer);
         let mut others = side.others().iter();
         if is_of_way

@@ -242,6 +242,16 @@ impl FakeNet {
         self.kill_pair(number, status_of(status), carried_out);
     }
 
+    /// The device forgets what is posted to the reliable queue pair of this number: until that is broken, nothing leaves and
+    /// nothing is told.
+    pub fn forget_pair(&self, number: u32) {
+        let mut net = self.lock();
+        let serial = net.numbers.get(&number).copied();
+        if let Some(pair) = serial.and_then(|serial| net.pairs.get_mut(&serial)) {
+            pair.forgets = true;
+        }
+    }
+
     /// A datagram arrives at a port that claims to be from queue pair `source` of another port, with any Q_Key.
     pub fn inject_datagram(&self, from: u32, source: u32, to: u32, q_key: u32, bytes: &[u8]) {
         self.lock().inject_datagram(from, source, to, q_key, bytes);

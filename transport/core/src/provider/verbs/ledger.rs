@@ -61,6 +61,26 @@ impl Ledger {
         self.unsignaled
     }
 
+    /// Changes whenever an end is told, or the first is asked for: the number of the oldest, and whether a completion is to come.
+    pub(super) fn progress(&self) -> (u32, bool) {
+        (self.first, self.awaited().is_some())
+    }
+
+    /// What is read and written, in bytes.
+    pub(super) fn bytes(&self) -> u64 {
+        let bytes = |posted: &Posted| match posted {
+            Posted::Part { bytes, .. } => u64::from(*bytes),
+            Posted::Packet { .. } | Posted::Mark { .. } => 0,
+        };
+        self.posted.iter().map(bytes).sum()
+    }
+
+    /// The oldest, if a completion is to come.
+    pub(super) fn awaited(&self) -> Option<Posted> {
+        let is_asked = self.posted.len() > self.unsignaled as usize;
+        self.posted.front().copied().filter(|_| is_asked)
+    }
+
     #[inline(always)]
     pub(super) fn push(&mut self, posted: Posted, signaled: bool) {
         self.posted.push_back(posted);

@@ -11,6 +11,7 @@ use std::mem;
 
 use super::address::Address;
 use super::connect::State;
+use super::forgotten::Watch;
 use super::ledger::{Ledger, Posted};
 use super::port::{Body, CallError, Done, Operation, Port, QueuePair, Remote, Request, Status};
 use super::rail::Line;
@@ -33,6 +34,9 @@ pub(super) struct Pair {
     pub(super) used_at: u64,
     /// Whether the peer says what has arrived over it (`unsaid.rs`).
     pub(super) unsaid: Unsaid,
+    /// What it was told to wait for an answer: 4.096 µs × 2 to that power.
+    pub(super) patience: u8,
+    pub(super) watch: Watch,
     life: Life,
 }
 
@@ -54,6 +58,15 @@ impl Pair {
     /// What one takes, with the queue that the device's library keeps for it.
     pub(super) const MOST_BYTES: usize =
         size_of::<Self>() + DEPTHS.sends as usize * (size_of::<Posted>() + QUEUE_ENTRY_BYTES);
+
+    pub(super) fn is_whole(&self) -> bool {
+        self.life == Life::Whole
+    }
+
+    /// The oldest of what was posted, if its end is to be told.
+    pub(super) fn awaited(&self) -> Option<(Line, Posted)> {
+        Some((self.line, self.ledger.awaited()?))
+    }
 }
 
 impl<P: Port> Verbs<P> {
@@ -111,6 +124,8 @@ impl<P: Port> Verbs<P> {
             ledger: Ledger::default(),
             used_at: self.polls,
             unsaid: Unsaid::default(),
+            patience: FIRST_PATIENCE,
+            watch: Watch::default(),
             life: Life::Whole,
         });
         let index = u32::try_from(index).unwrap_or(u32::MAX);
@@ -176,6 +191,7 @@ impl<P: Port> Verbs<P> {
         let Some(pair) = self.pairs[index as usize].as_mut() else {
             return Ok(index);
         };
+        pair.patience = patience;
         let remote = Remote {
             address,
             number: theirs.number,
@@ -343,7 +359,7 @@ impl<P: Port> Verbs<P> {
     }
 
     /// What an error tells of the peer.
-    fn judge(&mut self, index: u32, status: Status) {
+    pub(super) fn judge(&mut self, index: u32, status: Status) {
         let now_ns = self.now_ns;
         let pair = self.pairs[index as usize].as_ref();
         let Some(line) = pair.map(|pair| pair.line) else {
@@ -376,7 +392,7 @@ impl<P: Port> Verbs<P> {
     }
 
     /// Says what failed, unless that is only what follows, or was said often.
-    fn complain_of(&mut self, index: u32, posted: &Posted, done: &Done) {
+    pub(super) fn complain_of(&mut self, index: u32, posted: &Posted, done: &Done) {
         let Some(pair) = self.pairs[index as usize].as_ref() else {
             return;
         };

@@ -329,6 +329,8 @@ pub(crate) enum Status {
     LocalLength,
     /// Another number of `enum ibv_wc_status`.
     Other(u32),
+    /// The device tells nothing of it, and no device tells this (`forgotten.rs`).
+    Forgotten,
 }
 
 /// Something that happened to a port.

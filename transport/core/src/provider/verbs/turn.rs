@@ -120,6 +120,7 @@ impl<P: Port> Verbs<P> {
         for rail in 0..self.rails.len() {
             self.take_events(rail);
         }
+        self.break_forgotten();
         if !self.fetches.is_empty() {
             self.try_owners();
         }

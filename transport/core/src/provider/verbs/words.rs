@@ -386,6 +386,10 @@ fn status_in_words(status: Status) -> (&'static str, String) {
             "local protection error",
         ),
         Status::LocalLength => ("a message is longer than its buffer", "local length error"),
+        Status::Forgotten => (
+            "this side's device has told nothing of it for longer than it may take",
+            "no completion",
+        ),
         Status::Other(number) => {
             let said = match number {
                 2 => "this side's device could not do it",

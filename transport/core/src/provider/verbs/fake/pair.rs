@@ -33,6 +33,8 @@ pub(super) struct Pair {
     pub(super) leave_is_due: bool,
     pub(super) flush_is_due: bool,
     pub(super) fault: Option<Fault>,
+    /// It has forgotten what was posted: nothing leaves or is answered any more.
+    pub(super) forgets: bool,
     /// What it receives next.
     pub(super) expected: u32,
     /// How many packets it has received, and so how far back a packet can lie that comes again.
@@ -157,6 +159,7 @@ impl Pair {
             leave_is_due: false,
             flush_is_due: false,
             fault: None,
+            forgets: false,
             expected: 0,
             accepted: 0,
             has_asked: false,

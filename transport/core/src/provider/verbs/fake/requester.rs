@@ -181,7 +181,7 @@ impl Net {
         };
         pair.leave_is_due = false;
         let adapter = &self.ports[pair.port as usize];
-        if pair.state != State::Ready || !adapter.is_open() {
+        if pair.state != State::Ready || pair.forgets || !adapter.is_open() {
             return;
         }
         if let Some(rest) = pair
@@ -298,6 +298,9 @@ impl Net {
             return;
         };
         pair.timer_is_set = false;
+        if pair.forgets {
+            return;
+        }
         if pair.deadline().is_none_or(|deadline| deadline > now) {
             return self.wait_for_answer(serial, false);
         }
@@ -314,7 +317,8 @@ impl Net {
 
     /// The answer to the request of this packet number has come; so those before it have been carried out.
     pub(super) fn answered(&mut self, serial: u32, psn: u32, answer: Answer) {
-        let before = self.pairs.get(&serial).and_then(|pair| pair.before(psn));
+        let pair = self.pairs.get(&serial).filter(|pair| !pair.forgets);
+        let before = pair.and_then(|pair| pair.before(psn));
         let Some(before) = before else {
             return;
         };
