@@ -302,9 +302,14 @@ unsafe fn names<'a>(ids: *const u64, count: usize) -> &'a [ChannelId] {
     match NonNull::new(ids.cast_mut().cast::<ChannelId>()) {
         // SAFETY: so many words, as promised, which a name is one of.
         Some(ids) => unsafe { slice::from_raw_parts(ids.as_ptr(), count) },
-        // A name that is none, unless nothing was asked for.
-        None => &[ChannelId(0)][..count.min(1)],
+        None => no_names(count),
     }
+}
+
+/// A name that is none, unless nothing was asked for.
+#[cold]
+fn no_names(count: usize) -> &'static [ChannelId] {
+    &[ChannelId(0)][..count.min(1)]
 }
 
 /// What the pieces are as the memory of a channel; `None` if they cannot be.

@@ -136,10 +136,10 @@ pub struct Channels {
     lists: Vec<List>,
     /// The list that runs: what it has done is not written down yet.
     running: Option<Run>,
-    /// Changes whenever an end does, but by starts.
+    /// Its sends that wait for their gates: a bit for each.
+    left: u64,
+    /// Changes whenever an end does, but by starts: what lists know is not true any more.
     epoch: u64,
-    /// Changes with every start.
-    starts: u64,
     /// Messages that came before their receive was started.
     kept: usize,
     /// Ends that are started or open, but those of the list that runs.
@@ -171,8 +171,8 @@ impl Channels {
             lines: Lines::default(),
             lists: Vec::new(),
             running: None,
+            left: 0,
             epoch: 1,
-            starts: 1,
             kept: 0,
             active: 0,
             dead: Vec::new(),
@@ -222,15 +222,7 @@ impl Channels {
     /// [`ChannelError::Stale`], [`ChannelError::Active`].
     #[inline]
     pub fn start(&mut self, fabric: &mut Fabric, ids: &[ChannelId]) -> Result<(), ChannelError> {
-        self.write_down_now();
-        if self.active | self.kept == 0
-            && let Some(run) = self.run_list(fabric, ids)
-        {
-            if self.is_whole(run) {
-                self.running = Some(run);
-            } else {
-                self.end_run(fabric, run);
-            }
+        if self.run_again(fabric, ids) {
             return Ok(());
         }
         self.start_each(fabric, ids)
@@ -238,7 +230,15 @@ impl Channels {
 
     #[inline(never)]
     fn start_each(&mut self, fabric: &mut Fabric, ids: &[ChannelId]) -> Result<(), ChannelError> {
+        self.write_down_now();
         self.mark_started(ids)?;
+        if self.active == ids.len() && self.kept == 0 {
+            self.unmark(ids);
+            if self.run_list(fabric, ids) {
+                return Ok(());
+            }
+            self.mark_started(ids)?;
+        }
         for direction in [Direction::Receive, Direction::Send] {
             for id in ids {
                 let index = id.index();
@@ -251,8 +251,6 @@ impl Channels {
                 }
             }
         }
-        self.starts += 1;
-        self.remember(ids);
         Ok(())
     }
 
@@ -271,7 +269,6 @@ impl Channels {
         }
         if !handle.is_open {
             self.active += 1;
-            self.starts += 1;
             self.open_gate(fabric, id.index());
         }
         Ok(())
@@ -281,7 +278,11 @@ impl Channels {
     ///
     /// # Errors
     /// [`ChannelError::Stale`].
+    #[inline]
     pub fn are_done(&mut self, ids: &[ChannelId]) -> Result<bool, ChannelError> {
+        if let Some(done) = self.is_run_done(ids) {
+            return Ok(done);
+        }
         self.write_down_now();
         for id in ids {
             if !self.handles.find(*id)?.is_done() {
@@ -297,6 +298,9 @@ impl Channels {
     /// [`ChannelError::Stale`]; [`ChannelError::Active`] if one has not ended, then nothing is taken;
     /// [`ChannelError::SizesDiffer`], [`ChannelError::Lost`].
     pub fn collect(&mut self, ids: &[ChannelId]) -> Result<(), ChannelError> {
+        if self.collect_run(ids) {
+            return Ok(());
+        }
         if !self.are_done(ids)? {
             return Err(ChannelError::Active);
         }
@@ -382,7 +386,7 @@ impl Channels {
     #[inline(always)]
     #[must_use]
     pub fn is_busy(&self) -> bool {
-        !self.pended.is_empty() || !self.outbox.is_empty()
+        (self.pended.len() | self.outbox.len()) as u64 | self.left != 0
     }
 
     /// Whether something waits for room in the transport, of which nobody tells.
@@ -400,9 +404,10 @@ impl Channels {
     /// Posts what waited for a gate, or for room. `true`: something was posted.
     pub fn progress(&mut self, fabric: &mut Fabric) -> bool {
         let before = (self.outbox.len(), self.pended.len());
+        let moved = self.go_on(fabric);
         self.flush(fabric);
         self.fire_pended(fabric);
-        before != (self.outbox.len(), self.pended.len())
+        moved || before != (self.outbox.len(), self.pended.len())
     }
 
     /// Takes a frame in. The caller releases it.
@@ -432,8 +437,13 @@ impl Channels {
     /// The last look before this process sleeps: whether a peer of this node has opened a gate that is waited for, or written
     /// through one. It wakes this process when it does so from now on.
     pub fn has_news(&mut self) -> bool {
+        if self.active == 0 && self.is_run_quiet() {
+            return false;
+        }
+        // What a list waits for is looked for elsewhere too before anybody sleeps over it.
+        let mut news = self.left != 0;
         self.write_down_now();
-        let mut news = self.pended.iter().any(|index| self.is_line_open(*index));
+        news |= self.pended.iter().any(|index| self.is_line_open(*index));
         for index in 0..self.handles.end() {
             news |= self.handles.get_mut(index).is_some() && self.settle(index);
         }
@@ -467,14 +477,6 @@ impl Channels {
         }
         let handles = &self.handles;
         self.pended.retain(|index| handles.at(*index).is_pended());
-    }
-
-    /// Nothing else may look at ends before what a list has done is in them.
-    #[inline(always)]
-    fn write_down_now(&mut self) {
-        if let Some(run) = self.running.take() {
-            self.write_down(run);
-        }
     }
 
     /// Checks that all can be started, and takes down that they are.

@@ -14,7 +14,7 @@ mod watcher;
 use std::ptr::NonNull;
 use std::time::Duration;
 
-use ring::GateLine;
+use ring::{Bell, GateLine};
 
 use crate::mr::WORD_BYTES;
 use crate::qp::{Route, Routes};
@@ -420,35 +420,46 @@ impl Fabric {
         self.shm.make_lines()
     }
 
-    /// The gate line that a peer of this node names.
+    /// The gate line that a peer of this node, or this process itself, names.
     pub(crate) fn line_of(&mut self, peer: Peer, name: u64) -> Option<&'static GateLine> {
-        let local = self.local(peer)?;
-        self.shm.line_of(local, name)
+        match self.routes.of(peer) {
+            Route::Shm(local) => self.shm.line_of(local, name),
+            Route::Loopback => self.shm.own_line(name),
+            Route::Sim | Route::Net => None,
+        }
     }
 
     /// Where memory of a peer of this node is mapped here, if it is so in one piece.
     pub(crate) fn place_of(&mut self, peer: Peer, key: RemoteKey) -> Option<NonNull<u8>> {
-        let local = self.local(peer)?;
-        self.shm.mapped_place(local, key)
-    }
-
-    /// The number of another rank on this node.
-    fn local(&self, peer: Peer) -> Option<u32> {
         match self.routes.of(peer) {
-            Route::Shm(local) => Some(local),
-            Route::Loopback | Route::Sim | Route::Net => None,
+            Route::Shm(local) => self.shm.mapped_place(local, key),
+            Route::Loopback => self.loopback.place_of(key),
+            Route::Sim | Route::Net => None,
         }
     }
 
-    /// Whether `peer` is another rank of this node.
+    /// Whether `peer` is a rank of this node, itself too.
     pub(crate) fn is_near(&self, peer: Peer) -> bool {
-        self.local(peer).is_some()
+        matches!(self.routes.of(peer), Route::Shm(_) | Route::Loopback)
     }
 
     /// Wakes a peer of this node, if it sleeps, after a store to memory that it looks at.
     #[inline(always)]
     pub(crate) fn nudge(&mut self, peer: Peer) {
         self.shm.nudge(peer);
+    }
+
+    /// The bell of a peer of this node.
+    pub(crate) fn bell_of(&self, peer: Peer) -> Option<&'static Bell> {
+        self.shm.bell_of(peer)
+    }
+
+    /// Wakes those of several peers of this node that sleep, after stores to memory that they look at.
+    #[inline(always)]
+    pub(crate) fn nudge_all(&mut self, bells: &[&'static Bell]) {
+        if Bell::does_any_sleep(bells) {
+            self.shm.wake_all(bells);
+        }
     }
 
     /// Whether a network carries what goes to `peer`.

@@ -55,6 +55,17 @@ impl Bell {
         }
     }
 
+    /// Anybody: whether one of these sleeps, so that it should be [woken](Self::wake). What should be seen by who wakes must
+    /// have been stored before.
+    #[inline]
+    #[must_use]
+    pub fn does_any_sleep(bells: &[&Self]) -> bool {
+        // PAIR(sleep-fence): Bell::doze stores the sleep word, fences, and then looks at everything once more.
+        fence(Ordering::SeqCst);
+        let words = bells.iter().map(|bell| bell.sleep.load(Ordering::Relaxed));
+        words.fold(AWAKE, |all, word| all | word) != AWAKE
+    }
+
     /// Receiver: takes the pending bits of senders `64 * index ..`; zero costs one load.
     #[inline]
     pub fn take_pending(&self, index: usize) -> u64 {

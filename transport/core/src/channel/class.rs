@@ -159,11 +159,16 @@ impl Out {
 
     /// The line that is open for a number, looked for at `hint` first; with its place in the list.
     #[inline(always)]
-    pub(super) fn open_line(&self, number: u64, hint: usize) -> Option<(usize, Bound, Word)> {
-        if let Some(bound) = self.lines.get(hint)
+    pub(super) fn open_line(
+        &self,
+        number: u64,
+        hint: Option<usize>,
+    ) -> Option<(usize, Bound, Word)> {
+        if let Some(at) = hint
+            && let Some(bound) = self.lines.get(at)
             && let Some(word) = bound.open_for(number)
         {
-            return Some((hint, *bound, word));
+            return Some((at, *bound, word));
         }
         self.find_open_line(number)
     }

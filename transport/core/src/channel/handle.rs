@@ -19,12 +19,12 @@ pub(super) struct Handle {
     pub(super) span: Span,
     /// Where its starts are told, of a receive from a rank of this node.
     pub(super) line: Option<OwnLine>,
-    /// Whether this start was told there.
+    /// Whether the gate of the last start was a line, of a receive.
     pub(super) is_lined: bool,
     /// A receive that was started before.
     pub(super) is_used: bool,
     /// Of a send: which of the peer's lines it met last.
-    pub(super) hint: usize,
+    pub(super) hint: Option<usize>,
     /// What to say when the write has ended, if not by an immediate.
     pub(super) word: Option<Word>,
     /// What the peer knows it by, of a receive.
@@ -65,7 +65,7 @@ impl Handle {
             line: None,
             is_lined: false,
             is_used: false,
-            hint: 0,
+            hint: None,
             word: None,
             key: None,
             local: None,
@@ -84,6 +84,23 @@ impl Handle {
         }
         self.is_started = true;
         Ok(())
+    }
+
+    /// Was started with a list, and maybe has ended too.
+    pub(super) fn begin_run(&mut self, number: u64, is_started: bool) {
+        self.number = number;
+        self.is_started = is_started;
+        self.phase = Phase::Idle;
+        self.end = None;
+    }
+
+    /// Copies what has landed in a place of ours to where it belongs. Answers how many bytes.
+    pub(super) fn unpack(&self) -> u64 {
+        let Some(landing) = &self.landing else {
+            return 0;
+        };
+        self.memory.scatter(landing.span());
+        self.memory.bytes() as u64
     }
 
     /// Whether there is nothing to wait for.

@@ -80,7 +80,6 @@ impl Lines {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ticket {
     line: &'static GateLine,
-    stamp: u64,
     /// Of the last start, as it stands in the line.
     word: u64,
     step: u64,
@@ -88,24 +87,35 @@ pub(super) struct Ticket {
 
 impl Ticket {
     fn new(line: &'static GateLine, stamp: u32) -> Self {
-        let stamp = stamped(stamp, 0);
         Self {
             line,
-            stamp,
-            word: stamp,
+            word: stamped(stamp, 0),
             step: 0,
         }
     }
 
     /// Its next start has this number, and each further one `step` more.
     pub(super) fn set_next(&mut self, number: u64, step: u64) {
+        // The word before the first start may be that of another stamp.
+        let stamp = self.word.wrapping_add(self.step) & !NUMBER_MASK;
         self.step = step;
-        self.word = (self.stamp | number & NUMBER_MASK).wrapping_sub(step);
+        self.word = (stamp | number & NUMBER_MASK).wrapping_sub(step);
     }
 
     /// The number of the last start.
     pub(super) fn number(&self) -> u64 {
         self.word & NUMBER_MASK
+    }
+
+    /// The next start happens elsewhere.
+    pub(super) fn skip(&mut self) {
+        self.word = self.word.wrapping_add(self.step);
+    }
+
+    /// Receiver: whether the bytes of the last start are there.
+    #[inline(always)]
+    pub(super) fn is_written(&self) -> bool {
+        self.line.is_written(self.word)
     }
 
     /// Receiver: opens the gate for the next start.

@@ -2,14 +2,17 @@
 //! Lists of ends that are started together again and again, as the halo of a lattice is: what such a start does is worked out
 //! once, and then done without a look at the ends themselves.
 //!
-//! A list runs only where all is plain: no other end is active, every gate is a line, all memory is one stretch that is mapped. The
-//! first thing that is not plain ends the run, and the rest is started in the ordinary way. What a run has done is *written
-//! down* in the ends before anything else looks at them: at the next call of any kind.
+//! A list runs only where all is plain: no other end is active, every gate is a line, all memory is one
+//! stretch that is mapped. A gate of a run that is not open is looked at in each turn; who waits long for it goes on in the
+//! ordinary way, which finds gates wherever they are. What a run has done is *written down* in the ends before anything
+//! else looks at them.
 
-use super::class::Class;
+use ring::Bell;
+
+use super::class::{Class, EAGER_BYTES};
 use super::handle::Phase;
 use super::line::Ticket;
-use super::memory::Move;
+use super::memory::{Move, are_same};
 use super::{ChannelId, Channels, Direction};
 use crate::{Fabric, Peer};
 
@@ -19,12 +22,15 @@ pub(super) struct List {
     ids: Vec<ChannelId>,
     /// Only while this is that of the channels.
     epoch: u64,
-    /// The numbers go on from the last run only while this is that of the channels.
-    starts: u64,
     opens: Vec<Open>,
     sends: Vec<Send>,
-    peers: Vec<Peer>,
+    bells: Vec<&'static Bell>,
+    /// Bytes of all sends.
     bytes: usize,
+    /// Some of them could be sent ahead of their gates.
+    has_small: bool,
+    /// Some receives have places of ours, from where their bytes are copied in the end.
+    has_landings: bool,
 }
 
 /// A receive of a list.
@@ -44,12 +50,14 @@ struct Send {
     handle: u32,
 }
 
-/// How far a run came.
+/// A list that was started, and is not written down.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Run {
     list: usize,
-    /// Sends that went; the receives are all open.
-    sends: usize,
+    /// The ends were taken: it can be started again.
+    is_collected: bool,
+    /// Turns in which gates were looked at in vain.
+    looks: u32,
 }
 
 impl List {
@@ -57,16 +65,14 @@ impl List {
     pub(super) fn with_room() -> Self {
         Self {
             ids: Vec::with_capacity(MOST_IDS),
-            epoch: 0,
-            starts: 0,
             opens: Vec::with_capacity(MOST_IDS),
             sends: Vec::with_capacity(MOST_IDS),
-            peers: Vec::with_capacity(MOST_IDS),
-            bytes: 0,
+            bells: Vec::with_capacity(MOST_IDS),
+            ..Self::default()
         }
     }
 
-    /// Gives every end the number of its next start: something else was started since the last run.
+    /// Gives every end the number of its next start: something else may have been started since the last run.
     #[inline(never)]
     fn set_numbers(&mut self, classes: &[Class]) {
         for at in 0..self.opens.len() {
@@ -83,139 +89,295 @@ impl List {
         }
     }
 
+    /// Opens all gates, and passes through those of the peers that are open. Answers which sends are left.
+    #[inline(always)]
+    fn run(&mut self, fabric: &mut Fabric) -> u64 {
+        for open in &mut self.opens {
+            open.ticket.open();
+        }
+        if self.bytes > PATIENT_BYTES {
+            fabric.nudge_all(&self.bells);
+        }
+        let mut left = 0;
+        let mut sends = &mut self.sends[..];
+        while let Some((send, behind)) = sends.split_first_mut() {
+            if !send.go() {
+                let behind = behind.len();
+                left = self.go_on_from(behind);
+                break;
+            }
+            sends = behind;
+        }
+        fabric.nudge_all(&self.bells);
+        left
+    }
+
+    /// Passes by a gate that is closed, before the last `behind` ones.
+    #[cold]
+    #[inline(never)]
+    fn go_on_from(&mut self, behind: usize) -> u64 {
+        let all = u64::MAX >> (MOST_IDS - self.sends.len());
+        let at = self.sends.len() - 1 - behind;
+        self.go_on(all >> at << at)
+    }
+
+    /// Passes through those gates that are open now, of those that were not. Answers which are left.
+    fn go_on(&mut self, before: u64) -> u64 {
+        let (mut left, mut looked) = (before, before);
+        while looked != 0 {
+            let at = looked.trailing_zeros();
+            looked &= looked - 1;
+            if self.sends[at as usize].go() {
+                left &= !(1 << at);
+            }
+        }
+        left
+    }
+
+    /// Whether all that is received is there.
+    fn is_written(&self) -> bool {
+        self.opens.iter().all(|open| open.ticket.is_written())
+    }
+
     fn clear(&mut self) {
         self.ids.clear();
         self.opens.clear();
         self.sends.clear();
-        self.peers.clear();
+        self.bells.clear();
+        self.epoch = 0;
         self.bytes = 0;
+        self.has_small = false;
+        self.has_landings = false;
+    }
+}
+
+impl Send {
+    /// Passes through the gate, if it is open.
+    #[inline(always)]
+    fn go(&mut self) -> bool {
+        let Some(word) = self.ticket.pass() else {
+            return false;
+        };
+        self.copy.run();
+        word.tell();
+        true
     }
 }
 
 impl Channels {
-    /// Starts a list that is known, as far as all is plain. `None`: nothing was done.
+    /// Starts the list that ran last once more, and nothing else has happened since. `false`: nothing was done.
     #[inline(always)]
-    pub(super) fn run_list(&mut self, fabric: &mut Fabric, ids: &[ChannelId]) -> Option<Run> {
-        let at = place_of(ids)?;
-        let list = self.lists.get_mut(at)?;
-        if list.epoch != self.epoch || !are_same(&list.ids, ids) {
-            return None;
+    pub(super) fn run_again(&mut self, fabric: &mut Fabric, ids: &[ChannelId]) -> bool {
+        let Some(run) = self.running.as_mut().filter(|run| run.is_collected) else {
+            return false;
+        };
+        let list = &mut self.lists[run.list];
+        if !are_same(&list.ids, ids) {
+            return false;
         }
-        if list.starts != self.starts {
-            list.set_numbers(&self.classes);
+        run.is_collected = false;
+        self.left = list.run(fabric);
+        if self.left != 0 {
+            self.await_gates(fabric);
         }
-        for open in &mut list.opens {
-            open.ticket.open();
-        }
-        if list.bytes > PATIENT_BYTES {
-            list.peers.iter().for_each(|peer| fabric.nudge(*peer));
-        }
-        let mut sends = 0;
-        for send in &mut list.sends {
-            let Some(word) = send.ticket.pass() else {
-                break;
-            };
-            send.copy.run();
-            word.tell();
-            sends += 1;
-        }
-        for peer in &list.peers {
-            fabric.nudge(*peer);
-        }
-        self.starts += 1;
-        list.starts = self.starts;
-        Some(Run { list: at, sends })
+        true
     }
 
-    /// Whether a run has done all that its list says.
-    #[inline(always)]
-    pub(super) fn is_whole(&self, run: Run) -> bool {
-        run.sends == self.lists[run.list].sends.len()
+    /// Starts these as a list, if all is plain. They rest, as everything else does. `false`: nothing was done.
+    pub(super) fn run_list(&mut self, fabric: &mut Fabric, ids: &[ChannelId]) -> bool {
+        let Some(at) = place_of(ids).filter(|at| *at < self.lists.len()) else {
+            return false;
+        };
+        let list = &self.lists[at];
+        let known = list.epoch == self.epoch && are_same(&list.ids, ids);
+        if !known && !self.learn(fabric, at, ids) {
+            return false;
+        }
+        self.lists[at].set_numbers(&self.classes);
+        self.running = Some(Run {
+            list: at,
+            is_collected: true,
+            looks: 0,
+        });
+        self.run_again(fabric, ids)
     }
 
-    /// The rest of a run that could not do all.
+    /// Some gates were not open when the list was started.
     #[cold]
     #[inline(never)]
-    pub(super) fn end_run(&mut self, fabric: &mut Fabric, run: Run) {
-        self.write_down(run);
-        let list = &self.lists[run.list];
-        let sends = list.sends[run.sends..].iter().map(|send| send.handle);
-        let mut rest = [0; MOST_IDS];
-        let mut count = 0;
-        for (place, handle) in rest.iter_mut().zip(sends) {
-            *place = handle;
-            count += 1;
-        }
-        for index in &rest[..count] {
-            self.handles.at_mut(*index).is_started = true;
-            self.active += 1;
-            self.start_send(fabric, *index);
-        }
-        self.starts += 1;
-    }
-
-    /// Takes down in the ends what a run has done.
-    #[inline(never)]
-    pub(super) fn write_down(&mut self, run: Run) {
-        let list = &self.lists[run.list];
-        for open in &list.opens {
-            let handle = self.handles.at_mut(open.handle);
-            let into = &mut self.classes[open.class as usize].into;
-            let number = open.ticket.number();
-            handle.number = number;
-            into.started = number + 1;
-            handle.is_started = true;
-            handle.is_open = true;
-            handle.is_lined = true;
-            handle.phase = Phase::Idle;
-            handle.end = None;
-            into.wait(number, open.handle);
-            into.tell(number + 1);
-        }
-        for send in &list.sends[..run.sends] {
-            let handle = self.handles.at_mut(send.handle);
-            let out = &mut self.classes[send.class as usize].out;
-            let number = send.ticket.number();
-            handle.number = number;
-            out.started = number + 1;
-            handle.is_started = true;
-            handle.finish(Ok(()));
-            out.heard = out.heard.max(number + 1);
-            self.counters.direct_bytes += handle.memory.bytes() as u64;
-            self.counters.writes += 1;
-        }
-        self.active += list.opens.len() + run.sends;
-    }
-
-    /// Remembers what was started just now, if it was all plain.
-    pub(super) fn remember(&mut self, ids: &[ChannelId]) {
-        if self.active != ids.len() {
+    fn await_gates(&mut self, fabric: &mut Fabric) {
+        let Some(run) = &mut self.running else { return };
+        run.looks = 0;
+        let list = &mut self.lists[run.list];
+        if !list.has_small {
             return;
         }
-        let Some(at) = place_of(ids).filter(|at| *at < self.lists.len()) else {
+        // Where ranks share cores, who opens them has to run first: meanwhile this one may as well wait. But whoever only
+        // sends may be waited for.
+        let is_exchange = !list.opens.is_empty();
+        if is_exchange && !fabric.is_attentive() {
             return;
+        }
+        // To send ahead costs more than a short wait.
+        for _ in 0..if is_exchange { SHORT_LOOKS } else { 0 } {
+            std::hint::spin_loop();
+            self.left = list.go_on(self.left);
+            if self.left == 0 {
+                return fabric.nudge_all(&list.bells);
+            }
+        }
+        self.end_run(fabric);
+    }
+
+    /// Looks at the gates that the list which runs waits for. `true`: something has changed.
+    #[cold]
+    pub(super) fn go_on(&mut self, fabric: &mut Fabric) -> bool {
+        let before = self.left;
+        let Some(run) = self.running.as_mut().filter(|_| before != 0) else {
+            return false;
         };
+        let list = &mut self.lists[run.list];
+        self.left = list.go_on(before);
+        run.looks += 1;
+        let moved = self.left != before;
+        if moved {
+            fabric.nudge_all(&list.bells);
+        }
+        if self.left != 0 && run.looks > MOST_LOOKS {
+            self.end_run(fabric);
+            return true;
+        }
+        moved
+    }
+
+    /// The rest goes on in the ordinary way.
+    fn end_run(&mut self, fabric: &mut Fabric) {
+        self.write_down_now();
+        self.fire_pended(fabric);
+    }
+
+    /// How far these are, if they are the list that runs: whether all have ended.
+    #[inline(always)]
+    pub(super) fn is_run_done(&self, ids: &[ChannelId]) -> Option<bool> {
+        let run = self.running?;
+        let list = &self.lists[run.list];
+        are_same(&list.ids, ids).then(|| run.is_collected || self.left == 0 && list.is_written())
+    }
+
+    /// Whether a list runs of which there is nothing new: it was taken, or waits only for what peers write.
+    pub(super) fn is_run_quiet(&self) -> bool {
+        let is_quiet = |run: Run| run.is_collected || !self.lists[run.list].is_written();
+        self.left == 0 && self.running.is_some_and(is_quiet)
+    }
+
+    /// Takes the ends of the list that runs, if these are it and all have ended. `false`: nothing was done.
+    #[inline(always)]
+    pub(super) fn collect_run(&mut self, ids: &[ChannelId]) -> bool {
+        let done = self.is_run_done(ids) == Some(true);
+        let Some(run) = self.running.as_mut().filter(|_| done) else {
+            return false;
+        };
+        let list = &self.lists[run.list];
+        if !std::mem::replace(&mut run.is_collected, true) {
+            self.counters.direct_bytes += list.bytes as u64;
+            self.counters.writes += list.sends.len() as u64;
+            if list.has_landings {
+                for open in &list.opens {
+                    let handle = self.handles.at(open.handle);
+                    self.counters.packed_bytes += handle.unpack();
+                }
+            }
+        }
+        true
+    }
+
+    /// Nothing else may look at ends before what a list has done is in them.
+    #[inline(always)]
+    pub(super) fn write_down_now(&mut self) {
+        if let Some(run) = self.running.take() {
+            self.write_down(run);
+        }
+    }
+
+    #[inline(never)]
+    fn write_down(&mut self, run: Run) {
+        let list = &mut self.lists[run.list];
+        let is_started = !run.is_collected;
+        for open in &list.opens {
+            let number = open.ticket.number();
+            let into = &mut self.classes[open.class as usize].into;
+            into.started = number + 1;
+            into.tell(number + 1);
+            if is_started {
+                into.wait(number, open.handle);
+            }
+            let handle = self.handles.at_mut(open.handle);
+            handle.begin_run(number, is_started);
+            handle.is_open = is_started;
+            handle.is_lined = true;
+        }
+        for (at, send) in list.sends.iter_mut().enumerate() {
+            let is_left = self.left & 1 << at != 0;
+            if is_left {
+                send.ticket.skip();
+            }
+            let number = send.ticket.number();
+            let out = &mut self.classes[send.class as usize].out;
+            out.started = number + 1;
+            let handle = self.handles.at_mut(send.handle);
+            handle.begin_run(number, is_started);
+            if is_left {
+                handle.phase = Phase::Pended;
+                self.pended.push(send.handle);
+                continue;
+            }
+            out.heard = out.heard.max(number + 1);
+            if is_started {
+                handle.finish(Ok(()));
+                self.counters.direct_bytes += handle.memory.bytes() as u64;
+                self.counters.writes += 1;
+            }
+        }
+        if is_started {
+            self.active += list.ids.len();
+        }
+        if std::mem::take(&mut self.left) != 0 {
+            // Their gates may be other lines from now on.
+            list.clear();
+        }
+    }
+
+    /// Keeps what the start of these ends does; `false` if not all is plain.
+    fn learn(&mut self, fabric: &Fabric, at: usize, ids: &[ChannelId]) -> bool {
         let mut list = std::mem::take(&mut self.lists[at]);
         list.clear();
-        list.epoch = self.epoch;
-        list.starts = 0;
-        let plain = ids.iter().all(|id| self.add_to_list(&mut list, *id));
+        let plain = ids.iter().all(|id| {
+            let peer = self.add_to_list(&mut list, id.index());
+            let bell = peer.and_then(|peer| fabric.bell_of(peer));
+            let is_new =
+                |bell: &&'static Bell| !list.bells.iter().any(|it| std::ptr::eq(*it, *bell));
+            list.bells.extend(bell.filter(is_new));
+            peer.is_some()
+        });
         if plain {
+            list.epoch = self.epoch;
             list.ids.extend_from_slice(ids);
         }
         self.lists[at] = list;
+        plain
     }
 
-    /// What the start of one end does; `false` if it is not plain.
-    fn add_to_list(&self, list: &mut List, id: ChannelId) -> bool {
-        let index = id.index();
+    /// What the start of one end does, and who is to hear of it; `None` if it is not plain.
+    fn add_to_list(&self, list: &mut List, index: u32) -> Option<Peer> {
         let handle = self.handles.at(index);
         let class = &self.classes[handle.class as usize];
+        if class.is_dead || handle.is_open {
+            return None;
+        }
         match handle.direction {
             Direction::Receive => {
-                let Some(line) = handle.line.filter(|_| handle.is_lined) else {
-                    return false;
-                };
+                list.has_landings |= handle.landing.is_some();
+                let line = handle.line.filter(|_| handle.is_lined)?;
                 list.opens.push(Open {
                     ticket: line.ticket(),
                     class: handle.class,
@@ -223,27 +385,23 @@ impl Channels {
                 });
             }
             Direction::Send => {
-                let bound = class.out.bound(handle.hint);
-                let fits = |bytes: u64| bytes == handle.memory.bytes() as u64;
-                let bound = bound.filter(|bound| fits(bound.bytes));
-                let parts =
-                    bound.and_then(|it| Some((it.ticket(), handle.memory.whole()?, it.span?)));
-                let Some((ticket, from, to)) = parts.filter(|_| handle.end == Some(Ok(()))) else {
-                    return false;
-                };
-                list.bytes += handle.memory.bytes();
+                let bytes = handle.memory.bytes();
+                // The first time it is a guess: that starts here and there are in the same order.
+                let of_class = list.sends.iter().filter(|it| it.class == handle.class);
+                let at = handle.hint.unwrap_or_else(|| of_class.count());
+                let bound = class.out.bound(at)?;
+                let fits = bound.bytes == bytes as u64;
+                list.bytes += bytes;
+                list.has_small |= bytes <= EAGER_BYTES;
                 list.sends.push(Send {
-                    ticket,
-                    copy: Move::new(from, to),
+                    ticket: bound.ticket(),
+                    copy: Move::new(handle.memory.whole()?, bound.span.filter(|_| fits)?),
                     class: handle.class,
                     handle: index,
                 });
             }
         }
-        if !list.peers.contains(&class.peer) {
-            list.peers.push(class.peer);
-        }
-        true
+        Some(class.peer)
     }
 }
 
@@ -266,16 +424,13 @@ fn place_of(ids: &[ChannelId]) -> Option<usize> {
         .then_some(first.index() as usize % LISTS)
 }
 
-/// Whether two lists are the same, without a branch for each name.
-#[inline(always)]
-fn are_same(one: &[ChannelId], other: &[ChannelId]) -> bool {
-    let differ = |all, (one, other): (&ChannelId, &ChannelId)| all | one.0 ^ other.0;
-    one.len() == other.len() && one.iter().zip(other).fold(0, differ) == 0
-}
-
 /// Ends of a list.
 const MOST_IDS: usize = 64;
 /// Lists that are remembered.
 pub(super) const LISTS: usize = 8;
 /// From so many bytes on, peers are not kept waiting until all is copied.
 const PATIENT_BYTES: usize = 32 * 1024;
+/// Looks at gates before messages are sent ahead of them: some 100 ns.
+const SHORT_LOOKS: u32 = 50;
+/// Turns in which a run looks at its gates.
+const MOST_LOOKS: u32 = 64;

@@ -5,10 +5,13 @@
 //! [`Blocks`] are a promise of whoever makes them: the bytes are there, and belong to the channel from each start (or
 //! opening) to its end. Everything below is only called between the two, but for `Landing`s, which are ours. A place that
 //! a peer writes to is copied from, never borrowed while it may write.
+//!
+//! Names of channels are seen as the words that they are, which compares them in one go.
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
 
+use super::ChannelId;
 use crate::{Fabric, Lease, Peer, RemoteKey};
 
 /// Blocks of the application's memory: so many of the same length, at equal distances.
@@ -227,6 +230,18 @@ impl Span {
         // sends a message as frames does not write it too.
         fill(unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), bytes) })
     }
+}
+
+/// Whether two lists of names are the same.
+#[inline]
+pub(super) fn are_same(one: &[ChannelId], other: &[ChannelId]) -> bool {
+    words_of(one) == words_of(other)
+}
+
+#[inline]
+fn words_of(ids: &[ChannelId]) -> &[u64] {
+    // SAFETY: a name is a word and nothing else, as its representation says.
+    unsafe { std::slice::from_raw_parts(ids.as_ptr().cast(), ids.len()) }
 }
 
 /// A copy that is made again and again.

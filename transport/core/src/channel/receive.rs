@@ -2,7 +2,6 @@
 //! The receiving end: opens gates, and takes in what came through them, or before them.
 
 use super::handle::Phase;
-use super::memory::Landing;
 use super::wire::{self, Gate};
 use super::{ChannelError, Channels, Direction};
 use crate::{Arrived, Fabric, Peer};
@@ -78,7 +77,7 @@ impl Channels {
             .filter(|line| line.is_told && handle.class == class)?;
         handle.line = None;
         self.classes[class as usize].into.lines -= 1;
-        let waits = handle.is_lined && handle.end.is_none();
+        let waits = handle.is_active() && handle.is_lined && handle.end.is_none();
         handle.is_lined = false;
         self.epoch += 1;
         self.lines.give_back(line);
@@ -91,15 +90,11 @@ impl Channels {
     /// Ends a receive whose bytes are there, as its line says. `false`: nothing has changed.
     pub(super) fn settle(&mut self, index: u32) -> bool {
         let handle = self.handles.at_mut(index);
-        if handle.end.is_some() || !handle.is_written() {
+        if !handle.is_active() || handle.end.is_some() || !handle.is_written() {
             return false;
         }
-        handle.is_lined = false;
         self.classes[handle.class as usize].into.end(handle.number);
-        if let Some(landing) = handle.landing.as_ref().map(Landing::span) {
-            handle.memory.scatter(landing);
-            self.counters.packed_bytes += handle.memory.bytes() as u64;
-        }
+        self.counters.packed_bytes += handle.unpack();
         handle.finish(Ok(()));
         true
     }
@@ -200,9 +195,7 @@ impl Channels {
             return Some(());
         }
         into.end(number);
-        if let Some(landing) = &handle.landing {
-            handle.memory.scatter(landing.span());
-        }
+        handle.unpack();
         handle.finish(Ok(()));
         Some(())
     }
@@ -239,10 +232,7 @@ impl Channels {
             return None;
         }
         class.into.end(handle.number);
-        if let Some(landing) = handle.landing.as_ref().map(Landing::span) {
-            handle.memory.scatter(landing);
-            self.counters.packed_bytes += handle.memory.bytes() as u64;
-        }
+        self.counters.packed_bytes += handle.unpack();
         handle.finish(Ok(()));
         Some(())
     }

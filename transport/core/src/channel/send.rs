@@ -21,7 +21,7 @@ impl Channels {
         }
         let hint = handle.hint;
         if let Some((at, bound, word)) = class.out.open_line(handle.number, hint) {
-            handle.hint = at;
+            handle.hint = Some(at);
             return self.pass_line(fabric, index, &bound, word);
         }
         if !self.fire(fabric, index) {
@@ -65,7 +65,8 @@ impl Channels {
             return self.stream(fabric, index, gone);
         }
         let out = &self.classes[handle.class as usize].out;
-        if let Some((_, bound, word)) = out.open_line(handle.number, handle.hint) {
+        if let Some((at, bound, word)) = out.open_line(handle.number, handle.hint) {
+            self.handles.at_mut(index).hint = Some(at);
             self.pass_line(fabric, index, &bound, word);
             return true;
         }

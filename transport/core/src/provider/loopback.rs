@@ -2,6 +2,7 @@
 //! Provider `self`: a process and itself. A queue in private memory, and copies within the process.
 
 use std::collections::VecDeque;
+use std::ptr::NonNull;
 
 use crate::{
     Arrived, Atomic, Completion, Completions, Full, Head, Lease, Outcome, Peer, RecvBuffer,
@@ -12,10 +13,25 @@ use crate::{
 pub(super) struct Loopback {
     me: Peer,
     waiting: VecDeque<Completion>,
-    bodies: Vec<Option<Box<[u8]>>>,
+    bodies: Vec<Body>,
     frames: usize,
     /// Tells keys that this process made from anything else.
     secret: u64,
+}
+
+/// The body of a frame that waits. Its memory serves the next one.
+#[derive(Debug, Default)]
+struct Body {
+    bytes: Vec<u8>,
+    is_lent: bool,
+}
+
+impl Body {
+    fn lend(&mut self, body: &[u8]) {
+        self.bytes.clear();
+        self.bytes.extend_from_slice(body);
+        self.is_lent = true;
+    }
 }
 
 impl Loopback {
@@ -61,15 +77,12 @@ impl Loopback {
     }
 
     fn lend(&mut self, body: &[u8]) -> RecvBuffer {
-        let index = self
-            .bodies
-            .iter()
-            .position(Option::is_none)
-            .unwrap_or(self.bodies.len());
+        let free = self.bodies.iter().position(|body| !body.is_lent);
+        let index = free.unwrap_or(self.bodies.len());
         if index == self.bodies.len() {
-            self.bodies.push(None);
+            self.bodies.push(Body::default());
         }
-        self.bodies[index] = Some(body.into());
+        self.bodies[index].lend(body);
         let count = |n: usize| u32::try_from(n).expect("a body fits a pool buffer");
         RecvBuffer::Lent {
             index: count(index),
@@ -83,6 +96,17 @@ impl Loopback {
             bytes,
             check: self.secret ^ address.rotate_left(17) ^ bytes,
         }
+    }
+
+    /// The memory that a key of this process names.
+    pub(super) fn place_of(&self, key: RemoteKey) -> Option<NonNull<u8>> {
+        let address = usize::try_from(key.address).ok()?;
+        let place = NonNull::new(std::ptr::with_exposed_provenance_mut(address))?;
+        self.is_ours(key).then_some(place)
+    }
+
+    fn is_ours(&self, key: RemoteKey) -> bool {
+        key == self.export(key.address, key.bytes)
     }
 
     pub(super) fn post_read(
@@ -154,7 +178,7 @@ impl Loopback {
         let fits = offset
             .checked_add(lease.bytes() as u64)
             .is_some_and(|end| end <= key.bytes);
-        if fits && key == self.export(key.address, key.bytes) {
+        if fits && self.is_ours(key) {
             Outcome::Done
         } else {
             Outcome::BadKey
@@ -180,9 +204,8 @@ impl Loopback {
     }
 
     pub(super) fn copy_lent(&self, index: u32, target: &mut [u8]) -> usize {
-        let Some(Some(body)) = self.bodies.get(index as usize) else {
-            return 0;
-        };
+        let body = self.bodies.get(index as usize).filter(|body| body.is_lent);
+        let body = body.map_or(&[][..], |body| &body.bytes);
         let bytes = body.len().min(target.len());
         target[..bytes].copy_from_slice(&body[..bytes]);
         bytes
@@ -190,7 +213,7 @@ impl Loopback {
 
     pub(super) fn release(&mut self, index: u32) {
         if let Some(body) = self.bodies.get_mut(index as usize) {
-            *body = None;
+            body.is_lent = false;
         }
     }
 }

@@ -253,13 +253,29 @@ impl Shm {
     /// Wakes a peer that sleeps, after a store to memory that it looks at before it does.
     #[inline(always)]
     pub(super) fn nudge(&mut self, to: Peer) {
-        let tx = &self.senders[to.0 as usize];
-        if let Some(bell) = tx.bell
+        if let Some(bell) = self.bell_of(to)
             && bell.wake() == Wake::Sleeper
         {
             self.stats.wakes += 1;
             wait::futex_wake(bell.sleep_word());
         }
+    }
+
+    /// The same for several.
+    #[cold]
+    pub(super) fn wake_all(&mut self, bells: &[&'static Bell]) {
+        for bell in bells {
+            if bell.wake() == Wake::Sleeper {
+                self.stats.wakes += 1;
+                wait::futex_wake(bell.sleep_word());
+            }
+        }
+    }
+
+    /// The bell of a peer of this node; this process has no need of its own.
+    #[inline(always)]
+    pub(super) fn bell_of(&self, peer: Peer) -> Option<&'static Bell> {
+        self.senders[peer.0 as usize].bell
     }
 
     /// The process behind a local rank.

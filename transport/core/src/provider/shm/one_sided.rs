@@ -33,6 +33,14 @@ impl Shm {
         self.arenas.as_mut()?.line_of(of, name)
     }
 
+    /// The gate line that this process names to itself.
+    pub(in crate::provider) fn own_line(&self, name: u64) -> Option<&'static GateLine> {
+        let arenas = self.arenas.as_ref()?;
+        let address = arenas.address_of(name, LINE_BYTES as u64)?;
+        let place = std::ptr::with_exposed_provenance_mut(usize::try_from(address).ok()?);
+        arenas.own_line(NonNull::new(place)?)
+    }
+
     /// Where memory that a rank names in its arena is mapped here.
     pub(in crate::provider) fn mapped_place(
         &mut self,
