@@ -195,8 +195,13 @@ pub fn free(handle: usize) -> Result<()> {
 /// `QMP_start`
 #[inline]
 pub fn start(handle: usize) -> Result<()> {
-    let known = look_up(handle)?;
-    told(handle, &known, gate::start(&known.ids))
+    state::running(|state| {
+        let message = state.messages.get_mut(handle);
+        let message = message.ok_or_else(|| no_message(handle))?;
+        let started = gate::start(&message.ids);
+        message.outcome.set(&started);
+        started
+    })
 }
 
 /// `QMP_is_complete`: also true for what has failed, since nothing more will come.

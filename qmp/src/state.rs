@@ -3,7 +3,8 @@
 //!
 //! # Safety
 //! One static. Below `QMP_THREAD_MULTIPLE` one thread at a time is in here by the program's promise; at that level a lock
-//! sees to it. The cell itself checks that visits do not nest: a visit calls neither MPI nor the program.
+//! sees to it. The cell itself checks that visits do not nest: a visit calls neither the program nor anything of MPI that
+//! waits or calls the program.
 #![allow(unsafe_code, reason = "the one static of the library")]
 
 use core::cell::{Cell, RefCell};

@@ -2,8 +2,9 @@
 //! Status codes, their words, and errors on their way to the program.
 
 use core::ffi::{CStr, c_int};
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::ffi::CString;
+use std::sync::OnceLock;
 
 /// A status code of QMP, or one of MPI below it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -144,9 +145,10 @@ impl Outcome {
 
 thread_local! {
     static LAST: RefCell<Outcome> = const { RefCell::new(Outcome { status: 0, text: None }) };
-    /// Whether `LAST` is an error: what most calls look at is a word without a destructor.
-    static FAILED: Cell<bool> = const { Cell::new(false) };
 }
+
+/// Set when an operation has failed, of any thread: until then there is nothing to be wiped.
+static HAS_FAILED: OnceLock<()> = OnceLock::new();
 
 /// Visits the end of this thread's last operation.
 pub fn last<R>(visit: impl FnOnce(&Outcome) -> R) -> R {
@@ -156,8 +158,8 @@ pub fn last<R>(visit: impl FnOnce(&Outcome) -> R) -> R {
 /// Keeps how this thread's last operation ended.
 #[inline]
 pub fn keep<T>(result: &Result<T>) {
-    if result.is_err() || FAILED.get() {
-        FAILED.set(result.is_err());
+    if result.is_err() || HAS_FAILED.get().is_some() {
+        HAS_FAILED.get_or_init(|| ());
         LAST.with(|last| last.borrow_mut().set(result));
     }
 }
