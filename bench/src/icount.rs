@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Instructions of `MPI_Isend`, `MPI_Irecv` and `MPI_Wait`, counted by callgrind in one of two ranks.
+//! Instructions of `MPI_Isend`, `MPI_Irecv` and `MPI_Wait`, and of `QMP_start`, counted by callgrind in one of several ranks.
 //!
-//! `isend_count.c` puts each counted call into a function of its own, and callgrind writes one file per call; so the
-//! count is the median over calls, and one call that had to wait for a late message spoils nothing.
+//! `isend_count.c` and `start_count.c` put each counted call into a function of its own, and callgrind writes one file per
+//! call; so the count is the median over calls, and one call that had to wait for a late message spoils nothing.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::peers::{Case, Installation, Level};
+use crate::peers::{Case, Installation, Level, Setting};
 use crate::stats::Summary;
 use crate::{Error, machine, programs, run};
 
@@ -19,6 +19,9 @@ use crate::{Error, machine, programs, run};
 pub const ISEND_BUDGET: f64 = 60.0;
 /// At most so many for `MPI_Isend`, `MPI_Irecv` and `MPI_Wait` together.
 pub const SUM_BUDGET: f64 = 250.0;
+
+/// At most so many for `QMP_start` of eight receives and eight sends, without the copying.
+pub const START_BUDGET: f64 = 400.0;
 
 /// Median instructions per call, callees included.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -39,12 +42,33 @@ impl Counts {
     }
 }
 
-/// The functions of `isend_count.c` around the counted calls.
-const COUNTED: [&str; 3] = ["counted_isend", "counted_irecv", "counted_wait"];
+/// A program that makes the calls that are counted, in its rank 0.
+struct Traced {
+    name: &'static str,
+    /// Ranks besides that one.
+    others: usize,
+    /// The functions around the counted calls.
+    counted: &'static [&'static str],
+    /// Functions in them that are left out.
+    left_out: &'static [&'static str],
+}
+
+const ISEND: Traced = Traced {
+    name: "isend_count",
+    others: 1,
+    counted: &["counted_isend", "counted_irecv", "counted_wait"],
+    left_out: &[],
+};
+const START: Traced = Traced {
+    name: "start_count",
+    others: 8,
+    counted: &["counted_start"],
+    left_out: &["memmove"],
+};
 /// The function before which callgrind writes a file.
 const END_OF_CALL: &str = "end_of_call";
 
-/// Builds and runs the counting program with an MPI. `work` is a folder for binaries and callgrind's files.
+/// Counts the calls of messages with an MPI. `work` is a folder for binaries and callgrind's files.
 ///
 /// # Errors
 /// When valgrind is missing, or the program cannot be built or run under it.
@@ -54,80 +78,100 @@ pub fn count(
     work: &Path,
     limit: Duration,
 ) -> Result<Counts, Error> {
-    let valgrind = machine::find_in_path("valgrind").ok_or_else(|| {
-        Error::Usage("valgrind is not installed (Debian: apt-get install valgrind)".to_owned())
-    })?;
-    let program = work.join("isend_count");
-    programs::compile(mpi.mpicc(), &mpi.environment(), "isend_count", &program)?;
-    let dumps = work.join("callgrind");
-    // Files of an earlier run would be counted too.
-    drop(fs::remove_dir_all(&dumps));
-    fs::create_dir_all(&dumps).map_err(|e| Error::io("cannot make a folder for callgrind", e))?;
     let setting = mpi
         .kind
         .setting(Case::TwoRanks, level)
         .ok_or_else(|| Error::Usage(format!("{} has no other setting", mpi.name)))?;
-    let mut command = mpi.launcher(setting, 1, None);
+    let mut launcher = mpi.launcher(setting, 1, None);
     // A busy machine, or valgrind, which has no heavy fence, would make the library count on sharing its core. What is
     // counted is the path of a rank that has one.
-    command.env("RMPI_WAIT", "spin");
-    command
-        .arg(valgrind)
-        .args(callgrind_options(&dumps))
-        .arg(&program);
-    second_rank(&mut command, &program);
-    let outcome = run::run(&mut command, limit)?;
-    if let Some(complaint) = outcome.complaint() {
-        return Err(Error::Program(format!(
-            "isend_count with {}: {complaint}",
-            mpi.name
-        )));
-    }
-    read_dumps(&dumps)
+    launcher.env("RMPI_WAIT", "spin");
+    let counts = ISEND.count(mpi, launcher, work, limit)?;
+    let [isend, irecv, wait] = counts[..] else {
+        unreachable!("three functions are counted");
+    };
+    Ok(Counts { isend, irecv, wait })
 }
 
-/// Only one rank runs under valgrind, which would let both share one CPU's worth of progress otherwise.
-fn second_rank(command: &mut Command, program: &Path) {
-    command.args([":", "-n", "1"]).arg(program);
+/// Counts `QMP_start` of a halo in eight directions, without the copying of payload.
+///
+/// # Errors
+/// As [`count`].
+pub fn count_start(mpi: &Installation, work: &Path, limit: Duration) -> Result<Summary, Error> {
+    let launcher = mpi.launcher(Setting::default(), 1, None);
+    let counts = START.count(mpi, launcher, work, limit)?;
+    Ok(counts[0])
 }
 
-fn callgrind_options(dumps: &Path) -> Vec<String> {
-    let mut options = vec![
-        "--tool=callgrind".to_owned(),
-        "--quiet".to_owned(),
-        "--compress-strings=no".to_owned(),
-        "--compress-pos=no".to_owned(),
-        format!("--callgrind-out-file={}/out", dumps.display()),
-        format!("--dump-before={END_OF_CALL}"),
-    ];
-    options.extend(
-        COUNTED
-            .iter()
-            .map(|name| format!("--toggle-collect={name}")),
-    );
-    options
-}
-
-fn read_dumps(folder: &Path) -> Result<Counts, Error> {
-    let mut samples: [Vec<f64>; 3] = Default::default();
-    let entries =
-        fs::read_dir(folder).map_err(|e| Error::io("cannot read callgrind's files", e))?;
-    for entry in entries.flatten() {
-        let text = fs::read_to_string(entry.path()).unwrap_or_default();
-        for (name, samples) in COUNTED.iter().zip(&mut samples) {
-            samples.extend(inclusive_of_callees(&text, name));
+impl Traced {
+    fn count(
+        &self,
+        mpi: &Installation,
+        mut launcher: Command,
+        work: &Path,
+        limit: Duration,
+    ) -> Result<Vec<Summary>, Error> {
+        let valgrind = machine::find_in_path("valgrind").ok_or_else(|| {
+            Error::Usage("valgrind is not installed (Debian: apt-get install valgrind)".to_owned())
+        })?;
+        let program = work.join(self.name);
+        programs::compile(mpi.mpicc(), &mpi.environment(), self.name, &program)?;
+        let dumps = work.join("callgrind");
+        // Files of an earlier run would be counted too.
+        drop(fs::remove_dir_all(&dumps));
+        fs::create_dir_all(&dumps)
+            .map_err(|e| Error::io("cannot make a folder for callgrind", e))?;
+        launcher
+            .arg(valgrind)
+            .args(self.callgrind_options(&dumps))
+            .arg(&program);
+        // Only one rank runs under valgrind, which would let all share one CPU's worth of progress otherwise.
+        launcher
+            .args([":", "-n", &self.others.to_string()])
+            .arg(&program);
+        let outcome = run::run(&mut launcher, limit)?;
+        if let Some(complaint) = outcome.complaint() {
+            return Err(Error::Program(format!(
+                "{} with {}: {complaint}",
+                self.name, mpi.name
+            )));
         }
+        self.read_dumps(&dumps)
     }
-    let [isend, irecv, wait] = samples.map(|samples| {
-        Summary::of(&samples).ok_or_else(|| {
-            Error::Program("callgrind wrote no file with a counted call in it".to_owned())
-        })
-    });
-    Ok(Counts {
-        isend: isend?,
-        irecv: irecv?,
-        wait: wait?,
-    })
+
+    fn callgrind_options(&self, dumps: &Path) -> Vec<String> {
+        let mut options = vec![
+            "--tool=callgrind".to_owned(),
+            "--quiet".to_owned(),
+            "--compress-strings=no".to_owned(),
+            "--compress-pos=no".to_owned(),
+            format!("--callgrind-out-file={}/out", dumps.display()),
+            format!("--dump-before={END_OF_CALL}"),
+        ];
+        // What is left out turns the counting off again while it runs.
+        let toggles = self.counted.iter().chain(self.left_out);
+        options.extend(toggles.map(|name| format!("--toggle-collect={name}")));
+        options
+    }
+
+    /// A summary for each counted function.
+    fn read_dumps(&self, folder: &Path) -> Result<Vec<Summary>, Error> {
+        let entries =
+            fs::read_dir(folder).map_err(|e| Error::io("cannot read callgrind's files", e))?;
+        let dumps: Vec<String> = entries
+            .flatten()
+            .map(|entry| fs::read_to_string(entry.path()).unwrap_or_default())
+            .collect();
+        let summary = |name: &&str| {
+            let counts = dumps
+                .iter()
+                .filter_map(|dump| inclusive_of_callees(dump, name));
+            Summary::of(&counts.collect::<Vec<_>>()).ok_or_else(|| {
+                Error::Program("callgrind wrote no file with a counted call in it".to_owned())
+            })
+        };
+        self.counted.iter().map(summary).collect()
+    }
 }
 
 /// Instructions in what `function` calls, its own left out; `None` if it was not called.
@@ -166,9 +210,15 @@ mod tests {
 
     #[test]
     fn the_binary_has_the_functions_that_are_named_to_callgrind() {
-        let source = fs::read_to_string(programs::sources().join("isend_count.c")).unwrap();
-        for name in COUNTED.iter().chain([&END_OF_CALL]) {
-            assert!(source.contains(&format!("COUNTED void {name}(")), "{name}");
+        for traced in [ISEND, START] {
+            let file = programs::sources().join(format!("{}.c", traced.name));
+            let source = fs::read_to_string(file).unwrap();
+            for name in traced.counted.iter().chain([&END_OF_CALL]) {
+                assert!(source.contains(&format!("COUNTED void {name}(")), "{name}");
+            }
+            for name in traced.left_out {
+                assert!(source.contains(&format!("COUNTED void *{name}(")), "{name}");
+            }
         }
     }
 }

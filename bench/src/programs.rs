@@ -270,10 +270,13 @@ pub fn installation() -> Option<PathBuf> {
     Some(me.parent()?.parent()?.to_owned())
 }
 
+/// Programs that use QMP where there is one.
+const OVER_QMP: [&str; 2] = ["halo", "start_count"];
+
 /// What a program of QMP's is built with where that lies beside the compiler wrapper; elsewhere it measures MPI alone.
 fn flags_of_qmp(mpicc: &Path, name: &str) -> Vec<String> {
     let config = mpicc.with_file_name("qmp-config");
-    if name != "halo" || !config.is_file() {
+    if !OVER_QMP.contains(&name) || !config.is_file() {
         return Vec::new();
     }
     let said = Command::new(config)

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `rmpi-icount`: instructions of an 8-byte `MPI_Isend`, `MPI_Irecv` and `MPI_Wait`, held against their budget.
+//! `rmpi-icount`: instructions of an 8-byte `MPI_Isend`, `MPI_Irecv` and `MPI_Wait`, and of the `QMP_start` of a halo, held
+//! against their budgets.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use bench::Error;
-use bench::icount::{self, Counts, ISEND_BUDGET, SUM_BUDGET};
+use bench::icount::{self, ISEND_BUDGET, START_BUDGET, SUM_BUDGET};
 use bench::peers::{Installation, Kind, Level};
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 
-/// Counts the instructions of an 8-byte `MPI_Isend`, `MPI_Irecv` and `MPI_Wait` with callgrind.
+/// Counts instructions with callgrind: of an 8-byte `MPI_Isend`, `MPI_Irecv` and `MPI_Wait`, or of `QMP_start`.
 #[derive(Debug, Parser)]
 #[command(name = "rmpi-icount", version)]
 struct Cli {
@@ -26,9 +27,9 @@ struct Cli {
     /// Exit with 1 if a budget is exceeded
     #[arg(long)]
     check: bool,
-    /// With --check: look at the budget of `MPI_Isend` (isend) or of all three calls (sum) alone
-    #[arg(long, value_name = "isend|sum", requires = "check", value_parser = ["isend", "sum"])]
-    only: Option<String>,
+    /// Count, and look at the budget of, one thing alone
+    #[arg(long)]
+    only: Option<What>,
     /// One JSON line instead of the table
     #[arg(long)]
     json: bool,
@@ -37,10 +38,29 @@ struct Cli {
     limit: u64,
 }
 
+/// What has a budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum What {
+    /// `MPI_Isend`
+    Isend,
+    /// `MPI_Isend`, `MPI_Irecv` and `MPI_Wait` together
+    Sum,
+    /// `QMP_start` of eight receives and eight sends, without the copying
+    Start,
+}
+
+/// A line of the table.
+struct Row {
+    name: &'static str,
+    key: &'static str,
+    count: f64,
+    budget: Option<(What, f64)>,
+}
+
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    match counts(&cli) {
-        Ok(counts) => report(&cli, &counts),
+    match rows(&cli) {
+        Ok(rows) => report(&cli, &rows),
         Err(error) => {
             eprintln!("rmpi-icount: {error}");
             ExitCode::from(2)
@@ -48,22 +68,67 @@ fn main() -> ExitCode {
     }
 }
 
-fn counts(cli: &Cli) -> Result<Counts, Error> {
+fn rows(cli: &Cli) -> Result<Vec<Row>, Error> {
     let mpi = match &cli.peer {
         Some(peer) => Installation::parse(peer)?,
         None => Installation::find("rmpi", Kind::Rmpi, &cli.rmpi)?,
     };
+    let work = std::env::temp_dir().join(format!("rmpi-icount.{}", std::process::id()));
+    let made = std::fs::create_dir_all(&work);
+    made.map_err(|e| Error::Program(format!("cannot make {}: {e}", work.display())))?;
+    let rows = count(cli, &mpi, &work);
+    clean(&work);
+    rows
+}
+
+fn count(cli: &Cli, mpi: &Installation, work: &Path) -> Result<Vec<Row>, Error> {
+    let limit = Duration::from_secs(cli.limit);
+    let mut rows = Vec::new();
+    if cli.only != Some(What::Start) {
+        rows.extend(messages(cli, mpi, work, limit)?);
+    }
+    // No other MPI has it.
+    if matches!(cli.only, None | Some(What::Start)) && mpi.kind == Kind::Rmpi {
+        rows.push(Row {
+            name: "QMP_start",
+            key: "start",
+            count: icount::count_start(mpi, work, limit)?.median,
+            budget: Some((What::Start, START_BUDGET)),
+        });
+    }
+    Ok(rows)
+}
+
+fn messages(
+    cli: &Cli,
+    mpi: &Installation,
+    work: &Path,
+    limit: Duration,
+) -> Result<[Row; 4], Error> {
     let level = if cli.best {
         Level::Best
     } else {
         Level::Default
     };
-    let work = std::env::temp_dir().join(format!("rmpi-icount.{}", std::process::id()));
-    let made = std::fs::create_dir_all(&work);
-    made.map_err(|e| Error::Program(format!("cannot make {}: {e}", work.display())))?;
-    let counts = icount::count(&mpi, level, &work, Duration::from_secs(cli.limit));
-    clean(&work);
-    counts
+    let counts = icount::count(mpi, level, work, limit)?;
+    let row = |name, key, count, budget| Row {
+        name,
+        key,
+        count,
+        budget,
+    };
+    let isend = Some((What::Isend, ISEND_BUDGET));
+    Ok([
+        row("MPI_Isend", "isend", counts.isend.median, isend),
+        row("MPI_Irecv", "irecv", counts.irecv.median, None),
+        row("MPI_Wait", "wait", counts.wait.median, None),
+        row(
+            "all three",
+            "sum",
+            counts.sum(),
+            Some((What::Sum, SUM_BUDGET)),
+        ),
+    ])
 }
 
 fn clean(work: &Path) {
@@ -72,44 +137,41 @@ fn clean(work: &Path) {
     }
 }
 
-fn report(cli: &Cli, counts: &Counts) -> ExitCode {
-    let rows = [
-        ("MPI_Isend", counts.isend.median, Some(ISEND_BUDGET)),
-        ("MPI_Irecv", counts.irecv.median, None),
-        ("MPI_Wait", counts.wait.median, None),
-        ("all three", counts.sum(), Some(SUM_BUDGET)),
-    ];
-    let asked = |name: &str| match cli.only.as_deref() {
-        Some("isend") => name == "MPI_Isend",
-        Some(_) => name == "all three",
-        None => true,
+fn report(cli: &Cli, rows: &[Row]) -> ExitCode {
+    let keeps = |row: &Row| {
+        let asked = |what| cli.only.is_none_or(|only| only == what);
+        row.budget
+            .is_none_or(|(what, most)| !asked(what) || row.count <= most)
     };
-    let within = rows
-        .iter()
-        .filter(|(name, ..)| asked(name))
-        .all(|(_, count, budget)| budget.is_none_or(|budget| *count <= budget));
+    let within = rows.iter().all(keeps);
     if cli.json {
-        println!(
-            "{{\"isend\":{},\"irecv\":{},\"wait\":{},\"sum\":{},\"within\":{within}}}",
-            counts.isend.median,
-            counts.irecv.median,
-            counts.wait.median,
-            counts.sum()
-        );
+        let values = rows
+            .iter()
+            .map(|row| format!("\"{}\":{},", row.key, row.count));
+        println!("{{{}\"within\":{within}}}", values.collect::<String>());
     } else {
-        println!("{:<12}{:>14}{:>10}", "# 8 bytes", "instructions", "budget");
-        for (name, count, budget) in rows {
-            let budget = budget.map_or_else(|| "-".to_owned(), |budget| budget.to_string());
-            println!("{name:<12}{count:>14}{budget:>10}");
-        }
-        println!(
-            "# median of {} warm calls, callees included",
-            counts.isend.count
-        );
+        print_table(rows);
     }
     if cli.check && !within {
         ExitCode::FAILURE
     } else {
         ExitCode::SUCCESS
     }
+}
+
+fn print_table(rows: &[Row]) {
+    println!("{:<12}{:>14}{:>10}", "# call", "instructions", "budget");
+    for Row {
+        name,
+        count,
+        budget,
+        ..
+    } in rows
+    {
+        let budget = budget.map_or_else(|| "-".to_owned(), |(_, budget)| budget.to_string());
+        println!("{name:<12}{count:>14}{budget:>10}");
+    }
+    println!(
+        "# median of warm calls, callees included: messages of 8 bytes; a halo in 8 directions, but for copying it"
+    );
 }

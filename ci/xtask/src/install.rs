@@ -330,7 +330,7 @@ fn benchmarks(prefix: &Path) -> Result<(), String> {
             "-lmpi_abi",
             "-lm",
         ]);
-        if name == "halo" {
+        if name == "halo" || name == "start_count" {
             compile.args(["-DBENCH_QMP", "-lqmp"]);
         }
         show(compile)?;

@@ -36,7 +36,7 @@ Stages, in order of cost:
   ranks    the C programs of ci/ranks under rmpiexec
   debuggers  gdb with the installed launcher and its ranks
   docs     the commands of README and of the pages in docs/
-  icount   instructions of MPI_Isend and MPI_Irecv against their budget
+  icount   instructions of MPI_Isend, MPI_Irecv and QMP_start against their budgets
   faults   limits, filters and full disks; ranks and launchers that die at random moments
   softroce Soft-RoCE between two devices of an emulated machine, and between two machines
   suites   programs that other people wrote, and binaries that other MPIs built
