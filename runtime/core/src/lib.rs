@@ -28,6 +28,7 @@ pub mod op;
 mod oversubscription;
 mod p2p;
 mod pack;
+mod persistent;
 mod progress;
 mod pump;
 pub mod topology;

@@ -300,30 +300,6 @@ impl Universe {
         Ok(request)
     }
 
-    /// Makes an inactive persistent send.
-    ///
-    /// # Errors
-    /// When no request slot is left.
-    pub fn prepare_send(
-        &mut self,
-        target: Target,
-        memory: UserMemory,
-        mode: Mode,
-    ) -> Result<RequestId, Error> {
-        let send = self.describe(target, memory, mode);
-        self.engine.prepare_send(send).map_err(|_| exhausted())
-    }
-
-    /// Starts an inactive persistent send.
-    pub fn restart_send(&mut self, request: RequestId) {
-        let fields = self.engine.arena().fields(request);
-        let (peer, buffer, bytes) = (Peer(fields.peer), fields.buffer, fields.bytes);
-        let key = self.export(peer, buffer, bytes);
-        self.engine.restart_send(request, key);
-        self.lend(request, key);
-        self.drain_outbox(peer);
-    }
-
     /// Posts a receive.
     ///
     /// # Errors
@@ -359,46 +335,6 @@ impl Universe {
             self.carry_out(output);
         }
         Ok(request)
-    }
-
-    /// Makes an inactive persistent receive.
-    ///
-    /// # Errors
-    /// When no request slot is left.
-    pub fn prepare_receive(
-        &mut self,
-        source: Source,
-        memory: UserMemory,
-    ) -> Result<RequestId, Error> {
-        let receive = wanted(source, memory);
-        self.engine
-            .start_receive(receive, true)
-            .map(|(request, _)| request)
-            .map_err(|_| exhausted())
-    }
-
-    /// Makes an inactive persistent receive of structured data.
-    ///
-    /// # Errors
-    /// When no request slot is left.
-    pub fn prepare_receive_structured(
-        &mut self,
-        source: Source,
-        data: Structured,
-    ) -> Result<RequestId, Error> {
-        let (request, _) = self
-            .engine
-            .start_receive(scattered(source, &data), true)
-            .map_err(|_| exhausted())?;
-        self.keep_structured(request, data);
-        Ok(request)
-    }
-
-    /// Starts an inactive persistent receive.
-    pub fn restart_receive(&mut self, request: RequestId) {
-        if let Some(output) = self.engine.restart_receive(request) {
-            self.carry_out(output);
-        }
     }
 
     /// The earliest message that such a receive would match, of those that have been taken in.
@@ -584,7 +520,7 @@ impl Universe {
     }
 
     /// A send without its key.
-    fn describe(&mut self, target: Target, memory: UserMemory, mode: Mode) -> Send {
+    pub(crate) fn describe(&mut self, target: Target, memory: UserMemory, mode: Mode) -> Send {
         let (bytes, buffer) = (memory.bytes() as u64, memory.address());
         Send {
             peer: target.peer,
@@ -599,14 +535,14 @@ impl Universe {
         }
     }
 
-    fn keep_structured(&mut self, request: RequestId, data: Structured) {
+    pub(crate) fn keep_structured(&mut self, request: RequestId, data: Structured) {
         let token = self.engine.arena().token(request);
         self.sides.insert(token, Side::Received { data });
     }
 }
 
 #[inline(always)]
-fn wanted(source: Source, memory: UserMemory) -> Receive {
+pub(crate) fn wanted(source: Source, memory: UserMemory) -> Receive {
     Receive {
         context: source.context,
         peer: source.peer,
@@ -617,7 +553,7 @@ fn wanted(source: Source, memory: UserMemory) -> Receive {
 }
 
 /// A receive whose bytes go where `data` has them.
-fn scattered(source: Source, data: &Structured) -> Receive {
+pub(crate) fn scattered(source: Source, data: &Structured) -> Receive {
     Receive {
         bytes: data.bytes(),
         buffer: NO_BUFFER,
