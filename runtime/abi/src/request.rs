@@ -599,10 +599,11 @@ fn look(mpi: Mpi, found: Found) -> MPI_Status {
 
 fn find_all(mpi: Mpi, requests: &[MPI_Request]) -> Result<Vec<Found>> {
     mpi.tend();
-    requests
-        .iter()
-        .map(|request| look_up(mpi, *request))
-        .collect()
+    let mut found = Vec::with_capacity(requests.len());
+    for request in requests {
+        found.push(look_up(mpi, *request)?);
+    }
+    Ok(found)
 }
 
 /// Looks a request up, and carries on what is in the background: what the call finds may be complete, again and again.
