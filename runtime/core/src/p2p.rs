@@ -89,7 +89,7 @@ impl Universe {
     }
 
     #[inline(always)]
-    fn count_send(&mut self) {
+    pub(crate) fn count_send(&mut self) {
         self.sends_unlooked += 1;
         if self.sends_unlooked >= LOOK_EVERY_SENDS {
             self.look_between_sends();
@@ -236,8 +236,9 @@ impl Universe {
         memory: UserMemory,
         mode: Mode,
     ) -> Result<RequestId, Error> {
-        let mut send = self.describe(target, memory, mode);
+        let mut send = Self::describe(target, memory, mode);
         send.key = self.export(send.peer, send.buffer, send.bytes);
+        send.early = self.goes_early(send.peer, send.bytes);
         let request = self.engine.start_send(send).map_err(|_| exhausted())?;
         self.lend(request, send.key);
         self.drain_outbox(target.peer);
@@ -519,8 +520,8 @@ impl Universe {
         Error::Transfer { source_rank, tag }
     }
 
-    /// A send without its key.
-    pub(crate) fn describe(&mut self, target: Target, memory: UserMemory, mode: Mode) -> Send {
+    /// A send, but for what is found out at each start: its key, and whether it goes early.
+    pub(crate) fn describe(target: Target, memory: UserMemory, mode: Mode) -> Send {
         let (bytes, buffer) = (memory.bytes() as u64, memory.address());
         Send {
             peer: target.peer,
@@ -529,10 +530,15 @@ impl Universe {
             bytes,
             buffer,
             synchronous: mode == Mode::Synchronous,
-            early: bytes <= self.engine.config().early_limit_bytes
-                && self.fabric.had_better_stream(carrier(target.peer)),
+            early: false,
             key: wire::NO_KEY,
         }
+    }
+
+    /// Whether a large message had better go at once in several frames.
+    pub(crate) fn goes_early(&mut self, peer: Peer, bytes: u64) -> bool {
+        bytes <= self.engine.config().early_limit_bytes
+            && self.fabric.had_better_stream(carrier(peer))
     }
 
     pub(crate) fn keep_structured(&mut self, request: RequestId, data: Structured) {

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Persistent sends and receives (MPI 5.0 section 3.9): made once, inactive, and started often.
 
-use engine::{Peer, RequestId};
+use engine::{ContextId, Peer, RequestId, wire};
+use queue_layout::FLAG_SYNCHRONOUS;
 
 use crate::p2p::{Mode, Source, Target, exhausted, scattered, wanted};
 use crate::pack::Structured;
-use crate::user_buf::UserMemory;
+use crate::pump::{self, carrier};
+use crate::user_buf::{self, UserMemory};
 use crate::{Error, Universe};
 
 impl Universe {
@@ -19,18 +21,42 @@ impl Universe {
         memory: UserMemory,
         mode: Mode,
     ) -> Result<RequestId, Error> {
-        let send = self.describe(target, memory, mode);
+        let send = Self::describe(target, memory, mode);
         self.engine.prepare_send(send).map_err(|_| exhausted())
     }
 
     /// Starts an inactive persistent send.
     pub fn restart_send(&mut self, request: RequestId) {
+        self.count_send();
+        if self.post_whole(request) {
+            return self.engine.restart_sent(request);
+        }
         let fields = self.engine.arena().fields(request);
         let (peer, buffer, bytes) = (Peer(fields.peer), fields.buffer, fields.bytes);
         let key = self.export(peer, buffer, bytes);
-        self.engine.restart_send(request, key);
+        // Asked at each start: a request may live long.
+        let early = self.goes_early(peer, bytes);
+        self.engine.restart_send(request, key, early);
         self.lend(request, key);
         self.drain_outbox(peer);
+    }
+
+    /// Sends the data of a persistent send at once, if they are few and nothing is in the way.
+    fn post_whole(&mut self, request: RequestId) -> bool {
+        let fields = self.engine.arena().fields(request);
+        let (peer, bytes) = (Peer(fields.peer), fields.bytes);
+        let goes_at_once = bytes <= self.eager_limit_bytes
+            && fields.flags & FLAG_SYNCHRONOUS == 0
+            && self.engine.is_clear(peer);
+        if !goes_at_once {
+            return false;
+        }
+        let head = pump::head(wire::eager(ContextId(fields.context), fields.tag));
+        let memory = user_buf::of_request(fields, 0, bytes);
+        let posted = self
+            .fabric
+            .post_send(carrier(peer), head, memory.as_slice());
+        posted.is_ok()
     }
 
     /// Makes an inactive persistent receive.
@@ -71,5 +97,31 @@ impl Universe {
         if let Some(output) = self.engine.restart_receive(request) {
             self.carry_out(output);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::var::Values;
+    use transport::{Config, Fabric};
+
+    #[test]
+    fn s3_9_a_small_persistent_send_is_complete_when_it_is_started() {
+        let (values, _) = Values::from_environment(std::iter::empty());
+        let fabric = Fabric::open(Config::alone()).unwrap();
+        let mut universe = Universe::new(fabric, Peer(0), 1, &values);
+        let (context, peer, tag) = (ContextId(0), Peer(0), 1);
+        let target = Target { context, peer, tag };
+        let mut large = vec![1u8; 1 << 20];
+        let mut starts = |bytes: usize, mode| {
+            let memory = UserMemory::of(&mut large[..bytes]);
+            let request = universe.prepare_send(target, memory, mode).unwrap();
+            universe.restart_send(request);
+            universe.is_complete(request)
+        };
+        assert!(starts(8, Mode::Standard));
+        assert!(!starts(8, Mode::Synchronous));
+        assert!(!starts(1 << 20, Mode::Standard));
     }
 }

@@ -3,7 +3,7 @@
 
 use queue_layout::{
     FLAG_CANCELLED, FLAG_CANCELLING, FLAG_EARLY, FLAG_LENT, FLAG_ORPHAN, FLAG_PERSISTENT,
-    FLAG_SYNCHRONOUS, Kind, State,
+    FLAG_SYNCHRONOUS, Fields, Kind, State,
 };
 
 use crate::credit::Outgoing;
@@ -34,18 +34,37 @@ impl Engine {
         Ok(request)
     }
 
-    /// Starts an inactive persistent send, with the remote key of its buffer.
-    pub fn restart_send(&mut self, request: RequestId, key: [u64; 3]) {
-        let sequence = self.next_sequence();
-        let peer = self.arena.change(request, |fields| {
-            fields.state = State::Queued;
-            fields.flags &= !(FLAG_CANCELLED | FLAG_CANCELLING);
-            fields.error = 0;
-            fields.sequence = sequence;
+    /// Starts an inactive persistent send, with the remote key of its buffer; `early` as in [`Send`].
+    pub fn restart_send(&mut self, request: RequestId, key: [u64; 3], early: bool) {
+        let early = if early { FLAG_EARLY } else { 0 };
+        let peer = self.restart(request, State::Queued, |fields| {
+            fields.flags |= early;
             fields.scratch[..3].copy_from_slice(&key);
             fields.peer
         });
         self.put_off(Peer(peer), Outgoing::Message(request));
+    }
+
+    /// Starts an inactive persistent send whose message has gone at once ([`is_clear`](Self::is_clear) and small enough).
+    pub fn restart_sent(&mut self, request: RequestId) {
+        self.restart(request, State::Complete, |_| ());
+    }
+
+    #[inline(always)]
+    fn restart<R>(
+        &mut self,
+        request: RequestId,
+        state: State,
+        change: impl FnOnce(&mut Fields) -> R,
+    ) -> R {
+        let sequence = self.next_sequence();
+        self.arena.change(request, |fields| {
+            fields.state = state;
+            fields.flags &= !(FLAG_CANCELLED | FLAG_CANCELLING | FLAG_EARLY);
+            fields.error = 0;
+            fields.sequence = sequence;
+            change(fields)
+        })
     }
 
     /// The remote key of a send that was just started must be taken back when the send ends: see

@@ -41,8 +41,8 @@ impl Pair {
         }
     }
 
-    fn send(&mut self, tag: i32, early: bool) -> RequestId {
-        let send = Send {
+    fn described(&self, tag: i32, early: bool) -> Send {
+        Send {
             peer: RECEIVER,
             context: CONTEXT,
             tag,
@@ -51,8 +51,11 @@ impl Pair {
             synchronous: false,
             early,
             key: [0; 3],
-        };
-        self.sender.start_send(send).unwrap()
+        }
+    }
+
+    fn send(&mut self, tag: i32, early: bool) -> RequestId {
+        self.sender.start_send(self.described(tag, early)).unwrap()
     }
 
     fn receive(&mut self, tag: i32) -> RequestId {
@@ -214,6 +217,21 @@ fn only_what_may_goes_early() {
     pair.send(1, true);
     pair.step();
     assert_eq!(pair.kinds, [wire::RTS, wire::RTS, wire::EAGER]);
+}
+
+#[test]
+fn s3_9_each_start_of_a_persistent_send_says_whether_it_goes_early() {
+    let mut pair = Pair::new(300, 300);
+    let request = pair.sender.prepare_send(pair.described(1, false)).unwrap();
+    for early in [true, false] {
+        pair.sender.restart_send(request, [0; 3], early);
+        while pair.step() {}
+        if early {
+            assert!(pair.sender.is_complete(request));
+            pair.sender.collect(request);
+        }
+    }
+    assert_eq!(pair.kinds, [wire::FIRST, wire::MORE, wire::RTS]);
 }
 
 fn arrive(engine: &mut Engine, kind: u8, word: u64, bytes: u64, words: [u64; 6]) -> Option<Output> {

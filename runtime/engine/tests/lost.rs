@@ -161,14 +161,14 @@ fn a_persistent_send_lends_its_data_at_each_start() {
     let mut engine = engine();
     let request = engine.prepare_send(large()).unwrap();
     for _ in 0..2 {
-        engine.restart_send(request, KEY);
+        engine.restart_send(request, KEY, false);
         engine.lend(request);
         post_all(&mut engine);
         answer(&mut engine, wire::FIN, request, &[]);
         assert_returned(&mut engine);
         engine.collect(request);
     }
-    engine.restart_send(request, KEY);
+    engine.restart_send(request, KEY, false);
     post_all(&mut engine);
     answer(&mut engine, wire::FIN, request, &[]);
     assert_eq!(engine.take_back(), None, "it was not lent this time");

@@ -322,7 +322,7 @@ fn s3_9_a_persistent_send_can_be_cancelled_again_after_a_cancel_that_came_too_la
     let described = described(1, 1, 5000, buffer, false);
     let request = world.engines[0].prepare_send(described).unwrap();
     // Announced, matched at the other side, and the cancel crosses the answer.
-    world.engines[0].restart_send(request, described.key);
+    world.engines[0].restart_send(request, described.key, false);
     receive(&mut world, 1, None, None, 5000);
     world.drain(0);
     world.deliver_all(1);
@@ -332,13 +332,36 @@ fn s3_9_a_persistent_send_can_be_cancelled_again_after_a_cancel_that_came_too_la
     world.engines[0].collect(request);
     assert_eq!(fields(&world, 0, request).state, State::Inactive);
     // Announced again, and nobody receives: this time the cancel works.
-    world.engines[0].restart_send(request, described.key);
+    world.engines[0].restart_send(request, described.key, false);
     world.settle();
     world.engines[0].cancel(request);
     world.settle();
     assert!(is_complete(&world, 0, request));
     assert_ne!(fields(&world, 0, request).flags & FLAG_CANCELLED, 0);
     assert_eq!(world.engines[1].counters().unexpected_length, 0);
+}
+
+#[test]
+fn s3_9_a_persistent_send_that_went_at_once_is_complete_and_starts_again() {
+    let mut world = world(Reads::Work);
+    let buffer = world.lend(pattern(1, 5000));
+    let described = described(1, 1, 5000, buffer, false);
+    let request = world.engines[0].prepare_send(described).unwrap();
+    for _ in 0..2 {
+        world.engines[0].restart_sent(request);
+        assert!(is_complete(&world, 0, request));
+        assert_eq!(world.engines[0].busy_peers(), 0);
+        world.engines[0].collect(request);
+        assert_eq!(fields(&world, 0, request).state, State::Inactive);
+    }
+    // What a cancelled start has left behind is not told of the next.
+    world.engines[0].restart_send(request, described.key, false);
+    world.engines[0].cancel(request);
+    world.settle();
+    assert_ne!(fields(&world, 0, request).flags & FLAG_CANCELLED, 0);
+    world.engines[0].collect(request);
+    world.engines[0].restart_sent(request);
+    assert_eq!(fields(&world, 0, request).flags & FLAG_CANCELLED, 0);
 }
 
 #[test]

@@ -495,7 +495,7 @@ impl Program {
             } = *send;
             *self.world.buffer(buffer) = pattern(number, message.bytes);
             let key = key(buffer, message.bytes, message.to);
-            self.world.engines[rank as usize].restart_send(request, key);
+            self.world.engines[rank as usize].restart_send(request, key, is_early(message.tag));
             self.world.label(rank, request, number);
         }
         if let Some(at) = self.any_receive(Stage::Inactive) {
@@ -665,9 +665,13 @@ fn described(message: &Message, buffer: u64) -> Send {
         bytes: message.bytes,
         buffer,
         synchronous: message.synchronous,
-        early: message.tag != 1,
+        early: is_early(message.tag),
         key: key(buffer, message.bytes, message.to),
     }
+}
+
+fn is_early(tag: i32) -> bool {
+    tag != 1
 }
 
 /// Chosen so that queues of different contexts and sources share the bins of the engine's table.
