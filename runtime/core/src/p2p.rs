@@ -5,7 +5,7 @@ use engine::{
     Collected, ContextId, Failure, Fields, Found, Peer, Receive, RequestId, Send, State, wire,
 };
 use queue_layout::FLAG_CANCELLED;
-use transport::FarLook;
+use transport::{FarLook, RemoteKey};
 
 use crate::comm::WORLD_CONTEXT;
 use crate::pack::Structured;
@@ -238,7 +238,7 @@ impl Universe {
     ) -> Result<RequestId, Error> {
         let mut send = Self::describe(target, memory, mode);
         send.key = self.export(send.peer, send.buffer, send.bytes);
-        send.early = self.goes_early(send.peer, send.bytes);
+        send.early = self.goes_early(send.peer, send.bytes, send.key);
         let request = self.engine.start_send(send).map_err(|_| exhausted())?;
         self.lend(request, send.key);
         self.drain_outbox(target.peer);
@@ -535,10 +535,11 @@ impl Universe {
         }
     }
 
-    /// Whether a large message had better go at once in several frames.
-    pub(crate) fn goes_early(&mut self, peer: Peer, bytes: u64) -> bool {
+    /// Whether a large message, whose data the key names, had better go at once in several frames.
+    pub(crate) fn goes_early(&mut self, peer: Peer, bytes: u64, key: [u64; 3]) -> bool {
+        let key = RemoteKey::from_words(key);
         bytes <= self.engine.config().early_limit_bytes
-            && self.fabric.had_better_stream(carrier(peer))
+            && self.fabric.had_better_stream(carrier(peer), key)
     }
 
     pub(crate) fn keep_structured(&mut self, request: RequestId, data: Structured) {

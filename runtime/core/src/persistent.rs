@@ -35,7 +35,7 @@ impl Universe {
         let (peer, buffer, bytes) = (Peer(fields.peer), fields.buffer, fields.bytes);
         let key = self.export(peer, buffer, bytes);
         // Asked at each start: a request may live long.
-        let early = self.goes_early(peer, bytes);
+        let early = self.goes_early(peer, bytes, key);
         self.engine.restart_send(request, key, early);
         self.lend(request, key);
         self.drain_outbox(peer);

@@ -367,11 +367,12 @@ impl Fabric {
         }
     }
 
-    /// Whether data for `peer` had better be sent at once, through buffers, than be read by it: a guess from what was
-    /// measured. Asking counts as a message: now and then the answer is yes only to measure again.
-    pub fn had_better_stream(&mut self, peer: Peer) -> bool {
+    /// Whether data that `key` names for `peer` had better be sent at once, through buffers, than be read by it: a guess from
+    /// what was measured. Asking counts as a message: now and then the answer is yes only to measure again. Never so where
+    /// the peer reads without the system's help: one copy is at least as fast as two, wherever the data are.
+    pub fn had_better_stream(&mut self, peer: Peer, key: RemoteKey) -> bool {
         match self.routes.of(peer) {
-            Route::Shm(_) => self.shm.had_better_stream(peer),
+            Route::Shm(_) => self.shm.had_better_stream(peer, key),
             Route::Loopback | Route::Net => false,
             Route::Sim => true,
         }

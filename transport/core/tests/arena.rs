@@ -115,6 +115,23 @@ fn data_in_an_arena_are_read_and_written_by_ranks_that_may_not_look_into_the_pro
 }
 
 #[test]
+fn data_in_an_arena_had_never_better_be_streamed() {
+    let (_file, mut owner, _reader) = strangers();
+    owner.never_sleep();
+    owner.set_attentive(true);
+    let place = owner.allocate(1 << 20).unwrap();
+    let key = owner.export(Peer(1), place.as_ptr().expose_provenance() as u64, 1 << 20);
+    let mut private = Guarded::of(&[1; 100]);
+    let elsewhere = private.export(&mut owner, 1);
+    let mut measures = 0;
+    for _ in 0..300 {
+        assert!(!owner.had_better_stream(Peer(1), key));
+        measures += u32::from(owner.had_better_stream(Peer(1), elsewhere));
+    }
+    assert!(measures > 0, "else nothing was proved");
+}
+
+#[test]
 fn keys_that_lead_out_of_an_arena_are_refused() {
     let (_file, mut owner, mut reader) = strangers();
     let place = owner.allocate(1 << 20).unwrap();

@@ -22,7 +22,10 @@ use super::net::Net;
 use super::transfer::{Help, Transfers};
 use super::watcher::Watcher;
 use crate::arena::Arenas;
-use crate::{Arrived, Completion, Completions, Full, Head, Node, Peer, RecvBuffer, Segment, wait};
+use crate::{
+    Arrived, Completion, Completions, Full, Head, Node, Peer, RecvBuffer, RemoteKey, Segment,
+    arena, wait,
+};
 use first::Active;
 pub use first::FirstFrame;
 
@@ -548,8 +551,9 @@ impl Shm {
         }
     }
 
-    pub(super) fn had_better_stream(&mut self, to: Peer) -> bool {
-        self.attentive && self.senders[to.0 as usize].distance.had_better_stream()
+    pub(super) fn had_better_stream(&mut self, to: Peer, key: RemoteKey) -> bool {
+        let is_direct = arena::is_name(key.address);
+        !is_direct && self.attentive && self.senders[to.0 as usize].distance.had_better_stream()
     }
 
     /// Memory that all ranks of the node reach directly.
