@@ -70,6 +70,13 @@ const PROGRAMS: &[Program] = &[
         is_debugged: false,
     },
     Program {
+        package: "rmpi-queues",
+        file: "rmpi-queues",
+        links: &[],
+        with_library: false,
+        is_debugged: false,
+    },
+    Program {
         package: "bench",
         file: "rmpi-bench",
         links: &[],

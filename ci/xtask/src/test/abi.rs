@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Stage `abi`: the tests of `runtime/abi/tests` and `qmp/tests`, with real compilers over installed libraries.
+//! Stage `abi`: the tests of `runtime/abi/tests`, `qmp/tests` and `mqs/host/tests`, with real compilers over installed libraries.
 //!
 //! They install a quick build of their own, once a run.
 
@@ -15,6 +15,8 @@ pub(crate) fn run(tally: &mut Tally, _: &mut Context) -> Result<(), String> {
         "mpi-abi",
         "--package",
         "qmp",
+        "--package",
+        "rmpi-queues",
         "--test",
         "*",
         "--no-fail-fast",

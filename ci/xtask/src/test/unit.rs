@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Stage `unit`: unit, integration and documentation tests of every crate.
 //!
-//! The tests in `runtime/abi/tests` and `qmp/tests` look at the installed libraries: they are the stage `abi`.
+//! The tests in `runtime/abi/tests`, `qmp/tests` and `mqs/host/tests` look at the installed libraries: they are the stage `abi`.
 
 use super::{Context, Tally, cargo_tests};
 use crate::setup::has_subcommand;
@@ -24,7 +24,7 @@ pub(crate) fn run(tally: &mut Tally, _: &mut Context) -> Result<(), String> {
             .arg(root().join("ci/nextest.toml"));
         tests.args([
             "-E",
-            "not ((package(mpi-abi) or package(qmp)) and kind(test))",
+            "not ((package(mpi-abi) or package(qmp) or package(rmpi-queues)) and kind(test))",
         ]);
         cargo_tests::run(tally, "unit and integration tests", tests)?;
     } else {
@@ -37,6 +37,8 @@ pub(crate) fn run(tally: &mut Tally, _: &mut Context) -> Result<(), String> {
             "mpi-abi",
             "--exclude",
             "qmp",
+            "--exclude",
+            "rmpi-queues",
             "--no-fail-fast",
         ]);
         tests.args(["--lib", "--bins", "--tests"]);
@@ -49,9 +51,11 @@ pub(crate) fn run(tally: &mut Tally, _: &mut Context) -> Result<(), String> {
             "mpi-abi",
             "--package",
             "qmp",
+            "--package",
+            "rmpi-queues",
             "--lib",
         ]);
-        cargo_tests::run(tally, "unit tests of mpi-abi and qmp", abi)?;
+        cargo_tests::run(tally, "unit tests of mpi-abi, qmp and rmpi-queues", abi)?;
     }
     hwloc(tally)?;
     let mut docs = cargo();

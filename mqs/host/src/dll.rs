@@ -1,0 +1,463 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The library of an MPI for debuggers, and the callbacks that it reads a rank through.
+//!
+//! # Safety
+//! The library is believed to be what its names say (**L1**), as every debugger must. It gets no `Opaque` pointer but that of
+//! a `Context`, which lives until the library has let go of it (**L2**), and one thread asks it.
+#![allow(unsafe_code, reason = "the interface is C")]
+#![allow(
+    clippy::missing_transmute_annotations,
+    reason = "the type stands where the function goes"
+)]
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::mem::MaybeUninit;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::ptr::{NonNull, null_mut};
+
+use mqs::interface::{
+    self, Address, BasicCallbacks, COLLECTIVES, ImageCallbacks, NO_INFORMATION, OK, Opaque,
+    PendingOperation, ProcessCallbacks, TypeSizes,
+};
+
+use crate::Error;
+use crate::report::{Collective, Communicator, Operation, Rank, text};
+use crate::target::Target;
+
+type OfProcess = unsafe extern "C" fn(*mut Opaque) -> c_int;
+type WithMessage = unsafe extern "C" fn(*mut Opaque, *mut *const c_char) -> c_int;
+type CollState = unsafe extern "C" fn(*mut Opaque, c_int, *mut c_int, *mut c_int) -> c_int;
+
+/// The functions of a library that is loaded, and stays so.
+#[derive(Debug)]
+pub struct Dll {
+    error_string: unsafe extern "C" fn(c_int) -> *const c_char,
+    setup_image: unsafe extern "C" fn(*mut Opaque, *const ImageCallbacks) -> c_int,
+    image_has_queues: WithMessage,
+    destroy_image_info: unsafe extern "C" fn(*mut c_void) -> c_int,
+    setup_process: unsafe extern "C" fn(*mut Opaque, *const ProcessCallbacks) -> c_int,
+    process_has_queues: WithMessage,
+    destroy_process_info: unsafe extern "C" fn(*mut c_void) -> c_int,
+    update_communicator_list: OfProcess,
+    setup_communicator_iterator: OfProcess,
+    get_communicator: unsafe extern "C" fn(*mut Opaque, *mut interface::Communicator) -> c_int,
+    get_comm_group: unsafe extern "C" fn(*mut Opaque, *mut c_int) -> c_int,
+    next_communicator: OfProcess,
+    setup_operation_iterator: unsafe extern "C" fn(*mut Opaque, c_int) -> c_int,
+    next_operation: unsafe extern "C" fn(*mut Opaque, *mut PendingOperation) -> c_int,
+    get_global_rank: Option<OfProcess>,
+    get_comm_coll_state: Option<CollState>,
+}
+
+/// What the library knows a rank by: its image and its process are one.
+struct Context {
+    target: Target,
+    image_info: *mut c_void,
+    process_info: *mut c_void,
+}
+
+/// A library while it is being looked into.
+struct Names<'a> {
+    handle: NonNull<c_void>,
+    path: &'a Path,
+}
+
+impl Names<'_> {
+    /// A function, if the library has it.
+    fn find(&self, name: &'static CStr) -> Option<NonNull<c_void>> {
+        // SAFETY: a library that is loaded, and a string.
+        NonNull::new(unsafe { libc::dlsym(self.handle.as_ptr(), name.as_ptr()) })
+    }
+
+    fn need(&self, name: &'static CStr) -> Result<NonNull<c_void>, Error> {
+        self.find(name).ok_or_else(|| Error::Dll {
+            path: self.path.to_owned(),
+            why: format!("it has no {}", name.to_string_lossy()),
+        })
+    }
+}
+
+/// A function that must be there, with the type of where it goes.
+macro_rules! function {
+    ($names:expr, $name:literal) => {{
+        let found = $names.need($name)?;
+        // SAFETY: a function of this name has the type that the interface says: L1.
+        unsafe { core::mem::transmute(found.as_ptr()) }
+    }};
+}
+
+impl Dll {
+    /// Loads a library.
+    ///
+    /// # Errors
+    /// When that does not work, or it is of another version of the interface.
+    pub fn load(path: &Path) -> Result<Self, Error> {
+        let refused = |why: String| Error::Dll {
+            path: path.to_owned(),
+            why,
+        };
+        let name = CString::new(path.as_os_str().as_bytes());
+        let name = name.map_err(|_| refused("its name has a zero byte".into()))?;
+        // SAFETY: a string; the library is believed to be one for debuggers: L1.
+        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        let Some(handle) = NonNull::new(handle) else {
+            // SAFETY: the loader's words of what just failed, or NULL.
+            let words = unsafe { libc::dlerror() };
+            return Err(refused(words_of(words)));
+        };
+        let names = Names { handle, path };
+        let compatibility: unsafe extern "C" fn() -> c_int =
+            function!(names, c"mqs_version_compatibility");
+        // SAFETY: a function without arguments: L1.
+        let version = unsafe { compatibility() };
+        if version != interface::INTERFACE_COMPATIBILITY {
+            let ours = interface::INTERFACE_COMPATIBILITY;
+            return Err(refused(format!(
+                "it speaks version {version} of the interface, not {ours}"
+            )));
+        }
+        let setup: unsafe extern "C" fn(*const BasicCallbacks) =
+            function!(names, c"mqs_setup_basic_callbacks");
+        // SAFETY: a table that stays for ever.
+        unsafe { setup(&raw const BASIC) };
+        Self::functions(&names)
+    }
+
+    fn functions(names: &Names<'_>) -> Result<Self, Error> {
+        Ok(Self {
+            error_string: function!(names, c"mqs_dll_error_string"),
+            setup_image: function!(names, c"mqs_setup_image"),
+            image_has_queues: function!(names, c"mqs_image_has_queues"),
+            destroy_image_info: function!(names, c"mqs_destroy_image_info"),
+            setup_process: function!(names, c"mqs_setup_process"),
+            process_has_queues: function!(names, c"mqs_process_has_queues"),
+            destroy_process_info: function!(names, c"mqs_destroy_process_info"),
+            update_communicator_list: function!(names, c"mqs_update_communicator_list"),
+            setup_communicator_iterator: function!(names, c"mqs_setup_communicator_iterator"),
+            get_communicator: function!(names, c"mqs_get_communicator"),
+            get_comm_group: function!(names, c"mqs_get_comm_group"),
+            next_communicator: function!(names, c"mqs_next_communicator"),
+            setup_operation_iterator: function!(names, c"mqs_setup_operation_iterator"),
+            next_operation: function!(names, c"mqs_next_operation"),
+            get_global_rank: match names.find(c"mqs_get_global_rank") {
+                Some(_) => Some(function!(names, c"mqs_get_global_rank")),
+                None => None,
+            },
+            get_comm_coll_state: match names.find(c"mqs_get_comm_coll_state") {
+                Some(_) => Some(function!(names, c"mqs_get_comm_coll_state")),
+                None => None,
+            },
+        })
+    }
+
+    /// All that the library says of a rank.
+    ///
+    /// # Errors
+    /// When it refuses.
+    pub fn read(&self, target: Target) -> Result<Rank, Error> {
+        let pid = target.pid();
+        let mut context = Context {
+            target,
+            image_info: null_mut(),
+            process_info: null_mut(),
+        };
+        let it: *mut Opaque = (&raw mut context).cast();
+        let asked = Asked { dll: self, it, pid };
+        let found = asked.rank();
+        // SAFETY: what the library attached, once, here and below: L2.
+        unsafe { (self.destroy_process_info)(context.process_info) };
+        // SAFETY: as above.
+        unsafe { (self.destroy_image_info)(context.image_info) };
+        found
+    }
+}
+
+/// A rank that the library is asked about.
+struct Asked<'a> {
+    dll: &'a Dll,
+    it: *mut Opaque,
+    pid: u32,
+}
+
+impl Asked<'_> {
+    fn rank(&self) -> Result<Rank, Error> {
+        let mut message = core::ptr::null();
+        // SAFETY: callbacks that stay for ever, for a context that lives on: L2, here and below.
+        let answer = unsafe { (self.dll.setup_image)(self.it, &raw const IMAGE) };
+        self.check("mqs_setup_image", answer)?;
+        // SAFETY: as above, and room for a pointer.
+        let answer = unsafe { (self.dll.image_has_queues)(self.it, &raw mut message) };
+        self.check("mqs_image_has_queues", answer)?;
+        // SAFETY: as above.
+        let answer = unsafe { (self.dll.setup_process)(self.it, &raw const PROCESS) };
+        self.check("mqs_setup_process", answer)?;
+        // SAFETY: as above, and room for a pointer.
+        let answer = unsafe { (self.dll.process_has_queues)(self.it, &raw mut message) };
+        self.check("mqs_process_has_queues", answer)?;
+        self.ask(
+            "mqs_update_communicator_list",
+            self.dll.update_communicator_list,
+        )?;
+        // SAFETY: a process that is set up: L2.
+        let rank = self.dll.get_global_rank.map(|ask| unsafe { ask(self.it) });
+        Ok(Rank {
+            rank: rank.filter(|rank| *rank >= 0),
+            pid: self.pid,
+            communicators: self.communicators()?,
+        })
+    }
+
+    fn communicators(&self) -> Result<Vec<Communicator>, Error> {
+        let mut all = Vec::new();
+        let mut more = self.ask(
+            "mqs_setup_communicator_iterator",
+            self.dll.setup_communicator_iterator,
+        )?;
+        while more {
+            all.push(self.communicator()?);
+            more = self.ask("mqs_next_communicator", self.dll.next_communicator)?;
+        }
+        Ok(all)
+    }
+
+    fn communicator(&self) -> Result<Communicator, Error> {
+        let mut it = MaybeUninit::<interface::Communicator>::zeroed();
+        // SAFETY: a process that is set up (L2), and room for the answer.
+        let answer = unsafe { (self.dll.get_communicator)(self.it, it.as_mut_ptr()) };
+        self.check("mqs_get_communicator", answer)?;
+        // SAFETY: numbers and bytes, zero or filled in.
+        let it = unsafe { it.assume_init() };
+        let size = usize::try_from(it.size).unwrap_or(0);
+        let mut ranks = vec![interface::INVALID_PROCESS; size];
+        // SAFETY: as above, with room for as many ranks as the size says.
+        let answer = unsafe { (self.dll.get_comm_group)(self.it, ranks.as_mut_ptr()) };
+        self.check("mqs_get_comm_group", answer)?;
+        Ok(Communicator {
+            id: it.unique_id,
+            name: text(&it.name),
+            rank: it.local_rank,
+            ranks,
+            sends: self.queue(interface::PENDING_SENDS)?,
+            receives: self.queue(interface::PENDING_RECEIVES)?,
+            unexpected: self.queue(interface::UNEXPECTED_MESSAGES)?,
+            collectives: self.collectives(),
+        })
+    }
+
+    fn queue(&self, class: c_int) -> Result<Vec<Operation>, Error> {
+        // SAFETY: a process that is set up: L2.
+        let answer = unsafe { (self.dll.setup_operation_iterator)(self.it, class) };
+        // Some libraries do not know all three queues.
+        if answer == NO_INFORMATION || !self.check("mqs_setup_operation_iterator", answer)? {
+            return Ok(Vec::new());
+        }
+        let mut queue = Vec::new();
+        loop {
+            let mut it = MaybeUninit::<PendingOperation>::zeroed();
+            // SAFETY: a process that is set up (L2), and room for the answer.
+            let answer = unsafe { (self.dll.next_operation)(self.it, it.as_mut_ptr()) };
+            if !self.check("mqs_next_operation", answer)? {
+                return Ok(queue);
+            }
+            // SAFETY: numbers and bytes, zero or filled in.
+            queue.push(Operation::of(&unsafe { it.assume_init() }, class));
+        }
+    }
+
+    fn collectives(&self) -> Vec<Collective> {
+        let Some(ask) = self.dll.get_comm_coll_state else {
+            return Vec::new();
+        };
+        let counted = (0..).zip(COLLECTIVES).filter_map(|(number, name)| {
+            let (mut called, mut active) = (0, 0);
+            // SAFETY: a process that is set up (L2), and room for both answers.
+            let answer = unsafe { ask(self.it, number, &raw mut called, &raw mut active) };
+            let known = answer == OK && called > 0;
+            known.then_some(Collective {
+                name,
+                called,
+                active,
+            })
+        });
+        counted.collect()
+    }
+
+    fn ask(&self, name: &'static str, function: OfProcess) -> Result<bool, Error> {
+        // SAFETY: a process that is set up: L2.
+        self.check(name, unsafe { function(self.it) })
+    }
+
+    /// Whether there is something, or the library's words why it refused.
+    fn check(&self, function: &'static str, answer: c_int) -> Result<bool, Error> {
+        match answer {
+            OK => Ok(true),
+            interface::END_OF_LIST => Ok(false),
+            other => Err(Error::Refused {
+                pid: self.pid,
+                function,
+                // SAFETY: the library's words, which stay, or NULL.
+                why: words_of(unsafe { (self.dll.error_string)(other) }),
+            }),
+        }
+    }
+}
+
+/// A C string, or that there is none.
+fn words_of(pointer: *const c_char) -> String {
+    if pointer.is_null() {
+        return "no reason was given".to_owned();
+    }
+    // SAFETY: not NULL; a string of the library's or the loader's.
+    let words = unsafe { CStr::from_ptr(pointer) };
+    words.to_string_lossy().into_owned()
+}
+
+fn context<'a>(it: *mut Opaque) -> &'a mut Context {
+    // SAFETY: the library has no other pointers (L2), and one callback runs at a time.
+    unsafe { &mut *it.cast::<Context>() }
+}
+
+unsafe extern "C" fn allocate(bytes: usize) -> *mut c_void {
+    // SAFETY: any size.
+    unsafe { libc::malloc(bytes) }
+}
+
+unsafe extern "C" fn release(place: *mut c_void) {
+    // SAFETY: from `allocate`, once: L1.
+    unsafe { libc::free(place) };
+}
+
+unsafe extern "C" fn say(_: *const c_char) {}
+
+unsafe extern "C" fn error_string(_: c_int) -> *mut c_char {
+    c"memory of the process cannot be read".as_ptr().cast_mut()
+}
+
+unsafe extern "C" fn put_image_info(it: *mut Opaque, info: *mut c_void) {
+    context(it).image_info = info;
+}
+
+unsafe extern "C" fn get_image_info(it: *mut Opaque) -> *mut c_void {
+    context(it).image_info
+}
+
+unsafe extern "C" fn put_process_info(it: *mut Opaque, info: *mut c_void) {
+    context(it).process_info = info;
+}
+
+unsafe extern "C" fn get_process_info(it: *mut Opaque) -> *mut c_void {
+    context(it).process_info
+}
+
+unsafe extern "C" fn get_type_sizes(_: *mut Opaque, sizes: *mut TypeSizes) {
+    // No more than the five of the interface: a library need not have room for others.
+    // SAFETY: room for five.
+    unsafe { sizes.cast::<[c_int; 5]>().write([2, 4, 8, 8, 8]) };
+}
+
+unsafe extern "C" fn find_function(
+    it: *mut Opaque,
+    name: *mut c_char,
+    _: c_int,
+    address: *mut Address,
+) -> c_int {
+    // SAFETY: as for a symbol.
+    unsafe { find_symbol(it, name, address) }
+}
+
+unsafe extern "C" fn find_symbol(
+    it: *mut Opaque,
+    name: *mut c_char,
+    address: *mut Address,
+) -> c_int {
+    // SAFETY: a string of the library's: L1.
+    let name = unsafe { CStr::from_ptr(name) };
+    let Some(found) = context(it).target.find(name.to_bytes()) else {
+        return NO_INFORMATION;
+    };
+    if !address.is_null() {
+        // SAFETY: not NULL, so there is room: L1.
+        unsafe { address.write(found) };
+    }
+    OK
+}
+
+unsafe extern "C" fn find_type(_: *mut Opaque, _: *mut c_char, _: c_int) -> *mut Opaque {
+    null_mut()
+}
+
+unsafe extern "C" fn field_offset(_: *mut Opaque, _: *mut c_char) -> c_int {
+    -1
+}
+
+unsafe extern "C" fn size_of_type(_: *mut Opaque) -> c_int {
+    -1
+}
+
+unsafe extern "C" fn get_global_rank(_: *mut Opaque) -> c_int {
+    interface::INVALID_PROCESS
+}
+
+unsafe extern "C" fn get_image(it: *mut Opaque) -> *mut Opaque {
+    it
+}
+
+unsafe extern "C" fn fetch_data(
+    it: *mut Opaque,
+    address: Address,
+    bytes: c_int,
+    into: *mut c_void,
+) -> c_int {
+    let Ok(bytes) = usize::try_from(bytes) else {
+        return NO_INFORMATION;
+    };
+    let mut copy = vec![0; bytes];
+    if !context(it).target.read(address, &mut copy) {
+        return NO_INFORMATION;
+    }
+    // SAFETY: room for as many bytes as were asked for (L1), and `copy` is ours.
+    unsafe {
+        into.cast::<u8>()
+            .copy_from_nonoverlapping(copy.as_ptr(), bytes)
+    };
+    OK
+}
+
+unsafe extern "C" fn target_to_host(
+    _: *mut Opaque,
+    from: *const c_void,
+    to: *mut c_void,
+    bytes: c_int,
+) {
+    let bytes = usize::try_from(bytes).unwrap_or(0);
+    // SAFETY: both have that many bytes (L1); they may be the same.
+    unsafe { to.cast::<u8>().copy_from(from.cast(), bytes) };
+}
+
+static BASIC: BasicCallbacks = BasicCallbacks {
+    malloc: Some(allocate),
+    free: Some(release),
+    dprints: Some(say),
+    errorstring: Some(error_string),
+    put_image_info: Some(put_image_info),
+    get_image_info: Some(get_image_info),
+    put_process_info: Some(put_process_info),
+    get_process_info: Some(get_process_info),
+};
+
+static IMAGE: ImageCallbacks = ImageCallbacks {
+    get_type_sizes: Some(get_type_sizes),
+    find_function: Some(find_function),
+    find_symbol: Some(find_symbol),
+    find_type: Some(find_type),
+    field_offset: Some(field_offset),
+    sizeof: Some(size_of_type),
+};
+
+static PROCESS: ProcessCallbacks = ProcessCallbacks {
+    get_global_rank: Some(get_global_rank),
+    get_image: Some(get_image),
+    fetch_data: Some(fetch_data),
+    target_to_host: Some(target_to_host),
+};
