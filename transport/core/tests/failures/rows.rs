@@ -185,7 +185,8 @@ fn rem_access_err_of_memory_that_was_withdrawn_ends_the_read_alone() {
 #[test]
 fn every_error_of_a_request_ends_it_and_nothing_else() {
     let outcomes = [
-        (REM_ACCESS, Outcome::BadKey),
+        // Once: it may be the refusal of a read that has ended, asked for again by the device.
+        (REM_ACCESS, Outcome::Done),
         (REM_INV_REQ, Outcome::BadKey),
         (REM_OP, Outcome::BadKey),
         (LOC_PROT, Outcome::Unreachable),
@@ -205,7 +206,8 @@ fn every_error_of_a_request_ends_it_and_nothing_else() {
         assert!(job.try_send(0, 1, 100));
         assert_eq!(job.end_of(0, first), expected, "status {status}");
         assert_eq!(job.end_of(0, second), Outcome::Done, "status {status}");
-        assert!(targets[1].bytes() == pattern(1, 7, 5000));
+        let whole = |target: &Guarded| target.bytes() == pattern(1, 7, 5000);
+        assert!(whole(&targets[1]) && whole(&targets[0]) == (expected == Outcome::Done));
         job.settle();
         job.assert_whole();
         job.assert_careful();

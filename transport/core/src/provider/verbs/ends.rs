@@ -16,7 +16,7 @@ impl<P: Port> Verbs<P> {
         };
         work.under_way -= 1;
         work.ended += u64::from(bytes);
-        work.tries = 0;
+        (work.tries, work.refused) = (0, false);
         work.halvings = work.halvings.saturating_sub(1);
         self.doubt_no_more(index, bytes);
         self.settle(index);
@@ -30,12 +30,16 @@ impl<P: Port> Verbs<P> {
             return;
         };
         work.under_way -= 1;
+        let is_atomic = matches!(work.kind, Kind::Atomic(_));
         match status {
             _ if has_other => work.again = true,
+            Status::RemoteAccess if !is_atomic && !std::mem::replace(&mut work.refused, true) => {
+                work.again = true;
+            }
             Status::RemoteAccess | Status::RemoteInvalid | Status::RemoteOperation => {
                 work.outcome = Outcome::BadKey;
             }
-            _ if matches!(work.kind, Kind::Atomic(_)) => work.outcome = Outcome::Unknown,
+            _ if is_atomic => work.outcome = Outcome::Unknown,
             // What was exported has been withdrawn.
             Status::LocalProtection if work.errand.is_some() => work.outcome = Outcome::BadKey,
             Status::LocalProtection | Status::LocalLength => work.outcome = Outcome::Unreachable,

@@ -7,6 +7,9 @@
 //!   may be in use again.
 //! - W3: where reads lie (`Facts::reads_lie`), one has ended when what was posted right behind it has: a write of nothing.
 //! - W4: an atomic operation that was under way on a queue pair that broke is not posted again; its end is [`Outcome::Unknown`].
+//! - W5: that the peer's memory may not be reached is believed when it is said twice in a row. Where packets are lost, a read
+//!   that has ended is asked for again by its device; if the memory was withdrawn meanwhile, the refusal falls on whatever
+//!   is under way by then.
 
 use super::arrive::IMMEDIATE;
 use super::fetch::Errand;
@@ -59,6 +62,8 @@ pub(super) struct Work {
     pub(super) tries: u8,
     /// How often the parts of a read that may lie were halved.
     pub(super) halvings: u8,
+    /// The part that came back last was refused by the peer's device (W5).
+    pub(super) refused: bool,
     pub(super) outcome: Outcome,
     /// The packet that tells the peer of a write.
     pub(super) immediate: Option<u32>,
@@ -128,6 +133,7 @@ impl Work {
             again: false,
             tries: 0,
             halvings: 0,
+            refused: false,
             outcome: Outcome::Done,
             immediate: None,
             errand: None,
