@@ -18,7 +18,6 @@ int rmpi_channel_version(void);
 int rmpi_channel_declare(MPI_Comm comm, int direction, int peer, int channel_class,
                          const struct piece *pieces, size_t count, uint64_t *id);
 int rmpi_channel_start(const uint64_t *ids, size_t count);
-int rmpi_channel_open(uint64_t id);
 int rmpi_channel_test(const uint64_t *ids, size_t count, int *done);
 int rmpi_channel_wait(const uint64_t *ids, size_t count, double seconds);
 int rmpi_channel_move(uint64_t id, const struct piece *pieces, size_t count);
@@ -207,28 +206,6 @@ static void small_sends_do_not_wait_for_their_receivers(void)
     EQUAL(rmpi_channel_free(receive), OK);
 }
 
-static void the_gate_opens_before_the_start(void)
-{
-    static unsigned char out[20000], in[20000];
-    int next = (rank + 1) % size, last = (rank + size - 1) % size;
-    uint64_t send = declare(MPI_COMM_WORLD, SEND, next, 4, out, sizeof out);
-    uint64_t receive = declare(MPI_COMM_WORLD, RECEIVE, last, 4, in, sizeof in);
-    for (int round = 0; round < 5; round++) {
-        EQUAL(rmpi_channel_open(receive), OK);
-        fill(out, sizeof out, seed_of(rank, 0, round));
-        EQUAL(rmpi_channel_start(&send, 1), OK);
-        EQUAL(rmpi_channel_wait(&send, 1, FOREVER), OK);
-        MPI_Barrier(MPI_COMM_WORLD);
-        EQUAL(rmpi_channel_free(receive), ACTIVE);
-        EQUAL(rmpi_channel_start(&receive, 1), OK);
-        EQUAL(rmpi_channel_wait(&receive, 1, FOREVER), OK);
-        PAYLOAD(in, sizeof in, seed_of(last, 0, round));
-    }
-    EQUAL(rmpi_channel_open(send), STALE);
-    EQUAL(rmpi_channel_free(send), OK);
-    EQUAL(rmpi_channel_free(receive), OK);
-}
-
 static void declared_used_once_and_freed(void)
 {
     int next = (rank + 1) % size, last = (rank + size - 1) % size;
@@ -348,7 +325,6 @@ static void wrong_use_has_a_code_each(void)
         EQUAL(rmpi_channel_start(both, 2), STALE);
         EQUAL(rmpi_channel_test(both, 2, &done), STALE);
         EQUAL(rmpi_channel_wait(both, 2, FOREVER), STALE);
-        EQUAL(rmpi_channel_open(strange[at]), STALE);
         EQUAL(rmpi_channel_move(strange[at], &whole, 1), STALE);
         EQUAL(rmpi_channel_free(strange[at]), STALE);
     }
@@ -380,7 +356,6 @@ int main(int argc, char **argv)
     RUN(nothing_is_asked_of_the_system_after_the_declares);
     RUN(blocks_of_different_shapes);
     RUN(small_sends_do_not_wait_for_their_receivers);
-    RUN(the_gate_opens_before_the_start);
     RUN(declared_used_once_and_freed);
     RUN(communicators_do_not_mix);
     RUN(messages_of_mpi_go_beside);

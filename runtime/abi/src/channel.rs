@@ -158,16 +158,6 @@ pub unsafe extern "C" fn rmpi_channel_start(ids: *const u64, count: usize) -> c_
     visit(|universe| universe.start_channels(ids))
 }
 
-/// Opens the gate of a receive before its start.
-///
-/// # Safety
-/// The memory of the channel is its own until it has ended.
-// SAFETY: no other symbol has this name.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rmpi_channel_open(id: u64) -> c_int {
-    visit(|universe| universe.open_channel(ChannelId(id)))
-}
-
 /// Says whether all of these have ended, or are not started. If so, their ends are taken.
 ///
 /// # Safety

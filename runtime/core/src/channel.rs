@@ -49,14 +49,6 @@ impl Universe {
         self.channels.start(&mut self.fabric, ids)
     }
 
-    /// Opens the gate of a receive before its start.
-    ///
-    /// # Errors
-    /// Those of [`Channels::open`].
-    pub fn open_channel(&mut self, id: ChannelId) -> Result<(), ChannelError> {
-        self.channels.open(&mut self.fabric, id)
-    }
-
     /// Whether all of these have ended, or are not started.
     ///
     /// # Errors

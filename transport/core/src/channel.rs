@@ -245,31 +245,10 @@ impl Channels {
                 let handle = self.handles.at(index);
                 match direction {
                     _ if handle.direction != direction => {}
-                    Direction::Receive if handle.is_open => {}
                     Direction::Receive => self.open_gate(fabric, index),
                     Direction::Send => self.start_send(fabric, index),
                 }
             }
-        }
-        Ok(())
-    }
-
-    /// Opens the gate of a receive before its start, which then has nothing to tell.
-    ///
-    /// # Errors
-    /// [`ChannelError::Stale`], also for a send; [`ChannelError::Active`].
-    pub fn open(&mut self, fabric: &mut Fabric, id: ChannelId) -> Result<(), ChannelError> {
-        self.write_down_now();
-        let handle = self.handles.find(id)?;
-        if handle.direction != Direction::Receive {
-            return Err(ChannelError::Stale);
-        }
-        if handle.is_started {
-            return Err(ChannelError::Active);
-        }
-        if !handle.is_open {
-            self.active += 1;
-            self.open_gate(fabric, id.index());
         }
         Ok(())
     }
@@ -328,7 +307,7 @@ impl Channels {
         self.write_down_now();
         self.epoch += 1;
         let handle = self.handles.find(id)?;
-        if handle.is_active() {
+        if handle.is_started {
             return Err(ChannelError::Active);
         }
         let peer = self.classes[handle.class as usize].peer;
@@ -350,7 +329,7 @@ impl Channels {
     pub fn free(&mut self, fabric: &mut Fabric, id: ChannelId) -> Result<(), ChannelError> {
         self.write_down_now();
         self.epoch += 1;
-        if self.handles.find(id)?.is_active() {
+        if self.handles.find(id)?.is_started {
             return Err(ChannelError::Active);
         }
         if let Some(handle) = self.handles.remove(id.index()) {
@@ -484,7 +463,7 @@ impl Channels {
         for (at, id) in ids.iter().enumerate() {
             let started = self.handles.find_mut(*id).and_then(Handle::begin);
             match started {
-                Ok(()) => self.active += usize::from(!self.handles.at(id.index()).is_open),
+                Ok(()) => self.active += 1,
                 Err(error) => {
                     self.unmark(&ids[..at]);
                     return Err(error);
@@ -496,10 +475,9 @@ impl Channels {
 
     fn unmark(&mut self, ids: &[ChannelId]) {
         for id in ids {
-            let handle = self.handles.at_mut(id.index());
-            handle.is_started = false;
-            self.active -= usize::from(!handle.is_open);
+            self.handles.at_mut(id.index()).is_started = false;
         }
+        self.active -= ids.len();
     }
 
     fn declare_class(&mut self, way: &Way) -> u32 {

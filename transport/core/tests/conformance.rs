@@ -111,7 +111,6 @@ behaviours! {
     the_start_number_k_of_a_class_meets_number_k: channels::in_order_of_starts, 3 ranks, 30 seeds;
     small_messages_of_channels_do_not_wait_for_their_receiver: channels::sends_first, 2 ranks, 30 seeds;
     ends_of_a_channel_that_differ_in_size_both_say_so: channels::sizes_differ, 2 ranks, 30 seeds;
-    gates_open_before_the_start: channels::opened, 2 ranks, 30 seeds;
     channels_are_declared_used_once_and_freed: channels::used_once, 2 ranks, 20 seeds;
     frames_of_channels_that_make_no_sense_change_nothing: channels::nonsense, 2 ranks, 30 seeds;
     names_of_channels_that_are_wrong_are_told: channels::wrong_use, 2 ranks, 8 seeds;

@@ -34,8 +34,6 @@ pub(super) struct Handle {
     /// The number of its last start.
     pub(super) number: u64,
     pub(super) is_started: bool,
-    /// A receive whose gate is open, or was before it ended.
-    pub(super) is_open: bool,
     pub(super) phase: Phase,
     /// How it ended, until that is collected.
     pub(super) end: Option<Result<(), ChannelError>>,
@@ -71,7 +69,6 @@ impl Handle {
             local: None,
             number: 0,
             is_started: false,
-            is_open: false,
             phase: Phase::Idle,
             end: None,
         }
@@ -116,11 +113,6 @@ impl Handle {
         line.is_some_and(|line| line.is_written(self.number))
     }
 
-    /// Whether its memory may be in use.
-    pub(super) fn is_active(&self) -> bool {
-        self.is_started || self.is_open
-    }
-
     /// Whether it is one of the sends that progress looks at.
     pub(super) fn is_pended(&self) -> bool {
         self.direction == Direction::Send
@@ -136,7 +128,7 @@ impl Handle {
     /// Its peer is lost. A write that is under way comes to its own end.
     pub(super) fn lose(&mut self) {
         let goes_on = self.end.is_none() && self.phase != Phase::Writing;
-        if self.is_active() && goes_on && !self.is_written() {
+        if self.is_started && goes_on && !self.is_written() {
             self.finish(Err(ChannelError::Lost));
         }
     }
@@ -147,7 +139,6 @@ impl Handle {
             return Ok(());
         }
         self.is_started = false;
-        self.is_open = false;
         self.end.take().unwrap_or(Ok(()))
     }
 }
@@ -272,14 +263,14 @@ mod tests {
     #[test]
     fn a_handle_is_started_once_and_its_end_is_taken_once() {
         let mut handle = Handle::new(Direction::Receive, 0, Memory::new([]).unwrap());
-        assert!(handle.is_done() && !handle.is_active());
+        assert!(handle.is_done() && !handle.is_started);
         assert_eq!(handle.begin(), Ok(()));
         assert_eq!(handle.begin(), Err(ChannelError::Active));
         assert!(!handle.is_done());
         handle.finish(Err(ChannelError::SizesDiffer));
-        assert!(handle.is_done() && handle.is_active());
+        assert!(handle.is_done() && handle.is_started);
         assert_eq!(handle.collect(), Err(ChannelError::SizesDiffer));
         assert_eq!(handle.collect(), Ok(()));
-        assert!(!handle.is_active());
+        assert!(!handle.is_started);
     }
 }

@@ -313,7 +313,6 @@ impl Channels {
             }
             let handle = self.handles.at_mut(open.handle);
             handle.begin_run(number, is_started);
-            handle.is_open = is_started;
             handle.is_lined = true;
         }
         for (at, send) in list.sends.iter_mut().enumerate() {
@@ -371,7 +370,7 @@ impl Channels {
     fn add_to_list(&self, list: &mut List, index: u32) -> Option<Peer> {
         let handle = self.handles.at(index);
         let class = &self.classes[handle.class as usize];
-        if class.is_dead || handle.is_open {
+        if class.is_dead {
             return None;
         }
         match handle.direction {

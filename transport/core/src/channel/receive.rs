@@ -14,7 +14,6 @@ impl Channels {
         let peer = class.peer;
         let number = class.into.start();
         handle.number = number;
-        handle.is_open = true;
         handle.phase = Phase::Idle;
         handle.end = None;
         handle.is_lined = false;
@@ -77,7 +76,7 @@ impl Channels {
             .filter(|line| line.is_told && handle.class == class)?;
         handle.line = None;
         self.classes[class as usize].into.lines -= 1;
-        let waits = handle.is_active() && handle.is_lined && handle.end.is_none();
+        let waits = handle.is_started && handle.is_lined && handle.end.is_none();
         handle.is_lined = false;
         self.epoch += 1;
         self.lines.give_back(line);
@@ -90,7 +89,7 @@ impl Channels {
     /// Ends a receive whose bytes are there, as its line says. `false`: nothing has changed.
     pub(super) fn settle(&mut self, index: u32) -> bool {
         let handle = self.handles.at_mut(index);
-        if !handle.is_active() || handle.end.is_some() || !handle.is_written() {
+        if !handle.is_started || handle.end.is_some() || !handle.is_written() {
             return false;
         }
         self.classes[handle.class as usize].into.end(handle.number);

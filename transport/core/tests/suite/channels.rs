@@ -350,35 +350,6 @@ pub async fn sizes_differ(rank: &mut Rank) {
     finish(rank, vec![send, receive]).await;
 }
 
-pub async fn opened(rank: &mut Rank) {
-    let other = rank.size - 1 - rank.me;
-    for bytes in [64, 20_000] {
-        let mut send = End::new(rank, to(other, 1), bytes, false);
-        let mut receive = End::new(rank, from(other, 1), bytes, false);
-        for round in 0..5 {
-            let channels = rank.channels.as_mut().unwrap();
-            channels.open(&mut rank.fabric, receive.id).unwrap();
-            let gates = counters(rank).gates;
-            let channels = rank.channels.as_mut().unwrap();
-            channels.open(&mut rank.fabric, receive.id).unwrap();
-            assert_eq!(channels.are_done(&[receive.id]), Ok(true), "not started");
-            let active = Err(ChannelError::Active);
-            assert_eq!(channels.free(&mut rank.fabric, receive.id), active);
-            rank.barrier().await;
-            send.fill(&pattern(rank.me, round, bytes));
-            start(rank, &[send.id]);
-            wait(rank, &[send.id]).await.unwrap();
-            start(rank, &[receive.id]);
-            wait(rank, &[receive.id]).await.unwrap();
-            receive.check(&pattern(other, round, bytes));
-            assert_eq!(counters(rank).gates, gates, "the start tells nothing");
-            rank.barrier().await;
-        }
-        assert_eq!(counters(rank).refused, 0);
-        finish(rank, vec![send, receive]).await;
-    }
-}
-
 pub async fn used_once(rank: &mut Rank) {
     let other = rank.size - 1 - rank.me;
     for (number, bytes) in (0..).zip(SIZES.iter().cycle().take(30)) {
@@ -467,7 +438,6 @@ pub async fn wrong_use(rank: &mut Rank) {
     let nothing = || Memory::new([]).unwrap();
     let refused = channels.declare(fabric, to(me, 16), nothing());
     assert_eq!(refused, Err(ChannelError::BadClass));
-    assert_eq!(channels.open(fabric, send.id), Err(ChannelError::Stale));
     let stranger = ChannelId(send.id.0 + 77);
     for ids in [[send.id, stranger], [stranger, send.id]] {
         assert_eq!(channels.start(fabric, &ids), Err(ChannelError::Stale));
