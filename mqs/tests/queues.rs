@@ -295,6 +295,8 @@ fn mqs_048_when_the_debugger_has_no_memory_that_is_said_and_nothing_is_lost() {
 
 #[test]
 fn mqs_091_iterators_that_were_not_set_up_answer_with_an_error() {
+    // The first process makes the debugger known.
+    attached(Box::new(Model::new().process())).detach();
     let mut fake = Model::new().process();
     let it = fake.opaque();
     // SAFETY: a process of this debugger's that nothing is attached to.

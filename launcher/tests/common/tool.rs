@@ -53,7 +53,10 @@ pub fn trace(job: &mut Job) {
 /// Starts a traced job. The debugger has a breakpoint and has said nothing yet.
 pub fn start(job: Job) -> (Tool, Running) {
     let running = job.start();
-    let mut tool = Tool::over(running.pid());
+    let pid = Pid::from_raw(running.pid().cast_signed());
+    let status = waitpid(pid, None).unwrap();
+    assert!(matches!(status, WaitStatus::Stopped(..)), "{status:?}");
+    let mut tool = Tool::over(pid);
     let mut below = [0];
     let at = tool.address("MPIR_Breakpoint");
     tool.memory.read_exact_at(&mut below, at).unwrap();
@@ -64,16 +67,24 @@ pub fn start(job: Job) -> (Tool, Running) {
 
 /// Comes to a job that runs.
 pub fn attach(running: &Running) -> Tool {
-    ptrace::attach(Pid::from_raw(running.pid().cast_signed())).expect("it can be traced");
-    Tool::over(running.pid())
+    let pid = Pid::from_raw(running.pid().cast_signed());
+    ptrace::attach(pid).expect("it can be traced");
+    // Others may come before the stop that was asked for, as the one of an exec that is just over: who left then would
+    // leave a process that stops later, for good.
+    loop {
+        let signal = match waitpid(pid, None).unwrap() {
+            WaitStatus::Stopped(_, Signal::SIGSTOP) => return Tool::over(pid),
+            WaitStatus::Stopped(_, Signal::SIGTRAP) => None,
+            WaitStatus::Stopped(_, other) => Some(other),
+            other => panic!("the starter has not stopped: {other:?}"),
+        };
+        ptrace::cont(pid, signal).unwrap();
+    }
 }
 
 impl Tool {
-    /// Of a process that was told to stop.
-    fn over(pid: u32) -> Self {
-        let pid = Pid::from_raw(pid.cast_signed());
-        let status = waitpid(pid, None).unwrap();
-        assert!(matches!(status, WaitStatus::Stopped(..)), "{status:?}");
+    /// Of a process that stands still.
+    fn over(pid: Pid) -> Self {
         let memory = File::options()
             .read(true)
             .write(true)
