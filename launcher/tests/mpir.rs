@@ -111,12 +111,12 @@ fn the_launcher_has_every_symbol_of_a_starter_and_keeps_them_when_it_is_stripped
     assert_eq!(names(&["-D"], &stripped), wanted);
 }
 
-/// MPIR-006 and MPIR-007 in a rank. What only a starter may have is absent: debuggers would take each rank for one.
+/// MPIR-006 and MPIR-007 in a rank, and where its queues are read. What only a starter may have is absent: debuggers would take each rank for one.
 #[test]
 #[ignore = "needs the installation: cargo xtask test debuggers"]
 fn a_rank_has_the_words_of_a_rank_and_nothing_of_a_starter() {
     let library = installed("lib/libmpi_abi.so.1");
-    let wanted = ["MPIR_being_debugged", "MPIR_debug_gate"].map(str::to_owned);
+    let wanted = ["MPIR_being_debugged", "MPIR_debug_gate", "MPIR_dll_name"].map(str::to_owned);
     assert_eq!(names(&["-D"], &library), wanted.into());
 }
 

@@ -156,12 +156,18 @@ pub fn last<R>(visit: impl FnOnce(&Outcome) -> R) -> R {
 }
 
 /// Keeps how this thread's last operation ended.
-#[inline]
+#[inline(always)]
 pub fn keep<T>(result: &Result<T>) {
     if result.is_err() || HAS_FAILED.get().is_some() {
-        HAS_FAILED.get_or_init(|| ());
-        LAST.with(|last| last.borrow_mut().set(result));
+        write_down(result);
     }
+}
+
+#[cold]
+#[inline(never)]
+fn write_down<T>(result: &Result<T>) {
+    HAS_FAILED.get_or_init(|| ());
+    LAST.with(|last| last.borrow_mut().set(result));
 }
 
 #[cfg(test)]

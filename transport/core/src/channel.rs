@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The gated channel: messages of a fixed size between two processes, declared once and started often.
 //!
-//! Both ends declare their memory, each for itself; nobody is told. When the receiver starts (or
-//! [opens](Channels::open)) its end, it tells the sender where the bytes belong: the *gate*. When the sender starts its
-//! end, one one-sided write moves them there, and its immediate ends the receive. Nothing is matched, kept or copied on
-//! the way, and the gate may be open long before the sender comes.
+//! Both ends declare their memory, each for itself; nobody is told. When the receiver starts its end, it tells the sender
+//! where the bytes belong: the *gate*. When the sender starts its end, one one-sided write moves them there, and its
+//! immediate ends the receive. Nothing is matched, kept or copied on the way, and the gate may be open long before the
+//! sender comes.
 //!
 //! # Promises
 //! - C1: the channels between two processes in one context and class form a queue: the start number k of the one meets
