@@ -114,19 +114,16 @@ impl Crowding {
 
     fn ranks_outnumber_cores(&self, fabric: &Fabric) -> bool {
         let mine = wait::allowed_cpus();
-        let others = fabric.neighbours_cpus();
-        let known = u32::try_from(others.len())
-            .unwrap_or(u32::MAX)
-            .saturating_add(1);
-        let all = others
-            .iter()
-            .fold(mine, |all, mask| std::array::from_fn(|i| all[i] | mask[i]));
-        let inside_mine = others
-            .iter()
-            .filter(|mask| mask.iter().zip(mine).all(|(o, m)| o & !m == 0));
-        let sharing = u32::try_from(inside_mine.count())
-            .unwrap_or(u32::MAX)
-            .saturating_add(1);
+        let (mut known, mut sharing, mut all) = (1_u32, 1_u32, mine);
+        for mask in fabric.neighbours_cpus() {
+            let is_inside_mine = mask
+                .iter()
+                .zip(mine)
+                .all(|(other, mine)| other & !mine == 0);
+            known += 1;
+            sharing += u32::from(is_inside_mine);
+            all = std::array::from_fn(|i| all[i] | mask[i]);
+        }
         known > self.cores(count(&all))
             || sharing > self.cores(count(&mine))
             || self.local_size > self.cores(self.launch_cpus)

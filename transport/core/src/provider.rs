@@ -762,8 +762,7 @@ impl Fabric {
     }
 
     /// CPUs that the other ranks of this node say they may use, one mask per rank that has introduced itself.
-    #[must_use]
-    pub fn neighbours_cpus(&self) -> Vec<[u64; 16]> {
+    pub fn neighbours_cpus(&self) -> impl Iterator<Item = [u64; 16]> {
         self.shm.neighbours_cpus()
     }
 

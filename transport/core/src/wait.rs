@@ -7,6 +7,8 @@
 //! pointer after it returns.
 #![allow(unsafe_code)]
 
+use std::fs::File;
+use std::io::Read;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
@@ -91,16 +93,25 @@ pub fn allowed_cpus() -> [u64; 16] {
 /// Cores that the control group grants, if it limits them: quota divided by period.
 #[must_use]
 pub fn core_quota() -> Option<f64> {
-    let text = std::fs::read_to_string("/sys/fs/cgroup/cpu.max").ok()?;
-    let (quota, period) = text.trim().split_once(' ')?;
-    Some(quota.parse::<f64>().ok()? / period.parse::<f64>().ok()?)
+    look_into("/sys/fs/cgroup/cpu.max", |text| {
+        let (quota, period) = text.trim().split_once(' ')?;
+        Some(quota.parse::<f64>().ok()? / period.parse::<f64>().ok()?)
+    })
 }
 
 /// Nanoseconds that this thread has waited for a core since it began, as the scheduler counts them.
 #[must_use]
 pub fn run_delay_ns() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
-    text.split_ascii_whitespace().nth(1)?.parse().ok()
+    look_into("/proc/thread-self/schedstat", |text| {
+        text.split_ascii_whitespace().nth(1)?.parse().ok()
+    })
+}
+
+/// Reads a short file of the system's. Nothing is allocated: whoever waits looks into these again and again.
+fn look_into<R>(file: &str, read: impl FnOnce(&str) -> Option<R>) -> Option<R> {
+    let mut bytes = [0; 128];
+    let count = File::open(file).ok()?.read(&mut bytes).ok()?;
+    read(str::from_utf8(&bytes[..count]).ok()?)
 }
 
 /// The name of this host.

@@ -105,7 +105,7 @@ impl Shm {
                 .map(|_| CachePadded::new(Tx::nowhere()))
                 .collect(),
             receivers: Box::default(),
-            active: Active::new(),
+            active: Active::with_room(size),
             pool: None,
             finished: VecDeque::new(),
             transfers: Transfers::default(),
@@ -638,16 +638,14 @@ impl Shm {
         });
     }
 
-    pub(super) fn neighbours_cpus(&self) -> Vec<[u64; 16]> {
-        let Some(node) = &self.node else {
-            return Vec::new();
-        };
-        (0..node.segment.local_size())
-            .filter(|rank| *rank != node.local_rank)
-            .map(|rank| node.segment.ident(rank))
-            .filter(|ident| ident.pid().is_some())
-            .map(ring::Ident::cpus)
-            .collect()
+    pub(super) fn neighbours_cpus(&self) -> impl Iterator<Item = [u64; 16]> {
+        self.node.iter().flat_map(|node| {
+            (0..node.segment.local_size())
+                .filter(|rank| *rank != node.local_rank)
+                .map(|rank| node.segment.ident(rank))
+                .filter(|ident| ident.pid().is_some())
+                .map(ring::Ident::cpus)
+        })
     }
 
     #[inline(always)]

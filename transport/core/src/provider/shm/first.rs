@@ -60,9 +60,10 @@ pub(super) struct Active {
 impl Active {
     pub(super) const NOBODY: u32 = u32::MAX;
 
-    pub(super) fn new() -> Self {
+    /// Nobody yet, with room for so many.
+    pub(super) fn with_room(ranks: u32) -> Self {
         Self {
-            ranks: Vec::new(),
+            ranks: Vec::with_capacity(ranks as usize),
             first: Self::NOBODY,
             batches: 0,
         }

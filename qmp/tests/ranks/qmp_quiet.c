@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// QMP: what starts and waits do not do once everything is declared: ask for memory, take a lock, copy twice.
+#define _GNU_SOURCE
+#include "qmp_check.h"
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
+
+// The first starts tell the peers where their memory is.
+enum { DIRECTIONS = 8, WARM = 30, ROUNDS = 50 };
+
+// The private interface that libqmp stands on: bytes moved directly, packed, sent ahead; writes, gates, allocations; bytes
+// in frames, nonsense.
+int rmpi_channel_counters(uint64_t counters[8]);
+enum { DIRECT, PACKED, AHEAD, WRITES, GATES, ALLOCATIONS, STREAMED, NONSENSE };
+
+// Everything in this process asks here, also the libraries.
+static int is_counting;
+static unsigned long asked, locked;
+static int (*lock_really)(pthread_mutex_t *);
+void *__libc_malloc(size_t bytes);
+void *__libc_calloc(size_t count, size_t bytes);
+void *__libc_realloc(void *old, size_t bytes);
+void *__libc_memalign(size_t alignment, size_t bytes);
+
+void *malloc(size_t bytes)
+{
+    asked += is_counting;
+    return __libc_malloc(bytes);
+}
+
+void *calloc(size_t count, size_t bytes)
+{
+    asked += is_counting;
+    return __libc_calloc(count, bytes);
+}
+
+void *realloc(void *old, size_t bytes)
+{
+    asked += is_counting;
+    return __libc_realloc(old, bytes);
+}
+
+int posix_memalign(void **place, size_t alignment, size_t bytes)
+{
+    asked += is_counting;
+    *place = __libc_memalign(alignment, bytes);
+    return *place ? 0 : ENOMEM;
+}
+
+int pthread_mutex_lock(pthread_mutex_t *mutex)
+{
+    locked += is_counting;
+    return lock_really(mutex);
+}
+
+// Eight faces out and eight in, to and from neighbours on a ring: one message of many.
+static QMP_msghandle_t declare_halo(unsigned char *out, unsigned char *in, size_t face)
+{
+    QMP_msghandle_t all[2 * DIRECTIONS];
+    for (int d = 0; d < DIRECTIONS; d++) {
+        int to = (rank + d / 2 + 1) % size, from = (rank + size * DIRECTIONS - d / 2 - 1) % size;
+        all[d] = QMP_declare_receive_from(QMP_declare_msgmem(in + d * face, face), from, 0);
+        all[DIRECTIONS + d] = QMP_declare_send_to(QMP_declare_msgmem(out + d * face, face), to, 0);
+    }
+    QMP_msghandle_t halo = QMP_declare_multiple(all, 2 * DIRECTIONS);
+    CHECK(halo != NULL, "%s", QMP_get_error_string(NULL));
+    return halo;
+}
+
+static void exchange(QMP_msghandle_t halo, unsigned char *out, unsigned char *in, size_t face, int k)
+{
+    for (int d = 0; d < DIRECTIONS; d++) {
+        out[d * face] = (unsigned char)(rank + d + k);
+        in[d * face] = 0xee;
+    }
+    WORKS(QMP_start(halo));
+    WORKS(QMP_wait(halo));
+    for (int d = 0; d < DIRECTIONS; d++) {
+        int from = (rank + size * DIRECTIONS - d / 2 - 1) % size;
+        EQUAL(in[d * face], (unsigned char)(from + d + k));
+    }
+}
+
+static void starts_are_quiet(size_t face, bool is_allocated)
+{
+    size_t bytes = DIRECTIONS * face;
+    QMP_mem_t *mem = is_allocated ? QMP_allocate_memory(2 * bytes) : NULL;
+    unsigned char *out = mem ? QMP_get_memory_pointer(mem) : calloc(2, bytes), *in = out + bytes;
+    QMP_msghandle_t halo = declare_halo(out, in, face);
+    for (int k = 0; k < WARM; k++)
+        exchange(halo, out, in, face, k);
+    uint64_t before[8], after[8];
+    EQUAL(rmpi_channel_counters(before), 0);
+    asked = locked = 0;
+    is_counting = 1;
+    for (int k = 0; k < ROUNDS; k++)
+        exchange(halo, out, in, face, k);
+    is_counting = 0;
+    EQUAL(rmpi_channel_counters(after), 0);
+    EQUAL(asked, 0ul);
+    EQUAL(locked, 0ul);
+    EQUAL(after[ALLOCATIONS], before[ALLOCATIONS]);
+    EQUAL(after[NONSENSE], 0ull);
+    if (mem && face > 4096) {
+        // One copy of every byte, and no other.
+        EQUAL(after[DIRECT] - before[DIRECT], (uint64_t)ROUNDS * bytes);
+        EQUAL(after[PACKED], before[PACKED]);
+        EQUAL(after[AHEAD], before[AHEAD]);
+        EQUAL(after[STREAMED], before[STREAMED]);
+    }
+    QMP_free_msghandle(halo);
+    if (mem)
+        QMP_free_memory(mem);
+    else
+        free(out);
+}
+
+int main(int argc, char **argv)
+{
+    lock_really = (int (*)(pthread_mutex_t *))dlsym(RTLD_NEXT, "pthread_mutex_lock");
+    begin(&argc, &argv);
+    const size_t faces[] = {8, 1024, 4096, 65536, 262144};
+    for (int i = 0; i < COUNT_OF(faces); i++) {
+        starts_are_quiet(faces[i], true);
+        starts_are_quiet(faces[i], false);
+    }
+    return end();
+}
