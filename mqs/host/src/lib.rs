@@ -25,7 +25,7 @@ use std::path::PathBuf;
 
 use dll::Dll;
 use report::Rank;
-use target::{Files, Stopped, Target};
+use target::{Files, Stopped, Target, Undisturbed};
 
 /// Why queues cannot be shown.
 #[derive(Debug, thiserror::Error)]
@@ -73,6 +73,7 @@ pub enum Error {
 pub fn look(pid: u32) -> Result<Vec<Rank>, Error> {
     let mut files = Files::default();
     let targets = job::ranks(pid, &mut files)?;
+    let undisturbed = Undisturbed::begin().map_err(|why| Error::Unreadable { pid, why })?;
     let stopped: Result<Vec<_>, _> = targets.iter().map(|it| Stopped::stop(it.pid())).collect();
     let stopped = stopped?;
     let mut dlls = HashMap::new();
@@ -81,6 +82,7 @@ pub fn look(pid: u32) -> Result<Vec<Rank>, Error> {
         ranks.push(read(target, &mut dlls)?);
     }
     drop(stopped);
+    drop(undisturbed);
     ranks.sort_by_key(|it| (it.rank, it.pid));
     Ok(ranks)
 }

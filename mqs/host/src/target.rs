@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill};
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
 use object::{Object, ObjectKind, ObjectSymbol};
@@ -136,6 +136,40 @@ fn first_mapping(line: &str) -> Option<(u64, &str)> {
     is_first.then_some((u64::from_str_radix(start, 16).ok()?, path))
 }
 
+/// Signals that would end or stop this process wait until this is dropped: ranks that stand still would stay so.
+#[derive(Debug)]
+pub struct Undisturbed {
+    before: SigSet,
+}
+
+impl Undisturbed {
+    /// From now on, for this thread.
+    ///
+    /// # Errors
+    /// The system's, which has none for this.
+    pub fn begin() -> std::io::Result<Self> {
+        let mut waiting = SigSet::empty();
+        for signal in [
+            Signal::SIGINT,
+            Signal::SIGTERM,
+            Signal::SIGHUP,
+            Signal::SIGQUIT,
+            Signal::SIGTSTP,
+        ] {
+            waiting.add(signal);
+        }
+        let before = waiting.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
+        Ok(Self { before })
+    }
+}
+
+impl Drop for Undisturbed {
+    fn drop(&mut self) {
+        // A mask that was there before is none that could be refused.
+        let _ = self.before.thread_set_mask();
+    }
+}
+
 /// A process that stands still until this is dropped.
 #[derive(Debug)]
 pub struct Stopped {
@@ -202,6 +236,15 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn signals_wait_while_ranks_stand_still_and_no_longer() {
+        let is_held = || SigSet::thread_get_mask().unwrap().contains(Signal::SIGINT);
+        let guard = Undisturbed::begin().unwrap();
+        assert!(is_held());
+        drop(guard);
+        assert!(!is_held());
+    }
 
     #[test]
     fn a_mapping_counts_where_a_file_begins() {
