@@ -222,11 +222,10 @@ impl Comm {
         }
     }
 
-    /// Says, until the answer is dropped, that a call of a collective (a number of `queue_layout::COLLECTIVES`) is under way.
+    /// What a debugger reads of it.
     #[must_use]
-    pub fn within(&self, collective: usize) -> Within {
-        let begun = self.row.map(|row| (row, row.begin(collective)));
-        Within { begun, collective }
+    pub fn row(&self) -> Option<&'static CommRow> {
+        self.row
     }
 
     /// As [`for_one_call`](Self::for_one_call), for all starts of a persistent collective.
@@ -330,6 +329,16 @@ impl Comm {
 pub struct Within {
     begun: Option<(&'static CommRow, u32)>,
     collective: usize,
+}
+
+impl Within {
+    /// Says, until it is dropped, that a call of a collective (a number of `queue_layout::COLLECTIVES`) is under way on the
+    /// communicator of a row.
+    #[must_use]
+    pub fn begin(row: Option<&'static CommRow>, collective: usize) -> Self {
+        let begun = row.map(|row| (row, row.begin(collective)));
+        Self { begun, collective }
+    }
 }
 
 impl Drop for Within {

@@ -40,7 +40,7 @@ mod ways;
 pub use boot::{Birth, Link, flush_output, leave};
 pub use bundle::{Payload, SendMode};
 pub use collective::Line;
-pub use comm::{Comm, Comparison, Group};
+pub use comm::{Comm, Comparison, Group, Within};
 pub use datatype::{Datatype, Signature};
 pub use engine::{Config as EngineConfig, ContextId, Found, Kind, Peer, RequestId, State};
 pub use error::Error;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The three ways of running a collective: now, in the background, or again and again.
 
-use runtime::{Comm, Line, Visit};
+use queue_layout::CommRow;
+use runtime::{Comm, Line, Visit, Within};
 
 use crate::args::Out;
 use crate::enter::Mpi;
@@ -22,7 +23,7 @@ pub(crate) trait Call: Clone + 'static {
 /// A call that a debugger sees under way.
 #[derive(Clone)]
 pub(crate) struct Counted<C> {
-    comm: Comm,
+    row: Option<&'static CommRow>,
     number: usize,
     call: C,
 }
@@ -30,14 +31,14 @@ pub(crate) struct Counted<C> {
 impl<C: Call> Counted<C> {
     /// `number` is one of `queue_layout::COLLECTIVES`.
     pub(crate) fn new(comm: &Comm, number: usize, call: C) -> Self {
-        let comm = comm.clone();
-        Self { comm, number, call }
+        let row = comm.row();
+        Self { row, number, call }
     }
 }
 
 impl<C: Call> Call for Counted<C> {
     async fn run(&self, line: &Line<Mpi>) -> core::result::Result<(), runtime::Error> {
-        let _within = self.comm.within(self.number);
+        let _within = Within::begin(self.row, self.number);
         self.call.run(line).await
     }
 }
