@@ -9,6 +9,7 @@ mod entry;
 mod header;
 mod kinds;
 mod lists;
+mod qmpi;
 mod standard;
 mod table;
 
@@ -21,8 +22,8 @@ use table::Api;
 const HELP: &str = "\
 cargo xtask codegen [--check]
 
-Writes runtime/abi/gen (entry points, mpi.h, version script, coverage page) from runtime/abi/mpi.api, after holding
-every signature against the standard's data in runtime/abi/standard.
+Writes runtime/abi/gen (entry points, mpi.h, qmpi.h, version script, coverage page) from runtime/abi/mpi.api, after holding
+every signature against the standard's data in runtime/abi/standard. Numbers of functions for tools are in runtime/abi/qmpi.order.
   --check   write nothing; fail where a generated file is not what the table gives";
 
 /// `cargo xtask codegen`.
@@ -73,18 +74,21 @@ fn generate(abi: &Path) -> Result<Vec<Generated>, String> {
             differences.join("\n")
         ));
     }
+    let numbers = qmpi::Numbers::parse(&read(&abi.join("qmpi.order"))?, &api)?;
     let mut files = vec![
         ("entry.rs".to_owned(), entry::list(&api)?),
         ("constants.rs".to_owned(), constants::constants(&standard)?),
         ("callback.rs".to_owned(), constants::callbacks(&standard)?),
         ("mpi.h".to_owned(), header::header(&api, &standard)),
+        ("qmpi.h".to_owned(), qmpi::header(&api, &numbers)),
+        ("qmpi_table.rs".to_owned(), qmpi::table(&api, &numbers)?),
         ("libmpi_abi.map".to_owned(), lists::version_script(&api)),
         ("coverage.md".to_owned(), lists::coverage(&api)),
     ];
     for chapter in &api.chapters {
         files.push((
             format!("entry_{}.rs", chapter.file),
-            entry::chapter(chapter)?,
+            entry::chapter(chapter, &numbers)?,
         ));
     }
     Ok(files)

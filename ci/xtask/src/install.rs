@@ -154,10 +154,12 @@ fn install(prefix: &Path, choice: Choice) -> Result<(), String> {
     for folder in ["bin", "include", "lib/pkgconfig"] {
         make_folder(&prefix.join(folder))?;
     }
-    copy(
-        &root().join("runtime/abi/gen/mpi.h"),
-        &prefix.join("include/mpi.h"),
-    )?;
+    for header in ["mpi.h", "qmpi.h"] {
+        copy(
+            &root().join("runtime/abi/gen").join(header),
+            &prefix.join("include").join(header),
+        )?;
+    }
     library(&built, prefix, choice)?;
     qmp::install(&built, prefix, choice.quick)?;
     mqs::install(prefix)?;

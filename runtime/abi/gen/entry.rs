@@ -23,6 +23,108 @@ macro_rules! weak_alias {
     };
 }
 
+/// `PMPI_X` and its weak alias, around `$body`, which is there once for the program and for tools; and the three functions by which tools come between. The number
+/// is that of `qmpi.order`.
+macro_rules! entry {
+    ($number:literal, $weak:literal, $strong:literal, $pmpi:ident, $qmpi:ident, $top:ident, $call:ident, $next:ident, $body:ident,
+     ($($arg:ident: $kind:ty),*) -> $out:ty) => {
+        #[doc = concat!("`", $weak, "`, which programs call by this name and by the weak one.")]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $pmpi($($arg: $kind),*) -> $out {
+            if crate::qmpi::is_stacked() {
+                // SAFETY: the caller's own values, unchanged (A1 to A4).
+                return unsafe { $top($($arg),*) };
+            }
+            // SAFETY: the same.
+            unsafe { $body($($arg),*) }
+        }
+        tool_entry! { $number, $weak, $strong, $pmpi, $qmpi, $top, $call, $next, $body, ($($arg: $kind),*) -> $out }
+    };
+}
+
+/// The same with a short way, which is tried before anything else and is closed while there are tools. Behind it stands one call
+/// alone, so that it costs the short way no instruction.
+macro_rules! express_entry {
+    ($number:literal, $weak:literal, $strong:literal, $pmpi:ident, $qmpi:ident, $top:ident, $call:ident, $next:ident, $body:ident,
+     $express:path, $past:ident, ($($arg:ident: $kind:ty),*) -> $out:ty) => {
+        #[doc = concat!("`", $weak, "`, which programs call by this name and by the weak one.")]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $pmpi($($arg: $kind),*) -> $out {
+            // SAFETY: the caller's own values, unchanged: what the standard promises of them, it promises here (A1, A2).
+            match unsafe { $express($($arg),*) } {
+                Some(code) => code,
+                // SAFETY: the same.
+                None => unsafe { $past($($arg),*) },
+            }
+        }
+
+        #[inline(never)]
+        unsafe extern "C" fn $past($($arg: $kind),*) -> $out {
+            if crate::qmpi::is_stacked() {
+                // SAFETY: the caller's own values, unchanged (A1 to A4).
+                return unsafe { $top($($arg),*) };
+            }
+            // SAFETY: the same.
+            unsafe { $body($($arg),*) }
+        }
+        tool_entry! { $number, $weak, $strong, $pmpi, $qmpi, $top, $call, $next, $body, ($($arg: $kind),*) -> $out }
+    };
+}
+
+/// What both have: the weak name, how a call of the program enters the stack of tools, and the two forms in which tools call
+/// whoever is next.
+macro_rules! tool_entry {
+    ($number:literal, $weak:literal, $strong:literal, $pmpi:ident, $qmpi:ident, $top:ident, $call:ident, $next:ident, $body:ident,
+     ($($arg:ident: $kind:ty),*) -> $out:ty) => {
+        weak_alias!($weak, $strong);
+
+        #[cold]
+        #[inline(never)]
+        unsafe extern "C" fn $top($($arg: $kind),*) -> $out {
+            let here = 0;
+            let entry: unsafe extern "C" fn($($kind),*) -> $out = $pmpi;
+            let _call = crate::qmpi::Call::begin(&here, entry as *const core::ffi::c_void);
+            // SAFETY: the program's own values, unchanged (A1 to A4).
+            unsafe { $call(crate::qmpi::outermost($number), $($arg),*) }
+        }
+
+        #[inline(never)]
+        unsafe fn $call(next: crate::qmpi::Next, $($arg: $kind),*) -> $out {
+            match next {
+                // SAFETY: values that the program or a tool gave for this function (A1 to A4).
+                crate::qmpi::Next::Mpi => unsafe { $body($($arg),*) },
+                crate::qmpi::Next::ByContext(function, context) => {
+                    type Form = unsafe extern "C" fn(crate::qmpi::Context, $($kind),*) -> $out;
+                    // SAFETY: a tool registered it for this function and in this form (Q1).
+                    let function = unsafe { core::mem::transmute::<crate::qmpi::Function, Form>(function) };
+                    // SAFETY: values that the program or a tool gave for this function (A1 to A4).
+                    unsafe { function(context, $($arg),*) }
+                }
+                crate::qmpi::Next::ByNumber(function, context, tool) => {
+                    type Form = unsafe extern "C" fn(crate::qmpi::Context, c_int, $($kind),*) -> $out;
+                    // SAFETY: a tool registered it for this function and in this form (Q1).
+                    let function = unsafe { core::mem::transmute::<crate::qmpi::Function, Form>(function) };
+                    // SAFETY: values that the program or a tool gave for this function (A1 to A4).
+                    unsafe { function(context, tool, $($arg),*) }
+                }
+            }
+        }
+
+        #[doc = concat!("`", $weak, "` for tools whose functions take a context: calls whom it names.")]
+        pub unsafe extern "C" fn $next(context: crate::qmpi::Context, $($arg: $kind),*) -> $out {
+            // SAFETY: the tool's own values, unchanged (A1 to A4).
+            unsafe { $call(crate::qmpi::by_context(context, $number), $($arg),*) }
+        }
+
+        #[doc = concat!("`", $weak, "` for tools whose functions take a number: calls whom it names.")]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $qmpi(_context: crate::qmpi::Context, tool: c_int, $($arg: $kind),*) -> $out {
+            // SAFETY: the tool's own values, unchanged (A1 to A4).
+            unsafe { $call(crate::qmpi::by_number(tool, $number), $($arg),*) }
+        }
+    };
+}
+
 pub mod entry_attr;
 pub mod entry_coll;
 pub mod entry_comm;

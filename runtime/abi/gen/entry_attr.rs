@@ -18,8 +18,8 @@ use crate::enter::{On, enter, unsupported};
 use crate::handle::{MPI_Comm, MPI_Datatype, MPI_Win};
 
 /// `MPI_Comm_create_keyval`, MPI 5.0 section 7.7.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Comm_create_keyval(
+#[inline(never)]
+unsafe extern "C" fn mpi_comm_create_keyval(
     comm_copy_attr_fn: Option<MPI_Comm_copy_attr_function>,
     comm_delete_attr_fn: Option<MPI_Comm_delete_attr_function>,
     comm_keyval: *mut c_int,
@@ -37,31 +37,34 @@ pub unsafe extern "C" fn PMPI_Comm_create_keyval(
         )
     })
 }
-weak_alias!("MPI_Comm_create_keyval", "PMPI_Comm_create_keyval");
+entry! { 78, "MPI_Comm_create_keyval", "PMPI_Comm_create_keyval", PMPI_Comm_create_keyval, QMPI_Comm_create_keyval, top_comm_create_keyval, call_comm_create_keyval, next_comm_create_keyval, mpi_comm_create_keyval,
+(comm_copy_attr_fn: Option<MPI_Comm_copy_attr_function>, comm_delete_attr_fn: Option<MPI_Comm_delete_attr_function>, comm_keyval: *mut c_int, extra_state: *mut c_void) -> c_int }
 
 /// `MPI_Comm_delete_attr`, MPI 5.0 section 7.7.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Comm_delete_attr(comm: MPI_Comm, comm_keyval: c_int) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_comm_delete_attr(comm: MPI_Comm, comm_keyval: c_int) -> c_int {
     enter("MPI_Comm_delete_attr", On::Comm(comm), |mpi| {
         attr::comm_delete_attr(mpi, comm, comm_keyval)
     })
 }
-weak_alias!("MPI_Comm_delete_attr", "PMPI_Comm_delete_attr");
+entry! { 79, "MPI_Comm_delete_attr", "PMPI_Comm_delete_attr", PMPI_Comm_delete_attr, QMPI_Comm_delete_attr, top_comm_delete_attr, call_comm_delete_attr, next_comm_delete_attr, mpi_comm_delete_attr,
+(comm: MPI_Comm, comm_keyval: c_int) -> c_int }
 
 /// `MPI_Comm_free_keyval`, MPI 5.0 section 7.7.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Comm_free_keyval(comm_keyval: *mut c_int) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_comm_free_keyval(comm_keyval: *mut c_int) -> c_int {
     enter("MPI_Comm_free_keyval", On::Nothing, |mpi| {
         // SAFETY: `comm_keyval` is the caller's pointer to one int (A1 of `args`).
         let comm_keyval = unsafe { args::InOut::new("comm_keyval", comm_keyval) }?;
         attr::comm_free_keyval(mpi, comm_keyval)
     })
 }
-weak_alias!("MPI_Comm_free_keyval", "PMPI_Comm_free_keyval");
+entry! { 87, "MPI_Comm_free_keyval", "PMPI_Comm_free_keyval", PMPI_Comm_free_keyval, QMPI_Comm_free_keyval, top_comm_free_keyval, call_comm_free_keyval, next_comm_free_keyval, mpi_comm_free_keyval,
+(comm_keyval: *mut c_int) -> c_int }
 
 /// `MPI_Comm_get_attr`, MPI 5.0 section 7.7.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Comm_get_attr(
+#[inline(never)]
+unsafe extern "C" fn mpi_comm_get_attr(
     comm: MPI_Comm,
     comm_keyval: c_int,
     attribute_val: *mut c_void,
@@ -76,11 +79,12 @@ pub unsafe extern "C" fn PMPI_Comm_get_attr(
         attr::comm_get_attr(mpi, comm, comm_keyval, attribute_val, flag)
     })
 }
-weak_alias!("MPI_Comm_get_attr", "PMPI_Comm_get_attr");
+entry! { 89, "MPI_Comm_get_attr", "PMPI_Comm_get_attr", PMPI_Comm_get_attr, QMPI_Comm_get_attr, top_comm_get_attr, call_comm_get_attr, next_comm_get_attr, mpi_comm_get_attr,
+(comm: MPI_Comm, comm_keyval: c_int, attribute_val: *mut c_void, flag: *mut c_int) -> c_int }
 
 /// `MPI_Comm_set_attr`, MPI 5.0 section 7.7.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Comm_set_attr(
+#[inline(never)]
+unsafe extern "C" fn mpi_comm_set_attr(
     comm: MPI_Comm,
     comm_keyval: c_int,
     attribute_val: *mut c_void,
@@ -89,11 +93,12 @@ pub unsafe extern "C" fn PMPI_Comm_set_attr(
         attr::comm_set_attr(mpi, comm, comm_keyval, args::State(attribute_val))
     })
 }
-weak_alias!("MPI_Comm_set_attr", "PMPI_Comm_set_attr");
+entry! { 102, "MPI_Comm_set_attr", "PMPI_Comm_set_attr", PMPI_Comm_set_attr, QMPI_Comm_set_attr, top_comm_set_attr, call_comm_set_attr, next_comm_set_attr, mpi_comm_set_attr,
+(comm: MPI_Comm, comm_keyval: c_int, attribute_val: *mut c_void) -> c_int }
 
 /// `MPI_Win_create_keyval`, MPI 5.0 section 7.7.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Win_create_keyval(
+#[inline(never)]
+unsafe extern "C" fn mpi_win_create_keyval(
     _win_copy_attr_fn: Option<MPI_Win_copy_attr_function>,
     _win_delete_attr_fn: Option<MPI_Win_delete_attr_function>,
     _win_keyval: *mut c_int,
@@ -101,25 +106,28 @@ pub unsafe extern "C" fn PMPI_Win_create_keyval(
 ) -> c_int {
     unsupported("MPI_Win_create_keyval", On::Nothing)
 }
-weak_alias!("MPI_Win_create_keyval", "PMPI_Win_create_keyval");
+entry! { 630, "MPI_Win_create_keyval", "PMPI_Win_create_keyval", PMPI_Win_create_keyval, QMPI_Win_create_keyval, top_win_create_keyval, call_win_create_keyval, next_win_create_keyval, mpi_win_create_keyval,
+(win_copy_attr_fn: Option<MPI_Win_copy_attr_function>, win_delete_attr_fn: Option<MPI_Win_delete_attr_function>, win_keyval: *mut c_int, extra_state: *mut c_void) -> c_int }
 
 /// `MPI_Win_delete_attr`, MPI 5.0 section 7.7.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Win_delete_attr(win: MPI_Win, _win_keyval: c_int) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_win_delete_attr(win: MPI_Win, _win_keyval: c_int) -> c_int {
     unsupported("MPI_Win_delete_attr", On::Win(win))
 }
-weak_alias!("MPI_Win_delete_attr", "PMPI_Win_delete_attr");
+entry! { 631, "MPI_Win_delete_attr", "PMPI_Win_delete_attr", PMPI_Win_delete_attr, QMPI_Win_delete_attr, top_win_delete_attr, call_win_delete_attr, next_win_delete_attr, mpi_win_delete_attr,
+(win: MPI_Win, win_keyval: c_int) -> c_int }
 
 /// `MPI_Win_free_keyval`, MPI 5.0 section 7.7.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Win_free_keyval(_win_keyval: *mut c_int) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_win_free_keyval(_win_keyval: *mut c_int) -> c_int {
     unsupported("MPI_Win_free_keyval", On::Nothing)
 }
-weak_alias!("MPI_Win_free_keyval", "PMPI_Win_free_keyval");
+entry! { 639, "MPI_Win_free_keyval", "PMPI_Win_free_keyval", PMPI_Win_free_keyval, QMPI_Win_free_keyval, top_win_free_keyval, call_win_free_keyval, next_win_free_keyval, mpi_win_free_keyval,
+(win_keyval: *mut c_int) -> c_int }
 
 /// `MPI_Win_get_attr`, MPI 5.0 section 7.7.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Win_get_attr(
+#[inline(never)]
+unsafe extern "C" fn mpi_win_get_attr(
     win: MPI_Win,
     _win_keyval: c_int,
     _attribute_val: *mut c_void,
@@ -127,22 +135,24 @@ pub unsafe extern "C" fn PMPI_Win_get_attr(
 ) -> c_int {
     unsupported("MPI_Win_get_attr", On::Win(win))
 }
-weak_alias!("MPI_Win_get_attr", "PMPI_Win_get_attr");
+entry! { 641, "MPI_Win_get_attr", "PMPI_Win_get_attr", PMPI_Win_get_attr, QMPI_Win_get_attr, top_win_get_attr, call_win_get_attr, next_win_get_attr, mpi_win_get_attr,
+(win: MPI_Win, win_keyval: c_int, attribute_val: *mut c_void, flag: *mut c_int) -> c_int }
 
 /// `MPI_Win_set_attr`, MPI 5.0 section 7.7.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Win_set_attr(
+#[inline(never)]
+unsafe extern "C" fn mpi_win_set_attr(
     win: MPI_Win,
     _win_keyval: c_int,
     _attribute_val: *mut c_void,
 ) -> c_int {
     unsupported("MPI_Win_set_attr", On::Win(win))
 }
-weak_alias!("MPI_Win_set_attr", "PMPI_Win_set_attr");
+entry! { 649, "MPI_Win_set_attr", "PMPI_Win_set_attr", PMPI_Win_set_attr, QMPI_Win_set_attr, top_win_set_attr, call_win_set_attr, next_win_set_attr, mpi_win_set_attr,
+(win: MPI_Win, win_keyval: c_int, attribute_val: *mut c_void) -> c_int }
 
 /// `MPI_Type_create_keyval`, MPI 5.0 section 7.7.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Type_create_keyval(
+#[inline(never)]
+unsafe extern "C" fn mpi_type_create_keyval(
     type_copy_attr_fn: Option<MPI_Type_copy_attr_function>,
     type_delete_attr_fn: Option<MPI_Type_delete_attr_function>,
     type_keyval: *mut c_int,
@@ -160,34 +170,34 @@ pub unsafe extern "C" fn PMPI_Type_create_keyval(
         )
     })
 }
-weak_alias!("MPI_Type_create_keyval", "PMPI_Type_create_keyval");
+entry! { 523, "MPI_Type_create_keyval", "PMPI_Type_create_keyval", PMPI_Type_create_keyval, QMPI_Type_create_keyval, top_type_create_keyval, call_type_create_keyval, next_type_create_keyval, mpi_type_create_keyval,
+(type_copy_attr_fn: Option<MPI_Type_copy_attr_function>, type_delete_attr_fn: Option<MPI_Type_delete_attr_function>, type_keyval: *mut c_int, extra_state: *mut c_void) -> c_int }
 
 /// `MPI_Type_delete_attr`, MPI 5.0 section 7.7.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Type_delete_attr(
-    datatype: MPI_Datatype,
-    type_keyval: c_int,
-) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_type_delete_attr(datatype: MPI_Datatype, type_keyval: c_int) -> c_int {
     enter("MPI_Type_delete_attr", On::Nothing, |mpi| {
         attr::type_delete_attr(mpi, datatype, type_keyval)
     })
 }
-weak_alias!("MPI_Type_delete_attr", "PMPI_Type_delete_attr");
+entry! { 530, "MPI_Type_delete_attr", "PMPI_Type_delete_attr", PMPI_Type_delete_attr, QMPI_Type_delete_attr, top_type_delete_attr, call_type_delete_attr, next_type_delete_attr, mpi_type_delete_attr,
+(datatype: MPI_Datatype, type_keyval: c_int) -> c_int }
 
 /// `MPI_Type_free_keyval`, MPI 5.0 section 7.7.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Type_free_keyval(type_keyval: *mut c_int) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_type_free_keyval(type_keyval: *mut c_int) -> c_int {
     enter("MPI_Type_free_keyval", On::Nothing, |mpi| {
         // SAFETY: `type_keyval` is the caller's pointer to one int (A1 of `args`).
         let type_keyval = unsafe { args::InOut::new("type_keyval", type_keyval) }?;
         attr::type_free_keyval(mpi, type_keyval)
     })
 }
-weak_alias!("MPI_Type_free_keyval", "PMPI_Type_free_keyval");
+entry! { 533, "MPI_Type_free_keyval", "PMPI_Type_free_keyval", PMPI_Type_free_keyval, QMPI_Type_free_keyval, top_type_free_keyval, call_type_free_keyval, next_type_free_keyval, mpi_type_free_keyval,
+(type_keyval: *mut c_int) -> c_int }
 
 /// `MPI_Type_get_attr`, MPI 5.0 section 7.7.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Type_get_attr(
+#[inline(never)]
+unsafe extern "C" fn mpi_type_get_attr(
     datatype: MPI_Datatype,
     type_keyval: c_int,
     attribute_val: *mut c_void,
@@ -202,11 +212,12 @@ pub unsafe extern "C" fn PMPI_Type_get_attr(
         attr::type_get_attr(mpi, datatype, type_keyval, attribute_val, flag)
     })
 }
-weak_alias!("MPI_Type_get_attr", "PMPI_Type_get_attr");
+entry! { 535, "MPI_Type_get_attr", "PMPI_Type_get_attr", PMPI_Type_get_attr, QMPI_Type_get_attr, top_type_get_attr, call_type_get_attr, next_type_get_attr, mpi_type_get_attr,
+(datatype: MPI_Datatype, type_keyval: c_int, attribute_val: *mut c_void, flag: *mut c_int) -> c_int }
 
 /// `MPI_Type_set_attr`, MPI 5.0 section 7.7.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Type_set_attr(
+#[inline(never)]
+unsafe extern "C" fn mpi_type_set_attr(
     datatype: MPI_Datatype,
     type_keyval: c_int,
     attribute_val: *mut c_void,
@@ -215,11 +226,12 @@ pub unsafe extern "C" fn PMPI_Type_set_attr(
         attr::type_set_attr(mpi, datatype, type_keyval, args::State(attribute_val))
     })
 }
-weak_alias!("MPI_Type_set_attr", "PMPI_Type_set_attr");
+entry! { 551, "MPI_Type_set_attr", "PMPI_Type_set_attr", PMPI_Type_set_attr, QMPI_Type_set_attr, top_type_set_attr, call_type_set_attr, next_type_set_attr, mpi_type_set_attr,
+(datatype: MPI_Datatype, type_keyval: c_int, attribute_val: *mut c_void) -> c_int }
 
 /// `MPI_Comm_get_name`, MPI 5.0 section 7.8.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Comm_get_name(
+#[inline(never)]
+unsafe extern "C" fn mpi_comm_get_name(
     comm: MPI_Comm,
     comm_name: *mut c_char,
     resultlen: *mut c_int,
@@ -233,22 +245,24 @@ pub unsafe extern "C" fn PMPI_Comm_get_name(
         comm::comm_get_name(mpi, comm, comm_name, resultlen)
     })
 }
-weak_alias!("MPI_Comm_get_name", "PMPI_Comm_get_name");
+entry! { 92, "MPI_Comm_get_name", "PMPI_Comm_get_name", PMPI_Comm_get_name, QMPI_Comm_get_name, top_comm_get_name, call_comm_get_name, next_comm_get_name, mpi_comm_get_name,
+(comm: MPI_Comm, comm_name: *mut c_char, resultlen: *mut c_int) -> c_int }
 
 /// `MPI_Comm_set_name`, MPI 5.0 section 7.8.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Comm_set_name(comm: MPI_Comm, comm_name: *const c_char) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_comm_set_name(comm: MPI_Comm, comm_name: *const c_char) -> c_int {
     enter("MPI_Comm_set_name", On::Comm(comm), |mpi| {
         // SAFETY: `comm_name` is the caller's string (A4 of `args`).
         let comm_name = unsafe { args::text("comm_name", comm_name) }?;
         comm::comm_set_name(mpi, comm, comm_name)
     })
 }
-weak_alias!("MPI_Comm_set_name", "PMPI_Comm_set_name");
+entry! { 105, "MPI_Comm_set_name", "PMPI_Comm_set_name", PMPI_Comm_set_name, QMPI_Comm_set_name, top_comm_set_name, call_comm_set_name, next_comm_set_name, mpi_comm_set_name,
+(comm: MPI_Comm, comm_name: *const c_char) -> c_int }
 
 /// `MPI_Type_get_name`, MPI 5.0 section 7.8.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Type_get_name(
+#[inline(never)]
+unsafe extern "C" fn mpi_type_get_name(
     datatype: MPI_Datatype,
     type_name: *mut c_char,
     resultlen: *mut c_int,
@@ -262,52 +276,54 @@ pub unsafe extern "C" fn PMPI_Type_get_name(
         datatype::type_get_name(mpi, datatype, type_name, resultlen)
     })
 }
-weak_alias!("MPI_Type_get_name", "PMPI_Type_get_name");
+entry! { 543, "MPI_Type_get_name", "PMPI_Type_get_name", PMPI_Type_get_name, QMPI_Type_get_name, top_type_get_name, call_type_get_name, next_type_get_name, mpi_type_get_name,
+(datatype: MPI_Datatype, type_name: *mut c_char, resultlen: *mut c_int) -> c_int }
 
 /// `MPI_Type_set_name`, MPI 5.0 section 7.8.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Type_set_name(
-    datatype: MPI_Datatype,
-    type_name: *const c_char,
-) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_type_set_name(datatype: MPI_Datatype, type_name: *const c_char) -> c_int {
     enter("MPI_Type_set_name", On::Nothing, |mpi| {
         // SAFETY: `type_name` is the caller's string (A4 of `args`).
         let type_name = unsafe { args::text("type_name", type_name) }?;
         datatype::type_set_name(mpi, datatype, type_name)
     })
 }
-weak_alias!("MPI_Type_set_name", "PMPI_Type_set_name");
+entry! { 552, "MPI_Type_set_name", "PMPI_Type_set_name", PMPI_Type_set_name, QMPI_Type_set_name, top_type_set_name, call_type_set_name, next_type_set_name, mpi_type_set_name,
+(datatype: MPI_Datatype, type_name: *const c_char) -> c_int }
 
 /// `MPI_Win_get_name`, MPI 5.0 section 7.8.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Win_get_name(
+#[inline(never)]
+unsafe extern "C" fn mpi_win_get_name(
     win: MPI_Win,
     _win_name: *mut c_char,
     _resultlen: *mut c_int,
 ) -> c_int {
     unsupported("MPI_Win_get_name", On::Win(win))
 }
-weak_alias!("MPI_Win_get_name", "PMPI_Win_get_name");
+entry! { 645, "MPI_Win_get_name", "PMPI_Win_get_name", PMPI_Win_get_name, QMPI_Win_get_name, top_win_get_name, call_win_get_name, next_win_get_name, mpi_win_get_name,
+(win: MPI_Win, win_name: *mut c_char, resultlen: *mut c_int) -> c_int }
 
 /// `MPI_Win_set_name`, MPI 5.0 section 7.8.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Win_set_name(win: MPI_Win, _win_name: *const c_char) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_win_set_name(win: MPI_Win, _win_name: *const c_char) -> c_int {
     unsupported("MPI_Win_set_name", On::Win(win))
 }
-weak_alias!("MPI_Win_set_name", "PMPI_Win_set_name");
+entry! { 652, "MPI_Win_set_name", "PMPI_Win_set_name", PMPI_Win_set_name, QMPI_Win_set_name, top_win_set_name, call_win_set_name, next_win_set_name, mpi_win_set_name,
+(win: MPI_Win, win_name: *const c_char) -> c_int }
 
 /// `MPI_Attr_delete`, MPI 5.0 section 16.1. Deprecated since MPI 2.0.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Attr_delete(comm: MPI_Comm, keyval: c_int) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_attr_delete(comm: MPI_Comm, keyval: c_int) -> c_int {
     enter("MPI_Attr_delete", On::Comm(comm), |mpi| {
         attr::comm_delete_attr(mpi, comm, keyval)
     })
 }
-weak_alias!("MPI_Attr_delete", "PMPI_Attr_delete");
+entry! { 39, "MPI_Attr_delete", "PMPI_Attr_delete", PMPI_Attr_delete, QMPI_Attr_delete, top_attr_delete, call_attr_delete, next_attr_delete, mpi_attr_delete,
+(comm: MPI_Comm, keyval: c_int) -> c_int }
 
 /// `MPI_Attr_get`, MPI 5.0 section 16.1. Deprecated since MPI 2.0.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Attr_get(
+#[inline(never)]
+unsafe extern "C" fn mpi_attr_get(
     comm: MPI_Comm,
     keyval: c_int,
     attribute_val: *mut c_void,
@@ -322,11 +338,12 @@ pub unsafe extern "C" fn PMPI_Attr_get(
         attr::comm_get_attr(mpi, comm, keyval, attribute_val, flag)
     })
 }
-weak_alias!("MPI_Attr_get", "PMPI_Attr_get");
+entry! { 40, "MPI_Attr_get", "PMPI_Attr_get", PMPI_Attr_get, QMPI_Attr_get, top_attr_get, call_attr_get, next_attr_get, mpi_attr_get,
+(comm: MPI_Comm, keyval: c_int, attribute_val: *mut c_void, flag: *mut c_int) -> c_int }
 
 /// `MPI_Attr_put`, MPI 5.0 section 16.1. Deprecated since MPI 2.0.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Attr_put(
+#[inline(never)]
+unsafe extern "C" fn mpi_attr_put(
     comm: MPI_Comm,
     keyval: c_int,
     attribute_val: *mut c_void,
@@ -335,11 +352,12 @@ pub unsafe extern "C" fn PMPI_Attr_put(
         attr::comm_set_attr(mpi, comm, keyval, args::State(attribute_val))
     })
 }
-weak_alias!("MPI_Attr_put", "PMPI_Attr_put");
+entry! { 41, "MPI_Attr_put", "PMPI_Attr_put", PMPI_Attr_put, QMPI_Attr_put, top_attr_put, call_attr_put, next_attr_put, mpi_attr_put,
+(comm: MPI_Comm, keyval: c_int, attribute_val: *mut c_void) -> c_int }
 
 /// `MPI_Keyval_create`, MPI 5.0 section 16.1. Deprecated since MPI 2.0.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Keyval_create(
+#[inline(never)]
+unsafe extern "C" fn mpi_keyval_create(
     copy_fn: Option<MPI_Copy_function>,
     delete_fn: Option<MPI_Delete_function>,
     keyval: *mut c_int,
@@ -351,15 +369,17 @@ pub unsafe extern "C" fn PMPI_Keyval_create(
         attr::comm_create_keyval(mpi, copy_fn, delete_fn, keyval, args::State(extra_state))
     })
 }
-weak_alias!("MPI_Keyval_create", "PMPI_Keyval_create");
+entry! { 348, "MPI_Keyval_create", "PMPI_Keyval_create", PMPI_Keyval_create, QMPI_Keyval_create, top_keyval_create, call_keyval_create, next_keyval_create, mpi_keyval_create,
+(copy_fn: Option<MPI_Copy_function>, delete_fn: Option<MPI_Delete_function>, keyval: *mut c_int, extra_state: *mut c_void) -> c_int }
 
 /// `MPI_Keyval_free`, MPI 5.0 section 16.1. Deprecated since MPI 2.0.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Keyval_free(keyval: *mut c_int) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_keyval_free(keyval: *mut c_int) -> c_int {
     enter("MPI_Keyval_free", On::Nothing, |mpi| {
         // SAFETY: `keyval` is the caller's pointer to one int (A1 of `args`).
         let keyval = unsafe { args::InOut::new("keyval", keyval) }?;
         attr::comm_free_keyval(mpi, keyval)
     })
 }
-weak_alias!("MPI_Keyval_free", "PMPI_Keyval_free");
+entry! { 349, "MPI_Keyval_free", "PMPI_Keyval_free", PMPI_Keyval_free, QMPI_Keyval_free, top_keyval_free, call_keyval_free, next_keyval_free, mpi_keyval_free,
+(keyval: *mut c_int) -> c_int }

@@ -12,17 +12,18 @@ use crate::handle::{MPI_Aint, MPI_Comm, MPI_Count, MPI_Datatype, MPI_Op};
 use crate::op;
 
 /// `MPI_Barrier`, MPI 5.0 section 6.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Barrier(comm: MPI_Comm) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_barrier(comm: MPI_Comm) -> c_int {
     enter("MPI_Barrier", On::Comm(comm), |mpi| {
         coll::barrier(mpi, comm)
     })
 }
-weak_alias!("MPI_Barrier", "PMPI_Barrier");
+entry! { 42, "MPI_Barrier", "PMPI_Barrier", PMPI_Barrier, QMPI_Barrier, top_barrier, call_barrier, next_barrier, mpi_barrier,
+(comm: MPI_Comm) -> c_int }
 
 /// `MPI_Bcast`, MPI 5.0 section 6.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Bcast(
+#[inline(never)]
+unsafe extern "C" fn mpi_bcast(
     buffer: *mut c_void,
     count: c_int,
     datatype: MPI_Datatype,
@@ -40,11 +41,12 @@ pub unsafe extern "C" fn PMPI_Bcast(
         )
     })
 }
-weak_alias!("MPI_Bcast", "PMPI_Bcast");
+entry! { 44, "MPI_Bcast", "PMPI_Bcast", PMPI_Bcast, QMPI_Bcast, top_bcast, call_bcast, next_bcast, mpi_bcast,
+(buffer: *mut c_void, count: c_int, datatype: MPI_Datatype, root: c_int, comm: MPI_Comm) -> c_int }
 
 /// `MPI_Bcast_c`, MPI 5.0 section 6.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Bcast_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_bcast_c(
     buffer: *mut c_void,
     count: MPI_Count,
     datatype: MPI_Datatype,
@@ -62,11 +64,12 @@ pub unsafe extern "C" fn PMPI_Bcast_c(
         )
     })
 }
-weak_alias!("MPI_Bcast_c", "PMPI_Bcast_c");
+entry! { 45, "MPI_Bcast_c", "PMPI_Bcast_c", PMPI_Bcast_c, QMPI_Bcast_c, top_bcast_c, call_bcast_c, next_bcast_c, mpi_bcast_c,
+(buffer: *mut c_void, count: MPI_Count, datatype: MPI_Datatype, root: c_int, comm: MPI_Comm) -> c_int }
 
 /// `MPI_Gather`, MPI 5.0 section 6.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Gather(
+#[inline(never)]
+unsafe extern "C" fn mpi_gather(
     sendbuf: *const c_void,
     sendcount: c_int,
     sendtype: MPI_Datatype,
@@ -90,11 +93,12 @@ pub unsafe extern "C" fn PMPI_Gather(
         )
     })
 }
-weak_alias!("MPI_Gather", "PMPI_Gather");
+entry! { 222, "MPI_Gather", "PMPI_Gather", PMPI_Gather, QMPI_Gather, top_gather, call_gather, next_gather, mpi_gather,
+(sendbuf: *const c_void, sendcount: c_int, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcount: c_int, recvtype: MPI_Datatype, root: c_int, comm: MPI_Comm) -> c_int }
 
 /// `MPI_Gather_c`, MPI 5.0 section 6.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Gather_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_gather_c(
     sendbuf: *const c_void,
     sendcount: MPI_Count,
     sendtype: MPI_Datatype,
@@ -118,11 +122,12 @@ pub unsafe extern "C" fn PMPI_Gather_c(
         )
     })
 }
-weak_alias!("MPI_Gather_c", "PMPI_Gather_c");
+entry! { 227, "MPI_Gather_c", "PMPI_Gather_c", PMPI_Gather_c, QMPI_Gather_c, top_gather_c, call_gather_c, next_gather_c, mpi_gather_c,
+(sendbuf: *const c_void, sendcount: MPI_Count, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcount: MPI_Count, recvtype: MPI_Datatype, root: c_int, comm: MPI_Comm) -> c_int }
 
 /// `MPI_Gatherv`, MPI 5.0 section 6.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Gatherv(
+#[inline(never)]
+unsafe extern "C" fn mpi_gatherv(
     sendbuf: *const c_void,
     sendcount: c_int,
     sendtype: MPI_Datatype,
@@ -152,11 +157,12 @@ pub unsafe extern "C" fn PMPI_Gatherv(
         )
     })
 }
-weak_alias!("MPI_Gatherv", "PMPI_Gatherv");
+entry! { 223, "MPI_Gatherv", "PMPI_Gatherv", PMPI_Gatherv, QMPI_Gatherv, top_gatherv, call_gatherv, next_gatherv, mpi_gatherv,
+(sendbuf: *const c_void, sendcount: c_int, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcounts: *const c_int, displs: *const c_int, recvtype: MPI_Datatype, root: c_int, comm: MPI_Comm) -> c_int }
 
 /// `MPI_Gatherv_c`, MPI 5.0 section 6.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Gatherv_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_gatherv_c(
     sendbuf: *const c_void,
     sendcount: MPI_Count,
     sendtype: MPI_Datatype,
@@ -186,11 +192,12 @@ pub unsafe extern "C" fn PMPI_Gatherv_c(
         )
     })
 }
-weak_alias!("MPI_Gatherv_c", "PMPI_Gatherv_c");
+entry! { 224, "MPI_Gatherv_c", "PMPI_Gatherv_c", PMPI_Gatherv_c, QMPI_Gatherv_c, top_gatherv_c, call_gatherv_c, next_gatherv_c, mpi_gatherv_c,
+(sendbuf: *const c_void, sendcount: MPI_Count, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcounts: *const MPI_Count, displs: *const MPI_Aint, recvtype: MPI_Datatype, root: c_int, comm: MPI_Comm) -> c_int }
 
 /// `MPI_Scatter`, MPI 5.0 section 6.6.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Scatter(
+#[inline(never)]
+unsafe extern "C" fn mpi_scatter(
     sendbuf: *const c_void,
     sendcount: c_int,
     sendtype: MPI_Datatype,
@@ -214,11 +221,12 @@ pub unsafe extern "C" fn PMPI_Scatter(
         )
     })
 }
-weak_alias!("MPI_Scatter", "PMPI_Scatter");
+entry! { 451, "MPI_Scatter", "PMPI_Scatter", PMPI_Scatter, QMPI_Scatter, top_scatter, call_scatter, next_scatter, mpi_scatter,
+(sendbuf: *const c_void, sendcount: c_int, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcount: c_int, recvtype: MPI_Datatype, root: c_int, comm: MPI_Comm) -> c_int }
 
 /// `MPI_Scatter_c`, MPI 5.0 section 6.6.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Scatter_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_scatter_c(
     sendbuf: *const c_void,
     sendcount: MPI_Count,
     sendtype: MPI_Datatype,
@@ -242,11 +250,12 @@ pub unsafe extern "C" fn PMPI_Scatter_c(
         )
     })
 }
-weak_alias!("MPI_Scatter_c", "PMPI_Scatter_c");
+entry! { 456, "MPI_Scatter_c", "PMPI_Scatter_c", PMPI_Scatter_c, QMPI_Scatter_c, top_scatter_c, call_scatter_c, next_scatter_c, mpi_scatter_c,
+(sendbuf: *const c_void, sendcount: MPI_Count, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcount: MPI_Count, recvtype: MPI_Datatype, root: c_int, comm: MPI_Comm) -> c_int }
 
 /// `MPI_Scatterv`, MPI 5.0 section 6.6.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Scatterv(
+#[inline(never)]
+unsafe extern "C" fn mpi_scatterv(
     sendbuf: *const c_void,
     sendcounts: *const c_int,
     displs: *const c_int,
@@ -276,11 +285,12 @@ pub unsafe extern "C" fn PMPI_Scatterv(
         )
     })
 }
-weak_alias!("MPI_Scatterv", "PMPI_Scatterv");
+entry! { 452, "MPI_Scatterv", "PMPI_Scatterv", PMPI_Scatterv, QMPI_Scatterv, top_scatterv, call_scatterv, next_scatterv, mpi_scatterv,
+(sendbuf: *const c_void, sendcounts: *const c_int, displs: *const c_int, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcount: c_int, recvtype: MPI_Datatype, root: c_int, comm: MPI_Comm) -> c_int }
 
 /// `MPI_Scatterv_c`, MPI 5.0 section 6.6.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Scatterv_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_scatterv_c(
     sendbuf: *const c_void,
     sendcounts: *const MPI_Count,
     displs: *const MPI_Aint,
@@ -310,11 +320,12 @@ pub unsafe extern "C" fn PMPI_Scatterv_c(
         )
     })
 }
-weak_alias!("MPI_Scatterv_c", "PMPI_Scatterv_c");
+entry! { 453, "MPI_Scatterv_c", "PMPI_Scatterv_c", PMPI_Scatterv_c, QMPI_Scatterv_c, top_scatterv_c, call_scatterv_c, next_scatterv_c, mpi_scatterv_c,
+(sendbuf: *const c_void, sendcounts: *const MPI_Count, displs: *const MPI_Aint, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcount: MPI_Count, recvtype: MPI_Datatype, root: c_int, comm: MPI_Comm) -> c_int }
 
 /// `MPI_Allgather`, MPI 5.0 section 6.7.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Allgather(
+#[inline(never)]
+unsafe extern "C" fn mpi_allgather(
     sendbuf: *const c_void,
     sendcount: c_int,
     sendtype: MPI_Datatype,
@@ -336,11 +347,12 @@ pub unsafe extern "C" fn PMPI_Allgather(
         )
     })
 }
-weak_alias!("MPI_Allgather", "PMPI_Allgather");
+entry! { 14, "MPI_Allgather", "PMPI_Allgather", PMPI_Allgather, QMPI_Allgather, top_allgather, call_allgather, next_allgather, mpi_allgather,
+(sendbuf: *const c_void, sendcount: c_int, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcount: c_int, recvtype: MPI_Datatype, comm: MPI_Comm) -> c_int }
 
 /// `MPI_Allgather_c`, MPI 5.0 section 6.7.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Allgather_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_allgather_c(
     sendbuf: *const c_void,
     sendcount: MPI_Count,
     sendtype: MPI_Datatype,
@@ -362,11 +374,12 @@ pub unsafe extern "C" fn PMPI_Allgather_c(
         )
     })
 }
-weak_alias!("MPI_Allgather_c", "PMPI_Allgather_c");
+entry! { 19, "MPI_Allgather_c", "PMPI_Allgather_c", PMPI_Allgather_c, QMPI_Allgather_c, top_allgather_c, call_allgather_c, next_allgather_c, mpi_allgather_c,
+(sendbuf: *const c_void, sendcount: MPI_Count, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcount: MPI_Count, recvtype: MPI_Datatype, comm: MPI_Comm) -> c_int }
 
 /// `MPI_Allgatherv`, MPI 5.0 section 6.7.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Allgatherv(
+#[inline(never)]
+unsafe extern "C" fn mpi_allgatherv(
     sendbuf: *const c_void,
     sendcount: c_int,
     sendtype: MPI_Datatype,
@@ -394,11 +407,12 @@ pub unsafe extern "C" fn PMPI_Allgatherv(
         )
     })
 }
-weak_alias!("MPI_Allgatherv", "PMPI_Allgatherv");
+entry! { 15, "MPI_Allgatherv", "PMPI_Allgatherv", PMPI_Allgatherv, QMPI_Allgatherv, top_allgatherv, call_allgatherv, next_allgatherv, mpi_allgatherv,
+(sendbuf: *const c_void, sendcount: c_int, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcounts: *const c_int, displs: *const c_int, recvtype: MPI_Datatype, comm: MPI_Comm) -> c_int }
 
 /// `MPI_Allgatherv_c`, MPI 5.0 section 6.7.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Allgatherv_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_allgatherv_c(
     sendbuf: *const c_void,
     sendcount: MPI_Count,
     sendtype: MPI_Datatype,
@@ -426,11 +440,12 @@ pub unsafe extern "C" fn PMPI_Allgatherv_c(
         )
     })
 }
-weak_alias!("MPI_Allgatherv_c", "PMPI_Allgatherv_c");
+entry! { 16, "MPI_Allgatherv_c", "PMPI_Allgatherv_c", PMPI_Allgatherv_c, QMPI_Allgatherv_c, top_allgatherv_c, call_allgatherv_c, next_allgatherv_c, mpi_allgatherv_c,
+(sendbuf: *const c_void, sendcount: MPI_Count, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcounts: *const MPI_Count, displs: *const MPI_Aint, recvtype: MPI_Datatype, comm: MPI_Comm) -> c_int }
 
 /// `MPI_Alltoall`, MPI 5.0 section 6.8.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Alltoall(
+#[inline(never)]
+unsafe extern "C" fn mpi_alltoall(
     sendbuf: *const c_void,
     sendcount: c_int,
     sendtype: MPI_Datatype,
@@ -452,11 +467,12 @@ pub unsafe extern "C" fn PMPI_Alltoall(
         )
     })
 }
-weak_alias!("MPI_Alltoall", "PMPI_Alltoall");
+entry! { 27, "MPI_Alltoall", "PMPI_Alltoall", PMPI_Alltoall, QMPI_Alltoall, top_alltoall, call_alltoall, next_alltoall, mpi_alltoall,
+(sendbuf: *const c_void, sendcount: c_int, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcount: c_int, recvtype: MPI_Datatype, comm: MPI_Comm) -> c_int }
 
 /// `MPI_Alltoall_c`, MPI 5.0 section 6.8.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Alltoall_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_alltoall_c(
     sendbuf: *const c_void,
     sendcount: MPI_Count,
     sendtype: MPI_Datatype,
@@ -478,11 +494,12 @@ pub unsafe extern "C" fn PMPI_Alltoall_c(
         )
     })
 }
-weak_alias!("MPI_Alltoall_c", "PMPI_Alltoall_c");
+entry! { 36, "MPI_Alltoall_c", "PMPI_Alltoall_c", PMPI_Alltoall_c, QMPI_Alltoall_c, top_alltoall_c, call_alltoall_c, next_alltoall_c, mpi_alltoall_c,
+(sendbuf: *const c_void, sendcount: MPI_Count, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcount: MPI_Count, recvtype: MPI_Datatype, comm: MPI_Comm) -> c_int }
 
 /// `MPI_Alltoallv`, MPI 5.0 section 6.8.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Alltoallv(
+#[inline(never)]
+unsafe extern "C" fn mpi_alltoallv(
     sendbuf: *const c_void,
     sendcounts: *const c_int,
     sdispls: *const c_int,
@@ -516,11 +533,12 @@ pub unsafe extern "C" fn PMPI_Alltoallv(
         )
     })
 }
-weak_alias!("MPI_Alltoallv", "PMPI_Alltoallv");
+entry! { 28, "MPI_Alltoallv", "PMPI_Alltoallv", PMPI_Alltoallv, QMPI_Alltoallv, top_alltoallv, call_alltoallv, next_alltoallv, mpi_alltoallv,
+(sendbuf: *const c_void, sendcounts: *const c_int, sdispls: *const c_int, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcounts: *const c_int, rdispls: *const c_int, recvtype: MPI_Datatype, comm: MPI_Comm) -> c_int }
 
 /// `MPI_Alltoallv_c`, MPI 5.0 section 6.8.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Alltoallv_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_alltoallv_c(
     sendbuf: *const c_void,
     sendcounts: *const MPI_Count,
     sdispls: *const MPI_Aint,
@@ -554,11 +572,12 @@ pub unsafe extern "C" fn PMPI_Alltoallv_c(
         )
     })
 }
-weak_alias!("MPI_Alltoallv_c", "PMPI_Alltoallv_c");
+entry! { 29, "MPI_Alltoallv_c", "PMPI_Alltoallv_c", PMPI_Alltoallv_c, QMPI_Alltoallv_c, top_alltoallv_c, call_alltoallv_c, next_alltoallv_c, mpi_alltoallv_c,
+(sendbuf: *const c_void, sendcounts: *const MPI_Count, sdispls: *const MPI_Aint, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcounts: *const MPI_Count, rdispls: *const MPI_Aint, recvtype: MPI_Datatype, comm: MPI_Comm) -> c_int }
 
 /// `MPI_Alltoallw`, MPI 5.0 section 6.8.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Alltoallw(
+#[inline(never)]
+unsafe extern "C" fn mpi_alltoallw(
     sendbuf: *const c_void,
     sendcounts: *const c_int,
     sdispls: *const c_int,
@@ -596,11 +615,12 @@ pub unsafe extern "C" fn PMPI_Alltoallw(
         )
     })
 }
-weak_alias!("MPI_Alltoallw", "PMPI_Alltoallw");
+entry! { 32, "MPI_Alltoallw", "PMPI_Alltoallw", PMPI_Alltoallw, QMPI_Alltoallw, top_alltoallw, call_alltoallw, next_alltoallw, mpi_alltoallw,
+(sendbuf: *const c_void, sendcounts: *const c_int, sdispls: *const c_int, sendtypes: *const MPI_Datatype, recvbuf: *mut c_void, recvcounts: *const c_int, rdispls: *const c_int, recvtypes: *const MPI_Datatype, comm: MPI_Comm) -> c_int }
 
 /// `MPI_Alltoallw_c`, MPI 5.0 section 6.8.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Alltoallw_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_alltoallw_c(
     sendbuf: *const c_void,
     sendcounts: *const MPI_Count,
     sdispls: *const MPI_Aint,
@@ -638,11 +658,12 @@ pub unsafe extern "C" fn PMPI_Alltoallw_c(
         )
     })
 }
-weak_alias!("MPI_Alltoallw_c", "PMPI_Alltoallw_c");
+entry! { 33, "MPI_Alltoallw_c", "PMPI_Alltoallw_c", PMPI_Alltoallw_c, QMPI_Alltoallw_c, top_alltoallw_c, call_alltoallw_c, next_alltoallw_c, mpi_alltoallw_c,
+(sendbuf: *const c_void, sendcounts: *const MPI_Count, sdispls: *const MPI_Aint, sendtypes: *const MPI_Datatype, recvbuf: *mut c_void, recvcounts: *const MPI_Count, rdispls: *const MPI_Aint, recvtypes: *const MPI_Datatype, comm: MPI_Comm) -> c_int }
 
 /// `MPI_Reduce`, MPI 5.0 section 6.9.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Reduce(
+#[inline(never)]
+unsafe extern "C" fn mpi_reduce(
     sendbuf: *const c_void,
     recvbuf: *mut c_void,
     count: c_int,
@@ -664,11 +685,12 @@ pub unsafe extern "C" fn PMPI_Reduce(
         )
     })
 }
-weak_alias!("MPI_Reduce", "PMPI_Reduce");
+entry! { 411, "MPI_Reduce", "PMPI_Reduce", PMPI_Reduce, QMPI_Reduce, top_reduce, call_reduce, next_reduce, mpi_reduce,
+(sendbuf: *const c_void, recvbuf: *mut c_void, count: c_int, datatype: MPI_Datatype, op: MPI_Op, root: c_int, comm: MPI_Comm) -> c_int }
 
 /// `MPI_Reduce_c`, MPI 5.0 section 6.9.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Reduce_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_reduce_c(
     sendbuf: *const c_void,
     recvbuf: *mut c_void,
     count: MPI_Count,
@@ -690,11 +712,12 @@ pub unsafe extern "C" fn PMPI_Reduce_c(
         )
     })
 }
-weak_alias!("MPI_Reduce_c", "PMPI_Reduce_c");
+entry! { 412, "MPI_Reduce_c", "PMPI_Reduce_c", PMPI_Reduce_c, QMPI_Reduce_c, top_reduce_c, call_reduce_c, next_reduce_c, mpi_reduce_c,
+(sendbuf: *const c_void, recvbuf: *mut c_void, count: MPI_Count, datatype: MPI_Datatype, op: MPI_Op, root: c_int, comm: MPI_Comm) -> c_int }
 
 /// `MPI_Op_create`, MPI 5.0 section 6.9.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Op_create(
+#[inline(never)]
+unsafe extern "C" fn mpi_op_create(
     user_fn: Option<MPI_User_function>,
     commute: c_int,
     op: *mut MPI_Op,
@@ -705,11 +728,12 @@ pub unsafe extern "C" fn PMPI_Op_create(
         op::op_create(mpi, args::EitherFn::Int(user_fn), commute, op)
     })
 }
-weak_alias!("MPI_Op_create", "PMPI_Op_create");
+entry! { 378, "MPI_Op_create", "PMPI_Op_create", PMPI_Op_create, QMPI_Op_create, top_op_create, call_op_create, next_op_create, mpi_op_create,
+(user_fn: Option<MPI_User_function>, commute: c_int, op: *mut MPI_Op) -> c_int }
 
 /// `MPI_Op_create_c`, MPI 5.0 section 6.9.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Op_create_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_op_create_c(
     user_fn: Option<MPI_User_function_c>,
     commute: c_int,
     op: *mut MPI_Op,
@@ -720,22 +744,24 @@ pub unsafe extern "C" fn PMPI_Op_create_c(
         op::op_create(mpi, args::EitherFn::Large(user_fn), commute, op)
     })
 }
-weak_alias!("MPI_Op_create_c", "PMPI_Op_create_c");
+entry! { 379, "MPI_Op_create_c", "PMPI_Op_create_c", PMPI_Op_create_c, QMPI_Op_create_c, top_op_create_c, call_op_create_c, next_op_create_c, mpi_op_create_c,
+(user_fn: Option<MPI_User_function_c>, commute: c_int, op: *mut MPI_Op) -> c_int }
 
 /// `MPI_Op_free`, MPI 5.0 section 6.9.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Op_free(op: *mut MPI_Op) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_op_free(op: *mut MPI_Op) -> c_int {
     enter("MPI_Op_free", On::Nothing, |mpi| {
         // SAFETY: `op` is the caller's pointer to one MPI_Op (A1 of `args`).
         let op = unsafe { args::InOut::new("op", op) }?;
         op::op_free(mpi, op)
     })
 }
-weak_alias!("MPI_Op_free", "PMPI_Op_free");
+entry! { 380, "MPI_Op_free", "PMPI_Op_free", PMPI_Op_free, QMPI_Op_free, top_op_free, call_op_free, next_op_free, mpi_op_free,
+(op: *mut MPI_Op) -> c_int }
 
 /// `MPI_Allreduce`, MPI 5.0 section 6.9.6.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Allreduce(
+#[inline(never)]
+unsafe extern "C" fn mpi_allreduce(
     sendbuf: *const c_void,
     recvbuf: *mut c_void,
     count: c_int,
@@ -755,11 +781,12 @@ pub unsafe extern "C" fn PMPI_Allreduce(
         )
     })
 }
-weak_alias!("MPI_Allreduce", "PMPI_Allreduce");
+entry! { 23, "MPI_Allreduce", "PMPI_Allreduce", PMPI_Allreduce, QMPI_Allreduce, top_allreduce, call_allreduce, next_allreduce, mpi_allreduce,
+(sendbuf: *const c_void, recvbuf: *mut c_void, count: c_int, datatype: MPI_Datatype, op: MPI_Op, comm: MPI_Comm) -> c_int }
 
 /// `MPI_Allreduce_c`, MPI 5.0 section 6.9.6.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Allreduce_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_allreduce_c(
     sendbuf: *const c_void,
     recvbuf: *mut c_void,
     count: MPI_Count,
@@ -779,22 +806,24 @@ pub unsafe extern "C" fn PMPI_Allreduce_c(
         )
     })
 }
-weak_alias!("MPI_Allreduce_c", "PMPI_Allreduce_c");
+entry! { 24, "MPI_Allreduce_c", "PMPI_Allreduce_c", PMPI_Allreduce_c, QMPI_Allreduce_c, top_allreduce_c, call_allreduce_c, next_allreduce_c, mpi_allreduce_c,
+(sendbuf: *const c_void, recvbuf: *mut c_void, count: MPI_Count, datatype: MPI_Datatype, op: MPI_Op, comm: MPI_Comm) -> c_int }
 
 /// `MPI_Op_commutative`, MPI 5.0 section 6.9.7.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Op_commutative(op: MPI_Op, commute: *mut c_int) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_op_commutative(op: MPI_Op, commute: *mut c_int) -> c_int {
     enter("MPI_Op_commutative", On::Nothing, |mpi| {
         // SAFETY: `commute` is the caller's pointer to one int (A1 of `args`).
         let commute = unsafe { args::Out::new("commute", commute) }?;
         op::op_commutative(mpi, op, commute)
     })
 }
-weak_alias!("MPI_Op_commutative", "PMPI_Op_commutative");
+entry! { 377, "MPI_Op_commutative", "PMPI_Op_commutative", PMPI_Op_commutative, QMPI_Op_commutative, top_op_commutative, call_op_commutative, next_op_commutative, mpi_op_commutative,
+(op: MPI_Op, commute: *mut c_int) -> c_int }
 
 /// `MPI_Reduce_local`, MPI 5.0 section 6.9.7.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Reduce_local(
+#[inline(never)]
+unsafe extern "C" fn mpi_reduce_local(
     inbuf: *const c_void,
     inoutbuf: *mut c_void,
     count: c_int,
@@ -812,11 +841,12 @@ pub unsafe extern "C" fn PMPI_Reduce_local(
         )
     })
 }
-weak_alias!("MPI_Reduce_local", "PMPI_Reduce_local");
+entry! { 415, "MPI_Reduce_local", "PMPI_Reduce_local", PMPI_Reduce_local, QMPI_Reduce_local, top_reduce_local, call_reduce_local, next_reduce_local, mpi_reduce_local,
+(inbuf: *const c_void, inoutbuf: *mut c_void, count: c_int, datatype: MPI_Datatype, op: MPI_Op) -> c_int }
 
 /// `MPI_Reduce_local_c`, MPI 5.0 section 6.9.7.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Reduce_local_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_reduce_local_c(
     inbuf: *const c_void,
     inoutbuf: *mut c_void,
     count: MPI_Count,
@@ -834,11 +864,12 @@ pub unsafe extern "C" fn PMPI_Reduce_local_c(
         )
     })
 }
-weak_alias!("MPI_Reduce_local_c", "PMPI_Reduce_local_c");
+entry! { 416, "MPI_Reduce_local_c", "PMPI_Reduce_local_c", PMPI_Reduce_local_c, QMPI_Reduce_local_c, top_reduce_local_c, call_reduce_local_c, next_reduce_local_c, mpi_reduce_local_c,
+(inbuf: *const c_void, inoutbuf: *mut c_void, count: MPI_Count, datatype: MPI_Datatype, op: MPI_Op) -> c_int }
 
 /// `MPI_Reduce_scatter_block`, MPI 5.0 section 6.10.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Reduce_scatter_block(
+#[inline(never)]
+unsafe extern "C" fn mpi_reduce_scatter_block(
     sendbuf: *const c_void,
     recvbuf: *mut c_void,
     recvcount: c_int,
@@ -858,11 +889,12 @@ pub unsafe extern "C" fn PMPI_Reduce_scatter_block(
         )
     })
 }
-weak_alias!("MPI_Reduce_scatter_block", "PMPI_Reduce_scatter_block");
+entry! { 418, "MPI_Reduce_scatter_block", "PMPI_Reduce_scatter_block", PMPI_Reduce_scatter_block, QMPI_Reduce_scatter_block, top_reduce_scatter_block, call_reduce_scatter_block, next_reduce_scatter_block, mpi_reduce_scatter_block,
+(sendbuf: *const c_void, recvbuf: *mut c_void, recvcount: c_int, datatype: MPI_Datatype, op: MPI_Op, comm: MPI_Comm) -> c_int }
 
 /// `MPI_Reduce_scatter_block_c`, MPI 5.0 section 6.10.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Reduce_scatter_block_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_reduce_scatter_block_c(
     sendbuf: *const c_void,
     recvbuf: *mut c_void,
     recvcount: MPI_Count,
@@ -882,11 +914,12 @@ pub unsafe extern "C" fn PMPI_Reduce_scatter_block_c(
         )
     })
 }
-weak_alias!("MPI_Reduce_scatter_block_c", "PMPI_Reduce_scatter_block_c");
+entry! { 419, "MPI_Reduce_scatter_block_c", "PMPI_Reduce_scatter_block_c", PMPI_Reduce_scatter_block_c, QMPI_Reduce_scatter_block_c, top_reduce_scatter_block_c, call_reduce_scatter_block_c, next_reduce_scatter_block_c, mpi_reduce_scatter_block_c,
+(sendbuf: *const c_void, recvbuf: *mut c_void, recvcount: MPI_Count, datatype: MPI_Datatype, op: MPI_Op, comm: MPI_Comm) -> c_int }
 
 /// `MPI_Reduce_scatter`, MPI 5.0 section 6.10.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Reduce_scatter(
+#[inline(never)]
+unsafe extern "C" fn mpi_reduce_scatter(
     sendbuf: *const c_void,
     recvbuf: *mut c_void,
     recvcounts: *const c_int,
@@ -908,11 +941,12 @@ pub unsafe extern "C" fn PMPI_Reduce_scatter(
         )
     })
 }
-weak_alias!("MPI_Reduce_scatter", "PMPI_Reduce_scatter");
+entry! { 417, "MPI_Reduce_scatter", "PMPI_Reduce_scatter", PMPI_Reduce_scatter, QMPI_Reduce_scatter, top_reduce_scatter, call_reduce_scatter, next_reduce_scatter, mpi_reduce_scatter,
+(sendbuf: *const c_void, recvbuf: *mut c_void, recvcounts: *const c_int, datatype: MPI_Datatype, op: MPI_Op, comm: MPI_Comm) -> c_int }
 
 /// `MPI_Reduce_scatter_c`, MPI 5.0 section 6.10.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Reduce_scatter_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_reduce_scatter_c(
     sendbuf: *const c_void,
     recvbuf: *mut c_void,
     recvcounts: *const MPI_Count,
@@ -934,11 +968,12 @@ pub unsafe extern "C" fn PMPI_Reduce_scatter_c(
         )
     })
 }
-weak_alias!("MPI_Reduce_scatter_c", "PMPI_Reduce_scatter_c");
+entry! { 422, "MPI_Reduce_scatter_c", "PMPI_Reduce_scatter_c", PMPI_Reduce_scatter_c, QMPI_Reduce_scatter_c, top_reduce_scatter_c, call_reduce_scatter_c, next_reduce_scatter_c, mpi_reduce_scatter_c,
+(sendbuf: *const c_void, recvbuf: *mut c_void, recvcounts: *const MPI_Count, datatype: MPI_Datatype, op: MPI_Op, comm: MPI_Comm) -> c_int }
 
 /// `MPI_Scan`, MPI 5.0 section 6.11.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Scan(
+#[inline(never)]
+unsafe extern "C" fn mpi_scan(
     sendbuf: *const c_void,
     recvbuf: *mut c_void,
     count: c_int,
@@ -958,11 +993,12 @@ pub unsafe extern "C" fn PMPI_Scan(
         )
     })
 }
-weak_alias!("MPI_Scan", "PMPI_Scan");
+entry! { 447, "MPI_Scan", "PMPI_Scan", PMPI_Scan, QMPI_Scan, top_scan, call_scan, next_scan, mpi_scan,
+(sendbuf: *const c_void, recvbuf: *mut c_void, count: c_int, datatype: MPI_Datatype, op: MPI_Op, comm: MPI_Comm) -> c_int }
 
 /// `MPI_Scan_c`, MPI 5.0 section 6.11.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Scan_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_scan_c(
     sendbuf: *const c_void,
     recvbuf: *mut c_void,
     count: MPI_Count,
@@ -982,11 +1018,12 @@ pub unsafe extern "C" fn PMPI_Scan_c(
         )
     })
 }
-weak_alias!("MPI_Scan_c", "PMPI_Scan_c");
+entry! { 448, "MPI_Scan_c", "PMPI_Scan_c", PMPI_Scan_c, QMPI_Scan_c, top_scan_c, call_scan_c, next_scan_c, mpi_scan_c,
+(sendbuf: *const c_void, recvbuf: *mut c_void, count: MPI_Count, datatype: MPI_Datatype, op: MPI_Op, comm: MPI_Comm) -> c_int }
 
 /// `MPI_Exscan`, MPI 5.0 section 6.11.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Exscan(
+#[inline(never)]
+unsafe extern "C" fn mpi_exscan(
     sendbuf: *const c_void,
     recvbuf: *mut c_void,
     count: c_int,
@@ -1006,11 +1043,12 @@ pub unsafe extern "C" fn PMPI_Exscan(
         )
     })
 }
-weak_alias!("MPI_Exscan", "PMPI_Exscan");
+entry! { 124, "MPI_Exscan", "PMPI_Exscan", PMPI_Exscan, QMPI_Exscan, top_exscan, call_exscan, next_exscan, mpi_exscan,
+(sendbuf: *const c_void, recvbuf: *mut c_void, count: c_int, datatype: MPI_Datatype, op: MPI_Op, comm: MPI_Comm) -> c_int }
 
 /// `MPI_Exscan_c`, MPI 5.0 section 6.11.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Exscan_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_exscan_c(
     sendbuf: *const c_void,
     recvbuf: *mut c_void,
     count: MPI_Count,
@@ -1030,4 +1068,5 @@ pub unsafe extern "C" fn PMPI_Exscan_c(
         )
     })
 }
-weak_alias!("MPI_Exscan_c", "PMPI_Exscan_c");
+entry! { 125, "MPI_Exscan_c", "PMPI_Exscan_c", PMPI_Exscan_c, QMPI_Exscan_c, top_exscan_c, call_exscan_c, next_exscan_c, mpi_exscan_c,
+(sendbuf: *const c_void, recvbuf: *mut c_void, count: MPI_Count, datatype: MPI_Datatype, op: MPI_Op, comm: MPI_Comm) -> c_int }

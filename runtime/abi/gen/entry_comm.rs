@@ -16,8 +16,8 @@ use crate::group;
 use crate::handle::{MPI_Comm, MPI_Group, MPI_Info, MPI_Request};
 
 /// `MPI_Group_compare`, MPI 5.0 section 7.3.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Group_compare(
+#[inline(never)]
+unsafe extern "C" fn mpi_group_compare(
     group1: MPI_Group,
     group2: MPI_Group,
     result: *mut c_int,
@@ -28,33 +28,36 @@ pub unsafe extern "C" fn PMPI_Group_compare(
         group::group_compare(mpi, group1, group2, result)
     })
 }
-weak_alias!("MPI_Group_compare", "PMPI_Group_compare");
+entry! { 252, "MPI_Group_compare", "PMPI_Group_compare", PMPI_Group_compare, QMPI_Group_compare, top_group_compare, call_group_compare, next_group_compare, mpi_group_compare,
+(group1: MPI_Group, group2: MPI_Group, result: *mut c_int) -> c_int }
 
 /// `MPI_Group_rank`, MPI 5.0 section 7.3.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Group_rank(group: MPI_Group, rank: *mut c_int) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_group_rank(group: MPI_Group, rank: *mut c_int) -> c_int {
     enter("MPI_Group_rank", On::Nothing, |mpi| {
         // SAFETY: `rank` is the caller's pointer to one int (A1 of `args`).
         let rank = unsafe { args::Out::new("rank", rank) }?;
         group::group_rank(mpi, group, rank)
     })
 }
-weak_alias!("MPI_Group_rank", "PMPI_Group_rank");
+entry! { 262, "MPI_Group_rank", "PMPI_Group_rank", PMPI_Group_rank, QMPI_Group_rank, top_group_rank, call_group_rank, next_group_rank, mpi_group_rank,
+(group: MPI_Group, rank: *mut c_int) -> c_int }
 
 /// `MPI_Group_size`, MPI 5.0 section 7.3.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Group_size(group: MPI_Group, size: *mut c_int) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_group_size(group: MPI_Group, size: *mut c_int) -> c_int {
     enter("MPI_Group_size", On::Nothing, |mpi| {
         // SAFETY: `size` is the caller's pointer to one int (A1 of `args`).
         let size = unsafe { args::Out::new("size", size) }?;
         group::group_size(mpi, group, size)
     })
 }
-weak_alias!("MPI_Group_size", "PMPI_Group_size");
+entry! { 263, "MPI_Group_size", "PMPI_Group_size", PMPI_Group_size, QMPI_Group_size, top_group_size, call_group_size, next_group_size, mpi_group_size,
+(group: MPI_Group, size: *mut c_int) -> c_int }
 
 /// `MPI_Group_translate_ranks`, MPI 5.0 section 7.3.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Group_translate_ranks(
+#[inline(never)]
+unsafe extern "C" fn mpi_group_translate_ranks(
     group1: MPI_Group,
     n: c_int,
     ranks1: *const c_int,
@@ -70,22 +73,24 @@ pub unsafe extern "C" fn PMPI_Group_translate_ranks(
         group::group_translate_ranks(mpi, group1, ranks1, group2, ranks2)
     })
 }
-weak_alias!("MPI_Group_translate_ranks", "PMPI_Group_translate_ranks");
+entry! { 265, "MPI_Group_translate_ranks", "PMPI_Group_translate_ranks", PMPI_Group_translate_ranks, QMPI_Group_translate_ranks, top_group_translate_ranks, call_group_translate_ranks, next_group_translate_ranks, mpi_group_translate_ranks,
+(group1: MPI_Group, n: c_int, ranks1: *const c_int, group2: MPI_Group, ranks2: *mut c_int) -> c_int }
 
 /// `MPI_Comm_group`, MPI 5.0 section 7.3.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Comm_group(comm: MPI_Comm, group: *mut MPI_Group) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_comm_group(comm: MPI_Comm, group: *mut MPI_Group) -> c_int {
     enter("MPI_Comm_group", On::Comm(comm), |mpi| {
         // SAFETY: `group` is the caller's pointer to one MPI_Group (A1 of `args`).
         let group = unsafe { args::Out::new("group", group) }?;
         comm::comm_group(mpi, comm, group)
     })
 }
-weak_alias!("MPI_Comm_group", "PMPI_Comm_group");
+entry! { 94, "MPI_Comm_group", "PMPI_Comm_group", PMPI_Comm_group, QMPI_Comm_group, top_comm_group, call_comm_group, next_comm_group, mpi_comm_group,
+(comm: MPI_Comm, group: *mut MPI_Group) -> c_int }
 
 /// `MPI_Group_difference`, MPI 5.0 section 7.3.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Group_difference(
+#[inline(never)]
+unsafe extern "C" fn mpi_group_difference(
     group1: MPI_Group,
     group2: MPI_Group,
     newgroup: *mut MPI_Group,
@@ -96,11 +101,12 @@ pub unsafe extern "C" fn PMPI_Group_difference(
         group::group_difference(mpi, group1, group2, newgroup)
     })
 }
-weak_alias!("MPI_Group_difference", "PMPI_Group_difference");
+entry! { 253, "MPI_Group_difference", "PMPI_Group_difference", PMPI_Group_difference, QMPI_Group_difference, top_group_difference, call_group_difference, next_group_difference, mpi_group_difference,
+(group1: MPI_Group, group2: MPI_Group, newgroup: *mut MPI_Group) -> c_int }
 
 /// `MPI_Group_excl`, MPI 5.0 section 7.3.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Group_excl(
+#[inline(never)]
+unsafe extern "C" fn mpi_group_excl(
     group: MPI_Group,
     n: c_int,
     ranks: *const c_int,
@@ -115,11 +121,12 @@ pub unsafe extern "C" fn PMPI_Group_excl(
         group::group_excl(mpi, group, ranks, newgroup)
     })
 }
-weak_alias!("MPI_Group_excl", "PMPI_Group_excl");
+entry! { 254, "MPI_Group_excl", "PMPI_Group_excl", PMPI_Group_excl, QMPI_Group_excl, top_group_excl, call_group_excl, next_group_excl, mpi_group_excl,
+(group: MPI_Group, n: c_int, ranks: *const c_int, newgroup: *mut MPI_Group) -> c_int }
 
 /// `MPI_Group_incl`, MPI 5.0 section 7.3.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Group_incl(
+#[inline(never)]
+unsafe extern "C" fn mpi_group_incl(
     group: MPI_Group,
     n: c_int,
     ranks: *const c_int,
@@ -134,11 +141,12 @@ pub unsafe extern "C" fn PMPI_Group_incl(
         group::group_incl(mpi, group, ranks, newgroup)
     })
 }
-weak_alias!("MPI_Group_incl", "PMPI_Group_incl");
+entry! { 258, "MPI_Group_incl", "PMPI_Group_incl", PMPI_Group_incl, QMPI_Group_incl, top_group_incl, call_group_incl, next_group_incl, mpi_group_incl,
+(group: MPI_Group, n: c_int, ranks: *const c_int, newgroup: *mut MPI_Group) -> c_int }
 
 /// `MPI_Group_intersection`, MPI 5.0 section 7.3.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Group_intersection(
+#[inline(never)]
+unsafe extern "C" fn mpi_group_intersection(
     group1: MPI_Group,
     group2: MPI_Group,
     newgroup: *mut MPI_Group,
@@ -149,11 +157,12 @@ pub unsafe extern "C" fn PMPI_Group_intersection(
         group::group_intersection(mpi, group1, group2, newgroup)
     })
 }
-weak_alias!("MPI_Group_intersection", "PMPI_Group_intersection");
+entry! { 259, "MPI_Group_intersection", "PMPI_Group_intersection", PMPI_Group_intersection, QMPI_Group_intersection, top_group_intersection, call_group_intersection, next_group_intersection, mpi_group_intersection,
+(group1: MPI_Group, group2: MPI_Group, newgroup: *mut MPI_Group) -> c_int }
 
 /// `MPI_Group_range_excl`, MPI 5.0 section 7.3.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Group_range_excl(
+#[inline(never)]
+unsafe extern "C" fn mpi_group_range_excl(
     group: MPI_Group,
     n: c_int,
     ranges: *mut [c_int; 3],
@@ -168,11 +177,12 @@ pub unsafe extern "C" fn PMPI_Group_range_excl(
         group::group_range_excl(mpi, group, ranges, newgroup)
     })
 }
-weak_alias!("MPI_Group_range_excl", "PMPI_Group_range_excl");
+entry! { 260, "MPI_Group_range_excl", "PMPI_Group_range_excl", PMPI_Group_range_excl, QMPI_Group_range_excl, top_group_range_excl, call_group_range_excl, next_group_range_excl, mpi_group_range_excl,
+(group: MPI_Group, n: c_int, ranges: *mut [c_int; 3], newgroup: *mut MPI_Group) -> c_int }
 
 /// `MPI_Group_range_incl`, MPI 5.0 section 7.3.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Group_range_incl(
+#[inline(never)]
+unsafe extern "C" fn mpi_group_range_incl(
     group: MPI_Group,
     n: c_int,
     ranges: *mut [c_int; 3],
@@ -187,11 +197,12 @@ pub unsafe extern "C" fn PMPI_Group_range_incl(
         group::group_range_incl(mpi, group, ranges, newgroup)
     })
 }
-weak_alias!("MPI_Group_range_incl", "PMPI_Group_range_incl");
+entry! { 261, "MPI_Group_range_incl", "PMPI_Group_range_incl", PMPI_Group_range_incl, QMPI_Group_range_incl, top_group_range_incl, call_group_range_incl, next_group_range_incl, mpi_group_range_incl,
+(group: MPI_Group, n: c_int, ranges: *mut [c_int; 3], newgroup: *mut MPI_Group) -> c_int }
 
 /// `MPI_Group_union`, MPI 5.0 section 7.3.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Group_union(
+#[inline(never)]
+unsafe extern "C" fn mpi_group_union(
     group1: MPI_Group,
     group2: MPI_Group,
     newgroup: *mut MPI_Group,
@@ -202,22 +213,24 @@ pub unsafe extern "C" fn PMPI_Group_union(
         group::group_union(mpi, group1, group2, newgroup)
     })
 }
-weak_alias!("MPI_Group_union", "PMPI_Group_union");
+entry! { 266, "MPI_Group_union", "PMPI_Group_union", PMPI_Group_union, QMPI_Group_union, top_group_union, call_group_union, next_group_union, mpi_group_union,
+(group1: MPI_Group, group2: MPI_Group, newgroup: *mut MPI_Group) -> c_int }
 
 /// `MPI_Group_free`, MPI 5.0 section 7.3.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Group_free(group: *mut MPI_Group) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_group_free(group: *mut MPI_Group) -> c_int {
     enter("MPI_Group_free", On::Nothing, |mpi| {
         // SAFETY: `group` is the caller's pointer to one MPI_Group (A1 of `args`).
         let group = unsafe { args::InOut::new("group", group) }?;
         group::group_free(mpi, group)
     })
 }
-weak_alias!("MPI_Group_free", "PMPI_Group_free");
+entry! { 255, "MPI_Group_free", "PMPI_Group_free", PMPI_Group_free, QMPI_Group_free, top_group_free, call_group_free, next_group_free, mpi_group_free,
+(group: *mut MPI_Group) -> c_int }
 
 /// `MPI_Comm_compare`, MPI 5.0 section 7.4.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Comm_compare(
+#[inline(never)]
+unsafe extern "C" fn mpi_comm_compare(
     comm1: MPI_Comm,
     comm2: MPI_Comm,
     result: *mut c_int,
@@ -228,33 +241,36 @@ pub unsafe extern "C" fn PMPI_Comm_compare(
         comm::comm_compare(mpi, comm1, comm2, result)
     })
 }
-weak_alias!("MPI_Comm_compare", "PMPI_Comm_compare");
+entry! { 72, "MPI_Comm_compare", "PMPI_Comm_compare", PMPI_Comm_compare, QMPI_Comm_compare, top_comm_compare, call_comm_compare, next_comm_compare, mpi_comm_compare,
+(comm1: MPI_Comm, comm2: MPI_Comm, result: *mut c_int) -> c_int }
 
 /// `MPI_Comm_rank`, MPI 5.0 section 7.4.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Comm_rank(comm: MPI_Comm, rank: *mut c_int) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_comm_rank(comm: MPI_Comm, rank: *mut c_int) -> c_int {
     enter("MPI_Comm_rank", On::Comm(comm), |mpi| {
         // SAFETY: `rank` is the caller's pointer to one int (A1 of `args`).
         let rank = unsafe { args::Out::new("rank", rank) }?;
         comm::comm_rank(mpi, comm, rank)
     })
 }
-weak_alias!("MPI_Comm_rank", "PMPI_Comm_rank");
+entry! { 99, "MPI_Comm_rank", "PMPI_Comm_rank", PMPI_Comm_rank, QMPI_Comm_rank, top_comm_rank, call_comm_rank, next_comm_rank, mpi_comm_rank,
+(comm: MPI_Comm, rank: *mut c_int) -> c_int }
 
 /// `MPI_Comm_size`, MPI 5.0 section 7.4.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Comm_size(comm: MPI_Comm, size: *mut c_int) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_comm_size(comm: MPI_Comm, size: *mut c_int) -> c_int {
     enter("MPI_Comm_size", On::Comm(comm), |mpi| {
         // SAFETY: `size` is the caller's pointer to one int (A1 of `args`).
         let size = unsafe { args::Out::new("size", size) }?;
         comm::comm_size(mpi, comm, size)
     })
 }
-weak_alias!("MPI_Comm_size", "PMPI_Comm_size");
+entry! { 106, "MPI_Comm_size", "PMPI_Comm_size", PMPI_Comm_size, QMPI_Comm_size, top_comm_size, call_comm_size, next_comm_size, mpi_comm_size,
+(comm: MPI_Comm, size: *mut c_int) -> c_int }
 
 /// `MPI_Comm_create`, MPI 5.0 section 7.4.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Comm_create(
+#[inline(never)]
+unsafe extern "C" fn mpi_comm_create(
     comm: MPI_Comm,
     group: MPI_Group,
     newcomm: *mut MPI_Comm,
@@ -265,11 +281,12 @@ pub unsafe extern "C" fn PMPI_Comm_create(
         comm_make::comm_create(mpi, comm, group, newcomm)
     })
 }
-weak_alias!("MPI_Comm_create", "PMPI_Comm_create");
+entry! { 74, "MPI_Comm_create", "PMPI_Comm_create", PMPI_Comm_create, QMPI_Comm_create, top_comm_create, call_comm_create, next_comm_create, mpi_comm_create,
+(comm: MPI_Comm, group: MPI_Group, newcomm: *mut MPI_Comm) -> c_int }
 
 /// `MPI_Comm_create_group`, MPI 5.0 section 7.4.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Comm_create_group(
+#[inline(never)]
+unsafe extern "C" fn mpi_comm_create_group(
     comm: MPI_Comm,
     group: MPI_Group,
     tag: c_int,
@@ -281,22 +298,24 @@ pub unsafe extern "C" fn PMPI_Comm_create_group(
         comm_make::comm_create_group(mpi, comm, group, tag, newcomm)
     })
 }
-weak_alias!("MPI_Comm_create_group", "PMPI_Comm_create_group");
+entry! { 77, "MPI_Comm_create_group", "PMPI_Comm_create_group", PMPI_Comm_create_group, QMPI_Comm_create_group, top_comm_create_group, call_comm_create_group, next_comm_create_group, mpi_comm_create_group,
+(comm: MPI_Comm, group: MPI_Group, tag: c_int, newcomm: *mut MPI_Comm) -> c_int }
 
 /// `MPI_Comm_dup`, MPI 5.0 section 7.4.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Comm_dup(comm: MPI_Comm, newcomm: *mut MPI_Comm) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_comm_dup(comm: MPI_Comm, newcomm: *mut MPI_Comm) -> c_int {
     enter("MPI_Comm_dup", On::Comm(comm), |mpi| {
         // SAFETY: `newcomm` is the caller's pointer to one MPI_Comm (A1 of `args`).
         let newcomm = unsafe { args::Out::new("newcomm", newcomm) }?;
         comm_make::comm_dup(mpi, comm, newcomm)
     })
 }
-weak_alias!("MPI_Comm_dup", "PMPI_Comm_dup");
+entry! { 83, "MPI_Comm_dup", "PMPI_Comm_dup", PMPI_Comm_dup, QMPI_Comm_dup, top_comm_dup, call_comm_dup, next_comm_dup, mpi_comm_dup,
+(comm: MPI_Comm, newcomm: *mut MPI_Comm) -> c_int }
 
 /// `MPI_Comm_dup_with_info`, MPI 5.0 section 7.4.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Comm_dup_with_info(
+#[inline(never)]
+unsafe extern "C" fn mpi_comm_dup_with_info(
     comm: MPI_Comm,
     info: MPI_Info,
     newcomm: *mut MPI_Comm,
@@ -307,11 +326,12 @@ pub unsafe extern "C" fn PMPI_Comm_dup_with_info(
         comm_make::comm_dup_with_info(mpi, comm, info, newcomm)
     })
 }
-weak_alias!("MPI_Comm_dup_with_info", "PMPI_Comm_dup_with_info");
+entry! { 84, "MPI_Comm_dup_with_info", "PMPI_Comm_dup_with_info", PMPI_Comm_dup_with_info, QMPI_Comm_dup_with_info, top_comm_dup_with_info, call_comm_dup_with_info, next_comm_dup_with_info, mpi_comm_dup_with_info,
+(comm: MPI_Comm, info: MPI_Info, newcomm: *mut MPI_Comm) -> c_int }
 
 /// `MPI_Comm_idup`, MPI 5.0 section 7.4.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Comm_idup(
+#[inline(never)]
+unsafe extern "C" fn mpi_comm_idup(
     comm: MPI_Comm,
     newcomm: *mut MPI_Comm,
     request: *mut MPI_Request,
@@ -324,11 +344,12 @@ pub unsafe extern "C" fn PMPI_Comm_idup(
         comm_idup::comm_idup(mpi, comm, newcomm, request)
     })
 }
-weak_alias!("MPI_Comm_idup", "PMPI_Comm_idup");
+entry! { 95, "MPI_Comm_idup", "PMPI_Comm_idup", PMPI_Comm_idup, QMPI_Comm_idup, top_comm_idup, call_comm_idup, next_comm_idup, mpi_comm_idup,
+(comm: MPI_Comm, newcomm: *mut MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Comm_idup_with_info`, MPI 5.0 section 7.4.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Comm_idup_with_info(
+#[inline(never)]
+unsafe extern "C" fn mpi_comm_idup_with_info(
     comm: MPI_Comm,
     info: MPI_Info,
     newcomm: *mut MPI_Comm,
@@ -342,11 +363,12 @@ pub unsafe extern "C" fn PMPI_Comm_idup_with_info(
         comm_idup::comm_idup_with_info(mpi, comm, info, newcomm, request)
     })
 }
-weak_alias!("MPI_Comm_idup_with_info", "PMPI_Comm_idup_with_info");
+entry! { 96, "MPI_Comm_idup_with_info", "PMPI_Comm_idup_with_info", PMPI_Comm_idup_with_info, QMPI_Comm_idup_with_info, top_comm_idup_with_info, call_comm_idup_with_info, next_comm_idup_with_info, mpi_comm_idup_with_info,
+(comm: MPI_Comm, info: MPI_Info, newcomm: *mut MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Comm_split`, MPI 5.0 section 7.4.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Comm_split(
+#[inline(never)]
+unsafe extern "C" fn mpi_comm_split(
     comm: MPI_Comm,
     color: c_int,
     key: c_int,
@@ -358,11 +380,12 @@ pub unsafe extern "C" fn PMPI_Comm_split(
         comm_make::comm_split(mpi, comm, color, key, newcomm)
     })
 }
-weak_alias!("MPI_Comm_split", "PMPI_Comm_split");
+entry! { 109, "MPI_Comm_split", "PMPI_Comm_split", PMPI_Comm_split, QMPI_Comm_split, top_comm_split, call_comm_split, next_comm_split, mpi_comm_split,
+(comm: MPI_Comm, color: c_int, key: c_int, newcomm: *mut MPI_Comm) -> c_int }
 
 /// `MPI_Comm_split_type`, MPI 5.0 section 7.4.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Comm_split_type(
+#[inline(never)]
+unsafe extern "C" fn mpi_comm_split_type(
     comm: MPI_Comm,
     split_type: c_int,
     key: c_int,
@@ -375,75 +398,82 @@ pub unsafe extern "C" fn PMPI_Comm_split_type(
         comm_make::comm_split_type(mpi, comm, split_type, key, info, newcomm)
     })
 }
-weak_alias!("MPI_Comm_split_type", "PMPI_Comm_split_type");
+entry! { 110, "MPI_Comm_split_type", "PMPI_Comm_split_type", PMPI_Comm_split_type, QMPI_Comm_split_type, top_comm_split_type, call_comm_split_type, next_comm_split_type, mpi_comm_split_type,
+(comm: MPI_Comm, split_type: c_int, key: c_int, info: MPI_Info, newcomm: *mut MPI_Comm) -> c_int }
 
 /// `MPI_Comm_free`, MPI 5.0 section 7.4.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Comm_free(comm: *mut MPI_Comm) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_comm_free(comm: *mut MPI_Comm) -> c_int {
     enter("MPI_Comm_free", On::Nothing, |mpi| {
         // SAFETY: `comm` is the caller's pointer to one MPI_Comm (A1 of `args`).
         let comm = unsafe { args::InOut::new("comm", comm) }?;
         comm::comm_free(mpi, comm)
     })
 }
-weak_alias!("MPI_Comm_free", "PMPI_Comm_free");
+entry! { 86, "MPI_Comm_free", "PMPI_Comm_free", PMPI_Comm_free, QMPI_Comm_free, top_comm_free, call_comm_free, next_comm_free, mpi_comm_free,
+(comm: *mut MPI_Comm) -> c_int }
 
 /// `MPI_Comm_get_info`, MPI 5.0 section 7.4.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Comm_get_info(comm: MPI_Comm, info_used: *mut MPI_Info) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_comm_get_info(comm: MPI_Comm, info_used: *mut MPI_Info) -> c_int {
     enter("MPI_Comm_get_info", On::Comm(comm), |mpi| {
         // SAFETY: `info_used` is the caller's pointer to one MPI_Info (A1 of `args`).
         let info_used = unsafe { args::Out::new("info_used", info_used) }?;
         comm_hints::comm_get_info(mpi, comm, info_used)
     })
 }
-weak_alias!("MPI_Comm_get_info", "PMPI_Comm_get_info");
+entry! { 91, "MPI_Comm_get_info", "PMPI_Comm_get_info", PMPI_Comm_get_info, QMPI_Comm_get_info, top_comm_get_info, call_comm_get_info, next_comm_get_info, mpi_comm_get_info,
+(comm: MPI_Comm, info_used: *mut MPI_Info) -> c_int }
 
 /// `MPI_Comm_set_info`, MPI 5.0 section 7.4.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Comm_set_info(comm: MPI_Comm, info: MPI_Info) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_comm_set_info(comm: MPI_Comm, info: MPI_Info) -> c_int {
     enter("MPI_Comm_set_info", On::Comm(comm), |mpi| {
         comm_hints::comm_set_info(mpi, comm, info)
     })
 }
-weak_alias!("MPI_Comm_set_info", "PMPI_Comm_set_info");
+entry! { 104, "MPI_Comm_set_info", "PMPI_Comm_set_info", PMPI_Comm_set_info, QMPI_Comm_set_info, top_comm_set_info, call_comm_set_info, next_comm_set_info, mpi_comm_set_info,
+(comm: MPI_Comm, info: MPI_Info) -> c_int }
 
 /// `MPI_Comm_remote_group`, MPI 5.0 section 7.6.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Comm_remote_group(comm: MPI_Comm, group: *mut MPI_Group) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_comm_remote_group(comm: MPI_Comm, group: *mut MPI_Group) -> c_int {
     enter("MPI_Comm_remote_group", On::Comm(comm), |mpi| {
         // SAFETY: `group` is the caller's pointer to one MPI_Group (A1 of `args`).
         let group = unsafe { args::Out::new("group", group) }?;
         comm_inter::comm_remote_group(mpi, comm, group)
     })
 }
-weak_alias!("MPI_Comm_remote_group", "PMPI_Comm_remote_group");
+entry! { 100, "MPI_Comm_remote_group", "PMPI_Comm_remote_group", PMPI_Comm_remote_group, QMPI_Comm_remote_group, top_comm_remote_group, call_comm_remote_group, next_comm_remote_group, mpi_comm_remote_group,
+(comm: MPI_Comm, group: *mut MPI_Group) -> c_int }
 
 /// `MPI_Comm_remote_size`, MPI 5.0 section 7.6.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Comm_remote_size(comm: MPI_Comm, size: *mut c_int) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_comm_remote_size(comm: MPI_Comm, size: *mut c_int) -> c_int {
     enter("MPI_Comm_remote_size", On::Comm(comm), |mpi| {
         // SAFETY: `size` is the caller's pointer to one int (A1 of `args`).
         let size = unsafe { args::Out::new("size", size) }?;
         comm_inter::comm_remote_size(mpi, comm, size)
     })
 }
-weak_alias!("MPI_Comm_remote_size", "PMPI_Comm_remote_size");
+entry! { 101, "MPI_Comm_remote_size", "PMPI_Comm_remote_size", PMPI_Comm_remote_size, QMPI_Comm_remote_size, top_comm_remote_size, call_comm_remote_size, next_comm_remote_size, mpi_comm_remote_size,
+(comm: MPI_Comm, size: *mut c_int) -> c_int }
 
 /// `MPI_Comm_test_inter`, MPI 5.0 section 7.6.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Comm_test_inter(comm: MPI_Comm, flag: *mut c_int) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_comm_test_inter(comm: MPI_Comm, flag: *mut c_int) -> c_int {
     enter("MPI_Comm_test_inter", On::Comm(comm), |mpi| {
         // SAFETY: `flag` is the caller's pointer to one int (A1 of `args`).
         let flag = unsafe { args::Out::new("flag", flag) }?;
         comm_inter::comm_test_inter(mpi, comm, flag)
     })
 }
-weak_alias!("MPI_Comm_test_inter", "PMPI_Comm_test_inter");
+entry! { 111, "MPI_Comm_test_inter", "PMPI_Comm_test_inter", PMPI_Comm_test_inter, QMPI_Comm_test_inter, top_comm_test_inter, call_comm_test_inter, next_comm_test_inter, mpi_comm_test_inter,
+(comm: MPI_Comm, flag: *mut c_int) -> c_int }
 
 /// `MPI_Intercomm_create`, MPI 5.0 section 7.6.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Intercomm_create(
+#[inline(never)]
+unsafe extern "C" fn mpi_intercomm_create(
     local_comm: MPI_Comm,
     local_leader: c_int,
     peer_comm: MPI_Comm,
@@ -465,11 +495,12 @@ pub unsafe extern "C" fn PMPI_Intercomm_create(
         )
     })
 }
-weak_alias!("MPI_Intercomm_create", "PMPI_Intercomm_create");
+entry! { 319, "MPI_Intercomm_create", "PMPI_Intercomm_create", PMPI_Intercomm_create, QMPI_Intercomm_create, top_intercomm_create, call_intercomm_create, next_intercomm_create, mpi_intercomm_create,
+(local_comm: MPI_Comm, local_leader: c_int, peer_comm: MPI_Comm, remote_leader: c_int, tag: c_int, newintercomm: *mut MPI_Comm) -> c_int }
 
 /// `MPI_Intercomm_merge`, MPI 5.0 section 7.6.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Intercomm_merge(
+#[inline(never)]
+unsafe extern "C" fn mpi_intercomm_merge(
     intercomm: MPI_Comm,
     high: c_int,
     newintracomm: *mut MPI_Comm,
@@ -480,4 +511,5 @@ pub unsafe extern "C" fn PMPI_Intercomm_merge(
         comm_inter::intercomm_merge(mpi, intercomm, high, newintracomm)
     })
 }
-weak_alias!("MPI_Intercomm_merge", "PMPI_Intercomm_merge");
+entry! { 321, "MPI_Intercomm_merge", "PMPI_Intercomm_merge", PMPI_Intercomm_merge, QMPI_Intercomm_merge, top_intercomm_merge, call_intercomm_merge, next_intercomm_merge, mpi_intercomm_merge,
+(intercomm: MPI_Comm, high: c_int, newintracomm: *mut MPI_Comm) -> c_int }

@@ -17,8 +17,8 @@ use crate::status;
 use crate::status::MPI_Status;
 
 /// `MPI_Type_contiguous`, MPI 5.0 section 5.1.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Type_contiguous(
+#[inline(never)]
+unsafe extern "C" fn mpi_type_contiguous(
     count: c_int,
     oldtype: MPI_Datatype,
     newtype: *mut MPI_Datatype,
@@ -29,11 +29,12 @@ pub unsafe extern "C" fn PMPI_Type_contiguous(
         datatype_make::contiguous(mpi, args::Width::Int, args::wide(count), oldtype, newtype)
     })
 }
-weak_alias!("MPI_Type_contiguous", "PMPI_Type_contiguous");
+entry! { 508, "MPI_Type_contiguous", "PMPI_Type_contiguous", PMPI_Type_contiguous, QMPI_Type_contiguous, top_type_contiguous, call_type_contiguous, next_type_contiguous, mpi_type_contiguous,
+(count: c_int, oldtype: MPI_Datatype, newtype: *mut MPI_Datatype) -> c_int }
 
 /// `MPI_Type_contiguous_c`, MPI 5.0 section 5.1.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Type_contiguous_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_type_contiguous_c(
     count: MPI_Count,
     oldtype: MPI_Datatype,
     newtype: *mut MPI_Datatype,
@@ -44,11 +45,12 @@ pub unsafe extern "C" fn PMPI_Type_contiguous_c(
         datatype_make::contiguous(mpi, args::Width::Large, args::wide(count), oldtype, newtype)
     })
 }
-weak_alias!("MPI_Type_contiguous_c", "PMPI_Type_contiguous_c");
+entry! { 509, "MPI_Type_contiguous_c", "PMPI_Type_contiguous_c", PMPI_Type_contiguous_c, QMPI_Type_contiguous_c, top_type_contiguous_c, call_type_contiguous_c, next_type_contiguous_c, mpi_type_contiguous_c,
+(count: MPI_Count, oldtype: MPI_Datatype, newtype: *mut MPI_Datatype) -> c_int }
 
 /// `MPI_Type_create_hindexed`, MPI 5.0 section 5.1.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Type_create_hindexed(
+#[inline(never)]
+unsafe extern "C" fn mpi_type_create_hindexed(
     count: c_int,
     array_of_blocklengths: *const c_int,
     array_of_displacements: *const MPI_Aint,
@@ -74,11 +76,12 @@ pub unsafe extern "C" fn PMPI_Type_create_hindexed(
         )
     })
 }
-weak_alias!("MPI_Type_create_hindexed", "PMPI_Type_create_hindexed");
+entry! { 515, "MPI_Type_create_hindexed", "PMPI_Type_create_hindexed", PMPI_Type_create_hindexed, QMPI_Type_create_hindexed, top_type_create_hindexed, call_type_create_hindexed, next_type_create_hindexed, mpi_type_create_hindexed,
+(count: c_int, array_of_blocklengths: *const c_int, array_of_displacements: *const MPI_Aint, oldtype: MPI_Datatype, newtype: *mut MPI_Datatype) -> c_int }
 
 /// `MPI_Type_create_hindexed_c`, MPI 5.0 section 5.1.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Type_create_hindexed_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_type_create_hindexed_c(
     count: MPI_Count,
     array_of_blocklengths: *const MPI_Count,
     array_of_displacements: *const MPI_Count,
@@ -105,11 +108,12 @@ pub unsafe extern "C" fn PMPI_Type_create_hindexed_c(
         )
     })
 }
-weak_alias!("MPI_Type_create_hindexed_c", "PMPI_Type_create_hindexed_c");
+entry! { 518, "MPI_Type_create_hindexed_c", "PMPI_Type_create_hindexed_c", PMPI_Type_create_hindexed_c, QMPI_Type_create_hindexed_c, top_type_create_hindexed_c, call_type_create_hindexed_c, next_type_create_hindexed_c, mpi_type_create_hindexed_c,
+(count: MPI_Count, array_of_blocklengths: *const MPI_Count, array_of_displacements: *const MPI_Count, oldtype: MPI_Datatype, newtype: *mut MPI_Datatype) -> c_int }
 
 /// `MPI_Type_create_hindexed_block`, MPI 5.0 section 5.1.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Type_create_hindexed_block(
+#[inline(never)]
+unsafe extern "C" fn mpi_type_create_hindexed_block(
     count: c_int,
     blocklength: c_int,
     array_of_displacements: *const MPI_Aint,
@@ -133,14 +137,12 @@ pub unsafe extern "C" fn PMPI_Type_create_hindexed_block(
         )
     })
 }
-weak_alias!(
-    "MPI_Type_create_hindexed_block",
-    "PMPI_Type_create_hindexed_block"
-);
+entry! { 516, "MPI_Type_create_hindexed_block", "PMPI_Type_create_hindexed_block", PMPI_Type_create_hindexed_block, QMPI_Type_create_hindexed_block, top_type_create_hindexed_block, call_type_create_hindexed_block, next_type_create_hindexed_block, mpi_type_create_hindexed_block,
+(count: c_int, blocklength: c_int, array_of_displacements: *const MPI_Aint, oldtype: MPI_Datatype, newtype: *mut MPI_Datatype) -> c_int }
 
 /// `MPI_Type_create_hindexed_block_c`, MPI 5.0 section 5.1.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Type_create_hindexed_block_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_type_create_hindexed_block_c(
     count: MPI_Count,
     blocklength: MPI_Count,
     array_of_displacements: *const MPI_Count,
@@ -165,14 +167,12 @@ pub unsafe extern "C" fn PMPI_Type_create_hindexed_block_c(
         )
     })
 }
-weak_alias!(
-    "MPI_Type_create_hindexed_block_c",
-    "PMPI_Type_create_hindexed_block_c"
-);
+entry! { 517, "MPI_Type_create_hindexed_block_c", "PMPI_Type_create_hindexed_block_c", PMPI_Type_create_hindexed_block_c, QMPI_Type_create_hindexed_block_c, top_type_create_hindexed_block_c, call_type_create_hindexed_block_c, next_type_create_hindexed_block_c, mpi_type_create_hindexed_block_c,
+(count: MPI_Count, blocklength: MPI_Count, array_of_displacements: *const MPI_Count, oldtype: MPI_Datatype, newtype: *mut MPI_Datatype) -> c_int }
 
 /// `MPI_Type_create_hvector`, MPI 5.0 section 5.1.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Type_create_hvector(
+#[inline(never)]
+unsafe extern "C" fn mpi_type_create_hvector(
     count: c_int,
     blocklength: c_int,
     stride: MPI_Aint,
@@ -193,11 +193,12 @@ pub unsafe extern "C" fn PMPI_Type_create_hvector(
         )
     })
 }
-weak_alias!("MPI_Type_create_hvector", "PMPI_Type_create_hvector");
+entry! { 519, "MPI_Type_create_hvector", "PMPI_Type_create_hvector", PMPI_Type_create_hvector, QMPI_Type_create_hvector, top_type_create_hvector, call_type_create_hvector, next_type_create_hvector, mpi_type_create_hvector,
+(count: c_int, blocklength: c_int, stride: MPI_Aint, oldtype: MPI_Datatype, newtype: *mut MPI_Datatype) -> c_int }
 
 /// `MPI_Type_create_hvector_c`, MPI 5.0 section 5.1.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Type_create_hvector_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_type_create_hvector_c(
     count: MPI_Count,
     blocklength: MPI_Count,
     stride: MPI_Count,
@@ -218,11 +219,12 @@ pub unsafe extern "C" fn PMPI_Type_create_hvector_c(
         )
     })
 }
-weak_alias!("MPI_Type_create_hvector_c", "PMPI_Type_create_hvector_c");
+entry! { 520, "MPI_Type_create_hvector_c", "PMPI_Type_create_hvector_c", PMPI_Type_create_hvector_c, QMPI_Type_create_hvector_c, top_type_create_hvector_c, call_type_create_hvector_c, next_type_create_hvector_c, mpi_type_create_hvector_c,
+(count: MPI_Count, blocklength: MPI_Count, stride: MPI_Count, oldtype: MPI_Datatype, newtype: *mut MPI_Datatype) -> c_int }
 
 /// `MPI_Type_create_indexed_block`, MPI 5.0 section 5.1.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Type_create_indexed_block(
+#[inline(never)]
+unsafe extern "C" fn mpi_type_create_indexed_block(
     count: c_int,
     blocklength: c_int,
     array_of_displacements: *const c_int,
@@ -246,14 +248,12 @@ pub unsafe extern "C" fn PMPI_Type_create_indexed_block(
         )
     })
 }
-weak_alias!(
-    "MPI_Type_create_indexed_block",
-    "PMPI_Type_create_indexed_block"
-);
+entry! { 521, "MPI_Type_create_indexed_block", "PMPI_Type_create_indexed_block", PMPI_Type_create_indexed_block, QMPI_Type_create_indexed_block, top_type_create_indexed_block, call_type_create_indexed_block, next_type_create_indexed_block, mpi_type_create_indexed_block,
+(count: c_int, blocklength: c_int, array_of_displacements: *const c_int, oldtype: MPI_Datatype, newtype: *mut MPI_Datatype) -> c_int }
 
 /// `MPI_Type_create_indexed_block_c`, MPI 5.0 section 5.1.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Type_create_indexed_block_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_type_create_indexed_block_c(
     count: MPI_Count,
     blocklength: MPI_Count,
     array_of_displacements: *const MPI_Count,
@@ -278,14 +278,12 @@ pub unsafe extern "C" fn PMPI_Type_create_indexed_block_c(
         )
     })
 }
-weak_alias!(
-    "MPI_Type_create_indexed_block_c",
-    "PMPI_Type_create_indexed_block_c"
-);
+entry! { 522, "MPI_Type_create_indexed_block_c", "PMPI_Type_create_indexed_block_c", PMPI_Type_create_indexed_block_c, QMPI_Type_create_indexed_block_c, top_type_create_indexed_block_c, call_type_create_indexed_block_c, next_type_create_indexed_block_c, mpi_type_create_indexed_block_c,
+(count: MPI_Count, blocklength: MPI_Count, array_of_displacements: *const MPI_Count, oldtype: MPI_Datatype, newtype: *mut MPI_Datatype) -> c_int }
 
 /// `MPI_Type_create_struct`, MPI 5.0 section 5.1.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Type_create_struct(
+#[inline(never)]
+unsafe extern "C" fn mpi_type_create_struct(
     count: c_int,
     array_of_blocklengths: *const c_int,
     array_of_displacements: *const MPI_Aint,
@@ -313,11 +311,12 @@ pub unsafe extern "C" fn PMPI_Type_create_struct(
         )
     })
 }
-weak_alias!("MPI_Type_create_struct", "PMPI_Type_create_struct");
+entry! { 526, "MPI_Type_create_struct", "PMPI_Type_create_struct", PMPI_Type_create_struct, QMPI_Type_create_struct, top_type_create_struct, call_type_create_struct, next_type_create_struct, mpi_type_create_struct,
+(count: c_int, array_of_blocklengths: *const c_int, array_of_displacements: *const MPI_Aint, array_of_types: *const MPI_Datatype, newtype: *mut MPI_Datatype) -> c_int }
 
 /// `MPI_Type_create_struct_c`, MPI 5.0 section 5.1.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Type_create_struct_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_type_create_struct_c(
     count: MPI_Count,
     array_of_blocklengths: *const MPI_Count,
     array_of_displacements: *const MPI_Count,
@@ -346,11 +345,12 @@ pub unsafe extern "C" fn PMPI_Type_create_struct_c(
         )
     })
 }
-weak_alias!("MPI_Type_create_struct_c", "PMPI_Type_create_struct_c");
+entry! { 527, "MPI_Type_create_struct_c", "PMPI_Type_create_struct_c", PMPI_Type_create_struct_c, QMPI_Type_create_struct_c, top_type_create_struct_c, call_type_create_struct_c, next_type_create_struct_c, mpi_type_create_struct_c,
+(count: MPI_Count, array_of_blocklengths: *const MPI_Count, array_of_displacements: *const MPI_Count, array_of_types: *const MPI_Datatype, newtype: *mut MPI_Datatype) -> c_int }
 
 /// `MPI_Type_indexed`, MPI 5.0 section 5.1.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Type_indexed(
+#[inline(never)]
+unsafe extern "C" fn mpi_type_indexed(
     count: c_int,
     array_of_blocklengths: *const c_int,
     array_of_displacements: *const c_int,
@@ -376,11 +376,12 @@ pub unsafe extern "C" fn PMPI_Type_indexed(
         )
     })
 }
-weak_alias!("MPI_Type_indexed", "PMPI_Type_indexed");
+entry! { 548, "MPI_Type_indexed", "PMPI_Type_indexed", PMPI_Type_indexed, QMPI_Type_indexed, top_type_indexed, call_type_indexed, next_type_indexed, mpi_type_indexed,
+(count: c_int, array_of_blocklengths: *const c_int, array_of_displacements: *const c_int, oldtype: MPI_Datatype, newtype: *mut MPI_Datatype) -> c_int }
 
 /// `MPI_Type_indexed_c`, MPI 5.0 section 5.1.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Type_indexed_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_type_indexed_c(
     count: MPI_Count,
     array_of_blocklengths: *const MPI_Count,
     array_of_displacements: *const MPI_Count,
@@ -407,11 +408,12 @@ pub unsafe extern "C" fn PMPI_Type_indexed_c(
         )
     })
 }
-weak_alias!("MPI_Type_indexed_c", "PMPI_Type_indexed_c");
+entry! { 549, "MPI_Type_indexed_c", "PMPI_Type_indexed_c", PMPI_Type_indexed_c, QMPI_Type_indexed_c, top_type_indexed_c, call_type_indexed_c, next_type_indexed_c, mpi_type_indexed_c,
+(count: MPI_Count, array_of_blocklengths: *const MPI_Count, array_of_displacements: *const MPI_Count, oldtype: MPI_Datatype, newtype: *mut MPI_Datatype) -> c_int }
 
 /// `MPI_Type_vector`, MPI 5.0 section 5.1.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Type_vector(
+#[inline(never)]
+unsafe extern "C" fn mpi_type_vector(
     count: c_int,
     blocklength: c_int,
     stride: c_int,
@@ -432,11 +434,12 @@ pub unsafe extern "C" fn PMPI_Type_vector(
         )
     })
 }
-weak_alias!("MPI_Type_vector", "PMPI_Type_vector");
+entry! { 557, "MPI_Type_vector", "PMPI_Type_vector", PMPI_Type_vector, QMPI_Type_vector, top_type_vector, call_type_vector, next_type_vector, mpi_type_vector,
+(count: c_int, blocklength: c_int, stride: c_int, oldtype: MPI_Datatype, newtype: *mut MPI_Datatype) -> c_int }
 
 /// `MPI_Type_vector_c`, MPI 5.0 section 5.1.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Type_vector_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_type_vector_c(
     count: MPI_Count,
     blocklength: MPI_Count,
     stride: MPI_Count,
@@ -457,11 +460,12 @@ pub unsafe extern "C" fn PMPI_Type_vector_c(
         )
     })
 }
-weak_alias!("MPI_Type_vector_c", "PMPI_Type_vector_c");
+entry! { 558, "MPI_Type_vector_c", "PMPI_Type_vector_c", PMPI_Type_vector_c, QMPI_Type_vector_c, top_type_vector_c, call_type_vector_c, next_type_vector_c, mpi_type_vector_c,
+(count: MPI_Count, blocklength: MPI_Count, stride: MPI_Count, oldtype: MPI_Datatype, newtype: *mut MPI_Datatype) -> c_int }
 
 /// `MPI_Type_create_subarray`, MPI 5.0 section 5.1.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Type_create_subarray(
+#[inline(never)]
+unsafe extern "C" fn mpi_type_create_subarray(
     ndims: c_int,
     array_of_sizes: *const c_int,
     array_of_subsizes: *const c_int,
@@ -493,11 +497,12 @@ pub unsafe extern "C" fn PMPI_Type_create_subarray(
         )
     })
 }
-weak_alias!("MPI_Type_create_subarray", "PMPI_Type_create_subarray");
+entry! { 528, "MPI_Type_create_subarray", "PMPI_Type_create_subarray", PMPI_Type_create_subarray, QMPI_Type_create_subarray, top_type_create_subarray, call_type_create_subarray, next_type_create_subarray, mpi_type_create_subarray,
+(ndims: c_int, array_of_sizes: *const c_int, array_of_subsizes: *const c_int, array_of_starts: *const c_int, order: c_int, oldtype: MPI_Datatype, newtype: *mut MPI_Datatype) -> c_int }
 
 /// `MPI_Type_create_subarray_c`, MPI 5.0 section 5.1.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Type_create_subarray_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_type_create_subarray_c(
     ndims: c_int,
     array_of_sizes: *const MPI_Count,
     array_of_subsizes: *const MPI_Count,
@@ -530,11 +535,12 @@ pub unsafe extern "C" fn PMPI_Type_create_subarray_c(
         )
     })
 }
-weak_alias!("MPI_Type_create_subarray_c", "PMPI_Type_create_subarray_c");
+entry! { 529, "MPI_Type_create_subarray_c", "PMPI_Type_create_subarray_c", PMPI_Type_create_subarray_c, QMPI_Type_create_subarray_c, top_type_create_subarray_c, call_type_create_subarray_c, next_type_create_subarray_c, mpi_type_create_subarray_c,
+(ndims: c_int, array_of_sizes: *const MPI_Count, array_of_subsizes: *const MPI_Count, array_of_starts: *const MPI_Count, order: c_int, oldtype: MPI_Datatype, newtype: *mut MPI_Datatype) -> c_int }
 
 /// `MPI_Type_create_darray`, MPI 5.0 section 5.1.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Type_create_darray(
+#[inline(never)]
+unsafe extern "C" fn mpi_type_create_darray(
     size: c_int,
     rank: c_int,
     ndims: c_int,
@@ -574,11 +580,12 @@ pub unsafe extern "C" fn PMPI_Type_create_darray(
         )
     })
 }
-weak_alias!("MPI_Type_create_darray", "PMPI_Type_create_darray");
+entry! { 510, "MPI_Type_create_darray", "PMPI_Type_create_darray", PMPI_Type_create_darray, QMPI_Type_create_darray, top_type_create_darray, call_type_create_darray, next_type_create_darray, mpi_type_create_darray,
+(size: c_int, rank: c_int, ndims: c_int, array_of_gsizes: *const c_int, array_of_distribs: *const c_int, array_of_dargs: *const c_int, array_of_psizes: *const c_int, order: c_int, oldtype: MPI_Datatype, newtype: *mut MPI_Datatype) -> c_int }
 
 /// `MPI_Type_create_darray_c`, MPI 5.0 section 5.1.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Type_create_darray_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_type_create_darray_c(
     size: c_int,
     rank: c_int,
     ndims: c_int,
@@ -618,61 +625,64 @@ pub unsafe extern "C" fn PMPI_Type_create_darray_c(
         )
     })
 }
-weak_alias!("MPI_Type_create_darray_c", "PMPI_Type_create_darray_c");
+entry! { 511, "MPI_Type_create_darray_c", "PMPI_Type_create_darray_c", PMPI_Type_create_darray_c, QMPI_Type_create_darray_c, top_type_create_darray_c, call_type_create_darray_c, next_type_create_darray_c, mpi_type_create_darray_c,
+(size: c_int, rank: c_int, ndims: c_int, array_of_gsizes: *const MPI_Count, array_of_distribs: *const c_int, array_of_dargs: *const c_int, array_of_psizes: *const c_int, order: c_int, oldtype: MPI_Datatype, newtype: *mut MPI_Datatype) -> c_int }
 
 /// `MPI_Aint_add`, MPI 5.0 section 5.1.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Aint_add(base: MPI_Aint, disp: MPI_Aint) -> MPI_Aint {
+#[inline(never)]
+unsafe extern "C" fn mpi_aint_add(base: MPI_Aint, disp: MPI_Aint) -> MPI_Aint {
     datatype::aint_add(base, disp)
 }
-weak_alias!("MPI_Aint_add", "PMPI_Aint_add");
+entry! { 12, "MPI_Aint_add", "PMPI_Aint_add", PMPI_Aint_add, QMPI_Aint_add, top_aint_add, call_aint_add, next_aint_add, mpi_aint_add,
+(base: MPI_Aint, disp: MPI_Aint) -> MPI_Aint }
 
 /// `MPI_Aint_diff`, MPI 5.0 section 5.1.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Aint_diff(addr1: MPI_Aint, addr2: MPI_Aint) -> MPI_Aint {
+#[inline(never)]
+unsafe extern "C" fn mpi_aint_diff(addr1: MPI_Aint, addr2: MPI_Aint) -> MPI_Aint {
     datatype::aint_diff(addr1, addr2)
 }
-weak_alias!("MPI_Aint_diff", "PMPI_Aint_diff");
+entry! { 13, "MPI_Aint_diff", "PMPI_Aint_diff", PMPI_Aint_diff, QMPI_Aint_diff, top_aint_diff, call_aint_diff, next_aint_diff, mpi_aint_diff,
+(addr1: MPI_Aint, addr2: MPI_Aint) -> MPI_Aint }
 
 /// `MPI_Get_address`, MPI 5.0 section 5.1.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Get_address(
-    location: *const c_void,
-    address: *mut MPI_Aint,
-) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_get_address(location: *const c_void, address: *mut MPI_Aint) -> c_int {
     enter_any_time("MPI_Get_address", On::Nothing, || {
         // SAFETY: `address` is the caller's pointer to one MPI_Aint (A1 of `args`).
         let address = unsafe { args::Out::new("address", address) }?;
         datatype::get_address(args::ConstBuf(location), address)
     })
 }
-weak_alias!("MPI_Get_address", "PMPI_Get_address");
+entry! { 233, "MPI_Get_address", "PMPI_Get_address", PMPI_Get_address, QMPI_Get_address, top_get_address, call_get_address, next_get_address, mpi_get_address,
+(location: *const c_void, address: *mut MPI_Aint) -> c_int }
 
 /// `MPI_Type_size`, MPI 5.0 section 5.1.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Type_size(datatype: MPI_Datatype, size: *mut c_int) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_type_size(datatype: MPI_Datatype, size: *mut c_int) -> c_int {
     enter("MPI_Type_size", On::Nothing, |mpi| {
         // SAFETY: `size` is the caller's pointer to one int (A1 of `args`).
         let size = unsafe { args::OutCount::int("size", size) }?;
         datatype::type_size(mpi, datatype, size)
     })
 }
-weak_alias!("MPI_Type_size", "PMPI_Type_size");
+entry! { 553, "MPI_Type_size", "PMPI_Type_size", PMPI_Type_size, QMPI_Type_size, top_type_size, call_type_size, next_type_size, mpi_type_size,
+(datatype: MPI_Datatype, size: *mut c_int) -> c_int }
 
 /// `MPI_Type_size_c`, MPI 5.0 section 5.1.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Type_size_c(datatype: MPI_Datatype, size: *mut MPI_Count) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_type_size_c(datatype: MPI_Datatype, size: *mut MPI_Count) -> c_int {
     enter("MPI_Type_size_c", On::Nothing, |mpi| {
         // SAFETY: `size` is the caller's pointer to one MPI_Count (A1 of `args`).
         let size = unsafe { args::OutCount::count("size", size) }?;
         datatype::type_size(mpi, datatype, size)
     })
 }
-weak_alias!("MPI_Type_size_c", "PMPI_Type_size_c");
+entry! { 554, "MPI_Type_size_c", "PMPI_Type_size_c", PMPI_Type_size_c, QMPI_Type_size_c, top_type_size_c, call_type_size_c, next_type_size_c, mpi_type_size_c,
+(datatype: MPI_Datatype, size: *mut MPI_Count) -> c_int }
 
 /// `MPI_Type_create_resized`, MPI 5.0 section 5.1.7.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Type_create_resized(
+#[inline(never)]
+unsafe extern "C" fn mpi_type_create_resized(
     oldtype: MPI_Datatype,
     lb: MPI_Aint,
     extent: MPI_Aint,
@@ -691,11 +701,12 @@ pub unsafe extern "C" fn PMPI_Type_create_resized(
         )
     })
 }
-weak_alias!("MPI_Type_create_resized", "PMPI_Type_create_resized");
+entry! { 524, "MPI_Type_create_resized", "PMPI_Type_create_resized", PMPI_Type_create_resized, QMPI_Type_create_resized, top_type_create_resized, call_type_create_resized, next_type_create_resized, mpi_type_create_resized,
+(oldtype: MPI_Datatype, lb: MPI_Aint, extent: MPI_Aint, newtype: *mut MPI_Datatype) -> c_int }
 
 /// `MPI_Type_create_resized_c`, MPI 5.0 section 5.1.7.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Type_create_resized_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_type_create_resized_c(
     oldtype: MPI_Datatype,
     lb: MPI_Count,
     extent: MPI_Count,
@@ -714,11 +725,12 @@ pub unsafe extern "C" fn PMPI_Type_create_resized_c(
         )
     })
 }
-weak_alias!("MPI_Type_create_resized_c", "PMPI_Type_create_resized_c");
+entry! { 525, "MPI_Type_create_resized_c", "PMPI_Type_create_resized_c", PMPI_Type_create_resized_c, QMPI_Type_create_resized_c, top_type_create_resized_c, call_type_create_resized_c, next_type_create_resized_c, mpi_type_create_resized_c,
+(oldtype: MPI_Datatype, lb: MPI_Count, extent: MPI_Count, newtype: *mut MPI_Datatype) -> c_int }
 
 /// `MPI_Type_get_extent`, MPI 5.0 section 5.1.7.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Type_get_extent(
+#[inline(never)]
+unsafe extern "C" fn mpi_type_get_extent(
     datatype: MPI_Datatype,
     lb: *mut MPI_Aint,
     extent: *mut MPI_Aint,
@@ -731,11 +743,12 @@ pub unsafe extern "C" fn PMPI_Type_get_extent(
         datatype::type_get_extent(mpi, datatype, lb, extent)
     })
 }
-weak_alias!("MPI_Type_get_extent", "PMPI_Type_get_extent");
+entry! { 540, "MPI_Type_get_extent", "PMPI_Type_get_extent", PMPI_Type_get_extent, QMPI_Type_get_extent, top_type_get_extent, call_type_get_extent, next_type_get_extent, mpi_type_get_extent,
+(datatype: MPI_Datatype, lb: *mut MPI_Aint, extent: *mut MPI_Aint) -> c_int }
 
 /// `MPI_Type_get_extent_c`, MPI 5.0 section 5.1.7.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Type_get_extent_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_type_get_extent_c(
     datatype: MPI_Datatype,
     lb: *mut MPI_Count,
     extent: *mut MPI_Count,
@@ -748,11 +761,12 @@ pub unsafe extern "C" fn PMPI_Type_get_extent_c(
         datatype::type_get_extent(mpi, datatype, lb, extent)
     })
 }
-weak_alias!("MPI_Type_get_extent_c", "PMPI_Type_get_extent_c");
+entry! { 541, "MPI_Type_get_extent_c", "PMPI_Type_get_extent_c", PMPI_Type_get_extent_c, QMPI_Type_get_extent_c, top_type_get_extent_c, call_type_get_extent_c, next_type_get_extent_c, mpi_type_get_extent_c,
+(datatype: MPI_Datatype, lb: *mut MPI_Count, extent: *mut MPI_Count) -> c_int }
 
 /// `MPI_Type_get_true_extent`, MPI 5.0 section 5.1.8.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Type_get_true_extent(
+#[inline(never)]
+unsafe extern "C" fn mpi_type_get_true_extent(
     datatype: MPI_Datatype,
     true_lb: *mut MPI_Aint,
     true_extent: *mut MPI_Aint,
@@ -765,11 +779,12 @@ pub unsafe extern "C" fn PMPI_Type_get_true_extent(
         datatype::type_get_true_extent(mpi, datatype, true_lb, true_extent)
     })
 }
-weak_alias!("MPI_Type_get_true_extent", "PMPI_Type_get_true_extent");
+entry! { 544, "MPI_Type_get_true_extent", "PMPI_Type_get_true_extent", PMPI_Type_get_true_extent, QMPI_Type_get_true_extent, top_type_get_true_extent, call_type_get_true_extent, next_type_get_true_extent, mpi_type_get_true_extent,
+(datatype: MPI_Datatype, true_lb: *mut MPI_Aint, true_extent: *mut MPI_Aint) -> c_int }
 
 /// `MPI_Type_get_true_extent_c`, MPI 5.0 section 5.1.8.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Type_get_true_extent_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_type_get_true_extent_c(
     datatype: MPI_Datatype,
     true_lb: *mut MPI_Count,
     true_extent: *mut MPI_Count,
@@ -782,44 +797,48 @@ pub unsafe extern "C" fn PMPI_Type_get_true_extent_c(
         datatype::type_get_true_extent(mpi, datatype, true_lb, true_extent)
     })
 }
-weak_alias!("MPI_Type_get_true_extent_c", "PMPI_Type_get_true_extent_c");
+entry! { 545, "MPI_Type_get_true_extent_c", "PMPI_Type_get_true_extent_c", PMPI_Type_get_true_extent_c, QMPI_Type_get_true_extent_c, top_type_get_true_extent_c, call_type_get_true_extent_c, next_type_get_true_extent_c, mpi_type_get_true_extent_c,
+(datatype: MPI_Datatype, true_lb: *mut MPI_Count, true_extent: *mut MPI_Count) -> c_int }
 
 /// `MPI_Type_commit`, MPI 5.0 section 5.1.9.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Type_commit(datatype: *mut MPI_Datatype) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_type_commit(datatype: *mut MPI_Datatype) -> c_int {
     enter("MPI_Type_commit", On::Nothing, |mpi| {
         // SAFETY: `datatype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
         let datatype = unsafe { args::InOut::new("datatype", datatype) }?;
         datatype::type_commit(mpi, datatype)
     })
 }
-weak_alias!("MPI_Type_commit", "PMPI_Type_commit");
+entry! { 507, "MPI_Type_commit", "PMPI_Type_commit", PMPI_Type_commit, QMPI_Type_commit, top_type_commit, call_type_commit, next_type_commit, mpi_type_commit,
+(datatype: *mut MPI_Datatype) -> c_int }
 
 /// `MPI_Type_free`, MPI 5.0 section 5.1.9.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Type_free(datatype: *mut MPI_Datatype) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_type_free(datatype: *mut MPI_Datatype) -> c_int {
     enter("MPI_Type_free", On::Nothing, |mpi| {
         // SAFETY: `datatype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
         let datatype = unsafe { args::InOut::new("datatype", datatype) }?;
         datatype::type_free(mpi, datatype)
     })
 }
-weak_alias!("MPI_Type_free", "PMPI_Type_free");
+entry! { 532, "MPI_Type_free", "PMPI_Type_free", PMPI_Type_free, QMPI_Type_free, top_type_free, call_type_free, next_type_free, mpi_type_free,
+(datatype: *mut MPI_Datatype) -> c_int }
 
 /// `MPI_Type_dup`, MPI 5.0 section 5.1.10.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Type_dup(oldtype: MPI_Datatype, newtype: *mut MPI_Datatype) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_type_dup(oldtype: MPI_Datatype, newtype: *mut MPI_Datatype) -> c_int {
     enter("MPI_Type_dup", On::Nothing, |mpi| {
         // SAFETY: `newtype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
         let newtype = unsafe { args::Out::new("newtype", newtype) }?;
         datatype_make::dup(mpi, oldtype, newtype)
     })
 }
-weak_alias!("MPI_Type_dup", "PMPI_Type_dup");
+entry! { 531, "MPI_Type_dup", "PMPI_Type_dup", PMPI_Type_dup, QMPI_Type_dup, top_type_dup, call_type_dup, next_type_dup, mpi_type_dup,
+(oldtype: MPI_Datatype, newtype: *mut MPI_Datatype) -> c_int }
 
 /// `MPI_Get_elements`, MPI 5.0 section 5.1.11.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Get_elements(
+#[inline(never)]
+unsafe extern "C" fn mpi_get_elements(
     status: *const MPI_Status,
     datatype: MPI_Datatype,
     count: *mut c_int,
@@ -832,11 +851,12 @@ pub unsafe extern "C" fn PMPI_Get_elements(
         status::get_elements(mpi, status, datatype, count)
     })
 }
-weak_alias!("MPI_Get_elements", "PMPI_Get_elements");
+entry! { 237, "MPI_Get_elements", "PMPI_Get_elements", PMPI_Get_elements, QMPI_Get_elements, top_get_elements, call_get_elements, next_get_elements, mpi_get_elements,
+(status: *const MPI_Status, datatype: MPI_Datatype, count: *mut c_int) -> c_int }
 
 /// `MPI_Get_elements_c`, MPI 5.0 section 5.1.11.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Get_elements_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_get_elements_c(
     status: *const MPI_Status,
     datatype: MPI_Datatype,
     count: *mut MPI_Count,
@@ -849,11 +869,12 @@ pub unsafe extern "C" fn PMPI_Get_elements_c(
         status::get_elements(mpi, status, datatype, count)
     })
 }
-weak_alias!("MPI_Get_elements_c", "PMPI_Get_elements_c");
+entry! { 238, "MPI_Get_elements_c", "PMPI_Get_elements_c", PMPI_Get_elements_c, QMPI_Get_elements_c, top_get_elements_c, call_get_elements_c, next_get_elements_c, mpi_get_elements_c,
+(status: *const MPI_Status, datatype: MPI_Datatype, count: *mut MPI_Count) -> c_int }
 
 /// `MPI_Type_get_contents`, MPI 5.0 section 5.1.13.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Type_get_contents(
+#[inline(never)]
+unsafe extern "C" fn mpi_type_get_contents(
     datatype: MPI_Datatype,
     max_integers: c_int,
     max_addresses: c_int,
@@ -887,11 +908,12 @@ pub unsafe extern "C" fn PMPI_Type_get_contents(
         )
     })
 }
-weak_alias!("MPI_Type_get_contents", "PMPI_Type_get_contents");
+entry! { 536, "MPI_Type_get_contents", "PMPI_Type_get_contents", PMPI_Type_get_contents, QMPI_Type_get_contents, top_type_get_contents, call_type_get_contents, next_type_get_contents, mpi_type_get_contents,
+(datatype: MPI_Datatype, max_integers: c_int, max_addresses: c_int, max_datatypes: c_int, array_of_integers: *mut c_int, array_of_addresses: *mut MPI_Aint, array_of_datatypes: *mut MPI_Datatype) -> c_int }
 
 /// `MPI_Type_get_contents_c`, MPI 5.0 section 5.1.13.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Type_get_contents_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_type_get_contents_c(
     datatype: MPI_Datatype,
     max_integers: MPI_Count,
     max_addresses: MPI_Count,
@@ -940,11 +962,12 @@ pub unsafe extern "C" fn PMPI_Type_get_contents_c(
         )
     })
 }
-weak_alias!("MPI_Type_get_contents_c", "PMPI_Type_get_contents_c");
+entry! { 537, "MPI_Type_get_contents_c", "PMPI_Type_get_contents_c", PMPI_Type_get_contents_c, QMPI_Type_get_contents_c, top_type_get_contents_c, call_type_get_contents_c, next_type_get_contents_c, mpi_type_get_contents_c,
+(datatype: MPI_Datatype, max_integers: MPI_Count, max_addresses: MPI_Count, max_large_counts: MPI_Count, max_datatypes: MPI_Count, array_of_integers: *mut c_int, array_of_addresses: *mut MPI_Aint, array_of_large_counts: *mut MPI_Count, array_of_datatypes: *mut MPI_Datatype) -> c_int }
 
 /// `MPI_Type_get_envelope`, MPI 5.0 section 5.1.13.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Type_get_envelope(
+#[inline(never)]
+unsafe extern "C" fn mpi_type_get_envelope(
     datatype: MPI_Datatype,
     num_integers: *mut c_int,
     num_addresses: *mut c_int,
@@ -971,11 +994,12 @@ pub unsafe extern "C" fn PMPI_Type_get_envelope(
         )
     })
 }
-weak_alias!("MPI_Type_get_envelope", "PMPI_Type_get_envelope");
+entry! { 538, "MPI_Type_get_envelope", "PMPI_Type_get_envelope", PMPI_Type_get_envelope, QMPI_Type_get_envelope, top_type_get_envelope, call_type_get_envelope, next_type_get_envelope, mpi_type_get_envelope,
+(datatype: MPI_Datatype, num_integers: *mut c_int, num_addresses: *mut c_int, num_datatypes: *mut c_int, combiner: *mut c_int) -> c_int }
 
 /// `MPI_Type_get_envelope_c`, MPI 5.0 section 5.1.13.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Type_get_envelope_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_type_get_envelope_c(
     datatype: MPI_Datatype,
     num_integers: *mut MPI_Count,
     num_addresses: *mut MPI_Count,
@@ -1005,11 +1029,12 @@ pub unsafe extern "C" fn PMPI_Type_get_envelope_c(
         )
     })
 }
-weak_alias!("MPI_Type_get_envelope_c", "PMPI_Type_get_envelope_c");
+entry! { 539, "MPI_Type_get_envelope_c", "PMPI_Type_get_envelope_c", PMPI_Type_get_envelope_c, QMPI_Type_get_envelope_c, top_type_get_envelope_c, call_type_get_envelope_c, next_type_get_envelope_c, mpi_type_get_envelope_c,
+(datatype: MPI_Datatype, num_integers: *mut MPI_Count, num_addresses: *mut MPI_Count, num_large_counts: *mut MPI_Count, num_datatypes: *mut MPI_Count, combiner: *mut c_int) -> c_int }
 
 /// `MPI_Type_get_value_index`, MPI 5.0 section 5.1.14.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Type_get_value_index(
+#[inline(never)]
+unsafe extern "C" fn mpi_type_get_value_index(
     value_type: MPI_Datatype,
     index_type: MPI_Datatype,
     pair_type: *mut MPI_Datatype,
@@ -1020,11 +1045,12 @@ pub unsafe extern "C" fn PMPI_Type_get_value_index(
         datatype_find::get_value_index(mpi, value_type, index_type, pair_type)
     })
 }
-weak_alias!("MPI_Type_get_value_index", "PMPI_Type_get_value_index");
+entry! { 547, "MPI_Type_get_value_index", "PMPI_Type_get_value_index", PMPI_Type_get_value_index, QMPI_Type_get_value_index, top_type_get_value_index, call_type_get_value_index, next_type_get_value_index, mpi_type_get_value_index,
+(value_type: MPI_Datatype, index_type: MPI_Datatype, pair_type: *mut MPI_Datatype) -> c_int }
 
 /// `MPI_Pack`, MPI 5.0 section 5.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Pack(
+#[inline(never)]
+unsafe extern "C" fn mpi_pack(
     inbuf: *const c_void,
     incount: c_int,
     datatype: MPI_Datatype,
@@ -1048,11 +1074,12 @@ pub unsafe extern "C" fn PMPI_Pack(
         )
     })
 }
-weak_alias!("MPI_Pack", "PMPI_Pack");
+entry! { 383, "MPI_Pack", "PMPI_Pack", PMPI_Pack, QMPI_Pack, top_pack, call_pack, next_pack, mpi_pack,
+(inbuf: *const c_void, incount: c_int, datatype: MPI_Datatype, outbuf: *mut c_void, outsize: c_int, position: *mut c_int, comm: MPI_Comm) -> c_int }
 
 /// `MPI_Pack_c`, MPI 5.0 section 5.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Pack_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_pack_c(
     inbuf: *const c_void,
     incount: MPI_Count,
     datatype: MPI_Datatype,
@@ -1076,11 +1103,12 @@ pub unsafe extern "C" fn PMPI_Pack_c(
         )
     })
 }
-weak_alias!("MPI_Pack_c", "PMPI_Pack_c");
+entry! { 384, "MPI_Pack_c", "PMPI_Pack_c", PMPI_Pack_c, QMPI_Pack_c, top_pack_c, call_pack_c, next_pack_c, mpi_pack_c,
+(inbuf: *const c_void, incount: MPI_Count, datatype: MPI_Datatype, outbuf: *mut c_void, outsize: MPI_Count, position: *mut MPI_Count, comm: MPI_Comm) -> c_int }
 
 /// `MPI_Pack_size`, MPI 5.0 section 5.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Pack_size(
+#[inline(never)]
+unsafe extern "C" fn mpi_pack_size(
     incount: c_int,
     datatype: MPI_Datatype,
     comm: MPI_Comm,
@@ -1092,11 +1120,12 @@ pub unsafe extern "C" fn PMPI_Pack_size(
         pack::pack_size(mpi, args::wide(incount), datatype, comm, size)
     })
 }
-weak_alias!("MPI_Pack_size", "PMPI_Pack_size");
+entry! { 389, "MPI_Pack_size", "PMPI_Pack_size", PMPI_Pack_size, QMPI_Pack_size, top_pack_size, call_pack_size, next_pack_size, mpi_pack_size,
+(incount: c_int, datatype: MPI_Datatype, comm: MPI_Comm, size: *mut c_int) -> c_int }
 
 /// `MPI_Pack_size_c`, MPI 5.0 section 5.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Pack_size_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_pack_size_c(
     incount: MPI_Count,
     datatype: MPI_Datatype,
     comm: MPI_Comm,
@@ -1108,11 +1137,12 @@ pub unsafe extern "C" fn PMPI_Pack_size_c(
         pack::pack_size(mpi, args::wide(incount), datatype, comm, size)
     })
 }
-weak_alias!("MPI_Pack_size_c", "PMPI_Pack_size_c");
+entry! { 390, "MPI_Pack_size_c", "PMPI_Pack_size_c", PMPI_Pack_size_c, QMPI_Pack_size_c, top_pack_size_c, call_pack_size_c, next_pack_size_c, mpi_pack_size_c,
+(incount: MPI_Count, datatype: MPI_Datatype, comm: MPI_Comm, size: *mut MPI_Count) -> c_int }
 
 /// `MPI_Unpack`, MPI 5.0 section 5.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Unpack(
+#[inline(never)]
+unsafe extern "C" fn mpi_unpack(
     inbuf: *const c_void,
     insize: c_int,
     position: *mut c_int,
@@ -1136,11 +1166,12 @@ pub unsafe extern "C" fn PMPI_Unpack(
         )
     })
 }
-weak_alias!("MPI_Unpack", "PMPI_Unpack");
+entry! { 610, "MPI_Unpack", "PMPI_Unpack", PMPI_Unpack, QMPI_Unpack, top_unpack, call_unpack, next_unpack, mpi_unpack,
+(inbuf: *const c_void, insize: c_int, position: *mut c_int, outbuf: *mut c_void, outcount: c_int, datatype: MPI_Datatype, comm: MPI_Comm) -> c_int }
 
 /// `MPI_Unpack_c`, MPI 5.0 section 5.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Unpack_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_unpack_c(
     inbuf: *const c_void,
     insize: MPI_Count,
     position: *mut MPI_Count,
@@ -1164,11 +1195,12 @@ pub unsafe extern "C" fn PMPI_Unpack_c(
         )
     })
 }
-weak_alias!("MPI_Unpack_c", "PMPI_Unpack_c");
+entry! { 611, "MPI_Unpack_c", "PMPI_Unpack_c", PMPI_Unpack_c, QMPI_Unpack_c, top_unpack_c, call_unpack_c, next_unpack_c, mpi_unpack_c,
+(inbuf: *const c_void, insize: MPI_Count, position: *mut MPI_Count, outbuf: *mut c_void, outcount: MPI_Count, datatype: MPI_Datatype, comm: MPI_Comm) -> c_int }
 
 /// `MPI_Pack_external`, MPI 5.0 section 5.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Pack_external(
+#[inline(never)]
+unsafe extern "C" fn mpi_pack_external(
     datarep: *const c_char,
     inbuf: *const c_void,
     incount: c_int,
@@ -1194,11 +1226,12 @@ pub unsafe extern "C" fn PMPI_Pack_external(
         )
     })
 }
-weak_alias!("MPI_Pack_external", "PMPI_Pack_external");
+entry! { 385, "MPI_Pack_external", "PMPI_Pack_external", PMPI_Pack_external, QMPI_Pack_external, top_pack_external, call_pack_external, next_pack_external, mpi_pack_external,
+(datarep: *const c_char, inbuf: *const c_void, incount: c_int, datatype: MPI_Datatype, outbuf: *mut c_void, outsize: MPI_Aint, position: *mut MPI_Aint) -> c_int }
 
 /// `MPI_Pack_external_c`, MPI 5.0 section 5.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Pack_external_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_pack_external_c(
     datarep: *const c_char,
     inbuf: *const c_void,
     incount: MPI_Count,
@@ -1224,11 +1257,12 @@ pub unsafe extern "C" fn PMPI_Pack_external_c(
         )
     })
 }
-weak_alias!("MPI_Pack_external_c", "PMPI_Pack_external_c");
+entry! { 386, "MPI_Pack_external_c", "PMPI_Pack_external_c", PMPI_Pack_external_c, QMPI_Pack_external_c, top_pack_external_c, call_pack_external_c, next_pack_external_c, mpi_pack_external_c,
+(datarep: *const c_char, inbuf: *const c_void, incount: MPI_Count, datatype: MPI_Datatype, outbuf: *mut c_void, outsize: MPI_Count, position: *mut MPI_Count) -> c_int }
 
 /// `MPI_Pack_external_size`, MPI 5.0 section 5.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Pack_external_size(
+#[inline(never)]
+unsafe extern "C" fn mpi_pack_external_size(
     datarep: *const c_char,
     incount: c_int,
     datatype: MPI_Datatype,
@@ -1242,11 +1276,12 @@ pub unsafe extern "C" fn PMPI_Pack_external_size(
         pack::pack_external_size(mpi, datarep, args::wide(incount), datatype, size)
     })
 }
-weak_alias!("MPI_Pack_external_size", "PMPI_Pack_external_size");
+entry! { 387, "MPI_Pack_external_size", "PMPI_Pack_external_size", PMPI_Pack_external_size, QMPI_Pack_external_size, top_pack_external_size, call_pack_external_size, next_pack_external_size, mpi_pack_external_size,
+(datarep: *const c_char, incount: c_int, datatype: MPI_Datatype, size: *mut MPI_Aint) -> c_int }
 
 /// `MPI_Pack_external_size_c`, MPI 5.0 section 5.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Pack_external_size_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_pack_external_size_c(
     datarep: *const c_char,
     incount: MPI_Count,
     datatype: MPI_Datatype,
@@ -1260,11 +1295,12 @@ pub unsafe extern "C" fn PMPI_Pack_external_size_c(
         pack::pack_external_size(mpi, datarep, args::wide(incount), datatype, size)
     })
 }
-weak_alias!("MPI_Pack_external_size_c", "PMPI_Pack_external_size_c");
+entry! { 388, "MPI_Pack_external_size_c", "PMPI_Pack_external_size_c", PMPI_Pack_external_size_c, QMPI_Pack_external_size_c, top_pack_external_size_c, call_pack_external_size_c, next_pack_external_size_c, mpi_pack_external_size_c,
+(datarep: *const c_char, incount: MPI_Count, datatype: MPI_Datatype, size: *mut MPI_Count) -> c_int }
 
 /// `MPI_Unpack_external`, MPI 5.0 section 5.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Unpack_external(
+#[inline(never)]
+unsafe extern "C" fn mpi_unpack_external(
     datarep: *const c_char,
     inbuf: *const c_void,
     insize: MPI_Aint,
@@ -1290,11 +1326,12 @@ pub unsafe extern "C" fn PMPI_Unpack_external(
         )
     })
 }
-weak_alias!("MPI_Unpack_external", "PMPI_Unpack_external");
+entry! { 612, "MPI_Unpack_external", "PMPI_Unpack_external", PMPI_Unpack_external, QMPI_Unpack_external, top_unpack_external, call_unpack_external, next_unpack_external, mpi_unpack_external,
+(datarep: *const c_char, inbuf: *const c_void, insize: MPI_Aint, position: *mut MPI_Aint, outbuf: *mut c_void, outcount: c_int, datatype: MPI_Datatype) -> c_int }
 
 /// `MPI_Unpack_external_c`, MPI 5.0 section 5.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Unpack_external_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_unpack_external_c(
     datarep: *const c_char,
     inbuf: *const c_void,
     insize: MPI_Count,
@@ -1320,11 +1357,12 @@ pub unsafe extern "C" fn PMPI_Unpack_external_c(
         )
     })
 }
-weak_alias!("MPI_Unpack_external_c", "PMPI_Unpack_external_c");
+entry! { 613, "MPI_Unpack_external_c", "PMPI_Unpack_external_c", PMPI_Unpack_external_c, QMPI_Unpack_external_c, top_unpack_external_c, call_unpack_external_c, next_unpack_external_c, mpi_unpack_external_c,
+(datarep: *const c_char, inbuf: *const c_void, insize: MPI_Count, position: *mut MPI_Count, outbuf: *mut c_void, outcount: MPI_Count, datatype: MPI_Datatype) -> c_int }
 
 /// `MPI_Get_elements_x`, MPI 5.0 section 16.4. Deprecated since MPI 4.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Get_elements_x(
+#[inline(never)]
+unsafe extern "C" fn mpi_get_elements_x(
     status: *const MPI_Status,
     datatype: MPI_Datatype,
     count: *mut MPI_Count,
@@ -1337,11 +1375,12 @@ pub unsafe extern "C" fn PMPI_Get_elements_x(
         status::get_elements_x(mpi, status, datatype, count)
     })
 }
-weak_alias!("MPI_Get_elements_x", "PMPI_Get_elements_x");
+entry! { 239, "MPI_Get_elements_x", "PMPI_Get_elements_x", PMPI_Get_elements_x, QMPI_Get_elements_x, top_get_elements_x, call_get_elements_x, next_get_elements_x, mpi_get_elements_x,
+(status: *const MPI_Status, datatype: MPI_Datatype, count: *mut MPI_Count) -> c_int }
 
 /// `MPI_Type_get_extent_x`, MPI 5.0 section 16.4. Deprecated since MPI 4.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Type_get_extent_x(
+#[inline(never)]
+unsafe extern "C" fn mpi_type_get_extent_x(
     datatype: MPI_Datatype,
     lb: *mut MPI_Count,
     extent: *mut MPI_Count,
@@ -1354,11 +1393,12 @@ pub unsafe extern "C" fn PMPI_Type_get_extent_x(
         datatype::type_get_extent_x(mpi, datatype, lb, extent)
     })
 }
-weak_alias!("MPI_Type_get_extent_x", "PMPI_Type_get_extent_x");
+entry! { 542, "MPI_Type_get_extent_x", "PMPI_Type_get_extent_x", PMPI_Type_get_extent_x, QMPI_Type_get_extent_x, top_type_get_extent_x, call_type_get_extent_x, next_type_get_extent_x, mpi_type_get_extent_x,
+(datatype: MPI_Datatype, lb: *mut MPI_Count, extent: *mut MPI_Count) -> c_int }
 
 /// `MPI_Type_get_true_extent_x`, MPI 5.0 section 16.4. Deprecated since MPI 4.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Type_get_true_extent_x(
+#[inline(never)]
+unsafe extern "C" fn mpi_type_get_true_extent_x(
     datatype: MPI_Datatype,
     true_lb: *mut MPI_Count,
     true_extent: *mut MPI_Count,
@@ -1371,15 +1411,17 @@ pub unsafe extern "C" fn PMPI_Type_get_true_extent_x(
         datatype::type_get_true_extent_x(mpi, datatype, true_lb, true_extent)
     })
 }
-weak_alias!("MPI_Type_get_true_extent_x", "PMPI_Type_get_true_extent_x");
+entry! { 546, "MPI_Type_get_true_extent_x", "PMPI_Type_get_true_extent_x", PMPI_Type_get_true_extent_x, QMPI_Type_get_true_extent_x, top_type_get_true_extent_x, call_type_get_true_extent_x, next_type_get_true_extent_x, mpi_type_get_true_extent_x,
+(datatype: MPI_Datatype, true_lb: *mut MPI_Count, true_extent: *mut MPI_Count) -> c_int }
 
 /// `MPI_Type_size_x`, MPI 5.0 section 16.4. Deprecated since MPI 4.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Type_size_x(datatype: MPI_Datatype, size: *mut MPI_Count) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_type_size_x(datatype: MPI_Datatype, size: *mut MPI_Count) -> c_int {
     enter("MPI_Type_size_x", On::Nothing, |mpi| {
         // SAFETY: `size` is the caller's pointer to one MPI_Count (A1 of `args`).
         let size = unsafe { args::Out::new("size", size) }?;
         datatype::type_size_x(mpi, datatype, size)
     })
 }
-weak_alias!("MPI_Type_size_x", "PMPI_Type_size_x");
+entry! { 555, "MPI_Type_size_x", "PMPI_Type_size_x", PMPI_Type_size_x, QMPI_Type_size_x, top_type_size_x, call_type_size_x, next_type_size_x, mpi_type_size_x,
+(datatype: MPI_Datatype, size: *mut MPI_Count) -> c_int }

@@ -10,19 +10,20 @@ use crate::enter::{On, enter, unsupported};
 use crate::handle::{MPI_Comm, MPI_Info};
 
 /// `MPI_Comm_get_parent`, MPI 5.0 section 11.8.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Comm_get_parent(parent: *mut MPI_Comm) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_comm_get_parent(parent: *mut MPI_Comm) -> c_int {
     enter("MPI_Comm_get_parent", On::Nothing, |mpi| {
         // SAFETY: `parent` is the caller's pointer to one MPI_Comm (A1 of `args`).
         let parent = unsafe { args::Out::new("parent", parent) }?;
         comm::comm_get_parent(mpi, parent)
     })
 }
-weak_alias!("MPI_Comm_get_parent", "PMPI_Comm_get_parent");
+entry! { 93, "MPI_Comm_get_parent", "PMPI_Comm_get_parent", PMPI_Comm_get_parent, QMPI_Comm_get_parent, top_comm_get_parent, call_comm_get_parent, next_comm_get_parent, mpi_comm_get_parent,
+(parent: *mut MPI_Comm) -> c_int }
 
 /// `MPI_Comm_spawn`, MPI 5.0 section 11.8.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Comm_spawn(
+#[inline(never)]
+unsafe extern "C" fn mpi_comm_spawn(
     _command: *const c_char,
     _argv: *mut *mut c_char,
     _maxprocs: c_int,
@@ -34,11 +35,12 @@ pub unsafe extern "C" fn PMPI_Comm_spawn(
 ) -> c_int {
     unsupported("MPI_Comm_spawn", On::Comm(comm))
 }
-weak_alias!("MPI_Comm_spawn", "PMPI_Comm_spawn");
+entry! { 107, "MPI_Comm_spawn", "PMPI_Comm_spawn", PMPI_Comm_spawn, QMPI_Comm_spawn, top_comm_spawn, call_comm_spawn, next_comm_spawn, mpi_comm_spawn,
+(command: *const c_char, argv: *mut *mut c_char, maxprocs: c_int, info: MPI_Info, root: c_int, comm: MPI_Comm, intercomm: *mut MPI_Comm, array_of_errcodes: *mut c_int) -> c_int }
 
 /// `MPI_Comm_spawn_multiple`, MPI 5.0 section 11.8.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Comm_spawn_multiple(
+#[inline(never)]
+unsafe extern "C" fn mpi_comm_spawn_multiple(
     _count: c_int,
     _array_of_commands: *mut *mut c_char,
     _array_of_argv: *mut *mut *mut c_char,
@@ -51,18 +53,20 @@ pub unsafe extern "C" fn PMPI_Comm_spawn_multiple(
 ) -> c_int {
     unsupported("MPI_Comm_spawn_multiple", On::Comm(comm))
 }
-weak_alias!("MPI_Comm_spawn_multiple", "PMPI_Comm_spawn_multiple");
+entry! { 108, "MPI_Comm_spawn_multiple", "PMPI_Comm_spawn_multiple", PMPI_Comm_spawn_multiple, QMPI_Comm_spawn_multiple, top_comm_spawn_multiple, call_comm_spawn_multiple, next_comm_spawn_multiple, mpi_comm_spawn_multiple,
+(count: c_int, array_of_commands: *mut *mut c_char, array_of_argv: *mut *mut *mut c_char, array_of_maxprocs: *const c_int, array_of_info: *const MPI_Info, root: c_int, comm: MPI_Comm, intercomm: *mut MPI_Comm, array_of_errcodes: *mut c_int) -> c_int }
 
 /// `MPI_Close_port`, MPI 5.0 section 11.9.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Close_port(_port_name: *const c_char) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_close_port(_port_name: *const c_char) -> c_int {
     unsupported("MPI_Close_port", On::Nothing)
 }
-weak_alias!("MPI_Close_port", "PMPI_Close_port");
+entry! { 67, "MPI_Close_port", "PMPI_Close_port", PMPI_Close_port, QMPI_Close_port, top_close_port, call_close_port, next_close_port, mpi_close_port,
+(port_name: *const c_char) -> c_int }
 
 /// `MPI_Comm_accept`, MPI 5.0 section 11.9.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Comm_accept(
+#[inline(never)]
+unsafe extern "C" fn mpi_comm_accept(
     _port_name: *const c_char,
     _info: MPI_Info,
     _root: c_int,
@@ -71,18 +75,20 @@ pub unsafe extern "C" fn PMPI_Comm_accept(
 ) -> c_int {
     unsupported("MPI_Comm_accept", On::Comm(comm))
 }
-weak_alias!("MPI_Comm_accept", "PMPI_Comm_accept");
+entry! { 68, "MPI_Comm_accept", "PMPI_Comm_accept", PMPI_Comm_accept, QMPI_Comm_accept, top_comm_accept, call_comm_accept, next_comm_accept, mpi_comm_accept,
+(port_name: *const c_char, info: MPI_Info, root: c_int, comm: MPI_Comm, newcomm: *mut MPI_Comm) -> c_int }
 
 /// `MPI_Open_port`, MPI 5.0 section 11.9.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Open_port(_info: MPI_Info, _port_name: *mut c_char) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_open_port(_info: MPI_Info, _port_name: *mut c_char) -> c_int {
     unsupported("MPI_Open_port", On::Nothing)
 }
-weak_alias!("MPI_Open_port", "PMPI_Open_port");
+entry! { 376, "MPI_Open_port", "PMPI_Open_port", PMPI_Open_port, QMPI_Open_port, top_open_port, call_open_port, next_open_port, mpi_open_port,
+(info: MPI_Info, port_name: *mut c_char) -> c_int }
 
 /// `MPI_Comm_connect`, MPI 5.0 section 11.9.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Comm_connect(
+#[inline(never)]
+unsafe extern "C" fn mpi_comm_connect(
     _port_name: *const c_char,
     _info: MPI_Info,
     _root: c_int,
@@ -91,55 +97,61 @@ pub unsafe extern "C" fn PMPI_Comm_connect(
 ) -> c_int {
     unsupported("MPI_Comm_connect", On::Comm(comm))
 }
-weak_alias!("MPI_Comm_connect", "PMPI_Comm_connect");
+entry! { 73, "MPI_Comm_connect", "PMPI_Comm_connect", PMPI_Comm_connect, QMPI_Comm_connect, top_comm_connect, call_comm_connect, next_comm_connect, mpi_comm_connect,
+(port_name: *const c_char, info: MPI_Info, root: c_int, comm: MPI_Comm, newcomm: *mut MPI_Comm) -> c_int }
 
 /// `MPI_Lookup_name`, MPI 5.0 section 11.9.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Lookup_name(
+#[inline(never)]
+unsafe extern "C" fn mpi_lookup_name(
     _service_name: *const c_char,
     _info: MPI_Info,
     _port_name: *mut c_char,
 ) -> c_int {
     unsupported("MPI_Lookup_name", On::Nothing)
 }
-weak_alias!("MPI_Lookup_name", "PMPI_Lookup_name");
+entry! { 350, "MPI_Lookup_name", "PMPI_Lookup_name", PMPI_Lookup_name, QMPI_Lookup_name, top_lookup_name, call_lookup_name, next_lookup_name, mpi_lookup_name,
+(service_name: *const c_char, info: MPI_Info, port_name: *mut c_char) -> c_int }
 
 /// `MPI_Publish_name`, MPI 5.0 section 11.9.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Publish_name(
+#[inline(never)]
+unsafe extern "C" fn mpi_publish_name(
     _service_name: *const c_char,
     _info: MPI_Info,
     _port_name: *const c_char,
 ) -> c_int {
     unsupported("MPI_Publish_name", On::Nothing)
 }
-weak_alias!("MPI_Publish_name", "PMPI_Publish_name");
+entry! { 401, "MPI_Publish_name", "PMPI_Publish_name", PMPI_Publish_name, QMPI_Publish_name, top_publish_name, call_publish_name, next_publish_name, mpi_publish_name,
+(service_name: *const c_char, info: MPI_Info, port_name: *const c_char) -> c_int }
 
 /// `MPI_Unpublish_name`, MPI 5.0 section 11.9.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Unpublish_name(
+#[inline(never)]
+unsafe extern "C" fn mpi_unpublish_name(
     _service_name: *const c_char,
     _info: MPI_Info,
     _port_name: *const c_char,
 ) -> c_int {
     unsupported("MPI_Unpublish_name", On::Nothing)
 }
-weak_alias!("MPI_Unpublish_name", "PMPI_Unpublish_name");
+entry! { 614, "MPI_Unpublish_name", "PMPI_Unpublish_name", PMPI_Unpublish_name, QMPI_Unpublish_name, top_unpublish_name, call_unpublish_name, next_unpublish_name, mpi_unpublish_name,
+(service_name: *const c_char, info: MPI_Info, port_name: *const c_char) -> c_int }
 
 /// `MPI_Comm_disconnect`, MPI 5.0 section 11.10.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Comm_disconnect(comm: *mut MPI_Comm) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_comm_disconnect(comm: *mut MPI_Comm) -> c_int {
     enter("MPI_Comm_disconnect", On::Nothing, |mpi| {
         // SAFETY: `comm` is the caller's pointer to one MPI_Comm (A1 of `args`).
         let comm = unsafe { args::InOut::new("comm", comm) }?;
         comm::comm_disconnect(mpi, comm)
     })
 }
-weak_alias!("MPI_Comm_disconnect", "PMPI_Comm_disconnect");
+entry! { 82, "MPI_Comm_disconnect", "PMPI_Comm_disconnect", PMPI_Comm_disconnect, QMPI_Comm_disconnect, top_comm_disconnect, call_comm_disconnect, next_comm_disconnect, mpi_comm_disconnect,
+(comm: *mut MPI_Comm) -> c_int }
 
 /// `MPI_Comm_join`, MPI 5.0 section 11.10.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Comm_join(_fd: c_int, _intercomm: *mut MPI_Comm) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_comm_join(_fd: c_int, _intercomm: *mut MPI_Comm) -> c_int {
     unsupported("MPI_Comm_join", On::Nothing)
 }
-weak_alias!("MPI_Comm_join", "PMPI_Comm_join");
+entry! { 98, "MPI_Comm_join", "PMPI_Comm_join", PMPI_Comm_join, QMPI_Comm_join, top_comm_join, call_comm_join, next_comm_join, mpi_comm_join,
+(fd: c_int, intercomm: *mut MPI_Comm) -> c_int }

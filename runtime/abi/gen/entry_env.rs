@@ -17,11 +17,8 @@ use crate::error_added;
 use crate::handle::{MPI_Aint, MPI_Comm, MPI_Errhandler, MPI_File, MPI_Info, MPI_Session, MPI_Win};
 
 /// `MPI_Get_library_version`, MPI 5.0 section 9.1.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Get_library_version(
-    version: *mut c_char,
-    resultlen: *mut c_int,
-) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_get_library_version(version: *mut c_char, resultlen: *mut c_int) -> c_int {
     enter_any_time("MPI_Get_library_version", On::Nothing, || {
         // SAFETY: `version` has room for MPI_MAX_LIBRARY_VERSION_STRING characters (A4 of `args`).
         let version =
@@ -31,11 +28,12 @@ pub unsafe extern "C" fn PMPI_Get_library_version(
         env::get_library_version(version, resultlen)
     })
 }
-weak_alias!("MPI_Get_library_version", "PMPI_Get_library_version");
+entry! { 241, "MPI_Get_library_version", "PMPI_Get_library_version", PMPI_Get_library_version, QMPI_Get_library_version, top_get_library_version, call_get_library_version, next_get_library_version, mpi_get_library_version,
+(version: *mut c_char, resultlen: *mut c_int) -> c_int }
 
 /// `MPI_Get_version`, MPI 5.0 section 9.1.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Get_version(version: *mut c_int, subversion: *mut c_int) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_get_version(version: *mut c_int, subversion: *mut c_int) -> c_int {
     enter_any_time("MPI_Get_version", On::Nothing, || {
         // SAFETY: `version` is the caller's pointer to one int (A1 of `args`).
         let version = unsafe { args::Out::new("version", version) }?;
@@ -44,14 +42,12 @@ pub unsafe extern "C" fn PMPI_Get_version(version: *mut c_int, subversion: *mut 
         env::get_version(version, subversion)
     })
 }
-weak_alias!("MPI_Get_version", "PMPI_Get_version");
+entry! { 243, "MPI_Get_version", "PMPI_Get_version", PMPI_Get_version, QMPI_Get_version, top_get_version, call_get_version, next_get_version, mpi_get_version,
+(version: *mut c_int, subversion: *mut c_int) -> c_int }
 
 /// `MPI_Get_processor_name`, MPI 5.0 section 9.1.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Get_processor_name(
-    name: *mut c_char,
-    resultlen: *mut c_int,
-) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_get_processor_name(name: *mut c_char, resultlen: *mut c_int) -> c_int {
     enter("MPI_Get_processor_name", On::Nothing, |mpi| {
         // SAFETY: `name` has room for MPI_MAX_PROCESSOR_NAME characters (A4 of `args`).
         let name = unsafe { args::OutString::new("name", name, c::MPI_MAX_PROCESSOR_NAME) }?;
@@ -60,35 +56,34 @@ pub unsafe extern "C" fn PMPI_Get_processor_name(
         env::get_processor_name(mpi, name, resultlen)
     })
 }
-weak_alias!("MPI_Get_processor_name", "PMPI_Get_processor_name");
+entry! { 242, "MPI_Get_processor_name", "PMPI_Get_processor_name", PMPI_Get_processor_name, QMPI_Get_processor_name, top_get_processor_name, call_get_processor_name, next_get_processor_name, mpi_get_processor_name,
+(name: *mut c_char, resultlen: *mut c_int) -> c_int }
 
 /// `MPI_Alloc_mem`, MPI 5.0 section 9.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Alloc_mem(
-    size: MPI_Aint,
-    info: MPI_Info,
-    baseptr: *mut c_void,
-) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_alloc_mem(size: MPI_Aint, info: MPI_Info, baseptr: *mut c_void) -> c_int {
     enter("MPI_Alloc_mem", On::Nothing, |mpi| {
         // SAFETY: `baseptr` is the caller's pointer to one pointer (A1 of `args`).
         let baseptr = unsafe { args::Out::new("baseptr", baseptr.cast::<args::State>()) }?;
         env::alloc_mem(mpi, size, info, baseptr)
     })
 }
-weak_alias!("MPI_Alloc_mem", "PMPI_Alloc_mem");
+entry! { 22, "MPI_Alloc_mem", "PMPI_Alloc_mem", PMPI_Alloc_mem, QMPI_Alloc_mem, top_alloc_mem, call_alloc_mem, next_alloc_mem, mpi_alloc_mem,
+(size: MPI_Aint, info: MPI_Info, baseptr: *mut c_void) -> c_int }
 
 /// `MPI_Free_mem`, MPI 5.0 section 9.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Free_mem(base: *mut c_void) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_free_mem(base: *mut c_void) -> c_int {
     enter("MPI_Free_mem", On::Nothing, |mpi| {
         env::free_mem(mpi, args::MutBuf(base))
     })
 }
-weak_alias!("MPI_Free_mem", "PMPI_Free_mem");
+entry! { 221, "MPI_Free_mem", "PMPI_Free_mem", PMPI_Free_mem, QMPI_Free_mem, top_free_mem, call_free_mem, next_free_mem, mpi_free_mem,
+(base: *mut c_void) -> c_int }
 
 /// `MPI_Comm_create_errhandler`, MPI 5.0 section 9.3.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Comm_create_errhandler(
+#[inline(never)]
+unsafe extern "C" fn mpi_comm_create_errhandler(
     comm_errhandler_fn: Option<MPI_Comm_errhandler_function>,
     errhandler: *mut MPI_Errhandler,
 ) -> c_int {
@@ -98,11 +93,12 @@ pub unsafe extern "C" fn PMPI_Comm_create_errhandler(
         errhandler::comm_create_errhandler(mpi, comm_errhandler_fn, errhandler)
     })
 }
-weak_alias!("MPI_Comm_create_errhandler", "PMPI_Comm_create_errhandler");
+entry! { 75, "MPI_Comm_create_errhandler", "PMPI_Comm_create_errhandler", PMPI_Comm_create_errhandler, QMPI_Comm_create_errhandler, top_comm_create_errhandler, call_comm_create_errhandler, next_comm_create_errhandler, mpi_comm_create_errhandler,
+(comm_errhandler_fn: Option<MPI_Comm_errhandler_function>, errhandler: *mut MPI_Errhandler) -> c_int }
 
 /// `MPI_Comm_get_errhandler`, MPI 5.0 section 9.3.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Comm_get_errhandler(
+#[inline(never)]
+unsafe extern "C" fn mpi_comm_get_errhandler(
     comm: MPI_Comm,
     errhandler: *mut MPI_Errhandler,
 ) -> c_int {
@@ -112,83 +108,82 @@ pub unsafe extern "C" fn PMPI_Comm_get_errhandler(
         errhandler::comm_get_errhandler(mpi, comm, errhandler)
     })
 }
-weak_alias!("MPI_Comm_get_errhandler", "PMPI_Comm_get_errhandler");
+entry! { 90, "MPI_Comm_get_errhandler", "PMPI_Comm_get_errhandler", PMPI_Comm_get_errhandler, QMPI_Comm_get_errhandler, top_comm_get_errhandler, call_comm_get_errhandler, next_comm_get_errhandler, mpi_comm_get_errhandler,
+(comm: MPI_Comm, errhandler: *mut MPI_Errhandler) -> c_int }
 
 /// `MPI_Comm_set_errhandler`, MPI 5.0 section 9.3.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Comm_set_errhandler(
-    comm: MPI_Comm,
-    errhandler: MPI_Errhandler,
-) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_comm_set_errhandler(comm: MPI_Comm, errhandler: MPI_Errhandler) -> c_int {
     enter("MPI_Comm_set_errhandler", On::Comm(comm), |mpi| {
         errhandler::comm_set_errhandler(mpi, comm, errhandler)
     })
 }
-weak_alias!("MPI_Comm_set_errhandler", "PMPI_Comm_set_errhandler");
+entry! { 103, "MPI_Comm_set_errhandler", "PMPI_Comm_set_errhandler", PMPI_Comm_set_errhandler, QMPI_Comm_set_errhandler, top_comm_set_errhandler, call_comm_set_errhandler, next_comm_set_errhandler, mpi_comm_set_errhandler,
+(comm: MPI_Comm, errhandler: MPI_Errhandler) -> c_int }
 
 /// `MPI_Win_create_errhandler`, MPI 5.0 section 9.3.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Win_create_errhandler(
+#[inline(never)]
+unsafe extern "C" fn mpi_win_create_errhandler(
     _win_errhandler_fn: Option<MPI_Win_errhandler_function>,
     _errhandler: *mut MPI_Errhandler,
 ) -> c_int {
     unsupported("MPI_Win_create_errhandler", On::Nothing)
 }
-weak_alias!("MPI_Win_create_errhandler", "PMPI_Win_create_errhandler");
+entry! { 629, "MPI_Win_create_errhandler", "PMPI_Win_create_errhandler", PMPI_Win_create_errhandler, QMPI_Win_create_errhandler, top_win_create_errhandler, call_win_create_errhandler, next_win_create_errhandler, mpi_win_create_errhandler,
+(win_errhandler_fn: Option<MPI_Win_errhandler_function>, errhandler: *mut MPI_Errhandler) -> c_int }
 
 /// `MPI_Win_get_errhandler`, MPI 5.0 section 9.3.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Win_get_errhandler(
+#[inline(never)]
+unsafe extern "C" fn mpi_win_get_errhandler(
     win: MPI_Win,
     _errhandler: *mut MPI_Errhandler,
 ) -> c_int {
     unsupported("MPI_Win_get_errhandler", On::Win(win))
 }
-weak_alias!("MPI_Win_get_errhandler", "PMPI_Win_get_errhandler");
+entry! { 642, "MPI_Win_get_errhandler", "PMPI_Win_get_errhandler", PMPI_Win_get_errhandler, QMPI_Win_get_errhandler, top_win_get_errhandler, call_win_get_errhandler, next_win_get_errhandler, mpi_win_get_errhandler,
+(win: MPI_Win, errhandler: *mut MPI_Errhandler) -> c_int }
 
 /// `MPI_Win_set_errhandler`, MPI 5.0 section 9.3.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Win_set_errhandler(
-    win: MPI_Win,
-    _errhandler: MPI_Errhandler,
-) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_win_set_errhandler(win: MPI_Win, _errhandler: MPI_Errhandler) -> c_int {
     unsupported("MPI_Win_set_errhandler", On::Win(win))
 }
-weak_alias!("MPI_Win_set_errhandler", "PMPI_Win_set_errhandler");
+entry! { 650, "MPI_Win_set_errhandler", "PMPI_Win_set_errhandler", PMPI_Win_set_errhandler, QMPI_Win_set_errhandler, top_win_set_errhandler, call_win_set_errhandler, next_win_set_errhandler, mpi_win_set_errhandler,
+(win: MPI_Win, errhandler: MPI_Errhandler) -> c_int }
 
 /// `MPI_File_create_errhandler`, MPI 5.0 section 9.3.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_create_errhandler(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_create_errhandler(
     _file_errhandler_fn: Option<MPI_File_errhandler_function>,
     _errhandler: *mut MPI_Errhandler,
 ) -> c_int {
     unsupported("MPI_File_create_errhandler", On::Nothing)
 }
-weak_alias!("MPI_File_create_errhandler", "PMPI_File_create_errhandler");
+entry! { 131, "MPI_File_create_errhandler", "PMPI_File_create_errhandler", PMPI_File_create_errhandler, QMPI_File_create_errhandler, top_file_create_errhandler, call_file_create_errhandler, next_file_create_errhandler, mpi_file_create_errhandler,
+(file_errhandler_fn: Option<MPI_File_errhandler_function>, errhandler: *mut MPI_Errhandler) -> c_int }
 
 /// `MPI_File_get_errhandler`, MPI 5.0 section 9.3.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_get_errhandler(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_get_errhandler(
     file: MPI_File,
     _errhandler: *mut MPI_Errhandler,
 ) -> c_int {
     unsupported("MPI_File_get_errhandler", On::File(file))
 }
-weak_alias!("MPI_File_get_errhandler", "PMPI_File_get_errhandler");
+entry! { 137, "MPI_File_get_errhandler", "PMPI_File_get_errhandler", PMPI_File_get_errhandler, QMPI_File_get_errhandler, top_file_get_errhandler, call_file_get_errhandler, next_file_get_errhandler, mpi_file_get_errhandler,
+(file: MPI_File, errhandler: *mut MPI_Errhandler) -> c_int }
 
 /// `MPI_File_set_errhandler`, MPI 5.0 section 9.3.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_set_errhandler(
-    file: MPI_File,
-    _errhandler: MPI_Errhandler,
-) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_file_set_errhandler(file: MPI_File, _errhandler: MPI_Errhandler) -> c_int {
     unsupported("MPI_File_set_errhandler", On::File(file))
 }
-weak_alias!("MPI_File_set_errhandler", "PMPI_File_set_errhandler");
+entry! { 192, "MPI_File_set_errhandler", "PMPI_File_set_errhandler", PMPI_File_set_errhandler, QMPI_File_set_errhandler, top_file_set_errhandler, call_file_set_errhandler, next_file_set_errhandler, mpi_file_set_errhandler,
+(file: MPI_File, errhandler: MPI_Errhandler) -> c_int }
 
 /// `MPI_Session_create_errhandler`, MPI 5.0 section 9.3.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Session_create_errhandler(
+#[inline(never)]
+unsafe extern "C" fn mpi_session_create_errhandler(
     session_errhandler_fn: Option<MPI_Session_errhandler_function>,
     errhandler: *mut MPI_Errhandler,
 ) -> c_int {
@@ -198,14 +193,12 @@ pub unsafe extern "C" fn PMPI_Session_create_errhandler(
         errhandler::session_create_errhandler(session_errhandler_fn, errhandler)
     })
 }
-weak_alias!(
-    "MPI_Session_create_errhandler",
-    "PMPI_Session_create_errhandler"
-);
+entry! { 470, "MPI_Session_create_errhandler", "PMPI_Session_create_errhandler", PMPI_Session_create_errhandler, QMPI_Session_create_errhandler, top_session_create_errhandler, call_session_create_errhandler, next_session_create_errhandler, mpi_session_create_errhandler,
+(session_errhandler_fn: Option<MPI_Session_errhandler_function>, errhandler: *mut MPI_Errhandler) -> c_int }
 
 /// `MPI_Session_get_errhandler`, MPI 5.0 section 9.3.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Session_get_errhandler(
+#[inline(never)]
+unsafe extern "C" fn mpi_session_get_errhandler(
     session: MPI_Session,
     errhandler: *mut MPI_Errhandler,
 ) -> c_int {
@@ -215,11 +208,12 @@ pub unsafe extern "C" fn PMPI_Session_get_errhandler(
         errhandler::session_get_errhandler(mpi, session, errhandler)
     })
 }
-weak_alias!("MPI_Session_get_errhandler", "PMPI_Session_get_errhandler");
+entry! { 476, "MPI_Session_get_errhandler", "PMPI_Session_get_errhandler", PMPI_Session_get_errhandler, QMPI_Session_get_errhandler, top_session_get_errhandler, call_session_get_errhandler, next_session_get_errhandler, mpi_session_get_errhandler,
+(session: MPI_Session, errhandler: *mut MPI_Errhandler) -> c_int }
 
 /// `MPI_Session_set_errhandler`, MPI 5.0 section 9.3.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Session_set_errhandler(
+#[inline(never)]
+unsafe extern "C" fn mpi_session_set_errhandler(
     session: MPI_Session,
     errhandler: MPI_Errhandler,
 ) -> c_int {
@@ -227,22 +221,24 @@ pub unsafe extern "C" fn PMPI_Session_set_errhandler(
         errhandler::session_set_errhandler(mpi, session, errhandler)
     })
 }
-weak_alias!("MPI_Session_set_errhandler", "PMPI_Session_set_errhandler");
+entry! { 483, "MPI_Session_set_errhandler", "PMPI_Session_set_errhandler", PMPI_Session_set_errhandler, QMPI_Session_set_errhandler, top_session_set_errhandler, call_session_set_errhandler, next_session_set_errhandler, mpi_session_set_errhandler,
+(session: MPI_Session, errhandler: MPI_Errhandler) -> c_int }
 
 /// `MPI_Errhandler_free`, MPI 5.0 section 9.3.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Errhandler_free(errhandler: *mut MPI_Errhandler) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_errhandler_free(errhandler: *mut MPI_Errhandler) -> c_int {
     enter_any_time("MPI_Errhandler_free", On::Nothing, || {
         // SAFETY: `errhandler` is the caller's pointer to one MPI_Errhandler (A1 of `args`).
         let errhandler = unsafe { args::InOut::new("errhandler", errhandler) }?;
         errhandler::errhandler_free(errhandler)
     })
 }
-weak_alias!("MPI_Errhandler_free", "PMPI_Errhandler_free");
+entry! { 119, "MPI_Errhandler_free", "PMPI_Errhandler_free", PMPI_Errhandler_free, QMPI_Errhandler_free, top_errhandler_free, call_errhandler_free, next_errhandler_free, mpi_errhandler_free,
+(errhandler: *mut MPI_Errhandler) -> c_int }
 
 /// `MPI_Error_string`, MPI 5.0 section 9.3.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Error_string(
+#[inline(never)]
+unsafe extern "C" fn mpi_error_string(
     errorcode: c_int,
     string: *mut c_char,
     resultlen: *mut c_int,
@@ -255,127 +251,135 @@ pub unsafe extern "C" fn PMPI_Error_string(
         env::error_string(errorcode, string, resultlen)
     })
 }
-weak_alias!("MPI_Error_string", "PMPI_Error_string");
+entry! { 123, "MPI_Error_string", "PMPI_Error_string", PMPI_Error_string, QMPI_Error_string, top_error_string, call_error_string, next_error_string, mpi_error_string,
+(errorcode: c_int, string: *mut c_char, resultlen: *mut c_int) -> c_int }
 
 /// `MPI_Error_class`, MPI 5.0 section 9.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Error_class(errorcode: c_int, errorclass: *mut c_int) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_error_class(errorcode: c_int, errorclass: *mut c_int) -> c_int {
     enter_any_time("MPI_Error_class", On::Nothing, || {
         // SAFETY: `errorclass` is the caller's pointer to one int (A1 of `args`).
         let errorclass = unsafe { args::Out::new("errorclass", errorclass) }?;
         env::error_class(errorcode, errorclass)
     })
 }
-weak_alias!("MPI_Error_class", "PMPI_Error_class");
+entry! { 122, "MPI_Error_class", "PMPI_Error_class", PMPI_Error_class, QMPI_Error_class, top_error_class, call_error_class, next_error_class, mpi_error_class,
+(errorcode: c_int, errorclass: *mut c_int) -> c_int }
 
 /// `MPI_Add_error_class`, MPI 5.0 section 9.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Add_error_class(errorclass: *mut c_int) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_add_error_class(errorclass: *mut c_int) -> c_int {
     enter_any_time("MPI_Add_error_class", On::Nothing, || {
         // SAFETY: `errorclass` is the caller's pointer to one int (A1 of `args`).
         let errorclass = unsafe { args::Out::new("errorclass", errorclass) }?;
         error_added::add_error_class(errorclass)
     })
 }
-weak_alias!("MPI_Add_error_class", "PMPI_Add_error_class");
+entry! { 9, "MPI_Add_error_class", "PMPI_Add_error_class", PMPI_Add_error_class, QMPI_Add_error_class, top_add_error_class, call_add_error_class, next_add_error_class, mpi_add_error_class,
+(errorclass: *mut c_int) -> c_int }
 
 /// `MPI_Add_error_code`, MPI 5.0 section 9.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Add_error_code(errorclass: c_int, errorcode: *mut c_int) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_add_error_code(errorclass: c_int, errorcode: *mut c_int) -> c_int {
     enter_any_time("MPI_Add_error_code", On::Nothing, || {
         // SAFETY: `errorcode` is the caller's pointer to one int (A1 of `args`).
         let errorcode = unsafe { args::Out::new("errorcode", errorcode) }?;
         error_added::add_error_code(errorclass, errorcode)
     })
 }
-weak_alias!("MPI_Add_error_code", "PMPI_Add_error_code");
+entry! { 10, "MPI_Add_error_code", "PMPI_Add_error_code", PMPI_Add_error_code, QMPI_Add_error_code, top_add_error_code, call_add_error_code, next_add_error_code, mpi_add_error_code,
+(errorclass: c_int, errorcode: *mut c_int) -> c_int }
 
 /// `MPI_Add_error_string`, MPI 5.0 section 9.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Add_error_string(errorcode: c_int, string: *const c_char) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_add_error_string(errorcode: c_int, string: *const c_char) -> c_int {
     enter_any_time("MPI_Add_error_string", On::Nothing, || {
         // SAFETY: `string` is the caller's string (A4 of `args`).
         let string = unsafe { args::text("string", string) }?;
         error_added::add_error_string(errorcode, string)
     })
 }
-weak_alias!("MPI_Add_error_string", "PMPI_Add_error_string");
+entry! { 11, "MPI_Add_error_string", "PMPI_Add_error_string", PMPI_Add_error_string, QMPI_Add_error_string, top_add_error_string, call_add_error_string, next_add_error_string, mpi_add_error_string,
+(errorcode: c_int, string: *const c_char) -> c_int }
 
 /// `MPI_Comm_call_errhandler`, MPI 5.0 section 9.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Comm_call_errhandler(comm: MPI_Comm, errorcode: c_int) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_comm_call_errhandler(comm: MPI_Comm, errorcode: c_int) -> c_int {
     enter("MPI_Comm_call_errhandler", On::Comm(comm), |mpi| {
         errhandler::comm_call_errhandler(mpi, comm, errorcode)
     })
 }
-weak_alias!("MPI_Comm_call_errhandler", "PMPI_Comm_call_errhandler");
+entry! { 71, "MPI_Comm_call_errhandler", "PMPI_Comm_call_errhandler", PMPI_Comm_call_errhandler, QMPI_Comm_call_errhandler, top_comm_call_errhandler, call_comm_call_errhandler, next_comm_call_errhandler, mpi_comm_call_errhandler,
+(comm: MPI_Comm, errorcode: c_int) -> c_int }
 
 /// `MPI_File_call_errhandler`, MPI 5.0 section 9.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_call_errhandler(fh: MPI_File, _errorcode: c_int) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_file_call_errhandler(fh: MPI_File, _errorcode: c_int) -> c_int {
     unsupported("MPI_File_call_errhandler", On::File(fh))
 }
-weak_alias!("MPI_File_call_errhandler", "PMPI_File_call_errhandler");
+entry! { 129, "MPI_File_call_errhandler", "PMPI_File_call_errhandler", PMPI_File_call_errhandler, QMPI_File_call_errhandler, top_file_call_errhandler, call_file_call_errhandler, next_file_call_errhandler, mpi_file_call_errhandler,
+(fh: MPI_File, errorcode: c_int) -> c_int }
 
 /// `MPI_Remove_error_class`, MPI 5.0 section 9.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Remove_error_class(errorclass: c_int) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_remove_error_class(errorclass: c_int) -> c_int {
     enter_any_time("MPI_Remove_error_class", On::Nothing, || {
         error_added::remove_error_class(errorclass)
     })
 }
-weak_alias!("MPI_Remove_error_class", "PMPI_Remove_error_class");
+entry! { 427, "MPI_Remove_error_class", "PMPI_Remove_error_class", PMPI_Remove_error_class, QMPI_Remove_error_class, top_remove_error_class, call_remove_error_class, next_remove_error_class, mpi_remove_error_class,
+(errorclass: c_int) -> c_int }
 
 /// `MPI_Remove_error_code`, MPI 5.0 section 9.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Remove_error_code(errorcode: c_int) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_remove_error_code(errorcode: c_int) -> c_int {
     enter_any_time("MPI_Remove_error_code", On::Nothing, || {
         error_added::remove_error_code(errorcode)
     })
 }
-weak_alias!("MPI_Remove_error_code", "PMPI_Remove_error_code");
+entry! { 428, "MPI_Remove_error_code", "PMPI_Remove_error_code", PMPI_Remove_error_code, QMPI_Remove_error_code, top_remove_error_code, call_remove_error_code, next_remove_error_code, mpi_remove_error_code,
+(errorcode: c_int) -> c_int }
 
 /// `MPI_Remove_error_string`, MPI 5.0 section 9.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Remove_error_string(errorcode: c_int) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_remove_error_string(errorcode: c_int) -> c_int {
     enter_any_time("MPI_Remove_error_string", On::Nothing, || {
         error_added::remove_error_string(errorcode)
     })
 }
-weak_alias!("MPI_Remove_error_string", "PMPI_Remove_error_string");
+entry! { 429, "MPI_Remove_error_string", "PMPI_Remove_error_string", PMPI_Remove_error_string, QMPI_Remove_error_string, top_remove_error_string, call_remove_error_string, next_remove_error_string, mpi_remove_error_string,
+(errorcode: c_int) -> c_int }
 
 /// `MPI_Session_call_errhandler`, MPI 5.0 section 9.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Session_call_errhandler(
-    session: MPI_Session,
-    errorcode: c_int,
-) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_session_call_errhandler(session: MPI_Session, errorcode: c_int) -> c_int {
     enter_any_time("MPI_Session_call_errhandler", On::Session(session), || {
         errhandler::session_call_errhandler(session, errorcode)
     })
 }
-weak_alias!(
-    "MPI_Session_call_errhandler",
-    "PMPI_Session_call_errhandler"
-);
+entry! { 469, "MPI_Session_call_errhandler", "PMPI_Session_call_errhandler", PMPI_Session_call_errhandler, QMPI_Session_call_errhandler, top_session_call_errhandler, call_session_call_errhandler, next_session_call_errhandler, mpi_session_call_errhandler,
+(session: MPI_Session, errorcode: c_int) -> c_int }
 
 /// `MPI_Win_call_errhandler`, MPI 5.0 section 9.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Win_call_errhandler(win: MPI_Win, _errorcode: c_int) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_win_call_errhandler(win: MPI_Win, _errorcode: c_int) -> c_int {
     unsupported("MPI_Win_call_errhandler", On::Win(win))
 }
-weak_alias!("MPI_Win_call_errhandler", "PMPI_Win_call_errhandler");
+entry! { 624, "MPI_Win_call_errhandler", "PMPI_Win_call_errhandler", PMPI_Win_call_errhandler, QMPI_Win_call_errhandler, top_win_call_errhandler, call_win_call_errhandler, next_win_call_errhandler, mpi_win_call_errhandler,
+(win: MPI_Win, errorcode: c_int) -> c_int }
 
 /// `MPI_Wtick`, MPI 5.0 section 9.6.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Wtick() -> f64 {
+#[inline(never)]
+unsafe extern "C" fn mpi_wtick() -> f64 {
     env::wtick()
 }
-weak_alias!("MPI_Wtick", "PMPI_Wtick");
+entry! { 662, "MPI_Wtick", "PMPI_Wtick", PMPI_Wtick, QMPI_Wtick, top_wtick, call_wtick, next_wtick, mpi_wtick,
+() -> f64 }
 
 /// `MPI_Wtime`, MPI 5.0 section 9.6.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Wtime() -> f64 {
+#[inline(never)]
+unsafe extern "C" fn mpi_wtime() -> f64 {
     env::wtime()
 }
-weak_alias!("MPI_Wtime", "PMPI_Wtime");
+entry! { 663, "MPI_Wtime", "PMPI_Wtime", PMPI_Wtime, QMPI_Wtime, top_wtime, call_wtime, next_wtime, mpi_wtime,
+() -> f64 }

@@ -15,17 +15,18 @@ use crate::status;
 use crate::status::MPI_Status;
 
 /// `MPI_Grequest_complete`, MPI 5.0 section 13.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Grequest_complete(request: MPI_Request) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_grequest_complete(request: MPI_Request) -> c_int {
     enter("MPI_Grequest_complete", On::Request(request), |mpi| {
         grequest::grequest_complete(mpi, request)
     })
 }
-weak_alias!("MPI_Grequest_complete", "PMPI_Grequest_complete");
+entry! { 250, "MPI_Grequest_complete", "PMPI_Grequest_complete", PMPI_Grequest_complete, QMPI_Grequest_complete, top_grequest_complete, call_grequest_complete, next_grequest_complete, mpi_grequest_complete,
+(request: MPI_Request) -> c_int }
 
 /// `MPI_Grequest_start`, MPI 5.0 section 13.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Grequest_start(
+#[inline(never)]
+unsafe extern "C" fn mpi_grequest_start(
     query_fn: Option<MPI_Grequest_query_function>,
     free_fn: Option<MPI_Grequest_free_function>,
     cancel_fn: Option<MPI_Grequest_cancel_function>,
@@ -45,22 +46,24 @@ pub unsafe extern "C" fn PMPI_Grequest_start(
         )
     })
 }
-weak_alias!("MPI_Grequest_start", "PMPI_Grequest_start");
+entry! { 251, "MPI_Grequest_start", "PMPI_Grequest_start", PMPI_Grequest_start, QMPI_Grequest_start, top_grequest_start, call_grequest_start, next_grequest_start, mpi_grequest_start,
+(query_fn: Option<MPI_Grequest_query_function>, free_fn: Option<MPI_Grequest_free_function>, cancel_fn: Option<MPI_Grequest_cancel_function>, extra_state: *mut c_void, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Status_set_cancelled`, MPI 5.0 section 13.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Status_set_cancelled(status: *mut MPI_Status, flag: c_int) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_status_set_cancelled(status: *mut MPI_Status, flag: c_int) -> c_int {
     enter_any_time("MPI_Status_set_cancelled", On::Nothing, || {
         // SAFETY: `status` is the caller's pointer to one MPI_Status (A1 of `args`).
         let status = unsafe { args::StatusMut::new("status", status) }?;
         status::set_cancelled(status, flag)
     })
 }
-weak_alias!("MPI_Status_set_cancelled", "PMPI_Status_set_cancelled");
+entry! { 494, "MPI_Status_set_cancelled", "PMPI_Status_set_cancelled", PMPI_Status_set_cancelled, QMPI_Status_set_cancelled, top_status_set_cancelled, call_status_set_cancelled, next_status_set_cancelled, mpi_status_set_cancelled,
+(status: *mut MPI_Status, flag: c_int) -> c_int }
 
 /// `MPI_Status_set_elements`, MPI 5.0 section 13.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Status_set_elements(
+#[inline(never)]
+unsafe extern "C" fn mpi_status_set_elements(
     status: *mut MPI_Status,
     datatype: MPI_Datatype,
     count: c_int,
@@ -71,11 +74,12 @@ pub unsafe extern "C" fn PMPI_Status_set_elements(
         status::set_elements(mpi, status, datatype, args::wide(count))
     })
 }
-weak_alias!("MPI_Status_set_elements", "PMPI_Status_set_elements");
+entry! { 495, "MPI_Status_set_elements", "PMPI_Status_set_elements", PMPI_Status_set_elements, QMPI_Status_set_elements, top_status_set_elements, call_status_set_elements, next_status_set_elements, mpi_status_set_elements,
+(status: *mut MPI_Status, datatype: MPI_Datatype, count: c_int) -> c_int }
 
 /// `MPI_Status_set_elements_c`, MPI 5.0 section 13.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Status_set_elements_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_status_set_elements_c(
     status: *mut MPI_Status,
     datatype: MPI_Datatype,
     count: MPI_Count,
@@ -86,11 +90,12 @@ pub unsafe extern "C" fn PMPI_Status_set_elements_c(
         status::set_elements(mpi, status, datatype, args::wide(count))
     })
 }
-weak_alias!("MPI_Status_set_elements_c", "PMPI_Status_set_elements_c");
+entry! { 496, "MPI_Status_set_elements_c", "PMPI_Status_set_elements_c", PMPI_Status_set_elements_c, QMPI_Status_set_elements_c, top_status_set_elements_c, call_status_set_elements_c, next_status_set_elements_c, mpi_status_set_elements_c,
+(status: *mut MPI_Status, datatype: MPI_Datatype, count: MPI_Count) -> c_int }
 
 /// `MPI_Status_set_elements_x`, MPI 5.0 section 16.4. Deprecated since MPI 4.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Status_set_elements_x(
+#[inline(never)]
+unsafe extern "C" fn mpi_status_set_elements_x(
     status: *mut MPI_Status,
     datatype: MPI_Datatype,
     count: MPI_Count,
@@ -101,4 +106,5 @@ pub unsafe extern "C" fn PMPI_Status_set_elements_x(
         status::set_elements(mpi, status, datatype, count)
     })
 }
-weak_alias!("MPI_Status_set_elements_x", "PMPI_Status_set_elements_x");
+entry! { 497, "MPI_Status_set_elements_x", "PMPI_Status_set_elements_x", PMPI_Status_set_elements_x, QMPI_Status_set_elements_x, top_status_set_elements_x, call_status_set_elements_x, next_status_set_elements_x, mpi_status_set_elements_x,
+(status: *mut MPI_Status, datatype: MPI_Datatype, count: MPI_Count) -> c_int }

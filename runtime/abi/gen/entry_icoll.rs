@@ -10,19 +10,20 @@ use crate::enter::{On, enter};
 use crate::handle::{MPI_Aint, MPI_Comm, MPI_Count, MPI_Datatype, MPI_Op, MPI_Request};
 
 /// `MPI_Ibarrier`, MPI 5.0 section 6.12.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Ibarrier(comm: MPI_Comm, request: *mut MPI_Request) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_ibarrier(comm: MPI_Comm, request: *mut MPI_Request) -> c_int {
     enter("MPI_Ibarrier", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
         let request = unsafe { args::Out::new("request", request) }?;
         coll::ibarrier(mpi, comm, request)
     })
 }
-weak_alias!("MPI_Ibarrier", "PMPI_Ibarrier");
+entry! { 279, "MPI_Ibarrier", "PMPI_Ibarrier", PMPI_Ibarrier, QMPI_Ibarrier, top_ibarrier, call_ibarrier, next_ibarrier, mpi_ibarrier,
+(comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Ibcast`, MPI 5.0 section 6.12.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Ibcast(
+#[inline(never)]
+unsafe extern "C" fn mpi_ibcast(
     buffer: *mut c_void,
     count: c_int,
     datatype: MPI_Datatype,
@@ -44,11 +45,12 @@ pub unsafe extern "C" fn PMPI_Ibcast(
         )
     })
 }
-weak_alias!("MPI_Ibcast", "PMPI_Ibcast");
+entry! { 280, "MPI_Ibcast", "PMPI_Ibcast", PMPI_Ibcast, QMPI_Ibcast, top_ibcast, call_ibcast, next_ibcast, mpi_ibcast,
+(buffer: *mut c_void, count: c_int, datatype: MPI_Datatype, root: c_int, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Ibcast_c`, MPI 5.0 section 6.12.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Ibcast_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_ibcast_c(
     buffer: *mut c_void,
     count: MPI_Count,
     datatype: MPI_Datatype,
@@ -70,11 +72,12 @@ pub unsafe extern "C" fn PMPI_Ibcast_c(
         )
     })
 }
-weak_alias!("MPI_Ibcast_c", "PMPI_Ibcast_c");
+entry! { 281, "MPI_Ibcast_c", "PMPI_Ibcast_c", PMPI_Ibcast_c, QMPI_Ibcast_c, top_ibcast_c, call_ibcast_c, next_ibcast_c, mpi_ibcast_c,
+(buffer: *mut c_void, count: MPI_Count, datatype: MPI_Datatype, root: c_int, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Igather`, MPI 5.0 section 6.12.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Igather(
+#[inline(never)]
+unsafe extern "C" fn mpi_igather(
     sendbuf: *const c_void,
     sendcount: c_int,
     sendtype: MPI_Datatype,
@@ -102,11 +105,12 @@ pub unsafe extern "C" fn PMPI_Igather(
         )
     })
 }
-weak_alias!("MPI_Igather", "PMPI_Igather");
+entry! { 286, "MPI_Igather", "PMPI_Igather", PMPI_Igather, QMPI_Igather, top_igather, call_igather, next_igather, mpi_igather,
+(sendbuf: *const c_void, sendcount: c_int, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcount: c_int, recvtype: MPI_Datatype, root: c_int, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Igather_c`, MPI 5.0 section 6.12.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Igather_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_igather_c(
     sendbuf: *const c_void,
     sendcount: MPI_Count,
     sendtype: MPI_Datatype,
@@ -134,11 +138,12 @@ pub unsafe extern "C" fn PMPI_Igather_c(
         )
     })
 }
-weak_alias!("MPI_Igather_c", "PMPI_Igather_c");
+entry! { 289, "MPI_Igather_c", "PMPI_Igather_c", PMPI_Igather_c, QMPI_Igather_c, top_igather_c, call_igather_c, next_igather_c, mpi_igather_c,
+(sendbuf: *const c_void, sendcount: MPI_Count, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcount: MPI_Count, recvtype: MPI_Datatype, root: c_int, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Igatherv`, MPI 5.0 section 6.12.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Igatherv(
+#[inline(never)]
+unsafe extern "C" fn mpi_igatherv(
     sendbuf: *const c_void,
     sendcount: c_int,
     sendtype: MPI_Datatype,
@@ -172,11 +177,12 @@ pub unsafe extern "C" fn PMPI_Igatherv(
         )
     })
 }
-weak_alias!("MPI_Igatherv", "PMPI_Igatherv");
+entry! { 287, "MPI_Igatherv", "PMPI_Igatherv", PMPI_Igatherv, QMPI_Igatherv, top_igatherv, call_igatherv, next_igatherv, mpi_igatherv,
+(sendbuf: *const c_void, sendcount: c_int, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcounts: *const c_int, displs: *const c_int, recvtype: MPI_Datatype, root: c_int, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Igatherv_c`, MPI 5.0 section 6.12.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Igatherv_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_igatherv_c(
     sendbuf: *const c_void,
     sendcount: MPI_Count,
     sendtype: MPI_Datatype,
@@ -210,11 +216,12 @@ pub unsafe extern "C" fn PMPI_Igatherv_c(
         )
     })
 }
-weak_alias!("MPI_Igatherv_c", "PMPI_Igatherv_c");
+entry! { 288, "MPI_Igatherv_c", "PMPI_Igatherv_c", PMPI_Igatherv_c, QMPI_Igatherv_c, top_igatherv_c, call_igatherv_c, next_igatherv_c, mpi_igatherv_c,
+(sendbuf: *const c_void, sendcount: MPI_Count, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcounts: *const MPI_Count, displs: *const MPI_Aint, recvtype: MPI_Datatype, root: c_int, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Iscatter`, MPI 5.0 section 6.12.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Iscatter(
+#[inline(never)]
+unsafe extern "C" fn mpi_iscatter(
     sendbuf: *const c_void,
     sendcount: c_int,
     sendtype: MPI_Datatype,
@@ -242,11 +249,12 @@ pub unsafe extern "C" fn PMPI_Iscatter(
         )
     })
 }
-weak_alias!("MPI_Iscatter", "PMPI_Iscatter");
+entry! { 335, "MPI_Iscatter", "PMPI_Iscatter", PMPI_Iscatter, QMPI_Iscatter, top_iscatter, call_iscatter, next_iscatter, mpi_iscatter,
+(sendbuf: *const c_void, sendcount: c_int, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcount: c_int, recvtype: MPI_Datatype, root: c_int, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Iscatter_c`, MPI 5.0 section 6.12.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Iscatter_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_iscatter_c(
     sendbuf: *const c_void,
     sendcount: MPI_Count,
     sendtype: MPI_Datatype,
@@ -274,11 +282,12 @@ pub unsafe extern "C" fn PMPI_Iscatter_c(
         )
     })
 }
-weak_alias!("MPI_Iscatter_c", "PMPI_Iscatter_c");
+entry! { 338, "MPI_Iscatter_c", "PMPI_Iscatter_c", PMPI_Iscatter_c, QMPI_Iscatter_c, top_iscatter_c, call_iscatter_c, next_iscatter_c, mpi_iscatter_c,
+(sendbuf: *const c_void, sendcount: MPI_Count, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcount: MPI_Count, recvtype: MPI_Datatype, root: c_int, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Iscatterv`, MPI 5.0 section 6.12.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Iscatterv(
+#[inline(never)]
+unsafe extern "C" fn mpi_iscatterv(
     sendbuf: *const c_void,
     sendcounts: *const c_int,
     displs: *const c_int,
@@ -312,11 +321,12 @@ pub unsafe extern "C" fn PMPI_Iscatterv(
         )
     })
 }
-weak_alias!("MPI_Iscatterv", "PMPI_Iscatterv");
+entry! { 336, "MPI_Iscatterv", "PMPI_Iscatterv", PMPI_Iscatterv, QMPI_Iscatterv, top_iscatterv, call_iscatterv, next_iscatterv, mpi_iscatterv,
+(sendbuf: *const c_void, sendcounts: *const c_int, displs: *const c_int, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcount: c_int, recvtype: MPI_Datatype, root: c_int, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Iscatterv_c`, MPI 5.0 section 6.12.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Iscatterv_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_iscatterv_c(
     sendbuf: *const c_void,
     sendcounts: *const MPI_Count,
     displs: *const MPI_Aint,
@@ -350,11 +360,12 @@ pub unsafe extern "C" fn PMPI_Iscatterv_c(
         )
     })
 }
-weak_alias!("MPI_Iscatterv_c", "PMPI_Iscatterv_c");
+entry! { 337, "MPI_Iscatterv_c", "PMPI_Iscatterv_c", PMPI_Iscatterv_c, QMPI_Iscatterv_c, top_iscatterv_c, call_iscatterv_c, next_iscatterv_c, mpi_iscatterv_c,
+(sendbuf: *const c_void, sendcounts: *const MPI_Count, displs: *const MPI_Aint, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcount: MPI_Count, recvtype: MPI_Datatype, root: c_int, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Iallgather`, MPI 5.0 section 6.12.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Iallgather(
+#[inline(never)]
+unsafe extern "C" fn mpi_iallgather(
     sendbuf: *const c_void,
     sendcount: c_int,
     sendtype: MPI_Datatype,
@@ -380,11 +391,12 @@ pub unsafe extern "C" fn PMPI_Iallgather(
         )
     })
 }
-weak_alias!("MPI_Iallgather", "PMPI_Iallgather");
+entry! { 267, "MPI_Iallgather", "PMPI_Iallgather", PMPI_Iallgather, QMPI_Iallgather, top_iallgather, call_iallgather, next_iallgather, mpi_iallgather,
+(sendbuf: *const c_void, sendcount: c_int, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcount: c_int, recvtype: MPI_Datatype, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Iallgather_c`, MPI 5.0 section 6.12.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Iallgather_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_iallgather_c(
     sendbuf: *const c_void,
     sendcount: MPI_Count,
     sendtype: MPI_Datatype,
@@ -410,11 +422,12 @@ pub unsafe extern "C" fn PMPI_Iallgather_c(
         )
     })
 }
-weak_alias!("MPI_Iallgather_c", "PMPI_Iallgather_c");
+entry! { 270, "MPI_Iallgather_c", "PMPI_Iallgather_c", PMPI_Iallgather_c, QMPI_Iallgather_c, top_iallgather_c, call_iallgather_c, next_iallgather_c, mpi_iallgather_c,
+(sendbuf: *const c_void, sendcount: MPI_Count, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcount: MPI_Count, recvtype: MPI_Datatype, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Iallgatherv`, MPI 5.0 section 6.12.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Iallgatherv(
+#[inline(never)]
+unsafe extern "C" fn mpi_iallgatherv(
     sendbuf: *const c_void,
     sendcount: c_int,
     sendtype: MPI_Datatype,
@@ -446,11 +459,12 @@ pub unsafe extern "C" fn PMPI_Iallgatherv(
         )
     })
 }
-weak_alias!("MPI_Iallgatherv", "PMPI_Iallgatherv");
+entry! { 268, "MPI_Iallgatherv", "PMPI_Iallgatherv", PMPI_Iallgatherv, QMPI_Iallgatherv, top_iallgatherv, call_iallgatherv, next_iallgatherv, mpi_iallgatherv,
+(sendbuf: *const c_void, sendcount: c_int, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcounts: *const c_int, displs: *const c_int, recvtype: MPI_Datatype, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Iallgatherv_c`, MPI 5.0 section 6.12.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Iallgatherv_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_iallgatherv_c(
     sendbuf: *const c_void,
     sendcount: MPI_Count,
     sendtype: MPI_Datatype,
@@ -482,11 +496,12 @@ pub unsafe extern "C" fn PMPI_Iallgatherv_c(
         )
     })
 }
-weak_alias!("MPI_Iallgatherv_c", "PMPI_Iallgatherv_c");
+entry! { 269, "MPI_Iallgatherv_c", "PMPI_Iallgatherv_c", PMPI_Iallgatherv_c, QMPI_Iallgatherv_c, top_iallgatherv_c, call_iallgatherv_c, next_iallgatherv_c, mpi_iallgatherv_c,
+(sendbuf: *const c_void, sendcount: MPI_Count, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcounts: *const MPI_Count, displs: *const MPI_Aint, recvtype: MPI_Datatype, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Ialltoall`, MPI 5.0 section 6.12.6.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Ialltoall(
+#[inline(never)]
+unsafe extern "C" fn mpi_ialltoall(
     sendbuf: *const c_void,
     sendcount: c_int,
     sendtype: MPI_Datatype,
@@ -512,11 +527,12 @@ pub unsafe extern "C" fn PMPI_Ialltoall(
         )
     })
 }
-weak_alias!("MPI_Ialltoall", "PMPI_Ialltoall");
+entry! { 273, "MPI_Ialltoall", "PMPI_Ialltoall", PMPI_Ialltoall, QMPI_Ialltoall, top_ialltoall, call_ialltoall, next_ialltoall, mpi_ialltoall,
+(sendbuf: *const c_void, sendcount: c_int, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcount: c_int, recvtype: MPI_Datatype, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Ialltoall_c`, MPI 5.0 section 6.12.6.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Ialltoall_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_ialltoall_c(
     sendbuf: *const c_void,
     sendcount: MPI_Count,
     sendtype: MPI_Datatype,
@@ -542,11 +558,12 @@ pub unsafe extern "C" fn PMPI_Ialltoall_c(
         )
     })
 }
-weak_alias!("MPI_Ialltoall_c", "PMPI_Ialltoall_c");
+entry! { 278, "MPI_Ialltoall_c", "PMPI_Ialltoall_c", PMPI_Ialltoall_c, QMPI_Ialltoall_c, top_ialltoall_c, call_ialltoall_c, next_ialltoall_c, mpi_ialltoall_c,
+(sendbuf: *const c_void, sendcount: MPI_Count, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcount: MPI_Count, recvtype: MPI_Datatype, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Ialltoallv`, MPI 5.0 section 6.12.6.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Ialltoallv(
+#[inline(never)]
+unsafe extern "C" fn mpi_ialltoallv(
     sendbuf: *const c_void,
     sendcounts: *const c_int,
     sdispls: *const c_int,
@@ -584,11 +601,12 @@ pub unsafe extern "C" fn PMPI_Ialltoallv(
         )
     })
 }
-weak_alias!("MPI_Ialltoallv", "PMPI_Ialltoallv");
+entry! { 274, "MPI_Ialltoallv", "PMPI_Ialltoallv", PMPI_Ialltoallv, QMPI_Ialltoallv, top_ialltoallv, call_ialltoallv, next_ialltoallv, mpi_ialltoallv,
+(sendbuf: *const c_void, sendcounts: *const c_int, sdispls: *const c_int, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcounts: *const c_int, rdispls: *const c_int, recvtype: MPI_Datatype, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Ialltoallv_c`, MPI 5.0 section 6.12.6.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Ialltoallv_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_ialltoallv_c(
     sendbuf: *const c_void,
     sendcounts: *const MPI_Count,
     sdispls: *const MPI_Aint,
@@ -626,11 +644,12 @@ pub unsafe extern "C" fn PMPI_Ialltoallv_c(
         )
     })
 }
-weak_alias!("MPI_Ialltoallv_c", "PMPI_Ialltoallv_c");
+entry! { 275, "MPI_Ialltoallv_c", "PMPI_Ialltoallv_c", PMPI_Ialltoallv_c, QMPI_Ialltoallv_c, top_ialltoallv_c, call_ialltoallv_c, next_ialltoallv_c, mpi_ialltoallv_c,
+(sendbuf: *const c_void, sendcounts: *const MPI_Count, sdispls: *const MPI_Aint, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcounts: *const MPI_Count, rdispls: *const MPI_Aint, recvtype: MPI_Datatype, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Ialltoallw`, MPI 5.0 section 6.12.6.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Ialltoallw(
+#[inline(never)]
+unsafe extern "C" fn mpi_ialltoallw(
     sendbuf: *const c_void,
     sendcounts: *const c_int,
     sdispls: *const c_int,
@@ -672,11 +691,12 @@ pub unsafe extern "C" fn PMPI_Ialltoallw(
         )
     })
 }
-weak_alias!("MPI_Ialltoallw", "PMPI_Ialltoallw");
+entry! { 276, "MPI_Ialltoallw", "PMPI_Ialltoallw", PMPI_Ialltoallw, QMPI_Ialltoallw, top_ialltoallw, call_ialltoallw, next_ialltoallw, mpi_ialltoallw,
+(sendbuf: *const c_void, sendcounts: *const c_int, sdispls: *const c_int, sendtypes: *const MPI_Datatype, recvbuf: *mut c_void, recvcounts: *const c_int, rdispls: *const c_int, recvtypes: *const MPI_Datatype, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Ialltoallw_c`, MPI 5.0 section 6.12.6.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Ialltoallw_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_ialltoallw_c(
     sendbuf: *const c_void,
     sendcounts: *const MPI_Count,
     sdispls: *const MPI_Aint,
@@ -718,11 +738,12 @@ pub unsafe extern "C" fn PMPI_Ialltoallw_c(
         )
     })
 }
-weak_alias!("MPI_Ialltoallw_c", "PMPI_Ialltoallw_c");
+entry! { 277, "MPI_Ialltoallw_c", "PMPI_Ialltoallw_c", PMPI_Ialltoallw_c, QMPI_Ialltoallw_c, top_ialltoallw_c, call_ialltoallw_c, next_ialltoallw_c, mpi_ialltoallw_c,
+(sendbuf: *const c_void, sendcounts: *const MPI_Count, sdispls: *const MPI_Aint, sendtypes: *const MPI_Datatype, recvbuf: *mut c_void, recvcounts: *const MPI_Count, rdispls: *const MPI_Aint, recvtypes: *const MPI_Datatype, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Ireduce`, MPI 5.0 section 6.12.7.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Ireduce(
+#[inline(never)]
+unsafe extern "C" fn mpi_ireduce(
     sendbuf: *const c_void,
     recvbuf: *mut c_void,
     count: c_int,
@@ -748,11 +769,12 @@ pub unsafe extern "C" fn PMPI_Ireduce(
         )
     })
 }
-weak_alias!("MPI_Ireduce", "PMPI_Ireduce");
+entry! { 325, "MPI_Ireduce", "PMPI_Ireduce", PMPI_Ireduce, QMPI_Ireduce, top_ireduce, call_ireduce, next_ireduce, mpi_ireduce,
+(sendbuf: *const c_void, recvbuf: *mut c_void, count: c_int, datatype: MPI_Datatype, op: MPI_Op, root: c_int, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Ireduce_c`, MPI 5.0 section 6.12.7.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Ireduce_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_ireduce_c(
     sendbuf: *const c_void,
     recvbuf: *mut c_void,
     count: MPI_Count,
@@ -778,11 +800,12 @@ pub unsafe extern "C" fn PMPI_Ireduce_c(
         )
     })
 }
-weak_alias!("MPI_Ireduce_c", "PMPI_Ireduce_c");
+entry! { 326, "MPI_Ireduce_c", "PMPI_Ireduce_c", PMPI_Ireduce_c, QMPI_Ireduce_c, top_ireduce_c, call_ireduce_c, next_ireduce_c, mpi_ireduce_c,
+(sendbuf: *const c_void, recvbuf: *mut c_void, count: MPI_Count, datatype: MPI_Datatype, op: MPI_Op, root: c_int, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Iallreduce`, MPI 5.0 section 6.12.8.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Iallreduce(
+#[inline(never)]
+unsafe extern "C" fn mpi_iallreduce(
     sendbuf: *const c_void,
     recvbuf: *mut c_void,
     count: c_int,
@@ -806,11 +829,12 @@ pub unsafe extern "C" fn PMPI_Iallreduce(
         )
     })
 }
-weak_alias!("MPI_Iallreduce", "PMPI_Iallreduce");
+entry! { 271, "MPI_Iallreduce", "PMPI_Iallreduce", PMPI_Iallreduce, QMPI_Iallreduce, top_iallreduce, call_iallreduce, next_iallreduce, mpi_iallreduce,
+(sendbuf: *const c_void, recvbuf: *mut c_void, count: c_int, datatype: MPI_Datatype, op: MPI_Op, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Iallreduce_c`, MPI 5.0 section 6.12.8.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Iallreduce_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_iallreduce_c(
     sendbuf: *const c_void,
     recvbuf: *mut c_void,
     count: MPI_Count,
@@ -834,11 +858,12 @@ pub unsafe extern "C" fn PMPI_Iallreduce_c(
         )
     })
 }
-weak_alias!("MPI_Iallreduce_c", "PMPI_Iallreduce_c");
+entry! { 272, "MPI_Iallreduce_c", "PMPI_Iallreduce_c", PMPI_Iallreduce_c, QMPI_Iallreduce_c, top_iallreduce_c, call_iallreduce_c, next_iallreduce_c, mpi_iallreduce_c,
+(sendbuf: *const c_void, recvbuf: *mut c_void, count: MPI_Count, datatype: MPI_Datatype, op: MPI_Op, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Ireduce_scatter_block`, MPI 5.0 section 6.12.9.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Ireduce_scatter_block(
+#[inline(never)]
+unsafe extern "C" fn mpi_ireduce_scatter_block(
     sendbuf: *const c_void,
     recvbuf: *mut c_void,
     recvcount: c_int,
@@ -862,11 +887,12 @@ pub unsafe extern "C" fn PMPI_Ireduce_scatter_block(
         )
     })
 }
-weak_alias!("MPI_Ireduce_scatter_block", "PMPI_Ireduce_scatter_block");
+entry! { 328, "MPI_Ireduce_scatter_block", "PMPI_Ireduce_scatter_block", PMPI_Ireduce_scatter_block, QMPI_Ireduce_scatter_block, top_ireduce_scatter_block, call_ireduce_scatter_block, next_ireduce_scatter_block, mpi_ireduce_scatter_block,
+(sendbuf: *const c_void, recvbuf: *mut c_void, recvcount: c_int, datatype: MPI_Datatype, op: MPI_Op, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Ireduce_scatter_block_c`, MPI 5.0 section 6.12.9.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Ireduce_scatter_block_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_ireduce_scatter_block_c(
     sendbuf: *const c_void,
     recvbuf: *mut c_void,
     recvcount: MPI_Count,
@@ -890,14 +916,12 @@ pub unsafe extern "C" fn PMPI_Ireduce_scatter_block_c(
         )
     })
 }
-weak_alias!(
-    "MPI_Ireduce_scatter_block_c",
-    "PMPI_Ireduce_scatter_block_c"
-);
+entry! { 329, "MPI_Ireduce_scatter_block_c", "PMPI_Ireduce_scatter_block_c", PMPI_Ireduce_scatter_block_c, QMPI_Ireduce_scatter_block_c, top_ireduce_scatter_block_c, call_ireduce_scatter_block_c, next_ireduce_scatter_block_c, mpi_ireduce_scatter_block_c,
+(sendbuf: *const c_void, recvbuf: *mut c_void, recvcount: MPI_Count, datatype: MPI_Datatype, op: MPI_Op, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Ireduce_scatter`, MPI 5.0 section 6.12.10.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Ireduce_scatter(
+#[inline(never)]
+unsafe extern "C" fn mpi_ireduce_scatter(
     sendbuf: *const c_void,
     recvbuf: *mut c_void,
     recvcounts: *const c_int,
@@ -923,11 +947,12 @@ pub unsafe extern "C" fn PMPI_Ireduce_scatter(
         )
     })
 }
-weak_alias!("MPI_Ireduce_scatter", "PMPI_Ireduce_scatter");
+entry! { 327, "MPI_Ireduce_scatter", "PMPI_Ireduce_scatter", PMPI_Ireduce_scatter, QMPI_Ireduce_scatter, top_ireduce_scatter, call_ireduce_scatter, next_ireduce_scatter, mpi_ireduce_scatter,
+(sendbuf: *const c_void, recvbuf: *mut c_void, recvcounts: *const c_int, datatype: MPI_Datatype, op: MPI_Op, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Ireduce_scatter_c`, MPI 5.0 section 6.12.10.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Ireduce_scatter_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_ireduce_scatter_c(
     sendbuf: *const c_void,
     recvbuf: *mut c_void,
     recvcounts: *const MPI_Count,
@@ -953,11 +978,12 @@ pub unsafe extern "C" fn PMPI_Ireduce_scatter_c(
         )
     })
 }
-weak_alias!("MPI_Ireduce_scatter_c", "PMPI_Ireduce_scatter_c");
+entry! { 330, "MPI_Ireduce_scatter_c", "PMPI_Ireduce_scatter_c", PMPI_Ireduce_scatter_c, QMPI_Ireduce_scatter_c, top_ireduce_scatter_c, call_ireduce_scatter_c, next_ireduce_scatter_c, mpi_ireduce_scatter_c,
+(sendbuf: *const c_void, recvbuf: *mut c_void, recvcounts: *const MPI_Count, datatype: MPI_Datatype, op: MPI_Op, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Iscan`, MPI 5.0 section 6.12.11.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Iscan(
+#[inline(never)]
+unsafe extern "C" fn mpi_iscan(
     sendbuf: *const c_void,
     recvbuf: *mut c_void,
     count: c_int,
@@ -981,11 +1007,12 @@ pub unsafe extern "C" fn PMPI_Iscan(
         )
     })
 }
-weak_alias!("MPI_Iscan", "PMPI_Iscan");
+entry! { 333, "MPI_Iscan", "PMPI_Iscan", PMPI_Iscan, QMPI_Iscan, top_iscan, call_iscan, next_iscan, mpi_iscan,
+(sendbuf: *const c_void, recvbuf: *mut c_void, count: c_int, datatype: MPI_Datatype, op: MPI_Op, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Iscan_c`, MPI 5.0 section 6.12.11.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Iscan_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_iscan_c(
     sendbuf: *const c_void,
     recvbuf: *mut c_void,
     count: MPI_Count,
@@ -1009,11 +1036,12 @@ pub unsafe extern "C" fn PMPI_Iscan_c(
         )
     })
 }
-weak_alias!("MPI_Iscan_c", "PMPI_Iscan_c");
+entry! { 334, "MPI_Iscan_c", "PMPI_Iscan_c", PMPI_Iscan_c, QMPI_Iscan_c, top_iscan_c, call_iscan_c, next_iscan_c, mpi_iscan_c,
+(sendbuf: *const c_void, recvbuf: *mut c_void, count: MPI_Count, datatype: MPI_Datatype, op: MPI_Op, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Iexscan`, MPI 5.0 section 6.12.12.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Iexscan(
+#[inline(never)]
+unsafe extern "C" fn mpi_iexscan(
     sendbuf: *const c_void,
     recvbuf: *mut c_void,
     count: c_int,
@@ -1037,11 +1065,12 @@ pub unsafe extern "C" fn PMPI_Iexscan(
         )
     })
 }
-weak_alias!("MPI_Iexscan", "PMPI_Iexscan");
+entry! { 284, "MPI_Iexscan", "PMPI_Iexscan", PMPI_Iexscan, QMPI_Iexscan, top_iexscan, call_iexscan, next_iexscan, mpi_iexscan,
+(sendbuf: *const c_void, recvbuf: *mut c_void, count: c_int, datatype: MPI_Datatype, op: MPI_Op, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Iexscan_c`, MPI 5.0 section 6.12.12.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Iexscan_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_iexscan_c(
     sendbuf: *const c_void,
     recvbuf: *mut c_void,
     count: MPI_Count,
@@ -1065,4 +1094,5 @@ pub unsafe extern "C" fn PMPI_Iexscan_c(
         )
     })
 }
-weak_alias!("MPI_Iexscan_c", "PMPI_Iexscan_c");
+entry! { 285, "MPI_Iexscan_c", "PMPI_Iexscan_c", PMPI_Iexscan_c, QMPI_Iexscan_c, top_iexscan_c, call_iexscan_c, next_iexscan_c, mpi_iexscan_c,
+(sendbuf: *const c_void, recvbuf: *mut c_void, count: MPI_Count, datatype: MPI_Datatype, op: MPI_Op, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }

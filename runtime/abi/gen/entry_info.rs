@@ -11,19 +11,20 @@ use crate::handle::MPI_Info;
 use crate::info;
 
 /// `MPI_Info_create`, MPI 5.0 section 10.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Info_create(info: *mut MPI_Info) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_info_create(info: *mut MPI_Info) -> c_int {
     enter_any_time("MPI_Info_create", On::Nothing, || {
         // SAFETY: `info` is the caller's pointer to one MPI_Info (A1 of `args`).
         let info = unsafe { args::Out::new("info", info) }?;
         info::info_create(info)
     })
 }
-weak_alias!("MPI_Info_create", "PMPI_Info_create");
+entry! { 303, "MPI_Info_create", "PMPI_Info_create", PMPI_Info_create, QMPI_Info_create, top_info_create, call_info_create, next_info_create, mpi_info_create,
+(info: *mut MPI_Info) -> c_int }
 
 /// `MPI_Info_create_env`, MPI 5.0 section 10.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Info_create_env(
+#[inline(never)]
+unsafe extern "C" fn mpi_info_create_env(
     argc: c_int,
     argv: *mut *mut c_char,
     info: *mut MPI_Info,
@@ -36,66 +37,72 @@ pub unsafe extern "C" fn PMPI_Info_create_env(
         info::info_create_env(argc, argv, info)
     })
 }
-weak_alias!("MPI_Info_create_env", "PMPI_Info_create_env");
+entry! { 304, "MPI_Info_create_env", "PMPI_Info_create_env", PMPI_Info_create_env, QMPI_Info_create_env, top_info_create_env, call_info_create_env, next_info_create_env, mpi_info_create_env,
+(argc: c_int, argv: *mut *mut c_char, info: *mut MPI_Info) -> c_int }
 
 /// `MPI_Info_delete`, MPI 5.0 section 10.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Info_delete(info: MPI_Info, key: *const c_char) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_info_delete(info: MPI_Info, key: *const c_char) -> c_int {
     enter_any_time("MPI_Info_delete", On::Nothing, || {
         // SAFETY: `key` is the caller's string (A4 of `args`).
         let key = unsafe { args::text("key", key) }?;
         info::info_delete(info, key)
     })
 }
-weak_alias!("MPI_Info_delete", "PMPI_Info_delete");
+entry! { 305, "MPI_Info_delete", "PMPI_Info_delete", PMPI_Info_delete, QMPI_Info_delete, top_info_delete, call_info_delete, next_info_delete, mpi_info_delete,
+(info: MPI_Info, key: *const c_char) -> c_int }
 
 /// `MPI_Info_dup`, MPI 5.0 section 10.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Info_dup(info: MPI_Info, newinfo: *mut MPI_Info) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_info_dup(info: MPI_Info, newinfo: *mut MPI_Info) -> c_int {
     enter_any_time("MPI_Info_dup", On::Nothing, || {
         // SAFETY: `newinfo` is the caller's pointer to one MPI_Info (A1 of `args`).
         let newinfo = unsafe { args::Out::new("newinfo", newinfo) }?;
         info::info_dup(info, newinfo)
     })
 }
-weak_alias!("MPI_Info_dup", "PMPI_Info_dup");
+entry! { 306, "MPI_Info_dup", "PMPI_Info_dup", PMPI_Info_dup, QMPI_Info_dup, top_info_dup, call_info_dup, next_info_dup, mpi_info_dup,
+(info: MPI_Info, newinfo: *mut MPI_Info) -> c_int }
 
 /// `MPI_Info_free`, MPI 5.0 section 10.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Info_free(info: *mut MPI_Info) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_info_free(info: *mut MPI_Info) -> c_int {
     enter_any_time("MPI_Info_free", On::Nothing, || {
         // SAFETY: `info` is the caller's pointer to one MPI_Info (A1 of `args`).
         let info = unsafe { args::InOut::new("info", info) }?;
         info::info_free(info)
     })
 }
-weak_alias!("MPI_Info_free", "PMPI_Info_free");
+entry! { 307, "MPI_Info_free", "PMPI_Info_free", PMPI_Info_free, QMPI_Info_free, top_info_free, call_info_free, next_info_free, mpi_info_free,
+(info: *mut MPI_Info) -> c_int }
 
 /// `MPI_Info_get_nkeys`, MPI 5.0 section 10.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Info_get_nkeys(info: MPI_Info, nkeys: *mut c_int) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_info_get_nkeys(info: MPI_Info, nkeys: *mut c_int) -> c_int {
     enter_any_time("MPI_Info_get_nkeys", On::Nothing, || {
         // SAFETY: `nkeys` is the caller's pointer to one int (A1 of `args`).
         let nkeys = unsafe { args::Out::new("nkeys", nkeys) }?;
         info::info_get_nkeys(info, nkeys)
     })
 }
-weak_alias!("MPI_Info_get_nkeys", "PMPI_Info_get_nkeys");
+entry! { 310, "MPI_Info_get_nkeys", "PMPI_Info_get_nkeys", PMPI_Info_get_nkeys, QMPI_Info_get_nkeys, top_info_get_nkeys, call_info_get_nkeys, next_info_get_nkeys, mpi_info_get_nkeys,
+(info: MPI_Info, nkeys: *mut c_int) -> c_int }
 
 /// `MPI_Info_get_nthkey`, MPI 5.0 section 10.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Info_get_nthkey(info: MPI_Info, n: c_int, key: *mut c_char) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_info_get_nthkey(info: MPI_Info, n: c_int, key: *mut c_char) -> c_int {
     enter_any_time("MPI_Info_get_nthkey", On::Nothing, || {
         // SAFETY: `key` has room for MPI_MAX_INFO_KEY characters (A4 of `args`).
         let key = unsafe { args::OutString::new("key", key, c::MPI_MAX_INFO_KEY) }?;
         info::info_get_nthkey(info, n, key)
     })
 }
-weak_alias!("MPI_Info_get_nthkey", "PMPI_Info_get_nthkey");
+entry! { 311, "MPI_Info_get_nthkey", "PMPI_Info_get_nthkey", PMPI_Info_get_nthkey, QMPI_Info_get_nthkey, top_info_get_nthkey, call_info_get_nthkey, next_info_get_nthkey, mpi_info_get_nthkey,
+(info: MPI_Info, n: c_int, key: *mut c_char) -> c_int }
 
 /// `MPI_Info_get_string`, MPI 5.0 section 10.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Info_get_string(
+#[inline(never)]
+unsafe extern "C" fn mpi_info_get_string(
     info: MPI_Info,
     key: *const c_char,
     buflen: *mut c_int,
@@ -114,11 +121,12 @@ pub unsafe extern "C" fn PMPI_Info_get_string(
         info::info_get_string(info, key, buflen, value, flag)
     })
 }
-weak_alias!("MPI_Info_get_string", "PMPI_Info_get_string");
+entry! { 312, "MPI_Info_get_string", "PMPI_Info_get_string", PMPI_Info_get_string, QMPI_Info_get_string, top_info_get_string, call_info_get_string, next_info_get_string, mpi_info_get_string,
+(info: MPI_Info, key: *const c_char, buflen: *mut c_int, value: *mut c_char, flag: *mut c_int) -> c_int }
 
 /// `MPI_Info_set`, MPI 5.0 section 10.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Info_set(
+#[inline(never)]
+unsafe extern "C" fn mpi_info_set(
     info: MPI_Info,
     key: *const c_char,
     value: *const c_char,
@@ -131,11 +139,12 @@ pub unsafe extern "C" fn PMPI_Info_set(
         info::info_set(info, key, value)
     })
 }
-weak_alias!("MPI_Info_set", "PMPI_Info_set");
+entry! { 314, "MPI_Info_set", "PMPI_Info_set", PMPI_Info_set, QMPI_Info_set, top_info_set, call_info_set, next_info_set, mpi_info_set,
+(info: MPI_Info, key: *const c_char, value: *const c_char) -> c_int }
 
 /// `MPI_Info_get`, MPI 5.0 section 16.3. Deprecated since MPI 4.0.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Info_get(
+#[inline(never)]
+unsafe extern "C" fn mpi_info_get(
     info: MPI_Info,
     key: *const c_char,
     valuelen: c_int,
@@ -152,11 +161,12 @@ pub unsafe extern "C" fn PMPI_Info_get(
         info::info_get(info, key, valuelen, value, flag)
     })
 }
-weak_alias!("MPI_Info_get", "PMPI_Info_get");
+entry! { 309, "MPI_Info_get", "PMPI_Info_get", PMPI_Info_get, QMPI_Info_get, top_info_get, call_info_get, next_info_get, mpi_info_get,
+(info: MPI_Info, key: *const c_char, valuelen: c_int, value: *mut c_char, flag: *mut c_int) -> c_int }
 
 /// `MPI_Info_get_valuelen`, MPI 5.0 section 16.3. Deprecated since MPI 4.0.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Info_get_valuelen(
+#[inline(never)]
+unsafe extern "C" fn mpi_info_get_valuelen(
     info: MPI_Info,
     key: *const c_char,
     valuelen: *mut c_int,
@@ -172,4 +182,5 @@ pub unsafe extern "C" fn PMPI_Info_get_valuelen(
         info::info_get_valuelen(info, key, valuelen, flag)
     })
 }
-weak_alias!("MPI_Info_get_valuelen", "PMPI_Info_get_valuelen");
+entry! { 313, "MPI_Info_get_valuelen", "PMPI_Info_get_valuelen", PMPI_Info_get_valuelen, QMPI_Info_get_valuelen, top_info_get_valuelen, call_info_get_valuelen, next_info_get_valuelen, mpi_info_get_valuelen,
+(info: MPI_Info, key: *const c_char, valuelen: *mut c_int, flag: *mut c_int) -> c_int }

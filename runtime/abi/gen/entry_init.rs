@@ -12,8 +12,8 @@ use crate::init;
 use crate::session;
 
 /// `MPI_Group_from_session_pset`, MPI 5.0 section 7.3.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Group_from_session_pset(
+#[inline(never)]
+unsafe extern "C" fn mpi_group_from_session_pset(
     session: MPI_Session,
     pset_name: *const c_char,
     newgroup: *mut MPI_Group,
@@ -26,14 +26,12 @@ pub unsafe extern "C" fn PMPI_Group_from_session_pset(
         session::group_from_session_pset(mpi, session, pset_name, newgroup)
     })
 }
-weak_alias!(
-    "MPI_Group_from_session_pset",
-    "PMPI_Group_from_session_pset"
-);
+entry! { 257, "MPI_Group_from_session_pset", "PMPI_Group_from_session_pset", PMPI_Group_from_session_pset, QMPI_Group_from_session_pset, top_group_from_session_pset, call_group_from_session_pset, next_group_from_session_pset, mpi_group_from_session_pset,
+(session: MPI_Session, pset_name: *const c_char, newgroup: *mut MPI_Group) -> c_int }
 
 /// `MPI_Comm_create_from_group`, MPI 5.0 section 7.4.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Comm_create_from_group(
+#[inline(never)]
+unsafe extern "C" fn mpi_comm_create_from_group(
     group: MPI_Group,
     stringtag: *const c_char,
     info: MPI_Info,
@@ -48,11 +46,12 @@ pub unsafe extern "C" fn PMPI_Comm_create_from_group(
         session::comm_create_from_group(mpi, group, stringtag, info, errhandler, newcomm)
     })
 }
-weak_alias!("MPI_Comm_create_from_group", "PMPI_Comm_create_from_group");
+entry! { 76, "MPI_Comm_create_from_group", "PMPI_Comm_create_from_group", PMPI_Comm_create_from_group, QMPI_Comm_create_from_group, top_comm_create_from_group, call_comm_create_from_group, next_comm_create_from_group, mpi_comm_create_from_group,
+(group: MPI_Group, stringtag: *const c_char, info: MPI_Info, errhandler: MPI_Errhandler, newcomm: *mut MPI_Comm) -> c_int }
 
 /// `MPI_Intercomm_create_from_groups`, MPI 5.0 section 7.6.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Intercomm_create_from_groups(
+#[inline(never)]
+unsafe extern "C" fn mpi_intercomm_create_from_groups(
     local_group: MPI_Group,
     local_leader: c_int,
     remote_group: MPI_Group,
@@ -80,34 +79,34 @@ pub unsafe extern "C" fn PMPI_Intercomm_create_from_groups(
         )
     })
 }
-weak_alias!(
-    "MPI_Intercomm_create_from_groups",
-    "PMPI_Intercomm_create_from_groups"
-);
+entry! { 320, "MPI_Intercomm_create_from_groups", "PMPI_Intercomm_create_from_groups", PMPI_Intercomm_create_from_groups, QMPI_Intercomm_create_from_groups, top_intercomm_create_from_groups, call_intercomm_create_from_groups, next_intercomm_create_from_groups, mpi_intercomm_create_from_groups,
+(local_group: MPI_Group, local_leader: c_int, remote_group: MPI_Group, remote_leader: c_int, stringtag: *const c_char, info: MPI_Info, errhandler: MPI_Errhandler, newintercomm: *mut MPI_Comm) -> c_int }
 
 /// `MPI_Get_hw_resource_info`, MPI 5.0 section 9.1.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Get_hw_resource_info(hw_info: *mut MPI_Info) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_get_hw_resource_info(hw_info: *mut MPI_Info) -> c_int {
     enter_any_time("MPI_Get_hw_resource_info", On::Nothing, || {
         // SAFETY: `hw_info` is the caller's pointer to one MPI_Info (A1 of `args`).
         let hw_info = unsafe { args::Out::new("hw_info", hw_info) }?;
         comm_kinds::get_hw_resource_info(hw_info)
     })
 }
-weak_alias!("MPI_Get_hw_resource_info", "PMPI_Get_hw_resource_info");
+entry! { 240, "MPI_Get_hw_resource_info", "PMPI_Get_hw_resource_info", PMPI_Get_hw_resource_info, QMPI_Get_hw_resource_info, top_get_hw_resource_info, call_get_hw_resource_info, next_get_hw_resource_info, mpi_get_hw_resource_info,
+(hw_info: *mut MPI_Info) -> c_int }
 
 /// `MPI_Init`, MPI 5.0 section 11.2.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Init(argc: *mut c_int, argv: *mut *mut *mut c_char) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_init(argc: *mut c_int, argv: *mut *mut *mut c_char) -> c_int {
     enter_any_time("MPI_Init", On::Nothing, || {
         init::init(args::MainArgc(argc), args::MainArgv(argv))
     })
 }
-weak_alias!("MPI_Init", "PMPI_Init");
+entry! { 316, "MPI_Init", "PMPI_Init", PMPI_Init, QMPI_Init, top_init, call_init, next_init, mpi_init,
+(argc: *mut c_int, argv: *mut *mut *mut c_char) -> c_int }
 
 /// `MPI_Init_thread`, MPI 5.0 section 11.2.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Init_thread(
+#[inline(never)]
+unsafe extern "C" fn mpi_init_thread(
     argc: *mut c_int,
     argv: *mut *mut *mut c_char,
     required: c_int,
@@ -124,51 +123,56 @@ pub unsafe extern "C" fn PMPI_Init_thread(
         )
     })
 }
-weak_alias!("MPI_Init_thread", "PMPI_Init_thread");
+entry! { 318, "MPI_Init_thread", "PMPI_Init_thread", PMPI_Init_thread, QMPI_Init_thread, top_init_thread, call_init_thread, next_init_thread, mpi_init_thread,
+(argc: *mut c_int, argv: *mut *mut *mut c_char, required: c_int, provided: *mut c_int) -> c_int }
 
 /// `MPI_Finalize`, MPI 5.0 section 11.2.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Finalize() -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_finalize() -> c_int {
     enter("MPI_Finalize", On::Nothing, init::finalize)
 }
-weak_alias!("MPI_Finalize", "PMPI_Finalize");
+entry! { 219, "MPI_Finalize", "PMPI_Finalize", PMPI_Finalize, QMPI_Finalize, top_finalize, call_finalize, next_finalize, mpi_finalize,
+() -> c_int }
 
 /// `MPI_Finalized`, MPI 5.0 section 11.2.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Finalized(flag: *mut c_int) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_finalized(flag: *mut c_int) -> c_int {
     enter_any_time("MPI_Finalized", On::Nothing, || {
         // SAFETY: `flag` is the caller's pointer to one int (A1 of `args`).
         let flag = unsafe { args::Out::new("flag", flag) }?;
         init::finalized(flag)
     })
 }
-weak_alias!("MPI_Finalized", "PMPI_Finalized");
+entry! { 220, "MPI_Finalized", "PMPI_Finalized", PMPI_Finalized, QMPI_Finalized, top_finalized, call_finalized, next_finalized, mpi_finalized,
+(flag: *mut c_int) -> c_int }
 
 /// `MPI_Initialized`, MPI 5.0 section 11.2.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Initialized(flag: *mut c_int) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_initialized(flag: *mut c_int) -> c_int {
     enter_any_time("MPI_Initialized", On::Nothing, || {
         // SAFETY: `flag` is the caller's pointer to one int (A1 of `args`).
         let flag = unsafe { args::Out::new("flag", flag) }?;
         init::initialized(flag)
     })
 }
-weak_alias!("MPI_Initialized", "PMPI_Initialized");
+entry! { 317, "MPI_Initialized", "PMPI_Initialized", PMPI_Initialized, QMPI_Initialized, top_initialized, call_initialized, next_initialized, mpi_initialized,
+(flag: *mut c_int) -> c_int }
 
 /// `MPI_Session_finalize`, MPI 5.0 section 11.3.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Session_finalize(session: *mut MPI_Session) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_session_finalize(session: *mut MPI_Session) -> c_int {
     enter("MPI_Session_finalize", On::Nothing, |mpi| {
         // SAFETY: `session` is the caller's pointer to one MPI_Session (A1 of `args`).
         let session = unsafe { args::InOut::new("session", session) }?;
         session::session_finalize(mpi, session)
     })
 }
-weak_alias!("MPI_Session_finalize", "PMPI_Session_finalize");
+entry! { 473, "MPI_Session_finalize", "PMPI_Session_finalize", PMPI_Session_finalize, QMPI_Session_finalize, top_session_finalize, call_session_finalize, next_session_finalize, mpi_session_finalize,
+(session: *mut MPI_Session) -> c_int }
 
 /// `MPI_Session_init`, MPI 5.0 section 11.3.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Session_init(
+#[inline(never)]
+unsafe extern "C" fn mpi_session_init(
     info: MPI_Info,
     errhandler: MPI_Errhandler,
     session: *mut MPI_Session,
@@ -179,25 +183,24 @@ pub unsafe extern "C" fn PMPI_Session_init(
         session::session_init(info, errhandler, session)
     })
 }
-weak_alias!("MPI_Session_init", "PMPI_Session_init");
+entry! { 482, "MPI_Session_init", "PMPI_Session_init", PMPI_Session_init, QMPI_Session_init, top_session_init, call_session_init, next_session_init, mpi_session_init,
+(info: MPI_Info, errhandler: MPI_Errhandler, session: *mut MPI_Session) -> c_int }
 
 /// `MPI_Session_get_info`, MPI 5.0 section 11.3.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Session_get_info(
-    session: MPI_Session,
-    info_used: *mut MPI_Info,
-) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_session_get_info(session: MPI_Session, info_used: *mut MPI_Info) -> c_int {
     enter("MPI_Session_get_info", On::Session(session), |mpi| {
         // SAFETY: `info_used` is the caller's pointer to one MPI_Info (A1 of `args`).
         let info_used = unsafe { args::Out::new("info_used", info_used) }?;
         session::session_get_info(mpi, session, info_used)
     })
 }
-weak_alias!("MPI_Session_get_info", "PMPI_Session_get_info");
+entry! { 477, "MPI_Session_get_info", "PMPI_Session_get_info", PMPI_Session_get_info, QMPI_Session_get_info, top_session_get_info, call_session_get_info, next_session_get_info, mpi_session_get_info,
+(session: MPI_Session, info_used: *mut MPI_Info) -> c_int }
 
 /// `MPI_Session_get_nth_pset`, MPI 5.0 section 11.3.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Session_get_nth_pset(
+#[inline(never)]
+unsafe extern "C" fn mpi_session_get_nth_pset(
     session: MPI_Session,
     info: MPI_Info,
     n: c_int,
@@ -212,11 +215,12 @@ pub unsafe extern "C" fn PMPI_Session_get_nth_pset(
         session::session_get_nth_pset(mpi, session, info, n, pset_len, pset_name)
     })
 }
-weak_alias!("MPI_Session_get_nth_pset", "PMPI_Session_get_nth_pset");
+entry! { 478, "MPI_Session_get_nth_pset", "PMPI_Session_get_nth_pset", PMPI_Session_get_nth_pset, QMPI_Session_get_nth_pset, top_session_get_nth_pset, call_session_get_nth_pset, next_session_get_nth_pset, mpi_session_get_nth_pset,
+(session: MPI_Session, info: MPI_Info, n: c_int, pset_len: *mut c_int, pset_name: *mut c_char) -> c_int }
 
 /// `MPI_Session_get_num_psets`, MPI 5.0 section 11.3.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Session_get_num_psets(
+#[inline(never)]
+unsafe extern "C" fn mpi_session_get_num_psets(
     session: MPI_Session,
     info: MPI_Info,
     npset_names: *mut c_int,
@@ -227,11 +231,12 @@ pub unsafe extern "C" fn PMPI_Session_get_num_psets(
         session::session_get_num_psets(mpi, session, info, npset_names)
     })
 }
-weak_alias!("MPI_Session_get_num_psets", "PMPI_Session_get_num_psets");
+entry! { 479, "MPI_Session_get_num_psets", "PMPI_Session_get_num_psets", PMPI_Session_get_num_psets, QMPI_Session_get_num_psets, top_session_get_num_psets, call_session_get_num_psets, next_session_get_num_psets, mpi_session_get_num_psets,
+(session: MPI_Session, info: MPI_Info, npset_names: *mut c_int) -> c_int }
 
 /// `MPI_Session_get_pset_info`, MPI 5.0 section 11.3.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Session_get_pset_info(
+#[inline(never)]
+unsafe extern "C" fn mpi_session_get_pset_info(
     session: MPI_Session,
     pset_name: *const c_char,
     info: *mut MPI_Info,
@@ -244,33 +249,37 @@ pub unsafe extern "C" fn PMPI_Session_get_pset_info(
         session::session_get_pset_info(mpi, session, pset_name, info)
     })
 }
-weak_alias!("MPI_Session_get_pset_info", "PMPI_Session_get_pset_info");
+entry! { 480, "MPI_Session_get_pset_info", "PMPI_Session_get_pset_info", PMPI_Session_get_pset_info, QMPI_Session_get_pset_info, top_session_get_pset_info, call_session_get_pset_info, next_session_get_pset_info, mpi_session_get_pset_info,
+(session: MPI_Session, pset_name: *const c_char, info: *mut MPI_Info) -> c_int }
 
 /// `MPI_Abort`, MPI 5.0 section 11.4.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Abort(comm: MPI_Comm, errorcode: c_int) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_abort(comm: MPI_Comm, errorcode: c_int) -> c_int {
     enter_any_time("MPI_Abort", On::Comm(comm), || init::abort(comm, errorcode))
 }
-weak_alias!("MPI_Abort", "PMPI_Abort");
+entry! { 6, "MPI_Abort", "PMPI_Abort", PMPI_Abort, QMPI_Abort, top_abort, call_abort, next_abort, mpi_abort,
+(comm: MPI_Comm, errorcode: c_int) -> c_int }
 
 /// `MPI_Is_thread_main`, MPI 5.0 section 11.6.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Is_thread_main(flag: *mut c_int) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_is_thread_main(flag: *mut c_int) -> c_int {
     enter("MPI_Is_thread_main", On::Nothing, |mpi| {
         // SAFETY: `flag` is the caller's pointer to one int (A1 of `args`).
         let flag = unsafe { args::Out::new("flag", flag) }?;
         init::is_thread_main(mpi, flag)
     })
 }
-weak_alias!("MPI_Is_thread_main", "PMPI_Is_thread_main");
+entry! { 347, "MPI_Is_thread_main", "PMPI_Is_thread_main", PMPI_Is_thread_main, QMPI_Is_thread_main, top_is_thread_main, call_is_thread_main, next_is_thread_main, mpi_is_thread_main,
+(flag: *mut c_int) -> c_int }
 
 /// `MPI_Query_thread`, MPI 5.0 section 11.6.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Query_thread(provided: *mut c_int) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_query_thread(provided: *mut c_int) -> c_int {
     enter("MPI_Query_thread", On::Nothing, |mpi| {
         // SAFETY: `provided` is the caller's pointer to one int (A1 of `args`).
         let provided = unsafe { args::Out::new("provided", provided) }?;
         init::query_thread(mpi, provided)
     })
 }
-weak_alias!("MPI_Query_thread", "PMPI_Query_thread");
+entry! { 404, "MPI_Query_thread", "PMPI_Query_thread", PMPI_Query_thread, QMPI_Query_thread, top_query_thread, call_query_thread, next_query_thread, mpi_query_thread,
+(provided: *mut c_int) -> c_int }

@@ -15,8 +15,8 @@ use crate::handle::{
 use crate::status::MPI_Status;
 
 /// `MPI_File_open`, MPI 5.0 section 14.2.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_open(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_open(
     _comm: MPI_Comm,
     _filename: *const c_char,
     _amode: c_int,
@@ -25,74 +25,84 @@ pub unsafe extern "C" fn PMPI_File_open(
 ) -> c_int {
     unsupported("MPI_File_open", On::File(MPI_File::NULL))
 }
-weak_alias!("MPI_File_open", "PMPI_File_open");
+entry! { 166, "MPI_File_open", "PMPI_File_open", PMPI_File_open, QMPI_File_open, top_file_open, call_file_open, next_file_open, mpi_file_open,
+(comm: MPI_Comm, filename: *const c_char, amode: c_int, info: MPI_Info, fh: *mut MPI_File) -> c_int }
 
 /// `MPI_File_close`, MPI 5.0 section 14.2.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_close(_fh: *mut MPI_File) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_file_close(_fh: *mut MPI_File) -> c_int {
     unsupported("MPI_File_close", On::File(MPI_File::NULL))
 }
-weak_alias!("MPI_File_close", "PMPI_File_close");
+entry! { 130, "MPI_File_close", "PMPI_File_close", PMPI_File_close, QMPI_File_close, top_file_close, call_file_close, next_file_close, mpi_file_close,
+(fh: *mut MPI_File) -> c_int }
 
 /// `MPI_File_delete`, MPI 5.0 section 14.2.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_delete(_filename: *const c_char, _info: MPI_Info) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_file_delete(_filename: *const c_char, _info: MPI_Info) -> c_int {
     unsupported("MPI_File_delete", On::File(MPI_File::NULL))
 }
-weak_alias!("MPI_File_delete", "PMPI_File_delete");
+entry! { 132, "MPI_File_delete", "PMPI_File_delete", PMPI_File_delete, QMPI_File_delete, top_file_delete, call_file_delete, next_file_delete, mpi_file_delete,
+(filename: *const c_char, info: MPI_Info) -> c_int }
 
 /// `MPI_File_set_size`, MPI 5.0 section 14.2.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_set_size(fh: MPI_File, _size: MPI_Offset) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_file_set_size(fh: MPI_File, _size: MPI_Offset) -> c_int {
     unsupported("MPI_File_set_size", On::File(fh))
 }
-weak_alias!("MPI_File_set_size", "PMPI_File_set_size");
+entry! { 194, "MPI_File_set_size", "PMPI_File_set_size", PMPI_File_set_size, QMPI_File_set_size, top_file_set_size, call_file_set_size, next_file_set_size, mpi_file_set_size,
+(fh: MPI_File, size: MPI_Offset) -> c_int }
 
 /// `MPI_File_preallocate`, MPI 5.0 section 14.2.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_preallocate(fh: MPI_File, _size: MPI_Offset) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_file_preallocate(fh: MPI_File, _size: MPI_Offset) -> c_int {
     unsupported("MPI_File_preallocate", On::File(fh))
 }
-weak_alias!("MPI_File_preallocate", "PMPI_File_preallocate");
+entry! { 167, "MPI_File_preallocate", "PMPI_File_preallocate", PMPI_File_preallocate, QMPI_File_preallocate, top_file_preallocate, call_file_preallocate, next_file_preallocate, mpi_file_preallocate,
+(fh: MPI_File, size: MPI_Offset) -> c_int }
 
 /// `MPI_File_get_size`, MPI 5.0 section 14.2.6.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_get_size(fh: MPI_File, _size: *mut MPI_Offset) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_file_get_size(fh: MPI_File, _size: *mut MPI_Offset) -> c_int {
     unsupported("MPI_File_get_size", On::File(fh))
 }
-weak_alias!("MPI_File_get_size", "PMPI_File_get_size");
+entry! { 142, "MPI_File_get_size", "PMPI_File_get_size", PMPI_File_get_size, QMPI_File_get_size, top_file_get_size, call_file_get_size, next_file_get_size, mpi_file_get_size,
+(fh: MPI_File, size: *mut MPI_Offset) -> c_int }
 
 /// `MPI_File_get_amode`, MPI 5.0 section 14.2.7.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_get_amode(fh: MPI_File, _amode: *mut c_int) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_file_get_amode(fh: MPI_File, _amode: *mut c_int) -> c_int {
     unsupported("MPI_File_get_amode", On::File(fh))
 }
-weak_alias!("MPI_File_get_amode", "PMPI_File_get_amode");
+entry! { 134, "MPI_File_get_amode", "PMPI_File_get_amode", PMPI_File_get_amode, QMPI_File_get_amode, top_file_get_amode, call_file_get_amode, next_file_get_amode, mpi_file_get_amode,
+(fh: MPI_File, amode: *mut c_int) -> c_int }
 
 /// `MPI_File_get_group`, MPI 5.0 section 14.2.7.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_get_group(fh: MPI_File, _group: *mut MPI_Group) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_file_get_group(fh: MPI_File, _group: *mut MPI_Group) -> c_int {
     unsupported("MPI_File_get_group", On::File(fh))
 }
-weak_alias!("MPI_File_get_group", "PMPI_File_get_group");
+entry! { 138, "MPI_File_get_group", "PMPI_File_get_group", PMPI_File_get_group, QMPI_File_get_group, top_file_get_group, call_file_get_group, next_file_get_group, mpi_file_get_group,
+(fh: MPI_File, group: *mut MPI_Group) -> c_int }
 
 /// `MPI_File_get_info`, MPI 5.0 section 14.2.8.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_get_info(fh: MPI_File, _info_used: *mut MPI_Info) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_file_get_info(fh: MPI_File, _info_used: *mut MPI_Info) -> c_int {
     unsupported("MPI_File_get_info", On::File(fh))
 }
-weak_alias!("MPI_File_get_info", "PMPI_File_get_info");
+entry! { 139, "MPI_File_get_info", "PMPI_File_get_info", PMPI_File_get_info, QMPI_File_get_info, top_file_get_info, call_file_get_info, next_file_get_info, mpi_file_get_info,
+(fh: MPI_File, info_used: *mut MPI_Info) -> c_int }
 
 /// `MPI_File_set_info`, MPI 5.0 section 14.2.8.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_set_info(fh: MPI_File, _info: MPI_Info) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_file_set_info(fh: MPI_File, _info: MPI_Info) -> c_int {
     unsupported("MPI_File_set_info", On::File(fh))
 }
-weak_alias!("MPI_File_set_info", "PMPI_File_set_info");
+entry! { 193, "MPI_File_set_info", "PMPI_File_set_info", PMPI_File_set_info, QMPI_File_set_info, top_file_set_info, call_file_set_info, next_file_set_info, mpi_file_set_info,
+(fh: MPI_File, info: MPI_Info) -> c_int }
 
 /// `MPI_File_get_view`, MPI 5.0 section 14.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_get_view(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_get_view(
     fh: MPI_File,
     _disp: *mut MPI_Offset,
     _etype: *mut MPI_Datatype,
@@ -101,11 +111,12 @@ pub unsafe extern "C" fn PMPI_File_get_view(
 ) -> c_int {
     unsupported("MPI_File_get_view", On::File(fh))
 }
-weak_alias!("MPI_File_get_view", "PMPI_File_get_view");
+entry! { 145, "MPI_File_get_view", "PMPI_File_get_view", PMPI_File_get_view, QMPI_File_get_view, top_file_get_view, call_file_get_view, next_file_get_view, mpi_file_get_view,
+(fh: MPI_File, disp: *mut MPI_Offset, etype: *mut MPI_Datatype, filetype: *mut MPI_Datatype, datarep: *mut c_char) -> c_int }
 
 /// `MPI_File_set_view`, MPI 5.0 section 14.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_set_view(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_set_view(
     fh: MPI_File,
     _disp: MPI_Offset,
     _etype: MPI_Datatype,
@@ -115,11 +126,12 @@ pub unsafe extern "C" fn PMPI_File_set_view(
 ) -> c_int {
     unsupported("MPI_File_set_view", On::File(fh))
 }
-weak_alias!("MPI_File_set_view", "PMPI_File_set_view");
+entry! { 195, "MPI_File_set_view", "PMPI_File_set_view", PMPI_File_set_view, QMPI_File_set_view, top_file_set_view, call_file_set_view, next_file_set_view, mpi_file_set_view,
+(fh: MPI_File, disp: MPI_Offset, etype: MPI_Datatype, filetype: MPI_Datatype, datarep: *const c_char, info: MPI_Info) -> c_int }
 
 /// `MPI_File_iread_at`, MPI 5.0 section 14.4.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_iread_at(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_iread_at(
     fh: MPI_File,
     _offset: MPI_Offset,
     _buf: *mut c_void,
@@ -129,11 +141,12 @@ pub unsafe extern "C" fn PMPI_File_iread_at(
 ) -> c_int {
     unsupported("MPI_File_iread_at", On::File(fh))
 }
-weak_alias!("MPI_File_iread_at", "PMPI_File_iread_at");
+entry! { 149, "MPI_File_iread_at", "PMPI_File_iread_at", PMPI_File_iread_at, QMPI_File_iread_at, top_file_iread_at, call_file_iread_at, next_file_iread_at, mpi_file_iread_at,
+(fh: MPI_File, offset: MPI_Offset, buf: *mut c_void, count: c_int, datatype: MPI_Datatype, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_File_iread_at_c`, MPI 5.0 section 14.4.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_iread_at_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_iread_at_c(
     fh: MPI_File,
     _offset: MPI_Offset,
     _buf: *mut c_void,
@@ -143,11 +156,12 @@ pub unsafe extern "C" fn PMPI_File_iread_at_c(
 ) -> c_int {
     unsupported("MPI_File_iread_at_c", On::File(fh))
 }
-weak_alias!("MPI_File_iread_at_c", "PMPI_File_iread_at_c");
+entry! { 152, "MPI_File_iread_at_c", "PMPI_File_iread_at_c", PMPI_File_iread_at_c, QMPI_File_iread_at_c, top_file_iread_at_c, call_file_iread_at_c, next_file_iread_at_c, mpi_file_iread_at_c,
+(fh: MPI_File, offset: MPI_Offset, buf: *mut c_void, count: MPI_Count, datatype: MPI_Datatype, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_File_iread_at_all`, MPI 5.0 section 14.4.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_iread_at_all(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_iread_at_all(
     fh: MPI_File,
     _offset: MPI_Offset,
     _buf: *mut c_void,
@@ -157,11 +171,12 @@ pub unsafe extern "C" fn PMPI_File_iread_at_all(
 ) -> c_int {
     unsupported("MPI_File_iread_at_all", On::File(fh))
 }
-weak_alias!("MPI_File_iread_at_all", "PMPI_File_iread_at_all");
+entry! { 150, "MPI_File_iread_at_all", "PMPI_File_iread_at_all", PMPI_File_iread_at_all, QMPI_File_iread_at_all, top_file_iread_at_all, call_file_iread_at_all, next_file_iread_at_all, mpi_file_iread_at_all,
+(fh: MPI_File, offset: MPI_Offset, buf: *mut c_void, count: c_int, datatype: MPI_Datatype, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_File_iread_at_all_c`, MPI 5.0 section 14.4.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_iread_at_all_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_iread_at_all_c(
     fh: MPI_File,
     _offset: MPI_Offset,
     _buf: *mut c_void,
@@ -171,11 +186,12 @@ pub unsafe extern "C" fn PMPI_File_iread_at_all_c(
 ) -> c_int {
     unsupported("MPI_File_iread_at_all_c", On::File(fh))
 }
-weak_alias!("MPI_File_iread_at_all_c", "PMPI_File_iread_at_all_c");
+entry! { 151, "MPI_File_iread_at_all_c", "PMPI_File_iread_at_all_c", PMPI_File_iread_at_all_c, QMPI_File_iread_at_all_c, top_file_iread_at_all_c, call_file_iread_at_all_c, next_file_iread_at_all_c, mpi_file_iread_at_all_c,
+(fh: MPI_File, offset: MPI_Offset, buf: *mut c_void, count: MPI_Count, datatype: MPI_Datatype, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_File_iwrite_at`, MPI 5.0 section 14.4.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_iwrite_at(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_iwrite_at(
     fh: MPI_File,
     _offset: MPI_Offset,
     _buf: *const c_void,
@@ -185,11 +201,12 @@ pub unsafe extern "C" fn PMPI_File_iwrite_at(
 ) -> c_int {
     unsupported("MPI_File_iwrite_at", On::File(fh))
 }
-weak_alias!("MPI_File_iwrite_at", "PMPI_File_iwrite_at");
+entry! { 159, "MPI_File_iwrite_at", "PMPI_File_iwrite_at", PMPI_File_iwrite_at, QMPI_File_iwrite_at, top_file_iwrite_at, call_file_iwrite_at, next_file_iwrite_at, mpi_file_iwrite_at,
+(fh: MPI_File, offset: MPI_Offset, buf: *const c_void, count: c_int, datatype: MPI_Datatype, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_File_iwrite_at_c`, MPI 5.0 section 14.4.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_iwrite_at_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_iwrite_at_c(
     fh: MPI_File,
     _offset: MPI_Offset,
     _buf: *const c_void,
@@ -199,11 +216,12 @@ pub unsafe extern "C" fn PMPI_File_iwrite_at_c(
 ) -> c_int {
     unsupported("MPI_File_iwrite_at_c", On::File(fh))
 }
-weak_alias!("MPI_File_iwrite_at_c", "PMPI_File_iwrite_at_c");
+entry! { 162, "MPI_File_iwrite_at_c", "PMPI_File_iwrite_at_c", PMPI_File_iwrite_at_c, QMPI_File_iwrite_at_c, top_file_iwrite_at_c, call_file_iwrite_at_c, next_file_iwrite_at_c, mpi_file_iwrite_at_c,
+(fh: MPI_File, offset: MPI_Offset, buf: *const c_void, count: MPI_Count, datatype: MPI_Datatype, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_File_iwrite_at_all`, MPI 5.0 section 14.4.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_iwrite_at_all(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_iwrite_at_all(
     fh: MPI_File,
     _offset: MPI_Offset,
     _buf: *const c_void,
@@ -213,11 +231,12 @@ pub unsafe extern "C" fn PMPI_File_iwrite_at_all(
 ) -> c_int {
     unsupported("MPI_File_iwrite_at_all", On::File(fh))
 }
-weak_alias!("MPI_File_iwrite_at_all", "PMPI_File_iwrite_at_all");
+entry! { 160, "MPI_File_iwrite_at_all", "PMPI_File_iwrite_at_all", PMPI_File_iwrite_at_all, QMPI_File_iwrite_at_all, top_file_iwrite_at_all, call_file_iwrite_at_all, next_file_iwrite_at_all, mpi_file_iwrite_at_all,
+(fh: MPI_File, offset: MPI_Offset, buf: *const c_void, count: c_int, datatype: MPI_Datatype, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_File_iwrite_at_all_c`, MPI 5.0 section 14.4.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_iwrite_at_all_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_iwrite_at_all_c(
     fh: MPI_File,
     _offset: MPI_Offset,
     _buf: *const c_void,
@@ -227,11 +246,12 @@ pub unsafe extern "C" fn PMPI_File_iwrite_at_all_c(
 ) -> c_int {
     unsupported("MPI_File_iwrite_at_all_c", On::File(fh))
 }
-weak_alias!("MPI_File_iwrite_at_all_c", "PMPI_File_iwrite_at_all_c");
+entry! { 161, "MPI_File_iwrite_at_all_c", "PMPI_File_iwrite_at_all_c", PMPI_File_iwrite_at_all_c, QMPI_File_iwrite_at_all_c, top_file_iwrite_at_all_c, call_file_iwrite_at_all_c, next_file_iwrite_at_all_c, mpi_file_iwrite_at_all_c,
+(fh: MPI_File, offset: MPI_Offset, buf: *const c_void, count: MPI_Count, datatype: MPI_Datatype, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_File_read_at`, MPI 5.0 section 14.4.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_read_at(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_read_at(
     fh: MPI_File,
     _offset: MPI_Offset,
     _buf: *mut c_void,
@@ -241,11 +261,12 @@ pub unsafe extern "C" fn PMPI_File_read_at(
 ) -> c_int {
     unsupported("MPI_File_read_at", On::File(fh))
 }
-weak_alias!("MPI_File_read_at", "PMPI_File_read_at");
+entry! { 174, "MPI_File_read_at", "PMPI_File_read_at", PMPI_File_read_at, QMPI_File_read_at, top_file_read_at, call_file_read_at, next_file_read_at, mpi_file_read_at,
+(fh: MPI_File, offset: MPI_Offset, buf: *mut c_void, count: c_int, datatype: MPI_Datatype, status: *mut MPI_Status) -> c_int }
 
 /// `MPI_File_read_at_c`, MPI 5.0 section 14.4.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_read_at_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_read_at_c(
     fh: MPI_File,
     _offset: MPI_Offset,
     _buf: *mut c_void,
@@ -255,11 +276,12 @@ pub unsafe extern "C" fn PMPI_File_read_at_c(
 ) -> c_int {
     unsupported("MPI_File_read_at_c", On::File(fh))
 }
-weak_alias!("MPI_File_read_at_c", "PMPI_File_read_at_c");
+entry! { 180, "MPI_File_read_at_c", "PMPI_File_read_at_c", PMPI_File_read_at_c, QMPI_File_read_at_c, top_file_read_at_c, call_file_read_at_c, next_file_read_at_c, mpi_file_read_at_c,
+(fh: MPI_File, offset: MPI_Offset, buf: *mut c_void, count: MPI_Count, datatype: MPI_Datatype, status: *mut MPI_Status) -> c_int }
 
 /// `MPI_File_read_at_all`, MPI 5.0 section 14.4.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_read_at_all(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_read_at_all(
     fh: MPI_File,
     _offset: MPI_Offset,
     _buf: *mut c_void,
@@ -269,11 +291,12 @@ pub unsafe extern "C" fn PMPI_File_read_at_all(
 ) -> c_int {
     unsupported("MPI_File_read_at_all", On::File(fh))
 }
-weak_alias!("MPI_File_read_at_all", "PMPI_File_read_at_all");
+entry! { 175, "MPI_File_read_at_all", "PMPI_File_read_at_all", PMPI_File_read_at_all, QMPI_File_read_at_all, top_file_read_at_all, call_file_read_at_all, next_file_read_at_all, mpi_file_read_at_all,
+(fh: MPI_File, offset: MPI_Offset, buf: *mut c_void, count: c_int, datatype: MPI_Datatype, status: *mut MPI_Status) -> c_int }
 
 /// `MPI_File_read_at_all_c`, MPI 5.0 section 14.4.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_read_at_all_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_read_at_all_c(
     fh: MPI_File,
     _offset: MPI_Offset,
     _buf: *mut c_void,
@@ -283,11 +306,12 @@ pub unsafe extern "C" fn PMPI_File_read_at_all_c(
 ) -> c_int {
     unsupported("MPI_File_read_at_all_c", On::File(fh))
 }
-weak_alias!("MPI_File_read_at_all_c", "PMPI_File_read_at_all_c");
+entry! { 178, "MPI_File_read_at_all_c", "PMPI_File_read_at_all_c", PMPI_File_read_at_all_c, QMPI_File_read_at_all_c, top_file_read_at_all_c, call_file_read_at_all_c, next_file_read_at_all_c, mpi_file_read_at_all_c,
+(fh: MPI_File, offset: MPI_Offset, buf: *mut c_void, count: MPI_Count, datatype: MPI_Datatype, status: *mut MPI_Status) -> c_int }
 
 /// `MPI_File_write_at`, MPI 5.0 section 14.4.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_write_at(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_write_at(
     fh: MPI_File,
     _offset: MPI_Offset,
     _buf: *const c_void,
@@ -297,11 +321,12 @@ pub unsafe extern "C" fn PMPI_File_write_at(
 ) -> c_int {
     unsupported("MPI_File_write_at", On::File(fh))
 }
-weak_alias!("MPI_File_write_at", "PMPI_File_write_at");
+entry! { 204, "MPI_File_write_at", "PMPI_File_write_at", PMPI_File_write_at, QMPI_File_write_at, top_file_write_at, call_file_write_at, next_file_write_at, mpi_file_write_at,
+(fh: MPI_File, offset: MPI_Offset, buf: *const c_void, count: c_int, datatype: MPI_Datatype, status: *mut MPI_Status) -> c_int }
 
 /// `MPI_File_write_at_c`, MPI 5.0 section 14.4.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_write_at_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_write_at_c(
     fh: MPI_File,
     _offset: MPI_Offset,
     _buf: *const c_void,
@@ -311,11 +336,12 @@ pub unsafe extern "C" fn PMPI_File_write_at_c(
 ) -> c_int {
     unsupported("MPI_File_write_at_c", On::File(fh))
 }
-weak_alias!("MPI_File_write_at_c", "PMPI_File_write_at_c");
+entry! { 210, "MPI_File_write_at_c", "PMPI_File_write_at_c", PMPI_File_write_at_c, QMPI_File_write_at_c, top_file_write_at_c, call_file_write_at_c, next_file_write_at_c, mpi_file_write_at_c,
+(fh: MPI_File, offset: MPI_Offset, buf: *const c_void, count: MPI_Count, datatype: MPI_Datatype, status: *mut MPI_Status) -> c_int }
 
 /// `MPI_File_write_at_all`, MPI 5.0 section 14.4.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_write_at_all(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_write_at_all(
     fh: MPI_File,
     _offset: MPI_Offset,
     _buf: *const c_void,
@@ -325,11 +351,12 @@ pub unsafe extern "C" fn PMPI_File_write_at_all(
 ) -> c_int {
     unsupported("MPI_File_write_at_all", On::File(fh))
 }
-weak_alias!("MPI_File_write_at_all", "PMPI_File_write_at_all");
+entry! { 205, "MPI_File_write_at_all", "PMPI_File_write_at_all", PMPI_File_write_at_all, QMPI_File_write_at_all, top_file_write_at_all, call_file_write_at_all, next_file_write_at_all, mpi_file_write_at_all,
+(fh: MPI_File, offset: MPI_Offset, buf: *const c_void, count: c_int, datatype: MPI_Datatype, status: *mut MPI_Status) -> c_int }
 
 /// `MPI_File_write_at_all_c`, MPI 5.0 section 14.4.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_write_at_all_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_write_at_all_c(
     fh: MPI_File,
     _offset: MPI_Offset,
     _buf: *const c_void,
@@ -339,29 +366,32 @@ pub unsafe extern "C" fn PMPI_File_write_at_all_c(
 ) -> c_int {
     unsupported("MPI_File_write_at_all_c", On::File(fh))
 }
-weak_alias!("MPI_File_write_at_all_c", "PMPI_File_write_at_all_c");
+entry! { 208, "MPI_File_write_at_all_c", "PMPI_File_write_at_all_c", PMPI_File_write_at_all_c, QMPI_File_write_at_all_c, top_file_write_at_all_c, call_file_write_at_all_c, next_file_write_at_all_c, mpi_file_write_at_all_c,
+(fh: MPI_File, offset: MPI_Offset, buf: *const c_void, count: MPI_Count, datatype: MPI_Datatype, status: *mut MPI_Status) -> c_int }
 
 /// `MPI_File_get_byte_offset`, MPI 5.0 section 14.4.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_get_byte_offset(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_get_byte_offset(
     fh: MPI_File,
     _offset: MPI_Offset,
     _disp: *mut MPI_Offset,
 ) -> c_int {
     unsupported("MPI_File_get_byte_offset", On::File(fh))
 }
-weak_alias!("MPI_File_get_byte_offset", "PMPI_File_get_byte_offset");
+entry! { 136, "MPI_File_get_byte_offset", "PMPI_File_get_byte_offset", PMPI_File_get_byte_offset, QMPI_File_get_byte_offset, top_file_get_byte_offset, call_file_get_byte_offset, next_file_get_byte_offset, mpi_file_get_byte_offset,
+(fh: MPI_File, offset: MPI_Offset, disp: *mut MPI_Offset) -> c_int }
 
 /// `MPI_File_get_position`, MPI 5.0 section 14.4.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_get_position(fh: MPI_File, _offset: *mut MPI_Offset) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_file_get_position(fh: MPI_File, _offset: *mut MPI_Offset) -> c_int {
     unsupported("MPI_File_get_position", On::File(fh))
 }
-weak_alias!("MPI_File_get_position", "PMPI_File_get_position");
+entry! { 140, "MPI_File_get_position", "PMPI_File_get_position", PMPI_File_get_position, QMPI_File_get_position, top_file_get_position, call_file_get_position, next_file_get_position, mpi_file_get_position,
+(fh: MPI_File, offset: *mut MPI_Offset) -> c_int }
 
 /// `MPI_File_iread`, MPI 5.0 section 14.4.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_iread(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_iread(
     fh: MPI_File,
     _buf: *mut c_void,
     _count: c_int,
@@ -370,11 +400,12 @@ pub unsafe extern "C" fn PMPI_File_iread(
 ) -> c_int {
     unsupported("MPI_File_iread", On::File(fh))
 }
-weak_alias!("MPI_File_iread", "PMPI_File_iread");
+entry! { 146, "MPI_File_iread", "PMPI_File_iread", PMPI_File_iread, QMPI_File_iread, top_file_iread, call_file_iread, next_file_iread, mpi_file_iread,
+(fh: MPI_File, buf: *mut c_void, count: c_int, datatype: MPI_Datatype, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_File_iread_c`, MPI 5.0 section 14.4.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_iread_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_iread_c(
     fh: MPI_File,
     _buf: *mut c_void,
     _count: MPI_Count,
@@ -383,11 +414,12 @@ pub unsafe extern "C" fn PMPI_File_iread_c(
 ) -> c_int {
     unsupported("MPI_File_iread_c", On::File(fh))
 }
-weak_alias!("MPI_File_iread_c", "PMPI_File_iread_c");
+entry! { 153, "MPI_File_iread_c", "PMPI_File_iread_c", PMPI_File_iread_c, QMPI_File_iread_c, top_file_iread_c, call_file_iread_c, next_file_iread_c, mpi_file_iread_c,
+(fh: MPI_File, buf: *mut c_void, count: MPI_Count, datatype: MPI_Datatype, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_File_iread_all`, MPI 5.0 section 14.4.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_iread_all(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_iread_all(
     fh: MPI_File,
     _buf: *mut c_void,
     _count: c_int,
@@ -396,11 +428,12 @@ pub unsafe extern "C" fn PMPI_File_iread_all(
 ) -> c_int {
     unsupported("MPI_File_iread_all", On::File(fh))
 }
-weak_alias!("MPI_File_iread_all", "PMPI_File_iread_all");
+entry! { 147, "MPI_File_iread_all", "PMPI_File_iread_all", PMPI_File_iread_all, QMPI_File_iread_all, top_file_iread_all, call_file_iread_all, next_file_iread_all, mpi_file_iread_all,
+(fh: MPI_File, buf: *mut c_void, count: c_int, datatype: MPI_Datatype, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_File_iread_all_c`, MPI 5.0 section 14.4.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_iread_all_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_iread_all_c(
     fh: MPI_File,
     _buf: *mut c_void,
     _count: MPI_Count,
@@ -409,11 +442,12 @@ pub unsafe extern "C" fn PMPI_File_iread_all_c(
 ) -> c_int {
     unsupported("MPI_File_iread_all_c", On::File(fh))
 }
-weak_alias!("MPI_File_iread_all_c", "PMPI_File_iread_all_c");
+entry! { 148, "MPI_File_iread_all_c", "PMPI_File_iread_all_c", PMPI_File_iread_all_c, QMPI_File_iread_all_c, top_file_iread_all_c, call_file_iread_all_c, next_file_iread_all_c, mpi_file_iread_all_c,
+(fh: MPI_File, buf: *mut c_void, count: MPI_Count, datatype: MPI_Datatype, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_File_iwrite`, MPI 5.0 section 14.4.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_iwrite(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_iwrite(
     fh: MPI_File,
     _buf: *const c_void,
     _count: c_int,
@@ -422,11 +456,12 @@ pub unsafe extern "C" fn PMPI_File_iwrite(
 ) -> c_int {
     unsupported("MPI_File_iwrite", On::File(fh))
 }
-weak_alias!("MPI_File_iwrite", "PMPI_File_iwrite");
+entry! { 156, "MPI_File_iwrite", "PMPI_File_iwrite", PMPI_File_iwrite, QMPI_File_iwrite, top_file_iwrite, call_file_iwrite, next_file_iwrite, mpi_file_iwrite,
+(fh: MPI_File, buf: *const c_void, count: c_int, datatype: MPI_Datatype, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_File_iwrite_c`, MPI 5.0 section 14.4.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_iwrite_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_iwrite_c(
     fh: MPI_File,
     _buf: *const c_void,
     _count: MPI_Count,
@@ -435,11 +470,12 @@ pub unsafe extern "C" fn PMPI_File_iwrite_c(
 ) -> c_int {
     unsupported("MPI_File_iwrite_c", On::File(fh))
 }
-weak_alias!("MPI_File_iwrite_c", "PMPI_File_iwrite_c");
+entry! { 163, "MPI_File_iwrite_c", "PMPI_File_iwrite_c", PMPI_File_iwrite_c, QMPI_File_iwrite_c, top_file_iwrite_c, call_file_iwrite_c, next_file_iwrite_c, mpi_file_iwrite_c,
+(fh: MPI_File, buf: *const c_void, count: MPI_Count, datatype: MPI_Datatype, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_File_iwrite_all`, MPI 5.0 section 14.4.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_iwrite_all(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_iwrite_all(
     fh: MPI_File,
     _buf: *const c_void,
     _count: c_int,
@@ -448,11 +484,12 @@ pub unsafe extern "C" fn PMPI_File_iwrite_all(
 ) -> c_int {
     unsupported("MPI_File_iwrite_all", On::File(fh))
 }
-weak_alias!("MPI_File_iwrite_all", "PMPI_File_iwrite_all");
+entry! { 157, "MPI_File_iwrite_all", "PMPI_File_iwrite_all", PMPI_File_iwrite_all, QMPI_File_iwrite_all, top_file_iwrite_all, call_file_iwrite_all, next_file_iwrite_all, mpi_file_iwrite_all,
+(fh: MPI_File, buf: *const c_void, count: c_int, datatype: MPI_Datatype, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_File_iwrite_all_c`, MPI 5.0 section 14.4.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_iwrite_all_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_iwrite_all_c(
     fh: MPI_File,
     _buf: *const c_void,
     _count: MPI_Count,
@@ -461,11 +498,12 @@ pub unsafe extern "C" fn PMPI_File_iwrite_all_c(
 ) -> c_int {
     unsupported("MPI_File_iwrite_all_c", On::File(fh))
 }
-weak_alias!("MPI_File_iwrite_all_c", "PMPI_File_iwrite_all_c");
+entry! { 158, "MPI_File_iwrite_all_c", "PMPI_File_iwrite_all_c", PMPI_File_iwrite_all_c, QMPI_File_iwrite_all_c, top_file_iwrite_all_c, call_file_iwrite_all_c, next_file_iwrite_all_c, mpi_file_iwrite_all_c,
+(fh: MPI_File, buf: *const c_void, count: MPI_Count, datatype: MPI_Datatype, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_File_read`, MPI 5.0 section 14.4.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_read(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_read(
     fh: MPI_File,
     _buf: *mut c_void,
     _count: c_int,
@@ -474,11 +512,12 @@ pub unsafe extern "C" fn PMPI_File_read(
 ) -> c_int {
     unsupported("MPI_File_read", On::File(fh))
 }
-weak_alias!("MPI_File_read", "PMPI_File_read");
+entry! { 168, "MPI_File_read", "PMPI_File_read", PMPI_File_read, QMPI_File_read, top_file_read, call_file_read, next_file_read, mpi_file_read,
+(fh: MPI_File, buf: *mut c_void, count: c_int, datatype: MPI_Datatype, status: *mut MPI_Status) -> c_int }
 
 /// `MPI_File_read_c`, MPI 5.0 section 14.4.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_read_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_read_c(
     fh: MPI_File,
     _buf: *mut c_void,
     _count: MPI_Count,
@@ -487,11 +526,12 @@ pub unsafe extern "C" fn PMPI_File_read_c(
 ) -> c_int {
     unsupported("MPI_File_read_c", On::File(fh))
 }
-weak_alias!("MPI_File_read_c", "PMPI_File_read_c");
+entry! { 181, "MPI_File_read_c", "PMPI_File_read_c", PMPI_File_read_c, QMPI_File_read_c, top_file_read_c, call_file_read_c, next_file_read_c, mpi_file_read_c,
+(fh: MPI_File, buf: *mut c_void, count: MPI_Count, datatype: MPI_Datatype, status: *mut MPI_Status) -> c_int }
 
 /// `MPI_File_read_all`, MPI 5.0 section 14.4.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_read_all(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_read_all(
     fh: MPI_File,
     _buf: *mut c_void,
     _count: c_int,
@@ -500,11 +540,12 @@ pub unsafe extern "C" fn PMPI_File_read_all(
 ) -> c_int {
     unsupported("MPI_File_read_all", On::File(fh))
 }
-weak_alias!("MPI_File_read_all", "PMPI_File_read_all");
+entry! { 169, "MPI_File_read_all", "PMPI_File_read_all", PMPI_File_read_all, QMPI_File_read_all, top_file_read_all, call_file_read_all, next_file_read_all, mpi_file_read_all,
+(fh: MPI_File, buf: *mut c_void, count: c_int, datatype: MPI_Datatype, status: *mut MPI_Status) -> c_int }
 
 /// `MPI_File_read_all_c`, MPI 5.0 section 14.4.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_read_all_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_read_all_c(
     fh: MPI_File,
     _buf: *mut c_void,
     _count: MPI_Count,
@@ -513,22 +554,20 @@ pub unsafe extern "C" fn PMPI_File_read_all_c(
 ) -> c_int {
     unsupported("MPI_File_read_all_c", On::File(fh))
 }
-weak_alias!("MPI_File_read_all_c", "PMPI_File_read_all_c");
+entry! { 172, "MPI_File_read_all_c", "PMPI_File_read_all_c", PMPI_File_read_all_c, QMPI_File_read_all_c, top_file_read_all_c, call_file_read_all_c, next_file_read_all_c, mpi_file_read_all_c,
+(fh: MPI_File, buf: *mut c_void, count: MPI_Count, datatype: MPI_Datatype, status: *mut MPI_Status) -> c_int }
 
 /// `MPI_File_seek`, MPI 5.0 section 14.4.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_seek(
-    fh: MPI_File,
-    _offset: MPI_Offset,
-    _whence: c_int,
-) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_file_seek(fh: MPI_File, _offset: MPI_Offset, _whence: c_int) -> c_int {
     unsupported("MPI_File_seek", On::File(fh))
 }
-weak_alias!("MPI_File_seek", "PMPI_File_seek");
+entry! { 189, "MPI_File_seek", "PMPI_File_seek", PMPI_File_seek, QMPI_File_seek, top_file_seek, call_file_seek, next_file_seek, mpi_file_seek,
+(fh: MPI_File, offset: MPI_Offset, whence: c_int) -> c_int }
 
 /// `MPI_File_write`, MPI 5.0 section 14.4.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_write(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_write(
     fh: MPI_File,
     _buf: *const c_void,
     _count: c_int,
@@ -537,11 +576,12 @@ pub unsafe extern "C" fn PMPI_File_write(
 ) -> c_int {
     unsupported("MPI_File_write", On::File(fh))
 }
-weak_alias!("MPI_File_write", "PMPI_File_write");
+entry! { 198, "MPI_File_write", "PMPI_File_write", PMPI_File_write, QMPI_File_write, top_file_write, call_file_write, next_file_write, mpi_file_write,
+(fh: MPI_File, buf: *const c_void, count: c_int, datatype: MPI_Datatype, status: *mut MPI_Status) -> c_int }
 
 /// `MPI_File_write_c`, MPI 5.0 section 14.4.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_write_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_write_c(
     fh: MPI_File,
     _buf: *const c_void,
     _count: MPI_Count,
@@ -550,11 +590,12 @@ pub unsafe extern "C" fn PMPI_File_write_c(
 ) -> c_int {
     unsupported("MPI_File_write_c", On::File(fh))
 }
-weak_alias!("MPI_File_write_c", "PMPI_File_write_c");
+entry! { 211, "MPI_File_write_c", "PMPI_File_write_c", PMPI_File_write_c, QMPI_File_write_c, top_file_write_c, call_file_write_c, next_file_write_c, mpi_file_write_c,
+(fh: MPI_File, buf: *const c_void, count: MPI_Count, datatype: MPI_Datatype, status: *mut MPI_Status) -> c_int }
 
 /// `MPI_File_write_all`, MPI 5.0 section 14.4.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_write_all(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_write_all(
     fh: MPI_File,
     _buf: *const c_void,
     _count: c_int,
@@ -563,11 +604,12 @@ pub unsafe extern "C" fn PMPI_File_write_all(
 ) -> c_int {
     unsupported("MPI_File_write_all", On::File(fh))
 }
-weak_alias!("MPI_File_write_all", "PMPI_File_write_all");
+entry! { 199, "MPI_File_write_all", "PMPI_File_write_all", PMPI_File_write_all, QMPI_File_write_all, top_file_write_all, call_file_write_all, next_file_write_all, mpi_file_write_all,
+(fh: MPI_File, buf: *const c_void, count: c_int, datatype: MPI_Datatype, status: *mut MPI_Status) -> c_int }
 
 /// `MPI_File_write_all_c`, MPI 5.0 section 14.4.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_write_all_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_write_all_c(
     fh: MPI_File,
     _buf: *const c_void,
     _count: MPI_Count,
@@ -576,24 +618,20 @@ pub unsafe extern "C" fn PMPI_File_write_all_c(
 ) -> c_int {
     unsupported("MPI_File_write_all_c", On::File(fh))
 }
-weak_alias!("MPI_File_write_all_c", "PMPI_File_write_all_c");
+entry! { 202, "MPI_File_write_all_c", "PMPI_File_write_all_c", PMPI_File_write_all_c, QMPI_File_write_all_c, top_file_write_all_c, call_file_write_all_c, next_file_write_all_c, mpi_file_write_all_c,
+(fh: MPI_File, buf: *const c_void, count: MPI_Count, datatype: MPI_Datatype, status: *mut MPI_Status) -> c_int }
 
 /// `MPI_File_get_position_shared`, MPI 5.0 section 14.4.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_get_position_shared(
-    fh: MPI_File,
-    _offset: *mut MPI_Offset,
-) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_file_get_position_shared(fh: MPI_File, _offset: *mut MPI_Offset) -> c_int {
     unsupported("MPI_File_get_position_shared", On::File(fh))
 }
-weak_alias!(
-    "MPI_File_get_position_shared",
-    "PMPI_File_get_position_shared"
-);
+entry! { 141, "MPI_File_get_position_shared", "PMPI_File_get_position_shared", PMPI_File_get_position_shared, QMPI_File_get_position_shared, top_file_get_position_shared, call_file_get_position_shared, next_file_get_position_shared, mpi_file_get_position_shared,
+(fh: MPI_File, offset: *mut MPI_Offset) -> c_int }
 
 /// `MPI_File_iread_shared`, MPI 5.0 section 14.4.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_iread_shared(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_iread_shared(
     fh: MPI_File,
     _buf: *mut c_void,
     _count: c_int,
@@ -602,11 +640,12 @@ pub unsafe extern "C" fn PMPI_File_iread_shared(
 ) -> c_int {
     unsupported("MPI_File_iread_shared", On::File(fh))
 }
-weak_alias!("MPI_File_iread_shared", "PMPI_File_iread_shared");
+entry! { 154, "MPI_File_iread_shared", "PMPI_File_iread_shared", PMPI_File_iread_shared, QMPI_File_iread_shared, top_file_iread_shared, call_file_iread_shared, next_file_iread_shared, mpi_file_iread_shared,
+(fh: MPI_File, buf: *mut c_void, count: c_int, datatype: MPI_Datatype, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_File_iread_shared_c`, MPI 5.0 section 14.4.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_iread_shared_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_iread_shared_c(
     fh: MPI_File,
     _buf: *mut c_void,
     _count: MPI_Count,
@@ -615,11 +654,12 @@ pub unsafe extern "C" fn PMPI_File_iread_shared_c(
 ) -> c_int {
     unsupported("MPI_File_iread_shared_c", On::File(fh))
 }
-weak_alias!("MPI_File_iread_shared_c", "PMPI_File_iread_shared_c");
+entry! { 155, "MPI_File_iread_shared_c", "PMPI_File_iread_shared_c", PMPI_File_iread_shared_c, QMPI_File_iread_shared_c, top_file_iread_shared_c, call_file_iread_shared_c, next_file_iread_shared_c, mpi_file_iread_shared_c,
+(fh: MPI_File, buf: *mut c_void, count: MPI_Count, datatype: MPI_Datatype, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_File_iwrite_shared`, MPI 5.0 section 14.4.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_iwrite_shared(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_iwrite_shared(
     fh: MPI_File,
     _buf: *const c_void,
     _count: c_int,
@@ -628,11 +668,12 @@ pub unsafe extern "C" fn PMPI_File_iwrite_shared(
 ) -> c_int {
     unsupported("MPI_File_iwrite_shared", On::File(fh))
 }
-weak_alias!("MPI_File_iwrite_shared", "PMPI_File_iwrite_shared");
+entry! { 164, "MPI_File_iwrite_shared", "PMPI_File_iwrite_shared", PMPI_File_iwrite_shared, QMPI_File_iwrite_shared, top_file_iwrite_shared, call_file_iwrite_shared, next_file_iwrite_shared, mpi_file_iwrite_shared,
+(fh: MPI_File, buf: *const c_void, count: c_int, datatype: MPI_Datatype, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_File_iwrite_shared_c`, MPI 5.0 section 14.4.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_iwrite_shared_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_iwrite_shared_c(
     fh: MPI_File,
     _buf: *const c_void,
     _count: MPI_Count,
@@ -641,11 +682,12 @@ pub unsafe extern "C" fn PMPI_File_iwrite_shared_c(
 ) -> c_int {
     unsupported("MPI_File_iwrite_shared_c", On::File(fh))
 }
-weak_alias!("MPI_File_iwrite_shared_c", "PMPI_File_iwrite_shared_c");
+entry! { 165, "MPI_File_iwrite_shared_c", "PMPI_File_iwrite_shared_c", PMPI_File_iwrite_shared_c, QMPI_File_iwrite_shared_c, top_file_iwrite_shared_c, call_file_iwrite_shared_c, next_file_iwrite_shared_c, mpi_file_iwrite_shared_c,
+(fh: MPI_File, buf: *const c_void, count: MPI_Count, datatype: MPI_Datatype, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_File_read_ordered`, MPI 5.0 section 14.4.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_read_ordered(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_read_ordered(
     fh: MPI_File,
     _buf: *mut c_void,
     _count: c_int,
@@ -654,11 +696,12 @@ pub unsafe extern "C" fn PMPI_File_read_ordered(
 ) -> c_int {
     unsupported("MPI_File_read_ordered", On::File(fh))
 }
-weak_alias!("MPI_File_read_ordered", "PMPI_File_read_ordered");
+entry! { 182, "MPI_File_read_ordered", "PMPI_File_read_ordered", PMPI_File_read_ordered, QMPI_File_read_ordered, top_file_read_ordered, call_file_read_ordered, next_file_read_ordered, mpi_file_read_ordered,
+(fh: MPI_File, buf: *mut c_void, count: c_int, datatype: MPI_Datatype, status: *mut MPI_Status) -> c_int }
 
 /// `MPI_File_read_ordered_c`, MPI 5.0 section 14.4.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_read_ordered_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_read_ordered_c(
     fh: MPI_File,
     _buf: *mut c_void,
     _count: MPI_Count,
@@ -667,11 +710,12 @@ pub unsafe extern "C" fn PMPI_File_read_ordered_c(
 ) -> c_int {
     unsupported("MPI_File_read_ordered_c", On::File(fh))
 }
-weak_alias!("MPI_File_read_ordered_c", "PMPI_File_read_ordered_c");
+entry! { 185, "MPI_File_read_ordered_c", "PMPI_File_read_ordered_c", PMPI_File_read_ordered_c, QMPI_File_read_ordered_c, top_file_read_ordered_c, call_file_read_ordered_c, next_file_read_ordered_c, mpi_file_read_ordered_c,
+(fh: MPI_File, buf: *mut c_void, count: MPI_Count, datatype: MPI_Datatype, status: *mut MPI_Status) -> c_int }
 
 /// `MPI_File_read_shared`, MPI 5.0 section 14.4.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_read_shared(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_read_shared(
     fh: MPI_File,
     _buf: *mut c_void,
     _count: c_int,
@@ -680,11 +724,12 @@ pub unsafe extern "C" fn PMPI_File_read_shared(
 ) -> c_int {
     unsupported("MPI_File_read_shared", On::File(fh))
 }
-weak_alias!("MPI_File_read_shared", "PMPI_File_read_shared");
+entry! { 187, "MPI_File_read_shared", "PMPI_File_read_shared", PMPI_File_read_shared, QMPI_File_read_shared, top_file_read_shared, call_file_read_shared, next_file_read_shared, mpi_file_read_shared,
+(fh: MPI_File, buf: *mut c_void, count: c_int, datatype: MPI_Datatype, status: *mut MPI_Status) -> c_int }
 
 /// `MPI_File_read_shared_c`, MPI 5.0 section 14.4.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_read_shared_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_read_shared_c(
     fh: MPI_File,
     _buf: *mut c_void,
     _count: MPI_Count,
@@ -693,22 +738,24 @@ pub unsafe extern "C" fn PMPI_File_read_shared_c(
 ) -> c_int {
     unsupported("MPI_File_read_shared_c", On::File(fh))
 }
-weak_alias!("MPI_File_read_shared_c", "PMPI_File_read_shared_c");
+entry! { 188, "MPI_File_read_shared_c", "PMPI_File_read_shared_c", PMPI_File_read_shared_c, QMPI_File_read_shared_c, top_file_read_shared_c, call_file_read_shared_c, next_file_read_shared_c, mpi_file_read_shared_c,
+(fh: MPI_File, buf: *mut c_void, count: MPI_Count, datatype: MPI_Datatype, status: *mut MPI_Status) -> c_int }
 
 /// `MPI_File_seek_shared`, MPI 5.0 section 14.4.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_seek_shared(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_seek_shared(
     fh: MPI_File,
     _offset: MPI_Offset,
     _whence: c_int,
 ) -> c_int {
     unsupported("MPI_File_seek_shared", On::File(fh))
 }
-weak_alias!("MPI_File_seek_shared", "PMPI_File_seek_shared");
+entry! { 190, "MPI_File_seek_shared", "PMPI_File_seek_shared", PMPI_File_seek_shared, QMPI_File_seek_shared, top_file_seek_shared, call_file_seek_shared, next_file_seek_shared, mpi_file_seek_shared,
+(fh: MPI_File, offset: MPI_Offset, whence: c_int) -> c_int }
 
 /// `MPI_File_write_ordered`, MPI 5.0 section 14.4.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_write_ordered(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_write_ordered(
     fh: MPI_File,
     _buf: *const c_void,
     _count: c_int,
@@ -717,11 +764,12 @@ pub unsafe extern "C" fn PMPI_File_write_ordered(
 ) -> c_int {
     unsupported("MPI_File_write_ordered", On::File(fh))
 }
-weak_alias!("MPI_File_write_ordered", "PMPI_File_write_ordered");
+entry! { 212, "MPI_File_write_ordered", "PMPI_File_write_ordered", PMPI_File_write_ordered, QMPI_File_write_ordered, top_file_write_ordered, call_file_write_ordered, next_file_write_ordered, mpi_file_write_ordered,
+(fh: MPI_File, buf: *const c_void, count: c_int, datatype: MPI_Datatype, status: *mut MPI_Status) -> c_int }
 
 /// `MPI_File_write_ordered_c`, MPI 5.0 section 14.4.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_write_ordered_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_write_ordered_c(
     fh: MPI_File,
     _buf: *const c_void,
     _count: MPI_Count,
@@ -730,11 +778,12 @@ pub unsafe extern "C" fn PMPI_File_write_ordered_c(
 ) -> c_int {
     unsupported("MPI_File_write_ordered_c", On::File(fh))
 }
-weak_alias!("MPI_File_write_ordered_c", "PMPI_File_write_ordered_c");
+entry! { 215, "MPI_File_write_ordered_c", "PMPI_File_write_ordered_c", PMPI_File_write_ordered_c, QMPI_File_write_ordered_c, top_file_write_ordered_c, call_file_write_ordered_c, next_file_write_ordered_c, mpi_file_write_ordered_c,
+(fh: MPI_File, buf: *const c_void, count: MPI_Count, datatype: MPI_Datatype, status: *mut MPI_Status) -> c_int }
 
 /// `MPI_File_write_shared`, MPI 5.0 section 14.4.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_write_shared(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_write_shared(
     fh: MPI_File,
     _buf: *const c_void,
     _count: c_int,
@@ -743,11 +792,12 @@ pub unsafe extern "C" fn PMPI_File_write_shared(
 ) -> c_int {
     unsupported("MPI_File_write_shared", On::File(fh))
 }
-weak_alias!("MPI_File_write_shared", "PMPI_File_write_shared");
+entry! { 217, "MPI_File_write_shared", "PMPI_File_write_shared", PMPI_File_write_shared, QMPI_File_write_shared, top_file_write_shared, call_file_write_shared, next_file_write_shared, mpi_file_write_shared,
+(fh: MPI_File, buf: *const c_void, count: c_int, datatype: MPI_Datatype, status: *mut MPI_Status) -> c_int }
 
 /// `MPI_File_write_shared_c`, MPI 5.0 section 14.4.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_write_shared_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_write_shared_c(
     fh: MPI_File,
     _buf: *const c_void,
     _count: MPI_Count,
@@ -756,11 +806,12 @@ pub unsafe extern "C" fn PMPI_File_write_shared_c(
 ) -> c_int {
     unsupported("MPI_File_write_shared_c", On::File(fh))
 }
-weak_alias!("MPI_File_write_shared_c", "PMPI_File_write_shared_c");
+entry! { 218, "MPI_File_write_shared_c", "PMPI_File_write_shared_c", PMPI_File_write_shared_c, QMPI_File_write_shared_c, top_file_write_shared_c, call_file_write_shared_c, next_file_write_shared_c, mpi_file_write_shared_c,
+(fh: MPI_File, buf: *const c_void, count: MPI_Count, datatype: MPI_Datatype, status: *mut MPI_Status) -> c_int }
 
 /// `MPI_File_read_all_begin`, MPI 5.0 section 14.4.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_read_all_begin(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_read_all_begin(
     fh: MPI_File,
     _buf: *mut c_void,
     _count: c_int,
@@ -768,11 +819,12 @@ pub unsafe extern "C" fn PMPI_File_read_all_begin(
 ) -> c_int {
     unsupported("MPI_File_read_all_begin", On::File(fh))
 }
-weak_alias!("MPI_File_read_all_begin", "PMPI_File_read_all_begin");
+entry! { 170, "MPI_File_read_all_begin", "PMPI_File_read_all_begin", PMPI_File_read_all_begin, QMPI_File_read_all_begin, top_file_read_all_begin, call_file_read_all_begin, next_file_read_all_begin, mpi_file_read_all_begin,
+(fh: MPI_File, buf: *mut c_void, count: c_int, datatype: MPI_Datatype) -> c_int }
 
 /// `MPI_File_read_all_begin_c`, MPI 5.0 section 14.4.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_read_all_begin_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_read_all_begin_c(
     fh: MPI_File,
     _buf: *mut c_void,
     _count: MPI_Count,
@@ -780,22 +832,24 @@ pub unsafe extern "C" fn PMPI_File_read_all_begin_c(
 ) -> c_int {
     unsupported("MPI_File_read_all_begin_c", On::File(fh))
 }
-weak_alias!("MPI_File_read_all_begin_c", "PMPI_File_read_all_begin_c");
+entry! { 171, "MPI_File_read_all_begin_c", "PMPI_File_read_all_begin_c", PMPI_File_read_all_begin_c, QMPI_File_read_all_begin_c, top_file_read_all_begin_c, call_file_read_all_begin_c, next_file_read_all_begin_c, mpi_file_read_all_begin_c,
+(fh: MPI_File, buf: *mut c_void, count: MPI_Count, datatype: MPI_Datatype) -> c_int }
 
 /// `MPI_File_read_all_end`, MPI 5.0 section 14.4.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_read_all_end(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_read_all_end(
     fh: MPI_File,
     _buf: *mut c_void,
     _status: *mut MPI_Status,
 ) -> c_int {
     unsupported("MPI_File_read_all_end", On::File(fh))
 }
-weak_alias!("MPI_File_read_all_end", "PMPI_File_read_all_end");
+entry! { 173, "MPI_File_read_all_end", "PMPI_File_read_all_end", PMPI_File_read_all_end, QMPI_File_read_all_end, top_file_read_all_end, call_file_read_all_end, next_file_read_all_end, mpi_file_read_all_end,
+(fh: MPI_File, buf: *mut c_void, status: *mut MPI_Status) -> c_int }
 
 /// `MPI_File_read_at_all_begin`, MPI 5.0 section 14.4.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_read_at_all_begin(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_read_at_all_begin(
     fh: MPI_File,
     _offset: MPI_Offset,
     _buf: *mut c_void,
@@ -804,11 +858,12 @@ pub unsafe extern "C" fn PMPI_File_read_at_all_begin(
 ) -> c_int {
     unsupported("MPI_File_read_at_all_begin", On::File(fh))
 }
-weak_alias!("MPI_File_read_at_all_begin", "PMPI_File_read_at_all_begin");
+entry! { 176, "MPI_File_read_at_all_begin", "PMPI_File_read_at_all_begin", PMPI_File_read_at_all_begin, QMPI_File_read_at_all_begin, top_file_read_at_all_begin, call_file_read_at_all_begin, next_file_read_at_all_begin, mpi_file_read_at_all_begin,
+(fh: MPI_File, offset: MPI_Offset, buf: *mut c_void, count: c_int, datatype: MPI_Datatype) -> c_int }
 
 /// `MPI_File_read_at_all_begin_c`, MPI 5.0 section 14.4.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_read_at_all_begin_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_read_at_all_begin_c(
     fh: MPI_File,
     _offset: MPI_Offset,
     _buf: *mut c_void,
@@ -817,25 +872,24 @@ pub unsafe extern "C" fn PMPI_File_read_at_all_begin_c(
 ) -> c_int {
     unsupported("MPI_File_read_at_all_begin_c", On::File(fh))
 }
-weak_alias!(
-    "MPI_File_read_at_all_begin_c",
-    "PMPI_File_read_at_all_begin_c"
-);
+entry! { 177, "MPI_File_read_at_all_begin_c", "PMPI_File_read_at_all_begin_c", PMPI_File_read_at_all_begin_c, QMPI_File_read_at_all_begin_c, top_file_read_at_all_begin_c, call_file_read_at_all_begin_c, next_file_read_at_all_begin_c, mpi_file_read_at_all_begin_c,
+(fh: MPI_File, offset: MPI_Offset, buf: *mut c_void, count: MPI_Count, datatype: MPI_Datatype) -> c_int }
 
 /// `MPI_File_read_at_all_end`, MPI 5.0 section 14.4.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_read_at_all_end(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_read_at_all_end(
     fh: MPI_File,
     _buf: *mut c_void,
     _status: *mut MPI_Status,
 ) -> c_int {
     unsupported("MPI_File_read_at_all_end", On::File(fh))
 }
-weak_alias!("MPI_File_read_at_all_end", "PMPI_File_read_at_all_end");
+entry! { 179, "MPI_File_read_at_all_end", "PMPI_File_read_at_all_end", PMPI_File_read_at_all_end, QMPI_File_read_at_all_end, top_file_read_at_all_end, call_file_read_at_all_end, next_file_read_at_all_end, mpi_file_read_at_all_end,
+(fh: MPI_File, buf: *mut c_void, status: *mut MPI_Status) -> c_int }
 
 /// `MPI_File_read_ordered_begin`, MPI 5.0 section 14.4.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_read_ordered_begin(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_read_ordered_begin(
     fh: MPI_File,
     _buf: *mut c_void,
     _count: c_int,
@@ -843,14 +897,12 @@ pub unsafe extern "C" fn PMPI_File_read_ordered_begin(
 ) -> c_int {
     unsupported("MPI_File_read_ordered_begin", On::File(fh))
 }
-weak_alias!(
-    "MPI_File_read_ordered_begin",
-    "PMPI_File_read_ordered_begin"
-);
+entry! { 183, "MPI_File_read_ordered_begin", "PMPI_File_read_ordered_begin", PMPI_File_read_ordered_begin, QMPI_File_read_ordered_begin, top_file_read_ordered_begin, call_file_read_ordered_begin, next_file_read_ordered_begin, mpi_file_read_ordered_begin,
+(fh: MPI_File, buf: *mut c_void, count: c_int, datatype: MPI_Datatype) -> c_int }
 
 /// `MPI_File_read_ordered_begin_c`, MPI 5.0 section 14.4.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_read_ordered_begin_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_read_ordered_begin_c(
     fh: MPI_File,
     _buf: *mut c_void,
     _count: MPI_Count,
@@ -858,25 +910,24 @@ pub unsafe extern "C" fn PMPI_File_read_ordered_begin_c(
 ) -> c_int {
     unsupported("MPI_File_read_ordered_begin_c", On::File(fh))
 }
-weak_alias!(
-    "MPI_File_read_ordered_begin_c",
-    "PMPI_File_read_ordered_begin_c"
-);
+entry! { 184, "MPI_File_read_ordered_begin_c", "PMPI_File_read_ordered_begin_c", PMPI_File_read_ordered_begin_c, QMPI_File_read_ordered_begin_c, top_file_read_ordered_begin_c, call_file_read_ordered_begin_c, next_file_read_ordered_begin_c, mpi_file_read_ordered_begin_c,
+(fh: MPI_File, buf: *mut c_void, count: MPI_Count, datatype: MPI_Datatype) -> c_int }
 
 /// `MPI_File_read_ordered_end`, MPI 5.0 section 14.4.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_read_ordered_end(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_read_ordered_end(
     fh: MPI_File,
     _buf: *mut c_void,
     _status: *mut MPI_Status,
 ) -> c_int {
     unsupported("MPI_File_read_ordered_end", On::File(fh))
 }
-weak_alias!("MPI_File_read_ordered_end", "PMPI_File_read_ordered_end");
+entry! { 186, "MPI_File_read_ordered_end", "PMPI_File_read_ordered_end", PMPI_File_read_ordered_end, QMPI_File_read_ordered_end, top_file_read_ordered_end, call_file_read_ordered_end, next_file_read_ordered_end, mpi_file_read_ordered_end,
+(fh: MPI_File, buf: *mut c_void, status: *mut MPI_Status) -> c_int }
 
 /// `MPI_File_write_all_begin`, MPI 5.0 section 14.4.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_write_all_begin(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_write_all_begin(
     fh: MPI_File,
     _buf: *const c_void,
     _count: c_int,
@@ -884,11 +935,12 @@ pub unsafe extern "C" fn PMPI_File_write_all_begin(
 ) -> c_int {
     unsupported("MPI_File_write_all_begin", On::File(fh))
 }
-weak_alias!("MPI_File_write_all_begin", "PMPI_File_write_all_begin");
+entry! { 200, "MPI_File_write_all_begin", "PMPI_File_write_all_begin", PMPI_File_write_all_begin, QMPI_File_write_all_begin, top_file_write_all_begin, call_file_write_all_begin, next_file_write_all_begin, mpi_file_write_all_begin,
+(fh: MPI_File, buf: *const c_void, count: c_int, datatype: MPI_Datatype) -> c_int }
 
 /// `MPI_File_write_all_begin_c`, MPI 5.0 section 14.4.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_write_all_begin_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_write_all_begin_c(
     fh: MPI_File,
     _buf: *const c_void,
     _count: MPI_Count,
@@ -896,22 +948,24 @@ pub unsafe extern "C" fn PMPI_File_write_all_begin_c(
 ) -> c_int {
     unsupported("MPI_File_write_all_begin_c", On::File(fh))
 }
-weak_alias!("MPI_File_write_all_begin_c", "PMPI_File_write_all_begin_c");
+entry! { 201, "MPI_File_write_all_begin_c", "PMPI_File_write_all_begin_c", PMPI_File_write_all_begin_c, QMPI_File_write_all_begin_c, top_file_write_all_begin_c, call_file_write_all_begin_c, next_file_write_all_begin_c, mpi_file_write_all_begin_c,
+(fh: MPI_File, buf: *const c_void, count: MPI_Count, datatype: MPI_Datatype) -> c_int }
 
 /// `MPI_File_write_all_end`, MPI 5.0 section 14.4.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_write_all_end(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_write_all_end(
     fh: MPI_File,
     _buf: *const c_void,
     _status: *mut MPI_Status,
 ) -> c_int {
     unsupported("MPI_File_write_all_end", On::File(fh))
 }
-weak_alias!("MPI_File_write_all_end", "PMPI_File_write_all_end");
+entry! { 203, "MPI_File_write_all_end", "PMPI_File_write_all_end", PMPI_File_write_all_end, QMPI_File_write_all_end, top_file_write_all_end, call_file_write_all_end, next_file_write_all_end, mpi_file_write_all_end,
+(fh: MPI_File, buf: *const c_void, status: *mut MPI_Status) -> c_int }
 
 /// `MPI_File_write_at_all_begin`, MPI 5.0 section 14.4.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_write_at_all_begin(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_write_at_all_begin(
     fh: MPI_File,
     _offset: MPI_Offset,
     _buf: *const c_void,
@@ -920,14 +974,12 @@ pub unsafe extern "C" fn PMPI_File_write_at_all_begin(
 ) -> c_int {
     unsupported("MPI_File_write_at_all_begin", On::File(fh))
 }
-weak_alias!(
-    "MPI_File_write_at_all_begin",
-    "PMPI_File_write_at_all_begin"
-);
+entry! { 206, "MPI_File_write_at_all_begin", "PMPI_File_write_at_all_begin", PMPI_File_write_at_all_begin, QMPI_File_write_at_all_begin, top_file_write_at_all_begin, call_file_write_at_all_begin, next_file_write_at_all_begin, mpi_file_write_at_all_begin,
+(fh: MPI_File, offset: MPI_Offset, buf: *const c_void, count: c_int, datatype: MPI_Datatype) -> c_int }
 
 /// `MPI_File_write_at_all_begin_c`, MPI 5.0 section 14.4.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_write_at_all_begin_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_write_at_all_begin_c(
     fh: MPI_File,
     _offset: MPI_Offset,
     _buf: *const c_void,
@@ -936,25 +988,24 @@ pub unsafe extern "C" fn PMPI_File_write_at_all_begin_c(
 ) -> c_int {
     unsupported("MPI_File_write_at_all_begin_c", On::File(fh))
 }
-weak_alias!(
-    "MPI_File_write_at_all_begin_c",
-    "PMPI_File_write_at_all_begin_c"
-);
+entry! { 207, "MPI_File_write_at_all_begin_c", "PMPI_File_write_at_all_begin_c", PMPI_File_write_at_all_begin_c, QMPI_File_write_at_all_begin_c, top_file_write_at_all_begin_c, call_file_write_at_all_begin_c, next_file_write_at_all_begin_c, mpi_file_write_at_all_begin_c,
+(fh: MPI_File, offset: MPI_Offset, buf: *const c_void, count: MPI_Count, datatype: MPI_Datatype) -> c_int }
 
 /// `MPI_File_write_at_all_end`, MPI 5.0 section 14.4.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_write_at_all_end(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_write_at_all_end(
     fh: MPI_File,
     _buf: *const c_void,
     _status: *mut MPI_Status,
 ) -> c_int {
     unsupported("MPI_File_write_at_all_end", On::File(fh))
 }
-weak_alias!("MPI_File_write_at_all_end", "PMPI_File_write_at_all_end");
+entry! { 209, "MPI_File_write_at_all_end", "PMPI_File_write_at_all_end", PMPI_File_write_at_all_end, QMPI_File_write_at_all_end, top_file_write_at_all_end, call_file_write_at_all_end, next_file_write_at_all_end, mpi_file_write_at_all_end,
+(fh: MPI_File, buf: *const c_void, status: *mut MPI_Status) -> c_int }
 
 /// `MPI_File_write_ordered_begin`, MPI 5.0 section 14.4.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_write_ordered_begin(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_write_ordered_begin(
     fh: MPI_File,
     _buf: *const c_void,
     _count: c_int,
@@ -962,14 +1013,12 @@ pub unsafe extern "C" fn PMPI_File_write_ordered_begin(
 ) -> c_int {
     unsupported("MPI_File_write_ordered_begin", On::File(fh))
 }
-weak_alias!(
-    "MPI_File_write_ordered_begin",
-    "PMPI_File_write_ordered_begin"
-);
+entry! { 213, "MPI_File_write_ordered_begin", "PMPI_File_write_ordered_begin", PMPI_File_write_ordered_begin, QMPI_File_write_ordered_begin, top_file_write_ordered_begin, call_file_write_ordered_begin, next_file_write_ordered_begin, mpi_file_write_ordered_begin,
+(fh: MPI_File, buf: *const c_void, count: c_int, datatype: MPI_Datatype) -> c_int }
 
 /// `MPI_File_write_ordered_begin_c`, MPI 5.0 section 14.4.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_write_ordered_begin_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_write_ordered_begin_c(
     fh: MPI_File,
     _buf: *const c_void,
     _count: MPI_Count,
@@ -977,47 +1026,48 @@ pub unsafe extern "C" fn PMPI_File_write_ordered_begin_c(
 ) -> c_int {
     unsupported("MPI_File_write_ordered_begin_c", On::File(fh))
 }
-weak_alias!(
-    "MPI_File_write_ordered_begin_c",
-    "PMPI_File_write_ordered_begin_c"
-);
+entry! { 214, "MPI_File_write_ordered_begin_c", "PMPI_File_write_ordered_begin_c", PMPI_File_write_ordered_begin_c, QMPI_File_write_ordered_begin_c, top_file_write_ordered_begin_c, call_file_write_ordered_begin_c, next_file_write_ordered_begin_c, mpi_file_write_ordered_begin_c,
+(fh: MPI_File, buf: *const c_void, count: MPI_Count, datatype: MPI_Datatype) -> c_int }
 
 /// `MPI_File_write_ordered_end`, MPI 5.0 section 14.4.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_write_ordered_end(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_write_ordered_end(
     fh: MPI_File,
     _buf: *const c_void,
     _status: *mut MPI_Status,
 ) -> c_int {
     unsupported("MPI_File_write_ordered_end", On::File(fh))
 }
-weak_alias!("MPI_File_write_ordered_end", "PMPI_File_write_ordered_end");
+entry! { 216, "MPI_File_write_ordered_end", "PMPI_File_write_ordered_end", PMPI_File_write_ordered_end, QMPI_File_write_ordered_end, top_file_write_ordered_end, call_file_write_ordered_end, next_file_write_ordered_end, mpi_file_write_ordered_end,
+(fh: MPI_File, buf: *const c_void, status: *mut MPI_Status) -> c_int }
 
 /// `MPI_File_get_type_extent`, MPI 5.0 section 14.5.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_get_type_extent(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_get_type_extent(
     fh: MPI_File,
     _datatype: MPI_Datatype,
     _extent: *mut MPI_Aint,
 ) -> c_int {
     unsupported("MPI_File_get_type_extent", On::File(fh))
 }
-weak_alias!("MPI_File_get_type_extent", "PMPI_File_get_type_extent");
+entry! { 143, "MPI_File_get_type_extent", "PMPI_File_get_type_extent", PMPI_File_get_type_extent, QMPI_File_get_type_extent, top_file_get_type_extent, call_file_get_type_extent, next_file_get_type_extent, mpi_file_get_type_extent,
+(fh: MPI_File, datatype: MPI_Datatype, extent: *mut MPI_Aint) -> c_int }
 
 /// `MPI_File_get_type_extent_c`, MPI 5.0 section 14.5.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_get_type_extent_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_file_get_type_extent_c(
     fh: MPI_File,
     _datatype: MPI_Datatype,
     _extent: *mut MPI_Count,
 ) -> c_int {
     unsupported("MPI_File_get_type_extent_c", On::File(fh))
 }
-weak_alias!("MPI_File_get_type_extent_c", "PMPI_File_get_type_extent_c");
+entry! { 144, "MPI_File_get_type_extent_c", "PMPI_File_get_type_extent_c", PMPI_File_get_type_extent_c, QMPI_File_get_type_extent_c, top_file_get_type_extent_c, call_file_get_type_extent_c, next_file_get_type_extent_c, mpi_file_get_type_extent_c,
+(fh: MPI_File, datatype: MPI_Datatype, extent: *mut MPI_Count) -> c_int }
 
 /// `MPI_Register_datarep`, MPI 5.0 section 14.5.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Register_datarep(
+#[inline(never)]
+unsafe extern "C" fn mpi_register_datarep(
     _datarep: *const c_char,
     _read_conversion_fn: Option<MPI_Datarep_conversion_function>,
     _write_conversion_fn: Option<MPI_Datarep_conversion_function>,
@@ -1026,11 +1076,12 @@ pub unsafe extern "C" fn PMPI_Register_datarep(
 ) -> c_int {
     unsupported("MPI_Register_datarep", On::File(MPI_File::NULL))
 }
-weak_alias!("MPI_Register_datarep", "PMPI_Register_datarep");
+entry! { 425, "MPI_Register_datarep", "PMPI_Register_datarep", PMPI_Register_datarep, QMPI_Register_datarep, top_register_datarep, call_register_datarep, next_register_datarep, mpi_register_datarep,
+(datarep: *const c_char, read_conversion_fn: Option<MPI_Datarep_conversion_function>, write_conversion_fn: Option<MPI_Datarep_conversion_function>, dtype_file_extent_fn: Option<MPI_Datarep_extent_function>, extra_state: *mut c_void) -> c_int }
 
 /// `MPI_Register_datarep_c`, MPI 5.0 section 14.5.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Register_datarep_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_register_datarep_c(
     _datarep: *const c_char,
     _read_conversion_fn: Option<MPI_Datarep_conversion_function_c>,
     _write_conversion_fn: Option<MPI_Datarep_conversion_function_c>,
@@ -1039,25 +1090,29 @@ pub unsafe extern "C" fn PMPI_Register_datarep_c(
 ) -> c_int {
     unsupported("MPI_Register_datarep_c", On::File(MPI_File::NULL))
 }
-weak_alias!("MPI_Register_datarep_c", "PMPI_Register_datarep_c");
+entry! { 426, "MPI_Register_datarep_c", "PMPI_Register_datarep_c", PMPI_Register_datarep_c, QMPI_Register_datarep_c, top_register_datarep_c, call_register_datarep_c, next_register_datarep_c, mpi_register_datarep_c,
+(datarep: *const c_char, read_conversion_fn: Option<MPI_Datarep_conversion_function_c>, write_conversion_fn: Option<MPI_Datarep_conversion_function_c>, dtype_file_extent_fn: Option<MPI_Datarep_extent_function>, extra_state: *mut c_void) -> c_int }
 
 /// `MPI_File_get_atomicity`, MPI 5.0 section 14.6.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_get_atomicity(fh: MPI_File, _flag: *mut c_int) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_file_get_atomicity(fh: MPI_File, _flag: *mut c_int) -> c_int {
     unsupported("MPI_File_get_atomicity", On::File(fh))
 }
-weak_alias!("MPI_File_get_atomicity", "PMPI_File_get_atomicity");
+entry! { 135, "MPI_File_get_atomicity", "PMPI_File_get_atomicity", PMPI_File_get_atomicity, QMPI_File_get_atomicity, top_file_get_atomicity, call_file_get_atomicity, next_file_get_atomicity, mpi_file_get_atomicity,
+(fh: MPI_File, flag: *mut c_int) -> c_int }
 
 /// `MPI_File_set_atomicity`, MPI 5.0 section 14.6.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_set_atomicity(fh: MPI_File, _flag: c_int) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_file_set_atomicity(fh: MPI_File, _flag: c_int) -> c_int {
     unsupported("MPI_File_set_atomicity", On::File(fh))
 }
-weak_alias!("MPI_File_set_atomicity", "PMPI_File_set_atomicity");
+entry! { 191, "MPI_File_set_atomicity", "PMPI_File_set_atomicity", PMPI_File_set_atomicity, QMPI_File_set_atomicity, top_file_set_atomicity, call_file_set_atomicity, next_file_set_atomicity, mpi_file_set_atomicity,
+(fh: MPI_File, flag: c_int) -> c_int }
 
 /// `MPI_File_sync`, MPI 5.0 section 14.6.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_sync(fh: MPI_File) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_file_sync(fh: MPI_File) -> c_int {
     unsupported("MPI_File_sync", On::File(fh))
 }
-weak_alias!("MPI_File_sync", "PMPI_File_sync");
+entry! { 196, "MPI_File_sync", "PMPI_File_sync", PMPI_File_sync, QMPI_File_sync, top_file_sync, call_file_sync, next_file_sync, mpi_file_sync,
+(fh: MPI_File) -> c_int }

@@ -14,8 +14,8 @@ use crate::handle::{
 };
 
 /// `MPI_Type_create_f90_complex`, MPI 5.0 section 19.1.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Type_create_f90_complex(
+#[inline(never)]
+unsafe extern "C" fn mpi_type_create_f90_complex(
     p: c_int,
     r: c_int,
     newtype: *mut MPI_Datatype,
@@ -26,31 +26,24 @@ pub unsafe extern "C" fn PMPI_Type_create_f90_complex(
         datatype_find::create_f90_complex(mpi, p, r, newtype)
     })
 }
-weak_alias!(
-    "MPI_Type_create_f90_complex",
-    "PMPI_Type_create_f90_complex"
-);
+entry! { 512, "MPI_Type_create_f90_complex", "PMPI_Type_create_f90_complex", PMPI_Type_create_f90_complex, QMPI_Type_create_f90_complex, top_type_create_f90_complex, call_type_create_f90_complex, next_type_create_f90_complex, mpi_type_create_f90_complex,
+(p: c_int, r: c_int, newtype: *mut MPI_Datatype) -> c_int }
 
 /// `MPI_Type_create_f90_integer`, MPI 5.0 section 19.1.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Type_create_f90_integer(
-    r: c_int,
-    newtype: *mut MPI_Datatype,
-) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_type_create_f90_integer(r: c_int, newtype: *mut MPI_Datatype) -> c_int {
     enter("MPI_Type_create_f90_integer", On::Nothing, |mpi| {
         // SAFETY: `newtype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
         let newtype = unsafe { args::Out::new("newtype", newtype) }?;
         datatype_find::create_f90_integer(mpi, r, newtype)
     })
 }
-weak_alias!(
-    "MPI_Type_create_f90_integer",
-    "PMPI_Type_create_f90_integer"
-);
+entry! { 513, "MPI_Type_create_f90_integer", "PMPI_Type_create_f90_integer", PMPI_Type_create_f90_integer, QMPI_Type_create_f90_integer, top_type_create_f90_integer, call_type_create_f90_integer, next_type_create_f90_integer, mpi_type_create_f90_integer,
+(r: c_int, newtype: *mut MPI_Datatype) -> c_int }
 
 /// `MPI_Type_create_f90_real`, MPI 5.0 section 19.1.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Type_create_f90_real(
+#[inline(never)]
+unsafe extern "C" fn mpi_type_create_f90_real(
     p: c_int,
     r: c_int,
     newtype: *mut MPI_Datatype,
@@ -61,11 +54,12 @@ pub unsafe extern "C" fn PMPI_Type_create_f90_real(
         datatype_find::create_f90_real(mpi, p, r, newtype)
     })
 }
-weak_alias!("MPI_Type_create_f90_real", "PMPI_Type_create_f90_real");
+entry! { 514, "MPI_Type_create_f90_real", "PMPI_Type_create_f90_real", PMPI_Type_create_f90_real, QMPI_Type_create_f90_real, top_type_create_f90_real, call_type_create_f90_real, next_type_create_f90_real, mpi_type_create_f90_real,
+(p: c_int, r: c_int, newtype: *mut MPI_Datatype) -> c_int }
 
 /// `MPI_Type_match_size`, MPI 5.0 section 19.1.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Type_match_size(
+#[inline(never)]
+unsafe extern "C" fn mpi_type_match_size(
     typeclass: c_int,
     size: c_int,
     datatype: *mut MPI_Datatype,
@@ -76,158 +70,181 @@ pub unsafe extern "C" fn PMPI_Type_match_size(
         datatype_find::match_size(mpi, typeclass, size, datatype)
     })
 }
-weak_alias!("MPI_Type_match_size", "PMPI_Type_match_size");
+entry! { 550, "MPI_Type_match_size", "PMPI_Type_match_size", PMPI_Type_match_size, QMPI_Type_match_size, top_type_match_size, call_type_match_size, next_type_match_size, mpi_type_match_size,
+(typeclass: c_int, size: c_int, datatype: *mut MPI_Datatype) -> c_int }
 
 /// `MPI_Comm_fromint`, MPI 5.0 section 20.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Comm_fromint(comm: c_int) -> MPI_Comm {
+#[inline(never)]
+unsafe extern "C" fn mpi_comm_fromint(comm: c_int) -> MPI_Comm {
     handle::fromint(comm)
 }
-weak_alias!("MPI_Comm_fromint", "PMPI_Comm_fromint");
+entry! { 88, "MPI_Comm_fromint", "PMPI_Comm_fromint", PMPI_Comm_fromint, QMPI_Comm_fromint, top_comm_fromint, call_comm_fromint, next_comm_fromint, mpi_comm_fromint,
+(comm: c_int) -> MPI_Comm }
 
 /// `MPI_Comm_toint`, MPI 5.0 section 20.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Comm_toint(comm: MPI_Comm) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_comm_toint(comm: MPI_Comm) -> c_int {
     handle::toint(comm)
 }
-weak_alias!("MPI_Comm_toint", "PMPI_Comm_toint");
+entry! { 112, "MPI_Comm_toint", "PMPI_Comm_toint", PMPI_Comm_toint, QMPI_Comm_toint, top_comm_toint, call_comm_toint, next_comm_toint, mpi_comm_toint,
+(comm: MPI_Comm) -> c_int }
 
 /// `MPI_Errhandler_fromint`, MPI 5.0 section 20.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Errhandler_fromint(errhandler: c_int) -> MPI_Errhandler {
+#[inline(never)]
+unsafe extern "C" fn mpi_errhandler_fromint(errhandler: c_int) -> MPI_Errhandler {
     handle::fromint(errhandler)
 }
-weak_alias!("MPI_Errhandler_fromint", "PMPI_Errhandler_fromint");
+entry! { 120, "MPI_Errhandler_fromint", "PMPI_Errhandler_fromint", PMPI_Errhandler_fromint, QMPI_Errhandler_fromint, top_errhandler_fromint, call_errhandler_fromint, next_errhandler_fromint, mpi_errhandler_fromint,
+(errhandler: c_int) -> MPI_Errhandler }
 
 /// `MPI_Errhandler_toint`, MPI 5.0 section 20.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Errhandler_toint(errhandler: MPI_Errhandler) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_errhandler_toint(errhandler: MPI_Errhandler) -> c_int {
     handle::toint(errhandler)
 }
-weak_alias!("MPI_Errhandler_toint", "PMPI_Errhandler_toint");
+entry! { 121, "MPI_Errhandler_toint", "PMPI_Errhandler_toint", PMPI_Errhandler_toint, QMPI_Errhandler_toint, top_errhandler_toint, call_errhandler_toint, next_errhandler_toint, mpi_errhandler_toint,
+(errhandler: MPI_Errhandler) -> c_int }
 
 /// `MPI_File_fromint`, MPI 5.0 section 20.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_fromint(file: c_int) -> MPI_File {
+#[inline(never)]
+unsafe extern "C" fn mpi_file_fromint(file: c_int) -> MPI_File {
     handle::fromint(file)
 }
-weak_alias!("MPI_File_fromint", "PMPI_File_fromint");
+entry! { 133, "MPI_File_fromint", "PMPI_File_fromint", PMPI_File_fromint, QMPI_File_fromint, top_file_fromint, call_file_fromint, next_file_fromint, mpi_file_fromint,
+(file: c_int) -> MPI_File }
 
 /// `MPI_File_toint`, MPI 5.0 section 20.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_File_toint(file: MPI_File) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_file_toint(file: MPI_File) -> c_int {
     handle::toint(file)
 }
-weak_alias!("MPI_File_toint", "PMPI_File_toint");
+entry! { 197, "MPI_File_toint", "PMPI_File_toint", PMPI_File_toint, QMPI_File_toint, top_file_toint, call_file_toint, next_file_toint, mpi_file_toint,
+(file: MPI_File) -> c_int }
 
 /// `MPI_Group_fromint`, MPI 5.0 section 20.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Group_fromint(group: c_int) -> MPI_Group {
+#[inline(never)]
+unsafe extern "C" fn mpi_group_fromint(group: c_int) -> MPI_Group {
     handle::fromint(group)
 }
-weak_alias!("MPI_Group_fromint", "PMPI_Group_fromint");
+entry! { 256, "MPI_Group_fromint", "PMPI_Group_fromint", PMPI_Group_fromint, QMPI_Group_fromint, top_group_fromint, call_group_fromint, next_group_fromint, mpi_group_fromint,
+(group: c_int) -> MPI_Group }
 
 /// `MPI_Group_toint`, MPI 5.0 section 20.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Group_toint(group: MPI_Group) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_group_toint(group: MPI_Group) -> c_int {
     handle::toint(group)
 }
-weak_alias!("MPI_Group_toint", "PMPI_Group_toint");
+entry! { 264, "MPI_Group_toint", "PMPI_Group_toint", PMPI_Group_toint, QMPI_Group_toint, top_group_toint, call_group_toint, next_group_toint, mpi_group_toint,
+(group: MPI_Group) -> c_int }
 
 /// `MPI_Info_fromint`, MPI 5.0 section 20.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Info_fromint(info: c_int) -> MPI_Info {
+#[inline(never)]
+unsafe extern "C" fn mpi_info_fromint(info: c_int) -> MPI_Info {
     handle::fromint(info)
 }
-weak_alias!("MPI_Info_fromint", "PMPI_Info_fromint");
+entry! { 308, "MPI_Info_fromint", "PMPI_Info_fromint", PMPI_Info_fromint, QMPI_Info_fromint, top_info_fromint, call_info_fromint, next_info_fromint, mpi_info_fromint,
+(info: c_int) -> MPI_Info }
 
 /// `MPI_Info_toint`, MPI 5.0 section 20.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Info_toint(info: MPI_Info) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_info_toint(info: MPI_Info) -> c_int {
     handle::toint(info)
 }
-weak_alias!("MPI_Info_toint", "PMPI_Info_toint");
+entry! { 315, "MPI_Info_toint", "PMPI_Info_toint", PMPI_Info_toint, QMPI_Info_toint, top_info_toint, call_info_toint, next_info_toint, mpi_info_toint,
+(info: MPI_Info) -> c_int }
 
 /// `MPI_Message_fromint`, MPI 5.0 section 20.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Message_fromint(message: c_int) -> MPI_Message {
+#[inline(never)]
+unsafe extern "C" fn mpi_message_fromint(message: c_int) -> MPI_Message {
     handle::fromint(message)
 }
-weak_alias!("MPI_Message_fromint", "PMPI_Message_fromint");
+entry! { 351, "MPI_Message_fromint", "PMPI_Message_fromint", PMPI_Message_fromint, QMPI_Message_fromint, top_message_fromint, call_message_fromint, next_message_fromint, mpi_message_fromint,
+(message: c_int) -> MPI_Message }
 
 /// `MPI_Message_toint`, MPI 5.0 section 20.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Message_toint(message: MPI_Message) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_message_toint(message: MPI_Message) -> c_int {
     handle::toint(message)
 }
-weak_alias!("MPI_Message_toint", "PMPI_Message_toint");
+entry! { 352, "MPI_Message_toint", "PMPI_Message_toint", PMPI_Message_toint, QMPI_Message_toint, top_message_toint, call_message_toint, next_message_toint, mpi_message_toint,
+(message: MPI_Message) -> c_int }
 
 /// `MPI_Op_fromint`, MPI 5.0 section 20.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Op_fromint(op: c_int) -> MPI_Op {
+#[inline(never)]
+unsafe extern "C" fn mpi_op_fromint(op: c_int) -> MPI_Op {
     handle::fromint(op)
 }
-weak_alias!("MPI_Op_fromint", "PMPI_Op_fromint");
+entry! { 381, "MPI_Op_fromint", "PMPI_Op_fromint", PMPI_Op_fromint, QMPI_Op_fromint, top_op_fromint, call_op_fromint, next_op_fromint, mpi_op_fromint,
+(op: c_int) -> MPI_Op }
 
 /// `MPI_Op_toint`, MPI 5.0 section 20.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Op_toint(op: MPI_Op) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_op_toint(op: MPI_Op) -> c_int {
     handle::toint(op)
 }
-weak_alias!("MPI_Op_toint", "PMPI_Op_toint");
+entry! { 382, "MPI_Op_toint", "PMPI_Op_toint", PMPI_Op_toint, QMPI_Op_toint, top_op_toint, call_op_toint, next_op_toint, mpi_op_toint,
+(op: MPI_Op) -> c_int }
 
 /// `MPI_Request_fromint`, MPI 5.0 section 20.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Request_fromint(request: c_int) -> MPI_Request {
+#[inline(never)]
+unsafe extern "C" fn mpi_request_fromint(request: c_int) -> MPI_Request {
     handle::fromint(request)
 }
-weak_alias!("MPI_Request_fromint", "PMPI_Request_fromint");
+entry! { 431, "MPI_Request_fromint", "PMPI_Request_fromint", PMPI_Request_fromint, QMPI_Request_fromint, top_request_fromint, call_request_fromint, next_request_fromint, mpi_request_fromint,
+(request: c_int) -> MPI_Request }
 
 /// `MPI_Request_toint`, MPI 5.0 section 20.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Request_toint(request: MPI_Request) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_request_toint(request: MPI_Request) -> c_int {
     handle::toint(request)
 }
-weak_alias!("MPI_Request_toint", "PMPI_Request_toint");
+entry! { 436, "MPI_Request_toint", "PMPI_Request_toint", PMPI_Request_toint, QMPI_Request_toint, top_request_toint, call_request_toint, next_request_toint, mpi_request_toint,
+(request: MPI_Request) -> c_int }
 
 /// `MPI_Session_fromint`, MPI 5.0 section 20.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Session_fromint(session: c_int) -> MPI_Session {
+#[inline(never)]
+unsafe extern "C" fn mpi_session_fromint(session: c_int) -> MPI_Session {
     handle::fromint(session)
 }
-weak_alias!("MPI_Session_fromint", "PMPI_Session_fromint");
+entry! { 475, "MPI_Session_fromint", "PMPI_Session_fromint", PMPI_Session_fromint, QMPI_Session_fromint, top_session_fromint, call_session_fromint, next_session_fromint, mpi_session_fromint,
+(session: c_int) -> MPI_Session }
 
 /// `MPI_Session_toint`, MPI 5.0 section 20.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Session_toint(session: MPI_Session) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_session_toint(session: MPI_Session) -> c_int {
     handle::toint(session)
 }
-weak_alias!("MPI_Session_toint", "PMPI_Session_toint");
+entry! { 484, "MPI_Session_toint", "PMPI_Session_toint", PMPI_Session_toint, QMPI_Session_toint, top_session_toint, call_session_toint, next_session_toint, mpi_session_toint,
+(session: MPI_Session) -> c_int }
 
 /// `MPI_Type_fromint`, MPI 5.0 section 20.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Type_fromint(datatype: c_int) -> MPI_Datatype {
+#[inline(never)]
+unsafe extern "C" fn mpi_type_fromint(datatype: c_int) -> MPI_Datatype {
     handle::fromint(datatype)
 }
-weak_alias!("MPI_Type_fromint", "PMPI_Type_fromint");
+entry! { 534, "MPI_Type_fromint", "PMPI_Type_fromint", PMPI_Type_fromint, QMPI_Type_fromint, top_type_fromint, call_type_fromint, next_type_fromint, mpi_type_fromint,
+(datatype: c_int) -> MPI_Datatype }
 
 /// `MPI_Type_toint`, MPI 5.0 section 20.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Type_toint(datatype: MPI_Datatype) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_type_toint(datatype: MPI_Datatype) -> c_int {
     handle::toint(datatype)
 }
-weak_alias!("MPI_Type_toint", "PMPI_Type_toint");
+entry! { 556, "MPI_Type_toint", "PMPI_Type_toint", PMPI_Type_toint, QMPI_Type_toint, top_type_toint, call_type_toint, next_type_toint, mpi_type_toint,
+(datatype: MPI_Datatype) -> c_int }
 
 /// `MPI_Win_fromint`, MPI 5.0 section 20.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Win_fromint(win: c_int) -> MPI_Win {
+#[inline(never)]
+unsafe extern "C" fn mpi_win_fromint(win: c_int) -> MPI_Win {
     handle::fromint(win)
 }
-weak_alias!("MPI_Win_fromint", "PMPI_Win_fromint");
+entry! { 640, "MPI_Win_fromint", "PMPI_Win_fromint", PMPI_Win_fromint, QMPI_Win_fromint, top_win_fromint, call_win_fromint, next_win_fromint, mpi_win_fromint,
+(win: c_int) -> MPI_Win }
 
 /// `MPI_Win_toint`, MPI 5.0 section 20.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Win_toint(win: MPI_Win) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_win_toint(win: MPI_Win) -> c_int {
     handle::toint(win)
 }
-weak_alias!("MPI_Win_toint", "PMPI_Win_toint");
+entry! { 658, "MPI_Win_toint", "PMPI_Win_toint", PMPI_Win_toint, QMPI_Win_toint, top_win_toint, call_win_toint, next_win_toint, mpi_win_toint,
+(win: MPI_Win) -> c_int }

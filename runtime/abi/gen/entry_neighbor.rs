@@ -10,8 +10,8 @@ use crate::enter::{On, enter};
 use crate::handle::{MPI_Aint, MPI_Comm, MPI_Count, MPI_Datatype, MPI_Info, MPI_Request};
 
 /// `MPI_Neighbor_allgather`, MPI 5.0 section 8.6.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Neighbor_allgather(
+#[inline(never)]
+unsafe extern "C" fn mpi_neighbor_allgather(
     sendbuf: *const c_void,
     sendcount: c_int,
     sendtype: MPI_Datatype,
@@ -33,11 +33,12 @@ pub unsafe extern "C" fn PMPI_Neighbor_allgather(
         )
     })
 }
-weak_alias!("MPI_Neighbor_allgather", "PMPI_Neighbor_allgather");
+entry! { 356, "MPI_Neighbor_allgather", "PMPI_Neighbor_allgather", PMPI_Neighbor_allgather, QMPI_Neighbor_allgather, top_neighbor_allgather, call_neighbor_allgather, next_neighbor_allgather, mpi_neighbor_allgather,
+(sendbuf: *const c_void, sendcount: c_int, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcount: c_int, recvtype: MPI_Datatype, comm: MPI_Comm) -> c_int }
 
 /// `MPI_Neighbor_allgather_c`, MPI 5.0 section 8.6.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Neighbor_allgather_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_neighbor_allgather_c(
     sendbuf: *const c_void,
     sendcount: MPI_Count,
     sendtype: MPI_Datatype,
@@ -59,11 +60,12 @@ pub unsafe extern "C" fn PMPI_Neighbor_allgather_c(
         )
     })
 }
-weak_alias!("MPI_Neighbor_allgather_c", "PMPI_Neighbor_allgather_c");
+entry! { 361, "MPI_Neighbor_allgather_c", "PMPI_Neighbor_allgather_c", PMPI_Neighbor_allgather_c, QMPI_Neighbor_allgather_c, top_neighbor_allgather_c, call_neighbor_allgather_c, next_neighbor_allgather_c, mpi_neighbor_allgather_c,
+(sendbuf: *const c_void, sendcount: MPI_Count, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcount: MPI_Count, recvtype: MPI_Datatype, comm: MPI_Comm) -> c_int }
 
 /// `MPI_Neighbor_allgatherv`, MPI 5.0 section 8.6.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Neighbor_allgatherv(
+#[inline(never)]
+unsafe extern "C" fn mpi_neighbor_allgatherv(
     sendbuf: *const c_void,
     sendcount: c_int,
     sendtype: MPI_Datatype,
@@ -91,11 +93,12 @@ pub unsafe extern "C" fn PMPI_Neighbor_allgatherv(
         )
     })
 }
-weak_alias!("MPI_Neighbor_allgatherv", "PMPI_Neighbor_allgatherv");
+entry! { 357, "MPI_Neighbor_allgatherv", "PMPI_Neighbor_allgatherv", PMPI_Neighbor_allgatherv, QMPI_Neighbor_allgatherv, top_neighbor_allgatherv, call_neighbor_allgatherv, next_neighbor_allgatherv, mpi_neighbor_allgatherv,
+(sendbuf: *const c_void, sendcount: c_int, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcounts: *const c_int, displs: *const c_int, recvtype: MPI_Datatype, comm: MPI_Comm) -> c_int }
 
 /// `MPI_Neighbor_allgatherv_c`, MPI 5.0 section 8.6.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Neighbor_allgatherv_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_neighbor_allgatherv_c(
     sendbuf: *const c_void,
     sendcount: MPI_Count,
     sendtype: MPI_Datatype,
@@ -123,11 +126,12 @@ pub unsafe extern "C" fn PMPI_Neighbor_allgatherv_c(
         )
     })
 }
-weak_alias!("MPI_Neighbor_allgatherv_c", "PMPI_Neighbor_allgatherv_c");
+entry! { 358, "MPI_Neighbor_allgatherv_c", "PMPI_Neighbor_allgatherv_c", PMPI_Neighbor_allgatherv_c, QMPI_Neighbor_allgatherv_c, top_neighbor_allgatherv_c, call_neighbor_allgatherv_c, next_neighbor_allgatherv_c, mpi_neighbor_allgatherv_c,
+(sendbuf: *const c_void, sendcount: MPI_Count, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcounts: *const MPI_Count, displs: *const MPI_Aint, recvtype: MPI_Datatype, comm: MPI_Comm) -> c_int }
 
 /// `MPI_Neighbor_alltoall`, MPI 5.0 section 8.6.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Neighbor_alltoall(
+#[inline(never)]
+unsafe extern "C" fn mpi_neighbor_alltoall(
     sendbuf: *const c_void,
     sendcount: c_int,
     sendtype: MPI_Datatype,
@@ -149,11 +153,12 @@ pub unsafe extern "C" fn PMPI_Neighbor_alltoall(
         )
     })
 }
-weak_alias!("MPI_Neighbor_alltoall", "PMPI_Neighbor_alltoall");
+entry! { 364, "MPI_Neighbor_alltoall", "PMPI_Neighbor_alltoall", PMPI_Neighbor_alltoall, QMPI_Neighbor_alltoall, top_neighbor_alltoall, call_neighbor_alltoall, next_neighbor_alltoall, mpi_neighbor_alltoall,
+(sendbuf: *const c_void, sendcount: c_int, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcount: c_int, recvtype: MPI_Datatype, comm: MPI_Comm) -> c_int }
 
 /// `MPI_Neighbor_alltoall_c`, MPI 5.0 section 8.6.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Neighbor_alltoall_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_neighbor_alltoall_c(
     sendbuf: *const c_void,
     sendcount: MPI_Count,
     sendtype: MPI_Datatype,
@@ -175,11 +180,12 @@ pub unsafe extern "C" fn PMPI_Neighbor_alltoall_c(
         )
     })
 }
-weak_alias!("MPI_Neighbor_alltoall_c", "PMPI_Neighbor_alltoall_c");
+entry! { 373, "MPI_Neighbor_alltoall_c", "PMPI_Neighbor_alltoall_c", PMPI_Neighbor_alltoall_c, QMPI_Neighbor_alltoall_c, top_neighbor_alltoall_c, call_neighbor_alltoall_c, next_neighbor_alltoall_c, mpi_neighbor_alltoall_c,
+(sendbuf: *const c_void, sendcount: MPI_Count, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcount: MPI_Count, recvtype: MPI_Datatype, comm: MPI_Comm) -> c_int }
 
 /// `MPI_Neighbor_alltoallv`, MPI 5.0 section 8.6.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Neighbor_alltoallv(
+#[inline(never)]
+unsafe extern "C" fn mpi_neighbor_alltoallv(
     sendbuf: *const c_void,
     sendcounts: *const c_int,
     sdispls: *const c_int,
@@ -213,11 +219,12 @@ pub unsafe extern "C" fn PMPI_Neighbor_alltoallv(
         )
     })
 }
-weak_alias!("MPI_Neighbor_alltoallv", "PMPI_Neighbor_alltoallv");
+entry! { 365, "MPI_Neighbor_alltoallv", "PMPI_Neighbor_alltoallv", PMPI_Neighbor_alltoallv, QMPI_Neighbor_alltoallv, top_neighbor_alltoallv, call_neighbor_alltoallv, next_neighbor_alltoallv, mpi_neighbor_alltoallv,
+(sendbuf: *const c_void, sendcounts: *const c_int, sdispls: *const c_int, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcounts: *const c_int, rdispls: *const c_int, recvtype: MPI_Datatype, comm: MPI_Comm) -> c_int }
 
 /// `MPI_Neighbor_alltoallv_c`, MPI 5.0 section 8.6.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Neighbor_alltoallv_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_neighbor_alltoallv_c(
     sendbuf: *const c_void,
     sendcounts: *const MPI_Count,
     sdispls: *const MPI_Aint,
@@ -251,11 +258,12 @@ pub unsafe extern "C" fn PMPI_Neighbor_alltoallv_c(
         )
     })
 }
-weak_alias!("MPI_Neighbor_alltoallv_c", "PMPI_Neighbor_alltoallv_c");
+entry! { 366, "MPI_Neighbor_alltoallv_c", "PMPI_Neighbor_alltoallv_c", PMPI_Neighbor_alltoallv_c, QMPI_Neighbor_alltoallv_c, top_neighbor_alltoallv_c, call_neighbor_alltoallv_c, next_neighbor_alltoallv_c, mpi_neighbor_alltoallv_c,
+(sendbuf: *const c_void, sendcounts: *const MPI_Count, sdispls: *const MPI_Aint, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcounts: *const MPI_Count, rdispls: *const MPI_Aint, recvtype: MPI_Datatype, comm: MPI_Comm) -> c_int }
 
 /// `MPI_Neighbor_alltoallw`, MPI 5.0 section 8.6.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Neighbor_alltoallw(
+#[inline(never)]
+unsafe extern "C" fn mpi_neighbor_alltoallw(
     sendbuf: *const c_void,
     sendcounts: *const c_int,
     sdispls: *const MPI_Aint,
@@ -293,11 +301,12 @@ pub unsafe extern "C" fn PMPI_Neighbor_alltoallw(
         )
     })
 }
-weak_alias!("MPI_Neighbor_alltoallw", "PMPI_Neighbor_alltoallw");
+entry! { 369, "MPI_Neighbor_alltoallw", "PMPI_Neighbor_alltoallw", PMPI_Neighbor_alltoallw, QMPI_Neighbor_alltoallw, top_neighbor_alltoallw, call_neighbor_alltoallw, next_neighbor_alltoallw, mpi_neighbor_alltoallw,
+(sendbuf: *const c_void, sendcounts: *const c_int, sdispls: *const MPI_Aint, sendtypes: *const MPI_Datatype, recvbuf: *mut c_void, recvcounts: *const c_int, rdispls: *const MPI_Aint, recvtypes: *const MPI_Datatype, comm: MPI_Comm) -> c_int }
 
 /// `MPI_Neighbor_alltoallw_c`, MPI 5.0 section 8.6.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Neighbor_alltoallw_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_neighbor_alltoallw_c(
     sendbuf: *const c_void,
     sendcounts: *const MPI_Count,
     sdispls: *const MPI_Aint,
@@ -335,11 +344,12 @@ pub unsafe extern "C" fn PMPI_Neighbor_alltoallw_c(
         )
     })
 }
-weak_alias!("MPI_Neighbor_alltoallw_c", "PMPI_Neighbor_alltoallw_c");
+entry! { 370, "MPI_Neighbor_alltoallw_c", "PMPI_Neighbor_alltoallw_c", PMPI_Neighbor_alltoallw_c, QMPI_Neighbor_alltoallw_c, top_neighbor_alltoallw_c, call_neighbor_alltoallw_c, next_neighbor_alltoallw_c, mpi_neighbor_alltoallw_c,
+(sendbuf: *const c_void, sendcounts: *const MPI_Count, sdispls: *const MPI_Aint, sendtypes: *const MPI_Datatype, recvbuf: *mut c_void, recvcounts: *const MPI_Count, rdispls: *const MPI_Aint, recvtypes: *const MPI_Datatype, comm: MPI_Comm) -> c_int }
 
 /// `MPI_Ineighbor_allgather`, MPI 5.0 section 8.7.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Ineighbor_allgather(
+#[inline(never)]
+unsafe extern "C" fn mpi_ineighbor_allgather(
     sendbuf: *const c_void,
     sendcount: c_int,
     sendtype: MPI_Datatype,
@@ -365,11 +375,12 @@ pub unsafe extern "C" fn PMPI_Ineighbor_allgather(
         )
     })
 }
-weak_alias!("MPI_Ineighbor_allgather", "PMPI_Ineighbor_allgather");
+entry! { 293, "MPI_Ineighbor_allgather", "PMPI_Ineighbor_allgather", PMPI_Ineighbor_allgather, QMPI_Ineighbor_allgather, top_ineighbor_allgather, call_ineighbor_allgather, next_ineighbor_allgather, mpi_ineighbor_allgather,
+(sendbuf: *const c_void, sendcount: c_int, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcount: c_int, recvtype: MPI_Datatype, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Ineighbor_allgather_c`, MPI 5.0 section 8.7.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Ineighbor_allgather_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_ineighbor_allgather_c(
     sendbuf: *const c_void,
     sendcount: MPI_Count,
     sendtype: MPI_Datatype,
@@ -395,11 +406,12 @@ pub unsafe extern "C" fn PMPI_Ineighbor_allgather_c(
         )
     })
 }
-weak_alias!("MPI_Ineighbor_allgather_c", "PMPI_Ineighbor_allgather_c");
+entry! { 296, "MPI_Ineighbor_allgather_c", "PMPI_Ineighbor_allgather_c", PMPI_Ineighbor_allgather_c, QMPI_Ineighbor_allgather_c, top_ineighbor_allgather_c, call_ineighbor_allgather_c, next_ineighbor_allgather_c, mpi_ineighbor_allgather_c,
+(sendbuf: *const c_void, sendcount: MPI_Count, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcount: MPI_Count, recvtype: MPI_Datatype, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Ineighbor_allgatherv`, MPI 5.0 section 8.7.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Ineighbor_allgatherv(
+#[inline(never)]
+unsafe extern "C" fn mpi_ineighbor_allgatherv(
     sendbuf: *const c_void,
     sendcount: c_int,
     sendtype: MPI_Datatype,
@@ -431,11 +443,12 @@ pub unsafe extern "C" fn PMPI_Ineighbor_allgatherv(
         )
     })
 }
-weak_alias!("MPI_Ineighbor_allgatherv", "PMPI_Ineighbor_allgatherv");
+entry! { 294, "MPI_Ineighbor_allgatherv", "PMPI_Ineighbor_allgatherv", PMPI_Ineighbor_allgatherv, QMPI_Ineighbor_allgatherv, top_ineighbor_allgatherv, call_ineighbor_allgatherv, next_ineighbor_allgatherv, mpi_ineighbor_allgatherv,
+(sendbuf: *const c_void, sendcount: c_int, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcounts: *const c_int, displs: *const c_int, recvtype: MPI_Datatype, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Ineighbor_allgatherv_c`, MPI 5.0 section 8.7.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Ineighbor_allgatherv_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_ineighbor_allgatherv_c(
     sendbuf: *const c_void,
     sendcount: MPI_Count,
     sendtype: MPI_Datatype,
@@ -467,11 +480,12 @@ pub unsafe extern "C" fn PMPI_Ineighbor_allgatherv_c(
         )
     })
 }
-weak_alias!("MPI_Ineighbor_allgatherv_c", "PMPI_Ineighbor_allgatherv_c");
+entry! { 295, "MPI_Ineighbor_allgatherv_c", "PMPI_Ineighbor_allgatherv_c", PMPI_Ineighbor_allgatherv_c, QMPI_Ineighbor_allgatherv_c, top_ineighbor_allgatherv_c, call_ineighbor_allgatherv_c, next_ineighbor_allgatherv_c, mpi_ineighbor_allgatherv_c,
+(sendbuf: *const c_void, sendcount: MPI_Count, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcounts: *const MPI_Count, displs: *const MPI_Aint, recvtype: MPI_Datatype, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Ineighbor_alltoall`, MPI 5.0 section 8.7.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Ineighbor_alltoall(
+#[inline(never)]
+unsafe extern "C" fn mpi_ineighbor_alltoall(
     sendbuf: *const c_void,
     sendcount: c_int,
     sendtype: MPI_Datatype,
@@ -497,11 +511,12 @@ pub unsafe extern "C" fn PMPI_Ineighbor_alltoall(
         )
     })
 }
-weak_alias!("MPI_Ineighbor_alltoall", "PMPI_Ineighbor_alltoall");
+entry! { 297, "MPI_Ineighbor_alltoall", "PMPI_Ineighbor_alltoall", PMPI_Ineighbor_alltoall, QMPI_Ineighbor_alltoall, top_ineighbor_alltoall, call_ineighbor_alltoall, next_ineighbor_alltoall, mpi_ineighbor_alltoall,
+(sendbuf: *const c_void, sendcount: c_int, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcount: c_int, recvtype: MPI_Datatype, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Ineighbor_alltoall_c`, MPI 5.0 section 8.7.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Ineighbor_alltoall_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_ineighbor_alltoall_c(
     sendbuf: *const c_void,
     sendcount: MPI_Count,
     sendtype: MPI_Datatype,
@@ -527,11 +542,12 @@ pub unsafe extern "C" fn PMPI_Ineighbor_alltoall_c(
         )
     })
 }
-weak_alias!("MPI_Ineighbor_alltoall_c", "PMPI_Ineighbor_alltoall_c");
+entry! { 302, "MPI_Ineighbor_alltoall_c", "PMPI_Ineighbor_alltoall_c", PMPI_Ineighbor_alltoall_c, QMPI_Ineighbor_alltoall_c, top_ineighbor_alltoall_c, call_ineighbor_alltoall_c, next_ineighbor_alltoall_c, mpi_ineighbor_alltoall_c,
+(sendbuf: *const c_void, sendcount: MPI_Count, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcount: MPI_Count, recvtype: MPI_Datatype, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Ineighbor_alltoallv`, MPI 5.0 section 8.7.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Ineighbor_alltoallv(
+#[inline(never)]
+unsafe extern "C" fn mpi_ineighbor_alltoallv(
     sendbuf: *const c_void,
     sendcounts: *const c_int,
     sdispls: *const c_int,
@@ -569,11 +585,12 @@ pub unsafe extern "C" fn PMPI_Ineighbor_alltoallv(
         )
     })
 }
-weak_alias!("MPI_Ineighbor_alltoallv", "PMPI_Ineighbor_alltoallv");
+entry! { 298, "MPI_Ineighbor_alltoallv", "PMPI_Ineighbor_alltoallv", PMPI_Ineighbor_alltoallv, QMPI_Ineighbor_alltoallv, top_ineighbor_alltoallv, call_ineighbor_alltoallv, next_ineighbor_alltoallv, mpi_ineighbor_alltoallv,
+(sendbuf: *const c_void, sendcounts: *const c_int, sdispls: *const c_int, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcounts: *const c_int, rdispls: *const c_int, recvtype: MPI_Datatype, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Ineighbor_alltoallv_c`, MPI 5.0 section 8.7.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Ineighbor_alltoallv_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_ineighbor_alltoallv_c(
     sendbuf: *const c_void,
     sendcounts: *const MPI_Count,
     sdispls: *const MPI_Aint,
@@ -611,11 +628,12 @@ pub unsafe extern "C" fn PMPI_Ineighbor_alltoallv_c(
         )
     })
 }
-weak_alias!("MPI_Ineighbor_alltoallv_c", "PMPI_Ineighbor_alltoallv_c");
+entry! { 299, "MPI_Ineighbor_alltoallv_c", "PMPI_Ineighbor_alltoallv_c", PMPI_Ineighbor_alltoallv_c, QMPI_Ineighbor_alltoallv_c, top_ineighbor_alltoallv_c, call_ineighbor_alltoallv_c, next_ineighbor_alltoallv_c, mpi_ineighbor_alltoallv_c,
+(sendbuf: *const c_void, sendcounts: *const MPI_Count, sdispls: *const MPI_Aint, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcounts: *const MPI_Count, rdispls: *const MPI_Aint, recvtype: MPI_Datatype, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Ineighbor_alltoallw`, MPI 5.0 section 8.7.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Ineighbor_alltoallw(
+#[inline(never)]
+unsafe extern "C" fn mpi_ineighbor_alltoallw(
     sendbuf: *const c_void,
     sendcounts: *const c_int,
     sdispls: *const MPI_Aint,
@@ -657,11 +675,12 @@ pub unsafe extern "C" fn PMPI_Ineighbor_alltoallw(
         )
     })
 }
-weak_alias!("MPI_Ineighbor_alltoallw", "PMPI_Ineighbor_alltoallw");
+entry! { 300, "MPI_Ineighbor_alltoallw", "PMPI_Ineighbor_alltoallw", PMPI_Ineighbor_alltoallw, QMPI_Ineighbor_alltoallw, top_ineighbor_alltoallw, call_ineighbor_alltoallw, next_ineighbor_alltoallw, mpi_ineighbor_alltoallw,
+(sendbuf: *const c_void, sendcounts: *const c_int, sdispls: *const MPI_Aint, sendtypes: *const MPI_Datatype, recvbuf: *mut c_void, recvcounts: *const c_int, rdispls: *const MPI_Aint, recvtypes: *const MPI_Datatype, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Ineighbor_alltoallw_c`, MPI 5.0 section 8.7.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Ineighbor_alltoallw_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_ineighbor_alltoallw_c(
     sendbuf: *const c_void,
     sendcounts: *const MPI_Count,
     sdispls: *const MPI_Aint,
@@ -703,11 +722,12 @@ pub unsafe extern "C" fn PMPI_Ineighbor_alltoallw_c(
         )
     })
 }
-weak_alias!("MPI_Ineighbor_alltoallw_c", "PMPI_Ineighbor_alltoallw_c");
+entry! { 301, "MPI_Ineighbor_alltoallw_c", "PMPI_Ineighbor_alltoallw_c", PMPI_Ineighbor_alltoallw_c, QMPI_Ineighbor_alltoallw_c, top_ineighbor_alltoallw_c, call_ineighbor_alltoallw_c, next_ineighbor_alltoallw_c, mpi_ineighbor_alltoallw_c,
+(sendbuf: *const c_void, sendcounts: *const MPI_Count, sdispls: *const MPI_Aint, sendtypes: *const MPI_Datatype, recvbuf: *mut c_void, recvcounts: *const MPI_Count, rdispls: *const MPI_Aint, recvtypes: *const MPI_Datatype, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Neighbor_allgather_init`, MPI 5.0 section 8.8.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Neighbor_allgather_init(
+#[inline(never)]
+unsafe extern "C" fn mpi_neighbor_allgather_init(
     sendbuf: *const c_void,
     sendcount: c_int,
     sendtype: MPI_Datatype,
@@ -735,14 +755,12 @@ pub unsafe extern "C" fn PMPI_Neighbor_allgather_init(
         )
     })
 }
-weak_alias!(
-    "MPI_Neighbor_allgather_init",
-    "PMPI_Neighbor_allgather_init"
-);
+entry! { 362, "MPI_Neighbor_allgather_init", "PMPI_Neighbor_allgather_init", PMPI_Neighbor_allgather_init, QMPI_Neighbor_allgather_init, top_neighbor_allgather_init, call_neighbor_allgather_init, next_neighbor_allgather_init, mpi_neighbor_allgather_init,
+(sendbuf: *const c_void, sendcount: c_int, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcount: c_int, recvtype: MPI_Datatype, comm: MPI_Comm, info: MPI_Info, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Neighbor_allgather_init_c`, MPI 5.0 section 8.8.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Neighbor_allgather_init_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_neighbor_allgather_init_c(
     sendbuf: *const c_void,
     sendcount: MPI_Count,
     sendtype: MPI_Datatype,
@@ -770,14 +788,12 @@ pub unsafe extern "C" fn PMPI_Neighbor_allgather_init_c(
         )
     })
 }
-weak_alias!(
-    "MPI_Neighbor_allgather_init_c",
-    "PMPI_Neighbor_allgather_init_c"
-);
+entry! { 363, "MPI_Neighbor_allgather_init_c", "PMPI_Neighbor_allgather_init_c", PMPI_Neighbor_allgather_init_c, QMPI_Neighbor_allgather_init_c, top_neighbor_allgather_init_c, call_neighbor_allgather_init_c, next_neighbor_allgather_init_c, mpi_neighbor_allgather_init_c,
+(sendbuf: *const c_void, sendcount: MPI_Count, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcount: MPI_Count, recvtype: MPI_Datatype, comm: MPI_Comm, info: MPI_Info, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Neighbor_allgatherv_init`, MPI 5.0 section 8.8.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Neighbor_allgatherv_init(
+#[inline(never)]
+unsafe extern "C" fn mpi_neighbor_allgatherv_init(
     sendbuf: *const c_void,
     sendcount: c_int,
     sendtype: MPI_Datatype,
@@ -811,14 +827,12 @@ pub unsafe extern "C" fn PMPI_Neighbor_allgatherv_init(
         )
     })
 }
-weak_alias!(
-    "MPI_Neighbor_allgatherv_init",
-    "PMPI_Neighbor_allgatherv_init"
-);
+entry! { 359, "MPI_Neighbor_allgatherv_init", "PMPI_Neighbor_allgatherv_init", PMPI_Neighbor_allgatherv_init, QMPI_Neighbor_allgatherv_init, top_neighbor_allgatherv_init, call_neighbor_allgatherv_init, next_neighbor_allgatherv_init, mpi_neighbor_allgatherv_init,
+(sendbuf: *const c_void, sendcount: c_int, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcounts: *const c_int, displs: *const c_int, recvtype: MPI_Datatype, comm: MPI_Comm, info: MPI_Info, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Neighbor_allgatherv_init_c`, MPI 5.0 section 8.8.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Neighbor_allgatherv_init_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_neighbor_allgatherv_init_c(
     sendbuf: *const c_void,
     sendcount: MPI_Count,
     sendtype: MPI_Datatype,
@@ -852,14 +866,12 @@ pub unsafe extern "C" fn PMPI_Neighbor_allgatherv_init_c(
         )
     })
 }
-weak_alias!(
-    "MPI_Neighbor_allgatherv_init_c",
-    "PMPI_Neighbor_allgatherv_init_c"
-);
+entry! { 360, "MPI_Neighbor_allgatherv_init_c", "PMPI_Neighbor_allgatherv_init_c", PMPI_Neighbor_allgatherv_init_c, QMPI_Neighbor_allgatherv_init_c, top_neighbor_allgatherv_init_c, call_neighbor_allgatherv_init_c, next_neighbor_allgatherv_init_c, mpi_neighbor_allgatherv_init_c,
+(sendbuf: *const c_void, sendcount: MPI_Count, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcounts: *const MPI_Count, displs: *const MPI_Aint, recvtype: MPI_Datatype, comm: MPI_Comm, info: MPI_Info, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Neighbor_alltoall_init`, MPI 5.0 section 8.8.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Neighbor_alltoall_init(
+#[inline(never)]
+unsafe extern "C" fn mpi_neighbor_alltoall_init(
     sendbuf: *const c_void,
     sendcount: c_int,
     sendtype: MPI_Datatype,
@@ -887,11 +899,12 @@ pub unsafe extern "C" fn PMPI_Neighbor_alltoall_init(
         )
     })
 }
-weak_alias!("MPI_Neighbor_alltoall_init", "PMPI_Neighbor_alltoall_init");
+entry! { 374, "MPI_Neighbor_alltoall_init", "PMPI_Neighbor_alltoall_init", PMPI_Neighbor_alltoall_init, QMPI_Neighbor_alltoall_init, top_neighbor_alltoall_init, call_neighbor_alltoall_init, next_neighbor_alltoall_init, mpi_neighbor_alltoall_init,
+(sendbuf: *const c_void, sendcount: c_int, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcount: c_int, recvtype: MPI_Datatype, comm: MPI_Comm, info: MPI_Info, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Neighbor_alltoall_init_c`, MPI 5.0 section 8.8.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Neighbor_alltoall_init_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_neighbor_alltoall_init_c(
     sendbuf: *const c_void,
     sendcount: MPI_Count,
     sendtype: MPI_Datatype,
@@ -919,14 +932,12 @@ pub unsafe extern "C" fn PMPI_Neighbor_alltoall_init_c(
         )
     })
 }
-weak_alias!(
-    "MPI_Neighbor_alltoall_init_c",
-    "PMPI_Neighbor_alltoall_init_c"
-);
+entry! { 375, "MPI_Neighbor_alltoall_init_c", "PMPI_Neighbor_alltoall_init_c", PMPI_Neighbor_alltoall_init_c, QMPI_Neighbor_alltoall_init_c, top_neighbor_alltoall_init_c, call_neighbor_alltoall_init_c, next_neighbor_alltoall_init_c, mpi_neighbor_alltoall_init_c,
+(sendbuf: *const c_void, sendcount: MPI_Count, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcount: MPI_Count, recvtype: MPI_Datatype, comm: MPI_Comm, info: MPI_Info, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Neighbor_alltoallv_init`, MPI 5.0 section 8.8.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Neighbor_alltoallv_init(
+#[inline(never)]
+unsafe extern "C" fn mpi_neighbor_alltoallv_init(
     sendbuf: *const c_void,
     sendcounts: *const c_int,
     sdispls: *const c_int,
@@ -966,14 +977,12 @@ pub unsafe extern "C" fn PMPI_Neighbor_alltoallv_init(
         )
     })
 }
-weak_alias!(
-    "MPI_Neighbor_alltoallv_init",
-    "PMPI_Neighbor_alltoallv_init"
-);
+entry! { 367, "MPI_Neighbor_alltoallv_init", "PMPI_Neighbor_alltoallv_init", PMPI_Neighbor_alltoallv_init, QMPI_Neighbor_alltoallv_init, top_neighbor_alltoallv_init, call_neighbor_alltoallv_init, next_neighbor_alltoallv_init, mpi_neighbor_alltoallv_init,
+(sendbuf: *const c_void, sendcounts: *const c_int, sdispls: *const c_int, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcounts: *const c_int, rdispls: *const c_int, recvtype: MPI_Datatype, comm: MPI_Comm, info: MPI_Info, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Neighbor_alltoallv_init_c`, MPI 5.0 section 8.8.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Neighbor_alltoallv_init_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_neighbor_alltoallv_init_c(
     sendbuf: *const c_void,
     sendcounts: *const MPI_Count,
     sdispls: *const MPI_Aint,
@@ -1013,14 +1022,12 @@ pub unsafe extern "C" fn PMPI_Neighbor_alltoallv_init_c(
         )
     })
 }
-weak_alias!(
-    "MPI_Neighbor_alltoallv_init_c",
-    "PMPI_Neighbor_alltoallv_init_c"
-);
+entry! { 368, "MPI_Neighbor_alltoallv_init_c", "PMPI_Neighbor_alltoallv_init_c", PMPI_Neighbor_alltoallv_init_c, QMPI_Neighbor_alltoallv_init_c, top_neighbor_alltoallv_init_c, call_neighbor_alltoallv_init_c, next_neighbor_alltoallv_init_c, mpi_neighbor_alltoallv_init_c,
+(sendbuf: *const c_void, sendcounts: *const MPI_Count, sdispls: *const MPI_Aint, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcounts: *const MPI_Count, rdispls: *const MPI_Aint, recvtype: MPI_Datatype, comm: MPI_Comm, info: MPI_Info, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Neighbor_alltoallw_init`, MPI 5.0 section 8.8.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Neighbor_alltoallw_init(
+#[inline(never)]
+unsafe extern "C" fn mpi_neighbor_alltoallw_init(
     sendbuf: *const c_void,
     sendcounts: *const c_int,
     sdispls: *const MPI_Aint,
@@ -1064,14 +1071,12 @@ pub unsafe extern "C" fn PMPI_Neighbor_alltoallw_init(
         )
     })
 }
-weak_alias!(
-    "MPI_Neighbor_alltoallw_init",
-    "PMPI_Neighbor_alltoallw_init"
-);
+entry! { 371, "MPI_Neighbor_alltoallw_init", "PMPI_Neighbor_alltoallw_init", PMPI_Neighbor_alltoallw_init, QMPI_Neighbor_alltoallw_init, top_neighbor_alltoallw_init, call_neighbor_alltoallw_init, next_neighbor_alltoallw_init, mpi_neighbor_alltoallw_init,
+(sendbuf: *const c_void, sendcounts: *const c_int, sdispls: *const MPI_Aint, sendtypes: *const MPI_Datatype, recvbuf: *mut c_void, recvcounts: *const c_int, rdispls: *const MPI_Aint, recvtypes: *const MPI_Datatype, comm: MPI_Comm, info: MPI_Info, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Neighbor_alltoallw_init_c`, MPI 5.0 section 8.8.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Neighbor_alltoallw_init_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_neighbor_alltoallw_init_c(
     sendbuf: *const c_void,
     sendcounts: *const MPI_Count,
     sdispls: *const MPI_Aint,
@@ -1115,7 +1120,5 @@ pub unsafe extern "C" fn PMPI_Neighbor_alltoallw_init_c(
         )
     })
 }
-weak_alias!(
-    "MPI_Neighbor_alltoallw_init_c",
-    "PMPI_Neighbor_alltoallw_init_c"
-);
+entry! { 372, "MPI_Neighbor_alltoallw_init_c", "PMPI_Neighbor_alltoallw_init_c", PMPI_Neighbor_alltoallw_init_c, QMPI_Neighbor_alltoallw_init_c, top_neighbor_alltoallw_init_c, call_neighbor_alltoallw_init_c, next_neighbor_alltoallw_init_c, mpi_neighbor_alltoallw_init_c,
+(sendbuf: *const c_void, sendcounts: *const MPI_Count, sdispls: *const MPI_Aint, sendtypes: *const MPI_Datatype, recvbuf: *mut c_void, recvcounts: *const MPI_Count, rdispls: *const MPI_Aint, recvtypes: *const MPI_Datatype, comm: MPI_Comm, info: MPI_Info, request: *mut MPI_Request) -> c_int }

@@ -8,37 +8,40 @@ use crate::enter::{On, unsupported};
 use crate::handle::{MPI_Comm, MPI_Count, MPI_Datatype, MPI_Info, MPI_Request};
 
 /// `MPI_Pready`, MPI 5.0 section 4.2.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Pready(_partition: c_int, request: MPI_Request) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_pready(_partition: c_int, request: MPI_Request) -> c_int {
     unsupported("MPI_Pready", On::Request(request))
 }
-weak_alias!("MPI_Pready", "PMPI_Pready");
+entry! { 393, "MPI_Pready", "PMPI_Pready", PMPI_Pready, QMPI_Pready, top_pready, call_pready, next_pready, mpi_pready,
+(partition: c_int, request: MPI_Request) -> c_int }
 
 /// `MPI_Pready_list`, MPI 5.0 section 4.2.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Pready_list(
+#[inline(never)]
+unsafe extern "C" fn mpi_pready_list(
     _length: c_int,
     _array_of_partitions: *const c_int,
     request: MPI_Request,
 ) -> c_int {
     unsupported("MPI_Pready_list", On::Request(request))
 }
-weak_alias!("MPI_Pready_list", "PMPI_Pready_list");
+entry! { 394, "MPI_Pready_list", "PMPI_Pready_list", PMPI_Pready_list, QMPI_Pready_list, top_pready_list, call_pready_list, next_pready_list, mpi_pready_list,
+(length: c_int, array_of_partitions: *const c_int, request: MPI_Request) -> c_int }
 
 /// `MPI_Pready_range`, MPI 5.0 section 4.2.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Pready_range(
+#[inline(never)]
+unsafe extern "C" fn mpi_pready_range(
     _partition_low: c_int,
     _partition_high: c_int,
     request: MPI_Request,
 ) -> c_int {
     unsupported("MPI_Pready_range", On::Request(request))
 }
-weak_alias!("MPI_Pready_range", "PMPI_Pready_range");
+entry! { 395, "MPI_Pready_range", "PMPI_Pready_range", PMPI_Pready_range, QMPI_Pready_range, top_pready_range, call_pready_range, next_pready_range, mpi_pready_range,
+(partition_low: c_int, partition_high: c_int, request: MPI_Request) -> c_int }
 
 /// `MPI_Precv_init`, MPI 5.0 section 4.2.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Precv_init(
+#[inline(never)]
+unsafe extern "C" fn mpi_precv_init(
     _buf: *mut c_void,
     _partitions: c_int,
     _count: c_int,
@@ -51,11 +54,12 @@ pub unsafe extern "C" fn PMPI_Precv_init(
 ) -> c_int {
     unsupported("MPI_Precv_init", On::Comm(comm))
 }
-weak_alias!("MPI_Precv_init", "PMPI_Precv_init");
+entry! { 396, "MPI_Precv_init", "PMPI_Precv_init", PMPI_Precv_init, QMPI_Precv_init, top_precv_init, call_precv_init, next_precv_init, mpi_precv_init,
+(buf: *mut c_void, partitions: c_int, count: c_int, datatype: MPI_Datatype, dest: c_int, tag: c_int, comm: MPI_Comm, info: MPI_Info, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Precv_init_c`, MPI 5.0 section 4.2.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Precv_init_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_precv_init_c(
     _buf: *mut c_void,
     _partitions: c_int,
     _count: MPI_Count,
@@ -68,11 +72,12 @@ pub unsafe extern "C" fn PMPI_Precv_init_c(
 ) -> c_int {
     unsupported("MPI_Precv_init_c", On::Comm(comm))
 }
-weak_alias!("MPI_Precv_init_c", "PMPI_Precv_init_c");
+entry! { 397, "MPI_Precv_init_c", "PMPI_Precv_init_c", PMPI_Precv_init_c, QMPI_Precv_init_c, top_precv_init_c, call_precv_init_c, next_precv_init_c, mpi_precv_init_c,
+(buf: *mut c_void, partitions: c_int, count: MPI_Count, datatype: MPI_Datatype, dest: c_int, tag: c_int, comm: MPI_Comm, info: MPI_Info, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Psend_init`, MPI 5.0 section 4.2.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Psend_init(
+#[inline(never)]
+unsafe extern "C" fn mpi_psend_init(
     _buf: *const c_void,
     _partitions: c_int,
     _count: c_int,
@@ -85,11 +90,12 @@ pub unsafe extern "C" fn PMPI_Psend_init(
 ) -> c_int {
     unsupported("MPI_Psend_init", On::Comm(comm))
 }
-weak_alias!("MPI_Psend_init", "PMPI_Psend_init");
+entry! { 399, "MPI_Psend_init", "PMPI_Psend_init", PMPI_Psend_init, QMPI_Psend_init, top_psend_init, call_psend_init, next_psend_init, mpi_psend_init,
+(buf: *const c_void, partitions: c_int, count: c_int, datatype: MPI_Datatype, dest: c_int, tag: c_int, comm: MPI_Comm, info: MPI_Info, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Psend_init_c`, MPI 5.0 section 4.2.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Psend_init_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_psend_init_c(
     _buf: *const c_void,
     _partitions: c_int,
     _count: MPI_Count,
@@ -102,15 +108,17 @@ pub unsafe extern "C" fn PMPI_Psend_init_c(
 ) -> c_int {
     unsupported("MPI_Psend_init_c", On::Comm(comm))
 }
-weak_alias!("MPI_Psend_init_c", "PMPI_Psend_init_c");
+entry! { 400, "MPI_Psend_init_c", "PMPI_Psend_init_c", PMPI_Psend_init_c, QMPI_Psend_init_c, top_psend_init_c, call_psend_init_c, next_psend_init_c, mpi_psend_init_c,
+(buf: *const c_void, partitions: c_int, count: MPI_Count, datatype: MPI_Datatype, dest: c_int, tag: c_int, comm: MPI_Comm, info: MPI_Info, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Parrived`, MPI 5.0 section 4.2.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Parrived(
+#[inline(never)]
+unsafe extern "C" fn mpi_parrived(
     request: MPI_Request,
     _partition: c_int,
     _flag: *mut c_int,
 ) -> c_int {
     unsupported("MPI_Parrived", On::Request(request))
 }
-weak_alias!("MPI_Parrived", "PMPI_Parrived");
+entry! { 391, "MPI_Parrived", "PMPI_Parrived", PMPI_Parrived, QMPI_Parrived, top_parrived, call_parrived, next_parrived, mpi_parrived,
+(request: MPI_Request, partition: c_int, flag: *mut c_int) -> c_int }

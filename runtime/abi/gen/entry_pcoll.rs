@@ -10,8 +10,8 @@ use crate::enter::{On, enter};
 use crate::handle::{MPI_Aint, MPI_Comm, MPI_Count, MPI_Datatype, MPI_Info, MPI_Op, MPI_Request};
 
 /// `MPI_Barrier_init`, MPI 5.0 section 6.13.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Barrier_init(
+#[inline(never)]
+unsafe extern "C" fn mpi_barrier_init(
     comm: MPI_Comm,
     info: MPI_Info,
     request: *mut MPI_Request,
@@ -22,11 +22,12 @@ pub unsafe extern "C" fn PMPI_Barrier_init(
         coll::barrier_init(mpi, comm, info, request)
     })
 }
-weak_alias!("MPI_Barrier_init", "PMPI_Barrier_init");
+entry! { 43, "MPI_Barrier_init", "PMPI_Barrier_init", PMPI_Barrier_init, QMPI_Barrier_init, top_barrier_init, call_barrier_init, next_barrier_init, mpi_barrier_init,
+(comm: MPI_Comm, info: MPI_Info, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Bcast_init`, MPI 5.0 section 6.13.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Bcast_init(
+#[inline(never)]
+unsafe extern "C" fn mpi_bcast_init(
     buffer: *mut c_void,
     count: c_int,
     datatype: MPI_Datatype,
@@ -50,11 +51,12 @@ pub unsafe extern "C" fn PMPI_Bcast_init(
         )
     })
 }
-weak_alias!("MPI_Bcast_init", "PMPI_Bcast_init");
+entry! { 46, "MPI_Bcast_init", "PMPI_Bcast_init", PMPI_Bcast_init, QMPI_Bcast_init, top_bcast_init, call_bcast_init, next_bcast_init, mpi_bcast_init,
+(buffer: *mut c_void, count: c_int, datatype: MPI_Datatype, root: c_int, comm: MPI_Comm, info: MPI_Info, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Bcast_init_c`, MPI 5.0 section 6.13.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Bcast_init_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_bcast_init_c(
     buffer: *mut c_void,
     count: MPI_Count,
     datatype: MPI_Datatype,
@@ -78,11 +80,12 @@ pub unsafe extern "C" fn PMPI_Bcast_init_c(
         )
     })
 }
-weak_alias!("MPI_Bcast_init_c", "PMPI_Bcast_init_c");
+entry! { 47, "MPI_Bcast_init_c", "PMPI_Bcast_init_c", PMPI_Bcast_init_c, QMPI_Bcast_init_c, top_bcast_init_c, call_bcast_init_c, next_bcast_init_c, mpi_bcast_init_c,
+(buffer: *mut c_void, count: MPI_Count, datatype: MPI_Datatype, root: c_int, comm: MPI_Comm, info: MPI_Info, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Gather_init`, MPI 5.0 section 6.13.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Gather_init(
+#[inline(never)]
+unsafe extern "C" fn mpi_gather_init(
     sendbuf: *const c_void,
     sendcount: c_int,
     sendtype: MPI_Datatype,
@@ -112,11 +115,12 @@ pub unsafe extern "C" fn PMPI_Gather_init(
         )
     })
 }
-weak_alias!("MPI_Gather_init", "PMPI_Gather_init");
+entry! { 228, "MPI_Gather_init", "PMPI_Gather_init", PMPI_Gather_init, QMPI_Gather_init, top_gather_init, call_gather_init, next_gather_init, mpi_gather_init,
+(sendbuf: *const c_void, sendcount: c_int, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcount: c_int, recvtype: MPI_Datatype, root: c_int, comm: MPI_Comm, info: MPI_Info, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Gather_init_c`, MPI 5.0 section 6.13.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Gather_init_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_gather_init_c(
     sendbuf: *const c_void,
     sendcount: MPI_Count,
     sendtype: MPI_Datatype,
@@ -146,11 +150,12 @@ pub unsafe extern "C" fn PMPI_Gather_init_c(
         )
     })
 }
-weak_alias!("MPI_Gather_init_c", "PMPI_Gather_init_c");
+entry! { 229, "MPI_Gather_init_c", "PMPI_Gather_init_c", PMPI_Gather_init_c, QMPI_Gather_init_c, top_gather_init_c, call_gather_init_c, next_gather_init_c, mpi_gather_init_c,
+(sendbuf: *const c_void, sendcount: MPI_Count, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcount: MPI_Count, recvtype: MPI_Datatype, root: c_int, comm: MPI_Comm, info: MPI_Info, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Gatherv_init`, MPI 5.0 section 6.13.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Gatherv_init(
+#[inline(never)]
+unsafe extern "C" fn mpi_gatherv_init(
     sendbuf: *const c_void,
     sendcount: c_int,
     sendtype: MPI_Datatype,
@@ -186,11 +191,12 @@ pub unsafe extern "C" fn PMPI_Gatherv_init(
         )
     })
 }
-weak_alias!("MPI_Gatherv_init", "PMPI_Gatherv_init");
+entry! { 225, "MPI_Gatherv_init", "PMPI_Gatherv_init", PMPI_Gatherv_init, QMPI_Gatherv_init, top_gatherv_init, call_gatherv_init, next_gatherv_init, mpi_gatherv_init,
+(sendbuf: *const c_void, sendcount: c_int, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcounts: *const c_int, displs: *const c_int, recvtype: MPI_Datatype, root: c_int, comm: MPI_Comm, info: MPI_Info, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Gatherv_init_c`, MPI 5.0 section 6.13.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Gatherv_init_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_gatherv_init_c(
     sendbuf: *const c_void,
     sendcount: MPI_Count,
     sendtype: MPI_Datatype,
@@ -226,11 +232,12 @@ pub unsafe extern "C" fn PMPI_Gatherv_init_c(
         )
     })
 }
-weak_alias!("MPI_Gatherv_init_c", "PMPI_Gatherv_init_c");
+entry! { 226, "MPI_Gatherv_init_c", "PMPI_Gatherv_init_c", PMPI_Gatherv_init_c, QMPI_Gatherv_init_c, top_gatherv_init_c, call_gatherv_init_c, next_gatherv_init_c, mpi_gatherv_init_c,
+(sendbuf: *const c_void, sendcount: MPI_Count, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcounts: *const MPI_Count, displs: *const MPI_Aint, recvtype: MPI_Datatype, root: c_int, comm: MPI_Comm, info: MPI_Info, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Scatter_init`, MPI 5.0 section 6.13.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Scatter_init(
+#[inline(never)]
+unsafe extern "C" fn mpi_scatter_init(
     sendbuf: *const c_void,
     sendcount: c_int,
     sendtype: MPI_Datatype,
@@ -260,11 +267,12 @@ pub unsafe extern "C" fn PMPI_Scatter_init(
         )
     })
 }
-weak_alias!("MPI_Scatter_init", "PMPI_Scatter_init");
+entry! { 457, "MPI_Scatter_init", "PMPI_Scatter_init", PMPI_Scatter_init, QMPI_Scatter_init, top_scatter_init, call_scatter_init, next_scatter_init, mpi_scatter_init,
+(sendbuf: *const c_void, sendcount: c_int, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcount: c_int, recvtype: MPI_Datatype, root: c_int, comm: MPI_Comm, info: MPI_Info, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Scatter_init_c`, MPI 5.0 section 6.13.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Scatter_init_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_scatter_init_c(
     sendbuf: *const c_void,
     sendcount: MPI_Count,
     sendtype: MPI_Datatype,
@@ -294,11 +302,12 @@ pub unsafe extern "C" fn PMPI_Scatter_init_c(
         )
     })
 }
-weak_alias!("MPI_Scatter_init_c", "PMPI_Scatter_init_c");
+entry! { 458, "MPI_Scatter_init_c", "PMPI_Scatter_init_c", PMPI_Scatter_init_c, QMPI_Scatter_init_c, top_scatter_init_c, call_scatter_init_c, next_scatter_init_c, mpi_scatter_init_c,
+(sendbuf: *const c_void, sendcount: MPI_Count, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcount: MPI_Count, recvtype: MPI_Datatype, root: c_int, comm: MPI_Comm, info: MPI_Info, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Scatterv_init`, MPI 5.0 section 6.13.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Scatterv_init(
+#[inline(never)]
+unsafe extern "C" fn mpi_scatterv_init(
     sendbuf: *const c_void,
     sendcounts: *const c_int,
     displs: *const c_int,
@@ -334,11 +343,12 @@ pub unsafe extern "C" fn PMPI_Scatterv_init(
         )
     })
 }
-weak_alias!("MPI_Scatterv_init", "PMPI_Scatterv_init");
+entry! { 454, "MPI_Scatterv_init", "PMPI_Scatterv_init", PMPI_Scatterv_init, QMPI_Scatterv_init, top_scatterv_init, call_scatterv_init, next_scatterv_init, mpi_scatterv_init,
+(sendbuf: *const c_void, sendcounts: *const c_int, displs: *const c_int, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcount: c_int, recvtype: MPI_Datatype, root: c_int, comm: MPI_Comm, info: MPI_Info, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Scatterv_init_c`, MPI 5.0 section 6.13.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Scatterv_init_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_scatterv_init_c(
     sendbuf: *const c_void,
     sendcounts: *const MPI_Count,
     displs: *const MPI_Aint,
@@ -374,11 +384,12 @@ pub unsafe extern "C" fn PMPI_Scatterv_init_c(
         )
     })
 }
-weak_alias!("MPI_Scatterv_init_c", "PMPI_Scatterv_init_c");
+entry! { 455, "MPI_Scatterv_init_c", "PMPI_Scatterv_init_c", PMPI_Scatterv_init_c, QMPI_Scatterv_init_c, top_scatterv_init_c, call_scatterv_init_c, next_scatterv_init_c, mpi_scatterv_init_c,
+(sendbuf: *const c_void, sendcounts: *const MPI_Count, displs: *const MPI_Aint, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcount: MPI_Count, recvtype: MPI_Datatype, root: c_int, comm: MPI_Comm, info: MPI_Info, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Allgather_init`, MPI 5.0 section 6.13.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Allgather_init(
+#[inline(never)]
+unsafe extern "C" fn mpi_allgather_init(
     sendbuf: *const c_void,
     sendcount: c_int,
     sendtype: MPI_Datatype,
@@ -406,11 +417,12 @@ pub unsafe extern "C" fn PMPI_Allgather_init(
         )
     })
 }
-weak_alias!("MPI_Allgather_init", "PMPI_Allgather_init");
+entry! { 20, "MPI_Allgather_init", "PMPI_Allgather_init", PMPI_Allgather_init, QMPI_Allgather_init, top_allgather_init, call_allgather_init, next_allgather_init, mpi_allgather_init,
+(sendbuf: *const c_void, sendcount: c_int, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcount: c_int, recvtype: MPI_Datatype, comm: MPI_Comm, info: MPI_Info, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Allgather_init_c`, MPI 5.0 section 6.13.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Allgather_init_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_allgather_init_c(
     sendbuf: *const c_void,
     sendcount: MPI_Count,
     sendtype: MPI_Datatype,
@@ -438,11 +450,12 @@ pub unsafe extern "C" fn PMPI_Allgather_init_c(
         )
     })
 }
-weak_alias!("MPI_Allgather_init_c", "PMPI_Allgather_init_c");
+entry! { 21, "MPI_Allgather_init_c", "PMPI_Allgather_init_c", PMPI_Allgather_init_c, QMPI_Allgather_init_c, top_allgather_init_c, call_allgather_init_c, next_allgather_init_c, mpi_allgather_init_c,
+(sendbuf: *const c_void, sendcount: MPI_Count, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcount: MPI_Count, recvtype: MPI_Datatype, comm: MPI_Comm, info: MPI_Info, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Allgatherv_init`, MPI 5.0 section 6.13.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Allgatherv_init(
+#[inline(never)]
+unsafe extern "C" fn mpi_allgatherv_init(
     sendbuf: *const c_void,
     sendcount: c_int,
     sendtype: MPI_Datatype,
@@ -476,11 +489,12 @@ pub unsafe extern "C" fn PMPI_Allgatherv_init(
         )
     })
 }
-weak_alias!("MPI_Allgatherv_init", "PMPI_Allgatherv_init");
+entry! { 17, "MPI_Allgatherv_init", "PMPI_Allgatherv_init", PMPI_Allgatherv_init, QMPI_Allgatherv_init, top_allgatherv_init, call_allgatherv_init, next_allgatherv_init, mpi_allgatherv_init,
+(sendbuf: *const c_void, sendcount: c_int, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcounts: *const c_int, displs: *const c_int, recvtype: MPI_Datatype, comm: MPI_Comm, info: MPI_Info, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Allgatherv_init_c`, MPI 5.0 section 6.13.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Allgatherv_init_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_allgatherv_init_c(
     sendbuf: *const c_void,
     sendcount: MPI_Count,
     sendtype: MPI_Datatype,
@@ -514,11 +528,12 @@ pub unsafe extern "C" fn PMPI_Allgatherv_init_c(
         )
     })
 }
-weak_alias!("MPI_Allgatherv_init_c", "PMPI_Allgatherv_init_c");
+entry! { 18, "MPI_Allgatherv_init_c", "PMPI_Allgatherv_init_c", PMPI_Allgatherv_init_c, QMPI_Allgatherv_init_c, top_allgatherv_init_c, call_allgatherv_init_c, next_allgatherv_init_c, mpi_allgatherv_init_c,
+(sendbuf: *const c_void, sendcount: MPI_Count, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcounts: *const MPI_Count, displs: *const MPI_Aint, recvtype: MPI_Datatype, comm: MPI_Comm, info: MPI_Info, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Alltoall_init`, MPI 5.0 section 6.13.6.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Alltoall_init(
+#[inline(never)]
+unsafe extern "C" fn mpi_alltoall_init(
     sendbuf: *const c_void,
     sendcount: c_int,
     sendtype: MPI_Datatype,
@@ -546,11 +561,12 @@ pub unsafe extern "C" fn PMPI_Alltoall_init(
         )
     })
 }
-weak_alias!("MPI_Alltoall_init", "PMPI_Alltoall_init");
+entry! { 37, "MPI_Alltoall_init", "PMPI_Alltoall_init", PMPI_Alltoall_init, QMPI_Alltoall_init, top_alltoall_init, call_alltoall_init, next_alltoall_init, mpi_alltoall_init,
+(sendbuf: *const c_void, sendcount: c_int, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcount: c_int, recvtype: MPI_Datatype, comm: MPI_Comm, info: MPI_Info, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Alltoall_init_c`, MPI 5.0 section 6.13.6.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Alltoall_init_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_alltoall_init_c(
     sendbuf: *const c_void,
     sendcount: MPI_Count,
     sendtype: MPI_Datatype,
@@ -578,11 +594,12 @@ pub unsafe extern "C" fn PMPI_Alltoall_init_c(
         )
     })
 }
-weak_alias!("MPI_Alltoall_init_c", "PMPI_Alltoall_init_c");
+entry! { 38, "MPI_Alltoall_init_c", "PMPI_Alltoall_init_c", PMPI_Alltoall_init_c, QMPI_Alltoall_init_c, top_alltoall_init_c, call_alltoall_init_c, next_alltoall_init_c, mpi_alltoall_init_c,
+(sendbuf: *const c_void, sendcount: MPI_Count, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcount: MPI_Count, recvtype: MPI_Datatype, comm: MPI_Comm, info: MPI_Info, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Alltoallv_init`, MPI 5.0 section 6.13.6.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Alltoallv_init(
+#[inline(never)]
+unsafe extern "C" fn mpi_alltoallv_init(
     sendbuf: *const c_void,
     sendcounts: *const c_int,
     sdispls: *const c_int,
@@ -622,11 +639,12 @@ pub unsafe extern "C" fn PMPI_Alltoallv_init(
         )
     })
 }
-weak_alias!("MPI_Alltoallv_init", "PMPI_Alltoallv_init");
+entry! { 30, "MPI_Alltoallv_init", "PMPI_Alltoallv_init", PMPI_Alltoallv_init, QMPI_Alltoallv_init, top_alltoallv_init, call_alltoallv_init, next_alltoallv_init, mpi_alltoallv_init,
+(sendbuf: *const c_void, sendcounts: *const c_int, sdispls: *const c_int, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcounts: *const c_int, rdispls: *const c_int, recvtype: MPI_Datatype, comm: MPI_Comm, info: MPI_Info, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Alltoallv_init_c`, MPI 5.0 section 6.13.6.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Alltoallv_init_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_alltoallv_init_c(
     sendbuf: *const c_void,
     sendcounts: *const MPI_Count,
     sdispls: *const MPI_Aint,
@@ -666,11 +684,12 @@ pub unsafe extern "C" fn PMPI_Alltoallv_init_c(
         )
     })
 }
-weak_alias!("MPI_Alltoallv_init_c", "PMPI_Alltoallv_init_c");
+entry! { 31, "MPI_Alltoallv_init_c", "PMPI_Alltoallv_init_c", PMPI_Alltoallv_init_c, QMPI_Alltoallv_init_c, top_alltoallv_init_c, call_alltoallv_init_c, next_alltoallv_init_c, mpi_alltoallv_init_c,
+(sendbuf: *const c_void, sendcounts: *const MPI_Count, sdispls: *const MPI_Aint, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcounts: *const MPI_Count, rdispls: *const MPI_Aint, recvtype: MPI_Datatype, comm: MPI_Comm, info: MPI_Info, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Alltoallw_init`, MPI 5.0 section 6.13.6.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Alltoallw_init(
+#[inline(never)]
+unsafe extern "C" fn mpi_alltoallw_init(
     sendbuf: *const c_void,
     sendcounts: *const c_int,
     sdispls: *const c_int,
@@ -714,11 +733,12 @@ pub unsafe extern "C" fn PMPI_Alltoallw_init(
         )
     })
 }
-weak_alias!("MPI_Alltoallw_init", "PMPI_Alltoallw_init");
+entry! { 34, "MPI_Alltoallw_init", "PMPI_Alltoallw_init", PMPI_Alltoallw_init, QMPI_Alltoallw_init, top_alltoallw_init, call_alltoallw_init, next_alltoallw_init, mpi_alltoallw_init,
+(sendbuf: *const c_void, sendcounts: *const c_int, sdispls: *const c_int, sendtypes: *const MPI_Datatype, recvbuf: *mut c_void, recvcounts: *const c_int, rdispls: *const c_int, recvtypes: *const MPI_Datatype, comm: MPI_Comm, info: MPI_Info, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Alltoallw_init_c`, MPI 5.0 section 6.13.6.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Alltoallw_init_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_alltoallw_init_c(
     sendbuf: *const c_void,
     sendcounts: *const MPI_Count,
     sdispls: *const MPI_Aint,
@@ -762,11 +782,12 @@ pub unsafe extern "C" fn PMPI_Alltoallw_init_c(
         )
     })
 }
-weak_alias!("MPI_Alltoallw_init_c", "PMPI_Alltoallw_init_c");
+entry! { 35, "MPI_Alltoallw_init_c", "PMPI_Alltoallw_init_c", PMPI_Alltoallw_init_c, QMPI_Alltoallw_init_c, top_alltoallw_init_c, call_alltoallw_init_c, next_alltoallw_init_c, mpi_alltoallw_init_c,
+(sendbuf: *const c_void, sendcounts: *const MPI_Count, sdispls: *const MPI_Aint, sendtypes: *const MPI_Datatype, recvbuf: *mut c_void, recvcounts: *const MPI_Count, rdispls: *const MPI_Aint, recvtypes: *const MPI_Datatype, comm: MPI_Comm, info: MPI_Info, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Reduce_init`, MPI 5.0 section 6.13.7.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Reduce_init(
+#[inline(never)]
+unsafe extern "C" fn mpi_reduce_init(
     sendbuf: *const c_void,
     recvbuf: *mut c_void,
     count: c_int,
@@ -794,11 +815,12 @@ pub unsafe extern "C" fn PMPI_Reduce_init(
         )
     })
 }
-weak_alias!("MPI_Reduce_init", "PMPI_Reduce_init");
+entry! { 413, "MPI_Reduce_init", "PMPI_Reduce_init", PMPI_Reduce_init, QMPI_Reduce_init, top_reduce_init, call_reduce_init, next_reduce_init, mpi_reduce_init,
+(sendbuf: *const c_void, recvbuf: *mut c_void, count: c_int, datatype: MPI_Datatype, op: MPI_Op, root: c_int, comm: MPI_Comm, info: MPI_Info, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Reduce_init_c`, MPI 5.0 section 6.13.7.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Reduce_init_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_reduce_init_c(
     sendbuf: *const c_void,
     recvbuf: *mut c_void,
     count: MPI_Count,
@@ -826,11 +848,12 @@ pub unsafe extern "C" fn PMPI_Reduce_init_c(
         )
     })
 }
-weak_alias!("MPI_Reduce_init_c", "PMPI_Reduce_init_c");
+entry! { 414, "MPI_Reduce_init_c", "PMPI_Reduce_init_c", PMPI_Reduce_init_c, QMPI_Reduce_init_c, top_reduce_init_c, call_reduce_init_c, next_reduce_init_c, mpi_reduce_init_c,
+(sendbuf: *const c_void, recvbuf: *mut c_void, count: MPI_Count, datatype: MPI_Datatype, op: MPI_Op, root: c_int, comm: MPI_Comm, info: MPI_Info, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Allreduce_init`, MPI 5.0 section 6.13.8.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Allreduce_init(
+#[inline(never)]
+unsafe extern "C" fn mpi_allreduce_init(
     sendbuf: *const c_void,
     recvbuf: *mut c_void,
     count: c_int,
@@ -856,11 +879,12 @@ pub unsafe extern "C" fn PMPI_Allreduce_init(
         )
     })
 }
-weak_alias!("MPI_Allreduce_init", "PMPI_Allreduce_init");
+entry! { 25, "MPI_Allreduce_init", "PMPI_Allreduce_init", PMPI_Allreduce_init, QMPI_Allreduce_init, top_allreduce_init, call_allreduce_init, next_allreduce_init, mpi_allreduce_init,
+(sendbuf: *const c_void, recvbuf: *mut c_void, count: c_int, datatype: MPI_Datatype, op: MPI_Op, comm: MPI_Comm, info: MPI_Info, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Allreduce_init_c`, MPI 5.0 section 6.13.8.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Allreduce_init_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_allreduce_init_c(
     sendbuf: *const c_void,
     recvbuf: *mut c_void,
     count: MPI_Count,
@@ -886,11 +910,12 @@ pub unsafe extern "C" fn PMPI_Allreduce_init_c(
         )
     })
 }
-weak_alias!("MPI_Allreduce_init_c", "PMPI_Allreduce_init_c");
+entry! { 26, "MPI_Allreduce_init_c", "PMPI_Allreduce_init_c", PMPI_Allreduce_init_c, QMPI_Allreduce_init_c, top_allreduce_init_c, call_allreduce_init_c, next_allreduce_init_c, mpi_allreduce_init_c,
+(sendbuf: *const c_void, recvbuf: *mut c_void, count: MPI_Count, datatype: MPI_Datatype, op: MPI_Op, comm: MPI_Comm, info: MPI_Info, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Reduce_scatter_block_init`, MPI 5.0 section 6.13.9.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Reduce_scatter_block_init(
+#[inline(never)]
+unsafe extern "C" fn mpi_reduce_scatter_block_init(
     sendbuf: *const c_void,
     recvbuf: *mut c_void,
     recvcount: c_int,
@@ -916,14 +941,12 @@ pub unsafe extern "C" fn PMPI_Reduce_scatter_block_init(
         )
     })
 }
-weak_alias!(
-    "MPI_Reduce_scatter_block_init",
-    "PMPI_Reduce_scatter_block_init"
-);
+entry! { 420, "MPI_Reduce_scatter_block_init", "PMPI_Reduce_scatter_block_init", PMPI_Reduce_scatter_block_init, QMPI_Reduce_scatter_block_init, top_reduce_scatter_block_init, call_reduce_scatter_block_init, next_reduce_scatter_block_init, mpi_reduce_scatter_block_init,
+(sendbuf: *const c_void, recvbuf: *mut c_void, recvcount: c_int, datatype: MPI_Datatype, op: MPI_Op, comm: MPI_Comm, info: MPI_Info, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Reduce_scatter_block_init_c`, MPI 5.0 section 6.13.9.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Reduce_scatter_block_init_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_reduce_scatter_block_init_c(
     sendbuf: *const c_void,
     recvbuf: *mut c_void,
     recvcount: MPI_Count,
@@ -949,14 +972,12 @@ pub unsafe extern "C" fn PMPI_Reduce_scatter_block_init_c(
         )
     })
 }
-weak_alias!(
-    "MPI_Reduce_scatter_block_init_c",
-    "PMPI_Reduce_scatter_block_init_c"
-);
+entry! { 421, "MPI_Reduce_scatter_block_init_c", "PMPI_Reduce_scatter_block_init_c", PMPI_Reduce_scatter_block_init_c, QMPI_Reduce_scatter_block_init_c, top_reduce_scatter_block_init_c, call_reduce_scatter_block_init_c, next_reduce_scatter_block_init_c, mpi_reduce_scatter_block_init_c,
+(sendbuf: *const c_void, recvbuf: *mut c_void, recvcount: MPI_Count, datatype: MPI_Datatype, op: MPI_Op, comm: MPI_Comm, info: MPI_Info, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Reduce_scatter_init`, MPI 5.0 section 6.13.10.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Reduce_scatter_init(
+#[inline(never)]
+unsafe extern "C" fn mpi_reduce_scatter_init(
     sendbuf: *const c_void,
     recvbuf: *mut c_void,
     recvcounts: *const c_int,
@@ -984,11 +1005,12 @@ pub unsafe extern "C" fn PMPI_Reduce_scatter_init(
         )
     })
 }
-weak_alias!("MPI_Reduce_scatter_init", "PMPI_Reduce_scatter_init");
+entry! { 423, "MPI_Reduce_scatter_init", "PMPI_Reduce_scatter_init", PMPI_Reduce_scatter_init, QMPI_Reduce_scatter_init, top_reduce_scatter_init, call_reduce_scatter_init, next_reduce_scatter_init, mpi_reduce_scatter_init,
+(sendbuf: *const c_void, recvbuf: *mut c_void, recvcounts: *const c_int, datatype: MPI_Datatype, op: MPI_Op, comm: MPI_Comm, info: MPI_Info, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Reduce_scatter_init_c`, MPI 5.0 section 6.13.10.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Reduce_scatter_init_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_reduce_scatter_init_c(
     sendbuf: *const c_void,
     recvbuf: *mut c_void,
     recvcounts: *const MPI_Count,
@@ -1016,11 +1038,12 @@ pub unsafe extern "C" fn PMPI_Reduce_scatter_init_c(
         )
     })
 }
-weak_alias!("MPI_Reduce_scatter_init_c", "PMPI_Reduce_scatter_init_c");
+entry! { 424, "MPI_Reduce_scatter_init_c", "PMPI_Reduce_scatter_init_c", PMPI_Reduce_scatter_init_c, QMPI_Reduce_scatter_init_c, top_reduce_scatter_init_c, call_reduce_scatter_init_c, next_reduce_scatter_init_c, mpi_reduce_scatter_init_c,
+(sendbuf: *const c_void, recvbuf: *mut c_void, recvcounts: *const MPI_Count, datatype: MPI_Datatype, op: MPI_Op, comm: MPI_Comm, info: MPI_Info, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Scan_init`, MPI 5.0 section 6.13.11.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Scan_init(
+#[inline(never)]
+unsafe extern "C" fn mpi_scan_init(
     sendbuf: *const c_void,
     recvbuf: *mut c_void,
     count: c_int,
@@ -1046,11 +1069,12 @@ pub unsafe extern "C" fn PMPI_Scan_init(
         )
     })
 }
-weak_alias!("MPI_Scan_init", "PMPI_Scan_init");
+entry! { 449, "MPI_Scan_init", "PMPI_Scan_init", PMPI_Scan_init, QMPI_Scan_init, top_scan_init, call_scan_init, next_scan_init, mpi_scan_init,
+(sendbuf: *const c_void, recvbuf: *mut c_void, count: c_int, datatype: MPI_Datatype, op: MPI_Op, comm: MPI_Comm, info: MPI_Info, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Scan_init_c`, MPI 5.0 section 6.13.11.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Scan_init_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_scan_init_c(
     sendbuf: *const c_void,
     recvbuf: *mut c_void,
     count: MPI_Count,
@@ -1076,11 +1100,12 @@ pub unsafe extern "C" fn PMPI_Scan_init_c(
         )
     })
 }
-weak_alias!("MPI_Scan_init_c", "PMPI_Scan_init_c");
+entry! { 450, "MPI_Scan_init_c", "PMPI_Scan_init_c", PMPI_Scan_init_c, QMPI_Scan_init_c, top_scan_init_c, call_scan_init_c, next_scan_init_c, mpi_scan_init_c,
+(sendbuf: *const c_void, recvbuf: *mut c_void, count: MPI_Count, datatype: MPI_Datatype, op: MPI_Op, comm: MPI_Comm, info: MPI_Info, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Exscan_init`, MPI 5.0 section 6.13.12.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Exscan_init(
+#[inline(never)]
+unsafe extern "C" fn mpi_exscan_init(
     sendbuf: *const c_void,
     recvbuf: *mut c_void,
     count: c_int,
@@ -1106,11 +1131,12 @@ pub unsafe extern "C" fn PMPI_Exscan_init(
         )
     })
 }
-weak_alias!("MPI_Exscan_init", "PMPI_Exscan_init");
+entry! { 126, "MPI_Exscan_init", "PMPI_Exscan_init", PMPI_Exscan_init, QMPI_Exscan_init, top_exscan_init, call_exscan_init, next_exscan_init, mpi_exscan_init,
+(sendbuf: *const c_void, recvbuf: *mut c_void, count: c_int, datatype: MPI_Datatype, op: MPI_Op, comm: MPI_Comm, info: MPI_Info, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Exscan_init_c`, MPI 5.0 section 6.13.12.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Exscan_init_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_exscan_init_c(
     sendbuf: *const c_void,
     recvbuf: *mut c_void,
     count: MPI_Count,
@@ -1136,4 +1162,5 @@ pub unsafe extern "C" fn PMPI_Exscan_init_c(
         )
     })
 }
-weak_alias!("MPI_Exscan_init_c", "PMPI_Exscan_init_c");
+entry! { 127, "MPI_Exscan_init_c", "PMPI_Exscan_init_c", PMPI_Exscan_init_c, QMPI_Exscan_init_c, top_exscan_init_c, call_exscan_init_c, next_exscan_init_c, mpi_exscan_init_c,
+(sendbuf: *const c_void, recvbuf: *mut c_void, count: MPI_Count, datatype: MPI_Datatype, op: MPI_Op, comm: MPI_Comm, info: MPI_Info, request: *mut MPI_Request) -> c_int }

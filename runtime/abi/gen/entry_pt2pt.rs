@@ -17,27 +17,8 @@ use crate::status;
 use crate::status::MPI_Status;
 
 /// `MPI_Send`, MPI 5.0 section 3.2.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Send(
-    buf: *const c_void,
-    count: c_int,
-    datatype: MPI_Datatype,
-    dest: c_int,
-    tag: c_int,
-    comm: MPI_Comm,
-) -> c_int {
-    // SAFETY: the caller's own values, unchanged: what the standard promises of them, it promises to `express::send` (A1, A2).
-    match unsafe { express::send(buf, count, datatype, dest, tag, comm) } {
-        Some(code) => code,
-        // SAFETY: the same.
-        None => unsafe { ordinary_send(buf, count, datatype, dest, tag, comm) },
-    }
-}
-weak_alias!("MPI_Send", "PMPI_Send");
-
-/// `MPI_Send`, the ordinary way.
 #[inline(never)]
-unsafe extern "C" fn ordinary_send(
+unsafe extern "C" fn mpi_send(
     buf: *const c_void,
     count: c_int,
     datatype: MPI_Datatype,
@@ -66,10 +47,12 @@ unsafe extern "C" fn ordinary_send(
         )
     })
 }
+express_entry! { 459, "MPI_Send", "PMPI_Send", PMPI_Send, QMPI_Send, top_send, call_send, next_send, mpi_send, express::send, past_send,
+(buf: *const c_void, count: c_int, datatype: MPI_Datatype, dest: c_int, tag: c_int, comm: MPI_Comm) -> c_int }
 
 /// `MPI_Send_c`, MPI 5.0 section 3.2.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Send_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_send_c(
     buf: *const c_void,
     count: MPI_Count,
     datatype: MPI_Datatype,
@@ -89,31 +72,12 @@ pub unsafe extern "C" fn PMPI_Send_c(
         )
     })
 }
-weak_alias!("MPI_Send_c", "PMPI_Send_c");
+entry! { 464, "MPI_Send_c", "PMPI_Send_c", PMPI_Send_c, QMPI_Send_c, top_send_c, call_send_c, next_send_c, mpi_send_c,
+(buf: *const c_void, count: MPI_Count, datatype: MPI_Datatype, dest: c_int, tag: c_int, comm: MPI_Comm) -> c_int }
 
 /// `MPI_Recv`, MPI 5.0 section 3.2.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Recv(
-    buf: *mut c_void,
-    count: c_int,
-    datatype: MPI_Datatype,
-    source: c_int,
-    tag: c_int,
-    comm: MPI_Comm,
-    status: *mut MPI_Status,
-) -> c_int {
-    // SAFETY: the caller's own values, unchanged: what the standard promises of them, it promises to `express::recv` (A1, A2).
-    match unsafe { express::recv(buf, count, datatype, source, tag, comm, status) } {
-        Some(code) => code,
-        // SAFETY: the same.
-        None => unsafe { ordinary_recv(buf, count, datatype, source, tag, comm, status) },
-    }
-}
-weak_alias!("MPI_Recv", "PMPI_Recv");
-
-/// `MPI_Recv`, the ordinary way.
 #[inline(never)]
-unsafe extern "C" fn ordinary_recv(
+unsafe extern "C" fn mpi_recv(
     buf: *mut c_void,
     count: c_int,
     datatype: MPI_Datatype,
@@ -141,10 +105,12 @@ unsafe extern "C" fn ordinary_recv(
         )
     })
 }
+express_entry! { 407, "MPI_Recv", "PMPI_Recv", PMPI_Recv, QMPI_Recv, top_recv, call_recv, next_recv, mpi_recv, express::recv, past_recv,
+(buf: *mut c_void, count: c_int, datatype: MPI_Datatype, source: c_int, tag: c_int, comm: MPI_Comm, status: *mut MPI_Status) -> c_int }
 
 /// `MPI_Recv_c`, MPI 5.0 section 3.2.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Recv_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_recv_c(
     buf: *mut c_void,
     count: MPI_Count,
     datatype: MPI_Datatype,
@@ -168,11 +134,12 @@ pub unsafe extern "C" fn PMPI_Recv_c(
         )
     })
 }
-weak_alias!("MPI_Recv_c", "PMPI_Recv_c");
+entry! { 408, "MPI_Recv_c", "PMPI_Recv_c", PMPI_Recv_c, QMPI_Recv_c, top_recv_c, call_recv_c, next_recv_c, mpi_recv_c,
+(buf: *mut c_void, count: MPI_Count, datatype: MPI_Datatype, source: c_int, tag: c_int, comm: MPI_Comm, status: *mut MPI_Status) -> c_int }
 
 /// `MPI_Get_count`, MPI 5.0 section 3.2.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Get_count(
+#[inline(never)]
+unsafe extern "C" fn mpi_get_count(
     status: *const MPI_Status,
     datatype: MPI_Datatype,
     count: *mut c_int,
@@ -185,11 +152,12 @@ pub unsafe extern "C" fn PMPI_Get_count(
         status::get_count(mpi, status, datatype, count)
     })
 }
-weak_alias!("MPI_Get_count", "PMPI_Get_count");
+entry! { 235, "MPI_Get_count", "PMPI_Get_count", PMPI_Get_count, QMPI_Get_count, top_get_count, call_get_count, next_get_count, mpi_get_count,
+(status: *const MPI_Status, datatype: MPI_Datatype, count: *mut c_int) -> c_int }
 
 /// `MPI_Get_count_c`, MPI 5.0 section 3.2.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Get_count_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_get_count_c(
     status: *const MPI_Status,
     datatype: MPI_Datatype,
     count: *mut MPI_Count,
@@ -202,14 +170,12 @@ pub unsafe extern "C" fn PMPI_Get_count_c(
         status::get_count(mpi, status, datatype, count)
     })
 }
-weak_alias!("MPI_Get_count_c", "PMPI_Get_count_c");
+entry! { 236, "MPI_Get_count_c", "PMPI_Get_count_c", PMPI_Get_count_c, QMPI_Get_count_c, top_get_count_c, call_get_count_c, next_get_count_c, mpi_get_count_c,
+(status: *const MPI_Status, datatype: MPI_Datatype, count: *mut MPI_Count) -> c_int }
 
 /// `MPI_Status_get_error`, MPI 5.0 section 3.2.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Status_get_error(
-    status: *const MPI_Status,
-    error: *mut c_int,
-) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_status_get_error(status: *const MPI_Status, error: *mut c_int) -> c_int {
     enter_any_time("MPI_Status_get_error", On::Nothing, || {
         // SAFETY: `status` is the caller's pointer to one MPI_Status (A1 of `args`).
         let status = unsafe { args::status("status", status) }?;
@@ -218,14 +184,12 @@ pub unsafe extern "C" fn PMPI_Status_get_error(
         status::get_error(status, error)
     })
 }
-weak_alias!("MPI_Status_get_error", "PMPI_Status_get_error");
+entry! { 491, "MPI_Status_get_error", "PMPI_Status_get_error", PMPI_Status_get_error, QMPI_Status_get_error, top_status_get_error, call_status_get_error, next_status_get_error, mpi_status_get_error,
+(status: *const MPI_Status, error: *mut c_int) -> c_int }
 
 /// `MPI_Status_get_source`, MPI 5.0 section 3.2.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Status_get_source(
-    status: *const MPI_Status,
-    source: *mut c_int,
-) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_status_get_source(status: *const MPI_Status, source: *mut c_int) -> c_int {
     enter_any_time("MPI_Status_get_source", On::Nothing, || {
         // SAFETY: `status` is the caller's pointer to one MPI_Status (A1 of `args`).
         let status = unsafe { args::status("status", status) }?;
@@ -234,11 +198,12 @@ pub unsafe extern "C" fn PMPI_Status_get_source(
         status::get_source(status, source)
     })
 }
-weak_alias!("MPI_Status_get_source", "PMPI_Status_get_source");
+entry! { 492, "MPI_Status_get_source", "PMPI_Status_get_source", PMPI_Status_get_source, QMPI_Status_get_source, top_status_get_source, call_status_get_source, next_status_get_source, mpi_status_get_source,
+(status: *const MPI_Status, source: *mut c_int) -> c_int }
 
 /// `MPI_Status_get_tag`, MPI 5.0 section 3.2.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Status_get_tag(status: *const MPI_Status, tag: *mut c_int) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_status_get_tag(status: *const MPI_Status, tag: *mut c_int) -> c_int {
     enter_any_time("MPI_Status_get_tag", On::Nothing, || {
         // SAFETY: `status` is the caller's pointer to one MPI_Status (A1 of `args`).
         let status = unsafe { args::status("status", status) }?;
@@ -247,11 +212,12 @@ pub unsafe extern "C" fn PMPI_Status_get_tag(status: *const MPI_Status, tag: *mu
         status::get_tag(status, tag)
     })
 }
-weak_alias!("MPI_Status_get_tag", "PMPI_Status_get_tag");
+entry! { 493, "MPI_Status_get_tag", "PMPI_Status_get_tag", PMPI_Status_get_tag, QMPI_Status_get_tag, top_status_get_tag, call_status_get_tag, next_status_get_tag, mpi_status_get_tag,
+(status: *const MPI_Status, tag: *mut c_int) -> c_int }
 
 /// `MPI_Bsend`, MPI 5.0 section 3.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Bsend(
+#[inline(never)]
+unsafe extern "C" fn mpi_bsend(
     buf: *const c_void,
     count: c_int,
     datatype: MPI_Datatype,
@@ -271,11 +237,12 @@ pub unsafe extern "C" fn PMPI_Bsend(
         )
     })
 }
-weak_alias!("MPI_Bsend", "PMPI_Bsend");
+entry! { 48, "MPI_Bsend", "PMPI_Bsend", PMPI_Bsend, QMPI_Bsend, top_bsend, call_bsend, next_bsend, mpi_bsend,
+(buf: *const c_void, count: c_int, datatype: MPI_Datatype, dest: c_int, tag: c_int, comm: MPI_Comm) -> c_int }
 
 /// `MPI_Bsend_c`, MPI 5.0 section 3.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Bsend_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_bsend_c(
     buf: *const c_void,
     count: MPI_Count,
     datatype: MPI_Datatype,
@@ -295,11 +262,12 @@ pub unsafe extern "C" fn PMPI_Bsend_c(
         )
     })
 }
-weak_alias!("MPI_Bsend_c", "PMPI_Bsend_c");
+entry! { 49, "MPI_Bsend_c", "PMPI_Bsend_c", PMPI_Bsend_c, QMPI_Bsend_c, top_bsend_c, call_bsend_c, next_bsend_c, mpi_bsend_c,
+(buf: *const c_void, count: MPI_Count, datatype: MPI_Datatype, dest: c_int, tag: c_int, comm: MPI_Comm) -> c_int }
 
 /// `MPI_Rsend`, MPI 5.0 section 3.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Rsend(
+#[inline(never)]
+unsafe extern "C" fn mpi_rsend(
     buf: *const c_void,
     count: c_int,
     datatype: MPI_Datatype,
@@ -319,11 +287,12 @@ pub unsafe extern "C" fn PMPI_Rsend(
         )
     })
 }
-weak_alias!("MPI_Rsend", "PMPI_Rsend");
+entry! { 443, "MPI_Rsend", "PMPI_Rsend", PMPI_Rsend, QMPI_Rsend, top_rsend, call_rsend, next_rsend, mpi_rsend,
+(buf: *const c_void, count: c_int, datatype: MPI_Datatype, dest: c_int, tag: c_int, comm: MPI_Comm) -> c_int }
 
 /// `MPI_Rsend_c`, MPI 5.0 section 3.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Rsend_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_rsend_c(
     buf: *const c_void,
     count: MPI_Count,
     datatype: MPI_Datatype,
@@ -343,11 +312,12 @@ pub unsafe extern "C" fn PMPI_Rsend_c(
         )
     })
 }
-weak_alias!("MPI_Rsend_c", "PMPI_Rsend_c");
+entry! { 444, "MPI_Rsend_c", "PMPI_Rsend_c", PMPI_Rsend_c, QMPI_Rsend_c, top_rsend_c, call_rsend_c, next_rsend_c, mpi_rsend_c,
+(buf: *const c_void, count: MPI_Count, datatype: MPI_Datatype, dest: c_int, tag: c_int, comm: MPI_Comm) -> c_int }
 
 /// `MPI_Ssend`, MPI 5.0 section 3.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Ssend(
+#[inline(never)]
+unsafe extern "C" fn mpi_ssend(
     buf: *const c_void,
     count: c_int,
     datatype: MPI_Datatype,
@@ -367,11 +337,12 @@ pub unsafe extern "C" fn PMPI_Ssend(
         )
     })
 }
-weak_alias!("MPI_Ssend", "PMPI_Ssend");
+entry! { 485, "MPI_Ssend", "PMPI_Ssend", PMPI_Ssend, QMPI_Ssend, top_ssend, call_ssend, next_ssend, mpi_ssend,
+(buf: *const c_void, count: c_int, datatype: MPI_Datatype, dest: c_int, tag: c_int, comm: MPI_Comm) -> c_int }
 
 /// `MPI_Ssend_c`, MPI 5.0 section 3.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Ssend_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_ssend_c(
     buf: *const c_void,
     count: MPI_Count,
     datatype: MPI_Datatype,
@@ -391,29 +362,32 @@ pub unsafe extern "C" fn PMPI_Ssend_c(
         )
     })
 }
-weak_alias!("MPI_Ssend_c", "PMPI_Ssend_c");
+entry! { 486, "MPI_Ssend_c", "PMPI_Ssend_c", PMPI_Ssend_c, QMPI_Ssend_c, top_ssend_c, call_ssend_c, next_ssend_c, mpi_ssend_c,
+(buf: *const c_void, count: MPI_Count, datatype: MPI_Datatype, dest: c_int, tag: c_int, comm: MPI_Comm) -> c_int }
 
 /// `MPI_Buffer_attach`, MPI 5.0 section 3.6.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Buffer_attach(buffer: *mut c_void, size: c_int) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_buffer_attach(buffer: *mut c_void, size: c_int) -> c_int {
     enter("MPI_Buffer_attach", On::Nothing, |mpi| {
         buffer::buffer_attach(mpi, args::MutBuf(buffer), args::wide(size))
     })
 }
-weak_alias!("MPI_Buffer_attach", "PMPI_Buffer_attach");
+entry! { 52, "MPI_Buffer_attach", "PMPI_Buffer_attach", PMPI_Buffer_attach, QMPI_Buffer_attach, top_buffer_attach, call_buffer_attach, next_buffer_attach, mpi_buffer_attach,
+(buffer: *mut c_void, size: c_int) -> c_int }
 
 /// `MPI_Buffer_attach_c`, MPI 5.0 section 3.6.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Buffer_attach_c(buffer: *mut c_void, size: MPI_Count) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_buffer_attach_c(buffer: *mut c_void, size: MPI_Count) -> c_int {
     enter("MPI_Buffer_attach_c", On::Nothing, |mpi| {
         buffer::buffer_attach(mpi, args::MutBuf(buffer), args::wide(size))
     })
 }
-weak_alias!("MPI_Buffer_attach_c", "PMPI_Buffer_attach_c");
+entry! { 53, "MPI_Buffer_attach_c", "PMPI_Buffer_attach_c", PMPI_Buffer_attach_c, QMPI_Buffer_attach_c, top_buffer_attach_c, call_buffer_attach_c, next_buffer_attach_c, mpi_buffer_attach_c,
+(buffer: *mut c_void, size: MPI_Count) -> c_int }
 
 /// `MPI_Buffer_detach`, MPI 5.0 section 3.6.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Buffer_detach(buffer_addr: *mut c_void, size: *mut c_int) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_buffer_detach(buffer_addr: *mut c_void, size: *mut c_int) -> c_int {
     enter("MPI_Buffer_detach", On::Nothing, |mpi| {
         // SAFETY: `buffer_addr` is the caller's pointer to one pointer (A1 of `args`).
         let buffer_addr =
@@ -423,14 +397,12 @@ pub unsafe extern "C" fn PMPI_Buffer_detach(buffer_addr: *mut c_void, size: *mut
         buffer::buffer_detach(mpi, buffer_addr, size)
     })
 }
-weak_alias!("MPI_Buffer_detach", "PMPI_Buffer_detach");
+entry! { 54, "MPI_Buffer_detach", "PMPI_Buffer_detach", PMPI_Buffer_detach, QMPI_Buffer_detach, top_buffer_detach, call_buffer_detach, next_buffer_detach, mpi_buffer_detach,
+(buffer_addr: *mut c_void, size: *mut c_int) -> c_int }
 
 /// `MPI_Buffer_detach_c`, MPI 5.0 section 3.6.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Buffer_detach_c(
-    buffer_addr: *mut c_void,
-    size: *mut MPI_Count,
-) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_buffer_detach_c(buffer_addr: *mut c_void, size: *mut MPI_Count) -> c_int {
     enter("MPI_Buffer_detach_c", On::Nothing, |mpi| {
         // SAFETY: `buffer_addr` is the caller's pointer to one pointer (A1 of `args`).
         let buffer_addr =
@@ -440,29 +412,32 @@ pub unsafe extern "C" fn PMPI_Buffer_detach_c(
         buffer::buffer_detach(mpi, buffer_addr, size)
     })
 }
-weak_alias!("MPI_Buffer_detach_c", "PMPI_Buffer_detach_c");
+entry! { 55, "MPI_Buffer_detach_c", "PMPI_Buffer_detach_c", PMPI_Buffer_detach_c, QMPI_Buffer_detach_c, top_buffer_detach_c, call_buffer_detach_c, next_buffer_detach_c, mpi_buffer_detach_c,
+(buffer_addr: *mut c_void, size: *mut MPI_Count) -> c_int }
 
 /// `MPI_Buffer_flush`, MPI 5.0 section 3.6.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Buffer_flush() -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_buffer_flush() -> c_int {
     enter("MPI_Buffer_flush", On::Nothing, buffer::buffer_flush)
 }
-weak_alias!("MPI_Buffer_flush", "PMPI_Buffer_flush");
+entry! { 56, "MPI_Buffer_flush", "PMPI_Buffer_flush", PMPI_Buffer_flush, QMPI_Buffer_flush, top_buffer_flush, call_buffer_flush, next_buffer_flush, mpi_buffer_flush,
+() -> c_int }
 
 /// `MPI_Buffer_iflush`, MPI 5.0 section 3.6.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Buffer_iflush(request: *mut MPI_Request) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_buffer_iflush(request: *mut MPI_Request) -> c_int {
     enter("MPI_Buffer_iflush", On::Nothing, |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
         let request = unsafe { args::Out::new("request", request) }?;
         buffer::buffer_iflush(mpi, request)
     })
 }
-weak_alias!("MPI_Buffer_iflush", "PMPI_Buffer_iflush");
+entry! { 57, "MPI_Buffer_iflush", "PMPI_Buffer_iflush", PMPI_Buffer_iflush, QMPI_Buffer_iflush, top_buffer_iflush, call_buffer_iflush, next_buffer_iflush, mpi_buffer_iflush,
+(request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Comm_attach_buffer`, MPI 5.0 section 3.6.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Comm_attach_buffer(
+#[inline(never)]
+unsafe extern "C" fn mpi_comm_attach_buffer(
     comm: MPI_Comm,
     buffer: *mut c_void,
     size: c_int,
@@ -471,11 +446,12 @@ pub unsafe extern "C" fn PMPI_Comm_attach_buffer(
         buffer::comm_attach_buffer(mpi, comm, args::MutBuf(buffer), args::wide(size))
     })
 }
-weak_alias!("MPI_Comm_attach_buffer", "PMPI_Comm_attach_buffer");
+entry! { 69, "MPI_Comm_attach_buffer", "PMPI_Comm_attach_buffer", PMPI_Comm_attach_buffer, QMPI_Comm_attach_buffer, top_comm_attach_buffer, call_comm_attach_buffer, next_comm_attach_buffer, mpi_comm_attach_buffer,
+(comm: MPI_Comm, buffer: *mut c_void, size: c_int) -> c_int }
 
 /// `MPI_Comm_attach_buffer_c`, MPI 5.0 section 3.6.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Comm_attach_buffer_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_comm_attach_buffer_c(
     comm: MPI_Comm,
     buffer: *mut c_void,
     size: MPI_Count,
@@ -484,11 +460,12 @@ pub unsafe extern "C" fn PMPI_Comm_attach_buffer_c(
         buffer::comm_attach_buffer(mpi, comm, args::MutBuf(buffer), args::wide(size))
     })
 }
-weak_alias!("MPI_Comm_attach_buffer_c", "PMPI_Comm_attach_buffer_c");
+entry! { 70, "MPI_Comm_attach_buffer_c", "PMPI_Comm_attach_buffer_c", PMPI_Comm_attach_buffer_c, QMPI_Comm_attach_buffer_c, top_comm_attach_buffer_c, call_comm_attach_buffer_c, next_comm_attach_buffer_c, mpi_comm_attach_buffer_c,
+(comm: MPI_Comm, buffer: *mut c_void, size: MPI_Count) -> c_int }
 
 /// `MPI_Comm_detach_buffer`, MPI 5.0 section 3.6.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Comm_detach_buffer(
+#[inline(never)]
+unsafe extern "C" fn mpi_comm_detach_buffer(
     comm: MPI_Comm,
     buffer_addr: *mut c_void,
     size: *mut c_int,
@@ -502,11 +479,12 @@ pub unsafe extern "C" fn PMPI_Comm_detach_buffer(
         buffer::comm_detach_buffer(mpi, comm, buffer_addr, size)
     })
 }
-weak_alias!("MPI_Comm_detach_buffer", "PMPI_Comm_detach_buffer");
+entry! { 80, "MPI_Comm_detach_buffer", "PMPI_Comm_detach_buffer", PMPI_Comm_detach_buffer, QMPI_Comm_detach_buffer, top_comm_detach_buffer, call_comm_detach_buffer, next_comm_detach_buffer, mpi_comm_detach_buffer,
+(comm: MPI_Comm, buffer_addr: *mut c_void, size: *mut c_int) -> c_int }
 
 /// `MPI_Comm_detach_buffer_c`, MPI 5.0 section 3.6.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Comm_detach_buffer_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_comm_detach_buffer_c(
     comm: MPI_Comm,
     buffer_addr: *mut c_void,
     size: *mut MPI_Count,
@@ -520,34 +498,34 @@ pub unsafe extern "C" fn PMPI_Comm_detach_buffer_c(
         buffer::comm_detach_buffer(mpi, comm, buffer_addr, size)
     })
 }
-weak_alias!("MPI_Comm_detach_buffer_c", "PMPI_Comm_detach_buffer_c");
+entry! { 81, "MPI_Comm_detach_buffer_c", "PMPI_Comm_detach_buffer_c", PMPI_Comm_detach_buffer_c, QMPI_Comm_detach_buffer_c, top_comm_detach_buffer_c, call_comm_detach_buffer_c, next_comm_detach_buffer_c, mpi_comm_detach_buffer_c,
+(comm: MPI_Comm, buffer_addr: *mut c_void, size: *mut MPI_Count) -> c_int }
 
 /// `MPI_Comm_flush_buffer`, MPI 5.0 section 3.6.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Comm_flush_buffer(comm: MPI_Comm) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_comm_flush_buffer(comm: MPI_Comm) -> c_int {
     enter("MPI_Comm_flush_buffer", On::Comm(comm), |mpi| {
         buffer::comm_flush_buffer(mpi, comm)
     })
 }
-weak_alias!("MPI_Comm_flush_buffer", "PMPI_Comm_flush_buffer");
+entry! { 85, "MPI_Comm_flush_buffer", "PMPI_Comm_flush_buffer", PMPI_Comm_flush_buffer, QMPI_Comm_flush_buffer, top_comm_flush_buffer, call_comm_flush_buffer, next_comm_flush_buffer, mpi_comm_flush_buffer,
+(comm: MPI_Comm) -> c_int }
 
 /// `MPI_Comm_iflush_buffer`, MPI 5.0 section 3.6.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Comm_iflush_buffer(
-    comm: MPI_Comm,
-    request: *mut MPI_Request,
-) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_comm_iflush_buffer(comm: MPI_Comm, request: *mut MPI_Request) -> c_int {
     enter("MPI_Comm_iflush_buffer", On::Comm(comm), |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
         let request = unsafe { args::Out::new("request", request) }?;
         buffer::comm_iflush_buffer(mpi, comm, request)
     })
 }
-weak_alias!("MPI_Comm_iflush_buffer", "PMPI_Comm_iflush_buffer");
+entry! { 97, "MPI_Comm_iflush_buffer", "PMPI_Comm_iflush_buffer", PMPI_Comm_iflush_buffer, QMPI_Comm_iflush_buffer, top_comm_iflush_buffer, call_comm_iflush_buffer, next_comm_iflush_buffer, mpi_comm_iflush_buffer,
+(comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Session_attach_buffer`, MPI 5.0 section 3.6.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Session_attach_buffer(
+#[inline(never)]
+unsafe extern "C" fn mpi_session_attach_buffer(
     session: MPI_Session,
     buffer: *mut c_void,
     size: c_int,
@@ -556,11 +534,12 @@ pub unsafe extern "C" fn PMPI_Session_attach_buffer(
         buffer::session_attach_buffer(mpi, session, args::MutBuf(buffer), args::wide(size))
     })
 }
-weak_alias!("MPI_Session_attach_buffer", "PMPI_Session_attach_buffer");
+entry! { 467, "MPI_Session_attach_buffer", "PMPI_Session_attach_buffer", PMPI_Session_attach_buffer, QMPI_Session_attach_buffer, top_session_attach_buffer, call_session_attach_buffer, next_session_attach_buffer, mpi_session_attach_buffer,
+(session: MPI_Session, buffer: *mut c_void, size: c_int) -> c_int }
 
 /// `MPI_Session_attach_buffer_c`, MPI 5.0 section 3.6.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Session_attach_buffer_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_session_attach_buffer_c(
     session: MPI_Session,
     buffer: *mut c_void,
     size: MPI_Count,
@@ -569,14 +548,12 @@ pub unsafe extern "C" fn PMPI_Session_attach_buffer_c(
         buffer::session_attach_buffer(mpi, session, args::MutBuf(buffer), args::wide(size))
     })
 }
-weak_alias!(
-    "MPI_Session_attach_buffer_c",
-    "PMPI_Session_attach_buffer_c"
-);
+entry! { 468, "MPI_Session_attach_buffer_c", "PMPI_Session_attach_buffer_c", PMPI_Session_attach_buffer_c, QMPI_Session_attach_buffer_c, top_session_attach_buffer_c, call_session_attach_buffer_c, next_session_attach_buffer_c, mpi_session_attach_buffer_c,
+(session: MPI_Session, buffer: *mut c_void, size: MPI_Count) -> c_int }
 
 /// `MPI_Session_detach_buffer`, MPI 5.0 section 3.6.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Session_detach_buffer(
+#[inline(never)]
+unsafe extern "C" fn mpi_session_detach_buffer(
     session: MPI_Session,
     buffer_addr: *mut c_void,
     size: *mut c_int,
@@ -590,11 +567,12 @@ pub unsafe extern "C" fn PMPI_Session_detach_buffer(
         buffer::session_detach_buffer(mpi, session, buffer_addr, size)
     })
 }
-weak_alias!("MPI_Session_detach_buffer", "PMPI_Session_detach_buffer");
+entry! { 471, "MPI_Session_detach_buffer", "PMPI_Session_detach_buffer", PMPI_Session_detach_buffer, QMPI_Session_detach_buffer, top_session_detach_buffer, call_session_detach_buffer, next_session_detach_buffer, mpi_session_detach_buffer,
+(session: MPI_Session, buffer_addr: *mut c_void, size: *mut c_int) -> c_int }
 
 /// `MPI_Session_detach_buffer_c`, MPI 5.0 section 3.6.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Session_detach_buffer_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_session_detach_buffer_c(
     session: MPI_Session,
     buffer_addr: *mut c_void,
     size: *mut MPI_Count,
@@ -608,23 +586,22 @@ pub unsafe extern "C" fn PMPI_Session_detach_buffer_c(
         buffer::session_detach_buffer(mpi, session, buffer_addr, size)
     })
 }
-weak_alias!(
-    "MPI_Session_detach_buffer_c",
-    "PMPI_Session_detach_buffer_c"
-);
+entry! { 472, "MPI_Session_detach_buffer_c", "PMPI_Session_detach_buffer_c", PMPI_Session_detach_buffer_c, QMPI_Session_detach_buffer_c, top_session_detach_buffer_c, call_session_detach_buffer_c, next_session_detach_buffer_c, mpi_session_detach_buffer_c,
+(session: MPI_Session, buffer_addr: *mut c_void, size: *mut MPI_Count) -> c_int }
 
 /// `MPI_Session_flush_buffer`, MPI 5.0 section 3.6.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Session_flush_buffer(session: MPI_Session) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_session_flush_buffer(session: MPI_Session) -> c_int {
     enter("MPI_Session_flush_buffer", On::Session(session), |mpi| {
         buffer::session_flush_buffer(mpi, session)
     })
 }
-weak_alias!("MPI_Session_flush_buffer", "PMPI_Session_flush_buffer");
+entry! { 474, "MPI_Session_flush_buffer", "PMPI_Session_flush_buffer", PMPI_Session_flush_buffer, QMPI_Session_flush_buffer, top_session_flush_buffer, call_session_flush_buffer, next_session_flush_buffer, mpi_session_flush_buffer,
+(session: MPI_Session) -> c_int }
 
 /// `MPI_Session_iflush_buffer`, MPI 5.0 section 3.6.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Session_iflush_buffer(
+#[inline(never)]
+unsafe extern "C" fn mpi_session_iflush_buffer(
     session: MPI_Session,
     request: *mut MPI_Request,
 ) -> c_int {
@@ -634,11 +611,12 @@ pub unsafe extern "C" fn PMPI_Session_iflush_buffer(
         buffer::session_iflush_buffer(mpi, session, request)
     })
 }
-weak_alias!("MPI_Session_iflush_buffer", "PMPI_Session_iflush_buffer");
+entry! { 481, "MPI_Session_iflush_buffer", "PMPI_Session_iflush_buffer", PMPI_Session_iflush_buffer, QMPI_Session_iflush_buffer, top_session_iflush_buffer, call_session_iflush_buffer, next_session_iflush_buffer, mpi_session_iflush_buffer,
+(session: MPI_Session, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Ibsend`, MPI 5.0 section 3.7.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Ibsend(
+#[inline(never)]
+unsafe extern "C" fn mpi_ibsend(
     buf: *const c_void,
     count: c_int,
     datatype: MPI_Datatype,
@@ -662,11 +640,12 @@ pub unsafe extern "C" fn PMPI_Ibsend(
         )
     })
 }
-weak_alias!("MPI_Ibsend", "PMPI_Ibsend");
+entry! { 282, "MPI_Ibsend", "PMPI_Ibsend", PMPI_Ibsend, QMPI_Ibsend, top_ibsend, call_ibsend, next_ibsend, mpi_ibsend,
+(buf: *const c_void, count: c_int, datatype: MPI_Datatype, dest: c_int, tag: c_int, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Ibsend_c`, MPI 5.0 section 3.7.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Ibsend_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_ibsend_c(
     buf: *const c_void,
     count: MPI_Count,
     datatype: MPI_Datatype,
@@ -690,31 +669,12 @@ pub unsafe extern "C" fn PMPI_Ibsend_c(
         )
     })
 }
-weak_alias!("MPI_Ibsend_c", "PMPI_Ibsend_c");
+entry! { 283, "MPI_Ibsend_c", "PMPI_Ibsend_c", PMPI_Ibsend_c, QMPI_Ibsend_c, top_ibsend_c, call_ibsend_c, next_ibsend_c, mpi_ibsend_c,
+(buf: *const c_void, count: MPI_Count, datatype: MPI_Datatype, dest: c_int, tag: c_int, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Irecv`, MPI 5.0 section 3.7.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Irecv(
-    buf: *mut c_void,
-    count: c_int,
-    datatype: MPI_Datatype,
-    source: c_int,
-    tag: c_int,
-    comm: MPI_Comm,
-    request: *mut MPI_Request,
-) -> c_int {
-    // SAFETY: the caller's own values, unchanged: what the standard promises of them, it promises to `express::irecv` (A1, A2).
-    match unsafe { express::irecv(buf, count, datatype, source, tag, comm, request) } {
-        Some(code) => code,
-        // SAFETY: the same.
-        None => unsafe { ordinary_irecv(buf, count, datatype, source, tag, comm, request) },
-    }
-}
-weak_alias!("MPI_Irecv", "PMPI_Irecv");
-
-/// `MPI_Irecv`, the ordinary way.
 #[inline(never)]
-unsafe extern "C" fn ordinary_irecv(
+unsafe extern "C" fn mpi_irecv(
     buf: *mut c_void,
     count: c_int,
     datatype: MPI_Datatype,
@@ -742,10 +702,12 @@ unsafe extern "C" fn ordinary_irecv(
         )
     })
 }
+express_entry! { 323, "MPI_Irecv", "PMPI_Irecv", PMPI_Irecv, QMPI_Irecv, top_irecv, call_irecv, next_irecv, mpi_irecv, express::irecv, past_irecv,
+(buf: *mut c_void, count: c_int, datatype: MPI_Datatype, source: c_int, tag: c_int, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Irecv_c`, MPI 5.0 section 3.7.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Irecv_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_irecv_c(
     buf: *mut c_void,
     count: MPI_Count,
     datatype: MPI_Datatype,
@@ -769,11 +731,12 @@ pub unsafe extern "C" fn PMPI_Irecv_c(
         )
     })
 }
-weak_alias!("MPI_Irecv_c", "PMPI_Irecv_c");
+entry! { 324, "MPI_Irecv_c", "PMPI_Irecv_c", PMPI_Irecv_c, QMPI_Irecv_c, top_irecv_c, call_irecv_c, next_irecv_c, mpi_irecv_c,
+(buf: *mut c_void, count: MPI_Count, datatype: MPI_Datatype, source: c_int, tag: c_int, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Irsend`, MPI 5.0 section 3.7.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Irsend(
+#[inline(never)]
+unsafe extern "C" fn mpi_irsend(
     buf: *const c_void,
     count: c_int,
     datatype: MPI_Datatype,
@@ -797,11 +760,12 @@ pub unsafe extern "C" fn PMPI_Irsend(
         )
     })
 }
-weak_alias!("MPI_Irsend", "PMPI_Irsend");
+entry! { 331, "MPI_Irsend", "PMPI_Irsend", PMPI_Irsend, QMPI_Irsend, top_irsend, call_irsend, next_irsend, mpi_irsend,
+(buf: *const c_void, count: c_int, datatype: MPI_Datatype, dest: c_int, tag: c_int, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Irsend_c`, MPI 5.0 section 3.7.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Irsend_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_irsend_c(
     buf: *const c_void,
     count: MPI_Count,
     datatype: MPI_Datatype,
@@ -825,31 +789,12 @@ pub unsafe extern "C" fn PMPI_Irsend_c(
         )
     })
 }
-weak_alias!("MPI_Irsend_c", "PMPI_Irsend_c");
+entry! { 332, "MPI_Irsend_c", "PMPI_Irsend_c", PMPI_Irsend_c, QMPI_Irsend_c, top_irsend_c, call_irsend_c, next_irsend_c, mpi_irsend_c,
+(buf: *const c_void, count: MPI_Count, datatype: MPI_Datatype, dest: c_int, tag: c_int, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Isend`, MPI 5.0 section 3.7.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Isend(
-    buf: *const c_void,
-    count: c_int,
-    datatype: MPI_Datatype,
-    dest: c_int,
-    tag: c_int,
-    comm: MPI_Comm,
-    request: *mut MPI_Request,
-) -> c_int {
-    // SAFETY: the caller's own values, unchanged: what the standard promises of them, it promises to `express::isend` (A1, A2).
-    match unsafe { express::isend(buf, count, datatype, dest, tag, comm, request) } {
-        Some(code) => code,
-        // SAFETY: the same.
-        None => unsafe { ordinary_isend(buf, count, datatype, dest, tag, comm, request) },
-    }
-}
-weak_alias!("MPI_Isend", "PMPI_Isend");
-
-/// `MPI_Isend`, the ordinary way.
 #[inline(never)]
-unsafe extern "C" fn ordinary_isend(
+unsafe extern "C" fn mpi_isend(
     buf: *const c_void,
     count: c_int,
     datatype: MPI_Datatype,
@@ -882,10 +827,12 @@ unsafe extern "C" fn ordinary_isend(
         )
     })
 }
+express_entry! { 339, "MPI_Isend", "PMPI_Isend", PMPI_Isend, QMPI_Isend, top_isend, call_isend, next_isend, mpi_isend, express::isend, past_isend,
+(buf: *const c_void, count: c_int, datatype: MPI_Datatype, dest: c_int, tag: c_int, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Isend_c`, MPI 5.0 section 3.7.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Isend_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_isend_c(
     buf: *const c_void,
     count: MPI_Count,
     datatype: MPI_Datatype,
@@ -909,11 +856,12 @@ pub unsafe extern "C" fn PMPI_Isend_c(
         )
     })
 }
-weak_alias!("MPI_Isend_c", "PMPI_Isend_c");
+entry! { 344, "MPI_Isend_c", "PMPI_Isend_c", PMPI_Isend_c, QMPI_Isend_c, top_isend_c, call_isend_c, next_isend_c, mpi_isend_c,
+(buf: *const c_void, count: MPI_Count, datatype: MPI_Datatype, dest: c_int, tag: c_int, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Issend`, MPI 5.0 section 3.7.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Issend(
+#[inline(never)]
+unsafe extern "C" fn mpi_issend(
     buf: *const c_void,
     count: c_int,
     datatype: MPI_Datatype,
@@ -937,11 +885,12 @@ pub unsafe extern "C" fn PMPI_Issend(
         )
     })
 }
-weak_alias!("MPI_Issend", "PMPI_Issend");
+entry! { 345, "MPI_Issend", "PMPI_Issend", PMPI_Issend, QMPI_Issend, top_issend, call_issend, next_issend, mpi_issend,
+(buf: *const c_void, count: c_int, datatype: MPI_Datatype, dest: c_int, tag: c_int, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Issend_c`, MPI 5.0 section 3.7.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Issend_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_issend_c(
     buf: *const c_void,
     count: MPI_Count,
     datatype: MPI_Datatype,
@@ -965,22 +914,24 @@ pub unsafe extern "C" fn PMPI_Issend_c(
         )
     })
 }
-weak_alias!("MPI_Issend_c", "PMPI_Issend_c");
+entry! { 346, "MPI_Issend_c", "PMPI_Issend_c", PMPI_Issend_c, QMPI_Issend_c, top_issend_c, call_issend_c, next_issend_c, mpi_issend_c,
+(buf: *const c_void, count: MPI_Count, datatype: MPI_Datatype, dest: c_int, tag: c_int, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Request_free`, MPI 5.0 section 3.7.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Request_free(request: *mut MPI_Request) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_request_free(request: *mut MPI_Request) -> c_int {
     enter("MPI_Request_free", On::Nothing, |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
         let request = unsafe { args::InOut::new("request", request) }?;
         request::request_free(mpi, request)
     })
 }
-weak_alias!("MPI_Request_free", "PMPI_Request_free");
+entry! { 430, "MPI_Request_free", "PMPI_Request_free", PMPI_Request_free, QMPI_Request_free, top_request_free, call_request_free, next_request_free, mpi_request_free,
+(request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Test`, MPI 5.0 section 3.7.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Test(
+#[inline(never)]
+unsafe extern "C" fn mpi_test(
     request: *mut MPI_Request,
     flag: *mut c_int,
     status: *mut MPI_Status,
@@ -995,23 +946,12 @@ pub unsafe extern "C" fn PMPI_Test(
         request::test(mpi, request, flag, status)
     })
 }
-weak_alias!("MPI_Test", "PMPI_Test");
+entry! { 501, "MPI_Test", "PMPI_Test", PMPI_Test, QMPI_Test, top_test, call_test, next_test, mpi_test,
+(request: *mut MPI_Request, flag: *mut c_int, status: *mut MPI_Status) -> c_int }
 
 /// `MPI_Wait`, MPI 5.0 section 3.7.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Wait(request: *mut MPI_Request, status: *mut MPI_Status) -> c_int {
-    // SAFETY: the caller's own values, unchanged: what the standard promises of them, it promises to `express::wait` (A1, A2).
-    match unsafe { express::wait(request, status) } {
-        Some(code) => code,
-        // SAFETY: the same.
-        None => unsafe { ordinary_wait(request, status) },
-    }
-}
-weak_alias!("MPI_Wait", "PMPI_Wait");
-
-/// `MPI_Wait`, the ordinary way.
 #[inline(never)]
-unsafe extern "C" fn ordinary_wait(request: *mut MPI_Request, status: *mut MPI_Status) -> c_int {
+unsafe extern "C" fn mpi_wait(request: *mut MPI_Request, status: *mut MPI_Status) -> c_int {
     enter("MPI_Wait", On::Nothing, |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
         let request = unsafe { args::InOut::new("request", request) }?;
@@ -1020,10 +960,12 @@ unsafe extern "C" fn ordinary_wait(request: *mut MPI_Request, status: *mut MPI_S
         request::wait(mpi, request, status)
     })
 }
+express_entry! { 615, "MPI_Wait", "PMPI_Wait", PMPI_Wait, QMPI_Wait, top_wait, call_wait, next_wait, mpi_wait, express::wait, past_wait,
+(request: *mut MPI_Request, status: *mut MPI_Status) -> c_int }
 
 /// `MPI_Testall`, MPI 5.0 section 3.7.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Testall(
+#[inline(never)]
+unsafe extern "C" fn mpi_testall(
     count: c_int,
     array_of_requests: *mut MPI_Request,
     flag: *mut c_int,
@@ -1041,11 +983,12 @@ pub unsafe extern "C" fn PMPI_Testall(
         request::testall(mpi, array_of_requests, flag, array_of_statuses)
     })
 }
-weak_alias!("MPI_Testall", "PMPI_Testall");
+entry! { 502, "MPI_Testall", "PMPI_Testall", PMPI_Testall, QMPI_Testall, top_testall, call_testall, next_testall, mpi_testall,
+(count: c_int, array_of_requests: *mut MPI_Request, flag: *mut c_int, array_of_statuses: *mut MPI_Status) -> c_int }
 
 /// `MPI_Testany`, MPI 5.0 section 3.7.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Testany(
+#[inline(never)]
+unsafe extern "C" fn mpi_testany(
     count: c_int,
     array_of_requests: *mut MPI_Request,
     indx: *mut c_int,
@@ -1066,11 +1009,12 @@ pub unsafe extern "C" fn PMPI_Testany(
         request::testany(mpi, array_of_requests, indx, flag, status)
     })
 }
-weak_alias!("MPI_Testany", "PMPI_Testany");
+entry! { 503, "MPI_Testany", "PMPI_Testany", PMPI_Testany, QMPI_Testany, top_testany, call_testany, next_testany, mpi_testany,
+(count: c_int, array_of_requests: *mut MPI_Request, indx: *mut c_int, flag: *mut c_int, status: *mut MPI_Status) -> c_int }
 
 /// `MPI_Testsome`, MPI 5.0 section 3.7.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Testsome(
+#[inline(never)]
+unsafe extern "C" fn mpi_testsome(
     incount: c_int,
     array_of_requests: *mut MPI_Request,
     outcount: *mut c_int,
@@ -1098,27 +1042,12 @@ pub unsafe extern "C" fn PMPI_Testsome(
         )
     })
 }
-weak_alias!("MPI_Testsome", "PMPI_Testsome");
+entry! { 504, "MPI_Testsome", "PMPI_Testsome", PMPI_Testsome, QMPI_Testsome, top_testsome, call_testsome, next_testsome, mpi_testsome,
+(incount: c_int, array_of_requests: *mut MPI_Request, outcount: *mut c_int, array_of_indices: *mut c_int, array_of_statuses: *mut MPI_Status) -> c_int }
 
 /// `MPI_Waitall`, MPI 5.0 section 3.7.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Waitall(
-    count: c_int,
-    array_of_requests: *mut MPI_Request,
-    array_of_statuses: *mut MPI_Status,
-) -> c_int {
-    // SAFETY: the caller's own values, unchanged: what the standard promises of them, it promises to `express::waitall` (A1, A2).
-    match unsafe { express::waitall(count, array_of_requests, array_of_statuses) } {
-        Some(code) => code,
-        // SAFETY: the same.
-        None => unsafe { ordinary_waitall(count, array_of_requests, array_of_statuses) },
-    }
-}
-weak_alias!("MPI_Waitall", "PMPI_Waitall");
-
-/// `MPI_Waitall`, the ordinary way.
 #[inline(never)]
-unsafe extern "C" fn ordinary_waitall(
+unsafe extern "C" fn mpi_waitall(
     count: c_int,
     array_of_requests: *mut MPI_Request,
     array_of_statuses: *mut MPI_Status,
@@ -1133,10 +1062,12 @@ unsafe extern "C" fn ordinary_waitall(
         request::waitall(mpi, array_of_requests, array_of_statuses)
     })
 }
+express_entry! { 616, "MPI_Waitall", "PMPI_Waitall", PMPI_Waitall, QMPI_Waitall, top_waitall, call_waitall, next_waitall, mpi_waitall, express::waitall, past_waitall,
+(count: c_int, array_of_requests: *mut MPI_Request, array_of_statuses: *mut MPI_Status) -> c_int }
 
 /// `MPI_Waitany`, MPI 5.0 section 3.7.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Waitany(
+#[inline(never)]
+unsafe extern "C" fn mpi_waitany(
     count: c_int,
     array_of_requests: *mut MPI_Request,
     indx: *mut c_int,
@@ -1154,11 +1085,12 @@ pub unsafe extern "C" fn PMPI_Waitany(
         request::waitany(mpi, array_of_requests, indx, status)
     })
 }
-weak_alias!("MPI_Waitany", "PMPI_Waitany");
+entry! { 617, "MPI_Waitany", "PMPI_Waitany", PMPI_Waitany, QMPI_Waitany, top_waitany, call_waitany, next_waitany, mpi_waitany,
+(count: c_int, array_of_requests: *mut MPI_Request, indx: *mut c_int, status: *mut MPI_Status) -> c_int }
 
 /// `MPI_Waitsome`, MPI 5.0 section 3.7.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Waitsome(
+#[inline(never)]
+unsafe extern "C" fn mpi_waitsome(
     incount: c_int,
     array_of_requests: *mut MPI_Request,
     outcount: *mut c_int,
@@ -1186,11 +1118,12 @@ pub unsafe extern "C" fn PMPI_Waitsome(
         )
     })
 }
-weak_alias!("MPI_Waitsome", "PMPI_Waitsome");
+entry! { 618, "MPI_Waitsome", "PMPI_Waitsome", PMPI_Waitsome, QMPI_Waitsome, top_waitsome, call_waitsome, next_waitsome, mpi_waitsome,
+(incount: c_int, array_of_requests: *mut MPI_Request, outcount: *mut c_int, array_of_indices: *mut c_int, array_of_statuses: *mut MPI_Status) -> c_int }
 
 /// `MPI_Request_get_status`, MPI 5.0 section 3.7.6.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Request_get_status(
+#[inline(never)]
+unsafe extern "C" fn mpi_request_get_status(
     request: MPI_Request,
     flag: *mut c_int,
     status: *mut MPI_Status,
@@ -1203,11 +1136,12 @@ pub unsafe extern "C" fn PMPI_Request_get_status(
         request::request_get_status(mpi, request, flag, status)
     })
 }
-weak_alias!("MPI_Request_get_status", "PMPI_Request_get_status");
+entry! { 432, "MPI_Request_get_status", "PMPI_Request_get_status", PMPI_Request_get_status, QMPI_Request_get_status, top_request_get_status, call_request_get_status, next_request_get_status, mpi_request_get_status,
+(request: MPI_Request, flag: *mut c_int, status: *mut MPI_Status) -> c_int }
 
 /// `MPI_Request_get_status_all`, MPI 5.0 section 3.7.6.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Request_get_status_all(
+#[inline(never)]
+unsafe extern "C" fn mpi_request_get_status_all(
     count: c_int,
     array_of_requests: *const MPI_Request,
     flag: *mut c_int,
@@ -1225,11 +1159,12 @@ pub unsafe extern "C" fn PMPI_Request_get_status_all(
         request::request_get_status_all(mpi, array_of_requests, flag, array_of_statuses)
     })
 }
-weak_alias!("MPI_Request_get_status_all", "PMPI_Request_get_status_all");
+entry! { 433, "MPI_Request_get_status_all", "PMPI_Request_get_status_all", PMPI_Request_get_status_all, QMPI_Request_get_status_all, top_request_get_status_all, call_request_get_status_all, next_request_get_status_all, mpi_request_get_status_all,
+(count: c_int, array_of_requests: *const MPI_Request, flag: *mut c_int, array_of_statuses: *mut MPI_Status) -> c_int }
 
 /// `MPI_Request_get_status_any`, MPI 5.0 section 3.7.6.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Request_get_status_any(
+#[inline(never)]
+unsafe extern "C" fn mpi_request_get_status_any(
     count: c_int,
     array_of_requests: *const MPI_Request,
     indx: *mut c_int,
@@ -1250,11 +1185,12 @@ pub unsafe extern "C" fn PMPI_Request_get_status_any(
         request::request_get_status_any(mpi, array_of_requests, indx, flag, status)
     })
 }
-weak_alias!("MPI_Request_get_status_any", "PMPI_Request_get_status_any");
+entry! { 434, "MPI_Request_get_status_any", "PMPI_Request_get_status_any", PMPI_Request_get_status_any, QMPI_Request_get_status_any, top_request_get_status_any, call_request_get_status_any, next_request_get_status_any, mpi_request_get_status_any,
+(count: c_int, array_of_requests: *const MPI_Request, indx: *mut c_int, flag: *mut c_int, status: *mut MPI_Status) -> c_int }
 
 /// `MPI_Request_get_status_some`, MPI 5.0 section 3.7.6.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Request_get_status_some(
+#[inline(never)]
+unsafe extern "C" fn mpi_request_get_status_some(
     incount: c_int,
     array_of_requests: *const MPI_Request,
     outcount: *mut c_int,
@@ -1282,14 +1218,12 @@ pub unsafe extern "C" fn PMPI_Request_get_status_some(
         )
     })
 }
-weak_alias!(
-    "MPI_Request_get_status_some",
-    "PMPI_Request_get_status_some"
-);
+entry! { 435, "MPI_Request_get_status_some", "PMPI_Request_get_status_some", PMPI_Request_get_status_some, QMPI_Request_get_status_some, top_request_get_status_some, call_request_get_status_some, next_request_get_status_some, mpi_request_get_status_some,
+(incount: c_int, array_of_requests: *const MPI_Request, outcount: *mut c_int, array_of_indices: *mut c_int, array_of_statuses: *mut MPI_Status) -> c_int }
 
 /// `MPI_Iprobe`, MPI 5.0 section 3.8.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Iprobe(
+#[inline(never)]
+unsafe extern "C" fn mpi_iprobe(
     source: c_int,
     tag: c_int,
     comm: MPI_Comm,
@@ -1304,11 +1238,12 @@ pub unsafe extern "C" fn PMPI_Iprobe(
         probe::iprobe(mpi, source, tag, comm, flag, status)
     })
 }
-weak_alias!("MPI_Iprobe", "PMPI_Iprobe");
+entry! { 322, "MPI_Iprobe", "PMPI_Iprobe", PMPI_Iprobe, QMPI_Iprobe, top_iprobe, call_iprobe, next_iprobe, mpi_iprobe,
+(source: c_int, tag: c_int, comm: MPI_Comm, flag: *mut c_int, status: *mut MPI_Status) -> c_int }
 
 /// `MPI_Probe`, MPI 5.0 section 3.8.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Probe(
+#[inline(never)]
+unsafe extern "C" fn mpi_probe(
     source: c_int,
     tag: c_int,
     comm: MPI_Comm,
@@ -1320,11 +1255,12 @@ pub unsafe extern "C" fn PMPI_Probe(
         probe::probe(mpi, source, tag, comm, status)
     })
 }
-weak_alias!("MPI_Probe", "PMPI_Probe");
+entry! { 398, "MPI_Probe", "PMPI_Probe", PMPI_Probe, QMPI_Probe, top_probe, call_probe, next_probe, mpi_probe,
+(source: c_int, tag: c_int, comm: MPI_Comm, status: *mut MPI_Status) -> c_int }
 
 /// `MPI_Improbe`, MPI 5.0 section 3.8.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Improbe(
+#[inline(never)]
+unsafe extern "C" fn mpi_improbe(
     source: c_int,
     tag: c_int,
     comm: MPI_Comm,
@@ -1342,11 +1278,12 @@ pub unsafe extern "C" fn PMPI_Improbe(
         probe::improbe(mpi, source, tag, comm, flag, message, status)
     })
 }
-weak_alias!("MPI_Improbe", "PMPI_Improbe");
+entry! { 290, "MPI_Improbe", "PMPI_Improbe", PMPI_Improbe, QMPI_Improbe, top_improbe, call_improbe, next_improbe, mpi_improbe,
+(source: c_int, tag: c_int, comm: MPI_Comm, flag: *mut c_int, message: *mut MPI_Message, status: *mut MPI_Status) -> c_int }
 
 /// `MPI_Mprobe`, MPI 5.0 section 3.8.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Mprobe(
+#[inline(never)]
+unsafe extern "C" fn mpi_mprobe(
     source: c_int,
     tag: c_int,
     comm: MPI_Comm,
@@ -1361,11 +1298,12 @@ pub unsafe extern "C" fn PMPI_Mprobe(
         probe::mprobe(mpi, source, tag, comm, message, status)
     })
 }
-weak_alias!("MPI_Mprobe", "PMPI_Mprobe");
+entry! { 353, "MPI_Mprobe", "PMPI_Mprobe", PMPI_Mprobe, QMPI_Mprobe, top_mprobe, call_mprobe, next_mprobe, mpi_mprobe,
+(source: c_int, tag: c_int, comm: MPI_Comm, message: *mut MPI_Message, status: *mut MPI_Status) -> c_int }
 
 /// `MPI_Imrecv`, MPI 5.0 section 3.8.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Imrecv(
+#[inline(never)]
+unsafe extern "C" fn mpi_imrecv(
     buf: *mut c_void,
     count: c_int,
     datatype: MPI_Datatype,
@@ -1387,11 +1325,12 @@ pub unsafe extern "C" fn PMPI_Imrecv(
         )
     })
 }
-weak_alias!("MPI_Imrecv", "PMPI_Imrecv");
+entry! { 291, "MPI_Imrecv", "PMPI_Imrecv", PMPI_Imrecv, QMPI_Imrecv, top_imrecv, call_imrecv, next_imrecv, mpi_imrecv,
+(buf: *mut c_void, count: c_int, datatype: MPI_Datatype, message: *mut MPI_Message, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Imrecv_c`, MPI 5.0 section 3.8.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Imrecv_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_imrecv_c(
     buf: *mut c_void,
     count: MPI_Count,
     datatype: MPI_Datatype,
@@ -1413,11 +1352,12 @@ pub unsafe extern "C" fn PMPI_Imrecv_c(
         )
     })
 }
-weak_alias!("MPI_Imrecv_c", "PMPI_Imrecv_c");
+entry! { 292, "MPI_Imrecv_c", "PMPI_Imrecv_c", PMPI_Imrecv_c, QMPI_Imrecv_c, top_imrecv_c, call_imrecv_c, next_imrecv_c, mpi_imrecv_c,
+(buf: *mut c_void, count: MPI_Count, datatype: MPI_Datatype, message: *mut MPI_Message, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Mrecv`, MPI 5.0 section 3.8.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Mrecv(
+#[inline(never)]
+unsafe extern "C" fn mpi_mrecv(
     buf: *mut c_void,
     count: c_int,
     datatype: MPI_Datatype,
@@ -1439,11 +1379,12 @@ pub unsafe extern "C" fn PMPI_Mrecv(
         )
     })
 }
-weak_alias!("MPI_Mrecv", "PMPI_Mrecv");
+entry! { 354, "MPI_Mrecv", "PMPI_Mrecv", PMPI_Mrecv, QMPI_Mrecv, top_mrecv, call_mrecv, next_mrecv, mpi_mrecv,
+(buf: *mut c_void, count: c_int, datatype: MPI_Datatype, message: *mut MPI_Message, status: *mut MPI_Status) -> c_int }
 
 /// `MPI_Mrecv_c`, MPI 5.0 section 3.8.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Mrecv_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_mrecv_c(
     buf: *mut c_void,
     count: MPI_Count,
     datatype: MPI_Datatype,
@@ -1465,22 +1406,24 @@ pub unsafe extern "C" fn PMPI_Mrecv_c(
         )
     })
 }
-weak_alias!("MPI_Mrecv_c", "PMPI_Mrecv_c");
+entry! { 355, "MPI_Mrecv_c", "PMPI_Mrecv_c", PMPI_Mrecv_c, QMPI_Mrecv_c, top_mrecv_c, call_mrecv_c, next_mrecv_c, mpi_mrecv_c,
+(buf: *mut c_void, count: MPI_Count, datatype: MPI_Datatype, message: *mut MPI_Message, status: *mut MPI_Status) -> c_int }
 
 /// `MPI_Cancel`, MPI 5.0 section 3.8.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Cancel(request: *mut MPI_Request) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_cancel(request: *mut MPI_Request) -> c_int {
     enter("MPI_Cancel", On::Nothing, |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
         let request = unsafe { args::InOut::new("request", request) }?;
         request::cancel(mpi, request)
     })
 }
-weak_alias!("MPI_Cancel", "PMPI_Cancel");
+entry! { 58, "MPI_Cancel", "PMPI_Cancel", PMPI_Cancel, QMPI_Cancel, top_cancel, call_cancel, next_cancel, mpi_cancel,
+(request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Test_cancelled`, MPI 5.0 section 3.8.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Test_cancelled(status: *const MPI_Status, flag: *mut c_int) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_test_cancelled(status: *const MPI_Status, flag: *mut c_int) -> c_int {
     enter_any_time("MPI_Test_cancelled", On::Nothing, || {
         // SAFETY: `status` is the caller's pointer to one MPI_Status (A1 of `args`).
         let status = unsafe { args::status("status", status) }?;
@@ -1489,11 +1432,12 @@ pub unsafe extern "C" fn PMPI_Test_cancelled(status: *const MPI_Status, flag: *m
         status::test_cancelled(status, flag)
     })
 }
-weak_alias!("MPI_Test_cancelled", "PMPI_Test_cancelled");
+entry! { 505, "MPI_Test_cancelled", "PMPI_Test_cancelled", PMPI_Test_cancelled, QMPI_Test_cancelled, top_test_cancelled, call_test_cancelled, next_test_cancelled, mpi_test_cancelled,
+(status: *const MPI_Status, flag: *mut c_int) -> c_int }
 
 /// `MPI_Bsend_init`, MPI 5.0 section 3.9.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Bsend_init(
+#[inline(never)]
+unsafe extern "C" fn mpi_bsend_init(
     buf: *const c_void,
     count: c_int,
     datatype: MPI_Datatype,
@@ -1517,11 +1461,12 @@ pub unsafe extern "C" fn PMPI_Bsend_init(
         )
     })
 }
-weak_alias!("MPI_Bsend_init", "PMPI_Bsend_init");
+entry! { 50, "MPI_Bsend_init", "PMPI_Bsend_init", PMPI_Bsend_init, QMPI_Bsend_init, top_bsend_init, call_bsend_init, next_bsend_init, mpi_bsend_init,
+(buf: *const c_void, count: c_int, datatype: MPI_Datatype, dest: c_int, tag: c_int, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Bsend_init_c`, MPI 5.0 section 3.9.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Bsend_init_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_bsend_init_c(
     buf: *const c_void,
     count: MPI_Count,
     datatype: MPI_Datatype,
@@ -1545,11 +1490,12 @@ pub unsafe extern "C" fn PMPI_Bsend_init_c(
         )
     })
 }
-weak_alias!("MPI_Bsend_init_c", "PMPI_Bsend_init_c");
+entry! { 51, "MPI_Bsend_init_c", "PMPI_Bsend_init_c", PMPI_Bsend_init_c, QMPI_Bsend_init_c, top_bsend_init_c, call_bsend_init_c, next_bsend_init_c, mpi_bsend_init_c,
+(buf: *const c_void, count: MPI_Count, datatype: MPI_Datatype, dest: c_int, tag: c_int, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Recv_init`, MPI 5.0 section 3.9.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Recv_init(
+#[inline(never)]
+unsafe extern "C" fn mpi_recv_init(
     buf: *mut c_void,
     count: c_int,
     datatype: MPI_Datatype,
@@ -1573,11 +1519,12 @@ pub unsafe extern "C" fn PMPI_Recv_init(
         )
     })
 }
-weak_alias!("MPI_Recv_init", "PMPI_Recv_init");
+entry! { 409, "MPI_Recv_init", "PMPI_Recv_init", PMPI_Recv_init, QMPI_Recv_init, top_recv_init, call_recv_init, next_recv_init, mpi_recv_init,
+(buf: *mut c_void, count: c_int, datatype: MPI_Datatype, source: c_int, tag: c_int, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Recv_init_c`, MPI 5.0 section 3.9.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Recv_init_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_recv_init_c(
     buf: *mut c_void,
     count: MPI_Count,
     datatype: MPI_Datatype,
@@ -1601,11 +1548,12 @@ pub unsafe extern "C" fn PMPI_Recv_init_c(
         )
     })
 }
-weak_alias!("MPI_Recv_init_c", "PMPI_Recv_init_c");
+entry! { 410, "MPI_Recv_init_c", "PMPI_Recv_init_c", PMPI_Recv_init_c, QMPI_Recv_init_c, top_recv_init_c, call_recv_init_c, next_recv_init_c, mpi_recv_init_c,
+(buf: *mut c_void, count: MPI_Count, datatype: MPI_Datatype, source: c_int, tag: c_int, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Rsend_init`, MPI 5.0 section 3.9.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Rsend_init(
+#[inline(never)]
+unsafe extern "C" fn mpi_rsend_init(
     buf: *const c_void,
     count: c_int,
     datatype: MPI_Datatype,
@@ -1629,11 +1577,12 @@ pub unsafe extern "C" fn PMPI_Rsend_init(
         )
     })
 }
-weak_alias!("MPI_Rsend_init", "PMPI_Rsend_init");
+entry! { 445, "MPI_Rsend_init", "PMPI_Rsend_init", PMPI_Rsend_init, QMPI_Rsend_init, top_rsend_init, call_rsend_init, next_rsend_init, mpi_rsend_init,
+(buf: *const c_void, count: c_int, datatype: MPI_Datatype, dest: c_int, tag: c_int, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Rsend_init_c`, MPI 5.0 section 3.9.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Rsend_init_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_rsend_init_c(
     buf: *const c_void,
     count: MPI_Count,
     datatype: MPI_Datatype,
@@ -1657,11 +1606,12 @@ pub unsafe extern "C" fn PMPI_Rsend_init_c(
         )
     })
 }
-weak_alias!("MPI_Rsend_init_c", "PMPI_Rsend_init_c");
+entry! { 446, "MPI_Rsend_init_c", "PMPI_Rsend_init_c", PMPI_Rsend_init_c, QMPI_Rsend_init_c, top_rsend_init_c, call_rsend_init_c, next_rsend_init_c, mpi_rsend_init_c,
+(buf: *const c_void, count: MPI_Count, datatype: MPI_Datatype, dest: c_int, tag: c_int, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Send_init`, MPI 5.0 section 3.9.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Send_init(
+#[inline(never)]
+unsafe extern "C" fn mpi_send_init(
     buf: *const c_void,
     count: c_int,
     datatype: MPI_Datatype,
@@ -1685,11 +1635,12 @@ pub unsafe extern "C" fn PMPI_Send_init(
         )
     })
 }
-weak_alias!("MPI_Send_init", "PMPI_Send_init");
+entry! { 465, "MPI_Send_init", "PMPI_Send_init", PMPI_Send_init, QMPI_Send_init, top_send_init, call_send_init, next_send_init, mpi_send_init,
+(buf: *const c_void, count: c_int, datatype: MPI_Datatype, dest: c_int, tag: c_int, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Send_init_c`, MPI 5.0 section 3.9.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Send_init_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_send_init_c(
     buf: *const c_void,
     count: MPI_Count,
     datatype: MPI_Datatype,
@@ -1713,11 +1664,12 @@ pub unsafe extern "C" fn PMPI_Send_init_c(
         )
     })
 }
-weak_alias!("MPI_Send_init_c", "PMPI_Send_init_c");
+entry! { 466, "MPI_Send_init_c", "PMPI_Send_init_c", PMPI_Send_init_c, QMPI_Send_init_c, top_send_init_c, call_send_init_c, next_send_init_c, mpi_send_init_c,
+(buf: *const c_void, count: MPI_Count, datatype: MPI_Datatype, dest: c_int, tag: c_int, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Ssend_init`, MPI 5.0 section 3.9.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Ssend_init(
+#[inline(never)]
+unsafe extern "C" fn mpi_ssend_init(
     buf: *const c_void,
     count: c_int,
     datatype: MPI_Datatype,
@@ -1741,11 +1693,12 @@ pub unsafe extern "C" fn PMPI_Ssend_init(
         )
     })
 }
-weak_alias!("MPI_Ssend_init", "PMPI_Ssend_init");
+entry! { 487, "MPI_Ssend_init", "PMPI_Ssend_init", PMPI_Ssend_init, QMPI_Ssend_init, top_ssend_init, call_ssend_init, next_ssend_init, mpi_ssend_init,
+(buf: *const c_void, count: c_int, datatype: MPI_Datatype, dest: c_int, tag: c_int, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Ssend_init_c`, MPI 5.0 section 3.9.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Ssend_init_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_ssend_init_c(
     buf: *const c_void,
     count: MPI_Count,
     datatype: MPI_Datatype,
@@ -1769,22 +1722,24 @@ pub unsafe extern "C" fn PMPI_Ssend_init_c(
         )
     })
 }
-weak_alias!("MPI_Ssend_init_c", "PMPI_Ssend_init_c");
+entry! { 488, "MPI_Ssend_init_c", "PMPI_Ssend_init_c", PMPI_Ssend_init_c, QMPI_Ssend_init_c, top_ssend_init_c, call_ssend_init_c, next_ssend_init_c, mpi_ssend_init_c,
+(buf: *const c_void, count: MPI_Count, datatype: MPI_Datatype, dest: c_int, tag: c_int, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Start`, MPI 5.0 section 3.9.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Start(request: *mut MPI_Request) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_start(request: *mut MPI_Request) -> c_int {
     enter("MPI_Start", On::Nothing, |mpi| {
         // SAFETY: `request` is the caller's pointer to one MPI_Request (A1 of `args`).
         let request = unsafe { args::InOut::new("request", request) }?;
         request::start(mpi, request)
     })
 }
-weak_alias!("MPI_Start", "PMPI_Start");
+entry! { 489, "MPI_Start", "PMPI_Start", PMPI_Start, QMPI_Start, top_start, call_start, next_start, mpi_start,
+(request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Startall`, MPI 5.0 section 3.9.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Startall(count: c_int, array_of_requests: *mut MPI_Request) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_startall(count: c_int, array_of_requests: *mut MPI_Request) -> c_int {
     enter("MPI_Startall", On::Nothing, |mpi| {
         let count = args::len("count", args::wide(count), ErrorClass::COUNT)?;
         // SAFETY: `array_of_requests` is the caller's array of `count` MPI_Request values (A2 of `args`).
@@ -1793,11 +1748,12 @@ pub unsafe extern "C" fn PMPI_Startall(count: c_int, array_of_requests: *mut MPI
         request::startall(mpi, array_of_requests)
     })
 }
-weak_alias!("MPI_Startall", "PMPI_Startall");
+entry! { 490, "MPI_Startall", "PMPI_Startall", PMPI_Startall, QMPI_Startall, top_startall, call_startall, next_startall, mpi_startall,
+(count: c_int, array_of_requests: *mut MPI_Request) -> c_int }
 
 /// `MPI_Isendrecv`, MPI 5.0 section 3.10.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Isendrecv(
+#[inline(never)]
+unsafe extern "C" fn mpi_isendrecv(
     sendbuf: *const c_void,
     sendcount: c_int,
     sendtype: MPI_Datatype,
@@ -1831,11 +1787,12 @@ pub unsafe extern "C" fn PMPI_Isendrecv(
         )
     })
 }
-weak_alias!("MPI_Isendrecv", "PMPI_Isendrecv");
+entry! { 340, "MPI_Isendrecv", "PMPI_Isendrecv", PMPI_Isendrecv, QMPI_Isendrecv, top_isendrecv, call_isendrecv, next_isendrecv, mpi_isendrecv,
+(sendbuf: *const c_void, sendcount: c_int, sendtype: MPI_Datatype, dest: c_int, sendtag: c_int, recvbuf: *mut c_void, recvcount: c_int, recvtype: MPI_Datatype, source: c_int, recvtag: c_int, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Isendrecv_c`, MPI 5.0 section 3.10.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Isendrecv_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_isendrecv_c(
     sendbuf: *const c_void,
     sendcount: MPI_Count,
     sendtype: MPI_Datatype,
@@ -1869,11 +1826,12 @@ pub unsafe extern "C" fn PMPI_Isendrecv_c(
         )
     })
 }
-weak_alias!("MPI_Isendrecv_c", "PMPI_Isendrecv_c");
+entry! { 341, "MPI_Isendrecv_c", "PMPI_Isendrecv_c", PMPI_Isendrecv_c, QMPI_Isendrecv_c, top_isendrecv_c, call_isendrecv_c, next_isendrecv_c, mpi_isendrecv_c,
+(sendbuf: *const c_void, sendcount: MPI_Count, sendtype: MPI_Datatype, dest: c_int, sendtag: c_int, recvbuf: *mut c_void, recvcount: MPI_Count, recvtype: MPI_Datatype, source: c_int, recvtag: c_int, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Isendrecv_replace`, MPI 5.0 section 3.10.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Isendrecv_replace(
+#[inline(never)]
+unsafe extern "C" fn mpi_isendrecv_replace(
     buf: *mut c_void,
     count: c_int,
     datatype: MPI_Datatype,
@@ -1901,11 +1859,12 @@ pub unsafe extern "C" fn PMPI_Isendrecv_replace(
         )
     })
 }
-weak_alias!("MPI_Isendrecv_replace", "PMPI_Isendrecv_replace");
+entry! { 342, "MPI_Isendrecv_replace", "PMPI_Isendrecv_replace", PMPI_Isendrecv_replace, QMPI_Isendrecv_replace, top_isendrecv_replace, call_isendrecv_replace, next_isendrecv_replace, mpi_isendrecv_replace,
+(buf: *mut c_void, count: c_int, datatype: MPI_Datatype, dest: c_int, sendtag: c_int, source: c_int, recvtag: c_int, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Isendrecv_replace_c`, MPI 5.0 section 3.10.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Isendrecv_replace_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_isendrecv_replace_c(
     buf: *mut c_void,
     count: MPI_Count,
     datatype: MPI_Datatype,
@@ -1933,11 +1892,12 @@ pub unsafe extern "C" fn PMPI_Isendrecv_replace_c(
         )
     })
 }
-weak_alias!("MPI_Isendrecv_replace_c", "PMPI_Isendrecv_replace_c");
+entry! { 343, "MPI_Isendrecv_replace_c", "PMPI_Isendrecv_replace_c", PMPI_Isendrecv_replace_c, QMPI_Isendrecv_replace_c, top_isendrecv_replace_c, call_isendrecv_replace_c, next_isendrecv_replace_c, mpi_isendrecv_replace_c,
+(buf: *mut c_void, count: MPI_Count, datatype: MPI_Datatype, dest: c_int, sendtag: c_int, source: c_int, recvtag: c_int, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Sendrecv`, MPI 5.0 section 3.10.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Sendrecv(
+#[inline(never)]
+unsafe extern "C" fn mpi_sendrecv(
     sendbuf: *const c_void,
     sendcount: c_int,
     sendtype: MPI_Datatype,
@@ -1971,11 +1931,12 @@ pub unsafe extern "C" fn PMPI_Sendrecv(
         )
     })
 }
-weak_alias!("MPI_Sendrecv", "PMPI_Sendrecv");
+entry! { 460, "MPI_Sendrecv", "PMPI_Sendrecv", PMPI_Sendrecv, QMPI_Sendrecv, top_sendrecv, call_sendrecv, next_sendrecv, mpi_sendrecv,
+(sendbuf: *const c_void, sendcount: c_int, sendtype: MPI_Datatype, dest: c_int, sendtag: c_int, recvbuf: *mut c_void, recvcount: c_int, recvtype: MPI_Datatype, source: c_int, recvtag: c_int, comm: MPI_Comm, status: *mut MPI_Status) -> c_int }
 
 /// `MPI_Sendrecv_c`, MPI 5.0 section 3.10.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Sendrecv_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_sendrecv_c(
     sendbuf: *const c_void,
     sendcount: MPI_Count,
     sendtype: MPI_Datatype,
@@ -2009,11 +1970,12 @@ pub unsafe extern "C" fn PMPI_Sendrecv_c(
         )
     })
 }
-weak_alias!("MPI_Sendrecv_c", "PMPI_Sendrecv_c");
+entry! { 461, "MPI_Sendrecv_c", "PMPI_Sendrecv_c", PMPI_Sendrecv_c, QMPI_Sendrecv_c, top_sendrecv_c, call_sendrecv_c, next_sendrecv_c, mpi_sendrecv_c,
+(sendbuf: *const c_void, sendcount: MPI_Count, sendtype: MPI_Datatype, dest: c_int, sendtag: c_int, recvbuf: *mut c_void, recvcount: MPI_Count, recvtype: MPI_Datatype, source: c_int, recvtag: c_int, comm: MPI_Comm, status: *mut MPI_Status) -> c_int }
 
 /// `MPI_Sendrecv_replace`, MPI 5.0 section 3.10.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Sendrecv_replace(
+#[inline(never)]
+unsafe extern "C" fn mpi_sendrecv_replace(
     buf: *mut c_void,
     count: c_int,
     datatype: MPI_Datatype,
@@ -2041,11 +2003,12 @@ pub unsafe extern "C" fn PMPI_Sendrecv_replace(
         )
     })
 }
-weak_alias!("MPI_Sendrecv_replace", "PMPI_Sendrecv_replace");
+entry! { 462, "MPI_Sendrecv_replace", "PMPI_Sendrecv_replace", PMPI_Sendrecv_replace, QMPI_Sendrecv_replace, top_sendrecv_replace, call_sendrecv_replace, next_sendrecv_replace, mpi_sendrecv_replace,
+(buf: *mut c_void, count: c_int, datatype: MPI_Datatype, dest: c_int, sendtag: c_int, source: c_int, recvtag: c_int, comm: MPI_Comm, status: *mut MPI_Status) -> c_int }
 
 /// `MPI_Sendrecv_replace_c`, MPI 5.0 section 3.10.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Sendrecv_replace_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_sendrecv_replace_c(
     buf: *mut c_void,
     count: MPI_Count,
     datatype: MPI_Datatype,
@@ -2073,37 +2036,41 @@ pub unsafe extern "C" fn PMPI_Sendrecv_replace_c(
         )
     })
 }
-weak_alias!("MPI_Sendrecv_replace_c", "PMPI_Sendrecv_replace_c");
+entry! { 463, "MPI_Sendrecv_replace_c", "PMPI_Sendrecv_replace_c", PMPI_Sendrecv_replace_c, QMPI_Sendrecv_replace_c, top_sendrecv_replace_c, call_sendrecv_replace_c, next_sendrecv_replace_c, mpi_sendrecv_replace_c,
+(buf: *mut c_void, count: MPI_Count, datatype: MPI_Datatype, dest: c_int, sendtag: c_int, source: c_int, recvtag: c_int, comm: MPI_Comm, status: *mut MPI_Status) -> c_int }
 
 /// `MPI_Status_set_error`, MPI 5.0 section 13.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Status_set_error(status: *mut MPI_Status, error: c_int) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_status_set_error(status: *mut MPI_Status, error: c_int) -> c_int {
     enter_any_time("MPI_Status_set_error", On::Nothing, || {
         // SAFETY: `status` is the caller's pointer to one MPI_Status (A1 of `args`).
         let status = unsafe { args::StatusMut::new("status", status) }?;
         status::set_error(status, error)
     })
 }
-weak_alias!("MPI_Status_set_error", "PMPI_Status_set_error");
+entry! { 498, "MPI_Status_set_error", "PMPI_Status_set_error", PMPI_Status_set_error, QMPI_Status_set_error, top_status_set_error, call_status_set_error, next_status_set_error, mpi_status_set_error,
+(status: *mut MPI_Status, error: c_int) -> c_int }
 
 /// `MPI_Status_set_source`, MPI 5.0 section 13.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Status_set_source(status: *mut MPI_Status, source: c_int) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_status_set_source(status: *mut MPI_Status, source: c_int) -> c_int {
     enter_any_time("MPI_Status_set_source", On::Nothing, || {
         // SAFETY: `status` is the caller's pointer to one MPI_Status (A1 of `args`).
         let status = unsafe { args::StatusMut::new("status", status) }?;
         status::set_source(status, source)
     })
 }
-weak_alias!("MPI_Status_set_source", "PMPI_Status_set_source");
+entry! { 499, "MPI_Status_set_source", "PMPI_Status_set_source", PMPI_Status_set_source, QMPI_Status_set_source, top_status_set_source, call_status_set_source, next_status_set_source, mpi_status_set_source,
+(status: *mut MPI_Status, source: c_int) -> c_int }
 
 /// `MPI_Status_set_tag`, MPI 5.0 section 13.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Status_set_tag(status: *mut MPI_Status, tag: c_int) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_status_set_tag(status: *mut MPI_Status, tag: c_int) -> c_int {
     enter_any_time("MPI_Status_set_tag", On::Nothing, || {
         // SAFETY: `status` is the caller's pointer to one MPI_Status (A1 of `args`).
         let status = unsafe { args::StatusMut::new("status", status) }?;
         status::set_tag(status, tag)
     })
 }
-weak_alias!("MPI_Status_set_tag", "PMPI_Status_set_tag");
+entry! { 500, "MPI_Status_set_tag", "PMPI_Status_set_tag", PMPI_Status_set_tag, QMPI_Status_set_tag, top_status_set_tag, call_status_set_tag, next_status_set_tag, mpi_status_set_tag,
+(status: *mut MPI_Status, tag: c_int) -> c_int }

@@ -10,8 +10,8 @@ use crate::handle::{
 };
 
 /// `MPI_Win_create`, MPI 5.0 section 12.2.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Win_create(
+#[inline(never)]
+unsafe extern "C" fn mpi_win_create(
     _base: *mut c_void,
     _size: MPI_Aint,
     _disp_unit: c_int,
@@ -21,11 +21,12 @@ pub unsafe extern "C" fn PMPI_Win_create(
 ) -> c_int {
     unsupported("MPI_Win_create", On::Comm(comm))
 }
-weak_alias!("MPI_Win_create", "PMPI_Win_create");
+entry! { 626, "MPI_Win_create", "PMPI_Win_create", PMPI_Win_create, QMPI_Win_create, top_win_create, call_win_create, next_win_create, mpi_win_create,
+(base: *mut c_void, size: MPI_Aint, disp_unit: c_int, info: MPI_Info, comm: MPI_Comm, win: *mut MPI_Win) -> c_int }
 
 /// `MPI_Win_create_c`, MPI 5.0 section 12.2.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Win_create_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_win_create_c(
     _base: *mut c_void,
     _size: MPI_Aint,
     _disp_unit: MPI_Aint,
@@ -35,11 +36,12 @@ pub unsafe extern "C" fn PMPI_Win_create_c(
 ) -> c_int {
     unsupported("MPI_Win_create_c", On::Comm(comm))
 }
-weak_alias!("MPI_Win_create_c", "PMPI_Win_create_c");
+entry! { 627, "MPI_Win_create_c", "PMPI_Win_create_c", PMPI_Win_create_c, QMPI_Win_create_c, top_win_create_c, call_win_create_c, next_win_create_c, mpi_win_create_c,
+(base: *mut c_void, size: MPI_Aint, disp_unit: MPI_Aint, info: MPI_Info, comm: MPI_Comm, win: *mut MPI_Win) -> c_int }
 
 /// `MPI_Win_allocate`, MPI 5.0 section 12.2.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Win_allocate(
+#[inline(never)]
+unsafe extern "C" fn mpi_win_allocate(
     _size: MPI_Aint,
     _disp_unit: c_int,
     _info: MPI_Info,
@@ -49,11 +51,12 @@ pub unsafe extern "C" fn PMPI_Win_allocate(
 ) -> c_int {
     unsupported("MPI_Win_allocate", On::Comm(comm))
 }
-weak_alias!("MPI_Win_allocate", "PMPI_Win_allocate");
+entry! { 619, "MPI_Win_allocate", "PMPI_Win_allocate", PMPI_Win_allocate, QMPI_Win_allocate, top_win_allocate, call_win_allocate, next_win_allocate, mpi_win_allocate,
+(size: MPI_Aint, disp_unit: c_int, info: MPI_Info, comm: MPI_Comm, baseptr: *mut c_void, win: *mut MPI_Win) -> c_int }
 
 /// `MPI_Win_allocate_c`, MPI 5.0 section 12.2.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Win_allocate_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_win_allocate_c(
     _size: MPI_Aint,
     _disp_unit: MPI_Aint,
     _info: MPI_Info,
@@ -63,11 +66,12 @@ pub unsafe extern "C" fn PMPI_Win_allocate_c(
 ) -> c_int {
     unsupported("MPI_Win_allocate_c", On::Comm(comm))
 }
-weak_alias!("MPI_Win_allocate_c", "PMPI_Win_allocate_c");
+entry! { 620, "MPI_Win_allocate_c", "PMPI_Win_allocate_c", PMPI_Win_allocate_c, QMPI_Win_allocate_c, top_win_allocate_c, call_win_allocate_c, next_win_allocate_c, mpi_win_allocate_c,
+(size: MPI_Aint, disp_unit: MPI_Aint, info: MPI_Info, comm: MPI_Comm, baseptr: *mut c_void, win: *mut MPI_Win) -> c_int }
 
 /// `MPI_Win_allocate_shared`, MPI 5.0 section 12.2.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Win_allocate_shared(
+#[inline(never)]
+unsafe extern "C" fn mpi_win_allocate_shared(
     _size: MPI_Aint,
     _disp_unit: c_int,
     _info: MPI_Info,
@@ -77,11 +81,12 @@ pub unsafe extern "C" fn PMPI_Win_allocate_shared(
 ) -> c_int {
     unsupported("MPI_Win_allocate_shared", On::Comm(comm))
 }
-weak_alias!("MPI_Win_allocate_shared", "PMPI_Win_allocate_shared");
+entry! { 621, "MPI_Win_allocate_shared", "PMPI_Win_allocate_shared", PMPI_Win_allocate_shared, QMPI_Win_allocate_shared, top_win_allocate_shared, call_win_allocate_shared, next_win_allocate_shared, mpi_win_allocate_shared,
+(size: MPI_Aint, disp_unit: c_int, info: MPI_Info, comm: MPI_Comm, baseptr: *mut c_void, win: *mut MPI_Win) -> c_int }
 
 /// `MPI_Win_allocate_shared_c`, MPI 5.0 section 12.2.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Win_allocate_shared_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_win_allocate_shared_c(
     _size: MPI_Aint,
     _disp_unit: MPI_Aint,
     _info: MPI_Info,
@@ -91,11 +96,12 @@ pub unsafe extern "C" fn PMPI_Win_allocate_shared_c(
 ) -> c_int {
     unsupported("MPI_Win_allocate_shared_c", On::Comm(comm))
 }
-weak_alias!("MPI_Win_allocate_shared_c", "PMPI_Win_allocate_shared_c");
+entry! { 622, "MPI_Win_allocate_shared_c", "PMPI_Win_allocate_shared_c", PMPI_Win_allocate_shared_c, QMPI_Win_allocate_shared_c, top_win_allocate_shared_c, call_win_allocate_shared_c, next_win_allocate_shared_c, mpi_win_allocate_shared_c,
+(size: MPI_Aint, disp_unit: MPI_Aint, info: MPI_Info, comm: MPI_Comm, baseptr: *mut c_void, win: *mut MPI_Win) -> c_int }
 
 /// `MPI_Win_shared_query`, MPI 5.0 section 12.2.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Win_shared_query(
+#[inline(never)]
+unsafe extern "C" fn mpi_win_shared_query(
     win: MPI_Win,
     _rank: c_int,
     _size: *mut MPI_Aint,
@@ -104,11 +110,12 @@ pub unsafe extern "C" fn PMPI_Win_shared_query(
 ) -> c_int {
     unsupported("MPI_Win_shared_query", On::Win(win))
 }
-weak_alias!("MPI_Win_shared_query", "PMPI_Win_shared_query");
+entry! { 653, "MPI_Win_shared_query", "PMPI_Win_shared_query", PMPI_Win_shared_query, QMPI_Win_shared_query, top_win_shared_query, call_win_shared_query, next_win_shared_query, mpi_win_shared_query,
+(win: MPI_Win, rank: c_int, size: *mut MPI_Aint, disp_unit: *mut c_int, baseptr: *mut c_void) -> c_int }
 
 /// `MPI_Win_shared_query_c`, MPI 5.0 section 12.2.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Win_shared_query_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_win_shared_query_c(
     win: MPI_Win,
     _rank: c_int,
     _size: *mut MPI_Aint,
@@ -117,68 +124,72 @@ pub unsafe extern "C" fn PMPI_Win_shared_query_c(
 ) -> c_int {
     unsupported("MPI_Win_shared_query_c", On::Win(win))
 }
-weak_alias!("MPI_Win_shared_query_c", "PMPI_Win_shared_query_c");
+entry! { 654, "MPI_Win_shared_query_c", "PMPI_Win_shared_query_c", PMPI_Win_shared_query_c, QMPI_Win_shared_query_c, top_win_shared_query_c, call_win_shared_query_c, next_win_shared_query_c, mpi_win_shared_query_c,
+(win: MPI_Win, rank: c_int, size: *mut MPI_Aint, disp_unit: *mut MPI_Aint, baseptr: *mut c_void) -> c_int }
 
 /// `MPI_Win_attach`, MPI 5.0 section 12.2.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Win_attach(
-    win: MPI_Win,
-    _base: *mut c_void,
-    _size: MPI_Aint,
-) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_win_attach(win: MPI_Win, _base: *mut c_void, _size: MPI_Aint) -> c_int {
     unsupported("MPI_Win_attach", On::Win(win))
 }
-weak_alias!("MPI_Win_attach", "PMPI_Win_attach");
+entry! { 623, "MPI_Win_attach", "PMPI_Win_attach", PMPI_Win_attach, QMPI_Win_attach, top_win_attach, call_win_attach, next_win_attach, mpi_win_attach,
+(win: MPI_Win, base: *mut c_void, size: MPI_Aint) -> c_int }
 
 /// `MPI_Win_create_dynamic`, MPI 5.0 section 12.2.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Win_create_dynamic(
+#[inline(never)]
+unsafe extern "C" fn mpi_win_create_dynamic(
     _info: MPI_Info,
     comm: MPI_Comm,
     _win: *mut MPI_Win,
 ) -> c_int {
     unsupported("MPI_Win_create_dynamic", On::Comm(comm))
 }
-weak_alias!("MPI_Win_create_dynamic", "PMPI_Win_create_dynamic");
+entry! { 628, "MPI_Win_create_dynamic", "PMPI_Win_create_dynamic", PMPI_Win_create_dynamic, QMPI_Win_create_dynamic, top_win_create_dynamic, call_win_create_dynamic, next_win_create_dynamic, mpi_win_create_dynamic,
+(info: MPI_Info, comm: MPI_Comm, win: *mut MPI_Win) -> c_int }
 
 /// `MPI_Win_detach`, MPI 5.0 section 12.2.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Win_detach(win: MPI_Win, _base: *const c_void) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_win_detach(win: MPI_Win, _base: *const c_void) -> c_int {
     unsupported("MPI_Win_detach", On::Win(win))
 }
-weak_alias!("MPI_Win_detach", "PMPI_Win_detach");
+entry! { 632, "MPI_Win_detach", "PMPI_Win_detach", PMPI_Win_detach, QMPI_Win_detach, top_win_detach, call_win_detach, next_win_detach, mpi_win_detach,
+(win: MPI_Win, base: *const c_void) -> c_int }
 
 /// `MPI_Win_free`, MPI 5.0 section 12.2.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Win_free(_win: *mut MPI_Win) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_win_free(_win: *mut MPI_Win) -> c_int {
     unsupported("MPI_Win_free", On::Nothing)
 }
-weak_alias!("MPI_Win_free", "PMPI_Win_free");
+entry! { 638, "MPI_Win_free", "PMPI_Win_free", PMPI_Win_free, QMPI_Win_free, top_win_free, call_win_free, next_win_free, mpi_win_free,
+(win: *mut MPI_Win) -> c_int }
 
 /// `MPI_Win_get_group`, MPI 5.0 section 12.2.6.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Win_get_group(win: MPI_Win, _group: *mut MPI_Group) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_win_get_group(win: MPI_Win, _group: *mut MPI_Group) -> c_int {
     unsupported("MPI_Win_get_group", On::Win(win))
 }
-weak_alias!("MPI_Win_get_group", "PMPI_Win_get_group");
+entry! { 643, "MPI_Win_get_group", "PMPI_Win_get_group", PMPI_Win_get_group, QMPI_Win_get_group, top_win_get_group, call_win_get_group, next_win_get_group, mpi_win_get_group,
+(win: MPI_Win, group: *mut MPI_Group) -> c_int }
 
 /// `MPI_Win_get_info`, MPI 5.0 section 12.2.7.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Win_get_info(win: MPI_Win, _info_used: *mut MPI_Info) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_win_get_info(win: MPI_Win, _info_used: *mut MPI_Info) -> c_int {
     unsupported("MPI_Win_get_info", On::Win(win))
 }
-weak_alias!("MPI_Win_get_info", "PMPI_Win_get_info");
+entry! { 644, "MPI_Win_get_info", "PMPI_Win_get_info", PMPI_Win_get_info, QMPI_Win_get_info, top_win_get_info, call_win_get_info, next_win_get_info, mpi_win_get_info,
+(win: MPI_Win, info_used: *mut MPI_Info) -> c_int }
 
 /// `MPI_Win_set_info`, MPI 5.0 section 12.2.7.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Win_set_info(win: MPI_Win, _info: MPI_Info) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_win_set_info(win: MPI_Win, _info: MPI_Info) -> c_int {
     unsupported("MPI_Win_set_info", On::Win(win))
 }
-weak_alias!("MPI_Win_set_info", "PMPI_Win_set_info");
+entry! { 651, "MPI_Win_set_info", "PMPI_Win_set_info", PMPI_Win_set_info, QMPI_Win_set_info, top_win_set_info, call_win_set_info, next_win_set_info, mpi_win_set_info,
+(win: MPI_Win, info: MPI_Info) -> c_int }
 
 /// `MPI_Put`, MPI 5.0 section 12.3.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Put(
+#[inline(never)]
+unsafe extern "C" fn mpi_put(
     _origin_addr: *const c_void,
     _origin_count: c_int,
     _origin_datatype: MPI_Datatype,
@@ -190,11 +201,12 @@ pub unsafe extern "C" fn PMPI_Put(
 ) -> c_int {
     unsupported("MPI_Put", On::Win(win))
 }
-weak_alias!("MPI_Put", "PMPI_Put");
+entry! { 402, "MPI_Put", "PMPI_Put", PMPI_Put, QMPI_Put, top_put, call_put, next_put, mpi_put,
+(origin_addr: *const c_void, origin_count: c_int, origin_datatype: MPI_Datatype, target_rank: c_int, target_disp: MPI_Aint, target_count: c_int, target_datatype: MPI_Datatype, win: MPI_Win) -> c_int }
 
 /// `MPI_Put_c`, MPI 5.0 section 12.3.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Put_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_put_c(
     _origin_addr: *const c_void,
     _origin_count: MPI_Count,
     _origin_datatype: MPI_Datatype,
@@ -206,11 +218,12 @@ pub unsafe extern "C" fn PMPI_Put_c(
 ) -> c_int {
     unsupported("MPI_Put_c", On::Win(win))
 }
-weak_alias!("MPI_Put_c", "PMPI_Put_c");
+entry! { 403, "MPI_Put_c", "PMPI_Put_c", PMPI_Put_c, QMPI_Put_c, top_put_c, call_put_c, next_put_c, mpi_put_c,
+(origin_addr: *const c_void, origin_count: MPI_Count, origin_datatype: MPI_Datatype, target_rank: c_int, target_disp: MPI_Aint, target_count: MPI_Count, target_datatype: MPI_Datatype, win: MPI_Win) -> c_int }
 
 /// `MPI_Get`, MPI 5.0 section 12.3.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Get(
+#[inline(never)]
+unsafe extern "C" fn mpi_get(
     _origin_addr: *mut c_void,
     _origin_count: c_int,
     _origin_datatype: MPI_Datatype,
@@ -222,11 +235,12 @@ pub unsafe extern "C" fn PMPI_Get(
 ) -> c_int {
     unsupported("MPI_Get", On::Win(win))
 }
-weak_alias!("MPI_Get", "PMPI_Get");
+entry! { 230, "MPI_Get", "PMPI_Get", PMPI_Get, QMPI_Get, top_get, call_get, next_get, mpi_get,
+(origin_addr: *mut c_void, origin_count: c_int, origin_datatype: MPI_Datatype, target_rank: c_int, target_disp: MPI_Aint, target_count: c_int, target_datatype: MPI_Datatype, win: MPI_Win) -> c_int }
 
 /// `MPI_Get_c`, MPI 5.0 section 12.3.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Get_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_get_c(
     _origin_addr: *mut c_void,
     _origin_count: MPI_Count,
     _origin_datatype: MPI_Datatype,
@@ -238,11 +252,12 @@ pub unsafe extern "C" fn PMPI_Get_c(
 ) -> c_int {
     unsupported("MPI_Get_c", On::Win(win))
 }
-weak_alias!("MPI_Get_c", "PMPI_Get_c");
+entry! { 234, "MPI_Get_c", "PMPI_Get_c", PMPI_Get_c, QMPI_Get_c, top_get_c, call_get_c, next_get_c, mpi_get_c,
+(origin_addr: *mut c_void, origin_count: MPI_Count, origin_datatype: MPI_Datatype, target_rank: c_int, target_disp: MPI_Aint, target_count: MPI_Count, target_datatype: MPI_Datatype, win: MPI_Win) -> c_int }
 
 /// `MPI_Accumulate`, MPI 5.0 section 12.3.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Accumulate(
+#[inline(never)]
+unsafe extern "C" fn mpi_accumulate(
     _origin_addr: *const c_void,
     _origin_count: c_int,
     _origin_datatype: MPI_Datatype,
@@ -255,11 +270,12 @@ pub unsafe extern "C" fn PMPI_Accumulate(
 ) -> c_int {
     unsupported("MPI_Accumulate", On::Win(win))
 }
-weak_alias!("MPI_Accumulate", "PMPI_Accumulate");
+entry! { 7, "MPI_Accumulate", "PMPI_Accumulate", PMPI_Accumulate, QMPI_Accumulate, top_accumulate, call_accumulate, next_accumulate, mpi_accumulate,
+(origin_addr: *const c_void, origin_count: c_int, origin_datatype: MPI_Datatype, target_rank: c_int, target_disp: MPI_Aint, target_count: c_int, target_datatype: MPI_Datatype, op: MPI_Op, win: MPI_Win) -> c_int }
 
 /// `MPI_Accumulate_c`, MPI 5.0 section 12.3.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Accumulate_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_accumulate_c(
     _origin_addr: *const c_void,
     _origin_count: MPI_Count,
     _origin_datatype: MPI_Datatype,
@@ -272,11 +288,12 @@ pub unsafe extern "C" fn PMPI_Accumulate_c(
 ) -> c_int {
     unsupported("MPI_Accumulate_c", On::Win(win))
 }
-weak_alias!("MPI_Accumulate_c", "PMPI_Accumulate_c");
+entry! { 8, "MPI_Accumulate_c", "PMPI_Accumulate_c", PMPI_Accumulate_c, QMPI_Accumulate_c, top_accumulate_c, call_accumulate_c, next_accumulate_c, mpi_accumulate_c,
+(origin_addr: *const c_void, origin_count: MPI_Count, origin_datatype: MPI_Datatype, target_rank: c_int, target_disp: MPI_Aint, target_count: MPI_Count, target_datatype: MPI_Datatype, op: MPI_Op, win: MPI_Win) -> c_int }
 
 /// `MPI_Compare_and_swap`, MPI 5.0 section 12.3.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Compare_and_swap(
+#[inline(never)]
+unsafe extern "C" fn mpi_compare_and_swap(
     _origin_addr: *const c_void,
     _compare_addr: *const c_void,
     _result_addr: *mut c_void,
@@ -287,11 +304,12 @@ pub unsafe extern "C" fn PMPI_Compare_and_swap(
 ) -> c_int {
     unsupported("MPI_Compare_and_swap", On::Win(win))
 }
-weak_alias!("MPI_Compare_and_swap", "PMPI_Compare_and_swap");
+entry! { 113, "MPI_Compare_and_swap", "PMPI_Compare_and_swap", PMPI_Compare_and_swap, QMPI_Compare_and_swap, top_compare_and_swap, call_compare_and_swap, next_compare_and_swap, mpi_compare_and_swap,
+(origin_addr: *const c_void, compare_addr: *const c_void, result_addr: *mut c_void, datatype: MPI_Datatype, target_rank: c_int, target_disp: MPI_Aint, win: MPI_Win) -> c_int }
 
 /// `MPI_Fetch_and_op`, MPI 5.0 section 12.3.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Fetch_and_op(
+#[inline(never)]
+unsafe extern "C" fn mpi_fetch_and_op(
     _origin_addr: *const c_void,
     _result_addr: *mut c_void,
     _datatype: MPI_Datatype,
@@ -302,11 +320,12 @@ pub unsafe extern "C" fn PMPI_Fetch_and_op(
 ) -> c_int {
     unsupported("MPI_Fetch_and_op", On::Win(win))
 }
-weak_alias!("MPI_Fetch_and_op", "PMPI_Fetch_and_op");
+entry! { 128, "MPI_Fetch_and_op", "PMPI_Fetch_and_op", PMPI_Fetch_and_op, QMPI_Fetch_and_op, top_fetch_and_op, call_fetch_and_op, next_fetch_and_op, mpi_fetch_and_op,
+(origin_addr: *const c_void, result_addr: *mut c_void, datatype: MPI_Datatype, target_rank: c_int, target_disp: MPI_Aint, op: MPI_Op, win: MPI_Win) -> c_int }
 
 /// `MPI_Get_accumulate`, MPI 5.0 section 12.3.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Get_accumulate(
+#[inline(never)]
+unsafe extern "C" fn mpi_get_accumulate(
     _origin_addr: *const c_void,
     _origin_count: c_int,
     _origin_datatype: MPI_Datatype,
@@ -322,11 +341,12 @@ pub unsafe extern "C" fn PMPI_Get_accumulate(
 ) -> c_int {
     unsupported("MPI_Get_accumulate", On::Win(win))
 }
-weak_alias!("MPI_Get_accumulate", "PMPI_Get_accumulate");
+entry! { 231, "MPI_Get_accumulate", "PMPI_Get_accumulate", PMPI_Get_accumulate, QMPI_Get_accumulate, top_get_accumulate, call_get_accumulate, next_get_accumulate, mpi_get_accumulate,
+(origin_addr: *const c_void, origin_count: c_int, origin_datatype: MPI_Datatype, result_addr: *mut c_void, result_count: c_int, result_datatype: MPI_Datatype, target_rank: c_int, target_disp: MPI_Aint, target_count: c_int, target_datatype: MPI_Datatype, op: MPI_Op, win: MPI_Win) -> c_int }
 
 /// `MPI_Get_accumulate_c`, MPI 5.0 section 12.3.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Get_accumulate_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_get_accumulate_c(
     _origin_addr: *const c_void,
     _origin_count: MPI_Count,
     _origin_datatype: MPI_Datatype,
@@ -342,11 +362,12 @@ pub unsafe extern "C" fn PMPI_Get_accumulate_c(
 ) -> c_int {
     unsupported("MPI_Get_accumulate_c", On::Win(win))
 }
-weak_alias!("MPI_Get_accumulate_c", "PMPI_Get_accumulate_c");
+entry! { 232, "MPI_Get_accumulate_c", "PMPI_Get_accumulate_c", PMPI_Get_accumulate_c, QMPI_Get_accumulate_c, top_get_accumulate_c, call_get_accumulate_c, next_get_accumulate_c, mpi_get_accumulate_c,
+(origin_addr: *const c_void, origin_count: MPI_Count, origin_datatype: MPI_Datatype, result_addr: *mut c_void, result_count: MPI_Count, result_datatype: MPI_Datatype, target_rank: c_int, target_disp: MPI_Aint, target_count: MPI_Count, target_datatype: MPI_Datatype, op: MPI_Op, win: MPI_Win) -> c_int }
 
 /// `MPI_Raccumulate`, MPI 5.0 section 12.3.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Raccumulate(
+#[inline(never)]
+unsafe extern "C" fn mpi_raccumulate(
     _origin_addr: *const c_void,
     _origin_count: c_int,
     _origin_datatype: MPI_Datatype,
@@ -360,11 +381,12 @@ pub unsafe extern "C" fn PMPI_Raccumulate(
 ) -> c_int {
     unsupported("MPI_Raccumulate", On::Win(win))
 }
-weak_alias!("MPI_Raccumulate", "PMPI_Raccumulate");
+entry! { 405, "MPI_Raccumulate", "PMPI_Raccumulate", PMPI_Raccumulate, QMPI_Raccumulate, top_raccumulate, call_raccumulate, next_raccumulate, mpi_raccumulate,
+(origin_addr: *const c_void, origin_count: c_int, origin_datatype: MPI_Datatype, target_rank: c_int, target_disp: MPI_Aint, target_count: c_int, target_datatype: MPI_Datatype, op: MPI_Op, win: MPI_Win, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Raccumulate_c`, MPI 5.0 section 12.3.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Raccumulate_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_raccumulate_c(
     _origin_addr: *const c_void,
     _origin_count: MPI_Count,
     _origin_datatype: MPI_Datatype,
@@ -378,11 +400,12 @@ pub unsafe extern "C" fn PMPI_Raccumulate_c(
 ) -> c_int {
     unsupported("MPI_Raccumulate_c", On::Win(win))
 }
-weak_alias!("MPI_Raccumulate_c", "PMPI_Raccumulate_c");
+entry! { 406, "MPI_Raccumulate_c", "PMPI_Raccumulate_c", PMPI_Raccumulate_c, QMPI_Raccumulate_c, top_raccumulate_c, call_raccumulate_c, next_raccumulate_c, mpi_raccumulate_c,
+(origin_addr: *const c_void, origin_count: MPI_Count, origin_datatype: MPI_Datatype, target_rank: c_int, target_disp: MPI_Aint, target_count: MPI_Count, target_datatype: MPI_Datatype, op: MPI_Op, win: MPI_Win, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Rget`, MPI 5.0 section 12.3.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Rget(
+#[inline(never)]
+unsafe extern "C" fn mpi_rget(
     _origin_addr: *mut c_void,
     _origin_count: c_int,
     _origin_datatype: MPI_Datatype,
@@ -395,11 +418,12 @@ pub unsafe extern "C" fn PMPI_Rget(
 ) -> c_int {
     unsupported("MPI_Rget", On::Win(win))
 }
-weak_alias!("MPI_Rget", "PMPI_Rget");
+entry! { 437, "MPI_Rget", "PMPI_Rget", PMPI_Rget, QMPI_Rget, top_rget, call_rget, next_rget, mpi_rget,
+(origin_addr: *mut c_void, origin_count: c_int, origin_datatype: MPI_Datatype, target_rank: c_int, target_disp: MPI_Aint, target_count: c_int, target_datatype: MPI_Datatype, win: MPI_Win, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Rget_c`, MPI 5.0 section 12.3.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Rget_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_rget_c(
     _origin_addr: *mut c_void,
     _origin_count: MPI_Count,
     _origin_datatype: MPI_Datatype,
@@ -412,11 +436,12 @@ pub unsafe extern "C" fn PMPI_Rget_c(
 ) -> c_int {
     unsupported("MPI_Rget_c", On::Win(win))
 }
-weak_alias!("MPI_Rget_c", "PMPI_Rget_c");
+entry! { 440, "MPI_Rget_c", "PMPI_Rget_c", PMPI_Rget_c, QMPI_Rget_c, top_rget_c, call_rget_c, next_rget_c, mpi_rget_c,
+(origin_addr: *mut c_void, origin_count: MPI_Count, origin_datatype: MPI_Datatype, target_rank: c_int, target_disp: MPI_Aint, target_count: MPI_Count, target_datatype: MPI_Datatype, win: MPI_Win, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Rget_accumulate`, MPI 5.0 section 12.3.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Rget_accumulate(
+#[inline(never)]
+unsafe extern "C" fn mpi_rget_accumulate(
     _origin_addr: *const c_void,
     _origin_count: c_int,
     _origin_datatype: MPI_Datatype,
@@ -433,11 +458,12 @@ pub unsafe extern "C" fn PMPI_Rget_accumulate(
 ) -> c_int {
     unsupported("MPI_Rget_accumulate", On::Win(win))
 }
-weak_alias!("MPI_Rget_accumulate", "PMPI_Rget_accumulate");
+entry! { 438, "MPI_Rget_accumulate", "PMPI_Rget_accumulate", PMPI_Rget_accumulate, QMPI_Rget_accumulate, top_rget_accumulate, call_rget_accumulate, next_rget_accumulate, mpi_rget_accumulate,
+(origin_addr: *const c_void, origin_count: c_int, origin_datatype: MPI_Datatype, result_addr: *mut c_void, result_count: c_int, result_datatype: MPI_Datatype, target_rank: c_int, target_disp: MPI_Aint, target_count: c_int, target_datatype: MPI_Datatype, op: MPI_Op, win: MPI_Win, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Rget_accumulate_c`, MPI 5.0 section 12.3.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Rget_accumulate_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_rget_accumulate_c(
     _origin_addr: *const c_void,
     _origin_count: MPI_Count,
     _origin_datatype: MPI_Datatype,
@@ -454,11 +480,12 @@ pub unsafe extern "C" fn PMPI_Rget_accumulate_c(
 ) -> c_int {
     unsupported("MPI_Rget_accumulate_c", On::Win(win))
 }
-weak_alias!("MPI_Rget_accumulate_c", "PMPI_Rget_accumulate_c");
+entry! { 439, "MPI_Rget_accumulate_c", "PMPI_Rget_accumulate_c", PMPI_Rget_accumulate_c, QMPI_Rget_accumulate_c, top_rget_accumulate_c, call_rget_accumulate_c, next_rget_accumulate_c, mpi_rget_accumulate_c,
+(origin_addr: *const c_void, origin_count: MPI_Count, origin_datatype: MPI_Datatype, result_addr: *mut c_void, result_count: MPI_Count, result_datatype: MPI_Datatype, target_rank: c_int, target_disp: MPI_Aint, target_count: MPI_Count, target_datatype: MPI_Datatype, op: MPI_Op, win: MPI_Win, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Rput`, MPI 5.0 section 12.3.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Rput(
+#[inline(never)]
+unsafe extern "C" fn mpi_rput(
     _origin_addr: *const c_void,
     _origin_count: c_int,
     _origin_datatype: MPI_Datatype,
@@ -471,11 +498,12 @@ pub unsafe extern "C" fn PMPI_Rput(
 ) -> c_int {
     unsupported("MPI_Rput", On::Win(win))
 }
-weak_alias!("MPI_Rput", "PMPI_Rput");
+entry! { 441, "MPI_Rput", "PMPI_Rput", PMPI_Rput, QMPI_Rput, top_rput, call_rput, next_rput, mpi_rput,
+(origin_addr: *const c_void, origin_count: c_int, origin_datatype: MPI_Datatype, target_rank: c_int, target_disp: MPI_Aint, target_count: c_int, target_datatype: MPI_Datatype, win: MPI_Win, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Rput_c`, MPI 5.0 section 12.3.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Rput_c(
+#[inline(never)]
+unsafe extern "C" fn mpi_rput_c(
     _origin_addr: *const c_void,
     _origin_count: MPI_Count,
     _origin_datatype: MPI_Datatype,
@@ -488,53 +516,60 @@ pub unsafe extern "C" fn PMPI_Rput_c(
 ) -> c_int {
     unsupported("MPI_Rput_c", On::Win(win))
 }
-weak_alias!("MPI_Rput_c", "PMPI_Rput_c");
+entry! { 442, "MPI_Rput_c", "PMPI_Rput_c", PMPI_Rput_c, QMPI_Rput_c, top_rput_c, call_rput_c, next_rput_c, mpi_rput_c,
+(origin_addr: *const c_void, origin_count: MPI_Count, origin_datatype: MPI_Datatype, target_rank: c_int, target_disp: MPI_Aint, target_count: MPI_Count, target_datatype: MPI_Datatype, win: MPI_Win, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Win_fence`, MPI 5.0 section 12.5.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Win_fence(_assert: c_int, win: MPI_Win) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_win_fence(_assert: c_int, win: MPI_Win) -> c_int {
     unsupported("MPI_Win_fence", On::Win(win))
 }
-weak_alias!("MPI_Win_fence", "PMPI_Win_fence");
+entry! { 633, "MPI_Win_fence", "PMPI_Win_fence", PMPI_Win_fence, QMPI_Win_fence, top_win_fence, call_win_fence, next_win_fence, mpi_win_fence,
+(assert: c_int, win: MPI_Win) -> c_int }
 
 /// `MPI_Win_complete`, MPI 5.0 section 12.5.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Win_complete(win: MPI_Win) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_win_complete(win: MPI_Win) -> c_int {
     unsupported("MPI_Win_complete", On::Win(win))
 }
-weak_alias!("MPI_Win_complete", "PMPI_Win_complete");
+entry! { 625, "MPI_Win_complete", "PMPI_Win_complete", PMPI_Win_complete, QMPI_Win_complete, top_win_complete, call_win_complete, next_win_complete, mpi_win_complete,
+(win: MPI_Win) -> c_int }
 
 /// `MPI_Win_post`, MPI 5.0 section 12.5.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Win_post(_group: MPI_Group, _assert: c_int, win: MPI_Win) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_win_post(_group: MPI_Group, _assert: c_int, win: MPI_Win) -> c_int {
     unsupported("MPI_Win_post", On::Win(win))
 }
-weak_alias!("MPI_Win_post", "PMPI_Win_post");
+entry! { 648, "MPI_Win_post", "PMPI_Win_post", PMPI_Win_post, QMPI_Win_post, top_win_post, call_win_post, next_win_post, mpi_win_post,
+(group: MPI_Group, assert: c_int, win: MPI_Win) -> c_int }
 
 /// `MPI_Win_start`, MPI 5.0 section 12.5.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Win_start(_group: MPI_Group, _assert: c_int, win: MPI_Win) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_win_start(_group: MPI_Group, _assert: c_int, win: MPI_Win) -> c_int {
     unsupported("MPI_Win_start", On::Win(win))
 }
-weak_alias!("MPI_Win_start", "PMPI_Win_start");
+entry! { 655, "MPI_Win_start", "PMPI_Win_start", PMPI_Win_start, QMPI_Win_start, top_win_start, call_win_start, next_win_start, mpi_win_start,
+(group: MPI_Group, assert: c_int, win: MPI_Win) -> c_int }
 
 /// `MPI_Win_test`, MPI 5.0 section 12.5.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Win_test(win: MPI_Win, _flag: *mut c_int) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_win_test(win: MPI_Win, _flag: *mut c_int) -> c_int {
     unsupported("MPI_Win_test", On::Win(win))
 }
-weak_alias!("MPI_Win_test", "PMPI_Win_test");
+entry! { 657, "MPI_Win_test", "PMPI_Win_test", PMPI_Win_test, QMPI_Win_test, top_win_test, call_win_test, next_win_test, mpi_win_test,
+(win: MPI_Win, flag: *mut c_int) -> c_int }
 
 /// `MPI_Win_wait`, MPI 5.0 section 12.5.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Win_wait(win: MPI_Win) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_win_wait(win: MPI_Win) -> c_int {
     unsupported("MPI_Win_wait", On::Win(win))
 }
-weak_alias!("MPI_Win_wait", "PMPI_Win_wait");
+entry! { 661, "MPI_Win_wait", "PMPI_Win_wait", PMPI_Win_wait, QMPI_Win_wait, top_win_wait, call_win_wait, next_win_wait, mpi_win_wait,
+(win: MPI_Win) -> c_int }
 
 /// `MPI_Win_lock`, MPI 5.0 section 12.5.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Win_lock(
+#[inline(never)]
+unsafe extern "C" fn mpi_win_lock(
     _lock_type: c_int,
     _rank: c_int,
     _assert: c_int,
@@ -542,60 +577,69 @@ pub unsafe extern "C" fn PMPI_Win_lock(
 ) -> c_int {
     unsupported("MPI_Win_lock", On::Win(win))
 }
-weak_alias!("MPI_Win_lock", "PMPI_Win_lock");
+entry! { 646, "MPI_Win_lock", "PMPI_Win_lock", PMPI_Win_lock, QMPI_Win_lock, top_win_lock, call_win_lock, next_win_lock, mpi_win_lock,
+(lock_type: c_int, rank: c_int, assert: c_int, win: MPI_Win) -> c_int }
 
 /// `MPI_Win_lock_all`, MPI 5.0 section 12.5.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Win_lock_all(_assert: c_int, win: MPI_Win) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_win_lock_all(_assert: c_int, win: MPI_Win) -> c_int {
     unsupported("MPI_Win_lock_all", On::Win(win))
 }
-weak_alias!("MPI_Win_lock_all", "PMPI_Win_lock_all");
+entry! { 647, "MPI_Win_lock_all", "PMPI_Win_lock_all", PMPI_Win_lock_all, QMPI_Win_lock_all, top_win_lock_all, call_win_lock_all, next_win_lock_all, mpi_win_lock_all,
+(assert: c_int, win: MPI_Win) -> c_int }
 
 /// `MPI_Win_unlock`, MPI 5.0 section 12.5.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Win_unlock(_rank: c_int, win: MPI_Win) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_win_unlock(_rank: c_int, win: MPI_Win) -> c_int {
     unsupported("MPI_Win_unlock", On::Win(win))
 }
-weak_alias!("MPI_Win_unlock", "PMPI_Win_unlock");
+entry! { 659, "MPI_Win_unlock", "PMPI_Win_unlock", PMPI_Win_unlock, QMPI_Win_unlock, top_win_unlock, call_win_unlock, next_win_unlock, mpi_win_unlock,
+(rank: c_int, win: MPI_Win) -> c_int }
 
 /// `MPI_Win_unlock_all`, MPI 5.0 section 12.5.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Win_unlock_all(win: MPI_Win) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_win_unlock_all(win: MPI_Win) -> c_int {
     unsupported("MPI_Win_unlock_all", On::Win(win))
 }
-weak_alias!("MPI_Win_unlock_all", "PMPI_Win_unlock_all");
+entry! { 660, "MPI_Win_unlock_all", "PMPI_Win_unlock_all", PMPI_Win_unlock_all, QMPI_Win_unlock_all, top_win_unlock_all, call_win_unlock_all, next_win_unlock_all, mpi_win_unlock_all,
+(win: MPI_Win) -> c_int }
 
 /// `MPI_Win_flush`, MPI 5.0 section 12.5.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Win_flush(_rank: c_int, win: MPI_Win) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_win_flush(_rank: c_int, win: MPI_Win) -> c_int {
     unsupported("MPI_Win_flush", On::Win(win))
 }
-weak_alias!("MPI_Win_flush", "PMPI_Win_flush");
+entry! { 634, "MPI_Win_flush", "PMPI_Win_flush", PMPI_Win_flush, QMPI_Win_flush, top_win_flush, call_win_flush, next_win_flush, mpi_win_flush,
+(rank: c_int, win: MPI_Win) -> c_int }
 
 /// `MPI_Win_flush_all`, MPI 5.0 section 12.5.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Win_flush_all(win: MPI_Win) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_win_flush_all(win: MPI_Win) -> c_int {
     unsupported("MPI_Win_flush_all", On::Win(win))
 }
-weak_alias!("MPI_Win_flush_all", "PMPI_Win_flush_all");
+entry! { 635, "MPI_Win_flush_all", "PMPI_Win_flush_all", PMPI_Win_flush_all, QMPI_Win_flush_all, top_win_flush_all, call_win_flush_all, next_win_flush_all, mpi_win_flush_all,
+(win: MPI_Win) -> c_int }
 
 /// `MPI_Win_flush_local`, MPI 5.0 section 12.5.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Win_flush_local(_rank: c_int, win: MPI_Win) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_win_flush_local(_rank: c_int, win: MPI_Win) -> c_int {
     unsupported("MPI_Win_flush_local", On::Win(win))
 }
-weak_alias!("MPI_Win_flush_local", "PMPI_Win_flush_local");
+entry! { 636, "MPI_Win_flush_local", "PMPI_Win_flush_local", PMPI_Win_flush_local, QMPI_Win_flush_local, top_win_flush_local, call_win_flush_local, next_win_flush_local, mpi_win_flush_local,
+(rank: c_int, win: MPI_Win) -> c_int }
 
 /// `MPI_Win_flush_local_all`, MPI 5.0 section 12.5.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Win_flush_local_all(win: MPI_Win) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_win_flush_local_all(win: MPI_Win) -> c_int {
     unsupported("MPI_Win_flush_local_all", On::Win(win))
 }
-weak_alias!("MPI_Win_flush_local_all", "PMPI_Win_flush_local_all");
+entry! { 637, "MPI_Win_flush_local_all", "PMPI_Win_flush_local_all", PMPI_Win_flush_local_all, QMPI_Win_flush_local_all, top_win_flush_local_all, call_win_flush_local_all, next_win_flush_local_all, mpi_win_flush_local_all,
+(win: MPI_Win) -> c_int }
 
 /// `MPI_Win_sync`, MPI 5.0 section 12.5.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Win_sync(win: MPI_Win) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_win_sync(win: MPI_Win) -> c_int {
     unsupported("MPI_Win_sync", On::Win(win))
 }
-weak_alias!("MPI_Win_sync", "PMPI_Win_sync");
+entry! { 656, "MPI_Win_sync", "PMPI_Win_sync", PMPI_Win_sync, QMPI_Win_sync, top_win_sync, call_win_sync, next_win_sync, mpi_win_sync,
+(win: MPI_Win) -> c_int }

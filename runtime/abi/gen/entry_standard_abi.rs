@@ -12,22 +12,20 @@ use crate::handle::MPI_Info;
 use crate::standard_abi;
 
 /// `MPI_Abi_get_info`, MPI 5.0 section 20.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Abi_get_info(info: *mut MPI_Info) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_abi_get_info(info: *mut MPI_Info) -> c_int {
     enter_any_time("MPI_Abi_get_info", On::Nothing, || {
         // SAFETY: `info` is the caller's pointer to one MPI_Info (A1 of `args`).
         let info = unsafe { args::Out::new("info", info) }?;
         standard_abi::abi_get_info(info)
     })
 }
-weak_alias!("MPI_Abi_get_info", "PMPI_Abi_get_info");
+entry! { 2, "MPI_Abi_get_info", "PMPI_Abi_get_info", PMPI_Abi_get_info, QMPI_Abi_get_info, top_abi_get_info, call_abi_get_info, next_abi_get_info, mpi_abi_get_info,
+(info: *mut MPI_Info) -> c_int }
 
 /// `MPI_Abi_get_version`, MPI 5.0 section 20.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Abi_get_version(
-    abi_major: *mut c_int,
-    abi_minor: *mut c_int,
-) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_abi_get_version(abi_major: *mut c_int, abi_minor: *mut c_int) -> c_int {
     enter_any_time("MPI_Abi_get_version", On::Nothing, || {
         // SAFETY: `abi_major` is the caller's pointer to one int (A1 of `args`).
         let abi_major = unsafe { args::Out::new("abi_major", abi_major) }?;
@@ -36,11 +34,12 @@ pub unsafe extern "C" fn PMPI_Abi_get_version(
         env::abi_get_version(abi_major, abi_minor)
     })
 }
-weak_alias!("MPI_Abi_get_version", "PMPI_Abi_get_version");
+entry! { 3, "MPI_Abi_get_version", "PMPI_Abi_get_version", PMPI_Abi_get_version, QMPI_Abi_get_version, top_abi_get_version, call_abi_get_version, next_abi_get_version, mpi_abi_get_version,
+(abi_major: *mut c_int, abi_minor: *mut c_int) -> c_int }
 
 /// `MPI_Abi_get_fortran_booleans`, MPI 5.0 section 20.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Abi_get_fortran_booleans(
+#[inline(never)]
+unsafe extern "C" fn mpi_abi_get_fortran_booleans(
     logical_size: c_int,
     logical_true: *mut c_void,
     logical_false: *mut c_void,
@@ -61,25 +60,24 @@ pub unsafe extern "C" fn PMPI_Abi_get_fortran_booleans(
         standard_abi::abi_get_fortran_booleans(logical_true, logical_false, is_set)
     })
 }
-weak_alias!(
-    "MPI_Abi_get_fortran_booleans",
-    "PMPI_Abi_get_fortran_booleans"
-);
+entry! { 0, "MPI_Abi_get_fortran_booleans", "PMPI_Abi_get_fortran_booleans", PMPI_Abi_get_fortran_booleans, QMPI_Abi_get_fortran_booleans, top_abi_get_fortran_booleans, call_abi_get_fortran_booleans, next_abi_get_fortran_booleans, mpi_abi_get_fortran_booleans,
+(logical_size: c_int, logical_true: *mut c_void, logical_false: *mut c_void, is_set: *mut c_int) -> c_int }
 
 /// `MPI_Abi_get_fortran_info`, MPI 5.0 section 20.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Abi_get_fortran_info(info: *mut MPI_Info) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_abi_get_fortran_info(info: *mut MPI_Info) -> c_int {
     enter_any_time("MPI_Abi_get_fortran_info", On::Nothing, || {
         // SAFETY: `info` is the caller's pointer to one MPI_Info (A1 of `args`).
         let info = unsafe { args::Out::new("info", info) }?;
         standard_abi::abi_get_fortran_info(info)
     })
 }
-weak_alias!("MPI_Abi_get_fortran_info", "PMPI_Abi_get_fortran_info");
+entry! { 1, "MPI_Abi_get_fortran_info", "PMPI_Abi_get_fortran_info", PMPI_Abi_get_fortran_info, QMPI_Abi_get_fortran_info, top_abi_get_fortran_info, call_abi_get_fortran_info, next_abi_get_fortran_info, mpi_abi_get_fortran_info,
+(info: *mut MPI_Info) -> c_int }
 
 /// `MPI_Abi_set_fortran_booleans`, MPI 5.0 section 20.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Abi_set_fortran_booleans(
+#[inline(never)]
+unsafe extern "C" fn mpi_abi_set_fortran_booleans(
     logical_size: c_int,
     logical_true: *mut c_void,
     logical_false: *mut c_void,
@@ -95,16 +93,15 @@ pub unsafe extern "C" fn PMPI_Abi_set_fortran_booleans(
         standard_abi::abi_set_fortran_booleans(logical_true, logical_false)
     })
 }
-weak_alias!(
-    "MPI_Abi_set_fortran_booleans",
-    "PMPI_Abi_set_fortran_booleans"
-);
+entry! { 4, "MPI_Abi_set_fortran_booleans", "PMPI_Abi_set_fortran_booleans", PMPI_Abi_set_fortran_booleans, QMPI_Abi_set_fortran_booleans, top_abi_set_fortran_booleans, call_abi_set_fortran_booleans, next_abi_set_fortran_booleans, mpi_abi_set_fortran_booleans,
+(logical_size: c_int, logical_true: *mut c_void, logical_false: *mut c_void) -> c_int }
 
 /// `MPI_Abi_set_fortran_info`, MPI 5.0 section 20.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Abi_set_fortran_info(info: MPI_Info) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_abi_set_fortran_info(info: MPI_Info) -> c_int {
     enter_any_time("MPI_Abi_set_fortran_info", On::Nothing, || {
         standard_abi::abi_set_fortran_info(info)
     })
 }
-weak_alias!("MPI_Abi_set_fortran_info", "PMPI_Abi_set_fortran_info");
+entry! { 5, "MPI_Abi_set_fortran_info", "PMPI_Abi_set_fortran_info", PMPI_Abi_set_fortran_info, QMPI_Abi_set_fortran_info, top_abi_set_fortran_info, call_abi_set_fortran_info, next_abi_set_fortran_info, mpi_abi_set_fortran_info,
+(info: MPI_Info) -> c_int }

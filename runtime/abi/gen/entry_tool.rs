@@ -16,29 +16,32 @@ use crate::handle::{
 };
 
 /// `MPI_Pcontrol`, MPI 5.0 section 15.2.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Pcontrol(level: c_int) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_pcontrol(level: c_int) -> c_int {
     enter_any_time("MPI_Pcontrol", On::Nothing, || env::pcontrol(level))
 }
-weak_alias!("MPI_Pcontrol", "PMPI_Pcontrol");
+entry! { 392, "MPI_Pcontrol", "PMPI_Pcontrol", PMPI_Pcontrol, QMPI_Pcontrol, top_pcontrol, call_pcontrol, next_pcontrol, mpi_pcontrol,
+(level: c_int) -> c_int }
 
 /// `MPI_T_finalize`, MPI 5.0 section 15.3.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_T_finalize() -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_t_finalize() -> c_int {
     c::MPI_T_ERR_NOT_INITIALIZED
 }
-weak_alias!("MPI_T_finalize", "PMPI_T_finalize");
+entry! { 592, "MPI_T_finalize", "PMPI_T_finalize", PMPI_T_finalize, QMPI_T_finalize, top_t_finalize, call_t_finalize, next_t_finalize, mpi_t_finalize,
+() -> c_int }
 
 /// `MPI_T_init_thread`, MPI 5.0 section 15.3.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_T_init_thread(_required: c_int, _provided: *mut c_int) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_t_init_thread(_required: c_int, _provided: *mut c_int) -> c_int {
     c::MPI_T_ERR_CANNOT_INIT
 }
-weak_alias!("MPI_T_init_thread", "PMPI_T_init_thread");
+entry! { 593, "MPI_T_init_thread", "PMPI_T_init_thread", PMPI_T_init_thread, QMPI_T_init_thread, top_t_init_thread, call_t_init_thread, next_t_init_thread, mpi_t_init_thread,
+(required: c_int, provided: *mut c_int) -> c_int }
 
 /// `MPI_T_enum_get_info`, MPI 5.0 section 15.3.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_T_enum_get_info(
+#[inline(never)]
+unsafe extern "C" fn mpi_t_enum_get_info(
     _enumtype: MPI_T_enum,
     _num: *mut c_int,
     _name: *mut c_char,
@@ -46,11 +49,12 @@ pub unsafe extern "C" fn PMPI_T_enum_get_info(
 ) -> c_int {
     c::MPI_T_ERR_NOT_INITIALIZED
 }
-weak_alias!("MPI_T_enum_get_info", "PMPI_T_enum_get_info");
+entry! { 575, "MPI_T_enum_get_info", "PMPI_T_enum_get_info", PMPI_T_enum_get_info, QMPI_T_enum_get_info, top_t_enum_get_info, call_t_enum_get_info, next_t_enum_get_info, mpi_t_enum_get_info,
+(enumtype: MPI_T_enum, num: *mut c_int, name: *mut c_char, name_len: *mut c_int) -> c_int }
 
 /// `MPI_T_enum_get_item`, MPI 5.0 section 15.3.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_T_enum_get_item(
+#[inline(never)]
+unsafe extern "C" fn mpi_t_enum_get_item(
     _enumtype: MPI_T_enum,
     _indx: c_int,
     _value: *mut c_int,
@@ -59,21 +63,20 @@ pub unsafe extern "C" fn PMPI_T_enum_get_item(
 ) -> c_int {
     c::MPI_T_ERR_NOT_INITIALIZED
 }
-weak_alias!("MPI_T_enum_get_item", "PMPI_T_enum_get_item");
+entry! { 576, "MPI_T_enum_get_item", "PMPI_T_enum_get_item", PMPI_T_enum_get_item, QMPI_T_enum_get_item, top_t_enum_get_item, call_t_enum_get_item, next_t_enum_get_item, mpi_t_enum_get_item,
+(enumtype: MPI_T_enum, indx: c_int, value: *mut c_int, name: *mut c_char, name_len: *mut c_int) -> c_int }
 
 /// `MPI_T_cvar_get_index`, MPI 5.0 section 15.3.6.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_T_cvar_get_index(
-    _name: *const c_char,
-    _cvar_index: *mut c_int,
-) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_t_cvar_get_index(_name: *const c_char, _cvar_index: *mut c_int) -> c_int {
     c::MPI_T_ERR_NOT_INITIALIZED
 }
-weak_alias!("MPI_T_cvar_get_index", "PMPI_T_cvar_get_index");
+entry! { 568, "MPI_T_cvar_get_index", "PMPI_T_cvar_get_index", PMPI_T_cvar_get_index, QMPI_T_cvar_get_index, top_t_cvar_get_index, call_t_cvar_get_index, next_t_cvar_get_index, mpi_t_cvar_get_index,
+(name: *const c_char, cvar_index: *mut c_int) -> c_int }
 
 /// `MPI_T_cvar_get_info`, MPI 5.0 section 15.3.6.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_T_cvar_get_info(
+#[inline(never)]
+unsafe extern "C" fn mpi_t_cvar_get_info(
     _cvar_index: c_int,
     _name: *mut c_char,
     _name_len: *mut c_int,
@@ -87,18 +90,20 @@ pub unsafe extern "C" fn PMPI_T_cvar_get_info(
 ) -> c_int {
     c::MPI_T_ERR_NOT_INITIALIZED
 }
-weak_alias!("MPI_T_cvar_get_info", "PMPI_T_cvar_get_info");
+entry! { 569, "MPI_T_cvar_get_info", "PMPI_T_cvar_get_info", PMPI_T_cvar_get_info, QMPI_T_cvar_get_info, top_t_cvar_get_info, call_t_cvar_get_info, next_t_cvar_get_info, mpi_t_cvar_get_info,
+(cvar_index: c_int, name: *mut c_char, name_len: *mut c_int, verbosity: *mut c_int, datatype: *mut MPI_Datatype, enumtype: *mut MPI_T_enum, desc: *mut c_char, desc_len: *mut c_int, bind: *mut c_int, scope: *mut c_int) -> c_int }
 
 /// `MPI_T_cvar_get_num`, MPI 5.0 section 15.3.6.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_T_cvar_get_num(_num_cvar: *mut c_int) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_t_cvar_get_num(_num_cvar: *mut c_int) -> c_int {
     c::MPI_T_ERR_NOT_INITIALIZED
 }
-weak_alias!("MPI_T_cvar_get_num", "PMPI_T_cvar_get_num");
+entry! { 570, "MPI_T_cvar_get_num", "PMPI_T_cvar_get_num", PMPI_T_cvar_get_num, QMPI_T_cvar_get_num, top_t_cvar_get_num, call_t_cvar_get_num, next_t_cvar_get_num, mpi_t_cvar_get_num,
+(num_cvar: *mut c_int) -> c_int }
 
 /// `MPI_T_cvar_handle_alloc`, MPI 5.0 section 15.3.6.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_T_cvar_handle_alloc(
+#[inline(never)]
+unsafe extern "C" fn mpi_t_cvar_handle_alloc(
     _cvar_index: c_int,
     _obj_handle: *mut c_void,
     _handle: *mut MPI_T_cvar_handle,
@@ -106,46 +111,48 @@ pub unsafe extern "C" fn PMPI_T_cvar_handle_alloc(
 ) -> c_int {
     c::MPI_T_ERR_NOT_INITIALIZED
 }
-weak_alias!("MPI_T_cvar_handle_alloc", "PMPI_T_cvar_handle_alloc");
+entry! { 571, "MPI_T_cvar_handle_alloc", "PMPI_T_cvar_handle_alloc", PMPI_T_cvar_handle_alloc, QMPI_T_cvar_handle_alloc, top_t_cvar_handle_alloc, call_t_cvar_handle_alloc, next_t_cvar_handle_alloc, mpi_t_cvar_handle_alloc,
+(cvar_index: c_int, obj_handle: *mut c_void, handle: *mut MPI_T_cvar_handle, count: *mut c_int) -> c_int }
 
 /// `MPI_T_cvar_handle_free`, MPI 5.0 section 15.3.6.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_T_cvar_handle_free(_handle: *mut MPI_T_cvar_handle) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_t_cvar_handle_free(_handle: *mut MPI_T_cvar_handle) -> c_int {
     c::MPI_T_ERR_NOT_INITIALIZED
 }
-weak_alias!("MPI_T_cvar_handle_free", "PMPI_T_cvar_handle_free");
+entry! { 572, "MPI_T_cvar_handle_free", "PMPI_T_cvar_handle_free", PMPI_T_cvar_handle_free, QMPI_T_cvar_handle_free, top_t_cvar_handle_free, call_t_cvar_handle_free, next_t_cvar_handle_free, mpi_t_cvar_handle_free,
+(handle: *mut MPI_T_cvar_handle) -> c_int }
 
 /// `MPI_T_cvar_read`, MPI 5.0 section 15.3.6.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_T_cvar_read(_handle: MPI_T_cvar_handle, _buf: *mut c_void) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_t_cvar_read(_handle: MPI_T_cvar_handle, _buf: *mut c_void) -> c_int {
     c::MPI_T_ERR_NOT_INITIALIZED
 }
-weak_alias!("MPI_T_cvar_read", "PMPI_T_cvar_read");
+entry! { 573, "MPI_T_cvar_read", "PMPI_T_cvar_read", PMPI_T_cvar_read, QMPI_T_cvar_read, top_t_cvar_read, call_t_cvar_read, next_t_cvar_read, mpi_t_cvar_read,
+(handle: MPI_T_cvar_handle, buf: *mut c_void) -> c_int }
 
 /// `MPI_T_cvar_write`, MPI 5.0 section 15.3.6.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_T_cvar_write(
-    _handle: MPI_T_cvar_handle,
-    _buf: *const c_void,
-) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_t_cvar_write(_handle: MPI_T_cvar_handle, _buf: *const c_void) -> c_int {
     c::MPI_T_ERR_NOT_INITIALIZED
 }
-weak_alias!("MPI_T_cvar_write", "PMPI_T_cvar_write");
+entry! { 574, "MPI_T_cvar_write", "PMPI_T_cvar_write", PMPI_T_cvar_write, QMPI_T_cvar_write, top_t_cvar_write, call_t_cvar_write, next_t_cvar_write, mpi_t_cvar_write,
+(handle: MPI_T_cvar_handle, buf: *const c_void) -> c_int }
 
 /// `MPI_T_pvar_get_index`, MPI 5.0 section 15.3.7.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_T_pvar_get_index(
+#[inline(never)]
+unsafe extern "C" fn mpi_t_pvar_get_index(
     _name: *const c_char,
     _var_class: c_int,
     _pvar_index: *mut c_int,
 ) -> c_int {
     c::MPI_T_ERR_NOT_INITIALIZED
 }
-weak_alias!("MPI_T_pvar_get_index", "PMPI_T_pvar_get_index");
+entry! { 594, "MPI_T_pvar_get_index", "PMPI_T_pvar_get_index", PMPI_T_pvar_get_index, QMPI_T_pvar_get_index, top_t_pvar_get_index, call_t_pvar_get_index, next_t_pvar_get_index, mpi_t_pvar_get_index,
+(name: *const c_char, var_class: c_int, pvar_index: *mut c_int) -> c_int }
 
 /// `MPI_T_pvar_get_info`, MPI 5.0 section 15.3.7.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_T_pvar_get_info(
+#[inline(never)]
+unsafe extern "C" fn mpi_t_pvar_get_info(
     _pvar_index: c_int,
     _name: *mut c_char,
     _name_len: *mut c_int,
@@ -162,18 +169,20 @@ pub unsafe extern "C" fn PMPI_T_pvar_get_info(
 ) -> c_int {
     c::MPI_T_ERR_NOT_INITIALIZED
 }
-weak_alias!("MPI_T_pvar_get_info", "PMPI_T_pvar_get_info");
+entry! { 595, "MPI_T_pvar_get_info", "PMPI_T_pvar_get_info", PMPI_T_pvar_get_info, QMPI_T_pvar_get_info, top_t_pvar_get_info, call_t_pvar_get_info, next_t_pvar_get_info, mpi_t_pvar_get_info,
+(pvar_index: c_int, name: *mut c_char, name_len: *mut c_int, verbosity: *mut c_int, var_class: *mut c_int, datatype: *mut MPI_Datatype, enumtype: *mut MPI_T_enum, desc: *mut c_char, desc_len: *mut c_int, bind: *mut c_int, readonly: *mut c_int, continuous: *mut c_int, atomic: *mut c_int) -> c_int }
 
 /// `MPI_T_pvar_get_num`, MPI 5.0 section 15.3.7.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_T_pvar_get_num(_num_pvar: *mut c_int) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_t_pvar_get_num(_num_pvar: *mut c_int) -> c_int {
     c::MPI_T_ERR_NOT_INITIALIZED
 }
-weak_alias!("MPI_T_pvar_get_num", "PMPI_T_pvar_get_num");
+entry! { 596, "MPI_T_pvar_get_num", "PMPI_T_pvar_get_num", PMPI_T_pvar_get_num, QMPI_T_pvar_get_num, top_t_pvar_get_num, call_t_pvar_get_num, next_t_pvar_get_num, mpi_t_pvar_get_num,
+(num_pvar: *mut c_int) -> c_int }
 
 /// `MPI_T_pvar_handle_alloc`, MPI 5.0 section 15.3.7.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_T_pvar_handle_alloc(
+#[inline(never)]
+unsafe extern "C" fn mpi_t_pvar_handle_alloc(
     _session: MPI_T_pvar_session,
     _pvar_index: c_int,
     _obj_handle: *mut c_void,
@@ -182,146 +191,154 @@ pub unsafe extern "C" fn PMPI_T_pvar_handle_alloc(
 ) -> c_int {
     c::MPI_T_ERR_NOT_INITIALIZED
 }
-weak_alias!("MPI_T_pvar_handle_alloc", "PMPI_T_pvar_handle_alloc");
+entry! { 597, "MPI_T_pvar_handle_alloc", "PMPI_T_pvar_handle_alloc", PMPI_T_pvar_handle_alloc, QMPI_T_pvar_handle_alloc, top_t_pvar_handle_alloc, call_t_pvar_handle_alloc, next_t_pvar_handle_alloc, mpi_t_pvar_handle_alloc,
+(session: MPI_T_pvar_session, pvar_index: c_int, obj_handle: *mut c_void, handle: *mut MPI_T_pvar_handle, count: *mut c_int) -> c_int }
 
 /// `MPI_T_pvar_handle_free`, MPI 5.0 section 15.3.7.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_T_pvar_handle_free(
+#[inline(never)]
+unsafe extern "C" fn mpi_t_pvar_handle_free(
     _session: MPI_T_pvar_session,
     _handle: *mut MPI_T_pvar_handle,
 ) -> c_int {
     c::MPI_T_ERR_NOT_INITIALIZED
 }
-weak_alias!("MPI_T_pvar_handle_free", "PMPI_T_pvar_handle_free");
+entry! { 598, "MPI_T_pvar_handle_free", "PMPI_T_pvar_handle_free", PMPI_T_pvar_handle_free, QMPI_T_pvar_handle_free, top_t_pvar_handle_free, call_t_pvar_handle_free, next_t_pvar_handle_free, mpi_t_pvar_handle_free,
+(session: MPI_T_pvar_session, handle: *mut MPI_T_pvar_handle) -> c_int }
 
 /// `MPI_T_pvar_read`, MPI 5.0 section 15.3.7.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_T_pvar_read(
+#[inline(never)]
+unsafe extern "C" fn mpi_t_pvar_read(
     _session: MPI_T_pvar_session,
     _handle: MPI_T_pvar_handle,
     _buf: *mut c_void,
 ) -> c_int {
     c::MPI_T_ERR_NOT_INITIALIZED
 }
-weak_alias!("MPI_T_pvar_read", "PMPI_T_pvar_read");
+entry! { 599, "MPI_T_pvar_read", "PMPI_T_pvar_read", PMPI_T_pvar_read, QMPI_T_pvar_read, top_t_pvar_read, call_t_pvar_read, next_t_pvar_read, mpi_t_pvar_read,
+(session: MPI_T_pvar_session, handle: MPI_T_pvar_handle, buf: *mut c_void) -> c_int }
 
 /// `MPI_T_pvar_readreset`, MPI 5.0 section 15.3.7.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_T_pvar_readreset(
+#[inline(never)]
+unsafe extern "C" fn mpi_t_pvar_readreset(
     _session: MPI_T_pvar_session,
     _handle: MPI_T_pvar_handle,
     _buf: *mut c_void,
 ) -> c_int {
     c::MPI_T_ERR_NOT_INITIALIZED
 }
-weak_alias!("MPI_T_pvar_readreset", "PMPI_T_pvar_readreset");
+entry! { 600, "MPI_T_pvar_readreset", "PMPI_T_pvar_readreset", PMPI_T_pvar_readreset, QMPI_T_pvar_readreset, top_t_pvar_readreset, call_t_pvar_readreset, next_t_pvar_readreset, mpi_t_pvar_readreset,
+(session: MPI_T_pvar_session, handle: MPI_T_pvar_handle, buf: *mut c_void) -> c_int }
 
 /// `MPI_T_pvar_reset`, MPI 5.0 section 15.3.7.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_T_pvar_reset(
+#[inline(never)]
+unsafe extern "C" fn mpi_t_pvar_reset(
     _session: MPI_T_pvar_session,
     _handle: MPI_T_pvar_handle,
 ) -> c_int {
     c::MPI_T_ERR_NOT_INITIALIZED
 }
-weak_alias!("MPI_T_pvar_reset", "PMPI_T_pvar_reset");
+entry! { 601, "MPI_T_pvar_reset", "PMPI_T_pvar_reset", PMPI_T_pvar_reset, QMPI_T_pvar_reset, top_t_pvar_reset, call_t_pvar_reset, next_t_pvar_reset, mpi_t_pvar_reset,
+(session: MPI_T_pvar_session, handle: MPI_T_pvar_handle) -> c_int }
 
 /// `MPI_T_pvar_session_create`, MPI 5.0 section 15.3.7.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_T_pvar_session_create(_session: *mut MPI_T_pvar_session) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_t_pvar_session_create(_session: *mut MPI_T_pvar_session) -> c_int {
     c::MPI_T_ERR_NOT_INITIALIZED
 }
-weak_alias!("MPI_T_pvar_session_create", "PMPI_T_pvar_session_create");
+entry! { 602, "MPI_T_pvar_session_create", "PMPI_T_pvar_session_create", PMPI_T_pvar_session_create, QMPI_T_pvar_session_create, top_t_pvar_session_create, call_t_pvar_session_create, next_t_pvar_session_create, mpi_t_pvar_session_create,
+(session: *mut MPI_T_pvar_session) -> c_int }
 
 /// `MPI_T_pvar_session_free`, MPI 5.0 section 15.3.7.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_T_pvar_session_free(_session: *mut MPI_T_pvar_session) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_t_pvar_session_free(_session: *mut MPI_T_pvar_session) -> c_int {
     c::MPI_T_ERR_NOT_INITIALIZED
 }
-weak_alias!("MPI_T_pvar_session_free", "PMPI_T_pvar_session_free");
+entry! { 603, "MPI_T_pvar_session_free", "PMPI_T_pvar_session_free", PMPI_T_pvar_session_free, QMPI_T_pvar_session_free, top_t_pvar_session_free, call_t_pvar_session_free, next_t_pvar_session_free, mpi_t_pvar_session_free,
+(session: *mut MPI_T_pvar_session) -> c_int }
 
 /// `MPI_T_pvar_start`, MPI 5.0 section 15.3.7.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_T_pvar_start(
+#[inline(never)]
+unsafe extern "C" fn mpi_t_pvar_start(
     _session: MPI_T_pvar_session,
     _handle: MPI_T_pvar_handle,
 ) -> c_int {
     c::MPI_T_ERR_NOT_INITIALIZED
 }
-weak_alias!("MPI_T_pvar_start", "PMPI_T_pvar_start");
+entry! { 604, "MPI_T_pvar_start", "PMPI_T_pvar_start", PMPI_T_pvar_start, QMPI_T_pvar_start, top_t_pvar_start, call_t_pvar_start, next_t_pvar_start, mpi_t_pvar_start,
+(session: MPI_T_pvar_session, handle: MPI_T_pvar_handle) -> c_int }
 
 /// `MPI_T_pvar_stop`, MPI 5.0 section 15.3.7.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_T_pvar_stop(
+#[inline(never)]
+unsafe extern "C" fn mpi_t_pvar_stop(
     _session: MPI_T_pvar_session,
     _handle: MPI_T_pvar_handle,
 ) -> c_int {
     c::MPI_T_ERR_NOT_INITIALIZED
 }
-weak_alias!("MPI_T_pvar_stop", "PMPI_T_pvar_stop");
+entry! { 605, "MPI_T_pvar_stop", "PMPI_T_pvar_stop", PMPI_T_pvar_stop, QMPI_T_pvar_stop, top_t_pvar_stop, call_t_pvar_stop, next_t_pvar_stop, mpi_t_pvar_stop,
+(session: MPI_T_pvar_session, handle: MPI_T_pvar_handle) -> c_int }
 
 /// `MPI_T_pvar_write`, MPI 5.0 section 15.3.7.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_T_pvar_write(
+#[inline(never)]
+unsafe extern "C" fn mpi_t_pvar_write(
     _session: MPI_T_pvar_session,
     _handle: MPI_T_pvar_handle,
     _buf: *const c_void,
 ) -> c_int {
     c::MPI_T_ERR_NOT_INITIALIZED
 }
-weak_alias!("MPI_T_pvar_write", "PMPI_T_pvar_write");
+entry! { 606, "MPI_T_pvar_write", "PMPI_T_pvar_write", PMPI_T_pvar_write, QMPI_T_pvar_write, top_t_pvar_write, call_t_pvar_write, next_t_pvar_write, mpi_t_pvar_write,
+(session: MPI_T_pvar_session, handle: MPI_T_pvar_handle, buf: *const c_void) -> c_int }
 
 /// `MPI_T_event_callback_get_info`, MPI 5.0 section 15.3.8.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_T_event_callback_get_info(
+#[inline(never)]
+unsafe extern "C" fn mpi_t_event_callback_get_info(
     _event_registration: MPI_T_event_registration,
     _cb_safety: c_int,
     _info_used: *mut MPI_Info,
 ) -> c_int {
     c::MPI_T_ERR_NOT_INITIALIZED
 }
-weak_alias!(
-    "MPI_T_event_callback_get_info",
-    "PMPI_T_event_callback_get_info"
-);
+entry! { 577, "MPI_T_event_callback_get_info", "PMPI_T_event_callback_get_info", PMPI_T_event_callback_get_info, QMPI_T_event_callback_get_info, top_t_event_callback_get_info, call_t_event_callback_get_info, next_t_event_callback_get_info, mpi_t_event_callback_get_info,
+(event_registration: MPI_T_event_registration, cb_safety: c_int, info_used: *mut MPI_Info) -> c_int }
 
 /// `MPI_T_event_callback_set_info`, MPI 5.0 section 15.3.8.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_T_event_callback_set_info(
+#[inline(never)]
+unsafe extern "C" fn mpi_t_event_callback_set_info(
     _event_registration: MPI_T_event_registration,
     _cb_safety: c_int,
     _info: MPI_Info,
 ) -> c_int {
     c::MPI_T_ERR_NOT_INITIALIZED
 }
-weak_alias!(
-    "MPI_T_event_callback_set_info",
-    "PMPI_T_event_callback_set_info"
-);
+entry! { 578, "MPI_T_event_callback_set_info", "PMPI_T_event_callback_set_info", PMPI_T_event_callback_set_info, QMPI_T_event_callback_set_info, top_t_event_callback_set_info, call_t_event_callback_set_info, next_t_event_callback_set_info, mpi_t_event_callback_set_info,
+(event_registration: MPI_T_event_registration, cb_safety: c_int, info: MPI_Info) -> c_int }
 
 /// `MPI_T_event_copy`, MPI 5.0 section 15.3.8.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_T_event_copy(
+#[inline(never)]
+unsafe extern "C" fn mpi_t_event_copy(
     _event_instance: MPI_T_event_instance,
     _buffer: *mut c_void,
 ) -> c_int {
     c::MPI_T_ERR_NOT_INITIALIZED
 }
-weak_alias!("MPI_T_event_copy", "PMPI_T_event_copy");
+entry! { 579, "MPI_T_event_copy", "PMPI_T_event_copy", PMPI_T_event_copy, QMPI_T_event_copy, top_t_event_copy, call_t_event_copy, next_t_event_copy, mpi_t_event_copy,
+(event_instance: MPI_T_event_instance, buffer: *mut c_void) -> c_int }
 
 /// `MPI_T_event_get_index`, MPI 5.0 section 15.3.8.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_T_event_get_index(
+#[inline(never)]
+unsafe extern "C" fn mpi_t_event_get_index(
     _name: *const c_char,
     _event_index: *mut c_int,
 ) -> c_int {
     c::MPI_T_ERR_NOT_INITIALIZED
 }
-weak_alias!("MPI_T_event_get_index", "PMPI_T_event_get_index");
+entry! { 580, "MPI_T_event_get_index", "PMPI_T_event_get_index", PMPI_T_event_get_index, QMPI_T_event_get_index, top_t_event_get_index, call_t_event_get_index, next_t_event_get_index, mpi_t_event_get_index,
+(name: *const c_char, event_index: *mut c_int) -> c_int }
 
 /// `MPI_T_event_get_info`, MPI 5.0 section 15.3.8.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_T_event_get_info(
+#[inline(never)]
+unsafe extern "C" fn mpi_t_event_get_info(
     _event_index: c_int,
     _name: *mut c_char,
     _name_len: *mut c_int,
@@ -337,38 +354,42 @@ pub unsafe extern "C" fn PMPI_T_event_get_info(
 ) -> c_int {
     c::MPI_T_ERR_NOT_INITIALIZED
 }
-weak_alias!("MPI_T_event_get_info", "PMPI_T_event_get_info");
+entry! { 581, "MPI_T_event_get_info", "PMPI_T_event_get_info", PMPI_T_event_get_info, QMPI_T_event_get_info, top_t_event_get_info, call_t_event_get_info, next_t_event_get_info, mpi_t_event_get_info,
+(event_index: c_int, name: *mut c_char, name_len: *mut c_int, verbosity: *mut c_int, array_of_datatypes: *mut MPI_Datatype, array_of_displacements: *mut MPI_Aint, num_elements: *mut c_int, enumtype: *mut MPI_T_enum, info: *mut MPI_Info, desc: *mut c_char, desc_len: *mut c_int, bind: *mut c_int) -> c_int }
 
 /// `MPI_T_event_get_num`, MPI 5.0 section 15.3.8.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_T_event_get_num(_num_events: *mut c_int) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_t_event_get_num(_num_events: *mut c_int) -> c_int {
     c::MPI_T_ERR_NOT_INITIALIZED
 }
-weak_alias!("MPI_T_event_get_num", "PMPI_T_event_get_num");
+entry! { 582, "MPI_T_event_get_num", "PMPI_T_event_get_num", PMPI_T_event_get_num, QMPI_T_event_get_num, top_t_event_get_num, call_t_event_get_num, next_t_event_get_num, mpi_t_event_get_num,
+(num_events: *mut c_int) -> c_int }
 
 /// `MPI_T_event_get_source`, MPI 5.0 section 15.3.8.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_T_event_get_source(
+#[inline(never)]
+unsafe extern "C" fn mpi_t_event_get_source(
     _event_instance: MPI_T_event_instance,
     _source_index: *mut c_int,
 ) -> c_int {
     c::MPI_T_ERR_NOT_INITIALIZED
 }
-weak_alias!("MPI_T_event_get_source", "PMPI_T_event_get_source");
+entry! { 583, "MPI_T_event_get_source", "PMPI_T_event_get_source", PMPI_T_event_get_source, QMPI_T_event_get_source, top_t_event_get_source, call_t_event_get_source, next_t_event_get_source, mpi_t_event_get_source,
+(event_instance: MPI_T_event_instance, source_index: *mut c_int) -> c_int }
 
 /// `MPI_T_event_get_timestamp`, MPI 5.0 section 15.3.8.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_T_event_get_timestamp(
+#[inline(never)]
+unsafe extern "C" fn mpi_t_event_get_timestamp(
     _event_instance: MPI_T_event_instance,
     _event_timestamp: *mut MPI_Count,
 ) -> c_int {
     c::MPI_T_ERR_NOT_INITIALIZED
 }
-weak_alias!("MPI_T_event_get_timestamp", "PMPI_T_event_get_timestamp");
+entry! { 584, "MPI_T_event_get_timestamp", "PMPI_T_event_get_timestamp", PMPI_T_event_get_timestamp, QMPI_T_event_get_timestamp, top_t_event_get_timestamp, call_t_event_get_timestamp, next_t_event_get_timestamp, mpi_t_event_get_timestamp,
+(event_instance: MPI_T_event_instance, event_timestamp: *mut MPI_Count) -> c_int }
 
 /// `MPI_T_event_handle_alloc`, MPI 5.0 section 15.3.8.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_T_event_handle_alloc(
+#[inline(never)]
+unsafe extern "C" fn mpi_t_event_handle_alloc(
     _event_index: c_int,
     _obj_handle: *mut c_void,
     _info: MPI_Info,
@@ -376,59 +397,58 @@ pub unsafe extern "C" fn PMPI_T_event_handle_alloc(
 ) -> c_int {
     c::MPI_T_ERR_NOT_INITIALIZED
 }
-weak_alias!("MPI_T_event_handle_alloc", "PMPI_T_event_handle_alloc");
+entry! { 585, "MPI_T_event_handle_alloc", "PMPI_T_event_handle_alloc", PMPI_T_event_handle_alloc, QMPI_T_event_handle_alloc, top_t_event_handle_alloc, call_t_event_handle_alloc, next_t_event_handle_alloc, mpi_t_event_handle_alloc,
+(event_index: c_int, obj_handle: *mut c_void, info: MPI_Info, event_registration: *mut MPI_T_event_registration) -> c_int }
 
 /// `MPI_T_event_handle_free`, MPI 5.0 section 15.3.8.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_T_event_handle_free(
+#[inline(never)]
+unsafe extern "C" fn mpi_t_event_handle_free(
     _event_registration: MPI_T_event_registration,
     _user_data: *mut c_void,
     _free_cb_function: Option<MPI_T_event_free_cb_function>,
 ) -> c_int {
     c::MPI_T_ERR_NOT_INITIALIZED
 }
-weak_alias!("MPI_T_event_handle_free", "PMPI_T_event_handle_free");
+entry! { 586, "MPI_T_event_handle_free", "PMPI_T_event_handle_free", PMPI_T_event_handle_free, QMPI_T_event_handle_free, top_t_event_handle_free, call_t_event_handle_free, next_t_event_handle_free, mpi_t_event_handle_free,
+(event_registration: MPI_T_event_registration, user_data: *mut c_void, free_cb_function: Option<MPI_T_event_free_cb_function>) -> c_int }
 
 /// `MPI_T_event_handle_get_info`, MPI 5.0 section 15.3.8.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_T_event_handle_get_info(
+#[inline(never)]
+unsafe extern "C" fn mpi_t_event_handle_get_info(
     _event_registration: MPI_T_event_registration,
     _info_used: *mut MPI_Info,
 ) -> c_int {
     c::MPI_T_ERR_NOT_INITIALIZED
 }
-weak_alias!(
-    "MPI_T_event_handle_get_info",
-    "PMPI_T_event_handle_get_info"
-);
+entry! { 587, "MPI_T_event_handle_get_info", "PMPI_T_event_handle_get_info", PMPI_T_event_handle_get_info, QMPI_T_event_handle_get_info, top_t_event_handle_get_info, call_t_event_handle_get_info, next_t_event_handle_get_info, mpi_t_event_handle_get_info,
+(event_registration: MPI_T_event_registration, info_used: *mut MPI_Info) -> c_int }
 
 /// `MPI_T_event_handle_set_info`, MPI 5.0 section 15.3.8.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_T_event_handle_set_info(
+#[inline(never)]
+unsafe extern "C" fn mpi_t_event_handle_set_info(
     _event_registration: MPI_T_event_registration,
     _info: MPI_Info,
 ) -> c_int {
     c::MPI_T_ERR_NOT_INITIALIZED
 }
-weak_alias!(
-    "MPI_T_event_handle_set_info",
-    "PMPI_T_event_handle_set_info"
-);
+entry! { 588, "MPI_T_event_handle_set_info", "PMPI_T_event_handle_set_info", PMPI_T_event_handle_set_info, QMPI_T_event_handle_set_info, top_t_event_handle_set_info, call_t_event_handle_set_info, next_t_event_handle_set_info, mpi_t_event_handle_set_info,
+(event_registration: MPI_T_event_registration, info: MPI_Info) -> c_int }
 
 /// `MPI_T_event_read`, MPI 5.0 section 15.3.8.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_T_event_read(
+#[inline(never)]
+unsafe extern "C" fn mpi_t_event_read(
     _event_instance: MPI_T_event_instance,
     _element_index: c_int,
     _buffer: *mut c_void,
 ) -> c_int {
     c::MPI_T_ERR_NOT_INITIALIZED
 }
-weak_alias!("MPI_T_event_read", "PMPI_T_event_read");
+entry! { 589, "MPI_T_event_read", "PMPI_T_event_read", PMPI_T_event_read, QMPI_T_event_read, top_t_event_read, call_t_event_read, next_t_event_read, mpi_t_event_read,
+(event_instance: MPI_T_event_instance, element_index: c_int, buffer: *mut c_void) -> c_int }
 
 /// `MPI_T_event_register_callback`, MPI 5.0 section 15.3.8.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_T_event_register_callback(
+#[inline(never)]
+unsafe extern "C" fn mpi_t_event_register_callback(
     _event_registration: MPI_T_event_registration,
     _cb_safety: c_int,
     _info: MPI_Info,
@@ -437,27 +457,23 @@ pub unsafe extern "C" fn PMPI_T_event_register_callback(
 ) -> c_int {
     c::MPI_T_ERR_NOT_INITIALIZED
 }
-weak_alias!(
-    "MPI_T_event_register_callback",
-    "PMPI_T_event_register_callback"
-);
+entry! { 590, "MPI_T_event_register_callback", "PMPI_T_event_register_callback", PMPI_T_event_register_callback, QMPI_T_event_register_callback, top_t_event_register_callback, call_t_event_register_callback, next_t_event_register_callback, mpi_t_event_register_callback,
+(event_registration: MPI_T_event_registration, cb_safety: c_int, info: MPI_Info, user_data: *mut c_void, event_cb_function: Option<MPI_T_event_cb_function>) -> c_int }
 
 /// `MPI_T_event_set_dropped_handler`, MPI 5.0 section 15.3.8.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_T_event_set_dropped_handler(
+#[inline(never)]
+unsafe extern "C" fn mpi_t_event_set_dropped_handler(
     _event_registration: MPI_T_event_registration,
     _dropped_cb_function: Option<MPI_T_event_dropped_cb_function>,
 ) -> c_int {
     c::MPI_T_ERR_NOT_INITIALIZED
 }
-weak_alias!(
-    "MPI_T_event_set_dropped_handler",
-    "PMPI_T_event_set_dropped_handler"
-);
+entry! { 591, "MPI_T_event_set_dropped_handler", "PMPI_T_event_set_dropped_handler", PMPI_T_event_set_dropped_handler, QMPI_T_event_set_dropped_handler, top_t_event_set_dropped_handler, call_t_event_set_dropped_handler, next_t_event_set_dropped_handler, mpi_t_event_set_dropped_handler,
+(event_registration: MPI_T_event_registration, dropped_cb_function: Option<MPI_T_event_dropped_cb_function>) -> c_int }
 
 /// `MPI_T_source_get_info`, MPI 5.0 section 15.3.8.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_T_source_get_info(
+#[inline(never)]
+unsafe extern "C" fn mpi_t_source_get_info(
     _source_index: c_int,
     _name: *mut c_char,
     _name_len: *mut c_int,
@@ -470,81 +486,86 @@ pub unsafe extern "C" fn PMPI_T_source_get_info(
 ) -> c_int {
     c::MPI_T_ERR_NOT_INITIALIZED
 }
-weak_alias!("MPI_T_source_get_info", "PMPI_T_source_get_info");
+entry! { 607, "MPI_T_source_get_info", "PMPI_T_source_get_info", PMPI_T_source_get_info, QMPI_T_source_get_info, top_t_source_get_info, call_t_source_get_info, next_t_source_get_info, mpi_t_source_get_info,
+(source_index: c_int, name: *mut c_char, name_len: *mut c_int, desc: *mut c_char, desc_len: *mut c_int, ordering: *mut c_int, ticks_per_second: *mut MPI_Count, max_ticks: *mut MPI_Count, info: *mut MPI_Info) -> c_int }
 
 /// `MPI_T_source_get_num`, MPI 5.0 section 15.3.8.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_T_source_get_num(_num_sources: *mut c_int) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_t_source_get_num(_num_sources: *mut c_int) -> c_int {
     c::MPI_T_ERR_NOT_INITIALIZED
 }
-weak_alias!("MPI_T_source_get_num", "PMPI_T_source_get_num");
+entry! { 608, "MPI_T_source_get_num", "PMPI_T_source_get_num", PMPI_T_source_get_num, QMPI_T_source_get_num, top_t_source_get_num, call_t_source_get_num, next_t_source_get_num, mpi_t_source_get_num,
+(num_sources: *mut c_int) -> c_int }
 
 /// `MPI_T_source_get_timestamp`, MPI 5.0 section 15.3.8.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_T_source_get_timestamp(
+#[inline(never)]
+unsafe extern "C" fn mpi_t_source_get_timestamp(
     _source_index: c_int,
     _timestamp: *mut MPI_Count,
 ) -> c_int {
     c::MPI_T_ERR_NOT_INITIALIZED
 }
-weak_alias!("MPI_T_source_get_timestamp", "PMPI_T_source_get_timestamp");
+entry! { 609, "MPI_T_source_get_timestamp", "PMPI_T_source_get_timestamp", PMPI_T_source_get_timestamp, QMPI_T_source_get_timestamp, top_t_source_get_timestamp, call_t_source_get_timestamp, next_t_source_get_timestamp, mpi_t_source_get_timestamp,
+(source_index: c_int, timestamp: *mut MPI_Count) -> c_int }
 
 /// `MPI_T_category_changed`, MPI 5.0 section 15.3.9.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_T_category_changed(_update_number: *mut c_int) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_t_category_changed(_update_number: *mut c_int) -> c_int {
     c::MPI_T_ERR_NOT_INITIALIZED
 }
-weak_alias!("MPI_T_category_changed", "PMPI_T_category_changed");
+entry! { 559, "MPI_T_category_changed", "PMPI_T_category_changed", PMPI_T_category_changed, QMPI_T_category_changed, top_t_category_changed, call_t_category_changed, next_t_category_changed, mpi_t_category_changed,
+(update_number: *mut c_int) -> c_int }
 
 /// `MPI_T_category_get_categories`, MPI 5.0 section 15.3.9.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_T_category_get_categories(
+#[inline(never)]
+unsafe extern "C" fn mpi_t_category_get_categories(
     _cat_index: c_int,
     _len: c_int,
     _indices: *mut c_int,
 ) -> c_int {
     c::MPI_T_ERR_NOT_INITIALIZED
 }
-weak_alias!(
-    "MPI_T_category_get_categories",
-    "PMPI_T_category_get_categories"
-);
+entry! { 560, "MPI_T_category_get_categories", "PMPI_T_category_get_categories", PMPI_T_category_get_categories, QMPI_T_category_get_categories, top_t_category_get_categories, call_t_category_get_categories, next_t_category_get_categories, mpi_t_category_get_categories,
+(cat_index: c_int, len: c_int, indices: *mut c_int) -> c_int }
 
 /// `MPI_T_category_get_cvars`, MPI 5.0 section 15.3.9.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_T_category_get_cvars(
+#[inline(never)]
+unsafe extern "C" fn mpi_t_category_get_cvars(
     _cat_index: c_int,
     _len: c_int,
     _indices: *mut c_int,
 ) -> c_int {
     c::MPI_T_ERR_NOT_INITIALIZED
 }
-weak_alias!("MPI_T_category_get_cvars", "PMPI_T_category_get_cvars");
+entry! { 561, "MPI_T_category_get_cvars", "PMPI_T_category_get_cvars", PMPI_T_category_get_cvars, QMPI_T_category_get_cvars, top_t_category_get_cvars, call_t_category_get_cvars, next_t_category_get_cvars, mpi_t_category_get_cvars,
+(cat_index: c_int, len: c_int, indices: *mut c_int) -> c_int }
 
 /// `MPI_T_category_get_events`, MPI 5.0 section 15.3.9.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_T_category_get_events(
+#[inline(never)]
+unsafe extern "C" fn mpi_t_category_get_events(
     _cat_index: c_int,
     _len: c_int,
     _indices: *mut c_int,
 ) -> c_int {
     c::MPI_T_ERR_NOT_INITIALIZED
 }
-weak_alias!("MPI_T_category_get_events", "PMPI_T_category_get_events");
+entry! { 562, "MPI_T_category_get_events", "PMPI_T_category_get_events", PMPI_T_category_get_events, QMPI_T_category_get_events, top_t_category_get_events, call_t_category_get_events, next_t_category_get_events, mpi_t_category_get_events,
+(cat_index: c_int, len: c_int, indices: *mut c_int) -> c_int }
 
 /// `MPI_T_category_get_index`, MPI 5.0 section 15.3.9.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_T_category_get_index(
+#[inline(never)]
+unsafe extern "C" fn mpi_t_category_get_index(
     _name: *const c_char,
     _cat_index: *mut c_int,
 ) -> c_int {
     c::MPI_T_ERR_NOT_INITIALIZED
 }
-weak_alias!("MPI_T_category_get_index", "PMPI_T_category_get_index");
+entry! { 563, "MPI_T_category_get_index", "PMPI_T_category_get_index", PMPI_T_category_get_index, QMPI_T_category_get_index, top_t_category_get_index, call_t_category_get_index, next_t_category_get_index, mpi_t_category_get_index,
+(name: *const c_char, cat_index: *mut c_int) -> c_int }
 
 /// `MPI_T_category_get_info`, MPI 5.0 section 15.3.9.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_T_category_get_info(
+#[inline(never)]
+unsafe extern "C" fn mpi_t_category_get_info(
     _cat_index: c_int,
     _name: *mut c_char,
     _name_len: *mut c_int,
@@ -556,35 +577,36 @@ pub unsafe extern "C" fn PMPI_T_category_get_info(
 ) -> c_int {
     c::MPI_T_ERR_NOT_INITIALIZED
 }
-weak_alias!("MPI_T_category_get_info", "PMPI_T_category_get_info");
+entry! { 564, "MPI_T_category_get_info", "PMPI_T_category_get_info", PMPI_T_category_get_info, QMPI_T_category_get_info, top_t_category_get_info, call_t_category_get_info, next_t_category_get_info, mpi_t_category_get_info,
+(cat_index: c_int, name: *mut c_char, name_len: *mut c_int, desc: *mut c_char, desc_len: *mut c_int, num_cvars: *mut c_int, num_pvars: *mut c_int, num_categories: *mut c_int) -> c_int }
 
 /// `MPI_T_category_get_num`, MPI 5.0 section 15.3.9.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_T_category_get_num(_num_cat: *mut c_int) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_t_category_get_num(_num_cat: *mut c_int) -> c_int {
     c::MPI_T_ERR_NOT_INITIALIZED
 }
-weak_alias!("MPI_T_category_get_num", "PMPI_T_category_get_num");
+entry! { 565, "MPI_T_category_get_num", "PMPI_T_category_get_num", PMPI_T_category_get_num, QMPI_T_category_get_num, top_t_category_get_num, call_t_category_get_num, next_t_category_get_num, mpi_t_category_get_num,
+(num_cat: *mut c_int) -> c_int }
 
 /// `MPI_T_category_get_num_events`, MPI 5.0 section 15.3.9.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_T_category_get_num_events(
+#[inline(never)]
+unsafe extern "C" fn mpi_t_category_get_num_events(
     _cat_index: c_int,
     _num_events: *mut c_int,
 ) -> c_int {
     c::MPI_T_ERR_NOT_INITIALIZED
 }
-weak_alias!(
-    "MPI_T_category_get_num_events",
-    "PMPI_T_category_get_num_events"
-);
+entry! { 566, "MPI_T_category_get_num_events", "PMPI_T_category_get_num_events", PMPI_T_category_get_num_events, QMPI_T_category_get_num_events, top_t_category_get_num_events, call_t_category_get_num_events, next_t_category_get_num_events, mpi_t_category_get_num_events,
+(cat_index: c_int, num_events: *mut c_int) -> c_int }
 
 /// `MPI_T_category_get_pvars`, MPI 5.0 section 15.3.9.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_T_category_get_pvars(
+#[inline(never)]
+unsafe extern "C" fn mpi_t_category_get_pvars(
     _cat_index: c_int,
     _len: c_int,
     _indices: *mut c_int,
 ) -> c_int {
     c::MPI_T_ERR_NOT_INITIALIZED
 }
-weak_alias!("MPI_T_category_get_pvars", "PMPI_T_category_get_pvars");
+entry! { 567, "MPI_T_category_get_pvars", "PMPI_T_category_get_pvars", PMPI_T_category_get_pvars, QMPI_T_category_get_pvars, top_t_category_get_pvars, call_t_category_get_pvars, next_t_category_get_pvars, mpi_t_category_get_pvars,
+(cat_index: c_int, len: c_int, indices: *mut c_int) -> c_int }

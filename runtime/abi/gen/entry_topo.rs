@@ -12,8 +12,8 @@ use crate::topo;
 use crate::topo_graph;
 
 /// `MPI_Cart_create`, MPI 5.0 section 8.5.1.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Cart_create(
+#[inline(never)]
+unsafe extern "C" fn mpi_cart_create(
     comm_old: MPI_Comm,
     ndims: c_int,
     dims: *const c_int,
@@ -32,11 +32,12 @@ pub unsafe extern "C" fn PMPI_Cart_create(
         topo::cart_create(mpi, comm_old, dims, periods, reorder, comm_cart)
     })
 }
-weak_alias!("MPI_Cart_create", "PMPI_Cart_create");
+entry! { 61, "MPI_Cart_create", "PMPI_Cart_create", PMPI_Cart_create, QMPI_Cart_create, top_cart_create, call_cart_create, next_cart_create, mpi_cart_create,
+(comm_old: MPI_Comm, ndims: c_int, dims: *const c_int, periods: *const c_int, reorder: c_int, comm_cart: *mut MPI_Comm) -> c_int }
 
 /// `MPI_Dims_create`, MPI 5.0 section 8.5.2.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Dims_create(nnodes: c_int, ndims: c_int, dims: *mut c_int) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_dims_create(nnodes: c_int, ndims: c_int, dims: *mut c_int) -> c_int {
     enter("MPI_Dims_create", On::Nothing, |mpi| {
         let ndims = args::len("ndims", args::wide(ndims), ErrorClass::ARG)?;
         // SAFETY: `dims` is the caller's array of `ndims` ints (A2 of `args`).
@@ -44,11 +45,12 @@ pub unsafe extern "C" fn PMPI_Dims_create(nnodes: c_int, ndims: c_int, dims: *mu
         topo::dims_create(mpi, nnodes, dims)
     })
 }
-weak_alias!("MPI_Dims_create", "PMPI_Dims_create");
+entry! { 114, "MPI_Dims_create", "PMPI_Dims_create", PMPI_Dims_create, QMPI_Dims_create, top_dims_create, call_dims_create, next_dims_create, mpi_dims_create,
+(nnodes: c_int, ndims: c_int, dims: *mut c_int) -> c_int }
 
 /// `MPI_Graph_create`, MPI 5.0 section 8.5.3.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Graph_create(
+#[inline(never)]
+unsafe extern "C" fn mpi_graph_create(
     comm_old: MPI_Comm,
     nnodes: c_int,
     indx: *const c_int,
@@ -67,11 +69,12 @@ pub unsafe extern "C" fn PMPI_Graph_create(
         topo_graph::graph_create(mpi, comm_old, indx, edges, reorder, comm_graph)
     })
 }
-weak_alias!("MPI_Graph_create", "PMPI_Graph_create");
+entry! { 245, "MPI_Graph_create", "PMPI_Graph_create", PMPI_Graph_create, QMPI_Graph_create, top_graph_create, call_graph_create, next_graph_create, mpi_graph_create,
+(comm_old: MPI_Comm, nnodes: c_int, indx: *const c_int, edges: *const c_int, reorder: c_int, comm_graph: *mut MPI_Comm) -> c_int }
 
 /// `MPI_Dist_graph_create`, MPI 5.0 section 8.5.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Dist_graph_create(
+#[inline(never)]
+unsafe extern "C" fn mpi_dist_graph_create(
     comm_old: MPI_Comm,
     n: c_int,
     sources: *const c_int,
@@ -107,11 +110,12 @@ pub unsafe extern "C" fn PMPI_Dist_graph_create(
         )
     })
 }
-weak_alias!("MPI_Dist_graph_create", "PMPI_Dist_graph_create");
+entry! { 115, "MPI_Dist_graph_create", "PMPI_Dist_graph_create", PMPI_Dist_graph_create, QMPI_Dist_graph_create, top_dist_graph_create, call_dist_graph_create, next_dist_graph_create, mpi_dist_graph_create,
+(comm_old: MPI_Comm, n: c_int, sources: *const c_int, degrees: *const c_int, destinations: *const c_int, weights: *const c_int, info: MPI_Info, reorder: c_int, comm_dist_graph: *mut MPI_Comm) -> c_int }
 
 /// `MPI_Dist_graph_create_adjacent`, MPI 5.0 section 8.5.4.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Dist_graph_create_adjacent(
+#[inline(never)]
+unsafe extern "C" fn mpi_dist_graph_create_adjacent(
     comm_old: MPI_Comm,
     indegree: c_int,
     sources: *const c_int,
@@ -153,14 +157,12 @@ pub unsafe extern "C" fn PMPI_Dist_graph_create_adjacent(
         },
     )
 }
-weak_alias!(
-    "MPI_Dist_graph_create_adjacent",
-    "PMPI_Dist_graph_create_adjacent"
-);
+entry! { 116, "MPI_Dist_graph_create_adjacent", "PMPI_Dist_graph_create_adjacent", PMPI_Dist_graph_create_adjacent, QMPI_Dist_graph_create_adjacent, top_dist_graph_create_adjacent, call_dist_graph_create_adjacent, next_dist_graph_create_adjacent, mpi_dist_graph_create_adjacent,
+(comm_old: MPI_Comm, indegree: c_int, sources: *const c_int, sourceweights: *const c_int, outdegree: c_int, destinations: *const c_int, destweights: *const c_int, info: MPI_Info, reorder: c_int, comm_dist_graph: *mut MPI_Comm) -> c_int }
 
 /// `MPI_Cart_coords`, MPI 5.0 section 8.5.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Cart_coords(
+#[inline(never)]
+unsafe extern "C" fn mpi_cart_coords(
     comm: MPI_Comm,
     rank: c_int,
     maxdims: c_int,
@@ -173,11 +175,12 @@ pub unsafe extern "C" fn PMPI_Cart_coords(
         topo::cart_coords(mpi, comm, rank, coords)
     })
 }
-weak_alias!("MPI_Cart_coords", "PMPI_Cart_coords");
+entry! { 60, "MPI_Cart_coords", "PMPI_Cart_coords", PMPI_Cart_coords, QMPI_Cart_coords, top_cart_coords, call_cart_coords, next_cart_coords, mpi_cart_coords,
+(comm: MPI_Comm, rank: c_int, maxdims: c_int, coords: *mut c_int) -> c_int }
 
 /// `MPI_Cart_get`, MPI 5.0 section 8.5.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Cart_get(
+#[inline(never)]
+unsafe extern "C" fn mpi_cart_get(
     comm: MPI_Comm,
     maxdims: c_int,
     dims: *mut c_int,
@@ -195,11 +198,12 @@ pub unsafe extern "C" fn PMPI_Cart_get(
         topo::cart_get(mpi, comm, dims, periods, coords)
     })
 }
-weak_alias!("MPI_Cart_get", "PMPI_Cart_get");
+entry! { 62, "MPI_Cart_get", "PMPI_Cart_get", PMPI_Cart_get, QMPI_Cart_get, top_cart_get, call_cart_get, next_cart_get, mpi_cart_get,
+(comm: MPI_Comm, maxdims: c_int, dims: *mut c_int, periods: *mut c_int, coords: *mut c_int) -> c_int }
 
 /// `MPI_Cart_rank`, MPI 5.0 section 8.5.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Cart_rank(
+#[inline(never)]
+unsafe extern "C" fn mpi_cart_rank(
     comm: MPI_Comm,
     coords: *const c_int,
     rank: *mut c_int,
@@ -212,22 +216,24 @@ pub unsafe extern "C" fn PMPI_Cart_rank(
         topo::cart_rank(mpi, comm, coords, rank)
     })
 }
-weak_alias!("MPI_Cart_rank", "PMPI_Cart_rank");
+entry! { 64, "MPI_Cart_rank", "PMPI_Cart_rank", PMPI_Cart_rank, QMPI_Cart_rank, top_cart_rank, call_cart_rank, next_cart_rank, mpi_cart_rank,
+(comm: MPI_Comm, coords: *const c_int, rank: *mut c_int) -> c_int }
 
 /// `MPI_Cartdim_get`, MPI 5.0 section 8.5.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Cartdim_get(comm: MPI_Comm, ndims: *mut c_int) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_cartdim_get(comm: MPI_Comm, ndims: *mut c_int) -> c_int {
     enter("MPI_Cartdim_get", On::Comm(comm), |mpi| {
         // SAFETY: `ndims` is the caller's pointer to one int (A1 of `args`).
         let ndims = unsafe { args::Out::new("ndims", ndims) }?;
         topo::cartdim_get(mpi, comm, ndims)
     })
 }
-weak_alias!("MPI_Cartdim_get", "PMPI_Cartdim_get");
+entry! { 59, "MPI_Cartdim_get", "PMPI_Cartdim_get", PMPI_Cartdim_get, QMPI_Cartdim_get, top_cartdim_get, call_cartdim_get, next_cartdim_get, mpi_cartdim_get,
+(comm: MPI_Comm, ndims: *mut c_int) -> c_int }
 
 /// `MPI_Dist_graph_neighbors`, MPI 5.0 section 8.5.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Dist_graph_neighbors(
+#[inline(never)]
+unsafe extern "C" fn mpi_dist_graph_neighbors(
     comm: MPI_Comm,
     maxindegree: c_int,
     sources: *mut c_int,
@@ -258,11 +264,12 @@ pub unsafe extern "C" fn PMPI_Dist_graph_neighbors(
         )
     })
 }
-weak_alias!("MPI_Dist_graph_neighbors", "PMPI_Dist_graph_neighbors");
+entry! { 117, "MPI_Dist_graph_neighbors", "PMPI_Dist_graph_neighbors", PMPI_Dist_graph_neighbors, QMPI_Dist_graph_neighbors, top_dist_graph_neighbors, call_dist_graph_neighbors, next_dist_graph_neighbors, mpi_dist_graph_neighbors,
+(comm: MPI_Comm, maxindegree: c_int, sources: *mut c_int, sourceweights: *mut c_int, maxoutdegree: c_int, destinations: *mut c_int, destweights: *mut c_int) -> c_int }
 
 /// `MPI_Dist_graph_neighbors_count`, MPI 5.0 section 8.5.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Dist_graph_neighbors_count(
+#[inline(never)]
+unsafe extern "C" fn mpi_dist_graph_neighbors_count(
     comm: MPI_Comm,
     indegree: *mut c_int,
     outdegree: *mut c_int,
@@ -278,14 +285,12 @@ pub unsafe extern "C" fn PMPI_Dist_graph_neighbors_count(
         topo_graph::dist_graph_neighbors_count(mpi, comm, indegree, outdegree, weighted)
     })
 }
-weak_alias!(
-    "MPI_Dist_graph_neighbors_count",
-    "PMPI_Dist_graph_neighbors_count"
-);
+entry! { 118, "MPI_Dist_graph_neighbors_count", "PMPI_Dist_graph_neighbors_count", PMPI_Dist_graph_neighbors_count, QMPI_Dist_graph_neighbors_count, top_dist_graph_neighbors_count, call_dist_graph_neighbors_count, next_dist_graph_neighbors_count, mpi_dist_graph_neighbors_count,
+(comm: MPI_Comm, indegree: *mut c_int, outdegree: *mut c_int, weighted: *mut c_int) -> c_int }
 
 /// `MPI_Graph_get`, MPI 5.0 section 8.5.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Graph_get(
+#[inline(never)]
+unsafe extern "C" fn mpi_graph_get(
     comm: MPI_Comm,
     maxindex: c_int,
     maxedges: c_int,
@@ -302,11 +307,12 @@ pub unsafe extern "C" fn PMPI_Graph_get(
         topo_graph::graph_get(mpi, comm, indx, edges)
     })
 }
-weak_alias!("MPI_Graph_get", "PMPI_Graph_get");
+entry! { 246, "MPI_Graph_get", "PMPI_Graph_get", PMPI_Graph_get, QMPI_Graph_get, top_graph_get, call_graph_get, next_graph_get, mpi_graph_get,
+(comm: MPI_Comm, maxindex: c_int, maxedges: c_int, indx: *mut c_int, edges: *mut c_int) -> c_int }
 
 /// `MPI_Graph_neighbors`, MPI 5.0 section 8.5.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Graph_neighbors(
+#[inline(never)]
+unsafe extern "C" fn mpi_graph_neighbors(
     comm: MPI_Comm,
     rank: c_int,
     maxneighbors: c_int,
@@ -319,11 +325,12 @@ pub unsafe extern "C" fn PMPI_Graph_neighbors(
         topo_graph::graph_neighbors(mpi, comm, rank, neighbors)
     })
 }
-weak_alias!("MPI_Graph_neighbors", "PMPI_Graph_neighbors");
+entry! { 248, "MPI_Graph_neighbors", "PMPI_Graph_neighbors", PMPI_Graph_neighbors, QMPI_Graph_neighbors, top_graph_neighbors, call_graph_neighbors, next_graph_neighbors, mpi_graph_neighbors,
+(comm: MPI_Comm, rank: c_int, maxneighbors: c_int, neighbors: *mut c_int) -> c_int }
 
 /// `MPI_Graph_neighbors_count`, MPI 5.0 section 8.5.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Graph_neighbors_count(
+#[inline(never)]
+unsafe extern "C" fn mpi_graph_neighbors_count(
     comm: MPI_Comm,
     rank: c_int,
     nneighbors: *mut c_int,
@@ -334,11 +341,12 @@ pub unsafe extern "C" fn PMPI_Graph_neighbors_count(
         topo_graph::graph_neighbors_count(mpi, comm, rank, nneighbors)
     })
 }
-weak_alias!("MPI_Graph_neighbors_count", "PMPI_Graph_neighbors_count");
+entry! { 249, "MPI_Graph_neighbors_count", "PMPI_Graph_neighbors_count", PMPI_Graph_neighbors_count, QMPI_Graph_neighbors_count, top_graph_neighbors_count, call_graph_neighbors_count, next_graph_neighbors_count, mpi_graph_neighbors_count,
+(comm: MPI_Comm, rank: c_int, nneighbors: *mut c_int) -> c_int }
 
 /// `MPI_Graphdims_get`, MPI 5.0 section 8.5.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Graphdims_get(
+#[inline(never)]
+unsafe extern "C" fn mpi_graphdims_get(
     comm: MPI_Comm,
     nnodes: *mut c_int,
     nedges: *mut c_int,
@@ -351,22 +359,24 @@ pub unsafe extern "C" fn PMPI_Graphdims_get(
         topo_graph::graphdims_get(mpi, comm, nnodes, nedges)
     })
 }
-weak_alias!("MPI_Graphdims_get", "PMPI_Graphdims_get");
+entry! { 244, "MPI_Graphdims_get", "PMPI_Graphdims_get", PMPI_Graphdims_get, QMPI_Graphdims_get, top_graphdims_get, call_graphdims_get, next_graphdims_get, mpi_graphdims_get,
+(comm: MPI_Comm, nnodes: *mut c_int, nedges: *mut c_int) -> c_int }
 
 /// `MPI_Topo_test`, MPI 5.0 section 8.5.5.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Topo_test(comm: MPI_Comm, status: *mut c_int) -> c_int {
+#[inline(never)]
+unsafe extern "C" fn mpi_topo_test(comm: MPI_Comm, status: *mut c_int) -> c_int {
     enter("MPI_Topo_test", On::Comm(comm), |mpi| {
         // SAFETY: `status` is the caller's pointer to one int (A1 of `args`).
         let status = unsafe { args::Out::new("status", status) }?;
         topo::topo_test(mpi, comm, status)
     })
 }
-weak_alias!("MPI_Topo_test", "PMPI_Topo_test");
+entry! { 506, "MPI_Topo_test", "PMPI_Topo_test", PMPI_Topo_test, QMPI_Topo_test, top_topo_test, call_topo_test, next_topo_test, mpi_topo_test,
+(comm: MPI_Comm, status: *mut c_int) -> c_int }
 
 /// `MPI_Cart_shift`, MPI 5.0 section 8.5.6.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Cart_shift(
+#[inline(never)]
+unsafe extern "C" fn mpi_cart_shift(
     comm: MPI_Comm,
     direction: c_int,
     disp: c_int,
@@ -381,11 +391,12 @@ pub unsafe extern "C" fn PMPI_Cart_shift(
         topo::cart_shift(mpi, comm, direction, disp, rank_source, rank_dest)
     })
 }
-weak_alias!("MPI_Cart_shift", "PMPI_Cart_shift");
+entry! { 65, "MPI_Cart_shift", "PMPI_Cart_shift", PMPI_Cart_shift, QMPI_Cart_shift, top_cart_shift, call_cart_shift, next_cart_shift, mpi_cart_shift,
+(comm: MPI_Comm, direction: c_int, disp: c_int, rank_source: *mut c_int, rank_dest: *mut c_int) -> c_int }
 
 /// `MPI_Cart_sub`, MPI 5.0 section 8.5.7.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Cart_sub(
+#[inline(never)]
+unsafe extern "C" fn mpi_cart_sub(
     comm: MPI_Comm,
     remain_dims: *const c_int,
     newcomm: *mut MPI_Comm,
@@ -398,11 +409,12 @@ pub unsafe extern "C" fn PMPI_Cart_sub(
         topo::cart_sub(mpi, comm, remain_dims, newcomm)
     })
 }
-weak_alias!("MPI_Cart_sub", "PMPI_Cart_sub");
+entry! { 66, "MPI_Cart_sub", "PMPI_Cart_sub", PMPI_Cart_sub, QMPI_Cart_sub, top_cart_sub, call_cart_sub, next_cart_sub, mpi_cart_sub,
+(comm: MPI_Comm, remain_dims: *const c_int, newcomm: *mut MPI_Comm) -> c_int }
 
 /// `MPI_Cart_map`, MPI 5.0 section 8.5.8.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Cart_map(
+#[inline(never)]
+unsafe extern "C" fn mpi_cart_map(
     comm: MPI_Comm,
     ndims: c_int,
     dims: *const c_int,
@@ -420,11 +432,12 @@ pub unsafe extern "C" fn PMPI_Cart_map(
         topo::cart_map(mpi, comm, dims, periods, newrank)
     })
 }
-weak_alias!("MPI_Cart_map", "PMPI_Cart_map");
+entry! { 63, "MPI_Cart_map", "PMPI_Cart_map", PMPI_Cart_map, QMPI_Cart_map, top_cart_map, call_cart_map, next_cart_map, mpi_cart_map,
+(comm: MPI_Comm, ndims: c_int, dims: *const c_int, periods: *const c_int, newrank: *mut c_int) -> c_int }
 
 /// `MPI_Graph_map`, MPI 5.0 section 8.5.8.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn PMPI_Graph_map(
+#[inline(never)]
+unsafe extern "C" fn mpi_graph_map(
     comm: MPI_Comm,
     nnodes: c_int,
     indx: *const c_int,
@@ -442,4 +455,5 @@ pub unsafe extern "C" fn PMPI_Graph_map(
         topo_graph::graph_map(mpi, comm, indx, edges, newrank)
     })
 }
-weak_alias!("MPI_Graph_map", "PMPI_Graph_map");
+entry! { 247, "MPI_Graph_map", "PMPI_Graph_map", PMPI_Graph_map, QMPI_Graph_map, top_graph_map, call_graph_map, next_graph_map, mpi_graph_map,
+(comm: MPI_Comm, nnodes: c_int, indx: *const c_int, edges: *const c_int, newrank: *mut c_int) -> c_int }

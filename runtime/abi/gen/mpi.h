@@ -1964,4 +1964,9 @@ int PMPI_Abi_set_fortran_info(MPI_Info info);
 }
 #endif
 
+/* Tools of QMPI whose sources include mpi.h alone. */
+#if defined(QMPI_API) || defined(QMPI_MPICH)
+#include "qmpi.h"
+#endif
+
 #endif /* MPI_H_ABI */

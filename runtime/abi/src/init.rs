@@ -19,6 +19,7 @@ use crate::express;
 use crate::handle::MPI_Comm;
 use crate::lock;
 use crate::process::{self, Identity, Lookup, Phase, World};
+use crate::qmpi;
 use crate::state::{self, Hidden, State};
 
 /// `MPI_Init`.
@@ -92,7 +93,8 @@ fn join(level: c_int) -> Result<()> {
     };
     process::set_identity(identity);
     if universe.rank() == 0 {
-        for complaint in universe.take_complaints() {
+        let complaints = universe.take_complaints();
+        for complaint in complaints.into_iter().chain(qmpi::take_complaints()) {
             eprintln!("rmpi: {complaint}");
         }
     }

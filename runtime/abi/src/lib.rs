@@ -12,6 +12,7 @@
 //! | [`datatype_table`] | size, alignment, name and arithmetic class of the predefined datatypes |
 //! | [`error`], [`error_added`], [`errhandler`] | an error with its class and its words; the program's own; what becomes of it |
 //! | [`mod@enter`] | the frame around every body: initialised? lock, run, raise |
+//! | [`qmpi`] | the stack of tools that a call may go through first |
 //! | [`process`] | all that this crate asks of the process it runs in |
 //!
 //! **Knows** C pointers, handle numbers, error handlers and MPI's names. Bodies turn them into calls of the runtime.
@@ -71,6 +72,9 @@ pub mod pack;
 pub mod probe;
 pub mod process;
 pub mod pt2pt;
+pub mod qmpi;
+#[path = "../gen/qmpi_table.rs"]
+pub mod qmpi_table;
 pub mod registry;
 pub mod request;
 pub mod session;

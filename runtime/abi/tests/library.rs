@@ -32,7 +32,7 @@ fn the_exported_symbols_are_the_functions_of_the_standard_and_what_the_table_lis
         .collect();
     let wanted: BTreeSet<String> = function_names()
         .into_iter()
-        .flat_map(|name| [format!("P{name}"), name])
+        .flat_map(|name| [format!("P{name}"), format!("Q{name}"), name])
         .chain(exports())
         .collect();
     assert_eq!(

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 
 use super::convert::{convert, ident};
 use super::kinds::{self, Width};
+use super::qmpi::Numbers;
 use super::table::{Api, Chapter, Function, Length, Param, Way};
 
 const HEAD: &str = "// SPDX-License-Identifier: MIT OR Apache-2.0\n\
@@ -27,7 +28,7 @@ pub(crate) fn list(api: &Api) -> Result<String, String> {
          macro_rules! weak_alias {{\n\
          ($weak:literal, $strong:literal) => {{\n\
          core::arch::global_asm!(concat!(\".weak \", $weak), concat!(\".set \", $weak, \", \", $strong));\n\
-         }};\n}}\n\n"
+         }};\n}}\n\n{MACROS}"
     );
     for chapter in &api.chapters {
         text += &format!("pub mod entry_{};\n", chapter.file);
@@ -36,11 +37,12 @@ pub(crate) fn list(api: &Api) -> Result<String, String> {
 }
 
 /// `gen/entry_CHAPTER.rs`.
-pub(crate) fn chapter(chapter: &Chapter) -> Result<String, String> {
+pub(crate) fn chapter(chapter: &Chapter, numbers: &Numbers) -> Result<String, String> {
     let mut items = String::new();
     for function in &chapter.functions {
         for width in widths(function) {
-            items += &entry(chapter, function, width);
+            let number = numbers.of(&c_name(function, width))?;
+            items += &entry(chapter, function, width, number);
         }
     }
     let text = format!(
@@ -165,7 +167,7 @@ fn params(function: &Function, width: Width) -> impl Iterator<Item = &Param> {
     function.params.iter().filter(there)
 }
 
-fn entry(chapter: &Chapter, function: &Function, width: Width) -> String {
+fn entry(chapter: &Chapter, function: &Function, width: Width, number: usize) -> String {
     let name = c_name(function, width);
     let inside = match (&function.body, &function.value) {
         (Some(body), Some(_)) => value_call(function, body, width),
@@ -177,16 +179,17 @@ fn entry(chapter: &Chapter, function: &Function, width: Width) -> String {
             .split(|c: char| !c.is_alphanumeric() && c != '_')
             .any(|word| word == param)
     };
-    let list: Vec<String> = params(function, width)
-        .map(|p| {
-            let underscore = if used(&p.name) { "" } else { "_" };
-            format!(
-                "{underscore}{}: {}",
-                ident(&p.name),
-                kinds::rust_type(p, width)
-            )
-        })
+    let typed: Vec<(String, String)> = params(function, width)
+        .map(|p| (ident(&p.name), kinds::rust_type(p, width)))
         .collect();
+    let list: Vec<String> = typed
+        .iter()
+        .map(|(param, kind)| format!("{}{param}: {kind}", if used(param) { "" } else { "_" }))
+        .collect();
+    let (values, types): (Vec<&str>, Vec<String>) = typed
+        .iter()
+        .map(|(param, kind)| (param.as_str(), format!("{param}: {kind}")))
+        .unzip();
     let returns = match &function.value {
         None => "c_int",
         Some(kind) => kinds::rust_scalar(kinds::scalar_c(kind, width).unwrap_or("int")),
@@ -195,28 +198,158 @@ fn entry(chapter: &Chapter, function: &Function, width: Width) -> String {
         Some(since) => format!(" Deprecated since {}.", since.replace('-', " ")),
         None => String::new(),
     };
-    let (inside, rest) = match express(function, width) {
-        None => (inside, String::new()),
-        Some(path) => {
-            let values: Vec<String> = params(function, width).map(|p| ident(&p.name)).collect();
-            express_entry(
-                &name,
-                (path, function.far.as_deref()),
-                &list,
-                &values,
-                &inside,
-            )
-        }
+    let short = short(&name);
+    let express = express(function, width);
+    let before = express.map_or(String::new(), |_| {
+        far_and_lane(&name, function.far.as_deref(), &types, &values)
+    });
+    let (kind, express) = match express {
+        Some(path) => ("express_entry", format!(" {path}, past_{short},")),
+        None => ("entry", String::new()),
     };
     format!(
         "/// `{name}`, MPI 5.0 section {section}.{deprecated}\n\
-         #[unsafe(no_mangle)]\n\
-         pub unsafe extern \"C\" fn P{name}({list}) -> {returns} {{\n{inside}\n}}\n\
-         weak_alias!(\"{name}\", \"P{name}\");\n\n{rest}",
+         #[inline(never)]\n\
+         unsafe extern \"C\" fn mpi_{short}({list}) -> {returns} {{\n{before}{inside}\n}}\n\
+         {kind}! {{ {number}, \"{name}\", \"P{name}\", P{name}, Q{name}, top_{short}, call_{short}, next_{short}, mpi_{short},{express}\n\
+         ({types}) -> {returns} }}\n\n",
         section = function.section,
         list = list.join(", "),
+        types = types.join(", "),
     )
 }
+
+/// What a function's own parts are called by: `isend` of `MPI_Isend`.
+pub(crate) fn short(name: &str) -> String {
+    name.trim_start_matches("MPI_").to_lowercase()
+}
+
+/// What the ordinary way of a function with a short one begins with: the way to other nodes, and the change of the lane.
+fn far_and_lane(name: &str, far: Option<&str>, types: &[String], values: &[&str]) -> String {
+    let values = values.join(", ");
+    let mut text = String::new();
+    if let Some(far) = far {
+        text += &format!(
+            "// SAFETY: as in the entry point.\n\
+             let far = unsafe {{ {far}({values}) }};\n\
+             if let Some(code) = far {{\nreturn code;\n}}\n"
+        );
+    }
+    if types.iter().any(|param| param == "comm: MPI_Comm") {
+        text += &format!(
+            "if express::change_lane(comm) {{\n\
+             // SAFETY: the caller's own values, unchanged; the lane is this communicator's now, so this comes once.\n\
+             return unsafe {{ P{name}({values}) }};\n}}\n"
+        );
+    }
+    text
+}
+
+/// The macros that make the entry points of a function around its body.
+const MACROS: &str = r#"
+/// `PMPI_X` and its weak alias, around `$body`, which is there once for the program and for tools; and the three functions by which tools come between. The number
+/// is that of `qmpi.order`.
+macro_rules! entry {
+    ($number:literal, $weak:literal, $strong:literal, $pmpi:ident, $qmpi:ident, $top:ident, $call:ident, $next:ident, $body:ident,
+     ($($arg:ident: $kind:ty),*) -> $out:ty) => {
+        #[doc = concat!("`", $weak, "`, which programs call by this name and by the weak one.")]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $pmpi($($arg: $kind),*) -> $out {
+            if crate::qmpi::is_stacked() {
+                // SAFETY: the caller's own values, unchanged (A1 to A4).
+                return unsafe { $top($($arg),*) };
+            }
+            // SAFETY: the same.
+            unsafe { $body($($arg),*) }
+        }
+        tool_entry! { $number, $weak, $strong, $pmpi, $qmpi, $top, $call, $next, $body, ($($arg: $kind),*) -> $out }
+    };
+}
+
+/// The same with a short way, which is tried before anything else and is closed while there are tools. Behind it stands one call
+/// alone, so that it costs the short way no instruction.
+macro_rules! express_entry {
+    ($number:literal, $weak:literal, $strong:literal, $pmpi:ident, $qmpi:ident, $top:ident, $call:ident, $next:ident, $body:ident,
+     $express:path, $past:ident, ($($arg:ident: $kind:ty),*) -> $out:ty) => {
+        #[doc = concat!("`", $weak, "`, which programs call by this name and by the weak one.")]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $pmpi($($arg: $kind),*) -> $out {
+            // SAFETY: the caller's own values, unchanged: what the standard promises of them, it promises here (A1, A2).
+            match unsafe { $express($($arg),*) } {
+                Some(code) => code,
+                // SAFETY: the same.
+                None => unsafe { $past($($arg),*) },
+            }
+        }
+
+        #[inline(never)]
+        unsafe extern "C" fn $past($($arg: $kind),*) -> $out {
+            if crate::qmpi::is_stacked() {
+                // SAFETY: the caller's own values, unchanged (A1 to A4).
+                return unsafe { $top($($arg),*) };
+            }
+            // SAFETY: the same.
+            unsafe { $body($($arg),*) }
+        }
+        tool_entry! { $number, $weak, $strong, $pmpi, $qmpi, $top, $call, $next, $body, ($($arg: $kind),*) -> $out }
+    };
+}
+
+/// What both have: the weak name, how a call of the program enters the stack of tools, and the two forms in which tools call
+/// whoever is next.
+macro_rules! tool_entry {
+    ($number:literal, $weak:literal, $strong:literal, $pmpi:ident, $qmpi:ident, $top:ident, $call:ident, $next:ident, $body:ident,
+     ($($arg:ident: $kind:ty),*) -> $out:ty) => {
+        weak_alias!($weak, $strong);
+
+        #[cold]
+        #[inline(never)]
+        unsafe extern "C" fn $top($($arg: $kind),*) -> $out {
+            let here = 0;
+            let entry: unsafe extern "C" fn($($kind),*) -> $out = $pmpi;
+            let _call = crate::qmpi::Call::begin(&here, entry as *const core::ffi::c_void);
+            // SAFETY: the program's own values, unchanged (A1 to A4).
+            unsafe { $call(crate::qmpi::outermost($number), $($arg),*) }
+        }
+
+        #[inline(never)]
+        unsafe fn $call(next: crate::qmpi::Next, $($arg: $kind),*) -> $out {
+            match next {
+                // SAFETY: values that the program or a tool gave for this function (A1 to A4).
+                crate::qmpi::Next::Mpi => unsafe { $body($($arg),*) },
+                crate::qmpi::Next::ByContext(function, context) => {
+                    type Form = unsafe extern "C" fn(crate::qmpi::Context, $($kind),*) -> $out;
+                    // SAFETY: a tool registered it for this function and in this form (Q1).
+                    let function = unsafe { core::mem::transmute::<crate::qmpi::Function, Form>(function) };
+                    // SAFETY: values that the program or a tool gave for this function (A1 to A4).
+                    unsafe { function(context, $($arg),*) }
+                }
+                crate::qmpi::Next::ByNumber(function, context, tool) => {
+                    type Form = unsafe extern "C" fn(crate::qmpi::Context, c_int, $($kind),*) -> $out;
+                    // SAFETY: a tool registered it for this function and in this form (Q1).
+                    let function = unsafe { core::mem::transmute::<crate::qmpi::Function, Form>(function) };
+                    // SAFETY: values that the program or a tool gave for this function (A1 to A4).
+                    unsafe { function(context, tool, $($arg),*) }
+                }
+            }
+        }
+
+        #[doc = concat!("`", $weak, "` for tools whose functions take a context: calls whom it names.")]
+        pub unsafe extern "C" fn $next(context: crate::qmpi::Context, $($arg: $kind),*) -> $out {
+            // SAFETY: the tool's own values, unchanged (A1 to A4).
+            unsafe { $call(crate::qmpi::by_context(context, $number), $($arg),*) }
+        }
+
+        #[doc = concat!("`", $weak, "` for tools whose functions take a number: calls whom it names.")]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $qmpi(_context: crate::qmpi::Context, tool: c_int, $($arg: $kind),*) -> $out {
+            // SAFETY: the tool's own values, unchanged (A1 to A4).
+            unsafe { $call(crate::qmpi::by_number(tool, $number), $($arg),*) }
+        }
+    };
+}
+
+"#;
 
 /// A function that returns a value: nothing can fail on the way.
 fn value_call(function: &Function, body: &str, width: Width) -> String {
@@ -277,48 +410,6 @@ fn full(chapter: &Chapter, function: &Function, body: &str, width: Width) -> Str
 /// The short way, asked before anything else; only for `MPI_X`, with the values as C gave them.
 fn express(function: &Function, width: Width) -> Option<&str> {
     function.express.as_deref().filter(|_| width == Width::Int)
-}
-
-/// The entry point of a function with a short way: the ordinary way stands apart, so that it costs the short one nothing.
-fn express_entry(
-    name: &str,
-    (path, far): (&str, Option<&str>),
-    list: &[String],
-    values: &[String],
-    inside: &str,
-) -> (String, String) {
-    let ordinary = format!(
-        "ordinary_{}",
-        name.trim_start_matches("MPI_").to_lowercase()
-    );
-    let (list, values) = (list.join(", "), values.join(", "));
-    let entry = format!(
-        "// SAFETY: the caller's own values, unchanged: what the standard promises of them, it promises to `{path}` (A1, A2).\n\
-         match unsafe {{ {path}({values}) }} {{\nSome(code) => code,\n\
-         // SAFETY: the same.\nNone => unsafe {{ {ordinary}({values}) }},\n}}"
-    );
-    let again = if list.contains("comm: MPI_Comm") {
-        format!(
-            "if express::change_lane(comm) {{\n\
-             // SAFETY: the caller's own values, unchanged; the lane is this communicator's now, so this comes once.\n\
-             return unsafe {{ P{name}({values}) }};\n}}\n"
-        )
-    } else {
-        String::new()
-    };
-    let far = far.map(|far| {
-        format!(
-            "// SAFETY: as in the entry point.\n\
-             let far = unsafe {{ {far}({values}) }};\n\
-             if let Some(code) = far {{\nreturn code;\n}}\n"
-        )
-    });
-    let far = far.unwrap_or_default();
-    let rest = format!(
-        "/// `{name}`, the ordinary way.\n#[inline(never)]\n\
-         unsafe extern \"C\" fn {ordinary}({list}) -> c_int {{\n{far}{again}{inside}\n}}\n\n"
-    );
-    (entry, rest)
 }
 
 /// The object whose error handler is called.
@@ -384,7 +475,7 @@ mod tests {
 
     fn chapter_text(rows: &str) -> String {
         let api = Api::parse(&format!("== pt2pt  Point to point\n{rows}")).unwrap();
-        chapter(&api.chapters[0]).unwrap()
+        chapter(&api.chapters[0], &Numbers::of_all(&api)).unwrap()
     }
 
     #[test]
@@ -401,7 +492,7 @@ mod tests {
             "{text}"
         );
         assert_eq!(
-            text.matches("express::x(buf, count, comm)").count(),
+            text.matches("mpi_x, express::x, past_x,").count(),
             1,
             "{text}"
         );
@@ -410,7 +501,7 @@ mod tests {
             "{text}"
         );
         assert!(
-            text.contains("weak_alias!(\"MPI_X_c\", \"PMPI_X_c\");"),
+            text.contains("entry! { 1, \"MPI_X_c\", \"PMPI_X_c\", PMPI_X_c, QMPI_X_c,"),
             "{text}"
         );
     }

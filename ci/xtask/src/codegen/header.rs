@@ -81,6 +81,11 @@ const BOTTOM: &str = "
 }
 #endif
 
+/* Tools of QMPI whose sources include mpi.h alone. */
+#if defined(QMPI_API) || defined(QMPI_MPICH)
+#include \"qmpi.h\"
+#endif
+
 #endif /* MPI_H_ABI */
 ";
 
@@ -267,7 +272,7 @@ fn prototype(name: &str, signature: &Signature) -> String {
 
 /// `const int []` and `ranks` become `const int ranks[]`. Weights become pointers, which are the same type: compilers warn
 /// of `MPI_UNWEIGHTED`, the address of nothing, where an array is declared.
-fn declare((c_type, name): &CParam) -> String {
+pub(crate) fn declare((c_type, name): &CParam) -> String {
     if let Some(base) = c_type.strip_suffix("[]")
         && name.ends_with("weights")
     {

@@ -23,6 +23,7 @@ pub enum Variable {
     NetRendezvous,
     QmpReproducible,
     QmpTimeout,
+    Tools,
     Boot,
     Rank,
     Size,
@@ -33,7 +34,7 @@ pub enum Variable {
 }
 
 /// The table.
-pub const ROWS: [Row; 23] = [
+pub const ROWS: [Row; 24] = [
     Row {
         variable: Variable::EagerLimit,
         name: "RMPI_EAGER_LIMIT",
@@ -194,6 +195,12 @@ pub const ROWS: [Row; 23] = [
         },
         text: "How long QMP_wait waits for a message before it returns QMP_TIMEOUT. With 0 it waits for ever.",
     },
+    foreign(
+        Variable::Tools,
+        "RMPI_TOOLS",
+        "The tools of QMPI that stand between the program and MPI, the outermost first, with colons between: names of tools \
+         that are in the process, or paths (/path/libtool.so, name=/path/libtool.so).",
+    ),
     foreign(
         Variable::Boot,
         "RMPI_BOOT",

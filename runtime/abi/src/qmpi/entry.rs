@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The functions that tools call: to announce themselves, to intercept, and to find the next one.
+//!
+//! They may be called at any time and from any thread, answer a code and never call an error handler.
+//!
+//! # Safety
+//! Q1 and Q2 of the [module above](super).
+#![allow(unsafe_code, reason = "this is where tools enter")]
+#![allow(non_snake_case, reason = "names of the interface")]
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::mem::transmute;
+
+use super::stack::{Announced, Flavour, builder, stack};
+use super::{Context, Forms, Function, Next, address, name_of, next, number_of};
+use crate::c::{MPI_ERR_ARG, MPI_ERR_OTHER, MPI_SUCCESS};
+use crate::qmpi_table::FUNCTIONS;
+
+/// Longest name of a tool, with the zero at its end: `QMPI_MAX_TOOL_NAME_LENGTH`.
+const NAME_ROOM: usize = 256;
+
+/// Announces a tool; nothing is intercepted by that.
+///
+/// `MPI_ERR_ARG`: no name, an empty one or one of more than 255 characters, or no function. `MPI_ERR_OTHER`: there is a tool of that
+/// name, or it is too late, since which tools there are is settled with the first call of MPI.
+///
+/// # Safety
+/// The name is a C string, the function keeps Q1.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn QMPI_Register_tool_name(
+    tool_name: *const c_char,
+    init_function_ptr: Option<unsafe extern "C" fn(c_int)>,
+) -> c_int {
+    let Some(callback) = init_function_ptr.filter(|_| !tool_name.is_null()) else {
+        return MPI_ERR_ARG;
+    };
+    // SAFETY: not NULL, and a C string by the interface (Q2).
+    let name = unsafe { CStr::from_ptr(tool_name) }.to_bytes();
+    if name.is_empty() || name.len() >= NAME_ROOM {
+        return MPI_ERR_ARG;
+    }
+    let announced = Announced {
+        name: name.to_vec(),
+        callback,
+        library: Vec::new(),
+    };
+    answer(builder().announce(announced), MPI_ERR_OTHER)
+}
+
+/// Keeps a pointer for the instance whose callback runs. `MPI_ERR_OTHER`: that of another one runs, or none.
+#[unsafe(no_mangle)]
+pub extern "C" fn QMPI_Register_tool_storage(tool_id: c_int, tool_storage: *mut c_void) -> c_int {
+    let mut builder = builder();
+    if !builder.is_at_work(tool_id) {
+        return MPI_ERR_OTHER;
+    }
+    builder.set_storage(tool_storage);
+    MPI_SUCCESS
+}
+
+/// Intercepts a function of MPI with one that takes a context first, from the callback of the instance.
+///
+/// `MPI_ERR_ARG`: no such function of MPI, no function given, or the instance has functions of the other form.
+/// `MPI_ERR_OTHER`: the callback of another instance runs, or none.
+///
+/// # Safety
+/// The function keeps Q1.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn QMPI_Register_tool_function(
+    tool_id: c_int,
+    function_enum: c_int,
+    function_ptr: Option<Function>,
+) -> c_int {
+    intercept(tool_id, function_enum, function_ptr, Flavour::Context)
+}
+
+/// The same with one that takes a context and the tool's number first: MPICH's form.
+///
+/// # Safety
+/// The function keeps Q1.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn QMPI_Register_function(
+    tool_id: c_int,
+    function_enum: c_int,
+    function_ptr: Option<Function>,
+) -> c_int {
+    intercept(tool_id, function_enum, function_ptr, Flavour::Number)
+}
+
+fn intercept(tool: c_int, function: c_int, address: Option<Function>, flavour: Flavour) -> c_int {
+    let mut builder = builder();
+    if !builder.is_at_work(tool) {
+        return MPI_ERR_OTHER;
+    }
+    let (Some(function), Some(address)) = (known(function), address) else {
+        return MPI_ERR_ARG;
+    };
+    answer(builder.intercept(flavour, function, address), MPI_ERR_ARG)
+}
+
+/// The pointer that the instance registered. `MPI_ERR_ARG`: the context is not this instance's, or no room for the answer.
+///
+/// # Safety
+/// `storage` is NULL or has room for a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn QMPI_Context_get_storage(
+    context: Context,
+    tool_id: c_int,
+    storage: *mut *mut c_void,
+) -> c_int {
+    if usize::try_from(tool_id) != Ok(context.0) {
+        return MPI_ERR_ARG;
+    }
+    // SAFETY: as for this function.
+    unsafe { QMPI_Get_tool_storage(context, tool_id, storage) }
+}
+
+/// The number of the instance that a context is for: ours, since a function in the mail's form is not told which instance of
+/// its tool it is called for. `MPI_ERR_ARG`: a context of MPI itself, or no room.
+///
+/// # Safety
+/// `tool_id` is NULL or has room for an `int`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn QMPIX_Context_get_tool_id(context: Context, tool_id: *mut c_int) -> c_int {
+    let is_there = stack().is_some_and(|stack| stack.storage(context.0).is_some());
+    if tool_id.is_null() || !is_there {
+        return MPI_ERR_ARG;
+    }
+    // SAFETY: not NULL (Q2).
+    unsafe { tool_id.write(number_of(context.0)) };
+    MPI_SUCCESS
+}
+
+/// What `QMPI_Context_get_storage` gives, in MPICH's form: the number alone says whose.
+///
+/// # Safety
+/// `storage` is NULL or has room for a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn QMPI_Get_tool_storage(
+    _context: Context,
+    tool_id: c_int,
+    storage: *mut *mut c_void,
+) -> c_int {
+    let number = usize::try_from(tool_id).unwrap_or(0);
+    let (Some(found), false) = (
+        stack().and_then(|stack| stack.storage(number)),
+        storage.is_null(),
+    ) else {
+        return MPI_ERR_ARG;
+    };
+    // SAFETY: not NULL (Q2).
+    unsafe { storage.write(found) };
+    MPI_SUCCESS
+}
+
+/// Where the program, or the tool that has MPI's names, made the call that this thread is in.
+///
+/// `MPI_ERR_ARG`: the context is not this instance's, or no room. `MPI_ERR_OTHER`: this thread is in no call, or a frame between
+/// was compiled without the tables that say where it ends.
+///
+/// # Safety
+/// `calling_address` is NULL or has room for a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn QMPI_Context_get_calling_address(
+    context: Context,
+    tool_id: c_int,
+    calling_address: *mut *mut c_void,
+) -> c_int {
+    if usize::try_from(tool_id) != Ok(context.0) {
+        return MPI_ERR_ARG;
+    }
+    // SAFETY: as for this function.
+    unsafe { QMPI_Get_calling_address(context, calling_address) }
+}
+
+/// The same in MPICH's form. The address itself is given, not a string made of it.
+///
+/// # Safety
+/// `calling_address` is NULL or has room for a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn QMPI_Get_calling_address(
+    _context: Context,
+    calling_address: *mut *mut c_void,
+) -> c_int {
+    if calling_address.is_null() {
+        return MPI_ERR_ARG;
+    }
+    let Some(found) = address::calling() else {
+        return MPI_ERR_OTHER;
+    };
+    // SAFETY: not NULL (Q2).
+    unsafe { calling_address.write(found) };
+    MPI_SUCCESS
+}
+
+/// The function that an instance calls next, in the form of its own functions, and what to pass to it: a context, or in
+/// MPICH's form the number of the next tool, which is an `int`.
+///
+/// `MPI_ERR_ARG`: no such instance or function of MPI, or no room for the answers.
+///
+/// # Safety
+/// `function_ptr` is NULL or has room for a pointer, `next` for what the instance's form asks.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn QMPI_Get_function(
+    tool_id: c_int,
+    function_enum: c_int,
+    function_ptr: *mut Option<Function>,
+    next_tool: *mut c_void,
+) -> c_int {
+    let number = usize::try_from(tool_id).unwrap_or(0);
+    let flavour = stack().and_then(|stack| stack.flavour(number));
+    let (Some(flavour), Some(function)) = (flavour, known(function_enum)) else {
+        return MPI_ERR_ARG;
+    };
+    if function_ptr.is_null() || next_tool.is_null() {
+        return MPI_ERR_ARG;
+    }
+    let forms = &FUNCTIONS[function].1;
+    let next = next(number, function);
+    let (address, Context(number)) = match (flavour, next) {
+        (Flavour::Context, Next::ByContext(address, context))
+        | (Flavour::Number, Next::ByNumber(address, context, _)) => (address, context),
+        (_, Next::ByContext(_, context) | Next::ByNumber(_, context, _)) => {
+            (form(forms, flavour), context)
+        }
+        (_, Next::Mpi) => (form(forms, flavour), Context(0)),
+    };
+    // SAFETY: not NULL (Q2).
+    unsafe { function_ptr.write(Some(address)) };
+    match flavour {
+        // SAFETY: not NULL, and a context is what this form asks (Q2).
+        Flavour::Context => unsafe { next_tool.cast::<Context>().write(Context(number)) },
+        // SAFETY: not NULL, and a number is what this form asks (Q2).
+        Flavour::Number => unsafe { next_tool.cast::<c_int>().write(number_of(number)) },
+    }
+    MPI_SUCCESS
+}
+
+/// MPI's own function, in the form of the tool that will call it.
+fn form(forms: &Forms, flavour: Flavour) -> Function {
+    let address = match flavour {
+        Flavour::Context => forms.by_context,
+        Flavour::Number => forms.by_number,
+    };
+    // SAFETY: the address of a function, never NULL; it is called with its own arguments by Q1.
+    unsafe { transmute::<*const c_void, Function>(address) }
+}
+
+/// The number of a function of MPI, if there is one.
+fn known(function: c_int) -> Option<usize> {
+    usize::try_from(function)
+        .ok()
+        .filter(|at| name_of(*at).is_some())
+}
+
+fn answer(well: bool, otherwise: c_int) -> c_int {
+    if well { MPI_SUCCESS } else { otherwise }
+}

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which tools are stacked: the list of the user, read once.
+//!
+//! `RMPI_TOOLS=outer:inner` names them, the outermost first; one name may stand there several times, for as many instances. A
+//! tool is in the process already, because the program is linked with it or because it was preloaded, or it is loaded
+//! from here: `name=/path/libtool.so`, or the path alone where the library has one tool.
+//!
+//! # Safety
+//! Libraries that the user names are loaded into this process, and callbacks called that they handed over (Q1).
+#![allow(unsafe_code, reason = "loads what the user names")]
+
+use core::cell::Cell;
+use core::ffi::CStr;
+use std::ffi::{CString, OsString};
+use std::os::unix::ffi::OsStringExt;
+use std::sync::{Mutex, Once, PoisonError};
+
+use super::stack::{Announced, MOST_INSTANCES, builder, stack};
+use super::{number_of, settled};
+
+/// The first of these that is set is the list: ours, the one that MPICH documents, and those that it reads.
+const LISTS: &[&str] = &[
+    "RMPI_TOOLS",
+    "QMPI_TOOL_LIST",
+    "MPIR_CVAR_QMPI_TOOL_LIST",
+    "MPICH_QMPI_TOOL_LIST",
+    "MPIR_PARAM_QMPI_TOOL_LIST",
+];
+
+static COMPLAINTS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+thread_local! {
+    /// This thread is the one that settles.
+    static SETTLING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Settles which tools there are, the first time. `true` if there is one.
+///
+/// What a tool calls while that goes on reaches MPI itself; other threads wait for the end of it.
+pub(super) fn settle() -> bool {
+    static ONCE: Once = Once::new();
+    if SETTLING.get() {
+        return false;
+    }
+    ONCE.call_once(|| {
+        SETTLING.set(true);
+        if let Some((variable, text)) = given() {
+            for item in text
+                .split(|byte| *byte == b':')
+                .filter(|item| !item.is_empty())
+            {
+                if let Err(complaint) = add(item) {
+                    complain(format!("{variable}: {complaint}"));
+                }
+            }
+        }
+        builder().finish();
+        settled();
+        SETTLING.set(false);
+    });
+    stack().is_some()
+}
+
+/// What there is to say about the list, for the one rank that says it.
+pub fn take_complaints() -> Vec<String> {
+    core::mem::take(&mut *COMPLAINTS.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+fn complain(text: String) {
+    COMPLAINTS
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .push(text);
+}
+
+fn given() -> Option<(&'static str, Vec<u8>)> {
+    let set = |name: &&'static str| {
+        let value = std::env::var_os(name).map(OsString::into_vec)?;
+        (!value.is_empty()).then_some((*name, value))
+    };
+    LISTS.iter().find_map(set)
+}
+
+/// Adds one item of the list: an instance of a tool.
+fn add(item: &[u8]) -> Result<(), String> {
+    let tool = match what(item) {
+        What::Name(name) => announced(name)?,
+        What::Library(name, path) => from_library(name, path)?,
+    };
+    let number = {
+        let mut builder = builder();
+        if builder.count() == MOST_INSTANCES {
+            return Err(format!(
+                "\"{}\" is one too many: {MOST_INSTANCES} tools can be stacked",
+                show(item)
+            ));
+        }
+        builder.begin()
+    };
+    // SAFETY: the tool handed the function over for this (Q1); the builder is not held.
+    unsafe { (tool.callback)(number_of(number)) };
+    builder().end();
+    Ok(())
+}
+
+/// The tool of a name, which is in the process already.
+fn announced(name: &[u8]) -> Result<Announced, String> {
+    let builder = builder();
+    if let Some(tool) = builder.named(name) {
+        return Ok(tool.clone());
+    }
+    let names: Vec<String> = builder.names().map(show).collect();
+    let known = if names.is_empty() {
+        "none in this process".to_owned()
+    } else {
+        names.join(", ")
+    };
+    Err(format!(
+        "no tool is called \"{0}\"; there is {known}. link or preload the library that has it, or give its path: \
+         {0}=/path/to/library.so",
+        show(name)
+    ))
+}
+
+/// An item of the list.
+#[derive(Debug, PartialEq, Eq)]
+enum What<'a> {
+    Name(&'a [u8]),
+    /// A library, and the tool that is wanted of it.
+    Library(Option<&'a [u8]>, &'a [u8]),
+}
+
+fn what(item: &[u8]) -> What<'_> {
+    let equals = item.iter().position(|byte| *byte == b'=');
+    let slash = item.iter().position(|byte| *byte == b'/');
+    match (equals, slash) {
+        // An `=` behind a slash belongs to the path.
+        (Some(equals), slash) if slash.is_none_or(|slash| equals < slash) => {
+            What::Library(Some(&item[..equals]), &item[equals + 1..])
+        }
+        (_, Some(_)) => What::Library(None, item),
+        _ => What::Name(item),
+    }
+}
+
+/// The tool of a library that is loaded now, or was before.
+fn from_library(name: Option<&[u8]>, path: &[u8]) -> Result<Announced, String> {
+    builder().expect_from(path);
+    let loaded = load(path);
+    builder().expect_from(b"");
+    loaded?;
+    let builder = builder();
+    let mut there = builder.of_library(path);
+    let found = match name {
+        Some(name) => there.find(|tool| tool.name == name),
+        None => match (there.next(), there.next()) {
+            (Some(_), Some(_)) => {
+                let names: Vec<String> = builder.of_library(path).map(|t| show(&t.name)).collect();
+                return Err(format!(
+                    "{0} has several tools ({1}): say which one is meant, as in {2}={0}",
+                    show(path),
+                    names.join(", "),
+                    names[0]
+                ));
+            }
+            (one, _) => one,
+        },
+    };
+    found.cloned().ok_or_else(|| match name {
+        Some(name) => format!(
+            "{} has no tool that is called \"{}\"",
+            show(path),
+            show(name)
+        ),
+        None => format!(
+            "{} has no tool: nothing in it called QMPI_Register_tool_name when it was loaded",
+            show(path)
+        ),
+    })
+}
+
+fn load(path: &[u8]) -> Result<(), String> {
+    let name = CString::new(path).map_err(|_| "a path with a zero byte".to_owned())?;
+    // SAFETY: a string that a zero ends; what the library does when it is loaded is the user's wish. It is never unloaded.
+    let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+    if !handle.is_null() {
+        return Ok(());
+    }
+    // SAFETY: the loader's words about the call above, made by this thread.
+    let text = unsafe { libc::dlerror() };
+    let why = (!text.is_null()).then(|| {
+        // SAFETY: a C string, copied at once.
+        let text = unsafe { CStr::from_ptr(text) };
+        text.to_string_lossy().into_owned()
+    });
+    let why = why.unwrap_or_else(|| "the loader does not say why".to_owned());
+    Err(format!("cannot load the tool {}: {why}", show(path)))
+}
+
+fn show(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_item_is_a_name_a_path_or_both() {
+        assert_eq!(what(b"trace"), What::Name(b"trace"));
+        assert_eq!(what(b"/a/t.so"), What::Library(None, b"/a/t.so"));
+        assert_eq!(what(b"./t.so"), What::Library(None, b"./t.so"));
+        assert_eq!(what(b"x=t.so"), What::Library(Some(b"x"), b"t.so"));
+        assert_eq!(what(b"x=/a/t.so"), What::Library(Some(b"x"), b"/a/t.so"));
+        assert_eq!(what(b"/a=b/t.so"), What::Library(None, b"/a=b/t.so"));
+    }
+
+    #[test]
+    fn what_cannot_be_had_is_told_with_the_remedy() {
+        let told = add(b"nowhere").unwrap_err();
+        assert!(
+            told.contains("no tool is called \"nowhere\"") && told.contains("nowhere=/path"),
+            "{told}"
+        );
+        let told = add(b"/nowhere/lib.so").unwrap_err();
+        assert!(
+            told.starts_with("cannot load the tool /nowhere/lib.so: "),
+            "{told}"
+        );
+    }
+}

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The stack of tools: built while their callbacks run, and never changed after that.
+//!
+//! # Safety
+//! Tools' own pointers are kept and handed back, never looked behind.
+#![allow(unsafe_code, reason = "keeps pointers of tools")]
+
+use core::ffi::{c_int, c_void};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use super::Function;
+use crate::qmpi_table::FUNCTIONS;
+
+/// The form of a tool's functions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Flavour {
+    /// The mail's: a context before MPI's arguments.
+    Context,
+    /// MPICH's: a context and the tool's number before them.
+    Number,
+}
+
+/// What a tool says when it is loaded.
+#[derive(Clone, Debug)]
+pub(super) struct Announced {
+    pub(super) name: Vec<u8>,
+    pub(super) callback: unsafe extern "C" fn(c_int),
+    /// The library that was being loaded for it; nothing where it was there before.
+    pub(super) library: Vec<u8>,
+}
+
+/// One instance of a tool.
+#[derive(Debug)]
+struct Instance {
+    storage: *mut c_void,
+    flavour: Option<Flavour>,
+    functions: Vec<Option<Function>>,
+}
+
+// SAFETY: the storage is the tool's own, and only handed back to it.
+unsafe impl Send for Instance {}
+// SAFETY: the same.
+unsafe impl Sync for Instance {}
+
+/// All instances, the outermost first; the first has number 1.
+#[derive(Debug)]
+pub(super) struct Stack {
+    instances: Vec<Instance>,
+    /// By instance (0 is the program) and function: the number of the next one that intercepts it, or 0.
+    next: Vec<u16>,
+}
+
+impl Stack {
+    pub(super) fn len(&self) -> usize {
+        self.instances.len()
+    }
+
+    /// The first instance behind number `above` that intercepts the function.
+    pub(super) fn below(
+        &self,
+        above: usize,
+        function: usize,
+    ) -> Option<(usize, Flavour, Function)> {
+        if function >= FUNCTIONS.len() {
+            return None;
+        }
+        let number = *self.next.get(above * FUNCTIONS.len() + function)? as usize;
+        let instance = self.instances.get(number.checked_sub(1)?)?;
+        Some((number, instance.flavour?, instance.functions[function]?))
+    }
+
+    pub(super) fn flavour(&self, number: usize) -> Option<Flavour> {
+        self.instances.get(number.checked_sub(1)?)?.flavour
+    }
+
+    pub(super) fn storage(&self, number: usize) -> Option<*mut c_void> {
+        Some(self.instances.get(number.checked_sub(1)?)?.storage)
+    }
+}
+
+/// The stack as it is built.
+#[derive(Debug, Default)]
+pub(super) struct Builder {
+    announced: Vec<Announced>,
+    instances: Vec<Instance>,
+    /// The number of the instance whose callback runs; 0: none does.
+    at_work: usize,
+    /// The library that is being loaded.
+    library: Vec<u8>,
+    /// Which tools there are is settled.
+    is_settled: bool,
+}
+
+/// Most instances in one stack.
+pub(super) const MOST_INSTANCES: usize = 256;
+
+static BUILDER: Mutex<Builder> = Mutex::new(Builder {
+    announced: Vec::new(),
+    instances: Vec::new(),
+    at_work: 0,
+    library: Vec::new(),
+    is_settled: false,
+});
+static STACK: OnceLock<Stack> = OnceLock::new();
+
+/// The stack, once it is settled and not empty.
+pub(super) fn stack() -> Option<&'static Stack> {
+    STACK.get()
+}
+
+/// The builder; not held while a callback runs.
+pub(super) fn builder() -> MutexGuard<'static, Builder> {
+    BUILDER.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Builder {
+    /// Takes a tool's announcement. `false`: there is one of this name, or it is too late.
+    pub(super) fn announce(&mut self, mut tool: Announced) -> bool {
+        if self.is_settled || self.named(&tool.name).is_some() {
+            return false;
+        }
+        tool.library.clone_from(&self.library);
+        self.announced.push(tool);
+        true
+    }
+
+    /// Tools that are announced from now on belong to this library.
+    pub(super) fn expect_from(&mut self, library: &[u8]) {
+        library.clone_into(&mut self.library);
+    }
+
+    /// The tools that a library announced when it was loaded.
+    pub(super) fn of_library(&self, library: &[u8]) -> impl Iterator<Item = &Announced> {
+        self.announced
+            .iter()
+            .filter(move |tool| tool.library == library)
+    }
+
+    /// How many instances there are.
+    pub(super) fn count(&self) -> usize {
+        self.instances.len()
+    }
+
+    pub(super) fn named(&self, name: &[u8]) -> Option<&Announced> {
+        self.announced.iter().find(|tool| tool.name == name)
+    }
+
+    /// Names in the order in which they were announced.
+    pub(super) fn names(&self) -> impl Iterator<Item = &[u8]> {
+        self.announced.iter().map(|tool| tool.name.as_slice())
+    }
+
+    /// Begins an instance: its number, for its callback.
+    pub(super) fn begin(&mut self) -> usize {
+        self.instances.push(Instance {
+            storage: core::ptr::null_mut(),
+            flavour: None,
+            functions: vec![None; FUNCTIONS.len()],
+        });
+        self.at_work = self.instances.len();
+        self.at_work
+    }
+
+    /// The callback has returned.
+    pub(super) fn end(&mut self) {
+        self.at_work = 0;
+    }
+
+    /// Whether the callback of this instance runs.
+    pub(super) fn is_at_work(&self, tool: c_int) -> bool {
+        self.at_work != 0 && usize::try_from(tool) == Ok(self.at_work)
+    }
+
+    /// Keeps what the instance at work wants to be reminded of.
+    pub(super) fn set_storage(&mut self, storage: *mut c_void) {
+        if let Some(instance) = self.instances.last_mut() {
+            instance.storage = storage;
+        }
+    }
+
+    /// Lets the instance at work intercept a function. `false`: it has functions of the other form.
+    pub(super) fn intercept(
+        &mut self,
+        flavour: Flavour,
+        function: usize,
+        address: Function,
+    ) -> bool {
+        let Some(instance) = self.instances.last_mut() else {
+            return false;
+        };
+        if *instance.flavour.get_or_insert(flavour) != flavour {
+            return false;
+        }
+        instance.functions[function] = Some(address);
+        true
+    }
+
+    /// Makes the stack of what was registered.
+    pub(super) fn finish(&mut self) {
+        self.is_settled = true;
+        if self.instances.is_empty() {
+            return;
+        }
+        let instances = core::mem::take(&mut self.instances);
+        let next = next_table(&instances);
+        // Called once (`list::settle`).
+        let _ = STACK.set(Stack { instances, next });
+    }
+}
+
+fn next_table(instances: &[Instance]) -> Vec<u16> {
+    let mut table = vec![0; instances.len() * FUNCTIONS.len()];
+    for function in 0..FUNCTIONS.len() {
+        let mut below = 0;
+        for (at, instance) in instances.iter().enumerate().rev() {
+            if instance.functions[function].is_some() {
+                // At most `MOST_INSTANCES`.
+                below = u16::try_from(at + 1).unwrap_or(0);
+            }
+            table[at * FUNCTIONS.len() + function] = below;
+        }
+    }
+    table
+}
