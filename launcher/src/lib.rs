@@ -3,7 +3,7 @@
 //! behind.
 //!
 //! **Knows** the command line, processes, signals, pipes and CPU masks of one machine, and the words of crate `pmi`.
-//! **Never** opens the node segment's inside, never knows what a message is, and leaves no file anywhere.
+//! **Never** looks into the node segment but for what ranks say of their waits (`daemon::standstill`), never knows what a message is, and leaves no file anywhere.
 //!
 //! # Two roles
 //! The *front* is the process that the user started. It reads the command line, writes the ranks' lines, passes

@@ -80,6 +80,8 @@ pub(crate) enum Event {
     Started(Vec<(u32, u32)>),
     /// Every rank that is alive stands still for a debugger.
     Held,
+    /// No rank has made progress for so many seconds.
+    Standstill(u64),
     /// The ranks have come to a phase, at this time of the machine's clock in nanoseconds.
     Reached {
         /// Which.
@@ -201,6 +203,7 @@ impl Event {
                 body.extend(numbers.flat_map(|number| number.to_le_bytes()));
             }),
             Self::Held => frame(out, 138, |_| ()),
+            Self::Standstill(seconds) => frame(out, 139, |body| body.extend(seconds.to_le_bytes())),
             Self::Broken(text) => frame(out, 135, |body| body.extend(text.as_bytes())),
             Self::Reached { phase, at } => frame(out, 137, |body| {
                 body.push(*phase as u8);
@@ -241,6 +244,7 @@ impl Event {
             133 => Self::Notice(body.text()?),
             134 => Self::Started(body.pairs()?),
             138 => Self::Held,
+            139 => Self::Standstill(body.long()?),
             135 => Self::Broken(body.text()?),
             137 => Self::Reached {
                 phase: Phase::of(body.byte()?).ok_or(Garbled)?,
@@ -468,6 +472,7 @@ mod tests {
             Event::Notice("n".into()),
             Event::Started(vec![(3, 4), (0, u32::MAX)]),
             Event::Held,
+            Event::Standstill(60),
             Event::Reached {
                 phase: Phase::AllFinalized,
                 at: u64::MAX,

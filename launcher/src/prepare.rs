@@ -211,6 +211,20 @@ pub(crate) fn library(name: &str) -> Option<PathBuf> {
     path.exists().then_some(path)
 }
 
+/// How to call a program that is installed with this one: by its name where that finds it, else by its path.
+pub(crate) fn command(name: &str) -> Option<String> {
+    let own = std::fs::canonicalize("/proc/self/exe").ok()?;
+    let path = own.parent()?.join(name);
+    let search = std::env::var_os("PATH").unwrap_or_default();
+    let found = program::find(OsStr::new(name), Path::new("/"), &search);
+    if found
+        .is_ok_and(|found| std::fs::canonicalize(found).ok() == std::fs::canonicalize(&path).ok())
+    {
+        return Some(name.to_owned());
+    }
+    path.exists().then(|| path.display().to_string())
+}
+
 fn put_first(environment: &mut Environment, folder: &Path) {
     let name = OsString::from("LD_LIBRARY_PATH");
     let mut path = folder.as_os_str().to_owned();

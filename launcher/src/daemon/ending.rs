@@ -238,6 +238,7 @@ impl Daemon {
         self.report_deserters(now);
         self.probe(now);
         self.tend(now);
+        self.look_for_standstill(now);
     }
 
     fn sweep(&mut self, now: Instant) {
@@ -288,6 +289,7 @@ impl Daemon {
             deserters,
             self.next_probe(),
             self.next_tending(),
+            self.next_stillness_look(),
         ];
         times.into_iter().flatten().min()
     }

@@ -14,6 +14,7 @@ mod job;
 mod probe;
 mod rank;
 mod records;
+mod standstill;
 mod start;
 mod streams;
 mod sweep;
@@ -37,6 +38,7 @@ use nix::sys::signalfd::SignalFd;
 use probe::Probes;
 use rank::Rank;
 use records::Records;
+use standstill::Standstill;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -134,6 +136,7 @@ struct Daemon {
     /// Processes that a debugger wanted.
     tools: Vec<u32>,
     probes: Probes,
+    standstill: Standstill,
     /// When ranks that prefer a CPU were looked after.
     tended_at: Option<Instant>,
     scratch: Vec<u8>,

@@ -9,6 +9,7 @@ use super::job::NodeJob;
 use super::probe::Probes;
 use super::rank::Rank;
 use super::records::Records;
+use super::standstill::Standstill;
 use super::streams::{Prompts, Streams};
 use super::{Daemon, Interests, SCRATCH_BYTES, Token, control, interest};
 use crate::cli::Reader;
@@ -147,6 +148,7 @@ impl Daemon {
             hold,
             tools: Vec::new(),
             probes: Probes::new(),
+            standstill: Standstill::new(),
             tended_at: None,
             scratch: vec![0; SCRATCH_BYTES],
         }

@@ -112,6 +112,7 @@ impl Daemon {
         }
         self.begin_to_tend(local, sender);
         self.probes.somebody_is_in_mpi();
+        self.standstill.somebody_is_in_mpi();
         self.end_if_alone();
     }
 

@@ -184,7 +184,17 @@ fn first(mask: &CpuSet) -> Option<usize> {
 
 /// The scheduler's count of a process; `None` if it has ended or the system does not count.
 fn sample(pid: u32) -> Option<Sample> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).ok()?;
+    sample_in(&format!("/proc/{pid}/schedstat"))
+}
+
+/// For how many nanoseconds a thread has wanted a CPU, whether or not it got one; `None` as above.
+pub(super) fn wanted_ns(pid: u32, thread: i32) -> Option<u64> {
+    let sample = sample_in(&format!("/proc/{pid}/task/{thread}/schedstat"))?;
+    Some(sample.run.saturating_add(sample.delay))
+}
+
+fn sample_in(file: &str) -> Option<Sample> {
+    let text = std::fs::read_to_string(file).ok()?;
     let mut words = text.split_ascii_whitespace().map(str::parse);
     let (run, delay) = (words.next()?.ok()?, words.next()?.ok()?);
     Some(Sample { run, delay })
@@ -277,5 +287,8 @@ mod tests {
         assert!(sample(own).is_some_and(|count| count.run > 0));
         assert!(has_threads(own));
         assert_eq!(sample(u32::MAX >> 1), None);
+        let main = i32::try_from(own).unwrap();
+        assert!(wanted_ns(own, main).is_some_and(|time| time > 0));
+        assert_eq!(wanted_ns(own, 0), None);
     }
 }

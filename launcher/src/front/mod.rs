@@ -21,6 +21,7 @@ use crate::edge::{Closed, Edge};
 use crate::failure::{Failure, How, counted, signal_words};
 use crate::ladder::{Ladder, Step};
 use crate::link::{Event, Gone, Order};
+use crate::prepare;
 use crate::program::cause;
 use crate::spawn::{self, Reaped};
 use debugger::Wish;
@@ -370,6 +371,7 @@ impl Front {
             Event::Notice(words) => self.say(&words),
             Event::Started(started) => self.started(&started),
             Event::Held => self.held(),
+            Event::Standstill(seconds) => self.stands_still(seconds),
             Event::Reached { phase, at } => {
                 if let Some(phases) = &mut self.phases {
                     phases.hear(phase, Duration::from_nanos(at));
@@ -405,6 +407,21 @@ impl Front {
             Ok(false) => self.release(),
             Err(words) => self.end(Ladder::kill, 1, &words),
         }
+    }
+
+    /// Nothing goes on in the job; one command shows why.
+    fn stands_still(&mut self, seconds: u64) {
+        if self.ladder.is_some() {
+            return;
+        }
+        let show = prepare::command("rmpi-queues");
+        let remedy = show.map_or_else(String::new, |show| {
+            let pid = std::process::id();
+            format!("; to see who waits for what: {show} {pid}")
+        });
+        self.say(&format!(
+            "no rank has made progress for {seconds} s{remedy}"
+        ));
     }
 
     fn release(&mut self) {

@@ -4,7 +4,7 @@
 //!
 //! All of it happens in turns of the progress loop. Where there is no network, that costs one look at a flag.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use engine::{ContextId, Peer, wire};
@@ -83,14 +83,16 @@ pub(crate) fn open(birth: &Birth, values: &Values) -> Result<Fabric, Error> {
         return Ok(Fabric::open(Config::alone())?);
     };
     let providers = providers(values);
+    let attach = |segment: &OwnedFd| {
+        // One node: local ranks are world ranks.
+        let world_ranks = (0..boot.local_size).collect();
+        Node::attach(segment.as_fd(), boot.job, boot.local_rank, world_ranks)
+    };
     let node = match &birth.segment {
-        Some(segment) if boot.local_size > 1 && providers.shm => {
-            // One node: local ranks are world ranks.
-            let world_ranks = (0..boot.local_size).collect();
-            let (job, local_rank) = (boot.job, boot.local_rank);
-            Some(Node::attach(segment.as_fd(), job, local_rank, world_ranks)?)
-        }
-        _ => None,
+        Some(segment) if boot.local_size > 1 && providers.shm => Some(attach(segment)?),
+        // Only to say how it waits.
+        Some(segment) => attach(segment).ok(),
+        None => None,
     };
     let network = transport::Network {
         devices: values.text(Variable::NetDevices).to_owned(),

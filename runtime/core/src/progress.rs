@@ -94,6 +94,9 @@ pub trait Visit: Copy {
                 ..Wait::default()
             };
         } else if self.is_shared() {
+            if rest.polls > SHORT_YIELDS && rest.polls.is_multiple_of(SHORT_YIELDS) {
+                self.visit(|universe| universe.tell_wait(rest, true));
+            }
             self.let_others(|| rest.outside());
         } else {
             self.visit(|universe| universe.rest(rest));
@@ -113,6 +116,8 @@ pub struct Wait {
     polls: u32,
     yields: u32,
     since: Option<Instant>,
+    /// Somebody outside may know of it.
+    told: bool,
     /// More yields before sleeping: in collectives that every rank of the node enters.
     pub patient: bool,
 }
@@ -124,7 +129,7 @@ impl Wait {
         self.polls += 1;
         match self.polls {
             0..64 => std::hint::spin_loop(),
-            64..256 => wait::yield_core(),
+            64..SHORT_YIELDS => wait::yield_core(),
             _ => std::thread::sleep(SHORT_SLEEP),
         }
     }
@@ -179,11 +184,12 @@ impl Universe {
         self.assess(now);
         if now - since < SPIN_TIME || self.crowding.is_sleepless() {
             if self.crowding.is_sleepless() {
+                self.tell_wait(wait, false);
                 self.check_link();
             }
             wait::yield_core();
         } else {
-            self.sleep(LONG_SLEEP);
+            self.sleep(wait);
         }
     }
 
@@ -196,30 +202,44 @@ impl Universe {
             let now = Instant::now();
             wait.since.get_or_insert(now);
             self.assess(now);
-            self.sleep(LONG_SLEEP);
+            self.sleep(wait);
         }
     }
 
-    fn sleep(&mut self, timeout: Duration) {
+    fn sleep(&mut self, wait: &mut Wait) {
         // Nobody rings when room comes back or a helper finishes: do not sleep on those.
         let has_room = self.engine.busy_peers() == 0 && !self.channels.waits_for_room();
-        let timeout = if has_room { timeout } else { SHORT_SLEEP };
+        let timeout = if has_room { LONG_SLEEP } else { SHORT_SLEEP };
         let timeout = timeout.min(self.network.patience());
         match self.awaited.clone() {
-            None => self.sleep_unless(timeout, || false),
-            Some(awaited) => awaited.doze(|it| self.sleep_unless(timeout, || it.has_happened())),
+            None => self.sleep_unless(timeout, wait, || false),
+            Some(awaited) => {
+                awaited.doze(|it| self.sleep_unless(timeout, wait, || it.has_happened()));
+            }
         }
     }
 
-    fn sleep_unless(&mut self, timeout: Duration, has_happened: impl FnOnce() -> bool) {
+    fn sleep_unless(
+        &mut self,
+        timeout: Duration,
+        wait: &mut Wait,
+        has_happened: impl FnOnce() -> bool,
+    ) {
         if !self.fabric.prepare_sleep() {
             wait::yield_core();
         } else if has_happened() || self.channels.has_news() {
             self.fabric.stay_awake();
         } else {
+            self.tell_wait(wait, false);
             self.fabric.sleep(timeout);
             self.check_link();
         }
+    }
+
+    /// For who looks whether anything goes on in the job: this wait goes on.
+    fn tell_wait(&self, wait: &mut Wait, beside_others: bool) {
+        let begins = !std::mem::replace(&mut wait.told, true);
+        self.fabric.tell_wait(begins, beside_others);
     }
 
     /// Looks, from time to time, whether the daemon is still there.
@@ -237,6 +257,8 @@ impl Universe {
     }
 }
 
+/// Polls where other threads wait too before it sleeps, and from then on between two words about it to others.
+const SHORT_YIELDS: u32 = 256;
 /// Polls before a look at the clock: some 100 µs.
 const SPINS: u32 = 2000;
 /// From then on, and until here, the core is offered to others between two polls; then the process sleeps.

@@ -91,6 +91,8 @@ impl Universe {
         }
         universe.link = birth.link;
         universe.complaints = complaints;
+        let patience = u32::try_from(values.get(Variable::Standstill)).unwrap_or(0);
+        universe.fabric.announce_patience(patience);
         universe.join_network(birth.boot.as_ref().is_some_and(is_promised));
         if universe.crowding.is_sleepless() {
             universe.fabric.never_sleep();

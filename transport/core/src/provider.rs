@@ -14,7 +14,7 @@ mod watcher;
 use std::ptr::NonNull;
 use std::time::Duration;
 
-use ring::{Bell, GateLine};
+use ring::{Bell, GateLine, Waits};
 
 use crate::mr::WORD_BYTES;
 use crate::qp::{Route, Routes};
@@ -49,7 +49,7 @@ pub struct Config {
     pub me: Peer,
     /// Processes of the job.
     pub peers: u32,
-    /// The other ranks of this node; `None` when the process is alone.
+    /// The ranks of this node; `None` where nobody made a segment for them.
     pub node: Option<Node>,
     /// Which providers may be used beside `self`.
     pub providers: Providers,
@@ -157,6 +157,8 @@ pub struct Fabric {
     loopback: Loopback,
     sim: Option<Sim>,
     net: Option<Net>,
+    /// Where this process says how it waits, if somebody may look.
+    waits: Option<&'static Waits>,
 }
 
 impl Fabric {
@@ -165,7 +167,10 @@ impl Fabric {
     /// # Errors
     /// When a provider cannot be set up, or no provider reaches some peer.
     pub fn open(config: Config) -> Result<Self, Error> {
-        let node = config.node.filter(|_| config.providers.shm);
+        let words = |node: &Node| node.segment.waits(node.local_rank);
+        let waits = config.node.as_ref().map(words);
+        let shared = |node: &Node| config.providers.shm && node.world_ranks.len() > 1;
+        let node = config.node.filter(shared);
         let mut routes = vec![None; config.peers as usize];
         for (local, world) in (0..).zip(node.iter().flat_map(|node| &node.world_ranks)) {
             routes[*world as usize] = Some(Route::Shm(local));
@@ -186,6 +191,7 @@ impl Fabric {
             loopback: Loopback::new(config.me),
             sim: None,
             net,
+            waits,
         })
     }
 
@@ -217,6 +223,7 @@ impl Fabric {
             loopback: Loopback::new(me),
             sim: None,
             net: Some(Net::faked(net, me, peers, rails, limits)),
+            waits: None,
         }
     }
 
@@ -236,6 +243,7 @@ impl Fabric {
             loopback: Loopback::new(me),
             sim: Some(Sim::open(net.clone(), me)),
             net: None,
+            waits: None,
         }
     }
 
@@ -684,6 +692,21 @@ impl Fabric {
     /// Whether this process should look at its rings so eagerly that senders need not ring (a core is free for it).
     pub fn set_attentive(&mut self, attentive: bool) {
         self.shm.set_attentive(attentive);
+    }
+
+    /// Says, for who looks at this node from outside, after how many seconds without progress people want to know; 0: never.
+    pub fn announce_patience(&self, seconds: u32) {
+        if let Some(waits) = self.waits {
+            waits.announce(seconds);
+        }
+    }
+
+    /// Says that this process is about to sleep: whether for the first time in this wait, and whether other threads of it may
+    /// be doing something else.
+    pub fn tell_wait(&self, begins: bool, beside_others: bool) {
+        if let Some(waits) = self.waits {
+            waits.tell(begins, beside_others);
+        }
     }
 
     /// Promises that this process will never [`sleep`](Self::sleep): then it can be attentive where the system has no

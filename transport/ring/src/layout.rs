@@ -4,6 +4,7 @@
 //! ```text
 //! segment   head page | region of local rank 0 | region 1 | ... | boards
 //! region r  0x0000 ident      who lives here (cold)
+//!           0x0800 waits      what it says of its waits (cold)
 //!           0x1000 bell       pending bits and sleep word of r
 //!           0x2000 offers     64 lines: transfers that r shares with the owner of the data
 //!           0x3000 lines[P]   64 bytes each: credit and attention that r gives sender p
@@ -64,7 +65,7 @@ pub(crate) const BOARD_DATA_OFFSET: usize = 6 * PAGE;
 pub const SEGMENT_MAGIC: u64 = u64::from_le_bytes(*b"rmpiseg1");
 
 /// Grows with every change of this file; both sides must have the same.
-pub const LAYOUT_VERSION: u32 = 4;
+pub const LAYOUT_VERSION: u32 = 5;
 
 /// Bytes of a node segment for `local_size` ranks.
 #[must_use]
@@ -97,6 +98,13 @@ pub const fn board_half_bytes(local_size: u32) -> usize {
     local_size as usize * BOARD_PART_BYTES
 }
 
+/// Where the words of local rank `rank` about its waits lie, for who reads them from the file; `rank` is one of `local_size`.
+#[cfg(not(loom))]
+#[must_use]
+pub const fn waits_offset(local_size: u32, rank: u32) -> u64 {
+    (PAGE + rank as usize * region_bytes(local_size) + WAITS_OFFSET) as u64
+}
+
 /// Bytes of the file in which a segment lies, with an arena of `arena_bytes` bytes for each rank behind it: memory that a
 /// rank hands out itself and all others can map.
 #[must_use]
@@ -107,6 +115,8 @@ pub const fn file_bytes(local_size: u32, arena_bytes: u64) -> u64 {
 /// Byte offsets inside a region, and the region's size, all for `local_size` ranks.
 #[cfg(not(loom))]
 pub(crate) const IDENT_OFFSET: usize = 0;
+#[cfg(not(loom))]
+pub(crate) const WAITS_OFFSET: usize = PAGE / 2;
 #[cfg(not(loom))]
 pub(crate) const BELL_OFFSET: usize = PAGE;
 #[cfg(not(loom))]

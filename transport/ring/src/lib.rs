@@ -63,6 +63,7 @@ mod offer;
 mod pool;
 mod spsc;
 mod sync;
+mod waits;
 
 #[cfg(not(loom))]
 mod segment;
@@ -78,6 +79,7 @@ pub use line::GateLine;
 pub use offer::{Claim, Helped, MAX_CHUNKS, OFFERS, Offer};
 pub use pool::{Pool, PoolSide};
 pub use spsc::{Consumer, Frame, Full, Head, PairLine, Peeked, Producer, Ring};
+pub use waits::{Waits, WaitsSeen};
 
 #[cfg(not(loom))]
 pub use segment::{BoardData, PoolBuffer, Segment, SegmentError, SegmentHead};

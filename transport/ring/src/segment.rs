@@ -16,13 +16,14 @@ use crate::ident::Ident;
 use crate::layout::{
     BELL_OFFSET, BOARD_DATA_OFFSET, BOARDS, IDENT_OFFSET, LAYOUT_VERSION, LINES_OFFSET,
     MAX_LOCAL_RANKS, OFFERS_OFFSET, PAGE, POOL_BUFFER_BYTES, POOL_BUFFERS, SEGMENT_MAGIC,
-    board_bytes, board_half_bytes, boards_offset, own_data_offset, pool_data_offset,
+    WAITS_OFFSET, board_bytes, board_half_bytes, boards_offset, own_data_offset, pool_data_offset,
     pool_side_offset, region_bytes, rings_offset, segment_bytes,
 };
 use crate::offer::{OFFERS, Offer};
 use crate::pool::PoolSide;
 use crate::spsc::{PairLine, Ring};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::waits::Waits;
 
 /// What a maker of a segment writes at its very beginning, and what every rank checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,6 +168,12 @@ impl Segment {
         self.view(self.region(rank) + IDENT_OFFSET)
     }
 
+    /// What `rank` says of its waits.
+    #[must_use]
+    pub fn waits(&self, rank: u32) -> &'static Waits {
+        self.view(self.region(rank) + WAITS_OFFSET)
+    }
+
     /// The bell of `rank`.
     #[must_use]
     pub fn bell(&self, rank: u32) -> &'static Bell {
@@ -273,6 +280,7 @@ impl Segment {
 trait Shared {}
 impl Shared for HeadImage {}
 impl Shared for Ident {}
+impl Shared for Waits {}
 impl Shared for Bell {}
 impl Shared for Ring {}
 impl Shared for PairLine {}

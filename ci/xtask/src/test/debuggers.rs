@@ -7,7 +7,10 @@ use crate::tree::cargo;
 pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String> {
     let mut tests = cargo();
     tests.env("RMPI_TEST_PREFIX", context.prefix()?);
-    tests.args(["test", "--quiet", "--package", "launcher", "--test", "mpir"]);
+    tests.args(["test", "--quiet", "--package", "launcher"]);
+    for test in ["mpir", "standstill"] {
+        tests.args(["--test", test]);
+    }
     tests.args(["--no-fail-fast", "--", "--ignored"]);
-    cargo_tests::run(tally, "process table, launch, attach, abort", tests)
+    cargo_tests::run(tally, "process table, launch, attach, abort; standstill", tests)
 }

@@ -23,6 +23,7 @@ pub enum Variable {
     NetRendezvous,
     QmpReproducible,
     QmpTimeout,
+    Standstill,
     Tools,
     Boot,
     Rank,
@@ -34,7 +35,7 @@ pub enum Variable {
 }
 
 /// The table.
-pub const ROWS: [Row; 24] = [
+pub const ROWS: [Row; 25] = [
     Row {
         variable: Variable::EagerLimit,
         name: "RMPI_EAGER_LIMIT",
@@ -194,6 +195,18 @@ pub const ROWS: [Row; 24] = [
             unit: "seconds",
         },
         text: "How long QMP_wait waits for a message before it returns QMP_TIMEOUT. With 0 it waits for ever.",
+    },
+    Row {
+        variable: Variable::Standstill,
+        name: "RMPI_STANDSTILL",
+        range: Range::Number {
+            least: 0,
+            most: 1 << 30,
+            default: 60,
+            unit: "seconds",
+        },
+        text: "When all ranks have waited so long without any progress, rmpiexec says so, and names the command that shows \
+               who waits for what. With 0 it never does.",
     },
     foreign(
         Variable::Tools,

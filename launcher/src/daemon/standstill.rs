@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Notices when all ranks of this node wait for each other and nothing goes on any more.
+//!
+//! A rank that sleeps in MPI writes so into its words in the node segment ([`ring::Waits`]), at least ten times a second; this
+//! file looks at them every other second and compares. A rank that computes, is stopped, is held for a debugger or has not
+//! called `MPI_Init` writes nothing, and then the job does not stand still. How long it must stand still to be told is the
+//! ranks' to say (`RMPI_STANDSTILL`); what is told of it is the front's.
+
+use super::hold::Hold;
+use super::rank::{Phase, Rank};
+use super::tend::wanted_ns;
+use super::{Daemon, sweep};
+use crate::link::Event;
+use ring::WaitsSeen;
+use std::collections::HashMap;
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+/// Between two looks, while there is time; a short patience makes it shorter.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// The same when it may be told soon: a rank that sleeps has looked around in between.
+const LOOK_CLOSELY_EVERY: Duration = Duration::from_millis(300);
+
+/// The words of a rank that is in MPI, and its process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Seen {
+    pid: u32,
+    words: WaitsSeen,
+}
+
+/// What was seen so far.
+#[derive(Debug)]
+pub(super) struct Standstill {
+    /// When to look again.
+    next: Option<Instant>,
+    /// The last change of the number of waits of any rank.
+    since: Instant,
+    /// As it was at the beginning of this round; a round is over when every rank has been about to sleep again.
+    last: Vec<Seen>,
+    /// The last round has shown a standstill; and for how long the threads of ranks had wanted a CPU then of which others than
+    /// the waiting one may be at work.
+    shown: Option<(Instant, Wanted)>,
+    /// The user knows, and nothing has happened since.
+    told: bool,
+}
+
+/// What a look has shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shown {
+    /// Something goes on, or not for long enough.
+    Nothing,
+    /// Nothing goes on: once more, and it is sure.
+    Stillness,
+}
+
+impl Standstill {
+    pub(super) fn new() -> Self {
+        Self {
+            next: None,
+            since: Instant::now(),
+            last: Vec::new(),
+            shown: None,
+            told: false,
+        }
+    }
+
+    /// A rank is in MPI now.
+    pub(super) fn somebody_is_in_mpi(&mut self) {
+        self.next.get_or_insert_with(Instant::now);
+    }
+
+    /// Takes in the words of all ranks, which wish to be told after `patience`.
+    fn look(&mut self, now: Instant, seen: &[Seen], patience: Duration) -> Shown {
+        let is_same_wait = |(one, other): (&Seen, &Seen)| {
+            one.pid == other.pid && one.words.begun == other.words.begun
+        };
+        let mut both = self.last.iter().zip(seen);
+        if seen.len() != self.last.len() || !both.all(is_same_wait) {
+            (self.since, self.told, self.shown) = (now, false, None);
+            self.last = seen.to_vec();
+        }
+        let mut both = self.last.iter().zip(seen);
+        let is_over = both.all(|(one, other)| one.words.turns != other.words.turns);
+        if !is_over {
+            return Shown::Nothing;
+        }
+        self.last = seen.to_vec();
+        if self.told || seen.is_empty() || now - self.since < patience {
+            return Shown::Nothing;
+        }
+        Shown::Stillness
+    }
+
+    /// The ranks are not all in MPI, or are held: nothing is known of them any more.
+    fn forget(&mut self, now: Instant) {
+        (self.since, self.shown) = (now, None);
+        self.last.clear();
+    }
+
+    fn look_again(&mut self, now: Instant, patience: Duration) {
+        let is_close = !self.told && !self.last.is_empty() && now - self.since >= patience;
+        let every = if is_close {
+            LOOK_CLOSELY_EVERY
+        } else {
+            LOOK_EVERY
+        };
+        self.next = Some(now + every.min(patience / 2).max(LOOK_CLOSELY_EVERY / 3));
+    }
+}
+
+impl Daemon {
+    /// When to look for a standstill.
+    pub(super) fn next_stillness_look(&self) -> Option<Instant> {
+        self.standstill.next
+    }
+
+    /// Looks for a standstill, if it is time.
+    pub(super) fn look_for_standstill(&mut self, now: Instant) {
+        if self.standstill.next.is_none_or(|at| at > now) {
+            return;
+        }
+        let in_mpi = |rank: &Rank| rank.alive && rank.phase == Phase::Greeted;
+        if !self.ranks.iter().any(in_mpi) || self.ending.is_killing().is_some() {
+            self.standstill = Standstill::new();
+            return;
+        }
+        let Some(seen) = self.look_at_waits() else {
+            self.standstill.forget(now);
+            self.standstill.next = Some(now + LOOK_EVERY);
+            return;
+        };
+        let wishes = seen.iter().map(|one| one.words.patience_s);
+        let patience = Duration::from_secs(wishes.max().unwrap_or(0).into());
+        let shown = self.standstill.look(now, &seen, patience);
+        if shown == Shown::Stillness && self.is_sure(now, &seen) {
+            self.standstill.told = true;
+            self.tell(&Event::Standstill(patience.as_secs()));
+        }
+        self.standstill.look_again(now, patience);
+    }
+
+    /// The words of all ranks that have not ended; `None` where one is not in MPI, so that the job cannot stand still, or wants
+    /// nothing told.
+    fn look_at_waits(&self) -> Option<Vec<Seen>> {
+        if self.hold != Hold::No {
+            return None;
+        }
+        let alive = (0..).zip(&self.ranks).filter(|(_, rank)| rank.alive);
+        let words = alive.map(|(local, rank)| {
+            if rank.phase != Phase::Greeted {
+                return None;
+            }
+            let segment = self.segment_of(rank)?;
+            let words = read_words(segment, self.job.local_size(), local)?;
+            let pid = rank.greeter;
+            (words.patience_s != 0).then_some(Seen { pid, words })
+        });
+        words.collect()
+    }
+
+    /// The segment of the program that a rank runs.
+    fn segment_of(&self, rank: &Rank) -> Option<&OwnedFd> {
+        match rank.finalized {
+            0 => Some(&self.nest.segment),
+            round => self.later_segments.get(&round).map(AsRef::as_ref),
+        }
+    }
+
+    /// Whether a second round shows what a first one has shown, nobody is being debugged, and no other thread of a rank is at
+    /// work.
+    fn is_sure(&mut self, now: Instant, seen: &[Seen]) -> bool {
+        let others = seen.iter().filter(|one| one.words.beside_others);
+        let wanted: Option<Wanted> = others.flat_map(|one| wanted_by_threads(one.pid)).collect();
+        let shown = wanted.map(|wanted| (now, wanted));
+        let before = std::mem::replace(&mut self.standstill.shown, shown);
+        let (Some((then, before)), Some((_, wanted))) = (before, &self.standstill.shown) else {
+            return false;
+        };
+        let passed = now.saturating_duration_since(then);
+        !is_any_at_work(&before, wanted, passed) && !seen.iter().any(|one| is_traced(one.pid))
+    }
+}
+
+/// For how many nanoseconds each thread has wanted a CPU.
+type Wanted = HashMap<i32, u64>;
+
+/// For each thread of a process; `None` where the system does not tell.
+fn wanted_by_threads(pid: u32) -> impl Iterator<Item = Option<(i32, u64)>> {
+    sweep::threads(pid).map(move |thread| Some((thread, wanted_ns(pid, thread)?)))
+}
+
+/// Whether a thread has wanted a CPU most of the time. Who waits in MPI beside other threads looks around often, but briefly.
+fn is_any_at_work(before: &Wanted, now: &Wanted, passed: Duration) -> bool {
+    let passed = u64::try_from(passed.as_nanos()).unwrap_or(u64::MAX);
+    let since = |thread| before.get(thread).copied().unwrap_or(0);
+    let mut all = now.iter();
+    all.any(|(thread, wanted)| wanted.saturating_sub(since(thread)) / 7 > passed / 10)
+}
+
+/// Nothing is mapped: whatever a rank has written there is bytes.
+fn read_words(segment: &OwnedFd, local_size: u32, local: u32) -> Option<WaitsSeen> {
+    let mut bytes = [0; 16];
+    let place = ring::layout::waits_offset(local_size, local)
+        .try_into()
+        .ok()?;
+    let count = nix::sys::uio::pread(segment, &mut bytes, place).ok()?;
+    (count == bytes.len()).then(|| WaitsSeen::from_bytes(bytes))
+}
+
+/// Whether a debugger has the process.
+fn is_traced(pid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let mut lines = status.lines();
+    let tracer = lines.find_map(|line| line.strip_prefix("TracerPid:"));
+    tracer.is_some_and(|pid| pid.trim() != "0")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    fn seen(words: &[(u32, u32)]) -> Vec<Seen> {
+        let of = |(pid, (begun, turns)): (u32, &(u32, u32))| Seen {
+            pid,
+            words: WaitsSeen {
+                patience_s: 60,
+                begun: *begun,
+                turns: *turns,
+                beside_others: false,
+            },
+        };
+        (1..).zip(words).map(of).collect()
+    }
+
+    /// Looks at these seconds; whether each shows a standstill.
+    fn shown(still: &mut Standstill, looks: &[(u64, &[(u32, u32)])]) -> Vec<bool> {
+        let start = still.since;
+        let look = |(second, words): &(u64, &[(u32, u32)])| {
+            let now = start + Duration::from_secs(*second);
+            still.look(now, &seen(words), PATIENCE) == Shown::Stillness
+        };
+        looks.iter().map(look).collect()
+    }
+
+    #[test]
+    fn two_that_sleep_on_stand_still_after_the_time() {
+        let mut still = Standstill::new();
+        let looks: [(u64, &[_]); 4] = [
+            (1, &[(1, 1), (1, 1)]),
+            (30, &[(1, 9), (1, 9)]),
+            (60, &[(1, 19), (1, 19)]),
+            (61, &[(1, 20), (1, 20)]),
+        ];
+        assert_eq!(shown(&mut still, &looks), [false, false, false, true]);
+    }
+
+    #[test]
+    fn one_that_computes_or_is_stopped_keeps_the_job_alive() {
+        let mut still = Standstill::new();
+        let looks: [(u64, &[_]); 3] = [
+            (1, &[(1, 1), (3, 7)]),
+            (100, &[(1, 99), (3, 7)]),
+            (200, &[(1, 199), (3, 7)]),
+        ];
+        assert_eq!(shown(&mut still, &looks), [false; 3]);
+    }
+
+    #[test]
+    fn a_new_wait_starts_the_time_again() {
+        let mut still = Standstill::new();
+        let looks: [(u64, &[_]); 4] = [
+            (1, &[(1, 1), (1, 1)]),
+            (50, &[(1, 2), (2, 2)]),
+            (100, &[(1, 3), (2, 3)]),
+            (111, &[(1, 4), (2, 4)]),
+        ];
+        assert_eq!(shown(&mut still, &looks), [false, false, false, true]);
+    }
+
+    #[test]
+    fn it_is_told_once_until_something_happens() {
+        let mut still = Standstill::new();
+        let looks: [(u64, &[_]); 2] = [(1, &[(1, 1)]), (70, &[(1, 2)])];
+        assert_eq!(shown(&mut still, &looks), [false, true]);
+        still.told = true;
+        let start = still.since;
+        let later = |second| start + Duration::from_secs(second);
+        let mut look = |second, words| still.look(later(second), &seen(&[words]), PATIENCE);
+        assert_eq!(look(200, (1, 3)), Shown::Nothing);
+        assert_eq!(look(300, (2, 4)), Shown::Nothing);
+        assert_eq!(look(330, (2, 5)), Shown::Nothing);
+        assert_eq!(look(360, (2, 6)), Shown::Stillness);
+    }
+
+    #[test]
+    fn a_look_is_close_when_it_may_be_told_and_short_for_the_impatient() {
+        let mut still = Standstill::new();
+        let start = still.since;
+        let mut next = |now, patience| {
+            still.look(now, &seen(&[(1, 1)]), patience);
+            still.look_again(now, patience);
+            still.next.unwrap() - now
+        };
+        assert_eq!(next(start, PATIENCE), LOOK_EVERY);
+        assert_eq!(next(start + PATIENCE, PATIENCE), LOOK_CLOSELY_EVERY);
+        let second = Duration::from_secs(1);
+        assert_eq!(next(start, second), second / 2);
+    }
+
+    #[test]
+    fn a_thread_that_wants_a_cpu_most_of_the_time_is_at_work() {
+        let at_work = |wanted: &[(i32, u64)]| {
+            let before = Wanted::from([(1, 5000), (2, 0)]);
+            let now = wanted.iter().copied().collect();
+            is_any_at_work(&before, &now, Duration::from_nanos(1000))
+        };
+        assert!(!at_work(&[(1, 5300), (2, 600)]));
+        assert!(at_work(&[(1, 5300), (2, 900)]));
+        assert!(at_work(&[(1, 5000), (2, 0), (3, 950)]), "a new one");
+        assert!(wanted_by_threads(std::process::id()).all(|one| one.is_some()));
+    }
+
+    #[test]
+    fn the_own_process_is_not_traced() {
+        assert!(!is_traced(std::process::id()));
+    }
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a process says of its waits, so that somebody who looks now and then can tell that nothing goes on any more.
+//!
+//! The owner writes only when it is about to sleep, so this costs nothing where time counts. Whoever looks maps nothing: the
+//! words are read from the segment's file ([`WaitsSeen::from_bytes`]). Two looks are compared. The same number of waits and
+//! more turns: the owner was in one wait all that time. No more turns: it is not waiting, or was stopped.
+
+use crate::sync::{AtomicU32, Ordering};
+
+/// A process's words about its waits, in the cold page of its region; zero is "has never waited". They are claims of that
+/// process.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct Waits {
+    patience_s: AtomicU32,
+    begun: AtomicU32,
+    turns: AtomicU32,
+    beside_others: AtomicU32,
+}
+
+impl Waits {
+    /// The owner, once: after so many seconds without progress people are to be told; 0: never.
+    pub fn announce(&self, patience_s: u32) {
+        self.patience_s.store(patience_s, Ordering::Relaxed);
+    }
+
+    /// The owner is about to sleep: whether that is the first time in this wait, and whether other threads of it may be doing
+    /// something else. One thread at a time says so.
+    pub fn tell(&self, begins: bool, beside_others: bool) {
+        let add = |word: &AtomicU32, number: u32| {
+            let sum = word.load(Ordering::Relaxed).wrapping_add(number);
+            word.store(sum, Ordering::Relaxed);
+        };
+        add(&self.begun, u32::from(begins));
+        self.beside_others
+            .store(u32::from(beside_others), Ordering::Relaxed);
+        add(&self.turns, 1);
+    }
+}
+
+/// The words of a process as they were at some moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WaitsSeen {
+    /// After so many seconds without progress people are to be told; 0: never.
+    pub patience_s: u32,
+    /// Waits that became long.
+    pub begun: u32,
+    /// How often it was about to sleep.
+    pub turns: u32,
+    /// Other threads of it may be doing something else.
+    pub beside_others: bool,
+}
+
+impl WaitsSeen {
+    /// The bytes of [`Waits`], read where [`waits_offset`](crate::layout::waits_offset) says.
+    #[must_use]
+    pub fn from_bytes(bytes: [u8; 16]) -> Self {
+        let (words, _) = bytes.as_chunks::<4>();
+        let word = |index: usize| words.get(index).copied().map_or(0, u32::from_ne_bytes);
+        Self {
+            patience_s: word(0),
+            begun: word(1),
+            turns: word(2),
+            beside_others: word(3) != 0,
+        }
+    }
+}
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Waits>() == 16);
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn seen(waits: &Waits) -> WaitsSeen {
+        let words = [
+            &waits.patience_s,
+            &waits.begun,
+            &waits.turns,
+            &waits.beside_others,
+        ];
+        let mut bytes = [0; 16];
+        for (place, word) in bytes.chunks_mut(4).zip(words) {
+            place.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
+        }
+        WaitsSeen::from_bytes(bytes)
+    }
+
+    #[test]
+    fn a_wait_that_goes_on_adds_turns_alone() {
+        let waits = Waits::default();
+        assert_eq!(seen(&waits), WaitsSeen::default());
+        waits.announce(60);
+        waits.tell(true, false);
+        let first = seen(&waits);
+        assert_eq!((first.patience_s, first.begun, first.turns), (60, 1, 1));
+        waits.tell(false, false);
+        assert_eq!(seen(&waits), WaitsSeen { turns: 2, ..first });
+        waits.tell(true, true);
+        let last = seen(&waits);
+        assert_eq!((last.begun, last.turns, last.beside_others), (2, 3, true));
+    }
+}
