@@ -6,7 +6,10 @@
 #![allow(unsafe_code, reason = "an exported symbol")]
 
 use queue_layout::Anchor;
-use runtime::Universe;
+use runtime::{Comm, Universe};
+
+use crate::handle::{Handle, MPI_Comm};
+use crate::type_rows;
 
 /// Found by its name, in the library's dynamic symbols; always there, filled from initialization to the end.
 // SAFETY: no other symbol has this name.
@@ -19,7 +22,21 @@ pub static rmpi_debug_anchor: Anchor = Anchor::new();
 pub fn open(universe: &Universe) {
     let chunks = universe.engine().arena().chunk_table();
     let world = (universe.rank(), universe.size());
+    for (comm, handle) in [
+        (universe.world(), MPI_Comm::WORLD),
+        (universe.myself(), MPI_Comm::SELF),
+    ] {
+        know(&comm, handle);
+    }
+    rmpi_debug_anchor.show_types(type_rows::table());
     rmpi_debug_anchor.open(std::process::id(), world, chunks, universe.comm_table());
+}
+
+/// A communicator has a handle.
+pub fn know(comm: &Comm, handle: MPI_Comm) {
+    if let Some(row) = comm.row() {
+        row.know_handle(u32::try_from(handle.bits()).unwrap_or(0));
+    }
 }
 
 /// MPI was finalized.

@@ -15,7 +15,7 @@ use crate::error::{Error, ErrorClass, Result};
 use crate::handle::{MPI_Comm, MPI_Group, MPI_Info};
 use crate::info::{Pairs, hints};
 use crate::state::CommObject;
-use crate::{attr, c, comm_hints, comm_kinds, express, lock};
+use crate::{anchor, attr, c, comm_hints, comm_kinds, express, lock};
 
 /// `MPI_Comm_dup`: hints are duplicated too.
 pub fn comm_dup(mpi: Mpi, comm: MPI_Comm, newcomm: Out<'_, MPI_Comm>) -> Result<()> {
@@ -292,8 +292,9 @@ pub(crate) fn keep(mpi: Mpi, parent: MPI_Comm, mut comm: Comm) -> Result<MPI_Com
     Ok(handle)
 }
 
-/// Opens the express lane for a new communicator, where that may be.
+/// Tells debuggers of a new communicator, and opens the express lane for it, where that may be.
 pub(crate) fn known(mpi: Mpi, handle: MPI_Comm, comm: &Comm) {
+    anchor::know(comm, handle);
     if !lock::is_multiple() && mpi.visit(|universe| universe.eager_limit()) >= 8 {
         express::open(handle, comm);
         if mpi.visit(|universe| universe.has_tasks()) {

@@ -13,6 +13,7 @@ use crate::datatype_table;
 use crate::enter::Mpi;
 use crate::error::{Error, ErrorClass, Result, truncate};
 use crate::handle::{MPI_Aint, MPI_Count, MPI_Datatype, describe};
+use crate::state::TypeObject;
 
 /// `MPI_Get_address`.
 pub fn get_address(location: ConstBuf, address: Out<'_, MPI_Aint>) -> Result<()> {
@@ -35,7 +36,8 @@ pub fn type_commit(mpi: Mpi, datatype: InOut<'_, MPI_Datatype>) -> Result<()> {
     let handle = datatype.get();
     mpi.state(|state| {
         if !state.datatype(handle)?.committed {
-            state.datatypes.get_mut(handle)?.committed = true;
+            let commit = |object: &mut TypeObject| object.committed = true;
+            state.datatypes.change(handle, commit)?;
         }
         Ok(())
     })
@@ -151,7 +153,8 @@ pub fn type_set_name(mpi: Mpi, datatype: MPI_Datatype, name: &CStr) -> Result<()
         if datatype_table::basic(datatype).is_some() {
             state.type_names.insert(datatype.0, text);
         } else {
-            state.datatypes.get_mut(datatype)?.name = text;
+            let rename = |object: &mut TypeObject| object.name = text;
+            state.datatypes.change(datatype, rename)?;
         }
         Ok(())
     })

@@ -83,3 +83,4 @@ pub mod state;
 pub mod status;
 pub mod topo;
 pub mod topo_graph;
+pub mod type_rows;

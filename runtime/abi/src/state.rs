@@ -24,6 +24,7 @@ use crate::lock;
 use crate::op::OpObject;
 use crate::registry::{Registry, not_a};
 use crate::session::Number;
+use crate::type_rows::Types;
 use crate::{datatype_table, handle};
 
 /// Everything behind handles.
@@ -37,7 +38,7 @@ pub struct State {
     /// Groups that the program made.
     pub groups: Registry<MPI_Group, GroupObject>,
     /// Datatypes that the program made.
-    pub datatypes: Registry<MPI_Datatype, TypeObject>,
+    pub datatypes: Types,
     /// Names that the program gave to predefined datatypes.
     pub type_names: std::collections::HashMap<usize, String>,
     /// The datatypes that stand for a precision and range of Fortran, by combiner and both: made once each.
@@ -134,7 +135,7 @@ impl State {
             universe,
             comms: Registry::new(),
             groups: Registry::new(),
-            datatypes: Registry::new(),
+            datatypes: Types::default(),
             type_names: std::collections::HashMap::new(),
             f90_types: std::collections::HashMap::new(),
             grequests: std::collections::HashMap::new(),

@@ -5,14 +5,15 @@ use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence};
 
 use crate::comm::{CommRow, CommTable, FIRST_ROWS};
+use crate::datatype::{FIRST_TYPE_ROWS, TypeRow, TypeTable};
 use crate::slot::{CHUNK_SLOTS, MAX_CHUNKS, Slot};
 use crate::table::{FieldRow, LAYOUT};
 
 /// Grows when a field moves or changes its meaning.
 pub const QUEUE_LAYOUT_VERSION: u16 = 1;
 
-/// Grows when something is added: 1 added communicators.
-pub const QUEUE_LAYOUT_MINOR: u16 = 1;
+/// Grows when something is added: 1 added communicators, 2 their handles and datatypes.
+pub const QUEUE_LAYOUT_MINOR: u16 = 2;
 
 /// What a debugger looks up by name in the library: everything else is found from here.
 ///
@@ -66,6 +67,12 @@ pub struct Anchor {
     pub comm_first_rows: u32,
     /// Bytes of a row.
     pub comm_row_bytes: u32,
+    /// Address of the table of datatypes ([`TypeTable`]).
+    pub types: AtomicU64,
+    /// Rows of its first chunk; each further chunk has twice as many as the one before.
+    pub type_first_rows: u32,
+    /// Bytes of a row.
+    pub type_row_bytes: u32,
 }
 
 /// The first bytes of an [`Anchor`].
@@ -111,7 +118,16 @@ impl Anchor {
             comms: AtomicU64::new(0),
             comm_first_rows: FIRST_ROWS as u32,
             comm_row_bytes: size_of::<CommRow>() as u32,
+            types: AtomicU64::new(0),
+            type_first_rows: FIRST_TYPE_ROWS as u32,
+            type_row_bytes: size_of::<TypeRow>() as u32,
         }
+    }
+
+    /// Says where datatypes are, before the anchor is opened. The table stays where it is.
+    pub fn show_types(&self, types: &'static TypeTable) {
+        let address = core::ptr::from_ref(types).addr() as u64;
+        self.types.store(address, Ordering::Relaxed);
     }
 
     /// MPI is initialized: fills the anchor and, at last, declares it valid. `chunks` is the address of the chunk table; it and
@@ -148,10 +164,14 @@ impl Anchor {
 }
 
 const _: () = {
-    assert!(size_of::<Anchor>() == 104 && offset_of!(Anchor, self_address) == 24);
+    assert!(size_of::<Anchor>() == 120 && offset_of!(Anchor, self_address) == 24);
     assert!(
         offset_of!(Anchor, comms) == 88,
         "what version 1.0 had stays"
+    );
+    assert!(
+        offset_of!(Anchor, types) == 104,
+        "what version 1.1 had stays"
     );
 };
 

@@ -131,6 +131,8 @@ pub struct CommRow {
     pub(crate) called: [AtomicU32; COLLECTIVES.len()],
     /// Calls of each collective that have begun and not ended.
     pub(crate) active: [AtomicU32; COLLECTIVES.len()],
+    /// Number of its handle in the program; 0: it has none yet.
+    pub(crate) handle: AtomicU32,
 }
 
 /// What is known of a communicator when it is made.
@@ -162,6 +164,7 @@ impl Default for CommRow {
             name: [const { AtomicU8::new(0) }; COMM_NAME_BYTES],
             called: Default::default(),
             active: Default::default(),
+            handle: AtomicU32::new(0),
         }
     }
 }
@@ -181,6 +184,7 @@ impl CommRow {
             self.group.store(facts.group.1, Relaxed);
             self.remote_size.store(remote_size, Relaxed);
             self.remote.store(remote, Relaxed);
+            self.handle.store(0, Relaxed);
             self.set_name("");
             for counter in self.called.iter().chain(&self.active) {
                 counter.store(0, Relaxed);
@@ -203,6 +207,11 @@ impl CommRow {
         self.change(|| self.set_name(name));
     }
 
+    /// The program knows it by this number.
+    pub fn know_handle(&self, handle: u32) {
+        self.change(|| self.handle.store(handle, Relaxed));
+    }
+
     /// A call of a collective begins. The answer is for [`end`](Self::end).
     #[must_use]
     pub fn begin(&self, collective: usize) -> u32 {
@@ -219,15 +228,7 @@ impl CommRow {
     }
 
     fn set_name(&self, name: &str) {
-        let mut length = name.len().min(COMM_NAME_BYTES - 1);
-        while !name.is_char_boundary(length) {
-            length -= 1;
-        }
-        let bytes = name.as_bytes().iter().copied().take(length);
-        let zeros = core::iter::repeat(0);
-        for (place, byte) in self.name.iter().zip(bytes.chain(zeros)) {
-            place.store(byte, Relaxed);
-        }
+        put_name(&self.name, name);
     }
 
     fn change(&self, change: impl FnOnce()) {
@@ -241,8 +242,21 @@ impl CommRow {
     }
 }
 
+/// Puts a name where a zero ends it; what does not fit is cut off between two characters.
+pub(crate) fn put_name(places: &[AtomicU8], name: &str) {
+    let mut length = name.len().min(places.len() - 1);
+    while !name.is_char_boundary(length) {
+        length -= 1;
+    }
+    let bytes = name.as_bytes().iter().copied().take(length);
+    let zeros = core::iter::repeat(0);
+    for (place, byte) in places.iter().zip(bytes.chain(zeros)) {
+        place.store(byte, Relaxed);
+    }
+}
+
 /// Not one operation: one thread at a time changes a row.
-fn add(word: &AtomicU32, number: u32) {
+pub(crate) fn add(word: &AtomicU32, number: u32) {
     word.store(word.load(Relaxed).wrapping_add(number), Relaxed);
 }
 

@@ -17,6 +17,7 @@
 
 mod anchor;
 mod comm;
+mod datatype;
 mod slot;
 mod table;
 
@@ -29,13 +30,15 @@ pub use comm::{
     COLLECTIVES, COMM_CHUNKS, COMM_NAME_BYTES, CommFacts, CommRow, CommTable, FIRST_ROWS, ROW_FREE,
     ROW_INTER, ROW_INTRA, collective,
 };
+pub use datatype::{FIRST_TYPE_ROWS, TYPE_CHUNKS, TYPE_NAME_BYTES, TypeFacts, TypeRow, TypeTable};
 pub use slot::{
     ANY_PEER, ANY_TAG, CHUNK_SLOTS, Change, Chunk, FLAG_CANCELLED, FLAG_CANCELLING, FLAG_EARLY,
     FLAG_LENT, FLAG_ORPHAN, FLAG_PERSISTENT, FLAG_PLAIN, FLAG_STRUCTURED, FLAG_SYNCHRONOUS, Fields,
     Kind, MAX_CHUNKS, Slot, State, standing,
 };
 pub use table::{
-    CHUNK, COMM, COMM_TABLE, FieldRow, LAYOUT, SLOT, comm_field, comm_table_field, field,
+    CHUNK, COMM, COMM_TABLE, FieldRow, LAYOUT, SLOT, TYPE, TYPE_TABLE, comm_field,
+    comm_table_field, field, type_field, type_table_field,
 };
 
 /// Makes something known to a reader, as the address of a new chunk, after all that was stored before.

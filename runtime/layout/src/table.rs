@@ -4,15 +4,17 @@
 use core::mem::offset_of;
 
 use crate::comm::{COLLECTIVES, COMM_CHUNKS, COMM_NAME_BYTES, CommRow, CommTable};
+use crate::datatype::{TYPE_CHUNKS, TYPE_NAME_BYTES, TypeRow, TypeTable};
 use crate::slot::{CHUNK_SLOTS, Chunk, Fields, Slot};
 
 /// One row of the table by which a reader finds a field without this crate or debug information.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct FieldRow {
-    /// Structure: [`SLOT`], [`CHUNK`], [`COMM`] or [`COMM_TABLE`].
+    /// Structure: [`SLOT`], [`CHUNK`], [`COMM`], [`COMM_TABLE`], [`TYPE`] or [`TYPE_TABLE`].
     pub structure: u16,
-    /// Field number inside the structure: a constant of [`field`], [`comm_field`] or [`comm_table_field`]. Numbers are never used again for something else.
+    /// Field number inside the structure: a constant of [`field`], [`comm_field`], [`comm_table_field`], [`type_field`] or
+    /// [`type_table_field`]. Numbers are never used again for something else.
     pub field: u16,
     /// Byte offset from the structure's start.
     pub offset: u32,
@@ -28,6 +30,10 @@ pub const CHUNK: u16 = 2;
 pub const COMM: u16 = 3;
 /// The number of [`CommTable`] in the layout table.
 pub const COMM_TABLE: u16 = 4;
+/// The number of [`TypeRow`] in the layout table.
+pub const TYPE: u16 = 5;
+/// The number of [`TypeTable`] in the layout table.
+pub const TYPE_TABLE: u16 = 6;
 
 /// The numbers of the fields in the layout table. Those of a slot are explained at [`Fields`].
 pub mod field {
@@ -70,6 +76,7 @@ pub mod comm_field {
     pub const NAME: u16 = 9;
     pub const CALLED: u16 = 10;
     pub const ACTIVE: u16 = 11;
+    pub const HANDLE: u16 = 12;
 }
 
 /// The numbers of the fields of a [`CommTable`] in the layout table.
@@ -80,8 +87,27 @@ pub mod comm_table_field {
     pub const CHUNKS: u16 = 1;
 }
 
+/// The numbers of the fields of a [`TypeRow`] in the layout table.
+pub mod type_field {
+    #![allow(missing_docs, reason = "each is explained by the field it numbers")]
+
+    pub const VERSION: u16 = 0;
+    pub const HANDLE: u16 = 1;
+    pub const COMMITTED: u16 = 2;
+    pub const BYTES: u16 = 3;
+    pub const EXTENT: u16 = 4;
+    pub const NAME: u16 = 5;
+}
+
+/// The numbers of the fields of a [`TypeTable`] in the layout table.
+pub mod type_table_field {
+    #![allow(missing_docs, reason = "each is explained by the field it numbers")]
+
+    pub const CHUNKS: u16 = 0;
+}
+
 /// Where every field that a debugger needs lies; made from the types, so it cannot go stale.
-pub static LAYOUT: [FieldRow; 31] = [
+pub static LAYOUT: [FieldRow; 39] = [
     row(SLOT, field::VERSION, offset_of!(Slot, version), 4),
     row(SLOT, field::STATE, FIELDS + offset_of!(Fields, state), 1),
     row(SLOT, field::KIND, FIELDS + offset_of!(Fields, kind), 1),
@@ -166,6 +192,7 @@ pub static LAYOUT: [FieldRow; 31] = [
         offset_of!(CommRow, active),
         4 * COLLECTIVES.len(),
     ),
+    row(COMM, comm_field::HANDLE, offset_of!(CommRow, handle), 4),
     row(
         COMM_TABLE,
         comm_table_field::CHANGES,
@@ -177,6 +204,28 @@ pub static LAYOUT: [FieldRow; 31] = [
         comm_table_field::CHUNKS,
         offset_of!(CommTable, chunks),
         8 * COMM_CHUNKS,
+    ),
+    row(TYPE, type_field::VERSION, offset_of!(TypeRow, version), 4),
+    row(TYPE, type_field::HANDLE, offset_of!(TypeRow, handle), 4),
+    row(
+        TYPE,
+        type_field::COMMITTED,
+        offset_of!(TypeRow, committed),
+        4,
+    ),
+    row(TYPE, type_field::BYTES, offset_of!(TypeRow, bytes), 8),
+    row(TYPE, type_field::EXTENT, offset_of!(TypeRow, extent), 8),
+    row(
+        TYPE,
+        type_field::NAME,
+        offset_of!(TypeRow, name),
+        TYPE_NAME_BYTES,
+    ),
+    row(
+        TYPE_TABLE,
+        type_table_field::CHUNKS,
+        offset_of!(TypeTable, chunks),
+        8 * TYPE_CHUNKS,
     ),
 ];
 
@@ -211,6 +260,8 @@ mod tests {
             (CHUNK, size_of::<Chunk>()),
             (COMM, size_of::<CommRow>()),
             (COMM_TABLE, size_of::<CommTable>()),
+            (TYPE, size_of::<TypeRow>()),
+            (TYPE_TABLE, size_of::<TypeTable>()),
         ] {
             let mut end = 0;
             for (number, row) in LAYOUT

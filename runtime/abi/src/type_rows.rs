@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The datatypes that the program made, and the rows by which a debugger knows them (`queue_layout::TypeTable`).
+
+use queue_layout::{FIRST_TYPE_ROWS, TYPE_CHUNKS, TypeFacts, TypeRow, TypeTable};
+
+use crate::error::Result;
+use crate::handle::{Handle, MPI_Datatype};
+use crate::registry::Registry;
+use crate::state::TypeObject;
+
+/// What the debugger's anchor points to. Rows live as long as the process.
+static TABLE: TypeTable = TypeTable::new();
+
+/// Live datatypes.
+#[derive(Default)]
+pub struct Types {
+    objects: Registry<MPI_Datatype, TypeObject>,
+    rows: Rows,
+}
+
+/// Which row a datatype has.
+#[derive(Default)]
+struct Rows {
+    chunks: usize,
+    free: Vec<&'static TypeRow>,
+    used: std::collections::HashMap<usize, &'static TypeRow>,
+}
+
+/// The table of this process, for the anchor.
+pub fn table() -> &'static TypeTable {
+    &TABLE
+}
+
+impl Types {
+    /// Keeps a datatype and names it.
+    pub fn insert(&mut self, object: TypeObject) -> Result<MPI_Datatype> {
+        let handle = self.objects.insert(object)?;
+        if let Ok(object) = self.objects.get(handle) {
+            self.rows.show(handle, object);
+        }
+        Ok(handle)
+    }
+
+    /// The datatype of a handle.
+    pub fn get(&self, handle: MPI_Datatype) -> Result<&TypeObject> {
+        self.objects.get(handle)
+    }
+
+    /// Changes the datatype of a handle.
+    pub fn change(
+        &mut self,
+        handle: MPI_Datatype,
+        change: impl FnOnce(&mut TypeObject),
+    ) -> Result<()> {
+        let object = self.objects.get_mut(handle)?;
+        change(object);
+        self.rows.show(handle, object);
+        Ok(())
+    }
+
+    /// Takes a datatype out; its handle is stale from here on.
+    pub fn remove(&mut self, handle: MPI_Datatype) -> Result<TypeObject> {
+        let object = self.objects.remove(handle)?;
+        self.rows.close(handle);
+        Ok(object)
+    }
+}
+
+impl Rows {
+    fn show(&mut self, handle: MPI_Datatype, object: &TypeObject) {
+        let Some(row) = self.row(handle) else {
+            return;
+        };
+        row.fill(&TypeFacts {
+            handle: number(handle),
+            committed: object.committed,
+            bytes: object.datatype.size,
+            extent: object.datatype.extent,
+            name: &object.name,
+        });
+    }
+
+    fn close(&mut self, handle: MPI_Datatype) {
+        if let Some(row) = self.used.remove(&handle.bits()) {
+            row.close();
+            self.free.push(row);
+        }
+    }
+
+    /// The row of a datatype; a new one gets one. There are more rows than handles.
+    fn row(&mut self, handle: MPI_Datatype) -> Option<&'static TypeRow> {
+        if let Some(row) = self.used.get(&handle.bits()) {
+            return Some(row);
+        }
+        if self.free.is_empty() {
+            self.add_chunk();
+        }
+        let row = self.free.pop()?;
+        self.used.insert(handle.bits(), row);
+        Some(row)
+    }
+
+    fn add_chunk(&mut self) {
+        if self.chunks == TYPE_CHUNKS {
+            return;
+        }
+        let rows = (0..FIRST_TYPE_ROWS << self.chunks).map(|_| TypeRow::default());
+        let rows: &'static [TypeRow] = Vec::leak(rows.collect());
+        TABLE.add_chunk(self.chunks, rows);
+        self.chunks += 1;
+        self.free.extend(rows.iter().rev());
+    }
+}
+
+/// A handle's number, which has 31 bits.
+fn number(handle: MPI_Datatype) -> u32 {
+    u32::try_from(handle.bits()).unwrap_or(0)
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Datatypes that the program made: one row each, in chunks that never move.
+
+use core::sync::atomic::Ordering::{self, Relaxed};
+use core::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, compiler_fence};
+
+/// Rows of the first chunk; each further chunk has twice as many as the one before.
+pub const FIRST_TYPE_ROWS: usize = 16;
+
+/// Chunks that a table can have: more rows than there are handles.
+pub const TYPE_CHUNKS: usize = 16;
+
+/// Bytes of a datatype's name, with the zero that ends it.
+pub const TYPE_NAME_BYTES: usize = 64;
+
+/// Where the rows are.
+#[derive(Debug)]
+#[repr(C)]
+pub struct TypeTable {
+    /// The address of each chunk; the first 0 ends the table.
+    pub(crate) chunks: [AtomicU64; TYPE_CHUNKS],
+}
+
+impl Default for TypeTable {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl TypeTable {
+    /// A table without rows.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            chunks: [const { AtomicU64::new(0) }; TYPE_CHUNKS],
+        }
+    }
+
+    /// Makes a chunk known. It must stay where it is as long as the table.
+    pub fn add_chunk(&self, number: usize, rows: &[TypeRow]) {
+        assert_eq!(
+            rows.len(),
+            FIRST_TYPE_ROWS << number,
+            "rows of chunk {number}"
+        );
+        let address = rows.as_ptr().addr() as u64;
+        // PAIR(chunk-table): a reader that finds the address finds rows that are free.
+        crate::publish(|| self.chunks[number].store(address, Relaxed));
+    }
+}
+
+/// What one datatype is.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct TypeRow {
+    /// Odd while the row is being changed.
+    pub(crate) version: AtomicU32,
+    /// Number of its handle; 0: the row is free.
+    pub(crate) handle: AtomicU32,
+    /// Whether it may be used for communication.
+    pub(crate) committed: AtomicU32,
+    reserved: u32,
+    /// Bytes of its data.
+    pub(crate) bytes: AtomicU64,
+    /// Bytes from one element to the next.
+    pub(crate) extent: AtomicI64,
+    /// Its name, ended by a zero.
+    pub(crate) name: [AtomicU8; TYPE_NAME_BYTES],
+}
+
+/// What is known of a datatype.
+#[derive(Clone, Copy, Debug)]
+pub struct TypeFacts<'a> {
+    /// Number of its handle, which is not 0.
+    pub handle: u32,
+    /// Whether it may be used for communication.
+    pub committed: bool,
+    /// Bytes of its data.
+    pub bytes: u64,
+    /// Bytes from one element to the next.
+    pub extent: i64,
+    /// Its name; what does not fit is cut off between two characters.
+    pub name: &'a str,
+}
+
+impl Default for TypeRow {
+    fn default() -> Self {
+        Self {
+            version: AtomicU32::new(0),
+            handle: AtomicU32::new(0),
+            committed: AtomicU32::new(0),
+            reserved: 0,
+            bytes: AtomicU64::new(0),
+            extent: AtomicI64::new(0),
+            name: [const { AtomicU8::new(0) }; TYPE_NAME_BYTES],
+        }
+    }
+}
+
+impl TypeRow {
+    /// A datatype was made or changed.
+    pub fn fill(&self, facts: &TypeFacts<'_>) {
+        self.change(|| {
+            self.committed.store(u32::from(facts.committed), Relaxed);
+            self.bytes.store(facts.bytes, Relaxed);
+            self.extent.store(facts.extent, Relaxed);
+            crate::comm::put_name(&self.name, facts.name);
+            self.handle.store(facts.handle, Relaxed);
+        });
+    }
+
+    /// It was freed.
+    pub fn close(&self) {
+        self.change(|| self.handle.store(0, Relaxed));
+    }
+
+    fn change(&self, change: impl FnOnce()) {
+        crate::comm::add(&self.version, 1);
+        // PAIR(row-version): the change lies between two fences of the compiler.
+        compiler_fence(Ordering::SeqCst);
+        change();
+        // PAIR(row-version): the other of the two.
+        compiler_fence(Ordering::SeqCst);
+        crate::comm::add(&self.version, 1);
+    }
+}
+
+const _: () = assert!(size_of::<TypeRow>() == 128);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_holds_what_it_was_given_until_it_is_closed() {
+        let row = TypeRow::default();
+        row.fill(&TypeFacts {
+            handle: 77,
+            committed: true,
+            bytes: 48,
+            extent: -8,
+            name: "face",
+        });
+        let word = |word: &AtomicU32| word.load(Relaxed);
+        assert_eq!((word(&row.version), word(&row.handle)), (2, 77));
+        assert_eq!(
+            (row.bytes.load(Relaxed), row.extent.load(Relaxed)),
+            (48, -8)
+        );
+        let name: [u8; 5] = core::array::from_fn(|at| row.name[at].load(Relaxed));
+        assert_eq!(&name, b"face\0");
+        row.close();
+        assert_eq!((word(&row.version), word(&row.handle)), (4, 0));
+    }
+}
