@@ -225,6 +225,13 @@ pub(crate) fn command(name: &str) -> Option<String> {
     path.exists().then(|| path.display().to_string())
 }
 
+/// A file that is installed with this program below `share`.
+pub(crate) fn shared(name: &str) -> Option<PathBuf> {
+    let own = std::fs::canonicalize("/proc/self/exe").ok()?;
+    let path = own.parent()?.parent()?.join("share").join(name);
+    path.exists().then_some(path)
+}
+
 fn put_first(environment: &mut Environment, folder: &Path) {
     let name = OsString::from("LD_LIBRARY_PATH");
     let mut path = folder.as_os_str().to_owned();

@@ -3,6 +3,7 @@
 
 use super::Signals;
 use super::input::in_foreground;
+use crate::prepare;
 use crate::program::{self, cause};
 use crate::spawn::{self, Tie};
 use nix::sys::signal::{Signal, kill};
@@ -63,6 +64,9 @@ impl Gdb {
         let terminal = stdin().is_terminal() && in_foreground();
         let mut command = Command::new(&self.program);
         command.args(BEGIN);
+        if let Some(commands) = prepare::shared("rmpi/gdb/rmpi.py") {
+            command.args(["-ex", &format!("source {}", commands.display())]);
+        }
         for line in self.lines(fifo, process) {
             command.args(["-ex", &line]);
         }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `librmpi_mqs.so`, which debuggers load, and its header.
 
+use std::fs;
 use std::path::Path;
 
 use super::{copy, rename, shared_library, write};
 use crate::process::show;
-use crate::tree::{cargo, root, target};
+use crate::tree::{cargo, make_folder, root, target};
 
 /// Builds the library and installs it beside the MPI library, where that says it is. Always optimized, for only then it can be
 /// linked: what might panic lacks a function (`mqs/dll`).
@@ -25,7 +26,27 @@ pub(super) fn install(prefix: &Path) -> Result<(), String> {
     copy(
         &root().join("mqs/include/mpi_interface.h"),
         &prefix.join("include/mpi_interface.h"),
-    )
+    )?;
+    GDB.iter()
+        .try_for_each(|folder| commands_of_gdb(prefix, folder))
 }
+
+/// What gdb loads to know MPI: scripts, which find the rest of the installation from where they lie.
+fn commands_of_gdb(prefix: &Path, folder: &str) -> Result<(), String> {
+    let from = root().join("mqs/gdb").join(folder);
+    let to = prefix.join("share/rmpi/gdb").join(folder);
+    make_folder(&to)?;
+    let entries =
+        fs::read_dir(&from).map_err(|why| format!("cannot list {}: {why}", from.display()))?;
+    for entry in entries.flatten() {
+        let file = entry.path();
+        if file.extension().is_some_and(|extension| extension == "py") {
+            copy(&file, &to.join(entry.file_name()))?;
+        }
+    }
+    Ok(())
+}
+
+const GDB: [&str; 2] = ["", "rmpi_gdb"];
 
 const SHARED: &str = "librmpi_mqs.so";

@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the installed gdb commands say of ranks, their queues and values of MPI's types: `cargo xtask test debuggers`
+//! installs them and runs this.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+use common::{Job, Running};
+use nix::sys::signal::Signal;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+const VARIABLE: &str = "RMPI_TEST_PREFIX";
+
+/// Stops where everything is under way.
+const PENDING: &str = r#"
+#include <mpi.h>
+static char buf[6][100000];
+static void look(void) {}
+int main(void)
+{
+    int rank, size;
+    MPI_Request requests[8];
+    MPI_Comm world = MPI_COMM_WORLD, none = MPI_COMM_NULL, zero = 0, wrong = (MPI_Comm) MPI_INT, halo, part, gone;
+    MPI_Datatype type = MPI_INT, fixed = MPI_INT64_T, face, old;
+    MPI_Op op = MPI_SUM;
+    MPI_Group group;
+    MPI_Status status, statuses[1];
+    MPI_Init(0, 0);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    MPI_Comm_dup(MPI_COMM_WORLD, &halo);
+    MPI_Comm_set_name(halo, "halo");
+    MPI_Comm_split(MPI_COMM_WORLD, 0, 0, &part);
+    MPI_Comm_dup(MPI_COMM_SELF, &gone);
+    MPI_Comm alias = gone;
+    MPI_Comm_free(&gone);
+    MPI_Comm_group(halo, &group);
+    MPI_Type_vector(3, 2, 4, MPI_DOUBLE, &face);
+    MPI_Type_set_name(face, "face");
+    MPI_Type_commit(&face);
+    MPI_Type_contiguous(3, MPI_CHAR, &old);
+    MPI_Irecv(buf[0], 24, MPI_CHAR, 0, 7, halo, &requests[0]);
+    MPI_Irecv(buf[1], 100, MPI_INT, MPI_ANY_SOURCE, MPI_ANY_TAG, halo, &requests[1]);
+    MPI_Isend(buf[3], 3, MPI_INT, 0, 21, MPI_COMM_SELF, &requests[2]);
+    MPI_Issend(buf[5], 8, MPI_CHAR, 0, 23, MPI_COMM_SELF, &requests[3]);
+    MPI_Recv_init(buf[4], 1, face, 0, 5, part, &requests[4]);
+    requests[5] = MPI_REQUEST_NULL;
+    MPI_Irecv(buf[2], 1, MPI_CHAR, MPI_PROC_NULL, 0, halo, &requests[6]);
+    MPI_Irecv(buf[2], 1, MPI_CHAR, 0, 99, halo, &requests[7]);
+    MPI_Request stale = requests[7];
+    MPI_Cancel(&requests[7]);
+    MPI_Wait(&requests[7], &statuses[0]);
+    MPI_Recv(buf[2], 100, MPI_INT, 0, 21, MPI_COMM_SELF, &status);
+    look();
+    return rank == size;
+}
+"#;
+
+/// Every rank waits for the one before it.
+const RING: &str = r#"
+#include <mpi.h>
+int main(void)
+{
+    int rank, size, token;
+    MPI_Init(0, 0);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    MPI_Recv(&token, 1, MPI_INT, (rank + size - 1) % size, 7, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    MPI_Finalize();
+    return 0;
+}
+"#;
+
+fn installed(name: &str) -> PathBuf {
+    let prefix = std::env::var_os(VARIABLE)
+        .unwrap_or_else(|| panic!("{VARIABLE} is not set; type: cargo xtask test debuggers"));
+    Path::new(&prefix).join(name)
+}
+
+/// A folder with this as `program`.
+fn folder(text: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("program.c"), text).unwrap();
+    let mut compile = Command::new(installed("bin/rmpicc"));
+    compile.args(["-g", "-o", "program", "program.c"]);
+    let compiled = compile.current_dir(folder.path()).status().unwrap();
+    assert!(compiled.success());
+    folder
+}
+
+/// What gdb says that has loaded the commands and is told these lines, with these words behind its own.
+fn gdb(folder: &Path, lines: &[&str], words: &[&str]) -> String {
+    let mut command = Command::new("gdb");
+    command.args(["-q", "-nx", "-batch", "-ex", "set pagination off"]);
+    let script = installed("share/rmpi/gdb/rmpi.py");
+    command.args(["-ex", &format!("source {}", script.display())]);
+    for line in lines {
+        command.args(["-ex", line]);
+    }
+    command.args(words).current_dir(folder);
+    command.env("DEBUGINFOD_URLS", "").env("LC_ALL", "C");
+    let outcome = Job::of(command).run();
+    format!("{}\n{}", outcome.out, outcome.err)
+}
+
+fn expect(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "expected {part:?} in: {text}");
+    }
+    assert!(!text.contains("Python Exception"), "{text}");
+}
+
+const HANDLES: [&str; 24] = [
+    "world = MPI_COMM_WORLD (rank 0 of 1)\n",
+    "none = MPI_COMM_NULL\n",
+    "zero = 0 <no communicator, not even MPI_COMM_NULL>\n",
+    "wrong = 0x209 <no communicator, but MPI_INT>\n",
+    "halo = \"halo\" (rank 0 of 1)\n",
+    "part = communicator ",
+    "gone = MPI_COMM_NULL\n",
+    "<a communicator that was freed>\n",
+    "type = MPI_INT (4 bytes)\n",
+    "fixed = MPI_INT64_T (8 bytes)\n",
+    "face = \"face\" (48 bytes, extent 80)\n",
+    "old = datatype (3 bytes, extent 3, not committed)\n",
+    "op = MPI_SUM\n",
+    "<a group>\n",
+    "<receive from rank 0, tag 7, 24 bytes, in halo: posted; waits for its message>",
+    "<receive from any rank, any tag, 400 bytes, in halo: posted; waits for its message>",
+    "<send to rank 0, tag 23, 8 bytes, in MPI_COMM_SELF, synchronous: announced; waits for its receive>",
+    "<receive from rank 0, tag 5, 48 bytes, in communicator ",
+    ", persistent: not started>, MPI_REQUEST_NULL, <complete at once>, MPI_REQUEST_NULL}",
+    "<complete at once>",
+    "<a request that was completed or freed>",
+    "status = source 0, tag 21, error MPI_SUCCESS, 12 bytes\n",
+    "cancelled",
+    "statuses = {source ",
+];
+
+#[test]
+#[ignore = "needs the installation: cargo xtask test debuggers"]
+fn mqs_097_handles_and_statuses_are_words_in_a_process_and_in_its_core_file() {
+    let folder = folder(PENDING);
+    let lines = [
+        "break look",
+        "run",
+        "up",
+        "info locals",
+        "print/r world",
+        "generate-core-file core",
+        "kill",
+    ];
+    let told = gdb(folder.path(), &lines, &["./program"]);
+    expect(&told, &HANDLES);
+    expect(&told, &["$1 = (MPI_Comm) 0x101\n"]);
+    let core = ["up", "info locals", "mpi ranks", "mpi queues"];
+    let told = gdb(folder.path(), &core, &["./program", "core"]);
+    expect(&told, &HANDLES);
+    expect(
+        &told,
+        &["  from rank 0, tag 7, 24 bytes (receive; posted; waits for its message)\n"],
+    );
+}
+
+#[test]
+#[ignore = "needs the installation: cargo xtask test debuggers"]
+fn before_initialization_and_after_the_end_nothing_is_made_up() {
+    let folder = folder(PENDING);
+    let lines = [
+        "start",
+        "print (MPI_Comm) 0x101",
+        "print (MPI_Request) 0x20000100",
+        "mpi ranks",
+        "mpi queues",
+    ];
+    let told = gdb(folder.path(), &lines, &["./program"]);
+    expect(
+        &told,
+        &["$1 = MPI_COMM_WORLD\n", "$2 = 0x20000100 <a request>\n"],
+    );
+    expect(
+        &told,
+        &[
+            "main at program.c:",
+            ": MPI is not initialized, or is finalized\n",
+        ],
+    );
+}
+
+/// Ranks of a ring that have come to their receives.
+fn ring(folder: &Path) -> (Running, Vec<u32>) {
+    let mut command = Command::new(installed("bin/rmpiexec"));
+    command.args(["-n", "3", "./program"]).current_dir(folder);
+    command.env("RMPI_STANDSTILL", "1");
+    let mut running = Job::of(command).start();
+    running.wait_for_words("no rank has made progress");
+    let mut ranks = running.wait_for(3, "./program");
+    // They were started in their order.
+    ranks.sort_unstable();
+    (running, ranks)
+}
+
+#[test]
+#[ignore = "needs the installation: cargo xtask test debuggers"]
+fn mqs_095_ranks_and_queues_of_several_processes_are_shown_by_rank() {
+    let folder = folder(RING);
+    let (running, ranks) = ring(folder.path());
+    // In another order than that of ranks.
+    let [zero, one, two] = [0, 1, 2].map(|rank: usize| format!("attach {}", ranks[rank]));
+    let lines = [
+        &two,
+        "add-inferior",
+        "inferior 2",
+        &zero,
+        "add-inferior",
+        "inferior 3",
+        &one,
+        "mpi ranks",
+    ];
+    let queues = [
+        "mpi queues",
+        "echo ----\\n",
+        "mpi queues 2",
+        "echo ----\\n",
+        "mpi queues all",
+        "mpi queues 7",
+    ];
+    let told = gdb(folder.path(), &[&lines[..], &queues].concat(), &[]);
+    for (rank, inferior) in [(0, 2), (1, 3), (2, 1)] {
+        let row = format!(
+            "{rank}         {inferior}  {:>7}        1  MPI_Recv at program.c:9\n",
+            ranks[rank]
+        );
+        expect(&told, &[&row]);
+    }
+    let parts: Vec<&str> = told.split("----\n").collect();
+    let waits = |rank: u32, parts: &str| {
+        let from = (rank + 2) % 3;
+        let line =
+            format!("from rank {from}, tag 7, 4 bytes (receive; posted; waits for its message)\n");
+        expect(parts, &[&format!("rank {rank}, inferior "), &line]);
+    };
+    waits(1, parts[0]);
+    waits(2, parts[1]);
+    (0..3).for_each(|rank| waits(rank, parts[2]));
+    expect(
+        parts[2],
+        &["this gdb does not have rank 7; ranks that it has: 0, 1, 2\n"],
+    );
+    running.signal(Signal::SIGTERM);
+    running.finish().expect(143);
+}
+
+#[test]
+#[ignore = "needs the installation: cargo xtask test debuggers"]
+fn what_cannot_be_shown_is_said_in_words() {
+    let folder = folder(RING);
+    let told = gdb(folder.path(), &["mpi queues", "mpi ranks"], &[]);
+    assert_eq!(
+        told.matches("there is no process here: attach to a rank")
+            .count(),
+        2
+    );
+    let told = gdb(
+        folder.path(),
+        &["starti", "mpi queues", "mpi queues x", "mpi ranks y"],
+        &["/bin/true"],
+    );
+    expect(
+        &told,
+        &["has loaded no MPI that names a library for debuggers (MPIR_dll_name)"],
+    );
+    expect(
+        &told,
+        &[
+            "`x` is neither a rank nor `all`",
+            "it takes no argument, it was given `y`",
+        ],
+    );
+    let lines = [
+        "start",
+        "set var *(char *) &MPIR_dll_name = 'X'",
+        "mpi queues",
+    ];
+    let told = gdb(folder.path(), &lines, &["./program"]);
+    expect(
+        &told,
+        &["cannot load X", "the MPI library's own for debuggers: "],
+    );
+}
+
+#[test]
+#[ignore = "needs the installation: cargo xtask test debuggers"]
+fn the_gdb_that_rmpiexec_starts_knows_the_commands() {
+    let folder = folder(RING);
+    let input = folder.path().join("input");
+    fs::write(
+        &input,
+        "break program.c:9\ncontinue\nmpi ranks\nmpi queues\nprint (MPI_Comm) 0x101\nkill\nquit\n",
+    )
+    .unwrap();
+    let mut command = Command::new(installed("bin/rmpiexec"));
+    command
+        .args(["--gdb", "1", "-n", "2", "./program"])
+        .current_dir(folder.path());
+    command.stdin(Stdio::from(fs::File::open(&input).unwrap()));
+    let outcome = Job::of(command).run();
+    expect(
+        &outcome.out,
+        &[
+            "        1  main at program.c:9\n",
+            "rank 1, inferior 1",
+            "  nothing is pending\n",
+        ],
+    );
+    expect(&outcome.out, &["MPI_COMM_WORLD (rank 1 of 2)"]);
+}

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Requests, communicators and datatypes of a stopped process, read from what its MPI library keeps for debuggers.
+
+The Rust side is the crate queue-layout: everything is found from the symbol `rmpi_debug_anchor`, and each field by the layout
+table that lies in the process itself. Nothing is called in it, so core files do as well.
+"""
+from .target import Unreadable
+
+MAGIC = b"rmpimqs1"
+MAJOR = 1
+BEFORE, RUNNING, FINALIZED = 0, 1, 2
+
+SLOT, COMM, COMM_TABLE, TYPE, TYPE_TABLE = 1, 3, 4, 5, 6
+
+# Names of the fields by structure, in the order of their numbers.
+FIELDS = {
+    SLOT: "version state kind flags peer context tag token error protocol bytes buffer sequence matched_peer matched_tag "
+          "matched_bytes",
+    COMM: "version kind context uses rank size remote_size group remote name called active handle",
+    COMM_TABLE: "changes chunks",
+    TYPE: "version handle committed bytes extent name",
+    TYPE_TABLE: "chunks",
+}
+SIGNED = {"tag", "matched_tag", "extent"}
+
+# No table has more chunks, nor chunks more rows.
+MOST_CHUNKS = 1 << 12
+MOST_ROWS = 1 << 20
+
+
+class Anchor:
+    """The anchor of a process whose MPI is of this kind."""
+
+    def __init__(self, target, address):
+        self.target = target
+        magic, self.major, _minor, self.size = target.numbers(address, "8sHHI")
+        if magic != MAGIC or self.major != MAJOR or self.size < 104:
+            raise Unreadable(f"rmpi_debug_anchor at {address:#x} is of version {self.major}; this script knows {MAJOR}")
+        (self.state, self.pid, self.world_rank, self.world_size, layout, rows, row_bytes, self.chunks, self.max_chunks,
+         self.chunk_slots, self.slot_bytes, _, self.comms, self.first_rows,
+         self.row_bytes) = target.numbers(address + 32, "IIIIQIIQIIIIQII")
+        self.address = address
+        self.layout = {}
+        if self.state == RUNNING:
+            for row in range(min(rows, 1 << 12)):
+                structure, field, offset, size = target.numbers(layout + row * row_bytes, "HHII")
+                names = FIELDS.get(structure, "").split()
+                if field < len(names):
+                    self.layout[structure, names[field]] = offset, size
+
+    @property
+    def rank(self):
+        """The rank in MPI_COMM_WORLD; None before MPI_Init."""
+        return None if self.state == BEFORE else self.world_rank
+
+    def row(self, structure, address):
+        """The fields of a structure, by name; texts as text."""
+        fields = {name: place for (of, name), place in self.layout.items() if of == structure}
+        end = max((offset + size for offset, size in fields.values()), default=0)
+        image, found = self.target.read(address, end), {}
+        for name, (offset, size) in fields.items():
+            part = image[offset:offset + size]
+            if name == "name":
+                found[name] = part.split(b"\0")[0].decode("utf-8", "replace")
+            else:
+                found[name] = int.from_bytes(part, "little", signed=name in SIGNED)
+        return found
+
+    def chunk_addresses(self, table, most):
+        """The addresses of a table of chunks, which a zero ends."""
+        for number in range(min(most, MOST_CHUNKS)):
+            address, = self.target.numbers(table + 8 * number, "Q")
+            if address == 0:
+                return
+            yield address
+
+    def growing(self, structure, table, first, row_bytes):
+        """The rows of a table of which each chunk has twice as many as the one before."""
+        offset, size = self.layout[structure, "chunks"]
+        of = {COMM_TABLE: COMM, TYPE_TABLE: TYPE}[structure]
+        for number, chunk in enumerate(self.chunk_addresses(table + offset, size // 8)):
+            for index in range(min(first << number, MOST_ROWS)):
+                yield self.row(of, chunk + index * row_bytes)
+
+    def communicators(self):
+        """The rows of all communicators."""
+        if self.state == RUNNING:
+            for row in self.growing(COMM_TABLE, self.comms, self.first_rows, self.row_bytes):
+                if row["kind"] != 0 and row["version"] % 2 == 0:
+                    yield row
+
+    def datatypes(self):
+        """The rows of all datatypes that the program made."""
+        if self.state != RUNNING or (TYPE_TABLE, "chunks") not in self.layout or self.size < 120:
+            return
+        types, first, row_bytes = self.target.numbers(self.address + 104, "QII")
+        for row in self.growing(TYPE_TABLE, types, first, row_bytes):
+            if row["handle"] != 0 and row["version"] % 2 == 0:
+                yield row
+
+    def request(self, index):
+        """The slot of this number; None: there is none."""
+        if self.state != RUNNING or not 0 < index < self.max_chunks * self.chunk_slots:
+            return None
+        chunk, = self.target.numbers(self.chunks + 8 * (index // self.chunk_slots), "Q")
+        if chunk == 0:
+            return None
+        return self.row(SLOT, chunk + index % self.chunk_slots * self.slot_bytes)
+
+    def local_rank(self, row, world_rank):
+        """The rank in a communicator of a world rank; None: it is not in it."""
+        remote = row["kind"] == 2
+        address, size = (row["remote"], row["remote_size"]) if remote else (row["group"], row["size"])
+        if address == 0:
+            return world_rank if world_rank < size else None
+        ranks = self.target.numbers(address, f"{min(size, MOST_ROWS)}I")
+        return ranks.index(world_rank) if world_rank in ranks else None
+
+
+def find(target):
+    """The anchor of the selected process; None where its MPI is another, or none, or not to be read."""
+    address = target.symbol("rmpi_debug_anchor")
+    if address is None:
+        return None
+    try:
+        return Anchor(target, address)
+    except Unreadable:
+        return None

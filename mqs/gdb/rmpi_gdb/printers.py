@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Values of MPI's types in words: handles of the standard ABI of MPI 5.0, and MPI_Status.
+
+A predefined handle is a small number with a name in mpi.h; that is so in every MPI of this ABI. What a handle of the program
+stands for is read from the library's anchor. `print /r` shows the bare number.
+"""
+import re
+
+import gdb
+import gdb.printing
+
+from . import anchor
+from .target import Target, Unreadable
+
+HANDLES = ("Comm", "Datatype", "Errhandler", "File", "Group", "Info", "Message", "Op", "Request", "Session", "Win")
+
+# What a handle is of stands in its bits from here on; which one below (runtime/abi/src/handle.rs).
+KIND_SHIFT = 27
+# A request's are the token of its slot, whose generation stands lowest.
+TOKEN_SHIFT = 8
+KINDS = {1: "Comm", 2: "Group", 3: "Datatype", 4: "Request", 5: "Op", 6: "Errhandler", 7: "Info", 8: "Message", 9: "Win",
+         10: "File", 11: "Session"}
+NOUNS = {"Comm": "communicator", "Group": "group", "Datatype": "datatype", "Request": "request", "Op": "operation",
+         "Errhandler": "error handler", "Info": "info object", "Message": "message", "Win": "window", "File": "file",
+         "Session": "session"}
+
+# Types of C for predefined datatypes whose size their number does not tell.
+C_TYPES = {"AINT": "long", "COUNT": "long", "OFFSET": "long", "SHORT": "short", "INT": "int", "LONG": "long",
+           "LONG_LONG": "long long", "UNSIGNED_SHORT": "short", "UNSIGNED": "int", "UNSIGNED_LONG": "long",
+           "UNSIGNED_LONG_LONG": "long long", "FLOAT": "float", "DOUBLE": "double", "LONG_DOUBLE": "long double",
+           "WCHAR": "int", "CXX_BOOL": "char"}
+
+KIND_OF_SLOT = {1: "send", 2: "receive", 3: "unexpected message", 4: "collective or generalized request"}
+# By number of queue_layout::State.
+STATES = ("freed", "not started", "posted; waits for its message", "waits for room towards its receiver",
+          "announced; waits for its receive", "matched; data are moving", "arrived with its data",
+          "announced; its data are with the sender", "taken by a matched probe", "complete; not collected yet")
+FLAGS = ((4, "synchronous"), (1, "persistent"), (16, "not contiguous"), (8, "request freed"))
+CANCELLED = 2
+ANY_PEER, ANY_TAG = 0xffffffff, -2
+ANY_SOURCE_VALUE, ANY_TAG_VALUE, PROC_NULL_VALUE = "MPI_ANY_SOURCE", "MPI_ANY_TAG", "MPI_PROC_NULL"
+
+# Names of numbers, by kind of handle, and of other constants; from mpi.h.
+NAMES = {}
+CONSTANTS = {}
+ERRORS = {}
+
+
+def read_header(path):
+    """Takes the names of predefined handles from mpi.h; without it they are numbers."""
+    handle = re.compile(r"#define\s+(MPI_\w+)\s+\(\(MPI_(\w+)\)\s*(0x[0-9a-fA-F]+|\d+)\)")
+    number = re.compile(r"#define\s+(MPI_\w+)\s+\(?(-?\d+)\)?\s*(?:/\*|$)")
+    try:
+        with open(path, encoding="utf-8") as file:
+            lines = file.readlines()
+    except OSError:
+        return
+    for line in lines:
+        if found := handle.match(line):
+            NAMES.setdefault((found[2], int(found[3], 0)), found[1])
+        elif found := number.match(line):
+            CONSTANTS.setdefault(found[1], int(found[2]))
+            if found[1].startswith(("MPI_ERR_", "MPI_SUCCESS")):
+                ERRORS.setdefault(int(found[2]), found[1])
+
+
+def memory():
+    """The anchor of the selected process, if it is one of ours that can be read."""
+    inferior = gdb.selected_inferior()
+    if inferior.pid == 0:
+        return None
+    return anchor.find(Target(inferior))
+
+
+def named(row):
+    """A communicator, as a program calls it."""
+    return row["name"] or f"communicator {row['context']}"
+
+
+class Handle:
+    """A handle of any kind."""
+
+    def __init__(self, value, kind):
+        self.bits, self.kind = int(value.cast(gdb.lookup_type("unsigned long"))), kind
+
+    def to_string(self):
+        """What it stands for."""
+        try:
+            return self.words()
+        except (Unreadable, gdb.error) as error:
+            return f"{self.bits:#x} <its memory cannot be read: {error}>"
+
+    def words(self):
+        """The same; what cannot be read raises."""
+        noun = NOUNS[self.kind]
+        name = NAMES.get((self.kind, self.bits))
+        if name is not None:
+            return self.predefined(name)
+        if self.bits == 0:
+            return f"0 <no {noun}, not even MPI_{self.kind.upper()}_NULL>"
+        other = next((name for (_, bits), name in NAMES.items() if bits == self.bits), None)
+        if other is not None:
+            return f"{self.bits:#x} <no {noun}, but {other}>"
+        found = KINDS.get(self.bits >> KIND_SHIFT)
+        if found is None:
+            return f"{self.bits:#x} <no handle: not set yet?>"
+        if found != self.kind:
+            return f"{self.bits:#x} <no {noun}, but the handle of a {NOUNS[found]}>"
+        it = memory()
+        if it is None or it.state == anchor.BEFORE:
+            return f"{self.bits:#x} <a {noun}>"
+        if it.state == anchor.FINALIZED:
+            return f"{self.bits:#x} <a {noun}; MPI is finalized>"
+        return self.live(it)
+
+    def predefined(self, name):
+        """One of the standard's."""
+        return name
+
+    def live(self, _it):
+        """One that the program made."""
+        return f"{self.bits:#x} <a {NOUNS[self.kind]}>"
+
+
+class Comm(Handle):
+    """MPI_Comm."""
+
+    def predefined(self, name):
+        it = memory()
+        for row in it.communicators() if it else ():
+            if row.get("handle") == self.bits:
+                return f"{name} ({place(row)})"
+        return name
+
+    def live(self, it):
+        for row in it.communicators():
+            if row.get("handle") == self.bits:
+                name = f"\"{row['name']}\"" if row["name"] else f"communicator {row['context']}"
+                return f"{name} ({place(row)})"
+        return f"{self.bits:#x} <a communicator that was freed>"
+
+
+def place(row):
+    """The rank in a communicator."""
+    words = f"rank {row['rank']} of {row['size']}"
+    return f"{words}; {row['remote_size']} in the remote group" if row["kind"] == 2 else words
+
+
+class Datatype(Handle):
+    """MPI_Datatype."""
+
+    def predefined(self, name):
+        size = self.size(name.removeprefix("MPI_"))
+        return name if size is None else f"{name} ({count(size)})"
+
+    def size(self, name):
+        """Bytes of a predefined datatype, where its number or C tells."""
+        if 0x240 <= self.bits < 0x280:
+            # The standard's ABI: a binary logarithm in three bits.
+            return 1 << (self.bits >> 3 & 7)
+        try:
+            return gdb.lookup_type(C_TYPES[name]).sizeof
+        except (KeyError, gdb.error):
+            return None
+
+    def live(self, it):
+        for row in it.datatypes():
+            if row["handle"] == self.bits:
+                name = f"\"{row['name']}\"" if row["name"] else "datatype"
+                state = "" if row["committed"] else ", not committed"
+                return f"{name} ({count(row['bytes'])}, extent {row['extent']}{state})"
+        return f"{self.bits:#x} <a datatype that was freed>"
+
+
+def count(number):
+    """So many bytes."""
+    return f"{number} byte" if number == 1 else f"{number} bytes"
+
+
+class Request(Handle):
+    """MPI_Request."""
+
+    def predefined(self, name):
+        return name
+
+    def live(self, it):
+        token = self.bits & ((1 << KIND_SHIFT) - 1)
+        if token >> TOKEN_SHIFT == 0:
+            return "<complete at once>"
+        slot = it.request(token >> TOKEN_SHIFT)
+        if slot is None or slot["kind"] == 0 or slot["token"] != token:
+            return f"{self.bits:#x} <a request that was completed or freed>"
+        if slot["version"] % 2:
+            return f"{self.bits:#x} <a request that is being changed>"
+        kind = KIND_OF_SLOT.get(slot["kind"], "request")
+        words = [kind] + [word for flag, word in FLAGS if slot["flags"] & flag]
+        if slot["kind"] in (1, 2):
+            words[0] += self.partner(it, slot)
+        state = STATES[slot["state"]] if slot["state"] < len(STATES) else "?"
+        if slot["error"]:
+            state = "failed; not collected yet"
+        elif slot["flags"] & CANCELLED:
+            state = "cancelled; not collected yet"
+        return f"<{', '.join(words)}: {state}>"
+
+    def partner(self, it, slot):
+        """Where a message goes or comes from."""
+        comm = next((row for row in it.communicators() if row["context"] == slot["context"]), None)
+        towards = " to" if slot["kind"] == 1 else " from"
+        if slot["peer"] == ANY_PEER:
+            peer = "any rank"
+        else:
+            rank = it.local_rank(comm, slot["peer"]) if comm else None
+            peer = f"rank {rank}" if rank is not None else f"rank {slot['peer']} of MPI_COMM_WORLD"
+        tag = "any tag" if slot["tag"] == ANY_TAG else f"tag {slot['tag']}"
+        inside = named(comm) if comm else "a communicator that was freed"
+        return f"{towards} {peer}, {tag}, {count(slot['bytes'])}, in {inside}"
+
+
+class Status:
+    """MPI_Status."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def to_string(self):
+        """Its fields in words; bytes only where the library is ours, since each keeps them in its own way."""
+        source, tag, error = (int(self.value[name]) for name in ("MPI_SOURCE", "MPI_TAG", "MPI_ERROR"))
+        words = ["source " + constant(source, ANY_SOURCE_VALUE, PROC_NULL_VALUE), "tag " + constant(tag, ANY_TAG_VALUE),
+                 "error " + ERRORS.get(error, str(error))]
+        if memory() is not None:
+            low, high, cancelled = (int(self.value["MPI_internal"][at]) & 0xffffffff for at in range(3))
+            words.append(count(high << 32 | low))
+            words += ["cancelled"] if cancelled else []
+        return ", ".join(words)
+
+
+def has_field(value, name):
+    """Whether a structure has it."""
+    return any(field.name == name for field in value.type.strip_typedefs().fields())
+
+
+def constant(number, *names):
+    """A number, by one of these names if it is that."""
+    return next((name for name in names if CONSTANTS.get(name) == number), str(number))
+
+
+KINDS_OF_PRINTER = {"Comm": Comm, "Datatype": Datatype, "Request": Request}
+
+
+def look_up(value):
+    """The printer for a value; None: it is none of the standard ABI's types, whatever its name in another MPI."""
+    bare = value.type.strip_typedefs().unqualified()
+    if bare.code == gdb.TYPE_CODE_PTR:
+        tag = bare.target().unqualified().strip_typedefs().name or ""
+        kind = tag.removeprefix("MPI_ABI_")
+        if tag.startswith("MPI_ABI_") and kind in HANDLES:
+            return KINDS_OF_PRINTER.get(kind, Handle)(value, kind)
+    is_status = bare.code == gdb.TYPE_CODE_STRUCT and has_field(value, "MPI_SOURCE") and has_field(value, "MPI_internal")
+    return Status(value) if is_status else None
+
+
+look_up.name = "rmpi"
+look_up.enabled = True
+
+
+def register(header):
+    """Makes the printers known for all programs."""
+    read_header(header)
+    gdb.printing.register_pretty_printer(None, look_up, replace=True)
