@@ -8,7 +8,6 @@ mod common;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use common::{prefix, scratch, source, succeed};
@@ -135,24 +134,4 @@ fn mqs_090_the_library_has_the_names_of_the_interface_and_needs_libc_alone() {
         needs.iter().all(|name| known.contains(&name.as_str())),
         "{needs:?}"
     );
-}
-
-#[test]
-fn mqs_002_030_the_header_compiles_as_c_and_as_cpp() {
-    let folder = scratch("queues-header");
-    let text = "#include <mpi_interface.h>\n\
-        int main(void) { return mqs_ok + mqs_st_pending + mqs_pending_sends\n\
-        + !(mqs_no_information == 1 && mqs_end_of_list == 2 && mqs_first_user_code == 100)\n\
-        + !(mqs_interface_version == 2 && MQS_INVALID_PROCESS == -1 && mqs_st_complete == 2)\n\
-        + !(mqs_unexpected_messages == 2 && mqs_lang_c == 99 && mqs_lang_f90 == 70); }\n";
-    for (compiler, name) in [("cc", "h.c"), ("c++", "h.cc")] {
-        let file = source(&folder, name, text);
-        let program = folder.join("h");
-        let mut compile = Command::new(compiler);
-        compile
-            .args(["-Wall", "-Wextra", "-Werror", "-I"])
-            .arg(prefix().join("include"));
-        succeed(compile.arg("-o").arg(&program).arg(file));
-        succeed(&mut Command::new(Path::new(&program)));
-    }
 }
