@@ -143,15 +143,7 @@ impl Model {
                 .iter()
                 .map(|group| bytes_of(group.as_ptr(), group.len())),
         );
-        Fake {
-            symbols: vec![("rmpi_debug_anchor", memory[0].0)],
-            memory,
-            pointer_size: 8,
-            swapped: false,
-            image_info: null_mut(),
-            process_info: null_mut(),
-            reads: Cell::new(0),
-        }
+        Fake::of(memory)
     }
 }
 
@@ -163,6 +155,24 @@ fn bytes_of<T>(first: *const T, count: usize) -> (u64, Vec<u8>) {
 }
 
 impl Fake {
+    /// The process that has this memory, its anchor at the beginning of the first piece.
+    pub(crate) fn of(memory: Vec<(u64, Vec<u8>)>) -> Self {
+        Self {
+            symbols: vec![("rmpi_debug_anchor", memory[0].0)],
+            memory,
+            pointer_size: 8,
+            swapped: false,
+            image_info: null_mut(),
+            process_info: null_mut(),
+            reads: Cell::new(0),
+        }
+    }
+
+    /// How often its memory was asked for.
+    pub(crate) fn reads(&self) -> u64 {
+        self.reads.get()
+    }
+
     /// Attaches the library to the process; the answers of `setup_image`, `image_has_queues`, `setup_process` and
     /// `process_has_queues`, as far as it came, and what was said.
     pub(crate) fn attach(&mut self) -> (Vec<c_int>, Option<String>) {
