@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The installed library, asked about a program that runs, through the interface alone.
+//!
+//! MQS-094: the program is a rank that no launcher has started, so it is what debuggers call the starter itself.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 #[path = "../../../runtime/abi/tests/common/mod.rs"]
