@@ -2,6 +2,10 @@
 //! The installed library, asked about a program that runs, through the interface alone.
 //!
 //! MQS-094: the program is a rank that no launcher has started, so it is what debuggers call the starter itself.
+//!
+//! # Safety
+//! The library is loaded and unloaded by hand.
+#![allow(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 #[path = "../../../runtime/abi/tests/common/mod.rs"]
@@ -137,3 +141,29 @@ fn mqs_090_the_library_has_the_names_of_the_interface_and_needs_libc_alone() {
         "{needs:?}"
     );
 }
+
+/// A debugger that has seen a job's end may load another version of the library, for the next job.
+#[test]
+fn a_debugger_may_unload_the_library() {
+    let library = prefix().join("lib/librmpi_mqs.so");
+    let path = std::ffi::CString::new(library.to_str().unwrap()).unwrap();
+    let mapped = || {
+        let maps = fs::read_to_string("/proc/self/maps").unwrap();
+        maps.contains(library.to_str().unwrap())
+    };
+    // Other tests of this program may have it loaded: one of them in a process of its own is enough.
+    if std::env::var_os(ALONE).is_none() {
+        let mut alone = Command::new(std::env::current_exe().unwrap());
+        let alone = alone.args(["--exact", "a_debugger_may_unload_the_library"]);
+        succeed(alone.env(ALONE, "1"));
+        return;
+    }
+    // SAFETY: a string; the library is ours.
+    let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
+    assert!(!handle.is_null() && mapped());
+    // SAFETY: loaded just now, and nothing of it is in use.
+    assert_eq!(unsafe { libc::dlclose(handle) }, 0);
+    assert!(!mapped());
+}
+
+const ALONE: &str = "QUEUES_TEST_ALONE";
