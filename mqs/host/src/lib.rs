@@ -48,6 +48,14 @@ pub enum Error {
         #[source]
         why: std::io::Error,
     },
+    /// The system does not let its memory be read.
+    #[error("the system does not let process {pid} be read: {}", forbidden(*.scope))]
+    Forbidden {
+        /// The process.
+        pid: u32,
+        /// What the Yama module is set to, where there is one.
+        scope: Option<u32>,
+    },
     /// No rank was found.
     #[error("process {0} is no rank and has started none; give the pid of rmpiexec or of a rank")]
     NoRanks(u32),
@@ -173,11 +181,40 @@ impl Job {
 
 fn why_no_library(target: &Target) -> Error {
     let pid = target.pid();
-    match target.is_readable() {
-        true => Error::NoDll(pid),
-        false => Error::Unreadable {
-            pid,
-            why: std::io::ErrorKind::PermissionDenied.into(),
-        },
+    if target.is_readable() {
+        return Error::NoDll(pid);
+    }
+    let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
+    let scope = scope.ok().and_then(|text| text.trim().parse().ok());
+    Error::Forbidden { pid, scope }
+}
+
+/// What to do about it.
+fn forbidden(scope: Option<u32>) -> String {
+    match scope {
+        Some(scope @ 1..) => format!(
+            "kernel.yama.ptrace_scope is {scope}, so only a rank's ancestors may; run rmpi-queues as root, or set it to 0 \
+             (sysctl kernel.yama.ptrace_scope=0)"
+        ),
+        _ => "it is somebody else's, or a container forbids it; be the user who started the job, and with Docker or Podman \
+              give --cap-add SYS_PTRACE"
+            .to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_says_what_to_do() {
+        let words = |scope| Error::Forbidden { pid: 7, scope }.to_string();
+        assert_eq!(
+            words(Some(1)),
+            "the system does not let process 7 be read: kernel.yama.ptrace_scope is 1, so only a rank's ancestors may; run \
+             rmpi-queues as root, or set it to 0 (sysctl kernel.yama.ptrace_scope=0)"
+        );
+        assert!(words(None).contains("--cap-add SYS_PTRACE"));
+        assert_eq!(words(None), words(Some(0)));
     }
 }
