@@ -480,9 +480,16 @@ unsafe extern "C" fn target_to_host(
     to: *mut c_void,
     bytes: c_int,
 ) {
-    let bytes = usize::try_from(bytes).unwrap_or(0);
-    // SAFETY: both have that many bytes (L1); they may be the same.
-    unsafe { to.cast::<u8>().copy_from(from.cast(), bytes) };
+    let (from, to): (*const u8, *mut u8) = (from.cast(), to.cast());
+    // Of one length each, since it is called for every number.
+    match bytes {
+        // SAFETY: both have that many bytes (L1); they may be the same.
+        8 => unsafe { to.copy_from(from, 8) },
+        // SAFETY: as above.
+        4 => unsafe { to.copy_from(from, 4) },
+        // SAFETY: as above.
+        other => unsafe { to.copy_from(from, usize::try_from(other).unwrap_or(0)) },
+    }
 }
 
 static BASIC: BasicCallbacks = BasicCallbacks {
