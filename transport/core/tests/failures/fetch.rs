@@ -5,7 +5,7 @@ use transport::{FakeConfig, Head, NetLimits, Outcome, Peer, RemoteKey};
 
 use super::job::{AT_ONCE, Job, MILLISECOND, RETRY_EXC, SECOND};
 use super::rails::{Fails, fail, join_rails};
-use crate::common::memory::{Guarded, is_all};
+use crate::common::memory::{Guarded, Words, is_all};
 use crate::common::{head, pattern};
 
 const BYTES: usize = 100_000;
@@ -208,6 +208,30 @@ fn what_is_withdrawn_is_not_written() {
         job.assert_whole();
         job.assert_careful();
     }
+}
+
+#[test]
+fn one_message_from_memory_that_stays_registered_ends_without_the_others() {
+    let mut job = job(2);
+    let words = Words::new(&mut job.all[1].fabric, LARGE / 8);
+    let whole = words.export(&mut job.all[1].fabric, 0);
+    // Messages from places of their own, which the device knows by one key.
+    let mut targets: Vec<_> = (0..80).map(|_| Guarded::of(&[0xaa; 40_000])).collect();
+    let mut keys = Vec::new();
+    let mut works = Vec::new();
+    for (number, target) in (0..).zip(&mut targets) {
+        let address = whole.address + number * 40_000;
+        let key = job.all[1].fabric.export(Peer(0), address, 40_000);
+        works.push(job.post_read(0, 1, key, target));
+        keys.push(key);
+    }
+    for ((work, key), target) in works.into_iter().zip(keys).zip(&targets) {
+        assert_eq!(job.end_of(0, work), Outcome::Done);
+        assert!(is_all(target.bytes(), 0));
+        job.all[1].fabric.withdraw(Peer(0), key);
+    }
+    job.assert_whole();
+    job.assert_careful();
 }
 
 /// Asks for bytes of rank 0 as rank 1, in words that its library would not use.

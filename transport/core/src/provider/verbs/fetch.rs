@@ -4,7 +4,8 @@
 //! two share, and says in another packet how that ended. To the caller it is a read like any other.
 //!
 //! - F1: the owner takes bytes only from what it has exported to that very peer, and only until that is withdrawn: the
-//!   request names the export, and where it begins and ends was kept when it was made.
+//!   request names the export, and where it begins and ends was kept when it was made. Memory that stays registered is open
+//!   to who was told its key until it is freed, as it is for reads.
 //! - F2: the reader lets the owner write exactly to the memory of the read, and takes it back from all devices before the
 //!   lease ends, whatever the owner says or does.
 //! - F3: writes are posted again when a queue pair breaks, as W2 says; the packets come once. The answer is sent when no

@@ -176,7 +176,8 @@ impl<P: Port> Verbs<P> {
         keys
     }
 
-    /// The end of [`export`](Self::export).
+    /// The end of [`export`](Self::export). What stays registered is open to the peer until it is freed; and what it is known
+    /// by is that of all messages in it, of which others may be under way.
     pub(in crate::provider) fn withdraw(&mut self, peer: Peer, key: RemoteKey) {
         let name = (rail_of_key(key), low(key.check));
         if !is_sealed(key, self.me, peer.0) {
@@ -184,8 +185,8 @@ impl<P: Port> Verbs<P> {
         }
         if let Some(export) = self.exports.remove(&name) {
             self.deregister(export.regions);
+            self.recall(peer.0, key.check);
         }
-        self.recall(peer.0, key.check);
     }
 
     /// The regions of memory that was exported to this peer, where a check names it: what is not inside is not found.
