@@ -176,7 +176,7 @@ pub const ROWS: [Row; 25] = [
         variable: Variable::NetRendezvous,
         name: "RMPI_NET_RENDEZVOUS",
         range: Range::Words(&["auto", "read", "write"]),
-        text: "Who moves large messages over the network: the receiver reads them (read), or the sender writes them when the                receiver asks for it (write), or (auto) the receiver reads, but if its device has no more than one read                under way at a time.",
+        text: "Who moves large messages over the network: the receiver reads them (read), or the sender writes them when the                receiver asks for it (write), or (auto) the receiver reads, but if its device has no more than one read                under way at a time, or is made of software and the message has 512 KiB or more.",
     },
     Row {
         variable: Variable::QmpReproducible,

@@ -52,6 +52,29 @@ fn the_owner_writes_what_would_be_read() {
     job.assert_careful();
 }
 
+/// What the kernel moves, that it writes where there is much of it.
+#[test]
+fn devices_in_software_write_what_is_large_and_read_the_rest() {
+    let config = FakeConfig {
+        in_software: true,
+        ..FakeConfig::calm(1)
+    };
+    let mut job = Job::on(config, 2, AT_ONCE);
+    job.assert_whole();
+    for (bytes, reads, fetched) in [(BYTES, 1, 0), ((512 << 10) - 1, 2, 0), (512 << 10, 2, 1)] {
+        let body = pattern(1, 7, bytes);
+        let (mut source, mut target) = (Guarded::of(&body), Guarded::new(bytes));
+        let key = job.export(1, 0, &mut source);
+        let work = job.post_read(0, 1, key, &mut target);
+        assert_eq!(job.end_of(0, work), Outcome::Done);
+        job.all[1].fabric.withdraw(Peer(0), key);
+        assert!(target.bytes() == body);
+        assert_eq!(job.net.stats(0).reads, reads);
+        assert_eq!(job.all[0].fabric.net_stats().fetched, fetched);
+    }
+    job.assert_careful();
+}
+
 #[test]
 fn a_break_amid_the_writes_is_made_good() {
     for carried_out in [false, true] {

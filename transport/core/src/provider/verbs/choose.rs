@@ -138,6 +138,7 @@ mod tests {
             packet_bytes: 4096,
             rate_mbps: 100_000,
             reads: 16,
+            in_software: false,
             gids: Choice::make(table, Route::Anywhere, None),
             unfit: None,
         };

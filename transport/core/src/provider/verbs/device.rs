@@ -429,7 +429,8 @@ fn facts(found: &Found, limits: &ibv_device_attr, depths: &Depths, message_bytes
         reads: found.reads,
         atomics: limits.atomic_cap != IBV_ATOMIC_NONE && found.reads != 0,
         depth: depths.sends,
-        reads_lie: limits.vendor_id == SOFT_ROCE_VENDOR,
+        reads_lie: found.in_software,
+        in_software: found.in_software,
     };
     update(&mut facts, found);
     facts
@@ -468,10 +469,6 @@ fn access_bits(access: Access, atomics: bool) -> u32 {
     }
 }
 
-/// What Soft-RoCE says who made it. Its reads lie: when a packet in the middle of an answer is lost it asks for the rest, takes
-/// the first packet of that for out of place, and ends the read with the success it was born with (`rxe_comp.c`).
-const SOFT_ROCE_VENDOR: u32 = 0xff_ffff;
-
 #[cfg(test)]
 mod tests {
     use super::super::gid::{Choice, Entry, Kind, Table};
@@ -500,6 +497,7 @@ mod tests {
             packet_bytes: 4096,
             rate_mbps: 100_000,
             reads: 16,
+            in_software: false,
             gids: Choice::make(table, Route::Anywhere, None),
             unfit: None,
         }
@@ -523,6 +521,7 @@ mod tests {
             atomics: true,
             depth: 64,
             reads_lie: false,
+            in_software: false,
         };
         update(&mut facts, &found(IBV_PORT_ACTIVE, &[(1, 1), (2, 2)]));
         facts

@@ -82,6 +82,7 @@ fn told(port: &Found, devices: &str, route: Route) -> Port {
         packet_bytes: port.packet_bytes,
         rate_mbps: port.rate_mbps,
         reads_poorly: port.reads <= POOR_READS,
+        in_software: port.in_software,
         gids: port.gids.all.iter().enumerate().map(gid).collect(),
         unfit: port.unfit.map(|why| why.to_string()),
         is_allowed: is_allowed(port, devices),
@@ -163,6 +164,7 @@ mod tests {
             packet_bytes: 1024,
             rate_mbps: 10_000,
             reads: 16,
+            in_software: false,
             gids: Choice::make(table, route, None),
             unfit: None,
         }
@@ -251,6 +253,7 @@ mod tests {
             atomics: true,
             depth: 64,
             reads_lie: false,
+            in_software: false,
         };
         let failed = |call| CallError {
             call,

@@ -156,6 +156,8 @@ pub(crate) struct Facts {
     /// Whether a read may be said to have ended well that brought nothing. Its queue pair breaks over it then, so what was
     /// posted behind it tells the truth.
     pub(crate) reads_lie: bool,
+    /// Whether the kernel plays the device, on the processors of this host.
+    pub(crate) in_software: bool,
 }
 
 /// How many of everything a port is opened with.

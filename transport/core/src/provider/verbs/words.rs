@@ -439,6 +439,7 @@ mod tests {
             atomics: true,
             depth: 64,
             reads_lie: false,
+            in_software: false,
         }
     }
 

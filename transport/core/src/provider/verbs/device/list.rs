@@ -29,6 +29,8 @@ pub(crate) struct Found {
     pub(crate) rate_mbps: u32,
     /// Reads and atomics that a queue pair has under way, of either side.
     pub(crate) reads: u8,
+    /// Whether the kernel plays the device.
+    pub(crate) in_software: bool,
     pub(crate) gids: Choice,
     /// Why it cannot be used.
     pub(crate) unfit: Option<Unfit>,
@@ -67,6 +69,7 @@ pub(super) struct Surveyor<'a> {
     device: &'a str,
     count: u8,
     reads: u8,
+    in_software: bool,
     /// Places that the tables of all ports have together.
     places: usize,
 }
@@ -90,6 +93,7 @@ impl<'a> Surveyor<'a> {
             device,
             count,
             reads: reads_at_once(limits.max_qp_rd_atom, limits.max_qp_init_rd_atom),
+            in_software: limits.vendor_id == SOFT_ROCE_VENDOR,
             places,
         })
     }
@@ -124,6 +128,7 @@ impl<'a> Surveyor<'a> {
             packet_bytes: packet_bytes(&attributes),
             rate_mbps: rate_mbps(&attributes),
             reads: self.reads,
+            in_software: self.in_software,
             gids,
             unfit: None,
         };
@@ -163,6 +168,10 @@ fn packet_bytes(attributes: &ibv_port_attr) -> u32 {
     let doubled = attributes.active_mtu.saturating_sub(IBV_MTU_256);
     256 << doubled.min(4)
 }
+
+/// What Soft-RoCE says who made it. Its reads lie: when a packet in the middle of an answer is lost it asks for the rest, takes
+/// the first packet of that for out of place, and ends the read with the success it was born with (`rxe_comp.c`).
+const SOFT_ROCE_VENDOR: u32 = 0xff_ffff;
 
 /// What a port carries: the rate of a lane, times how many there are. 0: some number is unknown, or the port is down.
 fn rate_mbps(attributes: &ibv_port_attr) -> u32 {

@@ -376,6 +376,7 @@ fn facts(config: &FakeConfig, depths: &Depths, index: u32) -> Facts {
         atomics: config.atomics,
         depth: depths.sends.min(config.most_sends),
         reads_lie: config.lie_permille != 0,
+        in_software: config.in_software,
     }
 }
 

@@ -26,6 +26,8 @@ pub struct FakeConfig {
     /// Reads that end well and bring nothing, of 1000; their queue pair breaks over them, as that of Soft-RoCE does when
     /// a part of the answer is lost. Not 0: the device is known for it.
     pub lie_permille: u32,
+    /// The device says that the kernel plays it.
+    pub in_software: bool,
     /// How long a reliable queue pair waits for an answer before it repeats what it sent, where it was told 14 (67 ms on real
     /// devices); twice as long where it was told 15.
     pub answer_ns: u64,
@@ -82,6 +84,7 @@ impl FakeConfig {
             pair_loss_permille: 0,
             break_permille: 0,
             lie_permille: 0,
+            in_software: false,
             answer_ns: 67_108_864,
             not_ready_ns: 640_000,
             most_away_ns: 0,
