@@ -167,7 +167,8 @@ impl Universe {
     #[inline]
     pub fn rest(&mut self, wait: &mut Wait) {
         wait.polls += 1;
-        if !self.crowding.is_crowded() && wait.polls < SPINS {
+        let spins = !self.crowding.is_crowded() && wait.polls < SPINS;
+        if spins && (wait.polls < SOFT_SPINS || !self.fabric.needs_cores()) {
             std::hint::spin_loop();
             return;
         }
@@ -176,7 +177,9 @@ impl Universe {
 
     #[inline(never)]
     fn rest_long(&mut self, wait: &mut Wait) {
-        if self.crowding.is_crowded() {
+        // Where the kernel plays the adapter, who polls takes the time from its own messages.
+        let is_needed = !self.crowding.is_sleepless() && self.fabric.needs_cores();
+        if is_needed || self.crowding.is_crowded() {
             return self.rest_crowded(wait);
         }
         let now = Instant::now();
@@ -261,6 +264,8 @@ impl Universe {
 const SHORT_YIELDS: u32 = 256;
 /// Polls before a look at the clock: some 100 µs.
 const SPINS: u32 = 2000;
+/// Polls before a look whether the core is needed for what is waited for.
+const SOFT_SPINS: u32 = 100;
 /// From then on, and until here, the core is offered to others between two polls; then the process sleeps.
 const SPIN_TIME: Duration = Duration::from_millis(1);
 /// Yields before sleeping where ranks share cores.

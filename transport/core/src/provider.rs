@@ -755,6 +755,13 @@ impl Fabric {
         self.net.is_some()
     }
 
+    /// Whether data of this process are moved by processors that it had better leave alone while it waits.
+    #[inline]
+    #[must_use]
+    pub fn needs_cores(&self) -> bool {
+        self.net.as_ref().is_some_and(Net::needs_cores)
+    }
+
     /// Whether [`set_attentive`](Self::set_attentive) holds.
     #[inline(always)]
     #[must_use]

@@ -127,6 +127,10 @@ impl Net {
         either!(self, it => it.export(peer, address, bytes))
     }
 
+    pub(super) fn needs_cores(&self) -> bool {
+        either!(self, it => it.needs_cores())
+    }
+
     pub(super) fn withdraw(&mut self, peer: Peer, key: RemoteKey) {
         either!(self, it => it.withdraw(peer, key));
     }

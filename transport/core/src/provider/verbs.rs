@@ -103,6 +103,8 @@ pub(super) struct Verbs<P: Port> {
     doubted_bytes: u64,
     /// Memory of this process that peers may reach, by the rail and the key that they were given.
     exports: HashMap<(u8, u32), Export>,
+    /// Keys to memory of this process that were given and not withdrawn.
+    lent: u32,
     /// Further keys to memory of peers.
     told: Told,
     /// Who reads large data between two processes, and reads that peers carry out, by their numbers.
@@ -227,6 +229,7 @@ pub(super) const DEPTHS: Depths = Depths {
 
 impl<P: Port> Verbs<P> {
     /// Takes ports, at least one and at most [`rail::MOST_RAILS`], for a job of `peers` processes.
+    // tidy: long (one field a line)
     pub(super) fn open(
         me: Peer,
         peers: u32,
@@ -256,6 +259,7 @@ impl<P: Port> Verbs<P> {
             works: Slab::new(),
             doubted_bytes: 0,
             exports: HashMap::new(),
+            lent: 0,
             told: Told::default(),
             rendezvous: Rendezvous::Auto,
             fetches: HashMap::new(),

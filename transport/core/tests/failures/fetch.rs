@@ -64,10 +64,15 @@ fn devices_in_software_write_what_is_large_and_read_the_rest() {
     for (bytes, reads, fetched) in [(BYTES, 1, 0), ((512 << 10) - 1, 2, 0), (512 << 10, 2, 1)] {
         let body = pattern(1, 7, bytes);
         let (mut source, mut target) = (Guarded::of(&body), Guarded::new(bytes));
+        let idle = |job: &Job| job.all.iter().all(|process| !process.fabric.needs_cores());
+        assert!(idle(&job));
         let key = job.export(1, 0, &mut source);
+        assert!(job.all[1].fabric.needs_cores());
         let work = job.post_read(0, 1, key, &mut target);
+        assert!(job.all[0].fabric.needs_cores());
         assert_eq!(job.end_of(0, work), Outcome::Done);
         job.all[1].fabric.withdraw(Peer(0), key);
+        assert!(idle(&job));
         assert!(target.bytes() == body);
         assert_eq!(job.net.stats(0).reads, reads);
         assert_eq!(job.all[0].fabric.net_stats().fetched, fetched);

@@ -90,6 +90,7 @@ impl<P: Port> Verbs<P> {
             };
             self.exports.insert((rail, region.remote_key), export);
         }
+        self.lent += 1;
         let several = regions.iter().flatten().count() > 1;
         if several && bytes >= LEAST_STRIPED_BYTES && !self.side(peer.0).others().is_empty() {
             self.tell_keys(peer.0, key, &regions);
@@ -183,6 +184,7 @@ impl<P: Port> Verbs<P> {
         if !is_sealed(key, self.me, peer.0) {
             return;
         }
+        self.lent = self.lent.saturating_sub(1);
         if let Some(export) = self.exports.remove(&name) {
             self.deregister(export.regions);
             self.recall(peer.0, key.check);

@@ -213,6 +213,12 @@ impl<P: Port> Verbs<P> {
         self.signs.is_none() && self.rails.len() > 1 && signs.count() > 1
     }
 
+    /// Whether the kernel moves data of this process now, on a processor that this process may be keeping from it.
+    pub(in crate::provider) fn needs_cores(&self) -> bool {
+        let is_moving = self.lent != 0 || !self.works.is_empty() || !self.fetches.is_empty();
+        is_moving && self.rails.iter().any(|rail| rail.port.facts().in_software)
+    }
+
     /// The longest that the process may sleep.
     pub(in crate::provider) fn until_due(&mut self, timeout: Duration) -> Duration {
         let timer = self.timers.peek().map(|Reverse((deadline, _))| *deadline);
