@@ -47,7 +47,7 @@ pub enum Code {
     BadComm = 4,
     /// Memory that lies in no address space, or at NULL.
     BadMemory = 5,
-    /// The two ends have declared different sizes.
+    /// The message is longer than its receive has room for.
     SizesDiffer = 6,
     /// Not all have ended in time.
     TimeOut = 7,

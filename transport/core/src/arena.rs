@@ -34,6 +34,8 @@ pub(crate) struct Arenas {
     /// Which arena is this rank's.
     me: u32,
     windows: HashMap<(u32, u64), Mapping>,
+    /// So many there is room for.
+    expected: usize,
 }
 
 /// This rank's arena.
@@ -66,6 +68,7 @@ impl Arenas {
             own: Own::Untouched,
             me,
             windows: HashMap::new(),
+            expected: 0,
         }
     }
 
@@ -207,6 +210,14 @@ impl Arenas {
         let offset = self.offset_of(name, bytes)?;
         let (place, room) = self.reach(rank, offset)?;
         (bytes <= room as u64).then_some(place)
+    }
+
+    /// Makes room for so many more windows of a rank, or as many as it has: to remember one later asks for no memory.
+    pub(crate) fn expect(&mut self, most: usize) {
+        let all = usize::try_from(self.bytes / WINDOW_BYTES).unwrap_or(usize::MAX);
+        self.expected += most.min(all);
+        let known = self.windows.len();
+        self.windows.reserve(self.expected.saturating_sub(known));
     }
 
     /// Where `offset` of a rank's arena is mapped here, and how many bytes from there.

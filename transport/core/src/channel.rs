@@ -13,8 +13,9 @@
 //!   both send before they receive do not wait for each other. A receiver keeps at most 8 such messages of a
 //!   queue; what goes beyond waits for its gate.
 //! - C3: after the declares nothing is allocated, as [`ChannelCounters::allocations`] tells.
-//! - C4: two ends whose sizes differ both end with [`ChannelError::SizesDiffer`], and no byte is moved. A send that was
-//!   complete before its receiver came stays so.
+//! - C4: a message may be shorter than its receive has room for: it fills the beginning, and what lies behind is left alone. Of
+//!   one that is longer both ends end with [`ChannelError::SizesDiffer`], and no byte is moved; a send that was complete before
+//!   its receiver came stays so.
 //! - C5: what a peer says is checked before it is used. Frames that make no sense are counted
 //!   ([`ChannelCounters::refused`]) and change nothing.
 //!
@@ -23,13 +24,20 @@
 //! that both reach: from its third start on, the gate is opened by a store there, and the sender, which has mapped the
 //! receiver's memory, copies and says so by another. Nobody polls lines but who waits for them; who sleeps is woken.
 //!
+//! # Memory with gaps
+//! Where the blocks of a receive are large enough, its sender is told where they lie, and moves each stretch from where it is to
+//! where it belongs: within a node by copies to memory that both have mapped, elsewhere by one-sided writes. Small blocks are packed
+//! into a place that the declare has asked for, and copied out of it at the other end.
+//!
 //! # Use
 //! Whoever owns a [`Fabric`] and polls it hands over what belongs to channels: frames of [a kind](Channels::is_kind)
 //! of theirs to [`Channels::arrive`], [their works](Channels::is_work) to [`Channels::worked`], immediates to
 //! [`Channels::written`]; and calls [`Channels::progress`] while they are [busy](Channels::is_busy).
 
+mod chain;
 mod class;
 mod handle;
+mod layout;
 mod line;
 mod list;
 mod memory;
@@ -39,9 +47,11 @@ mod wire;
 
 use std::collections::{HashMap, VecDeque};
 
-use crate::{Arrived, Fabric, Head, Outcome, Peer, WorkId};
+use crate::{Arrived, Fabric, Head, Outcome, Peer, RemoteKey, WorkId};
+use chain::CHAINED_BLOCK;
 use class::{Class, EAGER_BYTES};
 use handle::{Handle, Handles};
+use layout::{MOST_TOLD, least_block};
 use line::{Lines, MOST_LINES};
 use list::{LISTS, List, Run};
 pub use memory::{Blocks, Memory};
@@ -91,8 +101,8 @@ pub enum ChannelError {
     /// There are too many channels.
     #[error("this process has as many channels as can be; free some first")]
     TooMany,
-    /// What arrived, or should go, has another size than the other end has declared.
-    #[error("the two ends of the channel have declared different sizes")]
+    /// What arrived, or should go, is longer than the receive has room for.
+    #[error("the message of the channel is longer than its receive has room for")]
     SizesDiffer,
     /// The peer has died or cannot be reached.
     #[error("the other end of the channel is lost")]
@@ -102,9 +112,9 @@ pub enum ChannelError {
 /// What channels did so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChannelCounters {
-    /// Bytes that were moved from where they were to where they belong, in one go.
+    /// Bytes that this end has sent from where they were to where they belong, in one go.
     pub direct_bytes: u64,
-    /// Bytes that were copied between blocks and one stretch, at either end.
+    /// Bytes that this end has copied once more: to a place from where they were sent, or from one where they had landed.
     pub packed_bytes: u64,
     /// Bytes that were sent before their gate was known.
     pub eager_bytes: u64,
@@ -132,6 +142,10 @@ pub struct Channels {
     pended: Vec<u32>,
     /// Frames that the transport had no room for.
     outbox: VecDeque<(Peer, Head, [u64; 6])>,
+    /// Frames that may have to wait there: so many for each start and end of what was declared.
+    told: usize,
+    /// Writes to ranks of this node that may be under way at a time.
+    works: usize,
     lines: Lines,
     lists: Vec<List>,
     /// The list that runs: what it has done is not written down yet.
@@ -168,6 +182,8 @@ impl Channels {
             strangers: 0,
             pended: Vec::new(),
             outbox: VecDeque::new(),
+            told: 0,
+            works: 0,
             lines: Lines::default(),
             lists: Vec::new(),
             running: None,
@@ -202,18 +218,31 @@ impl Channels {
         self.counters.allocations += 1;
         let mut handle = Handle::new(way.direction, class, memory);
         self.place(fabric, way.peer, &mut handle);
+        self.make_room(fabric, way.peer, &handle);
         let id = self.handles.add(handle);
-        let all = self.handles.len();
+        Ok(id)
+    }
+
+    /// Room for all that the starts of one more end need.
+    fn make_room(&mut self, fabric: &mut Fabric, peer: Peer, handle: &Handle) {
+        let all = self.handles.len() + 2;
         self.pended.reserve(all - self.pended.len().min(all));
-        self.outbox
-            .reserve(2 * all - self.outbox.len().min(2 * all));
-        if self.lists.is_empty() && fabric.is_near(way.peer) {
+        self.told += 2 + handle.blocks.len();
+        let told = self.told - self.outbox.len().min(self.told);
+        self.outbox.reserve(told);
+        let is_near = fabric.is_near(peer);
+        if self.lists.is_empty() && is_near {
             self.lists.resize_with(LISTS, List::with_room);
+        }
+        if handle.direction == Direction::Send && is_near {
+            self.works += handle.most_works();
+            let out = &mut self.classes[handle.class as usize].out;
+            fabric.expect_lines(peer, out.expect_places(), self.works);
+            self.lists.iter_mut().for_each(List::make_room_for_blocks);
         }
         if self.scratch.is_empty() {
             self.scratch = vec![0; EAGER_BYTES].into();
         }
-        Ok(id)
     }
 
     /// Starts all of these, the receives first; or none of them, if one cannot be started.
@@ -314,10 +343,11 @@ impl Channels {
         self.counters.allocations += 1;
         let fresh = Handle::new(handle.direction, handle.class, memory);
         let old = std::mem::replace(self.handles.at_mut(id.index()), fresh);
-        self.displace(fabric, old);
+        self.displace(fabric, id.index(), old);
         let empty = Handle::new(Direction::Send, 0, Memory::EMPTY);
         let mut fresh = std::mem::replace(self.handles.at_mut(id.index()), empty);
         self.place(fabric, peer, &mut fresh);
+        self.make_room(fabric, peer, &fresh);
         *self.handles.at_mut(id.index()) = fresh;
         Ok(())
     }
@@ -335,7 +365,7 @@ impl Channels {
         if let Some(handle) = self.handles.remove(id.index()) {
             let class = &mut self.classes[handle.class as usize];
             class.handles.retain(|index| *index != id.index());
-            self.displace(fabric, handle);
+            self.displace(fabric, id.index(), handle);
         }
         Ok(())
     }
@@ -495,7 +525,7 @@ impl Channels {
             self.strangers = self.strangers.saturating_sub(1);
         }
         match way.direction {
-            Direction::Send => class.out.prepare(),
+            Direction::Send => class.out.prepare(class.handles.len() + 1),
             Direction::Receive => class.into.prepare(class.handles.len() + 1),
         }
         class.handles.push(self.handles.next_index());
@@ -539,11 +569,21 @@ impl Channels {
         handle.span = landing
             .or_else(|| handle.memory.whole())
             .unwrap_or(Span::EMPTY);
+        let blocks = handle.memory.pieces();
+        let has_gaps = handle.memory.whole().is_none();
         if !receives {
             handle.local = fabric.register(peer, handle.span.address(), bytes as u64);
+            if has_gaps && least_block(blocks) >= CHAINED_BLOCK {
+                let hulls = blocks.iter().map(Blocks::hull);
+                let register = |(base, bytes)| fabric.register(peer, base, bytes);
+                handle.locals = hulls.map(register).collect();
+            }
         } else {
             let key = fabric.export(peer, handle.span.address(), bytes as u64);
             handle.key = Some(key);
+            if has_gaps {
+                handle.blocks = export_blocks(fabric, peer, &handle.memory);
+            }
             let lines = &mut self.classes[handle.class as usize].into.lines;
             if fabric.is_near(peer) && *lines < MOST_LINES {
                 handle.line = self.lines.take(fabric);
@@ -553,7 +593,7 @@ impl Channels {
     }
 
     /// The reverse.
-    fn displace(&mut self, fabric: &mut Fabric, mut handle: Handle) {
+    fn displace(&mut self, fabric: &mut Fabric, index: u32, mut handle: Handle) {
         let class = &mut self.classes[handle.class as usize];
         let (peer, name) = (class.peer, class.name);
         if let Some(line) = handle.line.take() {
@@ -564,11 +604,20 @@ impl Channels {
                 self.tell(fabric, peer, head, &[line.to_name().place]);
             }
         }
-        if let Some(key) = handle.key.take() {
-            fabric.withdraw(peer, key);
+        if handle.is_layout_told && !handle.blocks.is_empty() {
+            let head = wire::head(wire::NO_LAYOUT, name, index.into());
+            self.tell(fabric, peer, head, &[]);
         }
-        if let Some(key) = handle.local.take() {
-            fabric.deregister(key);
+        for key in handle.key.iter().chain(&handle.blocks) {
+            fabric.withdraw(peer, *key);
+        }
+        let locals = handle.locals.iter().flatten();
+        for key in locals.chain(&handle.local) {
+            fabric.deregister(*key);
+        }
+        self.told -= (2 + handle.blocks.len()).min(self.told);
+        if handle.direction == Direction::Send && fabric.is_near(peer) {
+            self.works -= handle.most_works().min(self.works);
         }
         if let Some(landing) = handle.landing.take() {
             landing.end(fabric);
@@ -613,6 +662,8 @@ impl Channels {
             wire::CREDIT => self.take_credit(class, arrived),
             wire::FORGET => self.forget_line(class, arrived),
             wire::NO_LINE => self.give_up_line(fabric, class, arrived),
+            wire::LAYOUT => self.take_layout(fabric, class, arrived),
+            wire::NO_LAYOUT => self.forget_layout(class, arrived),
             _ => None,
         }
     }
@@ -626,6 +677,35 @@ impl ChannelId {
     fn index(self) -> u32 {
         self.0 as u32
     }
+}
+
+/// Makes the blocks of a receive known to its sender, where these are so large that it had better write to them, and few;
+/// else none.
+fn export_blocks(fabric: &mut Fabric, peer: Peer, memory: &Memory) -> Box<[RemoteKey]> {
+    let blocks = memory.pieces();
+    let is_reached = |(base, bytes)| fabric.reaches_directly(peer, base, bytes);
+    let is_mapped = fabric.is_near(peer) && blocks.iter().map(Blocks::hull).all(is_reached);
+    let least = if is_mapped {
+        MAPPED_BLOCK
+    } else {
+        CHAINED_BLOCK
+    };
+    // What the system copies had better be copied once more, as long as that stays in a cache.
+    let is_landed = fabric.is_near(peer) && !is_mapped && memory.bytes() <= LANDED_BYTES;
+    if is_landed || blocks.len() > MOST_TOLD || least_block(blocks) < least {
+        return Box::default();
+    }
+    let mut keys = Vec::with_capacity(blocks.len());
+    for (base, bytes) in blocks.iter().map(Blocks::hull) {
+        let key = fabric.export(peer, base, bytes);
+        if key.bytes != bytes {
+            // It cannot be registered.
+            keys.iter().for_each(|key| fabric.withdraw(peer, *key));
+            return Box::default();
+        }
+        keys.push(key);
+    }
+    keys.into()
 }
 
 /// Posts a frame whose body is words.
@@ -645,6 +725,9 @@ const WORK_MARK: u64 = 1 << 63;
 /// Memory up to so many bytes that a peer cannot write to directly is written to by way of a landing: the second copy, from a
 /// cache, costs half of what the system takes for one.
 const LANDED_BYTES: usize = 256 * 1024;
+/// Blocks that are written to where they are mapped, rather than to one place from where they are copied: less than a few lines
+/// of the cache each, and what is packed moves fewer lines between the caches.
+const MAPPED_BLOCK: usize = 128;
 /// Classes that peers may name before they are declared here.
 const MOST_STRANGERS: usize = 4096;
 

@@ -439,6 +439,14 @@ impl Fabric {
         }
     }
 
+    /// Room for what [`line_of`](Self::line_of) and [`place_of`](Self::place_of) will remember of so many more places of a peer,
+    /// and for the ends of so many writes to ranks of the node.
+    pub(crate) fn expect_lines(&mut self, peer: Peer, places: usize, works: usize) {
+        if let Route::Shm(_) = self.routes.of(peer) {
+            self.shm.expect_lines(places, works);
+        }
+    }
+
     /// Where memory of a peer of this node is mapped here, if it is so in one piece.
     pub(crate) fn place_of(&mut self, peer: Peer, key: RemoteKey) -> Option<NonNull<u8>> {
         match self.routes.of(peer) {

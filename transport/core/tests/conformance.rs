@@ -14,12 +14,13 @@ mod common;
 mod suite {
     pub mod atomics;
     pub mod channels;
+    pub mod gaps;
     pub mod one_sided;
     pub mod sends;
 }
 
 use common::{hosts, world};
-use suite::{atomics, channels, one_sided, sends};
+use suite::{atomics, channels, gaps, one_sided, sends};
 
 /// Every behaviour in every world: name, ranks, seeds on the simulated network.
 macro_rules! behaviours {
@@ -110,8 +111,11 @@ behaviours! {
     lists_of_channels_are_started_in_turn: channels::lists_in_turn, 3 ranks, 20 seeds;
     the_start_number_k_of_a_class_meets_number_k: channels::in_order_of_starts, 3 ranks, 30 seeds;
     small_messages_of_channels_do_not_wait_for_their_receiver: channels::sends_first, 2 ranks, 30 seeds;
-    ends_of_a_channel_that_differ_in_size_both_say_so: channels::sizes_differ, 2 ranks, 30 seeds;
+    messages_of_a_channel_may_be_shorter_than_their_receive: channels::shorter, 2 ranks, 20 seeds;
+    messages_of_a_channel_that_are_too_long_are_told_at_both_ends: channels::sizes_differ, 2 ranks, 30 seeds;
+    channels_between_blocks_of_all_shapes_carry_every_byte: gaps::shapes_meet, 2 ranks, 8 seeds;
     channels_are_declared_used_once_and_freed: channels::used_once, 2 ranks, 20 seeds;
     frames_of_channels_that_make_no_sense_change_nothing: channels::nonsense, 2 ranks, 30 seeds;
+    blocks_of_channels_that_are_nowhere_are_not_written: channels::blocks_of_nowhere, 2 ranks, 10 seeds;
     names_of_channels_that_are_wrong_are_told: channels::wrong_use, 2 ranks, 8 seeds;
 }

@@ -15,7 +15,10 @@ use crate::sync::{AtomicU64, Ordering};
 pub struct GateLine {
     opened: AtomicU64,
     written: AtomicU64,
-    pad: [u64; 6],
+    /// What the sender had to say about the message of a number.
+    noted: AtomicU64,
+    note: AtomicU64,
+    pad: [u64; 4],
 }
 
 impl GateLine {
@@ -25,7 +28,9 @@ impl GateLine {
         Self {
             opened: AtomicU64::new(0),
             written: AtomicU64::new(0),
-            pad: [0; 6],
+            noted: AtomicU64::new(0),
+            note: AtomicU64::new(0),
+            pad: [0; 4],
         }
     }
 
@@ -49,6 +54,22 @@ impl GateLine {
     pub fn tell_written(&self, number: u64) {
         // PAIR(gate-written): GateLine::is_written loads with Acquire.
         self.written.store(number, Ordering::Release);
+    }
+
+    /// Sender: says something about the message of `number`, before it says that the bytes are there.
+    #[inline(always)]
+    pub fn note(&self, number: u64, note: u64) {
+        // Seen by whoever sees `written`, which is stored later with Release.
+        self.note.store(note, Ordering::Relaxed);
+        self.noted.store(number, Ordering::Relaxed);
+    }
+
+    /// Receiver: what the sender has said about the message of `number`, whose bytes [are there](Self::is_written).
+    #[inline(always)]
+    #[must_use]
+    pub fn noted(&self, number: u64) -> Option<u64> {
+        let is_noted = self.noted.load(Ordering::Relaxed) == number;
+        is_noted.then(|| self.note.load(Ordering::Relaxed))
     }
 
     /// Receiver: whether the bytes of `number` are there.
@@ -94,5 +115,9 @@ mod tests {
         line.tell_written(1);
         line.open(2);
         assert!(line.is_written(1) && !line.is_open(1) && !line.is_written(2));
+        assert_eq!(line.noted(1), None);
+        line.note(2, 77);
+        line.tell_written(2);
+        assert_eq!((line.noted(1), line.noted(2)), (None, Some(77)));
     }
 }

@@ -596,6 +596,9 @@ fn bytes_go_through_a_gate_when_it_is_open_and_are_read_when_written() {
                         thread::yield_now();
                     }
                     bytes.set(number);
+                    if number == 2 {
+                        line.note(2, 7);
+                    }
                     line.tell_written(number.into());
                 }
             })
@@ -607,6 +610,7 @@ fn bytes_go_through_a_gate_when_it_is_open_and_are_read_when_written() {
                 thread::yield_now();
             }
             assert_eq!(bytes.get(), number);
+            assert_eq!(line.noted(number.into()), (number == 2).then_some(7));
         }
         sender.join().unwrap();
     });

@@ -4,6 +4,7 @@
 
 use std::collections::VecDeque;
 
+use super::layout::{Layouts, MOST_PIECES};
 use super::line::{Bound, MOST_LINES, Word};
 use super::wire::{Gate, Name};
 use crate::Peer;
@@ -35,6 +36,10 @@ pub(super) struct Out {
     gates: VecDeque<(u64, Gate)>,
     /// Lines of the peer's receives.
     lines: Vec<Bound>,
+    /// Where those have their blocks that are not one stretch.
+    pub(super) layouts: Layouts,
+    /// The transport has room to remember all of them.
+    is_expected: bool,
 }
 
 /// What becomes of a gate.
@@ -85,10 +90,19 @@ impl Class {
 }
 
 impl Out {
-    /// Room for the gates of some handles.
-    pub(super) fn prepare(&mut self) {
-        self.gates.reserve(USUAL_GATES);
-        self.lines.reserve(USUAL_LINES);
+    /// Room for what is told of as many receives as there are sends.
+    pub(super) fn prepare(&mut self, handles: usize) {
+        let gates = handles.max(USUAL_GATES);
+        self.gates.reserve(gates.saturating_sub(self.gates.len()));
+        self.lines
+            .reserve(MOST_LINES.saturating_sub(self.lines.len()));
+        self.layouts.prepare();
+    }
+
+    /// Places of the peer that lines and layouts name at most; asked for a second time, none.
+    pub(super) fn expect_places(&mut self) -> usize {
+        let is_first = !std::mem::replace(&mut self.is_expected, true);
+        if is_first { MOST_PLACES } else { 0 }
     }
 
     /// The next number.
@@ -279,7 +293,8 @@ pub(super) const EAGER_BYTES: usize = 4096;
 pub(super) const WINDOW: usize = 8;
 /// Gates that a class has room for without asking for more memory, and at most.
 const USUAL_GATES: usize = 32;
-const USUAL_LINES: usize = 16;
+/// A line and its memory, and the pieces of layouts.
+const MOST_PLACES: usize = 2 * MOST_LINES + MOST_PIECES;
 const MOST_GATES: usize = 4096;
 
 #[cfg(test)]
@@ -292,6 +307,8 @@ mod tests {
             key: crate::RemoteKey::default(),
             token,
             line: None,
+            is_landing: false,
+            layout: None,
         }
     }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Ends of channels, and the table of them.
 
-use super::line::{OwnLine, Word};
+use super::chain::Aim;
+use super::line::{Note, OwnLine, Word};
 use super::memory::{Landing, Memory, Span};
 use super::wire::MOST_HANDLES;
 use super::{ChannelError, ChannelId, Direction};
@@ -31,6 +32,17 @@ pub(super) struct Handle {
     pub(super) key: Option<RemoteKey>,
     /// What the transport knows it by, of a send.
     pub(super) local: Option<LocalKey>,
+    /// What the peer knows its blocks by, of a receive where it may write to them, and whether it was told.
+    pub(super) blocks: Box<[RemoteKey]>,
+    pub(super) is_layout_told: bool,
+    /// What the transport knows its blocks by, of a send that writes them one by one.
+    pub(super) locals: Box<[Option<LocalKey>]>,
+    /// Where the message goes that is being written.
+    pub(super) aim: Option<Aim>,
+    /// Writes that have not ended.
+    pub(super) under_way: u32,
+    /// One of them could not be.
+    pub(super) has_failed: bool,
     /// The number of its last start.
     pub(super) number: u64,
     pub(super) is_started: bool,
@@ -46,8 +58,10 @@ pub(super) enum Phase {
     Idle,
     /// A send that waits for its gate, or for room.
     Pended,
-    /// A send whose write is under way.
+    /// A send whose write, or last write, is under way.
     Writing,
+    /// A send that goes in several writes, and how many of its bytes were posted.
+    Chained(usize),
     /// A message that goes in frames, and how much of it has gone, or come.
     Streaming(usize),
 }
@@ -67,6 +81,12 @@ impl Handle {
             word: None,
             key: None,
             local: None,
+            blocks: Box::default(),
+            is_layout_told: false,
+            locals: Box::default(),
+            aim: None,
+            under_way: 0,
+            has_failed: false,
             number: 0,
             is_started: false,
             phase: Phase::Idle,
@@ -91,13 +111,20 @@ impl Handle {
         self.end = None;
     }
 
-    /// Copies what has landed in a place of ours to where it belongs. Answers how many bytes.
-    pub(super) fn unpack(&self) -> u64 {
+    /// What the sender has said of the last message, in its line.
+    pub(super) fn noted(&self) -> Option<Note> {
+        let line = self.line.as_ref().filter(|_| self.is_lined);
+        line.and_then(|line| line.noted(self.number))
+    }
+
+    /// Copies what has landed in a place of ours to where it belongs: at most so many bytes. Answers how many.
+    pub(super) fn unpack(&self, landed: usize) -> u64 {
         let Some(landing) = &self.landing else {
             return 0;
         };
-        self.memory.scatter(landing.span());
-        self.memory.bytes() as u64
+        let bytes = landed.min(self.memory.bytes());
+        self.memory.scatter(landing.span(), bytes);
+        bytes as u64
     }
 
     /// Whether there is nothing to wait for.
@@ -116,7 +143,10 @@ impl Handle {
     /// Whether it is one of the sends that progress looks at.
     pub(super) fn is_pended(&self) -> bool {
         self.direction == Direction::Send
-            && matches!(self.phase, Phase::Pended | Phase::Streaming(_))
+            && matches!(
+                self.phase,
+                Phase::Pended | Phase::Chained(_) | Phase::Streaming(_)
+            )
     }
 
     /// Ends.
@@ -127,6 +157,10 @@ impl Handle {
 
     /// Its peer is lost. A write that is under way comes to its own end.
     pub(super) fn lose(&mut self) {
+        if matches!(self.phase, Phase::Chained(_)) && self.under_way > 0 {
+            self.phase = Phase::Writing;
+            self.has_failed = true;
+        }
         let goes_on = self.end.is_none() && self.phase != Phase::Writing;
         if self.is_started && goes_on && !self.is_written() {
             self.finish(Err(ChannelError::Lost));

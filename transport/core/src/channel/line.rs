@@ -8,6 +8,7 @@
 
 use ring::GateLine;
 
+use super::layout::{Layouts, Piece};
 use super::memory::Span;
 use super::wire::{Gate, LineName};
 use crate::{Fabric, Peer, RemoteKey};
@@ -45,6 +46,29 @@ impl OwnLine {
     #[inline(always)]
     pub(super) fn is_written(&self, number: u64) -> bool {
         self.line.is_written(stamped(self.stamp, number))
+    }
+
+    /// What the sender has said about it.
+    pub(super) fn noted(&self, number: u64) -> Option<Note> {
+        self.line.noted(stamped(self.stamp, number)).map(Note)
+    }
+}
+
+/// What a sender says of a message that is not simply all that the receive has room for, in the place that its gate names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Note(u64);
+
+impl Note {
+    /// Of a message of so many bytes. `is_direct`: they lie in the blocks of the receive.
+    pub(super) fn new(bytes: usize, is_direct: bool) -> Self {
+        Self(bytes as u64 | u64::from(is_direct) << 63)
+    }
+
+    /// Bytes that lie in the place of the gate, at most.
+    pub(super) fn landed(self) -> usize {
+        let is_direct = self.0 >> 63 != 0;
+        let bytes = usize::try_from(self.0).unwrap_or(usize::MAX);
+        if is_direct { 0 } else { bytes }
     }
 }
 
@@ -118,6 +142,11 @@ impl Ticket {
         self.line.is_written(self.word)
     }
 
+    /// Receiver: what the sender has said about the last start.
+    pub(super) fn noted(&self) -> Option<Note> {
+        self.line.noted(self.word).map(Note)
+    }
+
     /// Receiver: opens the gate for the next start.
     #[inline(always)]
     pub(super) fn open(&mut self) {
@@ -145,6 +174,10 @@ pub(super) struct Bound {
     stamp: u32,
     pub(super) bytes: u64,
     pub(super) key: RemoteKey,
+    /// The memory is a place from where the receiver copies.
+    pub(super) is_landing: bool,
+    /// The owner of the blocks behind it, if they were told.
+    pub(super) layout: Option<u32>,
     /// Where the memory is mapped here; `None`: only the system reaches it.
     pub(super) span: Option<Span>,
 }
@@ -160,6 +193,11 @@ impl Word {
     #[inline(always)]
     pub(super) fn tell(self) {
         self.line.tell_written(self.word);
+    }
+
+    /// Says something about them before.
+    pub(super) fn note(self, note: Note) {
+        self.line.note(self.word, note.0);
     }
 }
 
@@ -178,6 +216,8 @@ impl Bound {
             stamp: name.stamp,
             bytes: gate.bytes,
             key: gate.key,
+            is_landing: gate.is_landing,
+            layout: gate.layout,
             span: Span::of_peer(fabric, peer, gate.key),
         })
     }
@@ -192,6 +232,11 @@ impl Bound {
 
     pub(super) fn ticket(&self) -> Ticket {
         Ticket::new(self.line, self.stamp)
+    }
+
+    /// The blocks behind it, if they are known.
+    pub(super) fn blocks<'a>(&self, layouts: &'a Layouts) -> Option<&'a [Piece]> {
+        layouts.of(self.layout?, self.bytes)
     }
 
     /// Whether it is at this place.

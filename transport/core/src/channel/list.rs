@@ -2,17 +2,17 @@
 //! Lists of ends that are started together again and again, as the halo of a lattice is: what such a start does is worked out
 //! once, and then done without a look at the ends themselves.
 //!
-//! A list runs only where all is plain: no other end is active, every gate is a line, all memory is one
-//! stretch that is mapped. A gate of a run that is not open is looked at in each turn; who waits long for it goes on in the
+//! A list runs only where all is plain: no other end is active, every gate is a line, all memory is mapped. A gate of a run that is not open is looked at in each turn; who waits long for it goes on in the
 //! ordinary way, which finds gates wherever they are. What a run has done is *written down* in the ends before anything
 //! else looks at them.
 
 use ring::Bell;
 
 use super::class::{Class, EAGER_BYTES};
-use super::handle::Phase;
-use super::line::Ticket;
-use super::memory::{Move, are_same};
+use super::handle::{Handle, Phase};
+use super::layout::{Piece, Shape, Shaped, segments};
+use super::line::{Bound, Note, Ticket, Word};
+use super::memory::{Blocks, Move, Series, Span, are_same};
 use super::{ChannelId, Channels, Direction};
 use crate::{Fabric, Peer};
 
@@ -24,9 +24,11 @@ pub(super) struct List {
     epoch: u64,
     opens: Vec<Open>,
     sends: Vec<Send>,
+    gaps: Gaps,
     bells: Vec<&'static Bell>,
-    /// Bytes of all sends.
+    /// Bytes of all sends, and of those that come to where they belong.
     bytes: usize,
+    direct_bytes: usize,
     /// Some of them could be sent ahead of their gates.
     has_small: bool,
     /// Some receives have places of ours, from where their bytes are copied in the end.
@@ -46,8 +48,69 @@ struct Open {
 struct Send {
     ticket: Ticket,
     copy: Move,
+    /// What is copied instead, where either end has gaps.
+    gapped: Option<u32>,
+    /// The bytes come to where they belong.
+    is_direct: bool,
     class: u32,
     handle: u32,
+}
+
+/// The copies of sends one of whose ends has gaps.
+#[derive(Debug, Default)]
+struct Gaps {
+    series: Vec<Series>,
+    sends: Vec<Gapped>,
+}
+
+/// One of them: which series, and what is said of it.
+#[derive(Clone, Copy, Debug)]
+struct Gapped {
+    first: usize,
+    behind: usize,
+    note: Option<Note>,
+}
+
+impl Gaps {
+    /// The copies of one more send. `None`: there is no room for so many.
+    fn add<T: Shaped>(
+        &mut self,
+        from: &[Blocks],
+        to: &[T],
+        place: impl Fn(usize) -> Option<Span>,
+        note: Option<Note>,
+    ) -> Option<u32> {
+        let first = self.series.len();
+        for segment in segments(from, to, 0, usize::MAX) {
+            let next = Move::of(&from[segment.from.piece], place(segment.to.piece)?, segment);
+            let last = self.series.get_mut(first..)?.last_mut();
+            if last.is_some_and(|last| last.extend(next)) {
+                continue;
+            }
+            if self.series.len() == self.series.capacity() {
+                return None;
+            }
+            self.series.push(Series::new(next));
+        }
+        self.sends.push(Gapped {
+            first,
+            behind: self.series.len(),
+            note,
+        });
+        u32::try_from(self.sends.len() - 1).ok()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn run(&self, at: u32, word: Word) {
+        let gapped = self.sends[at as usize];
+        for series in &self.series[gapped.first..gapped.behind] {
+            series.run();
+        }
+        if let Some(note) = gapped.note {
+            word.note(note);
+        }
+    }
 }
 
 /// A list that was started, and is not written down.
@@ -70,6 +133,13 @@ impl List {
             bells: Vec::with_capacity(MOST_IDS),
             ..Self::default()
         }
+    }
+
+    /// The same for copies of memory with gaps.
+    pub(super) fn make_room_for_blocks(&mut self) {
+        let Gaps { series, sends } = &mut self.gaps;
+        series.reserve(MOST_SERIES.saturating_sub(series.len()));
+        sends.reserve(MOST_IDS.saturating_sub(sends.len()));
     }
 
     /// Gives every end the number of its next start: something else may have been started since the last run.
@@ -98,16 +168,28 @@ impl List {
         if self.bytes > PATIENT_BYTES {
             fabric.nudge_all(&self.bells);
         }
+        if !self.gaps.sends.is_empty() {
+            return self.run_gapped(fabric);
+        }
         let mut left = 0;
         let mut sends = &mut self.sends[..];
         while let Some((send, behind)) = sends.split_first_mut() {
-            if !send.go() {
+            if !send.go_plain() {
                 let behind = behind.len();
                 left = self.go_on_from(behind);
                 break;
             }
             sends = behind;
         }
+        fabric.nudge_all(&self.bells);
+        left
+    }
+
+    /// The sends, where some have gaps.
+    #[cold]
+    #[inline(never)]
+    fn run_gapped(&mut self, fabric: &mut Fabric) -> u64 {
+        let left = self.go_on(u64::MAX >> (MOST_IDS - self.sends.len()));
         fabric.nudge_all(&self.bells);
         left
     }
@@ -127,7 +209,7 @@ impl List {
         while looked != 0 {
             let at = looked.trailing_zeros();
             looked &= looked - 1;
-            if self.sends[at as usize].go() {
+            if self.sends[at as usize].go(&self.gaps) {
                 left &= !(1 << at);
             }
         }
@@ -143,22 +225,38 @@ impl List {
         self.ids.clear();
         self.opens.clear();
         self.sends.clear();
+        self.gaps.series.clear();
+        self.gaps.sends.clear();
         self.bells.clear();
         self.epoch = 0;
         self.bytes = 0;
+        self.direct_bytes = 0;
         self.has_small = false;
         self.has_landings = false;
     }
 }
 
 impl Send {
-    /// Passes through the gate, if it is open.
+    /// Passes through the gate, if it is open, where neither end has gaps.
     #[inline(always)]
-    fn go(&mut self) -> bool {
+    fn go_plain(&mut self) -> bool {
         let Some(word) = self.ticket.pass() else {
             return false;
         };
         self.copy.run();
+        word.tell();
+        true
+    }
+
+    /// Passes through the gate, if it is open.
+    fn go(&mut self, gaps: &Gaps) -> bool {
+        let Some(word) = self.ticket.pass() else {
+            return false;
+        };
+        match self.gapped {
+            None => self.copy.run(),
+            Some(at) => gaps.run(at, word),
+        }
         word.tell();
         true
     }
@@ -279,12 +377,13 @@ impl Channels {
         };
         let list = &self.lists[run.list];
         if !std::mem::replace(&mut run.is_collected, true) {
-            self.counters.direct_bytes += list.bytes as u64;
+            self.counters.direct_bytes += list.direct_bytes as u64;
             self.counters.writes += list.sends.len() as u64;
             if list.has_landings {
                 for open in &list.opens {
                     let handle = self.handles.at(open.handle);
-                    self.counters.packed_bytes += handle.unpack();
+                    let landed = open.ticket.noted().map_or(usize::MAX, Note::landed);
+                    self.counters.packed_bytes += handle.unpack(landed);
                 }
             }
         }
@@ -333,7 +432,9 @@ impl Channels {
             out.heard = out.heard.max(number + 1);
             if is_started {
                 handle.finish(Ok(()));
-                self.counters.direct_bytes += handle.memory.bytes() as u64;
+                if send.is_direct {
+                    self.counters.direct_bytes += handle.memory.bytes() as u64;
+                }
                 self.counters.writes += 1;
             }
         }
@@ -388,13 +489,18 @@ impl Channels {
                 // The first time it is a guess: that starts here and there are in the same order.
                 let of_class = list.sends.iter().filter(|it| it.class == handle.class);
                 let at = handle.hint.unwrap_or_else(|| of_class.count());
-                let bound = class.out.bound(at)?;
-                let fits = bound.bytes == bytes as u64;
+                let bound = *class.out.bound(at).filter(|it| it.bytes == bytes as u64)?;
+                let blocks = bound.blocks(&class.out.layouts);
+                let is_direct = blocks.is_some() || !bound.is_landing;
+                let (copy, gapped) = copies(list, handle, &bound, blocks)?;
                 list.bytes += bytes;
+                list.direct_bytes += if is_direct { bytes } else { 0 };
                 list.has_small |= bytes <= EAGER_BYTES;
                 list.sends.push(Send {
                     ticket: bound.ticket(),
-                    copy: Move::new(handle.memory.whole()?, bound.span.filter(|_| fits)?),
+                    copy,
+                    gapped,
+                    is_direct,
                     class: handle.class,
                     handle: index,
                 });
@@ -402,6 +508,30 @@ impl Channels {
         }
         Some(class.peer)
     }
+}
+
+/// What a send copies to the line's memory, or which of the copies of memory with gaps; `None` if that is not mapped, or is too
+/// much to remember.
+fn copies(
+    list: &mut List,
+    handle: &Handle,
+    bound: &Bound,
+    blocks: Option<&[Piece]>,
+) -> Option<(Move, Option<u32>)> {
+    let from = handle.memory.pieces();
+    let bytes = handle.memory.bytes();
+    if let Some(blocks) = blocks {
+        let note = Some(Note::new(bytes, true));
+        let gapped = list.gaps.add(from, blocks, |at| blocks[at].span, note)?;
+        return Some((Move::new(Span::EMPTY, Span::EMPTY), Some(gapped)));
+    }
+    let span = bound.span?;
+    if let Some(whole) = handle.memory.whole() {
+        return Some((Move::new(whole, span), None));
+    }
+    let to = [Shape::one(bytes)];
+    let gapped = list.gaps.add(from, &to, |_| Some(span), None)?;
+    Some((Move::new(Span::EMPTY, Span::EMPTY), Some(gapped)))
 }
 
 /// How many ends of a class there are before one, and in all.
@@ -425,6 +555,8 @@ fn place_of(ids: &[ChannelId]) -> Option<usize> {
 
 /// Ends of a list.
 const MOST_IDS: usize = 64;
+/// Copies of memory with gaps that a list has at most; those at equal distances count once.
+const MOST_SERIES: usize = 256;
 /// Lists that are remembered.
 pub(super) const LISTS: usize = 8;
 /// From so many bytes on, peers are not kept waiting until all is copied.

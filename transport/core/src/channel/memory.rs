@@ -12,6 +12,7 @@
 use std::ptr::NonNull;
 
 use super::ChannelId;
+use super::layout::{Piece, Run, Segment, Shape, Shaped, segments};
 use crate::{Fabric, Lease, Peer, RemoteKey};
 
 /// Blocks of the application's memory: so many of the same length, at equal distances.
@@ -55,6 +56,32 @@ impl Blocks {
         fits.then_some(bytes)
     }
 
+    /// Where their lowest byte is, and how many there are to the last of the highest block, gaps too.
+    pub(super) fn hull(&self) -> (u64, u64) {
+        let span = self.hull_span();
+        (span.address(), span.bytes as u64)
+    }
+
+    /// The same as a stretch, whose gaps are not touched.
+    fn hull_span(&self) -> Span {
+        let shape = self.shape();
+        // A place in the address space, as all blocks are (`total`), which are not empty.
+        let bytes = shape.hull().unwrap_or(0);
+        let before = if self.stride < 0 {
+            bytes - self.block_bytes
+        } else {
+            0
+        };
+        let lowest = self.base.as_ptr().wrapping_sub(before);
+        let place = NonNull::new(lowest).unwrap_or(self.base);
+        Span { place, bytes }
+    }
+
+    /// Some bytes of a block, for a write that reads them.
+    pub(super) fn lease(&self, run: Run, bytes: usize) -> Lease {
+        self.hull_span().inner(run.offset, bytes).lease(bytes)
+    }
+
     /// Adjacent blocks as one.
     fn joined(mut self) -> Self {
         if isize::try_from(self.block_bytes) == Ok(self.stride) || self.blocks == 1 {
@@ -69,6 +96,16 @@ impl Blocks {
     fn is_followed_by(&self, next: &Self) -> bool {
         let end = self.base.addr().get() + self.block_bytes;
         self.blocks == 1 && next.blocks == 1 && end == next.base.addr().get()
+    }
+}
+
+impl Shaped for Blocks {
+    fn shape(&self) -> Shape {
+        Shape {
+            block_bytes: self.block_bytes,
+            blocks: self.blocks,
+            stride: self.stride,
+        }
     }
 }
 
@@ -125,6 +162,11 @@ impl Memory {
         Some(Span { place, bytes })
     }
 
+    /// Its blocks, in the order of the message.
+    pub(super) fn pieces(&self) -> &[Blocks] {
+        &self.pieces
+    }
+
     /// Copies all blocks to a place of as many bytes.
     pub(super) fn gather(&self, target: Span) {
         assert!(self.bytes <= target.bytes, "a place for all blocks");
@@ -139,12 +181,14 @@ impl Memory {
         });
     }
 
-    /// Copies to all blocks from a place of as many bytes.
-    pub(super) fn scatter(&self, source: Span) {
-        assert!(self.bytes <= source.bytes, "bytes for all blocks");
+    /// Copies `most` bytes of a place to the blocks, or as many as they have.
+    pub(super) fn scatter(&self, source: Span, most: usize) {
+        let most = most.min(self.bytes);
+        assert!(most <= source.bytes, "bytes for the blocks");
         let mut done = 0;
         self.each(|block, bytes| {
-            // SAFETY: inside the source, as was checked for all blocks together.
+            let bytes = bytes.min(most - done);
+            // SAFETY: inside the source: `done` is at most `most`.
             let from = unsafe { source.place.add(done) };
             // SAFETY: as in `gather`, with the directions exchanged.
             unsafe { std::ptr::copy(from.as_ptr(), block.as_ptr(), bytes) };
@@ -193,6 +237,31 @@ impl Span {
         let place = fabric.place_of(peer, key)?;
         let bytes = usize::try_from(key.bytes).ok()?;
         Some(Self { place, bytes })
+    }
+
+    /// As blocks: one of all its bytes.
+    pub(super) fn as_blocks(self) -> Blocks {
+        let Shape {
+            block_bytes,
+            blocks,
+            stride,
+        } = Shape::one(self.bytes);
+        Blocks {
+            base: self.place,
+            block_bytes,
+            blocks,
+            stride,
+        }
+    }
+
+    /// `bytes` bytes of it, from `at` on.
+    fn inner(self, at: usize, bytes: usize) -> Self {
+        let end = at.checked_add(bytes);
+        assert!(end.is_some_and(|end| end <= self.bytes), "a part of it");
+        // The gaps may be of no allocation.
+        let place = self.place.as_ptr().wrapping_add(at);
+        let place = NonNull::new(place).unwrap_or(self.place);
+        Self { place, bytes }
     }
 
     pub(super) fn address(self) -> u64 {
@@ -265,11 +334,88 @@ impl Move {
         }
     }
 
+    /// A part of blocks to a part of what is mapped in one piece, where a segment says.
+    pub(super) fn of(from: &Blocks, to: Span, segment: Segment) -> Self {
+        let Segment {
+            from: out,
+            to: into,
+            bytes,
+        } = segment;
+        let from = from.hull_span().inner(out.offset, bytes);
+        Self::new(from, to.inner(into.offset, bytes))
+    }
+
     #[inline(always)]
     pub(super) fn run(&self) {
         // SAFETY: as in `gather`: both stretches have so many bytes.
         unsafe { std::ptr::copy(self.from.as_ptr(), self.to.as_ptr(), self.bytes) };
     }
+}
+
+/// Copies `bytes` bytes of blocks to blocks of a peer that are mapped here.
+pub(super) fn copy_blocks(from: &[Blocks], to: &[Piece], bytes: usize) {
+    for segment in segments(from, to, 0, bytes) {
+        if let Some(span) = to[segment.to.piece].span {
+            Move::of(&from[segment.from.piece], span, segment).run();
+        }
+    }
+}
+
+/// Copies of the same length at equal distances.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Series {
+    first: Move,
+    last: Move,
+    count: usize,
+    from_step: isize,
+    to_step: isize,
+}
+
+impl Series {
+    pub(super) fn new(only: Move) -> Self {
+        Self {
+            first: only,
+            last: only,
+            count: 1,
+            from_step: 0,
+            to_step: 0,
+        }
+    }
+
+    /// One more, if it follows. `false`: it does not.
+    pub(super) fn extend(&mut self, next: Move) -> bool {
+        let step =
+            |from: NonNull<u8>, to: NonNull<u8>| to.addr().get().wrapping_sub(from.addr().get());
+        let from_step = step(self.last.from, next.from).cast_signed();
+        let to_step = step(self.last.to, next.to).cast_signed();
+        let is_second = self.count == 1;
+        let is_equal = (from_step, to_step) == (self.from_step, self.to_step);
+        let follows = next.bytes == self.last.bytes && (is_second || is_equal);
+        if follows {
+            self.count += 1;
+            self.last = next;
+            (self.from_step, self.to_step) = (from_step, to_step);
+        }
+        follows
+    }
+
+    pub(super) fn run(&self) {
+        let Move {
+            mut from,
+            mut to,
+            bytes,
+        } = self.first;
+        for _ in 0..self.count {
+            Move { from, to, bytes }.run();
+            // Behind the last one this is nobody's place, and not used.
+            from = step(from, self.from_step);
+            to = step(to, self.to_step);
+        }
+    }
+}
+
+fn step(place: NonNull<u8>, bytes: isize) -> NonNull<u8> {
+    NonNull::new(place.as_ptr().wrapping_offset(bytes)).unwrap_or(place)
 }
 
 /// A place of our own for the bytes of a channel whose memory has gaps, or cannot be reached by the peer.
@@ -373,12 +519,41 @@ mod tests {
         memory.gather(Span::of_box(&mut packed));
         assert_eq!(packed, [24, 25, 16, 17, 8, 9, 1]);
         packed.reverse();
-        memory.scatter(Span::of_box(&mut packed));
+        memory.scatter(Span::of_box(&mut packed), 7);
         assert_eq!(
             [bytes[24], bytes[25], bytes[16], bytes[8], bytes[1]],
             [1, 9, 8, 16, 24]
         );
         assert_eq!((bytes[0], bytes[10], bytes[31]), (0, 10, 31));
+        // A shorter message fills the beginning.
+        memory.scatter(Span::of_box(&mut [70, 71, 72]), 3);
+        assert_eq!([bytes[24], bytes[25], bytes[16]], [70, 71, 72]);
+        assert_eq!([bytes[8], bytes[1]], [16, 24]);
+    }
+
+    #[test]
+    fn moves_of_equal_distances_are_one_series() {
+        let mut from: Vec<u8> = (0..60).collect();
+        let mut to = [0u8; 40];
+        let source = blocks(&mut from, 50, 4, 5, -10);
+        let target = Span::of_box(&mut to);
+        let shapes = [Shape {
+            block_bytes: 4,
+            blocks: 5,
+            stride: 6,
+        }];
+        let mut all: Vec<Series> = Vec::new();
+        for segment in segments(&[source], &shapes, 0, 20) {
+            let next = Move::of(&source, target, segment);
+            if !all.last_mut().is_some_and(|last| last.extend(next)) {
+                all.push(Series::new(next));
+            }
+        }
+        assert_eq!(all.len(), 1);
+        all[0].run();
+        let expected = [50, 51, 52, 53, 0, 0, 40, 41, 42, 43, 0, 0, 30];
+        assert_eq!(to[..13], expected);
+        assert_eq!(to[18..28], [20, 21, 22, 23, 0, 0, 10, 11, 12, 13]);
     }
 
     #[test]

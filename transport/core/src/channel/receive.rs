@@ -2,6 +2,8 @@
 //! The receiving end: opens gates, and takes in what came through them, or before them.
 
 use super::handle::Phase;
+use super::layout::{Piece, Shaped};
+use super::line::Note;
 use super::wire::{self, Gate};
 use super::{ChannelError, Channels, Direction};
 use crate::{Arrived, Fabric, Peer};
@@ -21,10 +23,12 @@ impl Channels {
             return handle.finish(Err(ChannelError::Lost));
         }
         if let Some(kept) = class.into.take_kept(number) {
-            let fits = kept.len() == handle.memory.bytes();
+            let bytes = kept.len();
+            let fits = bytes <= handle.memory.bytes();
             self.kept -= 1;
             if fits {
-                handle.memory.scatter(super::Span::of_box(kept));
+                handle.memory.scatter(super::Span::of_box(kept), bytes);
+                self.counters.packed_bytes += bytes as u64;
             }
             return self.end_kept(fabric, index, fits);
         }
@@ -38,8 +42,25 @@ impl Channels {
         self.open_by_frame(fabric, index);
     }
 
+    /// Tells the sender once where the blocks are, if it may write to them.
+    fn tell_layout(&mut self, fabric: &mut Fabric, index: u32) {
+        let handle = self.handles.at_mut(index);
+        let is_told = std::mem::replace(&mut handle.is_layout_told, true);
+        let count = if is_told { 0 } else { handle.blocks.len() };
+        for at in 0..count {
+            let handle = self.handles.at(index);
+            let class = &self.classes[handle.class as usize];
+            let (peer, shape) = (class.peer, handle.memory.pieces()[at].shape());
+            let mut head = wire::head(wire::LAYOUT, class.name, index.into());
+            head.flags |= if at == 0 { wire::FIRST } else { 0 };
+            let words = Piece::to_words(handle.blocks[at], shape);
+            self.tell(fabric, peer, head, &words);
+        }
+    }
+
     /// Tells the sender by a frame where the bytes belong; and from the second start on, where later ones are told.
     fn open_by_frame(&mut self, fabric: &mut Fabric, index: u32) {
+        self.tell_layout(fabric, index);
         let handle = self.handles.at_mut(index);
         let class = &self.classes[handle.class as usize];
         let (peer, name, number) = (class.peer, class.name, handle.number);
@@ -54,9 +75,12 @@ impl Channels {
             bytes: handle.memory.bytes() as u64,
             key: handle.key.unwrap_or_default(),
             token: wire::token(index, number),
+            is_landing: handle.landing.is_some(),
+            layout: (!handle.blocks.is_empty()).then_some(index),
         };
         self.counters.gates += 1;
-        let head = wire::head(wire::GATE, name, number);
+        let mut head = wire::head(wire::GATE, name, number);
+        head.flags |= gate.flags();
         let (words, count) = gate.to_words();
         self.tell(fabric, peer, head, &words[..count]);
     }
@@ -93,7 +117,8 @@ impl Channels {
             return false;
         }
         self.classes[handle.class as usize].into.end(handle.number);
-        self.counters.packed_bytes += handle.unpack();
+        let landed = handle.noted().map_or(usize::MAX, Note::landed);
+        self.counters.packed_bytes += handle.unpack(landed);
         handle.finish(Ok(()));
         true
     }
@@ -107,7 +132,6 @@ impl Channels {
         let untold = class.into.untold();
         if fits {
             handle.finish(Ok(()));
-            self.counters.packed_bytes += bytes;
         } else {
             handle.finish(Err(ChannelError::SizesDiffer));
             self.tell_difference(fabric, peer, name, number, bytes);
@@ -154,14 +178,14 @@ impl Channels {
         }
         into.end(number);
         let wanted = handle.memory.bytes();
-        if wanted != bytes {
+        if wanted < bytes {
             handle.finish(Err(ChannelError::SizesDiffer));
             return Some(());
         }
         let span = handle.memory.whole().unwrap_or(handle.span);
         span.part_mut(0, bytes, |body| fabric.copy_body(arrived, body));
         if handle.memory.whole().is_none() {
-            handle.memory.scatter(span);
+            handle.memory.scatter(span, bytes);
         }
         handle.finish(Ok(()));
         Some(())
@@ -183,18 +207,19 @@ impl Channels {
             _ => 0,
         };
         let wanted = handle.memory.bytes();
-        if bytes > wanted - come || (bytes == 0 && wanted != 0) {
+        let is_last = arrived.head.flags & wire::LAST != 0;
+        if bytes > wanted - come || (bytes == 0 && !is_last) {
             return None;
         }
         handle
             .span
             .part_mut(come, bytes, |body| fabric.copy_body(arrived, body));
-        if come + bytes < wanted {
+        if !is_last {
             handle.phase = Phase::Streaming(come + bytes);
             return Some(());
         }
         into.end(number);
-        handle.unpack();
+        self.counters.packed_bytes += handle.unpack(come + bytes);
         handle.finish(Ok(()));
         Some(())
     }
@@ -222,16 +247,18 @@ impl Channels {
         let index = wire::handle_of(immediate);
         let handle = self.handles.get_mut(index)?;
         let class = &mut self.classes[handle.class as usize];
+        let is_direct = immediate & wire::DIRECT != 0;
         let is_it = handle.direction == Direction::Receive
             && class.peer == peer
-            && wire::token(index, handle.number) == immediate
+            && wire::token(index, handle.number) == immediate & !wire::DIRECT
             && handle.phase == Phase::Idle
             && class.into.waiting(handle.number) == Some(index);
         if !is_it {
             return None;
         }
         class.into.end(handle.number);
-        self.counters.packed_bytes += handle.unpack();
+        let landed = if is_direct { 0 } else { usize::MAX };
+        self.counters.packed_bytes += handle.unpack(landed);
         handle.finish(Ok(()));
         Some(())
     }

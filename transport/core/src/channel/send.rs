@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The sending end: through the gate, ahead of it, or in frames.
 
+use super::chain::{Aim, CHAINED_BLOCK, work_of};
 use super::class::{Class, EAGER_BYTES, Passage};
 use super::handle::Phase;
-use super::line::{Bound, Word};
-use super::memory::Span;
+use super::layout::{Piece, least_block};
+use super::line::{Bound, Note, Word};
+use super::memory::{Span, copy_blocks};
 use super::wire::{self, Gate, LineName};
-use super::{ChannelError, Channels, Direction, WORK_MARK};
-use crate::{Arrived, Fabric, Outcome, WorkId};
+use super::{ChannelError, Channels, Direction};
+use crate::{Arrived, Fabric};
 
 impl Channels {
     /// A send has its number now, and goes if it can.
@@ -61,8 +63,10 @@ impl Channels {
     /// Sends as much as goes. `true`: it waits for nothing of ours any more.
     fn fire(&mut self, fabric: &mut Fabric, index: u32) -> bool {
         let handle = self.handles.at(index);
-        if let Phase::Streaming(gone) = handle.phase {
-            return self.stream(fabric, index, gone);
+        match handle.phase {
+            Phase::Streaming(gone) => return self.stream(fabric, index, gone),
+            Phase::Chained(gone) => return self.chain(fabric, index, gone),
+            _ => {}
         }
         let out = &self.classes[handle.class as usize].out;
         if let Some((at, bound, word)) = out.open_line(handle.number, handle.hint) {
@@ -84,36 +88,65 @@ impl Channels {
         let peer = class.peer;
         class.out.heard = class.out.heard.max(handle.number + 1);
         let bytes = handle.memory.bytes();
-        match bound.span {
-            _ if bound.bytes != bytes as u64 => self.differ(fabric, index),
-            Some(span) => {
-                handle.memory.gather(span);
-                word.tell();
-                fabric.nudge(peer);
-                handle.finish(Ok(()));
-                self.counters.direct_bytes += bytes as u64;
-                self.counters.writes += 1;
+        if bytes as u64 > bound.bytes {
+            return self.differ(fabric, index);
+        }
+        let blocks = bound.blocks(&class.out.layouts);
+        let mapped = blocks.filter(|blocks| blocks.iter().all(|piece| piece.span.is_some()));
+        let is_chained = blocks.is_some_and(|blocks| least_block(blocks) >= CHAINED_BLOCK);
+        match (mapped, bound.span) {
+            (Some(blocks), _) => {
+                copy_blocks(handle.memory.pieces(), blocks, bytes);
+                word.note(Note::new(bytes, true));
             }
-            None => self.write_beside(fabric, index, bound, word),
+            (None, Some(span)) if !is_chained => {
+                handle.memory.gather(span);
+                if bound.is_landing && (bytes as u64) < bound.bytes {
+                    word.note(Note::new(bytes, false));
+                }
+            }
+            _ => {
+                let layout = bound.layout.filter(|_| is_chained);
+                return self.write_beside(fabric, index, bound, layout, word);
+            }
+        }
+        word.tell();
+        fabric.nudge(peer);
+        handle.finish(Ok(()));
+        self.counters.writes += 1;
+        if mapped.is_some() || !bound.is_landing {
+            self.counters.direct_bytes += bytes as u64;
         }
     }
 
     /// The same where the system makes the copy.
     #[inline(never)]
-    fn write_beside(&mut self, fabric: &mut Fabric, index: u32, bound: &Bound, word: Word) {
+    fn write_beside(
+        &mut self,
+        fabric: &mut Fabric,
+        index: u32,
+        bound: &Bound,
+        layout: Option<u32>,
+        word: Word,
+    ) {
+        let aim = Aim {
+            key: bound.key,
+            bytes: bound.bytes,
+            is_landing: bound.is_landing,
+            layout,
+            token: None,
+        };
         let handle = self.handles.at_mut(index);
         let peer = self.classes[handle.class as usize].peer;
-        let bytes = handle.memory.bytes();
-        if let Some(landing) = &handle.landing {
-            handle.memory.gather(landing.span());
+        if self.unwritable.contains(&peer) {
+            self.begin_stream(index);
+            return self.pended.push(index);
         }
-        handle.phase = Phase::Writing;
         handle.word = Some(word);
-        let (lease, work) = (handle.span.lease(bytes), work_of(index));
-        // Without an immediate there is always room.
-        let _ = fabric.post_write(peer, lease, bound.key, 0, work, None);
-        self.counters.writes += 1;
-        self.counters.direct_bytes += bytes as u64;
+        // What the transport has no room for is posted later.
+        if !self.begin_chain(fabric, index, aim) {
+            self.pended.push(index);
+        }
     }
 
     /// The receive has another size.
@@ -132,32 +165,86 @@ impl Channels {
         let handle = self.handles.at_mut(index);
         let class = &mut self.classes[handle.class as usize];
         let (peer, bytes) = (class.peer, handle.memory.bytes());
-        if gate.bytes != bytes as u64 {
+        let layouts = &class.out.layouts;
+        let layout = gate.layout.filter(|owner| {
+            let blocks = layouts.of(*owner, gate.bytes);
+            blocks.is_some_and(|blocks| least_block(blocks) >= CHAINED_BLOCK)
+        });
+        if bytes as u64 > gate.bytes {
             class.out.pass(handle.number);
             self.differ(fabric, index);
             return true;
         }
-        if let Some(landing) = &handle.landing {
-            handle.memory.gather(landing.span());
+        if let Some(posted) = self.copy_near(fabric, index, &gate) {
+            return posted;
         }
-        if self.unwritable.contains(&peer) {
-            class.out.pass(handle.number);
-            handle.phase = Phase::Streaming(0);
+        let handle = self.handles.at_mut(index);
+        let class = &mut self.classes[handle.class as usize];
+        let is_landing = gate.is_landing && layout.is_none();
+        class.out.pass(handle.number);
+        // From a place of its own the receiver would copy too much.
+        let is_cut = is_landing && (bytes as u64) < gate.bytes;
+        if is_cut || self.unwritable.contains(&peer) {
+            self.begin_stream(index);
             return self.fire(fabric, index);
         }
-        let lease = handle.span.lease(bytes).known_as(handle.local);
-        let posted = fabric.post_write(peer, lease, gate.key, 0, work_of(index), Some(gate.token));
-        if posted.is_err() {
-            return false;
+        handle.word = None;
+        let aim = Aim {
+            key: gate.key,
+            bytes: gate.bytes,
+            is_landing: gate.is_landing,
+            layout,
+            token: Some(gate.token),
+        };
+        self.begin_chain(fabric, index, aim)
+    }
+
+    /// The same where either end has gaps and the gate leads to memory that is mapped here: copies, and tells of it by a write of
+    /// nothing. `None`: it is not so; else whether there was room.
+    fn copy_near(&mut self, fabric: &mut Fabric, index: u32, gate: &Gate) -> Option<bool> {
+        let handle = self.handles.at_mut(index);
+        let class = &mut self.classes[handle.class as usize];
+        let (peer, bytes) = (class.peer, handle.memory.bytes());
+        let has_gaps = gate.layout.is_some() || handle.memory.whole().is_none();
+        if !has_gaps || !fabric.is_near(peer) {
+            return None;
+        }
+        let blocks = gate
+            .layout
+            .and_then(|owner| class.out.layouts.of(owner, gate.bytes));
+        let mapped = blocks.filter(|blocks| blocks.iter().all(|piece| piece.span.is_some()));
+        let is_direct = mapped.is_some();
+        if let Some(blocks) = mapped {
+            copy_blocks(handle.memory.pieces(), blocks, bytes);
+        } else {
+            let is_cut = gate.is_landing && (bytes as u64) < gate.bytes;
+            let is_chained = blocks.is_some_and(|blocks| least_block(blocks) >= CHAINED_BLOCK);
+            let span = Span::of_peer(fabric, peer, gate.key)?;
+            if is_cut || is_chained {
+                return None;
+            }
+            handle.memory.gather(span);
+        }
+        let direct = if is_direct { wire::DIRECT } else { 0 };
+        let (nothing, token) = (handle.span.lease(0), gate.token | direct);
+        let work = work_of(index);
+        if fabric
+            .post_write(peer, nothing, gate.key, 0, work, Some(token))
+            .is_err()
+        {
+            return Some(false);
         }
         class.out.pass(handle.number);
+        handle.word = None;
+        handle.aim = None;
+        handle.has_failed = false;
+        handle.under_way = 1;
         handle.phase = Phase::Writing;
         self.counters.writes += 1;
-        match handle.landing {
-            Some(_) => self.counters.packed_bytes += bytes as u64,
-            None => self.counters.direct_bytes += bytes as u64,
+        if is_direct || !gate.is_landing {
+            self.counters.direct_bytes += bytes as u64;
         }
-        true
+        Some(true)
     }
 
     /// No gate yet: what is small goes all the same, if the receiver can keep it.
@@ -189,14 +276,17 @@ impl Channels {
         let class = &self.classes[handle.class as usize];
         let bytes = handle.memory.bytes();
         let most = fabric.caps(class.peer).max_send_bytes;
-        let head = wire::head(wire::STREAM, class.name, handle.number);
+        let mut head = wire::head(wire::STREAM, class.name, handle.number);
         loop {
+            let part = most.min(bytes - gone);
+            if gone + part == bytes {
+                head.flags |= wire::LAST;
+            }
             let post = |body: &[u8]| {
                 fabric
                     .post_send(class.peer, head, body)
                     .map(|()| body.len())
             };
-            let part = most.min(bytes - gone);
             let Ok(went) = handle.span.part(gone, part, post) else {
                 handle.phase = Phase::Streaming(gone);
                 return false;
@@ -208,33 +298,6 @@ impl Channels {
                 return true;
             }
         }
-    }
-
-    /// A write has ended. What could not be written goes in frames.
-    pub(super) fn end_write(&mut self, fabric: &mut Fabric, index: u32, outcome: Outcome) {
-        let Some(handle) = self.handles.get_mut(index) else {
-            return;
-        };
-        let peer = self.classes[handle.class as usize].peer;
-        if handle.phase != Phase::Writing {
-            return;
-        }
-        let word = handle.word.take();
-        if outcome == Outcome::Done {
-            if let Some(word) = word {
-                word.tell();
-                fabric.nudge(peer);
-            }
-            return handle.finish(Ok(()));
-        }
-        if self.dead.contains(&peer) {
-            return handle.finish(Err(ChannelError::Lost));
-        }
-        if outcome == Outcome::Unreachable && !self.unwritable.contains(&peer) {
-            self.unwritable.push(peer);
-        }
-        handle.phase = Phase::Streaming(0);
-        self.pended.push(index);
     }
 
     /// The receive of a gate has a line, by which later starts are told.
@@ -251,6 +314,29 @@ impl Channels {
             let peer = *peer;
             self.tell(fabric, peer, head, &[gate.token.into()]);
         }
+    }
+
+    /// A peer says where blocks of a receive are.
+    pub(super) fn take_layout(
+        &mut self,
+        fabric: &mut Fabric,
+        class: u32,
+        arrived: &Arrived,
+    ) -> Option<()> {
+        let Class { peer, out, .. } = &mut self.classes[class as usize];
+        let owner = wire::owner(&arrived.head);
+        let piece = Piece::of(owner, arrived.words).filter(|_| arrived.bytes() == 48)?;
+        let span = Span::of_peer(fabric, *peer, piece.key);
+        let is_first = arrived.head.flags & wire::FIRST != 0;
+        out.layouts.add(Piece { span, ..piece }, is_first);
+        Some(())
+    }
+
+    /// They are there no more.
+    pub(super) fn forget_layout(&mut self, class: u32, arrived: &Arrived) -> Option<()> {
+        let layouts = &mut self.classes[class as usize].out.layouts;
+        layouts.forget(wire::owner(&arrived.head));
+        (arrived.bytes() == 0).then_some(())
     }
 
     /// A line is that of another receive now.
@@ -305,15 +391,10 @@ impl Channels {
                 continue;
             };
             let sent = handle.direction == Direction::Send && handle.number == number;
-            let differs = handle.memory.bytes() as u64 != bytes;
+            let differs = handle.memory.bytes() as u64 > bytes;
             if sent && differs && handle.is_started && handle.end.is_some() {
                 handle.finish(Err(ChannelError::SizesDiffer));
             }
         }
     }
-}
-
-/// The name of the write of a handle, of which there is one at a time.
-fn work_of(index: u32) -> WorkId {
-    WorkId(WORK_MARK | u64::from(index))
 }

@@ -4,18 +4,20 @@
 //! | field | bytes | meaning |
 //! |-------|------:|---------|
 //! | kind  | 1 | one of the kinds below; an engine has kinds of its own, all below 64 |
-//! | flags | 2 | bits 0 to 3: the class; bit 4 of DIFFER: it comes from the receiver |
+//! | flags | 2 | bits 0 to 3: the class; of DIFFER, bit 4: it comes from the receiver; of GATE, bit 5: the place is one from where the receiver copies, bit 6: the blocks behind it were told; of STREAM, bit 5: nothing follows; of LAYOUT, bit 5: it is the first |
 //! | word  | 8 | `context | number << 32`: the communicator's context, and the low half of the number of a start |
 //!
 //! | kind | body | what the other side does |
 //! |------|------|--------------------------|
 //! | 64 GATE | bytes, remote key (3 words), token and stamp, or nothing more, place of a line | writes the message there when it has started the send of that number, and the token as immediate |
 //! | 65 DATA | the message | puts it where the receive of that number wants it, or keeps it |
-//! | 66 STREAM | the next bytes of the message | appends them: where memory cannot be written to |
+//! | 66 STREAM | the next bytes of the message | appends them: where memory cannot be written to, or nothing else tells how short a message is |
 //! | 67 DIFFER | bytes | ends the receive (or send) of that number: the sizes differ |
 //! | 68 CREDIT | none | so many receives were started, and as many kept messages are gone |
 //! | 69 FORGET | place of a line | forgets it: its receive has another memory now, or is no more |
 //! | 70 NO_LINE | token | opens the gates of that receive by frames: its line cannot be reached |
+//! | 71 LAYOUT | remote key (3 words), bytes of a block, blocks, stride | keeps these blocks of the receive whose place in its table is the number; may write there instead of to the place of a gate, and then says so in a line, or in the token |
+//! | 72 NO_LAYOUT | none | forgets them |
 //!
 //! The sender of a frame is known from the queue pair.
 
@@ -35,13 +37,26 @@ pub(super) const CREDIT: u8 = 68;
 pub(super) const FORGET: u8 = 69;
 /// A line cannot be reached.
 pub(super) const NO_LINE: u8 = 70;
+/// Some blocks of a receive.
+pub(super) const LAYOUT: u8 = 71;
+/// The blocks of a receive are not there any more.
+pub(super) const NO_LAYOUT: u8 = 72;
 /// The kind after the last.
-pub(super) const KINDS_END: u8 = 71;
+pub(super) const KINDS_END: u8 = 73;
 
 /// Classes of a pair of ranks.
 pub(super) const CLASSES: u8 = 16;
 /// DIFFER is about a message that was sent already.
 pub(super) const FROM_RECEIVER: u16 = 16;
+/// GATE is that of a place from where the receiver copies.
+const IS_LANDING: u16 = 32;
+/// The blocks of the receive of GATE were told.
+const HAS_LAYOUT: u16 = 64;
+/// The last frame of a message.
+pub(super) const LAST: u16 = 32;
+/// The first blocks of a receive: it has others no more.
+pub(super) const FIRST: u16 = 32;
+const FLAGS: u16 = FROM_RECEIVER | IS_LANDING | HAS_LAYOUT;
 
 /// Which queue of starts a frame belongs to, as both sides name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -70,8 +85,8 @@ pub(super) fn head(kind: u8, name: Name, number: u64) -> Head {
     reason = "the halves are cut out of the word"
 )]
 pub(super) fn name(head: &Head) -> Option<Name> {
-    let class = (head.flags & !FROM_RECEIVER) as u8;
-    let fits = head.flags & !FROM_RECEIVER < u16::from(CLASSES);
+    let class = (head.flags & !FLAGS) as u8;
+    let fits = head.flags & !FLAGS < u16::from(CLASSES);
     fits.then_some(Name {
         context: head.word as u32,
         class,
@@ -90,6 +105,11 @@ pub(super) fn number(head: &Head, near: u64) -> Option<u64> {
     near.checked_add_signed(distance.into())
 }
 
+/// The receive that LAYOUT is about, as its owner numbers it.
+pub(super) fn owner(head: &Head) -> u32 {
+    (head.word >> 32) as u32
+}
+
 /// What a receiver tells about its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Gate {
@@ -99,6 +119,10 @@ pub(super) struct Gate {
     pub(super) token: u32,
     /// The line that later starts are told by.
     pub(super) line: Option<LineName>,
+    /// The memory is a place from where the receiver copies.
+    pub(super) is_landing: bool,
+    /// The owner of the blocks behind it, if they were told.
+    pub(super) layout: Option<u32>,
 }
 
 /// Where a line is.
@@ -109,6 +133,13 @@ pub(super) struct LineName {
 }
 
 impl Gate {
+    /// What it adds to the flags of its head.
+    pub(super) fn flags(&self) -> u16 {
+        let landing = if self.is_landing { IS_LANDING } else { 0 };
+        let layout = if self.layout.is_some() { HAS_LAYOUT } else { 0 };
+        landing | layout
+    }
+
     /// The words of a body, and how many there are.
     pub(super) fn to_words(self) -> ([u64; 6], usize) {
         let [address, bytes, check] = self.key.to_words();
@@ -127,11 +158,15 @@ impl Gate {
             (48, 1..) => Some(LineName { place, stamp }),
             _ => return None,
         };
+        let token = u32::try_from(word & u64::from(u32::MAX)).ok()?;
+        let flags = arrived.head.flags;
         (key_bytes == bytes).then_some(Self {
             bytes,
             key: RemoteKey::from_words([address, key_bytes, check]),
-            token: u32::try_from(word & u64::from(u32::MAX)).ok()?,
+            token,
             line,
+            is_landing: flags & IS_LANDING != 0,
+            layout: (flags & HAS_LAYOUT != 0).then(|| handle_of(token)),
         })
     }
 }
@@ -139,18 +174,23 @@ impl Gate {
 /// The token of a receive handle: its place, and the end of the number of its start.
 #[allow(clippy::cast_possible_truncation, reason = "cut to its bits")]
 pub(super) fn token(handle: u32, number: u64) -> u32 {
-    handle << NUMBER_BITS | (number as u32 & NUMBER_MASK)
+    handle << TOKEN_BITS | (number as u32 & NUMBER_MASK)
 }
+
+/// What the receive of a token is told with it: the bytes are in its blocks, not in the place of the gate.
+pub(super) const DIRECT: u32 = 1 << NUMBER_BITS;
 
 /// The handle that a token names.
 pub(super) fn handle_of(token: u32) -> u32 {
-    token >> NUMBER_BITS
+    token >> TOKEN_BITS
 }
 
-const NUMBER_BITS: u32 = 12;
+const NUMBER_BITS: u32 = 11;
 const NUMBER_MASK: u32 = (1 << NUMBER_BITS) - 1;
+/// The number, and [`DIRECT`].
+const TOKEN_BITS: u32 = NUMBER_BITS + 1;
 /// Handles that tokens can name.
-pub(super) const MOST_HANDLES: usize = 1 << (32 - NUMBER_BITS);
+pub(super) const MOST_HANDLES: usize = 1 << (32 - TOKEN_BITS);
 
 #[cfg(test)]
 mod tests {
@@ -176,7 +216,7 @@ mod tests {
         let early = head(GATE, it, u64::from(u32::MAX));
         assert_eq!(number(&early, 0), None, "before the first");
         let wild = Head {
-            flags: 16 | 32,
+            flags: 16 | 128,
             ..early
         };
         assert_eq!(name(&wild), None);

@@ -306,38 +306,83 @@ pub async fn sends_first(rank: &mut Rank) {
     finish(rank, ends).await;
 }
 
+/// Messages that are shorter than their receive has room for fill its beginning, also after one that was not.
+pub async fn shorter(rank: &mut Rank) {
+    let other = rank.size - 1 - rank.me;
+    for (number, (sent, wanted)) in (0..).zip([
+        (13, 50),
+        (0, 1),
+        (4096, 5000),
+        (4097, 9000),
+        (100_000, 100_001),
+        (0, 300_000),
+        (150_000, 400_000),
+        (299_999, 300_000),
+    ]) {
+        let striped = |side| (number / 2 + side) % 2 == 1;
+        let mut send = End::new(rank, to(other, 6), sent, striped(0));
+        let mut full = End::new(rank, to(other, 6), wanted, striped(0));
+        let mut receive = End::new(rank, from(other, 6), wanted, striped(number));
+        for round in 0..8 {
+            let (end, bytes) = match round % 4 {
+                0 => (&mut full, wanted),
+                _ => (&mut send, sent),
+            };
+            let content = |of: u32| {
+                let mut content = pattern(of, 100 * number + round, bytes);
+                content.resize(wanted, 0);
+                content
+            };
+            end.fill(&content(rank.me)[..bytes]);
+            let ids = [end.id, receive.id];
+            match rank.random.below(3) {
+                0 => start(rank, &ids),
+                1 => ids.iter().for_each(|id| start(rank, &[*id])),
+                _ => {
+                    start(rank, &ids[1..]);
+                    rank.pass().await;
+                    start(rank, &ids[..1]);
+                }
+            }
+            wait(rank, &ids).await.unwrap();
+            receive.check(&content(other));
+        }
+        assert_eq!(counters(rank).refused, 0);
+        finish(rank, vec![send, full, receive]).await;
+    }
+}
+
+/// A message that is longer than its receive has room for is one for neither side.
 pub async fn sizes_differ(rank: &mut Rank) {
     let other = rank.size - 1 - rank.me;
-    for (short, long) in [(8, 16), (4096, 5000), (9000, 9001), (0, 1)] {
-        for (sent, wanted) in [(short, long), (long, short)] {
-            let send = End::new(rank, to(other, 5), sent, false);
-            let mut receive = End::new(rank, from(other, 5), wanted, false);
-            // Only what was sent ahead of its gate may be complete without a word.
-            let differs = |end: Result<(), ChannelError>| {
-                let may_be_well = sent <= 4096 && end.is_ok();
-                assert!(
-                    may_be_well || end == Err(ChannelError::SizesDiffer),
-                    "{sent} for {wanted}: {end:?}"
-                );
-            };
-            start(rank, &[receive.id]);
-            rank.barrier().await;
-            start(rank, &[send.id]);
-            differs(wait(rank, &[send.id]).await);
-            let end = wait(rank, &[receive.id]).await;
-            assert_eq!(end, Err(ChannelError::SizesDiffer), "{sent} for {wanted}");
-            receive.check(&vec![0; wanted]);
-            rank.barrier().await;
-            // The sends come first.
-            start(rank, &[send.id]);
-            rank.barrier().await;
-            start(rank, &[receive.id]);
-            let end = wait(rank, &[receive.id]).await;
-            assert_eq!(end, Err(ChannelError::SizesDiffer), "{sent} for {wanted}");
-            differs(wait(rank, &[send.id]).await);
-            rank.barrier().await;
-            finish(rank, vec![send, receive]).await;
-        }
+    for (sent, wanted) in [(16, 8), (5000, 4096), (9001, 9000), (1, 0), (4096, 4095)] {
+        let send = End::new(rank, to(other, 5), sent, false);
+        let mut receive = End::new(rank, from(other, 5), wanted, false);
+        // Only what was sent ahead of its gate may be complete without a word.
+        let differs = |end: Result<(), ChannelError>| {
+            let may_be_well = sent <= 4096 && end.is_ok();
+            assert!(
+                may_be_well || end == Err(ChannelError::SizesDiffer),
+                "{sent} for {wanted}: {end:?}"
+            );
+        };
+        start(rank, &[receive.id]);
+        rank.barrier().await;
+        start(rank, &[send.id]);
+        differs(wait(rank, &[send.id]).await);
+        let end = wait(rank, &[receive.id]).await;
+        assert_eq!(end, Err(ChannelError::SizesDiffer), "{sent} for {wanted}");
+        receive.check(&vec![0; wanted]);
+        rank.barrier().await;
+        // The sends come first.
+        start(rank, &[send.id]);
+        rank.barrier().await;
+        start(rank, &[receive.id]);
+        let end = wait(rank, &[receive.id]).await;
+        assert_eq!(end, Err(ChannelError::SizesDiffer), "{sent} for {wanted}");
+        differs(wait(rank, &[send.id]).await);
+        rank.barrier().await;
+        finish(rank, vec![send, receive]).await;
     }
     // The queue goes on.
     let mut send = End::new(rank, to(other, 5), 100, false);
@@ -404,7 +449,7 @@ pub async fn nonsense(rank: &mut Rank) {
         let made = Head {
             flags: class + u16::from(class == 4) + 16 * random.below(3) as u16,
             word: u64::from(random.below(80) as u32) | random.below(1 << 32) << 32,
-            ..head(64 + random.below(7) as u8)
+            ..head(64 + random.below(9) as u8)
         };
         rank.send(other, made, &words[..length]).await;
         if round % 10 == 0 {
@@ -426,6 +471,46 @@ pub async fn nonsense(rank: &mut Rank) {
     start(rank, &[receive.id, send.id]);
     wait(rank, &[receive.id, send.id]).await.unwrap();
     receive.check(&pattern(other, 1, 5000));
+    finish(rank, vec![send, receive]).await;
+}
+
+/// A peer names blocks that it does not have, and a gate to them: what is sent there goes nowhere, and all else goes on.
+pub async fn blocks_of_nowhere(rank: &mut Rank) {
+    let other = rank.size - 1 - rank.me;
+    let mut random = crate::common::Random(u64::from(rank.me) + 77);
+    let bytes = 40_000u64;
+    for striped in [false, true] {
+        let class = 8 + u8::from(striped);
+        let mut lost = End::new(rank, to(other, class), 40_000, striped);
+        lost.fill(&pattern(rank.me, 1, 40_000));
+        rank.barrier().await;
+        let made = |kind: u8, flags: u16, number: u64| Head {
+            flags: u16::from(class) | flags,
+            word: 77 | number << 32,
+            ..head(kind)
+        };
+        let body = |words: &[u64]| -> Vec<u8> {
+            words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+        };
+        let wild = [random.next(), random.next()];
+        // Two blocks of the owner 3, one in memory that nobody has, one with a name in an arena; and a gate with a place like that.
+        let first = body(&[wild[0] >> 20, 20_000, wild[1], 20_000, 1, 0]);
+        let second = body(&[1 << 63 | 1 << 50, 30_000, 0, 10_000, 2, 20_000]);
+        let gate = body(&[bytes, wild[1] >> 20, bytes, wild[0], 3 << 12]);
+        rank.send(other, made(71, 32, 3), &first).await;
+        rank.send(other, made(71, 0, 3), &second).await;
+        rank.send(other, made(64, 32 | 64, 0), &gate).await;
+        rank.barrier().await;
+        start(rank, &[lost.id]);
+        wait(rank, &[lost.id]).await.unwrap();
+        finish(rank, vec![lost]).await;
+    }
+    let mut send = End::new(rank, to(other, 4), 50_000, true);
+    let mut receive = End::new(rank, from(other, 4), 50_000, true);
+    send.fill(&pattern(rank.me, 2, 50_000));
+    start(rank, &[receive.id, send.id]);
+    wait(rank, &[receive.id, send.id]).await.unwrap();
+    receive.check(&pattern(other, 2, 50_000));
     finish(rank, vec![send, receive]).await;
 }
 

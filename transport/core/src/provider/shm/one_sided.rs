@@ -29,6 +29,15 @@ impl Shm {
             .collect()
     }
 
+    pub(in crate::provider) fn expect_lines(&mut self, windows: usize, works: usize) {
+        let works = works.min(MOST_EXPECTED);
+        self.finished
+            .reserve(works.saturating_sub(self.finished.len()));
+        if let Some(arenas) = &mut self.arenas {
+            arenas.expect(windows);
+        }
+    }
+
     pub(in crate::provider) fn line_of(&mut self, of: u32, name: u64) -> Option<&'static GateLine> {
         self.arenas.as_mut()?.line_of(of, name)
     }
@@ -209,5 +218,7 @@ impl Shm {
     }
 }
 
+/// Ends of writes that there is room for before anybody has posted one.
+const MOST_EXPECTED: usize = 65_536;
 const PAGE_BYTES: usize = 4096;
 const LINE_BYTES: usize = size_of::<GateLine>();
