@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Gated channels by their private C interface, which QMP is built on: rounds of halos in one to four dimensions, the order
-// of starts, messages sent before they are received, sizes that differ, wrong use.
+// of starts, messages sent before they are received, messages of other sizes than their receives, wrong use.
 #include "check.h"
 
 #include <stddef.h>
@@ -269,32 +269,113 @@ static void messages_of_mpi_go_beside(void)
     halo_free(&halo, 1);
 }
 
-static void sizes_that_differ_are_told_to_both(void)
+static void messages_that_are_too_long_are_told_to_both(void)
 {
     static unsigned char out[30000], in[30000];
+    static const size_t sizes[][2] = {{21000, 20000}, {21000, 20999}, {4096, 4095}, {1, 0}};
     int next = (rank + 1) % size, last = (rank + size - 1) % size;
-    for (int longer = 0; longer < 2; longer++) {
-        uint64_t receive = declare(MPI_COMM_WORLD, RECEIVE, last, 6, in, 20000 + 1000 * (size_t)longer);
-        uint64_t send = declare(MPI_COMM_WORLD, SEND, next, 6, out, 21000 - 1000 * (size_t)longer);
-        uint64_t small = declare(MPI_COMM_WORLD, SEND, next, 6, out, 100);
-        memset(in, 0xEE, sizeof in);
-        EQUAL(rmpi_channel_start(&receive, 1), OK);
-        EQUAL(rmpi_channel_start(&send, 1), OK);
-        EQUAL(rmpi_channel_wait(&receive, 1, FOREVER), SIZES_DIFFER);
-        EQUAL(rmpi_channel_wait(&send, 1, FOREVER), SIZES_DIFFER);
-        EQUAL(in[0], 0xEE);
-        EQUAL(rmpi_channel_start(&small, 1), OK);
-        EQUAL(rmpi_channel_start(&receive, 1), OK);
-        EQUAL(rmpi_channel_wait(&receive, 1, FOREVER), SIZES_DIFFER);
-        // It may have been complete long before its receiver came.
-        int end = rmpi_channel_wait(&small, 1, FOREVER);
-        CHECK(end == OK || end == SIZES_DIFFER, "%d", end);
-        EQUAL(in[0], 0xEE);
-        MPI_Barrier(MPI_COMM_WORLD);
-        EQUAL(rmpi_channel_free(send), OK);
-        EQUAL(rmpi_channel_free(small), OK);
-        EQUAL(rmpi_channel_free(receive), OK);
-    }
+    for (int at = 0; at < COUNT_OF(sizes); at++)
+        for (int round = 0; round < 4; round++) {
+            uint64_t receive = declare(MPI_COMM_WORLD, RECEIVE, last, 6, in, sizes[at][1]);
+            uint64_t send = declare(MPI_COMM_WORLD, SEND, next, 6, out, sizes[at][0]);
+            memset(in, 0xEE, sizeof in);
+            EQUAL(rmpi_channel_start(&receive, 1), OK);
+            EQUAL(rmpi_channel_start(&send, 1), OK);
+            EQUAL(rmpi_channel_wait(&receive, 1, FOREVER), SIZES_DIFFER);
+            // What is small may have been complete long before its receiver came.
+            int end = rmpi_channel_wait(&send, 1, FOREVER);
+            CHECK(end == SIZES_DIFFER || (end == OK && sizes[at][0] <= 4096), "%d", end);
+            EQUAL(in[0], 0xEE);
+            MPI_Barrier(MPI_COMM_WORLD);
+            EQUAL(rmpi_channel_free(send), OK);
+            EQUAL(rmpi_channel_free(receive), OK);
+        }
+}
+
+// In memory of the program, whole and in blocks: what lies behind a short message stays as it was, also after a long one.
+static void messages_may_be_shorter_than_their_receives(void)
+{
+    enum { MOST = 600000 };
+    static unsigned char out[MOST], in[2 * MOST];
+    static const size_t sizes[][2] = {{13, 50}, {0, 8}, {4000, 5000}, {5000, 20000}, {70000, 80000}, {400000, MOST}};
+    int next = (rank + 1) % size, last = (rank + size - 1) % size;
+    for (int at = 0; at < COUNT_OF(sizes); at++)
+        for (int blocks = 1; blocks <= 10; blocks += 9) {
+            size_t sent = sizes[at][0], room = sizes[at][1], block = room / (size_t)blocks;
+            struct piece to = {in, block, (size_t)blocks, 2 * (ptrdiff_t)block};
+            uint64_t ids[3];
+            EQUAL(rmpi_channel_declare(MPI_COMM_WORLD, RECEIVE, last, 7, &to, 1, &ids[0]), OK);
+            ids[1] = declare(MPI_COMM_WORLD, SEND, next, 7, out, block * (size_t)blocks);
+            ids[2] = declare(MPI_COMM_WORLD, SEND, next, 7, out, sent);
+            for (int round = 0; round < 6; round++) {
+                int is_short = round % 2;
+                fill(out, room, seed_of(rank, at, round));
+                memset(in, 0xEE, sizeof in);
+                uint64_t both[2] = {ids[0], ids[1 + is_short]};
+                EQUAL(rmpi_channel_start(both, 2), OK);
+                EQUAL(rmpi_channel_wait(both, 2, FOREVER), OK);
+                static unsigned char packed[MOST];
+                for (int b = 0; b < blocks; b++)
+                    memcpy(packed + (size_t)b * block, in + 2 * (size_t)b * block, block);
+                size_t arrived = is_short ? sent : block * (size_t)blocks;
+                // The pattern of a shorter message is the beginning of that of a longer one.
+                PAYLOAD(packed, arrived, seed_of(last, at, round));
+                for (size_t i = arrived; i < block * (size_t)blocks; i++)
+                    if (packed[i] != 0xEE) {
+                        CHECK(0, "byte %zu behind a message of %zu", i, arrived);
+                        break;
+                    }
+            }
+            MPI_Barrier(MPI_COMM_WORLD);
+            for (int id = 0; id < 3; id++)
+                EQUAL(rmpi_channel_free(ids[id]), OK);
+        }
+}
+
+// Large blocks go from where they are to where they belong: the counters tell.
+static void blocks_are_copied_once(void)
+{
+    enum { FACE = 60000, ROUNDS = 30, WARM = 5 };
+    int next = (rank + 1) % size, last = (rank + size - 1) % size;
+    static const size_t shapes[][2] = {{FACE, 1}, {20000, 3}, {6000, 10}, {240, 250}};
+    for (int mine = 0; mine < COUNT_OF(shapes); mine++)
+        for (int theirs = 0; theirs < COUNT_OF(shapes); theirs++) {
+            unsigned char *out, *in;
+            uint64_t ids[2], before[8], after[8];
+            GOOD(MPI_Alloc_mem(2 * FACE, MPI_INFO_NULL, &out));
+            GOOD(MPI_Alloc_mem(2 * FACE, MPI_INFO_NULL, &in));
+            size_t block = shapes[mine][0], wanted = shapes[theirs][0];
+            struct piece from = {out, block, shapes[mine][1], 2 * (ptrdiff_t)block};
+            struct piece to = {in, wanted, shapes[theirs][1], 2 * (ptrdiff_t)wanted};
+            EQUAL(rmpi_channel_declare(MPI_COMM_WORLD, RECEIVE, last, 4, &to, 1, &ids[0]), OK);
+            EQUAL(rmpi_channel_declare(MPI_COMM_WORLD, SEND, next, 4, &from, 1, &ids[1]), OK);
+            for (int round = 0; round < WARM + ROUNDS; round++) {
+                if (round == WARM)
+                    EQUAL(rmpi_channel_counters(before), OK);
+                for (size_t at = 0; at < shapes[mine][1]; at++)
+                    memset(out + 2 * at * block, rank + round, block);
+                memset(in, 0xEE, 2 * FACE);
+                EQUAL(rmpi_channel_start(ids, 2), OK);
+                EQUAL(rmpi_channel_wait(ids, 2, FOREVER), OK);
+                for (size_t at = 0; at < 2 * FACE; at++) {
+                    unsigned char expected = at / wanted % 2 == 0 ? (unsigned char)(last + round) : 0xEE;
+                    if (in[at] != expected) {
+                        CHECK(0, "byte %zu of blocks of %zu is %d", at, wanted, in[at]);
+                        break;
+                    }
+                }
+            }
+            EQUAL(rmpi_channel_counters(after), OK);
+            EQUAL(after[DIRECT] - before[DIRECT], (uint64_t)ROUNDS * FACE);
+            EQUAL(after[PACKED], before[PACKED]);
+            EQUAL(after[ALLOCATIONS], before[ALLOCATIONS]);
+            EQUAL(after[REFUSED], 0);
+            MPI_Barrier(MPI_COMM_WORLD);
+            EQUAL(rmpi_channel_free(ids[0]), OK);
+            EQUAL(rmpi_channel_free(ids[1]), OK);
+            GOOD(MPI_Free_mem(out));
+            GOOD(MPI_Free_mem(in));
+        }
 }
 
 static void wrong_use_has_a_code_each(void)
@@ -359,7 +440,9 @@ int main(int argc, char **argv)
     RUN(declared_used_once_and_freed);
     RUN(communicators_do_not_mix);
     RUN(messages_of_mpi_go_beside);
-    RUN(sizes_that_differ_are_told_to_both);
+    RUN(messages_that_are_too_long_are_told_to_both);
+    RUN(messages_may_be_shorter_than_their_receives);
+    RUN(blocks_are_copied_once);
     RUN(wrong_use_has_a_code_each);
     return finish();
 }

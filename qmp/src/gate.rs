@@ -198,7 +198,7 @@ fn failure(code: c_int) -> Failure {
         ),
         6 => (
             Status::MEMSIZE_ERR,
-            "the two ends of the message declared different sizes",
+            "the message is longer than its receive has room for",
         ),
         7 => (
             Status::TIMEOUT,

@@ -50,7 +50,7 @@ const WORDS: [&CStr; 25] = [
     c"QMP_CPUINFO_ERR: no information about the processors",
     c"QMP_NODEINFO_ERR: no information about the nodes",
     c"QMP_NOMEM_ERR: there is not enough memory",
-    c"QMP_MEMSIZE_ERR: the two ends of a message declared different sizes",
+    c"QMP_MEMSIZE_ERR: a message is longer than its receive has room for",
     c"QMP_HOSTNAME_ERR: the name of the host cannot be found",
     c"QMP_INITSVC_ERR: the message passing service cannot be initialised",
     c"QMP_TOPOLOGY_EXISTS: a logical topology is declared already",

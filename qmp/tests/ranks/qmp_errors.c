@@ -131,8 +131,8 @@ static void qmpl_042_receives_that_are_cleared_and_never_started(void)
     QMP_free_msgmem(mem);
 }
 
-// Both ends are told, and the next message is whole again.
-static void qmp_029_sizes_that_differ(void)
+// Of a message that is too long both ends are told, and the next one is whole again.
+static void qmp_029_messages_that_are_too_long(void)
 {
     enum { LARGE = 100000 };
     static char out[LARGE], in[LARGE];
@@ -176,6 +176,6 @@ int main(int argc, char **argv)
     RUN(qmp_036_qmp_037_handles_that_are_none);
     RUN(qmp_046_starting_freeing_and_moving_what_is_under_way);
     RUN(qmpl_042_receives_that_are_cleared_and_never_started);
-    RUN(qmp_029_sizes_that_differ);
+    RUN(qmp_029_messages_that_are_too_long);
     return end();
 }

@@ -88,6 +88,38 @@ static void qmp_116_small_messages_are_complete_before_they_are_received(void)
     QMP_free_msgmem(mems[1]);
 }
 
+// As over MPI: a shorter message fills the beginning, and nothing else is changed.
+static void messages_may_be_shorter_than_their_receives(void)
+{
+    static const size_t sizes[][2] = {{13, 50}, {14, 50}, {4096, 8192}, {9000, 20000}, {100000, 300000}};
+    for (int i = 0; i < COUNT_OF(sizes); i++)
+        for (int is_allocated = 0; is_allocated < 2; is_allocated++) {
+            size_t bytes = sizes[i][0], room = sizes[i][1];
+            QMP_mem_t *mem = is_allocated ? QMP_allocate_memory(2 * room) : NULL;
+            unsigned char *out = mem ? QMP_get_memory_pointer(mem) : allocate(2 * room), *in = out + room;
+            struct pair ring = declare_pair(out, bytes, next(), in, room, before());
+            for (int k = 0; k < 5; k++) {
+                fill(out, bytes, seed(rank, k));
+                memset(in, 0xee, room);
+                WORKS(QMP_start(ring.receive));
+                WORKS(QMP_start(ring.send));
+                WORKS(QMP_wait(ring.receive));
+                WORKS(QMP_wait(ring.send));
+                PAYLOAD(in, bytes, seed(before(), k));
+                for (size_t at = bytes; at < room; at++)
+                    if (in[at] != 0xee) {
+                        CHECK(0, "byte %zu behind a message of %zu was changed", at, bytes);
+                        break;
+                    }
+            }
+            free_pair(ring);
+            if (mem)
+                QMP_free_memory(mem);
+            else
+                free(out);
+        }
+}
+
 static void qmp_086_qmp_111_qmp_114_a_message_can_be_polled(void)
 {
     enum { BYTES = 100000 };
@@ -381,6 +413,7 @@ int main(int argc, char **argv)
     RUN(qmp_068_qmp_069_qmp_070_qmp_071_memory);
     RUN(qmp_072_qmp_075_qmp_077_qmp_079_qmp_080_qmp_085_qmp_087_around_a_ring);
     RUN(qmp_116_small_messages_are_complete_before_they_are_received);
+    RUN(messages_may_be_shorter_than_their_receives);
     RUN(qmp_086_qmp_111_qmp_114_a_message_can_be_polled);
     RUN(qmp_110_the_gate_keeps_what_is_sent_out);
     RUN(qmp_112_qmp_118_qmp_119_several_messages_to_one_node_keep_their_order);

@@ -117,6 +117,56 @@ static void starts_are_quiet(size_t face, bool is_allocated)
         free(out);
 }
 
+// Faces of a lattice with their sites far apart, in memory of QMP: strided at both ends, at one, and indexed.
+static void gaps_cost_no_copy(size_t block, int blocks)
+{
+    size_t face = block * (size_t)blocks;
+    QMP_mem_t *mem = QMP_allocate_memory(6 * face);
+    unsigned char *out = QMP_get_memory_pointer(mem), *in = out + 3 * face;
+    int to = (rank + 1) % size, from = (rank + size - 1) % size, lengths[2], indices[2];
+    for (int shape = 0; shape < 3; shape++) {
+        QMP_msgmem_t away = QMP_declare_strided_msgmem(out, block, blocks, 3 * (ptrdiff_t)block);
+        QMP_msgmem_t here = QMP_declare_msgmem(in, face);
+        if (shape == 1) {
+            QMP_free_msgmem(here);
+            here = QMP_declare_strided_msgmem(in, block / 2, 2 * blocks, (ptrdiff_t)block);
+        } else if (shape == 2) {
+            QMP_free_msgmem(here);
+            lengths[0] = (int)block;
+            lengths[1] = (int)(face - block);
+            indices[0] = (int)face;
+            indices[1] = 0;
+            here = QMP_declare_indexed_msgmem(in, lengths, indices, 1, 2);
+        }
+        QMP_msghandle_t both[2] = {QMP_declare_receive_from(here, from, 0), QMP_declare_send_to(away, to, 0)};
+        QMP_msghandle_t all = QMP_declare_multiple(both, 2);
+        uint64_t before[8], after[8];
+        for (int k = 0; k < WARM + ROUNDS; k++) {
+            if (k == WARM) {
+                EQUAL(rmpi_channel_counters(before), 0);
+                asked = locked = 0;
+            }
+            is_counting = k >= WARM;
+            memset(out, rank + k, block);
+            in[shape == 2 ? face : 0] = 0xee;
+            WORKS(QMP_start(all));
+            WORKS(QMP_wait(all));
+            EQUAL(in[shape == 2 ? face : 0], (unsigned char)(from + k));
+            is_counting = 0;
+        }
+        EQUAL(rmpi_channel_counters(after), 0);
+        EQUAL(asked, 0ul);
+        EQUAL(locked, 0ul);
+        EQUAL(after[ALLOCATIONS], before[ALLOCATIONS]);
+        EQUAL(after[DIRECT] - before[DIRECT], (uint64_t)ROUNDS * face);
+        EQUAL(after[PACKED], before[PACKED]);
+        QMP_free_msghandle(all);
+        QMP_free_msgmem(here);
+        QMP_free_msgmem(away);
+    }
+    QMP_free_memory(mem);
+}
+
 int main(int argc, char **argv)
 {
     lock_really = (int (*)(pthread_mutex_t *))dlsym(RTLD_NEXT, "pthread_mutex_lock");
@@ -126,5 +176,7 @@ int main(int argc, char **argv)
         starts_are_quiet(faces[i], true);
         starts_are_quiet(faces[i], false);
     }
+    gaps_cost_no_copy(512, 100);
+    gaps_cost_no_copy(40000, 5);
     return end();
 }
