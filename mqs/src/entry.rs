@@ -20,7 +20,7 @@ use crate::interface::{
     PENDING_SENDS, PendingOperation, ProcessCallbacks, TypeSizes, UNEXPECTED_MESSAGES,
 };
 use crate::list::{Allocator, List};
-use crate::{order, show, walk};
+use crate::{calls, order, show, walk};
 
 /// The debugger's table: one for all, as the interface has it.
 static BASIC: AtomicPtr<BasicCallbacks> = AtomicPtr::new(null_mut());
@@ -40,6 +40,7 @@ struct Process {
     comms: List<walk::Communicator>,
     /// In the order of their keys.
     operations: List<walk::Operation>,
+    calls: List<calls::Call>,
     /// The communicator that the iterator is at.
     at: usize,
     /// World ranks of that communicator, once somebody asked.
@@ -173,6 +174,7 @@ pub unsafe extern "C" fn mqs_setup_process(
             map: Map::default(),
             comms: List::new(),
             operations: List::new(),
+            calls: List::new(),
             at: 0,
             ranks: List::new(),
             next: 0,
@@ -315,7 +317,9 @@ pub unsafe extern "C" fn mqs_next_operation(
             let Some(it) = left.and_then(<[_]>::first) else {
                 return Ok(END_OF_LIST);
             };
-            let shown = show::shown(it, info.ranks.as_slice());
+            let calls = info.calls.as_slice();
+            let call = it.call.and_then(|number| calls.get(number as usize));
+            let shown = show::shown(it, info.ranks.as_slice(), call);
             info.next = info.next.saturating_add(1);
             put(operation, shown)
         })
@@ -393,6 +397,15 @@ impl Process {
         walk::operations(target, &found, &self.map, |it| {
             operations.push(allocator, it)
         })?;
+        let calls = &mut self.calls;
+        calls::calls(target, &found, &self.map, |it| calls.push(allocator, it))?;
+        calls::mark(
+            target,
+            allocator,
+            calls.as_mut_slice(),
+            comms.as_slice(),
+            operations,
+        )?;
         order::sort_by_key(operations.as_mut_slice(), walk::Operation::key);
         Ok(looked)
     }
@@ -401,6 +414,7 @@ impl Process {
     fn forget(&mut self, allocator: Allocator) {
         self.comms.clear(allocator);
         self.operations.clear(allocator);
+        self.calls.clear(allocator);
         self.ranks.clear(allocator);
         (self.at, self.next, self.end) = (0, 0, 0);
     }

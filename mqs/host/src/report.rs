@@ -34,6 +34,8 @@ pub struct Communicator {
     pub receives: Vec<Operation>,
     /// Messages that arrived before their receives.
     pub unexpected: Vec<Operation>,
+    /// Calls that a thread waits in, of which no send or receive tells, if the library says so.
+    pub calls: Vec<Call>,
     /// Collectives that were called, if the library counts them.
     pub collectives: Vec<Collective>,
 }
@@ -57,6 +59,61 @@ pub struct Operation {
     pub matched: Option<(i64, i64, i64)>,
     /// What the library says of it.
     pub words: Vec<String>,
+    /// The function that a thread waits for it in, if the library says so.
+    pub call: Option<String>,
+}
+
+/// A call that a thread waits in: a probe, a collective, `MPI_Finalize`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Call {
+    /// The function.
+    pub function: String,
+    /// What it waits for, in the library's words.
+    pub waits: String,
+    /// The thread, where that is not the main one.
+    pub thread: Option<u32>,
+    /// Of a probe: whose message, as a rank of the communicator; none: any, or no probe.
+    pub peer: Option<i64>,
+    /// Of a probe: with which tag; none: any, or no probe.
+    pub tag: Option<i64>,
+}
+
+impl Call {
+    /// rmpi's library lists such calls behind the posted receives, with the function's name where others say `receive`.
+    pub(crate) fn of(entry: &Operation) -> Option<Self> {
+        let function = entry.call.clone()?;
+        let [first, waits, ..] = &entry.words[..] else {
+            return None;
+        };
+        let thread = entry.words.iter().find_map(|line| {
+            let (_, thread) = line.split_once(", thread ")?;
+            thread.parse().ok()
+        });
+        (*first == function).then(|| Self {
+            function,
+            waits: waits.clone(),
+            thread,
+            peer: entry.peer,
+            tag: entry.tag,
+        })
+    }
+}
+
+impl Display for Call {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        write!(out, "in {}, {}", self.function, self.waits)?;
+        if self.waits.ends_with("message") {
+            let peer = self.peer.map(|rank| format!("rank {rank}"));
+            let tag = self.tag.map(|tag| format!("tag {tag}"));
+            let peer = peer.as_deref().unwrap_or("any rank");
+            let tag = tag.as_deref().unwrap_or("any tag");
+            write!(out, " from {peer}, {tag}")?;
+        }
+        match self.thread {
+            Some(thread) => write!(out, " (thread {thread})"),
+            None => Ok(()),
+        }
+    }
 }
 
 /// Calls of one collective.
@@ -77,6 +134,9 @@ impl Operation {
         let matched = (it.actual_local_rank, it.actual_tag, it.actual_length);
         let is_matched = class == PENDING_RECEIVES && it.status >= MATCHED;
         let lines = it.extra_text.iter().map(|line| text(line));
+        let words: Vec<_> = lines.filter(|line| !line.is_empty()).collect();
+        let call = words.iter().find_map(|line| line.strip_prefix("in "));
+        let call = call.map(|call| call.split(',').next().unwrap_or_default().to_owned());
         Self {
             peer: any(it.desired_local_rank),
             world_peer: any(it.desired_global_rank),
@@ -89,7 +149,8 @@ impl Operation {
                 _ => "complete",
             },
             matched: is_matched.then_some(matched),
-            words: lines.filter(|line| !line.is_empty()).collect(),
+            words,
+            call,
         }
     }
 
@@ -141,7 +202,8 @@ impl Display for Rank {
 impl Communicator {
     fn is_quiet(&self) -> bool {
         let queues = [&self.sends, &self.receives, &self.unexpected];
-        queues.iter().all(|it| it.is_empty()) && self.collectives.iter().all(|it| it.active == 0)
+        let still = self.calls.is_empty() && queues.iter().all(|it| it.is_empty());
+        still && self.collectives.iter().all(|it| it.active == 0)
     }
 }
 
@@ -152,6 +214,9 @@ impl Display for Communicator {
             name => name.to_owned(),
         };
         writeln!(out, "  {name}: rank {}", self.rank)?;
+        for it in &self.calls {
+            writeln!(out, "    {it}")?;
+        }
         for it in self.collectives.iter().filter(|it| it.active > 0) {
             writeln!(out, "    in {}, call {}", it.name, it.called)?;
         }

@@ -29,7 +29,8 @@ pub fn open(universe: &Universe) {
         know(&comm, handle);
     }
     rmpi_debug_anchor.show_types(type_rows::table());
-    rmpi_debug_anchor.open(std::process::id(), world, chunks, universe.comm_table());
+    let tables = (universe.comm_table(), universe.call_table());
+    rmpi_debug_anchor.open(std::process::id(), world, chunks, tables);
 }
 
 /// A communicator has a handle.

@@ -10,7 +10,7 @@
 use core::ffi::c_int;
 use runtime::datatype::Datatype;
 use runtime::{
-    Mode, Payload, Peer, RequestId, SendMode, Source, Structured, Target, UserMemory, Visit,
+    Awaits, Mode, Payload, Peer, RequestId, SendMode, Source, Structured, Target, UserMemory, Visit,
 };
 
 use crate::args::{ConstBuf, MutBuf, Out, OutStatus};
@@ -413,7 +413,14 @@ pub fn sendrecv(
             status.set(MPI_Status::PROC_NULL);
             Ok(())
         }
-        Some(request) => finish_alone(mpi, request, &status),
+        Some(request) => {
+            if let Some(sent) = sent {
+                mpi.wait_until(Awaits::Both(request, sent), |universe| {
+                    universe.is_complete(request)
+                });
+            }
+            finish_alone(mpi, request, &status)
+        }
     };
     complete_send(mpi, sent).and(result)
 }

@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 
 use engine::{ContextId, Engine, Peer, RequestId};
-use queue_layout::CommTable;
+use queue_layout::{CallTable, CommTable};
 use transport::channel::Channels;
 use transport::seat::{Awaited, NODE_BOARD};
 use transport::{Completions, Fabric, Seat};
@@ -47,6 +47,7 @@ pub struct Universe {
     pub(crate) tasks: Tasks,
     shape: Shape,
     comm_rows: CommRows,
+    pub(crate) calls: Box<CallTable>,
     /// `MPI_COMM_WORLD` and `MPI_COMM_SELF`.
     predefined: [Comm; 2],
     /// What a collective waits for at a board.
@@ -131,6 +132,7 @@ impl Universe {
             engine: Engine::new(config, size),
             groups: HashMap::from([(SELF_CONTEXT.0, predefined[1].group.clone())]),
             comm_rows,
+            calls: Box::default(),
             predefined,
             awaited: None,
             fabric,
