@@ -59,6 +59,22 @@ const WAITING: &str = "#include <mpi.h>\n#include <pthread.h>\n#include <stdio.h
     MPI_Waitall(3, r, MPI_STATUSES_IGNORE);\n\
     return 0; }\n";
 
+const COLLECTED: &str = "#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <mpi.h>\n#include <stdio.h>\n\
+    static char buf[4][100];\n\
+    int main(void) {\n\
+    MPI_Request r[3]; MPI_Comm halo; int *debugged = dlsym(RTLD_DEFAULT, \"MPIR_being_debugged\");\n\
+    *debugged = 1;\n\
+    MPI_Init(0, 0);\n\
+    MPI_Comm_dup(MPI_COMM_SELF, &halo); MPI_Comm_set_name(halo, \"halo\");\n\
+    MPI_Isend(buf[0], 8, MPI_CHAR, 0, 1, halo, &r[0]);\n\
+    MPI_Isend(buf[1], 8, MPI_CHAR, 0, 2, halo, &r[1]);\n\
+    MPI_Isend(buf[2], 33, MPI_CHAR, 0, 3, halo, &r[2]);\n\
+    MPI_Send(buf[3], 8, MPI_CHAR, 0, 4, halo);\n\
+    MPI_Wait(&r[1], MPI_STATUS_IGNORE);\n\
+    puts(\"pending\"); fflush(stdout);\n\
+    MPI_Probe(0, 9, halo, MPI_STATUS_IGNORE);\n\
+    return 0; }\n";
+
 fn start(name: &str, text: &str) -> Running {
     let folder = scratch(name);
     let program = folder.join("program");
@@ -158,6 +174,22 @@ fn mqs_047_084_blocked_calls_of_all_threads_say_so() {
         short(&halo.receives),
         [(Some(0), Some(0), 24), (Some(0), Some(1), 24)]
     );
+}
+
+#[test]
+fn mqs_085_with_a_debugger_sends_stay_until_they_are_collected() {
+    let running = start("queues-collected", COLLECTED);
+    let found = look(running.0.id(), |found| {
+        found.iter().any(|it| !it.calls.is_empty())
+    });
+    let halo = &found[2];
+    let first_and_third = [(Some(0), Some(1), 8), (Some(0), Some(3), 33)];
+    assert_eq!(short(&halo.sends), first_and_third);
+    for send in &halo.sends {
+        assert_eq!(send.status, "complete");
+        assert_eq!(send.words, ["send", "complete; not collected yet"]);
+    }
+    assert_eq!(halo.unexpected.len(), 4);
 }
 
 #[test]

@@ -18,6 +18,7 @@ use crate::error::{Error, ErrorClass, Result};
 use crate::express;
 use crate::handle::MPI_Comm;
 use crate::lock;
+use crate::mpir;
 use crate::process::{self, Identity, Lookup, Phase, World};
 use crate::qmpi;
 use crate::state::{self, Hidden, State};
@@ -98,8 +99,11 @@ fn join(level: c_int) -> Result<()> {
             eprintln!("rmpi: {complaint}");
         }
     }
+    if mpir::is_debugged() {
+        universe.keep_sends();
+    }
     // The lane sends eight bytes at once: not where the program's user has forbidden that.
-    if level != c::MPI_THREAD_MULTIPLE && universe.eager_limit() >= 8 {
+    if level != c::MPI_THREAD_MULTIPLE && universe.sends_at_once(8) {
         express::open(MPI_Comm::WORLD, &universe.world());
         express::open(MPI_Comm::SELF, &universe.myself());
     }

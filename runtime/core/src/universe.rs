@@ -55,6 +55,8 @@ pub struct Universe {
     pub(crate) network: Network,
     pub(crate) crowding: Crowding,
     pub(crate) eager_limit_bytes: u64,
+    /// Sends of fewer bytes than this may go without a request.
+    pub(crate) at_once_below_bytes: u64,
     pub(crate) ways: Ways,
     /// Sends since the last look at what arrived.
     pub(crate) sends_unlooked: u32,
@@ -86,6 +88,9 @@ impl Universe {
         let mut universe = Self::new(fabric, Peer(rank), size, &values);
         if let Some(boot) = &birth.boot {
             universe.app = boot.app;
+            if boot.debugged {
+                universe.keep_sends();
+            }
             universe.crowding.set_launch(boot.local_size, &boot.mask);
             let crowded = universe.crowding.ranks_outnumber_cpus();
             universe.shape = Shape::new(&values, crowded);
@@ -149,6 +154,7 @@ impl Universe {
             network: Network::default(),
             crowding: Crowding::new(values.get(Variable::Wait)),
             eager_limit_bytes,
+            at_once_below_bytes: eager_limit_bytes.saturating_add(1),
             ways: Ways::new(values.get(Variable::SingleCopy)),
             sends_unlooked: 0,
             link: None,
@@ -172,10 +178,15 @@ impl Universe {
         self.size
     }
 
-    /// Messages up to this many bytes travel at once.
+    /// From now on every send has a request until it is collected, so that a debugger sees also those that are complete.
+    pub fn keep_sends(&mut self) {
+        self.at_once_below_bytes = 0;
+    }
+
+    /// Whether a send of so many bytes may go without a request.
     #[must_use]
-    pub fn eager_limit(&self) -> u64 {
-        self.eager_limit_bytes
+    pub fn sends_at_once(&self, bytes: u64) -> bool {
+        bytes < self.at_once_below_bytes
     }
 
     /// What algorithms of collectives are chosen by.
