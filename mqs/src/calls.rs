@@ -3,7 +3,7 @@
 
 use queue_layout::{
     ANY_PEER, ANY_TAG, CALL, CALL_FREE, CALL_LIST, CALL_MESSAGE, CALL_NAME_BYTES, CALL_OTHER,
-    CALL_RANKS, State, call_field,
+    CALL_RANKS, CALL_REQUESTS, State, call_field,
 };
 
 use crate::image::{Found, Map, Target, Trouble, low};
@@ -23,20 +23,14 @@ pub struct Call {
     pub is_main: bool,
     /// The function's name, ended by a zero.
     pub function: [u8; CALL_NAME_BYTES],
-    /// What it waits for is among the operations that are listed, or is not: it needs an entry of its own.
-    shown: Shown,
+    /// Something that it waits for is not listed.
+    is_hidden: bool,
     context: u32,
     peer: u32,
     tag: i32,
     tokens: [u32; 2],
     /// Address and number of the handles of a list, and what a handle is more than a token.
     list: (u64, u64, u64),
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Shown {
-    by_operations: bool,
-    needs_entry: bool,
 }
 
 /// A request and the call that waits for it, by number.
@@ -95,7 +89,7 @@ fn call(row: &Record<'_, impl Target>, pid: u32) -> Option<Call> {
         thread: word(call_field::THREAD),
         is_main: word(call_field::THREAD) == pid,
         function,
-        shown: Shown::default(),
+        is_hidden: false,
         context: word(call_field::CONTEXT),
         peer: word(call_field::PEER),
         tag: word(call_field::TAG).cast_signed(),
@@ -191,8 +185,7 @@ pub fn mark(
         let listed = operation.class <= UNEXPECTED_MESSAGES
             && comms.iter().any(|it| it.context == operation.context);
         if let Some(call) = calls.get_mut(*number as usize) {
-            call.shown.by_operations |= listed;
-            call.shown.needs_entry |= !listed;
+            call.is_hidden |= !listed;
             if call.context == 0 {
                 call.context = operation.context;
             }
@@ -201,11 +194,9 @@ pub fn mark(
     marks.clear(allocator);
     marked?;
     for (number, call) in (0..).zip(calls.iter()) {
-        let Shown {
-            by_operations,
-            needs_entry,
-        } = call.shown;
-        if by_operations && !needs_entry {
+        // Requests that are all listed, or complete so that it is about to return, tell of it.
+        let by_requests = matches!(call.waits_for, CALL_REQUESTS | CALL_LIST);
+        if by_requests && !call.is_hidden {
             continue;
         }
         if let Some(entry) = call.entry(number, comms) {
