@@ -325,7 +325,8 @@ impl Check<'_> {
             });
             assert!(
                 posted.is_none(),
-                "{what}: {message:?} has a receive {posted:?}"
+                "{what}: {message:?} has a receive {posted:?}, of {:#?}",
+                it.receives
             );
             let (bytes, of) = message_of(round, source, self.journal.rank, thread, number);
             assert_eq!((message.bytes, comm), (bytes, of), "{what}: {message:?}");
