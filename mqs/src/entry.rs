@@ -393,9 +393,19 @@ impl Process {
             return Ok(looked);
         };
         let (comms, operations) = (&mut self.comms, &mut self.operations);
-        walk::communicators(target, &found, &self.map, |it| comms.push(allocator, it))?;
         walk::operations(target, &found, &self.map, |it| {
             operations.push(allocator, it)
+        })?;
+        order::sort_by_key(operations.as_mut_slice(), walk::Operation::key);
+        walk::communicators(target, &found, &self.map, |it| {
+            let all = operations.as_slice();
+            let first = all.partition_point(|one| one.context < it.context);
+            let is_used = all.get(first).is_some_and(|one| one.context == it.context);
+            // Of those that were freed only what is pending is of interest.
+            match it.is_freed && !is_used {
+                true => Ok(()),
+                false => comms.push(allocator, it),
+            }
         })?;
         let calls = &mut self.calls;
         calls::calls(target, &found, &self.map, |it| calls.push(allocator, it))?;

@@ -2,8 +2,8 @@
 //! Communicators and operations of a target, read slot by slot: no link is followed, and every count is bounded.
 
 use queue_layout::{
-    CHUNK, COMM, COMM_NAME_BYTES, COMM_TABLE, FLAG_ORPHAN, Kind, ROW_FREE, ROW_INTER, SLOT, State,
-    comm_field, comm_table_field, field,
+    CHUNK, COMM, COMM_NAME_BYTES, COMM_TABLE, FLAG_ORPHAN, Kind, ROW_FREE, ROW_FREED, ROW_INTER,
+    SLOT, State, comm_field, comm_table_field, field,
 };
 
 use crate::image::{Found, MAX_RECORD, Map, Target, Trouble, low};
@@ -24,6 +24,8 @@ pub struct Communicator {
     pub unique_id: u64,
     /// Its name, ended by a zero.
     pub name: [u8; COMM_NAME_BYTES],
+    /// The program has freed it.
+    pub is_freed: bool,
     /// Address of its row.
     pub row: u64,
 }
@@ -202,7 +204,8 @@ fn communicator(
     found: &Found,
 ) -> Result<Option<Communicator>, Trouble> {
     let word = |field| low(row.get(field));
-    let kind = word(comm_field::KIND);
+    let known = word(comm_field::KIND);
+    let (kind, is_freed) = (known & !ROW_FREED, known & ROW_FREED != 0);
     let (size, remote_size) = (word(comm_field::SIZE), word(comm_field::REMOTE_SIZE));
     let whole = word(comm_field::VERSION).is_multiple_of(2);
     let fits = |size: u32| size <= found.world_size && size <= MAX_RANKS;
@@ -223,6 +226,9 @@ fn communicator(
     for (place, byte) in name.iter_mut().zip(ended.take_while(|byte| **byte != 0)) {
         *place = *byte;
     }
+    if is_freed {
+        add_freed(&mut name);
+    }
     Ok(Some(Communicator {
         context,
         rank: word(comm_field::RANK),
@@ -230,8 +236,22 @@ fn communicator(
         group,
         unique_id: u64::from(leader) << 32 | u64::from(context),
         name,
+        is_freed,
         row: address,
     }))
+}
+
+/// Says in a name that the communicator was freed, at the cost of its last letters.
+fn add_freed(name: &mut [u8; COMM_NAME_BYTES]) {
+    let words = b" (freed)";
+    let letters = name.iter().position(|byte| *byte == 0).unwrap_or(0);
+    // An unnamed one is just that.
+    let words = words.get(usize::from(letters == 0)..).unwrap_or_default();
+    let room = COMM_NAME_BYTES - 1 - b" (freed)".len();
+    let places = name.iter_mut().skip(letters.min(room));
+    for (place, byte) in places.zip(words.iter().chain([&0])) {
+        *place = *byte;
+    }
 }
 
 /// The world rank of the first in a group: who leads it tells communicators apart that have one context.

@@ -491,3 +491,37 @@ fn mqs_047_calls_of_no_operation_are_listed_and_a_wild_table_ends() {
     assert_eq!(said[..2], ["MPI_Finalize", "waits for the other ranks"]);
     fake.detach();
 }
+
+#[test]
+fn mqs_084_operations_on_a_freed_communicator_are_listed_under_its_name() {
+    let mut model = Model::new();
+    model.comm(12, 0, &[1, 3], None).rename("halo");
+    model.rows[1].retire();
+    model.comm(16, 0, &[1, 3], None);
+    model.rows[2].retire();
+    model.comm(20, 0, &[1, 3], None).retire();
+    let long = "a name that has as many letters as there is room for: 63, and more";
+    model.comm(24, 0, &[1, 3], None).rename(long);
+    model.rows[4].retire();
+    for context in [12, 16, 24] {
+        model.slot(|it| (it.kind, it.state, it.context) = (Kind::Send, State::Queued, context));
+    }
+    let mut fake = attached(Box::new(model.process()));
+    let all = fake.list().unwrap();
+    let names: Vec<_> = all
+        .iter()
+        .map(|it| (it.name(), it.queues[0].len()))
+        .collect();
+    let cut = format!("{} (freed)", &long[..55]);
+    let expected = [
+        ("MPI_COMM_WORLD", 0),
+        ("halo (freed)", 1),
+        ("(freed)", 1),
+        (&cut, 1),
+    ];
+    assert_eq!(
+        names,
+        expected.map(|(name, sends)| (name.to_owned(), sends))
+    );
+    fake.detach();
+}

@@ -41,8 +41,8 @@ pub struct Universe {
     pub(crate) unmeasured: HashSet<u32>,
     /// Groups that are not that of all ranks, by context: for the source in a status, and for what ends with a lost rank.
     pub(crate) groups: HashMap<u32, Group>,
-    /// Contexts of those whose communicator was freed while receives were pending.
-    ending_groups: Vec<u32>,
+    /// Contexts of communicators that were freed while operations on them were pending.
+    ending: Vec<u32>,
     pub(crate) bundles: Bundles,
     pub(crate) tasks: Tasks,
     shape: Shape,
@@ -147,7 +147,7 @@ impl Universe {
             sides: HashMap::new(),
             window: Vec::new(),
             unmeasured: HashSet::new(),
-            ending_groups: Vec::new(),
+            ending: Vec::new(),
             bundles: Bundles::default(),
             tasks: Tasks::default(),
             shape: Shape::new(values, false),
@@ -273,29 +273,26 @@ impl Universe {
         self.comm_rows.table()
     }
 
-    /// A communicator was freed. Its group stays known while receives of it are pending.
+    /// A communicator was freed. Its group and its row stay known while operations on it are pending.
     pub fn forget(&mut self, comm: &Comm) {
-        self.comm_rows.close(comm);
         let context = comm.context.0;
+        self.comm_rows.retire(context);
         let remote = comm.remote.as_ref().map_or(0, Group::size);
         self.fabric.leave_board(context, comm.size() + remote);
-        if self.groups.contains_key(&context) {
-            self.ending_groups.push(context);
-        }
-        if !self.ending_groups.is_empty() {
-            self.forget_groups();
-        }
+        self.ending.push(context);
+        self.forget_ended();
     }
 
-    /// Forgets the groups of freed communicators that no request needs any more.
-    fn forget_groups(&mut self) {
+    /// Forgets the groups and rows of freed communicators that no request needs any more.
+    fn forget_ended(&mut self) {
         let arena = self.engine.arena();
         let used: HashSet<u32> = arena.iter().map(|id| arena.fields(id).context).collect();
-        let groups = &mut self.groups;
-        self.ending_groups.retain(|context| {
+        let (groups, rows) = (&mut self.groups, &mut self.comm_rows);
+        self.ending.retain(|context| {
             let needed = used.contains(context);
             if !needed {
                 groups.remove(context);
+                rows.close(*context);
             }
             needed
         });
@@ -433,6 +430,6 @@ mod tests {
         universe.collect(pending);
         universe.forget(&second);
         assert!(!universe.groups.contains_key(&12) && !universe.groups.contains_key(&16));
-        assert!(universe.ending_groups.is_empty());
+        assert!(universe.ending.is_empty());
     }
 }

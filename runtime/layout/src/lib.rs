@@ -33,7 +33,7 @@ pub use call::{
 };
 pub use comm::{
     COLLECTIVES, COMM_CHUNKS, COMM_NAME_BYTES, CommFacts, CommRow, CommTable, FIRST_ROWS, ROW_FREE,
-    ROW_INTER, ROW_INTRA, collective,
+    ROW_FREED, ROW_INTER, ROW_INTRA, collective,
 };
 pub use datatype::{FIRST_TYPE_ROWS, TYPE_CHUNKS, TYPE_NAME_BYTES, TypeFacts, TypeRow, TypeTable};
 pub use slot::{
