@@ -525,3 +525,31 @@ fn mqs_084_operations_on_a_freed_communicator_are_listed_under_its_name() {
     );
     fake.detach();
 }
+
+#[test]
+fn mqs_096_neither_types_nor_functions_are_looked_up() {
+    let callbacks = fake::image_callbacks();
+    let types = (
+        callbacks.find_type,
+        callbacks.field_offset,
+        callbacks.sizeof,
+    );
+    assert!(types.0.is_none() && types.1.is_none() && types.2.is_none());
+    assert!(callbacks.find_function.is_none());
+    let mut fake = attached(Box::new(busy().process()));
+    let listed = fake.list().unwrap();
+    assert_eq!(listed.iter().map(|it| it.queues[1].len()).sum::<usize>(), 4);
+    fake.detach();
+}
+
+#[test]
+fn mqs_093_a_communicator_of_more_processes_than_the_world_has_is_left_out() {
+    let mut model = Model::new();
+    model
+        .comm(12, 0, &[1, 2, 3, 0, 7], None)
+        .rename("of other worlds too");
+    let mut fake = attached(Box::new(model.process()));
+    let names: Vec<_> = fake.list().unwrap().iter().map(fake::Shown::name).collect();
+    assert_eq!(names, ["MPI_COMM_WORLD"]);
+    fake.detach();
+}
