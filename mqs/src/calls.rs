@@ -19,6 +19,10 @@ pub struct Call {
     pub waits_for: u32,
     /// The thread, by the system's number.
     pub thread: u32,
+    /// Which of the waits that were noted in its row this is.
+    pub wait: u32,
+    /// No other thread of the process can be in MPI meanwhile.
+    pub is_alone: bool,
     /// It is the main thread.
     pub is_main: bool,
     /// The function's name, ended by a zero.
@@ -61,15 +65,16 @@ pub fn calls(
             bytes,
             structure: CALL,
         };
-        call(&row, found.pid).map_or(Ok(()), &mut take)
+        call(&row, found).map_or(Ok(()), &mut take)
     })
 }
 
 /// A row, if a call waits there and it is not being changed.
-fn call(row: &Record<'_, impl Target>, pid: u32) -> Option<Call> {
+fn call(row: &Record<'_, impl Target>, found: &Found) -> Option<Call> {
     let word = |field| low(row.get(field));
     let waits_for = word(call_field::WAITS_FOR);
-    let whole = word(call_field::VERSION).is_multiple_of(2);
+    let version = word(call_field::VERSION);
+    let whole = version.is_multiple_of(2);
     if waits_for == CALL_FREE || waits_for > CALL_OTHER || !whole {
         return None;
     }
@@ -87,7 +92,10 @@ fn call(row: &Record<'_, impl Target>, pid: u32) -> Option<Call> {
     Some(Call {
         waits_for,
         thread: word(call_field::THREAD),
-        is_main: word(call_field::THREAD) == pid,
+        // Two changes a wait, and the first of each makes it odd.
+        wait: (version >> 2).wrapping_add(1),
+        is_alone: found.one_thread,
+        is_main: word(call_field::THREAD) == found.pid,
         function,
         is_hidden: false,
         context: word(call_field::CONTEXT),

@@ -326,7 +326,8 @@ pub unsafe extern "C" fn mqs_next_operation(
     }
 }
 
-/// `mqs_get_global_rank`, which some debuggers look for: they need not know the rank themselves.
+/// `mqs_get_global_rank`, which some debuggers look for: they need not know the rank themselves. It stays known when MPI was
+/// finalized.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mqs_get_global_rank(process: *mut Opaque) -> c_int {
     let mut rank = INVALID_PROCESS;
@@ -334,7 +335,7 @@ pub unsafe extern "C" fn mqs_get_global_rank(process: *mut Opaque) -> c_int {
     let _ = unsafe {
         with(process, |info, target| {
             let looked = info.look(target)?;
-            if let Some(found) = info.found.filter(|found| found.running) {
+            if let Some(found) = info.found.filter(|found| found.began) {
                 rank = found.world_rank.cast_signed();
             }
             Ok(looked)

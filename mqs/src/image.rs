@@ -5,8 +5,8 @@ use core::ffi::{CStr, c_int};
 use core::mem::offset_of;
 
 use queue_layout::{
-    Anchor, BYTE_ORDER, CALL, CHUNK, COMM, COMM_TABLE, FieldRow, MAGIC, QUEUE_LAYOUT_VERSION,
-    RUNNING, SLOT, call_field, comm_field, comm_table_field, field,
+    Anchor, BEFORE, BYTE_ORDER, CALL, CHUNK, COMM, COMM_TABLE, FieldRow, MAGIC, ONE_THREAD,
+    QUEUE_LAYOUT_VERSION, RUNNING, SLOT, call_field, comm_field, comm_table_field, field,
 };
 
 use crate::interface::FIRST_USER_CODE;
@@ -90,12 +90,16 @@ impl Trouble {
 pub struct Found {
     /// MPI is initialized and not finalized: the rest means something.
     pub running: bool,
+    /// MPI was initialized, and perhaps finalized since.
+    pub began: bool,
     /// Rank in `MPI_COMM_WORLD`.
     pub world_rank: u32,
     /// Size of `MPI_COMM_WORLD`.
     pub world_size: u32,
     /// The process, as it sees itself.
     pub pid: u32,
+    /// Only one thread is in MPI at a time.
+    pub one_thread: bool,
     /// Address of the chunk table, its entries, slots of a chunk and bytes of a slot.
     pub chunks: u64,
     /// See `chunks`.
@@ -156,15 +160,18 @@ impl Found {
         target.read(address.wrapping_add(HEAD as u64), rest)?;
         let long = |offset| number(&bytes, offset, 8);
         let word = |offset| number32(&bytes, offset);
-        let running = word(offset_of!(Anchor, state))? == RUNNING;
+        let state = word(offset_of!(Anchor, state))?;
+        let running = state == RUNNING;
         if running && long(offset_of!(Anchor, self_address))? != address {
             return Err(Trouble::Place);
         }
         Ok(Self {
             running,
+            began: state != BEFORE,
             world_rank: word(offset_of!(Anchor, world_rank))?,
             world_size: word(offset_of!(Anchor, world_size))?,
             pid: word(offset_of!(Anchor, pid))?,
+            one_thread: word(offset_of!(Anchor, threads))? == ONE_THREAD,
             chunks: long(offset_of!(Anchor, chunks))?,
             max_chunks: word(offset_of!(Anchor, max_chunks))?,
             chunk_slots: word(offset_of!(Anchor, chunk_slots))?,

@@ -7,7 +7,10 @@
 //! |---|---|---|
 //! | first | `send`, `receive` or `unexpected message`, and after `, ` what is special | the function: `MPI_Probe` |
 //! | second | how far it is | `waits for a message`, `waits for the other ranks`, `waits for requests that are not listed`, `waits` |
-//! | then, if a call waits for it | `in MPI_Wait`, or `in MPI_Wait, thread 4711` where that is not the main thread | the same |
+//! | then, if a call waits for it | `in MPI_Wait, wait 17`, or `in MPI_Wait, wait 17, thread 4711` where that is not the main thread | the same |
+//!
+//! Waits are counted, so that who looks twice can tell whether it is the same one. `, alone` follows below
+//! `MPI_THREAD_MULTIPLE`: no other thread of the process can be in MPI meanwhile.
 //!
 //! A call has an entry of its own among the pending receives of its communicator where no operation that is listed tells of it: a
 //! probe, a collective, `MPI_Finalize`. It has no buffer; of a probe it has source and tag.
@@ -89,9 +92,14 @@ fn words(operation: &Operation, call: Option<&Call>) -> [[u8; 64]; 5] {
     if let Some(call) = call {
         waits.add("in ");
         waits.add_bytes(name_of(call));
+        waits.add(", wait ");
+        waits.add_number(call.wait);
         if call.thread != 0 && !call.is_main {
             waits.add(", thread ");
             waits.add_number(call.thread);
+        }
+        if call.is_alone {
+            waits.add(", alone");
         }
     }
     lines

@@ -209,6 +209,8 @@ fn mqs_075_queues_are_there_before_mpi_init_and_empty_until_then() {
     assert_eq!(fake.list().unwrap().len(), 1);
     model.anchor.close();
     fake.memory = model.image().memory;
+    // SAFETY: as above.
+    assert_eq!(unsafe { mqs_get_global_rank(it) }, 1, "who has finalized");
     assert_eq!(fake.list().unwrap().len(), 0);
     fake.detach();
 }
@@ -398,7 +400,7 @@ fn mqs_047_084_a_blocked_probe_is_a_pending_receive_without_a_buffer() {
     assert_eq!(words(posted), ["receive", "posted; waits for its message"]);
     assert_eq!(
         words(probe),
-        ["MPI_Probe", "waits for a message", "in MPI_Probe"]
+        ["MPI_Probe", "waits for a message", "in MPI_Probe, wait 1"]
     );
     assert_eq!(
         (probe.status, probe.buffer, probe.desired_length),
@@ -451,18 +453,21 @@ fn mqs_047_operations_tell_which_call_waits_for_them() {
     assert_eq!(said.len(), 5, "{said:?}");
     assert_eq!(
         (waits(0), waits(3)),
-        (Some("in MPI_Sendrecv"), Some("in MPI_Sendrecv"))
+        (
+            Some("in MPI_Sendrecv, wait 1"),
+            Some("in MPI_Sendrecv, wait 1")
+        )
     );
     assert_eq!(
         (waits(1), waits(2)),
-        (Some("in MPI_Waitall, thread 78"), None)
+        (Some("in MPI_Waitall, wait 1, thread 78"), None)
     );
     assert_eq!(
         said[4],
         [
             "MPI_Waitall",
             "waits for requests that are not listed",
-            "in MPI_Waitall, thread 78"
+            "in MPI_Waitall, wait 1, thread 78"
         ]
     );
     fake.detach();

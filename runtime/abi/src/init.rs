@@ -107,7 +107,7 @@ fn join(level: c_int) -> Result<()> {
         express::open(MPI_Comm::WORLD, &universe.world());
         express::open(MPI_Comm::SELF, &universe.myself());
     }
-    anchor::open(&universe);
+    anchor::open(&universe, level == c::MPI_THREAD_MULTIPLE);
     if let Some(link) = universe.link() {
         // A process joins once.
         let _ = LINK.set(link.clone());

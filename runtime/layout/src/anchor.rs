@@ -60,8 +60,8 @@ pub struct Anchor {
     pub chunk_slots: u32,
     /// Bytes of one slot.
     pub slot_bytes: u32,
-    /// 0.
-    pub reserved: u32,
+    /// How many threads may be in MPI at a time: [`ONE_THREAD`] or [`MANY_THREADS`]; 0 where a version does not say.
+    pub threads: AtomicU32,
     /// Address of the table of communicators ([`CommTable`]).
     pub comms: AtomicU64,
     /// Rows of its first chunk; each further chunk has twice as many as the one before.
@@ -92,6 +92,10 @@ pub const BEFORE: u32 = 0;
 pub const RUNNING: u32 = 1;
 /// State of an [`Anchor`]: MPI was finalized.
 pub const FINALIZED: u32 = 2;
+/// `threads` of an [`Anchor`] below `MPI_THREAD_MULTIPLE`.
+pub const ONE_THREAD: u32 = 1;
+/// `threads` of an [`Anchor`] with `MPI_THREAD_MULTIPLE`.
+pub const MANY_THREADS: u32 = 2;
 
 impl Anchor {
     /// The anchor of a process that has not initialized MPI.
@@ -121,7 +125,7 @@ impl Anchor {
             max_chunks: MAX_CHUNKS as u32,
             chunk_slots: CHUNK_SLOTS as u32,
             slot_bytes: size_of::<Slot>() as u32,
-            reserved: 0,
+            threads: AtomicU32::new(0),
             comms: AtomicU64::new(0),
             comm_first_rows: FIRST_ROWS as u32,
             comm_row_bytes: size_of::<CommRow>() as u32,
@@ -165,6 +169,12 @@ impl Anchor {
         // PAIR(anchor-state): as with slots, the reader has stopped the process; only the compiler must keep the order.
         compiler_fence(Ordering::SeqCst);
         self.state.store(RUNNING, Ordering::Relaxed);
+    }
+
+    /// Whether several threads may be in MPI at a time. Said before the anchor is opened.
+    pub fn set_threads(&self, many: bool) {
+        let threads = if many { MANY_THREADS } else { ONE_THREAD };
+        self.threads.store(threads, Ordering::Relaxed);
     }
 
     /// MPI was finalized: what the anchor leads to stays where it is, and means nothing any more.
