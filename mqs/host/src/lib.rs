@@ -7,7 +7,13 @@
 //! | [`job`] | which processes are ranks |
 //! | [`target`] | a rank: stopped, its memory, its symbols |
 //! | [`dll`] | the library, and the callbacks that it reads a rank through |
-//! | [`report`] | what was found, as data and as text |
+//! | [`report`] | what was found, as data |
+//! | [`standstill`] | two looks, and what did not change between them |
+//! | [`calls`] | the calls that ranks wait in |
+//! | [`waits`] | what each rank waits for, and who could end that |
+//! | [`verdict`] | whether the job can go on, and if not, why |
+//! | [`words`], [`listing`], [`graph`] | all that in words, as lists and as a picture |
+//! | [`cli`] | the command |
 //!
 //! **Knows** the message queue interface (`mqs::interface`) and `/proc`.
 //! **Never** knows what lies behind the interface: any MPI's library will do. It writes nothing into a rank.
@@ -15,10 +21,18 @@
 //! # Threads
 //! None; one process is asked after the other while all are stopped.
 
+pub mod calls;
+pub mod cli;
 pub mod dll;
+pub mod graph;
 pub mod job;
+pub mod listing;
 pub mod report;
+pub mod standstill;
 pub mod target;
+pub mod verdict;
+pub mod waits;
+pub mod words;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
