@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Stage `debuggers`: gdb with the installed launcher and library, and message queues at random instants.
+//! Stage `debuggers`: gdb with the installed launcher and library, message queues at random instants, and `rmpi-queues` with
+//! programs that can never end.
 
 use super::{Context, Tally, cargo_tests};
 use crate::tree::cargo;
@@ -16,6 +17,11 @@ pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
             "queues of ranks that are stopped at random",
             "rmpi-queues",
             &["journal"],
+        ),
+        (
+            "who waits for whom, of every example",
+            "rmpi-queues",
+            &["gallery"],
         ),
     ] {
         let mut tests = cargo();
