@@ -44,7 +44,7 @@ const ROOT: (&str, &str) = (
 const POLL: (&str, &str) = ("poll", "call MPI_Test ten times during the computation");
 
 /// All programs that `rmpi-bench` runs.
-pub const PROGRAMS: [Program; 22] = [
+pub const PROGRAMS: [Program; 23] = [
     program("latency", 2, "one-way time of one message at a time", &[]),
     program(
         "bandwidth",
@@ -112,6 +112,15 @@ pub const PROGRAMS: [Program; 22] = [
     Program {
         over: Over::Names,
         ..program("memory", 4, "memory per rank", &[])
+    },
+    Program {
+        over: Over::Names,
+        ..program(
+            "queues",
+            64,
+            "rmpi-queues, all ranks with 10000 receives each",
+            &[],
+        )
     },
 ];
 

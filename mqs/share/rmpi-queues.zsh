@@ -17,6 +17,8 @@ _rmpi-queues() {
     local context curcontext="$curcontext" state line
     _arguments "${_arguments_options[@]}" : \
 '--graph=[Draw who waits for whom into a file (SVG)]:FILE:_files' \
+'--library=[Ask this library for debuggers, if it does not lie where the ranks'\'' MPI says]:FILE:_files' \
+'*--debug-info=[Take the types of the ranks'\'' MPI from here, if its libraries were stripped (another MPI'\''s; rmpi needs none)]:FILE:_files' \
 '--all[Leave nothing out\: every rank and every message, however many they are]' \
 '--json[Write for programs\: one object with the verdict, what each rank waits for, and all queues]' \
 '-h[Print help]' \

@@ -37,6 +37,8 @@ struct Process {
     image: *mut Opaque,
     found: Option<Found>,
     map: Map,
+    /// The lists are of the last look that the debugger wanted; before the first there are none.
+    listed: bool,
     comms: List<walk::Communicator>,
     /// In the order of their keys.
     operations: List<walk::Operation>,
@@ -172,6 +174,7 @@ pub unsafe extern "C" fn mqs_setup_process(
             image,
             found: None,
             map: Map::default(),
+            listed: false,
             comms: List::new(),
             operations: List::new(),
             calls: List::new(),
@@ -230,7 +233,7 @@ pub unsafe extern "C" fn mqs_setup_communicator_iterator(process: *mut Opaque) -
     // SAFETY: a process of the debugger's: D2.
     unsafe {
         with(process, |info, target| {
-            if info.found.is_none() {
+            if !info.listed {
                 info.update(target)?;
             }
             info.stand_at(0)
@@ -389,6 +392,7 @@ impl Process {
     fn update(&mut self, target: &Stopped<'_>) -> Result<c_int, Trouble> {
         let allocator = allocator()?;
         self.forget(allocator);
+        self.listed = true;
         let looked = self.look(target)?;
         let Some(found) = self.found.filter(|found| found.running) else {
             return Ok(looked);

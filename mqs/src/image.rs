@@ -69,7 +69,7 @@ impl Trouble {
     /// The words of a code; `None` for a code that is not ours.
     #[must_use]
     pub const fn words(code: c_int) -> Option<&'static CStr> {
-        Some(match code - FIRST_USER_CODE {
+        Some(match code.wrapping_sub(FIRST_USER_CODE) {
             0 => c"the debugger gave no memory",
             1 => c"the debugger's table of callbacks lacks one that is needed",
             2 => c"the process has addresses of another size than 8 bytes; use the debugger for its architecture",

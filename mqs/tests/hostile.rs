@@ -9,34 +9,86 @@
 
 mod fake;
 
-use fake::{Fake, Model};
+use fake::{Fake, Model, PATIENCE, Shown};
 use queue_layout::{CALL_LIST, CALL_MESSAGE, CALL_REQUESTS, CallFacts, Kind, State};
 
 /// Images that are tried; `RMPI_MQS_IMAGES` is another number, for long runs.
 const IMAGES: u64 = 20_000;
+/// No image has so much that it takes more: what is read again and again is noticed.
+const MOST_READS: u64 = 1 << 16;
 
 #[test]
 fn mqs_089_whatever_the_memory_holds_there_is_an_answer_and_an_end() {
     let images = std::env::var("RMPI_MQS_IMAGES").ok();
     let images = images.and_then(|text| text.parse().ok()).unwrap_or(IMAGES);
+    let workers = std::thread::available_parallelism().unwrap().get() as u64;
     let model = model();
+    // What lies behind the addresses stays where it is; each worker has its own copy of it.
     let good = model.process();
-    let (mut answered, mut refused) = (0, 0);
-    for seed in 1..=images {
-        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-        let mut fake = model.process();
-        spoil(&mut fake, &good, &mut random);
-        let attached = fake.attach().0;
-        match attached.len() == 4 && attached[3] == 0 && fake.list().is_ok() {
-            true => answered += 1,
-            false => refused += 1,
-        }
-        fake.detach();
-    }
+    let pieces = good.memory.clone();
+    let pieces = &pieces;
+    let share = |worker: u64| {
+        let seeds = (1..=images).filter(|seed| seed % workers == worker);
+        seeds.filter(|seed| try_image(pieces, *seed)).count() as u64
+    };
+    let answered: u64 = std::thread::scope(|scope| {
+        let start = |worker| scope.spawn(move || share(worker));
+        let started: Vec<_> = (0..workers).map(start).collect();
+        started.into_iter().map(|it| it.join().unwrap()).sum()
+    });
+    let refused = images - answered;
+    println!("{answered} images were answered, {refused} refused");
     assert!(
         answered > images / 10 && refused > images / 10,
         "{answered} of {images} answered"
     );
+}
+
+/// Whether an image has an answer. Where it fails, its number is told.
+fn try_image(pieces: &[(u64, Vec<u8>)], seed: u64) -> bool {
+    let told = Told(seed);
+    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut fake = Fake::of(pieces.to_vec());
+    spoil(&mut fake, pieces, &mut random);
+    if random.below(16) == 0 {
+        PATIENCE.set(random.below(8) as i64);
+    }
+    let attached = fake.attach().0;
+    let mut answered = false;
+    if attached.len() == 4
+        && attached[3] == 0
+        && let Ok(all) = fake.list()
+    {
+        all.iter().for_each(check);
+        answered = true;
+    }
+    PATIENCE.set(i64::MAX);
+    assert!(fake.reads() < MOST_READS, "{} reads", fake.reads());
+    fake.detach();
+    core::mem::forget(told);
+    answered
+}
+
+/// Says which image it was.
+struct Told(u64);
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        eprintln!("image {}", self.0);
+    }
+}
+
+/// Whatever the numbers are: texts have an end, and what has few values has one of these.
+fn check(shown: &Shown) {
+    assert!(shown.comm.name.contains(&0));
+    assert_eq!(usize::try_from(shown.comm.size), Ok(shown.ranks.len()));
+    for it in shown.queues.iter().flatten() {
+        assert!((0..=2).contains(&it.status));
+        assert!((0..=1).contains(&it.tag_wild) && (0..=1).contains(&it.system_buffer));
+        assert!(it.extra_text.iter().all(|line| line.contains(&0)));
+        assert!((-1..shown.comm.size).contains(&it.desired_local_rank));
+        assert!((-1..shown.comm.size).contains(&it.actual_local_rank));
+    }
 }
 
 fn model() -> Model {
@@ -68,28 +120,39 @@ fn model() -> Model {
     model
 }
 
-/// Changes a few places, more often those from which much depends.
-fn spoil(fake: &mut Fake, good: &Fake, random: &mut Random) {
+/// Changes a few places, more often those from which much depends; now and then whole pieces.
+fn spoil(fake: &mut Fake, good: &[(u64, Vec<u8>)], random: &mut Random) {
     for _ in 0..=random.below(4) {
         let piece = match random.below(3) {
             0 => 0,
             _ => random.below(fake.memory.len() as u64) as usize,
         };
-        let (_, bytes) = &mut fake.memory[piece];
+        let (address, bytes) = &mut fake.memory[piece];
         if bytes.is_empty() {
             continue;
         }
         // The first slots and rows are those in use.
         let reach = (bytes.len() as u64).min(8 * 1024);
         let at = random.below(reach) as usize;
-        match random.below(5) {
-            0 => bytes.truncate(at),
-            1 => bytes[at] ^= 1 << random.below(8),
-            2 => bytes[at..]
+        match random.below(24) {
+            0 => bytes
+                .iter_mut()
+                .for_each(|byte| *byte = random.next() as u8),
+            1 => bytes.fill(0xff * random.below(2) as u8),
+            // The piece begins with what others begin with, so that records are taken for other records.
+            2 => {
+                let other = &good[random.below(good.len() as u64) as usize].1;
+                put(bytes, at & !7, other);
+            }
+            // It lies at the end of all addresses, or elsewhere.
+            3 => *address = random.word(good).wrapping_sub(64),
+            4 | 5 => bytes.truncate(at),
+            6..=11 => bytes[at] ^= 1 << random.below(8),
+            12..=14 => bytes[at..]
                 .iter_mut()
                 .take(64)
                 .for_each(|byte| *byte = random.next() as u8),
-            3 => put(bytes, at & !7, &random.word(good).to_le_bytes()),
+            15..=19 => put(bytes, at & !7, &random.word(good).to_le_bytes()),
             _ => put(bytes, at & !3, &(random.word(good) as u32).to_le_bytes()),
         }
     }
@@ -116,7 +179,7 @@ impl Random {
     }
 
     /// A number that programs trip over, an address of something else, or any.
-    fn word(&mut self, good: &Fake) -> u64 {
+    fn word(&mut self, good: &[(u64, Vec<u8>)]) -> u64 {
         let known = [
             0,
             1,
@@ -134,8 +197,8 @@ impl Random {
         match self.below(3) {
             0 => known[self.below(known.len() as u64) as usize],
             1 => {
-                let piece = self.below(good.memory.len() as u64) as usize;
-                good.memory[piece].0.wrapping_add(8 * self.below(40))
+                let piece = self.below(good.len() as u64) as usize;
+                good[piece].0.wrapping_add(8 * self.below(40))
             }
             _ => self.next(),
         }

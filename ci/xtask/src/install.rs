@@ -261,13 +261,16 @@ fn link_command(archive: &Path, to: &Path) -> Command {
     let script = root().join("runtime/abi/gen/libmpi_abi.map");
     let mut link = shared_library(archive, &script, SHARED, to);
     link.args(["-lgcc_s", "-lpthread", "-ldl", "-lm", "-lrt"]);
+    link.arg(STAYS);
     link
 }
 
+/// It is never unloaded, because threads and handlers of ours may be running.
+const STAYS: &str = "-Wl,-z,nodelete";
+
 /// Links a shared library from cargo's static one; what else it needs is to follow.
 ///
-/// Only what the entry points reach; bound when loaded, so that no first call is slow; calls inside stay inside; never
-/// unloaded, because threads and handlers of ours may be running.
+/// Only what the entry points reach; bound when loaded, so that no first call is slow; calls inside stay inside.
 fn shared_library(archive: &Path, script: &Path, name: &str, to: &Path) -> Command {
     let mut link = command("cc");
     link.args(["-shared", "-o"]).arg(to);
@@ -280,7 +283,6 @@ fn shared_library(archive: &Path, script: &Path, name: &str, to: &Path) -> Comma
         "-Wl,--gc-sections",
         "-Wl,-z,relro,-z,now",
         "-Wl,-z,noexecstack",
-        "-Wl,-z,nodelete",
         "-Wl,-Bsymbolic-functions",
         "-Wl,--hash-style=gnu",
         "-Wl,-O1",

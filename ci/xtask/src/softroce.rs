@@ -13,6 +13,7 @@ pub(crate) mod programs;
 pub(crate) mod soak;
 mod streams;
 
+pub(crate) use cache::packages;
 pub(crate) use guest::{End, Guest, Outcome};
 pub(crate) use kernel::Series;
 

@@ -11,11 +11,11 @@ use clap::Parser;
 use serde::Serialize;
 
 use crate::report::Rank;
-use crate::standstill::{Seen, observe};
+use crate::standstill::{Seen, observe_with};
 use crate::verdict::{Verdict, verdict};
 use crate::waits::{Waits, waits};
 use crate::words::{self, ranks};
-use crate::{graph, listing};
+use crate::{Settings, graph, listing};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -41,6 +41,12 @@ pub struct Options {
     /// Draw who waits for whom into a file (SVG)
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     graph: Option<PathBuf>,
+    /// Ask this library for debuggers, if it does not lie where the ranks' MPI says
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    library: Option<PathBuf>,
+    /// Take the types of the ranks' MPI from here, if its libraries were stripped (another MPI's; rmpi needs none)
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    debug_info: Vec<PathBuf>,
     /// The process of rmpiexec (or of another MPI's launcher), or of one rank
     pid: u32,
 }
@@ -81,7 +87,11 @@ struct Everything<'a> {
 }
 
 fn show(options: &Options) -> Result<String, String> {
-    let seen = observe(options.pid).map_err(|why| why.to_string())?;
+    let settings = Settings {
+        library: options.library.clone(),
+        debug_info: options.debug_info.clone(),
+    };
+    let seen = observe_with(options.pid, &settings).map_err(|why| why.to_string())?;
     let waits = waits(&seen.ranks, seen.around);
     let verdict = verdict(&waits, &seen.doubts);
     if let Some(file) = &options.graph {

@@ -3,13 +3,14 @@
 //!
 //! # Safety
 //! The library is believed to be what its names say (**L1**), as every debugger must. It gets no `Opaque` pointer but that of
-//! a `Context`, which lives until the library has let go of it (**L2**), and one thread asks it.
+//! a `Context`, which lives until the library has let go of it (**L2**), and one thread at a time asks it about a process.
 #![allow(unsafe_code, reason = "the interface is C")]
 #![allow(
     clippy::missing_transmute_annotations,
     reason = "the type stands where the function goes"
 )]
 
+use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
@@ -24,6 +25,7 @@ use mqs::interface::{
 use crate::Error;
 use crate::report::{Call, Collective, Communicator, Operation, Rank, text};
 use crate::target::Target;
+use crate::types::Type;
 
 type OfProcess = unsafe extern "C" fn(*mut Opaque) -> c_int;
 type WithMessage = unsafe extern "C" fn(*mut Opaque, *mut *const c_char) -> c_int;
@@ -32,6 +34,8 @@ type CollState = unsafe extern "C" fn(*mut Opaque, c_int, *mut c_int, *mut c_int
 /// The functions of a library that is loaded, and stays so.
 #[derive(Debug)]
 pub struct Dll {
+    /// Several threads may ask it, each about a process of its own.
+    for_threads: bool,
     error_string: unsafe extern "C" fn(c_int) -> *const c_char,
     setup_image: unsafe extern "C" fn(*mut Opaque, *const ImageCallbacks) -> c_int,
     image_has_queues: WithMessage,
@@ -51,10 +55,12 @@ pub struct Dll {
 }
 
 /// What the library knows a rank by: its image and its process are one.
-struct Context {
-    target: Target,
+struct Context<'a> {
+    target: &'a Target,
     image_info: *mut c_void,
     process_info: *mut c_void,
+    /// The types that it asked for, by name: what it knows one by is where it lies here.
+    types: HashMap<Box<[u8]>, Option<Box<Type>>>,
 }
 
 /// A library while it is being looked into.
@@ -125,7 +131,13 @@ impl Dll {
     }
 
     fn functions(names: &Names<'_>) -> Result<Self, Error> {
+        let version: unsafe extern "C" fn() -> *const c_char =
+            function!(names, c"mqs_version_string");
+        // SAFETY: a function without arguments: L1.
+        let version = words_of(unsafe { version() });
         Ok(Self {
+            // The interface says nothing of threads; ours does.
+            for_threads: version.starts_with("rmpi "),
             error_string: function!(names, c"mqs_dll_error_string"),
             setup_image: function!(names, c"mqs_setup_image"),
             image_has_queues: function!(names, c"mqs_image_has_queues"),
@@ -151,24 +163,36 @@ impl Dll {
         })
     }
 
+    /// Whether it may be asked about several ranks at once.
+    #[must_use]
+    pub fn is_for_threads(&self) -> bool {
+        self.for_threads
+    }
+
     /// All that the library says of a rank.
     ///
     /// # Errors
     /// When it refuses.
-    pub fn read(&self, target: Target) -> Result<Rank, Error> {
+    pub fn read(&self, target: &Target) -> Result<Rank, Error> {
         let pid = target.pid();
         let mut context = Context {
             target,
             image_info: null_mut(),
             process_info: null_mut(),
+            types: HashMap::new(),
         };
         let it: *mut Opaque = (&raw mut context).cast();
         let asked = Asked { dll: self, it, pid };
         let found = asked.rank();
-        // SAFETY: what the library attached, once, here and below: L2.
-        unsafe { (self.destroy_process_info)(context.process_info) };
-        // SAFETY: as above.
-        unsafe { (self.destroy_image_info)(context.image_info) };
+        // Some libraries do not take it well when there is nothing.
+        if !context.process_info.is_null() {
+            // SAFETY: what the library attached, once, here and below: L2.
+            unsafe { (self.destroy_process_info)(context.process_info) };
+        }
+        if !context.image_info.is_null() {
+            // SAFETY: as above.
+            unsafe { (self.destroy_image_info)(context.image_info) };
+        }
         found
     }
 }
@@ -201,10 +225,13 @@ impl Asked<'_> {
         )?;
         // SAFETY: a process that is set up: L2.
         let rank = self.dll.get_global_rank.map(|ask| unsafe { ask(self.it) });
+        let communicators = self.communicators()?;
+        let world = communicators.iter().find(|it| it.name == "MPI_COMM_WORLD");
+        let there = world.and_then(|it| i32::try_from(it.rank).ok());
         Ok(Rank {
-            rank: rank.filter(|rank| *rank >= 0),
+            rank: rank.filter(|rank| *rank >= 0).or(there),
             pid: self.pid,
-            communicators: self.communicators()?,
+            communicators,
         })
     }
 
@@ -317,9 +344,9 @@ fn words_of(pointer: *const c_char) -> String {
     words.to_string_lossy().into_owned()
 }
 
-fn context<'a>(it: *mut Opaque) -> &'a mut Context {
+fn context<'a>(it: *mut Opaque) -> &'a mut Context<'a> {
     // SAFETY: the library has no other pointers (L2), and one callback runs at a time.
-    unsafe { &mut *it.cast::<Context>() }
+    unsafe { &mut *it.cast::<Context<'a>>() }
 }
 
 unsafe extern "C" fn allocate(bytes: usize) -> *mut c_void {
@@ -387,16 +414,36 @@ unsafe extern "C" fn find_symbol(
     OK
 }
 
-unsafe extern "C" fn find_type(_: *mut Opaque, _: *mut c_char, _: c_int) -> *mut Opaque {
-    null_mut()
+unsafe extern "C" fn find_type(it: *mut Opaque, name: *mut c_char, _: c_int) -> *mut Opaque {
+    // SAFETY: a string of the library's: L1.
+    let name = unsafe { CStr::from_ptr(name) }.to_bytes();
+    let Context { target, types, .. } = context(it);
+    let find = || target.find_type(name).map(Box::new);
+    let found = types.entry(name.into()).or_insert_with(find);
+    match found {
+        Some(found) => core::ptr::from_ref(&**found).cast_mut().cast(),
+        None => null_mut(),
+    }
 }
 
-unsafe extern "C" fn field_offset(_: *mut Opaque, _: *mut c_char) -> c_int {
-    -1
+unsafe extern "C" fn field_offset(it: *mut Opaque, name: *mut c_char) -> c_int {
+    // SAFETY: a string of the library's: L1.
+    let name = unsafe { CStr::from_ptr(name) };
+    let offset = of_type(it).and_then(|it| it.members.get(name.to_bytes()));
+    offset
+        .and_then(|it| c_int::try_from(*it).ok())
+        .unwrap_or(-1)
 }
 
-unsafe extern "C" fn size_of_type(_: *mut Opaque) -> c_int {
-    -1
+unsafe extern "C" fn size_of_type(it: *mut Opaque) -> c_int {
+    let size = of_type(it).map(|it| it.size);
+    size.and_then(|it| c_int::try_from(it).ok()).unwrap_or(-1)
+}
+
+fn of_type<'a>(it: *mut Opaque) -> Option<&'a Type> {
+    // SAFETY: NULL, or from `find_type`: the library has no other pointers to types (L1). They stay where they are until it has
+    // let go of the context (L2).
+    unsafe { it.cast::<Type>().as_ref() }
 }
 
 unsafe extern "C" fn get_global_rank(_: *mut Opaque) -> c_int {
@@ -416,16 +463,19 @@ unsafe extern "C" fn fetch_data(
     let Ok(bytes) = usize::try_from(bytes) else {
         return NO_INFORMATION;
     };
-    let mut copy = vec![0; bytes];
-    if !context(it).target.read(address, &mut copy) {
+    let into = into.cast::<MaybeUninit<u8>>();
+    if into.is_null() {
         return NO_INFORMATION;
     }
-    // SAFETY: room for as many bytes as were asked for (L1), and `copy` is ours.
-    unsafe {
-        into.cast::<u8>()
-            .copy_from_nonoverlapping(copy.as_ptr(), bytes)
-    };
-    OK
+    // SAFETY: not NULL, so there is room for as many bytes as were asked for, which nobody else uses meanwhile (L1).
+    let into = unsafe { core::slice::from_raw_parts_mut(into, bytes) };
+    into.fill(MaybeUninit::new(0));
+    // SAFETY: they were just given a value.
+    let into = unsafe { into.assume_init_mut() };
+    match context(it).target.read(address, into) {
+        true => OK,
+        false => NO_INFORMATION,
+    }
 }
 
 unsafe extern "C" fn target_to_host(
@@ -434,9 +484,16 @@ unsafe extern "C" fn target_to_host(
     to: *mut c_void,
     bytes: c_int,
 ) {
-    let bytes = usize::try_from(bytes).unwrap_or(0);
-    // SAFETY: both have that many bytes (L1); they may be the same.
-    unsafe { to.cast::<u8>().copy_from(from.cast(), bytes) };
+    let (from, to): (*const u8, *mut u8) = (from.cast(), to.cast());
+    // Of one length each, since it is called for every number.
+    match bytes {
+        // SAFETY: both have that many bytes (L1); they may be the same.
+        8 => unsafe { to.copy_from(from, 8) },
+        // SAFETY: as above.
+        4 => unsafe { to.copy_from(from, 4) },
+        // SAFETY: as above.
+        other => unsafe { to.copy_from(from, usize::try_from(other).unwrap_or(0)) },
+    }
 }
 
 static BASIC: BasicCallbacks = BasicCallbacks {

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use std::fs;
 
 use crate::Error;
-use crate::target::{Files, Target};
+use crate::symbols::Files;
+use crate::target::Target;
 
 /// The ranks that a pid stands for: itself, or those among what it started, and what these started.
 ///

@@ -5,7 +5,9 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`job`] | which processes are ranks |
-//! | [`target`] | a rank: stopped, its memory, its symbols |
+//! | [`stop`] | ranks that stand still |
+//! | [`target`] | a rank: its memory, what is mapped in it |
+//! | [`symbols`], [`types`] | what files say |
 //! | [`dll`] | the library, and the callbacks that it reads a rank through |
 //! | [`report`] | what was found, as data |
 //! | [`standstill`] | two looks, and what did not change between them |
@@ -19,7 +21,7 @@
 //! **Never** knows what lies behind the interface: any MPI's library will do. It writes nothing into a rank.
 //!
 //! # Threads
-//! None; one process is asked after the other while all are stopped.
+//! Libraries that allow it are asked about several ranks at once. Whoever stopped the ranks lets them go on.
 
 pub mod calls;
 pub mod cli;
@@ -29,17 +31,23 @@ pub mod job;
 pub mod listing;
 pub mod report;
 pub mod standstill;
+pub mod stop;
+pub mod symbols;
 pub mod target;
+pub mod types;
 pub mod verdict;
 pub mod waits;
 pub mod words;
 
 use std::collections::HashMap;
+use std::num::NonZero;
 use std::path::PathBuf;
 
 use dll::Dll;
 use report::Rank;
-use target::{Files, Stopped, Target, Undisturbed};
+use stop::{Stopped, Undisturbed};
+use symbols::Files;
+use target::Target;
 
 /// Why queues cannot be shown.
 #[derive(Debug, thiserror::Error)]
@@ -53,6 +61,14 @@ pub enum Error {
         /// What the system said.
         #[source]
         why: std::io::Error,
+    },
+    /// The system does not let its memory be read.
+    #[error("the system does not let process {pid} be read: {}", forbidden(*.scope))]
+    Forbidden {
+        /// The process.
+        pid: u32,
+        /// What the Yama module is set to, where there is one.
+        scope: Option<u32>,
     },
     /// No rank was found.
     #[error("process {0} is no rank and has started none; give the pid of rmpiexec or of a rank")]
@@ -80,35 +96,147 @@ pub enum Error {
     },
 }
 
+/// What a user may say beside a process.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// The library to ask, instead of the one that the ranks' MPI names.
+    pub library: Option<PathBuf>,
+    /// Files with debug information of the ranks' MPI, for a library that asks for types.
+    pub debug_info: Vec<PathBuf>,
+}
+
 /// Stops all ranks of a job, or one rank, reads their queues and lets them go on. `pid`: a rank, or who started ranks.
 ///
 /// # Errors
 /// When there is no rank, or one cannot be read.
 pub fn look(pid: u32) -> Result<Vec<Rank>, Error> {
-    let mut files = Files::default();
-    let targets = job::ranks(pid, &mut files)?;
-    let undisturbed = Undisturbed::begin().map_err(|why| Error::Unreadable { pid, why })?;
-    let stopped: Result<Vec<_>, _> = targets.iter().map(|it| Stopped::stop(it.pid())).collect();
-    let stopped = stopped?;
-    let mut dlls = HashMap::new();
-    let mut ranks = Vec::new();
-    for target in targets {
-        ranks.push(read(target, &mut dlls)?);
-    }
-    drop(stopped);
-    drop(undisturbed);
-    ranks.sort_by_key(|it| (it.rank, it.pid));
-    Ok(ranks)
+    look_with(pid, &Settings::default())
 }
 
-fn read(target: Target, dlls: &mut HashMap<PathBuf, Dll>) -> Result<Rank, Error> {
-    let path = target.dll_path();
-    let path = path.ok_or_else(|| Error::NoDll(target.pid()))?;
-    if !dlls.contains_key(&path) {
-        dlls.insert(path.clone(), Dll::load(&path)?);
+/// The same with what a user has said beside it.
+///
+/// # Errors
+/// Those of [`look`].
+pub fn look_with(pid: u32, settings: &Settings) -> Result<Vec<Rank>, Error> {
+    Job::find(pid, settings)?.look()
+}
+
+/// Ranks that may be looked at more than once.
+#[derive(Debug)]
+pub struct Job {
+    pid: u32,
+    targets: Vec<(Target, PathBuf)>,
+    libraries: HashMap<PathBuf, Dll>,
+}
+
+impl Job {
+    /// Finds the ranks that a process stands for, and loads their libraries for debuggers.
+    ///
+    /// # Errors
+    /// When there is no rank, or no library for it.
+    pub fn find(pid: u32, settings: &Settings) -> Result<Self, Error> {
+        let mut files = Files::default();
+        let mut job = Self {
+            pid,
+            targets: Vec::new(),
+            libraries: HashMap::new(),
+        };
+        for mut target in job::ranks(pid, &mut files)? {
+            for path in &settings.debug_info {
+                target.add_types(files.symbols(path));
+            }
+            let named = settings.library.clone().or_else(|| target.dll_path());
+            let path = named.ok_or_else(|| why_no_library(&target))?;
+            if !job.libraries.contains_key(&path) {
+                job.libraries.insert(path.clone(), Dll::load(&path)?);
+            }
+            job.targets.push((target, path));
+        }
+        Ok(job)
     }
-    match dlls.get(&path) {
-        Some(dll) => dll.read(target),
-        None => Err(Error::NoDll(target.pid())),
+
+    /// Stops all of them, reads their queues, and lets them go on.
+    ///
+    /// # Errors
+    /// When one cannot be read any more.
+    pub fn look(&self) -> Result<Vec<Rank>, Error> {
+        let pid = self.pid;
+        let undisturbed = Undisturbed::begin().map_err(|why| Error::Unreadable { pid, why })?;
+        let pids = self.targets.iter().map(|(target, _)| target.pid());
+        let stopped = Stopped::stop(pids)?;
+        let mut ranks = self.read()?;
+        drop(stopped);
+        drop(undisturbed);
+        ranks.sort_by_key(|it| (it.rank, it.pid));
+        Ok(ranks)
+    }
+
+    /// Asks for all of them, several at a time if the libraries allow that.
+    fn read(&self) -> Result<Vec<Rank>, Error> {
+        let ask = |(target, path): &(Target, PathBuf)| {
+            let library = self.libraries.get(path);
+            let library = library.ok_or_else(|| Error::NoDll(target.pid()))?;
+            library.read(target)
+        };
+        let together = self.libraries.values().all(Dll::is_for_threads);
+        let workers = std::thread::available_parallelism().map_or(1, NonZero::get);
+        if !together || workers == 1 {
+            return self.targets.iter().map(ask).collect();
+        }
+        let share = self.targets.len().div_ceil(workers).max(1);
+        std::thread::scope(|scope| {
+            let shares = self.targets.chunks(share);
+            let asked = shares.map(|share| {
+                scope.spawn(move || share.iter().map(ask).collect::<Result<Vec<_>, _>>())
+            });
+            // All are started before any is waited for.
+            let asked: Vec<_> = asked.collect();
+            let mut ranks = Vec::new();
+            for share in asked {
+                let share = share.join();
+                ranks.extend(share.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
+            }
+            Ok(ranks)
+        })
+    }
+}
+
+fn why_no_library(target: &Target) -> Error {
+    let pid = target.pid();
+    if target.is_readable() {
+        return Error::NoDll(pid);
+    }
+    let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
+    let scope = scope.ok().and_then(|text| text.trim().parse().ok());
+    Error::Forbidden { pid, scope }
+}
+
+/// What to do about it.
+fn forbidden(scope: Option<u32>) -> String {
+    match scope {
+        Some(scope @ 1..) => format!(
+            "kernel.yama.ptrace_scope is {scope}, so only a rank's ancestors may; run rmpi-queues as root, or set it to 0 \
+             (sysctl kernel.yama.ptrace_scope=0)"
+        ),
+        _ => "it is somebody else's, or a container forbids it; be the user who started the job, and with Docker or Podman \
+              give --cap-add SYS_PTRACE"
+            .to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_says_what_to_do() {
+        let words = |scope| Error::Forbidden { pid: 7, scope }.to_string();
+        assert_eq!(
+            words(Some(1)),
+            "the system does not let process 7 be read: kernel.yama.ptrace_scope is 1, so only a rank's ancestors may; run \
+             rmpi-queues as root, or set it to 0 (sysctl kernel.yama.ptrace_scope=0)"
+        );
+        assert!(words(None).contains("--cap-add SYS_PTRACE"));
+        assert_eq!(words(None), words(Some(0)));
     }
 }

@@ -119,7 +119,8 @@ pub struct Collective {
 impl Operation {
     /// As the interface gives it.
     pub(crate) fn of(it: &interface::PendingOperation, class: i32) -> Self {
-        let any = |rank: i64| (rank != -1).then_some(rank);
+        // Some libraries forget the sign of what they have read.
+        let any = |rank: i64| (rank != -1 && rank != i64::from(u32::MAX)).then_some(rank);
         let matched = (it.actual_local_rank, it.actual_tag, it.actual_length);
         let is_matched = class == PENDING_RECEIVES && it.status >= MATCHED;
         let lines = it.extra_text.iter().map(|line| text(line));

@@ -6,11 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::time::{Duration, Instant};
 
-use crate::Error;
 use crate::calls::calls;
 use crate::report::Rank;
 use crate::verdict::Doubt;
 use crate::waits::Surroundings;
+use crate::{Error, Settings};
 
 /// What two looks have shown.
 #[derive(Clone, Debug)]
@@ -28,7 +28,15 @@ pub struct Seen {
 /// # Errors
 /// Those of [`look`](crate::look).
 pub fn observe(pid: u32) -> Result<Seen, Error> {
-    let first = crate::look(pid)?;
+    observe_with(pid, &Settings::default())
+}
+
+/// The same with what a user has said beside it.
+///
+/// # Errors
+/// Those of [`look`](crate::look).
+pub fn observe_with(pid: u32, settings: &Settings) -> Result<Seen, Error> {
+    let first = crate::look_with(pid, settings)?;
     if first.iter().all(|rank| calls(rank).is_empty()) {
         return Ok(Seen {
             around: around(pid, &first),
@@ -39,7 +47,7 @@ pub fn observe(pid: u32) -> Result<Seen, Error> {
     let before: Vec<Threads> = first.iter().map(|rank| threads(rank.pid)).collect();
     std::thread::sleep(PAUSE);
     let restless = settle(&first, &before);
-    let second = crate::look(pid)?;
+    let second = crate::look_with(pid, settings)?;
     let was: BTreeMap<u32, BTreeSet<String>> = first
         .iter()
         .map(|rank| (rank.pid, identity(rank)))

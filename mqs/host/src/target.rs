@@ -1,38 +1,31 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A rank: stopped and let go, its memory, its symbols.
+//! A rank: its memory, and what is mapped in it.
 
-use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, File};
 use std::io::IoSliceMut;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, OnceLock};
 
-use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill};
+use nix::errno::Errno;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
-use object::{Object, ObjectKind, ObjectSymbol};
 
 use crate::Error;
-
-/// The symbols of files that were read already: the ranks of a host share them.
-#[derive(Debug, Default)]
-pub struct Files(HashMap<PathBuf, Rc<Symbols>>);
-
-#[derive(Debug, Default)]
-struct Symbols {
-    /// Addresses count from where the file is mapped.
-    relative: bool,
-    by_name: HashMap<Box<[u8]>, u64>,
-}
+use crate::symbols::{Files, Symbols};
+use crate::types::Type;
 
 /// A process with what is mapped in it.
 #[derive(Debug)]
 pub struct Target {
     pid: u32,
-    objects: Vec<(u64, Rc<Symbols>)>,
+    objects: Vec<(u64, Arc<Symbols>)>,
+    /// Files that have its types, and are not mapped.
+    types: Vec<Arc<Symbols>>,
+    /// Its memory as a file, once the system call for it was refused.
+    memory: OnceLock<Option<File>>,
 }
 
 impl Target {
@@ -47,11 +40,16 @@ impl Target {
         let mut objects = Vec::new();
         for (start, path) in maps.lines().filter_map(first_mapping) {
             if !seen.contains(&path) {
-                objects.push((start, files.symbols(path)));
+                objects.push((start, files.symbols(Path::new(path))));
                 seen.push(path);
             }
         }
-        Ok(Self { pid, objects })
+        Ok(Self {
+            pid,
+            objects,
+            types: Vec::new(),
+            memory: OnceLock::new(),
+        })
     }
 
     /// The process.
@@ -63,15 +61,21 @@ impl Target {
     /// The address of a symbol, in the program or any library.
     #[must_use]
     pub fn find(&self, name: &[u8]) -> Option<u64> {
-        let mut found = self.objects.iter().filter_map(|(start, symbols)| {
-            let value = symbols.by_name.get(name)?;
-            Some(if symbols.relative {
-                start.wrapping_add(*value)
-            } else {
-                *value
-            })
-        });
-        found.next()
+        let mut all = self.objects.iter();
+        all.find_map(|(start, symbols)| symbols.address(name, *start))
+    }
+
+    /// A type that the debug information of the program or of a library has.
+    #[must_use]
+    pub fn find_type(&self, name: &[u8]) -> Option<Type> {
+        let mapped = self.objects.iter().map(|(_, symbols)| symbols);
+        let mut all = self.types.iter().chain(mapped);
+        all.find_map(|symbols| symbols.find_type(name))
+    }
+
+    /// Takes the types of a file into account too, before all others.
+    pub fn add_types(&mut self, file: Arc<Symbols>) {
+        self.types.push(file);
     }
 
     /// Copies memory; all of it or nothing.
@@ -79,51 +83,56 @@ impl Target {
         let (Ok(base), Ok(pid)) = (usize::try_from(address), i32::try_from(self.pid)) else {
             return false;
         };
+        if let Some(memory) = self.memory.get() {
+            return read_file(memory.as_ref(), address, into);
+        }
         let len = into.len();
         let from = [RemoteIoVec { base, len }];
         let read = process_vm_readv(Pid::from_raw(pid), &mut [IoSliceMut::new(into)], &from);
-        read == Ok(len)
+        // Filters of containers refuse the call, whoever reads.
+        if !matches!(read, Err(Errno::EPERM | Errno::ENOSYS)) {
+            return read == Ok(len);
+        }
+        let open = || File::open(format!("/proc/{pid}/mem")).ok();
+        read_file(self.memory.get_or_init(open).as_ref(), address, into)
     }
 
-    /// Where its MPI says that the library for debuggers lies.
+    /// Whether its memory can be read at all.
+    #[must_use]
+    pub fn is_readable(&self) -> bool {
+        let first = self.objects.first().map_or(0, |(start, _)| *start);
+        self.read(first, &mut [0; 4])
+    }
+
+    /// Where its MPI says that the library for debuggers lies: as it says, or where the whole installation was moved to.
     #[must_use]
     pub fn dll_path(&self) -> Option<PathBuf> {
-        let address = self.find(b"MPIR_dll_name")?;
+        let name = b"MPIR_dll_name";
+        let mut all = self.objects.iter();
+        let holder = all.find(|(start, symbols)| symbols.address(name, *start).is_some())?;
+        let path = PathBuf::from(OsStr::from_bytes(&self.text(self.find(name)?)?));
+        let below = path.strip_prefix("/").unwrap_or(&path);
+        let moved = holder.1.path().ancestors().map(|root| root.join(below));
+        let there = std::iter::once(path.clone()).chain(moved);
+        Some(there.into_iter().find(|path| path.exists()).unwrap_or(path))
+    }
+
+    /// The string at an address, if it has an end within a while and anything before that.
+    fn text(&self, address: u64) -> Option<Vec<u8>> {
         let mut text = Vec::new();
         let mut piece = [0; 64];
         while text.len() < 4096 && self.read(address + text.len() as u64, &mut piece) {
             text.extend(piece.iter().take_while(|byte| **byte != 0));
             if piece.contains(&0) {
-                break;
+                return (!text.is_empty()).then_some(text);
             }
         }
-        (!text.is_empty()).then(|| PathBuf::from(OsStr::from_bytes(&text)))
+        None
     }
 }
 
-impl Files {
-    /// A file that is not readable, or none of ours to read, has no symbols.
-    fn symbols(&mut self, path: &str) -> Rc<Symbols> {
-        let symbols = self
-            .0
-            .entry(PathBuf::from(path))
-            .or_insert_with_key(|path| Rc::new(Symbols::of(path).unwrap_or_default()));
-        Rc::clone(symbols)
-    }
-}
-
-impl Symbols {
-    fn of(path: &Path) -> Option<Self> {
-        let bytes = fs::read(path).ok()?;
-        let file = object::File::parse(&*bytes).ok()?;
-        let all = file.dynamic_symbols().chain(file.symbols());
-        let defined = all.filter(|symbol| symbol.is_definition());
-        let pairs = defined.filter_map(|it| Some((it.name_bytes().ok()?.into(), it.address())));
-        Some(Self {
-            relative: file.kind() == ObjectKind::Dynamic,
-            by_name: pairs.collect(),
-        })
-    }
+fn read_file(memory: Option<&File>, address: u64, into: &mut [u8]) -> bool {
+    memory.is_some_and(|file| file.read_exact_at(into, address).is_ok())
 }
 
 /// Start and file of a mapping of a file's beginning.
@@ -136,115 +145,9 @@ fn first_mapping(line: &str) -> Option<(u64, &str)> {
     is_first.then_some((u64::from_str_radix(start, 16).ok()?, path))
 }
 
-/// Signals that would end or stop this process wait until this is dropped: ranks that stand still would stay so.
-#[derive(Debug)]
-pub struct Undisturbed {
-    before: SigSet,
-}
-
-impl Undisturbed {
-    /// From now on, for this thread.
-    ///
-    /// # Errors
-    /// The system's, which has none for this.
-    pub fn begin() -> std::io::Result<Self> {
-        let mut waiting = SigSet::empty();
-        for signal in [
-            Signal::SIGINT,
-            Signal::SIGTERM,
-            Signal::SIGHUP,
-            Signal::SIGQUIT,
-            Signal::SIGTSTP,
-        ] {
-            waiting.add(signal);
-        }
-        let before = waiting.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
-        Ok(Self { before })
-    }
-}
-
-impl Drop for Undisturbed {
-    fn drop(&mut self) {
-        // A mask that was there before is none that could be refused.
-        let _ = self.before.thread_set_mask();
-    }
-}
-
-/// A process that stands still until this is dropped.
-#[derive(Debug)]
-pub struct Stopped {
-    pid: Pid,
-    /// It stood still before, and is to stay so.
-    before: bool,
-}
-
-impl Stopped {
-    /// Stops a process, all its threads.
-    ///
-    /// # Errors
-    /// When it cannot be stopped, or does not within a while.
-    pub fn stop(pid: u32) -> Result<Self, Error> {
-        let number = i32::try_from(pid).unwrap_or(i32::MAX);
-        let unreadable = |why| Error::Unreadable { pid, why };
-        let before = stands(pid).map_err(unreadable)?;
-        let stopped = Self {
-            pid: Pid::from_raw(number),
-            before,
-        };
-        if before {
-            return Ok(stopped);
-        }
-        kill(stopped.pid, Signal::SIGSTOP).map_err(|why| unreadable(why.into()))?;
-        let since = Instant::now();
-        while !stands(pid).map_err(unreadable)? {
-            if since.elapsed() > PATIENCE {
-                return Err(unreadable(std::io::ErrorKind::TimedOut.into()));
-            }
-            std::thread::sleep(Duration::from_micros(50));
-        }
-        Ok(stopped)
-    }
-}
-
-impl Drop for Stopped {
-    fn drop(&mut self) {
-        if !self.before {
-            // It may have been killed meanwhile.
-            let _ = kill(self.pid, Signal::SIGCONT);
-        }
-    }
-}
-
-/// Whether all threads of a process are stopped.
-fn stands(pid: u32) -> std::io::Result<bool> {
-    for task in fs::read_dir(format!("/proc/{pid}/task"))? {
-        let text = fs::read_to_string(task?.path().join("stat"))?;
-        let state = text
-            .rsplit(") ")
-            .next()
-            .and_then(|rest| rest.chars().next());
-        if !matches!(state, Some('T' | 't')) {
-            return Ok(false);
-        }
-    }
-    Ok(true)
-}
-
-/// A process that does not stop in this time waits for a disk that is gone.
-const PATIENCE: Duration = Duration::from_secs(10);
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn signals_wait_while_ranks_stand_still_and_no_longer() {
-        let is_held = || SigSet::thread_get_mask().unwrap().contains(Signal::SIGINT);
-        let guard = Undisturbed::begin().unwrap();
-        assert!(is_held());
-        drop(guard);
-        assert!(!is_held());
-    }
 
     #[test]
     fn a_mapping_counts_where_a_file_begins() {
@@ -256,5 +159,22 @@ mod tests {
             first_mapping("7f00-7f01 rw-p 00000000 00:00 0 [heap]"),
             None
         );
+    }
+
+    #[test]
+    fn memory_is_read_as_a_file_where_the_call_is_refused() {
+        let mut target = Target::open(std::process::id(), &mut Files::default()).unwrap();
+        let word = Box::new(0x1234_5678_u32);
+        let address = core::ptr::from_ref(&*word).addr() as u64;
+        for memory in [
+            OnceLock::new(),
+            OnceLock::from(File::open("/proc/self/mem").ok()),
+        ] {
+            target.memory = memory;
+            let mut copy = [0; 4];
+            assert!(target.read(address, &mut copy) && target.is_readable());
+            assert_eq!(u32::from_ne_bytes(copy), *word);
+            assert!(!target.read(8, &mut copy));
+        }
     }
 }

@@ -1,5 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The installed library, asked about a program that runs, through the interface alone.
+//!
+//! MQS-094: the program is a rank that no launcher has started, so it is what debuggers call the starter itself.
+//!
+//! # Safety
+//! The library is loaded and unloaded by hand.
+#![allow(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 #[path = "../../../runtime/abi/tests/common/mod.rs"]
@@ -8,7 +14,6 @@ mod common;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use common::{prefix, scratch, source, succeed};
@@ -219,22 +224,28 @@ fn mqs_090_the_library_has_the_names_of_the_interface_and_needs_libc_alone() {
     );
 }
 
+/// A debugger that has seen a job's end may load another version of the library, for the next job.
 #[test]
-fn mqs_002_030_the_header_compiles_as_c_and_as_cpp() {
-    let folder = scratch("queues-header");
-    let text = "#include <mpi_interface.h>\n\
-        int main(void) { return mqs_ok + mqs_st_pending + mqs_pending_sends\n\
-        + !(mqs_no_information == 1 && mqs_end_of_list == 2 && mqs_first_user_code == 100)\n\
-        + !(mqs_interface_version == 2 && MQS_INVALID_PROCESS == -1 && mqs_st_complete == 2)\n\
-        + !(mqs_unexpected_messages == 2 && mqs_lang_c == 99 && mqs_lang_f90 == 70); }\n";
-    for (compiler, name) in [("cc", "h.c"), ("c++", "h.cc")] {
-        let file = source(&folder, name, text);
-        let program = folder.join("h");
-        let mut compile = Command::new(compiler);
-        compile
-            .args(["-Wall", "-Wextra", "-Werror", "-I"])
-            .arg(prefix().join("include"));
-        succeed(compile.arg("-o").arg(&program).arg(file));
-        succeed(&mut Command::new(Path::new(&program)));
+fn a_debugger_may_unload_the_library() {
+    let library = prefix().join("lib/librmpi_mqs.so");
+    let path = std::ffi::CString::new(library.to_str().unwrap()).unwrap();
+    let mapped = || {
+        let maps = fs::read_to_string("/proc/self/maps").unwrap();
+        maps.contains(library.to_str().unwrap())
+    };
+    // Other tests of this program may have it loaded: one of them in a process of its own is enough.
+    if std::env::var_os(ALONE).is_none() {
+        let mut alone = Command::new(std::env::current_exe().unwrap());
+        let alone = alone.args(["--exact", "a_debugger_may_unload_the_library"]);
+        succeed(alone.env(ALONE, "1"));
+        return;
     }
+    // SAFETY: a string; the library is ours.
+    let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
+    assert!(!handle.is_null() && mapped());
+    // SAFETY: loaded just now, and nothing of it is in use.
+    assert_eq!(unsafe { libc::dlclose(handle) }, 0);
+    assert!(!mapped());
 }
+
+const ALONE: &str = "QUEUES_TEST_ALONE";

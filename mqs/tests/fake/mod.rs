@@ -149,15 +149,7 @@ impl Model {
                 .iter()
                 .map(|group| bytes_of(group.as_ptr(), group.len())),
         );
-        Fake {
-            symbols: vec![("rmpi_debug_anchor", memory[0].0)],
-            memory,
-            pointer_size: 8,
-            swapped: false,
-            image_info: null_mut(),
-            process_info: null_mut(),
-            reads: Cell::new(0),
-        }
+        Fake::of(memory)
     }
 }
 
@@ -169,20 +161,53 @@ fn bytes_of<T>(first: *const T, count: usize) -> (u64, Vec<u8>) {
 }
 
 impl Fake {
+    /// The process that has this memory, its anchor at the beginning of the first piece.
+    pub(crate) fn of(memory: Vec<(u64, Vec<u8>)>) -> Self {
+        Self {
+            symbols: vec![("rmpi_debug_anchor", memory[0].0)],
+            memory,
+            pointer_size: 8,
+            swapped: false,
+            image_info: null_mut(),
+            process_info: null_mut(),
+            reads: Cell::new(0),
+        }
+    }
+
+    /// What the library has attached to it: as image, and as process.
+    pub(crate) fn infos(&self) -> (*mut c_void, *mut c_void) {
+        (self.image_info, self.process_info)
+    }
+
+    /// How often its memory was asked for.
+    pub(crate) fn reads(&self) -> u64 {
+        self.reads.get()
+    }
+
     /// Attaches the library to the process; the answers of `setup_image`, `image_has_queues`, `setup_process` and
     /// `process_has_queues`, as far as it came, and what was said.
     pub(crate) fn attach(&mut self) -> (Vec<c_int>, Option<String>) {
+        self.attach_with(&BASIC, &IMAGE, &PROCESS)
+    }
+
+    /// The same with other tables, which stay.
+    pub(crate) fn attach_with(
+        &mut self,
+        basic: &'static BasicCallbacks,
+        image: &'static ImageCallbacks,
+        process: &'static ProcessCallbacks,
+    ) -> (Vec<c_int>, Option<String>) {
         let it: *mut Opaque = core::ptr::from_mut(self).cast();
         let mut message = core::ptr::null();
         let mut answers = Vec::new();
         // SAFETY: the callbacks are made for this `Fake`.
-        unsafe { mqs_setup_basic_callbacks(&raw const BASIC) };
+        unsafe { mqs_setup_basic_callbacks(basic) };
         // SAFETY: as above.
-        answers.push(unsafe { mqs_setup_image(it, &raw const IMAGE) });
+        answers.push(unsafe { mqs_setup_image(it, image) });
         // SAFETY: as above, and room for a pointer.
         answers.push(unsafe { mqs_image_has_queues(it, &raw mut message) });
         // SAFETY: as above.
-        answers.push(unsafe { mqs_setup_process(it, &raw const PROCESS) });
+        answers.push(unsafe { mqs_setup_process(it, process) });
         if answers == [OK, OK, OK] {
             // SAFETY: as above, and room for a pointer.
             answers.push(unsafe { mqs_process_has_queues(it, &raw mut message) });
@@ -197,11 +222,16 @@ impl Fake {
 
     /// Detaches it; everything was given back.
     pub(crate) fn detach(&mut self) {
+        self.let_go();
+        assert_eq!(ALLOCATED.get(), 0, "memory that was not given back");
+    }
+
+    /// Detaches it while others stay attached.
+    pub(crate) fn let_go(&mut self) {
         // SAFETY: what the library attached, once.
         unsafe { mqs_destroy_process_info(core::mem::replace(&mut self.process_info, null_mut())) };
         // SAFETY: as above.
         unsafe { mqs_destroy_image_info(core::mem::replace(&mut self.image_info, null_mut())) };
-        assert_eq!(ALLOCATED.get(), 0, "memory that was not given back");
     }
 
     pub(crate) fn opaque(&mut self) -> *mut Opaque {
@@ -405,11 +435,7 @@ pub(crate) static BASIC: BasicCallbacks = BasicCallbacks {
     get_process_info: Some(get_process_info),
 };
 
-pub(crate) fn image_callbacks() -> &'static ImageCallbacks {
-    &IMAGE
-}
-
-static IMAGE: ImageCallbacks = ImageCallbacks {
+pub(crate) static IMAGE: ImageCallbacks = ImageCallbacks {
     get_type_sizes: Some(get_type_sizes),
     find_function: None,
     find_symbol: Some(find_symbol),
@@ -418,7 +444,7 @@ static IMAGE: ImageCallbacks = ImageCallbacks {
     sizeof: None,
 };
 
-static PROCESS: ProcessCallbacks = ProcessCallbacks {
+pub(crate) static PROCESS: ProcessCallbacks = ProcessCallbacks {
     get_global_rank: None,
     get_image: Some(get_image),
     fetch_data: Some(fetch_data),

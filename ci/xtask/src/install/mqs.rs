@@ -9,7 +9,7 @@ use crate::process::show;
 use crate::tree::{cargo, make_folder, root, target};
 
 /// Builds the library and installs it beside the MPI library, where that says it is. Always optimized, for only then it can be
-/// linked: what might panic lacks a function (`mqs/dll`).
+/// linked: what might panic lacks a function (`mqs/dll`). A debugger may unload it, for nothing of it runs between two calls.
 pub(super) fn install(prefix: &Path) -> Result<(), String> {
     let mut build = cargo();
     build.args(["build", "--quiet", "--release", "-p", "mqs-dll"]);

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use super::{copy, rename, shared_library, write};
+use super::{STAYS, copy, rename, shared_library, write};
 use crate::process::show;
 use crate::tree::{make_folder, read, root};
 
@@ -86,7 +86,7 @@ fn link_command(archive: &Path, print: &Path, script: &Path, lib: &Path, to: &Pa
     // The MPI library lies beside it, wherever the tree is moved.
     link.args(["-Wl,-rpath,$ORIGIN", "-Wl,--enable-new-dtags"]);
     link.arg(format!("-L{}", lib.display())).arg("-lmpi_abi");
-    link.args(["-lgcc_s", "-lpthread", "-ldl", "-lm"]);
+    link.args(["-lgcc_s", "-lpthread", "-ldl", "-lm", STAYS]);
     link
 }
 

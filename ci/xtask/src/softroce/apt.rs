@@ -13,6 +13,8 @@ use std::time::Duration;
 
 /// An apt of our own.
 pub(super) struct Apt {
+    /// Who wants the packages, for what is printed.
+    who: &'static str,
     folder: PathBuf,
 }
 
@@ -27,31 +29,32 @@ pub(super) struct Package {
 
 impl Apt {
     /// Makes its folders and reads the lists of packages; an error where there is no apt.
-    pub(super) fn open(folder: &Path) -> Result<Self, String> {
+    pub(super) fn open(who: &'static str, folder: &Path) -> Result<Self, String> {
         if std::env::consts::ARCH != "x86_64" {
             return Err(format!(
-                "the virtual machine is there for x86-64 alone, this is {}",
+                "{who} is there for x86-64 alone, this is {}",
                 std::env::consts::ARCH
             ));
         }
         for program in ["apt-get", "apt-cache", "dpkg-deb", "sha256sum"] {
             if find_program(program).is_none() {
                 return Err(format!(
-                    "{program} was not found: the virtual machine is made of Debian's packages, which need \
+                    "{program} was not found: {who} is made of Debian's packages, which need \
                      apt-get, apt-cache, dpkg-deb and sha256sum (a machine with Debian 12)"
                 ));
             }
         }
         let apt = Self {
+            who,
             folder: folder.to_path_buf(),
         };
         for part in ["lists/partial", "archives/partial", "files"] {
             make_folder(&folder.join(part))?;
         }
-        println!("softroce: reading the lists of packages");
+        println!("{who}: reading the lists of packages");
         // Half of the lists may be enough: whether a package is missing from them is seen later.
         if let Err(why) = again(|| apt.answer("apt-get", UPDATE).map(|_| ())) {
-            println!("softroce: {why}\nsoftroce: going on with the lists that are there");
+            println!("{who}: {why}\n{who}: going on with the lists that are there");
         }
         Ok(apt)
     }
@@ -101,7 +104,10 @@ impl Apt {
         }
         let bytes: u64 = missing.iter().map(|package| package.bytes).sum();
         let (count, mebibytes) = (missing.len(), bytes.div_ceil(1 << 20));
-        println!("softroce: downloading {count} packages, {mebibytes} MiB");
+        println!(
+            "{}: downloading {count} packages, {mebibytes} MiB",
+            self.who
+        );
         let mut args = vec!["download"];
         args.extend(missing.iter().map(|package| package.name.as_str()));
         for package in &missing {

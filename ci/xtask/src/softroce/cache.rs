@@ -96,7 +96,7 @@ impl Cache {
         }
         let apt = match apt {
             Some(apt) => apt,
-            None => apt.insert(Apt::open(&self.folder.join("apt"))?),
+            None => apt.insert(Apt::open("softroce", &self.folder.join("apt"))?),
         };
         let about = |why: String| format!("cannot get the packages of `{group}`: {why}");
         let packages = names(apt)
@@ -114,6 +114,31 @@ impl Cache {
         println!("softroce: {group}: {} packages unpacked", packages.len());
         Ok(())
     }
+}
+
+/// A folder with packages of the distribution, unpacked: those in `whole` with what this machine lacks of what they depend on,
+/// and those in `alone` without that. It is filled once.
+pub(crate) fn packages(
+    who: &'static str,
+    home: &Path,
+    whole: &[&str],
+    alone: &[&str],
+) -> Result<PathBuf, String> {
+    let root = home.join("root");
+    make_folder(home)?;
+    let _lock = lock(home)?;
+    if root.exists() {
+        return Ok(root);
+    }
+    let apt = Apt::open(who, &home.join("apt"))?;
+    let mut names = apt.with_missing(whole)?;
+    names.extend(alone.iter().map(|name| (*name).into()));
+    let packages = apt.fetch(&names)?;
+    let new = home.join("root.new");
+    remove(&new)?;
+    unpack(&apt, &packages, &new)?;
+    fs::rename(&new, &root).map_err(|why| format!("cannot rename {}: {why}", new.display()))?;
+    Ok(root)
 }
 
 /// Two of us must not fill the folder at once. The lock goes with the process, however that ends.

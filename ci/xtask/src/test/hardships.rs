@@ -29,6 +29,13 @@ const HARDSHIPS: &[Hardship] = &[
         words: &["well"],
     },
     Hardship {
+        name: "rmpi-queues may not call process_vm_readv",
+        line: "rmpiexec -n 2 ./victim wait 0 0 0 & for ((i = 0; i < 100; i++)); do told=$(./without_vm_readv rmpi-queues $!); \
+               [[ $told == *'rank 0 '*'rank 1 '* ]] && break; sleep 0.1; done; kill $!; wait; echo \"$told\"",
+        code: 0,
+        words: &["rank 0 (pid ", "rank 1 (pid "],
+    },
+    Hardship {
         name: "/dev/shm is full, and smaller than in any container",
         line: "unshare --user --map-root-user --mount bash -c 'mount -t tmpfs -o size=64k none /dev/shm \
                && head -c 64k /dev/zero > /dev/shm/full && exec rmpiexec -n 16 ./exchange'",
@@ -93,7 +100,7 @@ pub(super) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
     let prefix = context.prefix()?;
     let build = target().join("faults");
     make_folder(&build)?;
-    for program in ["exchange", "without_vm_readv"] {
+    for program in ["exchange", "victim", "without_vm_readv"] {
         faults::compile(&prefix, &format!("{program}.c"), &build.join(program))?;
     }
     for hardship in HARDSHIPS {

@@ -2,6 +2,7 @@
 //! Stage `suites`: programs that nobody here wrote, and binaries that move between MPIs.
 
 mod coverage;
+mod debugged;
 mod exchange;
 mod fftw;
 mod launch;
@@ -32,6 +33,10 @@ const PARTS: &[Part] = &[
     Part {
         name: "openmpi",
         run: openmpi::run,
+    },
+    Part {
+        name: "debugged",
+        run: debugged::run,
     },
     Part {
         name: "mpich",

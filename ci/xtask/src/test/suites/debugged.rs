@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `rmpi-queues` and the library for debuggers of another MPI: the distribution's Open MPI, its own programs, its own
+//! `libompi_dbg_msgq.so`.
+//!
+//! That library asks for types. The distribution strips them, and what it strips is not among its packages; but the headers of
+//! the very build are, and a compiler makes the same debug information of them (`ci/suites/openmpi/types.c`).
+
+use super::Tally;
+use crate::process::{quiet, send_signal};
+use crate::softroce::packages;
+use crate::tree::{command, root, target};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+const SECONDS: Duration = Duration::from_secs(60);
+
+/// What each rank has pending, as the library tells it. It shows no unexpected messages, and loses the sign of any source.
+const EXPECTED: &[&str] = &[
+    "rank 0",
+    "rank 1",
+    "  MPI_COMM_WORLD: rank 0",
+    "  MPI_COMM_WORLD: rank 1",
+    "  halo: rank 1",
+    "from any rank, any tag, 40 bytes (Receive: ",
+    "from rank 0, tag 8, 40 bytes (Receive: ",
+    "from rank 1, tag 7, 24 bytes (Receive: ",
+];
+
+pub(super) fn run(tally: &mut Tally, prefix: &Path) -> Result<(), String> {
+    let home = target().join("suites/debugged");
+    let packages = packages("debugged", &home, &["openmpi-bin"], &HEADERS)?;
+    let mpi = OpenMpi { root: packages };
+    let types = mpi.types(&home)?;
+    let program = mpi.program(&home)?;
+    let job = mpi.start(&program)?;
+    let pid = job.0.id().to_string();
+    tally.check("the pending operations of a job of Open MPI", || {
+        let told = queues(
+            prefix,
+            &["--debug-info", &types.display().to_string(), &pid],
+        )?;
+        let lacking = EXPECTED.iter().find(|words| !told.contains(**words));
+        match lacking {
+            None => Ok(()),
+            Some(words) => Err(format!("`{words}` is missing in:\n{told}")),
+        }
+    });
+    tally.check(
+        "a library that does not find its types says so",
+        || match queues(prefix, &[&pid]) {
+            Err(why) if why.contains("mqs_image_has_queues failed: ") => Ok(()),
+            other => Err(format!("{other:?}")),
+        },
+    );
+    Ok(())
+}
+
+/// The headers of that build, and of what these include.
+const HEADERS: [&str; 3] = ["libopenmpi-dev", "libevent-dev", "libhwloc-dev"];
+
+fn queues(prefix: &Path, words: &[&str]) -> Result<String, String> {
+    let mut ask = command(prefix.join("bin/rmpi-queues"));
+    ask.args(words);
+    quiet(ask, SECONDS)
+}
+
+/// The distribution's packages, unpacked somewhere.
+struct OpenMpi {
+    root: PathBuf,
+}
+
+impl OpenMpi {
+    fn libraries(&self) -> PathBuf {
+        self.root.join("usr/lib/x86_64-linux-gnu")
+    }
+
+    fn headers(&self) -> PathBuf {
+        self.libraries().join("openmpi/include")
+    }
+
+    /// A library with the debug information of its types.
+    fn types(&self, home: &Path) -> Result<PathBuf, String> {
+        let types = home.join("types.so");
+        let mut compile = command("cc");
+        compile.args(["-g", "-shared", "-fPIC", "-w"]);
+        // A header that it includes, and does not need, is in no package: as if it had been.
+        compile.arg("-D_PERUSE_INTERNAL_H_");
+        compile.arg("-I").arg(self.headers().join("openmpi"));
+        compile.arg("-I").arg(self.headers());
+        compile.arg("-I").arg(self.root.join("usr/include"));
+        let multiarch = self.root.join("usr/include/x86_64-linux-gnu");
+        compile.arg("-I").arg(multiarch);
+        compile.arg("-o").arg(&types);
+        compile.arg(root().join("ci/suites/openmpi/types.c"));
+        quiet(compile, SECONDS).map(|_| types)
+    }
+
+    fn program(&self, home: &Path) -> Result<PathBuf, String> {
+        let program = home.join("pending");
+        let (plain, own) = (self.libraries(), self.libraries().join("openmpi/lib"));
+        let mut compile = command("cc");
+        compile
+            .arg("-I")
+            .arg(self.headers())
+            .arg("-o")
+            .arg(&program);
+        compile.arg(root().join("ci/suites/openmpi/pending.c"));
+        compile
+            .arg("-L")
+            .arg(&own)
+            .arg("-L")
+            .arg(&plain)
+            .arg("-lmpi");
+        let behind = format!("-Wl,-rpath-link,{}:{}", plain.display(), own.display());
+        quiet(
+            {
+                compile.arg(behind);
+                compile
+            },
+            SECONDS,
+        )
+        .map(|_| program)
+    }
+
+    /// Two ranks, once both have everything pending.
+    fn start(&self, program: &Path) -> Result<Job, String> {
+        let mut launch = command(self.root.join("usr/bin/mpirun.openmpi"));
+        launch.args(["-n", "2", "--oversubscribe"]).arg(program);
+        self.surround(&mut launch);
+        launch.stdin(Stdio::null()).stdout(Stdio::piped());
+        let child = launch.stderr(Stdio::null()).spawn();
+        let mut job = Job(child.map_err(|why| format!("{launch:?}: {why}"))?);
+        let output = job.0.stdout.take().ok_or("no output")?;
+        let lines = BufReader::new(output).lines().map_while(Result::ok);
+        let pending = lines.filter(|line| line == "pending").take(2).count();
+        match pending {
+            2 => Ok(job),
+            _ => Err(format!("Open MPI's program did not come far: {launch:?}")),
+        }
+    }
+
+    /// Its packages expect to lie at the root, and its launcher another user.
+    fn surround(&self, launch: &mut Command) {
+        let (usr, libraries) = (self.root.join("usr"), self.libraries());
+        let own = libraries.join("openmpi/lib");
+        let search = [libraries.display(), own.display()].map(|it| it.to_string());
+        launch.env("LD_LIBRARY_PATH", search.join(":"));
+        let folders = [
+            ("OPAL_PREFIX", usr.clone()),
+            ("OPAL_BINDIR", usr.join("bin")),
+            ("OPAL_DATADIR", usr.join("share")),
+            ("OPAL_PKGDATADIR", usr.join("share/openmpi")),
+            ("OPAL_LIBDIR", own.clone()),
+            ("OPAL_PKGLIBDIR", own.join("openmpi3")),
+            ("OPAL_SYSCONFDIR", self.root.join("etc")),
+        ];
+        launch.envs(folders);
+        launch.envs([
+            ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
+            ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
+            // The queues that its library knows are those of this layer.
+            ("OMPI_MCA_pml", "ob1"),
+            ("OMPI_MCA_btl", "self,vader"),
+        ]);
+    }
+}
+
+/// A job that ends with this.
+struct Job(Child);
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        send_signal("TERM", &self.0.id().to_string());
+        // The launcher ends its ranks first.
+        let _ = self.0.wait();
+    }
+}

@@ -1,0 +1,408 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Processes that stand still for a moment.
+//!
+//! Each is traced where the system allows it: then it goes on whatever becomes of this process, also when that is killed. Where
+//! it does not, or a debugger traces it already, it gets SIGSTOP, and SIGCONT at the end.
+//!
+//! # Safety
+//! Two system calls, which take numbers and one place for a number.
+#![allow(unsafe_code, reason = "signals that nix has no names for")]
+
+use std::fs;
+use std::marker::PhantomData;
+use std::ptr::null_mut;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::sys::ptrace::{self, Options};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill};
+use nix::unistd::Pid;
+
+use crate::Error;
+
+/// Signals that would end or stop this process wait until this is dropped: ranks that got SIGSTOP would stay so.
+#[derive(Debug)]
+pub struct Undisturbed {
+    before: SigSet,
+}
+
+impl Undisturbed {
+    /// From now on, for this thread.
+    ///
+    /// # Errors
+    /// The system's, which has none for this.
+    pub fn begin() -> std::io::Result<Self> {
+        let mut waiting = SigSet::empty();
+        for signal in [
+            Signal::SIGINT,
+            Signal::SIGTERM,
+            Signal::SIGHUP,
+            Signal::SIGQUIT,
+            Signal::SIGTSTP,
+        ] {
+            waiting.add(signal);
+        }
+        let before = waiting.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
+        Ok(Self { before })
+    }
+}
+
+impl Drop for Undisturbed {
+    fn drop(&mut self) {
+        // A mask that was there before is none that could be refused.
+        let _ = self.before.thread_set_mask();
+    }
+}
+
+/// Processes that stand still until this is dropped.
+#[derive(Debug)]
+pub struct Stopped {
+    processes: Vec<Process>,
+}
+
+impl Stopped {
+    /// Stops processes with all their threads: each is told before any is waited for.
+    ///
+    /// # Errors
+    /// When one cannot be stopped, or does not within a while; then all go on.
+    pub fn stop(pids: impl IntoIterator<Item = u32>) -> Result<Self, Error> {
+        let mut stopped = Self {
+            processes: Vec::new(),
+        };
+        for pid in pids {
+            stopped.processes.push(Process::tell(pid)?);
+        }
+        let until = Instant::now() + PATIENCE;
+        for process in &mut stopped.processes {
+            let pid = process.pid;
+            let waited = process.wait(until);
+            waited.map_err(|why| Error::Unreadable { pid, why })?;
+        }
+        Ok(stopped)
+    }
+
+    /// How many stand still by a trace, which ends with this process.
+    #[must_use]
+    pub fn traced(&self) -> usize {
+        let traced = |it: &&Process| matches!(it.how, How::Traced(_));
+        self.processes.iter().filter(traced).count()
+    }
+}
+
+#[derive(Debug)]
+struct Process {
+    pid: u32,
+    how: How,
+}
+
+#[derive(Debug)]
+enum How {
+    /// It stood still before, and is to stay so.
+    Before,
+    /// Its threads are traced, by this thread.
+    Traced(Trace),
+    /// It was sent SIGSTOP.
+    Signalled,
+}
+
+/// The threads that are traced. The system lets nobody but the thread that began a trace end it.
+#[derive(Debug, Default)]
+struct Trace {
+    threads: Vec<Thread>,
+    here: PhantomData<*const ()>,
+}
+
+#[derive(Debug)]
+struct Thread {
+    id: i32,
+    /// It stands, with a signal that is its own; 0 if it has none.
+    stands: Option<i32>,
+}
+
+impl Process {
+    fn tell(pid: u32) -> Result<Self, Error> {
+        let unreadable = |why| Error::Unreadable { pid, why };
+        if stands(pid).map_err(unreadable)? {
+            let how = How::Before;
+            return Ok(Self { pid, how });
+        }
+        let mut trace = Trace::default();
+        if trace.tell_all(pid).is_ok() {
+            let how = How::Traced(trace);
+            return Ok(Self { pid, how });
+        }
+        drop(trace);
+        Self::signal(pid)
+    }
+
+    fn signal(pid: u32) -> Result<Self, Error> {
+        let number = Pid::from_raw(i32::try_from(pid).unwrap_or(i32::MAX));
+        let sent = kill(number, Signal::SIGSTOP);
+        sent.map_err(|why| Error::Unreadable {
+            pid,
+            why: why.into(),
+        })?;
+        let how = How::Signalled;
+        Ok(Self { pid, how })
+    }
+
+    fn wait(&mut self, until: Instant) -> std::io::Result<()> {
+        match &mut self.how {
+            How::Before => Ok(()),
+            How::Traced(trace) => trace.wait(self.pid, until),
+            How::Signalled => {
+                while !stands(self.pid)? {
+                    pause(until)?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if let How::Signalled = self.how {
+            let pid = Pid::from_raw(i32::try_from(self.pid).unwrap_or(i32::MAX));
+            // It may have been killed meanwhile.
+            let _ = kill(pid, Signal::SIGCONT);
+        }
+    }
+}
+
+impl Trace {
+    /// Tells every thread that is not traced yet to stop; whether there was one.
+    fn tell_all(&mut self, pid: u32) -> std::io::Result<bool> {
+        let mut any = false;
+        for task in fs::read_dir(format!("/proc/{pid}/task"))? {
+            let task = task?;
+            let name = task.file_name();
+            let id = name.to_str().and_then(|name| name.parse().ok());
+            let Some(id) = id.filter(|id| self.threads.iter().all(|it| it.id != *id)) else {
+                continue;
+            };
+            let told = ptrace::seize(Pid::from_raw(id), Options::empty());
+            match told {
+                // It has ended, or is about to: only its number is left.
+                Err(Errno::ESRCH) => continue,
+                Err(_) if state(&task.path()).is_none_or(|it| matches!(it, 'Z' | 'X')) => continue,
+                other => other?,
+            }
+            self.threads.push(Thread { id, stands: None });
+            // It may end at any time; whoever waits for it hears that.
+            let _ = ptrace::interrupt(Pid::from_raw(id));
+            any = true;
+        }
+        Ok(any)
+    }
+
+    /// Until all threads stand, also those that others began meanwhile.
+    fn wait(&mut self, pid: u32, until: Instant) -> std::io::Result<()> {
+        loop {
+            self.threads.retain_mut(Thread::look);
+            if self.threads.iter().any(|it| it.stands.is_none()) {
+                pause(until)?;
+            } else if !self.tell_all(pid)? {
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl Thread {
+    /// Looks whether it stands; false when it has ended.
+    fn look(&mut self) -> bool {
+        if self.stands.is_some() {
+            return true;
+        }
+        let mut status = 0;
+        let flags = libc::__WALL | libc::WNOHANG;
+        // SAFETY: room for the status.
+        let answer = unsafe { libc::waitpid(self.id, &raw mut status, flags) };
+        if answer == self.id && libc::WIFSTOPPED(status) {
+            // Behind these bits is the event of a trace. A stop without one is a signal on its way to the program.
+            let is_its_own = status >> 16 == 0;
+            self.stands = Some(if is_its_own {
+                libc::WSTOPSIG(status)
+            } else {
+                0
+            });
+        }
+        answer == 0 || self.stands.is_some()
+    }
+}
+
+impl Drop for Trace {
+    fn drop(&mut self) {
+        for thread in &mut self.threads {
+            // One that does not stand cannot be let go before it does.
+            let until = Instant::now() + PATIENCE;
+            while thread.look() && thread.stands.is_none() && pause(until).is_ok() {}
+            let signal = libc::c_long::from(thread.stands.unwrap_or(0));
+            // SAFETY: numbers alone; no memory of this process is read or written.
+            unsafe { libc::ptrace(libc::PTRACE_DETACH, thread.id, null_mut::<u8>(), signal) };
+        }
+    }
+}
+
+/// Whether all threads of a process are stopped.
+fn stands(pid: u32) -> std::io::Result<bool> {
+    for task in fs::read_dir(format!("/proc/{pid}/task"))? {
+        if !matches!(state(&task?.path()), Some('T' | 't' | 'Z' | 'X')) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// The letter for what a thread does; `None` when it has ended.
+fn state(task: &std::path::Path) -> Option<char> {
+    let text = fs::read_to_string(task.join("stat")).ok()?;
+    text.rsplit(") ").next()?.chars().next()
+}
+
+/// Waits a little, unless that has gone on for too long.
+fn pause(until: Instant) -> std::io::Result<()> {
+    if Instant::now() > until {
+        return Err(std::io::ErrorKind::TimedOut.into());
+    }
+    std::thread::sleep(Duration::from_micros(50));
+    Ok(())
+}
+
+/// A process that does not stop in this time waits for a disk that is gone.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_wait_while_ranks_stand_still_and_no_longer() {
+        let is_held = || SigSet::thread_get_mask().unwrap().contains(Signal::SIGINT);
+        let guard = Undisturbed::begin().unwrap();
+        assert!(is_held());
+        drop(guard);
+        assert!(!is_held());
+    }
+
+    /// A child that counts, and ends with this.
+    struct Child(std::process::Child);
+
+    impl Child {
+        fn start() -> Self {
+            let mut shell = std::process::Command::new("sh");
+            let loops = shell.args(["-c", "while :; do :; done"]);
+            Self(loops.spawn().unwrap())
+        }
+
+        fn state(&self) -> char {
+            let task = format!("/proc/{}", self.0.id());
+            state(task.as_ref()).unwrap()
+        }
+
+        fn comes_to(&self, wanted: char) -> bool {
+            let until = Instant::now() + PATIENCE;
+            while self.state() != wanted {
+                if pause(until).is_err() {
+                    return false;
+                }
+            }
+            true
+        }
+    }
+
+    impl Drop for Child {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    #[test]
+    fn a_process_stands_still_and_goes_on() {
+        let child = Child::start();
+        let stopped = Stopped::stop([child.0.id()]).unwrap();
+        assert!(matches!(child.state(), 't' | 'T'));
+        assert!(Stopped::stop([child.0.id()]).unwrap().traced() == 0);
+        assert!(matches!(child.state(), 't' | 'T'), "it stood before");
+        drop(stopped);
+        assert!(child.comes_to('R'));
+    }
+
+    #[test]
+    fn where_nothing_may_be_traced_a_signal_does_it() {
+        let child = Child::start();
+        let mut signalled = Process::signal(child.0.id()).unwrap();
+        signalled.wait(Instant::now() + PATIENCE).unwrap();
+        assert_eq!(child.state(), 'T');
+        drop(signalled);
+        assert!(child.comes_to('R'));
+    }
+
+    #[test]
+    fn what_a_user_has_stopped_stays_so() {
+        let child = Child::start();
+        let pid = Pid::from_raw(i32::try_from(child.0.id()).unwrap());
+        kill(pid, Signal::SIGSTOP).unwrap();
+        assert!(child.comes_to('T'));
+        drop(Stopped::stop([child.0.id()]).unwrap());
+        assert_eq!(child.state(), 'T');
+    }
+
+    #[test]
+    fn one_that_is_not_there_is_said_and_the_others_go_on() {
+        let child = Child::start();
+        let error = Stopped::stop([child.0.id(), 0x3fff_ffff]).unwrap_err();
+        assert!(matches!(
+            error,
+            Error::Unreadable {
+                pid: 0x3fff_ffff,
+                ..
+            }
+        ));
+        assert!(child.comes_to('R'));
+    }
+
+    #[test]
+    fn a_signal_that_comes_meanwhile_arrives_afterwards() {
+        let mut child = Child::start();
+        let stopped = Stopped::stop([child.0.id()]).unwrap();
+        let pid = Pid::from_raw(i32::try_from(child.0.id()).unwrap());
+        kill(pid, Signal::SIGTERM).unwrap();
+        drop(stopped);
+        use std::os::unix::process::ExitStatusExt;
+        assert_eq!(child.0.wait().unwrap().signal(), Some(libc::SIGTERM));
+    }
+
+    /// The other half of the next test, in a process of its own.
+    #[test]
+    fn holds_the_process_that_a_variable_names() {
+        let Ok(pid) = std::env::var(HELD) else {
+            return;
+        };
+        let _stopped = Stopped::stop([pid.parse().unwrap()]).unwrap();
+        std::thread::sleep(PATIENCE);
+    }
+
+    #[test]
+    fn who_is_killed_leaves_nothing_behind_that_it_traced() {
+        let child = Child::start();
+        let mut other = std::process::Command::new(std::env::current_exe().unwrap());
+        other.args([
+            "--exact",
+            "stop::tests::holds_the_process_that_a_variable_names",
+        ]);
+        let other = other.env(HELD, child.0.id().to_string()).spawn();
+        let other = Child(other.unwrap());
+        let until = Instant::now() + PATIENCE;
+        while !matches!(child.state(), 't' | 'T') {
+            pause(until).unwrap();
+        }
+        let traced = child.state() == 't';
+        drop(other);
+        assert!(!traced || child.comes_to('R'));
+    }
+
+    const HELD: &str = "QUEUES_TEST_HELD";
+}

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The types that a library for debuggers may ask for, from debug information (DWARF).
+//!
+//! It may lie in the file itself, in one of its own that the file names by its identity or its name, and parts of that in
+//! one that several share. Names are found in one pass; a type is read when somebody wants it.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use gimli::{
+    AttributeValue, DebugInfoOffset, DebuggingInformationEntry, DwTag, Dwarf, EndianArcSlice,
+    LittleEndian, SectionId, Unit, UnitHeader, UnitOffset, constants as dw,
+};
+use object::{CompressionFormat, Object, ObjectSection};
+
+type Bytes = EndianArcSlice<LittleEndian>;
+type Entry = DebuggingInformationEntry<Bytes>;
+type Sections = HashMap<&'static str, Arc<[u8]>>;
+
+/// A type of a program.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Type {
+    /// Its bytes.
+    pub size: u64,
+    /// Where its members begin, also those of its nameless members.
+    pub members: HashMap<Box<[u8]>, u64>,
+}
+
+/// The debug information of one file.
+#[derive(Debug)]
+pub struct DebugInfo {
+    /// The file's own, and what it shares with others.
+    halves: Vec<Half>,
+    types: HashMap<Box<[u8]>, At>,
+    synonyms: HashMap<Box<[u8]>, At>,
+}
+
+#[derive(Debug)]
+struct Half {
+    dwarf: Dwarf<Bytes>,
+    units: Vec<UnitHeader<Bytes>>,
+}
+
+/// An entry: its half, its unit, its place there.
+#[derive(Clone, Copy, Debug)]
+struct At {
+    half: usize,
+    unit: usize,
+    entry: UnitOffset,
+}
+
+impl DebugInfo {
+    /// That of a program or library, wherever it lies; `None` where there is none.
+    #[must_use]
+    pub fn of(path: &Path) -> Option<Self> {
+        let bytes = fs::read(path).ok()?;
+        let file = object::File::parse(&*bytes).ok()?;
+        if let Some(found) = Self::within(path, &file) {
+            return Some(found);
+        }
+        elsewhere(path, &file).into_iter().find_map(|path| {
+            let bytes = fs::read(&path).ok()?;
+            Self::within(&path, &object::File::parse(&*bytes).ok()?)
+        })
+    }
+
+    fn within(path: &Path, file: &object::File<'_>) -> Option<Self> {
+        let own = sections(file)?;
+        let shared = file.gnu_debugaltlink().ok().flatten();
+        let shared = shared.and_then(|(name, _)| {
+            let path = path
+                .parent()?
+                .join(Path::new(std::str::from_utf8(name).ok()?));
+            let bytes = fs::read(path).ok()?;
+            sections(&object::File::parse(&*bytes).ok()?)
+        });
+        let mut all = Self {
+            halves: vec![Half::new(&own, shared.as_ref())],
+            types: HashMap::new(),
+            synonyms: HashMap::new(),
+        };
+        all.halves.extend(shared.map(|it| Half::new(&it, None)));
+        for half in 0..all.halves.len() {
+            // What is not understood of one half leaves what was found before.
+            let _ = all.collect(half);
+        }
+        Some(all)
+    }
+
+    /// Notes the names of all types of a half.
+    fn collect(&mut self, half: usize) -> gimli::Result<()> {
+        let Some(this) = self.halves.get_mut(half) else {
+            return Ok(());
+        };
+        let mut headers = this.dwarf.units();
+        while let Some(header) = headers.next()? {
+            let unit = this.dwarf.unit(header.clone())?;
+            let number = this.units.len();
+            this.units.push(header);
+            let mut entries = unit.entries();
+            // The unit's own, then its first child.
+            entries.next_entry()?;
+            if !entries.next_entry()? {
+                continue;
+            }
+            while let Some(entry) = entries.current() {
+                let map = match entry.tag() {
+                    dw::DW_TAG_typedef => &mut self.synonyms,
+                    tag if is_whole(tag, entry) => &mut self.types,
+                    _ => {
+                        entries.next_sibling()?;
+                        continue;
+                    }
+                };
+                if let Some(name) = name_of(&this.dwarf, &unit, entry) {
+                    let entry = entry.offset();
+                    let at = At {
+                        half,
+                        unit: number,
+                        entry,
+                    };
+                    map.entry(name).or_insert(at);
+                }
+                entries.next_sibling()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A type by its name, or by another name for it.
+    #[must_use]
+    pub fn find(&self, name: &[u8]) -> Option<Type> {
+        let at = self.types.get(name).or_else(|| self.synonyms.get(name))?;
+        let mut found = Type::default();
+        self.read(*at, 0, NESTED, &mut found)?;
+        Some(found)
+    }
+
+    /// Reads the type at an entry, which lies `base` bytes behind the beginning of `into`.
+    fn read(&self, at: At, base: u64, depth: u32, into: &mut Type) -> Option<()> {
+        let depth = depth.checked_sub(1)?;
+        let half = self.halves.get(at.half)?;
+        let unit = half.dwarf.unit(half.units.get(at.unit)?.clone()).ok()?;
+        let entry = unit.entry(at.entry).ok()?;
+        match entry.tag() {
+            dw::DW_TAG_typedef | dw::DW_TAG_const_type | dw::DW_TAG_volatile_type => {
+                let next = self.follow(at, &entry)?;
+                return self.read(next, base, depth, into);
+            }
+            tag if !is_whole(tag, &entry) => {
+                // Here it is only announced.
+                let name = name_of(&half.dwarf, &unit, &entry)?;
+                let whole = self.types.get(&name)?;
+                return self.read(*whole, base, depth, into);
+            }
+            _ => {}
+        }
+        if base == 0 {
+            into.size = number(&entry, dw::DW_AT_byte_size)?;
+        }
+        let mut tree = unit.entries_tree(Some(at.entry)).ok()?;
+        let mut children = tree.root().ok()?.children();
+        while let Ok(Some(child)) = children.next() {
+            let member = child.entry();
+            if member.tag() != dw::DW_TAG_member {
+                continue;
+            }
+            let bits = number(member, dw::DW_AT_data_bit_offset).map(|bits| bits / 8);
+            let offset = number(member, dw::DW_AT_data_member_location).or(bits);
+            // The members of a union have none.
+            let offset = base.checked_add(offset.unwrap_or(0))?;
+            match name_of(&half.dwarf, &unit, member) {
+                Some(name) => {
+                    into.members.entry(name).or_insert(offset);
+                }
+                None => {
+                    let size = into.size;
+                    let inner = self.follow(at, member)?;
+                    self.read(inner, offset, depth, into)?;
+                    into.size = size;
+                }
+            }
+        }
+        Some(())
+    }
+
+    /// The type of an entry of the unit of `at`.
+    fn follow(&self, at: At, entry: &Entry) -> Option<At> {
+        match entry.attr_value(dw::DW_AT_type)? {
+            AttributeValue::UnitRef(entry) => Some(At { entry, ..at }),
+            AttributeValue::DebugInfoRef(offset) => self.whole(at.half, offset),
+            AttributeValue::DebugInfoRefSup(offset) => self.whole(1, offset),
+            _ => None,
+        }
+    }
+
+    /// The entry at a place of a half's section.
+    fn whole(&self, half: usize, offset: DebugInfoOffset) -> Option<At> {
+        let units = &self.halves.get(half)?.units;
+        let begins = |unit: &UnitHeader<Bytes>| unit.debug_info_offset().map(|it| it.0);
+        let unit = units
+            .partition_point(|it| begins(it) <= Some(offset.0))
+            .checked_sub(1)?;
+        let entry = offset.to_unit_offset(units.get(unit)?)?;
+        Some(At { half, unit, entry })
+    }
+}
+
+impl Half {
+    fn new(own: &Sections, shared: Option<&Sections>) -> Self {
+        let section = |of: Option<&Sections>, id: SectionId| {
+            let bytes = of.and_then(|it| it.get(id.name()).cloned());
+            let bytes = bytes.unwrap_or_else(|| Arc::new([]));
+            Ok::<_, core::convert::Infallible>(EndianArcSlice::new(bytes, LittleEndian))
+        };
+        let Ok(mut dwarf) = Dwarf::load(|id| section(Some(own), id));
+        let Ok(()) = dwarf.load_sup(|id| section(shared, id));
+        Self {
+            dwarf,
+            units: Vec::new(),
+        }
+    }
+}
+
+/// A type with its contents, and not only its announcement.
+fn is_whole(tag: DwTag, entry: &Entry) -> bool {
+    let kinds = [
+        dw::DW_TAG_structure_type,
+        dw::DW_TAG_union_type,
+        dw::DW_TAG_class_type,
+        dw::DW_TAG_enumeration_type,
+        dw::DW_TAG_base_type,
+        dw::DW_TAG_pointer_type,
+    ];
+    kinds.contains(&tag) && !entry.has_attr(dw::DW_AT_declaration)
+}
+
+fn name_of(dwarf: &Dwarf<Bytes>, unit: &Unit<Bytes>, entry: &Entry) -> Option<Box<[u8]>> {
+    let value = entry.attr_value(dw::DW_AT_name)?;
+    let name = dwarf.attr_string(unit, value).ok()?;
+    Some(name.bytes().into())
+}
+
+fn number(entry: &Entry, name: gimli::DwAt) -> Option<u64> {
+    entry.attr(name)?.udata_value()
+}
+
+/// The sections of debug information of a file, if it has any.
+fn sections(file: &object::File<'_>) -> Option<Sections> {
+    let wanted = [
+        SectionId::DebugAbbrev,
+        SectionId::DebugInfo,
+        // A unit is not taken without the head of its table of lines.
+        SectionId::DebugLine,
+        SectionId::DebugLineStr,
+        SectionId::DebugStr,
+        SectionId::DebugStrOffsets,
+    ];
+    let mut all = HashMap::new();
+    for id in wanted {
+        let section = file.section_by_name(id.name());
+        if let Some(bytes) = section.and_then(|it| contents(&it)) {
+            all.insert(id.name(), bytes);
+        }
+    }
+    all.contains_key(SectionId::DebugInfo.name()).then_some(all)
+}
+
+/// The bytes of a section, which distributions compress.
+fn contents(section: &object::Section<'_, '_>) -> Option<Arc<[u8]>> {
+    let stored = section.compressed_data().ok()?;
+    let size = usize::try_from(stored.uncompressed_size).ok()?;
+    match stored.format {
+        CompressionFormat::None => Some(stored.data.into()),
+        CompressionFormat::Zlib => {
+            let limit = size.min(MOST_BYTES);
+            let bytes = miniz_oxide::inflate::decompress_to_vec_zlib_with_limit(stored.data, limit);
+            bytes.ok().map(Arc::from)
+        }
+        _ => None,
+    }
+}
+
+/// Where the debug information of a file may lie, as for gdb.
+fn elsewhere(path: &Path, file: &object::File<'_>) -> Vec<PathBuf> {
+    let mut all = Vec::new();
+    let home = Path::new("/usr/lib/debug");
+    if let Ok(Some([first, rest @ ..])) = file.build_id() {
+        let rest: String = rest.iter().map(|byte| format!("{byte:02x}")).collect();
+        all.push(home.join(format!(".build-id/{first:02x}/{rest}.debug")));
+    }
+    let link = file.gnu_debuglink().ok().flatten();
+    let name = link.and_then(|(name, _)| std::str::from_utf8(name).ok());
+    if let (Some(name), Some(folder)) = (name, path.parent()) {
+        all.push(folder.join(name));
+        all.push(folder.join(".debug").join(name));
+        let below = folder.strip_prefix("/").unwrap_or(folder);
+        all.push(home.join(below).join(name));
+    }
+    all.retain(|it| it != path);
+    all
+}
+
+/// Names for names for types, and nameless members in nameless members.
+const NESTED: u32 = 32;
+/// No section is larger, whatever a file says.
+const MOST_BYTES: usize = 1 << 32;
