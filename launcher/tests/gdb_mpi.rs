@@ -237,8 +237,9 @@ fn mqs_095_ranks_and_queues_of_several_processes_are_shown_by_rank() {
     let parts: Vec<&str> = told.split("----\n").collect();
     let waits = |rank: u32, parts: &str| {
         let from = (rank + 2) % 3;
-        let line =
-            format!("from rank {from}, tag 7, 4 bytes (receive; posted; waits for its message)\n");
+        let line = format!(
+            "from rank {from}, tag 7, 4 bytes (receive; posted; waits for its message; in MPI_Recv"
+        );
         expect(parts, &[&format!("rank {rank}, inferior "), &line]);
     };
     waits(1, parts[0]);

@@ -20,7 +20,7 @@ use crate::interface::{
     PENDING_SENDS, PendingOperation, ProcessCallbacks, TypeSizes, UNEXPECTED_MESSAGES,
 };
 use crate::list::{Allocator, List};
-use crate::{order, show, walk};
+use crate::{calls, order, show, walk};
 
 /// The debugger's table: one for all, as the interface has it.
 static BASIC: AtomicPtr<BasicCallbacks> = AtomicPtr::new(null_mut());
@@ -42,6 +42,7 @@ struct Process {
     comms: List<walk::Communicator>,
     /// In the order of their keys.
     operations: List<walk::Operation>,
+    calls: List<calls::Call>,
     /// The communicator that the iterator is at.
     at: usize,
     /// World ranks of that communicator, once somebody asked.
@@ -176,6 +177,7 @@ pub unsafe extern "C" fn mqs_setup_process(
             listed: false,
             comms: List::new(),
             operations: List::new(),
+            calls: List::new(),
             at: 0,
             ranks: List::new(),
             next: 0,
@@ -318,14 +320,17 @@ pub unsafe extern "C" fn mqs_next_operation(
             let Some(it) = left.and_then(<[_]>::first) else {
                 return Ok(END_OF_LIST);
             };
-            let shown = show::shown(it, info.ranks.as_slice());
+            let calls = info.calls.as_slice();
+            let call = it.call.and_then(|number| calls.get(number as usize));
+            let shown = show::shown(it, info.ranks.as_slice(), call);
             info.next = info.next.saturating_add(1);
             put(operation, shown)
         })
     }
 }
 
-/// `mqs_get_global_rank`, which some debuggers look for: they need not know the rank themselves.
+/// `mqs_get_global_rank`, which some debuggers look for: they need not know the rank themselves. It stays known when MPI was
+/// finalized.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mqs_get_global_rank(process: *mut Opaque) -> c_int {
     let mut rank = INVALID_PROCESS;
@@ -333,7 +338,7 @@ pub unsafe extern "C" fn mqs_get_global_rank(process: *mut Opaque) -> c_int {
     let _ = unsafe {
         with(process, |info, target| {
             let looked = info.look(target)?;
-            if let Some(found) = info.found.filter(|found| found.running) {
+            if let Some(found) = info.found.filter(|found| found.began) {
                 rank = found.world_rank.cast_signed();
             }
             Ok(looked)
@@ -393,10 +398,29 @@ impl Process {
             return Ok(looked);
         };
         let (comms, operations) = (&mut self.comms, &mut self.operations);
-        walk::communicators(target, &found, &self.map, |it| comms.push(allocator, it))?;
         walk::operations(target, &found, &self.map, |it| {
             operations.push(allocator, it)
         })?;
+        order::sort_by_key(operations.as_mut_slice(), walk::Operation::key);
+        walk::communicators(target, &found, &self.map, |it| {
+            let all = operations.as_slice();
+            let first = all.partition_point(|one| one.context < it.context);
+            let is_used = all.get(first).is_some_and(|one| one.context == it.context);
+            // Of those that were freed only what is pending is of interest.
+            match it.is_freed && !is_used {
+                true => Ok(()),
+                false => comms.push(allocator, it),
+            }
+        })?;
+        let calls = &mut self.calls;
+        calls::calls(target, &found, &self.map, |it| calls.push(allocator, it))?;
+        calls::mark(
+            target,
+            allocator,
+            calls.as_mut_slice(),
+            comms.as_slice(),
+            operations,
+        )?;
         order::sort_by_key(operations.as_mut_slice(), walk::Operation::key);
         Ok(looked)
     }
@@ -405,6 +429,7 @@ impl Process {
     fn forget(&mut self, allocator: Allocator) {
         self.comms.clear(allocator);
         self.operations.clear(allocator);
+        self.calls.clear(allocator);
         self.ranks.clear(allocator);
         (self.at, self.next, self.end) = (0, 0, 0);
     }

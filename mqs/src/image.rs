@@ -5,8 +5,8 @@ use core::ffi::{CStr, c_int};
 use core::mem::offset_of;
 
 use queue_layout::{
-    Anchor, BYTE_ORDER, CHUNK, COMM, COMM_TABLE, FieldRow, MAGIC, QUEUE_LAYOUT_VERSION, RUNNING,
-    SLOT, comm_field, comm_table_field, field,
+    Anchor, BEFORE, BYTE_ORDER, CALL, CHUNK, COMM, COMM_TABLE, FieldRow, MAGIC, ONE_THREAD,
+    QUEUE_LAYOUT_VERSION, RUNNING, SLOT, call_field, comm_field, comm_table_field, field,
 };
 
 use crate::interface::FIRST_USER_CODE;
@@ -90,10 +90,16 @@ impl Trouble {
 pub struct Found {
     /// MPI is initialized and not finalized: the rest means something.
     pub running: bool,
+    /// MPI was initialized, and perhaps finalized since.
+    pub began: bool,
     /// Rank in `MPI_COMM_WORLD`.
     pub world_rank: u32,
     /// Size of `MPI_COMM_WORLD`.
     pub world_size: u32,
+    /// The process, as it sees itself.
+    pub pid: u32,
+    /// Only one thread is in MPI at a time.
+    pub one_thread: bool,
     /// Address of the chunk table, its entries, slots of a chunk and bytes of a slot.
     pub chunks: u64,
     /// See `chunks`.
@@ -108,6 +114,12 @@ pub struct Found {
     pub first_rows: u32,
     /// See `comms`.
     pub row_bytes: u32,
+    /// Address of the rows of calls that wait, how many there are, and bytes of a row; no rows before 1.3.
+    pub calls: u64,
+    /// See `calls`.
+    pub call_rows: u32,
+    /// See `calls`.
+    pub call_row_bytes: u32,
     layout: u64,
     layout_rows: u32,
     layout_row_bytes: u32,
@@ -136,23 +148,30 @@ impl Found {
             half(offset_of!(Anchor, minor))?,
         );
         let size = number32(head, offset_of!(Anchor, size))?;
-        if major != QUEUE_LAYOUT_VERSION || (size as usize) < size_of::<Anchor>() {
+        if major != QUEUE_LAYOUT_VERSION || (size as usize) < SMALLEST {
             return Err(Trouble::Version(major, minor));
         }
+        // What a smaller one lacks is zero.
+        let there = (size as usize).min(size_of::<Anchor>()) - HEAD;
         if number32(head, offset_of!(Anchor, pointer_bytes))? != 8 {
             return Err(Trouble::Width);
         }
+        let rest = rest.get_mut(..there).ok_or(Trouble::Layout)?;
         target.read(address.wrapping_add(HEAD as u64), rest)?;
         let long = |offset| number(&bytes, offset, 8);
         let word = |offset| number32(&bytes, offset);
-        let running = word(offset_of!(Anchor, state))? == RUNNING;
+        let state = word(offset_of!(Anchor, state))?;
+        let running = state == RUNNING;
         if running && long(offset_of!(Anchor, self_address))? != address {
             return Err(Trouble::Place);
         }
         Ok(Self {
             running,
+            began: state != BEFORE,
             world_rank: word(offset_of!(Anchor, world_rank))?,
             world_size: word(offset_of!(Anchor, world_size))?,
+            pid: word(offset_of!(Anchor, pid))?,
+            one_thread: word(offset_of!(Anchor, threads))? == ONE_THREAD,
             chunks: long(offset_of!(Anchor, chunks))?,
             max_chunks: word(offset_of!(Anchor, max_chunks))?,
             chunk_slots: word(offset_of!(Anchor, chunk_slots))?,
@@ -160,6 +179,9 @@ impl Found {
             comms: long(offset_of!(Anchor, comms))?,
             first_rows: word(offset_of!(Anchor, comm_first_rows))?,
             row_bytes: word(offset_of!(Anchor, comm_row_bytes))?,
+            calls: long(offset_of!(Anchor, calls))?,
+            call_rows: word(offset_of!(Anchor, call_rows))?,
+            call_row_bytes: word(offset_of!(Anchor, call_row_bytes))?,
             layout: long(offset_of!(Anchor, layout))?,
             layout_rows: word(offset_of!(Anchor, layout_rows))?,
             layout_row_bytes: word(offset_of!(Anchor, layout_row_bytes))?,
@@ -254,6 +276,13 @@ impl Map {
         let slots = field::VERSION..=field::MATCHED_BYTES;
         let mut rows = comm_field::VERSION..=comm_field::REMOTE;
         let mut arrays = [comm_field::NAME, comm_field::CALLED, comm_field::ACTIVE].into_iter();
+        let mut calls = [
+            call_field::VERSION..=call_field::TAG,
+            call_field::LIST..=call_field::BASE,
+        ]
+        .into_iter()
+        .flatten();
+        let mut call_arrays = [call_field::TOKENS, call_field::FUNCTION].into_iter();
         let chunk = self.place(CHUNK, field::CHUNK_SLOTS);
         let good = found.slot_bytes <= MAX_RECORD
             && found.row_bytes <= MAX_RECORD
@@ -264,7 +293,11 @@ impl Map {
             && arrays.all(|it| is_array(COMM, it, found.row_bytes))
             && chunk.size > 0
             && is_number(COMM_TABLE, comm_table_field::CHANGES, MAX_RECORD)
-            && is_array(COMM_TABLE, comm_table_field::CHUNKS, MAX_RECORD);
+            && is_array(COMM_TABLE, comm_table_field::CHUNKS, MAX_RECORD)
+            && (found.call_rows == 0
+                || found.call_row_bytes <= MAX_RECORD
+                    && calls.all(|it| is_number(CALL, it, found.call_row_bytes))
+                    && call_arrays.all(|it| is_array(CALL, it, found.call_row_bytes)));
         good.then_some(()).ok_or(Trouble::Layout)
     }
 }
@@ -290,8 +323,10 @@ pub fn low(number: u64) -> u32 {
 
 /// The part of the anchor that every version has.
 const HEAD: usize = offset_of!(Anchor, self_address);
+/// Bytes of the anchor of version 1.1, which had neither datatypes nor calls.
+const SMALLEST: usize = offset_of!(Anchor, types);
 /// Structures and fields that are known, with room for the number 0 of structures.
-const STRUCTURES: usize = COMM_TABLE as usize + 1;
+const STRUCTURES: usize = CALL as usize + 1;
 const FIELDS: usize = field::MATCHED_BYTES as usize + 1;
 /// What a layout table may have.
 const MAX_LAYOUT_ROWS: u32 = 1024;

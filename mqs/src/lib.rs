@@ -8,6 +8,7 @@
 //! | [`entry`] | the functions that the debugger calls |
 //! | [`image`] | the target's memory; where its anchor says that everything lies |
 //! | [`walk`] | communicators and operations, read through that |
+//! | [`calls`] | calls that wait, and what for |
 //! | [`show`] | an operation as the interface wants it, and in words |
 //! | [`list`] | lists in memory that the debugger gives |
 //! | [`order`] | sorting without a panic |
@@ -21,6 +22,7 @@
 //! callbacks. One thread at a time may ask about one process.
 #![no_std]
 
+pub mod calls;
 pub mod entry;
 pub mod image;
 pub mod interface;

@@ -1,20 +1,35 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An operation as the interface wants it, with two lines in words.
+//! An operation as the interface wants it, with a few lines in words (`extra_text`).
+//!
+//! Programs may read these lines; each keeps its form:
+//!
+//! | line | of an operation | of a call that waits |
+//! |---|---|---|
+//! | first | `send`, `receive` or `unexpected message`, and after `, ` what is special | the function: `MPI_Probe` |
+//! | second | how far it is | `waits for a message`, `waits for the other ranks`, `waits for requests that are not listed`, `waits` |
+//! | then, if a call waits for it | `in MPI_Wait, wait 17`, or `in MPI_Wait, wait 17, thread 4711` where that is not the main thread | the same |
+//!
+//! Waits are counted, so that who looks twice can tell whether it is the same one. `, alone` follows below
+//! `MPI_THREAD_MULTIPLE`: no other thread of the process can be in MPI meanwhile.
+//!
+//! A call has an entry of its own among the pending receives of its communicator where no operation that is listed tells of it: a
+//! probe, a collective, `MPI_Finalize`. It has no buffer; of a probe it has source and tag.
 
 use queue_layout::{
     ANY_PEER, ANY_TAG, FLAG_CANCELLED, FLAG_ORPHAN, FLAG_PERSISTENT, FLAG_STRUCTURED,
     FLAG_SYNCHRONOUS, State,
 };
 
+use crate::calls::{Call, purpose};
 use crate::interface::{
     COMPLETE, INVALID_PROCESS, MATCHED, PENDING, PENDING_SENDS, PendingOperation,
     UNEXPECTED_MESSAGES, Word,
 };
 use crate::walk::Operation;
 
-/// Fills in what a debugger shows. `ranks` are the world ranks of those that messages come from and go to.
+/// Fills in what a debugger shows. `ranks` are the world ranks of those that messages come from and go to, `call` waits for it.
 #[must_use]
-pub fn shown(operation: &Operation, ranks: &[u32]) -> PendingOperation {
+pub fn shown(operation: &Operation, ranks: &[u32], call: Option<&Call>) -> PendingOperation {
     let arrived = operation.class == UNEXPECTED_MESSAGES;
     let known = arrived || operation.class == PENDING_SENDS;
     let (peer, tag, bytes) = match known {
@@ -35,7 +50,7 @@ pub fn shown(operation: &Operation, ranks: &[u32]) -> PendingOperation {
         actual_global_rank: actual.1,
         actual_tag: tag.into(),
         actual_length: bytes.cast_signed(),
-        extra_text: words(operation),
+        extra_text: words(operation, call),
     }
 }
 
@@ -62,11 +77,40 @@ fn rank(peer: u32, ranks: &[u32]) -> (Word, Word) {
     (local.unwrap_or(nobody), peer.into())
 }
 
-/// What it is, and how far.
-fn words(operation: &Operation) -> [[u8; 64]; 5] {
+/// What it is, how far, and who waits for it.
+fn words(operation: &Operation, call: Option<&Call>) -> [[u8; 64]; 5] {
     let mut lines = [[0; 64]; 5];
-    let [what, how_far, ..] = &mut lines;
-    let mut what = Line { text: what, len: 0 };
+    let [what, how_far, waits, ..] = &mut lines;
+    let [mut what, mut how_far, mut waits] = [what, how_far, waits].map(Line::of);
+    match call {
+        Some(call) if operation.is_call => {
+            what.add_bytes(name_of(call));
+            how_far.add(purpose(call));
+        }
+        _ => tell(operation, &mut what, &mut how_far),
+    }
+    if let Some(call) = call {
+        waits.add("in ");
+        waits.add_bytes(name_of(call));
+        waits.add(", wait ");
+        waits.add_number(call.wait);
+        if call.thread != 0 && !call.is_main {
+            waits.add(", thread ");
+            waits.add_number(call.thread);
+        }
+        if call.is_alone {
+            waits.add(", alone");
+        }
+    }
+    lines
+}
+
+fn name_of(call: &Call) -> &[u8] {
+    let name = call.function.split(|byte| *byte == 0).next();
+    name.unwrap_or_default()
+}
+
+fn tell(operation: &Operation, what: &mut Line<'_>, how_far: &mut Line<'_>) {
     what.add(match operation.class {
         PENDING_SENDS => "send",
         UNEXPECTED_MESSAGES => "unexpected message",
@@ -77,17 +121,12 @@ fn words(operation: &Operation) -> [[u8; 64]; 5] {
             what.add(word);
         }
     }
-    let mut how_far = Line {
-        text: how_far,
-        len: 0,
-    };
     let state = usize::from(operation.state);
     how_far.add(match (operation.error, operation.flags & FLAG_CANCELLED) {
         (0, 0) => STATES.get(state).copied().unwrap_or_default(),
         (0, _) => "cancelled; not collected yet",
         _ => "failed; not collected yet",
     });
-    lines
 }
 
 const FLAGS: [(u16, &str); 4] = [
@@ -117,12 +156,32 @@ struct Line<'a> {
     len: usize,
 }
 
-impl Line<'_> {
+impl<'a> Line<'a> {
+    fn of(text: &'a mut [u8; 64]) -> Self {
+        Self { text, len: 0 }
+    }
+
     fn add(&mut self, words: &str) {
+        self.add_bytes(words.as_bytes());
+    }
+
+    fn add_number(&mut self, number: u32) {
+        let mut divisor = 1_000_000_000;
+        while divisor > 1 && number < divisor {
+            divisor /= 10;
+        }
+        while divisor > 0 {
+            let digit = number / divisor % 10;
+            self.add_bytes(&[b'0' + (digit & 0xf) as u8]);
+            divisor /= 10;
+        }
+    }
+
+    fn add_bytes(&mut self, words: &[u8]) {
         // The last byte stays the zero that ends it.
         let room = self.text.iter_mut().take(63).skip(self.len);
-        for (place, byte) in room.zip(words.bytes()) {
-            *place = byte;
+        for (place, byte) in room.zip(words) {
+            *place = *byte;
             self.len += 1;
         }
     }
@@ -145,13 +204,14 @@ mod tests {
             bytes: 16,
             buffer: 0x1000,
             matched: (5, 9, 8),
+            ..Operation::default()
         }
     }
 
     #[test]
     fn mqs_036_037_peers_have_a_local_and_a_world_rank() {
         let shown_in = |ranks: &[u32]| {
-            let it = shown(&operation(PENDING_SENDS), ranks);
+            let it = shown(&operation(PENDING_SENDS), ranks, None);
             (it.desired_local_rank, it.desired_global_rank)
         };
         assert_eq!(shown_in(&[7, 2]), (0, 7));
@@ -164,7 +224,7 @@ mod tests {
         let mut wild = operation(1);
         (wild.peer, wild.tag) = (ANY_PEER, ANY_TAG);
         wild.flags = FLAG_PERSISTENT | FLAG_STRUCTURED | FLAG_SYNCHRONOUS | FLAG_ORPHAN;
-        let it = shown(&wild, &[0, 1]);
+        let it = shown(&wild, &[0, 1], None);
         assert_eq!((it.desired_local_rank, it.desired_global_rank), (-1, -1));
         assert_eq!((it.tag_wild, it.desired_tag), (1, -2));
         let line = |number: usize| {
@@ -183,7 +243,7 @@ mod tests {
     fn mqs_035_043_046_what_was_matched_is_told_apart_from_what_is_wanted() {
         let mut receive = operation(1);
         receive.state = State::Moving as u8;
-        let it = shown(&receive, &[0, 5, 7]);
+        let it = shown(&receive, &[0, 5, 7], None);
         assert_eq!(it.status, MATCHED);
         assert_eq!(
             (it.desired_local_rank, it.desired_tag, it.desired_length),
@@ -192,8 +252,8 @@ mod tests {
         assert_eq!((it.actual_local_rank, it.actual_global_rank), (1, 5));
         assert_eq!((it.actual_tag, it.actual_length), (9, 8));
         receive.state = State::Complete as u8;
-        assert_eq!(shown(&receive, &[]).status, COMPLETE);
-        let unexpected = shown(&operation(UNEXPECTED_MESSAGES), &[7]);
+        assert_eq!(shown(&receive, &[], None).status, COMPLETE);
+        let unexpected = shown(&operation(UNEXPECTED_MESSAGES), &[7], None);
         assert_eq!((unexpected.status, unexpected.system_buffer), (PENDING, 1));
         assert_eq!(
             (unexpected.actual_local_rank, unexpected.actual_length),

@@ -2,8 +2,8 @@
 //! Communicators and operations of a target, read slot by slot: no link is followed, and every count is bounded.
 
 use queue_layout::{
-    CHUNK, COMM, COMM_NAME_BYTES, COMM_TABLE, FLAG_ORPHAN, Kind, ROW_FREE, ROW_INTER, SLOT, State,
-    comm_field, comm_table_field, field,
+    CHUNK, COMM, COMM_NAME_BYTES, COMM_TABLE, FLAG_ORPHAN, Kind, ROW_FREE, ROW_FREED, ROW_INTER,
+    SLOT, State, comm_field, comm_table_field, field,
 };
 
 use crate::image::{Found, MAX_RECORD, Map, Target, Trouble, low};
@@ -24,12 +24,14 @@ pub struct Communicator {
     pub unique_id: u64,
     /// Its name, ended by a zero.
     pub name: [u8; COMM_NAME_BYTES],
+    /// The program has freed it.
+    pub is_freed: bool,
     /// Address of its row.
     pub row: u64,
 }
 
 /// An operation of the target.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Operation {
     /// Context of its communicator.
     pub context: u32,
@@ -53,6 +55,12 @@ pub struct Operation {
     pub buffer: u64,
     /// World rank, tag and bytes of the message that was matched.
     pub matched: (u32, i32, u64),
+    /// Token of its request.
+    pub token: u32,
+    /// The call that waits for it, by number.
+    pub call: Option<u32>,
+    /// It is no operation but the entry of that call.
+    pub is_call: bool,
 }
 
 impl Operation {
@@ -105,7 +113,7 @@ pub fn communicators(
     Ok(())
 }
 
-/// Hands every operation of the program to `take`, in no particular order.
+/// Hands every operation of the program to `take`, in no particular order; also requests that stand in none of the queues.
 ///
 /// # Errors
 /// When memory cannot be read, or `take` refuses.
@@ -196,7 +204,8 @@ fn communicator(
     found: &Found,
 ) -> Result<Option<Communicator>, Trouble> {
     let word = |field| low(row.get(field));
-    let kind = word(comm_field::KIND);
+    let known = word(comm_field::KIND);
+    let (kind, is_freed) = (known & !ROW_FREED, known & ROW_FREED != 0);
     let (size, remote_size) = (word(comm_field::SIZE), word(comm_field::REMOTE_SIZE));
     let whole = word(comm_field::VERSION).is_multiple_of(2);
     let fits = |size: u32| size <= found.world_size && size <= MAX_RANKS;
@@ -217,6 +226,9 @@ fn communicator(
     for (place, byte) in name.iter_mut().zip(ended.take_while(|byte| **byte != 0)) {
         *place = *byte;
     }
+    if is_freed {
+        add_freed(&mut name);
+    }
     Ok(Some(Communicator {
         context,
         rank: word(comm_field::RANK),
@@ -224,8 +236,22 @@ fn communicator(
         group,
         unique_id: u64::from(leader) << 32 | u64::from(context),
         name,
+        is_freed,
         row: address,
     }))
+}
+
+/// Says in a name that the communicator was freed, at the cost of its last letters.
+fn add_freed(name: &mut [u8; COMM_NAME_BYTES]) {
+    let words = b" (freed)";
+    let letters = name.iter().position(|byte| *byte == 0).unwrap_or(0);
+    // An unnamed one is just that.
+    let words = words.get(usize::from(letters == 0)..).unwrap_or_default();
+    let room = COMM_NAME_BYTES - 1 - b" (freed)".len();
+    let places = name.iter_mut().skip(letters.min(room));
+    for (place, byte) in places.zip(words.iter().chain([&0])) {
+        *place = *byte;
+    }
 }
 
 /// The world rank of the first in a group: who leads it tells communicators apart that have one context.
@@ -245,7 +271,9 @@ fn operation(slot: &Record<'_, impl Target>) -> Option<Operation> {
         return None;
     }
     let flags = (slot.get(field::FLAGS) & 0xffff) as u16;
-    let class = class(slot.byte(field::KIND), state, flags)?;
+    let kind = slot.byte(field::KIND);
+    let other = (kind == Kind::Other as u8).then_some(NO_QUEUE);
+    let class = class(kind, state, flags).or(other)?;
     let word = |field| low(slot.get(field));
     Some(Operation {
         context: word(field::CONTEXT),
@@ -263,6 +291,9 @@ fn operation(slot: &Record<'_, impl Target>) -> Option<Operation> {
             word(field::MATCHED_TAG).cast_signed(),
             slot.get(field::MATCHED_BYTES),
         ),
+        token: word(field::TOKEN),
+        call: None,
+        is_call: false,
     })
 }
 
@@ -283,15 +314,15 @@ fn class(kind: u8, state: u8, flags: u16) -> Option<i32> {
 }
 
 /// Equal records one after the other.
-struct Records {
-    address: u64,
-    count: u32,
-    bytes: u32,
+pub(crate) struct Records {
+    pub(crate) address: u64,
+    pub(crate) count: u32,
+    pub(crate) bytes: u32,
 }
 
 impl Records {
     /// Reads them, several at a time, and hands each with its address to `take`.
-    fn each(
+    pub(crate) fn each(
         &self,
         target: &impl Target,
         mut take: impl FnMut(u64, &[u8]) -> Result<(), Trouble>,
@@ -320,18 +351,23 @@ impl Records {
 }
 
 /// The bytes of one slot or row.
-struct Record<'a, T> {
-    target: &'a T,
-    map: &'a Map,
-    bytes: &'a [u8],
-    structure: u16,
+pub(crate) struct Record<'a, T> {
+    pub(crate) target: &'a T,
+    pub(crate) map: &'a Map,
+    pub(crate) bytes: &'a [u8],
+    pub(crate) structure: u16,
 }
 
 impl<T: Target> Record<'_, T> {
-    /// A field; the map was checked to have it inside the record.
-    fn get(&self, field: u16) -> u64 {
-        let bytes = self.map.place(self.structure, field).of(self.bytes);
-        bytes.map_or(0, |bytes| self.target.number(bytes))
+    /// The number in a field.
+    pub(crate) fn get(&self, field: u16) -> u64 {
+        self.target.number(self.bytes_of(field))
+    }
+
+    /// The bytes of a field; the map was checked to have it inside the record.
+    pub(crate) fn bytes_of(&self, field: u16) -> &[u8] {
+        let place = self.map.place(self.structure, field);
+        place.of(self.bytes).unwrap_or_default()
     }
 
     fn byte(&self, field: u16) -> u8 {
@@ -344,6 +380,9 @@ fn read_address(target: &impl Target, at: u64) -> Result<u64, Trouble> {
     target.read(at, &mut bytes)?;
     Ok(target.number(&bytes))
 }
+
+/// The `class` of a request that stands in none of the queues.
+pub const NO_QUEUE: i32 = UNEXPECTED_MESSAGES + 1;
 
 /// More than there can be, so that a walk ends whatever the target says.
 const MAX_SLOTS: u32 = 1 << 19;

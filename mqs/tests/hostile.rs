@@ -10,7 +10,7 @@
 mod fake;
 
 use fake::{Fake, Model, PATIENCE, Shown};
-use queue_layout::{Kind, State};
+use queue_layout::{CALL_LIST, CALL_MESSAGE, CALL_REQUESTS, CallFacts, Kind, State};
 
 /// Images that are tried; `RMPI_MQS_IMAGES` is another number, for long runs.
 const IMAGES: u64 = 20_000;
@@ -101,7 +101,21 @@ fn model() -> Model {
             let states = [State::Announced, State::Posted, State::Kept];
             (it.kind, it.state) = (kinds[number % 3], states[number % 3]);
             (it.peer, it.tag) = (number as u32 % 4, number as i32);
+            it.token = 1 + number as u32;
         });
+    }
+    for waits_for in [CALL_REQUESTS, CALL_LIST, CALL_MESSAGE] {
+        let facts = CallFacts {
+            waits_for,
+            function: "MPI_Waitall",
+            thread: 77,
+            context: 12,
+            envelope: (2, 5),
+            tokens: [2, 3],
+            // The list lies where the layout table does.
+            list: (queue_layout::LAYOUT.as_ptr().addr() as u64, 20, 0),
+        };
+        model.calls.begin(&facts).unwrap();
     }
     model
 }

@@ -15,7 +15,10 @@ use std::ptr::null_mut;
 use fake::{Fake, Model, PATIENCE};
 use mqs::entry::*;
 use mqs::interface::*;
-use queue_layout::{ANY_PEER, ANY_TAG, Kind, State, collective};
+use queue_layout::{
+    ANY_PEER, ANY_TAG, CALL_LIST, CALL_MESSAGE, CALL_RANKS, CALL_REQUESTS, CALL_ROWS, CallFacts,
+    Kind, State, collective,
+};
 
 fn attached(mut fake: Box<Fake>) -> Box<Fake> {
     assert_eq!(fake.attach(), (vec![OK; 4], None));
@@ -206,6 +209,8 @@ fn mqs_075_queues_are_there_before_mpi_init_and_empty_until_then() {
     assert_eq!(fake.list().unwrap().len(), 1);
     model.anchor.close();
     fake.memory = model.image().memory;
+    // SAFETY: as above.
+    assert_eq!(unsafe { mqs_get_global_rank(it) }, 1, "who has finalized");
     assert_eq!(fake.list().unwrap().len(), 0);
     fake.detach();
 }
@@ -244,6 +249,16 @@ fn mqs_021_other_versions_are_refused_in_words_and_larger_ones_understood() {
     let mut model = Model::new();
     model.anchor.size = 88;
     assert_eq!(refused(model.process()).0, 105, "1.0 had no communicators");
+    // 1.1 had no calls that wait.
+    let mut model = Model::new();
+    (model.anchor.minor, model.anchor.size) = (1, 104);
+    model
+        .calls
+        .begin(&call("MPI_Finalize", CALL_RANKS))
+        .unwrap();
+    let mut fake = attached(Box::new(model.process()));
+    assert_eq!(fake.list().unwrap()[0].queues[1].len(), 0);
+    fake.detach();
     let mut model = Model::new();
     (model.anchor.minor, model.anchor.size) = (9, 4000);
     let mut fake = attached(Box::new(model.process()));
@@ -336,5 +351,210 @@ fn collectives_are_told_by_communicator() {
         ((OK, 1, 1), (OK, 1, 0), (OK, 0, 0))
     );
     assert_eq!((state(99).0, state(-1).0), (NO_INFORMATION, NO_INFORMATION));
+    fake.detach();
+}
+
+/// A call that waits, of the main thread.
+fn call(function: &str, waits_for: u32) -> CallFacts<'_> {
+    CallFacts {
+        waits_for,
+        function,
+        thread: 77,
+        context: 4,
+        envelope: (ANY_PEER, ANY_TAG),
+        tokens: [0; 2],
+        list: (0, 0, 0),
+    }
+}
+
+fn words(operation: &PendingOperation) -> Vec<String> {
+    let text = |line: &[u8; 64]| {
+        CStr::from_bytes_until_nul(line)
+            .unwrap()
+            .to_string_lossy()
+            .into_owned()
+    };
+    let lines = operation.extra_text.iter().map(text);
+    lines.filter(|line| !line.is_empty()).collect()
+}
+
+#[test]
+fn mqs_047_084_a_blocked_probe_is_a_pending_receive_without_a_buffer() {
+    let mut model = Model::new();
+    model.comm(12, 1, &[3, 1], None);
+    model.slot(|it| {
+        (it.kind, it.state, it.context, it.peer) = (Kind::Receive, State::Posted, 12, 1);
+    });
+    let probe = CallFacts {
+        context: 12,
+        envelope: (3, 9),
+        ..call("MPI_Probe", CALL_MESSAGE)
+    };
+    model.calls.begin(&probe).unwrap();
+    let mut fake = attached(Box::new(model.process()));
+    let all = fake.list().unwrap();
+    assert_eq!(all[0].queues[1].len(), 0);
+    let [posted, probe] = &all[1].queues[1][..] else {
+        panic!("{all:?}")
+    };
+    assert_eq!(words(posted), ["receive", "posted; waits for its message"]);
+    assert_eq!(
+        words(probe),
+        ["MPI_Probe", "waits for a message", "in MPI_Probe, wait 1"]
+    );
+    assert_eq!(
+        (probe.status, probe.buffer, probe.desired_length),
+        (PENDING, 0, 0)
+    );
+    assert_eq!(
+        (
+            probe.desired_local_rank,
+            probe.desired_global_rank,
+            probe.desired_tag,
+            probe.tag_wild
+        ),
+        (0, 3, 9, 0)
+    );
+    fake.detach();
+}
+
+#[test]
+fn mqs_047_operations_tell_which_call_waits_for_them() {
+    let mut model = Model::new();
+    for number in 1..=4 {
+        model.slot(|it| {
+            (it.kind, it.state, it.token) = (Kind::Receive, State::Posted, number << 8);
+        });
+    }
+    // A collective's, in a list with the second receive and one that is null.
+    model.slot(|it| (it.kind, it.state, it.token) = (Kind::Other, State::Posted, 9 << 8));
+    let base = 6u64 << 27;
+    let list = Box::new([base + (2 << 8), 0, base + (9 << 8)]);
+    let first = CallFacts {
+        tokens: [1 << 8, 4 << 8],
+        ..call("MPI_Sendrecv", CALL_REQUESTS)
+    };
+    let all_of_them = CallFacts {
+        thread: 78,
+        list: (list.as_ptr().addr() as u64, 3, base),
+        ..call("MPI_Waitall", CALL_LIST)
+    };
+    model.calls.begin(&first).unwrap();
+    model.calls.begin(&all_of_them).unwrap();
+    let ended = model.calls.begin(&call("MPI_Recv", CALL_RANKS)).unwrap();
+    model.calls.end(ended);
+    let mut process = model.process();
+    let bytes = list.iter().flat_map(|it| it.to_ne_bytes()).collect();
+    process.memory.push((list.as_ptr().addr() as u64, bytes));
+    let mut fake = attached(Box::new(process));
+    let all = fake.list().unwrap();
+    let said: Vec<_> = all[0].queues[1].iter().map(words).collect();
+    let waits = |at: usize| said[at].get(2).map(String::as_str);
+    assert_eq!(said.len(), 5, "{said:?}");
+    assert_eq!(
+        (waits(0), waits(3)),
+        (
+            Some("in MPI_Sendrecv, wait 1"),
+            Some("in MPI_Sendrecv, wait 1")
+        )
+    );
+    assert_eq!(
+        (waits(1), waits(2)),
+        (Some("in MPI_Waitall, wait 1, thread 78"), None)
+    );
+    assert_eq!(
+        said[4],
+        [
+            "MPI_Waitall",
+            "waits for requests that are not listed",
+            "in MPI_Waitall, wait 1, thread 78"
+        ]
+    );
+    fake.detach();
+}
+
+#[test]
+fn mqs_047_calls_of_no_operation_are_listed_and_a_wild_table_ends() {
+    let model = Model::new();
+    let finalize = CallFacts {
+        context: 0,
+        ..call("MPI_Finalize", CALL_RANKS)
+    };
+    model.calls.begin(&finalize).unwrap();
+    let wild = CallFacts {
+        list: (0xdead_0000, u64::MAX, 0),
+        ..call("MPI_Waitany", CALL_LIST)
+    };
+    for _ in 1..CALL_ROWS {
+        model.calls.begin(&wild).unwrap();
+    }
+    let mut fake = attached(Box::new(model.process()));
+    let all = fake.list().unwrap();
+    let queue = &all[0].queues[1];
+    assert_eq!(queue.len(), 1, "what cannot be read of a list is left out");
+    let said = words(&queue[0]);
+    assert_eq!(said[..2], ["MPI_Finalize", "waits for the other ranks"]);
+    fake.detach();
+}
+
+#[test]
+fn mqs_084_operations_on_a_freed_communicator_are_listed_under_its_name() {
+    let mut model = Model::new();
+    model.comm(12, 0, &[1, 3], None).rename("halo");
+    model.rows[1].retire();
+    model.comm(16, 0, &[1, 3], None);
+    model.rows[2].retire();
+    model.comm(20, 0, &[1, 3], None).retire();
+    let long = "a name that has as many letters as there is room for: 63, and more";
+    model.comm(24, 0, &[1, 3], None).rename(long);
+    model.rows[4].retire();
+    for context in [12, 16, 24] {
+        model.slot(|it| (it.kind, it.state, it.context) = (Kind::Send, State::Queued, context));
+    }
+    let mut fake = attached(Box::new(model.process()));
+    let all = fake.list().unwrap();
+    let names: Vec<_> = all
+        .iter()
+        .map(|it| (it.name(), it.queues[0].len()))
+        .collect();
+    let cut = format!("{} (freed)", &long[..55]);
+    let expected = [
+        ("MPI_COMM_WORLD", 0),
+        ("halo (freed)", 1),
+        ("(freed)", 1),
+        (&cut, 1),
+    ];
+    assert_eq!(
+        names,
+        expected.map(|(name, sends)| (name.to_owned(), sends))
+    );
+    fake.detach();
+}
+
+#[test]
+fn mqs_096_neither_types_nor_functions_are_looked_up() {
+    let callbacks = fake::image_callbacks();
+    let types = (
+        callbacks.find_type,
+        callbacks.field_offset,
+        callbacks.sizeof,
+    );
+    assert!(types.0.is_none() && types.1.is_none() && types.2.is_none());
+    assert!(callbacks.find_function.is_none());
+    let mut fake = attached(Box::new(busy().process()));
+    let listed = fake.list().unwrap();
+    assert_eq!(listed.iter().map(|it| it.queues[1].len()).sum::<usize>(), 4);
+    fake.detach();
+}
+
+#[test]
+fn mqs_093_a_communicator_of_more_processes_than_the_world_has_is_left_out() {
+    let mut model = Model::new();
+    model
+        .comm(12, 0, &[1, 2, 3, 0, 7], None)
+        .rename("of other worlds too");
+    let mut fake = attached(Box::new(model.process()));
+    let names: Vec<_> = fake.list().unwrap().iter().map(fake::Shown::name).collect();
+    assert_eq!(names, ["MPI_COMM_WORLD"]);
     fake.detach();
 }

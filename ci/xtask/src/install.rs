@@ -178,21 +178,25 @@ fn install(prefix: &Path, choice: Choice) -> Result<(), String> {
     benchmarks(prefix)
 }
 
-/// Man pages of `rmpiexec` and `rmpi-info`, and what shells need to complete their options, under the names that they look for.
+/// Man pages of the programs that have one, and what shells need to complete their options, under the names that they look for.
 fn documents(prefix: &Path) -> Result<(), String> {
-    for program in ["rmpiexec", "rmpi-info"] {
+    for (program, sources) in [
+        ("rmpiexec", "launcher/share"),
+        ("rmpi-info", "launcher/share"),
+        ("rmpi-queues", "mqs/share"),
+    ] {
         for (extension, folder, name) in DOCUMENTS {
             let folder = prefix.join("share").join(folder);
             make_folder(&folder)?;
             let file = format!("{program}.{extension}");
-            let from = root().join("launcher/share").join(&file);
+            let from = root().join(sources).join(&file);
             copy(&from, &folder.join(name.replace('*', program)))?;
         }
     }
     Ok(())
 }
 
-/// What a file in `launcher/share` ends with, its folder below `share`, and its name there, with a star for the program.
+/// What such a file ends with, its folder below `share`, and its name there, with a star for the program.
 const DOCUMENTS: [(&str, &str, &str); 4] = [
     ("1", "man/man1", "*.1"),
     ("bash", "bash-completion/completions", "*"),
@@ -454,6 +458,7 @@ mod tests {
         assert!(there("bash-completion/completions/rmpiexec").is_ok());
         assert!(there("fish/vendor_completions.d/rmpiexec.fish").is_ok());
         assert!(there("man/man1/rmpi-info.1").is_ok());
+        assert!(there("man/man1/rmpi-queues.1").is_ok());
         assert!(there("zsh/site-functions/_rmpi-info").is_ok());
         fs::remove_dir_all(&prefix).unwrap();
     }

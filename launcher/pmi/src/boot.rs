@@ -42,6 +42,8 @@ pub struct Boot {
     /// What datagrams of this job carry on a network, so that those of another are not heard: 31 bits, random per job. It
     /// stands nowhere but here, where only the same user can read it. `None` if the daemon did not say.
     pub network_key: Option<u32>,
+    /// The job was started by a debugger.
+    pub debugged: bool,
     /// CPUs that the ranks of the node share, bit `c % 64` of word `c / 64` for CPU `c`; empty if
     /// the daemon did not say. When the node has more ranks than that, the daemon may narrow and
     /// widen the mask of a rank that has said hello.
@@ -75,6 +77,7 @@ impl Boot {
             address: fields.required("address")?.to_owned(),
             daemon_pid: fields.number("daemon")?,
             network_key: fields.network_key("key")?,
+            debugged: fields.find("debugged").is_some_and(|given| given != "0"),
             mask: fields.mask("mask")?,
         };
         boot.consistent()
@@ -113,6 +116,9 @@ impl fmt::Display for Boot {
         )?;
         if let Some(key) = self.network_key {
             write!(out, " key={key:x}")?;
+        }
+        if self.debugged {
+            write!(out, " debugged=1")?;
         }
         let (Some((highest, lower)), false) = (self.mask.split_last(), self.mask.is_empty()) else {
             return Ok(());
@@ -305,6 +311,14 @@ mod tests {
     }
 
     #[test]
+    fn a_job_of_a_debugger_says_so() {
+        let line = LINE.replace(" mask", " debugged=1 mask");
+        let boot = Boot::parse(&line).unwrap();
+        assert!(boot.debugged && !Boot::parse(LINE).unwrap().debugged);
+        assert_eq!(boot.to_string(), line);
+    }
+
+    #[test]
     fn each_missing_key_is_named() {
         let may_miss = |word: &str| word.starts_with("mask=") || word.starts_with("key=");
         for word in LINE.split(' ').skip(1).filter(|word| !may_miss(word)) {
@@ -381,7 +395,7 @@ mod tests {
         fn what_is_written_is_read_back(
             job: u64, size in 1_u32.., rank: u32, app: u32, segment_fd in -1..i32::MAX,
             control_fd in -1..i32::MAX, daemon_pid: u32, address in "[a-z0-9-]{1,30}",
-            network_key in proptest::option::of(0..=MOST_NETWORK_KEY),
+            network_key in proptest::option::of(0..=MOST_NETWORK_KEY), debugged: bool,
             mut mask in proptest::collection::vec(any::<u64>(), 0..20),
         ) {
             if let Some(highest) = mask.last_mut() {
@@ -390,7 +404,7 @@ mod tests {
             let rank = rank % size;
             let boot = Boot {
                 job, rank, size, local_rank: rank, local_size: size, app, segment_fd, control_fd,
-                address, daemon_pid, network_key, mask,
+                address, daemon_pid, network_key, debugged, mask,
             };
             prop_assert_eq!(Boot::parse(&boot.to_string()), Ok(boot));
         }

@@ -100,6 +100,7 @@ fn become_rank(
         address: nest.address.clone(),
         daemon_pid: nest.daemon.as_raw().cast_unsigned(),
         network_key: Some(job.keys.network),
+        debugged: job.hold,
         mask: job.mask.clone(),
     };
     if job.hold {

@@ -23,7 +23,7 @@ use mqs::interface::{
 };
 
 use crate::Error;
-use crate::report::{Collective, Communicator, Operation, Rank, text};
+use crate::report::{Call, Collective, Communicator, Operation, Rank, text};
 use crate::target::Target;
 use crate::types::Type;
 
@@ -260,13 +260,17 @@ impl Asked<'_> {
         // SAFETY: as above, with room for as many ranks as the size says.
         let answer = unsafe { (self.dll.get_comm_group)(self.it, ranks.as_mut_ptr()) };
         self.check("mqs_get_comm_group", answer)?;
+        let mut receives = self.queue(interface::PENDING_RECEIVES)?;
+        let calls = receives.iter().filter_map(Call::of).collect();
+        receives.retain(|it| Call::of(it).is_none());
         Ok(Communicator {
             id: it.unique_id,
             name: text(&it.name),
             rank: it.local_rank,
             ranks,
             sends: self.queue(interface::PENDING_SENDS)?,
-            receives: self.queue(interface::PENDING_RECEIVES)?,
+            receives,
+            calls,
             unexpected: self.queue(interface::UNEXPECTED_MESSAGES)?,
             collectives: self.collectives(),
         })

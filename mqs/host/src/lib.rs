@@ -9,7 +9,13 @@
 //! | [`target`] | a rank: its memory, what is mapped in it |
 //! | [`symbols`], [`types`] | what files say |
 //! | [`dll`] | the library, and the callbacks that it reads a rank through |
-//! | [`report`] | what was found, as data and as text |
+//! | [`report`] | what was found, as data |
+//! | [`standstill`] | two looks, and what did not change between them |
+//! | [`calls`] | the calls that ranks wait in |
+//! | [`waits`] | what each rank waits for, and who could end that |
+//! | [`verdict`] | whether the job can go on, and if not, why |
+//! | [`words`], [`listing`], [`graph`] | all that in words, as lists and as a picture |
+//! | [`cli`] | the command |
 //!
 //! **Knows** the message queue interface (`mqs::interface`) and `/proc`.
 //! **Never** knows what lies behind the interface: any MPI's library will do. It writes nothing into a rank.
@@ -17,13 +23,21 @@
 //! # Threads
 //! Libraries that allow it are asked about several ranks at once. Whoever stopped the ranks lets them go on.
 
+pub mod calls;
+pub mod cli;
 pub mod dll;
+pub mod graph;
 pub mod job;
+pub mod listing;
 pub mod report;
+pub mod standstill;
 pub mod stop;
 pub mod symbols;
 pub mod target;
 pub mod types;
+pub mod verdict;
+pub mod waits;
+pub mod words;
 
 use std::collections::HashMap;
 use std::num::NonZero;
@@ -96,7 +110,15 @@ pub struct Settings {
 /// # Errors
 /// When there is no rank, or one cannot be read.
 pub fn look(pid: u32) -> Result<Vec<Rank>, Error> {
-    Job::find(pid, &Settings::default())?.look()
+    look_with(pid, &Settings::default())
+}
+
+/// The same with what a user has said beside it.
+///
+/// # Errors
+/// Those of [`look`].
+pub fn look_with(pid: u32, settings: &Settings) -> Result<Vec<Rank>, Error> {
+    Job::find(pid, settings)?.look()
 }
 
 /// Ranks that may be looked at more than once.

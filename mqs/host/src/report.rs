@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What was found, as data and as text.
+//! What was found, as data.
 
-use std::fmt::{self, Display, Formatter};
-
-use mqs::interface::{self, MATCHED, PENDING_RECEIVES, PENDING_SENDS};
+use mqs::interface::{self, MATCHED, PENDING_RECEIVES};
 use serde::Serialize;
 
 /// A rank with its communicators.
@@ -34,6 +32,8 @@ pub struct Communicator {
     pub receives: Vec<Operation>,
     /// Messages that arrived before their receives.
     pub unexpected: Vec<Operation>,
+    /// Calls that a thread waits in, of which no send or receive tells, if the library says so.
+    pub calls: Vec<Call>,
     /// Collectives that were called, if the library counts them.
     pub collectives: Vec<Collective>,
 }
@@ -57,6 +57,52 @@ pub struct Operation {
     pub matched: Option<(i64, i64, i64)>,
     /// What the library says of it.
     pub words: Vec<String>,
+    /// The function that a thread waits for it in, if the library says so.
+    pub call: Option<String>,
+    /// That thread, where it is not the main one.
+    pub thread: Option<u32>,
+    /// Which of its waits that is, if the library counts them.
+    pub wait: Option<u32>,
+    /// No other thread of the rank can be in MPI meanwhile.
+    pub alone: bool,
+}
+
+/// A call that a thread waits in: a probe, a collective, `MPI_Finalize`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Call {
+    /// The function.
+    pub function: String,
+    /// What it waits for, in the library's words.
+    pub waits: String,
+    /// The thread, where that is not the main one.
+    pub thread: Option<u32>,
+    /// Which of its waits it is, if the library counts them.
+    pub wait: Option<u32>,
+    /// No other thread of the rank can be in MPI meanwhile.
+    pub alone: bool,
+    /// Of a probe: whose message, as a rank of the communicator; none: any, or no probe.
+    pub peer: Option<i64>,
+    /// Of a probe: with which tag; none: any, or no probe.
+    pub tag: Option<i64>,
+}
+
+impl Call {
+    /// rmpi's library lists such calls behind the posted receives, with the function's name where others say `receive`.
+    pub(crate) fn of(entry: &Operation) -> Option<Self> {
+        let function = entry.call.clone()?;
+        let [first, waits, ..] = &entry.words[..] else {
+            return None;
+        };
+        (*first == function).then(|| Self {
+            function,
+            waits: waits.clone(),
+            thread: entry.thread,
+            wait: entry.wait,
+            alone: entry.alone,
+            peer: entry.peer,
+            tag: entry.tag,
+        })
+    }
 }
 
 /// Calls of one collective.
@@ -78,6 +124,13 @@ impl Operation {
         let matched = (it.actual_local_rank, it.actual_tag, it.actual_length);
         let is_matched = class == PENDING_RECEIVES && it.status >= MATCHED;
         let lines = it.extra_text.iter().map(|line| text(line));
+        let words: Vec<_> = lines.filter(|line| !line.is_empty()).collect();
+        let line = words.iter().find_map(|line| line.strip_prefix("in "));
+        let number = |word: &str| {
+            let mut parts = line.into_iter().flat_map(|line| line.split(", "));
+            parts.find_map(|part| part.strip_prefix(word)?.parse().ok())
+        };
+        let call = line.and_then(|line| line.split(", ").next());
         Self {
             peer: any(it.desired_local_rank),
             world_peer: any(it.desired_global_rank),
@@ -90,29 +143,12 @@ impl Operation {
                 _ => "complete",
             },
             matched: is_matched.then_some(matched),
-            words: lines.filter(|line| !line.is_empty()).collect(),
+            call: call.map(str::to_owned),
+            thread: number("thread "),
+            wait: number("wait "),
+            alone: line.is_some_and(|line| line.ends_with(", alone")),
+            words,
         }
-    }
-
-    fn line(&self, class: i32) -> String {
-        let towards = if class == PENDING_SENDS { "to" } else { "from" };
-        let peer = match (self.peer, self.world_peer) {
-            (Some(rank), _) => format!("rank {rank}"),
-            (None, Some(rank)) => format!("rank {rank} of MPI_COMM_WORLD"),
-            (None, None) => "any rank".to_owned(),
-        };
-        let tag = self
-            .tag
-            .map_or_else(|| "any tag".to_owned(), |tag| format!("tag {tag}"));
-        let mut line = format!("{towards} {peer}, {tag}, {} bytes", self.bytes);
-        let words = self.words.join("; ");
-        if !words.is_empty() {
-            line += &format!(" ({words})");
-        }
-        if let Some((rank, tag, bytes)) = self.matched {
-            line += &format!(" <- rank {rank}, tag {tag}, {bytes} bytes");
-        }
-        line
     }
 }
 
@@ -122,60 +158,13 @@ pub(crate) fn text(field: &[u8]) -> String {
     String::from_utf8_lossy(text).into_owned()
 }
 
-impl Display for Rank {
-    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
-        match self.rank {
-            Some(rank) => writeln!(out, "rank {rank} (pid {})", self.pid)?,
-            None if self.communicators.is_empty() => {
-                writeln!(out, "pid {}, MPI is not initialized", self.pid)?;
-            }
-            None => writeln!(out, "pid {}", self.pid)?,
-        }
-        let busy = |it: &&Communicator| !it.is_quiet();
-        if !self.communicators.iter().any(|it| busy(&it)) {
-            writeln!(out, "  nothing is pending")?;
-        }
-        self.communicators
-            .iter()
-            .filter(busy)
-            .try_for_each(|it| it.fmt(out))
-    }
-}
-
 impl Communicator {
-    fn is_quiet(&self) -> bool {
-        let queues = [&self.sends, &self.receives, &self.unexpected];
-        queues.iter().all(|it| it.is_empty()) && self.collectives.iter().all(|it| it.active == 0)
-    }
-}
-
-impl Display for Communicator {
-    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
-        let name = match self.name.as_str() {
+    /// Its name, or its number.
+    #[must_use]
+    pub fn label(&self) -> String {
+        match self.name.as_str() {
             "" => format!("communicator {}", self.id),
             name => name.to_owned(),
-        };
-        writeln!(out, "  {name}: rank {}", self.rank)?;
-        for it in self.collectives.iter().filter(|it| it.active > 0) {
-            writeln!(out, "    in {}, call {}", it.name, it.called)?;
         }
-        let queues = [
-            ("sends", PENDING_SENDS, &self.sends),
-            ("receives", PENDING_RECEIVES, &self.receives),
-            (
-                "unexpected messages",
-                interface::UNEXPECTED_MESSAGES,
-                &self.unexpected,
-            ),
-        ];
-        for (name, class, queue) in queues {
-            if !queue.is_empty() {
-                writeln!(out, "    {name}")?;
-            }
-            for operation in queue {
-                writeln!(out, "      {}", operation.line(class))?;
-            }
-        }
-        Ok(())
     }
 }

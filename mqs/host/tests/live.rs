@@ -46,14 +46,48 @@ impl Drop for Running {
     }
 }
 
-fn start() -> Running {
-    let folder = scratch("queues-live");
+const WAITING: &str = "#include <mpi.h>\n#include <pthread.h>\n#include <stdio.h>\n\
+    static char buf[4][100000];\n\
+    static MPI_Comm halo;\n\
+    static void *probe(void *none) { MPI_Probe(0, 9, halo, MPI_STATUS_IGNORE); return none; }\n\
+    static void *send(void *none) {\n\
+    MPI_Ssend(buf[0], 8, MPI_CHAR, 0, 23, MPI_COMM_SELF); return none; }\n\
+    int main(void) {\n\
+    MPI_Request r[3]; pthread_t thread[2]; int level;\n\
+    MPI_Init_thread(0, 0, MPI_THREAD_MULTIPLE, &level);\n\
+    MPI_Comm_dup(MPI_COMM_WORLD, &halo); MPI_Comm_set_name(halo, \"halo\");\n\
+    pthread_create(&thread[0], 0, probe, 0); pthread_create(&thread[1], 0, send, 0);\n\
+    for (int i = 0; i < 2; i++)\n\
+    MPI_Irecv(buf[1 + i], 24, MPI_CHAR, 0, i, halo, &r[i]);\n\
+    r[2] = MPI_REQUEST_NULL;\n\
+    puts(\"pending\"); fflush(stdout);\n\
+    MPI_Waitall(3, r, MPI_STATUSES_IGNORE);\n\
+    return 0; }\n";
+
+const COLLECTED: &str = "#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <mpi.h>\n#include <stdio.h>\n\
+    static char buf[4][100];\n\
+    int main(void) {\n\
+    MPI_Request r[3]; MPI_Comm halo; int *debugged = dlsym(RTLD_DEFAULT, \"MPIR_being_debugged\");\n\
+    *debugged = 1;\n\
+    MPI_Init(0, 0);\n\
+    MPI_Comm_dup(MPI_COMM_SELF, &halo); MPI_Comm_set_name(halo, \"halo\");\n\
+    MPI_Isend(buf[0], 8, MPI_CHAR, 0, 1, halo, &r[0]);\n\
+    MPI_Isend(buf[1], 8, MPI_CHAR, 0, 2, halo, &r[1]);\n\
+    MPI_Isend(buf[2], 33, MPI_CHAR, 0, 3, halo, &r[2]);\n\
+    MPI_Send(buf[3], 8, MPI_CHAR, 0, 4, halo);\n\
+    MPI_Wait(&r[1], MPI_STATUS_IGNORE);\n\
+    puts(\"pending\"); fflush(stdout);\n\
+    MPI_Probe(0, 9, halo, MPI_STATUS_IGNORE);\n\
+    return 0; }\n";
+
+fn start(name: &str, text: &str) -> Running {
+    let folder = scratch(name);
     let program = folder.join("program");
     let mut compile = Command::new(prefix().join("bin/rmpicc"));
-    let file = source(&folder, "program.c", PENDING);
+    let file = source(&folder, "program.c", text);
     succeed(
         compile
-            .args(["-Wall", "-Werror", "-o"])
+            .args(["-Wall", "-Werror", "-pthread", "-o"])
             .arg(&program)
             .arg(file),
     );
@@ -70,8 +104,8 @@ fn start() -> Running {
     running
 }
 
-/// All communicators, once the last call of the program waits.
-fn look(pid: u32) -> Vec<Communicator> {
+/// All communicators, once they are as they will stay.
+fn look(pid: u32, is_ready: impl Fn(&[Communicator]) -> bool) -> Vec<Communicator> {
     loop {
         let mut ranks = queues::look(pid).unwrap();
         assert_eq!(
@@ -79,7 +113,7 @@ fn look(pid: u32) -> Vec<Communicator> {
             (1, Some(0), pid)
         );
         let found = ranks.remove(0).communicators;
-        if found.iter().any(|it| it.receives.len() == 2) {
+        if is_ready(&found) {
             return found;
         }
     }
@@ -91,8 +125,10 @@ fn short(queue: &[Operation]) -> Vec<(Option<i64>, Option<i64>, i64)> {
 
 #[test]
 fn mqs_095_what_a_program_waits_for_is_read_through_its_own_library() {
-    let running = start();
-    let found = look(running.0.id());
+    let running = start("queues-live", PENDING);
+    let found = look(running.0.id(), |found| {
+        found.iter().any(|it| it.receives.len() == 2)
+    });
     let names: Vec<_> = found.iter().map(|it| it.name.as_str()).collect();
     assert_eq!(names, ["MPI_COMM_WORLD", "MPI_COMM_SELF", "halo"]);
     let [world, myself, halo] = &found[..] else {
@@ -113,6 +149,52 @@ fn mqs_095_what_a_program_waits_for_is_read_through_its_own_library() {
         ("Barrier", 1, 0)
     );
     assert_ne!(world.id, halo.id);
+}
+
+#[test]
+fn mqs_047_084_blocked_calls_of_all_threads_say_so() {
+    let running = start("queues-waiting", WAITING);
+    let waits = |queue: &[Operation]| queue.iter().filter(|it| it.call.is_some()).count();
+    let found = look(running.0.id(), |found| {
+        let all = found.iter();
+        let noted = all.map(|it| it.calls.len() + waits(&it.sends) + waits(&it.receives));
+        noted.sum::<usize>() == 4
+    });
+    let [_, myself, halo] = &found[..] else {
+        panic!("{found:?}")
+    };
+    let [probe] = &halo.calls[..] else {
+        panic!("{:?}", halo.calls)
+    };
+    assert_eq!(probe.function, "MPI_Probe");
+    assert_eq!((probe.peer, probe.tag), (Some(0), Some(9)));
+    let thread = probe.thread.expect("not of the main thread");
+    let task = format!("/proc/{}/task/{thread}", running.0.id());
+    assert!(Path::new(&task).exists(), "{task}");
+    assert_eq!(myself.sends[0].call.as_deref(), Some("MPI_Ssend"));
+    for receive in &halo.receives {
+        assert_eq!(receive.words[2], "in MPI_Waitall");
+    }
+    assert_eq!(
+        short(&halo.receives),
+        [(Some(0), Some(0), 24), (Some(0), Some(1), 24)]
+    );
+}
+
+#[test]
+fn mqs_085_with_a_debugger_sends_stay_until_they_are_collected() {
+    let running = start("queues-collected", COLLECTED);
+    let found = look(running.0.id(), |found| {
+        found.iter().any(|it| !it.calls.is_empty())
+    });
+    let halo = &found[2];
+    let first_and_third = [(Some(0), Some(1), 8), (Some(0), Some(3), 33)];
+    assert_eq!(short(&halo.sends), first_and_third);
+    for send in &halo.sends {
+        assert_eq!(send.status, "complete");
+        assert_eq!(send.words, ["send", "complete; not collected yet"]);
+    }
+    assert_eq!(halo.unexpected.len(), 4);
 }
 
 #[test]

@@ -17,7 +17,9 @@ use std::ptr::null_mut;
 
 use mqs::entry::*;
 use mqs::interface::*;
-use queue_layout::{Anchor, Chunk, CommFacts, CommRow, CommTable, FIRST_ROWS, Fields, LAYOUT};
+use queue_layout::{
+    Anchor, CallTable, Chunk, CommFacts, CommRow, CommTable, FIRST_ROWS, Fields, LAYOUT,
+};
 
 /// A process: pieces of memory with their addresses.
 pub(crate) struct Fake {
@@ -49,6 +51,7 @@ impl Shown {
 pub(crate) struct Model {
     pub(crate) anchor: Box<Anchor>,
     pub(crate) table: Box<CommTable>,
+    pub(crate) calls: Box<CallTable>,
     pub(crate) rows: Vec<CommRow>,
     chunk_table: Vec<u64>,
     pub(crate) chunks: Vec<Box<Chunk>>,
@@ -63,6 +66,7 @@ impl Model {
         let mut model = Self {
             anchor: Box::new(Anchor::new()),
             table: Box::default(),
+            calls: Box::default(),
             rows: (0..FIRST_ROWS).map(|_| CommRow::default()).collect(),
             chunk_table: vec![0; queue_layout::MAX_CHUNKS],
             chunks: Vec::new(),
@@ -123,8 +127,9 @@ impl Model {
 
     /// The process that has this memory.
     pub(crate) fn process(&self) -> Fake {
+        let tables = (&*self.table, &*self.calls);
         self.anchor
-            .open(77, (1, 4), self.chunk_table.as_ptr().cast(), &self.table);
+            .open(77, (1, 4), self.chunk_table.as_ptr().cast(), tables);
         self.image()
     }
 
@@ -134,6 +139,7 @@ impl Model {
             bytes_of(&*self.anchor, 1),
             bytes_of(LAYOUT.as_ptr(), LAYOUT.len()),
             bytes_of(&*self.table, 1),
+            bytes_of(&*self.calls, 1),
             bytes_of(self.rows.as_ptr(), self.rows.len()),
             bytes_of(self.chunk_table.as_ptr(), self.chunk_table.len()),
         ];

@@ -19,7 +19,8 @@ use crate::type_rows;
 pub static rmpi_debug_anchor: Anchor = Anchor::new();
 
 /// MPI is initialized. Slots and rows stay where they are from now on, whatever becomes of `universe`.
-pub fn open(universe: &Universe) {
+pub fn open(universe: &Universe, many_threads: bool) {
+    rmpi_debug_anchor.set_threads(many_threads);
     let chunks = universe.engine().arena().chunk_table();
     let world = (universe.rank(), universe.size());
     for (comm, handle) in [
@@ -29,7 +30,8 @@ pub fn open(universe: &Universe) {
         know(&comm, handle);
     }
     rmpi_debug_anchor.show_types(type_rows::table());
-    rmpi_debug_anchor.open(std::process::id(), world, chunks, universe.comm_table());
+    let tables = (universe.comm_table(), universe.call_table());
+    rmpi_debug_anchor.open(std::process::id(), world, chunks, tables);
 }
 
 /// A communicator has a handle.

@@ -5,7 +5,7 @@
 use core::ffi::c_int;
 use std::time::{Duration, Instant};
 
-use runtime::Visit;
+use runtime::{Awaits, Visit};
 
 use crate::args::{MutBuf, Out, OutCount, State as Kept};
 use crate::c::{MPI_BSEND_OVERHEAD, MPI_BUFFER_AUTOMATIC};
@@ -216,7 +216,9 @@ fn detach(mpi: Mpi, number: u64, address: &Out<'_, Kept>, size: &OutCount<'_>) -
 }
 
 fn flush(mpi: Mpi, number: u64) -> Result<()> {
-    mpi.wait_until(|universe| universe.buffered_bytes(number).1 == 0);
+    mpi.wait_until(Awaits::Other, |universe| {
+        universe.buffered_bytes(number).1 == 0
+    });
     Ok(())
 }
 

@@ -15,8 +15,8 @@ use core::ptr::NonNull;
 use core::slice;
 use std::time::{Duration, Instant};
 
-use runtime::Visit;
 use runtime::channel::{Blocks, ChannelError, ChannelId, Direction, End, Memory};
+use runtime::{Awaits, Visit};
 
 use crate::enter::{Mpi, enter_private};
 use crate::handle::MPI_Comm;
@@ -214,7 +214,7 @@ fn wait(mpi: Mpi, ids: &[ChannelId], seconds: f64) -> Code {
     let patience = Duration::try_from_secs_f64(seconds).ok();
     let deadline = patience.and_then(|patience| Instant::now().checked_add(patience));
     let mut is_late = false;
-    mpi.wait_until(|universe| {
+    mpi.wait_until(Awaits::Other, |universe| {
         let going = universe.are_channels_done(ids) == Ok(false);
         is_late = going && deadline.is_some_and(|deadline| Instant::now() >= deadline);
         !going || is_late
@@ -282,8 +282,9 @@ fn visit(visit: impl FnOnce(&mut runtime::Universe) -> Result<(), ChannelError>)
     in_mpi(Code::NotReady, |mpi| Code::of(mpi.visit(visit))) as c_int
 }
 
+/// Waiting is the only one of these that can take long.
 fn in_mpi<R>(otherwise: R, body: impl FnOnce(Mpi) -> R) -> R {
-    enter_private(body).unwrap_or(otherwise)
+    enter_private("rmpi_channel_wait", body).unwrap_or(otherwise)
 }
 
 /// # Safety

@@ -295,7 +295,7 @@ pub(crate) fn keep(mpi: Mpi, parent: MPI_Comm, mut comm: Comm) -> Result<MPI_Com
 /// Tells debuggers of a new communicator, and opens the express lane for it, where that may be.
 pub(crate) fn known(mpi: Mpi, handle: MPI_Comm, comm: &Comm) {
     anchor::know(comm, handle);
-    if !lock::is_multiple() && mpi.visit(|universe| universe.eager_limit()) >= 8 {
+    if !lock::is_multiple() && mpi.visit(|universe| universe.sends_at_once(8)) {
         express::open(handle, comm);
         if mpi.visit(|universe| universe.has_tasks()) {
             express::pause();

@@ -13,7 +13,24 @@ use crate::process::{self, Phase};
 
 /// Proof that MPI is initialized and that this thread has the lock, where there is one. Bodies get it and hand it on.
 #[derive(Clone, Copy, Debug)]
-pub struct Mpi(PhantomData<*const ()>);
+pub struct Mpi {
+    function: &'static str,
+    of_this_thread: PhantomData<*const ()>,
+}
+
+impl Mpi {
+    fn within(function: &'static str) -> Self {
+        Self {
+            function,
+            of_this_thread: PhantomData,
+        }
+    }
+
+    /// The function that the program called.
+    pub fn function(self) -> &'static str {
+        self.function
+    }
+}
 
 /// The object that an error is raised on: whose error handler is called (MPI 5.0 section 9.3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,7 +69,7 @@ pub fn enter(name: &'static str, on: On, body: impl FnOnce(Mpi) -> Result<()>) -
         not_running(name);
     }
     let held = lock::hold();
-    let result = body(Mpi(PhantomData));
+    let result = body(Mpi::within(name));
     drop(held);
     match result {
         Ok(()) => c::MPI_SUCCESS,
@@ -60,14 +77,14 @@ pub fn enter(name: &'static str, on: On, body: impl FnOnce(Mpi) -> Result<()>) -
     }
 }
 
-/// Runs the body of a private function, which has answers of its own. `None`: MPI is not initialized, or finalized.
+/// Runs the body of the private function `name`, which has answers of its own. `None`: MPI is not initialized, or finalized.
 #[inline]
-pub fn enter_private<R>(body: impl FnOnce(Mpi) -> R) -> Option<R> {
+pub fn enter_private<R>(name: &'static str, body: impl FnOnce(Mpi) -> R) -> Option<R> {
     if process::phase() != Phase::Running {
         return None;
     }
     let held = lock::hold();
-    let result = body(Mpi(PhantomData));
+    let result = body(Mpi::within(name));
     drop(held);
     Some(result)
 }

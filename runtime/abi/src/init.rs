@@ -5,7 +5,7 @@ use core::ffi::c_int;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use runtime::{Line, Universe, Visit, collective};
+use runtime::{Awaits, Line, Universe, Visit, collective};
 
 use crate::anchor;
 use crate::args::{MainArgc, MainArgv, Out};
@@ -18,6 +18,7 @@ use crate::error::{Error, ErrorClass, Result};
 use crate::express;
 use crate::handle::MPI_Comm;
 use crate::lock;
+use crate::mpir;
 use crate::process::{self, Identity, Lookup, Phase, World};
 use crate::qmpi;
 use crate::state::{self, Hidden, State};
@@ -98,12 +99,15 @@ fn join(level: c_int) -> Result<()> {
             eprintln!("rmpi: {complaint}");
         }
     }
+    if mpir::is_debugged() {
+        universe.keep_sends();
+    }
     // The lane sends eight bytes at once: not where the program's user has forbidden that.
-    if level != c::MPI_THREAD_MULTIPLE && universe.eager_limit() >= 8 {
+    if level != c::MPI_THREAD_MULTIPLE && universe.sends_at_once(8) {
         express::open(MPI_Comm::WORLD, &universe.world());
         express::open(MPI_Comm::SELF, &universe.myself());
     }
-    anchor::open(&universe);
+    anchor::open(&universe, level == c::MPI_THREAD_MULTIPLE);
     if let Some(link) = universe.link() {
         // A process joins once.
         let _ = LINK.set(link.clone());
@@ -134,15 +138,15 @@ pub fn finalize(mpi: Mpi) -> Result<()> {
     let of_self = attr::drop_all(mpi, MPI_Comm::SELF);
     let of_world = attr::drop_all(mpi, MPI_Comm::WORLD);
     let world = comm::any(mpi, MPI_Comm::WORLD)?;
-    mpi.wait_until(|universe| universe.is_drained());
+    mpi.wait_until(Awaits::Other, |universe| universe.is_drained());
     match Line::run(mpi, &world, async |line| collective::barrier(line).await) {
         // Nobody waits for those that are lost.
         Ok(()) | Err(runtime::Error::Lost { .. }) => {}
         Err(error) => return Err(error.into()),
     }
-    mpi.wait_until(|universe| universe.is_drained());
+    mpi.wait_until(Awaits::Other, |universe| universe.is_drained());
     mpi.state(|state| state.universe.say_quiet());
-    mpi.wait_until(|universe| universe.may_leave());
+    mpi.wait_until(Awaits::Other, |universe| universe.may_leave());
     process::set_world(World::Finalized);
     if mpi.state(|state| state.sessions.is_empty()) {
         leave_job(mpi)?;
@@ -152,7 +156,7 @@ pub fn finalize(mpi: Mpi) -> Result<()> {
 
 /// The end of MPI in this process, when neither the World Model nor a session needs it any more.
 pub(crate) fn leave_job(mpi: Mpi) -> Result<()> {
-    mpi.wait_until(|universe| universe.is_drained());
+    mpi.wait_until(Awaits::Other, |universe| universe.is_drained());
     linger(mpi);
     express::close();
     anchor::close();
@@ -171,7 +175,9 @@ fn linger(mpi: Mpi) {
     }
     mpi.state(|state| state.universe.say_quiet());
     let since = Instant::now();
-    mpi.wait_until(|universe| universe.may_leave() || since.elapsed() > LINGER);
+    mpi.wait_until(Awaits::Other, |universe| {
+        universe.may_leave() || since.elapsed() > LINGER
+    });
 }
 
 /// `MPI_Initialized`.

@@ -6,8 +6,8 @@
 //! their first instruction, until the debugger has come.
 //!
 //! # Safety
-//! The exported names are the interface's and belong to this library alone. Nothing of ours reads or writes the words
-//! behind them; a debugger does so while the process is stopped.
+//! The exported names are the interface's and belong to this library alone. Nothing of ours writes the words behind them; a
+//! debugger does so while the process is stopped.
 #![allow(unsafe_code, reason = "exported symbols")]
 #![allow(clippy::disallowed_types, reason = "words that a debugger writes")]
 #![allow(non_upper_case_globals, reason = "names for debuggers")]
@@ -20,7 +20,7 @@ use std::ffi::c_int;
 #[repr(transparent)]
 pub struct Word(UnsafeCell<c_int>);
 
-// SAFETY: nothing in this process reaches the inside.
+// SAFETY: nothing in this process writes the inside.
 unsafe impl Sync for Word {}
 
 /// A debugger sets it to 1 when it has come to this rank.
@@ -34,3 +34,9 @@ pub static MPIR_debug_gate: Word = Word(UnsafeCell::new(0));
 #[used]
 #[unsafe(no_mangle)]
 pub static MPIR_being_debugged: Word = Word(UnsafeCell::new(0));
+
+/// Whether a debugger has said that it is there.
+pub fn is_debugged() -> bool {
+    // SAFETY: a word of this library's that nobody writes while the process runs; a debugger may have, so it is read.
+    unsafe { MPIR_being_debugged.0.get().read_volatile() != 0 }
+}

@@ -3,7 +3,7 @@
 
 use core::ffi::c_int;
 
-use runtime::{Found, Payload, RequestId, Visit};
+use runtime::{Awaits, Found, Payload, RequestId, Visit};
 
 use crate::args::{InOut, MutBuf, Out, OutStatus};
 use crate::enter::Mpi;
@@ -139,7 +139,9 @@ fn look(
         if looked.is_some() || !wait {
             return Ok(looked);
         }
-        mpi.wait_until(|universe| universe.find_message(wanted).is_some());
+        mpi.wait_until(Awaits::Message(wanted), |universe| {
+            universe.find_message(wanted).is_some()
+        });
     }
 }
 

@@ -10,7 +10,7 @@
 use core::ffi::c_int;
 use runtime::datatype::Datatype;
 use runtime::{
-    Mode, Payload, Peer, RequestId, SendMode, Source, Structured, Target, UserMemory, Visit,
+    Awaits, Mode, Payload, Peer, RequestId, SendMode, Source, Structured, Target, UserMemory, Visit,
 };
 
 use crate::args::{ConstBuf, MutBuf, Out, OutStatus};
@@ -413,7 +413,7 @@ pub fn sendrecv(
             status.set(MPI_Status::PROC_NULL);
             Ok(())
         }
-        Some(request) => finish_alone(mpi, request, &status),
+        Some(request) => finish_received(mpi, request, sent, &status),
     };
     complete_send(mpi, sent).and(result)
 }
@@ -452,7 +452,7 @@ pub fn sendrecv_replace(
             status.set(MPI_Status::PROC_NULL);
             Ok(())
         }
-        Some(request) => finish_alone(mpi, request, &status),
+        Some(request) => finish_received(mpi, request, sent, &status),
     };
     complete_send(mpi, sent).and(result)
 }
@@ -637,6 +637,21 @@ fn give_both(
     };
     request.set(handle);
     Ok(())
+}
+
+/// The receiving half of a call whose send may still go on.
+fn finish_received(
+    mpi: Mpi,
+    request: RequestId,
+    sent: Option<RequestId>,
+    status: &OutStatus<'_>,
+) -> Result<()> {
+    if let Some(sent) = sent {
+        mpi.wait_until(Awaits::Both(request, sent), |universe| {
+            universe.is_complete(request)
+        });
+    }
+    finish_alone(mpi, request, status)
 }
 
 fn complete_send(mpi: Mpi, started: Option<RequestId>) -> Result<()> {

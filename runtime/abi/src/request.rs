@@ -3,7 +3,7 @@
 
 use core::ffi::c_int;
 
-use runtime::{Kind, RequestId, Status, Visit};
+use runtime::{Awaits, Kind, List, RequestId, Status, Visit};
 
 use crate::args::{InOut, Out, OutArray, OutStatus, OutStatuses};
 use crate::c::{MPI_SUCCESS, MPI_UNDEFINED};
@@ -12,7 +12,7 @@ use crate::enter::{Mpi, On};
 use crate::error::{Error, ErrorClass, Result};
 use crate::grequest::{self, Grequest};
 use crate::handle::MPI_Request;
-use crate::state::{DONE, DONE_NULL, State, request_token, stale_request};
+use crate::state::{DONE, DONE_NULL, State, request_handle, request_token, stale_request};
 use crate::status::MPI_Status;
 
 /// A request handle, looked up.
@@ -77,7 +77,7 @@ pub fn waitall(mpi: Mpi, requests: &mut [MPI_Request], statuses: OutStatuses<'_>
     let found = find_all(mpi, requests)?;
     for entry in &found {
         if let Found::Live(id) = entry {
-            mpi.wait_for(*id);
+            mpi.wait_until(of_list(requests), |universe| universe.is_complete(*id));
         }
     }
     collect_all(mpi, requests, &found, &statuses)
@@ -110,7 +110,7 @@ pub fn waitany(
     let found = find_all(mpi, requests)?;
     let mut chosen = None;
     if found.iter().any(|entry| !matches!(entry, Found::Inactive)) {
-        mpi.wait_until(|universe| {
+        mpi.wait_until(of_list(requests), |universe| {
             chosen = found.iter().position(|entry| match entry {
                 Found::Inactive => false,
                 Found::Done(_) => true,
@@ -147,7 +147,7 @@ pub fn waitsome(
 ) -> Result<()> {
     let found = find_all(mpi, requests)?;
     if found.iter().any(|entry| !matches!(entry, Found::Inactive)) {
-        mpi.wait_until(|universe| {
+        mpi.wait_until(of_list(requests), |universe| {
             found.iter().any(|entry| match entry {
                 Found::Inactive => false,
                 Found::Done(_) => true,
@@ -343,6 +343,15 @@ fn restart_other(state: &mut State, id: RequestId) -> Result<()> {
         crate::buffer::check_room(state, buffer, bytes)?;
     }
     Ok(state.universe.restart_other(id)?)
+}
+
+/// What a call waits for that got a list of requests.
+fn of_list(requests: &[MPI_Request]) -> Awaits {
+    Awaits::List(List {
+        address: requests.as_ptr().addr(),
+        count: requests.len(),
+        base: request_handle(0).0,
+    })
 }
 
 /// Waits for a request that no handle names, and says how it ended.

@@ -246,6 +246,10 @@ impl Visit for Mpi {
         self.state(|state| visit(&mut state.universe))
     }
 
+    fn function(self) -> &'static str {
+        Self::function(self)
+    }
+
     fn is_shared(self) -> bool {
         lock::is_multiple()
     }

@@ -70,6 +70,15 @@ pub enum SendMode {
     },
 }
 
+impl Universe {
+    /// The operations that a bundle's request stands for; none if it is no bundle's.
+    pub(crate) fn parts_of(&self, request: RequestId) -> &[RequestId] {
+        let mut open = self.bundles.open.iter();
+        let bundle = open.find(|bundle| bundle.request == request);
+        bundle.map_or(&[], |bundle| &bundle.parts)
+    }
+}
+
 impl Bundles {
     /// Whether [`Universe::give_up`] was told of a request that is not complete yet.
     #[inline]

@@ -55,9 +55,17 @@ impl CommRows {
         }
     }
 
-    /// A communicator was freed.
-    pub(crate) fn close(&mut self, comm: &Comm) {
-        if let Some((row, _)) = self.used.remove(&comm.context.0) {
+    /// A communicator was freed while operations on it are pending: its row stays until [`close`](Self::close).
+    pub(crate) fn retire(&self, context: u32) {
+        if let Some((row, _)) = self.used.get(&context) {
+            row.retire();
+            self.table.changed();
+        }
+    }
+
+    /// A communicator was freed, and nothing is pending on it.
+    pub(crate) fn close(&mut self, context: u32) {
+        if let Some((row, _)) = self.used.remove(&context) {
             row.close();
             self.free.push(row);
             self.table.changed();
@@ -92,7 +100,8 @@ mod tests {
         let mut rows = CommRows::default();
         let mut first = comm(4, &[0, 1]);
         rows.open(&mut first);
-        rows.close(&first);
+        rows.retire(4);
+        rows.close(4);
         let mut second = comm(8, &[0]);
         rows.open(&mut second);
         assert!(core::ptr::eq(first.row.unwrap(), second.row.unwrap()));
@@ -107,7 +116,7 @@ mod tests {
         let mut rows = CommRows::default();
         let mut unborn = comm(0, &[]);
         rows.open(&mut unborn);
-        rows.close(&unborn);
+        rows.close(0);
         assert!(unborn.row.is_none() && rows.chunks == 0);
     }
 

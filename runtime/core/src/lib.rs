@@ -35,6 +35,7 @@ pub mod topology;
 mod universe;
 mod user_buf;
 pub mod var;
+mod waiting;
 mod ways;
 
 pub use boot::{Birth, Link, flush_output, leave};
@@ -49,3 +50,4 @@ pub use pack::Structured;
 pub use progress::{Visit, Wait};
 pub use universe::{PREDEFINED, Universe};
 pub use user_buf::UserMemory;
+pub use waiting::{Awaits, List};

@@ -74,7 +74,7 @@ impl Universe {
         mode: Mode,
     ) -> Result<Option<RequestId>, Error> {
         self.count_send();
-        let small = memory.bytes() as u64 <= self.eager_limit_bytes;
+        let small = self.sends_at_once(memory.bytes() as u64);
         if small && mode == Mode::Standard && self.engine.is_clear(target.peer) {
             let head = crate::pump::head(wire::eager(target.context, target.tag));
             if self

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use engine::RequestId;
 use transport::wait;
 
-use crate::Universe;
 use crate::collective::task;
+use crate::{Awaits, ContextId, Universe};
 
 /// Access to the process, one short visit at a time. Whoever waits makes many; between two of them others may visit.
 pub trait Visit: Copy {
@@ -22,8 +22,13 @@ pub trait Visit: Copy {
     /// Lets other threads visit while `outside` runs.
     fn let_others(self, outside: impl FnOnce());
 
+    /// The function that the program called, for a debugger's user.
+    fn function(self) -> &'static str {
+        ""
+    }
+
     /// Makes visits until `done` says so. `done` is asked before and after each turn of progress.
-    fn wait_until(self, mut done: impl FnMut(&mut Universe) -> bool) {
+    fn wait_until(self, awaits: Awaits, mut done: impl FnMut(&mut Universe) -> bool) {
         let mut rest = Wait::default();
         loop {
             let (finished, moved, tasks) = self.visit(|universe| {
@@ -34,6 +39,7 @@ pub trait Visit: Copy {
                 (done(universe), moved, universe.has_tasks())
             });
             if finished {
+                self.end_note(&rest);
                 // Who never has to wait must carry them on too.
                 if tasks {
                     self.tend();
@@ -41,25 +47,27 @@ pub trait Visit: Copy {
                 return;
             }
             let ended = tasks && task::go_on(self);
-            self.rest_unless(moved || ended, &mut rest);
+            self.rest_unless(moved || ended, &mut rest, awaits);
         }
     }
 
-    /// Polls `future` until it is done. `patient`: what it waits for is done by ranks that all wait for each other.
-    fn block_on<T>(self, patient: bool, future: impl Future<Output = T>) -> T {
+    /// Polls `future`, which waits for other ranks of the communicator with this context, until it is done. `patient`: these
+    /// all wait for each other.
+    fn block_on<T>(self, patient: bool, context: ContextId, future: impl Future<Output = T>) -> T {
         let mut future = pin!(future);
-        let mut context = Context::from_waker(Waker::noop());
+        let mut waker = Context::from_waker(Waker::noop());
         let mut rest = Wait {
             patient,
             ..Wait::default()
         };
         loop {
-            if let Poll::Ready(done) = future.as_mut().poll(&mut context) {
+            if let Poll::Ready(done) = future.as_mut().poll(&mut waker) {
+                self.end_note(&rest);
                 self.tend();
                 return done;
             }
             let moved = self.turn();
-            self.rest_unless(moved, &mut rest);
+            self.rest_unless(moved, &mut rest, Awaits::Ranks(context));
         }
     }
 
@@ -87,26 +95,41 @@ pub trait Visit: Copy {
 
     /// What a wait does after a turn.
     #[doc(hidden)]
-    fn rest_unless(self, moved: bool, rest: &mut Wait) {
+    fn rest_unless(self, moved: bool, rest: &mut Wait, awaits: Awaits) {
         if moved {
             *rest = Wait {
                 patient: rest.patient,
+                noted: rest.noted,
                 ..Wait::default()
             };
         } else if self.is_shared() {
+            if rest.polls == SHARED_SPINS && rest.noted.is_none() {
+                rest.noted = self.visit(|universe| universe.note_call(self.function(), awaits));
+            }
             if rest.polls > SHORT_YIELDS && rest.polls.is_multiple_of(SHORT_YIELDS) {
                 self.visit(|universe| universe.tell_wait(rest, true));
             }
             self.let_others(|| rest.outside());
         } else {
-            self.visit(|universe| universe.rest(rest));
+            self.visit(|universe| universe.rest(rest, || (self.function(), awaits)));
+        }
+    }
+
+    /// What a debugger was told of this wait holds no longer.
+    #[doc(hidden)]
+    #[inline]
+    fn end_note(self, rest: &Wait) {
+        if let Some(number) = rest.noted {
+            self.visit(|universe| universe.calls.end(number));
         }
     }
 
     /// Waits for one request.
     #[inline]
     fn wait_for(self, request: RequestId) {
-        self.wait_until(|universe| universe.is_complete(request));
+        self.wait_until(Awaits::Request(request), |universe| {
+            universe.is_complete(request)
+        });
     }
 }
 
@@ -120,6 +143,8 @@ pub struct Wait {
     told: bool,
     /// More yields before sleeping: in collectives that every rank of the node enters.
     pub patient: bool,
+    /// Where a debugger finds it noted, once it has lasted for a while.
+    noted: Option<usize>,
 }
 
 impl Wait {
@@ -128,8 +153,8 @@ impl Wait {
     fn outside(&mut self) {
         self.polls += 1;
         match self.polls {
-            0..64 => std::hint::spin_loop(),
-            64..SHORT_YIELDS => wait::yield_core(),
+            0..SHARED_SPINS => std::hint::spin_loop(),
+            SHARED_SPINS..SHORT_YIELDS => wait::yield_core(),
             _ => std::thread::sleep(SHORT_SLEEP),
         }
     }
@@ -163,20 +188,24 @@ impl Universe {
         moved
     }
 
-    /// What to do after a turn in which nothing happened: spin while a core is free for it, else let others have it.
+    /// What to do after a turn in which nothing happened: spin while a core is free for it, else let others have it. `what` tells
+    /// which function waits for what.
     #[inline]
-    pub fn rest(&mut self, wait: &mut Wait) {
+    pub fn rest(&mut self, wait: &mut Wait, what: impl FnOnce() -> (&'static str, Awaits)) {
         wait.polls += 1;
         let spins = !self.crowding.is_crowded() && wait.polls < SPINS;
         if spins && (wait.polls < SOFT_SPINS || !self.fabric.needs_cores()) {
             std::hint::spin_loop();
             return;
         }
-        self.rest_long(wait);
+        self.rest_long(wait, what());
     }
 
     #[inline(never)]
-    fn rest_long(&mut self, wait: &mut Wait) {
+    fn rest_long(&mut self, wait: &mut Wait, (function, awaits): (&'static str, Awaits)) {
+        if wait.noted.is_none() {
+            wait.noted = self.note_call(function, awaits);
+        }
         // Where the kernel plays the adapter, who polls takes the time from its own messages.
         let is_needed = !self.crowding.is_sleepless() && self.fabric.needs_cores();
         if is_needed || self.crowding.is_crowded() {
@@ -264,6 +293,8 @@ impl Universe {
 const SHORT_YIELDS: u32 = 256;
 /// Polls before a look at the clock: some 100 µs.
 const SPINS: u32 = 2000;
+/// The same where other threads may visit.
+const SHARED_SPINS: u32 = 64;
 /// Polls before a look whether the core is needed for what is waited for.
 const SOFT_SPINS: u32 = 100;
 /// From then on, and until here, the core is offered to others between two polls; then the process sleeps.

@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 
 use engine::{ContextId, Engine, Peer, RequestId};
-use queue_layout::CommTable;
+use queue_layout::{CallTable, CommTable};
 use transport::channel::Channels;
 use transport::seat::{Awaited, NODE_BOARD};
 use transport::{Completions, Fabric, Seat};
@@ -41,12 +41,13 @@ pub struct Universe {
     pub(crate) unmeasured: HashSet<u32>,
     /// Groups that are not that of all ranks, by context: for the source in a status, and for what ends with a lost rank.
     pub(crate) groups: HashMap<u32, Group>,
-    /// Contexts of those whose communicator was freed while receives were pending.
-    ending_groups: Vec<u32>,
+    /// Contexts of communicators that were freed while operations on them were pending.
+    ending: Vec<u32>,
     pub(crate) bundles: Bundles,
     pub(crate) tasks: Tasks,
     shape: Shape,
     comm_rows: CommRows,
+    pub(crate) calls: Box<CallTable>,
     /// `MPI_COMM_WORLD` and `MPI_COMM_SELF`.
     predefined: [Comm; 2],
     /// What a collective waits for at a board.
@@ -54,6 +55,8 @@ pub struct Universe {
     pub(crate) network: Network,
     pub(crate) crowding: Crowding,
     pub(crate) eager_limit_bytes: u64,
+    /// Sends of fewer bytes than this may go without a request.
+    pub(crate) at_once_below_bytes: u64,
     pub(crate) ways: Ways,
     /// Sends since the last look at what arrived.
     pub(crate) sends_unlooked: u32,
@@ -85,6 +88,9 @@ impl Universe {
         let mut universe = Self::new(fabric, Peer(rank), size, &values);
         if let Some(boot) = &birth.boot {
             universe.app = boot.app;
+            if boot.debugged {
+                universe.keep_sends();
+            }
             universe.crowding.set_launch(boot.local_size, &boot.mask);
             let crowded = universe.crowding.ranks_outnumber_cpus();
             universe.shape = Shape::new(&values, crowded);
@@ -131,6 +137,7 @@ impl Universe {
             engine: Engine::new(config, size),
             groups: HashMap::from([(SELF_CONTEXT.0, predefined[1].group.clone())]),
             comm_rows,
+            calls: Box::default(),
             predefined,
             awaited: None,
             fabric,
@@ -140,13 +147,14 @@ impl Universe {
             sides: HashMap::new(),
             window: Vec::new(),
             unmeasured: HashSet::new(),
-            ending_groups: Vec::new(),
+            ending: Vec::new(),
             bundles: Bundles::default(),
             tasks: Tasks::default(),
             shape: Shape::new(values, false),
             network: Network::default(),
             crowding: Crowding::new(values.get(Variable::Wait)),
             eager_limit_bytes,
+            at_once_below_bytes: eager_limit_bytes.saturating_add(1),
             ways: Ways::new(values.get(Variable::SingleCopy)),
             sends_unlooked: 0,
             link: None,
@@ -170,10 +178,15 @@ impl Universe {
         self.size
     }
 
-    /// Messages up to this many bytes travel at once.
+    /// From now on every send has a request until it is collected, so that a debugger sees also those that are complete.
+    pub fn keep_sends(&mut self) {
+        self.at_once_below_bytes = 0;
+    }
+
+    /// Whether a send of so many bytes may go without a request.
     #[must_use]
-    pub fn eager_limit(&self) -> u64 {
-        self.eager_limit_bytes
+    pub fn sends_at_once(&self, bytes: u64) -> bool {
+        bytes < self.at_once_below_bytes
     }
 
     /// What algorithms of collectives are chosen by.
@@ -260,29 +273,26 @@ impl Universe {
         self.comm_rows.table()
     }
 
-    /// A communicator was freed. Its group stays known while receives of it are pending.
+    /// A communicator was freed. Its group and its row stay known while operations on it are pending.
     pub fn forget(&mut self, comm: &Comm) {
-        self.comm_rows.close(comm);
         let context = comm.context.0;
+        self.comm_rows.retire(context);
         let remote = comm.remote.as_ref().map_or(0, Group::size);
         self.fabric.leave_board(context, comm.size() + remote);
-        if self.groups.contains_key(&context) {
-            self.ending_groups.push(context);
-        }
-        if !self.ending_groups.is_empty() {
-            self.forget_groups();
-        }
+        self.ending.push(context);
+        self.forget_ended();
     }
 
-    /// Forgets the groups of freed communicators that no request needs any more.
-    fn forget_groups(&mut self) {
+    /// Forgets the groups and rows of freed communicators that no request needs any more.
+    fn forget_ended(&mut self) {
         let arena = self.engine.arena();
         let used: HashSet<u32> = arena.iter().map(|id| arena.fields(id).context).collect();
-        let groups = &mut self.groups;
-        self.ending_groups.retain(|context| {
+        let (groups, rows) = (&mut self.groups, &mut self.comm_rows);
+        self.ending.retain(|context| {
             let needed = used.contains(context);
             if !needed {
                 groups.remove(context);
+                rows.close(*context);
             }
             needed
         });
@@ -420,6 +430,6 @@ mod tests {
         universe.collect(pending);
         universe.forget(&second);
         assert!(!universe.groups.contains_key(&12) && !universe.groups.contains_key(&16));
-        assert!(universe.ending_groups.is_empty());
+        assert!(universe.ending.is_empty());
     }
 }

@@ -160,7 +160,8 @@ impl Engine {
             }
             Some(message) => {
                 self.unlink_unexpected(message);
-                self.match_message(request, message)
+                let kept = self.arena.fields(message).state == State::Kept;
+                self.match_message(request, message, kept)
             }
         }
     }
@@ -337,29 +338,31 @@ impl Engine {
             fields.buffer = buffer;
             fields.sequence = sequence;
         });
-        self.arena.change(message, |fields| {
-            fields.state = if fields.scratch[4] == 1 {
-                State::Kept
-            } else {
-                State::Envelope
-            };
-        });
-        Ok((request, self.match_message(request, message)))
+        let kept = envelope.scratch[4] == 1;
+        Ok((request, self.match_message(request, message, kept)))
     }
 
-    /// A receive meets a message that came first.
-    fn match_message(&mut self, request: RequestId, message: RequestId) -> Option<Output> {
+    /// A receive meets a message that came first, and whose data are here if it was `kept`.
+    fn match_message(
+        &mut self,
+        request: RequestId,
+        message: RequestId,
+        kept: bool,
+    ) -> Option<Output> {
         let fields = *self.arena.fields(message);
         let envelope = Envelope {
             context: fields.context,
             peer: fields.peer,
             tag: fields.tag,
         };
-        if fields.state == State::Kept && self.waits_for_rest(request, message) {
-            self.matched(request, envelope, fields.bytes, State::Moving);
-            return None;
-        }
-        if fields.state == State::Kept {
+        if kept {
+            // A debugger must not find it beside the receive that has it, however long the rest of it takes.
+            self.arena
+                .change(message, |fields| fields.state = State::Claimed);
+            if self.waits_for_rest(request, message) {
+                self.matched(request, envelope, fields.bytes, State::Moving);
+                return None;
+            }
             let bytes = self.matched(request, envelope, fields.bytes, State::Complete);
             return Some(Output::DeliverKept {
                 request,

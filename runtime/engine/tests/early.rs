@@ -174,6 +174,28 @@ fn a_probed_message_can_be_received_while_it_still_comes() {
 }
 
 #[test]
+fn a_message_that_a_receive_has_is_no_longer_unexpected_while_its_rest_comes() {
+    let mut pair = Pair::new(1000, 1000);
+    pair.send(1, true);
+    (0..2).for_each(|_| assert!(pair.step()));
+    let kept = |pair: &Pair| {
+        let arena = pair.receiver.arena();
+        let states = arena.iter().map(|id| arena.fields(id).state);
+        states.filter(|state| *state == State::Kept).count()
+    };
+    assert_eq!(kept(&pair), 1);
+    let received = pair.receive(1);
+    assert!(!pair.receiver.is_complete(received));
+    assert_eq!(
+        kept(&pair),
+        0,
+        "a debugger would list it beside its receive"
+    );
+    while pair.step() {}
+    pair.assert_received(received);
+}
+
+#[test]
 fn what_a_receive_has_no_room_for_is_dropped() {
     for (frames, room) in [(0, 250), (0, 300), (0, 950), (2, 250), (2, 0), (5, 999)] {
         let mut pair = Pair::new(1000, room);

@@ -4,6 +4,7 @@
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence};
 
+use crate::call::{CALL_ROWS, CallRow, CallTable};
 use crate::comm::{CommRow, CommTable, FIRST_ROWS};
 use crate::datatype::{FIRST_TYPE_ROWS, TypeRow, TypeTable};
 use crate::slot::{CHUNK_SLOTS, MAX_CHUNKS, Slot};
@@ -12,8 +13,8 @@ use crate::table::{FieldRow, LAYOUT};
 /// Grows when a field moves or changes its meaning.
 pub const QUEUE_LAYOUT_VERSION: u16 = 1;
 
-/// Grows when something is added: 1 added communicators, 2 their handles and datatypes.
-pub const QUEUE_LAYOUT_MINOR: u16 = 2;
+/// Grows when something is added: 1 added communicators, 2 their handles and datatypes, 3 calls that wait.
+pub const QUEUE_LAYOUT_MINOR: u16 = 3;
 
 /// What a debugger looks up by name in the library: everything else is found from here.
 ///
@@ -59,8 +60,8 @@ pub struct Anchor {
     pub chunk_slots: u32,
     /// Bytes of one slot.
     pub slot_bytes: u32,
-    /// 0.
-    pub reserved: u32,
+    /// How many threads may be in MPI at a time: [`ONE_THREAD`] or [`MANY_THREADS`]; 0 where a version does not say.
+    pub threads: AtomicU32,
     /// Address of the table of communicators ([`CommTable`]).
     pub comms: AtomicU64,
     /// Rows of its first chunk; each further chunk has twice as many as the one before.
@@ -73,6 +74,12 @@ pub struct Anchor {
     pub type_first_rows: u32,
     /// Bytes of a row.
     pub type_row_bytes: u32,
+    /// Address of the first row of calls that wait ([`CallTable`]).
+    pub calls: AtomicU64,
+    /// Rows of calls.
+    pub call_rows: u32,
+    /// Bytes of a row.
+    pub call_row_bytes: u32,
 }
 
 /// The first bytes of an [`Anchor`].
@@ -85,6 +92,10 @@ pub const BEFORE: u32 = 0;
 pub const RUNNING: u32 = 1;
 /// State of an [`Anchor`]: MPI was finalized.
 pub const FINALIZED: u32 = 2;
+/// `threads` of an [`Anchor`] below `MPI_THREAD_MULTIPLE`.
+pub const ONE_THREAD: u32 = 1;
+/// `threads` of an [`Anchor`] with `MPI_THREAD_MULTIPLE`.
+pub const MANY_THREADS: u32 = 2;
 
 impl Anchor {
     /// The anchor of a process that has not initialized MPI.
@@ -114,13 +125,16 @@ impl Anchor {
             max_chunks: MAX_CHUNKS as u32,
             chunk_slots: CHUNK_SLOTS as u32,
             slot_bytes: size_of::<Slot>() as u32,
-            reserved: 0,
+            threads: AtomicU32::new(0),
             comms: AtomicU64::new(0),
             comm_first_rows: FIRST_ROWS as u32,
             comm_row_bytes: size_of::<CommRow>() as u32,
             types: AtomicU64::new(0),
             type_first_rows: FIRST_TYPE_ROWS as u32,
             type_row_bytes: size_of::<TypeRow>() as u32,
+            calls: AtomicU64::new(0),
+            call_rows: CALL_ROWS as u32,
+            call_row_bytes: size_of::<CallRow>() as u32,
         }
     }
 
@@ -131,13 +145,13 @@ impl Anchor {
     }
 
     /// MPI is initialized: fills the anchor and, at last, declares it valid. `chunks` is the address of the chunk table; it and
-    /// `comms` must stay where they are.
+    /// the tables must stay where they are.
     pub fn open(
         &self,
         pid: u32,
         (world_rank, world_size): (u32, u32),
         chunks: *const (),
-        comms: &CommTable,
+        (comms, calls): (&CommTable, &CallTable),
     ) {
         let address = |pointer: *const ()| pointer.addr() as u64;
         self.self_address
@@ -150,9 +164,17 @@ impl Anchor {
         self.chunks.store(address(chunks), Ordering::Relaxed);
         let comms = core::ptr::from_ref(comms);
         self.comms.store(address(comms.cast()), Ordering::Relaxed);
+        let calls = core::ptr::from_ref(calls);
+        self.calls.store(address(calls.cast()), Ordering::Relaxed);
         // PAIR(anchor-state): as with slots, the reader has stopped the process; only the compiler must keep the order.
         compiler_fence(Ordering::SeqCst);
         self.state.store(RUNNING, Ordering::Relaxed);
+    }
+
+    /// Whether several threads may be in MPI at a time. Said before the anchor is opened.
+    pub fn set_threads(&self, many: bool) {
+        let threads = if many { MANY_THREADS } else { ONE_THREAD };
+        self.threads.store(threads, Ordering::Relaxed);
     }
 
     /// MPI was finalized: what the anchor leads to stays where it is, and means nothing any more.
@@ -164,14 +186,12 @@ impl Anchor {
 }
 
 const _: () = {
-    assert!(size_of::<Anchor>() == 120 && offset_of!(Anchor, self_address) == 24);
+    assert!(size_of::<Anchor>() == 136 && offset_of!(Anchor, self_address) == 24);
     assert!(
-        offset_of!(Anchor, comms) == 88,
-        "what version 1.0 had stays"
-    );
-    assert!(
-        offset_of!(Anchor, types) == 104,
-        "what version 1.1 had stays"
+        offset_of!(Anchor, comms) == 88
+            && offset_of!(Anchor, types) == 104
+            && offset_of!(Anchor, calls) == 120,
+        "what versions 1.0, 1.1 and 1.2 had stays"
     );
 };
 
@@ -188,7 +208,8 @@ mod tests {
             (BEFORE, 0)
         );
         let chunks = [0u64; 1];
-        anchor.open(7, (1, 2), chunks.as_ptr().cast(), &CommTable::default());
+        let tables = (&CommTable::default(), &CallTable::default());
+        anchor.open(7, (1, 2), chunks.as_ptr().cast(), tables);
         assert_eq!(state(), RUNNING);
         let address = core::ptr::from_ref(&anchor).addr() as u64;
         assert_eq!(anchor.self_address.load(Ordering::Relaxed), address);

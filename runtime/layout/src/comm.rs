@@ -19,6 +19,8 @@ pub const ROW_FREE: u32 = 0;
 pub const ROW_INTRA: u32 = 1;
 /// `kind` of the row of an intercommunicator.
 pub const ROW_INTER: u32 = 2;
+/// Added to one of these: the program has freed the communicator, while operations on it were pending.
+pub const ROW_FREED: u32 = 4;
 
 /// The collectives that are counted, by number. The first fourteen are those that `mqs_get_comm_coll_state` numbers.
 pub const COLLECTIVES: [&str; 22] = [
@@ -108,7 +110,7 @@ impl CommTable {
 pub struct CommRow {
     /// Odd while the row is being changed; the counters of collectives change without it.
     pub(crate) version: AtomicU32,
-    /// [`ROW_FREE`], [`ROW_INTRA`] or [`ROW_INTER`].
+    /// [`ROW_FREE`], or [`ROW_INTRA`] or [`ROW_INTER`], perhaps with [`ROW_FREED`].
     pub(crate) kind: AtomicU32,
     /// Context of its point-to-point messages.
     pub(crate) context: AtomicU32,
@@ -202,6 +204,12 @@ impl CommRow {
         });
     }
 
+    /// It was freed, but operations on it are pending: what `open` pointed to stays until [`close`](Self::close).
+    pub fn retire(&self) {
+        let kind = self.kind.load(Relaxed);
+        self.change(|| self.kind.store(kind | ROW_FREED, Relaxed));
+    }
+
     /// It was named. What does not fit is cut off between two characters.
     pub fn rename(&self, name: &str) {
         self.change(|| self.set_name(name));
@@ -287,6 +295,8 @@ mod tests {
             assert_eq!(row.context.load(Relaxed), turn);
             assert_eq!(row.called[1].load(Relaxed), 1);
             assert_eq!(row.kind.load(Relaxed), ROW_INTRA);
+            row.retire();
+            assert_eq!(row.kind.load(Relaxed), ROW_INTRA | ROW_FREED);
             row.close();
             assert_eq!(row.kind.load(Relaxed), ROW_FREE);
             assert_eq!(row.uses.load(Relaxed), turn);

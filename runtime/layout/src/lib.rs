@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The image of requests, unexpected messages and communicators that a debugger reads from a stopped process.
+//! The image of requests, unexpected messages, communicators and waiting calls that a debugger reads from a stopped process.
 //!
 //! **Knows** byte offsets, states and the version words that make a slot readable at any instruction.
 //! **Never** follows a link, allocates, or knows how a message is matched or moved.
@@ -8,7 +8,7 @@
 //! Request slots live in chunks that are never freed; a slot is in use unless its state is [`State::Free`].
 //! Whoever changes a slot makes its version odd, changes the fields, makes it even. A reader that stopped the process
 //! takes slots with an even version as they are and shows the others as "in transition". No link is needed: order is
-//! in [`Fields::sequence`]. Rows of communicators ([`CommRow`]) are read in the same way.
+//! in [`Fields::sequence`]. Rows of communicators ([`CommRow`]) and of calls that wait ([`CallRow`]) are read in the same way.
 //!
 //! # Threads
 //! One thread at a time changes a slot or a row (the engine's owner). A reader is another process that has stopped this
@@ -16,6 +16,7 @@
 #![no_std]
 
 mod anchor;
+mod call;
 mod comm;
 mod datatype;
 mod slot;
@@ -24,11 +25,16 @@ mod table;
 use core::sync::atomic::{Ordering, compiler_fence};
 
 pub use anchor::{
-    Anchor, BEFORE, BYTE_ORDER, FINALIZED, MAGIC, QUEUE_LAYOUT_MINOR, QUEUE_LAYOUT_VERSION, RUNNING,
+    Anchor, BEFORE, BYTE_ORDER, FINALIZED, MAGIC, MANY_THREADS, ONE_THREAD, QUEUE_LAYOUT_MINOR,
+    QUEUE_LAYOUT_VERSION, RUNNING,
+};
+pub use call::{
+    CALL_FREE, CALL_LIST, CALL_MESSAGE, CALL_NAME_BYTES, CALL_OTHER, CALL_RANKS, CALL_REQUESTS,
+    CALL_ROWS, CallFacts, CallRow, CallTable,
 };
 pub use comm::{
     COLLECTIVES, COMM_CHUNKS, COMM_NAME_BYTES, CommFacts, CommRow, CommTable, FIRST_ROWS, ROW_FREE,
-    ROW_INTER, ROW_INTRA, collective,
+    ROW_FREED, ROW_INTER, ROW_INTRA, collective,
 };
 pub use datatype::{FIRST_TYPE_ROWS, TYPE_CHUNKS, TYPE_NAME_BYTES, TypeFacts, TypeRow, TypeTable};
 pub use slot::{
@@ -37,8 +43,8 @@ pub use slot::{
     Kind, MAX_CHUNKS, Slot, State, standing,
 };
 pub use table::{
-    CHUNK, COMM, COMM_TABLE, FieldRow, LAYOUT, SLOT, TYPE, TYPE_TABLE, comm_field,
-    comm_table_field, field, type_field, type_table_field,
+    CALL, CHUNK, COMM, COMM_TABLE, FieldRow, LAYOUT, SLOT, TYPE, TYPE_TABLE, call_field,
+    comm_field, comm_table_field, field, type_field, type_table_field,
 };
 
 /// Makes something known to a reader, as the address of a new chunk, after all that was stored before.

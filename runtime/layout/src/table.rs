@@ -3,6 +3,7 @@
 
 use core::mem::offset_of;
 
+use crate::call::{CALL_NAME_BYTES, CallRow};
 use crate::comm::{COLLECTIVES, COMM_CHUNKS, COMM_NAME_BYTES, CommRow, CommTable};
 use crate::datatype::{TYPE_CHUNKS, TYPE_NAME_BYTES, TypeRow, TypeTable};
 use crate::slot::{CHUNK_SLOTS, Chunk, Fields, Slot};
@@ -11,10 +12,10 @@ use crate::slot::{CHUNK_SLOTS, Chunk, Fields, Slot};
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct FieldRow {
-    /// Structure: [`SLOT`], [`CHUNK`], [`COMM`], [`COMM_TABLE`], [`TYPE`] or [`TYPE_TABLE`].
+    /// Structure: [`SLOT`], [`CHUNK`], [`COMM`], [`COMM_TABLE`], [`TYPE`], [`TYPE_TABLE`] or [`CALL`].
     pub structure: u16,
-    /// Field number inside the structure: a constant of [`field`], [`comm_field`], [`comm_table_field`], [`type_field`] or
-    /// [`type_table_field`]. Numbers are never used again for something else.
+    /// Field number inside the structure: a constant of [`field`], [`comm_field`], [`comm_table_field`], [`type_field`],
+    /// [`type_table_field`] or [`call_field`]. Numbers are never used again for something else.
     pub field: u16,
     /// Byte offset from the structure's start.
     pub offset: u32,
@@ -34,6 +35,8 @@ pub const COMM_TABLE: u16 = 4;
 pub const TYPE: u16 = 5;
 /// The number of [`TypeTable`] in the layout table.
 pub const TYPE_TABLE: u16 = 6;
+/// The number of [`CallRow`] in the layout table.
+pub const CALL: u16 = 7;
 
 /// The numbers of the fields in the layout table. Those of a slot are explained at [`Fields`].
 pub mod field {
@@ -106,8 +109,25 @@ pub mod type_table_field {
     pub const CHUNKS: u16 = 0;
 }
 
+/// The numbers of the fields of a [`CallRow`] in the layout table.
+pub mod call_field {
+    #![allow(missing_docs, reason = "each is explained by the field it numbers")]
+
+    pub const VERSION: u16 = 0;
+    pub const WAITS_FOR: u16 = 1;
+    pub const THREAD: u16 = 2;
+    pub const CONTEXT: u16 = 3;
+    pub const PEER: u16 = 4;
+    pub const TAG: u16 = 5;
+    pub const TOKENS: u16 = 6;
+    pub const LIST: u16 = 7;
+    pub const COUNT: u16 = 8;
+    pub const BASE: u16 = 9;
+    pub const FUNCTION: u16 = 10;
+}
+
 /// Where every field that a debugger needs lies; made from the types, so it cannot go stale.
-pub static LAYOUT: [FieldRow; 39] = [
+pub static LAYOUT: [FieldRow; 50] = [
     row(SLOT, field::VERSION, offset_of!(Slot, version), 4),
     row(SLOT, field::STATE, FIELDS + offset_of!(Fields, state), 1),
     row(SLOT, field::KIND, FIELDS + offset_of!(Fields, kind), 1),
@@ -227,6 +247,27 @@ pub static LAYOUT: [FieldRow; 39] = [
         offset_of!(TypeTable, chunks),
         8 * TYPE_CHUNKS,
     ),
+    row(CALL, call_field::VERSION, offset_of!(CallRow, version), 4),
+    row(
+        CALL,
+        call_field::WAITS_FOR,
+        offset_of!(CallRow, waits_for),
+        4,
+    ),
+    row(CALL, call_field::THREAD, offset_of!(CallRow, thread), 4),
+    row(CALL, call_field::CONTEXT, offset_of!(CallRow, context), 4),
+    row(CALL, call_field::PEER, offset_of!(CallRow, peer), 4),
+    row(CALL, call_field::TAG, offset_of!(CallRow, tag), 4),
+    row(CALL, call_field::TOKENS, offset_of!(CallRow, tokens), 8),
+    row(CALL, call_field::LIST, offset_of!(CallRow, list), 8),
+    row(CALL, call_field::COUNT, offset_of!(CallRow, count), 8),
+    row(CALL, call_field::BASE, offset_of!(CallRow, base), 8),
+    row(
+        CALL,
+        call_field::FUNCTION,
+        offset_of!(CallRow, function),
+        CALL_NAME_BYTES,
+    ),
 ];
 
 #[allow(
@@ -262,6 +303,7 @@ mod tests {
             (COMM_TABLE, size_of::<CommTable>()),
             (TYPE, size_of::<TypeRow>()),
             (TYPE_TABLE, size_of::<TypeTable>()),
+            (CALL, size_of::<CallRow>()),
         ] {
             let mut end = 0;
             for (number, row) in LAYOUT

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `librmpi_mqs.so`, which debuggers load, and its header.
+//! `librmpi_mqs.so`, which debuggers load, its header, and programs that can never end.
 
 use std::fs;
 use std::path::Path;
@@ -27,8 +27,21 @@ pub(super) fn install(prefix: &Path) -> Result<(), String> {
         &root().join("mqs/include/mpi_interface.h"),
         &prefix.join("include/mpi_interface.h"),
     )?;
+    examples(prefix)?;
     GDB.iter()
         .try_for_each(|folder| commands_of_gdb(prefix, folder))
+}
+
+/// Programs to try `rmpi-queues` on.
+fn examples(prefix: &Path) -> Result<(), String> {
+    let (from, to) = (root().join("mqs/examples"), prefix.join("share/rmpi/mqs"));
+    make_folder(&to)?;
+    let files = fs::read_dir(&from);
+    let files = files.map_err(|why| format!("cannot list {}: {why}", from.display()))?;
+    for file in files.flatten() {
+        copy(&file.path(), &to.join(file.file_name()))?;
+    }
+    Ok(())
 }
 
 /// What gdb loads to know MPI: scripts, which find the rest of the installation from where they lie.

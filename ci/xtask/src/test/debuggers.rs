@@ -1,20 +1,37 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Stage `debuggers`: gdb with the installed launcher and library.
+//! Stage `debuggers`: gdb with the installed launcher and library, message queues at random instants, and `rmpi-queues` with
+//! programs that can never end.
 
 use super::{Context, Tally, cargo_tests};
 use crate::tree::cargo;
 
 pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String> {
-    let mut tests = cargo();
-    tests.env("RMPI_TEST_PREFIX", context.prefix()?);
-    tests.args(["test", "--quiet", "--package", "launcher"]);
-    for test in ["mpir", "standstill", "gdb_mpi"] {
-        tests.args(["--test", test]);
+    let prefix = context.prefix()?;
+    for (name, package, programs) in [
+        (
+            "process table, launch, attach, abort; standstill; ranks, queues and handles",
+            "launcher",
+            &["mpir", "standstill", "gdb_mpi"][..],
+        ),
+        (
+            "queues of ranks that are stopped at random",
+            "rmpi-queues",
+            &["journal"],
+        ),
+        (
+            "who waits for whom, of every example",
+            "rmpi-queues",
+            &["gallery"],
+        ),
+    ] {
+        let mut tests = cargo();
+        tests.env("RMPI_TEST_PREFIX", &prefix);
+        tests.args(["test", "--quiet", "--package", package]);
+        for program in programs {
+            tests.args(["--test", program]);
+        }
+        tests.args(["--no-fail-fast", "--", "--ignored"]);
+        cargo_tests::run(tally, name, tests)?;
     }
-    tests.args(["--no-fail-fast", "--", "--ignored"]);
-    cargo_tests::run(
-        tally,
-        "process table, launch, attach, abort; standstill; ranks, queues and handles",
-        tests,
-    )
+    Ok(())
 }

@@ -56,7 +56,7 @@ impl<V: Visit> Line<V> {
             ..Self::new(visit, comm)
         };
         let whole_job = visit.visit(|universe| universe.size()) == comm.size();
-        let ended = visit.block_on(whole_job, body(&line));
+        let ended = visit.block_on(whole_job, comm.context, body(&line));
         line.end(ended)
     }
 

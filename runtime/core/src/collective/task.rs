@@ -236,6 +236,7 @@ mod tests {
     use transport::{Config, Fabric};
 
     use super::*;
+    use crate::Awaits;
     use crate::var::Values;
 
     #[derive(Clone, Copy)]
@@ -300,7 +301,7 @@ mod tests {
             start(hand, waiting(polls));
         }
         for _ in 0..6 {
-            hand.wait_until(|_| true);
+            hand.wait_until(Awaits::Other, |_| true);
         }
         assert!(polls.iter().all(|polls| polls.get() == 2), "{polls:?}");
         for _ in 0..3 {

@@ -7,8 +7,8 @@ use std::rc::Rc;
 
 use corosensei::Yielder;
 use runtime::{
-    Comm, Error, Kind, Line, Mode, RequestId, SendMode, Source, Status, Target, Universe, Visit,
-    collective,
+    Awaits, Comm, Error, Kind, Line, Mode, RequestId, SendMode, Source, Status, Target, Universe,
+    Visit, collective,
 };
 
 use crate::collectives;
@@ -377,7 +377,7 @@ impl<'a> Rank<'a> {
         let receive = &self.shared.plan.receives[id];
         let source = self.source(receive.comm, receive.source, receive.tag);
         let mut found = None;
-        self.hand.wait_until(|universe| {
+        self.hand.wait_until(Awaits::Other, |universe| {
             found = universe.find_message(source);
             found.is_some()
         });
@@ -491,7 +491,7 @@ impl<'a> Rank<'a> {
                 let done = |universe: &mut Universe| {
                     open.iter().all(|open| universe.is_complete(open.request))
                 };
-                self.hand.wait_until(done);
+                self.hand.wait_until(Awaits::Other, done);
                 open.into_iter().for_each(|open| self.collect(open));
             }
             Ending::Any | Ending::Poll => {
@@ -520,7 +520,7 @@ impl<'a> Rank<'a> {
             return found;
         }
         let mut found = None;
-        self.hand.wait_until(|universe| {
+        self.hand.wait_until(Awaits::Other, |universe| {
             found = first(universe);
             found.is_some()
         });
@@ -595,12 +595,14 @@ impl<'a> Rank<'a> {
     /// As `MPI_Finalize` does; afterwards nobody makes progress here any more.
     fn finalize(&self) {
         let world = &self.comms[0];
-        self.hand.wait_until(|universe| universe.is_drained());
+        self.hand
+            .wait_until(Awaits::Other, |universe| universe.is_drained());
         let all = Line::run(self.hand, world, async |line| {
             collective::barrier(line).await
         });
         all.unwrap();
-        self.hand.wait_until(|universe| universe.is_drained());
+        self.hand
+            .wait_until(Awaits::Other, |universe| universe.is_drained());
         self.seat_moves();
     }
 

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Ranks are in different collectives of one communicator.
+//
+// ranks: 2
+// told: deadlock: none of the 2 ranks can ever go on
+// told: ranks 0 and 1 wait for each other
+// told: MPI_Bcast, call 1 of it on MPI_COMM_WORLD: rank 0 has come, rank 1 has not (it is in MPI_Gather)
+// told: rank 1 is in MPI_Gather on MPI_COMM_WORLD instead
+#include <mpi.h>
+
+static int mine[1 << 20], theirs[2 << 20];
+
+int main(int argc, char **argv)
+{
+    int rank;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (rank == 0)
+        MPI_Bcast(mine, 1 << 20, MPI_INT, 1, MPI_COMM_WORLD);
+    else
+        MPI_Gather(mine, 1 << 20, MPI_INT, theirs, 1 << 20, MPI_INT, 1, MPI_COMM_WORLD);
+    MPI_Finalize();
+    return 0;
+}

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// A synchronous send to itself: the receive would have to be there already.
+//
+// ranks: 1
+// told: deadlock: rank 0 can never go on
+// told: rank 0 waits for itself
+// told: rank 0: MPI_Ssend to rank 0, tag 6, 4 bytes, on MPI_COMM_SELF
+#include <mpi.h>
+
+int main(int argc, char **argv)
+{
+    int value = 1;
+    MPI_Init(&argc, &argv);
+    MPI_Ssend(&value, 1, MPI_INT, 0, 6, MPI_COMM_SELF);
+    MPI_Recv(&value, 1, MPI_INT, 0, 6, MPI_COMM_SELF, MPI_STATUS_IGNORE);
+    MPI_Finalize();
+    return 0;
+}

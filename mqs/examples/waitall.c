@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Everything is nonblocking, and still nobody goes on: what one sends with tag 1 the other expects with tag 2.
+//
+// ranks: 2
+// told: deadlock: none of the 2 ranks can ever go on
+// told: ranks 0 and 1 wait for each other
+// told: rank 0: MPI_Waitall for all of 2
+// told: from rank 1, tag 2, 4 bytes, on MPI_COMM_WORLD
+// told: to rank 1, tag 1, 4 bytes, on MPI_COMM_WORLD
+// told: rank 1 receives from it tag 2, 4 bytes
+#include <mpi.h>
+
+int main(int argc, char **argv)
+{
+    int rank, mine = 0, theirs;
+    MPI_Request both[2];
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Irecv(&theirs, 1, MPI_INT, 1 - rank, 2, MPI_COMM_WORLD, &both[0]);
+    MPI_Issend(&mine, 1, MPI_INT, 1 - rank, 1, MPI_COMM_WORLD, &both[1]);
+    MPI_Waitall(2, both, MPI_STATUSES_IGNORE);
+    MPI_Finalize();
+    return 0;
+}

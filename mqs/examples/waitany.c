@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// A message from one of two would be enough, but both wait for an answer.
+//
+// ranks: 3
+// told: deadlock: none of the 3 ranks can ever go on
+// told: rank 0: MPI_Waitany for one of 2
+// told: ranks 1 and 2: MPI_Recv from rank 0, tag 1, 4 bytes, on MPI_COMM_WORLD
+#include <mpi.h>
+
+int main(int argc, char **argv)
+{
+    int rank, which, value = 0, values[2];
+    MPI_Request both[2];
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (rank == 0) {
+        MPI_Irecv(&values[0], 1, MPI_INT, 1, 0, MPI_COMM_WORLD, &both[0]);
+        MPI_Irecv(&values[1], 1, MPI_INT, 2, 0, MPI_COMM_WORLD, &both[1]);
+        MPI_Waitany(2, both, &which, MPI_STATUS_IGNORE);
+    } else {
+        MPI_Recv(&value, 1, MPI_INT, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    }
+    MPI_Finalize();
+    return 0;
+}

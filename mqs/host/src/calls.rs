@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The calls in which the threads of a rank wait, put together from what the library says of operations and of calls.
+
+use crate::report::Rank;
+
+/// A call that waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// The function, as `MPI_Recv`.
+    pub function: String,
+    /// The thread, where that is not the main one.
+    pub thread: Option<u32>,
+    /// No other thread of the rank can be in MPI meanwhile.
+    pub alone: bool,
+    /// It waits for something else too, of which nothing is known.
+    pub more: bool,
+    /// What it waits for.
+    pub targets: Vec<Target>,
+}
+
+/// What a call waits for: a place among the rank's communicators, and one in a list of that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// A send.
+    Send(usize, usize),
+    /// A receive.
+    Receive(usize, usize),
+    /// A message that is only looked at.
+    Probe(usize, usize),
+    /// A collective: its name, without `MPI_`.
+    Collective(usize, String),
+    /// `MPI_Finalize`, on the first communicator.
+    Finalize,
+}
+
+/// The calls of a rank, one a thread.
+#[must_use]
+pub fn calls(rank: &Rank) -> Vec<Call> {
+    let mut calls: Vec<Call> = Vec::new();
+    for (place, comm) in rank.communicators.iter().enumerate() {
+        let targets = [
+            (&comm.sends, Target::Send as fn(usize, usize) -> Target),
+            (&comm.receives, Target::Receive),
+        ];
+        for (queue, target) in targets {
+            for (at, it) in queue.iter().enumerate() {
+                if let Some(function) = &it.call {
+                    let call = entry(&mut calls, function, it.thread, it.alone);
+                    call.targets.push(target(place, at));
+                }
+            }
+        }
+        for (at, it) in comm.calls.iter().enumerate() {
+            let call = entry(&mut calls, &it.function, it.thread, it.alone);
+            match (&*it.waits, &*it.function) {
+                ("waits for a message", _) => call.targets.push(Target::Probe(place, at)),
+                (OTHERS, FINALIZE) => call.targets.push(Target::Finalize),
+                (OTHERS, function) => {
+                    let name = function.strip_prefix("MPI_").unwrap_or(function);
+                    call.targets
+                        .push(Target::Collective(place, name.to_owned()));
+                }
+                (_, FINALIZE) => call.targets.extend(sends(rank)),
+                _ => match only_collective(rank) {
+                    Some((place, name)) => {
+                        call.targets
+                            .push(Target::Collective(place, name.to_owned()));
+                    }
+                    None => call.more = true,
+                },
+            }
+        }
+    }
+    calls
+}
+
+impl Call {
+    /// One of the targets is enough.
+    #[must_use]
+    pub fn is_any(&self) -> bool {
+        ["MPI_Waitany", "MPI_Waitsome"].contains(&&*self.function)
+    }
+}
+
+fn entry<'a>(
+    calls: &'a mut Vec<Call>,
+    function: &str,
+    thread: Option<u32>,
+    alone: bool,
+) -> &'a mut Call {
+    let known = calls
+        .iter()
+        .position(|it| it.thread == thread && it.function == function);
+    let place = known.unwrap_or(calls.len());
+    if known.is_none() {
+        calls.push(Call {
+            function: function.to_owned(),
+            thread,
+            alone,
+            more: false,
+            targets: Vec::new(),
+        });
+    }
+    &mut calls[place]
+}
+
+/// `MPI_Finalize` waits until they have been received.
+fn sends(rank: &Rank) -> Vec<Target> {
+    let comms = rank.communicators.iter().enumerate();
+    let sends = comms.flat_map(|(place, comm)| {
+        let pending = comm
+            .sends
+            .iter()
+            .enumerate()
+            .filter(|(_, it)| it.status == "pending");
+        pending.map(move |(at, _)| Target::Send(place, at))
+    });
+    sends.collect()
+}
+
+/// The nonblocking collective that is under way, if it is one: requests of such are not listed.
+fn only_collective(rank: &Rank) -> Option<(usize, &'static str)> {
+    let mut found = Vec::new();
+    for (place, comm) in rank.communicators.iter().enumerate() {
+        for it in comm.collectives.iter().filter(|it| it.active > 0) {
+            found.push((place, it.name, it.active));
+        }
+    }
+    match found[..] {
+        [(place, name, 1)] => Some((place, name)),
+        _ => None,
+    }
+}
+
+const OTHERS: &str = "waits for the other ranks";
+const FINALIZE: &str = "MPI_Finalize";

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The command line. [`Options`] is its one definition: help, page and completions come from it.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+use serde::Serialize;
+
+use crate::report::Rank;
+use crate::standstill::{Seen, observe_with};
+use crate::verdict::{Verdict, verdict};
+use crate::waits::{Waits, waits};
+use crate::words::{self, ranks};
+use crate::{Settings, graph, listing};
+
+const EXAMPLES: &str = "\
+Examples:
+  rmpi-queues 4711                     why the job of rmpiexec with this pid stands still
+  rmpi-queues --all 4711               with every rank and every message
+  rmpi-queues --graph waits.svg 4711   a picture of who waits for whom
+  rmpi-queues --json 4711              for programs
+
+The ranks are stopped for a moment, twice, a tenth of a second apart, and go on. A deadlock is told only where it is proved:
+each of its ranks waits in MPI, in the same call both times, for others of them or for ranks that have left.
+Exit code: 0; 1 if the ranks could not be looked at; 2 for a command line that was not understood.";
+
+/// Say which ranks of a running MPI job wait for which, and why they never will go on
+#[derive(Debug, Parser)]
+#[command(name = "rmpi-queues", version, after_help = EXAMPLES, args_override_self = true)]
+pub struct Options {
+    /// Leave nothing out: every rank and every message, however many they are
+    #[arg(long)]
+    all: bool,
+    /// Write for programs: one object with the verdict, what each rank waits for, and all queues
+    #[arg(long)]
+    json: bool,
+    /// Draw who waits for whom into a file (SVG)
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    graph: Option<PathBuf>,
+    /// Ask this library for debuggers, if it does not lie where the ranks' MPI says
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    library: Option<PathBuf>,
+    /// Take the types of the ranks' MPI from here, if its libraries were stripped (another MPI's; rmpi needs none)
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    debug_info: Vec<PathBuf>,
+    /// The process of rmpiexec (or of another MPI's launcher), or of one rank
+    pid: u32,
+}
+
+/// Runs the command with these words, its name first, and answers its exit code.
+pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
+    let options = match Options::try_parse_from(words) {
+        Ok(options) => options,
+        Err(error) if !error.use_stderr() => {
+            print(&error.to_string());
+            return ExitCode::SUCCESS;
+        }
+        Err(error) => {
+            let words = error.to_string();
+            let words = words.strip_prefix("error: ").unwrap_or(&words);
+            eprintln!("rmpi-queues: {}", words.trim_end());
+            return ExitCode::from(2);
+        }
+    };
+    match show(&options) {
+        Ok(text) => {
+            print(&text);
+            ExitCode::SUCCESS
+        }
+        Err(why) => {
+            eprintln!("rmpi-queues: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// All that is told to programs.
+#[derive(Serialize)]
+struct Everything<'a> {
+    verdict: &'a Verdict,
+    waits: &'a Waits,
+    ranks: &'a [Rank],
+}
+
+fn show(options: &Options) -> Result<String, String> {
+    let settings = Settings {
+        library: options.library.clone(),
+        debug_info: options.debug_info.clone(),
+    };
+    let seen = observe_with(options.pid, &settings).map_err(|why| why.to_string())?;
+    let waits = waits(&seen.ranks, seen.around);
+    let verdict = verdict(&waits, &seen.doubts);
+    if let Some(file) = &options.graph {
+        std::fs::write(file, graph::svg(&waits, &verdict))
+            .map_err(|why| format!("cannot write {}: {why}", file.display()))?;
+    }
+    if !options.json {
+        return Ok(text(&seen, &waits, &verdict, options.all));
+    }
+    let everything = Everything {
+        verdict: &verdict,
+        waits: &waits,
+        ranks: &seen.ranks,
+    };
+    let text = serde_json::to_string_pretty(&everything);
+    text.map(|text| text + "\n").map_err(|why| why.to_string())
+}
+
+/// Verdict, who waits for whom, queues.
+#[must_use]
+pub fn text(seen: &Seen, waits: &Waits, verdict: &Verdict, all: bool) -> String {
+    let mut out = format!("{}\n", verdict.headline);
+    for cause in &verdict.causes {
+        let _ = writeln!(out, "  {cause}");
+    }
+    out.push_str("\nwho waits for whom\n");
+    let lines = words::lines(waits);
+    let most = if all { usize::MAX } else { MOST };
+    for line in lines.iter().take(most) {
+        let _ = writeln!(out, "  {}: {}", ranks(&line.who), line.text);
+        for beside in &line.beside {
+            let _ = writeln!(out, "    {beside}");
+        }
+    }
+    let left: Vec<i32> = lines
+        .iter()
+        .skip(most)
+        .flat_map(|it| it.who.clone())
+        .collect();
+    if !left.is_empty() {
+        let _ = writeln!(out, "  and {} (--all lists them)", ranks(&left));
+    }
+    for rank in seen.ranks.iter().filter(|it| it.rank.is_none()) {
+        let _ = writeln!(out, "  pid {}: MPI is not initialized", rank.pid);
+    }
+    out.push_str(&listing::listing(&seen.ranks, all));
+    out
+}
+
+/// Who closes the pipe has read enough.
+fn print(text: &str) {
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}
+
+/// Lines of the graph that are told where not all are asked for.
+const MOST: usize = 24;

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The queues as text, communicator by communicator; ranks with equal ones stand together.
+
+use std::fmt::Write as _;
+
+use crate::report::{Communicator, Operation, Rank};
+use crate::words::{bytes, ranks, tag};
+
+/// What stands in the queues of all ranks. `all`: nothing is left out.
+#[must_use]
+pub fn listing(found: &[Rank], all: bool) -> String {
+    let most = if all { usize::MAX } else { MOST };
+    let mut out = String::new();
+    let mut known: Vec<u64> = Vec::new();
+    for comm in found.iter().flat_map(|rank| &rank.communicators) {
+        if !known.contains(&comm.id) {
+            known.push(comm.id);
+        }
+    }
+    for id in known {
+        let groups = groups(found, id, most);
+        let Some(name) = groups.first().map(|it| it.name.clone()) else {
+            continue;
+        };
+        let _ = writeln!(out, "\n{name}");
+        for group in groups.iter().take(most) {
+            let _ = writeln!(out, "  {}", group.who(found));
+            for line in &group.lines {
+                let _ = writeln!(out, "    {line}");
+            }
+        }
+        let left: Vec<i32> = groups
+            .iter()
+            .skip(most)
+            .flat_map(|it| it.ranks.clone())
+            .collect();
+        if !left.is_empty() {
+            let _ = writeln!(out, "  and {} (--all lists them)", ranks(&left));
+        }
+    }
+    out
+}
+
+/// Ranks whose queues are equal.
+struct Group {
+    name: String,
+    ranks: Vec<i32>,
+    lines: Vec<String>,
+}
+
+impl Group {
+    fn who(&self, found: &[Rank]) -> String {
+        let whose = ranks(&self.ranks);
+        match self.ranks[..] {
+            [only] => {
+                let rank = found.iter().find(|it| it.rank == Some(only));
+                rank.map_or_else(|| whose.clone(), |it| format!("{whose} (pid {})", it.pid))
+            }
+            _ => whose,
+        }
+    }
+}
+
+/// Of one communicator; ranks with empty queues are in none.
+fn groups(found: &[Rank], id: u64, most: usize) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    for rank in found {
+        let its = rank.communicators.iter().find(|it| it.id == id);
+        let (Some(comm), Some(number)) = (its, rank.rank) else {
+            continue;
+        };
+        let lines = lines(comm, most);
+        if lines.is_empty() {
+            continue;
+        }
+        match groups.iter_mut().find(|it| it.lines == lines) {
+            Some(group) => group.ranks.push(number),
+            None => groups.push(Group {
+                name: comm.label(),
+                ranks: vec![number],
+                lines,
+            }),
+        }
+    }
+    groups
+}
+
+fn lines(comm: &Communicator, most: usize) -> Vec<String> {
+    let mut lines = Vec::new();
+    for it in &comm.calls {
+        lines.push(format!("in {}, {}", it.function, it.waits));
+    }
+    for it in &comm.collectives {
+        let told = comm
+            .calls
+            .iter()
+            .filter(|call| call.function.strip_prefix("MPI_") == Some(it.name))
+            .count();
+        if usize::try_from(it.active).is_ok_and(|active| active > told) {
+            lines.push(format!("{} under way, call {}", it.name, it.called));
+        }
+    }
+    let queues = [
+        ("sends", "to", &comm.sends),
+        ("receives", "from", &comm.receives),
+        ("unexpected messages", "from", &comm.unexpected),
+    ];
+    for (name, towards, queue) in queues {
+        if queue.is_empty() {
+            continue;
+        }
+        lines.push(name.to_owned());
+        let shown = queue.iter().take(most);
+        lines.extend(shown.map(|it| format!("  {}", line(it, towards))));
+        if queue.len() > most {
+            lines.push(format!(
+                "  and {} more (--all lists them)",
+                queue.len() - most
+            ));
+        }
+    }
+    lines
+}
+
+fn line(it: &Operation, towards: &str) -> String {
+    let peer = match (it.peer, it.world_peer) {
+        (Some(rank), world) if world.is_none_or(|world| world == rank) => format!("rank {rank}"),
+        (Some(rank), Some(world)) => format!("rank {rank} (rank {world} of all)"),
+        (_, Some(world)) => format!("rank {world} of all"),
+        _ => "any rank".to_owned(),
+    };
+    let mut line = format!("{towards} {peer}, {}, {}", tag(it.tag), bytes(it.bytes));
+    let words = it.words.iter().map(|words| match &it.call {
+        // The number of the wait is for programs.
+        Some(call) if words.starts_with("in ") => format!("in {call}"),
+        _ => words.clone(),
+    });
+    let words: Vec<String> = words.collect();
+    if !words.is_empty() {
+        let _ = write!(line, " ({})", words.join("; "));
+    }
+    if let Some((rank, with, size)) = it.matched {
+        let _ = write!(line, " <- rank {rank}, tag {with}, {}", bytes(size));
+    }
+    line
+}
+
+/// Groups of a communicator and operations of a queue that are listed where not all are asked for.
+const MOST: usize = 8;

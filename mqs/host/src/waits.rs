@@ -1,0 +1,589 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What each rank waits for, who could end that, and what lies beside it that nearly fits.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use serde::Serialize;
+
+use crate::calls::{Call, Target, calls};
+use crate::report::{self, Communicator, Operation, Rank};
+
+/// What a rank does.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// Calls of it wait, one for each thread that is in MPI.
+    Waits(Vec<Wait>),
+    /// It waits in no call: it computes, or does something else.
+    Outside,
+    /// It has finalized MPI.
+    Finalized,
+    /// Its process has ended.
+    Ended,
+    /// It was not looked at.
+    Unseen,
+}
+
+/// A call that waits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Wait {
+    /// The function, as `MPI_Recv`.
+    pub call: String,
+    /// All of what is pending must end, or one of it.
+    pub all: bool,
+    /// What it waits for.
+    pub pending: Vec<Pending>,
+    /// It waits for something else too, of which nothing is known.
+    pub more: bool,
+}
+
+/// One thing that a call waits for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Pending {
+    /// What it is.
+    pub what: What,
+    /// Number of the communicator, the same on all its ranks.
+    pub communicator: u64,
+    /// Its name.
+    pub name: String,
+    /// The other side: its rank in `MPI_COMM_WORLD`; none: any.
+    pub peer: Option<i32>,
+    /// The same in the communicator.
+    pub local_peer: Option<i64>,
+    /// Tag of a message; none: any.
+    pub tag: Option<i64>,
+    /// Bytes of a message or of the buffer for it.
+    pub bytes: i64,
+    /// Ranks in `MPI_COMM_WORLD` that can end it.
+    pub ranks: Vec<i32>,
+    /// All of them have to do something for that, or one of them.
+    pub all: bool,
+    /// It ends without any of them: both sides are there.
+    pub under_way: bool,
+    /// What nearly fits.
+    pub near: Vec<Near>,
+}
+
+/// What kind of thing is waited for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum What {
+    /// A message for a receive.
+    Receive,
+    /// A message for a probe.
+    Probe,
+    /// A receive for a message that was sent.
+    Send,
+    /// Ranks that have not called this collective.
+    Collective {
+        /// Its name, without `MPI_`.
+        name: String,
+        /// Calls of it on this communicator, with this one.
+        number: i32,
+    },
+    /// Ranks that have not called `MPI_Finalize`.
+    Finalize,
+}
+
+/// Something that does not fit, but nearly.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub struct Near {
+    /// What is different.
+    pub other: Other,
+    /// Whose it is: sender of a message, or receiver.
+    pub rank: i32,
+    /// The other side that it names; none: any.
+    pub peer: Option<i32>,
+    /// Its tag; none: any.
+    pub tag: Option<i64>,
+    /// Its bytes.
+    pub bytes: i64,
+    /// Its communicator.
+    pub name: String,
+    /// How many are alike.
+    pub count: usize,
+}
+
+/// In what something does not fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Other {
+    /// In its tag.
+    Tag,
+    /// In its communicator.
+    Communicator,
+    /// In the rank of the other side.
+    Rank,
+    /// It is another collective on the same communicator; its name is in `name`.
+    Collective,
+}
+
+/// A receive that has failed and that its rank did not collect.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Failed {
+    /// Whose it is.
+    pub rank: i32,
+    /// Who sent the message.
+    pub peer: Option<i32>,
+    /// The tag of the message.
+    pub tag: i64,
+    /// Bytes of the message.
+    pub bytes: i64,
+    /// Bytes of the buffer.
+    pub room: i64,
+    /// The communicator.
+    pub name: String,
+}
+
+/// All ranks of a job with what they wait for.
+#[derive(Clone, Debug, Serialize)]
+pub struct Waits {
+    /// By rank in `MPI_COMM_WORLD`.
+    pub states: Vec<State>,
+    /// Receives that have failed.
+    pub failed: Vec<Failed>,
+}
+
+/// What is known of a job besides its queues.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Surroundings {
+    /// All ranks that still run were looked at.
+    pub whole: bool,
+}
+
+/// Makes the picture from what all ranks say.
+#[must_use]
+pub fn waits(ranks: &[Rank], around: Surroundings) -> Waits {
+    let job = Job::of(ranks);
+    let strangers = ranks.iter().any(|rank| rank.rank.is_none());
+    let missing = match around.whole && !strangers {
+        true => State::Ended,
+        false => State::Unseen,
+    };
+    let mut states = vec![missing; job.size];
+    for (rank, number) in ranks.iter().filter_map(|it| Some((it, it.rank?))) {
+        let Some(state) = usize::try_from(number)
+            .ok()
+            .and_then(|at| states.get_mut(at))
+        else {
+            continue;
+        };
+        let calls = job.calls.get(&number).map_or(&[][..], Vec::as_slice);
+        *state = match (rank.communicators.is_empty(), calls.is_empty()) {
+            (true, _) => State::Finalized,
+            (false, true) => State::Outside,
+            (false, false) => State::Waits(calls.iter().map(|it| job.wait(rank, it)).collect()),
+        };
+    }
+    let failed = ranks.iter().flat_map(failed_receives).collect();
+    Waits { states, failed }
+}
+
+/// A message, or the wish for one: communicator, sender, receiver.
+type Lane = (u64, Option<i32>, i32);
+
+/// What there is, to be looked up quickly.
+struct Job<'a> {
+    size: usize,
+    by_rank: HashMap<i32, &'a Rank>,
+    calls: HashMap<i32, Vec<Call>>,
+    /// Tags of sends that are not matched.
+    sends: HashMap<Lane, HashSet<Option<i64>>>,
+    /// Tags of receives that are not matched; the sender may be any.
+    receives: HashMap<Lane, HashSet<Option<i64>>>,
+}
+
+impl<'a> Job<'a> {
+    fn of(ranks: &'a [Rank]) -> Self {
+        let mut job = Self {
+            size: 0,
+            by_rank: HashMap::new(),
+            calls: HashMap::new(),
+            sends: HashMap::new(),
+            receives: HashMap::new(),
+        };
+        let mut highest = -1;
+        for rank in ranks {
+            let Some(number) = rank.rank else { continue };
+            highest = highest.max(number);
+            job.by_rank.insert(number, rank);
+            job.calls.insert(number, calls(rank));
+            for comm in &rank.communicators {
+                highest = highest.max(comm.ranks.iter().copied().max().unwrap_or(-1));
+                job.index(number, comm);
+            }
+        }
+        job.size = usize::try_from(highest + 1).unwrap_or(0);
+        job
+    }
+
+    fn index(&mut self, number: i32, comm: &Communicator) {
+        let open = |it: &&Operation| it.status == "pending";
+        for it in comm.sends.iter().filter(open) {
+            if let Some(to) = world(it.world_peer) {
+                let lane = (comm.id, Some(number), to);
+                self.sends.entry(lane).or_default().insert(it.tag);
+            }
+        }
+        for it in comm.receives.iter().filter(open) {
+            let lane = (comm.id, world(it.world_peer), number);
+            self.receives.entry(lane).or_default().insert(it.tag);
+        }
+    }
+
+    fn wait(&self, rank: &Rank, call: &Call) -> Wait {
+        let me = rank.rank.unwrap_or(-1);
+        let mut wait = Wait {
+            call: call.function.clone(),
+            all: !call.is_any(),
+            pending: Vec::new(),
+            more: call.more,
+        };
+        for (number, target) in call.targets.iter().enumerate() {
+            let look = number < MOST_LOOKS;
+            let comm = |place: &usize| rank.communicators.get(*place);
+            let open = |it: &&Operation| it.status == "pending";
+            let found = match target {
+                Target::Send(place, at) => comm(place).and_then(|comm| {
+                    let it = comm.sends.get(*at).filter(open)?;
+                    Some(self.send(me, comm, it, look))
+                }),
+                Target::Receive(place, at) => comm(place).and_then(|comm| {
+                    let it = comm.receives.get(*at).filter(open)?;
+                    Some(self.receive(rank, comm, What::Receive, &Wish::of(it), look))
+                }),
+                Target::Probe(place, at) => comm(place).and_then(|comm| {
+                    let it = Wish::to_see(comm, comm.calls.get(*at)?);
+                    Some(self.receive(rank, comm, What::Probe, &it, true))
+                }),
+                Target::Collective(place, name) => {
+                    comm(place).map(|comm| self.collective(me, comm, name))
+                }
+                Target::Finalize => rank.communicators.first().map(|it| self.finalize(me, it)),
+            };
+            match found {
+                Some(pending) => wait.pending.push(pending),
+                // What was matched or is complete ends by itself.
+                None => wait.more = true,
+            }
+        }
+        wait
+    }
+
+    fn send(&self, me: i32, comm: &Communicator, it: &Operation, look: bool) -> Pending {
+        let peer = world(it.world_peer);
+        let fits = |from: Option<i32>| {
+            let tags = peer.and_then(|to| self.receives.get(&(comm.id, from, to)));
+            tags.is_some_and(|tags| tags.contains(&it.tag) || tags.contains(&None))
+        };
+        let mut pending = Pending::of(What::Send, comm, &Wish::of(it));
+        // What only waits for room goes on as long as its receiver is in MPI.
+        let waits_for_room = it
+            .words
+            .iter()
+            .any(|words| words.contains("waits for room"));
+        let reads = peer.is_some_and(|peer| self.calls.get(&peer).is_some_and(|it| !it.is_empty()));
+        pending.under_way = fits(Some(me)) || fits(None) || (waits_for_room && reads);
+        pending.ranks = peer.into_iter().collect();
+        let receiver = peer.and_then(|peer| self.by_rank.get(&peer));
+        if let Some(receiver) = receiver.filter(|_| look) {
+            pending.near = near_receives(me, receiver, comm, it);
+        }
+        pending
+    }
+
+    fn receive(
+        &self,
+        rank: &Rank,
+        comm: &Communicator,
+        what: What,
+        it: &Wish,
+        look: bool,
+    ) -> Pending {
+        let me = rank.rank.unwrap_or(-1);
+        let mut pending = Pending::of(what, comm, it);
+        pending.ranks = match it.peer {
+            Some(peer) => vec![peer],
+            // One thread waits here, and no other is known that would send.
+            None => comm.ranks.iter().copied().filter(|it| *it != me).collect(),
+        };
+        let fits = |from: &i32| {
+            let tags = self.sends.get(&(comm.id, Some(*from), me));
+            tags.is_some_and(|tags| match it.tag {
+                Some(_) => tags.contains(&it.tag),
+                None => !tags.is_empty(),
+            })
+        };
+        pending.under_way = pending.ranks.iter().any(fits);
+        if look {
+            pending.near = near_messages(rank, comm, it);
+        }
+        pending
+    }
+
+    /// Whoever has called it less often than this rank, with this call, has not come.
+    fn collective(&self, me: i32, comm: &Communicator, name: &str) -> Pending {
+        let number = called(comm, name);
+        let what = What::Collective {
+            name: name.to_owned(),
+            number: number.unwrap_or(0),
+        };
+        let mut pending = Pending::on(what, comm);
+        let absent = |rank: &&i32| **rank != me && !self.has_come(**rank, comm.id, name, number);
+        pending.ranks = comm.ranks.iter().filter(absent).copied().collect();
+        pending.all = needs_all(name);
+        pending.under_way = pending.ranks.is_empty();
+        for rank in &pending.ranks {
+            pending
+                .near
+                .extend(self.other_collective(*rank, comm, name));
+        }
+        pending
+    }
+
+    fn has_come(&self, rank: i32, comm: u64, name: &str, number: Option<i32>) -> bool {
+        let there = self.by_rank.get(&rank);
+        let theirs = there.and_then(|it| it.communicators.iter().find(|it| it.id == comm));
+        match (theirs, number) {
+            (Some(theirs), Some(number)) => called(theirs, name).unwrap_or(0) >= number,
+            _ => {
+                let calls = self.calls.get(&rank).into_iter().flatten();
+                let mut targets = calls.flat_map(|it| &it.targets);
+                targets.any(|it| self.is_in(it, rank, comm) == Some(name))
+            }
+        }
+    }
+
+    /// The collective on a communicator that a call of a rank is.
+    fn is_in<'t>(&self, target: &'t Target, rank: i32, id: u64) -> Option<&'t str> {
+        let Target::Collective(comm, name) = target else {
+            return None;
+        };
+        let it = self.by_rank.get(&rank)?.communicators.get(*comm)?;
+        (it.id == id).then_some(name.as_str())
+    }
+
+    fn other_collective(&self, rank: i32, comm: &Communicator, name: &str) -> Option<Near> {
+        let calls = self.calls.get(&rank)?;
+        let mut targets = calls.iter().flat_map(|it| &it.targets);
+        let other = targets.find_map(|it| self.is_in(it, rank, comm.id))?;
+        (other != name).then(|| Near {
+            other: Other::Collective,
+            rank,
+            peer: None,
+            tag: None,
+            bytes: 0,
+            name: other.to_owned(),
+            count: 1,
+        })
+    }
+
+    fn finalize(&self, me: i32, world: &Communicator) -> Pending {
+        let mut pending = Pending::on(What::Finalize, world);
+        let is_in = |rank: &i32| {
+            let gone = self
+                .by_rank
+                .get(rank)
+                .is_none_or(|it| it.communicators.is_empty());
+            let calls = self.calls.get(rank).into_iter().flatten();
+            gone || calls
+                .flat_map(|it| &it.targets)
+                .any(|it| *it == Target::Finalize)
+        };
+        let others = world.ranks.iter().filter(|rank| **rank != me);
+        pending.ranks = others.filter(|rank| !is_in(rank)).copied().collect();
+        pending.all = true;
+        pending.under_way = pending.ranks.is_empty();
+        pending
+    }
+}
+
+impl Pending {
+    fn on(what: What, comm: &Communicator) -> Self {
+        Self {
+            what,
+            communicator: comm.id,
+            name: comm.label(),
+            peer: None,
+            local_peer: None,
+            tag: None,
+            bytes: 0,
+            ranks: Vec::new(),
+            all: false,
+            under_way: false,
+            near: Vec::new(),
+        }
+    }
+
+    fn of(what: What, comm: &Communicator, it: &Wish) -> Self {
+        Self {
+            peer: it.peer,
+            local_peer: it.local_peer,
+            tag: it.tag,
+            bytes: it.bytes,
+            ..Self::on(what, comm)
+        }
+    }
+}
+
+/// What a receive or a probe takes.
+struct Wish {
+    /// Rank in `MPI_COMM_WORLD`.
+    peer: Option<i32>,
+    local_peer: Option<i64>,
+    tag: Option<i64>,
+    bytes: i64,
+}
+
+impl Wish {
+    fn of(it: &Operation) -> Self {
+        Self {
+            peer: world(it.world_peer),
+            local_peer: it.peer,
+            tag: it.tag,
+            bytes: it.bytes,
+        }
+    }
+
+    fn to_see(comm: &Communicator, it: &report::Call) -> Self {
+        let place = it.peer.and_then(|peer| usize::try_from(peer).ok());
+        Self {
+            peer: place.and_then(|at| comm.ranks.get(at).copied()),
+            local_peer: it.peer,
+            tag: it.tag,
+            bytes: 0,
+        }
+    }
+}
+
+/// Messages that have arrived at a rank and that a receive of it does not take, but nearly.
+fn near_messages(rank: &Rank, comm: &Communicator, it: &Wish) -> Vec<Near> {
+    let mut found = Gathered::default();
+    for theirs in &rank.communicators {
+        for message in &theirs.unexpected {
+            let same = theirs.id == comm.id;
+            let rank_fits = it.peer.is_none() || it.peer == world(message.world_peer);
+            let tag_fits = it.tag.is_none() || it.tag == message.tag;
+            if let Some(other) = only_difference(same, rank_fits, tag_fits)
+                && let Some(sender) = world(message.world_peer)
+            {
+                found.add(other, sender, rank.rank, theirs, message);
+            }
+        }
+    }
+    found.sorted()
+}
+
+/// Receives of a rank that do not take a message, but nearly.
+fn near_receives(me: i32, receiver: &Rank, comm: &Communicator, it: &Operation) -> Vec<Near> {
+    let mut found = Gathered::default();
+    for theirs in &receiver.communicators {
+        for receive in theirs.receives.iter().filter(|it| it.status == "pending") {
+            let same = theirs.id == comm.id;
+            let peer = world(receive.world_peer);
+            let rank_fits = peer.is_none_or(|peer| peer == me);
+            let tag_fits = receive.tag.is_none() || receive.tag == it.tag;
+            if let Some(other) = only_difference(same, rank_fits, tag_fits)
+                && let Some(owner) = receiver.rank
+            {
+                found.add(other, owner, peer, theirs, receive);
+            }
+        }
+    }
+    found.sorted()
+}
+
+/// The one thing in which two do not fit.
+fn only_difference(comm: bool, rank: bool, tag: bool) -> Option<Other> {
+    match (comm, rank, tag) {
+        (true, true, false) => Some(Other::Tag),
+        (false, true, true) => Some(Other::Communicator),
+        (true, false, true) => Some(Other::Rank),
+        _ => None,
+    }
+}
+
+/// Equal ones are counted.
+#[derive(Default)]
+struct Gathered(HashMap<Near, usize>);
+
+impl Gathered {
+    fn add(
+        &mut self,
+        other: Other,
+        rank: i32,
+        peer: Option<i32>,
+        comm: &Communicator,
+        it: &Operation,
+    ) {
+        let near = Near {
+            other,
+            rank,
+            peer,
+            tag: it.tag,
+            bytes: it.bytes,
+            name: comm.label(),
+            count: 0,
+        };
+        *self.0.entry(near).or_default() += 1;
+    }
+
+    fn sorted(self) -> Vec<Near> {
+        let counted = self.0.into_iter().map(|(it, count)| Near { count, ..it });
+        let sorted: BTreeSet<Near> = counted.collect();
+        sorted.into_iter().take(MOST_NEAR).collect()
+    }
+}
+
+fn failed_receives(rank: &Rank) -> Vec<Failed> {
+    let Some(number) = rank.rank else {
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    for comm in &rank.communicators {
+        for it in &comm.receives {
+            let has_failed = it.words.iter().any(|words| words.starts_with("failed"));
+            if let (true, Some((peer, tag, bytes))) = (has_failed, it.matched) {
+                let peer = usize::try_from(peer).ok();
+                found.push(Failed {
+                    rank: number,
+                    peer: peer.and_then(|peer| comm.ranks.get(peer).copied()),
+                    tag,
+                    bytes,
+                    room: it.bytes,
+                    name: comm.label(),
+                });
+            }
+        }
+    }
+    found
+}
+
+fn world(rank: Option<i64>) -> Option<i32> {
+    rank.and_then(|rank| i32::try_from(rank).ok())
+}
+
+/// Calls of a collective that a rank has begun; none where that one is not counted.
+fn called(comm: &Communicator, name: &str) -> Option<i32> {
+    let it = comm.collectives.iter().find(|it| it.name == name);
+    it.map(|it| it.called)
+}
+
+/// A rank that waits in it waits for every rank. (In others the counts decide for whom, and are not known here.)
+fn needs_all(name: &str) -> bool {
+    const ALL: [&str; 7] = [
+        "Barrier",
+        "Allgather",
+        "Allreduce",
+        "Alltoall",
+        "Reduce_scatter_block",
+        "Comm_dup",
+        "Comm_split",
+    ];
+    ALL.contains(&name)
+}
+
+/// Pending operations of a call for which what nearly fits is looked for.
+const MOST_LOOKS: usize = 16;
+/// What nearly fits, at most: who sends ten thousand messages with another tag made one mistake.
+const MOST_NEAR: usize = 4;

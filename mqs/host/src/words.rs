@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Ranks and what they wait for in words; what many ranks do alike is said once.
+
+use std::collections::BTreeMap;
+
+use crate::waits::{Near, Other, Pending, State, Wait, Waits, What};
+
+/// What some ranks do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// The ranks.
+    pub who: Vec<i32>,
+    /// What they do.
+    pub text: String,
+    /// More about it, a line each.
+    pub beside: Vec<String>,
+}
+
+/// `rank 3`, `ranks 0 and 2`, `ranks 0-3 and 7`.
+#[must_use]
+pub fn ranks(list: &[i32]) -> String {
+    let mut sorted = list.to_vec();
+    sorted.sort_unstable();
+    sorted.dedup();
+    let runs = runs(&sorted);
+    let word = match sorted.len() {
+        0 => return "no rank".to_owned(),
+        1 => "rank",
+        _ => "ranks",
+    };
+    match runs.split_last() {
+        Some((last, [])) => format!("{word} {last}"),
+        Some((last, before)) => format!("{word} {} and {last}", before.join(", ")),
+        None => word.to_owned(),
+    }
+}
+
+/// Three or more in a row are written as first and last.
+fn runs(sorted: &[i32]) -> Vec<String> {
+    let mut runs: Vec<(i32, i32)> = Vec::new();
+    for rank in sorted {
+        match runs.last_mut() {
+            Some((_, last)) if i64::from(*last) + 1 == i64::from(*rank) => *last = *rank,
+            _ => runs.push((*rank, *rank)),
+        }
+    }
+    let mut texts = Vec::new();
+    for (first, last) in runs {
+        match last - first {
+            0 => texts.push(first.to_string()),
+            1 => texts.extend([first.to_string(), last.to_string()]),
+            _ => texts.push(format!("{first}-{last}")),
+        }
+    }
+    texts
+}
+
+/// `has` or `have`.
+#[must_use]
+pub fn verb(list: &[i32], one: &'static str, many: &'static str) -> &'static str {
+    if list.len() == 1 { one } else { many }
+}
+
+/// What every rank does; equal ones together, by their first rank.
+#[must_use]
+pub fn lines(waits: &Waits) -> Vec<Line> {
+    let numbered = || (0..).zip(&waits.states);
+    let absolute = fold(numbered().map(|(me, it)| (me, text(it, Names::plain(me)))));
+    let (alone, mut lines): (Vec<Line>, Vec<Line>) =
+        absolute.into_iter().partition(|line| line.who.len() == 1);
+    let size = i32::try_from(waits.states.len()).unwrap_or(i32::MAX);
+    let again = alone.iter().filter_map(|line| {
+        let me = *line.who.first()?;
+        let state = waits.states.get(usize::try_from(me).ok()?)?;
+        let names = Names {
+            me,
+            size: Some(size),
+        };
+        Some((me, text(state, names)))
+    });
+    let (few, many): (Vec<Line>, Vec<Line>) = fold(again)
+        .into_iter()
+        .partition(|line| line.who.len() < MANY);
+    let singles = alone
+        .into_iter()
+        .filter(|line| few.iter().any(|it| it.who.contains(&line.who[0])));
+    lines.extend(singles);
+    lines.extend(many);
+    lines.sort_by_key(|line| line.who.first().copied());
+    lines
+}
+
+/// Puts together those that have the same text.
+fn fold(all: impl Iterator<Item = (i32, (String, Vec<String>))>) -> Vec<Line> {
+    let mut by_text: BTreeMap<(String, Vec<String>), Vec<i32>> = BTreeMap::new();
+    for (rank, text) in all {
+        by_text.entry(text).or_default().push(rank);
+    }
+    let lines = by_text.into_iter();
+    let lines = lines.map(|((text, beside), who)| Line { who, text, beside });
+    lines.collect()
+}
+
+/// How other ranks are called.
+#[derive(Clone, Copy, Debug)]
+struct Names {
+    me: i32,
+    /// By their distance in a ring of so many ranks.
+    size: Option<i32>,
+}
+
+impl Names {
+    fn plain(me: i32) -> Self {
+        Self { me, size: None }
+    }
+
+    fn of(self, rank: i32) -> String {
+        let Some(size) = self.size.filter(|size| *size > 0) else {
+            return format!("rank {rank}");
+        };
+        let ahead = (rank - self.me).rem_euclid(size);
+        match (ahead, size - ahead) {
+            (0, _) => "itself".to_owned(),
+            (1, _) => "the next rank".to_owned(),
+            (_, 1) => "the rank before".to_owned(),
+            (ahead, behind) if ahead <= behind => format!("the rank {ahead} after it"),
+            (_, behind) => format!("the rank {behind} before it"),
+        }
+    }
+}
+
+/// What a rank does, and lines with more about it.
+fn text(state: &State, names: Names) -> (String, Vec<String>) {
+    let plain = |text: &str| (text.to_owned(), Vec::new());
+    match state {
+        State::Outside => plain("not waiting in MPI"),
+        State::Finalized => plain("has finalized MPI"),
+        State::Ended => plain("has ended"),
+        State::Unseen => plain("was not looked at"),
+        State::Waits(waits) => match &waits[..] {
+            [only] => wait(only, names),
+            several => {
+                let mut beside = Vec::new();
+                for it in several {
+                    let (text, more) = wait(it, names);
+                    beside.push(text);
+                    beside.extend(more.into_iter().map(|line| format!("  {line}")));
+                }
+                (format!("{} threads wait", several.len()), beside)
+            }
+        },
+    }
+}
+
+fn wait(wait: &Wait, names: Names) -> (String, Vec<String>) {
+    let mut beside = Vec::new();
+    let text = match &wait.pending[..] {
+        [] => wait.call.clone(),
+        [only] => {
+            beside.extend(only.near.iter().map(|it| near(only, it, names)));
+            format!("{} {}", wait.call, pending(only, names))
+        }
+        several => {
+            for it in several.iter().take(MOST_PENDING) {
+                beside.push(pending(it, names));
+                let near = it.near.iter().map(|found| near(it, found, names));
+                beside.extend(near.map(|line| format!("  {line}")));
+            }
+            if several.len() > MOST_PENDING {
+                beside.push(format!("and {} more", several.len() - MOST_PENDING));
+            }
+            let how = if wait.all { "all" } else { "one" };
+            format!("{} for {how} of {}", wait.call, several.len())
+        }
+    };
+    (text, beside)
+}
+
+/// What is waited for.
+fn pending(it: &Pending, names: Names) -> String {
+    let mut text = match &it.what {
+        What::Receive | What::Probe => format!(
+            "from {}, {}",
+            it.peer
+                .map_or_else(|| "any rank".to_owned(), |peer| names.of(peer)),
+            tag(it.tag)
+        ),
+        What::Send => format!(
+            "to {}, {}",
+            it.peer
+                .map_or_else(|| "a rank".to_owned(), |peer| names.of(peer)),
+            tag(it.tag)
+        ),
+        What::Collective { number, .. } => {
+            let come = match it.ranks.is_empty() {
+                true => "every rank has come".to_owned(),
+                false => format!("without {}", ranks(&it.ranks)),
+            };
+            let number = match number {
+                0 => String::new(),
+                number => format!("call {number} "),
+            };
+            return format!("{number}on {}: {come}", it.name);
+        }
+        What::Finalize => {
+            return match it.ranks.is_empty() {
+                true => "with all others".to_owned(),
+                false => format!("without {}", ranks(&it.ranks)),
+            };
+        }
+    };
+    if it.what != What::Probe {
+        text += &format!(", {}", bytes(it.bytes));
+    }
+    text += &format!(", on {}", it.name);
+    if it.under_way {
+        text += "; under way";
+    }
+    text
+}
+
+fn near(it: &Pending, found: &Near, names: Names) -> String {
+    let rank = names.of(found.rank);
+    let count = match found.count {
+        0 | 1 => String::new(),
+        count => format!(" ({count} of them)"),
+    };
+    if found.other == Other::Collective {
+        return format!("{rank} is in MPI_{} on {} instead", found.name, it.name);
+    }
+    let difference = match found.other {
+        Other::Tag => tag(found.tag),
+        Other::Communicator => format!("on {}", found.name),
+        _ => String::new(),
+    };
+    let size = bytes(found.bytes);
+    match (&it.what, found.other) {
+        (What::Send, Other::Rank) => {
+            let peer = found
+                .peer
+                .map_or_else(|| "any rank".to_owned(), |peer| names.of(peer));
+            format!("{rank} receives from {peer} with this tag{count}")
+        }
+        (What::Send, _) => {
+            format!("{rank} receives from it {difference}, {size}{count}")
+        }
+        (_, Other::Rank) => {
+            format!("a message with this tag has come from {rank}, {size}{count}")
+        }
+        _ => format!("what has come from {rank}: {difference}, {size}{count}"),
+    }
+}
+
+/// `tag 7`, or that it does not matter.
+#[must_use]
+pub fn tag(tag: Option<i64>) -> String {
+    tag.map_or_else(|| "any tag".to_owned(), |tag| format!("tag {tag}"))
+}
+
+/// `1 byte`, `8 bytes`.
+#[must_use]
+pub fn bytes(bytes: i64) -> String {
+    match bytes {
+        1 => "1 byte".to_owned(),
+        bytes => format!("{bytes} bytes"),
+    }
+}
+
+/// So many that do the same at equal distances are told in one line.
+const MANY: usize = 3;
+/// Pending operations of one call that are told.
+const MOST_PENDING: usize = 6;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_in_a_row_are_told_by_their_ends() {
+        assert_eq!(ranks(&[]), "no rank");
+        assert_eq!(ranks(&[3]), "rank 3");
+        assert_eq!(ranks(&[1, 0]), "ranks 0 and 1");
+        assert_eq!(ranks(&[0, 1, 2, 3, 7]), "ranks 0-3 and 7");
+        assert_eq!(ranks(&[9, 4, 5, 6, 1]), "ranks 1, 4-6 and 9");
+    }
+}

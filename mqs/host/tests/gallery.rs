@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The programs of `mqs/examples`: each is run as a user would, `rmpi-queues` is typed, and what is told must be what the
+//! program's head says. `cargo xtask test debuggers` installs rmpi and runs this.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+const VARIABLE: &str = "RMPI_TEST_PREFIX";
+
+/// A program of the installation.
+fn installed(name: &str) -> Command {
+    let prefix = std::env::var_os(VARIABLE)
+        .unwrap_or_else(|| panic!("{VARIABLE} is not set; type: cargo xtask test debuggers"));
+    Command::new(Path::new(&prefix).join("bin").join(name))
+}
+
+/// An example, compiled.
+struct Example {
+    program: PathBuf,
+    text: String,
+}
+
+impl Example {
+    fn compile(name: &str) -> Self {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("gallery");
+        fs::create_dir_all(&folder).unwrap();
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../examples/{name}.c"));
+        let program = folder.join(name);
+        let mut compile = installed("rmpicc");
+        compile.args(["-Wall", "-Wextra", "-Werror", "-o"]);
+        let compiled = compile.arg(&program).arg(&source).status().unwrap();
+        assert!(compiled.success(), "{name}");
+        Self {
+            program,
+            text: fs::read_to_string(source).unwrap(),
+        }
+    }
+
+    /// What stands behind a word in the program's head.
+    fn says(&self, word: &str) -> Vec<&str> {
+        let lines = self.text.lines();
+        let found = lines.filter_map(|line| line.strip_prefix("// ")?.strip_prefix(word));
+        found.map(str::trim_start).collect()
+    }
+
+    fn start(&self) -> Job {
+        let mut start = installed("rmpiexec");
+        start
+            .arg("-n")
+            .arg(self.says("ranks:")[0])
+            .arg(&self.program);
+        Job(start.stderr(Stdio::null()).spawn().unwrap())
+    }
+}
+
+/// A running job, which is ended in the end.
+struct Job(Child);
+
+impl Job {
+    fn look(&self, words: &[&str]) -> String {
+        let mut look = installed("rmpi-queues");
+        let output = look
+            .args(words)
+            .arg(self.0.id().to_string())
+            .output()
+            .unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// Looks until all of it is told.
+    fn look_for(&self, told: &[&str], words: &[&str]) -> String {
+        let since = Instant::now();
+        loop {
+            let text = self.look(words);
+            let lacks = told.iter().find(|line| !text.contains(**line));
+            match lacks {
+                None => return text,
+                Some(line) => assert!(
+                    since.elapsed() < PATIENCE,
+                    "not told: {line}\nwhat was told:\n{text}"
+                ),
+            }
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        let pid = Pid::from_raw(self.0.id().cast_signed());
+        // It may have ended already.
+        let _ = kill(pid, Signal::SIGTERM);
+        let _ = self.0.wait();
+    }
+}
+
+fn check(name: &str) {
+    let example = Example::compile(name);
+    let (told, untold) = (example.says("told:"), example.says("not told:"));
+    assert!(
+        !told.is_empty() || !untold.is_empty(),
+        "{name} says nothing"
+    );
+    let job = example.start();
+    job.look_for(&told, &[]);
+    for _ in 0..if untold.is_empty() { 0 } else { LOOKS } {
+        let text = job.look(&[]);
+        for line in &untold {
+            assert!(!text.contains(line), "told: {line}\n{text}");
+        }
+    }
+}
+
+macro_rules! gallery {
+    ($($name:ident)*) => {
+        $(
+            #[test]
+            #[ignore = "needs an installation: cargo xtask test debuggers"]
+            fn $name() {
+                check(stringify!($name));
+            }
+        )*
+
+        #[test]
+        fn every_example_is_run() {
+            let mut known = [$(stringify!($name)),*];
+            known.sort_unstable();
+            let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples");
+            let files = fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
+            let mut there: Vec<String> =
+                files.map(|it| it.file_stem().unwrap().to_string_lossy().into_owned()).collect();
+            there.sort_unstable();
+            assert_eq!(there, known);
+        }
+    };
+}
+
+gallery! {
+    computing crossed_order idle_workers late_threads missing_rank nothing_sent other_collective ping_pong probe receive_first
+    send_first slow some_of_many starved threads to_itself too_long waitall waitany wrong_communicator wrong_source wrong_tag
+}
+
+#[test]
+#[ignore = "needs an installation: cargo xtask test debuggers"]
+fn programs_and_pictures_have_the_verdict_too() {
+    let example = Example::compile("wrong_tag");
+    let job = example.start();
+    job.look_for(&["deadlock: "], &[]);
+    let text = job.look(&["--json"]);
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(json["verdict"]["kind"], "deadlock");
+    assert_eq!(json["verdict"]["stuck"], serde_json::json!([0, 1]));
+    assert_eq!(json["verdict"]["circles"], serde_json::json!([[0, 1]]));
+    let near = &json["waits"]["states"][1]["waits"][0]["pending"][0]["near"][0];
+    assert_eq!((&near["other"], &near["tag"]), (&"tag".into(), &8.into()));
+    assert_eq!(
+        json["ranks"][0]["communicators"][0]["name"],
+        "MPI_COMM_WORLD"
+    );
+    let picture = Path::new(env!("CARGO_TARGET_TMPDIR")).join("gallery/waits.svg");
+    job.look(&["--graph", picture.to_str().unwrap()]);
+    let svg = fs::read_to_string(picture).unwrap();
+    assert!(
+        svg.starts_with("<svg ") && svg.contains("none of the 2 ranks"),
+        "{svg}"
+    );
+    assert_eq!(
+        svg.matches("<path class=\"a c\"").count(),
+        2,
+        "an arrow each: {svg}"
+    );
+}
+
+#[test]
+#[ignore = "needs an installation: cargo xtask test debuggers"]
+fn one_rank_alone_gets_no_verdict() {
+    let example = Example::compile("receive_first");
+    let job = example.start();
+    job.look_for(&["deadlock: "], &[]);
+    let json: serde_json::Value = serde_json::from_str(&job.look(&["--json"])).unwrap();
+    let rank = json["ranks"][1]["pid"].to_string();
+    let output = installed("rmpi-queues").arg(rank).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        text.starts_with("no verdict: rank 1 waits; ranks 0 and 2 were not looked at"),
+        "{text}"
+    );
+}
+
+/// A look can come before all ranks wait.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// At a program that must not be accused.
+const LOOKS: usize = 12;

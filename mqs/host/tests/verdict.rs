@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is proved from queues, and what is not: jobs that were never started.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::collections::BTreeMap;
+
+use queues::report::{Call, Collective, Communicator, Operation, Rank};
+use queues::verdict::{Doubt, Kind, Verdict, verdict};
+use queues::waits::{Other, State, Surroundings, waits};
+use queues::words;
+
+const WORLD: u64 = 4;
+
+fn rank(number: i32, size: i32) -> Rank {
+    Rank {
+        rank: Some(number),
+        pid: 100 + number.unsigned_abs(),
+        communicators: vec![Communicator {
+            id: WORLD,
+            name: "MPI_COMM_WORLD".into(),
+            rank: number.into(),
+            ranks: (0..size).collect(),
+            sends: Vec::new(),
+            receives: Vec::new(),
+            unexpected: Vec::new(),
+            calls: Vec::new(),
+            collectives: Vec::new(),
+        }],
+    }
+}
+
+fn operation(peer: Option<i64>, tag: i64, call: Option<&str>) -> Operation {
+    Operation {
+        peer,
+        world_peer: peer,
+        tag: Some(tag),
+        bytes: 8,
+        buffer: 0,
+        status: "pending",
+        matched: None,
+        words: vec!["receive".into()],
+        call: call.map(str::to_owned),
+        thread: None,
+        wait: Some(1),
+        alone: call.is_some(),
+    }
+}
+
+impl Step for Rank {
+    fn world(&mut self) -> &mut Communicator {
+        &mut self.communicators[0]
+    }
+}
+
+/// What a rank of a test does.
+trait Step: Sized {
+    fn world(&mut self) -> &mut Communicator;
+
+    fn receives(mut self, peer: i64, tag: i64, call: &str) -> Self {
+        let peer = (peer >= 0).then_some(peer);
+        self.world().receives.push(operation(peer, tag, Some(call)));
+        self
+    }
+
+    fn sends(mut self, peer: i64, tag: i64, call: &str) -> Self {
+        self.world()
+            .sends
+            .push(operation(Some(peer), tag, Some(call)));
+        self
+    }
+
+    fn has_from(mut self, peer: i64, tag: i64) -> Self {
+        self.world()
+            .unexpected
+            .push(operation(Some(peer), tag, None));
+        self
+    }
+
+    fn enters(mut self, function: &str) -> Self {
+        self.world().calls.push(Call {
+            function: function.into(),
+            waits: "waits for the other ranks".into(),
+            thread: None,
+            wait: Some(1),
+            alone: true,
+            peer: None,
+            tag: None,
+        });
+        self
+    }
+
+    fn has_called(mut self, name: &'static str, called: i32) -> Self {
+        self.world().collectives.push(Collective {
+            name,
+            called,
+            active: 0,
+        });
+        self
+    }
+}
+
+fn judge(ranks: &[Rank]) -> Verdict {
+    judge_all(ranks, true, &BTreeMap::new())
+}
+
+fn judge_all(ranks: &[Rank], whole: bool, doubts: &BTreeMap<i32, Doubt>) -> Verdict {
+    verdict(&waits(ranks, Surroundings { whole }), doubts)
+}
+
+#[test]
+fn a_circle_is_found_and_who_waits_for_it_is_stuck_too() {
+    let ring = |me: i32| rank(me, 4).receives(i64::from((me + 2) % 3), 7, "MPI_Recv");
+    let tail = rank(3, 4).receives(0, 7, "MPI_Recv");
+    let told = judge(&[ring(0), ring(1), ring(2), tail]);
+    assert_eq!(
+        (told.kind, &told.stuck[..]),
+        (Kind::Deadlock, &[0, 1, 2, 3][..])
+    );
+    assert_eq!(told.circles, [[0, 2, 1]]);
+    assert_eq!(
+        told.headline,
+        "deadlock: none of the 4 ranks can ever go on"
+    );
+}
+
+#[test]
+fn a_rank_that_is_not_in_mpi_may_still_come() {
+    let told = judge(&[rank(0, 2).receives(1, 0, "MPI_Recv"), rank(1, 2)]);
+    assert_eq!(told.kind, Kind::Waiting);
+    assert_eq!(
+        told.headline,
+        "no deadlock: rank 0 waits; rank 1 is not waiting in MPI and may still come"
+    );
+}
+
+#[test]
+fn nobody_is_accused_who_was_not_seen_twice_in_the_same_call() {
+    let ranks = [0, 1].map(|me| rank(me, 2).receives(i64::from(1 - me), 0, "MPI_Recv"));
+    assert_eq!(judge(&ranks).kind, Kind::Deadlock);
+    for doubt in [Doubt::Moved, Doubt::Restless, Doubt::Threads] {
+        let told = judge_all(&ranks, true, &BTreeMap::from([(1, doubt)]));
+        assert_eq!(
+            (told.kind, told.stuck.len()),
+            (Kind::Waiting, 0),
+            "{doubt:?}"
+        );
+        let certain = told.headline.starts_with("no deadlock");
+        assert_eq!(certain, doubt == Doubt::Moved, "{}", told.headline);
+    }
+}
+
+#[test]
+fn a_message_that_fits_is_under_way() {
+    let ranks = [
+        rank(0, 2).receives(1, 3, "MPI_Recv"),
+        rank(1, 2).sends(0, 3, "MPI_Send"),
+    ];
+    let told = judge(&ranks);
+    assert_eq!(told.kind, Kind::Waiting);
+    assert!(told.headline.contains("is under way"), "{}", told.headline);
+}
+
+#[test]
+fn all_of_a_waitall_must_come_and_one_of_a_waitany() {
+    let others = || [rank(1, 3).receives(0, 9, "MPI_Recv"), rank(2, 3)];
+    let job = |call| {
+        let first = rank(0, 3).receives(1, 0, call).receives(2, 0, call);
+        let [second, third] = others();
+        judge(&[first, second, third]).stuck
+    };
+    assert_eq!(job("MPI_Waitall"), [0, 1]);
+    assert_eq!(job("MPI_Waitany"), [0; 0]);
+}
+
+#[test]
+fn a_receive_from_any_rank_needs_one_that_can_come() {
+    let worker = |me| rank(me, 3).receives(0, 1, "MPI_Recv");
+    let master = || rank(0, 3).receives(-1, 0, "MPI_Recv");
+    assert_eq!(judge(&[master(), worker(1), worker(2)]).stuck, [0, 1, 2]);
+    assert_eq!(judge(&[master(), worker(1), rank(2, 3)]).stuck, [0; 0]);
+}
+
+#[test]
+fn who_has_ended_never_comes_and_who_was_not_looked_at_may() {
+    let ranks = [rank(0, 2).receives(1, 0, "MPI_Recv")];
+    let told = judge(&ranks);
+    assert_eq!(told.stuck, [0]);
+    assert_eq!(told.causes, ["rank 0 waits for rank 1, which has ended"]);
+    let told = judge_all(&ranks, false, &BTreeMap::new());
+    assert_eq!(
+        told.headline,
+        "no verdict: rank 0 waits; rank 1 was not looked at"
+    );
+    let mut finalized = rank(1, 2);
+    finalized.communicators.clear();
+    let told = judge(&[ranks[0].clone(), finalized]);
+    assert_eq!(
+        told.causes,
+        ["rank 0 waits for rank 1, which has finalized MPI"]
+    );
+}
+
+#[test]
+fn a_process_without_a_rank_may_be_any_of_the_missing() {
+    let mut stranger = rank(1, 2);
+    (stranger.rank, stranger.communicators) = (None, Vec::new());
+    let told = judge(&[rank(0, 2).receives(1, 0, "MPI_Recv"), stranger]);
+    assert_eq!(told.kind, Kind::Waiting);
+}
+
+#[test]
+fn a_collective_waits_for_those_who_have_called_it_less_often() {
+    let inside = |me| rank(me, 3).enters("MPI_Barrier").has_called("Barrier", 5);
+    let late = rank(2, 3)
+        .receives(0, 0, "MPI_Recv")
+        .has_called("Barrier", 4);
+    let told = judge(&[inside(0), inside(1), late]);
+    assert_eq!(told.stuck, [0, 1, 2]);
+    let barrier = "MPI_Barrier, call 5 of it on MPI_COMM_WORLD: ranks 0 and 1 have come, rank 2 has not (it is in MPI_Recv)";
+    assert!(
+        told.causes.contains(&barrier.to_owned()),
+        "{:?}",
+        told.causes
+    );
+    let told = judge(&[inside(0), inside(1), inside(2)]);
+    assert_eq!(told.kind, Kind::Waiting, "all have come");
+}
+
+#[test]
+fn where_counts_decide_one_late_rank_that_can_come_is_enough() {
+    let job = |name: &'static str| {
+        let inside = rank(0, 3)
+            .enters(&format!("MPI_{name}"))
+            .has_called(name, 1);
+        let stuck = rank(1, 3).receives(0, 0, "MPI_Recv");
+        judge(&[inside, stuck, rank(2, 3)]).stuck
+    };
+    assert_eq!(job("Allreduce"), [0, 1]);
+    assert_eq!(job("Alltoallv"), [0; 0]);
+}
+
+#[test]
+fn what_nearly_fits_is_told_with_its_difference() {
+    let receiver = rank(0, 3)
+        .receives(1, 7, "MPI_Recv")
+        .has_from(1, 8)
+        .has_from(1, 8)
+        .has_from(2, 7);
+    let ranks = [receiver, rank(1, 3).receives(0, 0, "MPI_Recv"), rank(2, 3)];
+    let waits = waits(&ranks, Surroundings { whole: true });
+    let State::Waits(calls) = &waits.states[0] else {
+        panic!("{:?}", waits.states)
+    };
+    let near = &calls[0].pending[0].near;
+    let short: Vec<_> = near
+        .iter()
+        .map(|it| (it.other, it.rank, it.tag, it.count))
+        .collect();
+    assert_eq!(
+        short,
+        [(Other::Tag, 1, Some(8), 2), (Other::Rank, 2, Some(7), 1)]
+    );
+    let told = verdict(&waits, &BTreeMap::new());
+    let words = "rank 0 waits for tag 7 from rank 1 on MPI_COMM_WORLD, and tag 8 has come from it";
+    assert!(told.causes.contains(&words.to_owned()), "{:?}", told.causes);
+}
+
+#[test]
+fn many_that_do_the_same_are_one_line() {
+    let ring: Vec<Rank> = (0..64)
+        .map(|me| rank(me, 64).receives(i64::from((me + 63) % 64), 7, "MPI_Recv"))
+        .collect();
+    let waits = waits(&ring, Surroundings { whole: true });
+    let lines = words::lines(&waits);
+    assert_eq!((lines.len(), lines[0].who.len()), (1, 64));
+    assert_eq!(
+        lines[0].text,
+        "MPI_Recv from the rank before, tag 7, 8 bytes, on MPI_COMM_WORLD"
+    );
+    let told = verdict(&waits, &BTreeMap::new());
+    assert_eq!(
+        told.causes,
+        ["ranks 0-63 wait in a circle, each for the next: 0 -> 63 -> ... -> 1 -> 0"]
+    );
+    let svg = queues::graph::svg(&waits, &told);
+    assert_eq!(svg.matches("<path class=\"a c\"").count(), 64);
+}
+
+#[test]
+fn ten_thousand_receives_of_64_ranks_are_judged_at_once() {
+    let many = |me: i32| {
+        let mut it = rank(me, 64);
+        for tag in 0..10_000 {
+            it = it.receives(i64::from((me + 1) % 64), tag, "MPI_Waitall");
+        }
+        it
+    };
+    let ranks: Vec<Rank> = (0..64).map(many).collect();
+    assert_eq!(judge(&ranks).stuck.len(), 64);
+}

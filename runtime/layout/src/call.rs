@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Calls that wait: one row for each thread that has waited for a while.
+
+use core::sync::atomic::Ordering::{self, Relaxed};
+use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, compiler_fence};
+
+/// Rows of the table: threads beyond these wait without being listed.
+pub const CALL_ROWS: usize = 64;
+
+/// Bytes of a function's name, with the zero that ends it.
+pub const CALL_NAME_BYTES: usize = 48;
+
+/// `waits_for` of a row without a call.
+pub const CALL_FREE: u32 = 0;
+/// The call waits for its one or two requests ([`CallFacts::tokens`]).
+pub const CALL_REQUESTS: u32 = 1;
+/// It waits for requests of a list of the program's ([`CallFacts::list`]).
+pub const CALL_LIST: u32 = 2;
+/// It waits for a message that it does not take (a probe).
+pub const CALL_MESSAGE: u32 = 3;
+/// It waits for other ranks (a collective).
+pub const CALL_RANKS: u32 = 4;
+/// It waits for something else.
+pub const CALL_OTHER: u32 = 5;
+
+/// The calls that wait.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct CallTable {
+    /// The rows, in no order.
+    pub rows: [CallRow; CALL_ROWS],
+}
+
+impl Default for CallTable {
+    fn default() -> Self {
+        Self {
+            rows: [const { CallRow::new() }; CALL_ROWS],
+        }
+    }
+}
+
+impl CallTable {
+    /// Notes a call that waits. The answer is for [`end`](Self::end); `None` where no row is free.
+    pub fn begin(&self, facts: &CallFacts<'_>) -> Option<usize> {
+        let free = |row: &CallRow| row.waits_for.load(Relaxed) == CALL_FREE;
+        let number = self.rows.iter().position(free)?;
+        self.rows[number].open(facts);
+        Some(number)
+    }
+
+    /// It waits no longer.
+    pub fn end(&self, number: usize) {
+        let row = &self.rows[number];
+        row.change(|| row.waits_for.store(CALL_FREE, Relaxed));
+    }
+}
+
+/// One call that waits.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct CallRow {
+    /// Odd while the row is being changed.
+    pub(crate) version: AtomicU32,
+    /// A `CALL_*` number.
+    pub(crate) waits_for: AtomicU32,
+    /// The thread, by the system's number.
+    pub(crate) thread: AtomicU32,
+    /// Context of the communicator's point-to-point messages; 0: of none.
+    pub(crate) context: AtomicU32,
+    /// World rank of the other side, or [`ANY_PEER`](crate::ANY_PEER).
+    pub(crate) peer: AtomicU32,
+    /// Tag, or [`ANY_TAG`](crate::ANY_TAG).
+    pub(crate) tag: AtomicI32,
+    /// Tokens of the requests; 0: none.
+    pub(crate) tokens: [AtomicU32; 2],
+    /// Address of the program's list of request handles, eight bytes each.
+    pub(crate) list: AtomicU64,
+    /// Handles in that list.
+    pub(crate) count: AtomicU64,
+    /// What a handle of a request is more than its token.
+    pub(crate) base: AtomicU64,
+    /// The function that was called, ended by a zero.
+    pub(crate) function: [AtomicU8; CALL_NAME_BYTES],
+}
+
+/// What is known of a call that begins to wait.
+#[derive(Clone, Copy, Debug)]
+pub struct CallFacts<'a> {
+    /// A `CALL_*` number, but not [`CALL_FREE`].
+    pub waits_for: u32,
+    /// The function that was called.
+    pub function: &'a str,
+    /// The thread, by the system's number.
+    pub thread: u32,
+    /// Context of the communicator's point-to-point messages; 0: of none.
+    pub context: u32,
+    /// World rank and tag of what is waited for, or [`ANY_PEER`](crate::ANY_PEER) and [`ANY_TAG`](crate::ANY_TAG).
+    pub envelope: (u32, i32),
+    /// Tokens of the requests; 0: none.
+    pub tokens: [u32; 2],
+    /// Address and number of the handles of a list, and what a handle is more than a token.
+    pub list: (u64, u64, u64),
+}
+
+impl CallRow {
+    const fn new() -> Self {
+        Self {
+            version: AtomicU32::new(0),
+            waits_for: AtomicU32::new(CALL_FREE),
+            thread: AtomicU32::new(0),
+            context: AtomicU32::new(0),
+            peer: AtomicU32::new(0),
+            tag: AtomicI32::new(0),
+            tokens: [const { AtomicU32::new(0) }; 2],
+            list: AtomicU64::new(0),
+            count: AtomicU64::new(0),
+            base: AtomicU64::new(0),
+            function: [const { AtomicU8::new(0) }; CALL_NAME_BYTES],
+        }
+    }
+
+    fn open(&self, facts: &CallFacts<'_>) {
+        self.change(|| {
+            self.waits_for.store(facts.waits_for, Relaxed);
+            self.thread.store(facts.thread, Relaxed);
+            self.context.store(facts.context, Relaxed);
+            self.peer.store(facts.envelope.0, Relaxed);
+            self.tag.store(facts.envelope.1, Relaxed);
+            for (place, token) in self.tokens.iter().zip(facts.tokens) {
+                place.store(token, Relaxed);
+            }
+            self.list.store(facts.list.0, Relaxed);
+            self.count.store(facts.list.1, Relaxed);
+            self.base.store(facts.list.2, Relaxed);
+            let (end, letters) = self.function.split_last().expect("an array with elements");
+            let name = facts.function.bytes().chain(core::iter::repeat(0));
+            for (place, byte) in letters.iter().zip(name) {
+                place.store(byte, Relaxed);
+            }
+            end.store(0, Relaxed);
+        });
+    }
+
+    fn change(&self, change: impl FnOnce()) {
+        self.advance_version();
+        // PAIR(call-version): the change lies between two fences of the compiler.
+        compiler_fence(Ordering::SeqCst);
+        change();
+        // PAIR(call-version): the other of the two.
+        compiler_fence(Ordering::SeqCst);
+        self.advance_version();
+    }
+
+    /// Not one operation: one thread at a time changes a row.
+    fn advance_version(&self) {
+        let version = self.version.load(Relaxed);
+        self.version.store(version.wrapping_add(1), Relaxed);
+    }
+}
+
+const _: () = assert!(size_of::<CallRow>() == 128);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts(function: &str) -> CallFacts<'_> {
+        CallFacts {
+            waits_for: CALL_MESSAGE,
+            function,
+            thread: 7,
+            context: 4,
+            envelope: (1, 2),
+            tokens: [0; 2],
+            list: (0, 0, 0),
+        }
+    }
+
+    #[test]
+    fn a_row_is_even_and_used_again() {
+        let table = CallTable::default();
+        let first = table.begin(&facts("MPI_Probe"));
+        assert_eq!(
+            (first, table.begin(&facts("MPI_Mprobe"))),
+            (Some(0), Some(1))
+        );
+        table.end(0);
+        assert_eq!(table.begin(&facts("MPI_Wait")), Some(0));
+        let row = &table.rows[0];
+        assert_eq!(row.version.load(Relaxed), 6);
+        let name = row.function.each_ref().map(|byte| byte.load(Relaxed));
+        assert!(
+            name.starts_with(b"MPI_Wait\0\0"),
+            "nothing is left of MPI_Probe"
+        );
+    }
+
+    #[test]
+    fn a_long_name_is_cut_and_a_full_table_takes_no_more() {
+        let table = CallTable::default();
+        let long = [b'x'; 100];
+        let long = core::str::from_utf8(&long).expect("letters");
+        for number in 0..CALL_ROWS {
+            assert_eq!(table.begin(&facts(long)), Some(number));
+        }
+        assert_eq!(table.begin(&facts("MPI_Recv")), None);
+        assert_eq!(table.rows[3].function[CALL_NAME_BYTES - 1].load(Relaxed), 0);
+    }
+}
