@@ -201,6 +201,24 @@ static void s15_3_7_wrong_handles_and_sessions_are_told(void)
     EQUAL(MPI_T_pvar_session_free(&two), MPI_T_ERR_INVALID_SESSION);
 }
 
+// MPIT-111: every rank has the same variables under the same numbers, with the same words and properties.
+static void s15_3_3_variables_are_the_same_on_all_ranks(void)
+{
+    static struct info here, there;
+    int num, first;
+    GOOD(MPI_T_pvar_get_num(&num));
+    first = num;
+    MPI_Bcast(&first, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    EQUAL(num, first);
+    for (int i = 0; i < first; i++) {
+        ask(i, &here);
+        here.words = 0;
+        there = here;
+        MPI_Bcast(&there, (int)sizeof there, MPI_BYTE, 0, MPI_COMM_WORLD);
+        CHECK(!memcmp(&here, &there, sizeof here), "%s is %s on rank 0", here.name, there.name);
+    }
+}
+
 #define ALONE(function) (check_test = #function, function())
 
 static void everything(void)
@@ -217,6 +235,7 @@ int main(int argc, char **argv)
     everything();
     start(&argc, &argv);
     everything();
+    ALONE(s15_3_3_variables_are_the_same_on_all_ranks);
     MPI_Finalize();
     everything();
     GOOD(MPI_T_finalize());
