@@ -181,9 +181,9 @@ mod tests {
 
     #[test]
     fn rows_of_other_programs_are_no_control_variables() {
-        assert_eq!(controls().count(), 16);
+        assert_eq!(controls().count(), 17);
         assert_eq!(control(0).unwrap().name, "RMPI_EAGER_LIMIT");
-        assert!(controls().all(|row| row.name != "RMPI_BOOT") && control(16).is_none());
+        assert!(controls().all(|row| row.name != "RMPI_BOOT") && control(17).is_none());
     }
 
     #[test]

@@ -247,6 +247,9 @@ pub const ROWS: [Row; 25] = [
     Row {
         variable: Variable::Standstill,
         name: "RMPI_STANDSTILL",
+        category: Category::Waiting,
+        verbosity: Verbosity::UserDetail,
+        scope: Scope::Local,
         range: Range::Number {
             least: 0,
             most: 1 << 30,
