@@ -9,6 +9,7 @@
 //! not understood.
 
 mod net;
+mod pvars;
 mod summary;
 mod text;
 mod vars;
@@ -27,6 +28,7 @@ Examples:
   rmpi-info --net                     InfiniBand and RoCE: devices, ports, addresses, what is chosen and why
   rmpi-info --net --peer 10.1.0.7     the same for packets to that address, or to a host by its name
   rmpi-info --vars                    all variables, their values here and what they mean
+  rmpi-info --pvars                   what the library counts for tools (MPI_T), and what each number means
   srun -N 16 rmpi-info --net          on each node of a job, with the limits that hold there
 
 Exit code: 0; with --net, 1 if ranks on this host could not use the network, or not to reach that address.";
@@ -44,6 +46,9 @@ pub struct Options {
     /// Show the variables, with the values that hold in this shell
     #[arg(long)]
     vars: bool,
+    /// Show the performance variables of MPI_T: what the library counts for tools
+    #[arg(long)]
+    pvars: bool,
 }
 
 /// Runs the command with these words, its name first, and answers its exit code.
@@ -77,6 +82,9 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
     if options.vars {
         let is_set = |name: &str| std::env::var_os(name).is_some();
         pages.push(vars::page(&values, is_set));
+    }
+    if options.pvars {
+        pages.push(pvars::page());
     }
     if pages.is_empty() {
         let here = summary::Here::look(devices);

@@ -4,16 +4,23 @@
 
 use core::ffi::{c_char, c_int, c_void};
 
+use crate::args;
 use crate::c;
 use crate::callback::{
     MPI_T_event_cb_function, MPI_T_event_dropped_cb_function, MPI_T_event_free_cb_function,
 };
-use crate::enter::{On, enter_any_time};
+use crate::enter::{On, enter_any_time, enter_tool};
 use crate::env;
+use crate::error::ErrorClass;
 use crate::handle::{
     MPI_Aint, MPI_Count, MPI_Datatype, MPI_Info, MPI_T_cvar_handle, MPI_T_enum,
     MPI_T_event_instance, MPI_T_event_registration, MPI_T_pvar_handle, MPI_T_pvar_session,
 };
+use crate::tool;
+use crate::tool_category;
+use crate::tool_cvar;
+use crate::tool_enum;
+use crate::tool_pvar;
 
 /// `MPI_Pcontrol`, MPI 5.0 section 15.2.4.
 #[inline(never)]
@@ -26,15 +33,19 @@ entry! { 392, "MPI_Pcontrol", "PMPI_Pcontrol", PMPI_Pcontrol, QMPI_Pcontrol, top
 /// `MPI_T_finalize`, MPI 5.0 section 15.3.4.
 #[inline(never)]
 unsafe extern "C" fn mpi_t_finalize() -> c_int {
-    c::MPI_T_ERR_NOT_INITIALIZED
+    enter_tool("MPI_T_finalize", tool::finalize)
 }
 entry! { 592, "MPI_T_finalize", "PMPI_T_finalize", PMPI_T_finalize, QMPI_T_finalize, top_t_finalize, call_t_finalize, next_t_finalize, mpi_t_finalize,
 () -> c_int }
 
 /// `MPI_T_init_thread`, MPI 5.0 section 15.3.4.
 #[inline(never)]
-unsafe extern "C" fn mpi_t_init_thread(_required: c_int, _provided: *mut c_int) -> c_int {
-    c::MPI_T_ERR_CANNOT_INIT
+unsafe extern "C" fn mpi_t_init_thread(required: c_int, provided: *mut c_int) -> c_int {
+    enter_tool("MPI_T_init_thread", || {
+        // SAFETY: `provided` is the caller's pointer to one int (A1 of `args`).
+        let provided = unsafe { args::Out::new("provided", provided) }?;
+        tool::init_thread(required, provided)
+    })
 }
 entry! { 593, "MPI_T_init_thread", "PMPI_T_init_thread", PMPI_T_init_thread, QMPI_T_init_thread, top_t_init_thread, call_t_init_thread, next_t_init_thread, mpi_t_init_thread,
 (required: c_int, provided: *mut c_int) -> c_int }
@@ -42,12 +53,20 @@ entry! { 593, "MPI_T_init_thread", "PMPI_T_init_thread", PMPI_T_init_thread, QMP
 /// `MPI_T_enum_get_info`, MPI 5.0 section 15.3.5.
 #[inline(never)]
 unsafe extern "C" fn mpi_t_enum_get_info(
-    _enumtype: MPI_T_enum,
-    _num: *mut c_int,
-    _name: *mut c_char,
-    _name_len: *mut c_int,
+    enumtype: MPI_T_enum,
+    num: *mut c_int,
+    name: *mut c_char,
+    name_len: *mut c_int,
 ) -> c_int {
-    c::MPI_T_ERR_NOT_INITIALIZED
+    enter_tool("MPI_T_enum_get_info", || {
+        // SAFETY: `num` is the caller's pointer to one int (A1 of `args`).
+        let num = unsafe { args::Out::optional(num) };
+        // SAFETY: `name` is the caller's room for a string (A4 of `args`).
+        let name = unsafe { args::OutChars::optional(name) };
+        // SAFETY: `name_len` is the caller's pointer to one int (A1 of `args`).
+        let name_len = unsafe { args::InOut::optional(name_len) };
+        tool_enum::get_info(enumtype, num, name, name_len)
+    })
 }
 entry! { 575, "MPI_T_enum_get_info", "PMPI_T_enum_get_info", PMPI_T_enum_get_info, QMPI_T_enum_get_info, top_t_enum_get_info, call_t_enum_get_info, next_t_enum_get_info, mpi_t_enum_get_info,
 (enumtype: MPI_T_enum, num: *mut c_int, name: *mut c_char, name_len: *mut c_int) -> c_int }
@@ -55,21 +74,35 @@ entry! { 575, "MPI_T_enum_get_info", "PMPI_T_enum_get_info", PMPI_T_enum_get_inf
 /// `MPI_T_enum_get_item`, MPI 5.0 section 15.3.5.
 #[inline(never)]
 unsafe extern "C" fn mpi_t_enum_get_item(
-    _enumtype: MPI_T_enum,
-    _indx: c_int,
-    _value: *mut c_int,
-    _name: *mut c_char,
-    _name_len: *mut c_int,
+    enumtype: MPI_T_enum,
+    indx: c_int,
+    value: *mut c_int,
+    name: *mut c_char,
+    name_len: *mut c_int,
 ) -> c_int {
-    c::MPI_T_ERR_NOT_INITIALIZED
+    enter_tool("MPI_T_enum_get_item", || {
+        // SAFETY: `value` is the caller's pointer to one int (A1 of `args`).
+        let value = unsafe { args::Out::new("value", value) }?;
+        // SAFETY: `name` is the caller's room for a string (A4 of `args`).
+        let name = unsafe { args::OutChars::optional(name) };
+        // SAFETY: `name_len` is the caller's pointer to one int (A1 of `args`).
+        let name_len = unsafe { args::InOut::optional(name_len) };
+        tool_enum::get_item(enumtype, indx, value, name, name_len)
+    })
 }
 entry! { 576, "MPI_T_enum_get_item", "PMPI_T_enum_get_item", PMPI_T_enum_get_item, QMPI_T_enum_get_item, top_t_enum_get_item, call_t_enum_get_item, next_t_enum_get_item, mpi_t_enum_get_item,
 (enumtype: MPI_T_enum, indx: c_int, value: *mut c_int, name: *mut c_char, name_len: *mut c_int) -> c_int }
 
 /// `MPI_T_cvar_get_index`, MPI 5.0 section 15.3.6.
 #[inline(never)]
-unsafe extern "C" fn mpi_t_cvar_get_index(_name: *const c_char, _cvar_index: *mut c_int) -> c_int {
-    c::MPI_T_ERR_NOT_INITIALIZED
+unsafe extern "C" fn mpi_t_cvar_get_index(name: *const c_char, cvar_index: *mut c_int) -> c_int {
+    enter_tool("MPI_T_cvar_get_index", || {
+        // SAFETY: `name` is the caller's string (A4 of `args`).
+        let name = unsafe { args::text("name", name) }?;
+        // SAFETY: `cvar_index` is the caller's pointer to one int (A1 of `args`).
+        let cvar_index = unsafe { args::Out::new("cvar_index", cvar_index) }?;
+        tool_cvar::get_index(name, cvar_index)
+    })
 }
 entry! { 568, "MPI_T_cvar_get_index", "PMPI_T_cvar_get_index", PMPI_T_cvar_get_index, QMPI_T_cvar_get_index, top_t_cvar_get_index, call_t_cvar_get_index, next_t_cvar_get_index, mpi_t_cvar_get_index,
 (name: *const c_char, cvar_index: *mut c_int) -> c_int }
@@ -77,26 +110,52 @@ entry! { 568, "MPI_T_cvar_get_index", "PMPI_T_cvar_get_index", PMPI_T_cvar_get_i
 /// `MPI_T_cvar_get_info`, MPI 5.0 section 15.3.6.
 #[inline(never)]
 unsafe extern "C" fn mpi_t_cvar_get_info(
-    _cvar_index: c_int,
-    _name: *mut c_char,
-    _name_len: *mut c_int,
-    _verbosity: *mut c_int,
-    _datatype: *mut MPI_Datatype,
-    _enumtype: *mut MPI_T_enum,
-    _desc: *mut c_char,
-    _desc_len: *mut c_int,
-    _bind: *mut c_int,
-    _scope: *mut c_int,
+    cvar_index: c_int,
+    name: *mut c_char,
+    name_len: *mut c_int,
+    verbosity: *mut c_int,
+    datatype: *mut MPI_Datatype,
+    enumtype: *mut MPI_T_enum,
+    desc: *mut c_char,
+    desc_len: *mut c_int,
+    bind: *mut c_int,
+    scope: *mut c_int,
 ) -> c_int {
-    c::MPI_T_ERR_NOT_INITIALIZED
+    enter_tool("MPI_T_cvar_get_info", || {
+        // SAFETY: `name` is the caller's room for a string (A4 of `args`).
+        let name = unsafe { args::OutChars::optional(name) };
+        // SAFETY: `name_len` is the caller's pointer to one int (A1 of `args`).
+        let name_len = unsafe { args::InOut::optional(name_len) };
+        // SAFETY: `verbosity` is the caller's pointer to one int (A1 of `args`).
+        let verbosity = unsafe { args::Out::optional(verbosity) };
+        // SAFETY: `datatype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
+        let datatype = unsafe { args::Out::optional(datatype) };
+        // SAFETY: `enumtype` is the caller's pointer to one MPI_T_enum (A1 of `args`).
+        let enumtype = unsafe { args::Out::optional(enumtype) };
+        // SAFETY: `desc` is the caller's room for a string (A4 of `args`).
+        let desc = unsafe { args::OutChars::optional(desc) };
+        // SAFETY: `desc_len` is the caller's pointer to one int (A1 of `args`).
+        let desc_len = unsafe { args::InOut::optional(desc_len) };
+        // SAFETY: `bind` is the caller's pointer to one int (A1 of `args`).
+        let bind = unsafe { args::Out::optional(bind) };
+        // SAFETY: `scope` is the caller's pointer to one int (A1 of `args`).
+        let scope = unsafe { args::Out::optional(scope) };
+        tool_cvar::get_info(
+            cvar_index, name, name_len, verbosity, datatype, enumtype, desc, desc_len, bind, scope,
+        )
+    })
 }
 entry! { 569, "MPI_T_cvar_get_info", "PMPI_T_cvar_get_info", PMPI_T_cvar_get_info, QMPI_T_cvar_get_info, top_t_cvar_get_info, call_t_cvar_get_info, next_t_cvar_get_info, mpi_t_cvar_get_info,
 (cvar_index: c_int, name: *mut c_char, name_len: *mut c_int, verbosity: *mut c_int, datatype: *mut MPI_Datatype, enumtype: *mut MPI_T_enum, desc: *mut c_char, desc_len: *mut c_int, bind: *mut c_int, scope: *mut c_int) -> c_int }
 
 /// `MPI_T_cvar_get_num`, MPI 5.0 section 15.3.6.
 #[inline(never)]
-unsafe extern "C" fn mpi_t_cvar_get_num(_num_cvar: *mut c_int) -> c_int {
-    c::MPI_T_ERR_NOT_INITIALIZED
+unsafe extern "C" fn mpi_t_cvar_get_num(num_cvar: *mut c_int) -> c_int {
+    enter_tool("MPI_T_cvar_get_num", || {
+        // SAFETY: `num_cvar` is the caller's pointer to one int (A1 of `args`).
+        let num_cvar = unsafe { args::Out::new("num_cvar", num_cvar) }?;
+        tool_cvar::get_num(num_cvar)
+    })
 }
 entry! { 570, "MPI_T_cvar_get_num", "PMPI_T_cvar_get_num", PMPI_T_cvar_get_num, QMPI_T_cvar_get_num, top_t_cvar_get_num, call_t_cvar_get_num, next_t_cvar_get_num, mpi_t_cvar_get_num,
 (num_cvar: *mut c_int) -> c_int }
@@ -104,36 +163,56 @@ entry! { 570, "MPI_T_cvar_get_num", "PMPI_T_cvar_get_num", PMPI_T_cvar_get_num, 
 /// `MPI_T_cvar_handle_alloc`, MPI 5.0 section 15.3.6.
 #[inline(never)]
 unsafe extern "C" fn mpi_t_cvar_handle_alloc(
-    _cvar_index: c_int,
-    _obj_handle: *mut c_void,
-    _handle: *mut MPI_T_cvar_handle,
-    _count: *mut c_int,
+    cvar_index: c_int,
+    obj_handle: *mut c_void,
+    handle: *mut MPI_T_cvar_handle,
+    count: *mut c_int,
 ) -> c_int {
-    c::MPI_T_ERR_NOT_INITIALIZED
+    enter_tool("MPI_T_cvar_handle_alloc", || {
+        // SAFETY: `obj_handle` is the caller's array, of the length the standard gives (A3 of `args`).
+        let obj_handle = unsafe { args::Object::new("obj_handle", obj_handle) };
+        // SAFETY: `handle` is the caller's pointer to one MPI_T_cvar_handle (A1 of `args`).
+        let handle = unsafe { args::Out::new("handle", handle) }?;
+        // SAFETY: `count` is the caller's pointer to one int (A1 of `args`).
+        let count = unsafe { args::Out::new("count", count) }?;
+        tool_cvar::handle_alloc(cvar_index, obj_handle, handle, count)
+    })
 }
 entry! { 571, "MPI_T_cvar_handle_alloc", "PMPI_T_cvar_handle_alloc", PMPI_T_cvar_handle_alloc, QMPI_T_cvar_handle_alloc, top_t_cvar_handle_alloc, call_t_cvar_handle_alloc, next_t_cvar_handle_alloc, mpi_t_cvar_handle_alloc,
 (cvar_index: c_int, obj_handle: *mut c_void, handle: *mut MPI_T_cvar_handle, count: *mut c_int) -> c_int }
 
 /// `MPI_T_cvar_handle_free`, MPI 5.0 section 15.3.6.
 #[inline(never)]
-unsafe extern "C" fn mpi_t_cvar_handle_free(_handle: *mut MPI_T_cvar_handle) -> c_int {
-    c::MPI_T_ERR_NOT_INITIALIZED
+unsafe extern "C" fn mpi_t_cvar_handle_free(handle: *mut MPI_T_cvar_handle) -> c_int {
+    enter_tool("MPI_T_cvar_handle_free", || {
+        // SAFETY: `handle` is the caller's pointer to one MPI_T_cvar_handle (A1 of `args`).
+        let handle = unsafe { args::InOut::new("handle", handle) }?;
+        tool_cvar::handle_free(handle)
+    })
 }
 entry! { 572, "MPI_T_cvar_handle_free", "PMPI_T_cvar_handle_free", PMPI_T_cvar_handle_free, QMPI_T_cvar_handle_free, top_t_cvar_handle_free, call_t_cvar_handle_free, next_t_cvar_handle_free, mpi_t_cvar_handle_free,
 (handle: *mut MPI_T_cvar_handle) -> c_int }
 
 /// `MPI_T_cvar_read`, MPI 5.0 section 15.3.6.
 #[inline(never)]
-unsafe extern "C" fn mpi_t_cvar_read(_handle: MPI_T_cvar_handle, _buf: *mut c_void) -> c_int {
-    c::MPI_T_ERR_NOT_INITIALIZED
+unsafe extern "C" fn mpi_t_cvar_read(handle: MPI_T_cvar_handle, buf: *mut c_void) -> c_int {
+    enter_tool("MPI_T_cvar_read", || {
+        // SAFETY: `buf` is the caller's array, of the length the standard gives (A3 of `args`).
+        let buf = unsafe { args::OutValue::new("buf", buf) };
+        tool_cvar::read(handle, buf)
+    })
 }
 entry! { 573, "MPI_T_cvar_read", "PMPI_T_cvar_read", PMPI_T_cvar_read, QMPI_T_cvar_read, top_t_cvar_read, call_t_cvar_read, next_t_cvar_read, mpi_t_cvar_read,
 (handle: MPI_T_cvar_handle, buf: *mut c_void) -> c_int }
 
 /// `MPI_T_cvar_write`, MPI 5.0 section 15.3.6.
 #[inline(never)]
-unsafe extern "C" fn mpi_t_cvar_write(_handle: MPI_T_cvar_handle, _buf: *const c_void) -> c_int {
-    c::MPI_T_ERR_NOT_INITIALIZED
+unsafe extern "C" fn mpi_t_cvar_write(handle: MPI_T_cvar_handle, buf: *const c_void) -> c_int {
+    enter_tool("MPI_T_cvar_write", || {
+        // SAFETY: `buf` is the caller's array, of the length the standard gives (A3 of `args`).
+        let buf = unsafe { args::InValue::new("buf", buf) };
+        tool_cvar::write(handle, buf)
+    })
 }
 entry! { 574, "MPI_T_cvar_write", "PMPI_T_cvar_write", PMPI_T_cvar_write, QMPI_T_cvar_write, top_t_cvar_write, call_t_cvar_write, next_t_cvar_write, mpi_t_cvar_write,
 (handle: MPI_T_cvar_handle, buf: *const c_void) -> c_int }
@@ -141,11 +220,17 @@ entry! { 574, "MPI_T_cvar_write", "PMPI_T_cvar_write", PMPI_T_cvar_write, QMPI_T
 /// `MPI_T_pvar_get_index`, MPI 5.0 section 15.3.7.
 #[inline(never)]
 unsafe extern "C" fn mpi_t_pvar_get_index(
-    _name: *const c_char,
-    _var_class: c_int,
-    _pvar_index: *mut c_int,
+    name: *const c_char,
+    var_class: c_int,
+    pvar_index: *mut c_int,
 ) -> c_int {
-    c::MPI_T_ERR_NOT_INITIALIZED
+    enter_tool("MPI_T_pvar_get_index", || {
+        // SAFETY: `name` is the caller's string (A4 of `args`).
+        let name = unsafe { args::text("name", name) }?;
+        // SAFETY: `pvar_index` is the caller's pointer to one int (A1 of `args`).
+        let pvar_index = unsafe { args::Out::new("pvar_index", pvar_index) }?;
+        tool_pvar::get_index(name, var_class, pvar_index)
+    })
 }
 entry! { 594, "MPI_T_pvar_get_index", "PMPI_T_pvar_get_index", PMPI_T_pvar_get_index, QMPI_T_pvar_get_index, top_t_pvar_get_index, call_t_pvar_get_index, next_t_pvar_get_index, mpi_t_pvar_get_index,
 (name: *const c_char, var_class: c_int, pvar_index: *mut c_int) -> c_int }
@@ -153,29 +238,62 @@ entry! { 594, "MPI_T_pvar_get_index", "PMPI_T_pvar_get_index", PMPI_T_pvar_get_i
 /// `MPI_T_pvar_get_info`, MPI 5.0 section 15.3.7.
 #[inline(never)]
 unsafe extern "C" fn mpi_t_pvar_get_info(
-    _pvar_index: c_int,
-    _name: *mut c_char,
-    _name_len: *mut c_int,
-    _verbosity: *mut c_int,
-    _var_class: *mut c_int,
-    _datatype: *mut MPI_Datatype,
-    _enumtype: *mut MPI_T_enum,
-    _desc: *mut c_char,
-    _desc_len: *mut c_int,
-    _bind: *mut c_int,
-    _readonly: *mut c_int,
-    _continuous: *mut c_int,
-    _atomic: *mut c_int,
+    pvar_index: c_int,
+    name: *mut c_char,
+    name_len: *mut c_int,
+    verbosity: *mut c_int,
+    var_class: *mut c_int,
+    datatype: *mut MPI_Datatype,
+    enumtype: *mut MPI_T_enum,
+    desc: *mut c_char,
+    desc_len: *mut c_int,
+    bind: *mut c_int,
+    readonly: *mut c_int,
+    continuous: *mut c_int,
+    atomic: *mut c_int,
 ) -> c_int {
-    c::MPI_T_ERR_NOT_INITIALIZED
+    enter_tool("MPI_T_pvar_get_info", || {
+        // SAFETY: `name` is the caller's room for a string (A4 of `args`).
+        let name = unsafe { args::OutChars::optional(name) };
+        // SAFETY: `name_len` is the caller's pointer to one int (A1 of `args`).
+        let name_len = unsafe { args::InOut::optional(name_len) };
+        // SAFETY: `verbosity` is the caller's pointer to one int (A1 of `args`).
+        let verbosity = unsafe { args::Out::optional(verbosity) };
+        // SAFETY: `var_class` is the caller's pointer to one int (A1 of `args`).
+        let var_class = unsafe { args::Out::optional(var_class) };
+        // SAFETY: `datatype` is the caller's pointer to one MPI_Datatype (A1 of `args`).
+        let datatype = unsafe { args::Out::optional(datatype) };
+        // SAFETY: `enumtype` is the caller's pointer to one MPI_T_enum (A1 of `args`).
+        let enumtype = unsafe { args::Out::optional(enumtype) };
+        // SAFETY: `desc` is the caller's room for a string (A4 of `args`).
+        let desc = unsafe { args::OutChars::optional(desc) };
+        // SAFETY: `desc_len` is the caller's pointer to one int (A1 of `args`).
+        let desc_len = unsafe { args::InOut::optional(desc_len) };
+        // SAFETY: `bind` is the caller's pointer to one int (A1 of `args`).
+        let bind = unsafe { args::Out::optional(bind) };
+        // SAFETY: `readonly` is the caller's pointer to one int (A1 of `args`).
+        let readonly = unsafe { args::Out::optional(readonly) };
+        // SAFETY: `continuous` is the caller's pointer to one int (A1 of `args`).
+        let continuous = unsafe { args::Out::optional(continuous) };
+        // SAFETY: `atomic` is the caller's pointer to one int (A1 of `args`).
+        let atomic = unsafe { args::Out::optional(atomic) };
+        tool_pvar::get_info(
+            pvar_index, name, name_len, verbosity, var_class, datatype, enumtype, desc, desc_len,
+            bind, readonly, continuous, atomic,
+        )
+    })
 }
 entry! { 595, "MPI_T_pvar_get_info", "PMPI_T_pvar_get_info", PMPI_T_pvar_get_info, QMPI_T_pvar_get_info, top_t_pvar_get_info, call_t_pvar_get_info, next_t_pvar_get_info, mpi_t_pvar_get_info,
 (pvar_index: c_int, name: *mut c_char, name_len: *mut c_int, verbosity: *mut c_int, var_class: *mut c_int, datatype: *mut MPI_Datatype, enumtype: *mut MPI_T_enum, desc: *mut c_char, desc_len: *mut c_int, bind: *mut c_int, readonly: *mut c_int, continuous: *mut c_int, atomic: *mut c_int) -> c_int }
 
 /// `MPI_T_pvar_get_num`, MPI 5.0 section 15.3.7.
 #[inline(never)]
-unsafe extern "C" fn mpi_t_pvar_get_num(_num_pvar: *mut c_int) -> c_int {
-    c::MPI_T_ERR_NOT_INITIALIZED
+unsafe extern "C" fn mpi_t_pvar_get_num(num_pvar: *mut c_int) -> c_int {
+    enter_tool("MPI_T_pvar_get_num", || {
+        // SAFETY: `num_pvar` is the caller's pointer to one int (A1 of `args`).
+        let num_pvar = unsafe { args::Out::new("num_pvar", num_pvar) }?;
+        tool_pvar::get_num(num_pvar)
+    })
 }
 entry! { 596, "MPI_T_pvar_get_num", "PMPI_T_pvar_get_num", PMPI_T_pvar_get_num, QMPI_T_pvar_get_num, top_t_pvar_get_num, call_t_pvar_get_num, next_t_pvar_get_num, mpi_t_pvar_get_num,
 (num_pvar: *mut c_int) -> c_int }
@@ -183,13 +301,21 @@ entry! { 596, "MPI_T_pvar_get_num", "PMPI_T_pvar_get_num", PMPI_T_pvar_get_num, 
 /// `MPI_T_pvar_handle_alloc`, MPI 5.0 section 15.3.7.
 #[inline(never)]
 unsafe extern "C" fn mpi_t_pvar_handle_alloc(
-    _session: MPI_T_pvar_session,
-    _pvar_index: c_int,
-    _obj_handle: *mut c_void,
-    _handle: *mut MPI_T_pvar_handle,
-    _count: *mut c_int,
+    session: MPI_T_pvar_session,
+    pvar_index: c_int,
+    obj_handle: *mut c_void,
+    handle: *mut MPI_T_pvar_handle,
+    count: *mut c_int,
 ) -> c_int {
-    c::MPI_T_ERR_NOT_INITIALIZED
+    enter_tool("MPI_T_pvar_handle_alloc", || {
+        // SAFETY: `obj_handle` is the caller's array, of the length the standard gives (A3 of `args`).
+        let obj_handle = unsafe { args::Object::new("obj_handle", obj_handle) };
+        // SAFETY: `handle` is the caller's pointer to one MPI_T_pvar_handle (A1 of `args`).
+        let handle = unsafe { args::Out::new("handle", handle) }?;
+        // SAFETY: `count` is the caller's pointer to one int (A1 of `args`).
+        let count = unsafe { args::Out::new("count", count) }?;
+        tool_pvar::handle_alloc(session, pvar_index, obj_handle, handle, count)
+    })
 }
 entry! { 597, "MPI_T_pvar_handle_alloc", "PMPI_T_pvar_handle_alloc", PMPI_T_pvar_handle_alloc, QMPI_T_pvar_handle_alloc, top_t_pvar_handle_alloc, call_t_pvar_handle_alloc, next_t_pvar_handle_alloc, mpi_t_pvar_handle_alloc,
 (session: MPI_T_pvar_session, pvar_index: c_int, obj_handle: *mut c_void, handle: *mut MPI_T_pvar_handle, count: *mut c_int) -> c_int }
@@ -197,10 +323,14 @@ entry! { 597, "MPI_T_pvar_handle_alloc", "PMPI_T_pvar_handle_alloc", PMPI_T_pvar
 /// `MPI_T_pvar_handle_free`, MPI 5.0 section 15.3.7.
 #[inline(never)]
 unsafe extern "C" fn mpi_t_pvar_handle_free(
-    _session: MPI_T_pvar_session,
-    _handle: *mut MPI_T_pvar_handle,
+    session: MPI_T_pvar_session,
+    handle: *mut MPI_T_pvar_handle,
 ) -> c_int {
-    c::MPI_T_ERR_NOT_INITIALIZED
+    enter_tool("MPI_T_pvar_handle_free", || {
+        // SAFETY: `handle` is the caller's pointer to one MPI_T_pvar_handle (A1 of `args`).
+        let handle = unsafe { args::InOut::new("handle", handle) }?;
+        tool_pvar::handle_free(session, handle)
+    })
 }
 entry! { 598, "MPI_T_pvar_handle_free", "PMPI_T_pvar_handle_free", PMPI_T_pvar_handle_free, QMPI_T_pvar_handle_free, top_t_pvar_handle_free, call_t_pvar_handle_free, next_t_pvar_handle_free, mpi_t_pvar_handle_free,
 (session: MPI_T_pvar_session, handle: *mut MPI_T_pvar_handle) -> c_int }
@@ -208,11 +338,15 @@ entry! { 598, "MPI_T_pvar_handle_free", "PMPI_T_pvar_handle_free", PMPI_T_pvar_h
 /// `MPI_T_pvar_read`, MPI 5.0 section 15.3.7.
 #[inline(never)]
 unsafe extern "C" fn mpi_t_pvar_read(
-    _session: MPI_T_pvar_session,
-    _handle: MPI_T_pvar_handle,
-    _buf: *mut c_void,
+    session: MPI_T_pvar_session,
+    handle: MPI_T_pvar_handle,
+    buf: *mut c_void,
 ) -> c_int {
-    c::MPI_T_ERR_NOT_INITIALIZED
+    enter_tool("MPI_T_pvar_read", || {
+        // SAFETY: `buf` is the caller's array, of the length the standard gives (A3 of `args`).
+        let buf = unsafe { args::OutValue::new("buf", buf) };
+        tool_pvar::read(session, handle, buf)
+    })
 }
 entry! { 599, "MPI_T_pvar_read", "PMPI_T_pvar_read", PMPI_T_pvar_read, QMPI_T_pvar_read, top_t_pvar_read, call_t_pvar_read, next_t_pvar_read, mpi_t_pvar_read,
 (session: MPI_T_pvar_session, handle: MPI_T_pvar_handle, buf: *mut c_void) -> c_int }
@@ -220,11 +354,15 @@ entry! { 599, "MPI_T_pvar_read", "PMPI_T_pvar_read", PMPI_T_pvar_read, QMPI_T_pv
 /// `MPI_T_pvar_readreset`, MPI 5.0 section 15.3.7.
 #[inline(never)]
 unsafe extern "C" fn mpi_t_pvar_readreset(
-    _session: MPI_T_pvar_session,
-    _handle: MPI_T_pvar_handle,
-    _buf: *mut c_void,
+    session: MPI_T_pvar_session,
+    handle: MPI_T_pvar_handle,
+    buf: *mut c_void,
 ) -> c_int {
-    c::MPI_T_ERR_NOT_INITIALIZED
+    enter_tool("MPI_T_pvar_readreset", || {
+        // SAFETY: `buf` is the caller's array, of the length the standard gives (A3 of `args`).
+        let buf = unsafe { args::OutValue::new("buf", buf) };
+        tool_pvar::readreset(session, handle, buf)
+    })
 }
 entry! { 600, "MPI_T_pvar_readreset", "PMPI_T_pvar_readreset", PMPI_T_pvar_readreset, QMPI_T_pvar_readreset, top_t_pvar_readreset, call_t_pvar_readreset, next_t_pvar_readreset, mpi_t_pvar_readreset,
 (session: MPI_T_pvar_session, handle: MPI_T_pvar_handle, buf: *mut c_void) -> c_int }
@@ -232,26 +370,34 @@ entry! { 600, "MPI_T_pvar_readreset", "PMPI_T_pvar_readreset", PMPI_T_pvar_readr
 /// `MPI_T_pvar_reset`, MPI 5.0 section 15.3.7.
 #[inline(never)]
 unsafe extern "C" fn mpi_t_pvar_reset(
-    _session: MPI_T_pvar_session,
-    _handle: MPI_T_pvar_handle,
+    session: MPI_T_pvar_session,
+    handle: MPI_T_pvar_handle,
 ) -> c_int {
-    c::MPI_T_ERR_NOT_INITIALIZED
+    enter_tool("MPI_T_pvar_reset", || tool_pvar::reset(session, handle))
 }
 entry! { 601, "MPI_T_pvar_reset", "PMPI_T_pvar_reset", PMPI_T_pvar_reset, QMPI_T_pvar_reset, top_t_pvar_reset, call_t_pvar_reset, next_t_pvar_reset, mpi_t_pvar_reset,
 (session: MPI_T_pvar_session, handle: MPI_T_pvar_handle) -> c_int }
 
 /// `MPI_T_pvar_session_create`, MPI 5.0 section 15.3.7.
 #[inline(never)]
-unsafe extern "C" fn mpi_t_pvar_session_create(_session: *mut MPI_T_pvar_session) -> c_int {
-    c::MPI_T_ERR_NOT_INITIALIZED
+unsafe extern "C" fn mpi_t_pvar_session_create(session: *mut MPI_T_pvar_session) -> c_int {
+    enter_tool("MPI_T_pvar_session_create", || {
+        // SAFETY: `session` is the caller's pointer to one MPI_T_pvar_session (A1 of `args`).
+        let session = unsafe { args::Out::new("session", session) }?;
+        tool_pvar::session_create(session)
+    })
 }
 entry! { 602, "MPI_T_pvar_session_create", "PMPI_T_pvar_session_create", PMPI_T_pvar_session_create, QMPI_T_pvar_session_create, top_t_pvar_session_create, call_t_pvar_session_create, next_t_pvar_session_create, mpi_t_pvar_session_create,
 (session: *mut MPI_T_pvar_session) -> c_int }
 
 /// `MPI_T_pvar_session_free`, MPI 5.0 section 15.3.7.
 #[inline(never)]
-unsafe extern "C" fn mpi_t_pvar_session_free(_session: *mut MPI_T_pvar_session) -> c_int {
-    c::MPI_T_ERR_NOT_INITIALIZED
+unsafe extern "C" fn mpi_t_pvar_session_free(session: *mut MPI_T_pvar_session) -> c_int {
+    enter_tool("MPI_T_pvar_session_free", || {
+        // SAFETY: `session` is the caller's pointer to one MPI_T_pvar_session (A1 of `args`).
+        let session = unsafe { args::InOut::new("session", session) }?;
+        tool_pvar::session_free(session)
+    })
 }
 entry! { 603, "MPI_T_pvar_session_free", "PMPI_T_pvar_session_free", PMPI_T_pvar_session_free, QMPI_T_pvar_session_free, top_t_pvar_session_free, call_t_pvar_session_free, next_t_pvar_session_free, mpi_t_pvar_session_free,
 (session: *mut MPI_T_pvar_session) -> c_int }
@@ -259,10 +405,10 @@ entry! { 603, "MPI_T_pvar_session_free", "PMPI_T_pvar_session_free", PMPI_T_pvar
 /// `MPI_T_pvar_start`, MPI 5.0 section 15.3.7.
 #[inline(never)]
 unsafe extern "C" fn mpi_t_pvar_start(
-    _session: MPI_T_pvar_session,
-    _handle: MPI_T_pvar_handle,
+    session: MPI_T_pvar_session,
+    handle: MPI_T_pvar_handle,
 ) -> c_int {
-    c::MPI_T_ERR_NOT_INITIALIZED
+    enter_tool("MPI_T_pvar_start", || tool_pvar::start(session, handle))
 }
 entry! { 604, "MPI_T_pvar_start", "PMPI_T_pvar_start", PMPI_T_pvar_start, QMPI_T_pvar_start, top_t_pvar_start, call_t_pvar_start, next_t_pvar_start, mpi_t_pvar_start,
 (session: MPI_T_pvar_session, handle: MPI_T_pvar_handle) -> c_int }
@@ -270,10 +416,10 @@ entry! { 604, "MPI_T_pvar_start", "PMPI_T_pvar_start", PMPI_T_pvar_start, QMPI_T
 /// `MPI_T_pvar_stop`, MPI 5.0 section 15.3.7.
 #[inline(never)]
 unsafe extern "C" fn mpi_t_pvar_stop(
-    _session: MPI_T_pvar_session,
-    _handle: MPI_T_pvar_handle,
+    session: MPI_T_pvar_session,
+    handle: MPI_T_pvar_handle,
 ) -> c_int {
-    c::MPI_T_ERR_NOT_INITIALIZED
+    enter_tool("MPI_T_pvar_stop", || tool_pvar::stop(session, handle))
 }
 entry! { 605, "MPI_T_pvar_stop", "PMPI_T_pvar_stop", PMPI_T_pvar_stop, QMPI_T_pvar_stop, top_t_pvar_stop, call_t_pvar_stop, next_t_pvar_stop, mpi_t_pvar_stop,
 (session: MPI_T_pvar_session, handle: MPI_T_pvar_handle) -> c_int }
@@ -281,11 +427,15 @@ entry! { 605, "MPI_T_pvar_stop", "PMPI_T_pvar_stop", PMPI_T_pvar_stop, QMPI_T_pv
 /// `MPI_T_pvar_write`, MPI 5.0 section 15.3.7.
 #[inline(never)]
 unsafe extern "C" fn mpi_t_pvar_write(
-    _session: MPI_T_pvar_session,
-    _handle: MPI_T_pvar_handle,
-    _buf: *const c_void,
+    session: MPI_T_pvar_session,
+    handle: MPI_T_pvar_handle,
+    buf: *const c_void,
 ) -> c_int {
-    c::MPI_T_ERR_NOT_INITIALIZED
+    enter_tool("MPI_T_pvar_write", || {
+        // SAFETY: `buf` is the caller's array, of the length the standard gives (A3 of `args`).
+        let buf = unsafe { args::InValue::new("buf", buf) };
+        tool_pvar::write(session, handle, buf)
+    })
 }
 entry! { 606, "MPI_T_pvar_write", "PMPI_T_pvar_write", PMPI_T_pvar_write, QMPI_T_pvar_write, top_t_pvar_write, call_t_pvar_write, next_t_pvar_write, mpi_t_pvar_write,
 (session: MPI_T_pvar_session, handle: MPI_T_pvar_handle, buf: *const c_void) -> c_int }
@@ -510,8 +660,12 @@ entry! { 609, "MPI_T_source_get_timestamp", "PMPI_T_source_get_timestamp", PMPI_
 
 /// `MPI_T_category_changed`, MPI 5.0 section 15.3.9.
 #[inline(never)]
-unsafe extern "C" fn mpi_t_category_changed(_update_number: *mut c_int) -> c_int {
-    c::MPI_T_ERR_NOT_INITIALIZED
+unsafe extern "C" fn mpi_t_category_changed(update_number: *mut c_int) -> c_int {
+    enter_tool("MPI_T_category_changed", || {
+        // SAFETY: `update_number` is the caller's pointer to one int (A1 of `args`).
+        let update_number = unsafe { args::Out::new("update_number", update_number) }?;
+        tool_category::changed(update_number)
+    })
 }
 entry! { 559, "MPI_T_category_changed", "PMPI_T_category_changed", PMPI_T_category_changed, QMPI_T_category_changed, top_t_category_changed, call_t_category_changed, next_t_category_changed, mpi_t_category_changed,
 (update_number: *mut c_int) -> c_int }
@@ -519,11 +673,16 @@ entry! { 559, "MPI_T_category_changed", "PMPI_T_category_changed", PMPI_T_catego
 /// `MPI_T_category_get_categories`, MPI 5.0 section 15.3.9.
 #[inline(never)]
 unsafe extern "C" fn mpi_t_category_get_categories(
-    _cat_index: c_int,
-    _len: c_int,
-    _indices: *mut c_int,
+    cat_index: c_int,
+    len: c_int,
+    indices: *mut c_int,
 ) -> c_int {
-    c::MPI_T_ERR_NOT_INITIALIZED
+    enter_tool("MPI_T_category_get_categories", || {
+        let len = args::len("len", args::wide(len), ErrorClass::ARG)?;
+        // SAFETY: `indices` is the caller's array of `len` ints (A2 of `args`).
+        let indices = unsafe { args::OutArray::new("indices", indices, len) }?;
+        tool_category::get_categories(cat_index, indices)
+    })
 }
 entry! { 560, "MPI_T_category_get_categories", "PMPI_T_category_get_categories", PMPI_T_category_get_categories, QMPI_T_category_get_categories, top_t_category_get_categories, call_t_category_get_categories, next_t_category_get_categories, mpi_t_category_get_categories,
 (cat_index: c_int, len: c_int, indices: *mut c_int) -> c_int }
@@ -531,11 +690,16 @@ entry! { 560, "MPI_T_category_get_categories", "PMPI_T_category_get_categories",
 /// `MPI_T_category_get_cvars`, MPI 5.0 section 15.3.9.
 #[inline(never)]
 unsafe extern "C" fn mpi_t_category_get_cvars(
-    _cat_index: c_int,
-    _len: c_int,
-    _indices: *mut c_int,
+    cat_index: c_int,
+    len: c_int,
+    indices: *mut c_int,
 ) -> c_int {
-    c::MPI_T_ERR_NOT_INITIALIZED
+    enter_tool("MPI_T_category_get_cvars", || {
+        let len = args::len("len", args::wide(len), ErrorClass::ARG)?;
+        // SAFETY: `indices` is the caller's array of `len` ints (A2 of `args`).
+        let indices = unsafe { args::OutArray::new("indices", indices, len) }?;
+        tool_category::get_cvars(cat_index, indices)
+    })
 }
 entry! { 561, "MPI_T_category_get_cvars", "PMPI_T_category_get_cvars", PMPI_T_category_get_cvars, QMPI_T_category_get_cvars, top_t_category_get_cvars, call_t_category_get_cvars, next_t_category_get_cvars, mpi_t_category_get_cvars,
 (cat_index: c_int, len: c_int, indices: *mut c_int) -> c_int }
@@ -554,11 +718,14 @@ entry! { 562, "MPI_T_category_get_events", "PMPI_T_category_get_events", PMPI_T_
 
 /// `MPI_T_category_get_index`, MPI 5.0 section 15.3.9.
 #[inline(never)]
-unsafe extern "C" fn mpi_t_category_get_index(
-    _name: *const c_char,
-    _cat_index: *mut c_int,
-) -> c_int {
-    c::MPI_T_ERR_NOT_INITIALIZED
+unsafe extern "C" fn mpi_t_category_get_index(name: *const c_char, cat_index: *mut c_int) -> c_int {
+    enter_tool("MPI_T_category_get_index", || {
+        // SAFETY: `name` is the caller's string (A4 of `args`).
+        let name = unsafe { args::text("name", name) }?;
+        // SAFETY: `cat_index` is the caller's pointer to one int (A1 of `args`).
+        let cat_index = unsafe { args::Out::new("cat_index", cat_index) }?;
+        tool_category::get_index(name, cat_index)
+    })
 }
 entry! { 563, "MPI_T_category_get_index", "PMPI_T_category_get_index", PMPI_T_category_get_index, QMPI_T_category_get_index, top_t_category_get_index, call_t_category_get_index, next_t_category_get_index, mpi_t_category_get_index,
 (name: *const c_char, cat_index: *mut c_int) -> c_int }
@@ -566,24 +733,53 @@ entry! { 563, "MPI_T_category_get_index", "PMPI_T_category_get_index", PMPI_T_ca
 /// `MPI_T_category_get_info`, MPI 5.0 section 15.3.9.
 #[inline(never)]
 unsafe extern "C" fn mpi_t_category_get_info(
-    _cat_index: c_int,
-    _name: *mut c_char,
-    _name_len: *mut c_int,
-    _desc: *mut c_char,
-    _desc_len: *mut c_int,
-    _num_cvars: *mut c_int,
-    _num_pvars: *mut c_int,
-    _num_categories: *mut c_int,
+    cat_index: c_int,
+    name: *mut c_char,
+    name_len: *mut c_int,
+    desc: *mut c_char,
+    desc_len: *mut c_int,
+    num_cvars: *mut c_int,
+    num_pvars: *mut c_int,
+    num_categories: *mut c_int,
 ) -> c_int {
-    c::MPI_T_ERR_NOT_INITIALIZED
+    enter_tool("MPI_T_category_get_info", || {
+        // SAFETY: `name` is the caller's room for a string (A4 of `args`).
+        let name = unsafe { args::OutChars::optional(name) };
+        // SAFETY: `name_len` is the caller's pointer to one int (A1 of `args`).
+        let name_len = unsafe { args::InOut::optional(name_len) };
+        // SAFETY: `desc` is the caller's room for a string (A4 of `args`).
+        let desc = unsafe { args::OutChars::optional(desc) };
+        // SAFETY: `desc_len` is the caller's pointer to one int (A1 of `args`).
+        let desc_len = unsafe { args::InOut::optional(desc_len) };
+        // SAFETY: `num_cvars` is the caller's pointer to one int (A1 of `args`).
+        let num_cvars = unsafe { args::Out::optional(num_cvars) };
+        // SAFETY: `num_pvars` is the caller's pointer to one int (A1 of `args`).
+        let num_pvars = unsafe { args::Out::optional(num_pvars) };
+        // SAFETY: `num_categories` is the caller's pointer to one int (A1 of `args`).
+        let num_categories = unsafe { args::Out::optional(num_categories) };
+        tool_category::get_info(
+            cat_index,
+            name,
+            name_len,
+            desc,
+            desc_len,
+            num_cvars,
+            num_pvars,
+            num_categories,
+        )
+    })
 }
 entry! { 564, "MPI_T_category_get_info", "PMPI_T_category_get_info", PMPI_T_category_get_info, QMPI_T_category_get_info, top_t_category_get_info, call_t_category_get_info, next_t_category_get_info, mpi_t_category_get_info,
 (cat_index: c_int, name: *mut c_char, name_len: *mut c_int, desc: *mut c_char, desc_len: *mut c_int, num_cvars: *mut c_int, num_pvars: *mut c_int, num_categories: *mut c_int) -> c_int }
 
 /// `MPI_T_category_get_num`, MPI 5.0 section 15.3.9.
 #[inline(never)]
-unsafe extern "C" fn mpi_t_category_get_num(_num_cat: *mut c_int) -> c_int {
-    c::MPI_T_ERR_NOT_INITIALIZED
+unsafe extern "C" fn mpi_t_category_get_num(num_cat: *mut c_int) -> c_int {
+    enter_tool("MPI_T_category_get_num", || {
+        // SAFETY: `num_cat` is the caller's pointer to one int (A1 of `args`).
+        let num_cat = unsafe { args::Out::new("num_cat", num_cat) }?;
+        tool_category::get_num(num_cat)
+    })
 }
 entry! { 565, "MPI_T_category_get_num", "PMPI_T_category_get_num", PMPI_T_category_get_num, QMPI_T_category_get_num, top_t_category_get_num, call_t_category_get_num, next_t_category_get_num, mpi_t_category_get_num,
 (num_cat: *mut c_int) -> c_int }
@@ -602,11 +798,16 @@ entry! { 566, "MPI_T_category_get_num_events", "PMPI_T_category_get_num_events",
 /// `MPI_T_category_get_pvars`, MPI 5.0 section 15.3.9.
 #[inline(never)]
 unsafe extern "C" fn mpi_t_category_get_pvars(
-    _cat_index: c_int,
-    _len: c_int,
-    _indices: *mut c_int,
+    cat_index: c_int,
+    len: c_int,
+    indices: *mut c_int,
 ) -> c_int {
-    c::MPI_T_ERR_NOT_INITIALIZED
+    enter_tool("MPI_T_category_get_pvars", || {
+        let len = args::len("len", args::wide(len), ErrorClass::ARG)?;
+        // SAFETY: `indices` is the caller's array of `len` ints (A2 of `args`).
+        let indices = unsafe { args::OutArray::new("indices", indices, len) }?;
+        tool_category::get_pvars(cat_index, indices)
+    })
 }
 entry! { 567, "MPI_T_category_get_pvars", "PMPI_T_category_get_pvars", PMPI_T_category_get_pvars, QMPI_T_category_get_pvars, top_t_category_get_pvars, call_t_category_get_pvars, next_t_category_get_pvars, mpi_t_category_get_pvars,
 (cat_index: c_int, len: c_int, indices: *mut c_int) -> c_int }

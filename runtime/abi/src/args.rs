@@ -24,6 +24,7 @@
 //! | `String`, `Chars` | text | `&CStr` | not NULL |
 //! | `out String[MAX]`, `out String[*]` | room for text | [`OutString`], [`OutChars`] | not NULL |
 //! | `Strings`, `StringLists` | `argv` and the like | [`Strings`], [`StringLists`] | in `read` |
+//! | `Value`, `out Value`, `Object` | a value of a variable of MPI_T, the handle it is bound to | [`InValue`], [`OutValue`], [`Object`] | not NULL, when it is read or written |
 //! | `Fn(T)`, `VarFn(T)` | a function | `Option<T>`, [`EitherFn`] | nothing |
 //! | `MainArgc`, `MainArgv` | what `main` got | [`MainArgc`], [`MainArgv`] | nothing: never touched |
 //!
@@ -44,6 +45,7 @@
 mod counts;
 mod statuses;
 mod text;
+mod tool;
 
 use core::ffi::{c_char, c_int, c_void};
 use core::marker::PhantomData;
@@ -53,6 +55,7 @@ use core::slice;
 pub use counts::{Counts, CountsPtr, InOutCount, OutCount, Width};
 pub use statuses::{OutStatus, OutStatuses, StatusMut, status};
 pub use text::{OutChars, OutString, StringLists, Strings, text};
+pub use tool::{InValue, Object, OutValue};
 
 use crate::c::{MPI_BOTTOM, MPI_BUFFER_AUTOMATIC, MPI_IN_PLACE, MPI_UNWEIGHTED, MPI_WEIGHTS_EMPTY};
 use crate::error::{Error, ErrorClass, Result};

@@ -10,6 +10,7 @@ use crate::error::{Error, ErrorClass, Result, remember};
 use crate::handle::{self, MPI_Comm, MPI_File, MPI_Request, MPI_Session, MPI_Win};
 use crate::lock;
 use crate::process::{self, Phase};
+use crate::tool::Refused;
 
 /// Proof that MPI is initialized and that this thread has the lock, where there is one. Bodies get it and hand it on.
 #[derive(Clone, Copy, Debug)]
@@ -100,11 +101,16 @@ pub fn enter_any_time(name: &'static str, on: On, body: impl FnOnce() -> Result<
 
 /// Runs the body of a function of the tool interface: any time, any thread, and no error handler (MPI 5.0 section 15.3.2).
 #[inline]
-pub fn enter_tool(_name: &'static str, body: impl FnOnce() -> Result<()>) -> c_int {
+pub fn enter_tool(
+    name: &'static str,
+    body: impl FnOnce() -> core::result::Result<(), Refused>,
+) -> c_int {
+    if name != "MPI_T_init_thread" && !process::tools_are_on() {
+        return c::MPI_T_ERR_NOT_INITIALIZED;
+    }
     match body() {
         Ok(()) => c::MPI_SUCCESS,
-        Err(error) if error.class() == ErrorClass::ARG => c::MPI_T_ERR_INVALID,
-        Err(error) => error.class().0,
+        Err(Refused(class)) => class.0,
     }
 }
 
@@ -202,12 +208,13 @@ mod tests {
 
     #[test]
     fn the_tool_interface_has_codes_of_its_own_and_no_handler() {
-        let null = || Err(Error::null("name"));
+        process::tool_begins();
+        let null = || Err(Error::null("name").into());
         assert_eq!(
             enter_tool("MPI_T_cvar_get_index", null),
             c::MPI_T_ERR_INVALID
         );
-        let index = || Err(Error::new(ErrorClass::T_INVALID_INDEX, "no such variable"));
+        let index = || Err(Refused(ErrorClass::T_INVALID_INDEX));
         assert_eq!(
             enter_tool("MPI_T_cvar_read", index),
             c::MPI_T_ERR_INVALID_INDEX

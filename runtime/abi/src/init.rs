@@ -35,13 +35,18 @@ pub fn init_thread(
     required: c_int,
     provided: Out<'_, c_int>,
 ) -> Result<()> {
-    let level = LEVELS
-        .into_iter()
-        .find(|level| required <= *level)
-        .unwrap_or(c::MPI_THREAD_MULTIPLE);
+    let level = level(required);
     start(level)?;
     provided.set(granted().unwrap_or(level));
     Ok(())
+}
+
+/// The thread level that is granted where `required` is asked for.
+pub(crate) fn level(required: c_int) -> c_int {
+    let mut levels = LEVELS.into_iter();
+    levels
+        .find(|level| required <= *level)
+        .unwrap_or(c::MPI_THREAD_MULTIPLE)
 }
 
 fn start(level: c_int) -> Result<()> {

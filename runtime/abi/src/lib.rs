@@ -13,6 +13,7 @@
 //! | [`error`], [`error_added`], [`errhandler`] | an error with its class and its words; the program's own; what becomes of it |
 //! | [`mod@enter`] | the frame around every body: initialised? lock, run, raise |
 //! | [`qmpi`] | the stack of tools that a call may go through first |
+//! | [`tool`] | what the functions of the tool interface share |
 //! | [`process`] | all that this crate asks of the process it runs in |
 //!
 //! **Knows** C pointers, handle numbers, error handlers and MPI's names. Bodies turn them into calls of the runtime.
@@ -81,6 +82,12 @@ pub mod session;
 pub mod standard_abi;
 pub mod state;
 pub mod status;
+pub mod tool;
+pub mod tool_category;
+pub mod tool_cvar;
+pub mod tool_enum;
+pub mod tool_handles;
+pub mod tool_pvar;
 pub mod topo;
 pub mod topo_graph;
 pub mod type_rows;

@@ -7,7 +7,7 @@
 use core::ffi::c_int;
 use core::fmt;
 use std::fs;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{OnceLock, PoisonError, RwLock};
 
 use crate::enter::On;
@@ -42,6 +42,7 @@ pub fn phase() -> Phase {
 pub fn set_phase(phase: Phase) {
     // PAIR(phase): `phase` loads with Acquire.
     PHASE.store(phase as u8, Ordering::Release);
+    runtime::var::gauges::set_phase(phase as u32);
 }
 
 /// Where the process is in the World Model (MPI 5.0 section 11.2): with sessions, MPI may be called outside of it.
@@ -72,6 +73,33 @@ pub fn world() -> World {
 pub fn set_world(world: World) {
     // PAIR(world): `world` loads with Acquire.
     WORLD.store(world as u8, Ordering::Release);
+}
+
+/// How often `MPI_T_init_thread` was called and not yet undone.
+static TOOLS: AtomicU32 = AtomicU32::new(0);
+
+/// Whether the tool interface may be used.
+#[inline]
+pub fn tools_are_on() -> bool {
+    // PAIR(tools): `tool_begins` and `tool_ends` change it with Release.
+    TOOLS.load(Ordering::Acquire) > 0
+}
+
+/// `MPI_T_init_thread`. `false`: it was called too often.
+pub fn tool_begins() -> bool {
+    let more = |uses: u32| uses.checked_add(1);
+    // PAIR(tools): `tools_are_on` loads with Acquire.
+    TOOLS
+        .fetch_update(Ordering::AcqRel, Ordering::Relaxed, more)
+        .is_ok()
+}
+
+/// `MPI_T_finalize`: whether it undid a call of the other, and whether that was the last one.
+pub fn tool_ends() -> (bool, bool) {
+    let less = |uses: u32| uses.checked_sub(1);
+    // PAIR(tools): `tools_are_on` loads with Acquire.
+    let before = TOOLS.fetch_update(Ordering::AcqRel, Ordering::Relaxed, less);
+    (before.is_ok(), before == Ok(1))
 }
 
 /// Who this process is, for messages.

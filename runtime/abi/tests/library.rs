@@ -5,6 +5,7 @@
 mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -45,6 +46,7 @@ fn the_exported_symbols_are_the_functions_of_the_standard_and_what_the_table_lis
     );
 }
 
+// PMPI-001, PMPI-004, PMPI-009: `function_names` has the functions of MPI_T too.
 #[test]
 fn s15_2_1_every_mpi_name_is_a_weak_alias_of_its_pmpi_name_in_both_libraries() {
     let dynamic = symbols(&["-D", "--defined-only"], &shared());
@@ -58,6 +60,36 @@ fn s15_2_1_every_mpi_name_is_a_weak_alias_of_its_pmpi_name_in_both_libraries() {
             assert_eq!((weak.1.as_str(), strong.1.as_str()), ("W", "T"), "{name}");
             assert_eq!(weak.0, strong.0, "{name} is another function than P{name}");
         }
+    }
+}
+
+// PMPI-002: what is a function in the standard is a function here, with a prototype under each of its names.
+#[test]
+fn s15_2_1_no_function_is_a_macro_and_both_names_are_declared() {
+    let header = fs::read_to_string(prefix().join("include/mpi.h")).unwrap();
+    for name in function_names() {
+        for name in [name.clone(), format!("P{name}")] {
+            let declared = header.contains(&format!(" {name}("));
+            assert!(declared, "{name} is not declared");
+            let is_macro = header.lines().any(|line| {
+                let rest = line.strip_prefix("#define ").unwrap_or_default();
+                rest.split([' ', '(']).next() == Some(name.as_str())
+            });
+            assert!(!is_macro, "{name} is a macro");
+        }
+    }
+}
+
+// What is called by a name that a tool may define needs a relocation for it.
+#[test]
+fn s15_2_the_library_calls_itself_by_no_name_that_a_tool_may_take() {
+    let relocations = succeed(Command::new("readelf").args(["-rW"]).arg(shared()));
+    assert!(relocations.contains("R_X86_64_JUMP_SLO"), "{relocations}");
+    for line in relocations.lines() {
+        let name = line.split_whitespace().nth(4).unwrap_or_default();
+        let name = name.split('@').next().unwrap_or_default();
+        let is_ours = name.starts_with("MPI_") || name.starts_with("PMPI_");
+        assert!(!is_ours, "{line}");
     }
 }
 
@@ -265,5 +297,114 @@ fn a_tool_library_before_the_static_library_has_its_way() {
     assert_eq!(
         succeed(&mut Command::new(&program)),
         "seen by the tool\n5.0\n"
+    );
+}
+
+/// A tool that hands the call on to whoever comes next under the same name.
+fn level(word: &str) -> String {
+    format!(
+        "#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <mpi.h>\n#include <stdio.h>\n\
+         int MPI_Get_version(int *version, int *subversion) {{\n\
+         int (*next)(int *, int *) = (int (*)(int *, int *))dlsym(RTLD_NEXT, \"MPI_Get_version\");\n\
+         puts(\"{word} in\");\n\
+         int code = next(version, subversion);\n\
+         puts(\"{word} out\");\n\
+         return code; }}\n"
+    )
+}
+
+#[test]
+fn s15_2_8_several_tools_are_called_one_within_the_other() {
+    let folder = scratch("levels");
+    let program = build(&folder, ASKS, &[]);
+    let mut tools = Vec::new();
+    for word in ["outer", "inner"] {
+        let file = source(&folder, &format!("{word}.c"), &level(word));
+        let tool = folder.join(format!("{word}.so"));
+        let mut compile = Command::new(prefix().join("bin/rmpicc"));
+        succeed(
+            compile
+                .args(["-shared", "-fPIC", "-o"])
+                .arg(&tool)
+                .arg(file)
+                .arg("-ldl"),
+        );
+        tools.push(tool.to_str().unwrap().to_owned());
+    }
+    assert_eq!(
+        succeed(Command::new(&program).env("LD_PRELOAD", tools.join(":"))),
+        "outer in\ninner in\ninner out\nouter out\n5.0\n"
+    );
+}
+
+/// Replaces one function of the chapter on point-to-point messages, one of the tool interface and one for tools.
+const REPLACED: [(&str, &str, &str); 3] = [
+    (
+        "int MPI_Get_count(const MPI_Status *s, MPI_Datatype t, int *n)",
+        "return PMPI_Get_count(s, t, n);",
+        "MPI_Status s; MPI_Status_set_elements(&s, MPI_INT, 2); int n; MPI_Get_count(&s, MPI_INT, &n);",
+    ),
+    (
+        "int MPI_T_cvar_get_num(int *n)",
+        "return PMPI_T_cvar_get_num(n);",
+        "int n; MPI_T_cvar_get_num(&n);",
+    ),
+    (
+        "int MPI_Pcontrol(const int level, ...)",
+        "return PMPI_Pcontrol(level);",
+        "MPI_Pcontrol(2);",
+    ),
+];
+
+// PMPI-010: with the static library too, where a symbol that came along would be defined twice.
+#[test]
+fn s15_2_1_each_function_is_replaced_without_another() {
+    for (number, (head, body, call)) in REPLACED.iter().enumerate() {
+        let folder = scratch(&format!("replaced-{number}"));
+        let text = format!(
+            "#include <mpi.h>\n#include <stdio.h>\n{head} {{ puts(\"seen\"); {body} }}\n\
+             int main(void) {{ MPI_Init(0, 0); {call} MPI_Finalize(); return 0; }}\n"
+        );
+        for flags in [&[][..], &["-static-mpi"]] {
+            let program = build(&folder, &text, flags);
+            let said = succeed(&mut Command::new(&program));
+            assert_eq!(said, "seen\n", "{head} {flags:?}");
+        }
+    }
+}
+
+const CONTROLS: &str = "#include <mpi.h>\n#include <stdio.h>\n\
+    int main(void) {\n\
+    int bad = MPI_Pcontrol(1), more = 0;\n\
+    MPI_Init(0, 0);\n\
+    for (int level = -1; level < 5; level++) bad |= MPI_Pcontrol(level) | PMPI_Pcontrol(level, \"phase\", 1.5, &more);\n\
+    MPI_Finalize();\n\
+    bad |= MPI_Pcontrol(0); printf(\"%d\\n\", bad);\n\
+    return 0; }\n";
+
+const LEVELS: &str = "#include <mpi.h>\n#include <stdarg.h>\n#include <stdio.h>\n\
+    int MPI_Pcontrol(const int level, ...) {\n\
+    va_list list; va_start(list, level);\n\
+    if (level == 2) printf(\"flush\\n\");\n\
+    else printf(\"%s\\n\", level == 3 ? va_arg(list, char *) : level ? \"on\" : \"off\");\n\
+    va_end(list); return PMPI_Pcontrol(level); }\n\
+    int main(void) { return MPI_Pcontrol(0) | MPI_Pcontrol(1) | MPI_Pcontrol(2) | MPI_Pcontrol(3, \"phase\"); }\n";
+
+#[test]
+fn s15_2_4_pmpi_007_pcontrol_does_nothing_with_any_level_at_any_time() {
+    let folder = scratch("pcontrol");
+    for flags in [&[][..], &["-static-mpi"]] {
+        let program = build(&folder, CONTROLS, flags);
+        assert_eq!(succeed(&mut Command::new(&program)), "0\n");
+    }
+}
+
+#[test]
+fn s15_2_4_pmpi_008_a_tool_gives_the_levels_their_meaning() {
+    let folder = scratch("pcontrol-levels");
+    let program = build(&folder, LEVELS, &[]);
+    assert_eq!(
+        succeed(&mut Command::new(&program)),
+        "off\non\nflush\nphase\n"
     );
 }

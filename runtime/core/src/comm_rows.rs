@@ -2,8 +2,9 @@
 //! The rows by which a debugger knows this process's communicators (`queue_layout::CommTable`).
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
-use queue_layout::{CommFacts, CommRow, CommTable, FIRST_ROWS};
+use queue_layout::{CommFacts, CommRow, CommTable, FIRST_ROWS, Tally};
 
 use crate::comm::{Comm, Group};
 
@@ -15,9 +16,19 @@ pub(crate) struct CommRows {
     free: Vec<&'static CommRow>,
     /// The rows in use by context, with the groups that they point into.
     used: HashMap<u32, (&'static CommRow, [Option<Group>; 2])>,
+    /// Counts them.
+    tally: Arc<Tally>,
 }
 
 impl CommRows {
+    /// None, to be counted here.
+    pub(crate) fn counting(tally: Arc<Tally>) -> Self {
+        Self {
+            tally,
+            ..Self::default()
+        }
+    }
+
     /// What the debugger's anchor points to.
     pub(crate) fn table(&self) -> &CommTable {
         &self.table
@@ -44,6 +55,8 @@ impl CommRows {
         let groups = [Some(comm.group.clone()), comm.remote.clone()];
         self.used.insert(comm.context.0, (row, groups));
         self.table.changed();
+        self.tally.communicators.add(1);
+        self.tally.communicators_made.add(1);
         comm.row = Some(row);
     }
 
@@ -67,6 +80,7 @@ impl CommRows {
     pub(crate) fn close(&mut self, context: u32) {
         if let Some((row, _)) = self.used.remove(&context) {
             row.close();
+            self.tally.communicators.sub(1);
             self.free.push(row);
             self.table.changed();
         }

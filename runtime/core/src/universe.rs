@@ -4,9 +4,10 @@
 use std::collections::{HashMap, HashSet};
 use std::ptr::NonNull;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use engine::{ContextId, Engine, Peer, RequestId};
-use queue_layout::{CallTable, CommTable};
+use queue_layout::{CallTable, CommTable, Tally};
 use transport::channel::Channels;
 use transport::seat::{Awaited, NODE_BOARD};
 use transport::{Completions, Fabric, Seat};
@@ -20,7 +21,7 @@ use crate::comm_rows::CommRows;
 use crate::network::{self, Network};
 use crate::oversubscription::Crowding;
 use crate::pump::Side;
-use crate::var::{Values, Variable};
+use crate::var::{Values, Variable, gauges, settings};
 use crate::ways::Ways;
 use crate::{EngineConfig, Error};
 
@@ -69,15 +70,13 @@ pub struct Universe {
 }
 
 impl Universe {
-    /// Joins the job that the environment describes; a program that was started by hand is a job of its own.
+    /// Joins the job that the environment describes; a program that was started by hand is a job of its own. The settings
+    /// of this process are fixed from here on.
     ///
     /// # Errors
     /// When the launcher left something that cannot be used.
     pub fn from_environment() -> Result<Self, Error> {
-        let environment = std::env::vars_os().filter_map(|(name, value)| {
-            Some((name.into_string().ok()?, value.into_string().ok()?))
-        });
-        let (values, complaints) = Values::from_environment(environment);
+        let (values, complaints) = settings::fix();
         let is_promised = |boot: &pmi::Boot| network::is_needed(boot, &values);
         let birth = Birth::from_environment(is_promised)?;
         let fabric = network::open(&birth, &values)?;
@@ -85,7 +84,8 @@ impl Universe {
             .boot
             .as_ref()
             .map_or((0, 1), |boot| (boot.rank, boot.size));
-        let mut universe = Self::new(fabric, Peer(rank), size, &values);
+        let tally = Arc::clone(gauges::tally());
+        let mut universe = Self::counting(fabric, Peer(rank), size, &values, tally);
         if let Some(boot) = &birth.boot {
             universe.app = boot.app;
             if boot.debugged {
@@ -95,6 +95,7 @@ impl Universe {
             let crowded = universe.crowding.ranks_outnumber_cpus();
             universe.shape = Shape::new(&values, crowded);
         }
+        gauges::set_unexpected_budget(values.get(Variable::UnexpectedBudget));
         universe.link = birth.link;
         universe.complaints = complaints;
         let patience = u32::try_from(values.get(Variable::Standstill)).unwrap_or(0);
@@ -111,6 +112,11 @@ impl Universe {
     /// A process over a given fabric: what the above does, and tests do with simulated ones.
     #[must_use]
     pub fn new(fabric: Fabric, me: Peer, size: u32, values: &Values) -> Self {
+        Self::counting(fabric, me, size, values, Arc::default())
+    }
+
+    /// The same, which counts into a tally that others read.
+    fn counting(fabric: Fabric, me: Peer, size: u32, values: &Values, tally: Arc<Tally>) -> Self {
         let eager_limit_bytes = values.get(Variable::EagerLimit);
         let config = EngineConfig {
             eager_limit_bytes,
@@ -123,7 +129,7 @@ impl Universe {
             unexpected_budget_bytes: values.get(Variable::UnexpectedBudget),
             ..EngineConfig::default()
         };
-        let mut comm_rows = CommRows::default();
+        let mut comm_rows = CommRows::counting(Arc::clone(&tally));
         let mut world = Comm::new(WORLD_CONTEXT, Group::world(size), me.0);
         // At the board of all ranks, if they are on one node.
         world.seat = seat(&fabric, NODE_BOARD, &world.group);
@@ -134,7 +140,7 @@ impl Universe {
             comm_rows.rename(comm, name);
         }
         Self {
-            engine: Engine::new(config, size),
+            engine: Engine::counting(config, size, tally),
             groups: HashMap::from([(SELF_CONTEXT.0, predefined[1].group.clone())]),
             comm_rows,
             calls: Box::default(),

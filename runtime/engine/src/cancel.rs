@@ -96,7 +96,7 @@ impl Engine {
             peer: peer.0,
             tag: queue_layout::ANY_TAG,
         };
-        let looked = &mut self.counters.match_attempts;
+        let looked = &self.tally.match_attempts;
         let mut at = self.matching.find_unexpected(&self.arena, wanted, looked);
         while let Some(id) = at {
             let fields = self.arena.fields(id);

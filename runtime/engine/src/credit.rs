@@ -130,12 +130,20 @@ impl Engine {
                 if self.goes_eager(peer, request) {
                     self.complete(request);
                 } else if self.goes_early(peer, request) {
-                    self.arena
-                        .change(request, |fields| fields.state = State::Moving);
+                    let bytes = self.arena.change(request, |fields| {
+                        fields.state = State::Moving;
+                        fields.bytes
+                    });
+                    self.tally.early.add(1);
+                    self.tally.early_bytes.add(bytes);
                     return self.replace_front(peer, Outgoing::More { request, offset: 0 });
                 } else {
-                    self.arena
-                        .change(request, |fields| fields.state = State::Announced);
+                    let bytes = self.arena.change(request, |fields| {
+                        fields.state = State::Announced;
+                        fields.bytes
+                    });
+                    self.tally.announced.add(1);
+                    self.tally.announced_bytes.add(bytes);
                 }
             }
             Outgoing::More { request, offset } => {
@@ -237,12 +245,15 @@ impl Engine {
 
     /// Unexpected data arrived: past the budget, its sender is asked to announce from now on.
     pub(crate) fn charge(&mut self, peer: Peer, bytes: u64) {
-        let counters = &mut self.counters;
-        counters.kept_bytes += bytes + KEPT_OVERHEAD_BYTES;
-        counters.kept_bytes_peak = counters.kept_bytes_peak.max(counters.kept_bytes);
-        let over_budget = counters.kept_bytes > self.config.unexpected_budget_bytes;
-        let crowded = counters.unexpected_length > CROWD;
+        let tally = &self.tally;
+        tally.kept_bytes.add(bytes + KEPT_OVERHEAD_BYTES);
+        let kept_bytes = tally.kept_bytes.get();
+        let peak = tally.kept_bytes_peak.get().max(kept_bytes);
+        tally.kept_bytes_peak.set(peak);
+        let over_budget = kept_bytes > self.config.unexpected_budget_bytes;
+        let crowded = tally.unexpected_length.get() > CROWD;
         if (over_budget || crowded) && !self.throttling.contains(&peer) {
+            tally.throttles.add(1);
             self.throttling.push(peer);
             self.put_off_control(peer, control(wire::THROTTLE, 0), &[]);
         }
@@ -250,15 +261,15 @@ impl Engine {
 
     /// Unexpected data were delivered.
     pub(crate) fn refund(&mut self, bytes: u64) {
-        self.counters.kept_bytes -= bytes + KEPT_OVERHEAD_BYTES;
+        self.tally.kept_bytes.sub(bytes + KEPT_OVERHEAD_BYTES);
         self.relax();
     }
 
     /// Below half the budget, everybody may send again.
     pub(crate) fn relax(&mut self) {
         if !self.throttling.is_empty()
-            && self.counters.kept_bytes <= self.config.unexpected_budget_bytes / 2
-            && self.counters.unexpected_length <= CROWD / 2
+            && self.tally.kept_bytes.get() <= self.config.unexpected_budget_bytes / 2
+            && self.tally.unexpected_length.get() <= CROWD / 2
         {
             for peer in std::mem::take(&mut self.throttling) {
                 self.put_off_control(peer, control(wire::RELEASE, 0), &[]);

@@ -48,6 +48,7 @@ mod send;
 pub mod wire;
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
 pub use queue_layout::{Fields, Kind, State};
 pub use request::{Arena, Collected, Exhausted, RequestId};
@@ -55,6 +56,7 @@ pub use wire::Head;
 
 use credit::Outbox;
 use matching::Matching;
+use queue_layout::Tally;
 
 /// A process of the job: its rank in `MPI_COMM_WORLD`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -280,13 +282,19 @@ pub struct Engine {
     returned: Vec<(Peer, [u64; 3])>,
     sequence: u64,
     config: Config,
-    counters: Counters,
+    tally: Arc<Tally>,
 }
 
 impl Engine {
     /// The engine of a process in a job of `peers` processes.
     #[must_use]
     pub fn new(config: Config, peers: u32) -> Self {
+        Self::counting(config, peers, Arc::default())
+    }
+
+    /// The same, which counts into a tally that others read.
+    #[must_use]
+    pub fn counting(config: Config, peers: u32, tally: Arc<Tally>) -> Self {
         Self {
             arena: Arena::new(),
             matching: Matching::new(),
@@ -299,7 +307,7 @@ impl Engine {
             returned: Vec::new(),
             sequence: 0,
             config,
-            counters: Counters::default(),
+            tally,
         }
     }
 
@@ -354,10 +362,35 @@ impl Engine {
             let fields = self.arena.fields(*id);
             (fields.kind, fields.state) == (Kind::Receive, State::Posted)
         };
+        let tally = &self.tally;
         Counters {
+            refused: tally.refused.get(),
+            unexpected: tally.unexpected.get(),
+            kept_bytes: tally.kept_bytes.get(),
+            kept_bytes_peak: tally.kept_bytes_peak.get(),
             posted_length: self.arena.iter().filter(is_posted).count() as u64,
-            ..self.counters
+            unexpected_length: tally.unexpected_length.get(),
+            match_attempts: tally.match_attempts.get(),
         }
+    }
+
+    /// What is counted: others may read it at any time.
+    #[must_use]
+    pub fn tally(&self) -> &Arc<Tally> {
+        &self.tally
+    }
+
+    /// Begins to count the unexpected messages of one context; `None`: too many contexts are counted. What it answers is for
+    /// [`queue_layout::Queues`] of the tally.
+    #[must_use]
+    pub fn watch_queue(&self, context: ContextId) -> Option<usize> {
+        let waits = |id: &RequestId| {
+            let fields = self.arena.fields(*id);
+            let is_queued = matches!(fields.state, State::Kept | State::Envelope);
+            fields.kind == Kind::Unexpected && is_queued && fields.context == context.0
+        };
+        let length = self.arena.iter().filter(waits).count();
+        self.tally.queues.watch(context.0, length as u64)
     }
 
     /// The fixed settings.
@@ -368,7 +401,7 @@ impl Engine {
 
     #[cold]
     fn refuse(&mut self) -> Option<Output> {
-        self.counters.refused += 1;
+        self.tally.refused.add(1);
         None
     }
 

@@ -5,7 +5,7 @@
 //! case. Receives from any source stand in the bin of (context, any); when that is not empty, the lower sequence
 //! number decides (MPI 5.0 section 3.5). Every unexpected message is linked twice: for its source and for any source.
 
-use queue_layout::{ANY_PEER, ANY_TAG, CHUNK_SLOTS, FLAG_PLAIN, Fields, Slot};
+use queue_layout::{ANY_PEER, ANY_TAG, CHUNK_SLOTS, Count, FLAG_PLAIN, Fields, Slot};
 
 use crate::request::{Arena, RequestId};
 
@@ -57,7 +57,7 @@ impl Matching {
         &mut self,
         arena: &mut Arena,
         message: Envelope,
-        looked: &mut u64,
+        looked: &Count,
     ) -> Option<RequestId> {
         let bin = self.bin(message.context, message.peer);
         let mut found = find_posted(
@@ -127,7 +127,7 @@ impl Matching {
         arena: &Arena,
         message: Envelope,
         named: Option<RequestId>,
-        looked: &mut u64,
+        looked: &Count,
     ) -> Option<RequestId> {
         let bin = self.bin(message.context, ANY_PEER);
         let wild = find_posted(
@@ -179,7 +179,7 @@ impl Matching {
         &self,
         arena: &Arena,
         wanted: Envelope,
-        looked: &mut u64,
+        looked: &Count,
     ) -> Option<RequestId> {
         let bin = &self.bins[self.bin(wanted.context, wanted.peer) as usize];
         let any = wanted.peer == ANY_PEER;
@@ -189,7 +189,7 @@ impl Matching {
             bin.unexpected.head
         };
         while at != 0 {
-            *looked += 1;
+            looked.add(1);
             let fields = arena.fields(RequestId(at));
             let tag = wanted.tag == ANY_TAG || wanted.tag == fields.tag;
             let peer = any || wanted.peer == fields.peer;
@@ -294,11 +294,11 @@ fn find_posted(
     head: u32,
     peer: u32,
     message: Envelope,
-    looked: &mut u64,
+    looked: &Count,
 ) -> Option<RequestId> {
     let mut at = head;
     while at != 0 {
-        *looked += 1;
+        looked.add(1);
         let fields = arena.fields(RequestId(at));
         let tag = fields.tag == message.tag || fields.tag == ANY_TAG;
         if tag && fields.peer == peer && fields.context == message.context {

@@ -91,7 +91,7 @@ impl Engine {
             return None;
         }
         let (_, slot) = self.matching.take_head(&mut self.arena, message)?;
-        self.counters.match_attempts += 1;
+        self.tally.match_attempts.add(1);
         let mut fields = slot.begin_change();
         fields.state = State::Complete;
         fields.matched_peer = message.peer;
@@ -152,7 +152,7 @@ impl Engine {
             peer: fields.peer,
             tag: fields.tag,
         };
-        let looked = &mut self.counters.match_attempts;
+        let looked = &self.tally.match_attempts;
         match self.matching.find_unexpected(&self.arena, wanted, looked) {
             None => {
                 self.matching.add_posted(&mut self.arena, request);
@@ -177,7 +177,7 @@ impl Engine {
         if tag < 0 {
             return self.refuse();
         }
-        let looked = &mut self.counters.match_attempts;
+        let looked = &self.tally.match_attempts;
         let Some(request) = self.matching.take_posted(&mut self.arena, message, looked) else {
             return self.arrive_unexpected(arrival, message);
         };
@@ -229,7 +229,7 @@ impl Engine {
         state: State,
     ) -> Option<RequestId> {
         let Ok(id) = self.arena.take() else {
-            self.counters.refused += 1;
+            self.tally.refused.add(1);
             return None;
         };
         let sequence = self.next_sequence();
@@ -244,8 +244,9 @@ impl Engine {
             fields.sequence = sequence;
         });
         self.matching.add_unexpected(&mut self.arena, id);
-        self.counters.unexpected += 1;
-        self.counters.unexpected_length += 1;
+        self.tally.unexpected.add(1);
+        self.tally.unexpected_length.add(1);
+        self.tally.queues.arrived(message.context);
         Some(id)
     }
 
@@ -294,7 +295,7 @@ impl Engine {
             peer: peer.map_or(ANY_PEER, |peer| peer.0),
             tag: tag.unwrap_or(ANY_TAG),
         };
-        let looked = &mut self.counters.match_attempts;
+        let looked = &self.tally.match_attempts;
         let message = self.matching.find_unexpected(&self.arena, wanted, looked)?;
         let fields = self.arena.fields(message);
         Some(Found {
@@ -384,7 +385,9 @@ impl Engine {
 
     pub(crate) fn unlink_unexpected(&mut self, message: RequestId) {
         self.matching.remove_unexpected(&mut self.arena, message);
-        self.counters.unexpected_length -= 1;
+        self.tally.unexpected_length.sub(1);
+        let context = self.arena.fields(message).context;
+        self.tally.queues.left(context);
     }
 
     /// A receive that the application has freed goes as soon as it is complete, but after its data were delivered: the

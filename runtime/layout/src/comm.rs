@@ -235,6 +235,35 @@ impl CommRow {
         }
     }
 
+    /// Names this use of the row: [`is_in_use`](Self::is_in_use) says whether it is still this one.
+    #[must_use]
+    pub fn use_number(&self) -> u32 {
+        self.uses.load(Relaxed)
+    }
+
+    /// Whether the communicator that the row had then still has it.
+    #[must_use]
+    pub fn is_in_use(&self, use_number: u32) -> bool {
+        self.kind.load(Relaxed) != ROW_FREE && self.uses.load(Relaxed) == use_number
+    }
+
+    /// Processes of the local group, and the rank of this one.
+    #[must_use]
+    pub fn size_and_rank(&self) -> (u32, u32) {
+        (self.size.load(Relaxed), self.rank.load(Relaxed))
+    }
+
+    /// Calls of a collective that have begun, and of those the ones that have not ended.
+    #[must_use]
+    pub fn calls(&self, collective: usize) -> (u32, u32) {
+        let count = |counts: &[AtomicU32]| {
+            counts
+                .get(collective)
+                .map_or(0, |count| count.load(Relaxed))
+        };
+        (count(&self.called), count(&self.active))
+    }
+
     fn set_name(&self, name: &str) {
         put_name(&self.name, name);
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The image of requests, unexpected messages, communicators and waiting calls that a debugger reads from a stopped process.
+//! The image of requests, unexpected messages, communicators and waiting calls that a debugger reads from a stopped process;
+//! and what an engine counts, which tools read in the process itself.
 //!
 //! **Knows** byte offsets, states and the version words that make a slot readable at any instruction.
 //! **Never** follows a link, allocates, or knows how a message is matched or moved.
@@ -12,7 +13,7 @@
 //!
 //! # Threads
 //! One thread at a time changes a slot or a row (the engine's owner). A reader is another process that has stopped this
-//! one, so only the compiler could reorder stores, and [`Slot::change`] fences it.
+//! one, so only the compiler could reorder stores, and [`Slot::change`] fences it. Numbers of a [`Tally`] are read at any time.
 #![no_std]
 
 mod anchor;
@@ -21,6 +22,7 @@ mod comm;
 mod datatype;
 mod slot;
 mod table;
+mod tally;
 
 use core::sync::atomic::{Ordering, compiler_fence};
 
@@ -46,6 +48,7 @@ pub use table::{
     CALL, CHUNK, COMM, COMM_TABLE, FieldRow, LAYOUT, SLOT, TYPE, TYPE_TABLE, call_field,
     comm_field, comm_table_field, field, type_field, type_table_field,
 };
+pub use tally::{Count, Level, QUEUES, Queues, Tally, WATCHES, Watch};
 
 /// Makes something known to a reader, as the address of a new chunk, after all that was stored before.
 #[inline(always)]

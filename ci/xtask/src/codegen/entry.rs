@@ -388,6 +388,9 @@ fn full(chapter: &Chapter, function: &Function, body: &str, width: Width) -> Str
         before.extend(converted.before.map(|line| line + "\n"));
         arguments.extend(converted.argument);
     }
+    if function.is_tool() && arguments.is_empty() {
+        return format!("enter_tool({name:?}, {body})");
+    }
     if function.is_tool() {
         return format!(
             "enter_tool({name:?}, || {{\n{before}{body}({})\n}})",

@@ -97,6 +97,9 @@ const POINTERS: &[(&str, Way, &str, &str)] = &[
     ("Bytes", Way::In, "void *", "*mut c_void"),
     ("Bytes", Way::Out, "void *", "*mut c_void"),
     ("Range", Way::In, "int [][3]", "*mut [c_int; 3]"),
+    ("Value", Way::In, "const void *", "*const c_void"),
+    ("Value", Way::Out, "void *", "*mut c_void"),
+    ("Object", Way::In, "void *", "*mut c_void"),
     ("...", Way::In, "...", "..."),
 ];
 

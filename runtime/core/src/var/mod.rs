@@ -2,8 +2,14 @@
 //! The one table of variables. A row is an environment variable, an MPI_T control variable, a line of `rmpi-info` and a
 //! paragraph of the documentation; there is no other place where a setting is defined.
 
+pub mod desk;
+pub mod gauges;
+mod kinds;
+mod meter;
+pub mod settings;
 mod table;
 
+pub use kinds::{Category, Scope, Verbosity};
 pub use table::{ROWS, Variable};
 
 /// One setting.
@@ -13,6 +19,12 @@ pub struct Row {
     pub variable: Variable,
     /// Its name in the environment.
     pub name: &'static str,
+    /// What it has to do with.
+    pub category: Category,
+    /// Whom it is for.
+    pub verbosity: Verbosity,
+    /// Who may set it, and where it has to be the same.
+    pub scope: Scope,
     /// What values it takes.
     pub range: Range,
     /// What it means, in one paragraph.
@@ -96,6 +108,7 @@ impl Values {
         (values, complaints)
     }
 
+    /// Changes the value of one row, which parsed to `value`.
     fn set(&mut self, at: usize, value: u64, text: String) {
         self.numbers[at] = value;
         if ROWS[at].range.is_list() {
@@ -155,7 +168,10 @@ impl Range {
                 .position(|word| word.eq_ignore_ascii_case(text.trim()))
                 .map(|at| at as u64),
             Self::Names { all, .. } => names(all, text).filter(|bits| *bits != 0),
-            Self::List(item) => items(text).all(|text| item.is_one(text)).then_some(0),
+            Self::List(item) => {
+                let fits = text.len() < MOST_TEXT_BYTES;
+                (fits && items(text).all(|text| item.is_one(text))).then_some(0)
+            }
             Self::Foreign => Some(0),
         }
     }
@@ -169,7 +185,11 @@ impl Range {
             },
             Self::List(item) => match items(text).find(|text| !item.is_one(text)) {
                 Some(wrong) => format!("; {wrong} is none"),
-                None => String::new(),
+                None => format!(
+                    "; it has {} bytes, at most {} are allowed",
+                    text.len(),
+                    MOST_TEXT_BYTES - 1
+                ),
             },
             _ => String::new(),
         }
@@ -223,6 +243,9 @@ impl Item {
         }
     }
 }
+
+/// Room for the text of a list, its final NUL among it.
+pub const MOST_TEXT_BYTES: usize = 1024;
 
 /// The items of a list.
 pub fn items(text: &str) -> impl Iterator<Item = &str> {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The rows.
 
-use super::{Item, Range, Row};
+use super::{Category, Item, Range, Row, Scope, Verbosity};
 
 /// Names of the rows in the program, in the order of [`ROWS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +39,9 @@ pub const ROWS: [Row; 25] = [
     Row {
         variable: Variable::EagerLimit,
         name: "RMPI_EAGER_LIMIT",
+        category: Category::PointToPoint,
+        verbosity: Verbosity::UserBasic,
+        scope: Scope::Local,
         range: Range::Number {
             least: 0,
             most: 8 << 10,
@@ -51,6 +54,9 @@ pub const ROWS: [Row; 25] = [
     Row {
         variable: Variable::EarlyLimit,
         name: "RMPI_EARLY_LIMIT",
+        category: Category::PointToPoint,
+        verbosity: Verbosity::TunerBasic,
+        scope: Scope::Local,
         range: Range::Number {
             least: 0,
             most: engine::wire::MOST_EARLY_BYTES,
@@ -63,6 +69,9 @@ pub const ROWS: [Row; 25] = [
     Row {
         variable: Variable::UnexpectedBudget,
         name: "RMPI_UNEXPECTED_BUDGET",
+        category: Category::Memory,
+        verbosity: Verbosity::UserDetail,
+        scope: Scope::Local,
         range: Range::Number {
             least: 0,
             most: 1 << 40,
@@ -75,6 +84,9 @@ pub const ROWS: [Row; 25] = [
     Row {
         variable: Variable::Wait,
         name: "RMPI_WAIT",
+        category: Category::Waiting,
+        verbosity: Verbosity::UserBasic,
+        scope: Scope::Local,
         range: Range::Words(&["auto", "spin", "yield"]),
         text: "How a rank waits: by what it finds about free cores (auto); always as if it had a core of its own, \
                and never asleep (spin); or always as if it had to share one (yield).",
@@ -82,6 +94,9 @@ pub const ROWS: [Row; 25] = [
     Row {
         variable: Variable::SingleCopy,
         name: "RMPI_SINGLE_COPY",
+        category: Category::PointToPoint,
+        verbosity: Verbosity::TunerBasic,
+        scope: Scope::Local,
         range: Range::Words(&["auto", "off", "on"]),
         text: "How large messages move inside a node: streamed through shared buffers (off), by one copy between \
                the two processes where the system allows it (on), or whichever is found to be faster (auto).",
@@ -89,6 +104,9 @@ pub const ROWS: [Row; 25] = [
     Row {
         variable: Variable::Collectives,
         name: "RMPI_COLLECTIVES",
+        category: Category::Collectives,
+        verbosity: Verbosity::TunerBasic,
+        scope: Scope::AllEqual,
         range: Range::Words(&["auto", "flat", "rounds"]),
         text: "How small collectives go: through one rank, so that each of the others waits once (flat); in a \
                logarithmic number of rounds between all (rounds); or (auto) without messages, over a board, where \
@@ -98,6 +116,9 @@ pub const ROWS: [Row; 25] = [
     Row {
         variable: Variable::BoardLimit,
         name: "RMPI_BOARD_LIMIT",
+        category: Category::Collectives,
+        verbosity: Verbosity::TunerDetail,
+        scope: Scope::AllEqual,
         range: Range::Number {
             least: 0,
             most: 1 << 20,
@@ -111,6 +132,9 @@ pub const ROWS: [Row; 25] = [
     Row {
         variable: Variable::FlatLimit,
         name: "RMPI_FLAT_LIMIT",
+        category: Category::Collectives,
+        verbosity: Verbosity::TunerDetail,
+        scope: Scope::AllEqual,
         range: Range::Number {
             least: 0,
             most: 1 << 20,
@@ -122,6 +146,9 @@ pub const ROWS: [Row; 25] = [
     Row {
         variable: Variable::SliceLimit,
         name: "RMPI_SLICE_LIMIT",
+        category: Category::Collectives,
+        verbosity: Verbosity::TunerDetail,
+        scope: Scope::AllEqual,
         range: Range::Number {
             least: 0,
             most: 1 << 40,
@@ -134,6 +161,9 @@ pub const ROWS: [Row; 25] = [
     Row {
         variable: Variable::CarryLimit,
         name: "RMPI_CARRY_LIMIT",
+        category: Category::Collectives,
+        verbosity: Verbosity::TunerDetail,
+        scope: Scope::AllEqual,
         range: Range::Number {
             least: 0,
             most: 1 << 20,
@@ -146,6 +176,9 @@ pub const ROWS: [Row; 25] = [
     Row {
         variable: Variable::Providers,
         name: "RMPI_PROVIDERS",
+        category: Category::Network,
+        verbosity: Verbosity::UserDetail,
+        scope: Scope::AllEqual,
         range: Range::Names {
             all: &["self", "shm", "verbs"],
             default: "self,shm,verbs",
@@ -157,12 +190,18 @@ pub const ROWS: [Row; 25] = [
     Row {
         variable: Variable::NetDevices,
         name: "RMPI_NET_DEVICES",
+        category: Category::Network,
+        verbosity: Verbosity::UserDetail,
+        scope: Scope::Local,
         range: Range::List(Item::Device),
         text: "Which devices of the network may be used. Several ranks of a node begin with different ones in turn.",
     },
     Row {
         variable: Variable::NetRails,
         name: "RMPI_NET_RAILS",
+        category: Category::Network,
+        verbosity: Verbosity::TunerBasic,
+        scope: Scope::Local,
         range: Range::Number {
             least: 1,
             most: 4,
@@ -175,12 +214,18 @@ pub const ROWS: [Row; 25] = [
     Row {
         variable: Variable::NetRendezvous,
         name: "RMPI_NET_RENDEZVOUS",
+        category: Category::Network,
+        verbosity: Verbosity::TunerDetail,
+        scope: Scope::Local,
         range: Range::Words(&["auto", "read", "write"]),
         text: "Who moves large messages over the network: the receiver reads them (read), or the sender writes them when the                receiver asks for it (write), or (auto) the receiver reads, but if its device has no more than one read                under way at a time, or is made of software and the message has 512 KiB or more.",
     },
     Row {
         variable: Variable::QmpReproducible,
         name: "RMPI_QMP_REPRODUCIBLE",
+        category: Category::Qmp,
+        verbosity: Verbosity::UserDetail,
+        scope: Scope::ReadOnly,
         range: Range::Words(&["off", "on"]),
         text: "Whether the sums and binary reductions of QMP are made in the order of the nodes, so that every run has the \
                same bits on any machine. The same on all ranks.",
@@ -188,6 +233,9 @@ pub const ROWS: [Row; 25] = [
     Row {
         variable: Variable::QmpTimeout,
         name: "RMPI_QMP_TIMEOUT",
+        category: Category::Qmp,
+        verbosity: Verbosity::UserDetail,
+        scope: Scope::ReadOnly,
         range: Range::Number {
             least: 0,
             most: 1 << 30,
@@ -199,6 +247,9 @@ pub const ROWS: [Row; 25] = [
     Row {
         variable: Variable::Standstill,
         name: "RMPI_STANDSTILL",
+        category: Category::Waiting,
+        verbosity: Verbosity::UserDetail,
+        scope: Scope::Local,
         range: Range::Number {
             least: 0,
             most: 1 << 30,
@@ -251,6 +302,9 @@ const fn foreign(variable: Variable, name: &'static str, text: &'static str) -> 
     Row {
         variable,
         name,
+        category: Category::Launch,
+        verbosity: Verbosity::UserAll,
+        scope: Scope::ReadOnly,
         range: Range::Foreign,
         text,
     }

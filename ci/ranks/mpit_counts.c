@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// What the performance variables of rmpi count, and who may read them when: MPI 5.0 section 15.3.7.
+// MPIT-035..042, MPIT-044, MPIT-070..077, MPIT-110, MPIT-115..117, MPIT-122, MPIT-125
+#include "check.h"
+#include <pthread.h>
+#include <signal.h>
+#include <sys/time.h>
+
+static MPI_T_pvar_session session;
+
+static MPI_T_pvar_handle bind(MPI_T_pvar_session in, const char *name, int class, void *object)
+{
+    MPI_T_pvar_handle handle = MPI_T_PVAR_HANDLE_NULL;
+    int index = -1, count = 0;
+    GOOD(MPI_T_pvar_get_index(name, class, &index));
+    GOOD(MPI_T_pvar_handle_alloc(in, index, object, &handle, &count));
+    EQUAL(count, 1);
+    return handle;
+}
+
+static unsigned long long longs(MPI_T_pvar_session in, MPI_T_pvar_handle handle)
+{
+    unsigned long long value = ~0ull;
+    GOOD(MPI_T_pvar_read(in, handle, &value));
+    return value;
+}
+
+static unsigned shorts(MPI_T_pvar_handle handle)
+{
+    unsigned value = ~0u;
+    GOOD(MPI_T_pvar_read(session, handle, &value));
+    return value;
+}
+
+// Rank 0 sends `count` messages of `bytes` bytes that rank 1 has no receive for when they arrive.
+static void flood(MPI_Comm comm, int count, int bytes, MPI_Request *requests, void *data)
+{
+    if (rank == 0)
+        for (int i = 0; i < count; i++)
+            MPI_Isend(data, bytes, MPI_BYTE, 1, 7, comm, &requests[i]);
+    int go = 0;
+    // What is sent afterwards arrives afterwards.
+    if (rank == 0)
+        MPI_Send(&go, 1, MPI_INT, 1, 8, comm);
+    if (rank == 1)
+        MPI_Recv(&go, 1, MPI_INT, 0, 8, comm, MPI_STATUS_IGNORE);
+}
+
+static void drain(MPI_Comm comm, int count, int bytes, MPI_Request *requests, void *data)
+{
+    if (rank == 1)
+        for (int i = 0; i < count; i++)
+            MPI_Recv(data, bytes, MPI_BYTE, 0, 7, comm, MPI_STATUS_IGNORE);
+    if (rank == 0)
+        MPI_Waitall(count, requests, MPI_STATUSES_IGNORE);
+}
+
+static void mpit_125_umq_length_is_that_of_its_communicator(void)
+{
+    MPI_Request requests[10];
+    MPI_Comm other;
+    char data[64] = {0};
+    MPI_Comm_dup(MPI_COMM_WORLD, &other);
+    flood(other, 2, 64, requests, data);
+    MPI_T_pvar_handle here = bind(session, "MPI_T_UMQ_LENGTH", MPI_T_PVAR_CLASS_LEVEL, &(MPI_Comm){MPI_COMM_WORLD});
+    MPI_T_pvar_handle there = bind(session, "MPI_T_UMQ_LENGTH", MPI_T_PVAR_CLASS_LEVEL, &other);
+    GOOD(MPI_T_pvar_start(session, here));
+    GOOD(MPI_T_pvar_start(session, there));
+    MPI_Request more[10];
+    flood(MPI_COMM_WORLD, 5, 64, more, data);
+    if (rank == 1) {
+        EQUAL(shorts(here), 5);
+        EQUAL(shorts(there), 2);
+        int flag;
+        MPI_Message message;
+        MPI_Improbe(0, 7, MPI_COMM_WORLD, &flag, &message, MPI_STATUS_IGNORE);
+        EQUAL(flag, 1);
+        EQUAL(shorts(here), 4);
+        MPI_Mrecv(data, 64, MPI_BYTE, &message, MPI_STATUS_IGNORE);
+        EQUAL(shorts(here), 4);
+    }
+    drain(MPI_COMM_WORLD, rank == 1 ? 4 : 5, 64, more, data);
+    EQUAL(shorts(here), 0);
+    EQUAL(shorts(there), rank == 1 ? 2 : 0);
+    GOOD(MPI_T_pvar_stop(session, there));
+    drain(other, 2, 64, requests, data);
+    EQUAL(shorts(there), rank == 1 ? 2 : 0);
+    MPI_Comm_free(&other);
+    unsigned value;
+    EQUAL(MPI_T_pvar_read(session, there, &value), MPI_T_ERR_INVALID_HANDLE);
+    GOOD(MPI_T_pvar_handle_free(session, &there));
+    GOOD(MPI_T_pvar_handle_free(session, &here));
+}
+
+static void mpit_116_sessions_and_watermarks_are_apart(void)
+{
+    MPI_Request requests[8];
+    char data[64] = {0};
+    MPI_T_pvar_session mine;
+    GOOD(MPI_T_pvar_session_create(&mine));
+    MPI_T_pvar_handle all = bind(session, "unexpected_messages", MPI_T_PVAR_CLASS_COUNTER, NULL);
+    MPI_T_pvar_handle some = bind(mine, "unexpected_messages", MPI_T_PVAR_CLASS_COUNTER, NULL);
+    MPI_T_pvar_handle high = bind(session, "unexpected_recvq_length_high", MPI_T_PVAR_CLASS_HIGHWATERMARK, NULL);
+    MPI_T_pvar_handle low = bind(mine, "unexpected_recvq_length_low", MPI_T_PVAR_CLASS_LOWWATERMARK, NULL);
+    GOOD(MPI_T_pvar_start(session, all));
+    flood(MPI_COMM_WORLD, 6, 64, requests, data);
+    GOOD(MPI_T_pvar_start(mine, MPI_T_PVAR_ALL_HANDLES));
+    MPI_T_pvar_handle later = bind(session, "unexpected_recvq_length_low", MPI_T_PVAR_CLASS_LOWWATERMARK, NULL);
+    if (rank == 1) {
+        CHECK(longs(session, all) >= 6, "%llu unexpected", longs(session, all));
+        EQUAL(longs(mine, some), 0);
+        EQUAL(longs(mine, low), 0);
+        CHECK(longs(session, high) >= 6 && longs(session, later) >= 6, "%llu", longs(session, high));
+    }
+    drain(MPI_COMM_WORLD, 6, 64, requests, data);
+    unsigned long long peak = longs(session, high), value = 0;
+    GOOD(MPI_T_pvar_reset(mine, MPI_T_PVAR_ALL_HANDLES));
+    EQUAL(longs(session, high), peak);
+    GOOD(MPI_T_pvar_readreset(session, high, &value));
+    EQUAL(value, peak);
+    CHECK(longs(session, high) <= peak && (rank != 1 || longs(session, later) < 6), "%llu", longs(session, high));
+    GOOD(MPI_T_pvar_stop(session, all));
+    value = longs(session, all);
+    flood(MPI_COMM_WORLD, 2, 64, requests, data);
+    drain(MPI_COMM_WORLD, 2, 64, requests, data);
+    EQUAL(longs(session, all), value);
+    GOOD(MPI_T_pvar_session_free(&mine));
+    GOOD(MPI_T_pvar_handle_free(session, &later));
+    GOOD(MPI_T_pvar_handle_free(session, &high));
+    GOOD(MPI_T_pvar_handle_free(session, &all));
+}
+
+static void s15_3_7_large_messages_are_announced(void)
+{
+    enum { LARGE = 1 << 20 };
+    static char data[LARGE];
+    MPI_Request requests[3];
+    MPI_T_pvar_handle sends = bind(session, "rendezvous_sends", MPI_T_PVAR_CLASS_COUNTER, NULL);
+    MPI_T_pvar_handle bytes = bind(session, "rendezvous_send_bytes", MPI_T_PVAR_CLASS_AGGREGATE, NULL);
+    GOOD(MPI_T_pvar_start(session, MPI_T_PVAR_ALL_HANDLES));
+    flood(MPI_COMM_WORLD, 3, LARGE, requests, data);
+    drain(MPI_COMM_WORLD, 3, LARGE, requests, data);
+    EQUAL(longs(session, sends), rank == 0 ? 3 : 0);
+    EQUAL(longs(session, bytes), rank == 0 ? 3 * LARGE : 0);
+    GOOD(MPI_T_pvar_handle_free(session, &sends));
+    GOOD(MPI_T_pvar_handle_free(session, &bytes));
+}
+
+static void s15_3_7_collectives_are_counted_by_communicator(void)
+{
+    MPI_Comm half;
+    MPI_Request request;
+    unsigned value;
+    int of_half, in_half, sum, index, count;
+    unsigned long long before, made;
+    MPI_T_pvar_handle level = bind(session, "communicators", MPI_T_PVAR_CLASS_LEVEL, NULL);
+    MPI_T_pvar_handle born = bind(session, "communicators_made", MPI_T_PVAR_CLASS_COUNTER, NULL);
+    GOOD(MPI_T_pvar_start(session, born));
+    before = longs(session, level);
+    CHECK(before >= 2, "%llu communicators", before);
+    MPI_Comm_split(MPI_COMM_WORLD, rank % 2, rank, &half);
+    EQUAL(longs(session, level), before + 1);
+    made = longs(session, born);
+    EQUAL(made, 1);
+    MPI_Comm_size(half, &of_half);
+    MPI_Comm_rank(half, &in_half);
+    MPI_T_pvar_handle here = bind(session, "collective_allreduce_calls", MPI_T_PVAR_CLASS_COUNTER, &half);
+    MPI_T_pvar_handle world = bind(session, "collective_allreduce_calls", MPI_T_PVAR_CLASS_COUNTER, &(MPI_Comm){MPI_COMM_WORLD});
+    MPI_T_pvar_handle active = bind(session, "collective_barrier_active", MPI_T_PVAR_CLASS_LEVEL, &half);
+    MPI_T_pvar_handle extent = bind(session, "communicator_size", MPI_T_PVAR_CLASS_SIZE, &half);
+    MPI_T_pvar_handle place = bind(session, "communicator_rank", MPI_T_PVAR_CLASS_GENERIC, &half);
+    EQUAL(shorts(extent), of_half);
+    EQUAL(shorts(place), in_half);
+    GOOD(MPI_T_pvar_start(session, here));
+    GOOD(MPI_T_pvar_start(session, world));
+    for (int i = 0; i < 3; i++)
+        MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, half);
+    MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    EQUAL(shorts(here), 3);
+    EQUAL(shorts(world), 1);
+    EQUAL(shorts(active), 0);
+    MPI_Ibarrier(half, &request);
+    if (of_half > 1 && in_half == 0)
+        CHECK(shorts(active) <= 1, "%u barriers", shorts(active));
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    EQUAL(shorts(active), 0);
+    MPI_Comm freed = half;
+    MPI_Comm_free(&half);
+    EQUAL(longs(session, level), before);
+    EQUAL(MPI_T_pvar_read(session, here, &value), MPI_T_ERR_INVALID_HANDLE);
+    GOOD(MPI_T_pvar_get_index("communicator_size", MPI_T_PVAR_CLASS_SIZE, &index));
+    MPI_T_pvar_handle none;
+    EQUAL(MPI_T_pvar_handle_alloc(session, index, &freed, &none, &count), MPI_T_ERR_INVALID);
+    EQUAL(MPI_T_pvar_handle_alloc(session, index, &half, &none, &count), MPI_T_ERR_INVALID);
+    GOOD(MPI_T_pvar_session_free(&session));
+    GOOD(MPI_T_pvar_session_create(&session));
+}
+
+static void s15_3_7_watches_run_out_and_come_back(void)
+{
+    MPI_T_pvar_handle handles[65], none;
+    MPI_Comm world = MPI_COMM_WORLD;
+    int index, count;
+    GOOD(MPI_T_pvar_get_index("MPI_T_UMQ_LENGTH", MPI_T_PVAR_CLASS_LEVEL, &index));
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < 64; i++)
+            GOOD(MPI_T_pvar_handle_alloc(session, index, &world, &handles[i], &count));
+        EQUAL(MPI_T_pvar_handle_alloc(session, index, &world, &none, &count), MPI_T_ERR_OUT_OF_HANDLES);
+        for (int i = 0; i < 64; i++)
+            GOOD(MPI_T_pvar_handle_free(session, &handles[i]));
+    }
+}
+
+// A signal handler reads, resets, stops and starts, whatever it has interrupted.
+static MPI_T_pvar_handle in_handler[4];
+static volatile unsigned long long reads, wrong;
+
+static void handler(int number)
+{
+    unsigned long long value = 0;
+    unsigned word = 0;
+    (void)number;
+    wrong += MPI_T_pvar_read(session, in_handler[0], &value) != MPI_SUCCESS || value > 1u << 24;
+    wrong += MPI_T_pvar_read(session, in_handler[1], &word) != MPI_SUCCESS || word > 64;
+    wrong += MPI_T_pvar_readreset(session, in_handler[2], &value) != MPI_SUCCESS || value > 1u << 24;
+    wrong += MPI_T_pvar_stop(session, in_handler[3]) != MPI_SUCCESS;
+    wrong += MPI_T_pvar_start(session, in_handler[3]) != MPI_SUCCESS;
+    reads++;
+}
+
+static void mpit_122_signal_handlers_read_under_traffic(void)
+{
+    enum { ROUNDS = 400, EACH = 20 };
+    MPI_Request requests[EACH];
+    static char data[20000];
+    struct itimerval every = {{0, 100}, {0, 100}}, never = {{0, 0}, {0, 0}};
+    struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
+    in_handler[0] = bind(session, "match_attempts", MPI_T_PVAR_CLASS_AGGREGATE, NULL);
+    in_handler[1] = bind(session, "MPI_T_UMQ_LENGTH", MPI_T_PVAR_CLASS_LEVEL, &(MPI_Comm){MPI_COMM_WORLD});
+    in_handler[2] = bind(session, "unexpected_messages", MPI_T_PVAR_CLASS_COUNTER, NULL);
+    in_handler[3] = bind(session, "rendezvous_sends", MPI_T_PVAR_CLASS_COUNTER, NULL);
+    GOOD(MPI_T_pvar_start(session, MPI_T_PVAR_ALL_HANDLES));
+    sigaction(SIGALRM, &action, NULL);
+    setitimer(ITIMER_REAL, &every, NULL);
+    // As long as one of the ranks has not had enough of them.
+    for (int round = 0, more = 1; round < ROUNDS || (more && round < 100 * ROUNDS); round++) {
+        int bytes = round % 3 ? 8 : 20000, mine = reads < 100;
+        flood(MPI_COMM_WORLD, EACH, bytes, requests, data);
+        drain(MPI_COMM_WORLD, EACH, bytes, requests, data);
+        MPI_Allreduce(&mine, &more, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+    }
+    setitimer(ITIMER_REAL, &never, NULL);
+    CHECK(reads > 0, "%s", "the handler never ran");
+    EQUAL(wrong, 0);
+    EQUAL(shorts(in_handler[1]), 0);
+    for (int i = 0; i < 4; i++)
+        GOOD(MPI_T_pvar_handle_free(session, &in_handler[i]));
+}
+
+// Another thread reads all the while.
+static volatile int over;
+
+static void *reader(void *nothing)
+{
+    MPI_T_pvar_handle handle = bind(session, "match_attempts", MPI_T_PVAR_CLASS_AGGREGATE, NULL);
+    unsigned long long last = 0, value;
+    (void)nothing;
+    GOOD(MPI_T_pvar_start(session, handle));
+    while (!over) {
+        GOOD(MPI_T_pvar_read(session, handle, &value));
+        CHECK(value >= last, "%llu after %llu", value, last);
+        last = value;
+    }
+    GOOD(MPI_T_pvar_handle_free(session, &handle));
+    return NULL;
+}
+
+static void mpit_122_another_thread_reads_under_traffic(void)
+{
+    enum { EACH = 20 };
+    MPI_Request requests[EACH];
+    static char data[64];
+    pthread_t thread;
+    pthread_create(&thread, NULL, reader, NULL);
+    for (int round = 0; round < 100; round++) {
+        flood(MPI_COMM_WORLD, EACH, 64, requests, data);
+        drain(MPI_COMM_WORLD, EACH, 64, requests, data);
+    }
+    over = 1;
+    pthread_join(thread, NULL);
+}
+
+int main(int argc, char **argv)
+{
+    int provided, phase = -1, wanted = 0;
+    GOOD(MPI_T_init_thread(MPI_THREAD_MULTIPLE, &provided));
+    GOOD(MPI_T_pvar_session_create(&session));
+    MPI_T_pvar_session early;
+    GOOD(MPI_T_pvar_session_create(&early));
+    MPI_T_pvar_handle state = bind(early, "process_phase", MPI_T_PVAR_CLASS_STATE, NULL);
+    MPI_T_pvar_handle made = bind(early, "communicators_made", MPI_T_PVAR_CLASS_COUNTER, NULL);
+    MPI_T_pvar_handle most = bind(early, "communicators_high", MPI_T_PVAR_CLASS_HIGHWATERMARK, NULL);
+    GOOD(MPI_T_pvar_start(early, made));
+    GOOD(MPI_T_pvar_read(early, state, &phase));
+    EQUAL(phase, wanted++);
+    EQUAL(longs(early, made), 0);
+    start(&argc, &argv);
+    GOOD(MPI_T_pvar_read(early, state, &phase));
+    EQUAL(phase, wanted++);
+    EQUAL(longs(early, made), 2);
+    EQUAL(longs(early, most), 2);
+    RUN(mpit_125_umq_length_is_that_of_its_communicator);
+    RUN(mpit_116_sessions_and_watermarks_are_apart);
+    RUN(s15_3_7_large_messages_are_announced);
+    RUN(s15_3_7_collectives_are_counted_by_communicator);
+    RUN(s15_3_7_watches_run_out_and_come_back);
+    RUN(mpit_122_signal_handlers_read_under_traffic);
+    RUN(mpit_122_another_thread_reads_under_traffic);
+    CHECK(longs(early, most) >= 3, "%llu communicators", longs(early, most));
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Finalize();
+    GOOD(MPI_T_pvar_read(early, state, &phase));
+    EQUAL(phase, wanted);
+    GOOD(MPI_T_finalize());
+    EQUAL(MPI_T_pvar_read(early, state, &phase), MPI_T_ERR_NOT_INITIALIZED);
+    GOOD(MPI_T_init_thread(MPI_THREAD_SINGLE, &provided));
+    EQUAL(MPI_T_pvar_read(early, state, &phase), MPI_T_ERR_INVALID_SESSION);
+    GOOD(MPI_T_finalize());
+    if (check_errors > 0) {
+        fprintf(stderr, "rank %d: %d errors\n", rank, check_errors);
+        return 1;
+    }
+    puts("ok");
+    return 0;
+}

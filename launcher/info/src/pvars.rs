@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The table of performance variables.
+
+use crate::text::wrapped;
+use runtime::var::gauges::{Class, GAUGES, Gauge, Number};
+
+/// All performance variables.
+pub(crate) fn page() -> String {
+    GAUGES.iter().map(one).collect::<Vec<_>>().join("\n")
+}
+
+fn one(gauge: &Gauge) -> String {
+    let of = match gauge.is_of_comm() {
+        true => " of a communicator",
+        false => "",
+    };
+    let (class, kind) = (class(gauge.class), kind(gauge.kind));
+    let category = gauge.category.name();
+    let text = wrapped(gauge.text, 4);
+    format!("{}  {class}{of}, {kind}, in {category}\n{text}", gauge.name)
+}
+
+fn class(class: Class) -> &'static str {
+    match class {
+        Class::State => "state",
+        Class::Level => "level",
+        Class::Size => "size",
+        Class::Percentage => "percentage",
+        Class::HighWatermark => "high watermark",
+        Class::LowWatermark => "low watermark",
+        Class::Counter => "counter",
+        Class::Aggregate => "aggregate",
+        Class::Generic => "generic",
+    }
+}
+
+fn kind(kind: Number) -> &'static str {
+    match kind {
+        Number::Int(_) => "int",
+        Number::Unsigned => "unsigned",
+        Number::Long => "unsigned long long",
+        Number::Double => "double",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_variable_is_there_with_its_class_and_its_text() {
+        let page = page();
+        let joined = page.split_whitespace().collect::<Vec<_>>().join(" ");
+        for gauge in GAUGES {
+            let is_head = |line: &str| line.split(' ').next() == Some(gauge.name);
+            assert!(page.lines().any(is_head), "{}", gauge.name);
+            let text = gauge.text.split_whitespace().collect::<Vec<_>>();
+            assert!(joined.contains(&text.join(" ")), "{}", gauge.name);
+        }
+        let line = "MPI_T_UMQ_LENGTH  level of a communicator, unsigned, in rmpi.point_to_point";
+        assert!(page.lines().any(|other| other == line), "{page}");
+        assert!(page.lines().all(|line| line.chars().count() <= 100));
+    }
+}

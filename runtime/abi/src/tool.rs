@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! MPI 5.0 chapter 15, the tool information interface: its beginning and end, and what its functions share. The tables of
+//! variables and all that is decided about them are the runtime's ([`runtime::var`]); here they get their C faces.
+//!
+//! Nothing here calls an error handler or ends the process, and errors are classes without words (section 15.3.2).
+
+use core::ffi::c_int;
+
+use runtime::var::{Verbosity, desk};
+
+use crate::args::{InOut, Out, OutChars};
+use crate::c;
+use crate::error::{Error, ErrorClass};
+use crate::{init, process, tool_cvar};
+
+/// Why a call was refused: its class, which is what C gets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Refused(pub ErrorClass);
+
+/// A result of a body of the tool interface.
+pub type Result<T> = core::result::Result<T, Refused>;
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Self {
+        match error.class() {
+            ErrorClass::ARG => Self(ErrorClass::T_INVALID),
+            class => Self(class),
+        }
+    }
+}
+
+/// `MPI_T_init_thread`: every level is granted.
+pub fn init_thread(required: c_int, provided: Out<'_, c_int>) -> Result<()> {
+    if !process::tool_begins() {
+        return Err(Refused(ErrorClass::T_CANNOT_INIT));
+    }
+    // Signal handlers that read variables find what they need.
+    desk::open();
+    provided.set(init::level(required));
+    Ok(())
+}
+
+/// `MPI_T_finalize`: with the last of these calls go all handles and sessions.
+pub fn finalize() -> Result<()> {
+    match process::tool_ends() {
+        (false, _) => return Err(Refused(ErrorClass::T_NOT_INITIALIZED)),
+        (true, true) => {
+            tool_cvar::forget_handles();
+            desk::open().clear();
+        }
+        (true, false) => {}
+    }
+    Ok(())
+}
+
+/// Text out, as section 15.3.3 has it: as much as fits with a NUL, and always how much room the whole needs.
+pub fn put_text(room: Option<OutChars<'_>>, length: Option<InOut<'_, c_int>>, text: &str) {
+    let Some(length) = length else {
+        return;
+    };
+    let capacity = usize::try_from(length.get()).unwrap_or(0);
+    if let Some(room) = room {
+        room.within(capacity).set_bytes(text.as_bytes());
+    }
+    length.set(number(text.len() + 1));
+}
+
+/// Sets an output that may be NULL.
+pub fn put<T>(place: Option<Out<'_, T>>, value: T) {
+    if let Some(place) = place {
+        place.set(value);
+    }
+}
+
+/// A size of ours as C has it: all of them are small.
+pub fn number(size: usize) -> c_int {
+    c_int::try_from(size).unwrap_or(c_int::MAX)
+}
+
+/// What is at `index` of a list.
+pub fn at<T>(mut list: impl Iterator<Item = T>, index: c_int) -> Result<T> {
+    let index = usize::try_from(index).map_err(|_| Refused(ErrorClass::T_INVALID_INDEX))?;
+    list.nth(index).ok_or(Refused(ErrorClass::T_INVALID_INDEX))
+}
+
+/// The constant of a verbosity.
+pub fn verbosity(of: Verbosity) -> c_int {
+    match of {
+        Verbosity::UserBasic => c::MPI_T_VERBOSITY_USER_BASIC,
+        Verbosity::UserDetail => c::MPI_T_VERBOSITY_USER_DETAIL,
+        Verbosity::UserAll => c::MPI_T_VERBOSITY_USER_ALL,
+        Verbosity::TunerBasic => c::MPI_T_VERBOSITY_TUNER_BASIC,
+        Verbosity::TunerDetail => c::MPI_T_VERBOSITY_TUNER_DETAIL,
+        Verbosity::TunerAll => c::MPI_T_VERBOSITY_TUNER_ALL,
+        Verbosity::DeveloperBasic => c::MPI_T_VERBOSITY_MPIDEV_BASIC,
+        Verbosity::DeveloperDetail => c::MPI_T_VERBOSITY_MPIDEV_DETAIL,
+        Verbosity::DeveloperAll => c::MPI_T_VERBOSITY_MPIDEV_ALL,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bad_argument_is_invalid_and_other_classes_stay() {
+        let null = Refused::from(Error::null("num"));
+        assert_eq!(null, Refused(ErrorClass::T_INVALID));
+        assert_eq!(at([1].into_iter(), 0), Ok(1));
+        for index in [-1, 1] {
+            let refused = Err(Refused(ErrorClass::T_INVALID_INDEX));
+            assert_eq!(at([1].into_iter(), index), refused);
+        }
+    }
+}

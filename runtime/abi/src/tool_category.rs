@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! MPI 5.0 section 15.3.9: categories. One holds all others; what is in them never changes.
+
+use core::ffi::{CStr, c_int};
+
+use runtime::var::Category;
+use runtime::var::gauges::GAUGES;
+use runtime::var::settings::controls;
+
+use crate::args::{InOut, Out, OutArray, OutChars};
+use crate::error::ErrorClass;
+use crate::tool::{Refused, Result, at, number, put, put_text};
+
+/// `MPI_T_category_get_num`.
+pub fn get_num(num: Out<'_, c_int>) -> Result<()> {
+    num.set(number(Category::SHOWN.len()));
+    Ok(())
+}
+
+/// `MPI_T_category_get_info`.
+pub fn get_info(
+    index: c_int,
+    name: Option<OutChars<'_>>,
+    name_len: Option<InOut<'_, c_int>>,
+    desc: Option<OutChars<'_>>,
+    desc_len: Option<InOut<'_, c_int>>,
+    num_cvars: Option<Out<'_, c_int>>,
+    num_pvars: Option<Out<'_, c_int>>,
+    num_categories: Option<Out<'_, c_int>>,
+) -> Result<()> {
+    let category = find(index)?;
+    put_text(name, name_len, category.name());
+    put_text(desc, desc_len, category.text());
+    put(num_cvars, number(cvars(category).count()));
+    put(num_pvars, number(pvars(category).count()));
+    put(num_categories, number(category.below().count()));
+    Ok(())
+}
+
+/// `MPI_T_category_get_index`.
+pub fn get_index(name: &CStr, index: Out<'_, c_int>) -> Result<()> {
+    let same = |category: &Category| category.name().as_bytes() == name.to_bytes();
+    let found = Category::SHOWN.iter().position(same);
+    index.set(number(found.ok_or(Refused(ErrorClass::T_INVALID_NAME))?));
+    Ok(())
+}
+
+/// `MPI_T_category_get_cvars`.
+pub fn get_cvars(index: c_int, indices: OutArray<'_, c_int>) -> Result<()> {
+    indices.fill(cvars(find(index)?).map(number));
+    Ok(())
+}
+
+/// `MPI_T_category_get_pvars`.
+pub fn get_pvars(index: c_int, indices: OutArray<'_, c_int>) -> Result<()> {
+    indices.fill(pvars(find(index)?).map(number));
+    Ok(())
+}
+
+/// `MPI_T_category_get_categories`.
+pub fn get_categories(index: c_int, indices: OutArray<'_, c_int>) -> Result<()> {
+    let below = find(index)?.below().filter_map(Category::place);
+    indices.fill(below.map(number));
+    Ok(())
+}
+
+/// `MPI_T_category_changed`: nothing ever did.
+pub fn changed(update_number: Out<'_, c_int>) -> Result<()> {
+    update_number.set(0);
+    Ok(())
+}
+
+fn find(index: c_int) -> Result<Category> {
+    at(Category::SHOWN.into_iter(), index)
+}
+
+fn cvars(category: Category) -> impl Iterator<Item = usize> {
+    let all = controls().enumerate();
+    all.filter(move |(_, row)| row.category == category)
+        .map(|(index, _)| index)
+}
+
+fn pvars(category: Category) -> impl Iterator<Item = usize> {
+    let all = GAUGES.iter().enumerate();
+    all.filter(move |(_, gauge)| gauge.category == category)
+        .map(|(index, _)| index)
+}

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! MPI 5.0 section 15.3.6: control variables, which are the rows of [`runtime::var::ROWS`] under the names that they have in the
+//! environment.
+//!
+//! All are bound to no object. A tool may write them until MPI is initialized; then the values are fixed. Reading one takes a
+//! lock and looks at the environment, so it is not for signal handlers.
+
+use core::ffi::{CStr, c_int};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use runtime::var::settings::{self, Refusal, Value, control, controls, text_bytes};
+use runtime::var::{Range, Row, Scope};
+
+use crate::args::{InOut, InValue, Object, Out, OutChars, OutValue};
+use crate::c;
+use crate::error::ErrorClass;
+use crate::handle::{MPI_Datatype, MPI_T_cvar_handle, MPI_T_enum};
+use crate::tool::{Refused, Result, at, number, put, put_text, verbosity};
+use crate::tool_enum;
+use crate::tool_handles::{Handles, Kind};
+
+/// The variables behind live handles.
+static HANDLES: Mutex<Handles<&'static Row>> = Mutex::new(Handles::new(Kind::Cvar));
+
+fn handles() -> MutexGuard<'static, Handles<&'static Row>> {
+    HANDLES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The interface was finalized: no handle lives on.
+pub fn forget_handles() {
+    handles().clear();
+}
+
+/// `MPI_T_cvar_get_num`.
+pub fn get_num(num: Out<'_, c_int>) -> Result<()> {
+    num.set(number(controls().count()));
+    Ok(())
+}
+
+/// `MPI_T_cvar_get_info`.
+pub fn get_info(
+    index: c_int,
+    name: Option<OutChars<'_>>,
+    name_len: Option<InOut<'_, c_int>>,
+    verbose: Option<Out<'_, c_int>>,
+    datatype: Option<Out<'_, MPI_Datatype>>,
+    enumtype: Option<Out<'_, MPI_T_enum>>,
+    desc: Option<OutChars<'_>>,
+    desc_len: Option<InOut<'_, c_int>>,
+    bind: Option<Out<'_, c_int>>,
+    scope: Option<Out<'_, c_int>>,
+) -> Result<()> {
+    let row = at(controls(), index)?;
+    put_text(name, name_len, row.name);
+    put(verbose, verbosity(row.verbosity));
+    put(datatype, type_of(row));
+    put(enumtype, tool_enum::of_row(row));
+    put_text(desc, desc_len, &describe(row));
+    put(bind, c::MPI_T_BIND_NO_OBJECT);
+    put(scope, scope_of(row));
+    Ok(())
+}
+
+/// What it means, which values it takes and who may set it.
+fn describe(row: &Row) -> String {
+    format!(
+        "{} Expected: {}. {}",
+        row.text,
+        row.range.describe(),
+        row.scope.text()
+    )
+}
+
+fn type_of(row: &Row) -> MPI_Datatype {
+    match row.range {
+        Range::Number { .. } => MPI_Datatype::UNSIGNED_LONG_LONG,
+        Range::Words(_) => MPI_Datatype::INT,
+        Range::Names { .. } | Range::List(_) | Range::Foreign => MPI_Datatype::CHAR,
+    }
+}
+
+fn scope_of(row: &Row) -> c_int {
+    match row.scope {
+        Scope::ReadOnly => c::MPI_T_SCOPE_READONLY,
+        Scope::Local => c::MPI_T_SCOPE_LOCAL,
+        Scope::AllEqual => c::MPI_T_SCOPE_ALL_EQ,
+    }
+}
+
+/// `MPI_T_cvar_get_index`.
+pub fn get_index(name: &CStr, index: Out<'_, c_int>) -> Result<()> {
+    let found = controls().position(|row| row.name.as_bytes() == name.to_bytes());
+    index.set(number(found.ok_or(Refused(ErrorClass::T_INVALID_NAME))?));
+    Ok(())
+}
+
+/// `MPI_T_cvar_handle_alloc`.
+pub fn handle_alloc(
+    index: c_int,
+    _obj_handle: Object<'_>,
+    handle: Out<'_, MPI_T_cvar_handle>,
+    count: Out<'_, c_int>,
+) -> Result<()> {
+    let index = usize::try_from(index).map_err(|_| Refused(ErrorClass::T_INVALID_INDEX))?;
+    let row = control(index).ok_or(Refused(ErrorClass::T_INVALID_INDEX))?;
+    let number_of = handles().insert(row);
+    handle.set(MPI_T_cvar_handle(
+        number_of.ok_or(Refused(ErrorClass::T_OUT_OF_HANDLES))?,
+    ));
+    count.set(number(text_bytes(row).unwrap_or(1)));
+    Ok(())
+}
+
+/// `MPI_T_cvar_handle_free`.
+pub fn handle_free(handle: InOut<'_, MPI_T_cvar_handle>) -> Result<()> {
+    let freed = handles().remove(handle.get().0);
+    freed.ok_or(Refused(ErrorClass::T_INVALID_HANDLE))?;
+    handle.set(MPI_T_cvar_handle(0));
+    Ok(())
+}
+
+fn find(handle: MPI_T_cvar_handle) -> Result<&'static Row> {
+    let found = handles().get(handle.0).copied();
+    found.ok_or(Refused(ErrorClass::T_INVALID_HANDLE))
+}
+
+/// `MPI_T_cvar_read`.
+pub fn read(handle: MPI_T_cvar_handle, buf: OutValue<'_>) -> Result<()> {
+    match settings::read(find(handle)?) {
+        Value::Number(number) => buf.set(&number.to_ne_bytes())?,
+        Value::Word(word) => buf.set(&number(word).to_ne_bytes())?,
+        Value::Text(mut text) => {
+            text.push('\0');
+            buf.set(text.as_bytes())?;
+        }
+    }
+    Ok(())
+}
+
+/// `MPI_T_cvar_write`.
+pub fn write(handle: MPI_T_cvar_handle, buf: InValue<'_>) -> Result<()> {
+    let row = find(handle)?;
+    let value = given(row, buf)?.ok_or(Refused(ErrorClass::T_INVALID))?;
+    settings::write(row, &value).map_err(|refusal| {
+        Refused(match refusal {
+            Refusal::NotNow => ErrorClass::T_CVAR_SET_NOT_NOW,
+            Refusal::Never => ErrorClass::T_CVAR_SET_NEVER,
+            Refusal::Invalid => ErrorClass::T_INVALID,
+        })
+    })
+}
+
+/// The value that a program hands over; `None` where it can be none of the row's kind.
+fn given(row: &Row, buf: InValue<'_>) -> Result<Option<Value>> {
+    if let Some(most) = text_bytes(row) {
+        let text = buf
+            .text(most)?
+            .and_then(|text| String::from_utf8(text).ok());
+        return Ok(text.map(Value::Text));
+    }
+    if let Range::Words(_) = row.range {
+        let word = c_int::from_ne_bytes(buf.bytes()?);
+        return Ok(usize::try_from(word).ok().map(Value::Word));
+    }
+    Ok(Some(Value::Number(u64::from_ne_bytes(buf.bytes()?))))
+}

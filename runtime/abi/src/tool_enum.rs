@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! MPI 5.0 section 15.3.5: enumerations. Each variable of which the values are words has one.
+
+use core::ffi::c_int;
+
+use runtime::var::gauges::{GAUGES, Gauge, Number};
+use runtime::var::{ROWS, Range, Row};
+
+use crate::args::{InOut, Out, OutChars};
+use crate::error::ErrorClass;
+use crate::handle::MPI_T_enum;
+use crate::tool::{Refused, Result, at, number, put, put_text};
+use crate::tool_handles::{Kind, bits, place};
+
+/// The enumeration of a row's words.
+pub fn of_row(row: &Row) -> MPI_T_enum {
+    match row.range {
+        Range::Words(_) => MPI_T_enum(bits(Kind::Enum, row.variable as usize, 0)),
+        _ => MPI_T_enum(0),
+    }
+}
+
+/// The enumeration of the words of a performance variable, by its place behind the rows.
+pub fn of_gauge(gauge: &Gauge) -> MPI_T_enum {
+    let same = |other: &Gauge| other.name == gauge.name;
+    match (gauge.kind, GAUGES.iter().position(same)) {
+        (Number::Int([_, ..]), Some(at)) => MPI_T_enum(bits(Kind::Enum, ROWS.len() + at, 0)),
+        _ => MPI_T_enum(0),
+    }
+}
+
+/// Its name and its words.
+fn find(handle: MPI_T_enum) -> Result<(String, &'static [&'static str])> {
+    let found = place(Kind::Enum, handle.0).filter(|(_, generation)| *generation == 0);
+    let words = found.and_then(|(index, _)| match ROWS.get(index) {
+        Some(row) => words_of_row(row),
+        None => words_of_gauge(GAUGES.get(index - ROWS.len())?),
+    });
+    let (name, words) = words.ok_or(Refused(ErrorClass::T_INVALID_HANDLE))?;
+    Ok((format!("{name}_values"), words))
+}
+
+type Words = (&'static str, &'static [&'static str]);
+
+fn words_of_row(row: &Row) -> Option<Words> {
+    match row.range {
+        Range::Words(words) => Some((row.name, words)),
+        _ => None,
+    }
+}
+
+fn words_of_gauge(gauge: &Gauge) -> Option<Words> {
+    match gauge.kind {
+        Number::Int(words @ [_, ..]) => Some((gauge.name, words)),
+        _ => None,
+    }
+}
+
+/// `MPI_T_enum_get_info`.
+pub fn get_info(
+    enumtype: MPI_T_enum,
+    num: Option<Out<'_, c_int>>,
+    name: Option<OutChars<'_>>,
+    name_len: Option<InOut<'_, c_int>>,
+) -> Result<()> {
+    let (text, words) = find(enumtype)?;
+    put(num, number(words.len()));
+    put_text(name, name_len, &text);
+    Ok(())
+}
+
+/// `MPI_T_enum_get_item`: the value of a word is its place.
+pub fn get_item(
+    enumtype: MPI_T_enum,
+    index: c_int,
+    value: Out<'_, c_int>,
+    name: Option<OutChars<'_>>,
+    name_len: Option<InOut<'_, c_int>>,
+) -> Result<()> {
+    let (_, words) = find(enumtype)?;
+    let word = at(words.iter(), index)?;
+    value.set(index);
+    put_text(name, name_len, word);
+    Ok(())
+}

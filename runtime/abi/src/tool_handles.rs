@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The numbers of live handles of the tool interface: kind, generation and index, as [`crate::handle`] has them, with kinds of
+//! their own.
+
+/// What a handle of the tool interface is of. No kind of [`crate::handle::Kind`] has one of these numbers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Kind {
+    /// A control variable.
+    Cvar = 12,
+    /// A session of performance variables.
+    Session = 13,
+    /// A performance variable.
+    Pvar = 14,
+    /// An enumeration; its index counts from 0 and its generation is 0.
+    Enum = 15,
+}
+
+/// The number of a handle.
+pub fn bits(kind: Kind, index: usize, generation: u8) -> usize {
+    (kind as usize) << KIND_SHIFT | (generation as usize) << GENERATION_SHIFT | index
+}
+
+/// Index and generation of a handle of this kind.
+pub fn place(kind: Kind, bits: usize) -> Option<(usize, u8)> {
+    let generation = u8::try_from(bits >> GENERATION_SHIFT & 0xff).ok()?;
+    let ours = bits >> KIND_SHIFT == kind as usize;
+    ours.then_some((bits & (MOST - 1), generation))
+}
+
+/// How many handles of a kind can live at once.
+pub const MOST: usize = 1 << GENERATION_SHIFT;
+
+const KIND_SHIFT: u32 = 27;
+const GENERATION_SHIFT: u32 = 19;
+
+/// What is behind the live handles of one kind. A freed handle does not name the next thing in its place.
+#[derive(Debug)]
+pub struct Handles<T> {
+    kind: Kind,
+    places: Vec<(u8, Option<T>)>,
+}
+
+impl<T> Handles<T> {
+    /// None.
+    pub const fn new(kind: Kind) -> Self {
+        Self {
+            kind,
+            places: Vec::new(),
+        }
+    }
+
+    /// The number of a new handle; `None`: there are too many.
+    pub fn insert(&mut self, thing: T) -> Option<usize> {
+        let free = self.places.iter().position(|(_, there)| there.is_none());
+        let index = free.unwrap_or(self.places.len());
+        if index == MOST {
+            return None;
+        }
+        if index == self.places.len() {
+            self.places.push((0, None));
+        }
+        let (generation, there) = &mut self.places[index];
+        *there = Some(thing);
+        Some(bits(self.kind, index, *generation))
+    }
+
+    /// What a handle names.
+    pub fn get(&self, number: usize) -> Option<&T> {
+        let (index, generation) = place(self.kind, number)?;
+        let (current, thing) = self.places.get(index)?;
+        thing.as_ref().filter(|_| *current == generation)
+    }
+
+    /// Takes what a handle names out.
+    pub fn remove(&mut self, number: usize) -> Option<T> {
+        self.get(number)?;
+        let (index, _) = place(self.kind, number)?;
+        self.places[index].0 = self.places[index].0.wrapping_add(1);
+        self.places[index].1.take()
+    }
+
+    /// Takes all out.
+    pub fn clear(&mut self) {
+        for (generation, thing) in &mut self.places {
+            *generation = generation.wrapping_add(u8::from(thing.take().is_some()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_freed_handle_names_nothing_and_not_what_comes_next() {
+        let mut handles = Handles::new(Kind::Cvar);
+        let first = handles.insert("first").unwrap();
+        assert_eq!(handles.get(first), Some(&"first"));
+        assert_eq!(handles.remove(first), Some("first"));
+        let second = handles.insert("second").unwrap();
+        assert_ne!(first, second);
+        assert_eq!(handles.get(first), None);
+        assert_eq!(handles.remove(first), None);
+        handles.clear();
+        assert_eq!(handles.get(second), None);
+    }
+
+    #[test]
+    fn kinds_null_and_numbers_out_of_nowhere_are_told_apart() {
+        let mut handles = Handles::new(Kind::Pvar);
+        let one = handles.insert(1).unwrap();
+        let (index, generation) = place(Kind::Pvar, one).unwrap();
+        assert_eq!((index, generation), (0, 0));
+        assert_eq!(handles.get(bits(Kind::Cvar, index, generation)), None);
+        for number in [0, 1, one + 1, usize::MAX] {
+            assert_eq!(handles.get(number), None);
+        }
+        // A positive int, as all handles are.
+        assert!(bits(Kind::Enum, MOST - 1, u8::MAX) <= i32::MAX as usize);
+    }
+}

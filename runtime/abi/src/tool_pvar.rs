@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! MPI 5.0 section 15.3.7: performance variables, the rows of [`runtime::var::gauges::GAUGES`].
+//!
+//! Sessions and handles are made and freed under a lock. Starting, stopping, reading, writing and resetting take neither a lock
+//! nor memory, so signal handlers may do it, whatever they have interrupted. Binding a handle to a communicator looks at that,
+//! as the functions for communicators do: below `MPI_THREAD_MULTIPLE` the thread that calls MPI does it.
+
+use core::ffi::{CStr, c_int};
+
+use runtime::var::desk::{self, Bound, Desk, Key, Refusal};
+use runtime::var::gauges::{Class, GAUGES, Gauge, Number, Source};
+
+use crate::args::{InOut, InValue, Object, Out, OutChars, OutValue};
+use crate::c;
+use crate::error::ErrorClass;
+use crate::handle::{MPI_Comm, MPI_Datatype, MPI_T_enum, MPI_T_pvar_handle, MPI_T_pvar_session};
+use crate::process::{self, Phase};
+use crate::state;
+use crate::tool::{Refused, Result, at, number, put, put_text, verbosity};
+use crate::tool_enum;
+use crate::tool_handles::{Kind, bits, place};
+
+impl From<Refusal> for Refused {
+    fn from(refusal: Refusal) -> Self {
+        Self(match refusal {
+            Refusal::Session => ErrorClass::T_INVALID_SESSION,
+            Refusal::Handle => ErrorClass::T_INVALID_HANDLE,
+            Refusal::Index => ErrorClass::T_INVALID_INDEX,
+            Refusal::Invalid => ErrorClass::T_INVALID,
+            Refusal::StartStop => ErrorClass::T_PVAR_NO_STARTSTOP,
+            Refusal::Write => ErrorClass::T_PVAR_NO_WRITE,
+            Refusal::Atomic => ErrorClass::T_PVAR_NO_ATOMIC,
+            Refusal::Handles => ErrorClass::T_OUT_OF_HANDLES,
+            Refusal::Sessions => ErrorClass::T_OUT_OF_SESSIONS,
+        })
+    }
+}
+
+/// `MPI_T_pvar_get_num`.
+pub fn get_num(num: Out<'_, c_int>) -> Result<()> {
+    num.set(number(GAUGES.len()));
+    Ok(())
+}
+
+/// `MPI_T_pvar_get_info`.
+pub fn get_info(
+    index: c_int,
+    name: Option<OutChars<'_>>,
+    name_len: Option<InOut<'_, c_int>>,
+    verbose: Option<Out<'_, c_int>>,
+    var_class: Option<Out<'_, c_int>>,
+    datatype: Option<Out<'_, MPI_Datatype>>,
+    enumtype: Option<Out<'_, MPI_T_enum>>,
+    desc: Option<OutChars<'_>>,
+    desc_len: Option<InOut<'_, c_int>>,
+    bind: Option<Out<'_, c_int>>,
+    readonly: Option<Out<'_, c_int>>,
+    continuous: Option<Out<'_, c_int>>,
+    atomic: Option<Out<'_, c_int>>,
+) -> Result<()> {
+    let gauge = at(GAUGES.iter(), index)?;
+    put_text(name, name_len, gauge.name);
+    put(verbose, verbosity(gauge.verbosity));
+    put(var_class, class_of(gauge));
+    put(datatype, type_of(gauge));
+    put(enumtype, tool_enum::of_gauge(gauge));
+    put_text(desc, desc_len, gauge.text);
+    put(
+        bind,
+        match gauge.is_of_comm() {
+            true => c::MPI_T_BIND_MPI_COMM,
+            false => c::MPI_T_BIND_NO_OBJECT,
+        },
+    );
+    put(readonly, c_int::from(gauge.is_read_only()));
+    put(continuous, c_int::from(gauge.is_continuous()));
+    put(atomic, c_int::from(!gauge.is_read_only()));
+    Ok(())
+}
+
+fn class_of(gauge: &Gauge) -> c_int {
+    match gauge.class {
+        Class::State => c::MPI_T_PVAR_CLASS_STATE,
+        Class::Level => c::MPI_T_PVAR_CLASS_LEVEL,
+        Class::Size => c::MPI_T_PVAR_CLASS_SIZE,
+        Class::Percentage => c::MPI_T_PVAR_CLASS_PERCENTAGE,
+        Class::HighWatermark => c::MPI_T_PVAR_CLASS_HIGHWATERMARK,
+        Class::LowWatermark => c::MPI_T_PVAR_CLASS_LOWWATERMARK,
+        Class::Counter => c::MPI_T_PVAR_CLASS_COUNTER,
+        Class::Aggregate => c::MPI_T_PVAR_CLASS_AGGREGATE,
+        Class::Generic => c::MPI_T_PVAR_CLASS_GENERIC,
+    }
+}
+
+fn type_of(gauge: &Gauge) -> MPI_Datatype {
+    match gauge.kind {
+        Number::Int(_) => MPI_Datatype::INT,
+        Number::Unsigned => MPI_Datatype::UNSIGNED,
+        Number::Long => MPI_Datatype::UNSIGNED_LONG_LONG,
+        Number::Double => MPI_Datatype::DOUBLE,
+    }
+}
+
+/// `MPI_T_pvar_get_index`.
+pub fn get_index(name: &CStr, var_class: c_int, index: Out<'_, c_int>) -> Result<()> {
+    let is_it =
+        |gauge: &Gauge| gauge.name.as_bytes() == name.to_bytes() && class_of(gauge) == var_class;
+    let found = GAUGES.iter().position(is_it);
+    index.set(number(found.ok_or(Refused(ErrorClass::T_INVALID_NAME))?));
+    Ok(())
+}
+
+/// `MPI_T_pvar_session_create`.
+pub fn session_create(session: Out<'_, MPI_T_pvar_session>) -> Result<()> {
+    let key = desk()?.create_session()?;
+    session.set(MPI_T_pvar_session(bits(
+        Kind::Session,
+        key.index,
+        key.generation,
+    )));
+    Ok(())
+}
+
+/// `MPI_T_pvar_session_free`: with its handles.
+pub fn session_free(session: InOut<'_, MPI_T_pvar_session>) -> Result<()> {
+    desk()?.free_session(session_of(session.get())?)?;
+    session.set(MPI_T_pvar_session(0));
+    Ok(())
+}
+
+/// `MPI_T_pvar_handle_alloc`.
+pub fn handle_alloc(
+    session: MPI_T_pvar_session,
+    index: c_int,
+    obj_handle: Object<'_>,
+    handle: Out<'_, MPI_T_pvar_handle>,
+    count: Out<'_, c_int>,
+) -> Result<()> {
+    let session = session_of(session)?;
+    let gauge = at(GAUGES.iter(), index)?;
+    let at = usize::try_from(index).map_err(|_| Refusal::Index)?;
+    let bound = match gauge.is_of_comm() {
+        true => bind(gauge, MPI_Comm(obj_handle.bits()?))?,
+        false => Bound::Nothing,
+    };
+    let desk = desk()?;
+    let made = desk.alloc(session, at, bound);
+    if let (Err(_), Bound::Comm(_, Some(watch))) = (made, bound) {
+        runtime::var::gauges::tally().queues.unwatch(watch);
+    }
+    let key = made?;
+    handle.set(MPI_T_pvar_handle(bits(
+        Kind::Pvar,
+        key.index,
+        key.generation,
+    )));
+    count.set(1);
+    Ok(())
+}
+
+/// What a handle for this communicator is bound to.
+fn bind(gauge: &Gauge, comm: MPI_Comm) -> Result<Bound> {
+    if process::phase() != Phase::Running {
+        return Err(Refused(ErrorClass::T_INVALID));
+    }
+    let look = |state: &mut state::State| {
+        let comm = &state.comm(comm)?.comm;
+        let row = comm.row();
+        let watch = match gauge.source {
+            Source::Queue => {
+                let watch = state.universe.engine().watch_queue(comm.context);
+                Some(watch.ok_or(Refused(ErrorClass::T_OUT_OF_HANDLES))?)
+            }
+            _ => None,
+        };
+        let row = row.ok_or(Refused(ErrorClass::T_NOT_ACCESSIBLE))?;
+        Ok(Bound::Comm(row, watch))
+    };
+    match state::peek(look) {
+        Ok(found) => found.map_err(|Refused(class)| match class {
+            ErrorClass::COMM => Refused(ErrorClass::T_INVALID),
+            _ => Refused(class),
+        }),
+        Err(_) => Err(Refused(ErrorClass::T_NOT_ACCESSIBLE)),
+    }
+}
+
+/// `MPI_T_pvar_handle_free`.
+pub fn handle_free(
+    session: MPI_T_pvar_session,
+    handle: InOut<'_, MPI_T_pvar_handle>,
+) -> Result<()> {
+    desk()?.free(session_of(session)?, handle_of(handle.get())?)?;
+    handle.set(MPI_T_pvar_handle(0));
+    Ok(())
+}
+
+/// `MPI_T_pvar_start`.
+pub fn start(session: MPI_T_pvar_session, handle: MPI_T_pvar_handle) -> Result<()> {
+    Ok(desk()?.start(session_of(session)?, one_or_all(handle)?)?)
+}
+
+/// `MPI_T_pvar_stop`.
+pub fn stop(session: MPI_T_pvar_session, handle: MPI_T_pvar_handle) -> Result<()> {
+    Ok(desk()?.stop(session_of(session)?, one_or_all(handle)?)?)
+}
+
+/// `MPI_T_pvar_reset`.
+pub fn reset(session: MPI_T_pvar_session, handle: MPI_T_pvar_handle) -> Result<()> {
+    Ok(desk()?.reset(session_of(session)?, one_or_all(handle)?)?)
+}
+
+/// `MPI_T_pvar_read`.
+pub fn read(
+    session: MPI_T_pvar_session,
+    handle: MPI_T_pvar_handle,
+    buf: OutValue<'_>,
+) -> Result<()> {
+    let (gauge, value) = desk()?.read(session_of(session)?, handle_of(handle)?)?;
+    write_out(gauge, value, buf)
+}
+
+/// `MPI_T_pvar_readreset`.
+pub fn readreset(
+    session: MPI_T_pvar_session,
+    handle: MPI_T_pvar_handle,
+    buf: OutValue<'_>,
+) -> Result<()> {
+    let (session, handle) = (session_of(session)?, handle_of(handle)?);
+    if buf.is_null() {
+        return Err(Refused(ErrorClass::T_INVALID));
+    }
+    let (gauge, value) = desk()?.read_reset(session, handle)?;
+    write_out(gauge, value, buf)
+}
+
+/// `MPI_T_pvar_write`.
+pub fn write(
+    session: MPI_T_pvar_session,
+    handle: MPI_T_pvar_handle,
+    buf: InValue<'_>,
+) -> Result<()> {
+    let (session, handle) = (session_of(session)?, handle_of(handle)?);
+    let gauge = desk()?.gauge(session, handle)?;
+    let value = match gauge.kind {
+        Number::Int(_) | Number::Unsigned => u32::from_ne_bytes(buf.bytes()?).into(),
+        Number::Long | Number::Double => u64::from_ne_bytes(buf.bytes()?),
+    };
+    Ok(desk()?.write(session, handle, value)?)
+}
+
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "narrow variables count in their width"
+)]
+fn write_out(gauge: &Gauge, value: u64, buf: OutValue<'_>) -> Result<()> {
+    match gauge.kind {
+        Number::Int(_) | Number::Unsigned => buf.set(&(value as u32).to_ne_bytes())?,
+        Number::Long | Number::Double => buf.set(&value.to_ne_bytes())?,
+    }
+    Ok(())
+}
+
+fn desk() -> Result<&'static Desk> {
+    desk::get().ok_or(Refused(ErrorClass::T_NOT_INITIALIZED))
+}
+
+fn session_of(session: MPI_T_pvar_session) -> Result<Key> {
+    key(Kind::Session, session.0).ok_or(Refused(ErrorClass::T_INVALID_SESSION))
+}
+
+fn handle_of(handle: MPI_T_pvar_handle) -> Result<Key> {
+    key(Kind::Pvar, handle.0).ok_or(Refused(ErrorClass::T_INVALID_HANDLE))
+}
+
+fn one_or_all(handle: MPI_T_pvar_handle) -> Result<Option<Key>> {
+    match handle.0 {
+        ALL_HANDLES => Ok(None),
+        _ => handle_of(handle).map(Some),
+    }
+}
+
+/// The number of `MPI_T_PVAR_ALL_HANDLES`.
+const ALL_HANDLES: usize = 1;
+
+fn key(kind: Kind, number: usize) -> Option<Key> {
+    let (index, generation) = place(kind, number)?;
+    Some(Key { index, generation })
+}

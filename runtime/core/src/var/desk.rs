@@ -1,0 +1,606 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Sessions and handles of performance variables. Making and freeing them takes a lock and memory; all else is done with
+//! atomic loads and stores alone, for signal handlers.
+
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use queue_layout::{CommRow, Tally, Watch};
+
+use super::gauges::{self, GAUGES, Gauge, Source};
+use super::meter::Meter;
+
+/// Why something was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// No session, or one that was freed.
+    Session,
+    /// No handle, one that was freed or is of another session, or its communicator was freed.
+    Handle,
+    /// No variable has this place.
+    Index,
+    /// A parameter that makes no sense.
+    Invalid,
+    /// It always runs.
+    StartStop,
+    /// It is read-only.
+    Write,
+    /// It cannot be read and reset in one step.
+    Atomic,
+    /// No more handles.
+    Handles,
+    /// No more sessions.
+    Sessions,
+}
+
+/// A session or a handle: its place, and which use of that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Key {
+    /// The place.
+    pub index: usize,
+    /// Counts the uses of the place.
+    pub generation: u8,
+}
+
+/// What a handle is bound to.
+#[derive(Clone, Copy, Debug)]
+pub enum Bound {
+    /// No object.
+    Nothing,
+    /// A communicator, and the watch of its queue of unexpected messages where the variable is that.
+    Comm(&'static CommRow, Option<usize>),
+}
+
+/// All sessions and handles of the process.
+static DESK: OnceLock<Desk> = OnceLock::new();
+
+/// Takes the memory that signal handlers need.
+pub fn open() -> &'static Desk {
+    DESK.get_or_init(|| Desk::new(Arc::clone(gauges::tally())))
+}
+
+/// What [`open`] has made.
+#[must_use]
+pub fn get() -> Option<&'static Desk> {
+    DESK.get()
+}
+
+/// Sessions, handles, and the communicators that handles are bound to.
+#[derive(Debug)]
+pub struct Desk {
+    tally: Arc<Tally>,
+    /// Twice the generation, and 1 while it is in use.
+    sessions: Vec<AtomicU32>,
+    /// Chunks of rising size, which never move.
+    meters: [OnceLock<Box<[Meter]>>; CHUNKS],
+    /// The rows that handles were bound to; rows are used again, so there are not many.
+    rows: Vec<OnceLock<&'static CommRow>>,
+    making: Mutex<Making>,
+}
+
+#[derive(Debug, Default)]
+struct Making {
+    /// Meters that exist.
+    made: usize,
+    free: Vec<usize>,
+}
+
+const SESSIONS: usize = 1024;
+const CHUNKS: usize = 12;
+const FIRST_METERS: usize = 128;
+const ROWS: usize = 1024;
+
+/// Chunk and place of a meter.
+fn place(index: usize) -> (usize, usize) {
+    let chunk = ((index + FIRST_METERS) / FIRST_METERS).ilog2() as usize;
+    (chunk, index + FIRST_METERS - (FIRST_METERS << chunk))
+}
+
+impl Desk {
+    fn new(tally: Arc<Tally>) -> Self {
+        Self {
+            tally,
+            sessions: (0..SESSIONS).map(|_| AtomicU32::new(0)).collect(),
+            meters: [const { OnceLock::new() }; CHUNKS],
+            rows: (0..ROWS).map(|_| OnceLock::new()).collect(),
+            making: Mutex::default(),
+        }
+    }
+
+    fn making(&self) -> MutexGuard<'_, Making> {
+        self.making.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes a session.
+    ///
+    /// # Errors
+    /// When there are too many.
+    pub fn create_session(&self) -> Result<Key, Refusal> {
+        let _one = self.making();
+        let is_free = |session: &AtomicU32| session.load(Relaxed) & 1 == 0;
+        let index = self.sessions.iter().position(is_free);
+        let index = index.ok_or(Refusal::Sessions)?;
+        let life = self.sessions[index].fetch_or(1, Relaxed);
+        Ok(Key {
+            index,
+            generation: generation(life),
+        })
+    }
+
+    /// Frees a session with its handles.
+    ///
+    /// # Errors
+    /// When there is no such session.
+    pub fn free_session(&self, session: Key) -> Result<(), Refusal> {
+        let number = self.session(session)?;
+        let mut making = self.making();
+        let of_session = self.all().filter(|(_, meter)| meter.is_of(number));
+        for (index, meter) in of_session {
+            self.close(&mut making, index, meter);
+        }
+        self.sessions[session.index].fetch_add(1, Relaxed);
+        Ok(())
+    }
+
+    /// Frees everything.
+    pub fn clear(&self) {
+        for (index, life) in self.sessions.iter().enumerate() {
+            let life = life.load(Relaxed);
+            let generation = generation(life);
+            if life & 1 != 0 {
+                // It is there: just seen.
+                let _ = self.free_session(Key { index, generation });
+            }
+        }
+    }
+
+    /// What names one use of a session's place in its handles.
+    fn session(&self, key: Key) -> Result<u32, Refusal> {
+        let life = self.sessions.get(key.index).ok_or(Refusal::Session)?;
+        let life = life.load(Relaxed);
+        if life & 1 == 0 || generation(life) != key.generation {
+            return Err(Refusal::Session);
+        }
+        let place = u32::try_from(key.index).map_err(|_| Refusal::Session)?;
+        Ok(place << 8 | u32::from(key.generation))
+    }
+
+    /// Makes a handle of the variable at a place of [`GAUGES`]. One that always runs has begun.
+    ///
+    /// # Errors
+    /// When the session or the variable does not exist, the object is not what it needs, or there are too many handles.
+    pub fn alloc(&self, session: Key, at: usize, bound: Bound) -> Result<Key, Refusal> {
+        let session = self.session(session)?;
+        let gauge = GAUGES.get(at).ok_or(Refusal::Index)?;
+        let mut making = self.making();
+        let index = match making.free.pop() {
+            Some(index) => index,
+            None => self.grow(&mut making)?,
+        };
+        let meter = self.meter(index).ok_or(Refusal::Handles)?;
+        match self.object(gauge, bound) {
+            Ok(object) => Ok(Key {
+                index,
+                generation: meter.open(at, session, object),
+            }),
+            Err(refusal) => {
+                making.free.push(index);
+                Err(refusal)
+            }
+        }
+    }
+
+    fn grow(&self, making: &mut Making) -> Result<usize, Refusal> {
+        let index = making.made;
+        let (chunk, _) = place(index);
+        let chunk_of = self.meters.get(chunk).ok_or(Refusal::Handles)?;
+        chunk_of.get_or_init(|| {
+            (0..FIRST_METERS << chunk)
+                .map(|_| Meter::default())
+                .collect()
+        });
+        making.made += 1;
+        Ok(index)
+    }
+
+    /// What a meter keeps of its object: a watch, or a row, the use of the row and a watch.
+    fn object(&self, gauge: &Gauge, bound: Bound) -> Result<u64, Refusal> {
+        match (gauge.source, bound) {
+            (Source::Process(_), _) => Ok(0),
+            (Source::Extreme(level), _) => {
+                let is_lowest = gauge.class == gauges::Class::LowWatermark;
+                let watch = level(&self.tally).watch(is_lowest);
+                watch.map(|watch| watch.0 as u64).ok_or(Refusal::Handles)
+            }
+            (Source::Comm(..), Bound::Comm(row, _)) => Ok(self.row_object(row)?),
+            (Source::Queue, Bound::Comm(row, Some(watch))) => {
+                Ok(self.row_object(row)? | (watch as u64) << WATCH_SHIFT)
+            }
+            _ => Err(Refusal::Invalid),
+        }
+    }
+
+    fn row_object(&self, row: &'static CommRow) -> Result<u64, Refusal> {
+        let is_it =
+            |known: &OnceLock<&'static CommRow>| core::ptr::eq(*known.get_or_init(|| row), row);
+        let at = self.rows.iter().position(is_it).ok_or(Refusal::Handles)?;
+        Ok(u64::from(row.use_number()) | (at as u64) << ROW_SHIFT)
+    }
+
+    /// Frees a handle.
+    ///
+    /// # Errors
+    /// When there is no such session or handle.
+    pub fn free(&self, session: Key, handle: Key) -> Result<(), Refusal> {
+        let mut making = self.making();
+        let meter = self.find(session, handle)?;
+        self.close(&mut making, handle.index, meter);
+        Ok(())
+    }
+
+    fn close(&self, making: &mut Making, index: usize, meter: &Meter) {
+        match GAUGES.get(meter.gauge()).map(|gauge| gauge.source) {
+            Some(Source::Extreme(level)) => level(&self.tally).unwatch(watch_of(meter)),
+            Some(Source::Queue) => self.tally.queues.unwatch(queue_of(meter)),
+            _ => {}
+        }
+        meter.close();
+        making.free.push(index);
+    }
+
+    fn meter(&self, index: usize) -> Option<&Meter> {
+        let (chunk, at) = place(index);
+        self.meters.get(chunk)?.get()?.get(at)
+    }
+
+    fn all(&self) -> impl Iterator<Item = (usize, &Meter)> {
+        let chunks = self.meters.iter().filter_map(OnceLock::get);
+        chunks.flat_map(|chunk| chunk.iter()).enumerate()
+    }
+
+    fn find(&self, session: Key, handle: Key) -> Result<&Meter, Refusal> {
+        let number = self.session(session)?;
+        let meter = self.meter(handle.index).ok_or(Refusal::Handle)?;
+        let is_it = meter.is_open(handle.generation, number);
+        is_it.then_some(meter).ok_or(Refusal::Handle)
+    }
+
+    /// What the source of a handle shows now.
+    fn now(&self, meter: &Meter) -> Result<(&'static Gauge, u64), Refusal> {
+        let gauge = GAUGES.get(meter.gauge()).ok_or(Refusal::Handle)?;
+        let now = match gauge.source {
+            Source::Process(read) => read(&self.tally),
+            Source::Extreme(level) => level(&self.tally).extreme(watch_of(meter)),
+            Source::Comm(read, what) => read(self.row(meter)?, what),
+            Source::Queue => {
+                self.row(meter)?;
+                self.tally.queues.length(queue_of(meter))
+            }
+        };
+        Ok((gauge, now))
+    }
+
+    /// The row that a handle is bound to, as long as its communicator lives.
+    fn row(&self, meter: &Meter) -> Result<&'static CommRow, Refusal> {
+        let object = meter.object();
+        let at = object >> ROW_SHIFT & ROW_MASK;
+        let row = self.rows.get(usize::try_from(at).unwrap_or(ROWS));
+        let row = row.and_then(OnceLock::get).ok_or(Refusal::Handle)?;
+        #[allow(clippy::cast_possible_truncation, reason = "the low half")]
+        let is_it = row.is_in_use(object as u32);
+        is_it.then_some(*row).ok_or(Refusal::Handle)
+    }
+
+    /// Starts a handle; `None`: all of the session that can be.
+    ///
+    /// # Errors
+    /// When there is no such session or handle, or it always runs.
+    pub fn start(&self, session: Key, handle: Option<Key>) -> Result<(), Refusal> {
+        self.each(session, handle, |meter, gauge, now| {
+            if gauge.is_continuous() {
+                return Err(Refusal::StartStop);
+            }
+            if !meter.is_running() {
+                meter.start(now);
+            }
+            Ok(())
+        })
+    }
+
+    /// Stops a handle; `None`: all of the session that can be.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn stop(&self, session: Key, handle: Option<Key>) -> Result<(), Refusal> {
+        self.each(session, handle, |meter, gauge, now| {
+            if gauge.is_continuous() {
+                return Err(Refusal::StartStop);
+            }
+            if meter.is_running() {
+                meter.stop(gauge, now);
+            }
+            Ok(())
+        })
+    }
+
+    /// Sets a handle to its first value; `None`: all of the session that can be.
+    ///
+    /// # Errors
+    /// When there is no such session or handle, or it is read-only.
+    pub fn reset(&self, session: Key, handle: Option<Key>) -> Result<(), Refusal> {
+        self.each(session, handle, |meter, gauge, now| {
+            self.exchange(meter, gauge, now, None).map(|_| ())
+        })
+    }
+
+    /// Of all handles, those are passed over that refuse.
+    fn each(
+        &self,
+        session: Key,
+        handle: Option<Key>,
+        act: impl Fn(&Meter, &Gauge, u64) -> Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
+        if let Some(handle) = handle {
+            let meter = self.find(session, handle)?;
+            let (gauge, now) = self.now(meter)?;
+            return act(meter, gauge, now);
+        }
+        let number = self.session(session)?;
+        let of_session = self.all().filter(|(_, meter)| meter.is_of(number));
+        for (_, meter) in of_session {
+            if let Ok((gauge, now)) = self.now(meter) {
+                let _ = act(meter, gauge, now);
+            }
+        }
+        Ok(())
+    }
+
+    /// The value of a handle.
+    ///
+    /// # Errors
+    /// When there is no such session or handle.
+    pub fn read(&self, session: Key, handle: Key) -> Result<(&'static Gauge, u64), Refusal> {
+        let meter = self.find(session, handle)?;
+        let (gauge, now) = self.now(meter)?;
+        Ok((gauge, meter.value(gauge, now)))
+    }
+
+    /// The variable of a handle.
+    ///
+    /// # Errors
+    /// When there is no such session or handle.
+    pub fn gauge(&self, session: Key, handle: Key) -> Result<&'static Gauge, Refusal> {
+        let meter = self.find(session, handle)?;
+        GAUGES.get(meter.gauge()).ok_or(Refusal::Handle)
+    }
+
+    /// Sets the value of a handle.
+    ///
+    /// # Errors
+    /// When there is no such session or handle, or it is read-only.
+    pub fn write(&self, session: Key, handle: Key, value: u64) -> Result<(), Refusal> {
+        let meter = self.find(session, handle)?;
+        let (gauge, now) = self.now(meter)?;
+        self.exchange(meter, gauge, now, Some(value)).map(|_| ())
+    }
+
+    /// The value of a handle, which is reset in the same step.
+    ///
+    /// # Errors
+    /// When there is no such session or handle, or it is read-only.
+    pub fn read_reset(&self, session: Key, handle: Key) -> Result<(&'static Gauge, u64), Refusal> {
+        let meter = self.find(session, handle)?;
+        let (gauge, now) = self.now(meter)?;
+        if gauge.is_read_only() {
+            return Err(Refusal::Atomic);
+        }
+        let value = self.exchange(meter, gauge, now, None)?;
+        Ok((gauge, value))
+    }
+
+    /// Another value, or the first one; answers what it was.
+    fn exchange(
+        &self,
+        meter: &Meter,
+        gauge: &Gauge,
+        now: u64,
+        value: Option<u64>,
+    ) -> Result<u64, Refusal> {
+        match gauge.source {
+            _ if gauge.is_read_only() => Err(Refusal::Write),
+            Source::Extreme(level) => {
+                let level = level(&self.tally);
+                let value = value.unwrap_or_else(|| level.get());
+                Ok(level.set_extreme(watch_of(meter), value))
+            }
+            _ => Ok(meter.exchange(now, value.unwrap_or(0))),
+        }
+    }
+}
+
+fn watch_of(meter: &Meter) -> Watch {
+    Watch(usize::try_from(meter.object()).unwrap_or(usize::MAX))
+}
+
+fn queue_of(meter: &Meter) -> usize {
+    usize::try_from(meter.object() >> WATCH_SHIFT).unwrap_or(usize::MAX)
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "eight bits are kept")]
+fn generation(life: u32) -> u8 {
+    (life >> 1) as u8
+}
+
+/// The object of a meter: the use of a row in the low half, then its place, then a watch.
+const ROW_SHIFT: u32 = 32;
+const ROW_MASK: u64 = 0xffff;
+const WATCH_SHIFT: u32 = 48;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use queue_layout::CommFacts;
+
+    fn find(name: &str) -> usize {
+        let found = GAUGES.iter().position(|gauge| gauge.name == name);
+        found.unwrap()
+    }
+
+    fn desk() -> Desk {
+        Desk::new(Arc::default())
+    }
+
+    fn value(desk: &Desk, session: Key, handle: Key) -> u64 {
+        desk.read(session, handle).unwrap().1
+    }
+
+    #[test]
+    fn places_fill_chunk_after_chunk() {
+        assert_eq!((place(0), place(127)), ((0, 0), (0, 127)));
+        assert_eq!((place(128), place(383)), ((1, 0), (1, 255)));
+        assert_eq!(place(384), (2, 0));
+    }
+
+    #[test]
+    fn sessions_do_not_see_each_others_steps() {
+        let desk = desk();
+        let (one, two) = (
+            desk.create_session().unwrap(),
+            desk.create_session().unwrap(),
+        );
+        let at = find("unexpected_messages");
+        let first = desk.alloc(one, at, Bound::Nothing).unwrap();
+        let second = desk.alloc(two, at, Bound::Nothing).unwrap();
+        desk.tally.unexpected.add(5);
+        desk.start(one, Some(first)).unwrap();
+        desk.tally.unexpected.add(2);
+        desk.start(two, None).unwrap();
+        desk.tally.unexpected.add(1);
+        assert_eq!(
+            (value(&desk, one, first), value(&desk, two, second)),
+            (3, 1)
+        );
+        desk.stop(two, Some(second)).unwrap();
+        desk.reset(one, None).unwrap();
+        desk.tally.unexpected.add(9);
+        assert_eq!(
+            (value(&desk, one, first), value(&desk, two, second)),
+            (9, 1)
+        );
+        assert_eq!(desk.read(one, second).unwrap_err(), Refusal::Handle);
+        assert_eq!(desk.read_reset(one, first).unwrap().1, 9);
+        desk.write(one, first, 40).unwrap();
+        desk.tally.unexpected.add(2);
+        assert_eq!(value(&desk, one, first), 42);
+    }
+
+    #[test]
+    fn freed_sessions_and_handles_name_nothing() {
+        let desk = desk();
+        let session = desk.create_session().unwrap();
+        let at = find("communicators");
+        let first = desk.alloc(session, at, Bound::Nothing).unwrap();
+        desk.free(session, first).unwrap();
+        assert_eq!(desk.free(session, first), Err(Refusal::Handle));
+        let second = desk.alloc(session, at, Bound::Nothing).unwrap();
+        assert!(second.index == first.index && second != first);
+        assert_eq!(desk.read(session, first).unwrap_err(), Refusal::Handle);
+        desk.free_session(session).unwrap();
+        assert_eq!(desk.read(session, second).unwrap_err(), Refusal::Session);
+        let again = desk.create_session().unwrap();
+        assert!(again.index == session.index && again != session);
+        assert_eq!(desk.read(again, second).unwrap_err(), Refusal::Handle);
+        desk.clear();
+        assert_eq!(desk.free_session(again), Err(Refusal::Session));
+    }
+
+    #[test]
+    fn what_always_runs_is_not_started_and_what_is_read_only_not_set() {
+        let desk = desk();
+        let session = desk.create_session().unwrap();
+        let level = desk
+            .alloc(session, find("communicators"), Bound::Nothing)
+            .unwrap();
+        assert_eq!(desk.start(session, Some(level)), Err(Refusal::StartStop));
+        assert_eq!(desk.stop(session, Some(level)), Err(Refusal::StartStop));
+        assert_eq!(desk.reset(session, Some(level)), Err(Refusal::Write));
+        assert_eq!(desk.write(session, level, 1), Err(Refusal::Write));
+        assert_eq!(
+            desk.read_reset(session, level).unwrap_err(),
+            Refusal::Atomic
+        );
+        for all in [
+            desk.start(session, None),
+            desk.stop(session, None),
+            desk.reset(session, None),
+        ] {
+            assert_eq!(all, Ok(()));
+        }
+    }
+
+    #[test]
+    fn watermarks_of_two_handles_begin_when_each_does() {
+        let desk = desk();
+        let session = desk.create_session().unwrap();
+        let level = |more: u64, less: u64| {
+            desk.tally.kept_bytes.add(more);
+            desk.tally.kept_bytes.sub(less);
+        };
+        let (high, low) = (
+            "unexpected_recvq_buffer_size_high",
+            "unexpected_recvq_buffer_size_low",
+        );
+        level(10, 0);
+        let first = desk.alloc(session, find(high), Bound::Nothing).unwrap();
+        level(10, 15);
+        let second = desk.alloc(session, find(high), Bound::Nothing).unwrap();
+        let lowest = desk.alloc(session, find(low), Bound::Nothing).unwrap();
+        level(2, 6);
+        let values = [first, second, lowest].map(|handle| value(&desk, session, handle));
+        assert_eq!(values, [20, 7, 1]);
+        assert_eq!(desk.read_reset(session, first).unwrap().1, 20);
+        assert_eq!(value(&desk, session, first), 1);
+        desk.free_session(session).unwrap();
+        let session = desk.create_session().unwrap();
+        for _ in 0..queue_layout::WATCHES {
+            desk.alloc(session, find(high), Bound::Nothing).unwrap();
+        }
+        let refused = desk.alloc(session, find(high), Bound::Nothing);
+        assert_eq!(refused, Err(Refusal::Handles));
+    }
+
+    #[test]
+    fn a_variable_of_a_communicator_ends_with_it() {
+        let desk = desk();
+        let session = desk.create_session().unwrap();
+        let row: &'static CommRow = Box::leak(Box::default());
+        let facts = CommFacts {
+            context: 4,
+            rank: 2,
+            group: (5, 0),
+            remote: None,
+        };
+        row.open(&facts);
+        let at = find("collective_bcast_calls");
+        let refused = desk.alloc(session, at, Bound::Nothing);
+        assert_eq!(refused, Err(Refusal::Invalid));
+        let handle = desk.alloc(session, at, Bound::Comm(row, None)).unwrap();
+        let size = desk.alloc(session, find("communicator_size"), Bound::Comm(row, None));
+        assert_eq!(value(&desk, session, size.unwrap()), 5);
+        let _ = row.begin(queue_layout::collective("Bcast"));
+        desk.start(session, Some(handle)).unwrap();
+        let _ = row.begin(queue_layout::collective("Bcast"));
+        assert_eq!(value(&desk, session, handle), 1);
+        let queue = find("MPI_T_UMQ_LENGTH");
+        let watch = desk.tally.queues.watch(4, 3);
+        let length = desk.alloc(session, queue, Bound::Comm(row, watch)).unwrap();
+        desk.start(session, Some(length)).unwrap();
+        desk.tally.queues.arrived(4);
+        assert_eq!(value(&desk, session, length), 4);
+        row.close();
+        row.open(&facts);
+        assert_eq!(desk.read(session, handle).unwrap_err(), Refusal::Handle);
+        assert_eq!(desk.read(session, length).unwrap_err(), Refusal::Handle);
+        assert_eq!(desk.free(session, length), Ok(()));
+    }
+}

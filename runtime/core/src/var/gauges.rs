@@ -1,0 +1,468 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The one table of performance variables, and where each is read. All numbers are atomic and read without a lock, so that
+//! a signal handler may read them whatever it has interrupted.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, LazyLock};
+
+use queue_layout::{COLLECTIVES, CommRow, Level, Tally, collective};
+
+use super::{Category, Verbosity};
+
+/// One performance variable.
+#[derive(Clone, Copy, Debug)]
+pub struct Gauge {
+    /// Its name.
+    pub name: &'static str,
+    /// What it has to do with.
+    pub category: Category,
+    /// Whom it is for.
+    pub verbosity: Verbosity,
+    /// How its value behaves.
+    pub class: Class,
+    /// What its value is made of.
+    pub kind: Number,
+    /// What is read.
+    pub source: Source,
+    /// What it means.
+    pub text: &'static str,
+}
+
+/// How a value behaves (MPI 5.0 section 15.3.7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the standard's words")]
+pub enum Class {
+    State,
+    Level,
+    Size,
+    Percentage,
+    HighWatermark,
+    LowWatermark,
+    Counter,
+    Aggregate,
+    Generic,
+}
+
+/// What a value is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Number {
+    /// `int`; one of these words, if there are any.
+    Int(&'static [&'static str]),
+    /// `unsigned int`.
+    Unsigned,
+    /// `unsigned long long`.
+    Long,
+    /// `double`, as its bits.
+    Double,
+}
+
+/// What is read.
+#[derive(Clone, Copy)]
+pub enum Source {
+    /// A number of the process.
+    Process(fn(&Tally) -> u64),
+    /// The extreme of a level since a moment of the handle's own.
+    Extreme(fn(&Tally) -> &Level),
+    /// A number of one communicator.
+    Comm(fn(&CommRow, usize) -> u64, usize),
+    /// The length of the queue of unexpected messages of one communicator.
+    Queue,
+}
+
+impl std::fmt::Debug for Source {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str(match self {
+            Self::Process(_) => "Process",
+            Self::Extreme(_) => "Extreme",
+            Self::Comm(..) => "Comm",
+            Self::Queue => "Queue",
+        })
+    }
+}
+
+impl Gauge {
+    /// Whether it belongs to a communicator.
+    #[must_use]
+    pub fn is_of_comm(&self) -> bool {
+        matches!(self.source, Source::Comm(..) | Source::Queue)
+    }
+
+    /// Whether it counts from where a handle begins, so that a handle can be started, stopped and set.
+    #[must_use]
+    pub fn is_counted(&self) -> bool {
+        matches!(self.class, Class::Counter | Class::Aggregate)
+    }
+
+    /// Whether it always runs.
+    #[must_use]
+    pub fn is_continuous(&self) -> bool {
+        !self.is_counted() && !matches!(self.source, Source::Queue)
+    }
+
+    /// Whether it cannot be written or reset.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        !self.is_counted() && !matches!(self.source, Source::Extreme(_))
+    }
+
+    const fn of(mut self, kind: Number) -> Self {
+        self.kind = kind;
+        self
+    }
+}
+
+/// The words of the variable `process_phase`, by value.
+pub const PHASES: &[&str] = &["before", "running", "finalized"];
+
+static TALLY: LazyLock<Arc<Tally>> = LazyLock::new(Arc::default);
+static PHASE: AtomicU32 = AtomicU32::new(0);
+static BUDGET: AtomicU64 = AtomicU64::new(0);
+
+/// What this process counts. The first call takes memory, so it is not one of a signal handler.
+#[must_use]
+pub fn tally() -> &'static Arc<Tally> {
+    &TALLY
+}
+
+/// Where the process is in MPI's life: a place in [`PHASES`].
+pub fn set_phase(phase: u32) {
+    PHASE.store(phase, Relaxed);
+}
+
+/// The memory for unexpected data, in bytes.
+pub(crate) fn set_unexpected_budget(bytes: u64) {
+    BUDGET.store(bytes, Relaxed);
+}
+
+/// How much of the memory for unexpected data is in use: at most 1, as bits.
+fn budget_used(tally: &Tally) -> u64 {
+    let (kept, budget) = (tally.kept_bytes.get(), BUDGET.load(Relaxed));
+    #[allow(clippy::cast_precision_loss, reason = "a share")]
+    let share = match kept {
+        0 => 0.0,
+        _ => kept as f64 / budget as f64,
+    };
+    share.min(1.0).to_bits()
+}
+
+fn called(row: &CommRow, collective: usize) -> u64 {
+    row.calls(collective).0.into()
+}
+
+fn active(row: &CommRow, collective: usize) -> u64 {
+    row.calls(collective).1.into()
+}
+
+const fn gauge(
+    name: &'static str,
+    (category, verbosity): (Category, Verbosity),
+    class: Class,
+    source: Source,
+    text: &'static str,
+) -> Gauge {
+    Gauge {
+        name,
+        category,
+        verbosity,
+        class,
+        kind: Number::Long,
+        source,
+        text,
+    }
+}
+
+const PROCESS: (Category, Verbosity) = (Category::Process, Verbosity::UserBasic);
+const MESSAGES: (Category, Verbosity) = (Category::PointToPoint, Verbosity::UserBasic);
+const PROTOCOL: (Category, Verbosity) = (Category::PointToPoint, Verbosity::TunerBasic);
+const MEMORY: (Category, Verbosity) = (Category::Memory, Verbosity::TunerBasic);
+const CALLS: (Category, Verbosity) = (Category::Collectives, Verbosity::UserDetail);
+const ACTIVE: (Category, Verbosity) = (Category::Collectives, Verbosity::TunerDetail);
+
+macro_rules! calls {
+    ($word:literal, $collective:literal) => {
+        gauge(
+            concat!("collective_", $word, "_calls"),
+            CALLS,
+            Class::Counter,
+            Source::Comm(called, collective($collective)),
+            concat!(
+                "Calls of MPI_",
+                $collective,
+                " in the communicator that have begun."
+            ),
+        )
+        .of(Number::Unsigned)
+    };
+}
+
+macro_rules! active {
+    ($word:literal, $collective:literal) => {
+        gauge(
+            concat!("collective_", $word, "_active"),
+            ACTIVE,
+            Class::Level,
+            Source::Comm(active, collective($collective)),
+            concat!(
+                "Calls of MPI_",
+                $collective,
+                " in the communicator that have begun and not ended."
+            ),
+        )
+        .of(Number::Unsigned)
+    };
+}
+
+/// The table. A variable keeps its place: new ones come last. What counts calls of a collective counts those of its
+/// nonblocking and persistent forms as well.
+pub const GAUGES: &[Gauge] = &[
+    gauge(
+        "process_phase",
+        PROCESS,
+        Class::State,
+        Source::Process(|_| PHASE.load(Relaxed) as u64),
+        "Where the process is: before MPI is initialized, running, or finalized.",
+    )
+    .of(Number::Int(PHASES)),
+    gauge(
+        "communicators",
+        PROCESS,
+        Class::Level,
+        Source::Process(|tally| tally.communicators.get()),
+        "Communicators that the process has, MPI_COMM_WORLD and MPI_COMM_SELF among them.",
+    ),
+    gauge(
+        "communicators_high",
+        PROCESS,
+        Class::HighWatermark,
+        Source::Extreme(|tally| &tally.communicators),
+        "The most communicators at one time.",
+    ),
+    gauge(
+        "communicators_made",
+        PROCESS,
+        Class::Counter,
+        Source::Process(|tally| tally.communicators_made.get()),
+        "Communicators that the process was given, MPI_COMM_WORLD and MPI_COMM_SELF among them.",
+    ),
+    gauge(
+        "communicator_size",
+        PROCESS,
+        Class::Size,
+        Source::Comm(|row, _| row.size_and_rank().0 as u64, 0),
+        "Ranks of the communicator; of an intercommunicator those of the local group.",
+    )
+    .of(Number::Unsigned),
+    gauge(
+        "communicator_rank",
+        PROCESS,
+        Class::Generic,
+        Source::Comm(|row, _| row.size_and_rank().1 as u64, 0),
+        "The rank of the process in the communicator, from the beginning; it never changes.",
+    )
+    .of(Number::Int(&[])),
+    gauge(
+        "unexpected_recvq_length",
+        MESSAGES,
+        Class::Level,
+        Source::Process(|tally| tally.unexpected_length.get()),
+        "Messages that have arrived and that no receive has matched, of all communicators, with the library's own.",
+    ),
+    gauge(
+        "unexpected_recvq_length_high",
+        MESSAGES,
+        Class::HighWatermark,
+        Source::Extreme(|tally| &tally.unexpected_length),
+        "The most messages in that queue at one time.",
+    ),
+    gauge(
+        "unexpected_recvq_length_low",
+        MESSAGES,
+        Class::LowWatermark,
+        Source::Extreme(|tally| &tally.unexpected_length),
+        "The fewest messages in that queue at one time.",
+    ),
+    gauge(
+        "unexpected_messages",
+        MESSAGES,
+        Class::Counter,
+        Source::Process(|tally| tally.unexpected.get()),
+        "Messages that arrived before a receive that matches them.",
+    ),
+    gauge(
+        "MPI_T_UMQ_LENGTH",
+        MESSAGES,
+        Class::Level,
+        Source::Queue,
+        "Messages that have arrived in the communicator and that no receive has matched, without those of collectives.",
+    )
+    .of(Number::Unsigned),
+    gauge(
+        "match_attempts",
+        PROTOCOL,
+        Class::Aggregate,
+        Source::Process(|tally| tally.match_attempts.get()),
+        "Receives and messages that were looked at while matching. A receive whose process waits for it alone is not \
+         looked for, and not counted.",
+    ),
+    gauge(
+        "rendezvous_sends",
+        PROTOCOL,
+        Class::Counter,
+        Source::Process(|tally| tally.announced.get()),
+        "Messages that were announced, since they are large or their receiver has asked for it.",
+    ),
+    gauge(
+        "rendezvous_send_bytes",
+        PROTOCOL,
+        Class::Aggregate,
+        Source::Process(|tally| tally.announced_bytes.get()),
+        "Bytes of messages that were announced.",
+    ),
+    gauge(
+        "early_sends",
+        PROTOCOL,
+        Class::Counter,
+        Source::Process(|tally| tally.early.get()),
+        "Messages above the eager limit that went at once, in several parts (RMPI_EARLY_LIMIT).",
+    ),
+    gauge(
+        "early_send_bytes",
+        PROTOCOL,
+        Class::Aggregate,
+        Source::Process(|tally| tally.early_bytes.get()),
+        "Bytes of those.",
+    ),
+    gauge(
+        "frames_refused",
+        (Category::Network, Verbosity::DeveloperBasic),
+        Class::Counter,
+        Source::Process(|tally| tally.refused.get()),
+        "Frames that made no sense and changed nothing.",
+    ),
+    gauge(
+        "senders_throttled",
+        MEMORY,
+        Class::Counter,
+        Source::Process(|tally| tally.throttles.get()),
+        "Times that a sender was asked to announce its messages, because too many were unexpected.",
+    ),
+    gauge(
+        "unexpected_recvq_buffer_size",
+        MEMORY,
+        Class::Level,
+        Source::Process(|tally| tally.kept_bytes.get()),
+        "Bytes of memory for the data of unexpected messages, with what each message costs beside its data.",
+    ),
+    gauge(
+        "unexpected_recvq_buffer_size_high",
+        MEMORY,
+        Class::HighWatermark,
+        Source::Extreme(|tally| &tally.kept_bytes),
+        "The most bytes of that memory at one time.",
+    ),
+    gauge(
+        "unexpected_recvq_buffer_size_low",
+        MEMORY,
+        Class::LowWatermark,
+        Source::Extreme(|tally| &tally.kept_bytes),
+        "The fewest bytes of that memory at one time.",
+    ),
+    gauge(
+        "unexpected_budget",
+        MEMORY,
+        Class::Size,
+        Source::Process(|_| BUDGET.load(Relaxed)),
+        "Bytes of memory for unexpected messages past which senders are asked to announce (RMPI_UNEXPECTED_BUDGET); 0 \
+         before MPI is initialized.",
+    ),
+    gauge(
+        "unexpected_budget_used",
+        MEMORY,
+        Class::Percentage,
+        Source::Process(budget_used),
+        "The share of that memory that is in use; 1 also where it is more.",
+    )
+    .of(Number::Double),
+    calls!("barrier", "Barrier"),
+    calls!("bcast", "Bcast"),
+    calls!("allgather", "Allgather"),
+    calls!("allgatherv", "Allgatherv"),
+    calls!("allreduce", "Allreduce"),
+    calls!("alltoall", "Alltoall"),
+    calls!("alltoallv", "Alltoallv"),
+    calls!("reduce_scatter", "Reduce_scatter"),
+    calls!("reduce", "Reduce"),
+    calls!("gather", "Gather"),
+    calls!("gatherv", "Gatherv"),
+    calls!("scan", "Scan"),
+    calls!("scatter", "Scatter"),
+    calls!("scatterv", "Scatterv"),
+    calls!("alltoallw", "Alltoallw"),
+    calls!("exscan", "Exscan"),
+    calls!("reduce_scatter_block", "Reduce_scatter_block"),
+    calls!("neighbor_allgather", "Neighbor_allgather"),
+    calls!("neighbor_allgatherv", "Neighbor_allgatherv"),
+    calls!("neighbor_alltoall", "Neighbor_alltoall"),
+    calls!("neighbor_alltoallv", "Neighbor_alltoallv"),
+    calls!("neighbor_alltoallw", "Neighbor_alltoallw"),
+    active!("barrier", "Barrier"),
+    active!("bcast", "Bcast"),
+    active!("allgather", "Allgather"),
+    active!("allgatherv", "Allgatherv"),
+    active!("allreduce", "Allreduce"),
+    active!("alltoall", "Alltoall"),
+    active!("alltoallv", "Alltoallv"),
+    active!("reduce_scatter", "Reduce_scatter"),
+    active!("reduce", "Reduce"),
+    active!("gather", "Gather"),
+    active!("gatherv", "Gatherv"),
+    active!("scan", "Scan"),
+    active!("scatter", "Scatter"),
+    active!("scatterv", "Scatterv"),
+    active!("alltoallw", "Alltoallw"),
+    active!("exscan", "Exscan"),
+    active!("reduce_scatter_block", "Reduce_scatter_block"),
+    active!("neighbor_allgather", "Neighbor_allgather"),
+    active!("neighbor_allgatherv", "Neighbor_allgatherv"),
+    active!("neighbor_alltoall", "Neighbor_alltoall"),
+    active!("neighbor_alltoallv", "Neighbor_alltoallv"),
+    active!("neighbor_alltoallw", "Neighbor_alltoallw"),
+];
+
+const _: () = assert!(GAUGES.len() == 23 + 2 * COLLECTIVES.len());
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s15_3_7_types_fit_their_classes_and_names_are_unique() {
+        for (at, gauge) in GAUGES.iter().enumerate() {
+            let name = gauge.name;
+            let same = |other: &Gauge| other.name == name;
+            assert!(!GAUGES[..at].iter().any(same), "{name}");
+            assert!(gauge.text.ends_with('.') && gauge.category.place().is_some());
+            let fits = match gauge.class {
+                Class::State => matches!(gauge.kind, Number::Int(_)),
+                Class::Percentage => gauge.kind == Number::Double,
+                Class::Counter | Class::Level | Class::Size | Class::Aggregate => {
+                    matches!(gauge.kind, Number::Unsigned | Number::Long)
+                }
+                Class::HighWatermark | Class::LowWatermark => gauge.kind == Number::Long,
+                Class::Generic => true,
+            };
+            assert!(fits, "{name}");
+            let watches = matches!(gauge.class, Class::HighWatermark | Class::LowWatermark);
+            let is_extreme = matches!(gauge.source, Source::Extreme(_));
+            assert_eq!(watches, is_extreme, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_share_is_between_nothing_and_one() {
+        let tally = Tally::default();
+        assert_eq!(budget_used(&tally), 0.0_f64.to_bits());
+        tally.kept_bytes.add(1);
+        assert_eq!(budget_used(&tally), 1.0_f64.to_bits());
+    }
+}

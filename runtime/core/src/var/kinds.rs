@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is said of a variable beside its value: what it has to do with, whom it is for, who may set it.
+
+/// What a variable has to do with. The order is that of the categories of MPI_T.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Category {
+    /// Everything: the categories below it.
+    All,
+    /// Messages between two ranks.
+    PointToPoint,
+    /// Collective operations.
+    Collectives,
+    /// How a rank waits.
+    Waiting,
+    /// Memory that the library uses.
+    Memory,
+    /// What carries messages, and over which devices.
+    Network,
+    /// The library for lattice codes.
+    Qmp,
+    /// The process and its communicators.
+    Process,
+    /// What the launcher and the compiler wrappers use: no variables of MPI_T.
+    Launch,
+}
+
+impl Category {
+    /// All that MPI_T shows, each at its own place.
+    pub const SHOWN: [Self; 8] = [
+        Self::All,
+        Self::PointToPoint,
+        Self::Collectives,
+        Self::Waiting,
+        Self::Memory,
+        Self::Network,
+        Self::Qmp,
+        Self::Process,
+    ];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::All => "rmpi",
+            Self::PointToPoint => "rmpi.point_to_point",
+            Self::Collectives => "rmpi.collectives",
+            Self::Waiting => "rmpi.waiting",
+            Self::Memory => "rmpi.memory",
+            Self::Network => "rmpi.network",
+            Self::Qmp => "rmpi.qmp",
+            Self::Process => "rmpi.process",
+            Self::Launch => "rmpi.launch",
+        }
+    }
+
+    /// What is in it.
+    #[must_use]
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::All => "All variables of rmpi, in the categories below this one.",
+            Self::PointToPoint => {
+                "Messages between two ranks: protocols, matching and the queues of messages."
+            }
+            Self::Collectives => {
+                "Collective operations: how they go, and how often they are called."
+            }
+            Self::Waiting => "How a rank waits for others, and how it is woken.",
+            Self::Memory => "Memory that the library uses for messages.",
+            Self::Network => {
+                "What carries messages, over which devices, and what went wrong there."
+            }
+            Self::Qmp => "The library for lattice codes (QMP).",
+            Self::Process => "The process and its communicators.",
+            Self::Launch => "What the launcher and the compiler wrappers use.",
+        }
+    }
+
+    /// Where it stands in [`SHOWN`](Self::SHOWN).
+    #[must_use]
+    pub fn place(self) -> Option<usize> {
+        Self::SHOWN.iter().position(|other| *other == self)
+    }
+
+    /// Those that are directly below it.
+    pub fn below(self) -> impl Iterator<Item = Self> {
+        let all = Self::SHOWN.into_iter().skip(1);
+        all.filter(move |_| self == Self::All)
+    }
+}
+
+/// Whom a variable is for, and in how much detail (MPI 5.0 section 15.3.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(missing_docs, reason = "the standard's nine words")]
+pub enum Verbosity {
+    UserBasic,
+    UserDetail,
+    UserAll,
+    TunerBasic,
+    TunerDetail,
+    TunerAll,
+    DeveloperBasic,
+    DeveloperDetail,
+    DeveloperAll,
+}
+
+/// Who may set a variable, and where its value has to be the same (MPI 5.0 section 15.3.6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Only the environment sets it.
+    ReadOnly,
+    /// Each rank may have a value of its own.
+    Local,
+    /// All ranks have to have the same value.
+    AllEqual,
+}
+
+impl Scope {
+    /// What holds for those who set it, as a sentence of its description.
+    #[must_use]
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::ReadOnly => "Set by the environment alone.",
+            Self::Local => {
+                "Can be written until MPI is initialized; ranks may have different values."
+            }
+            Self::AllEqual => {
+                "Can be written until MPI is initialized; all ranks have to write the same value."
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn categories_have_names_of_their_own_and_no_circles() {
+        for (place, category) in Category::SHOWN.into_iter().enumerate() {
+            assert_eq!(category.place(), Some(place));
+            assert!(!category.text().is_empty());
+            let same = |other: &Category| other.name() == category.name();
+            assert_eq!(
+                Category::SHOWN.iter().filter(|other| same(other)).count(),
+                1
+            );
+            // One level only, so none can contain itself.
+            assert!(category.below().all(|below| below.below().next().is_none()));
+        }
+        assert_eq!(Category::All.below().count(), 7);
+    }
+}

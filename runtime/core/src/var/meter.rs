@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One handle of a performance variable: what it was bound to, and its own view of the value. Every step is one store, so
+//! that whoever interrupts it or looks from another thread sees the value before or after it.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use super::gauges::Gauge;
+
+/// The state of one handle; also of none, while it is free.
+#[derive(Debug, Default)]
+pub(super) struct Meter {
+    /// Twice the generation, and 1 while it is in use.
+    life: AtomicU32,
+    /// Place of the variable in the table.
+    gauge: AtomicU32,
+    /// The session, by the number that names one use of its place.
+    session: AtomicU32,
+    /// What it is bound to: see `desk`.
+    object: AtomicU64,
+    running: AtomicU32,
+    /// What the source showed when the value was 0; counts only while it runs.
+    base: AtomicU64,
+    /// The value while it does not run.
+    held: AtomicU64,
+}
+
+const RELAXED: Ordering = Ordering::Relaxed;
+
+impl Meter {
+    /// Begins a use: a value of its own that starts at 0 where it is counted.
+    pub(super) fn open(&self, gauge: usize, session: u32, object: u64) -> u8 {
+        let number = |place: usize| u32::try_from(place).unwrap_or(u32::MAX);
+        self.gauge.store(number(gauge), RELAXED);
+        self.session.store(session, RELAXED);
+        self.object.store(object, RELAXED);
+        self.running.store(0, RELAXED);
+        self.base.store(0, RELAXED);
+        self.held.store(0, RELAXED);
+        let life = self.life.load(RELAXED) | 1;
+        // PAIR(meter-life): `is_open` loads with Acquire what was stored above.
+        self.life.store(life, Ordering::Release);
+        generation(life)
+    }
+
+    /// Ends it. A handle of it names nothing from here on.
+    pub(super) fn close(&self) {
+        let life = self.life.load(RELAXED);
+        // PAIR(meter-life): as in `open`.
+        self.life
+            .store((life | 1).wrapping_add(1), Ordering::Release);
+    }
+
+    /// Whether a handle of this generation and session is this one.
+    pub(super) fn is_open(&self, of: u8, session: u32) -> bool {
+        // PAIR(meter-life): `open` and `close` store with Release.
+        let life = self.life.load(Ordering::Acquire);
+        life & 1 != 0 && generation(life) == of && self.session.load(RELAXED) == session
+    }
+
+    /// Whether it is in use by a session.
+    pub(super) fn is_of(&self, session: u32) -> bool {
+        // PAIR(meter-life): `open` and `close` store with Release.
+        self.life.load(Ordering::Acquire) & 1 != 0 && self.session.load(RELAXED) == session
+    }
+
+    pub(super) fn gauge(&self) -> usize {
+        self.gauge.load(RELAXED) as usize
+    }
+
+    pub(super) fn object(&self) -> u64 {
+        self.object.load(RELAXED)
+    }
+
+    pub(super) fn is_running(&self) -> bool {
+        self.running.load(RELAXED) != 0
+    }
+
+    /// Starts, goes on where it stopped.
+    pub(super) fn start(&self, now: u64) {
+        let held = self.held.load(RELAXED);
+        self.base.store(now.wrapping_sub(held), RELAXED);
+        self.running.store(1, RELAXED);
+    }
+
+    /// Stops; keeps its value.
+    pub(super) fn stop(&self, gauge: &Gauge, now: u64) {
+        self.held.store(self.value(gauge, now), RELAXED);
+        self.running.store(0, RELAXED);
+    }
+
+    /// The value, where the source shows `now`.
+    pub(super) fn value(&self, gauge: &Gauge, now: u64) -> u64 {
+        match (gauge.is_continuous(), self.is_running()) {
+            (true, _) => now,
+            (false, false) => self.held.load(RELAXED),
+            (false, true) if gauge.is_counted() => now.wrapping_sub(self.base.load(RELAXED)),
+            (false, true) => now,
+        }
+    }
+
+    /// Sets the value of one that counts; answers what it was. One exchange, so that nothing is counted twice or lost.
+    pub(super) fn exchange(&self, now: u64, value: u64) -> u64 {
+        if self.is_running() {
+            let base = self.base.swap(now.wrapping_sub(value), RELAXED);
+            now.wrapping_sub(base)
+        } else {
+            self.held.swap(value, RELAXED)
+        }
+    }
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "eight bits are kept")]
+fn generation(life: u32) -> u8 {
+    (life >> 1) as u8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::gauges::{Class, GAUGES};
+    use super::*;
+
+    fn counter() -> &'static Gauge {
+        let counts = |gauge: &&Gauge| gauge.class == Class::Counter;
+        GAUGES.iter().find(counts).unwrap()
+    }
+
+    #[test]
+    fn a_counter_counts_what_happens_while_it_runs() {
+        let (meter, gauge) = (Meter::default(), counter());
+        meter.open(3, 1, 0);
+        assert_eq!(meter.value(gauge, 500), 0);
+        meter.start(500);
+        assert_eq!(meter.value(gauge, 510), 10);
+        meter.stop(gauge, 512);
+        assert_eq!(meter.value(gauge, 600), 12);
+        meter.start(700);
+        assert_eq!(meter.value(gauge, 701), 13);
+        assert_eq!(meter.exchange(705, 0), 17);
+        assert_eq!(meter.value(gauge, 706), 1);
+        assert_eq!(meter.exchange(706, 100), 1);
+        assert_eq!(meter.value(gauge, 708), 102);
+        meter.stop(gauge, 708);
+        assert_eq!((meter.exchange(0, 5), meter.value(gauge, 0)), (102, 5));
+    }
+
+    #[test]
+    fn a_counter_that_overflows_goes_on_from_zero() {
+        let (meter, gauge) = (Meter::default(), counter());
+        meter.open(3, 1, 0);
+        meter.start(u64::MAX - 1);
+        assert_eq!(meter.value(gauge, 3), 5);
+    }
+
+    #[test]
+    fn a_closed_handle_names_nothing() {
+        let meter = Meter::default();
+        let first = meter.open(3, 7, 9);
+        assert!(meter.is_open(first, 7) && !meter.is_open(first, 8) && meter.is_of(7));
+        meter.close();
+        assert!(!meter.is_open(first, 7) && !meter.is_of(7));
+        let second = meter.open(4, 7, 9);
+        assert!(first != second && !meter.is_open(first, 7));
+        assert_eq!(
+            (meter.gauge(), meter.object(), meter.is_running()),
+            (4, 9, false)
+        );
+    }
+}

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The settings of this process: what the environment says, what a tool writes before MPI is initialized, and what holds
+//! from then on.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::{MOST_TEXT_BYTES, ROWS, Range, Row, Scope, Values};
+
+/// The rows that are control variables, in the order of their indices: those that are not for other programs.
+pub fn controls() -> impl Iterator<Item = &'static Row> {
+    ROWS.iter().filter(|row| row.range != Range::Foreign)
+}
+
+/// The control variable with this index.
+#[must_use]
+pub fn control(index: usize) -> Option<&'static Row> {
+    controls().nth(index)
+}
+
+/// A value as tools read and write it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// Of [`Range::Number`].
+    Number(u64),
+    /// Of [`Range::Words`]: the place of the word.
+    Word(usize),
+    /// Of a list.
+    Text(String),
+}
+
+/// Why a value was not written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// MPI is initialized: what steers it is fixed.
+    NotNow,
+    /// The environment alone sets it.
+    Never,
+    /// No value of this variable.
+    Invalid,
+}
+
+/// Room for the longest value of a list, its final NUL among it; `None` for what is no text.
+#[must_use]
+pub fn text_bytes(row: &Row) -> Option<usize> {
+    match row.range {
+        Range::Names { all, .. } => Some(all.iter().map(|name| name.len() + 1).sum()),
+        Range::List(_) => Some(MOST_TEXT_BYTES),
+        _ => None,
+    }
+}
+
+/// What a tool has written, and what holds.
+#[derive(Debug)]
+struct Settings {
+    /// In the order in which it was written: row, value and text.
+    written: Vec<(usize, u64, String)>,
+    /// Since MPI is initialized.
+    fixed: Option<Values>,
+}
+
+static SETTINGS: Mutex<Settings> = Mutex::new(Settings::new());
+
+fn settings() -> MutexGuard<'static, Settings> {
+    SETTINGS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The value of a control variable: the one that holds, or before MPI is initialized the one that would.
+#[must_use]
+pub fn read(row: &Row) -> Value {
+    settings().read(row, environment)
+}
+
+/// Writes a control variable.
+///
+/// # Errors
+/// See [`Refusal`].
+pub fn write(row: &Row, value: &Value) -> Result<(), Refusal> {
+    settings().write(row, value)
+}
+
+/// MPI is being initialized: the values that hold from now on, and a sentence for each that was not understood.
+#[must_use]
+pub fn fix() -> (Values, Vec<String>) {
+    settings().fix(environment())
+}
+
+fn environment() -> Vec<(String, String)> {
+    let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
+        Some((name.into_string().ok()?, value.into_string().ok()?))
+    };
+    std::env::vars_os().filter_map(text).collect()
+}
+
+impl Settings {
+    const fn new() -> Self {
+        Self {
+            written: Vec::new(),
+            fixed: None,
+        }
+    }
+
+    fn read(&self, row: &Row, environment: impl FnOnce() -> Vec<(String, String)>) -> Value {
+        match &self.fixed {
+            Some(values) => value(values, row),
+            None => value(&self.values(environment()).0, row),
+        }
+    }
+
+    fn write(&mut self, row: &Row, value: &Value) -> Result<(), Refusal> {
+        if row.scope == Scope::ReadOnly {
+            return Err(Refusal::Never);
+        }
+        let (number, text) = parsed(row, value).ok_or(Refusal::Invalid)?;
+        if self.fixed.is_some() {
+            return Err(Refusal::NotNow);
+        }
+        let at = row.variable as usize;
+        self.written.retain(|(other, ..)| *other != at);
+        self.written.push((at, number, text));
+        Ok(())
+    }
+
+    fn fix(&mut self, environment: Vec<(String, String)>) -> (Values, Vec<String>) {
+        let (values, complaints) = self.values(environment);
+        self.fixed = Some(values.clone());
+        (values, complaints)
+    }
+
+    /// What a tool has written comes before what the environment says.
+    fn values(&self, environment: Vec<(String, String)>) -> (Values, Vec<String>) {
+        let (mut values, complaints) = Values::from_environment(environment.into_iter());
+        for (at, number, text) in &self.written {
+            values.set(*at, *number, text.clone());
+        }
+        (values, complaints)
+    }
+}
+
+fn value(values: &Values, row: &Row) -> Value {
+    let number = values.get(row.variable);
+    match row.range {
+        Range::Number { .. } => Value::Number(number),
+        Range::Words(_) => Value::Word(usize::try_from(number).unwrap_or(0)),
+        Range::Names { all, .. } => {
+            let names = all.iter().enumerate();
+            let there = names.filter(|(at, _)| number >> at & 1 != 0);
+            Value::Text(there.map(|(_, name)| *name).collect::<Vec<_>>().join(","))
+        }
+        Range::List(_) | Range::Foreign => Value::Text(values.text(row.variable).to_owned()),
+    }
+}
+
+/// The number and the text of a value, if it is one of this row.
+fn parsed(row: &Row, value: &Value) -> Option<(u64, String)> {
+    match (row.range, value) {
+        (Range::Number { least, most, .. }, Value::Number(number)) => (least..=most)
+            .contains(number)
+            .then(|| (*number, String::new())),
+        (Range::Words(words), Value::Word(at)) => {
+            (*at < words.len()).then(|| (*at as u64, String::new()))
+        }
+        (Range::Names { .. } | Range::List(_), Value::Text(text)) => {
+            Some((row.range.parse(text)?, text.clone()))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Variable;
+    use super::*;
+
+    fn row(variable: Variable) -> &'static Row {
+        &ROWS[variable as usize]
+    }
+
+    fn set(name: &str, text: &str) -> Vec<(String, String)> {
+        vec![(name.to_owned(), text.to_owned())]
+    }
+
+    #[test]
+    fn rows_of_other_programs_are_no_control_variables() {
+        assert_eq!(controls().count(), 17);
+        assert_eq!(control(0).unwrap().name, "RMPI_EAGER_LIMIT");
+        assert!(controls().all(|row| row.name != "RMPI_BOOT") && control(17).is_none());
+    }
+
+    #[test]
+    fn what_is_written_comes_before_the_environment_and_holds_when_mpi_begins() {
+        let mut settings = Settings::new();
+        let limit = row(Variable::EagerLimit);
+        let given = || set("RMPI_EAGER_LIMIT", "4K");
+        assert_eq!(settings.read(limit, Vec::new), Value::Number(8192));
+        assert_eq!(settings.read(limit, given), Value::Number(4096));
+        settings.write(limit, &Value::Number(17)).unwrap();
+        settings.write(limit, &Value::Number(16)).unwrap();
+        assert_eq!(settings.read(limit, given), Value::Number(16));
+        let (values, complaints) = settings.fix(given());
+        assert!(complaints.is_empty() && values.get(Variable::EagerLimit) == 16);
+        let refused = settings.write(limit, &Value::Number(5));
+        assert_eq!(refused, Err(Refusal::NotNow));
+        assert_eq!(settings.read(limit, given), Value::Number(16));
+    }
+
+    #[test]
+    fn a_value_out_of_range_or_of_another_kind_changes_nothing() {
+        let mut settings = Settings::new();
+        for (variable, value) in [
+            (Variable::EagerLimit, Value::Number(8193)),
+            (Variable::EagerLimit, Value::Word(1)),
+            (Variable::NetRails, Value::Number(0)),
+            (Variable::Wait, Value::Word(3)),
+            (Variable::Providers, Value::Text("tcp".to_owned())),
+            (Variable::Providers, Value::Text(String::new())),
+            (Variable::NetDevices, Value::Text("a/b".to_owned())),
+            (
+                Variable::NetDevices,
+                Value::Text("a".repeat(MOST_TEXT_BYTES)),
+            ),
+        ] {
+            let before = settings.read(row(variable), Vec::new);
+            let refused = settings.write(row(variable), &value);
+            assert_eq!(refused, Err(Refusal::Invalid), "{value:?}");
+            assert_eq!(settings.read(row(variable), Vec::new), before);
+        }
+        let timeout = row(Variable::QmpTimeout);
+        let refused = settings.write(timeout, &Value::Number(1));
+        assert_eq!(refused, Err(Refusal::Never));
+    }
+
+    #[test]
+    fn lists_are_read_as_texts_that_fit_their_room() {
+        let mut settings = Settings::new();
+        let (providers, devices) = (row(Variable::Providers), row(Variable::NetDevices));
+        let all = settings.read(providers, Vec::new);
+        assert_eq!(all, Value::Text("self,shm,verbs".to_owned()));
+        assert_eq!(text_bytes(providers), Some("self,shm,verbs".len() + 1));
+        let some = Value::Text(" SHM,self,shm".to_owned());
+        settings.write(providers, &some).unwrap();
+        let read = settings.read(providers, Vec::new);
+        assert_eq!(read, Value::Text("self,shm".to_owned()));
+        let long = Value::Text("a,".repeat(511));
+        settings.write(devices, &long).unwrap();
+        assert_eq!(settings.read(devices, Vec::new), long);
+        assert_eq!(text_bytes(devices), Some(MOST_TEXT_BYTES));
+        assert_eq!(text_bytes(row(Variable::Wait)), None);
+    }
+}
