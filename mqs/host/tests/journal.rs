@@ -20,7 +20,9 @@ use std::time::Duration;
 use queues::dll::Dll;
 use queues::job;
 use queues::report::{Communicator, Operation, Rank};
-use queues::target::{Files, Stopped, Target};
+use queues::stop::Stopped;
+use queues::symbols::Files;
+use queues::target::Target;
 
 const VARIABLE: &str = "RMPI_TEST_PREFIX";
 /// Stops in all, of jobs of all kinds.
@@ -139,17 +141,13 @@ impl Running {
 
     /// Stops all ranks, holds what is reported against their journals, and lets them go on.
     fn stop(&mut self, seen: &mut Seen) {
-        let stopped: Vec<_> = self
-            .pids
-            .iter()
-            .map(|pid| Stopped::stop(*pid).unwrap())
-            .collect();
+        let stopped = Stopped::stop(self.pids.iter().copied()).unwrap();
         let mut journals: Vec<Journal> = Vec::new();
         let mut reported: Vec<Rank> = Vec::new();
         for pid in &self.pids {
             let target = Target::open(*pid, &mut self.files).unwrap();
             journals.push(Journal::read(&target));
-            reported.push(self.dll.read(target).unwrap());
+            reported.push(self.dll.read(&target).unwrap());
         }
         let by_rank = |rank: i64| {
             journals

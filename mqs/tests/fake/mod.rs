@@ -435,6 +435,10 @@ pub(crate) static BASIC: BasicCallbacks = BasicCallbacks {
     get_process_info: Some(get_process_info),
 };
 
+pub(crate) fn image_callbacks() -> &'static ImageCallbacks {
+    &IMAGE
+}
+
 pub(crate) static IMAGE: ImageCallbacks = ImageCallbacks {
     get_type_sizes: Some(get_type_sizes),
     find_function: None,
