@@ -24,7 +24,7 @@ _rmpi__info() {
 
     case "${cmd}" in
         rmpi__info)
-            opts="-h -V --net --peer --vars --help --version"
+            opts="-h -V --net --peer --vars --pvars --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

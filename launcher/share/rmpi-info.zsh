@@ -19,6 +19,7 @@ _rmpi-info() {
 '--peer=[With --net\: for packets to this address or host]:ADDRESS:_hosts' \
 '--net[Show the network\: devices, ports, addresses, which of them ranks would use and why, and what is missing]' \
 '--vars[Show the variables, with the values that hold in this shell]' \
+'--pvars[Show the performance variables of MPI_T\: what the library counts for tools]' \
 '-h[Print help]' \
 '--help[Print help]' \
 '-V[Print version]' \
