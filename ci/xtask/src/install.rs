@@ -160,6 +160,7 @@ fn install(prefix: &Path, choice: Choice) -> Result<(), String> {
             &prefix.join("include").join(header),
         )?;
     }
+    copy_folder("runtime/abi/examples", &prefix.join("share/rmpi/tools"))?;
     library(&built, prefix, choice)?;
     qmp::install(&built, prefix, choice.quick)?;
     mqs::install(prefix)?;
@@ -192,6 +193,18 @@ fn documents(prefix: &Path) -> Result<(), String> {
             let from = root().join(sources).join(&file);
             copy(&from, &folder.join(name.replace('*', program)))?;
         }
+    }
+    Ok(())
+}
+
+/// Copies the files of a folder of the tree.
+fn copy_folder(from: &str, to: &Path) -> Result<(), String> {
+    let from = root().join(from);
+    make_folder(to)?;
+    let files = fs::read_dir(&from);
+    let files = files.map_err(|why| format!("cannot list {}: {why}", from.display()))?;
+    for file in files.flatten() {
+        copy(&file.path(), &to.join(file.file_name()))?;
     }
     Ok(())
 }

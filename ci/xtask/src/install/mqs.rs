@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::{copy, rename, shared_library, write};
+use super::{copy, copy_folder, rename, shared_library, write};
 use crate::process::show;
 use crate::tree::{cargo, make_folder, root, target};
 
@@ -27,21 +27,10 @@ pub(super) fn install(prefix: &Path) -> Result<(), String> {
         &root().join("mqs/include/mpi_interface.h"),
         &prefix.join("include/mpi_interface.h"),
     )?;
-    examples(prefix)?;
+    // Programs to try `rmpi-queues` on.
+    copy_folder("mqs/examples", &prefix.join("share/rmpi/mqs"))?;
     GDB.iter()
         .try_for_each(|folder| commands_of_gdb(prefix, folder))
-}
-
-/// Programs to try `rmpi-queues` on.
-fn examples(prefix: &Path) -> Result<(), String> {
-    let (from, to) = (root().join("mqs/examples"), prefix.join("share/rmpi/mqs"));
-    make_folder(&to)?;
-    let files = fs::read_dir(&from);
-    let files = files.map_err(|why| format!("cannot list {}: {why}", from.display()))?;
-    for file in files.flatten() {
-        copy(&file.path(), &to.join(file.file_name()))?;
-    }
-    Ok(())
 }
 
 /// What gdb loads to know MPI: scripts, which find the rest of the installation from where they lie.

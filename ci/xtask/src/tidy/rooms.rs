@@ -105,6 +105,7 @@ const ATOMIC_HOMES: &[&str] = &[
     // Whether there are tools at all.
     "runtime/abi/src/qmpi.rs",
     // Programs that no product contains.
+    "runtime/abi/examples/",
     "bench/src/limits/",
     "ci/xtask/src/test/jobs.rs",
 ];
