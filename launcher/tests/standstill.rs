@@ -119,9 +119,10 @@ fn folder() -> tempfile::TempDir {
     folder
 }
 
-/// `ranks` ranks that do this, and are told after a second.
+/// `ranks` ranks that do this, and are told after a second. Nobody waits for them for ever.
 fn job(folder: &Path, ranks: u32, what: &str) -> Job {
     let mut command = Command::new(installed("bin/rmpiexec"));
+    command.args(["--timeout", "60"]);
     command.args(["-n", &ranks.to_string(), "./program", what]);
     command.current_dir(folder).env("RMPI_STANDSTILL", "1");
     Job::of(command)
@@ -244,8 +245,14 @@ fn stopped_ranks_and_those_in_a_debugger_are_no_news() {
     until("gdb has the rank", traced);
     std::thread::sleep(WHILE);
     fs::write(mark, "").unwrap();
-    // It has waited for long: as soon as gdb is away it is said.
+    // It has waited for long: as soon as gdb is away it is said. The stop that gdb asked for may come after it has left.
     gdb.wait().unwrap();
+    let stopped = Pid::from_raw(ranks[0].cast_signed());
+    until("the rank goes on", || {
+        let _ = kill(stopped, Signal::SIGCONT);
+        let stat = fs::read_to_string(format!("/proc/{}/stat", ranks[0])).unwrap();
+        (!stat.contains(") T ")).then_some(())
+    });
     running.wait_for_words(NOTICE);
     end(running);
 }
