@@ -33,7 +33,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "without_vm_readv: the filter does not work\n");
         return 3;
     }
-    execv(argv[1], argv + 1);
+    execvp(argv[1], argv + 1);
     perror(argv[1]);
     return 127;
 }

@@ -79,7 +79,7 @@ const STAGES: &[TestStage] = &[
     },
     TestStage {
         name: "debuggers",
-        budget: minutes(1),
+        budget: minutes(3),
         run: debuggers::run,
     },
     TestStage {
@@ -104,7 +104,7 @@ const STAGES: &[TestStage] = &[
     },
     TestStage {
         name: "suites",
-        budget: minutes(12),
+        budget: minutes(10),
         run: suites::run,
     },
 ];

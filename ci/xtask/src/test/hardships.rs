@@ -30,10 +30,10 @@ const HARDSHIPS: &[Hardship] = &[
     },
     Hardship {
         name: "rmpi-queues may not call process_vm_readv",
-        line: "rmpiexec -n 2 ./victim wait 0 0 0 & for ((i = 0; i < 100; i++)); do told=$(./without_vm_readv rmpi-queues $!); \
-               [[ $told == *'rank 0 '*'rank 1 '* ]] && break; sleep 0.1; done; kill $!; wait; echo \"$told\"",
+        line: "rmpiexec -n 2 ./victim wait 0 0 0 & for ((i = 0; i < 100; i++)); do told=$(./without_vm_readv rmpi-queues --json $!); \
+               [[ $told == *'\"rank\": 0,'*'\"rank\": 1,'* ]] && break; sleep 0.1; done; kill $!; wait; echo \"$told\"",
         code: 0,
-        words: &["rank 0 (pid ", "rank 1 (pid "],
+        words: &["\"rank\": 0,", "\"rank\": 1,"],
     },
     Hardship {
         name: "/dev/shm is full, and smaller than in any container",
