@@ -150,6 +150,7 @@ impl Bench {
     }
 }
 
+// QMPI-016.
 #[test]
 fn qmpi_001_016_a_constructor_announces_a_tool_and_that_alone_intercepts_nothing() {
     let bench = Bench::new("qmpi-announce");
@@ -160,7 +161,7 @@ fn qmpi_001_016_a_constructor_announces_a_tool_and_that_alone_intercepts_nothing
     assert_eq!(succeed(&mut bench.stacked("RMPI_TOOLS", "")), "5.0\n");
 }
 
-// QMPI-003, QMPI-004, QMPI-006, QMPI-007, QMPI-011, QMPI-013: the tool aborts, or answers a code, where one of them fails.
+// QMPI-005, QMPI-014, QMPI-015. And QMPI-003, QMPI-004, QMPI-006, QMPI-007, QMPI-011, QMPI-013: the tool aborts, or answers a code, where one of them fails.
 #[test]
 fn qmpi_002_005_014_015_the_list_gives_order_and_instances_and_tools_call_the_next() {
     let bench = Bench::new("qmpi-order");
@@ -272,6 +273,7 @@ const PMPI_TOOL: &str = "#include <mpi.h>\n\
     int MPI_Get_version(int *version, int *subversion) {\n\
     int code = PMPI_Get_version(version, subversion); *subversion += 1; return code; }\n";
 
+// QMPI-017.
 #[test]
 fn qmpi_012_017_the_calling_address_is_the_programs_or_that_of_the_tool_above() {
     let folder = scratch("qmpi-address");
@@ -389,6 +391,7 @@ fn what_tools_do_wrong_is_answered_with_a_class() {
     assert_eq!(text, "done\n");
 }
 
+// QMPI-009, QMPI-010.
 #[test]
 fn qmpi_008_009_010_every_function_has_a_number_and_a_type_in_both_forms_and_languages() {
     let folder = scratch("qmpi-header");
