@@ -34,8 +34,8 @@ type CollState = unsafe extern "C" fn(*mut Opaque, c_int, *mut c_int, *mut c_int
 /// The functions of a library that is loaded, and stays so.
 #[derive(Debug)]
 pub struct Dll {
-    /// Several threads may ask it, each about a process of its own.
-    for_threads: bool,
+    /// It is rmpi's: several threads may ask it, each about a process of its own, and it says which calls wait.
+    is_ours: bool,
     error_string: unsafe extern "C" fn(c_int) -> *const c_char,
     setup_image: unsafe extern "C" fn(*mut Opaque, *const ImageCallbacks) -> c_int,
     image_has_queues: WithMessage,
@@ -136,8 +136,8 @@ impl Dll {
         // SAFETY: a function without arguments: L1.
         let version = words_of(unsafe { version() });
         Ok(Self {
-            // The interface says nothing of threads; ours does.
-            for_threads: version.starts_with("rmpi "),
+            // The interface says nothing of threads, nor of calls that wait; ours does.
+            is_ours: version.starts_with("rmpi "),
             error_string: function!(names, c"mqs_dll_error_string"),
             setup_image: function!(names, c"mqs_setup_image"),
             image_has_queues: function!(names, c"mqs_image_has_queues"),
@@ -166,7 +166,7 @@ impl Dll {
     /// Whether it may be asked about several ranks at once.
     #[must_use]
     pub fn is_for_threads(&self) -> bool {
-        self.for_threads
+        self.is_ours
     }
 
     /// All that the library says of a rank.
@@ -231,6 +231,7 @@ impl Asked<'_> {
         Ok(Rank {
             rank: rank.filter(|rank| *rank >= 0).or(there),
             pid: self.pid,
+            tells_calls: self.dll.is_ours,
             communicators,
         })
     }

@@ -30,7 +30,7 @@ pub fn svg(waits: &Waits, verdict: &Verdict) -> String {
         let class = match state {
             State::Waits(_) if verdict.stuck.contains(&rank) => "stuck",
             State::Waits(_) => "waits",
-            State::Outside => "out",
+            State::Outside | State::Untold => "out",
             State::Finalized | State::Ended | State::Unseen => "gone",
         };
         let (x, y) = plan.place(rank);
@@ -236,6 +236,7 @@ fn told(rank: i32, state: &State) -> String {
             format!("rank {rank}: {}", calls.join(", "))
         }
         State::Outside => format!("rank {rank} is not waiting in MPI"),
+        State::Untold => format!("rank {rank} may wait, or not"),
         State::Finalized => format!("rank {rank} has finalized MPI"),
         State::Ended => format!("rank {rank} has ended"),
         State::Unseen => format!("rank {rank} was not looked at"),

@@ -11,6 +11,8 @@ pub struct Rank {
     pub rank: Option<i32>,
     /// The process.
     pub pid: u32,
+    /// The library says which calls wait; of a rank of another, waiting and computing look alike.
+    pub tells_calls: bool,
     /// Its communicators; none while MPI is not initialized.
     pub communicators: Vec<Communicator>,
 }

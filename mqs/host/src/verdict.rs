@@ -102,7 +102,7 @@ struct Judge<'a> {
 impl<'a> Judge<'a> {
     fn of(waits: &'a Waits, doubts: &'a BTreeMap<i32, Doubt>) -> Self {
         let begin = |(number, state): (i32, &State)| match state {
-            State::Outside | State::Unseen => true,
+            State::Outside | State::Untold | State::Unseen => true,
             State::Waits(_) => doubts.contains_key(&number),
             State::Finalized | State::Ended => false,
         };
@@ -334,6 +334,9 @@ impl<'a> Judge<'a> {
                     String::new()
                 };
                 format!("deadlock: {}{of} can never go on", ranks(stuck))
+            }
+            Kind::Running if self.waits.states.contains(&State::Untold) => {
+                "no verdict: the library of this MPI does not say which calls wait".to_owned()
             }
             Kind::Running => "no rank waits in MPI".to_owned(),
             Kind::Waiting => {

@@ -16,6 +16,8 @@ pub enum State {
     Waits(Vec<Wait>),
     /// It waits in no call: it computes, or does something else.
     Outside,
+    /// Whether it waits is not known: its MPI's library does not say which calls do.
+    Untold,
     /// It has finalized MPI.
     Finalized,
     /// Its process has ended.
@@ -171,6 +173,7 @@ pub fn waits(ranks: &[Rank], around: Surroundings) -> Waits {
         let calls = job.calls.get(&number).map_or(&[][..], Vec::as_slice);
         *state = match (rank.communicators.is_empty(), calls.is_empty()) {
             (true, _) => State::Finalized,
+            (false, true) if !rank.tells_calls => State::Untold,
             (false, true) => State::Outside,
             (false, false) => State::Waits(calls.iter().map(|it| job.wait(rank, it)).collect()),
         };

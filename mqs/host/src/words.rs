@@ -134,6 +134,7 @@ fn text(state: &State, names: Names) -> (String, Vec<String>) {
     let plain = |text: &str| (text.to_owned(), Vec::new());
     match state {
         State::Outside => plain("not waiting in MPI"),
+        State::Untold => plain("may wait, or not"),
         State::Finalized => plain("has finalized MPI"),
         State::Ended => plain("has ended"),
         State::Unseen => plain("was not looked at"),

@@ -15,6 +15,7 @@ fn rank(number: i32, size: i32) -> Rank {
     Rank {
         rank: Some(number),
         pid: 100 + number.unsigned_abs(),
+        tells_calls: true,
         communicators: vec![Communicator {
             id: WORLD,
             name: "MPI_COMM_WORLD".into(),
@@ -297,4 +298,18 @@ fn ten_thousand_receives_of_64_ranks_are_judged_at_once() {
     };
     let ranks: Vec<Rank> = (0..64).map(many).collect();
     assert_eq!(judge(&ranks).stuck.len(), 64);
+}
+
+#[test]
+fn of_a_library_that_does_not_tell_of_calls_there_is_no_verdict() {
+    let mut ranks = [rank(0, 2), rank(1, 2)];
+    ranks.iter_mut().for_each(|it| it.tells_calls = false);
+    let waits = waits(&ranks, Surroundings { whole: true });
+    let told = verdict(&waits, &BTreeMap::new());
+    assert!(
+        told.headline.starts_with("no verdict: "),
+        "{}",
+        told.headline
+    );
+    assert_eq!(words::lines(&waits)[0].text, "may wait, or not");
 }
