@@ -238,7 +238,7 @@ fn mqs_095_ranks_and_queues_of_several_processes_are_shown_by_rank() {
     let waits = |rank: u32, parts: &str| {
         let from = (rank + 2) % 3;
         let line = format!(
-            "from rank {from}, tag 7, 4 bytes (receive; posted; waits for its message; in MPI_Recv"
+            "from rank {from}, tag 7, 4 bytes (receive; posted; waits for its message; in MPI_Recv)\n"
         );
         expect(parts, &[&format!("rank {rank}, inferior "), &line]);
     };

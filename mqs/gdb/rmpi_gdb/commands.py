@@ -232,6 +232,8 @@ def operation(it, kind):
     line = f"{'to' if kind == dll.SENDS else 'from'} {peer}, {tag}, {it.desired_length} bytes"
     words = [bytes(text.value).decode("utf-8", "replace") for text in it.extra_text]
     words = [text for text in words if text] or [("pending", "matched", "complete")[min(max(it.status, 0), 2)]]
+    # rmpi's library counts waits, for programs that look twice.
+    words = [text.split(", wait ")[0] if text.startswith("in ") else text for text in words]
     line += f" ({'; '.join(words)})"
     if kind == dll.RECEIVES and it.status >= dll.MATCHED:
         line += f" <- rank {it.actual_local_rank}, tag {it.actual_tag}, {it.actual_length} bytes"
