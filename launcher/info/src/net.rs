@@ -4,7 +4,7 @@
 use crate::text::{kib, wrapped};
 use std::net::IpAddr;
 use transport::Rendezvous;
-use transport::net_info::{Device, Gid, Memory, Port, Report, SOFT_FETCH_BYTES, Way};
+use transport::net_info::{Device, Gid, Memory, Port, Report, Way};
 
 /// The page, and whether ranks could use the network.
 #[derive(Debug, PartialEq, Eq)]
@@ -169,11 +169,6 @@ fn movers_in_words(rendezvous: Rendezvous, ports: &[&Port]) -> String {
         .copied()
         .filter(|port| port.reads_poorly)
         .collect();
-    let soft: Vec<&Port> = ports
-        .iter()
-        .copied()
-        .filter(|port| port.in_software)
-        .collect();
     let set = |word| format!("RMPI_NET_RENDEZVOUS is \"{word}\"");
     let one = "no more than one read under way at a time";
     match rendezvous {
@@ -190,15 +185,9 @@ fn movers_in_words(rendezvous: Rendezvous, ports: &[&Port]) -> String {
             "Large messages are written by their senders ({}).",
             set("write")
         ),
-        Rendezvous::Auto if poor.is_empty() && soft.is_empty() => {
+        Rendezvous::Auto if poor.is_empty() => {
             "Large messages are read by their receivers (RMPI_NET_RENDEZVOUS).".to_owned()
         }
-        Rendezvous::Auto if poor.is_empty() => format!(
-            "Large messages are read by their receivers, but those of {} KiB or more for ranks that begin with {} are \
-             written by their senders, since that is faster where the kernel plays the device (RMPI_NET_RENDEZVOUS).",
-            SOFT_FETCH_BYTES >> 10,
-            names(soft.into_iter())
-        ),
         Rendezvous::Auto => format!(
             "Large messages for ranks that begin with {} are written by their senders, since it has {one} \
              (RMPI_NET_RENDEZVOUS).",

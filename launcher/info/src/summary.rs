@@ -166,7 +166,6 @@ mod tests {
             packet_bytes: 1024,
             rate_mbps: 10_000,
             reads_poorly: false,
-            in_software: false,
             gids: Vec::new(),
             unfit,
             is_allowed: true,

@@ -7,7 +7,6 @@
 use std::net::IpAddr;
 
 use crate::Rendezvous;
-pub use crate::provider::SOFT_FETCH_BYTES;
 
 /// All that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,8 +49,6 @@ pub struct Port {
     pub rate_mbps: u32,
     /// Whether its device has no more than one read under way at a time.
     pub reads_poorly: bool,
-    /// Whether the kernel plays its device.
-    pub in_software: bool,
     /// Its table of addresses.
     pub gids: Vec<Gid>,
     /// Why it cannot be used, and what to do; `None`: it can be.

@@ -28,7 +28,6 @@ pub use shm::FirstFrame;
 use shm::Shm;
 use sim::Sim;
 pub use sim::{SimConfig, SimNet, SimStats};
-pub use verbs::SOFT_FETCH_BYTES;
 pub(crate) use verbs::look;
 pub use verbs::{
     FakeConfig, FakeNet, FakeStats, FarLook, FarWord, MOST_RECORD_BYTES, NetLimits, NetStats,

@@ -19,7 +19,6 @@ fn port(name: &str, leads_there: Option<bool>) -> Port {
         packet_bytes: 1024,
         rate_mbps: 10_000,
         reads_poorly: false,
-        in_software: false,
         gids: vec![
             gid(0, "fe80::1", false, "not used: link-local"),
             gid(1, "::ffff:10.0.0.1", true, "chosen: the first"),
@@ -262,10 +261,9 @@ fn the_way_to_a_peer_is_told_with_the_ports_that_lead_there() {
 
 #[test]
 fn who_moves_large_messages_is_told_and_why() {
-    let words = |rendezvous, poor: bool, soft: bool| {
+    let words = |rendezvous, poor: bool| {
         let ports = ["rxe0:1", "rxe1:1"].map(|name| Port {
             reads_poorly: poor && name == "rxe1:1",
-            in_software: soft,
             ..port(name, None)
         });
         let report = Report {
@@ -296,15 +294,7 @@ fn who_moves_large_messages_is_told_and_why() {
             "written by their senders (RMPI_NET_RENDEZVOUS is \"write\").",
         ),
     ] {
-        let words = words(rendezvous, poor, false);
+        let words = words(rendezvous, poor);
         assert!(words.contains(expected), "{words}");
     }
-    let soft = words(Rendezvous::Auto, false, true);
-    let expected = "those of 512 KiB or more for ranks that begin with rxe0:1, rxe1:1 are written by their senders";
-    assert!(soft.contains(expected), "{soft}");
-    let set = words(Rendezvous::Read, false, true);
-    assert!(
-        set.contains("are read by their receivers (RMPI_NET_RENDEZVOUS is"),
-        "{set}"
-    );
 }

@@ -218,7 +218,7 @@ pub const ROWS: [Row; 25] = [
         verbosity: Verbosity::TunerDetail,
         scope: Scope::Local,
         range: Range::Words(&["auto", "read", "write"]),
-        text: "Who moves large messages over the network: the receiver reads them (read), or the sender writes them when the                receiver asks for it (write), or (auto) the receiver reads, but if its device has no more than one read                under way at a time, or is made of software and the message has 512 KiB or more.",
+        text: "Who moves large messages over the network: the receiver reads them (read), or the sender writes them when the                receiver asks for it (write), or (auto) the receiver reads, but if its device has no more than one read                under way at a time.",
     },
     Row {
         variable: Variable::QmpReproducible,

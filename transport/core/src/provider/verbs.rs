@@ -58,7 +58,6 @@ use address::{Address, Rated};
 pub(super) use device::Device;
 pub(super) use fake::FakePort;
 pub use fake::{FakeConfig, FakeNet, FakeStats};
-pub use fetch::SOFT_FETCH_BYTES;
 use fetch::{Fetch, Letter};
 use hosts::Hosts;
 use keys::{Export, Told};

@@ -52,16 +52,16 @@ fn the_owner_writes_what_would_be_read() {
     job.assert_careful();
 }
 
-/// What the kernel moves, that it writes where there is much of it.
+/// Where the kernel plays the device, it needs the cores while large data move.
 #[test]
-fn devices_in_software_write_what_is_large_and_read_the_rest() {
+fn devices_in_software_need_the_cores_while_large_data_move() {
     let config = FakeConfig {
         in_software: true,
         ..FakeConfig::calm(1)
     };
     let mut job = Job::on(config, 2, AT_ONCE);
     job.assert_whole();
-    for (bytes, reads, fetched) in [(BYTES, 1, 0), ((512 << 10) - 1, 2, 0), (512 << 10, 2, 1)] {
+    for (bytes, reads) in [(BYTES, 1), (512 << 10, 2)] {
         let body = pattern(1, 7, bytes);
         let (mut source, mut target) = (Guarded::of(&body), Guarded::new(bytes));
         let idle = |job: &Job| job.all.iter().all(|process| !process.fabric.needs_cores());
@@ -75,7 +75,6 @@ fn devices_in_software_write_what_is_large_and_read_the_rest() {
         assert!(idle(&job));
         assert!(target.bytes() == body);
         assert_eq!(job.net.stats(0).reads, reads);
-        assert_eq!(job.all[0].fabric.net_stats().fetched, fetched);
     }
     job.assert_careful();
 }

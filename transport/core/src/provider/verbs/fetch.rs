@@ -53,16 +53,15 @@ pub(super) struct Letter {
 
 /// The reader's part.
 impl<P: Port> Verbs<P> {
-    /// Whether a read of so many bytes from a peer is carried out by the peer.
-    pub(super) fn is_fetched(&mut self, peer: u32, bytes: usize) -> bool {
+    /// Whether reads from a peer are carried out by the peer.
+    pub(super) fn is_fetched(&mut self, peer: u32) -> bool {
         match self.rendezvous {
             Rendezvous::Read => false,
             Rendezvous::Write => true,
             Rendezvous::Auto => {
                 let rail = self.side(peer).main.rail;
                 let facts = self.rails[usize::from(rail)].port.facts();
-                let is_doubted = facts.in_software && bytes >= SOFT_FETCH_BYTES;
-                facts.reads <= POOR_READS || is_doubted
+                facts.reads <= POOR_READS
             }
         }
     }
@@ -338,9 +337,6 @@ fn low(word: u64) -> u32 {
 
 /// A device that has no more reads under way than this moves one, waits for its end, and then moves the next.
 pub(super) const POOR_READS: u8 = 1;
-/// Where the kernel plays the device, it writes faster than it reads: it sends the packets of a write from the process that
-/// posts it. From so many bytes on that outweighs two messages more.
-pub const SOFT_FETCH_BYTES: usize = 512 << 10;
 /// Bytes of a request.
 const FETCH_BYTES: usize = 48;
 /// How an errand has ended, on the wire.

@@ -82,7 +82,6 @@ fn told(port: &Found, devices: &str, route: Route) -> Port {
         packet_bytes: port.packet_bytes,
         rate_mbps: port.rate_mbps,
         reads_poorly: port.reads <= POOR_READS,
-        in_software: port.in_software,
         gids: port.gids.all.iter().enumerate().map(gid).collect(),
         unfit: port.unfit.map(|why| why.to_string()),
         is_allowed: is_allowed(port, devices),
@@ -156,6 +155,7 @@ mod tests {
             interfaces: &[interface(7, "veth0", 1), interface(8, "veth1", 2)],
         };
         Found {
+            in_software: false,
             device: "rxe0".into(),
             port: 1,
             link: Some(Link::Ethernet),
@@ -164,7 +164,6 @@ mod tests {
             packet_bytes: 1024,
             rate_mbps: 10_000,
             reads: 16,
-            in_software: false,
             gids: Choice::make(table, route, None),
             unfit: None,
         }
@@ -238,6 +237,7 @@ mod tests {
     #[test]
     fn who_may_not_lock_enough_is_told_how_much_it_takes() {
         let facts = Facts {
+            in_software: false,
             device: "mlx5_0".into(),
             port: 1,
             is_up: true,
@@ -253,7 +253,6 @@ mod tests {
             atomics: true,
             depth: 64,
             reads_lie: false,
-            in_software: false,
         };
         let failed = |call| CallError {
             call,

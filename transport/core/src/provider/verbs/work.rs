@@ -288,7 +288,7 @@ impl<P: Port> Verbs<P> {
         if let Some(outcome) = self.known_end(peer, &lease, key, offset, kind) {
             return self.end(id, outcome, lease);
         }
-        if kind == Kind::Read && self.is_fetched(peer, lease.bytes()) {
+        if kind == Kind::Read && self.is_fetched(peer) {
             return self.fetch(peer, lease, key, offset, id);
         }
         let work = self.work(peer, lease, key, offset, id, kind);
