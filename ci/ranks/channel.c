@@ -332,6 +332,13 @@ static void messages_may_be_shorter_than_their_receives(void)
         }
 }
 
+// Over a network, smaller blocks than these are packed: a write of each would cost more than two copies.
+static int goes_by_itself(size_t block)
+{
+    const char *providers = getenv("RMPI_PROVIDERS");
+    return block >= 16 << 10 || !providers || !strstr(providers, "verbs");
+}
+
 // Large blocks go from where they are to where they belong: the counters tell.
 static void blocks_are_copied_once(void)
 {
@@ -366,8 +373,9 @@ static void blocks_are_copied_once(void)
                 }
             }
             EQUAL(rmpi_channel_counters(after), OK);
-            EQUAL(after[DIRECT] - before[DIRECT], (uint64_t)ROUNDS * FACE);
-            EQUAL(after[PACKED], before[PACKED]);
+            int direct = goes_by_itself(block) && goes_by_itself(wanted);
+            EQUAL(after[DIRECT] - before[DIRECT], direct ? (uint64_t)ROUNDS * FACE : 0);
+            EQUAL(after[PACKED] == before[PACKED], direct);
             EQUAL(after[ALLOCATIONS], before[ALLOCATIONS]);
             EQUAL(after[REFUSED], 0);
             MPI_Barrier(MPI_COMM_WORLD);
