@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The man page and the completions of a program, held against its command line. `UPDATE_SHARE=1` writes them anew.
+
+use clap::Command;
+use clap_complete::{Shell, generate};
+use std::path::PathBuf;
+
+const LICENCE: &str = "SPDX-License-Identifier: MIT OR Apache-2.0";
+
+/// The files of one program.
+pub(crate) struct Pages {
+    pub(crate) program: &'static str,
+    pub(crate) package: &'static str,
+    /// Where they lie.
+    pub(crate) folder: PathBuf,
+    pub(crate) definition: fn() -> Command,
+}
+
+impl Pages {
+    pub(crate) fn assert_the_man_page_is_fresh(&self) {
+        let mut page = Vec::new();
+        clap_mangen::Man::new((self.definition)())
+            .render(&mut page)
+            .unwrap();
+        let page = String::from_utf8(page).unwrap();
+        // The examples are a table.
+        let page = page
+            .replace(".SH EXTRA\n", ".SH EXAMPLES AND EXIT CODE\n.nf\n")
+            .replace(".SH VERSION\n", ".fi\n.SH VERSION\n");
+        self.check("1", &format!(".\\\" {LICENCE}\n{page}"));
+    }
+
+    pub(crate) fn assert_the_completions_are_fresh(&self) {
+        for (extension, shell) in [("bash", Shell::Bash), ("fish", Shell::Fish)] {
+            self.check(
+                extension,
+                &format!("# {LICENCE}\n{}", self.completion(shell)),
+            );
+        }
+        let text = self.completion(Shell::Zsh);
+        // Its first line tells the shell what it completes.
+        let (first, rest) = text.split_once('\n').unwrap();
+        assert_eq!(first, format!("#compdef {}", self.program));
+        self.check("zsh", &format!("{first}\n# {LICENCE}\n{rest}"));
+    }
+
+    /// Each file has each of these options; and each completion the words.
+    pub(crate) fn assert_all_have(&self, options: &[&str], words: &[&str]) {
+        for extension in ["1", "bash", "zsh", "fish"] {
+            let text = std::fs::read_to_string(self.path(extension)).unwrap();
+            let text = text.replace('\\', "");
+            for option in options {
+                let spelt = match extension {
+                    "fish" => format!("-l {option}"),
+                    _ => format!("--{option}"),
+                };
+                assert!(text.contains(&spelt), "{extension} lacks {spelt}");
+            }
+            for word in words {
+                let has = extension == "1" || text.contains(word);
+                assert!(has, "{extension} lacks {word}");
+            }
+        }
+    }
+
+    /// The file with this ending.
+    pub(crate) fn path(&self, extension: &str) -> PathBuf {
+        self.folder.join(format!("{}.{extension}", self.program))
+    }
+
+    fn completion(&self, shell: Shell) -> String {
+        let mut text = Vec::new();
+        generate(shell, &mut (self.definition)(), self.program, &mut text);
+        String::from_utf8(text).unwrap()
+    }
+
+    fn check(&self, extension: &str, expected: &str) {
+        let lines = expected.lines().map(str::trim_end);
+        let expected = lines.collect::<Vec<_>>().join("\n") + "\n";
+        let path = self.path(extension);
+        if std::env::var_os("UPDATE_SHARE").is_some() {
+            std::fs::write(&path, &expected).unwrap();
+        }
+        let there = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(
+            there == expected,
+            "{} is out of date; type: UPDATE_SHARE=1 cargo test -p {} --test share",
+            path.display(),
+            self.package
+        );
+    }
+}
