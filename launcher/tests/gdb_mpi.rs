@@ -126,10 +126,10 @@ const HANDLES: [&str; 24] = [
     "old = datatype (3 bytes, extent 3, not committed)\n",
     "op = MPI_SUM\n",
     "<a group>\n",
-    "<receive from rank 0, tag 7, 24 bytes, in halo: posted; waits for its message>",
-    "<receive from any rank, any tag, 400 bytes, in halo: posted; waits for its message>",
-    "<send to rank 0, tag 23, 8 bytes, in MPI_COMM_SELF, synchronous: announced; waits for its receive>",
-    "<receive from rank 0, tag 5, 48 bytes, in communicator ",
+    "<receive from rank 0, tag 7, 24 bytes (24 of MPI_CHAR), in halo: posted; waits for its message>",
+    "<receive from any rank, any tag, 400 bytes (100 of MPI_INT), in halo: posted; waits for its message>",
+    "<send to rank 0, tag 23, 8 bytes (8 of MPI_CHAR), in MPI_COMM_SELF, synchronous: announced; waits for its receive>",
+    "<receive from rank 0, tag 5, 48 bytes (1 of face), in communicator ",
     ", persistent: not started>, MPI_REQUEST_NULL, <complete at once>, MPI_REQUEST_NULL}",
     "<complete at once>",
     "<a request that was completed or freed>",
@@ -159,7 +159,9 @@ fn mqs_097_handles_and_statuses_are_words_in_a_process_and_in_its_core_file() {
     expect(&told, &HANDLES);
     expect(
         &told,
-        &["  from rank 0, tag 7, 24 bytes (receive; posted; waits for its message)\n"],
+        &[
+            "  from rank 0, tag 7, 24 bytes (receive; posted; waits for its message; 24 of MPI_CHAR)\n",
+        ],
     );
 }
 
@@ -238,7 +240,7 @@ fn mqs_095_ranks_and_queues_of_several_processes_are_shown_by_rank() {
     let waits = |rank: u32, parts: &str| {
         let from = (rank + 2) % 3;
         let line = format!(
-            "from rank {from}, tag 7, 4 bytes (receive; posted; waits for its message; in MPI_Recv)\n"
+            "from rank {from}, tag 7, 4 bytes (receive; posted; waits for its message; 1 of MPI_INT; in MPI_Recv)\n"
         );
         expect(parts, &[&format!("rank {rank}, inferior "), &line]);
     };

@@ -4,8 +4,8 @@
 // ranks: 4
 // told: deadlock: none of the 4 ranks can ever go on
 // told: ranks 0 and 1 wait for each other
-// told: rank 0: MPI_Recv from any rank, any tag, 4 bytes, on MPI_COMM_WORLD
-// told: ranks 1-3: MPI_Recv from rank 0, tag 1, 4 bytes, on MPI_COMM_WORLD
+// told: rank 0: MPI_Recv from any rank, any tag, 4 bytes (1 of MPI_INT), on MPI_COMM_WORLD
+// told: ranks 1-3: MPI_Recv from rank 0, tag 1, 4 bytes (1 of MPI_INT), on MPI_COMM_WORLD
 #include <mpi.h>
 
 int main(int argc, char **argv)

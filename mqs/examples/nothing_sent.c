@@ -6,7 +6,7 @@
 // told: ranks 0 and 1 wait for each other
 // told: rank 0 waits for a message from rank 1, which is in MPI_Finalize and sends no more
 // told: MPI_Finalize: rank 1 has come, rank 0 has not (it is in MPI_Wait)
-// told: rank 0: MPI_Wait from rank 1, tag 2, 4 bytes, on MPI_COMM_WORLD
+// told: rank 0: MPI_Wait from rank 1, tag 2, 4 bytes (1 of MPI_INT), on MPI_COMM_WORLD
 #include <mpi.h>
 
 int main(int argc, char **argv)

@@ -4,7 +4,7 @@
 // ranks: 1
 // told: deadlock: rank 0 can never go on
 // told: rank 0 waits for itself
-// told: rank 0: MPI_Ssend to rank 0, tag 6, 4 bytes, on MPI_COMM_SELF
+// told: rank 0: MPI_Ssend to rank 0, tag 6, 4 bytes (1 of MPI_INT), on MPI_COMM_SELF
 #include <mpi.h>
 
 int main(int argc, char **argv)

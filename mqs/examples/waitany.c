@@ -4,7 +4,7 @@
 // ranks: 3
 // told: deadlock: none of the 3 ranks can ever go on
 // told: rank 0: MPI_Waitany for one of 2
-// told: ranks 1 and 2: MPI_Recv from rank 0, tag 1, 4 bytes, on MPI_COMM_WORLD
+// told: ranks 1 and 2: MPI_Recv from rank 0, tag 1, 4 bytes (1 of MPI_INT), on MPI_COMM_WORLD
 #include <mpi.h>
 
 int main(int argc, char **argv)

@@ -4,7 +4,7 @@
 // ranks: 2
 // told: deadlock: none of the 2 ranks can ever go on
 // told: ranks 0 and 1 wait for each other
-// told: rank 1: MPI_Recv from rank 0, tag 7, 40 bytes, on MPI_COMM_WORLD
+// told: rank 1: MPI_Recv from rank 0, tag 7, 40 bytes (10 of MPI_INT), on MPI_COMM_WORLD
 // told: what has come from rank 0: tag 8, 40 bytes
 // told: rank 1 waits for tag 7 from rank 0 on MPI_COMM_WORLD, and tag 8 has come from it
 #include <mpi.h>

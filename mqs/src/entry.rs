@@ -20,7 +20,7 @@ use crate::interface::{
     PENDING_SENDS, PendingOperation, ProcessCallbacks, TypeSizes, UNEXPECTED_MESSAGES,
 };
 use crate::list::{Allocator, List};
-use crate::{calls, order, show, walk};
+use crate::{calls, order, show, types, walk};
 
 /// The debugger's table: one for all, as the interface has it.
 static BASIC: AtomicPtr<BasicCallbacks> = AtomicPtr::new(null_mut());
@@ -43,6 +43,8 @@ struct Process {
     /// In the order of their keys.
     operations: List<walk::Operation>,
     calls: List<calls::Call>,
+    /// Those that operations name, in the order of their handles.
+    types: List<types::Datatype>,
     /// The communicator that the iterator is at.
     at: usize,
     /// World ranks of that communicator, once somebody asked.
@@ -178,6 +180,7 @@ pub unsafe extern "C" fn mqs_setup_process(
             comms: List::new(),
             operations: List::new(),
             calls: List::new(),
+            types: List::new(),
             at: 0,
             ranks: List::new(),
             next: 0,
@@ -322,7 +325,8 @@ pub unsafe extern "C" fn mqs_next_operation(
             };
             let calls = info.calls.as_slice();
             let call = it.call.and_then(|number| calls.get(number as usize));
-            let shown = show::shown(it, info.ranks.as_slice(), call);
+            let datatype = types::of(info.types.as_slice(), it.datatype);
+            let shown = show::shown(it, info.ranks.as_slice(), datatype, call);
             info.next = info.next.saturating_add(1);
             put(operation, shown)
         })
@@ -412,6 +416,14 @@ impl Process {
                 false => comms.push(allocator, it),
             }
         })?;
+        let of = (&found, &self.map);
+        types::find(
+            target,
+            allocator,
+            of,
+            operations.as_slice(),
+            &mut self.types,
+        )?;
         let calls = &mut self.calls;
         calls::calls(target, &found, &self.map, |it| calls.push(allocator, it))?;
         calls::mark(
@@ -430,6 +442,7 @@ impl Process {
         self.comms.clear(allocator);
         self.operations.clear(allocator);
         self.calls.clear(allocator);
+        self.types.clear(allocator);
         self.ranks.clear(allocator);
         (self.at, self.next, self.end) = (0, 0, 0);
     }

@@ -6,7 +6,8 @@ use core::mem::offset_of;
 
 use queue_layout::{
     Anchor, BEFORE, BYTE_ORDER, CALL, CHUNK, COMM, COMM_TABLE, FieldRow, MAGIC, ONE_THREAD,
-    QUEUE_LAYOUT_VERSION, RUNNING, SLOT, call_field, comm_field, comm_table_field, field,
+    QUEUE_LAYOUT_VERSION, RUNNING, SLOT, TYPE, TYPE_TABLE, call_field, comm_field,
+    comm_table_field, field, type_field, type_table_field,
 };
 
 use crate::interface::FIRST_USER_CODE;
@@ -120,6 +121,16 @@ pub struct Found {
     pub call_rows: u32,
     /// See `calls`.
     pub call_row_bytes: u32,
+    /// Address of the table of datatypes, rows of its first chunk and bytes of a row.
+    pub types: u64,
+    /// See `types`.
+    pub type_first_rows: u32,
+    /// See `types`.
+    pub type_row_bytes: u32,
+    /// Address of the rows of predefined datatypes, and how many there are; none before 1.4.
+    pub predefined: u64,
+    /// See `predefined`.
+    pub predefined_rows: u32,
     layout: u64,
     layout_rows: u32,
     layout_row_bytes: u32,
@@ -130,6 +141,7 @@ impl Found {
     ///
     /// # Errors
     /// Why it cannot be used.
+    // tidy: long (a line for each field)
     pub fn read(target: &impl Target, address: u64) -> Result<Self, Trouble> {
         let mut bytes = [0; size_of::<Anchor>()];
         let (head, rest) = bytes.split_at_mut(HEAD);
@@ -182,6 +194,11 @@ impl Found {
             calls: long(offset_of!(Anchor, calls))?,
             call_rows: word(offset_of!(Anchor, call_rows))?,
             call_row_bytes: word(offset_of!(Anchor, call_row_bytes))?,
+            types: long(offset_of!(Anchor, types))?,
+            type_first_rows: word(offset_of!(Anchor, type_first_rows))?,
+            type_row_bytes: word(offset_of!(Anchor, type_row_bytes))?,
+            predefined: long(offset_of!(Anchor, predefined))?,
+            predefined_rows: word(offset_of!(Anchor, predefined_rows))?,
             layout: long(offset_of!(Anchor, layout))?,
             layout_rows: word(offset_of!(Anchor, layout_rows))?,
             layout_row_bytes: word(offset_of!(Anchor, layout_row_bytes))?,
@@ -284,6 +301,9 @@ impl Map {
         .flatten();
         let mut call_arrays = [call_field::TOKENS, call_field::FUNCTION].into_iter();
         let chunk = self.place(CHUNK, field::CHUNK_SLOTS);
+        // Before 1.4 no operation told its datatype.
+        let has_types = self.place(SLOT, field::DATATYPE).size != 0;
+        let mut types = [type_field::VERSION, type_field::HANDLE, type_field::BYTES].into_iter();
         let good = found.slot_bytes <= MAX_RECORD
             && found.row_bytes <= MAX_RECORD
             && slots
@@ -297,7 +317,14 @@ impl Map {
             && (found.call_rows == 0
                 || found.call_row_bytes <= MAX_RECORD
                     && calls.all(|it| is_number(CALL, it, found.call_row_bytes))
-                    && call_arrays.all(|it| is_array(CALL, it, found.call_row_bytes)));
+                    && call_arrays.all(|it| is_array(CALL, it, found.call_row_bytes)))
+            && (!has_types || is_number(SLOT, field::DATATYPE, found.slot_bytes))
+            && (!has_types
+                || found.type_row_bytes == 0
+                || found.type_row_bytes <= MAX_RECORD
+                    && types.all(|it| is_number(TYPE, it, found.type_row_bytes))
+                    && is_array(TYPE, type_field::NAME, found.type_row_bytes)
+                    && is_array(TYPE_TABLE, type_table_field::CHUNKS, MAX_RECORD));
         good.then_some(()).ok_or(Trouble::Layout)
     }
 }
@@ -327,7 +354,7 @@ const HEAD: usize = offset_of!(Anchor, self_address);
 const SMALLEST: usize = offset_of!(Anchor, types);
 /// Structures and fields that are known, with room for the number 0 of structures.
 const STRUCTURES: usize = CALL as usize + 1;
-const FIELDS: usize = field::MATCHED_BYTES as usize + 1;
+const FIELDS: usize = field::DATATYPE as usize + 1;
 /// What a layout table may have.
 const MAX_LAYOUT_ROWS: u32 = 1024;
 const MAX_LAYOUT_ROW: usize = 64;

@@ -9,6 +9,7 @@
 //! | [`image`] | the target's memory; where its anchor says that everything lies |
 //! | [`walk`] | communicators and operations, read through that |
 //! | [`calls`] | calls that wait, and what for |
+//! | [`types`] | the datatypes that operations name |
 //! | [`show`] | an operation as the interface wants it, and in words |
 //! | [`list`] | lists in memory that the debugger gives |
 //! | [`order`] | sorting without a panic |
@@ -29,4 +30,5 @@ pub mod interface;
 pub mod list;
 pub mod order;
 pub mod show;
+pub mod types;
 pub mod walk;

@@ -7,6 +7,7 @@
 //! |---|---|---|
 //! | first | `send`, `receive` or `unexpected message`, and after `, ` what is special | the function: `MPI_Probe` |
 //! | second | how far it is | `waits for a message`, `waits for the other ranks`, `waits for requests that are not listed`, `waits` |
+//! | then, if it is known | `10 of MPI_DOUBLE`: items of the buffer or the message, and their datatype | |
 //! | then, if a call waits for it | `in MPI_Wait, wait 17`, or `in MPI_Wait, wait 17, thread 4711` where that is not the main thread | the same |
 //!
 //! Waits are counted, so that who looks twice can tell whether it is the same one. `, alone` follows below
@@ -25,11 +26,18 @@ use crate::interface::{
     COMPLETE, INVALID_PROCESS, MATCHED, PENDING, PENDING_SENDS, PendingOperation,
     UNEXPECTED_MESSAGES, Word,
 };
+use crate::types::Datatype;
 use crate::walk::Operation;
 
-/// Fills in what a debugger shows. `ranks` are the world ranks of those that messages come from and go to, `call` waits for it.
+/// Fills in what a debugger shows. `ranks` are the world ranks of those that messages come from and go to, `datatype` is the one
+/// that the operation names, `call` waits for it.
 #[must_use]
-pub fn shown(operation: &Operation, ranks: &[u32], call: Option<&Call>) -> PendingOperation {
+pub fn shown(
+    operation: &Operation,
+    ranks: &[u32],
+    datatype: Option<&Datatype>,
+    call: Option<&Call>,
+) -> PendingOperation {
     let arrived = operation.class == UNEXPECTED_MESSAGES;
     let known = arrived || operation.class == PENDING_SENDS;
     let (peer, tag, bytes) = match known {
@@ -50,7 +58,7 @@ pub fn shown(operation: &Operation, ranks: &[u32], call: Option<&Call>) -> Pendi
         actual_global_rank: actual.1,
         actual_tag: tag.into(),
         actual_length: bytes.cast_signed(),
-        extra_text: words(operation, call),
+        extra_text: words(operation, datatype, call),
     }
 }
 
@@ -78,10 +86,14 @@ fn rank(peer: u32, ranks: &[u32]) -> (Word, Word) {
 }
 
 /// What it is, how far, and who waits for it.
-fn words(operation: &Operation, call: Option<&Call>) -> [[u8; 64]; 5] {
+fn words(operation: &Operation, datatype: Option<&Datatype>, call: Option<&Call>) -> [[u8; 64]; 5] {
     let mut lines = [[0; 64]; 5];
-    let [what, how_far, waits, ..] = &mut lines;
-    let [mut what, mut how_far, mut waits] = [what, how_far, waits].map(Line::of);
+    let [what, how_far, third, fourth, ..] = &mut lines;
+    let [mut what, mut how_far, mut waits] = [what, how_far, third].map(Line::of);
+    if let Some(datatype) = datatype {
+        waits.add_items(operation.bytes, datatype);
+        waits = Line::of(fourth);
+    }
     match call {
         Some(call) if operation.is_call => {
             what.add_bytes(name_of(call));
@@ -93,10 +105,10 @@ fn words(operation: &Operation, call: Option<&Call>) -> [[u8; 64]; 5] {
         waits.add("in ");
         waits.add_bytes(name_of(call));
         waits.add(", wait ");
-        waits.add_number(call.wait);
+        waits.add_number(call.wait.into());
         if call.thread != 0 && !call.is_main {
             waits.add(", thread ");
-            waits.add_number(call.thread);
+            waits.add_number(call.thread.into());
         }
         if call.is_alone {
             waits.add(", alone");
@@ -106,7 +118,11 @@ fn words(operation: &Operation, call: Option<&Call>) -> [[u8; 64]; 5] {
 }
 
 fn name_of(call: &Call) -> &[u8] {
-    let name = call.function.split(|byte| *byte == 0).next();
+    until_zero(&call.function)
+}
+
+fn until_zero(text: &[u8]) -> &[u8] {
+    let name = text.split(|byte| *byte == 0).next();
     name.unwrap_or_default()
 }
 
@@ -165,8 +181,22 @@ impl<'a> Line<'a> {
         self.add_bytes(words.as_bytes());
     }
 
-    fn add_number(&mut self, number: u32) {
-        let mut divisor = 1_000_000_000;
+    /// `10 of MPI_DOUBLE`; without the number where the bytes are not those of whole items.
+    fn add_items(&mut self, bytes: u64, datatype: &Datatype) {
+        let whole = bytes.checked_rem(datatype.bytes) == Some(0);
+        if let Some(items) = bytes.checked_div(datatype.bytes).filter(|_| whole) {
+            self.add_number(items);
+            self.add(" ");
+        }
+        self.add("of ");
+        match until_zero(&datatype.name) {
+            [] => self.add("a datatype without a name"),
+            name => self.add_bytes(name),
+        }
+    }
+
+    fn add_number(&mut self, number: u64) {
+        let mut divisor = 10_000_000_000_000_000_000;
         while divisor > 1 && number < divisor {
             divisor /= 10;
         }
@@ -211,7 +241,7 @@ mod tests {
     #[test]
     fn mqs_036_037_peers_have_a_local_and_a_world_rank() {
         let shown_in = |ranks: &[u32]| {
-            let it = shown(&operation(PENDING_SENDS), ranks, None);
+            let it = shown(&operation(PENDING_SENDS), ranks, None, None);
             (it.desired_local_rank, it.desired_global_rank)
         };
         assert_eq!(shown_in(&[7, 2]), (0, 7));
@@ -224,7 +254,7 @@ mod tests {
         let mut wild = operation(1);
         (wild.peer, wild.tag) = (ANY_PEER, ANY_TAG);
         wild.flags = FLAG_PERSISTENT | FLAG_STRUCTURED | FLAG_SYNCHRONOUS | FLAG_ORPHAN;
-        let it = shown(&wild, &[0, 1], None);
+        let it = shown(&wild, &[0, 1], None, None);
         assert_eq!((it.desired_local_rank, it.desired_global_rank), (-1, -1));
         assert_eq!((it.tag_wild, it.desired_tag), (1, -2));
         let line = |number: usize| {
@@ -240,10 +270,40 @@ mod tests {
     }
 
     #[test]
+    fn mqs_047_items_and_their_datatype_are_told() {
+        let told = |bytes, size, name: &str| {
+            let mut datatype = Datatype {
+                handle: 5,
+                bytes: size,
+                name: [0; 64],
+            };
+            for (place, byte) in datatype.name.iter_mut().zip(name.bytes()) {
+                *place = byte;
+            }
+            let mut it = operation(1);
+            it.bytes = bytes;
+            shown(&it, &[], Some(&datatype), None).extra_text[2]
+        };
+        let is = |text: [u8; 64], expected: &str| {
+            let text = core::str::from_utf8(until_zero(&text)).unwrap();
+            assert_eq!(text, expected);
+        };
+        is(told(80, 8, "MPI_DOUBLE"), "10 of MPI_DOUBLE");
+        is(told(0, 8, "MPI_DOUBLE"), "0 of MPI_DOUBLE");
+        is(told(81, 8, "MPI_DOUBLE"), "of MPI_DOUBLE");
+        is(told(0, 0, "empty"), "of empty");
+        let most = "18446744073709551615 of a datatype without a name";
+        is(told(u64::MAX, 1, ""), most);
+        let long = [b'x'; 70];
+        let long = told(8, 8, core::str::from_utf8(&long).unwrap());
+        assert_eq!(until_zero(&long).len(), 63);
+    }
+
+    #[test]
     fn mqs_035_043_046_what_was_matched_is_told_apart_from_what_is_wanted() {
         let mut receive = operation(1);
         receive.state = State::Moving as u8;
-        let it = shown(&receive, &[0, 5, 7], None);
+        let it = shown(&receive, &[0, 5, 7], None, None);
         assert_eq!(it.status, MATCHED);
         assert_eq!(
             (it.desired_local_rank, it.desired_tag, it.desired_length),
@@ -252,8 +312,8 @@ mod tests {
         assert_eq!((it.actual_local_rank, it.actual_global_rank), (1, 5));
         assert_eq!((it.actual_tag, it.actual_length), (9, 8));
         receive.state = State::Complete as u8;
-        assert_eq!(shown(&receive, &[], None).status, COMPLETE);
-        let unexpected = shown(&operation(UNEXPECTED_MESSAGES), &[7], None);
+        assert_eq!(shown(&receive, &[], None, None).status, COMPLETE);
+        let unexpected = shown(&operation(UNEXPECTED_MESSAGES), &[7], None, None);
         assert_eq!((unexpected.status, unexpected.system_buffer), (PENDING, 1));
         assert_eq!(
             (unexpected.actual_local_rank, unexpected.actual_length),

@@ -57,6 +57,8 @@ pub struct Operation {
     pub matched: (u32, i32, u64),
     /// Token of its request.
     pub token: u32,
+    /// Handle of its datatype, as a number; 0: not known.
+    pub datatype: u32,
     /// The call that waits for it, by number.
     pub call: Option<u32>,
     /// It is no operation but the entry of that call.
@@ -292,6 +294,7 @@ fn operation(slot: &Record<'_, impl Target>) -> Option<Operation> {
             slot.get(field::MATCHED_BYTES),
         ),
         token: word(field::TOKEN),
+        datatype: word(field::DATATYPE),
         call: None,
         is_call: false,
     })
@@ -375,7 +378,7 @@ impl<T: Target> Record<'_, T> {
     }
 }
 
-fn read_address(target: &impl Target, at: u64) -> Result<u64, Trouble> {
+pub(crate) fn read_address(target: &impl Target, at: u64) -> Result<u64, Trouble> {
     let mut bytes = [0; 8];
     target.read(at, &mut bytes)?;
     Ok(target.number(&bytes))
@@ -386,5 +389,5 @@ pub const NO_QUEUE: i32 = UNEXPECTED_MESSAGES + 1;
 
 /// More than there can be, so that a walk ends whatever the target says.
 const MAX_SLOTS: u32 = 1 << 19;
-const MAX_ROWS: u32 = 1 << 19;
+pub(crate) const MAX_ROWS: u32 = 1 << 19;
 const MAX_RANKS: u32 = 1 << 24;

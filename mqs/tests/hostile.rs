@@ -10,7 +10,7 @@
 mod fake;
 
 use fake::{Fake, Model, PATIENCE, Shown};
-use queue_layout::{CALL_LIST, CALL_MESSAGE, CALL_REQUESTS, CallFacts, Kind, State};
+use queue_layout::{CALL_LIST, CALL_MESSAGE, CALL_REQUESTS, CallFacts, Kind, State, TypeFacts};
 
 /// Images that are tried; `RMPI_MQS_IMAGES` is another number, for long runs.
 const IMAGES: u64 = 20_000;
@@ -91,6 +91,9 @@ fn check(shown: &Shown) {
     }
 }
 
+/// Handle of a datatype of the program's.
+const FACE: u32 = 0x0700_0001;
+
 fn model() -> Model {
     let mut model = Model::new();
     model.comm(12, 0, &[1, 3], None);
@@ -103,7 +106,15 @@ fn model() -> Model {
             (it.peer, it.tag) = (number as u32 % 4, number as i32);
             it.token = 1 + number as u32;
         });
+        model.datatype([0, fake::INT, fake::DOUBLE, FACE][number % 4]);
     }
+    model.type_rows[0].fill(&TypeFacts {
+        handle: FACE,
+        committed: true,
+        bytes: 24,
+        extent: 80,
+        name: "face",
+    });
     for waits_for in [CALL_REQUESTS, CALL_LIST, CALL_MESSAGE] {
         let facts = CallFacts {
             waits_for,

@@ -17,7 +17,7 @@ use mqs::entry::*;
 use mqs::interface::*;
 use queue_layout::{
     ANY_PEER, ANY_TAG, CALL_LIST, CALL_MESSAGE, CALL_RANKS, CALL_REQUESTS, CALL_ROWS, CallFacts,
-    Kind, State, collective,
+    Kind, State, TypeFacts, collective,
 };
 
 fn attached(mut fake: Box<Fake>) -> Box<Fake> {
@@ -556,5 +556,40 @@ fn mqs_093_a_communicator_of_more_processes_than_the_world_has_is_left_out() {
     let mut fake = attached(Box::new(model.process()));
     let names: Vec<_> = fake.list().unwrap().iter().map(fake::Shown::name).collect();
     assert_eq!(names, ["MPI_COMM_WORLD"]);
+    fake.detach();
+}
+
+#[test]
+fn mqs_047_datatypes_of_operations_are_told_where_they_are_known() {
+    const FACE: u32 = 0x0700_0001;
+    const FREED: u32 = 0x0700_0002;
+    let mut model = Model::new();
+    let facts = |handle, bytes, name| TypeFacts {
+        handle,
+        committed: true,
+        bytes,
+        extent: 80,
+        name,
+    };
+    model.type_rows[3].fill(&facts(FACE, 24, "face"));
+    model.type_rows[4].fill(&facts(FREED, 8, "gone"));
+    model.type_rows[4].close();
+    for datatype in [fake::INT, FACE, 0, FREED, 77, fake::DOUBLE] {
+        model.slot(|it| {
+            (it.kind, it.state, it.bytes) = (Kind::Receive, State::Posted, 48);
+        });
+        model.datatype(datatype);
+    }
+    let mut fake = attached(Box::new(model.process()));
+    let all = fake.list().unwrap();
+    let third = |it: &PendingOperation| {
+        let text = it.extra_text[2].split(|byte| *byte == 0).next().unwrap();
+        String::from_utf8_lossy(text).into_owned()
+    };
+    let told: Vec<_> = all[0].queues[1].iter().map(third).collect();
+    assert_eq!(
+        told,
+        ["12 of MPI_INT", "2 of face", "", "", "", "6 of MPI_DOUBLE"]
+    );
     fake.detach();
 }

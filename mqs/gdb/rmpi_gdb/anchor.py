@@ -15,7 +15,7 @@ SLOT, COMM, COMM_TABLE, TYPE, TYPE_TABLE = 1, 3, 4, 5, 6
 # Names of the fields by structure, in the order of their numbers.
 FIELDS = {
     SLOT: "version state kind flags peer context tag token error protocol bytes buffer sequence matched_peer matched_tag "
-          "matched_bytes",
+          "matched_bytes datatype",
     COMM: "version kind context uses rank size remote_size group remote name called active handle",
     COMM_TABLE: "changes chunks",
     TYPE: "version handle committed bytes extent name",
@@ -97,6 +97,21 @@ class Anchor:
         for row in self.growing(TYPE_TABLE, types, first, row_bytes):
             if row["handle"] != 0 and row["version"] % 2 == 0:
                 yield row
+
+    def datatype(self, handle):
+        """The row of a datatype, also of a predefined one; None: there is none."""
+        if handle == 0:
+            return None
+        return next((row for rows in (self.predefined(), self.datatypes()) for row in rows if row["handle"] == handle), None)
+
+    def predefined(self):
+        """The rows of the predefined datatypes, which anchors have from version 1.4 on."""
+        if self.state != RUNNING or (TYPE, "name") not in self.layout or self.size < 152:
+            return
+        row_bytes, = self.target.numbers(self.address + 116, "I")
+        rows, count = self.target.numbers(self.address + 136, "QI")
+        for index in range(min(count, 1 << 8)):
+            yield self.row(TYPE, rows + index * row_bytes)
 
     def request(self, index):
         """The slot of this number; None: there is none."""

@@ -177,6 +177,17 @@ def count(number):
     return f"{number} byte" if number == 1 else f"{number} bytes"
 
 
+def data(it, slot):
+    """Bytes of a request, and of which datatype they are."""
+    size, row = slot["bytes"], it.datatype(slot.get("datatype", 0))
+    if row is None:
+        return count(size)
+    name = row["name"] or "a datatype without a name"
+    if row["bytes"] == 0 or size % row["bytes"]:
+        return f"{count(size)} of {name}"
+    return f"{count(size)} ({size // row['bytes']} of {name})"
+
+
 class Request(Handle):
     """MPI_Request."""
 
@@ -214,7 +225,7 @@ class Request(Handle):
             peer = f"rank {rank}" if rank is not None else f"rank {slot['peer']} of MPI_COMM_WORLD"
         tag = "any tag" if slot["tag"] == ANY_TAG else f"tag {slot['tag']}"
         inside = named(comm) if comm else "a communicator that was freed"
-        return f"{towards} {peer}, {tag}, {count(slot['bytes'])}, in {inside}"
+        return f"{towards} {peer}, {tag}, {data(it, slot)}, in {inside}"
 
 
 class Status:

@@ -51,6 +51,10 @@ pub struct Operation {
     pub tag: Option<i64>,
     /// Bytes of the buffer or the message.
     pub bytes: i64,
+    /// Items of a datatype that these are, if the library says so.
+    pub items: Option<u64>,
+    /// That datatype.
+    pub datatype: Option<String>,
     /// Address of the data; 0: not here.
     pub buffer: u64,
     /// `pending`, `matched` or `complete`.
@@ -67,6 +71,29 @@ pub struct Operation {
     pub wait: Option<u32>,
     /// No other thread of the rank can be in MPI meanwhile.
     pub alone: bool,
+}
+
+impl Operation {
+    /// Bytes, and of what they are.
+    #[must_use]
+    pub fn data(&self) -> Data {
+        Data {
+            bytes: self.bytes,
+            items: self.items,
+            datatype: self.datatype.clone(),
+        }
+    }
+}
+
+/// What a message or a buffer holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub struct Data {
+    /// Bytes.
+    pub bytes: i64,
+    /// Items of a datatype that these are, if that is known.
+    pub items: Option<u64>,
+    /// That datatype.
+    pub datatype: Option<String>,
 }
 
 /// A call that a thread waits in: a probe, a collective, `MPI_Finalize`.
@@ -133,11 +160,14 @@ impl Operation {
             parts.find_map(|part| part.strip_prefix(word)?.parse().ok())
         };
         let call = line.and_then(|line| line.split(", ").next());
+        let (items, datatype) = words.iter().find_map(|line| data(line)).unzip();
         Self {
             peer: any(it.desired_local_rank),
             world_peer: any(it.desired_global_rank),
             tag: (it.tag_wild == 0).then_some(it.desired_tag),
             bytes: it.desired_length,
+            items: items.flatten(),
+            datatype: datatype.map(str::to_owned),
             buffer: it.buffer,
             status: match it.status {
                 interface::PENDING => "pending",
@@ -152,6 +182,15 @@ impl Operation {
             words,
         }
     }
+}
+
+/// `10 of MPI_DOUBLE`, or `of face` where the number is not known.
+fn data(line: &str) -> Option<(Option<u64>, &str)> {
+    if let Some(datatype) = line.strip_prefix("of ") {
+        return Some((None, datatype));
+    }
+    let (items, datatype) = line.split_once(" of ")?;
+    Some((Some(items.parse().ok()?), datatype))
 }
 
 /// The text in a field that a zero ends.

@@ -79,7 +79,7 @@ pub fn verdict(waits: &Waits, doubts: &BTreeMap<i32, Doubt>) -> Verdict {
             it.rank,
             it.tag,
             words::bytes(it.bytes),
-            words::bytes(it.room),
+            words::data(&it.room),
             it.name
         )
     }));

@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use serde::Serialize;
 
 use crate::calls::{Call, Target, calls};
-use crate::report::{self, Communicator, Operation, Rank};
+use crate::report::{self, Communicator, Data, Operation, Rank};
 
 /// What a rank does.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -54,8 +54,9 @@ pub struct Pending {
     pub local_peer: Option<i64>,
     /// Tag of a message; none: any.
     pub tag: Option<i64>,
-    /// Bytes of a message or of the buffer for it.
-    pub bytes: i64,
+    /// A message, or the buffer for it.
+    #[serde(flatten)]
+    pub data: Data,
     /// Ranks in `MPI_COMM_WORLD` that can end it.
     pub ranks: Vec<i32>,
     /// All of them have to do something for that, or one of them.
@@ -98,8 +99,9 @@ pub struct Near {
     pub peer: Option<i32>,
     /// Its tag; none: any.
     pub tag: Option<i64>,
-    /// Its bytes.
-    pub bytes: i64,
+    /// What it holds.
+    #[serde(flatten)]
+    pub data: Data,
     /// Its communicator.
     pub name: String,
     /// How many are alike.
@@ -131,8 +133,8 @@ pub struct Failed {
     pub tag: i64,
     /// Bytes of the message.
     pub bytes: i64,
-    /// Bytes of the buffer.
-    pub room: i64,
+    /// The buffer.
+    pub room: Data,
     /// The communicator.
     pub name: String,
 }
@@ -375,7 +377,7 @@ impl<'a> Job<'a> {
             rank,
             peer: None,
             tag: None,
-            bytes: 0,
+            data: Data::default(),
             name: other.to_owned(),
             count: 1,
         })
@@ -410,7 +412,7 @@ impl Pending {
             peer: None,
             local_peer: None,
             tag: None,
-            bytes: 0,
+            data: Data::default(),
             ranks: Vec::new(),
             all: false,
             under_way: false,
@@ -423,7 +425,7 @@ impl Pending {
             peer: it.peer,
             local_peer: it.local_peer,
             tag: it.tag,
-            bytes: it.bytes,
+            data: it.data.clone(),
             ..Self::on(what, comm)
         }
     }
@@ -435,7 +437,7 @@ struct Wish {
     peer: Option<i32>,
     local_peer: Option<i64>,
     tag: Option<i64>,
-    bytes: i64,
+    data: Data,
 }
 
 impl Wish {
@@ -444,7 +446,7 @@ impl Wish {
             peer: world(it.world_peer),
             local_peer: it.peer,
             tag: it.tag,
-            bytes: it.bytes,
+            data: it.data(),
         }
     }
 
@@ -454,7 +456,7 @@ impl Wish {
             peer: place.and_then(|at| comm.ranks.get(at).copied()),
             local_peer: it.peer,
             tag: it.tag,
-            bytes: 0,
+            data: Data::default(),
         }
     }
 }
@@ -524,7 +526,7 @@ impl Gathered {
             rank,
             peer,
             tag: it.tag,
-            bytes: it.bytes,
+            data: it.data(),
             name: comm.label(),
             count: 0,
         };
@@ -553,7 +555,7 @@ fn failed_receives(rank: &Rank) -> Vec<Failed> {
                     peer: peer.and_then(|peer| comm.ranks.get(peer).copied()),
                     tag,
                     bytes,
-                    room: it.bytes,
+                    room: it.data(),
                     name: comm.label(),
                 });
             }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::report::Data;
 use crate::waits::{Near, Other, Pending, State, Wait, Waits, What};
 
 /// What some ranks do.
@@ -211,7 +212,7 @@ fn pending(it: &Pending, names: Names) -> String {
         }
     };
     if it.what != What::Probe {
-        text += &format!(", {}", bytes(it.bytes));
+        text += &format!(", {}", data(&it.data));
     }
     text += &format!(", on {}", it.name);
     if it.under_way {
@@ -234,7 +235,7 @@ fn near(it: &Pending, found: &Near, names: Names) -> String {
         Other::Communicator => format!("on {}", found.name),
         _ => String::new(),
     };
-    let size = bytes(found.bytes);
+    let size = data(&found.data);
     match (&it.what, found.other) {
         (What::Send, Other::Rank) => {
             let peer = found
@@ -256,6 +257,17 @@ fn near(it: &Pending, found: &Near, names: Names) -> String {
 #[must_use]
 pub fn tag(tag: Option<i64>) -> String {
     tag.map_or_else(|| "any tag".to_owned(), |tag| format!("tag {tag}"))
+}
+
+/// `40 bytes (10 of MPI_INT)`, or the bytes alone where the datatype is not known.
+#[must_use]
+pub fn data(it: &Data) -> String {
+    let size = bytes(it.bytes);
+    match (it.items, &it.datatype) {
+        (Some(items), Some(datatype)) => format!("{size} ({items} of {datatype})"),
+        (None, Some(datatype)) => format!("{size} of {datatype}"),
+        (_, None) => size,
+    }
 }
 
 /// `1 byte`, `8 bytes`.

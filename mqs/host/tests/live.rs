@@ -124,6 +124,16 @@ fn short(queue: &[Operation]) -> Vec<(Option<i64>, Option<i64>, i64)> {
     queue.iter().map(|it| (it.peer, it.tag, it.bytes)).collect()
 }
 
+/// Items and their datatype.
+fn data(queue: &[Operation]) -> Vec<Option<(u64, &str)>> {
+    let known = queue.iter().map(|it| it.items.zip(it.datatype.as_deref()));
+    known.collect()
+}
+
+fn of(items: u64, datatype: &str) -> Option<(u64, &str)> {
+    Some((items, datatype))
+}
+
 #[test]
 fn mqs_095_what_a_program_waits_for_is_read_through_its_own_library() {
     let running = start("queues-live", PENDING);
@@ -139,6 +149,13 @@ fn mqs_095_what_a_program_waits_for_is_read_through_its_own_library() {
     let all = [(Some(0), Some(7), 24), (Some(0), Some(8), 40)];
     assert_eq!(short(&halo.receives), all, "also that of a blocking call");
     assert_eq!(short(&myself.sends), [(Some(0), Some(23), 8)]);
+    assert_eq!(data(&world.receives), [of(100, "MPI_INT")]);
+    // The first of these goes by the express lane, the second is that of a blocking call.
+    let two = [of(24, "MPI_CHAR"), of(5, "MPI_DOUBLE")];
+    assert_eq!(data(&halo.receives), two);
+    assert_eq!(data(&myself.sends), [of(8, "MPI_CHAR")]);
+    // Its sender alone knows of what a message is.
+    assert_eq!(data(&myself.unexpected), [None, None]);
     let arrived = [(Some(0), Some(21), 12), (Some(0), Some(23), 8)];
     assert_eq!(short(&myself.unexpected), arrived);
     assert_eq!((halo.rank, &halo.ranks[..]), (0, &[0][..]));
@@ -193,8 +210,9 @@ fn mqs_085_with_a_debugger_sends_stay_until_they_are_collected() {
     assert_eq!(short(&halo.sends), first_and_third);
     for send in &halo.sends {
         assert_eq!(send.status, "complete");
-        assert_eq!(send.words, ["send", "complete; not collected yet"]);
+        assert_eq!(send.words[..2], ["send", "complete; not collected yet"]);
     }
+    assert_eq!(data(&halo.sends), [of(8, "MPI_CHAR"), of(33, "MPI_CHAR")]);
     assert_eq!(halo.unexpected.len(), 4);
 }
 

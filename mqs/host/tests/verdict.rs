@@ -36,6 +36,8 @@ fn operation(peer: Option<i64>, tag: i64, call: Option<&str>) -> Operation {
         world_peer: peer,
         tag: Some(tag),
         bytes: 8,
+        items: None,
+        datatype: None,
         buffer: 0,
         status: "pending",
         matched: None,

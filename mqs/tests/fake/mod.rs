@@ -18,7 +18,8 @@ use std::ptr::null_mut;
 use mqs::entry::*;
 use mqs::interface::*;
 use queue_layout::{
-    Anchor, CallTable, Chunk, CommFacts, CommRow, CommTable, FIRST_ROWS, Fields, LAYOUT,
+    Anchor, CallTable, Chunk, CommFacts, CommRow, CommTable, FIRST_ROWS, FIRST_TYPE_ROWS, Fields,
+    LAYOUT, TypeFacts, TypeRow, TypeTable,
 };
 
 /// A process: pieces of memory with their addresses.
@@ -53,6 +54,10 @@ pub(crate) struct Model {
     pub(crate) table: Box<CommTable>,
     pub(crate) calls: Box<CallTable>,
     pub(crate) rows: Vec<CommRow>,
+    types: &'static TypeTable,
+    /// The predefined datatypes, and room for the program's.
+    predefined: &'static [TypeRow],
+    pub(crate) type_rows: Vec<TypeRow>,
     chunk_table: Vec<u64>,
     pub(crate) chunks: Vec<Box<Chunk>>,
     groups: Vec<Vec<u32>>,
@@ -68,6 +73,9 @@ impl Model {
             table: Box::default(),
             calls: Box::default(),
             rows: (0..FIRST_ROWS).map(|_| CommRow::default()).collect(),
+            types: Box::leak(Box::default()),
+            predefined: &PREDEFINED,
+            type_rows: (0..FIRST_TYPE_ROWS).map(|_| TypeRow::default()).collect(),
             chunk_table: vec![0; queue_layout::MAX_CHUNKS],
             chunks: Vec::new(),
             groups: Vec::new(),
@@ -75,6 +83,8 @@ impl Model {
             slots: 0,
         };
         model.table.add_chunk(0, &model.rows);
+        model.types.add_chunk(0, &model.type_rows);
+        model.anchor.show_types(model.types, model.predefined);
         model
             .comm(4, 1, &[0, 1, 2, 3], None)
             .rename("MPI_COMM_WORLD");
@@ -125,6 +135,12 @@ impl Model {
         });
     }
 
+    /// The operation of the last slot names a datatype.
+    pub(crate) fn datatype(&mut self, handle: u32) {
+        let at = (self.slots - 1) % queue_layout::CHUNK_SLOTS;
+        self.chunks.last_mut().unwrap().slots[at].tell_datatype(handle);
+    }
+
     /// The process that has this memory.
     pub(crate) fn process(&self) -> Fake {
         let tables = (&*self.table, &*self.calls);
@@ -142,6 +158,9 @@ impl Model {
             bytes_of(&*self.calls, 1),
             bytes_of(self.rows.as_ptr(), self.rows.len()),
             bytes_of(self.chunk_table.as_ptr(), self.chunk_table.len()),
+            bytes_of(self.types, 1),
+            bytes_of(self.predefined.as_ptr(), self.predefined.len()),
+            bytes_of(self.type_rows.as_ptr(), self.type_rows.len()),
         ];
         memory.extend(self.chunks.iter().map(|chunk| bytes_of(&**chunk, 1)));
         memory.extend(
@@ -297,6 +316,25 @@ impl Fake {
 
 fn check(answer: c_int) -> Result<(), c_int> {
     if answer == OK { Ok(()) } else { Err(answer) }
+}
+
+/// Handles of the predefined datatypes that every model has, of 4 and 8 bytes.
+pub(crate) const INT: u32 = 0x211;
+pub(crate) const DOUBLE: u32 = 0x222;
+
+static PREDEFINED: [TypeRow; 2] = [
+    predefined(DOUBLE, 8, "MPI_DOUBLE"),
+    predefined(INT, 4, "MPI_INT"),
+];
+
+const fn predefined(handle: u32, bytes: u64, name: &str) -> TypeRow {
+    TypeRow::predefined(&TypeFacts {
+        handle,
+        committed: true,
+        bytes,
+        extent: bytes.cast_signed(),
+        name,
+    })
 }
 
 thread_local! {

@@ -29,7 +29,7 @@ pub fn open(universe: &Universe, many_threads: bool) {
     ] {
         know(&comm, handle);
     }
-    rmpi_debug_anchor.show_types(type_rows::table());
+    rmpi_debug_anchor.show_types(type_rows::table(), &type_rows::PREDEFINED);
     let tables = (universe.comm_table(), universe.call_table());
     rmpi_debug_anchor.open(std::process::id(), world, chunks, tables);
 }

@@ -15,7 +15,8 @@ use crate::handle::{MPI_Datatype, predefined_name};
 /// The first datatype number.
 const FIRST: usize = MPI_Datatype::NULL.0;
 
-const fn table() -> [Option<Basic>; 256] {
+/// The entries, by number less 0x200.
+pub const fn table() -> [Option<Basic>; 256] {
     let mut table = [None; 256];
     let mut at = 0;
     while at < SCALARS.len() {

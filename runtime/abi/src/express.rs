@@ -323,8 +323,10 @@ unsafe fn post_receive(
         peer: Peer(rank),
         tag,
     };
+    #[allow(clippy::cast_possible_truncation, reason = "SIZES has the handle")]
+    let number = datatype.0 as u32;
     // SAFETY: the lane is open: the communicator is in it.
-    let token = unsafe { universe() }.receive_first(target, memory)?;
+    let token = unsafe { universe() }.receive_first(target, memory, number)?;
     Some((token, lane.context))
 }
 

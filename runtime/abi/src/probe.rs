@@ -9,7 +9,7 @@ use crate::args::{InOut, MutBuf, Out, OutStatus};
 use crate::enter::Mpi;
 use crate::error::{Error, ErrorClass, Result};
 use crate::handle::{MPI_Comm, MPI_Datatype, MPI_Message, MPI_Request};
-use crate::pt2pt::{Call, handle_of, payload, source_of};
+use crate::pt2pt::{Call, handle_of, note, payload, source_of};
 use crate::request::finish_alone;
 use crate::state::{DONE, DONE_NULL, MessageObject, State};
 use crate::status::MPI_Status;
@@ -221,10 +221,12 @@ fn start(
         };
         let data = payload(state, &call)?;
         let slot = state.messages.remove(handle)?.message;
-        Ok::<_, Error>(match data {
+        let request = match data {
             Payload::Dense(memory) => state.universe.receive_claimed(slot, memory)?,
             Payload::Structured(data) => state.universe.receive_claimed_structured(slot, data)?,
-        })
+        };
+        note(state, request, &call);
+        Ok::<_, Error>(request)
     })?;
     message.set(MPI_Message::NULL);
     Ok(Some(request))

@@ -22,6 +22,7 @@ use crate::handle::{MPI_Comm, MPI_Datatype, MPI_Request, describe};
 use crate::request::finish_alone;
 use crate::state::{CommObject, DONE, DONE_NULL, State, request_handle};
 use crate::status::MPI_Status;
+use crate::type_rows;
 
 /// `MPI_Send`.
 pub fn send(
@@ -355,7 +356,7 @@ pub fn recv_init(
     let prepared = mpi.state(|state| -> Result<RequestId> {
         let source = source_of(state.comm(comm)?, call.peer, call.tag)?;
         let data = payload(state, &call)?;
-        Ok(match (source, data) {
+        let prepared = match (source, data) {
             (None, data) => {
                 state
                     .universe
@@ -367,7 +368,9 @@ pub fn recv_init(
             (Some(source), Payload::Structured(data)) => {
                 state.universe.prepare_receive_structured(source, data)?
             }
-        })
+        };
+        note(state, prepared, &call);
+        Ok(prepared)
     })?;
     request.set(handle_of(mpi, Some(prepared), DONE));
     Ok(())
@@ -555,7 +558,8 @@ fn start_send(mpi: Mpi, call: Call, form: Form) -> Result<Option<RequestId>> {
             return Ok(None);
         };
         let mode = send_mode(state, form, call.comm, data.bytes())?;
-        Ok::<_, Error>(state.universe.send_payload(target, &data, mode)?)
+        let started = state.universe.send_payload(target, &data, mode)?;
+        Ok::<_, Error>(started.inspect(|it| note(state, *it, &call)))
     })?;
     if started.is_none() {
         mpi.tend();
@@ -569,9 +573,10 @@ fn start_copied(mpi: Mpi, call: Call) -> Result<Option<RequestId>> {
         let Some((target, data)) = parse_send(state, &call)? else {
             return Ok(None);
         };
-        Ok(state
+        let started = state
             .universe
-            .send_owned(target, data.copy(), Mode::Standard)?)
+            .send_owned(target, data.copy(), Mode::Standard)?;
+        Ok(started.inspect(|it| note(state, *it, &call)))
     })
 }
 
@@ -582,11 +587,20 @@ fn start_receive(mpi: Mpi, call: Call) -> Result<Option<RequestId>> {
         let Some(source) = source else {
             return Ok(None);
         };
-        Ok(Some(match data {
+        let started = match data {
             Payload::Dense(memory) => state.universe.receive(source, memory)?,
             Payload::Structured(data) => state.universe.receive_structured(source, data)?,
-        }))
+        };
+        note(state, started, &call);
+        Ok(Some(started))
     })
+}
+
+/// Notes for debuggers what a request moves.
+pub(crate) fn note(state: &mut State, request: RequestId, call: &Call) {
+    state
+        .universe
+        .tell_datatype(request, type_rows::number(call.datatype));
 }
 
 fn check_send(mpi: Mpi, call: &Call) -> Result<()> {
@@ -608,7 +622,9 @@ fn prepare_send(mpi: Mpi, call: Call, form: Form, request: &Out<'_, MPI_Request>
                 buffer: crate::buffer::of_comm(state, call.comm),
             },
         };
-        Ok(state.universe.prepare_payload(target, data, mode)?)
+        let prepared = state.universe.prepare_payload(target, data, mode)?;
+        note(state, prepared, &call);
+        Ok(prepared)
     })?;
     request.set(handle_of(mpi, Some(prepared), DONE));
     Ok(())

@@ -3,6 +3,8 @@
 
 use queue_layout::{FIRST_TYPE_ROWS, TYPE_CHUNKS, TypeFacts, TypeRow, TypeTable};
 
+use crate::c::HANDLE_NAMES;
+use crate::datatype_table;
 use crate::error::Result;
 use crate::handle::{Handle, MPI_Datatype};
 use crate::registry::Registry;
@@ -10,6 +12,49 @@ use crate::state::TypeObject;
 
 /// What the debugger's anchor points to. Rows live as long as the process.
 static TABLE: TypeTable = TypeTable::new();
+
+/// Rows of the predefined datatypes, in no order.
+pub static PREDEFINED: [TypeRow; COUNT] = predefined();
+
+#[allow(clippy::cast_possible_truncation, reason = "the standard's numbers")]
+const fn predefined() -> [TypeRow; COUNT] {
+    let table = datatype_table::table();
+    let mut rows = [const { TypeRow::free() }; COUNT];
+    let (mut number, mut used) = (0, 0);
+    while number < table.len() {
+        if let Some(basic) = &table[number] {
+            rows[used] = TypeRow::predefined(&TypeFacts {
+                handle: (MPI_Datatype::NULL.0 + number) as u32,
+                committed: true,
+                bytes: basic.size as u64,
+                extent: basic.extent as i64,
+                name: constant_name(MPI_Datatype::NULL.0 + number),
+            });
+            used += 1;
+        }
+        number += 1;
+    }
+    rows
+}
+
+/// As [`predefined_name`](crate::handle::predefined_name), while this is compiled.
+const fn constant_name(bits: usize) -> &'static str {
+    let mut at = 0;
+    while HANDLE_NAMES[at].0 != bits {
+        at += 1;
+    }
+    HANDLE_NAMES[at].1
+}
+
+const COUNT: usize = {
+    let table = datatype_table::table();
+    let (mut number, mut count) = (0, 0);
+    while number < table.len() {
+        count += table[number].is_some() as usize;
+        number += 1;
+    }
+    count
+};
 
 /// Live datatypes.
 #[derive(Default)]
@@ -113,6 +158,7 @@ impl Rows {
 }
 
 /// A handle's number, which has 31 bits.
-fn number(handle: MPI_Datatype) -> u32 {
+#[inline]
+pub fn number(handle: MPI_Datatype) -> u32 {
     u32::try_from(handle.bits()).unwrap_or(0)
 }

@@ -204,6 +204,9 @@ impl Universe {
             }) => self.send_payload(target, &data, mode)?,
             _ => None,
         };
+        if let Some(part) = part {
+            self.engine.take_over_datatype(part, request);
+        }
         self.engine.restart_other(request);
         match part {
             None => self.engine.finish_other(request, None),

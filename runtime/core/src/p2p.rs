@@ -148,12 +148,23 @@ impl Universe {
     }
 
     /// The fast path of receiving: posts a receive where nothing stands in the way, and answers its token. `None`:
-    /// nothing was done.
+    /// nothing was done. `datatype` as in [`tell_datatype`](Self::tell_datatype).
     #[inline(always)]
-    pub fn receive_first(&mut self, target: Target, memory: UserMemory) -> Option<u32> {
+    pub fn receive_first(
+        &mut self,
+        target: Target,
+        memory: UserMemory,
+        datatype: u32,
+    ) -> Option<u32> {
         let Target { context, peer, tag } = target;
+        let bytes = memory.bytes() as u64;
         self.engine
-            .post_first(context, peer, tag, memory.bytes() as u64, memory.address())
+            .post_first(context, peer, tag, (bytes, datatype), memory.address())
+    }
+
+    /// Notes for debuggers which datatype the program named for a request: its handle as a number.
+    pub fn tell_datatype(&mut self, request: RequestId, handle: u32) {
+        self.engine.tell_datatype(request, handle);
     }
 
     /// The fast path of waiting: for a receive from [`receive_first`](Self::receive_first), or a plain one in `context`, looks a

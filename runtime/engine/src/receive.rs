@@ -47,19 +47,20 @@ impl Engine {
 
     /// Posts a receive of a definite tag where nothing stands in the way: no message is there, no receive from any source
     /// is posted and a slot is at hand. The fast path of [`start_receive`](Self::start_receive); answers the request's
-    /// token. `None`: nothing was done.
+    /// token. `None`: nothing was done. `datatype` as in [`tell_datatype`](Self::tell_datatype).
     #[inline(always)]
     pub fn post_first(
         &mut self,
         context: ContextId,
         peer: Peer,
         tag: i32,
-        bytes: u64,
+        (bytes, datatype): (u64, u32),
         buffer: u64,
     ) -> Option<u32> {
         let (bin, place) = self.matching.quiet_bin(context.0, peer.0)?;
         let mut fields = self.arena.take_at_hand()?.begin_change();
         self.sequence += 1;
+        fields.tell_datatype(datatype);
         fields.state = State::Posted;
         fields.kind = Kind::Receive;
         fields.flags = FLAG_PLAIN;

@@ -116,7 +116,10 @@ impl Arena {
     #[inline(always)]
     pub(crate) fn take(&mut self) -> Result<RequestId, Exhausted> {
         match self.take_at_hand() {
-            Some(slot) => Ok(RequestId(slot.fields().token)),
+            Some(slot) => {
+                slot.tell_datatype(0);
+                Ok(RequestId(slot.fields().token))
+            }
             None => self.take_new(),
         }
     }
@@ -237,9 +240,13 @@ impl Held<'_> {
         fields.kind = Kind::None;
         fields.flags = 0;
         fields.next = *self.free;
-        *self.free = fields.token;
-        fields.token =
-            fields.token & !GENERATION_MASK | fields.token.wrapping_add(1) & GENERATION_MASK;
+        let token = fields.token;
+        *self.free = token;
+        // A choice between two sums is an instruction less than masks.
+        let next = token.wrapping_add(1);
+        let is_within = next & GENERATION_MASK != 0;
+        let first = token.wrapping_sub(GENERATION_MASK);
+        fields.token = if is_within { next } else { first };
     }
 }
 

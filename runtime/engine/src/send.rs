@@ -144,6 +144,17 @@ impl Engine {
         self.complete(request);
     }
 
+    /// Notes for debuggers which datatype the program named for a request: its handle as a number.
+    pub fn tell_datatype(&mut self, request: RequestId, handle: u32) {
+        self.arena.slot(request).tell_datatype(handle);
+    }
+
+    /// The same that is noted for another request.
+    pub fn take_over_datatype(&mut self, request: RequestId, of: RequestId) {
+        let handle = self.arena.slot(of).datatype();
+        self.tell_datatype(request, handle);
+    }
+
     /// The application has collected a complete request: the slot is free, or inactive if it is persistent.
     #[inline(always)]
     pub fn collect(&mut self, request: RequestId) {

@@ -81,7 +81,7 @@ impl Side {
         let plain = plain.filter(|_| self.fast && !asked.persistent);
         let posted = plain.and_then(|(peer, tag)| {
             self.engine
-                .post_first(asked.context, Peer(peer), tag, asked.bytes, buffer)
+                .post_first(asked.context, Peer(peer), tag, (asked.bytes, 0), buffer)
         });
         if posted.is_some() {
             self.note(0);
@@ -308,10 +308,15 @@ fn word_in(context: u32) -> u64 {
 #[test]
 fn s3_5_a_receive_from_any_source_takes_what_a_later_one_waits_for() {
     let mut engine = Engine::new(Config::default(), PEERS);
-    let first = engine.post_first(CONTEXT, Peer(1), 7, BYTES, 100).unwrap();
+    let first = engine
+        .post_first(CONTEXT, Peer(1), 7, (BYTES, 0), 100)
+        .unwrap();
     let any = receive_of(None, CONTEXT.0, 200);
     let (wild, _) = engine.start_receive(any, false).unwrap();
-    assert_eq!(engine.post_first(CONTEXT, Peer(1), 7, BYTES, 300), None);
+    assert_eq!(
+        engine.post_first(CONTEXT, Peer(1), 7, (BYTES, 0), 300),
+        None
+    );
     let named = receive_of(Some(1), CONTEXT.0, 300);
     let (later, _) = engine.start_receive(named, false).unwrap();
 
@@ -341,7 +346,7 @@ fn receives_are_found_after_the_bins_have_grown() {
     for number in 0..RECEIVES {
         let (context, buffer) = (number / 3, u64::from(number));
         // The short way until it has no slot at hand, which the ordinary one then gets.
-        let short = engine.post_first(ContextId(context), Peer(2), 7, BYTES, buffer);
+        let short = engine.post_first(ContextId(context), Peer(2), 7, (BYTES, 0), buffer);
         tokens.push(short.unwrap_or_else(|| {
             let wanted = receive_of(Some(2), context, buffer);
             let (request, _) = engine.start_receive(wanted, false).unwrap();
@@ -370,10 +375,14 @@ fn receives_are_found_after_the_bins_have_grown() {
 fn an_old_token_takes_nothing_that_its_slot_waits_for_now() {
     let mut engine = Engine::new(Config::default(), PEERS);
     let word = word_in(CONTEXT.0);
-    let old = engine.post_first(CONTEXT, Peer(1), 7, BYTES, 100).unwrap();
+    let old = engine
+        .post_first(CONTEXT, Peer(1), 7, (BYTES, 0), 100)
+        .unwrap();
     assert_eq!(engine.arrive_for(old, Peer(1), word, BYTES), Some(100));
     assert_eq!(engine.arrive_for(old, Peer(1), word, BYTES), None);
-    let new = engine.post_first(CONTEXT, Peer(1), 7, BYTES, 200).unwrap();
+    let new = engine
+        .post_first(CONTEXT, Peer(1), 7, (BYTES, 0), 200)
+        .unwrap();
     assert_eq!(new >> 8, old >> 8, "the slot is used again");
     for stale in [old, new + 1, new ^ 1 << 27, 0, u32::MAX] {
         assert_eq!(engine.arrive_for(stale, Peer(1), word, BYTES), None);

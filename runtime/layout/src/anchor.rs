@@ -13,8 +13,9 @@ use crate::table::{FieldRow, LAYOUT};
 /// Grows when a field moves or changes its meaning.
 pub const QUEUE_LAYOUT_VERSION: u16 = 1;
 
-/// Grows when something is added: 1 added communicators, 2 their handles and datatypes, 3 calls that wait.
-pub const QUEUE_LAYOUT_MINOR: u16 = 3;
+/// Grows when something is added: 1 added communicators, 2 their handles and datatypes, 3 calls that wait, 4 the datatype
+/// of an operation and predefined datatypes.
+pub const QUEUE_LAYOUT_MINOR: u16 = 4;
 
 /// What a debugger looks up by name in the library: everything else is found from here.
 ///
@@ -80,6 +81,12 @@ pub struct Anchor {
     pub call_rows: u32,
     /// Bytes of a row.
     pub call_row_bytes: u32,
+    /// Address of the rows of predefined datatypes, which have the form of [`TypeRow`].
+    pub predefined: AtomicU64,
+    /// How many these are.
+    pub predefined_rows: AtomicU32,
+    /// 0.
+    pub reserved: u32,
 }
 
 /// The first bytes of an [`Anchor`].
@@ -135,13 +142,20 @@ impl Anchor {
             calls: AtomicU64::new(0),
             call_rows: CALL_ROWS as u32,
             call_row_bytes: size_of::<CallRow>() as u32,
+            predefined: AtomicU64::new(0),
+            predefined_rows: AtomicU32::new(0),
+            reserved: 0,
         }
     }
 
-    /// Says where datatypes are, before the anchor is opened. The table stays where it is.
-    pub fn show_types(&self, types: &'static TypeTable) {
+    /// Says where datatypes are, the program's and the predefined ones, before the anchor is opened. Both stay where they are.
+    pub fn show_types(&self, types: &'static TypeTable, predefined: &'static [TypeRow]) {
         let address = core::ptr::from_ref(types).addr() as u64;
         self.types.store(address, Ordering::Relaxed);
+        let address = predefined.as_ptr().addr() as u64;
+        self.predefined.store(address, Ordering::Relaxed);
+        let rows = u32::try_from(predefined.len()).unwrap_or(0);
+        self.predefined_rows.store(rows, Ordering::Relaxed);
     }
 
     /// MPI is initialized: fills the anchor and, at last, declares it valid. `chunks` is the address of the chunk table; it and
@@ -186,12 +200,13 @@ impl Anchor {
 }
 
 const _: () = {
-    assert!(size_of::<Anchor>() == 136 && offset_of!(Anchor, self_address) == 24);
+    assert!(size_of::<Anchor>() == 152 && offset_of!(Anchor, self_address) == 24);
     assert!(
         offset_of!(Anchor, comms) == 88
             && offset_of!(Anchor, types) == 104
-            && offset_of!(Anchor, calls) == 120,
-        "what versions 1.0, 1.1 and 1.2 had stays"
+            && offset_of!(Anchor, calls) == 120
+            && offset_of!(Anchor, predefined) == 136,
+        "what versions 1.0 to 1.3 had stays"
     );
 };
 

@@ -85,6 +85,32 @@ pub struct TypeFacts<'a> {
 
 impl Default for TypeRow {
     fn default() -> Self {
+        Self::free()
+    }
+}
+
+impl TypeRow {
+    /// The row of a datatype that is always there.
+    #[must_use]
+    pub const fn predefined(facts: &TypeFacts<'_>) -> Self {
+        let mut row = Self::free();
+        row.handle = AtomicU32::new(facts.handle);
+        row.committed = AtomicU32::new(facts.committed as u32);
+        row.bytes = AtomicU64::new(facts.bytes);
+        row.extent = AtomicI64::new(facts.extent);
+        let letters = facts.name.as_bytes();
+        assert!(letters.len() < TYPE_NAME_BYTES, "a name of the standard's");
+        let mut at = 0;
+        while at < letters.len() {
+            row.name[at] = AtomicU8::new(letters[at]);
+            at += 1;
+        }
+        row
+    }
+
+    /// A row without a datatype.
+    #[must_use]
+    pub const fn free() -> Self {
         Self {
             version: AtomicU32::new(0),
             handle: AtomicU32::new(0),
@@ -95,9 +121,7 @@ impl Default for TypeRow {
             name: [const { AtomicU8::new(0) }; TYPE_NAME_BYTES],
         }
     }
-}
 
-impl TypeRow {
     /// A datatype was made or changed.
     pub fn fill(&self, facts: &TypeFacts<'_>) {
         self.change(|| {

@@ -83,6 +83,8 @@ pub const FLAG_LENT: u16 = 256;
 #[repr(C, align(64))]
 pub struct Slot {
     pub(crate) version: AtomicU32,
+    /// Handle of the datatype that the program named; 0: not known. Who takes a slot sets it before the state.
+    pub(crate) datatype: u32,
     pub(crate) fields: Fields,
 }
 
@@ -165,6 +167,18 @@ impl Slot {
         &self.fields
     }
 
+    /// Handle of the datatype of buffer or message; 0: not known.
+    #[must_use]
+    pub fn datatype(&self) -> u32 {
+        self.datatype
+    }
+
+    /// Notes the datatype. It may be told later than the rest: it explains, and nothing depends on it.
+    #[inline(always)]
+    pub fn tell_datatype(&mut self, handle: u32) {
+        self.datatype = handle;
+    }
+
     /// Changes the contents so that a debugger never takes a half-changed slot for a whole one.
     #[inline(always)]
     pub fn change<R>(&mut self, change: impl FnOnce(&mut Fields) -> R) -> R {
@@ -205,6 +219,14 @@ impl Slot {
 #[derive(Debug)]
 pub struct Change<'a> {
     slot: &'a mut Slot,
+}
+
+impl Change<'_> {
+    /// As [`Slot::tell_datatype`].
+    #[inline(always)]
+    pub fn tell_datatype(&mut self, handle: u32) {
+        self.slot.tell_datatype(handle);
+    }
 }
 
 impl core::ops::Deref for Change<'_> {

@@ -58,6 +58,7 @@ pub mod field {
     pub const MATCHED_PEER: u16 = 13;
     pub const MATCHED_TAG: u16 = 14;
     pub const MATCHED_BYTES: u16 = 15;
+    pub const DATATYPE: u16 = 16;
 
     /// Of a chunk: its first slot.
     pub const CHUNK_SLOTS: u16 = 0;
@@ -127,7 +128,7 @@ pub mod call_field {
 }
 
 /// Where every field that a debugger needs lies; made from the types, so it cannot go stale.
-pub static LAYOUT: [FieldRow; 50] = [
+pub static LAYOUT: [FieldRow; 51] = [
     row(SLOT, field::VERSION, offset_of!(Slot, version), 4),
     row(SLOT, field::STATE, FIELDS + offset_of!(Fields, state), 1),
     row(SLOT, field::KIND, FIELDS + offset_of!(Fields, kind), 1),
@@ -174,6 +175,7 @@ pub static LAYOUT: [FieldRow; 50] = [
         FIELDS + offset_of!(Fields, matched_bytes),
         8,
     ),
+    row(SLOT, field::DATATYPE, offset_of!(Slot, datatype), 4),
     row(
         CHUNK,
         field::CHUNK_SLOTS,

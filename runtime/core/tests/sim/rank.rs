@@ -346,7 +346,7 @@ impl<'a> Rank<'a> {
         let mut buffer = Buffer::empty(receive.room, receive.shape);
         let memory = buffer.lend();
         let posted = |universe: &mut Universe| {
-            let token = universe.receive_first(target, memory)?;
+            let token = universe.receive_first(target, memory, 0)?;
             universe.find_request(token)
         };
         let (request, place) = match self.hand.visit(posted) {

@@ -298,7 +298,7 @@ impl Program {
             buffer,
         } = wanted;
         let engine = &mut self.world.engines[rank as usize];
-        let token = engine.post_first(context, peer?, tag?, bytes, buffer)?;
+        let token = engine.post_first(context, peer?, tag?, (bytes, 0), buffer)?;
         Some(engine.arena().find(token).expect("a token of this use"))
     }
 

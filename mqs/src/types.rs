@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Datatypes of the target that operations name.
+
+use queue_layout::{TYPE, TYPE_NAME_BYTES, TYPE_TABLE, type_field, type_table_field};
+
+use crate::image::{Found, Map, Target, Trouble, low};
+use crate::list::{Allocator, List};
+use crate::order;
+use crate::walk::{MAX_ROWS, Operation, Record, Records, read_address};
+
+/// A datatype.
+#[derive(Clone, Copy, Debug)]
+pub struct Datatype {
+    /// Number of its handle.
+    pub handle: u32,
+    /// Bytes of one item's data.
+    pub bytes: u64,
+    /// Its name, ended by a zero.
+    pub name: [u8; TYPE_NAME_BYTES],
+}
+
+/// Finds the datatypes that operations name, in the order of their handles.
+///
+/// # Errors
+/// When memory cannot be read, or there is none.
+pub fn find(
+    target: &impl Target,
+    allocator: Allocator,
+    (found, map): (&Found, &Map),
+    operations: &[Operation],
+    types: &mut List<Datatype>,
+) -> Result<(), Trouble> {
+    let mut used: List<u32> = List::new();
+    let done = named(allocator, operations, &mut used).and_then(|()| {
+        let used = used.as_slice();
+        if used.is_empty() || found.type_row_bytes == 0 {
+            return Ok(());
+        }
+        rows(target, found, map, |it| {
+            match used.binary_search(&it.handle) {
+                Ok(_) => types.push(allocator, it),
+                Err(_) => Ok(()),
+            }
+        })
+    });
+    used.clear(allocator);
+    order::sort_by_key(types.as_mut_slice(), |it| it.handle);
+    done
+}
+
+/// The datatype of a handle among those that were found.
+#[must_use]
+pub fn of(types: &[Datatype], handle: u32) -> Option<&Datatype> {
+    let at = types.partition_point(|it| it.handle < handle);
+    types.get(at).filter(|it| it.handle == handle)
+}
+
+/// The handles that operations name, in order.
+fn named(
+    allocator: Allocator,
+    operations: &[Operation],
+    used: &mut List<u32>,
+) -> Result<(), Trouble> {
+    let mut last = 0;
+    for it in operations.iter().filter(|it| it.datatype != 0) {
+        // Most have the datatype of the one before.
+        if it.datatype != last {
+            last = it.datatype;
+            used.push(allocator, last)?;
+        }
+    }
+    order::sort_by_key(used.as_mut_slice(), |handle| *handle);
+    Ok(())
+}
+
+/// Hands every datatype to `take`: the predefined ones, then the program's.
+fn rows(
+    target: &impl Target,
+    found: &Found,
+    map: &Map,
+    mut take: impl FnMut(Datatype) -> Result<(), Trouble>,
+) -> Result<(), Trouble> {
+    let mut look = |address, count| {
+        let records = Records {
+            address,
+            count,
+            bytes: found.type_row_bytes,
+        };
+        records.each(target, |_, bytes| {
+            let row = Record {
+                target,
+                map,
+                bytes,
+                structure: TYPE,
+            };
+            datatype(&row).map_or(Ok(()), &mut take)
+        })
+    };
+    if found.predefined != 0 {
+        look(found.predefined, found.predefined_rows.min(MAX_PREDEFINED))?;
+    }
+    if found.types == 0 {
+        return Ok(());
+    }
+    let chunks = map.place(TYPE_TABLE, type_table_field::CHUNKS);
+    let mut count = found.type_first_rows;
+    for number in 0..chunks.size() / 8 {
+        let entry = chunks
+            .address(found.types)
+            .wrapping_add(8 * u64::from(number));
+        let address = read_address(target, entry)?;
+        if address == 0 || count == 0 || count > MAX_ROWS {
+            return Ok(());
+        }
+        look(address, count)?;
+        count = count.wrapping_mul(2);
+    }
+    Ok(())
+}
+
+/// A row, if there is a datatype and it is not being changed.
+fn datatype(row: &Record<'_, impl Target>) -> Option<Datatype> {
+    let handle = low(row.get(type_field::HANDLE));
+    if handle == 0 || !row.get(type_field::VERSION).is_multiple_of(2) {
+        return None;
+    }
+    let mut name = [0; TYPE_NAME_BYTES];
+    let text = row.bytes_of(type_field::NAME);
+    let ended = text.iter().take(TYPE_NAME_BYTES - 1);
+    for (place, byte) in name.iter_mut().zip(ended.take_while(|it| **it != 0)) {
+        *place = *byte;
+    }
+    Some(Datatype {
+        handle,
+        bytes: row.get(type_field::BYTES),
+        name,
+    })
+}
+
+/// More than there can be.
+const MAX_PREDEFINED: u32 = 256;
