@@ -22,6 +22,7 @@ fn rank_program() {
     let boot = Boot::parse(&boot).expect("the daemon writes what the library reads");
     match role.as_str() {
         "lost" | "forged" => ask_for_segment(&boot, role == "forged"),
+        "memory" => ask_for_memory(&boot),
         "segment" => check_segment(&boot.segment_fd.to_string(), &boot),
         "absent" if boot.rank == 0 => (),
         _ => play(&role, &boot),
@@ -114,15 +115,7 @@ fn ask_for_segment(boot: &Boot, forged: bool) {
     for lost in [boot.segment_fd, boot.control_fd] {
         nix::unistd::close(lost).expect("it was inherited");
     }
-    let control = socket(
-        AddressFamily::Unix,
-        SockType::SeqPacket,
-        SockFlag::SOCK_CLOEXEC,
-        None,
-    )
-    .unwrap();
-    let address = UnixAddr::new_abstract(boot.address.as_bytes()).unwrap();
-    connect(control.as_raw_fd(), &address).expect("the daemon listens");
+    let control = visit(boot);
     let job = if forged { boot.job ^ 1 } else { boot.job };
     tell(
         control.as_raw_fd(),
@@ -154,6 +147,50 @@ fn ask_for_segment(boot: &Boot, forged: bool) {
         ToRank::Refused { why } => println!("\nrefused: {why}"),
         _ => panic!("no such answer"),
     }
+}
+
+/// A connection to the daemon as anybody can have one.
+fn visit(boot: &Boot) -> OwnedFd {
+    let control = socket(
+        AddressFamily::Unix,
+        SockType::SeqPacket,
+        SockFlag::SOCK_CLOEXEC,
+        None,
+    )
+    .unwrap();
+    let address = UnixAddr::new_abstract(boot.address.as_bytes()).unwrap();
+    connect(control.as_raw_fd(), &address).expect("the daemon listens");
+    control
+}
+
+/// What a debugger does that may not open the memory of a rank itself.
+fn ask_for_memory(boot: &Boot) {
+    for (rank, job) in [(boot.rank, boot.job ^ 1), (boot.size, boot.job)] {
+        let control = visit(boot);
+        tell(control.as_raw_fd(), &ToDaemon::AskMemory { rank, job });
+        let (answer, descriptor) = answer(&control);
+        assert!(matches!(answer, ToRank::Refused { .. }), "{answer:?}");
+        assert_eq!(descriptor, None);
+    }
+    let control = visit(boot);
+    for _ in 0..2 {
+        let (rank, job) = (boot.rank, boot.job);
+        tell(control.as_raw_fd(), &ToDaemon::AskMemory { rank, job });
+        let (answer, descriptor) = answer(&control);
+        let pid = std::process::id();
+        assert_eq!(answer, ToRank::Memory { pid });
+        let number = descriptor.expect("the memory travels with the answer");
+        let memory = format!("/proc/self/fd/{number}");
+        let is = std::fs::read_link(&memory).unwrap();
+        assert_eq!(is.to_str(), Some(&*format!("/proc/{pid}/mem")));
+        let flags = std::fs::read_to_string(format!("/proc/self/fdinfo/{number}")).unwrap();
+        let flags = flags.lines().find_map(|line| line.strip_prefix("flags:"));
+        assert!(
+            flags.is_some_and(|flags| flags.ends_with('0')),
+            "{flags:?}: for reading alone"
+        );
+    }
+    println!("\nmemory of rank {}", boot.rank);
 }
 
 fn answer(control: &OwnedFd) -> (ToRank, Option<RawFd>) {
@@ -206,6 +243,12 @@ fn check_segment(number: &str, boot: &Boot) {
         .to_bytes()
     );
     println!("\nsegment of rank {}", boot.rank);
+}
+
+#[test]
+fn the_memory_of_ranks_is_for_those_who_know_the_key_and_for_reading_alone() {
+    let outcome = ranks(2, "memory").run().expect(0);
+    assert_eq!(count(&outcome, "memory of rank "), 2, "{}", outcome.out);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! | offset | bytes | field   | range                                    | why |
 //! |-------:|------:|---------|------------------------------------------|-----|
 //! |      0 |     1 | version | 1                                        | zeros are no message |
-//! |      1 |     1 | kind    | 1..=8 to the daemon, 129..=133 to a rank | a message sent the wrong way is seen |
+//! |      1 |     1 | kind    | 1..=9 to the daemon, 129..=135 to a rank | a message sent the wrong way is seen |
 //! |      2 |     1 | flags   | bit 0 of a hello: a record follows       | nobody waits for what never comes |
 //! |      3 |     1 | zero    | 0                                        | room |
 //! |      4 |     4 | rank    | little endian; whose record, or 0, to a rank | |
@@ -28,12 +28,14 @@ const FATAL: u8 = 5;
 const PUBLISH: u8 = 6;
 const LOOK_UP: u8 = 7;
 const QUIET: u8 = 8;
+const ASK_MEMORY: u8 = 9;
 const SEGMENT: u8 = 129;
 const REFUSED: u8 = 130;
 const RECORD: u8 = 131;
 const NO_RECORD: u8 = 132;
 const ALL_QUIET: u8 = 133;
 const LOST: u8 = 134;
+const MEMORY: u8 = 135;
 /// Of a hello: a record follows.
 const PUBLISHES: u8 = 1;
 
@@ -101,6 +103,13 @@ pub enum ToDaemon {
         /// The rank.
         rank: u32,
     },
+    /// Not from a rank but from a debugger: please send a descriptor of a rank's memory. [`ToRank::Memory`] answers.
+    AskMemory {
+        /// That rank.
+        rank: u32,
+        /// The job's key, as proof.
+        job: u64,
+    },
 }
 
 impl ToDaemon {
@@ -129,6 +138,7 @@ impl ToDaemon {
                 message,
             } => datagram(FATAL, *rank, u64::from(code.cast_unsigned()), cut(message)),
             Self::AskSegment { rank, job } => datagram(ASK_SEGMENT, *rank, *job, b""),
+            Self::AskMemory { rank, job } => datagram(ASK_MEMORY, *rank, *job, b""),
             Self::Publish { rank, record } => datagram(PUBLISH, *rank, 0, record.bytes()),
             Self::LookUp { rank, of } => datagram(LOOK_UP, *rank, u64::from(*of), b""),
             Self::Quiet { rank } => datagram(QUIET, *rank, 0, b""),
@@ -175,6 +185,10 @@ impl ToDaemon {
                 of: parts.value_u32()?,
             }),
             QUIET => Ok(Self::Quiet { rank }),
+            ASK_MEMORY => Ok(Self::AskMemory {
+                rank,
+                job: parts.value,
+            }),
             kind => Err(DecodeError::Kind { kind }),
         }
     }
@@ -214,6 +228,11 @@ pub enum ToRank {
         /// The reason, in words.
         why: String,
     },
+    /// Here is the memory of a process of the rank that was asked for, to read: its descriptor travels with the datagram.
+    Memory {
+        /// That process.
+        pid: u32,
+    },
 }
 
 impl ToRank {
@@ -227,6 +246,7 @@ impl ToRank {
             Self::AllQuiet => datagram(ALL_QUIET, 0, 0, b""),
             Self::NoRecord { rank, why } => datagram(NO_RECORD, *rank, 0, cut(why)),
             Self::Lost { rank, why } => datagram(LOST, *rank, 0, cut(why)),
+            Self::Memory { pid } => datagram(MEMORY, 0, u64::from(*pid), b""),
         }
     }
 
@@ -247,6 +267,9 @@ impl ToRank {
             NO_RECORD => Ok(Self::NoRecord {
                 rank: parts.rank,
                 why: parts.text()?,
+            }),
+            MEMORY => Ok(Self::Memory {
+                pid: parts.value_u32()?,
             }),
             LOST => Ok(Self::Lost {
                 rank: parts.rank,
@@ -393,6 +416,7 @@ mod tests {
                 .prop_map(|(rank, record)| ToDaemon::Publish { rank, record }),
             (any::<u32>(), any::<u32>()).prop_map(|(rank, of)| ToDaemon::LookUp { rank, of }),
             any::<u32>().prop_map(|rank| ToDaemon::Quiet { rank }),
+            (any::<u32>(), any::<u64>()).prop_map(|(rank, job)| ToDaemon::AskMemory { rank, job }),
         ]
     }
 
@@ -400,6 +424,7 @@ mod tests {
         prop_oneof![
             Just(ToRank::Segment),
             Just(ToRank::AllQuiet),
+            any::<u32>().prop_map(|pid| ToRank::Memory { pid }),
             "\\PC{0,500}".prop_map(|why| ToRank::Refused { why }),
             (any::<u32>(), any_record()).prop_map(|(rank, record)| ToRank::Record { rank, record }),
             (any::<u32>(), "\\PC{0,500}").prop_map(|(rank, why)| ToRank::NoRecord { rank, why }),

@@ -102,6 +102,13 @@ pub(crate) fn send_segment(to: BorrowedFd<'_>, segment: &OwnedFd) -> Result<(), 
     )
 }
 
+/// Sends the memory of a process, to read.
+pub(crate) fn send_memory(to: BorrowedFd<'_>, pid: u32, memory: &OwnedFd) -> Result<(), Errno> {
+    let descriptors = [memory.as_raw_fd()];
+    let with = [ControlMessage::ScmRights(&descriptors)];
+    send(to, &ToRank::Memory { pid }, &with)
+}
+
 /// Sends something without a descriptor. `EAGAIN`: the other side has not read what it was sent before.
 pub(crate) fn tell(to: BorrowedFd<'_>, word: &ToRank) -> Result<(), Errno> {
     send(to, word, &[])

@@ -11,6 +11,7 @@ mod ending;
 mod hold;
 mod input;
 mod job;
+mod memory;
 mod probe;
 mod rank;
 mod records;

@@ -316,6 +316,9 @@ impl Daemon {
         let (rank, job) = match control::receive(visitor.as_fd()) {
             Received::Nothing => return,
             Received::Message(ToDaemon::AskSegment { rank, job }, _) => (rank, job),
+            Received::Message(ToDaemon::AskMemory { rank, job }, _) => {
+                return self.show_memory(number, rank, job);
+            }
             _ => return self.dismiss(number, "expected a request for the segment"),
         };
         let local = self.local_of(rank);
@@ -349,7 +352,7 @@ impl Daemon {
         (rank.control, rank.wants_room) = (Some(visitor), false);
     }
 
-    fn dismiss(&mut self, number: u32, why: &str) {
+    pub(super) fn dismiss(&mut self, number: u32, why: &str) {
         if let Some(visitor) = self.visitors.remove(&number) {
             control::refuse(visitor.as_fd(), why);
             let _ = self.poller.delete(&visitor);

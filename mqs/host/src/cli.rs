@@ -90,6 +90,7 @@ fn show(options: &Options) -> Result<String, String> {
     let settings = Settings {
         library: options.library.clone(),
         debug_info: options.debug_info.clone(),
+        as_stranger: false,
     };
     let seen = observe_with(options.pid, &settings).map_err(|why| why.to_string())?;
     let waits = waits(&seen.ranks, seen.around);

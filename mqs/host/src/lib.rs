@@ -7,6 +7,7 @@
 //! | [`job`] | which processes are ranks |
 //! | [`stop`] | ranks that stand still |
 //! | [`target`] | a rank: its memory, what is mapped in it |
+//! | [`ancestor`] | that memory by way of rmpi's launcher, where the system gives it to no other |
 //! | [`symbols`], [`types`] | what files say |
 //! | [`dll`] | the library, and the callbacks that it reads a rank through |
 //! | [`report`] | what was found, as data |
@@ -17,12 +18,13 @@
 //! | [`words`], [`listing`], [`graph`] | all that in words, as lists and as a picture |
 //! | [`cli`] | the command |
 //!
-//! **Knows** the message queue interface (`mqs::interface`) and `/proc`.
+//! **Knows** the message queue interface (`mqs::interface`), `/proc`, and how rmpi's launcher is asked for memory.
 //! **Never** knows what lies behind the interface: any MPI's library will do. It writes nothing into a rank.
 //!
 //! # Threads
 //! Libraries that allow it are asked about several ranks at once. Whoever stopped the ranks lets them go on.
 
+pub mod ancestor;
 pub mod calls;
 pub mod cli;
 pub mod dll;
@@ -103,6 +105,8 @@ pub struct Settings {
     pub library: Option<PathBuf>,
     /// Files with debug information of the ranks' MPI, for a library that asks for types.
     pub debug_info: Vec<PathBuf>,
+    /// Does without what the system allows only to the ranks' ancestors, as if it did here: for tests.
+    pub as_stranger: bool,
 }
 
 /// Stops all ranks of a job, or one rank, reads their queues and lets them go on. `pid`: a rank, or who started ranks.
@@ -125,6 +129,7 @@ pub fn look_with(pid: u32, settings: &Settings) -> Result<Vec<Rank>, Error> {
 #[derive(Debug)]
 pub struct Job {
     pid: u32,
+    is_stranger: bool,
     targets: Vec<(Target, PathBuf)>,
     libraries: HashMap<PathBuf, Dll>,
 }
@@ -138,10 +143,14 @@ impl Job {
         let mut files = Files::default();
         let mut job = Self {
             pid,
+            is_stranger: settings.as_stranger,
             targets: Vec::new(),
             libraries: HashMap::new(),
         };
         for mut target in job::ranks(pid, &mut files)? {
+            if settings.as_stranger {
+                target.be_stranger();
+            }
             for path in &settings.debug_info {
                 target.add_types(files.symbols(path));
             }
@@ -163,7 +172,10 @@ impl Job {
         let pid = self.pid;
         let undisturbed = Undisturbed::begin().map_err(|why| Error::Unreadable { pid, why })?;
         let pids = self.targets.iter().map(|(target, _)| target.pid());
-        let stopped = Stopped::stop(pids)?;
+        let stopped = match self.is_stranger {
+            true => Stopped::stop_by_signal(pids)?,
+            false => Stopped::stop(pids)?,
+        };
         let mut ranks = self.read()?;
         drop(stopped);
         drop(undisturbed);

@@ -66,11 +66,26 @@ impl Stopped {
     /// # Errors
     /// When one cannot be stopped, or does not within a while; then all go on.
     pub fn stop(pids: impl IntoIterator<Item = u32>) -> Result<Self, Error> {
+        Self::stop_each(pids, Process::tell)
+    }
+
+    /// The same without tracing any.
+    ///
+    /// # Errors
+    /// Those of [`stop`](Self::stop).
+    pub fn stop_by_signal(pids: impl IntoIterator<Item = u32>) -> Result<Self, Error> {
+        Self::stop_each(pids, Process::tell_by_signal)
+    }
+
+    fn stop_each(
+        pids: impl IntoIterator<Item = u32>,
+        tell: fn(u32) -> Result<Process, Error>,
+    ) -> Result<Self, Error> {
         let mut stopped = Self {
             processes: Vec::new(),
         };
         for pid in pids {
-            stopped.processes.push(Process::tell(pid)?);
+            stopped.processes.push(tell(pid)?);
         }
         let until = Instant::now() + PATIENCE;
         for process in &mut stopped.processes {
@@ -133,6 +148,14 @@ impl Process {
         }
         drop(trace);
         Self::signal(pid)
+    }
+
+    fn tell_by_signal(pid: u32) -> Result<Self, Error> {
+        let how = How::Before;
+        match stands(pid).map_err(|why| Error::Unreadable { pid, why })? {
+            true => Ok(Self { pid, how }),
+            false => Self::signal(pid),
+        }
     }
 
     fn signal(pid: u32) -> Result<Self, Error> {

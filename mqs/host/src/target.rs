@@ -13,9 +13,9 @@ use nix::errno::Errno;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
 
-use crate::Error;
 use crate::symbols::{Files, Symbols};
 use crate::types::Type;
+use crate::{Error, ancestor};
 
 /// A process with what is mapped in it.
 #[derive(Debug)]
@@ -93,8 +93,16 @@ impl Target {
         if !matches!(read, Err(Errno::EPERM | Errno::ENOSYS)) {
             return read == Ok(len);
         }
-        let open = || File::open(format!("/proc/{pid}/mem")).ok();
+        let open = || {
+            let opened = File::open(format!("/proc/{pid}/mem")).ok();
+            opened.or_else(|| ancestor::memory(self.pid).ok())
+        };
         read_file(self.memory.get_or_init(open).as_ref(), address, into)
+    }
+
+    /// Reads its memory by way of the launcher alone.
+    pub fn be_stranger(&mut self) {
+        self.memory = OnceLock::from(ancestor::memory(self.pid).ok());
     }
 
     /// Whether its memory can be read at all.

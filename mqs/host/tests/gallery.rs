@@ -4,12 +4,17 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use queues::standstill::observe_with;
+use queues::verdict::verdict;
+use queues::waits::waits;
+use queues::{Settings, ancestor};
 
 const VARIABLE: &str = "RMPI_TEST_PREFIX";
 
@@ -191,6 +196,24 @@ fn one_rank_alone_gets_no_verdict() {
         text.starts_with("no verdict: rank 1 waits; ranks 0 and 2 were not looked at"),
         "{text}"
     );
+}
+
+#[test]
+#[ignore = "needs an installation: cargo xtask test debuggers"]
+fn where_only_ancestors_may_read_ranks_the_launcher_hands_their_memory_over() {
+    let job = Example::compile("receive_first").start();
+    job.look_for(&["deadlock: "], &[]);
+    let settings = Settings {
+        as_stranger: true,
+        ..Settings::default()
+    };
+    let seen = observe_with(job.0.id(), &settings).unwrap();
+    let verdict = verdict(&waits(&seen.ranks, seen.around), &seen.doubts);
+    assert_eq!(verdict.circles, [[0, 2, 1]], "{verdict:?}");
+    let memory = ancestor::memory(seen.ranks[0].pid).unwrap();
+    assert!(memory.write_at(&[0], 0x1000).is_err(), "it is for reading");
+    let why = ancestor::memory(job.0.id()).unwrap_err().to_string();
+    assert_eq!(why, "it was not started by rmpiexec");
 }
 
 /// A look can come before all ranks wait.
