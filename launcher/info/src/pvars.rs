@@ -10,9 +10,10 @@ pub(crate) fn page() -> String {
 }
 
 fn one(gauge: &Gauge) -> String {
-    let of = match gauge.is_of_comm() {
-        true => " of a communicator",
-        false => "",
+    let of = match (gauge.is_of_comm(), gauge.is_of_ranks()) {
+        (true, _) => " of a communicator",
+        (_, true) => " by world rank",
+        _ => "",
     };
     let (class, kind) = (class(gauge.class), kind(gauge.kind));
     let category = gauge.category.name();

@@ -154,7 +154,7 @@ pub fn handle_alloc(
         key.index,
         key.generation,
     )));
-    count.set(1);
+    count.set(number(desk.count(session, key)?));
     Ok(())
 }
 
@@ -216,8 +216,10 @@ pub fn read(
     handle: MPI_T_pvar_handle,
     buf: OutValue<'_>,
 ) -> Result<()> {
-    let (gauge, value) = desk()?.read(session_of(session)?, handle_of(handle)?)?;
-    write_out(gauge, value, buf)
+    let (desk, session, handle) = (desk()?, session_of(session)?, handle_of(handle)?);
+    write_out(desk.count(session, handle)?, buf, |at| {
+        desk.read(session, handle, at)
+    })
 }
 
 /// `MPI_T_pvar_readreset`.
@@ -230,8 +232,10 @@ pub fn readreset(
     if buf.is_null() {
         return Err(Refused(ErrorClass::T_INVALID));
     }
-    let (gauge, value) = desk()?.read_reset(session, handle)?;
-    write_out(gauge, value, buf)
+    let desk = desk()?;
+    write_out(desk.count(session, handle)?, buf, |at| {
+        desk.read_reset(session, handle, at)
+    })
 }
 
 /// `MPI_T_pvar_write`.
@@ -241,22 +245,33 @@ pub fn write(
     buf: InValue<'_>,
 ) -> Result<()> {
     let (session, handle) = (session_of(session)?, handle_of(handle)?);
-    let gauge = desk()?.gauge(session, handle)?;
-    let value = match gauge.kind {
-        Number::Int(_) | Number::Unsigned => u32::from_ne_bytes(buf.bytes()?).into(),
-        Number::Long | Number::Double => u64::from_ne_bytes(buf.bytes()?),
-    };
-    Ok(desk()?.write(session, handle, value)?)
+    let desk = desk()?;
+    let gauge = desk.gauge(session, handle)?;
+    for at in 0..desk.count(session, handle)? {
+        let value = match gauge.kind {
+            Number::Int(_) | Number::Unsigned => u32::from_ne_bytes(buf.item(at)?).into(),
+            Number::Long | Number::Double => u64::from_ne_bytes(buf.item(at)?),
+        };
+        desk.write(session, handle, at, value)?;
+    }
+    Ok(())
 }
 
 #[allow(
     clippy::cast_possible_truncation,
     reason = "narrow variables count in their width"
 )]
-fn write_out(gauge: &Gauge, value: u64, buf: OutValue<'_>) -> Result<()> {
-    match gauge.kind {
-        Number::Int(_) | Number::Unsigned => buf.set(&(value as u32).to_ne_bytes())?,
-        Number::Long | Number::Double => buf.set(&value.to_ne_bytes())?,
+fn write_out(
+    count: usize,
+    buf: OutValue<'_>,
+    read: impl Fn(usize) -> core::result::Result<(&'static Gauge, u64), Refusal>,
+) -> Result<()> {
+    for at in 0..count {
+        let (gauge, value) = read(at)?;
+        match gauge.kind {
+            Number::Int(_) | Number::Unsigned => buf.set_item(at, &(value as u32).to_ne_bytes())?,
+            Number::Long | Number::Double => buf.set_item(at, &value.to_ne_bytes())?,
+        }
     }
     Ok(())
 }

@@ -82,6 +82,7 @@ impl Universe {
                 .post_send(carrier(target.peer), head, memory.as_slice())
                 .is_ok()
             {
+                self.traffic.count(target.peer, memory.bytes() as u64);
                 return Ok(None);
             }
         }
@@ -123,7 +124,7 @@ impl Universe {
                 ..crate::pump::head(wire::eager(context, tag))
             }
         };
-        self.fabric.post_word(carrier(peer), head, word)
+        self.fabric.post_word::<BYTES>(carrier(peer), head, word)
     }
 
     /// The same to a peer far away. `false`: nothing was sent.
@@ -138,8 +139,13 @@ impl Universe {
             return false;
         }
         let head = crate::pump::head(wire::eager(context, tag));
-        self.fabric
-            .post_far_word::<BYTES>(carrier(peer), head, word)
+        let sent = self
+            .fabric
+            .post_far_word::<BYTES>(carrier(peer), head, word);
+        if sent {
+            self.traffic.count(peer, BYTES as u64);
+        }
+        sent
     }
 
     /// Rings the bell of a peer that does not look.
@@ -251,6 +257,7 @@ impl Universe {
         send.key = self.export(send.peer, send.buffer, send.bytes);
         send.early = self.goes_early(send.peer, send.bytes, send.key);
         let request = self.engine.start_send(send).map_err(|_| exhausted())?;
+        self.traffic.count(send.peer, send.bytes);
         self.lend(request, send.key);
         self.drain_outbox(target.peer);
         Ok(request)
@@ -283,6 +290,7 @@ impl Universe {
             key: wire::NO_KEY,
         };
         let request = self.engine.start_send(send).map_err(|_| exhausted())?;
+        self.traffic.count(send.peer, send.bytes);
         let side = Side::Streamed {
             data: data.clone(),
             frame: Vec::new(),

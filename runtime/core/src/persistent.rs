@@ -28,6 +28,8 @@ impl Universe {
     /// Starts an inactive persistent send.
     pub fn restart_send(&mut self, request: RequestId) {
         self.count_send();
+        let fields = self.engine.arena().fields(request);
+        self.traffic.count(Peer(fields.peer), fields.bytes);
         if self.post_whole(request) {
             return self.engine.restart_sent(request);
         }

@@ -21,6 +21,7 @@ use crate::comm_rows::CommRows;
 use crate::network::{self, Network};
 use crate::oversubscription::Crowding;
 use crate::pump::Side;
+use crate::var::traffic::{self, Traffic};
 use crate::var::{Values, Variable, gauges, settings};
 use crate::ways::Ways;
 use crate::{EngineConfig, Error};
@@ -59,6 +60,8 @@ pub struct Universe {
     /// Sends of fewer bytes than this may go without a request.
     pub(crate) at_once_below_bytes: u64,
     pub(crate) ways: Ways,
+    /// What was sent to whom.
+    pub(crate) traffic: Arc<Traffic>,
     /// Sends since the last look at what arrived.
     pub(crate) sends_unlooked: u32,
     pub(crate) link: Option<Link>,
@@ -95,6 +98,7 @@ impl Universe {
             let crowded = universe.crowding.ranks_outnumber_cpus();
             universe.shape = Shape::new(&values, crowded);
         }
+        traffic::show(&universe.traffic);
         gauges::set_unexpected_budget(values.get(Variable::UnexpectedBudget));
         universe.link = birth.link;
         universe.complaints = complaints;
@@ -146,6 +150,7 @@ impl Universe {
             calls: Box::default(),
             predefined,
             awaited: None,
+            traffic: Arc::new(Traffic::new(size, fabric.word_counts())),
             fabric,
             completions: Completions::new(),
             channels: Channels::new(),

@@ -57,7 +57,7 @@ pub use node::{Node, Segment};
 pub use provider::{
     Caps, Config, Fabric, FakeConfig, FakeNet, FakeStats, FarLook, FarWord, FirstFrame,
     MOST_RECORD_BYTES, NetLimits, NetStats, Network, Providers, Rendezvous, SimConfig, SimNet,
-    SimStats, Stats,
+    SimStats, Stats, WordCounts,
 };
 pub use ring::{Full, Head};
 pub use seat::Seat;

@@ -24,8 +24,8 @@ use crate::{
 };
 use loopback::Loopback;
 use net::Net;
-pub use shm::FirstFrame;
 use shm::Shm;
+pub use shm::{FirstFrame, WordCounts};
 use sim::Sim;
 pub use sim::{SimConfig, SimNet, SimStats};
 pub(crate) use verbs::look;
@@ -273,16 +273,22 @@ impl Fabric {
         }
     }
 
-    /// Posts a send of at most eight bytes (`head.len` says how many), or says `None` where that takes more than a slot
-    /// at hand: the fast path. After `Some(false)` the caller must [`ring_bell`](Self::ring_bell).
+    /// Posts a send of `BYTES` bytes, eight or four (`head.len` says so too), or says `None` where that takes more than a
+    /// slot at hand: the fast path. After `Some(false)` the caller must [`ring_bell`](Self::ring_bell).
     #[inline(always)]
-    pub fn post_word(
+    pub fn post_word<const BYTES: u8>(
         &mut self,
         peer: Peer,
         head: impl FnOnce() -> Head,
         word: impl FnOnce() -> u64,
     ) -> Option<bool> {
-        self.shm.post_word(peer, head, word)
+        self.shm.post_word::<BYTES>(peer, head, word)
+    }
+
+    /// What went by [`post_word`](Self::post_word), which counts nothing itself.
+    #[must_use]
+    pub fn word_counts(&self) -> WordCounts {
+        self.shm.word_counts()
     }
 
     /// The same for the first `BYTES` bytes of a word over a network, where nobody needs a bell. `false`: nothing was

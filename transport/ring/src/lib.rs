@@ -47,11 +47,13 @@
 //! | board-free | `Board::give_back` stores the key | `Board::claim` swaps it |
 //! | board-left | each `Board::leave` adds | the last `Board::leave` |
 //! | ident | `Ident::introduce` stores `ready` | `Ident::pid` loads it |
+//! | own-count | `Producer::push` publishes how many frames it has sent | `Told::counts` observes it |
 //! | sleep-fence | `Bell::ring`: fence, then the sleep word | `Bell::doze`: sleep word, fence, then a last look |
 //! | attention | `Producer::push`: light fence, then attention | `Consumer::look_away`, heavy fence, then a last look |
 //!
 //! # Threads
-//! A `Producer` and a `Consumer` belong to one thread at a time each; `Bell` and `PoolSide` are shared freely.
+//! A `Producer` and a `Consumer` belong to one thread at a time each; `Bell`, `PoolSide` and `Told` are shared
+//! freely.
 #![cfg_attr(not(any(test, loom)), no_std)]
 
 mod board;
@@ -78,7 +80,7 @@ pub use layout::{
 pub use line::GateLine;
 pub use offer::{Claim, Helped, MAX_CHUNKS, OFFERS, Offer};
 pub use pool::{Pool, PoolSide};
-pub use spsc::{Consumer, Frame, Full, Head, PairLine, Peeked, Producer, Ring};
+pub use spsc::{Consumer, Counts, Frame, Full, Head, PairLine, Peeked, Producer, Ring, Told};
 pub use waits::{Waits, WaitsSeen};
 
 #[cfg(not(loom))]

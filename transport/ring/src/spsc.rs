@@ -2,7 +2,7 @@
 //! One producer, one consumer, 64 slots of one cache line: the whole small-message path between two ranks.
 
 use crate::layout::{SLOT_WORDS, SLOTS};
-use crate::sync::{AtomicU32, AtomicU64, Ordering, light_fence};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, Own32, Own64, light_fence};
 
 /// The memory of one ring: one page, zero when new.
 #[derive(Debug)]
@@ -86,6 +86,62 @@ pub struct Producer<'a> {
     limit: u32,
     /// The receiver's own buffer is in use until its count of releases is no longer this.
     own_taken_at: Option<u32>,
+    told: &'a Told,
+}
+
+/// What a producer tells of itself to other threads of its process, and to signal handlers.
+#[derive(Debug)]
+pub struct Told {
+    sent: Own32,
+    /// What `sent` was at some time within the last 2^31 frames, not modulo anything.
+    passed: Own64,
+    /// Frames of [`Producer::push`], that is, those that are no words.
+    pushed: Own64,
+    /// Words of fewer than eight bytes.
+    short_words: Own64,
+}
+
+/// What went over a ring so far: never more than that, and less only while a push is under way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// All frames.
+    pub frames: u64,
+    /// Frames of [`Producer::try_push`].
+    pub words: u64,
+    /// Those of them that were said to be short.
+    pub short_words: u64,
+}
+
+impl Told {
+    /// Nothing was sent yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            sent: Own32::new(0),
+            passed: Own64::new(0),
+            pushed: Own64::new(0),
+            short_words: Own64::new(0),
+        }
+    }
+
+    /// What went over the ring so far.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        // First, so that what is taken away below was counted no earlier.
+        let sent = self.sent.observe();
+        let frames = frames(sent, self.passed.get());
+        Counts {
+            frames,
+            words: frames.saturating_sub(self.pushed.get()),
+            short_words: self.short_words.get(),
+        }
+    }
+}
+
+impl Default for Told {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl<'a> Producer<'a> {
@@ -98,7 +154,14 @@ impl<'a> Producer<'a> {
             sent: 0,
             limit: SLOTS,
             own_taken_at: None,
+            told: &UNHEARD,
         }
+    }
+
+    /// One that tells what it does, since it was new, to who reads `told`.
+    #[must_use]
+    pub fn telling(self, told: &'a Told) -> Self {
+        Self { told, ..self }
     }
 
     /// A producer that never has room, with a [closed](PairLine::closed) line: it stands for a peer that no ring leads to.
@@ -120,20 +183,26 @@ impl<'a> Producer<'a> {
         if self.sent == self.limit && !self.refresh() {
             return Err(Full);
         }
+        // Before the frame counts: whoever looks in between sees too few words, never too many.
+        self.told.pushed.add(1);
         Ok(self.push_at_hand(head, body))
     }
 
     /// As [`push`](Self::push), with a body of one word, but only into a slot that is known to be free: `None` where a
     /// look at the returned credit would be needed. Head and word are asked for only when there is room: what does not
-    /// have to be kept over the checks costs no register.
+    /// have to be kept over the checks costs no register. `short`: the word has fewer than eight bytes.
     #[inline(always)]
     pub fn try_push(
         &mut self,
+        short: bool,
         head: impl FnOnce() -> Head,
         word: impl FnOnce() -> u64,
     ) -> Option<bool> {
         // Not `then`: a closure around closures is not always inlined.
         if self.has_slot_at_hand() {
+            if short {
+                self.told.short_words.add(1);
+            }
             Some(self.push_at_hand(head(), &[word()]))
         } else {
             None
@@ -156,6 +225,7 @@ impl<'a> Producer<'a> {
             cell.store(*value, Ordering::Relaxed);
         }
         self.sent = self.sent.wrapping_add(1);
+        self.told.sent.publish(self.sent);
         // PAIR(slot-full): Consumer::pop loads the head with Acquire; no other line moves.
         slot.head.store(pack(self.sent, head), Ordering::Release);
         // Fence pair "attention": Consumer::look_away stores, then its owner makes the heavy fence.
@@ -188,6 +258,9 @@ impl<'a> Producer<'a> {
     #[cold]
     #[inline(never)]
     fn refresh(&mut self) -> bool {
+        // Once a lap at least, so 2^31 frames never pass in between.
+        let passed = &self.told.passed;
+        passed.set(frames(self.sent, passed.get()));
         // PAIR(slot-free): Consumer::return_credit stores the count with Release.
         let consumed = self.line.consumed.load(Ordering::Acquire);
         // R4: only a count between what was known and what was sent is believed.
@@ -198,6 +271,20 @@ impl<'a> Producer<'a> {
         self.sent != self.limit
     }
 }
+
+/// All frames, of which `sent` counts the low half, where they were `passed` some time before or, as another thread may see
+/// it, after.
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "the low half is cut out of the count"
+)]
+fn frames(sent: u32, passed: u64) -> u64 {
+    let more = sent.wrapping_sub(passed as u32).cast_signed();
+    passed.wrapping_add_signed(more.into())
+}
+
+/// What nobody reads.
+static UNHEARD: Told = Told::new();
 
 /// The receiving end of a ring.
 #[derive(Debug)]
@@ -564,9 +651,41 @@ mod tests {
         let mut tx = Producer::blocked(&ring, &line);
         for _ in 0..3 {
             assert_eq!(tx.push(head(1), &[0]), Err(Full));
-            assert_eq!(tx.try_push(|| head(1), || 0), None);
+            assert_eq!(tx.try_push(false, || head(1), || 0), None);
             assert!(!tx.has_room());
         }
+    }
+
+    #[test]
+    fn words_are_what_was_not_pushed() {
+        let (ring, line, told) = (Ring::new(), PairLine::new(), Told::new());
+        let mut tx = Producer::new(&ring, &line).telling(&told);
+        let mut rx = Consumer::new(&ring, &line);
+        for turn in 0..1000u64 {
+            while !tx.has_room() {
+                rx.pop();
+            }
+            let pushed = tx.try_push(turn % 4 == 0, || head(1), || turn);
+            assert!(pushed.is_some());
+            while turn % 10 == 0 && tx.push(head(2), &[]).is_err() {
+                rx.pop();
+            }
+        }
+        let counts = told.counts();
+        assert_eq!(
+            (counts.frames, counts.words, counts.short_words),
+            (1100, 1000, 250)
+        );
+        while tx.push(head(2), &[]).is_ok() {}
+        assert_eq!(told.counts().words, 1000, "a frame without room is none");
+    }
+
+    #[test]
+    fn frames_are_counted_beyond_32_bits_and_from_either_side() {
+        let lap = 1u64 << 32;
+        assert_eq!(frames(5, lap - 3), lap + 5);
+        assert_eq!(frames(u32::MAX, lap + 2), lap - 1);
+        assert_eq!(frames(7, 7), 7);
     }
 
     #[test]

@@ -18,3 +18,60 @@ pub(crate) fn light_fence() {
     #[cfg(loom)]
     fence(Ordering::SeqCst);
 }
+
+pub(crate) use own::{Own32, Own64};
+
+mod own {
+    use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+    /// A number of this process alone, which one thread changes, and which any other or a signal handler may read. No peer
+    /// sees it, so loom has no part in it.
+    #[derive(Debug)]
+    pub(crate) struct Own32(AtomicU32);
+
+    impl Own32 {
+        pub(crate) const fn new(value: u32) -> Self {
+            Self(AtomicU32::new(value))
+        }
+
+        /// For its owner, after everything that it has set before.
+        #[inline(always)]
+        pub(crate) fn publish(&self, value: u32) {
+            // PAIR(own-count): `observe` loads it with Acquire.
+            self.0.store(value, Ordering::Release);
+        }
+
+        /// For others: they see what was set before.
+        pub(crate) fn observe(&self) -> u32 {
+            // PAIR(own-count): `publish` stores it with Release.
+            self.0.load(Ordering::Acquire)
+        }
+    }
+
+    /// The same with 64 bits.
+    #[derive(Debug)]
+    pub(crate) struct Own64(AtomicU64);
+
+    impl Own64 {
+        pub(crate) const fn new(value: u64) -> Self {
+            Self(AtomicU64::new(value))
+        }
+
+        #[inline(always)]
+        pub(crate) fn get(&self) -> u64 {
+            self.0.load(Ordering::Relaxed)
+        }
+
+        /// For its owner.
+        #[inline(always)]
+        pub(crate) fn set(&self, value: u64) {
+            self.0.store(value, Ordering::Relaxed);
+        }
+
+        /// For its owner.
+        #[inline(always)]
+        pub(crate) fn add(&self, more: u64) {
+            self.set(self.get().wrapping_add(more));
+        }
+    }
+}

@@ -35,11 +35,18 @@ impl InValue<'_> {
 
     /// The first bytes: as many as the variable's datatype has (A3).
     pub fn bytes<const N: usize>(&self) -> Result<[u8; N]> {
+        self.item(0)
+    }
+
+    /// The bytes of element `at`, of which the variable has more (A3).
+    pub fn item<const N: usize>(&self, at: usize) -> Result<[u8; N]> {
         if self.pointer.is_null() {
             return Err(Error::null(self.name));
         }
-        // SAFETY: A3, promised to the constructor; an array of bytes has no alignment.
-        Ok(unsafe { self.pointer.cast::<[u8; N]>().read() })
+        // SAFETY: A3, promised to the constructor: the elements before it lie in the same memory.
+        let place = unsafe { self.pointer.cast::<[u8; N]>().add(at) };
+        // SAFETY: the same: it may be read; an array of bytes has no alignment.
+        Ok(unsafe { place.read() })
     }
 
     /// The text, if its NUL is among the first `most` bytes, which is the variable's count (A3).
@@ -91,10 +98,19 @@ impl OutValue<'_> {
     /// Writes all these bytes: no more than the variable's elements have (A3). Takes no memory, so that signal handlers may
     /// come here; NULL is an error, which takes some.
     pub fn set(&self, bytes: &[u8]) -> Result<()> {
+        self.set_from(0, bytes)
+    }
+
+    /// The same for element `at`, of which the variable has more.
+    pub fn set_item<const N: usize>(&self, at: usize, bytes: &[u8; N]) -> Result<()> {
+        self.set_from(N * at, bytes)
+    }
+
+    fn set_from(&self, first: usize, bytes: &[u8]) -> Result<()> {
         if self.pointer.is_null() {
             return Err(Error::null(self.name));
         }
-        for (at, byte) in bytes.iter().enumerate() {
+        for (at, byte) in (first..).zip(bytes) {
             // SAFETY: A3, promised to the constructor.
             let place = unsafe { self.pointer.add(at) };
             // SAFETY: the same: it may be written.

@@ -9,6 +9,7 @@ use queue_layout::{CommRow, Tally, Watch};
 
 use super::gauges::{self, GAUGES, Gauge, Source};
 use super::meter::Meter;
+use super::traffic::{Traffic, traffic};
 
 /// Why something was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,6 +173,7 @@ impl Desk {
     pub fn alloc(&self, session: Key, at: usize, bound: Bound) -> Result<Key, Refusal> {
         let session = self.session(session)?;
         let gauge = GAUGES.get(at).ok_or(Refusal::Index)?;
+        let count = gauge.count();
         let mut making = self.making();
         let index = match making.free.pop() {
             Some(index) => index,
@@ -181,7 +183,7 @@ impl Desk {
         match self.object(gauge, bound) {
             Ok(object) => Ok(Key {
                 index,
-                generation: meter.open(at, session, object),
+                generation: meter.open(at, count, session, object),
             }),
             Err(refusal) => {
                 making.free.push(index);
@@ -206,7 +208,7 @@ impl Desk {
     /// What a meter keeps of its object: a watch, or a row, the use of the row and a watch.
     fn object(&self, gauge: &Gauge, bound: Bound) -> Result<u64, Refusal> {
         match (gauge.source, bound) {
-            (Source::Process(_), _) => Ok(0),
+            (Source::Process(_) | Source::Ranks(_), _) => Ok(0),
             (Source::Extreme(level), _) => {
                 let is_lowest = gauge.class == gauges::Class::LowWatermark;
                 let watch = level(&self.tally).watch(is_lowest);
@@ -265,8 +267,8 @@ impl Desk {
         is_it.then_some(meter).ok_or(Refusal::Handle)
     }
 
-    /// What the source of a handle shows now.
-    fn now(&self, meter: &Meter) -> Result<(&'static Gauge, u64), Refusal> {
+    /// What the source of a number of a handle shows now.
+    fn now(&self, meter: &Meter, at: usize) -> Result<(&'static Gauge, u64), Refusal> {
         let gauge = GAUGES.get(meter.gauge()).ok_or(Refusal::Handle)?;
         let now = match gauge.source {
             Source::Process(read) => read(&self.tally),
@@ -275,6 +277,10 @@ impl Desk {
             Source::Queue => {
                 self.row(meter)?;
                 self.tally.queues.length(queue_of(meter))
+            }
+            Source::Ranks(read) => {
+                let now = |traffic: &Arc<Traffic>| read(traffic, at);
+                traffic().map_or(0, now)
             }
         };
         Ok((gauge, now))
@@ -296,12 +302,12 @@ impl Desk {
     /// # Errors
     /// When there is no such session or handle, or it always runs.
     pub fn start(&self, session: Key, handle: Option<Key>) -> Result<(), Refusal> {
-        self.each(session, handle, |meter, gauge, now| {
+        self.each(session, handle, |meter, gauge| {
             if gauge.is_continuous() {
                 return Err(Refusal::StartStop);
             }
             if !meter.is_running() {
-                meter.start(now);
+                meter.start(|at| self.shows(meter, at));
             }
             Ok(())
         })
@@ -312,12 +318,12 @@ impl Desk {
     /// # Errors
     /// As [`start`](Self::start).
     pub fn stop(&self, session: Key, handle: Option<Key>) -> Result<(), Refusal> {
-        self.each(session, handle, |meter, gauge, now| {
+        self.each(session, handle, |meter, gauge| {
             if gauge.is_continuous() {
                 return Err(Refusal::StartStop);
             }
             if meter.is_running() {
-                meter.stop(gauge, now);
+                meter.stop(gauge, |at| self.shows(meter, at));
             }
             Ok(())
         })
@@ -328,8 +334,11 @@ impl Desk {
     /// # Errors
     /// When there is no such session or handle, or it is read-only.
     pub fn reset(&self, session: Key, handle: Option<Key>) -> Result<(), Refusal> {
-        self.each(session, handle, |meter, gauge, now| {
-            self.exchange(meter, gauge, now, None).map(|_| ())
+        self.each(session, handle, |meter, gauge| {
+            for at in 0..meter.count() {
+                self.exchange(meter, gauge, at, self.shows(meter, at), None)?;
+            }
+            Ok(())
         })
     }
 
@@ -338,31 +347,49 @@ impl Desk {
         &self,
         session: Key,
         handle: Option<Key>,
-        act: impl Fn(&Meter, &Gauge, u64) -> Result<(), Refusal>,
+        act: impl Fn(&Meter, &Gauge) -> Result<(), Refusal>,
     ) -> Result<(), Refusal> {
         if let Some(handle) = handle {
             let meter = self.find(session, handle)?;
-            let (gauge, now) = self.now(meter)?;
-            return act(meter, gauge, now);
+            let (gauge, _) = self.now(meter, 0)?;
+            return act(meter, gauge);
         }
         let number = self.session(session)?;
         let of_session = self.all().filter(|(_, meter)| meter.is_of(number));
         for (_, meter) in of_session {
-            if let Ok((gauge, now)) = self.now(meter) {
-                let _ = act(meter, gauge, now);
+            if let Ok((gauge, _)) = self.now(meter, 0) {
+                let _ = act(meter, gauge);
             }
         }
         Ok(())
     }
 
-    /// The value of a handle.
+    /// As [`now`](Self::now), of a handle that was just seen to be right.
+    fn shows(&self, meter: &Meter, at: usize) -> u64 {
+        self.now(meter, at).map_or(0, |(_, now)| now)
+    }
+
+    /// How many numbers a handle has.
     ///
     /// # Errors
     /// When there is no such session or handle.
-    pub fn read(&self, session: Key, handle: Key) -> Result<(&'static Gauge, u64), Refusal> {
+    pub fn count(&self, session: Key, handle: Key) -> Result<usize, Refusal> {
+        Ok(self.find(session, handle)?.count())
+    }
+
+    /// A number of a handle.
+    ///
+    /// # Errors
+    /// When there is no such session or handle.
+    pub fn read(
+        &self,
+        session: Key,
+        handle: Key,
+        at: usize,
+    ) -> Result<(&'static Gauge, u64), Refusal> {
         let meter = self.find(session, handle)?;
-        let (gauge, now) = self.now(meter)?;
-        Ok((gauge, meter.value(gauge, now)))
+        let (gauge, now) = self.now(meter, at)?;
+        Ok((gauge, meter.value(gauge, at, now)))
     }
 
     /// The variable of a handle.
@@ -374,27 +401,33 @@ impl Desk {
         GAUGES.get(meter.gauge()).ok_or(Refusal::Handle)
     }
 
-    /// Sets the value of a handle.
+    /// Sets a number of a handle.
     ///
     /// # Errors
     /// When there is no such session or handle, or it is read-only.
-    pub fn write(&self, session: Key, handle: Key, value: u64) -> Result<(), Refusal> {
+    pub fn write(&self, session: Key, handle: Key, at: usize, value: u64) -> Result<(), Refusal> {
         let meter = self.find(session, handle)?;
-        let (gauge, now) = self.now(meter)?;
-        self.exchange(meter, gauge, now, Some(value)).map(|_| ())
+        let (gauge, now) = self.now(meter, at)?;
+        self.exchange(meter, gauge, at, now, Some(value))
+            .map(|_| ())
     }
 
-    /// The value of a handle, which is reset in the same step.
+    /// A number of a handle, which is reset in the same step.
     ///
     /// # Errors
     /// When there is no such session or handle, or it is read-only.
-    pub fn read_reset(&self, session: Key, handle: Key) -> Result<(&'static Gauge, u64), Refusal> {
+    pub fn read_reset(
+        &self,
+        session: Key,
+        handle: Key,
+        at: usize,
+    ) -> Result<(&'static Gauge, u64), Refusal> {
         let meter = self.find(session, handle)?;
-        let (gauge, now) = self.now(meter)?;
+        let (gauge, now) = self.now(meter, at)?;
         if gauge.is_read_only() {
             return Err(Refusal::Atomic);
         }
-        let value = self.exchange(meter, gauge, now, None)?;
+        let value = self.exchange(meter, gauge, at, now, None)?;
         Ok((gauge, value))
     }
 
@@ -403,6 +436,7 @@ impl Desk {
         &self,
         meter: &Meter,
         gauge: &Gauge,
+        at: usize,
         now: u64,
         value: Option<u64>,
     ) -> Result<u64, Refusal> {
@@ -413,7 +447,7 @@ impl Desk {
                 let value = value.unwrap_or_else(|| level.get());
                 Ok(level.set_extreme(watch_of(meter), value))
             }
-            _ => Ok(meter.exchange(now, value.unwrap_or(0))),
+            _ => Ok(meter.exchange(at, now, value.unwrap_or(0))),
         }
     }
 }
@@ -451,7 +485,7 @@ mod tests {
     }
 
     fn value(desk: &Desk, session: Key, handle: Key) -> u64 {
-        desk.read(session, handle).unwrap().1
+        desk.read(session, handle, 0).unwrap().1
     }
 
     #[test]
@@ -487,9 +521,9 @@ mod tests {
             (value(&desk, one, first), value(&desk, two, second)),
             (9, 1)
         );
-        assert_eq!(desk.read(one, second).unwrap_err(), Refusal::Handle);
-        assert_eq!(desk.read_reset(one, first).unwrap().1, 9);
-        desk.write(one, first, 40).unwrap();
+        assert_eq!(desk.read(one, second, 0).unwrap_err(), Refusal::Handle);
+        assert_eq!(desk.read_reset(one, first, 0).unwrap().1, 9);
+        desk.write(one, first, 0, 40).unwrap();
         desk.tally.unexpected.add(2);
         assert_eq!(value(&desk, one, first), 42);
     }
@@ -504,12 +538,12 @@ mod tests {
         assert_eq!(desk.free(session, first), Err(Refusal::Handle));
         let second = desk.alloc(session, at, Bound::Nothing).unwrap();
         assert!(second.index == first.index && second != first);
-        assert_eq!(desk.read(session, first).unwrap_err(), Refusal::Handle);
+        assert_eq!(desk.read(session, first, 0).unwrap_err(), Refusal::Handle);
         desk.free_session(session).unwrap();
-        assert_eq!(desk.read(session, second).unwrap_err(), Refusal::Session);
+        assert_eq!(desk.read(session, second, 0).unwrap_err(), Refusal::Session);
         let again = desk.create_session().unwrap();
         assert!(again.index == session.index && again != session);
-        assert_eq!(desk.read(again, second).unwrap_err(), Refusal::Handle);
+        assert_eq!(desk.read(again, second, 0).unwrap_err(), Refusal::Handle);
         desk.clear();
         assert_eq!(desk.free_session(again), Err(Refusal::Session));
     }
@@ -524,9 +558,9 @@ mod tests {
         assert_eq!(desk.start(session, Some(level)), Err(Refusal::StartStop));
         assert_eq!(desk.stop(session, Some(level)), Err(Refusal::StartStop));
         assert_eq!(desk.reset(session, Some(level)), Err(Refusal::Write));
-        assert_eq!(desk.write(session, level, 1), Err(Refusal::Write));
+        assert_eq!(desk.write(session, level, 0, 1), Err(Refusal::Write));
         assert_eq!(
-            desk.read_reset(session, level).unwrap_err(),
+            desk.read_reset(session, level, 0).unwrap_err(),
             Refusal::Atomic
         );
         for all in [
@@ -558,7 +592,7 @@ mod tests {
         level(2, 6);
         let values = [first, second, lowest].map(|handle| value(&desk, session, handle));
         assert_eq!(values, [20, 7, 1]);
-        assert_eq!(desk.read_reset(session, first).unwrap().1, 20);
+        assert_eq!(desk.read_reset(session, first, 0).unwrap().1, 20);
         assert_eq!(value(&desk, session, first), 1);
         desk.free_session(session).unwrap();
         let session = desk.create_session().unwrap();
@@ -599,8 +633,8 @@ mod tests {
         assert_eq!(value(&desk, session, length), 4);
         row.close();
         row.open(&facts);
-        assert_eq!(desk.read(session, handle).unwrap_err(), Refusal::Handle);
-        assert_eq!(desk.read(session, length).unwrap_err(), Refusal::Handle);
+        assert_eq!(desk.read(session, handle, 0).unwrap_err(), Refusal::Handle);
+        assert_eq!(desk.read(session, length, 0).unwrap_err(), Refusal::Handle);
         assert_eq!(desk.free(session, length), Ok(()));
     }
 }

@@ -7,6 +7,9 @@ use std::sync::{Arc, LazyLock};
 
 use queue_layout::{COLLECTIVES, CommRow, Level, Tally, collective};
 
+use crate::boot::Birth;
+
+use super::traffic::{Traffic, traffic};
 use super::{Category, Verbosity};
 
 /// One performance variable.
@@ -67,6 +70,8 @@ pub enum Source {
     Comm(fn(&CommRow, usize) -> u64, usize),
     /// The length of the queue of unexpected messages of one communicator.
     Queue,
+    /// A number for each world rank.
+    Ranks(fn(&Traffic, usize) -> u64),
 }
 
 impl std::fmt::Debug for Source {
@@ -76,6 +81,7 @@ impl std::fmt::Debug for Source {
             Self::Extreme(_) => "Extreme",
             Self::Comm(..) => "Comm",
             Self::Queue => "Queue",
+            Self::Ranks(_) => "Ranks",
         })
     }
 }
@@ -85,6 +91,23 @@ impl Gauge {
     #[must_use]
     pub fn is_of_comm(&self) -> bool {
         matches!(self.source, Source::Comm(..) | Source::Queue)
+    }
+
+    /// How many numbers it has.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        match (self.source, traffic()) {
+            (Source::Ranks(_), Some(traffic)) => traffic.size(),
+            // As many as there will be.
+            (Source::Ranks(_), None) => Birth::size_to_come() as usize,
+            _ => 1,
+        }
+    }
+
+    /// Whether it has a number for each world rank.
+    #[must_use]
+    pub fn is_of_ranks(&self) -> bool {
+        matches!(self.source, Source::Ranks(_))
     }
 
     /// Whether it counts from where a handle begins, so that a handle can be started, stopped and set.
@@ -427,9 +450,24 @@ pub const GAUGES: &[Gauge] = &[
     active!("neighbor_alltoall", "Neighbor_alltoall"),
     active!("neighbor_alltoallv", "Neighbor_alltoallv"),
     active!("neighbor_alltoallw", "Neighbor_alltoallw"),
+    gauge(
+        "sent_messages_to",
+        MESSAGES,
+        Class::Counter,
+        Source::Ranks(Traffic::messages),
+        "Messages that the process has sent to each rank of MPI_COMM_WORLD, in all communicators, with those of collectives and \
+         the library's own. Collectives over a board and the channels of QMP send none.",
+    ),
+    gauge(
+        "sent_bytes_to",
+        MESSAGES,
+        Class::Aggregate,
+        Source::Ranks(Traffic::bytes),
+        "Bytes of those messages, by rank of MPI_COMM_WORLD.",
+    ),
 ];
 
-const _: () = assert!(GAUGES.len() == 23 + 2 * COLLECTIVES.len());
+const _: () = assert!(GAUGES.len() == 25 + 2 * COLLECTIVES.len());
 
 #[cfg(test)]
 mod tests {

@@ -2,6 +2,7 @@
 //! One handle of a performance variable: what it was bound to, and its own view of the value. Every step is one store, so
 //! that whoever interrupts it or looks from another thread sees the value before or after it.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::gauges::Gauge;
@@ -18,6 +19,16 @@ pub(super) struct Meter {
     /// What it is bound to: see `desk`.
     object: AtomicU64,
     running: AtomicU32,
+    /// How many numbers the variable has.
+    count: AtomicU32,
+    first: Account,
+    /// The other numbers: taken when the meter is first used for a variable that has them, and kept.
+    others: OnceLock<Box<[Account]>>,
+}
+
+/// What is kept of one number.
+#[derive(Debug, Default)]
+struct Account {
     /// What the source showed when the value was 0; counts only while it runs.
     base: AtomicU64,
     /// The value while it does not run.
@@ -28,14 +39,23 @@ const RELAXED: Ordering = Ordering::Relaxed;
 
 impl Meter {
     /// Begins a use: a value of its own that starts at 0 where it is counted.
-    pub(super) fn open(&self, gauge: usize, session: u32, object: u64) -> u8 {
+    pub(super) fn open(&self, gauge: usize, count: usize, session: u32, object: u64) -> u8 {
+        if count > 1 {
+            // The only count beside one is that of the ranks, which never changes.
+            let account = |_| Account::default();
+            self.others
+                .get_or_init(|| (1..count).map(account).collect());
+        }
         let number = |place: usize| u32::try_from(place).unwrap_or(u32::MAX);
         self.gauge.store(number(gauge), RELAXED);
         self.session.store(session, RELAXED);
         self.object.store(object, RELAXED);
         self.running.store(0, RELAXED);
-        self.base.store(0, RELAXED);
-        self.held.store(0, RELAXED);
+        self.count.store(number(count), RELAXED);
+        for account in (0..count).filter_map(|at| self.account(at)) {
+            account.base.store(0, RELAXED);
+            account.held.store(0, RELAXED);
+        }
         let life = self.life.load(RELAXED) | 1;
         // PAIR(meter-life): `is_open` loads with Acquire what was stored above.
         self.life.store(life, Ordering::Release);
@@ -71,40 +91,68 @@ impl Meter {
         self.object.load(RELAXED)
     }
 
+    /// How many numbers it has.
+    pub(super) fn count(&self) -> usize {
+        self.count.load(RELAXED) as usize
+    }
+
+    fn account(&self, at: usize) -> Option<&Account> {
+        match at.checked_sub(1) {
+            None => Some(&self.first),
+            Some(other) => self.others.get()?.get(other),
+        }
+    }
+
     pub(super) fn is_running(&self) -> bool {
         self.running.load(RELAXED) != 0
     }
 
-    /// Starts, goes on where it stopped.
-    pub(super) fn start(&self, now: u64) {
-        let held = self.held.load(RELAXED);
-        self.base.store(now.wrapping_sub(held), RELAXED);
+    /// Starts, goes on where it stopped. `now` is what the source of each number shows.
+    pub(super) fn start(&self, now: impl Fn(usize) -> u64) {
+        for (at, account) in self.accounts() {
+            let held = account.held.load(RELAXED);
+            account.base.store(now(at).wrapping_sub(held), RELAXED);
+        }
         self.running.store(1, RELAXED);
     }
 
     /// Stops; keeps its value.
-    pub(super) fn stop(&self, gauge: &Gauge, now: u64) {
-        self.held.store(self.value(gauge, now), RELAXED);
+    pub(super) fn stop(&self, gauge: &Gauge, now: impl Fn(usize) -> u64) {
+        for (at, account) in self.accounts() {
+            account.held.store(self.value(gauge, at, now(at)), RELAXED);
+        }
         self.running.store(0, RELAXED);
     }
 
-    /// The value, where the source shows `now`.
-    pub(super) fn value(&self, gauge: &Gauge, now: u64) -> u64 {
-        match (gauge.is_continuous(), self.is_running()) {
-            (true, _) => now,
-            (false, false) => self.held.load(RELAXED),
-            (false, true) if gauge.is_counted() => now.wrapping_sub(self.base.load(RELAXED)),
-            (false, true) => now,
+    fn accounts(&self) -> impl Iterator<Item = (usize, &Account)> {
+        (0..self.count()).filter_map(|at| Some((at, self.account(at)?)))
+    }
+
+    /// A number, where its source shows `now`.
+    pub(super) fn value(&self, gauge: &Gauge, at: usize, now: u64) -> u64 {
+        if gauge.is_continuous() {
+            return now;
+        }
+        let Some(account) = self.account(at) else {
+            return 0;
+        };
+        match self.is_running() {
+            false => account.held.load(RELAXED),
+            true if gauge.is_counted() => now.wrapping_sub(account.base.load(RELAXED)),
+            true => now,
         }
     }
 
-    /// Sets the value of one that counts; answers what it was. One exchange, so that nothing is counted twice or lost.
-    pub(super) fn exchange(&self, now: u64, value: u64) -> u64 {
+    /// Sets a number of one that counts; answers what it was. One exchange, so that nothing is counted twice or lost.
+    pub(super) fn exchange(&self, at: usize, now: u64, value: u64) -> u64 {
+        let Some(account) = self.account(at) else {
+            return 0;
+        };
         if self.is_running() {
-            let base = self.base.swap(now.wrapping_sub(value), RELAXED);
+            let base = account.base.swap(now.wrapping_sub(value), RELAXED);
             now.wrapping_sub(base)
         } else {
-            self.held.swap(value, RELAXED)
+            account.held.swap(value, RELAXED)
         }
     }
 }
@@ -127,38 +175,59 @@ mod tests {
     #[test]
     fn a_counter_counts_what_happens_while_it_runs() {
         let (meter, gauge) = (Meter::default(), counter());
-        meter.open(3, 1, 0);
-        assert_eq!(meter.value(gauge, 500), 0);
-        meter.start(500);
-        assert_eq!(meter.value(gauge, 510), 10);
-        meter.stop(gauge, 512);
-        assert_eq!(meter.value(gauge, 600), 12);
-        meter.start(700);
-        assert_eq!(meter.value(gauge, 701), 13);
-        assert_eq!(meter.exchange(705, 0), 17);
-        assert_eq!(meter.value(gauge, 706), 1);
-        assert_eq!(meter.exchange(706, 100), 1);
-        assert_eq!(meter.value(gauge, 708), 102);
-        meter.stop(gauge, 708);
-        assert_eq!((meter.exchange(0, 5), meter.value(gauge, 0)), (102, 5));
+        meter.open(3, 1, 1, 0);
+        assert_eq!(meter.value(gauge, 0, 500), 0);
+        meter.start(|_| 500);
+        assert_eq!(meter.value(gauge, 0, 510), 10);
+        meter.stop(gauge, |_| 512);
+        assert_eq!(meter.value(gauge, 0, 600), 12);
+        meter.start(|_| 700);
+        assert_eq!(meter.value(gauge, 0, 701), 13);
+        assert_eq!(meter.exchange(0, 705, 0), 17);
+        assert_eq!(meter.value(gauge, 0, 706), 1);
+        assert_eq!(meter.exchange(0, 706, 100), 1);
+        assert_eq!(meter.value(gauge, 0, 708), 102);
+        meter.stop(gauge, |_| 708);
+        assert_eq!(
+            (meter.exchange(0, 0, 5), meter.value(gauge, 0, 0)),
+            (102, 5)
+        );
     }
 
     #[test]
     fn a_counter_that_overflows_goes_on_from_zero() {
         let (meter, gauge) = (Meter::default(), counter());
-        meter.open(3, 1, 0);
-        meter.start(u64::MAX - 1);
-        assert_eq!(meter.value(gauge, 3), 5);
+        meter.open(3, 1, 1, 0);
+        meter.start(|_| u64::MAX - 1);
+        assert_eq!(meter.value(gauge, 0, 3), 5);
+    }
+
+    #[test]
+    fn each_number_has_an_account_of_its_own() {
+        let (meter, gauge) = (Meter::default(), counter());
+        meter.open(3, 3, 1, 0);
+        meter.start(|at| 100 * at as u64);
+        let values =
+            |more: u64| [0, 1, 2, 3].map(|at| meter.value(gauge, at, 100 * at as u64 + more));
+        assert_eq!(values(7), [7, 7, 7, 0]);
+        assert_eq!(meter.exchange(1, 107, 0), 7);
+        assert_eq!(values(9), [9, 2, 9, 0]);
+        meter.stop(gauge, |at| 100 * at as u64 + 10);
+        assert_eq!(values(50), [10, 3, 10, 0]);
+        meter.close();
+        meter.open(3, 1, 1, 0);
+        meter.start(|_| 4);
+        assert_eq!((meter.count(), meter.value(gauge, 0, 5)), (1, 1));
     }
 
     #[test]
     fn a_closed_handle_names_nothing() {
         let meter = Meter::default();
-        let first = meter.open(3, 7, 9);
+        let first = meter.open(3, 1, 7, 9);
         assert!(meter.is_open(first, 7) && !meter.is_open(first, 8) && meter.is_of(7));
         meter.close();
         assert!(!meter.is_open(first, 7) && !meter.is_of(7));
-        let second = meter.open(4, 7, 9);
+        let second = meter.open(4, 1, 7, 9);
         assert!(first != second && !meter.is_open(first, 7));
         assert_eq!(
             (meter.gauge(), meter.object(), meter.is_running()),

@@ -8,6 +8,7 @@ mod kinds;
 mod meter;
 pub mod settings;
 mod table;
+pub(crate) mod traffic;
 
 pub use kinds::{Category, Scope, Verbosity};
 pub use table::{ROWS, Variable};

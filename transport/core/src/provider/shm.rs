@@ -8,12 +8,12 @@ mod one_sided;
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hasher};
 use std::ptr::NonNull;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 use ring::layout::{OWN_BUFFER, POOL_BUFFER_BYTES, SLOT_BODY_BYTES};
-use ring::{Bell, Consumer, Frame, PairLine, Peeked, Pool, PoolBuffer, Producer, Ring, Wake};
+use ring::{Bell, Consumer, Frame, PairLine, Peeked, Pool, PoolBuffer, Producer, Ring, Told, Wake};
 
 use super::Stats;
 use super::cma;
@@ -35,6 +35,7 @@ pub(super) struct Shm {
     /// By world rank; one that never has room stands for a peer that is not on this node.
     senders: Box<[CachePadded<Tx>]>,
     receivers: Box<[Rx]>,
+    words: WordCounts,
     /// Receivers to poll each time: those that are looked at, and those with something in them.
     active: Active,
     pub(super) pool: Option<Pool<'static>>,
@@ -63,6 +64,27 @@ struct Tx {
     /// The peer's local rank.
     local: u32,
     distance: Distance,
+}
+
+/// What the fast path of sending has moved: it counts nothing, so the rings tell.
+#[derive(Clone, Debug, Default)]
+pub struct WordCounts {
+    /// By world rank.
+    told_by: Arc<[Option<&'static Told>]>,
+}
+
+impl WordCounts {
+    /// Words that went to a peer, and the bytes in them; for any thread and for signal handlers. Never more than went, and less
+    /// only while a send is under way.
+    #[must_use]
+    pub fn of(&self, peer: Peer) -> (u64, u64) {
+        let Some(Some(told)) = self.told_by.get(peer.0 as usize) else {
+            return (0, 0);
+        };
+        let counts = told.counts();
+        let missing = counts.short_words * (8 - SHORT_WORD_BYTES);
+        (counts.words, (8 * counts.words).saturating_sub(missing))
+    }
 }
 
 /// From one peer.
@@ -105,6 +127,7 @@ impl Shm {
                 .map(|_| CachePadded::new(Tx::nowhere()))
                 .collect(),
             receivers: Box::default(),
+            words: WordCounts::default(),
             active: Active::with_room(size),
             pool: None,
             finished: VecDeque::new(),
@@ -131,15 +154,21 @@ impl Shm {
     fn join(&mut self, node: Node) {
         let (segment, me) = (node.segment, node.local_rank);
         let size = segment.local_size();
+        let mut told_by = vec![None; self.senders.len()];
         // Not to itself: that is the loopback's, and there is one way between two processes.
         for (to, world) in (0..size).zip(&node.world_ranks).filter(|(to, _)| *to != me) {
+            // Like the segment, it stays for ever: others may read it at any time.
+            let told: &Told = Box::leak(Box::default());
+            told_by[*world as usize] = Some(told);
             *self.senders[*world as usize] = Tx {
-                producer: Producer::new(segment.ring(to, me), segment.pair_line(to, me)),
+                producer: Producer::new(segment.ring(to, me), segment.pair_line(to, me))
+                    .telling(told),
                 bell: Some(segment.bell(to)),
                 local: to,
                 distance: Distance::default(),
             };
         }
+        self.words.told_by = told_by.into();
         self.receivers = (0..size)
             .map(|from| Rx::new(&segment, me, from, &node))
             .collect();
@@ -226,18 +255,25 @@ impl Shm {
         Ok(())
     }
 
-    /// One word in one slot, if there is room at hand: the fast path. `Some(false)`: the bell must be rung.
+    /// `BYTES` bytes, eight or four, in one slot, if there is room at hand: the fast path. `Some(false)`: the bell must be
+    /// rung.
     #[inline(always)]
-    pub(super) fn post_word(
+    pub(super) fn post_word<const BYTES: u8>(
         &mut self,
         to: Peer,
         head: impl FnOnce() -> Head,
         word: impl FnOnce() -> u64,
     ) -> Option<bool> {
+        const { assert!(BYTES == 8 || BYTES as u64 == SHORT_WORD_BYTES) };
         self.senders
             .get_mut(to.0 as usize)?
             .producer
-            .try_push(head, word)
+            .try_push(BYTES != 8, head, word)
+    }
+
+    /// What went by [`post_word`](Self::post_word).
+    pub(super) fn word_counts(&self) -> WordCounts {
+        self.words.clone()
     }
 
     #[cold]
@@ -766,6 +802,8 @@ const WRITTEN: u8 = 0x81;
 pub(super) const REVOKE: u8 = 0x82;
 /// The owner has done so.
 pub(super) const REVOKED: u8 = 0x83;
+/// Bytes of a word that has fewer than eight.
+const SHORT_WORD_BYTES: u64 = 4;
 /// Length of a body that lies in the pool.
 const LENT: u8 = 0xff;
 /// Rings that are polled so eagerly that their senders need not ring.

@@ -39,21 +39,21 @@ pub async fn heads(rank: &mut Rank) {
     };
     for kind in 1..100 {
         rank.send(other, made(kind), &[kind; 3]).await;
-        // The fast path, where there is one: eight bytes or fewer in one word.
+        // The fast path, where there is one: eight or four bytes in one word.
         let word = u64::from_ne_bytes([kind; 8]);
         let head = || Head {
-            len: 5,
+            len: 4,
             ..made(kind)
         };
-        match rank.fabric.post_word(Peer(other), head, || word) {
+        match rank.fabric.post_word::<4>(Peer(other), head, || word) {
             Some(true) => {}
             Some(false) => rank.fabric.ring_bell(Peer(other)),
-            None => rank.send(other, made(kind), &[kind; 5]).await,
+            None => rank.send(other, made(kind), &[kind; 4]).await,
         }
     }
     for kind in 1..100 {
         assert_eq!(rank.receive(other).await, (made(kind), vec![kind; 3]));
-        assert_eq!(rank.receive(other).await, (made(kind), vec![kind; 5]));
+        assert_eq!(rank.receive(other).await, (made(kind), vec![kind; 4]));
     }
     rank.barrier().await;
 }

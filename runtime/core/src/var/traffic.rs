@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What this process has sent to each other one. The fast path counts nothing: what it has sent the transport finds out from
+//! its rings when somebody asks.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+
+use engine::Peer;
+use queue_layout::Count;
+use transport::WordCounts;
+
+use crate::pump::carrier;
+
+/// Messages and bytes sent, by world rank. One thread at a time sends; any thread and any signal handler may ask.
+#[derive(Debug)]
+pub struct Traffic {
+    peers: Box<[Sent]>,
+    words: WordCounts,
+}
+
+#[derive(Debug, Default)]
+struct Sent {
+    messages: Count,
+    bytes: Count,
+    shown: [AtomicU64; 2],
+}
+
+/// The traffic of this process, since MPI is initialized.
+static TRAFFIC: OnceLock<Arc<Traffic>> = OnceLock::new();
+
+/// See [`TRAFFIC`]; `None` before MPI is initialized.
+pub(super) fn traffic() -> Option<&'static Arc<Traffic>> {
+    TRAFFIC.get()
+}
+
+/// MPI is being initialized: tools see this traffic from now on.
+pub(crate) fn show(traffic: &Arc<Traffic>) {
+    let _ = TRAFFIC.set(Arc::clone(traffic));
+}
+
+impl Traffic {
+    /// Of a process in a job of `size`, whose fast path tells by `words` what it has sent.
+    #[must_use]
+    pub(crate) fn new(size: u32, words: WordCounts) -> Self {
+        Self {
+            peers: (0..size).map(|_| Sent::default()).collect(),
+            words,
+        }
+    }
+
+    /// A message was sent, but not by the fast path between ranks of a node; for the thread that sends.
+    #[inline(always)]
+    pub(crate) fn count(&self, peer: Peer, bytes: u64) {
+        if let Some(sent) = self.peers.get(peer.0 as usize) {
+            sent.messages.add(1);
+            sent.bytes.add(bytes);
+        }
+    }
+
+    /// Processes of the job.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.peers.len()
+    }
+
+    /// Messages sent to a world rank.
+    #[must_use]
+    pub fn messages(&self, rank: usize) -> u64 {
+        self.look(rank, 0)
+    }
+
+    /// Bytes sent to a world rank.
+    #[must_use]
+    pub fn bytes(&self, rank: usize) -> u64 {
+        self.look(rank, 1)
+    }
+
+    fn look(&self, rank: usize, what: usize) -> u64 {
+        let (Some(sent), Ok(peer)) = (self.peers.get(rank), u32::try_from(rank)) else {
+            return 0;
+        };
+        let (words, bytes) = self.words.of(carrier(Peer(peer)));
+        let now = match what {
+            0 => sent.messages.get().wrapping_add(words),
+            _ => sent.bytes.get().wrapping_add(bytes),
+        };
+        // While a send is under way the words may seem fewer than before; what was shown once stays.
+        sent.shown[what].fetch_max(now, Relaxed).max(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_sent_is_counted_for_its_rank_and_never_less_than_before() {
+        let fabric = transport::Fabric::open(transport::Config::alone()).unwrap();
+        let traffic = Traffic::new(1, fabric.word_counts());
+        traffic.count(Peer(0), 100);
+        traffic.count(Peer(0), 11);
+        traffic.count(Peer(1), 5);
+        assert_eq!(
+            (traffic.size(), traffic.messages(0), traffic.bytes(0)),
+            (1, 2, 111)
+        );
+        assert_eq!((traffic.messages(1), traffic.bytes(1)), (0, 0));
+        traffic.peers[0].bytes.set(50);
+        assert_eq!(traffic.bytes(0), 111);
+    }
+}
