@@ -32,6 +32,9 @@ struct Makefile {
     flags: BTreeMap<String, Vec<String>>,
 }
 
+/// MPICH declares the functions of tools in `mpi.h`, in a form of its own.
+const MPICH_TOOLS: [&str; 2] = ["-DQMPI_API", "-DQMPI_MPICH"];
+
 pub(super) fn run(tally: &mut Tally, prefix: &Path) -> Result<(), String> {
     let home = sources::fetch("mpich", &["*/test/mpi/*", "*/examples/*"])?;
     let list = testlist::parse(&read(&root().join("ci/suites/mpich/list"))?)?;
@@ -147,6 +150,9 @@ impl Suite {
         let sources = makefile.and_then(|file| file.sources.get(program));
         let flags = makefile.and_then(|file| file.flags.get(program));
         let mut compiler = self.compiler();
+        if folder == "mpi_t" {
+            compiler.args(MPICH_TOOLS);
+        }
         compiler
             .args(flags.into_iter().flatten())
             .arg("-o")
