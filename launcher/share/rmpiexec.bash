@@ -24,7 +24,7 @@ _rmpiexec() {
 
     case "${cmd}" in
         rmpiexec)
-            opts="-n -x -l -s -q -v -h -V --n --np --env --genv --wd --wdir --prepend-rank --label --tag-output --output --stdin --keep-going --report --timeout --gdb --bind-to --map-by --report-bindings --dry-run --topology --genvall --oversubscribe --allow-run-as-root --quiet --verbose --help --version"
+            opts="-n -x -l -s -q -v -h -V --n --np --env --genv --wd --wdir --prepend-rank --label --tag-output --output --stdin --keep-going --report --stats --stats-plot --timeout --gdb --bind-to --map-by --report-bindings --dry-run --topology --genvall --oversubscribe --allow-run-as-root --quiet --verbose --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -81,6 +81,36 @@ _rmpiexec() {
                     ;;
                 -s)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --stats)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                --stats-plot)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
                     return 0
                     ;;
                 --timeout)

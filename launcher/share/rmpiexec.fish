@@ -6,6 +6,8 @@ complete -c rmpiexec -l genv -d 'Set NAME for the ranks of all programs' -r
 complete -c rmpiexec -l wdir -l wd -d 'Start the ranks of this program in another folder' -r -f -a "(__fish_complete_directories)"
 complete -c rmpiexec -l output -d 'Write what each rank writes into files of this folder, rank.N.out and rank.N.err, and not to the terminal, where only rmpiexec\'s own words appear; the folder is made if there is none, files of these names are emptied' -r -f -a "(__fish_complete_directories)"
 complete -c rmpiexec -s s -l stdin -d 'Who reads standard input; for all it flows as fast as the slowest takes it [default: rank 0]' -r
+complete -c rmpiexec -l stats -d 'At the end, tell what each rank sent, how long it waited and who sent to whom: on standard error, or into FILE, as JSON if its name ends in .json' -r -F
+complete -c rmpiexec -l stats-plot -d 'Draw who sent how much to whom, and how long each rank waited, into FILE (SVG)' -r -F
 complete -c rmpiexec -l timeout -d 'End the job after so many seconds, with exit code 124' -r
 complete -c rmpiexec -l gdb -d 'Start gdb with these ranks, which wait for it at their first instruction; it takes standard input, and the job goes on when it is left' -r
 complete -c rmpiexec -l bind-to -d 'CPUs that each rank is bound to [default: an even share of the cores; where ranks outnumber cores nobody is bound and neighbours prefer the same CPU]' -r -f -a "none\t'the CPU mask is left alone'

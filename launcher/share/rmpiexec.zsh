@@ -27,6 +27,8 @@ _rmpiexec() {
 '--output=[Write what each rank writes into files of this folder, rank.N.out and rank.N.err, and not to the terminal, where only rmpiexec'\''s own words appear; the folder is made if there is none, files of these names are emptied]:FOLDER:_files -/' \
 '-s+[Who reads standard input; for all it flows as fast as the slowest takes it \[default\: rank 0\]]:RANK|all|none:_default' \
 '--stdin=[Who reads standard input; for all it flows as fast as the slowest takes it \[default\: rank 0\]]:RANK|all|none:_default' \
+'--stats=[At the end, tell what each rank sent, how long it waited and who sent to whom\: on standard error, or into FILE, as JSON if its name ends in .json]::FILE:_files' \
+'--stats-plot=[Draw who sent how much to whom, and how long each rank waited, into FILE (SVG)]:FILE:_files' \
 '--timeout=[End the job after so many seconds, with exit code 124]:SECONDS:_default' \
 '--gdb=[Start gdb with these ranks, which wait for it at their first instruction; it takes standard input, and the job goes on when it is left]:RANKS|all:_default' \
 '--bind-to=[CPUs that each rank is bound to \[default\: an even share of the cores; where ranks outnumber cores nobody is bound and neighbours prefer the same CPU\]]:none|core|hwthread|numa|socket:((none\:"the CPU mask is left alone"

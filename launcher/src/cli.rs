@@ -80,6 +80,14 @@ pub struct Options {
     /// Say which CPUs each rank gets, and at the end how long each phase of the start took
     #[arg(long)]
     report: bool,
+    /// At the end, tell what each rank sent, how long it waited and who sent to whom: on standard error, or into FILE, as JSON
+    /// if its name ends in .json
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, value_hint = clap::ValueHint::FilePath)]
+    #[allow(clippy::option_option, reason = "given, and given with a file")]
+    stats: Option<Option<PathBuf>>,
+    /// Draw who sent how much to whom, and how long each rank waited, into FILE (SVG)
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    stats_plot: Option<PathBuf>,
     /// End the job after so many seconds, with exit code 124
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     timeout: Option<String>,
@@ -164,6 +172,21 @@ impl Reader {
     }
 }
 
+/// Where `--stats` writes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StatsPlace {
+    /// Standard error, as the launcher's other words.
+    Words,
+    /// This file; JSON if its name ends so.
+    File(PathBuf),
+}
+
+impl StatsPlace {
+    fn of(file: Option<PathBuf>) -> Self {
+        file.map_or(Self::Words, Self::File)
+    }
+}
+
 /// One program of the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct App {
@@ -206,6 +229,10 @@ pub struct Request {
     pub keep_going: bool,
     /// `--report`.
     pub report: bool,
+    /// `--stats`.
+    pub stats: Option<StatsPlace>,
+    /// `--stats-plot`.
+    pub stats_plot: Option<PathBuf>,
     /// `-v`.
     pub verbose: bool,
     /// `--gdb`.
@@ -270,6 +297,8 @@ pub fn parse(words: Vec<OsString>, cpus: usize) -> Result<Parsed, UsageError> {
             .map_or(Ok(Reader::Rank(0)), reader)?,
         keep_going: all.iter().any(|options| options.keep_going),
         report: all.iter().any(|options| options.report),
+        stats: last(&all, |options| options.stats.clone()).map(StatsPlace::of),
+        stats_plot: last(&all, |options| options.stats_plot.clone()),
         verbose: all.iter().any(|options| options.verbose),
         quiet: all.iter().any(|options| options.quiet),
         gdb: Vec::new(),

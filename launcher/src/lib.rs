@@ -48,20 +48,24 @@ mod plan;
 mod prepare;
 mod program;
 mod spawn;
+mod stats;
 mod topology;
 
-pub use cli::{App, MOST_RANKS, Options, Parsed, Reader, Request, UsageError, Variable, parse};
+pub use cli::{
+    App, MOST_RANKS, Options, Parsed, Reader, Request, StatsPlace, UsageError, Variable, parse,
+};
 pub use cpus::{Cpus, quota};
 pub use place::{Binding, Mapping, Place, Policy, Tie, places};
 pub use topology::{Level, Topology, Unit};
 
 use edge::Edge;
-use front::{Debugger, Files, Front, Gdb, Phases, Signals};
+use front::{Debugger, Extras, Files, Front, Gdb, Phases, Signals};
 use mpir::Starter;
 use nix::errno::Errno;
 use plan::Plan;
 use program::{NoProgram, cause};
 use spawn::Forked;
+use stats::Stats;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -103,9 +107,15 @@ fn dry_run(request: &Request, plan: &Plan) -> ExitCode {
 fn start(
     request: &Request,
     plan: &Plan,
-    job: daemon::NodeJob,
+    mut job: daemon::NodeJob,
     phases: Phases,
 ) -> Result<ExitCode, String> {
+    let stats = Stats::of(request)?;
+    if let Some(stats) = &stats {
+        job.programs
+            .iter_mut()
+            .for_each(|program| stats.enter(&mut program.environment));
+    }
     let mut first = verbose_words(request, &job);
     if request.report_bindings || request.report {
         first.extend(plan.lines(request));
@@ -117,7 +127,12 @@ fn start(
     let phases = request.report.then_some(phases);
     let signals = Signals::hold().map_err(|error| no_start(&error.into()))?;
     let gdb = Gdb::find(&request.gdb, signals)?;
-    let front = divide(request, job, files, phases, signals, gdb);
+    let extras = Extras {
+        files,
+        phases,
+        stats,
+    };
+    let front = divide(request, job, extras, signals, gdb);
     let mut front = front.map_err(|error| no_start(&error))?;
     request
         .remarks
@@ -131,8 +146,7 @@ fn start(
 fn divide(
     request: &Request,
     mut job: daemon::NodeJob,
-    files: Option<Files>,
-    mut phases: Option<Phases>,
+    mut extras: Extras,
     signals: Signals,
     gdb: Option<Gdb>,
 ) -> Result<Front, std::io::Error> {
@@ -153,13 +167,13 @@ fn divide(
         }
     };
     drop(theirs);
-    if let Some(phases) = &mut phases {
+    if let Some(phases) = &mut extras.phases {
         phases.reach("node daemon made", front::now());
     }
     // Should this fail, the daemon sees that the front is gone and ends the ranks.
     let debugger = Debugger::new(starter, &job, gdb)?;
     Ok(Front::new(
-        request, signals, ours, daemon, files, phases, debugger,
+        request, signals, ours, daemon, extras, debugger,
     )?)
 }
 

@@ -18,12 +18,13 @@ const LIBRARY: &str = "libmpi_abi.so.1";
 /// Searched when there is no `PATH`, as by `execvp`.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
 /// Variables that say who a rank is: those of a job around this one are not passed on.
-pub(crate) const OWN_VARIABLES: [&str; 5] = [
+pub(crate) const OWN_VARIABLES: [&str; 6] = [
     pmi::BOOT_VARIABLE,
     "RMPI_RANK",
     "RMPI_SIZE",
     "RMPI_LOCAL_RANK",
     "RMPI_LOCAL_SIZE",
+    crate::stats::VARIABLE,
 ];
 
 type Environment = BTreeMap<OsString, OsString>;
@@ -297,6 +298,8 @@ mod tests {
             stdin: Reader::Rank(0),
             keep_going: false,
             report: false,
+            stats: None,
+            stats_plot: None,
             verbose: false,
             gdb: Vec::new(),
             quiet: false,

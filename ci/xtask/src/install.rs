@@ -175,8 +175,33 @@ fn install(prefix: &Path, choice: Choice) -> Result<(), String> {
     if choice.library_only {
         return Ok(());
     }
+    statistics(prefix)?;
     documents(prefix)?;
     benchmarks(prefix)
+}
+
+/// What `rmpiexec --stats` preloads into the ranks. It needs no MPI library itself: that of the rank is found when it runs.
+fn statistics(prefix: &Path) -> Result<(), String> {
+    let folder = prefix.join("lib/rmpi");
+    make_folder(&folder)?;
+    let fresh = folder.join(".librmpi_stats.so.new");
+    let mut build = command("cc");
+    build.args([
+        "-std=c11",
+        "-O2",
+        "-Wall",
+        "-Wextra",
+        "-shared",
+        "-fPIC",
+        "-fvisibility=hidden",
+        "-s",
+    ]);
+    build.args(["-Wl,-z,relro,-z,now", "-Wl,-z,noexecstack", "-ldl", "-I"]);
+    build.arg(root().join("runtime/abi/gen"));
+    build.arg(root().join("launcher/stats/rmpi_stats.c"));
+    build.arg("-o").arg(&fresh);
+    show(build)?;
+    rename(&fresh, &folder.join("librmpi_stats.so"))
 }
 
 /// Man pages of the programs that have one, and what shells need to complete their options, under the names that they look for.

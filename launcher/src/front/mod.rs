@@ -24,6 +24,7 @@ use crate::link::{Event, Gone, Order};
 use crate::prepare;
 use crate::program::cause;
 use crate::spawn::{self, Reaped};
+use crate::stats::Stats;
 use debugger::Wish;
 use input::Input;
 use nix::errno::Errno;
@@ -50,6 +51,16 @@ const SAME_WISH: Duration = Duration::from_millis(200);
 /// How long output may take after a second signal, once all ranks are gone.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
+/// What a job may have besides.
+pub(crate) struct Extras {
+    /// Of `--output`.
+    pub(crate) files: Option<Files>,
+    /// Of `--report`.
+    pub(crate) phases: Option<Phases>,
+    /// Of `--stats`.
+    pub(crate) stats: Option<Stats>,
+}
+
 pub(crate) struct Front {
     edge: Edge,
     daemon: u32,
@@ -75,6 +86,8 @@ pub(crate) struct Front {
     failed: Option<(u32, String)>,
     /// When the job came to what, if somebody wants to know.
     phases: Option<Phases>,
+    /// What the ranks did, if somebody wants to know.
+    stats: Option<Stats>,
     /// The user is impatient: once all ranks are gone, output is waited for until this time only.
     output_until: Option<Instant>,
     /// The last signal that asked to end, and when it came.
@@ -89,15 +102,14 @@ impl Front {
         signals: Signals,
         edge: Edge,
         daemon: u32,
-        files: Option<Files>,
-        phases: Option<Phases>,
+        extras: Extras,
         debugger: Debugger,
     ) -> Result<Self, Errno> {
         let mut front = Self {
             edge,
             daemon,
             signals: signals.descriptor()?,
-            output: Output::new(request.tag_output, files)?,
+            output: Output::new(request.tag_output, extras.files)?,
             input: Input::new(request.stdin != Reader::Nobody),
             limit: request.timeout,
             timeout: None,
@@ -112,7 +124,8 @@ impl Front {
             stdin: request.stdin,
             keep_going: request.keep_going,
             failed: None,
-            phases,
+            phases: extras.phases,
+            stats: extras.stats,
             host: host(),
             scratch: vec![0; 64 << 10],
         };
@@ -518,6 +531,18 @@ impl Front {
             let lines = phases.lines();
             lines.iter().for_each(|line| self.say(line));
         }
+        self.tell_stats();
+    }
+
+    fn tell_stats(&mut self) {
+        let Some(mut stats) = self.stats.take() else {
+            return;
+        };
+        let (told, wrong) = stats.tell();
+        told.iter().chain(&wrong).for_each(|words| self.say(words));
+        if !wrong.is_empty() {
+            self.code.get_or_insert(1);
+        }
     }
 
     /// The daemon has ended without a word: the ranks die with it, and what they left comes to this process.
@@ -549,6 +574,7 @@ impl Front {
             self.debugger.aborting(&words);
         }
         self.code.get_or_insert(code);
+        self.tell_stats();
         self.gone = Some(Gone::default());
     }
 

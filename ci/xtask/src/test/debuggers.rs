@@ -9,9 +9,9 @@ pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
     let prefix = context.prefix()?;
     for (name, package, programs) in [
         (
-            "process table, launch, attach, abort; standstill; ranks, queues and handles",
+            "process table, launch, attach, abort; standstill; ranks, queues and handles; statistics",
             "launcher",
-            &["mpir", "standstill", "gdb_mpi"][..],
+            &["mpir", "standstill", "gdb_mpi", "stats"][..],
         ),
         (
             "queues of ranks that are stopped at random",

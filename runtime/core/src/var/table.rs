@@ -30,12 +30,13 @@ pub enum Variable {
     Size,
     LocalRank,
     LocalSize,
+    Stats,
     Cc,
     Cxx,
 }
 
 /// The table.
-pub const ROWS: [Row; 25] = [
+pub const ROWS: [Row; 26] = [
     Row {
         variable: Variable::EagerLimit,
         name: "RMPI_EAGER_LIMIT",
@@ -289,6 +290,11 @@ pub const ROWS: [Row; 25] = [
         Variable::LocalSize,
         "RMPI_LOCAL_SIZE",
         "Ranks on this node, for scripts.",
+    ),
+    foreign(
+        Variable::Stats,
+        "RMPI_STATS",
+        "Where a rank leaves what rmpiexec --stats tells of it.",
     ),
     foreign(Variable::Cc, "RMPI_CC", "The C compiler behind rmpicc."),
     foreign(

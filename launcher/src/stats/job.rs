@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The numbers of a job: what each rank did, who sent to whom, and what stands out.
+
+use super::record::{Ending, Record, Values};
+use crate::failure::counted;
+
+/// Performance variables of the library whose sums stand in tables. What a library does not have is not told.
+mod names {
+    pub(super) const BYTES_TO: &str = "sent_bytes_to";
+    pub(super) const MESSAGES_TO: &str = "sent_messages_to";
+    pub(super) const RENDEZVOUS: &str = "rendezvous_sends";
+    pub(super) const RENDEZVOUS_BYTES: &str = "rendezvous_send_bytes";
+    pub(super) const EARLY: &str = "early_sends";
+    pub(super) const EARLY_BYTES: &str = "early_send_bytes";
+    pub(super) const UNEXPECTED: &str = "unexpected_messages";
+    pub(super) const WAITING: &str = "time_waiting";
+}
+
+/// Messages, and the bytes in them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Traffic {
+    pub(super) messages: u64,
+    pub(super) bytes: u64,
+}
+
+impl Traffic {
+    fn and(self, other: Self) -> Self {
+        Self {
+            messages: self.messages.saturating_add(other.messages),
+            bytes: self.bytes.saturating_add(other.bytes),
+        }
+    }
+
+    fn less(self, other: Self) -> Self {
+        Self {
+            messages: self.messages.saturating_sub(other.messages),
+            bytes: self.bytes.saturating_sub(other.bytes),
+        }
+    }
+}
+
+/// One rank that has told something.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Rank {
+    pub(super) rank: u32,
+    pub(super) ending: Ending,
+    pub(super) elapsed_s: f64,
+    pub(super) cpu_s: f64,
+    pub(super) memory_bytes: u64,
+    /// In MPI, without progress.
+    pub(super) waiting_s: Option<f64>,
+    pub(super) unexpected: u64,
+    /// `None` if the library does not count by receiver.
+    pub(super) sent: Option<Traffic>,
+    pub(super) received: Option<Traffic>,
+    pub(super) eager: Option<Traffic>,
+    pub(super) early: Traffic,
+    pub(super) rendezvous: Traffic,
+    /// To each rank.
+    pub(super) to: Vec<Traffic>,
+    /// All that it has told.
+    pub(super) variables: Vec<(String, Values)>,
+}
+
+impl Rank {
+    fn of(record: Record, size: usize) -> Self {
+        let find = |name: &str| {
+            record
+                .variables
+                .iter()
+                .find(|(found, _)| found == name)
+                .map(|(_, values)| values)
+        };
+        let whole = |name: &str| match find(name) {
+            Some(Values::Whole(all)) => &all[..],
+            _ => &[],
+        };
+        let first = |name: &str| whole(name).first().copied().unwrap_or(0);
+        let both = |messages: &str, bytes: &str| Traffic {
+            messages: first(messages),
+            bytes: first(bytes),
+        };
+        let (messages, bytes) = (whole(names::MESSAGES_TO), whole(names::BYTES_TO));
+        let at = |all: &[u64], rank: usize| all.get(rank).copied().unwrap_or(0);
+        let to: Vec<Traffic> = (0..size)
+            .map(|rank| Traffic {
+                messages: at(messages, rank),
+                bytes: at(bytes, rank),
+            })
+            .collect();
+        let sum = to.iter().fold(Traffic::default(), |sum, one| sum.and(*one));
+        let sent = (!messages.is_empty()).then_some(sum);
+        let early = both(names::EARLY, names::EARLY_BYTES);
+        let rendezvous = both(names::RENDEZVOUS, names::RENDEZVOUS_BYTES);
+        Self {
+            rank: record.rank,
+            ending: record.ending,
+            elapsed_s: record.elapsed_s,
+            cpu_s: record.cpu_s,
+            memory_bytes: record.memory_bytes,
+            waiting_s: find(names::WAITING).map(Values::sum),
+            unexpected: first(names::UNEXPECTED),
+            sent,
+            received: None,
+            eager: sent.map(|sent| sent.less(early).less(rendezvous)),
+            early,
+            rendezvous,
+            to,
+            variables: record.variables,
+        }
+    }
+
+    /// The part of its time in which it waited.
+    pub(super) fn waiting_share(&self) -> Option<f64> {
+        self.waiting_s
+            .map(|waited| (waited / self.elapsed_s.max(1e-9)).clamp(0.0, 1.0))
+    }
+}
+
+/// A job.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Job {
+    /// Ranks that it had.
+    pub(super) size: u32,
+    /// Those that have told something, by number.
+    pub(super) ranks: Vec<Rank>,
+}
+
+/// How far the highest of some numbers lies above their mean.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Imbalance {
+    pub(super) rank: u32,
+    pub(super) highest: f64,
+    pub(super) mean: f64,
+}
+
+impl Imbalance {
+    /// 1 where all are the same.
+    pub(super) fn ratio(self) -> f64 {
+        if self.mean > 0.0 {
+            self.highest / self.mean
+        } else {
+            1.0
+        }
+    }
+}
+
+impl Job {
+    /// Of all records that were left. A rank that ran several MPI programs one after the other has told of the last one.
+    pub(super) fn of(size: u32, records: Vec<Record>) -> Self {
+        let mut told: Vec<Option<Rank>> = (0..size).map(|_| None).collect();
+        for record in records {
+            if let Some(place) = told.get_mut(record.rank as usize) {
+                *place = Some(Rank::of(record, size as usize));
+            }
+        }
+        let mut ranks: Vec<Rank> = told.into_iter().flatten().collect();
+        for at in 0..ranks.len() {
+            let rank = ranks[at].rank as usize;
+            let sum =
+                |sum: Traffic, from: &Rank| sum.and(from.to.get(rank).copied().unwrap_or_default());
+            let is_told = ranks.iter().any(|rank| rank.sent.is_some());
+            ranks[at].received = is_told.then(|| ranks.iter().fold(Traffic::default(), sum));
+        }
+        Self { size, ranks }
+    }
+
+    /// Seconds from the first beginning to the last end, nearly: those of the rank with most.
+    pub(super) fn elapsed_s(&self) -> f64 {
+        self.ranks
+            .iter()
+            .map(|rank| rank.elapsed_s)
+            .fold(0.0, f64::max)
+    }
+
+    /// Of a number of each rank that has it.
+    pub(super) fn imbalance(&self, number: impl Fn(&Rank) -> Option<f64>) -> Option<Imbalance> {
+        let all: Vec<(u32, f64)> = self
+            .ranks
+            .iter()
+            .filter_map(|rank| Some((rank.rank, number(rank)?)))
+            .collect();
+        let (rank, highest) = all
+            .iter()
+            .copied()
+            .reduce(|one, other| if other.1 > one.1 { other } else { one })?;
+        #[allow(clippy::cast_precision_loss, reason = "a number of ranks")]
+        let mean = all.iter().map(|(_, value)| value).sum::<f64>() / all.len() as f64;
+        Some(Imbalance {
+            rank,
+            highest,
+            mean,
+        })
+    }
+
+    /// Everything that was sent.
+    pub(super) fn sent(&self) -> Traffic {
+        self.ranks
+            .iter()
+            .filter_map(|rank| rank.sent)
+            .fold(Traffic::default(), Traffic::and)
+    }
+
+    /// Who sent to whom, the most bytes first; nobody who sent nothing.
+    pub(super) fn pairs(&self) -> Vec<(u32, u32, Traffic)> {
+        let of = |rank: &Rank| {
+            let from = rank.rank;
+            let one = move |(to, traffic): (u32, &Traffic)| (from, to, *traffic);
+            (0..).zip(&rank.to).map(one).collect::<Vec<_>>()
+        };
+        let mut pairs: Vec<_> = self
+            .ranks
+            .iter()
+            .flat_map(of)
+            .filter(|(_, _, sent)| sent.messages > 0)
+            .collect();
+        pairs.sort_by_key(|(from, to, sent)| {
+            (std::cmp::Reverse((sent.bytes, sent.messages)), *from, *to)
+        });
+        pairs
+    }
+
+    /// The one thing to know first; nothing of a job that ended before its time, unless something stands out.
+    pub(super) fn finding(&self) -> Option<String> {
+        if self.ranks.is_empty() {
+            return Some(
+                "no rank has told anything: none came through MPI_Init, all were killed with SIGKILL, or the program has the \
+                 MPI library in itself (-static-mpi)"
+                    .into(),
+            );
+        }
+        let found = self
+            .lateness()
+            .or_else(|| self.surprise())
+            .or_else(|| self.lopsidedness());
+        let is_whole = self.ranks.len() == self.size as usize && self.early().is_empty();
+        found.or_else(|| (is_whole && self.size > 1).then(|| "no rank stands out".into()))
+    }
+
+    /// Ranks that ended without `MPI_Finalize`.
+    fn early(&self) -> Vec<u32> {
+        let early = self
+            .ranks
+            .iter()
+            .filter(|rank| rank.ending != Ending::Finalized);
+        early.map(|rank| rank.rank).collect()
+    }
+
+    /// Some wait, others let them wait.
+    fn lateness(&self) -> Option<String> {
+        let shares: Vec<(u32, f64)> = self
+            .ranks
+            .iter()
+            .filter_map(|rank| Some((rank.rank, rank.waiting_share()?)))
+            .collect();
+        let (late, least) = shares
+            .iter()
+            .copied()
+            .reduce(|one, other| if other.1 < one.1 { other } else { one })?;
+        let others = shares
+            .iter()
+            .filter(|(rank, _)| *rank != late)
+            .map(|(_, share)| *share);
+        #[allow(clippy::cast_precision_loss, reason = "a number of ranks")]
+        let mean = others.sum::<f64>() / (shares.len() - 1).max(1) as f64;
+        if shares.len() < 2 || mean - least < 0.15 {
+            let all = (mean + least) / 2.0;
+            return (shares.len() > 1 && all >= 0.5).then(|| {
+                format!("all ranks wait most of the time ({}), none more than others: it is the messages that take long", percent(all))
+            });
+        }
+        Some(format!(
+            "rank {late} waits least ({}), the others {} of the time: they wait for it",
+            percent(least),
+            percent(mean)
+        ))
+    }
+
+    /// Messages come before their receives.
+    fn surprise(&self) -> Option<String> {
+        let messages: u64 = self
+            .ranks
+            .iter()
+            .filter_map(|rank| rank.received)
+            .map(|received| received.messages)
+            .sum();
+        let unexpected: u64 = self.ranks.iter().map(|rank| rank.unexpected).sum();
+        #[allow(clippy::cast_precision_loss, reason = "a share")]
+        let share = unexpected as f64 / messages.max(1) as f64;
+        (messages >= 1000 && share > 0.5).then(|| {
+            format!("{} of the messages arrived before their receive: posting receives earlier saves a copy of each", percent(share.min(1.0)))
+        })
+    }
+
+    /// One sends much more than others.
+    fn lopsidedness(&self) -> Option<String> {
+        #[allow(clippy::cast_precision_loss, reason = "a ratio")]
+        let found = self.imbalance(|rank| Some(rank.sent?.bytes as f64))?;
+        (self.ranks.len() > 2 && found.ratio() >= 1.5).then(|| {
+            format!(
+                "rank {} sends {:.1} times what a rank sends on average",
+                found.rank,
+                found.ratio()
+            )
+        })
+    }
+
+    /// Which ranks did not come to `MPI_Finalize`, and what that means for the numbers.
+    pub(super) fn remarks(&self) -> Vec<String> {
+        let mut remarks = Vec::new();
+        let told = u32::try_from(self.ranks.len()).unwrap_or(u32::MAX);
+        let silent = self.size.saturating_sub(told);
+        if silent > 0 && told > 0 {
+            let missing =
+                (0..self.size).filter(|rank| !self.ranks.iter().any(|it| it.rank == *rank));
+            remarks.push(format!(
+                "{} told nothing ({}): killed with SIGKILL, not in MPI, or with the MPI library in the program (-static-mpi)",
+                counted(silent, "rank has", "ranks have"),
+                listed(missing)
+            ));
+        }
+        let early = self.early();
+        if !early.is_empty() {
+            let count = u32::try_from(early.len()).unwrap_or(u32::MAX);
+            remarks.push(format!(
+                "{} without MPI_Finalize ({}): what was counted until then is shown",
+                counted(count, "rank ended", "ranks ended"),
+                listed(early.into_iter())
+            ));
+        }
+        remarks
+    }
+}
+
+/// Ranks by number, the first of them.
+fn listed(ranks: impl Iterator<Item = u32>) -> String {
+    const SHOWN: usize = 8;
+    let all: Vec<String> = ranks.map(|rank| rank.to_string()).collect();
+    let more = if all.len() > SHOWN { ", ..." } else { "" };
+    all[..all.len().min(SHOWN)].join(", ") + more
+}
+
+/// A part of one as people read it.
+pub(super) fn percent(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
+}

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The numbers of a job for programs: all ranks, all variables that are not 0, the whole matrix.
+
+use super::job::{Imbalance, Job, Rank, Traffic};
+use super::record::{Ending, Values};
+use super::table::is_nothing;
+
+/// All of it.
+pub(super) fn text(job: &Job) -> String {
+    let ranks: Vec<String> = job
+        .ranks
+        .iter()
+        .map(|one| format!("\n    {}", rank(one)))
+        .collect();
+    let row = |pick: fn(&Traffic) -> u64| {
+        let line = |rank: u32| {
+            let told = job
+                .ranks
+                .iter()
+                .find(|it| it.rank == rank && it.sent.is_some());
+            told.map_or_else(
+                || "null".to_owned(),
+                |it| list(it.to.iter().map(|sent| pick(sent).to_string())),
+            )
+        };
+        let lines: Vec<String> = (0..job.size)
+            .map(|rank| format!("\n      {}", line(rank)))
+            .collect();
+        format!("[{}\n    ]", lines.join(","))
+    };
+    #[allow(clippy::cast_precision_loss, reason = "for charts")]
+    let balances = [
+        (
+            "sent_bytes",
+            job.imbalance(|rank| Some(rank.sent?.bytes as f64)),
+        ),
+        (
+            "sent_messages",
+            job.imbalance(|rank| Some(rank.sent?.messages as f64)),
+        ),
+        ("waiting_seconds", job.imbalance(|rank| rank.waiting_s)),
+        ("cpu_seconds", job.imbalance(|rank| Some(rank.cpu_s))),
+    ];
+    let balances: Vec<String> = balances
+        .iter()
+        .filter_map(|(name, found)| Some(format!("\n    {}: {}", quoted(name), balance((*found)?))))
+        .collect();
+    let remarks = list(job.remarks().iter().map(|words| quoted(words)));
+    format!(
+        "{{\n  \"version\": 1,\n  \"ranks\": {},\n  \"seconds\": {},\n  \"finding\": {},\n  \"remarks\": {remarks},\n  \
+         \"imbalance\": {{{}\n  }},\n  \"per_rank\": [{}\n  ],\n  \"sent_from_rank_to_rank\": {{\n    \"bytes\": {},\n    \
+         \"messages\": {}\n  }}\n}}\n",
+        job.size,
+        real(job.elapsed_s()),
+        job.finding()
+            .map_or_else(|| "null".to_owned(), |words| quoted(&words)),
+        balances.join(","),
+        ranks.join(","),
+        row(|sent| sent.bytes),
+        row(|sent| sent.messages)
+    )
+}
+
+fn rank(rank: &Rank) -> String {
+    let ended = match rank.ending {
+        Ending::Finalized => "\"MPI_Finalize\"".to_owned(),
+        Ending::Left => "\"exit\"".to_owned(),
+        Ending::Killed(signal) => quoted(&crate::failure::signal_words(signal.cast_signed()).0),
+    };
+    let of = |name: &str, traffic: Option<Traffic>| {
+        let numbers =
+            |it: Traffic| format!("{{\"messages\": {}, \"bytes\": {}}}", it.messages, it.bytes);
+        format!(
+            "\"{name}\": {}",
+            traffic.map_or_else(|| "null".to_owned(), numbers)
+        )
+    };
+    let kinds = [
+        ("sent", rank.sent),
+        ("received", rank.received),
+        ("eager", rank.eager),
+        ("early", Some(rank.early)),
+        ("rendezvous", Some(rank.rendezvous)),
+    ];
+    let kinds: Vec<String> = kinds.map(|(name, traffic)| of(name, traffic)).to_vec();
+    let variables = rank
+        .variables
+        .iter()
+        .filter(|(_, values)| !is_nothing(values));
+    let variables: Vec<String> = variables
+        .map(|(name, values)| format!("{}: {}", quoted(name), value(values)))
+        .collect();
+    format!(
+        "{{\"rank\": {}, \"ended\": {ended}, \"seconds\": {}, \"waiting_seconds\": {}, \"cpu_seconds\": {}, \"memory_bytes\": {}, \
+         {}, \"unexpected_messages\": {}, \"variables\": {{{}}}}}",
+        rank.rank,
+        real(rank.elapsed_s),
+        rank.waiting_s.map_or_else(|| "null".to_owned(), real),
+        real(rank.cpu_s),
+        rank.memory_bytes,
+        kinds.join(", "),
+        rank.unexpected,
+        variables.join(", ")
+    )
+}
+
+fn balance(found: Imbalance) -> String {
+    format!(
+        "{{\"max\": {}, \"mean\": {}, \"max_over_mean\": {}, \"rank\": {}}}",
+        real(found.highest),
+        real(found.mean),
+        real(found.ratio()),
+        found.rank
+    )
+}
+
+fn value(values: &Values) -> String {
+    let all: Vec<String> = match values {
+        Values::Whole(all) => all.iter().map(u64::to_string).collect(),
+        Values::Real(all) => all.iter().map(|value| real(*value)).collect(),
+    };
+    match &all[..] {
+        [one] => one.clone(),
+        _ => list(all.into_iter()),
+    }
+}
+
+fn list(items: impl Iterator<Item = String>) -> String {
+    format!("[{}]", items.collect::<Vec<_>>().join(", "))
+}
+
+/// JSON knows finite numbers alone.
+fn real(number: f64) -> String {
+    if number.is_finite() {
+        format!("{number}")
+    } else {
+        "null".to_owned()
+    }
+}
+
+fn quoted(words: &str) -> String {
+    let mut out = String::from("\"");
+    for letter in words.chars() {
+        match letter {
+            '"' | '\\' => out.extend(['\\', letter]),
+            letter if letter < ' ' => out += &format!("\\u{:04x}", u32::from(letter)),
+            letter => out.push(letter),
+        }
+    }
+    out + "\""
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::record::tests::record;
+    use super::*;
+
+    #[test]
+    fn what_is_quoted_can_be_read() {
+        assert_eq!(quoted("a \"b\"\\\n"), "\"a \\\"b\\\"\\\\\\u000a\"");
+        assert_eq!(
+            (real(0.5), real(f64::NAN), real(3.0)),
+            ("0.5".into(), "null".into(), "3".into())
+        );
+    }
+
+    #[test]
+    fn who_told_nothing_has_no_row() {
+        let told = text(&Job::of(2, vec![record(1)]));
+        assert!(
+            told.contains("\"bytes\": [\n      null,\n      null\n    ]"),
+            "{told}"
+        );
+        assert!(
+            told.contains("\"variables\": {\"messages\": [3, 4], \"time\": 0.25}"),
+            "{told}"
+        );
+        let count = |letter| told.chars().filter(|it| *it == letter).count();
+        assert_eq!((count('{'), count('[')), (count('}'), count(']')), "{told}");
+    }
+}

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `--stats` and `--stats-plot`: what the ranks did, told when the job is over.
+//!
+//! A tool library that is preloaded into the ranks reads the performance variables of MPI_T and leaves a record of them
+//! (`record`) in a memory file, which the ranks find below `/proc` of the front. It has no name elsewhere, and ends with the front.
+
+mod job;
+mod json;
+mod plot;
+mod record;
+mod table;
+
+use crate::cli::{Request, StatsPlace};
+use crate::prepare;
+use crate::program::cause;
+use job::Job;
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use std::ffi::CString;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// The tool, below `lib`.
+const TOOL: &str = "rmpi/librmpi_stats.so";
+/// Where it finds the file for its record.
+pub(crate) const VARIABLE: &str = "RMPI_STATS";
+/// Ranks that are told on a terminal.
+const MOST_RANKS: usize = 16;
+/// More than this is no job's.
+const MOST_BYTES: u64 = 1 << 30;
+
+/// What was asked for.
+#[derive(Debug)]
+pub(crate) struct Stats {
+    size: u32,
+    /// What the ranks leave.
+    left: File,
+    tool: PathBuf,
+    words: bool,
+    table: Option<Sink>,
+    plot: Option<Sink>,
+}
+
+/// A file that is written at the end.
+#[derive(Debug)]
+struct Sink {
+    option: &'static str,
+    path: PathBuf,
+    file: File,
+}
+
+impl Sink {
+    /// Made before anything is started, so that a place that cannot be written is told then.
+    fn create(option: &'static str, path: &Path) -> Result<Self, String> {
+        let said = |error: &std::io::Error| {
+            format!(
+                "{option}={}: cannot write it: {}",
+                path.display(),
+                cause(error)
+            )
+        };
+        let file = File::create(path).map_err(|error| said(&error))?;
+        Ok(Self {
+            option,
+            path: path.to_owned(),
+            file,
+        })
+    }
+
+    fn write(&mut self, text: &str) -> Result<(), String> {
+        let written = self.file.write_all(text.as_bytes());
+        written.map_err(|error| {
+            format!(
+                "{}={}: cannot write all of it: {}",
+                self.option,
+                self.path.display(),
+                cause(&error)
+            )
+        })
+    }
+}
+
+impl Stats {
+    /// What this job wants, if anything; its files are made.
+    ///
+    /// # Errors
+    /// With words for the user.
+    pub(crate) fn of(request: &Request) -> Result<Option<Self>, String> {
+        if request.stats.is_none() && request.stats_plot.is_none() {
+            return Ok(None);
+        }
+        let Some(tool) = prepare::library(TOOL) else {
+            return Err(format!(
+                "--stats needs lib/{TOOL} of the installation, which is not there; install rmpi anew"
+            ));
+        };
+        let left = memfd_create("rmpi-stats", MFdFlags::MFD_CLOEXEC);
+        let left = left.map_err(|error| {
+            format!(
+                "--stats: cannot make a memory file: {}",
+                cause(&error.into())
+            )
+        })?;
+        let plot = request
+            .stats_plot
+            .as_deref()
+            .map(|path| Sink::create("--stats-plot", path))
+            .transpose()?;
+        let table = match &request.stats {
+            Some(StatsPlace::File(path)) => Some(Sink::create("--stats", path)?),
+            _ => None,
+        };
+        Ok(Some(Self {
+            size: request.size(),
+            left: left.into(),
+            tool,
+            words: request.stats == Some(StatsPlace::Words),
+            table,
+            plot,
+        }))
+    }
+
+    /// Puts into a rank's environment what it needs.
+    pub(crate) fn enter(&self, environment: &mut Vec<CString>) {
+        const PRELOAD: &[u8] = b"LD_PRELOAD=";
+        let file = format!(
+            "{VARIABLE}=/proc/{}/fd/{}",
+            std::process::id(),
+            self.left.as_raw_fd()
+        );
+        // First, so that no other tool hides the calls from it; it hides none.
+        let mut list = [PRELOAD, self.tool.as_os_str().as_bytes()].concat();
+        let preloaded = environment
+            .iter()
+            .position(|variable| variable.to_bytes().starts_with(PRELOAD));
+        if let Some(others) = preloaded.map(|at| environment.swap_remove(at)) {
+            list.push(b':');
+            list.extend_from_slice(&others.to_bytes()[PRELOAD.len()..]);
+        }
+        // A path has no zero byte in it.
+        environment.extend(
+            CString::new(file)
+                .ok()
+                .into_iter()
+                .chain(CString::new(list).ok()),
+        );
+    }
+
+    /// The ranks are gone: writes files. What is to be said, and what went wrong.
+    pub(crate) fn tell(&mut self) -> (Option<String>, Vec<String>) {
+        let mut wrong = Vec::new();
+        let job = match self.read() {
+            Ok(bytes) => Job::of(self.size, record::read(&bytes)),
+            Err(error) => {
+                return (
+                    None,
+                    vec![format!(
+                        "--stats: cannot read what the ranks have left: {}",
+                        cause(&error)
+                    )],
+                );
+            }
+        };
+        if let Some(sink) = &mut self.table {
+            let is_json = sink
+                .path
+                .extension()
+                .is_some_and(|extension| extension == "json");
+            let text = if is_json {
+                json::text(&job)
+            } else {
+                table::text(&job, usize::MAX) + "\n"
+            };
+            wrong.extend(sink.write(&text).err());
+        }
+        if let Some(sink) = &mut self.plot {
+            wrong.extend(sink.write(&plot::svg(&job)).err());
+        }
+        (self.words.then(|| table::text(&job, MOST_RANKS)), wrong)
+    }
+
+    fn read(&self) -> std::io::Result<Vec<u8>> {
+        // Opened anew, to begin at the beginning: the ranks have appended through descriptors of their own.
+        let mut bytes = Vec::new();
+        let file = File::open(format!("/proc/self/fd/{}", self.left.as_raw_fd()))?;
+        file.take(MOST_BYTES).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+}

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the tool library in a rank (`launcher/stats/rmpi_stats.c`) has left of it, in the machine's own order:
+//!
+//! | words of 8 bytes | |
+//! |---|---|
+//! | 8 | head: magic, bytes of the record, rank and process, ending and signal, nanoseconds elapsed, nanoseconds of CPU, highest memory, number of variables |
+//! | for each variable 8 | its name to the first zero (56 bytes), whether its values are doubles, how many they are |
+//! | and 1 for each value | |
+
+const MAGIC: u64 = 0x3173_7461_7473_2d72;
+const WORD: usize = 8;
+const NAME_BYTES: usize = 56;
+
+/// How a rank's part in MPI ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// By `MPI_Finalize`.
+    Finalized,
+    /// The process ended without it.
+    Left,
+    /// By this signal.
+    Killed(u32),
+}
+
+/// The values of a variable.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Values {
+    /// Whole numbers.
+    Whole(Vec<u64>),
+    /// Others.
+    Real(Vec<f64>),
+}
+
+impl Values {
+    /// All of them together.
+    #[allow(clippy::cast_precision_loss, reason = "for people and charts")]
+    pub(super) fn sum(&self) -> f64 {
+        match self {
+            Self::Whole(all) => {
+                all.iter()
+                    .fold(0, |sum: u64, value| sum.saturating_add(*value)) as f64
+            }
+            Self::Real(all) => all.iter().sum(),
+        }
+    }
+}
+
+/// What one process has left.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Record {
+    pub(super) rank: u32,
+    pub(super) pid: u32,
+    pub(super) ending: Ending,
+    pub(super) elapsed_s: f64,
+    pub(super) cpu_s: f64,
+    pub(super) memory_bytes: u64,
+    pub(super) variables: Vec<(String, Values)>,
+}
+
+/// All records of a file. What makes no sense ends it, for behind that nothing is found.
+pub(super) fn read(mut bytes: &[u8]) -> Vec<Record> {
+    let mut records = Vec::new();
+    while let Some((record, rest)) = next(bytes) {
+        records.push(record);
+        bytes = rest;
+    }
+    records
+}
+
+fn next(bytes: &[u8]) -> Option<(Record, &[u8])> {
+    let mut words = Words(bytes);
+    if words.long()? != MAGIC {
+        return None;
+    }
+    let length = usize::try_from(words.long()?).ok()?;
+    let rest = bytes.get(length..)?;
+    let mut words = Words(bytes.get(2 * WORD..length)?);
+    let (rank, pid) = words.two()?;
+    let ending = match words.two()? {
+        (1, _) => Ending::Finalized,
+        (2, _) => Ending::Left,
+        (3, signal) => Ending::Killed(signal),
+        _ => return None,
+    };
+    let (elapsed_s, cpu_s) = (words.seconds()?, words.seconds()?);
+    let memory_bytes = words.long()?;
+    let count = words.long()?;
+    let mut variables = Vec::new();
+    for _ in 0..count {
+        variables.push(words.variable()?);
+    }
+    let record = Record {
+        rank,
+        pid,
+        ending,
+        elapsed_s,
+        cpu_s,
+        memory_bytes,
+        variables,
+    };
+    Some((record, rest))
+}
+
+struct Words<'a>(&'a [u8]);
+
+impl<'a> Words<'a> {
+    fn take(&mut self, bytes: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(bytes)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn long(&mut self) -> Option<u64> {
+        self.take(WORD)?.try_into().ok().map(u64::from_ne_bytes)
+    }
+
+    fn number(&mut self) -> Option<u32> {
+        self.take(WORD / 2)?.try_into().ok().map(u32::from_ne_bytes)
+    }
+
+    fn two(&mut self) -> Option<(u32, u32)> {
+        Some((self.number()?, self.number()?))
+    }
+
+    #[allow(
+        clippy::cast_precision_loss,
+        reason = "below a microsecond after a hundred days"
+    )]
+    fn seconds(&mut self) -> Option<f64> {
+        Some(self.long()? as f64 * 1e-9)
+    }
+
+    fn variable(&mut self) -> Option<(String, Values)> {
+        let name = self.take(NAME_BYTES)?;
+        let name = name.split(|byte| *byte == 0).next()?;
+        let name = String::from_utf8_lossy(name).into_owned();
+        let (is_real, count) = self.two()?;
+        let bytes = self.take(WORD.checked_mul(usize::try_from(count).ok()?)?)?;
+        let words = bytes
+            .chunks_exact(WORD)
+            .filter_map(|word| word.try_into().ok());
+        let values = match is_real {
+            0 => Values::Whole(words.map(u64::from_ne_bytes).collect()),
+            _ => Values::Real(words.map(f64::from_ne_bytes).collect()),
+        };
+        Some((name, values))
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The bytes of a record, as the tool writes them.
+    pub(in crate::stats) fn bytes_of(record: &Record) -> Vec<u8> {
+        let (ending, signal) = match record.ending {
+            Ending::Finalized => (1_u32, 0),
+            Ending::Left => (2, 0),
+            Ending::Killed(signal) => (3, signal),
+        };
+        let mut body = Vec::new();
+        for pair in [(record.rank, record.pid), (ending, signal)] {
+            body.extend(pair.0.to_ne_bytes());
+            body.extend(pair.1.to_ne_bytes());
+        }
+        for seconds in [record.elapsed_s, record.cpu_s] {
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+            body.extend(((seconds * 1e9).round() as u64).to_ne_bytes());
+        }
+        body.extend(record.memory_bytes.to_ne_bytes());
+        body.extend((record.variables.len() as u64).to_ne_bytes());
+        for (name, values) in &record.variables {
+            let mut padded = name.clone().into_bytes();
+            padded.resize(NAME_BYTES, 0);
+            body.extend(padded);
+            let (is_real, values): (u32, Vec<[u8; 8]>) = match values {
+                Values::Whole(all) => (0, all.iter().map(|value| value.to_ne_bytes()).collect()),
+                Values::Real(all) => (1, all.iter().map(|value| value.to_ne_bytes()).collect()),
+            };
+            body.extend(is_real.to_ne_bytes());
+            body.extend(u32::try_from(values.len()).unwrap().to_ne_bytes());
+            body.extend(values.concat());
+        }
+        let mut bytes = MAGIC.to_ne_bytes().to_vec();
+        bytes.extend((body.len() as u64 + 16).to_ne_bytes());
+        bytes.extend(body);
+        bytes
+    }
+
+    pub(in crate::stats) fn record(rank: u32) -> Record {
+        Record {
+            rank,
+            pid: 4711_u32.wrapping_add(rank),
+            ending: Ending::Finalized,
+            elapsed_s: 2.0,
+            cpu_s: 1.5,
+            memory_bytes: 1 << 20,
+            variables: vec![
+                ("messages".into(), Values::Whole(vec![3, 4])),
+                ("time".into(), Values::Real(vec![0.25])),
+            ],
+        }
+    }
+
+    #[test]
+    fn what_is_left_is_read() {
+        let mut killed = record(7);
+        killed.ending = Ending::Killed(15);
+        let bytes = [bytes_of(&record(3)), bytes_of(&killed)].concat();
+        assert_eq!(read(&bytes), [record(3), killed]);
+        assert_eq!(record(3).variables[0].1.sum(), 7.0);
+    }
+
+    #[test]
+    fn what_was_cut_off_or_makes_no_sense_is_left_out() {
+        let bytes = [bytes_of(&record(3)), bytes_of(&record(4))].concat();
+        assert_eq!(read(&bytes[..bytes.len() - 1]), [record(3)]);
+        let mut wrong = bytes_of(&record(3));
+        wrong[24] = 9;
+        assert_eq!(read(&wrong), []);
+        // More values than there are bytes.
+        let mut long = bytes_of(&record(3));
+        let at = long.len() - 12;
+        long[at..at + 4].copy_from_slice(&u32::MAX.to_ne_bytes());
+        assert_eq!(read(&long), []);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_answered(noise: Vec<u8>, at in 0_usize..300, value: u8) {
+            let mut bytes = bytes_of(&record(3));
+            let place = at % bytes.len();
+            bytes[place] = value;
+            bytes.extend(noise);
+            let _ = read(&bytes);
+        }
+    }
+}

@@ -1,0 +1,452 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The numbers of a job as text: one sentence, a line for each rank, who sent to whom.
+
+use super::job::{Job, Rank, Traffic, percent};
+use super::record::Values;
+use crate::failure::counted;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+/// Up to so many ranks the whole matrix is shown.
+const WHOLE_MATRIX: u32 = 10;
+/// Else so many pairs.
+const MOST_PAIRS: usize = 10;
+
+/// What stands in one column of the table of ranks.
+struct Column {
+    head: &'static str,
+    value: fn(&Rank) -> Option<f64>,
+    show: fn(f64) -> String,
+}
+
+const COLUMNS: &[Column] = &[
+    Column {
+        head: "sent",
+        value: |rank| rank.sent.and_then(|it| whole(it.bytes)),
+        show: bytes,
+    },
+    Column {
+        head: "messages",
+        value: |rank| rank.sent.and_then(|it| whole(it.messages)),
+        show: plain,
+    },
+    Column {
+        head: "eager",
+        value: |rank| rank.eager.and_then(|it| whole(it.messages)),
+        show: plain,
+    },
+    Column {
+        head: "early",
+        value: |rank| whole(rank.early.messages),
+        show: plain,
+    },
+    Column {
+        head: "rendezvous",
+        value: |rank| whole(rank.rendezvous.messages),
+        show: plain,
+    },
+    Column {
+        head: "received",
+        value: |rank| rank.received.and_then(|it| whole(it.bytes)),
+        show: bytes,
+    },
+    Column {
+        head: "unexpected",
+        value: |rank| whole(rank.unexpected),
+        show: plain,
+    },
+    Column {
+        head: "waiting",
+        value: |rank| rank.waiting_s,
+        show: seconds,
+    },
+    Column {
+        head: "of time",
+        value: Rank::waiting_share,
+        show: percent,
+    },
+    Column {
+        head: "CPU",
+        value: |rank| Some(rank.cpu_s),
+        show: seconds,
+    },
+    Column {
+        head: "memory",
+        value: |rank| whole(rank.memory_bytes),
+        show: bytes,
+    },
+];
+
+/// Columns in which a mean says something, that are shown even if all is 0 in them.
+const KEPT: [&str; 3] = ["sent", "messages", "CPU"];
+
+#[allow(
+    clippy::cast_precision_loss,
+    clippy::unnecessary_wraps,
+    reason = "for people; a column's value"
+)]
+fn whole(number: u64) -> Option<f64> {
+    Some(number as f64)
+}
+
+/// All of it, with at most so many ranks.
+pub(super) fn text(job: &Job, most_ranks: usize) -> String {
+    let of = counted(job.size, "rank", "ranks");
+    if job.ranks.is_empty() {
+        let why = job.finding().unwrap_or_default();
+        return format!("statistics of {of}: {why}");
+    }
+    let sent = job.sent();
+    let traffic_words = match job.ranks.iter().any(|rank| rank.sent.is_some()) {
+        true => format!(
+            ", {} sent in {} messages",
+            traffic_bytes(sent),
+            sent.messages
+        ),
+        false => String::new(),
+    };
+    let mut lines = vec![format!(
+        "statistics of {of}: {} in MPI{traffic_words}",
+        seconds(job.elapsed_s())
+    )];
+    lines.extend(job.finding().map(|words| format!("  {words}")));
+    lines.extend(job.remarks().iter().map(|words| format!("  {words}")));
+    lines.push(String::new());
+    lines.extend(ranks(job, most_ranks));
+    lines.extend(collectives(job));
+    lines.extend(traffic(job));
+    lines.join("\n")
+}
+
+/// The ranks, those that sent most first.
+fn ranks(job: &Job, most: usize) -> Vec<String> {
+    let mut order: Vec<&Rank> = job.ranks.iter().collect();
+    order.sort_by_key(|rank| {
+        (
+            Reverse(rank.sent.map(|it| (it.bytes, it.messages))),
+            rank.rank,
+        )
+    });
+    let is_told = |column: &&Column| {
+        let is_kept = KEPT.contains(&column.head);
+        let mut values = order.iter().filter_map(|rank| (column.value)(rank));
+        values.any(|value| is_kept || value > 0.0)
+    };
+    let columns: Vec<&Column> = COLUMNS.iter().filter(is_told).collect();
+    let heads = std::iter::once("rank".to_owned())
+        .chain(columns.iter().map(|column| column.head.to_owned()));
+    let mut rows = vec![heads.collect()];
+    for rank in order.iter().take(most) {
+        let cell = |column: &&Column| (column.value)(rank).map_or_else(|| "-".into(), column.show);
+        rows.push(
+            std::iter::once(rank.rank.to_string())
+                .chain(columns.iter().map(cell))
+                .collect(),
+        );
+    }
+    let hidden = order.len().saturating_sub(most);
+    if order.len() > 1 {
+        let balances: Vec<_> = columns
+            .iter()
+            .map(|column| job.imbalance(column.value))
+            .collect();
+        let cells = |first: &str, cell: &dyn Fn(usize) -> Option<String>| -> Vec<String> {
+            let rest = (0..columns.len()).map(|at| cell(at).unwrap_or_else(|| "-".into()));
+            std::iter::once(first.to_owned()).chain(rest).collect()
+        };
+        let mean = |at: usize| balances[at].map(|it| (columns[at].show)(it.mean));
+        let ratio = |at: usize| balances[at].map(|it| format!("{:.2}", it.ratio()));
+        let worst = |at: usize| {
+            balances[at]
+                .filter(|it| it.ratio() > 1.005)
+                .map(|it| it.rank.to_string())
+        };
+        rows.push(cells("mean", &mean));
+        rows.push(cells("max/mean", &ratio));
+        rows.push(cells("max is rank", &worst));
+    }
+    let mut lines = aligned(&rows);
+    if hidden > 0 {
+        let words = format!(
+            "  ... and {} more; --stats=FILE writes all",
+            counted(u32::try_from(hidden).unwrap_or(u32::MAX), "rank", "ranks")
+        );
+        lines.insert(1 + most, words);
+    }
+    lines
+}
+
+/// How often a rank called which collective of `MPI_COMM_WORLD`.
+fn collectives(job: &Job) -> Option<String> {
+    let mut calls: BTreeMap<&str, f64> = BTreeMap::new();
+    for (name, values) in job.ranks.iter().flat_map(|rank| &rank.variables) {
+        let Some(word) = name
+            .strip_prefix("collective_")
+            .and_then(|rest| rest.strip_suffix("_calls"))
+        else {
+            continue;
+        };
+        let most = calls.entry(word).or_default();
+        *most = most.max(values.sum());
+    }
+    let mut calls: Vec<_> = calls
+        .into_iter()
+        .filter(|(_, count)| *count > 0.0)
+        .collect();
+    calls.sort_by(|one, other| other.1.total_cmp(&one.1));
+    let words: Vec<String> = calls
+        .iter()
+        .map(|(word, count)| format!("{word} {count:.0}"))
+        .collect();
+    (!words.is_empty()).then(|| {
+        format!(
+            "\ncollectives of MPI_COMM_WORLD, calls of a rank: {}",
+            words.join(", ")
+        )
+    })
+}
+
+/// Who sent to whom.
+fn traffic(job: &Job) -> Vec<String> {
+    let pairs = job.pairs();
+    if pairs.is_empty() {
+        return Vec::new();
+    }
+    if job.size <= WHOLE_MATRIX {
+        return matrix(job);
+    }
+    let all = job.sent().bytes.max(1);
+    let mut rows: Vec<Vec<String>> = vec![
+        ["from", "to", "sent", "messages", "of all"]
+            .map(String::from)
+            .to_vec(),
+    ];
+    for (from, to, sent) in pairs.iter().take(MOST_PAIRS) {
+        #[allow(clippy::cast_precision_loss, reason = "a share")]
+        let share = sent.bytes as f64 / all as f64;
+        rows.push(vec![
+            from.to_string(),
+            to.to_string(),
+            traffic_bytes(*sent),
+            sent.messages.to_string(),
+            format!("{:.1} %", share * 100.0),
+        ]);
+    }
+    let title = format!("\nthe heaviest of {} pairs:", pairs.len());
+    std::iter::once(title).chain(aligned(&rows)).collect()
+}
+
+fn matrix(job: &Job) -> Vec<String> {
+    let most = job.pairs().first().map_or(0, |(_, _, sent)| sent.bytes);
+    // Of several digits, so that small numbers are seen beside large ones.
+    let (unit, name) = unit_of(most / 10);
+    let heads = (0..job.size).map(|rank| rank.to_string());
+    let mut rows: Vec<Vec<String>> = vec![
+        std::iter::once("from \\ to".to_owned())
+            .chain(heads)
+            .collect(),
+    ];
+    for rank in &job.ranks {
+        #[allow(clippy::cast_precision_loss, reason = "for people")]
+        let cell = |sent: &Traffic| match sent.messages {
+            0 => ".".to_owned(),
+            _ => three(sent.bytes as f64 / unit, name == "B"),
+        };
+        rows.push(
+            std::iter::once(rank.rank.to_string())
+                .chain(rank.to.iter().map(cell))
+                .collect(),
+        );
+    }
+    std::iter::once(format!("\n{name} sent:"))
+        .chain(aligned(&rows))
+        .collect()
+}
+
+/// Cells one below the other, right-aligned.
+fn aligned(rows: &[Vec<String>]) -> Vec<String> {
+    let columns = rows.first().map_or(0, Vec::len);
+    let wide = |column: usize| {
+        rows.iter()
+            .map(|row| row[column].chars().count())
+            .max()
+            .unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..columns).map(wide).collect();
+    let line = |row: &Vec<String>| {
+        let cells: Vec<String> = row
+            .iter()
+            .zip(&widths)
+            .map(|(cell, width)| format!("{cell:>width$}"))
+            .collect();
+        format!("  {}", cells.join("  "))
+    };
+    rows.iter().map(line).collect()
+}
+
+fn unit_of(bytes: u64) -> (f64, &'static str) {
+    match bytes {
+        0..1024 => (1.0, "B"),
+        1024..1_048_576 => (1024.0, "KiB"),
+        1_048_576..1_073_741_824 => (1_048_576.0, "MiB"),
+        _ => (1_073_741_824.0, "GiB"),
+    }
+}
+
+/// Three digits, or all of a whole number.
+fn three(number: f64, is_whole: bool) -> String {
+    match number {
+        0.0 => "0".to_owned(),
+        _ if is_whole => format!("{number:.0}"),
+        ..10.0 => format!("{number:.2}"),
+        ..100.0 => format!("{number:.1}"),
+        _ => format!("{number:.0}"),
+    }
+}
+
+pub(super) fn bytes(number: f64) -> String {
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "bytes, for a unit"
+    )]
+    let (unit, name) = unit_of(number as u64);
+    format!("{} {name}", three(number / unit, name == "B"))
+}
+
+#[allow(clippy::cast_precision_loss, reason = "for people")]
+pub(super) fn traffic_bytes(sent: Traffic) -> String {
+    bytes(sent.bytes as f64)
+}
+
+fn plain(number: f64) -> String {
+    format!("{number:.0}")
+}
+
+pub(super) fn seconds(number: f64) -> String {
+    match number {
+        ..1e-3 => format!("{} us", three(number * 1e6, false)),
+        ..1.0 => format!("{} ms", three(number * 1e3, false)),
+        _ => format!("{} s", three(number, false)),
+    }
+}
+
+/// Whether a variable says nothing.
+pub(super) fn is_nothing(values: &Values) -> bool {
+    values.sum() == 0.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::record::{Ending, tests::record};
+    use super::*;
+
+    /// Rank 0 sends to all others, rank 1 is late.
+    fn job(size: u32) -> Job {
+        let mut records = Vec::new();
+        for rank in 0..size {
+            let mut one = record(rank);
+            let to = |bytes: u64| {
+                (0..size)
+                    .map(|to| {
+                        if rank == 0 && to > 0 {
+                            bytes * u64::from(to)
+                        } else {
+                            0
+                        }
+                    })
+                    .collect()
+            };
+            one.variables = vec![
+                ("sent_bytes_to".into(), Values::Whole(to(1 << 20))),
+                ("sent_messages_to".into(), Values::Whole(to(10))),
+                ("rendezvous_sends".into(), Values::Whole(vec![3])),
+                (
+                    "time_waiting".into(),
+                    Values::Real(vec![if rank == 1 { 0.1 } else { 1.4 }]),
+                ),
+                ("collective_barrier_calls".into(), Values::Whole(vec![7])),
+            ];
+            records.push(one);
+        }
+        Job::of(size, records)
+    }
+
+    #[test]
+    fn a_small_job_is_told_in_whole() {
+        let told = text(&job(3), 16);
+        let expected = "\
+statistics of 3 ranks: 2.00 s in MPI, 3.00 MiB sent in 30 messages
+  rank 1 waits least (5 %), the others 70 % of the time: they wait for it
+
+         rank      sent  messages  eager  rendezvous  received  waiting  of time     CPU    memory
+            0  3.00 MiB        30     27           3       0 B   1.40 s     70 %  1.50 s  1.00 MiB
+            1       0 B         0      0           3  1.00 MiB   100 ms      5 %  1.50 s  1.00 MiB
+            2       0 B         0      0           3  2.00 MiB   1.40 s     70 %  1.50 s  1.00 MiB
+         mean  1.00 MiB        10      9           3  1.00 MiB   967 ms     48 %  1.50 s  1.00 MiB
+     max/mean      3.00      3.00   3.00        1.00      2.00     1.45     1.45    1.00      1.00
+  max is rank         0         0      0           -         2        0        0       -         -
+
+collectives of MPI_COMM_WORLD, calls of a rank: barrier 7
+
+KiB sent:
+  from \\ to  0     1     2
+          0  .  1024  2048
+          1  .     .     .
+          2  .     .     .";
+        assert_eq!(told, expected, "{told}");
+    }
+
+    #[test]
+    fn of_a_large_job_the_heaviest_are_told() {
+        let told = text(&job(64), 16);
+        assert!(
+            told.contains("  ... and 48 ranks more; --stats=FILE writes all"),
+            "{told}"
+        );
+        assert!(told.contains("the heaviest of 63 pairs:"), "{told}");
+        assert!(
+            told.contains("   0  63  63.0 MiB       630   3.1 %"),
+            "{told}"
+        );
+        assert!(
+            told.lines().count() < 50 && told.lines().all(|line| line.chars().count() < 120),
+            "{told}"
+        );
+        assert_eq!(
+            text(&job(64), usize::MAX).lines().count(),
+            told.lines().count() + 47
+        );
+    }
+
+    #[test]
+    fn ranks_that_told_nothing_or_ended_early_are_named() {
+        let mut records = vec![record(0), record(2)];
+        records[1].ending = Ending::Killed(15);
+        let told = text(&Job::of(3, records), 16);
+        assert!(told.contains("1 rank has told nothing (1): "), "{told}");
+        assert!(
+            told.contains("1 rank ended without MPI_Finalize (2): "),
+            "{told}"
+        );
+        let none = text(&Job::of(3, Vec::new()), 16);
+        assert!(
+            none.starts_with("statistics of 3 ranks: no rank has told anything: ")
+                && none.lines().count() == 1,
+            "{none}"
+        );
+    }
+
+    #[test]
+    fn a_rank_that_does_not_exist_is_not_listened_to() {
+        assert_eq!(Job::of(2, vec![record(2), record(u32::MAX)]).ranks.len(), 0);
+    }
+
+    #[test]
+    fn units_have_three_digits() {
+        let words: Vec<String> = [0.0, 1023.0, 10_240.0, 1.5e9, 5e11].map(bytes).to_vec();
+        assert_eq!(words, ["0 B", "1023 B", "10.0 KiB", "1.40 GiB", "466 GiB"]);
+        let words: Vec<String> = [2e-6, 0.0123, 100.0].map(seconds).to_vec();
+        assert_eq!(words, ["2.00 us", "12.3 ms", "100 s"]);
+    }
+}

@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// What `rmpiexec --stats` preloads into the ranks: it reads the performance variables of MPI_T when a rank is through with
+// MPI, and leaves them where rmpiexec finds them, as one record in the file that RMPI_STATS names.
+//
+// It stands at the beginning and the end of MPI alone, so a message costs what it costs without it. It needs no MPI library to
+// be loaded: a shell that has it does nothing, and a program that loads the library later, as Python does, is found then.
+//
+// A rank may end in other ways than by MPI_Finalize. By exit or _exit (MPI_Abort, errors that are fatal), or by a signal whose
+// action is the default one: what was counted until then is left too, with how it ended. Reading variables takes no lock and no
+// memory, so a signal handler may.
+//
+// A record is in the machine's own order; launcher/src/stats/record.rs reads it:
+//
+//     struct head, then for each variable: struct entry, and its values as 64-bit numbers
+#define _GNU_SOURCE
+#include <mpi.h>
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LIBRARY "libmpi_abi.so.1"
+#define PUBLIC __attribute__((visibility("default")))
+#define MAGIC UINT64_C(0x3173746174732d72)
+#define ALL_ENDINGS (sizeof ENDINGS / sizeof *ENDINGS)
+
+enum ending { FINALIZED = 1, LEFT = 2, KILLED = 3 };
+
+struct head {
+    uint64_t magic;
+    uint64_t bytes; // of the record, with this head
+    uint32_t rank;
+    uint32_t pid;
+    uint32_t ending;
+    uint32_t signal; // of KILLED
+    uint64_t elapsed_ns; // since MPI was initialized
+    uint64_t cpu_ns; // of the process in that time
+    uint64_t memory_bytes; // its highest
+    uint64_t variables;
+};
+
+struct entry {
+    char name[56];
+    uint32_t is_double;
+    uint32_t count;
+};
+
+struct variable {
+    MPI_T_pvar_handle handle;
+    MPI_Datatype type;
+    struct entry *entry;
+};
+
+static const int ENDINGS[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGXCPU, SIGUSR1, SIGUSR2};
+
+static const char *file;
+static pid_t own;
+static atomic_flag has_begun = ATOMIC_FLAG_INIT, has_ended = ATOMIC_FLAG_INIT;
+static atomic_int sessions, is_world;
+// A call that came through another tool comes here twice.
+static _Thread_local int depth;
+static struct head *record;
+static struct variable *variables;
+static MPI_T_pvar_session session;
+static uint64_t start_ns, start_cpu_ns;
+
+// The functions of the library, wherever it was loaded.
+static int (*t_init)(int, int *);
+static int (*t_session)(MPI_T_pvar_session *);
+static int (*t_count)(int *);
+static int (*t_info)(int, char *, int *, int *, int *, MPI_Datatype *, MPI_T_enum *, char *, int *, int *, int *, int *, int *);
+static int (*t_alloc)(MPI_T_pvar_session, int, void *, MPI_T_pvar_handle *, int *);
+static int (*t_start)(MPI_T_pvar_session, MPI_T_pvar_handle);
+static int (*t_read)(MPI_T_pvar_session, MPI_T_pvar_handle, void *);
+
+// The function that a call would have come to without this library: of the next tool, or of MPI. The library may be loaded
+// so that only who loaded it sees its names.
+static void *next_of(const char *name)
+{
+    void *found = dlsym(RTLD_NEXT, name);
+    if (found == NULL) {
+        void *library = dlopen(LIBRARY, RTLD_LAZY | RTLD_NOLOAD);
+        found = library == NULL ? NULL : dlsym(library, name);
+    }
+    return found;
+}
+
+static uint64_t clock_ns(clockid_t clock)
+{
+    struct timespec now;
+    clock_gettime(clock, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static int find_functions(void)
+{
+    t_init = (int (*)(int, int *))next_of("PMPI_T_init_thread");
+    t_session = (int (*)(MPI_T_pvar_session *))next_of("PMPI_T_pvar_session_create");
+    t_count = (int (*)(int *))next_of("PMPI_T_pvar_get_num");
+    t_info = (int (*)(int, char *, int *, int *, int *, MPI_Datatype *, MPI_T_enum *, char *, int *, int *, int *, int *, int *))
+        next_of("PMPI_T_pvar_get_info");
+    t_alloc = (int (*)(MPI_T_pvar_session, int, void *, MPI_T_pvar_handle *, int *))next_of("PMPI_T_pvar_handle_alloc");
+    t_start = (int (*)(MPI_T_pvar_session, MPI_T_pvar_handle))next_of("PMPI_T_pvar_start");
+    t_read = (int (*)(MPI_T_pvar_session, MPI_T_pvar_handle, void *))next_of("PMPI_T_pvar_read");
+    return t_init && t_session && t_count && t_info && t_alloc && t_start && t_read;
+}
+
+// What counts, adds up or remembers the highest says something about a whole run; what something is at the end does not.
+static int is_wanted(int class, int binding)
+{
+    int sums = class == MPI_T_PVAR_CLASS_COUNTER || class == MPI_T_PVAR_CLASS_AGGREGATE || class == MPI_T_PVAR_CLASS_TIMER;
+    if (binding == MPI_T_BIND_MPI_COMM)
+        return sums;
+    return binding == MPI_T_BIND_NO_OBJECT && (sums || class == MPI_T_PVAR_CLASS_HIGHWATERMARK);
+}
+
+// Takes a variable up; 64-bit numbers that its record needs, 0 if it is not wanted or cannot be had.
+static size_t take_up(int index, MPI_Comm *world, struct variable *into, struct entry *entry)
+{
+    int length = sizeof entry->name, class, binding, continuous, count;
+    if (t_info(index, entry->name, &length, NULL, &class, &into->type, NULL, NULL, NULL, &binding, NULL, &continuous, NULL) != MPI_SUCCESS)
+        return 0;
+    if (!is_wanted(class, binding) || (binding == MPI_T_BIND_MPI_COMM && world == NULL))
+        return 0;
+    if (t_alloc(session, index, binding == MPI_T_BIND_MPI_COMM ? world : NULL, &into->handle, &count) != MPI_SUCCESS)
+        return 0;
+    if (!continuous && t_start(session, into->handle) != MPI_SUCCESS)
+        return 0;
+    entry->is_double = into->type == MPI_DOUBLE;
+    entry->count = (uint32_t)count;
+    return sizeof *entry / sizeof(uint64_t) + (size_t)count;
+}
+
+// Takes all variables up, and makes the record in which their values will stand.
+static void take_all_up(MPI_Comm *world)
+{
+    int count = 0, provided;
+    if (!find_functions() || t_init(MPI_THREAD_SINGLE, &provided) != MPI_SUCCESS || t_session(&session) != MPI_SUCCESS || t_count(&count) != MPI_SUCCESS)
+        return;
+    struct variable *all = calloc((size_t)count, sizeof *all);
+    struct entry *entries = calloc((size_t)count, sizeof *entries);
+    size_t found = 0, numbers = sizeof(struct head) / sizeof(uint64_t);
+    for (int index = 0; all != NULL && entries != NULL && index < count; index++) {
+        size_t needs = take_up(index, world, &all[found], &entries[found]);
+        numbers += needs;
+        found += needs != 0;
+    }
+    struct head *made = found == 0 ? NULL : calloc(numbers, sizeof(uint64_t));
+    if (made == NULL)
+        return;
+    struct entry *at = (struct entry *)(made + 1);
+    for (size_t index = 0; index < found; index++) {
+        *at = entries[index];
+        all[index].entry = at;
+        at = (struct entry *)((uint64_t *)(at + 1) + at->count);
+    }
+    free(entries);
+    made->magic = MAGIC;
+    made->bytes = numbers * sizeof(uint64_t);
+    made->variables = found;
+    variables = all;
+    record = made;
+}
+
+// Spreads `count` numbers of four bytes to eight bytes each, the last one first.
+static void widen(uint64_t *values, uint32_t count)
+{
+    for (uint32_t at = count; at-- > 0;) {
+        uint32_t narrow;
+        memcpy(&narrow, (char *)values + at * sizeof narrow, sizeof narrow);
+        values[at] = narrow;
+    }
+}
+
+// Reads all that can be read now; the others keep their values. The values are read where they will stand.
+static void read_all(void)
+{
+    for (uint64_t index = 0; index < record->variables; index++) {
+        struct variable *variable = &variables[index];
+        uint64_t *values = (uint64_t *)(variable->entry + 1);
+        if (t_read(session, variable->handle, values) != MPI_SUCCESS)
+            continue;
+        if (variable->type == MPI_INT || variable->type == MPI_UNSIGNED || variable->type == MPI_INT32_T || variable->type == MPI_UINT32_T)
+            widen(values, variable->entry->count);
+    }
+}
+
+// Leaves the record, once. Nothing in it may not be called by a signal handler.
+static void leave(enum ending ending, int signal)
+{
+    if (record == NULL || getpid() != own || atomic_flag_test_and_set(&has_ended))
+        return;
+    read_all();
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    record->pid = (uint32_t)own;
+    record->ending = ending;
+    record->signal = (uint32_t)signal;
+    record->elapsed_ns = clock_ns(CLOCK_MONOTONIC) - start_ns;
+    record->cpu_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID) - start_cpu_ns;
+    record->memory_bytes = (uint64_t)usage.ru_maxrss << 10;
+    // In one piece behind those of the others; who cannot write it is told of as one that left none.
+    int to = open(file, O_WRONLY | O_APPEND | O_CLOEXEC);
+    if (to < 0)
+        return;
+    ssize_t written = write(to, record, record->bytes);
+    (void)written;
+    close(to);
+}
+
+static void on_signal(int number, siginfo_t *info, void *context)
+{
+    (void)context;
+    leave(KILLED, number);
+    // The default action is back. What the program's own instruction raised comes again when that is repeated.
+    if (info == NULL || info->si_code <= 0 || number == SIGABRT)
+        raise(number);
+}
+
+// Signals that end the process are waited for, unless somebody else does.
+static void watch_signals(void)
+{
+    for (size_t at = 0; at < ALL_ENDINGS; at++) {
+        struct sigaction action;
+        if (sigaction(ENDINGS[at], NULL, &action) != 0 || (action.sa_flags & SA_SIGINFO) != 0 || action.sa_handler != SIG_DFL)
+            continue;
+        memset(&action, 0, sizeof action);
+        action.sa_sigaction = on_signal;
+        action.sa_flags = SA_SIGINFO | SA_RESETHAND | SA_ONSTACK;
+        sigaction(ENDINGS[at], &action, NULL);
+    }
+}
+
+// MPI is initialized: `world` if there is a communicator of all.
+static void begin(MPI_Comm *world)
+{
+    file = getenv("RMPI_STATS");
+    if (file == NULL || atomic_flag_test_and_set(&has_begun))
+        return;
+    own = getpid();
+    take_all_up(world);
+    if (record == NULL)
+        return;
+    const char *rank = getenv("RMPI_RANK");
+    record->rank = rank == NULL ? UINT32_MAX : (uint32_t)strtoul(rank, NULL, 10);
+    start_ns = clock_ns(CLOCK_MONOTONIC);
+    start_cpu_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
+    watch_signals();
+}
+
+// Once more before the communicators are gone, and again when the wait for the others is over.
+static void before_end(void)
+{
+    if (record != NULL && getpid() == own)
+        read_all();
+}
+
+// The process ends. Who has sessions alone has ended well when none is left.
+static void leave_at_exit(void)
+{
+    leave(atomic_load(&is_world) || atomic_load(&sessions) > 0 ? LEFT : FINALIZED, 0);
+}
+
+__attribute__((destructor)) static void at_exit(void)
+{
+    leave_at_exit();
+}
+
+PUBLIC void _exit(int code)
+{
+    leave_at_exit();
+    for (;;)
+        syscall(SYS_exit_group, code);
+}
+
+// A tool below this one calls the names with a P, a program those without.
+#define INIT(NAME)                                                                                                                        \
+    PUBLIC int NAME(int *argc, char ***argv)                                                                                              \
+    {                                                                                                                                     \
+        MPI_Comm world = MPI_COMM_WORLD;                                                                                                  \
+        int (*next)(int *, char ***) = (int (*)(int *, char ***))next_of(#NAME);                                                          \
+        int code = next == NULL ? MPI_ERR_OTHER : next(argc, argv);                                                                                                      \
+        if (code == MPI_SUCCESS) {                                                                                                        \
+            atomic_store(&is_world, 1);                                                                                                   \
+            begin(&world);                                                                                                                \
+        }                                                                                                                                 \
+        return code;                                                                                                                      \
+    }
+#define INIT_THREAD(NAME)                                                                                                                 \
+    PUBLIC int NAME(int *argc, char ***argv, int required, int *provided)                                                                 \
+    {                                                                                                                                     \
+        MPI_Comm world = MPI_COMM_WORLD;                                                                                                  \
+        int (*next)(int *, char ***, int, int *) = (int (*)(int *, char ***, int, int *))next_of(#NAME);                                  \
+        int code = next == NULL ? MPI_ERR_OTHER : next(argc, argv, required, provided);                                                                                  \
+        if (code == MPI_SUCCESS) {                                                                                                        \
+            atomic_store(&is_world, 1);                                                                                                   \
+            begin(&world);                                                                                                                \
+        }                                                                                                                                 \
+        return code;                                                                                                                      \
+    }
+#define SESSION_INIT(NAME)                                                                                                                \
+    PUBLIC int NAME(MPI_Info info, MPI_Errhandler handler, MPI_Session *made)                                                             \
+    {                                                                                                                                     \
+        int (*next)(MPI_Info, MPI_Errhandler, MPI_Session *) = (int (*)(MPI_Info, MPI_Errhandler, MPI_Session *))next_of(#NAME);          \
+        depth++;                                                                                                                          \
+        int code = next == NULL ? MPI_ERR_OTHER : next(info, handler, made);                                                              \
+        depth--;                                                                                                                          \
+        if (code == MPI_SUCCESS) {                                                                                                        \
+            atomic_fetch_add(&sessions, depth == 0);                                                                                      \
+            begin(NULL);                                                                                                                  \
+        }                                                                                                                                 \
+        return code;                                                                                                                      \
+    }
+#define SESSION_FINALIZE(NAME)                                                                                                            \
+    PUBLIC int NAME(MPI_Session *session)                                                                                                 \
+    {                                                                                                                                     \
+        int (*next)(MPI_Session *) = (int (*)(MPI_Session *))next_of(#NAME);                                                              \
+        depth++;                                                                                                                          \
+        int code = next == NULL ? MPI_ERR_OTHER : next(session);                                                                          \
+        depth--;                                                                                                                          \
+        if (code == MPI_SUCCESS)                                                                                                          \
+            atomic_fetch_sub(&sessions, depth == 0);                                                                                      \
+        return code;                                                                                                                      \
+    }
+#define FINALIZE(NAME)                                                                                                                    \
+    PUBLIC int NAME(void)                                                                                                                 \
+    {                                                                                                                                     \
+        int (*next)(void) = (int (*)(void))next_of(#NAME);                                                                                \
+        before_end();                                                                                                                     \
+        int code = next == NULL ? MPI_ERR_OTHER : next();                                                                                                                \
+        if (code == MPI_SUCCESS)                                                                                                          \
+            leave(FINALIZED, 0);                                                                                                          \
+        return code;                                                                                                                      \
+    }
+
+INIT(MPI_Init)
+INIT(PMPI_Init)
+INIT_THREAD(MPI_Init_thread)
+INIT_THREAD(PMPI_Init_thread)
+SESSION_INIT(MPI_Session_init)
+SESSION_INIT(PMPI_Session_init)
+SESSION_FINALIZE(MPI_Session_finalize)
+SESSION_FINALIZE(PMPI_Session_finalize)
+FINALIZE(MPI_Finalize)
+FINALIZE(PMPI_Finalize)

@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the installed `rmpiexec --stats` tells of jobs that end well and of others: `cargo xtask test debuggers` installs it and
+//! runs this.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+use common::{Job, Outcome, rmpiexec};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const VARIABLE: &str = "RMPI_TEST_PREFIX";
+
+/// Each rank sends 1000 bytes ten times and 1 MiB once to the next; then rank 1 does what the argument says.
+const PROGRAM: &str = r#"
+#include <mpi.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+int main(int argc, char **argv)
+{
+    static char out[1 << 20], in[1 << 20];
+    int rank, size;
+    const char *what = argv[argc - 1];
+    MPI_Init(NULL, NULL);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    for (int i = 0; i < 11; i++)
+        MPI_Sendrecv(out, i ? 1000 : 1 << 20, MPI_BYTE, (rank + 1) % size, 0, in, 1 << 20, MPI_BYTE, (rank + size - 1) % size, 0,
+                     MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (!strcmp(what, "ends early")) {
+        /* Whoever is still in the barrier would not have counted its messages yet: nobody is. */
+        usleep(300000);
+        if (rank == 1)
+            MPI_Abort(MPI_COMM_WORLD, 3);
+        if (rank == 2)
+            raise(SIGSEGV);
+        pause();
+    }
+    if (!strcmp(what, "is killed") && rank == 1)
+        raise(SIGKILL);
+    if (!strcmp(what, "errs") && rank == 1)
+        MPI_Send(out, -1, MPI_BYTE, 0, 0, MPI_COMM_WORLD);
+    if (!strcmp(what, "handles a signal")) {
+        signal(SIGTERM, SIG_IGN);
+        raise(SIGTERM);
+    }
+    MPI_Finalize();
+    return 0;
+}
+"#;
+
+fn installed(name: &str) -> PathBuf {
+    let prefix = std::env::var_os(VARIABLE)
+        .unwrap_or_else(|| panic!("{VARIABLE} is not set; type: cargo xtask test debuggers"));
+    Path::new(&prefix).join(name)
+}
+
+/// A folder with the program.
+fn folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("program.c"), PROGRAM).unwrap();
+    let mut compile = Command::new(installed("bin/rmpicc"));
+    compile.args(["-w", "-o", "program", "program.c"]);
+    assert!(compile.current_dir(&folder).status().unwrap().success());
+    folder
+}
+
+/// `rmpiexec` with these words, run there.
+fn job(folder: &tempfile::TempDir, words: &[&str]) -> Outcome {
+    let mut command = Command::new(installed("bin/rmpiexec"));
+    command.args(words).current_dir(folder);
+    command.stdin(std::process::Stdio::null());
+    Job::of(command).run()
+}
+
+/// The numbers that stand in all lines of JSON behind this name.
+fn numbers(text: &str, name: &str) -> Vec<f64> {
+    let key = format!("\"{name}\": ");
+    let value = |rest: &str| {
+        let end = rest.find([',', '}', '\n']).unwrap();
+        rest[..end].parse().ok()
+    };
+    text.split(&key).skip(1).filter_map(value).collect()
+}
+
+#[test]
+#[ignore = "needs an installed rmpi"]
+fn a_job_is_told_in_words_as_json_and_in_a_picture() {
+    let folder = folder();
+    let done = job(
+        &folder,
+        &[
+            "--stats",
+            "--stats-plot",
+            "plot.svg",
+            "-n",
+            "3",
+            "./program",
+            "is good",
+        ],
+    )
+    .expect(0);
+    let done = done
+        .says("rmpiexec: statistics of 3 ranks: ")
+        .says("collectives of MPI_COMM_WORLD, calls of a rank: barrier 1\n");
+    assert_eq!(done.out, "");
+    assert!(!done.err.contains("without MPI_Finalize"), "{}", done.err);
+    job(
+        &folder,
+        &["--stats=all.json", "-n", "3", "./program", "is good"],
+    )
+    .expect(0);
+    let told = fs::read_to_string(folder.path().join("all.json")).unwrap();
+    let picture = fs::read_to_string(folder.path().join("plot.svg")).unwrap();
+    assert!(
+        picture.starts_with("<svg ") && picture.ends_with("</svg>\n"),
+        "{picture}"
+    );
+    assert_eq!(
+        told.matches("\"ended\": \"MPI_Finalize\"").count(),
+        3,
+        "{told}"
+    );
+    let read = Command::new("python3")
+        .args(["-m", "json.tool", "all.json"])
+        .current_dir(&folder)
+        .status();
+    assert!(read.unwrap().success());
+    // What was sent, and with it what the library says to itself.
+    let sum = |name| numbers(&told, name).iter().sum::<f64>();
+    assert!(
+        sum("rendezvous_send_bytes") >= 3.0 * f64::from(1 << 20),
+        "{told}"
+    );
+    assert_eq!(sum("collective_barrier_calls"), 3.0);
+    assert!(
+        numbers(&told, "cpu_seconds")
+            .iter()
+            .all(|seconds| (0.0..60.0).contains(seconds)),
+        "{told}"
+    );
+}
+
+#[test]
+#[ignore = "needs an installed rmpi"]
+fn what_was_done_until_a_job_failed_is_told() {
+    let folder = folder();
+    let done = job(
+        &folder,
+        &["--stats=all.json", "-n", "4", "./program", "ends early"],
+    );
+    assert!([Some(3), Some(139)].contains(&done.code), "{}", done.err);
+    let told = fs::read_to_string(folder.path().join("all.json")).unwrap();
+    assert!(
+        told.contains("4 ranks ended without MPI_Finalize (0, 1, 2, 3): "),
+        "{told}"
+    );
+    assert!(numbers(&told, "rendezvous_send_bytes").len() == 4, "{told}");
+    let done = job(&folder, &["--stats", "-n", "3", "./program", "is killed"]).expect(137);
+    done.says("1 rank has told nothing (1): killed with SIGKILL");
+    let done = job(&folder, &["--stats", "-n", "2", "./program", "errs"]);
+    assert!(!done.err.contains("told nothing"), "{}", done.err);
+    assert!(
+        done.err.contains("failed: count -1 is negative"),
+        "{}",
+        done.err
+    );
+}
+
+#[test]
+#[ignore = "needs an installed rmpi"]
+fn a_program_that_ignores_a_signal_is_not_disturbed() {
+    let folder = folder();
+    let done = job(
+        &folder,
+        &["--stats", "-n", "2", "./program", "handles a signal"],
+    )
+    .expect(0);
+    assert!(!done.err.contains("without MPI_Finalize"), "{}", done.err);
+}
+
+#[test]
+#[ignore = "needs an installed rmpi"]
+fn a_library_that_is_loaded_late_and_only_for_itself_is_found() {
+    // As Python does with its modules.
+    let folder = folder();
+    let mut compile = Command::new(installed("bin/rmpicc"));
+    compile.args([
+        "-w",
+        "-shared",
+        "-fPIC",
+        "-Dmain=go",
+        "-o",
+        "module.so",
+        "program.c",
+    ]);
+    assert!(compile.current_dir(&folder).status().unwrap().success());
+    let script = "import ctypes; words = (ctypes.c_char_p * 1)(b\"is good\"); ctypes.CDLL(\"./module.so\").go(1, words)";
+    let done = job(&folder, &["--stats", "-n", "2", "python3", "-c", script]).expect(0);
+    assert!(
+        done.err.contains("barrier 1\n") && !done.err.contains("without MPI_Finalize"),
+        "{}",
+        done.err
+    );
+}
+
+#[test]
+#[ignore = "needs an installed rmpi"]
+fn sessions_that_are_finalized_are_a_good_end() {
+    let folder = folder();
+    for (call, is_good) in [("MPI_Session_finalize(&session)", true), ("0", false)] {
+        let text = format!(
+            "#include <mpi.h>\nint main(void) {{ MPI_Session session; MPI_Session_init(MPI_INFO_NULL, MPI_ERRORS_ARE_FATAL, &session); \
+             {call}; return 0; }}\n"
+        );
+        fs::write(folder.path().join("session.c"), text).unwrap();
+        let mut compile = Command::new(installed("bin/rmpicc"));
+        compile.args(["-w", "-o", "session", "session.c"]);
+        assert!(compile.current_dir(&folder).status().unwrap().success());
+        let done = job(&folder, &["--stats", "-n", "2", "./session"]);
+        assert!(done.err.contains("statistics of 2 ranks: "), "{}", done.err);
+        assert_eq!(
+            !done.err.contains("without MPI_Finalize (0"),
+            is_good,
+            "{}",
+            done.err
+        );
+    }
+}
+
+#[test]
+#[ignore = "needs an installed rmpi"]
+fn scripts_and_programs_that_are_not_mpi_run_as_ever() {
+    let folder = folder();
+    let script = "echo $RMPI_RANK | cat; exec ./program is good";
+    let done = job(&folder, &["--stats", "-n", "2", "sh", "-c", script]).expect(0);
+    assert_eq!(done.sorted(), ["0", "1"]);
+    assert!(!done.err.contains("told nothing"), "{}", done.err);
+    job(&folder, &["--stats", "-n", "2", "true"])
+        .expect(0)
+        .says("no rank has told anything: none came through MPI_Init");
+}
+
+#[test]
+#[ignore = "needs an installed rmpi"]
+fn a_tool_of_the_user_sees_what_it_sees_without() {
+    let folder = folder();
+    let tool = "#include <mpi.h>\n#include <stdio.h>\nint MPI_Init(int *c, char ***v) { puts(\"tool\"); return PMPI_Init(c, v); }\n\
+                int MPI_Finalize(void) { puts(\"tool\"); return PMPI_Finalize(); }\n";
+    fs::write(folder.path().join("tool.c"), tool).unwrap();
+    let mut compile = Command::new(installed("bin/rmpicc"));
+    compile.args(["-shared", "-fPIC", "-o", "tool.so", "tool.c"]);
+    assert!(compile.current_dir(&folder).status().unwrap().success());
+    let path = folder.path().join("tool.so");
+    let preload = format!("LD_PRELOAD={}", path.display());
+    let done = job(
+        &folder,
+        &["--stats", "-n", "2", "-x", &preload, "./program", "is good"],
+    )
+    .expect(0);
+    assert_eq!(done.out, "tool\n".repeat(4));
+    assert!(
+        done.err.contains("statistics of 2 ranks") && !done.err.contains("told nothing"),
+        "{}",
+        done.err
+    );
+}
+
+#[test]
+#[ignore = "needs an installed rmpi"]
+fn a_file_that_cannot_be_written_is_told_before_anything_is_started() {
+    let folder = folder();
+    for (option, told) in [
+        (
+            "--stats=no/such.json",
+            "--stats=no/such.json: cannot write it: no such file or directory",
+        ),
+        ("--stats=.", "--stats=.: cannot write it: is a directory"),
+        (
+            "--stats-plot=no/plot.svg",
+            "--stats-plot=no/plot.svg: cannot write it: no such file or directory",
+        ),
+    ] {
+        let done = job(&folder, &[option, "-n", "1", "touch", "started"])
+            .expect(1)
+            .says(told);
+        assert!(!folder.path().join("started").exists(), "{}", done.err);
+    }
+    let done = job(
+        &folder,
+        &["--stats=/dev/full", "-n", "1", "./program", "is good"],
+    )
+    .expect(1);
+    done.says("--stats=/dev/full: cannot write all of it: no space left on device");
+}
+
+#[test]
+fn without_an_installation_the_missing_library_is_named() {
+    let done = rmpiexec(["--stats", "-n", "1", "true"]).run().expect(1);
+    done.says("--stats needs lib/rmpi/librmpi_stats.so of the installation, which is not there");
+}
