@@ -14,6 +14,7 @@ mod names {
     pub(super) const EARLY_BYTES: &str = "early_send_bytes";
     pub(super) const UNEXPECTED: &str = "unexpected_messages";
     pub(super) const WAITING: &str = "time_waiting";
+    pub(super) const NETWORK: &str = "net_frames_sent";
 }
 
 /// Messages, and the bytes in them.
@@ -50,6 +51,8 @@ pub(super) struct Rank {
     /// In MPI, without progress.
     pub(super) waiting_s: Option<f64>,
     pub(super) unexpected: u64,
+    /// Frames that went over a network.
+    pub(super) network: u64,
     /// `None` if the library does not count by receiver.
     pub(super) sent: Option<Traffic>,
     pub(super) received: Option<Traffic>,
@@ -100,6 +103,7 @@ impl Rank {
             memory_bytes: record.memory_bytes,
             waiting_s: find(names::WAITING).map(Values::sum),
             unexpected: first(names::UNEXPECTED),
+            network: first(names::NETWORK),
             sent,
             received: None,
             eager: sent.map(|sent| sent.less(early).less(rendezvous)),
@@ -231,6 +235,7 @@ impl Job {
         }
         let found = self
             .lateness()
+            .or_else(|| self.busyness())
             .or_else(|| self.surprise())
             .or_else(|| self.lopsidedness());
         let is_whole = self.ranks.len() == self.size as usize && self.early().is_empty();
@@ -248,6 +253,10 @@ impl Job {
 
     /// Some wait, others let them wait.
     fn lateness(&self) -> Option<String> {
+        // Calls that still wait are not counted, so a rank that was ended in one seems to be the one that others wait for.
+        if !self.early().is_empty() {
+            return None;
+        }
         let shares: Vec<(u32, f64)> = self
             .ranks
             .iter()
@@ -274,6 +283,19 @@ impl Job {
             percent(least),
             percent(mean)
         ))
+    }
+
+    /// One computes much more than others, who sleep meanwhile.
+    fn busyness(&self) -> Option<String> {
+        let found = self.imbalance(|rank| Some(rank.cpu_s))?;
+        let is_much = found.highest > 0.2 * self.elapsed_s() && found.highest > 0.05;
+        (self.ranks.len() > 1 && found.ratio() >= 1.5 && is_much).then(|| {
+            format!(
+                "rank {} takes {:.1} times the processor time of a rank on average: the others may wait for it",
+                found.rank,
+                found.ratio()
+            )
+        })
     }
 
     /// Messages come before their receives.

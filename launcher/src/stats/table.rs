@@ -46,6 +46,11 @@ const COLUMNS: &[Column] = &[
         show: plain,
     },
     Column {
+        head: "on the wire",
+        value: |rank| whole(rank.network),
+        show: plain,
+    },
+    Column {
         head: "received",
         value: |rank| rank.received.and_then(|it| whole(it.bytes)),
         show: bytes,
@@ -434,6 +439,21 @@ KiB sent:
             none.starts_with("statistics of 3 ranks: no rank has told anything: ")
                 && none.lines().count() == 1,
             "{none}"
+        );
+    }
+
+    #[test]
+    fn nobody_is_called_late_who_was_ended() {
+        let mut job = job(3);
+        assert!(
+            job.finding()
+                .is_some_and(|words| words.starts_with("rank 1 waits least"))
+        );
+        job.ranks[1].ending = Ending::Killed(15);
+        let told = text(&job, 16);
+        assert!(
+            !told.contains("waits least") && told.contains("1 rank ended without MPI_Finalize"),
+            "{told}"
         );
     }
 
