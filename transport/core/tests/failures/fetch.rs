@@ -52,6 +52,35 @@ fn the_owner_writes_what_would_be_read() {
     job.assert_careful();
 }
 
+/// Where reads may lie, those that follow each other prove each other: two writes of nothing for all of them.
+#[test]
+fn reads_prove_those_before_them() {
+    let config = FakeConfig {
+        lie_permille: 1,
+        ..FakeConfig::calm(1)
+    };
+    let mut job = Job::on(config, 2, AT_ONCE);
+    job.assert_whole();
+    let body = pattern(1, 9, 64 << 10);
+    let mut source = Guarded::of(&body);
+    let key = job.export(1, 0, &mut source);
+    for (count, proofs) in [(8, 2), (1, 1), (3, 2)] {
+        let before = job.net.stats(0);
+        let mut targets: Vec<_> = (0..count).map(|_| Guarded::new(body.len())).collect();
+        let posted = targets.iter_mut().map(|to| job.post_read(0, 1, key, to));
+        let works: Vec<_> = posted.collect();
+        for (work, target) in works.into_iter().zip(&targets) {
+            assert_eq!(job.end_of(0, work), Outcome::Done);
+            assert!(target.bytes() == body);
+        }
+        let after = job.net.stats(0);
+        let told = (after.reads - before.reads, after.writes - before.writes);
+        assert_eq!((told, after.lies), ((count, proofs), 0));
+    }
+    job.all[1].fabric.withdraw(Peer(0), key);
+    job.assert_careful();
+}
+
 /// Where the kernel plays the device, it needs the cores while large data move.
 #[test]
 fn devices_in_software_need_the_cores_while_large_data_move() {

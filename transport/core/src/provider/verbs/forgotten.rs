@@ -90,6 +90,7 @@ mod tests {
     const PART: Posted = Posted::Part {
         work: 0,
         bytes: 1 << 20,
+        doubted: false,
     };
     const SECOND: u64 = 1_000_000_000;
 

@@ -15,8 +15,13 @@ pub(super) enum Posted {
         number: u32,
         read: Option<Slot>,
     },
-    /// A part of a read, write or atomic operation.
-    Part { work: u32, bytes: u32 },
+    /// A part of a read, write or atomic operation. `doubted`: that it has ended well is not believed before the end of
+    /// something behind it is told (W3 of `work.rs`).
+    Part {
+        work: u32,
+        bytes: u32,
+        doubted: bool,
+    },
     /// Something whose end only matters for those before it; with its slot as above.
     Mark { read: Option<Slot> },
 }
@@ -75,6 +80,12 @@ impl Ledger {
         self.posted.iter().map(bytes).sum()
     }
 
+    /// Whether parts are among them that are doubted.
+    pub(super) fn has_doubted(&self) -> bool {
+        let is_doubted = |posted: &Posted| matches!(posted, Posted::Part { doubted: true, .. });
+        self.posted.iter().any(is_doubted)
+    }
+
     /// The oldest, if a completion is to come.
     pub(super) fn awaited(&self) -> Option<Posted> {
         let is_asked = self.posted.len() > self.unsignaled as usize;
@@ -85,6 +96,29 @@ impl Ledger {
     pub(super) fn push(&mut self, posted: Posted, signaled: bool) {
         self.posted.push_back(posted);
         self.unsignaled = if signaled { 0 } else { self.unsignaled + 1 };
+    }
+
+    /// Work request `number` has ended well, as its completion says: the last one that has done so beyond doubt, for
+    /// [`ended`](Self::ended). Something must be posted behind `number` if the other answer is `true`: it is doubted, and
+    /// nothing else will tell.
+    #[inline(always)]
+    pub(super) fn told(&mut self, number: u32) -> (u32, bool) {
+        let far = number.wrapping_sub(self.first) as usize;
+        match self.posted.get(far) {
+            Some(Posted::Part { doubted: true, .. }) => self.doubt(number, far),
+            _ => (number, false),
+        }
+    }
+
+    #[inline(never)]
+    fn doubt(&mut self, number: u32, far: usize) -> (u32, bool) {
+        let behind = u32::try_from(self.posted.len() - far - 1).unwrap_or(u32::MAX);
+        let is_last = self.unsignaled >= behind;
+        if is_last {
+            // As if it had asked for no completion.
+            self.unsignaled = behind + 1;
+        }
+        (number.wrapping_sub(1), is_last)
     }
 
     /// The oldest, if work request `number` (which has a completion) tells that it has ended well: to be asked until it
@@ -121,12 +155,48 @@ impl Ledger {
 mod tests {
     use super::*;
 
+    fn part(work: u32, doubted: bool) -> Posted {
+        let bytes = 1;
+        Posted::Part {
+            work,
+            bytes,
+            doubted,
+        }
+    }
+
+    #[test]
+    fn what_is_doubted_ends_with_what_is_told_behind_it() {
+        const PACKET: Posted = Posted::Packet {
+            peer: 1,
+            number: 7,
+            read: None,
+        };
+        let mut ledger = Ledger::default();
+        for work in 0..2 {
+            ledger.push(part(work, true), true);
+        }
+        ledger.push(PACKET, false);
+        assert!(ledger.has_doubted());
+        assert_eq!(ledger.told(0), (u32::MAX, false), "another is behind it");
+        assert_eq!(ledger.ended(u32::MAX), None);
+        assert_eq!(ledger.told(1), (0, true), "nothing asks behind it");
+        assert_eq!(ledger.ended(0), Some(part(0, true)));
+        assert_eq!(ledger.ended(0), None);
+        assert_eq!(ledger.unsignaled(), 2, "the part and the packet");
+        assert_eq!(ledger.awaited(), None);
+        ledger.push(Posted::Mark { read: None }, true);
+        assert_eq!(ledger.awaited(), Some(part(1, true)));
+        assert_eq!(ledger.told(3), (3, false), "a mark is believed");
+        let ended: Vec<_> = std::iter::from_fn(|| ledger.ended(3)).collect();
+        assert_eq!(ended[..2], [part(1, true), PACKET]);
+        assert!(ledger.is_empty() && !ledger.has_doubted());
+    }
+
     #[test]
     fn one_completion_ends_all_before_it() {
         let mut ledger = Ledger::default();
         for work in 0..4 {
-            let bytes = 1;
-            ledger.push(Posted::Part { work, bytes }, work == 2);
+            ledger.push(part(work, false), work == 2);
         }
         assert_eq!((ledger.next(), ledger.unsignaled()), (4, 1));
         let mut ended = Vec::new();
@@ -137,8 +207,7 @@ mod tests {
         assert_eq!(ledger.len(), 1);
         assert_eq!(ledger.ended(2), None, "once");
         assert_eq!(ledger.ended(77), None, "never posted");
-        let last = Posted::Part { work: 3, bytes: 1 };
-        assert_eq!(ledger.failed(3), Some(last));
+        assert_eq!(ledger.failed(3), Some(part(3, false)));
         assert!(ledger.is_empty());
         assert_eq!(ledger.unsignaled(), 0);
     }

@@ -332,7 +332,7 @@ impl<P: Port> Verbs<P> {
             self.rails[pair.line.at()].posted -= 1;
             match posted {
                 // Nothing has told its end: that it did not fail is not to be relied on (W3).
-                Posted::Part { work, bytes } => self.part_failed(work, bytes, Status::Flushed),
+                Posted::Part { work, bytes, .. } => self.part_failed(work, bytes, Status::Flushed),
                 Posted::Packet { .. } | Posted::Mark { .. } => self.retire(posted, made),
             }
         }
@@ -354,7 +354,7 @@ impl<P: Port> Verbs<P> {
                     self.sends.retired(slot);
                 }
             }
-            Posted::Part { work, bytes } => self.part_failed(work, bytes, done.status),
+            Posted::Part { work, bytes, .. } => self.part_failed(work, bytes, done.status),
         }
     }
 
@@ -546,7 +546,9 @@ impl<P: Port> Verbs<P> {
             while let Some(posted) = ledger.oldest() {
                 self.rails[rail].posted -= 1;
                 match posted {
-                    Posted::Part { work, bytes } => self.part_failed(work, bytes, Status::Flushed),
+                    Posted::Part { work, bytes, .. } => {
+                        self.part_failed(work, bytes, Status::Flushed)
+                    }
                     Posted::Packet { read, .. } | Posted::Mark { read } => {
                         if let Some(slot) = read {
                             self.sends.retired(slot);

@@ -322,12 +322,19 @@ impl<P: Port> Verbs<P> {
         if done.status != Status::Success {
             return self.take_failed(index, number, done);
         }
+        let Some(pair) = self.pairs.get_mut(index as usize).and_then(Option::as_mut) else {
+            return;
+        };
+        let (number, lacks_proof) = pair.ledger.told(number);
         while let Some(pair) = self.pairs.get_mut(index as usize).and_then(Option::as_mut)
             && let Some(posted) = pair.ledger.ended(number)
         {
             let made = pair.made;
             self.rails[rail].posted -= 1;
             self.retire(posted, made);
+        }
+        if lacks_proof {
+            self.prove(index);
         }
     }
 
@@ -344,7 +351,7 @@ impl<P: Port> Verbs<P> {
                     side.session.arrived(number, made);
                 }
             }
-            Posted::Part { work, bytes } => self.part_ended(work, bytes),
+            Posted::Part { work, bytes, .. } => self.part_ended(work, bytes),
             Posted::Mark { read } => {
                 if let Some(slot) = read {
                     self.sends.retired(slot);

@@ -5,7 +5,9 @@
 //! - W2: what was under way on a queue pair that broke is posted again, in the old order. A read or write that has happened
 //!   already happens twice then, with the same bytes; but a write whose immediate has arrived does not, since its target
 //!   may be in use again.
-//! - W3: where reads lie (`Facts::reads_lie`), one has ended when what was posted right behind it has: a write of nothing.
+//! - W3: where reads lie (`Facts::reads_lie`), one has ended when something that was posted behind it has: since a lie breaks
+//!   the queue pair, nothing behind it ends well. A read that is alone has a write of nothing right behind it. The others
+//!   prove each other, and the last of them gets its write of nothing when it has ended.
 //! - W4: an atomic operation that was under way on a queue pair that broke is not posted again; its end is [`Outcome::Unknown`].
 //! - W5: that the peer's memory may not be reached is believed when it is said twice in a row. Where packets are lost, a read
 //!   that has ended is asked for again by its device; if the memory was withdrawn meanwhile, the refusal falls on whatever
@@ -523,17 +525,17 @@ impl<P: Port> Verbs<P> {
         };
         let rail = &mut self.rails[pair.line.at()];
         let facts = rail.port.facts();
-        let (depth, reads_lie) = (facts.depth as usize, facts.reads_lie);
-        let message_bytes = facts.message_bytes;
+        let depth = facts.depth as usize;
         let all = work.bytes;
-        let doubted = work.kind == Kind::Read && reads_lie;
-        let most = message_bytes.min(if doubted {
-            MOST_DOUBTED_PART_BYTES >> work.halvings
-        } else {
-            MOST_PART_BYTES
+        let doubted = work.kind == Kind::Read && facts.reads_lie;
+        let most = facts.message_bytes.min(match work.kind {
+            Kind::Read if doubted => MOST_DOUBTED_PART_BYTES >> work.halvings,
+            _ => MOST_PART_BYTES,
         });
-        let requests = if doubted { 2 } else { 1 };
         while work.posted < all {
+            // Others are proved by what comes later.
+            let alone = doubted && !pair.ledger.has_doubted();
+            let requests = 1 + usize::from(alone);
             let full = pair.ledger.len() + requests > depth || rail.posted + requests > MOST_POSTED;
             if full || (doubted && self.doubted_bytes >= MOST_DOUBTED_BYTES) {
                 return false;
@@ -545,30 +547,52 @@ impl<P: Port> Verbs<P> {
                 work: name(pair_index, next),
                 operation,
                 body: Body::Piece(piece),
-                signaled: !doubted,
+                signaled: !alone,
             };
             let both = [request, nothing(name(pair_index, next.wrapping_add(1)))];
             let taken = rail.port.post(pair.end, &both[..requests]);
             if taken == 0 {
                 return false;
             }
-            pair.ledger
-                .push(Posted::Part { work: index, bytes }, !doubted);
+            let posted = Posted::Part {
+                work: index,
+                bytes,
+                doubted,
+            };
+            pair.ledger.push(posted, !alone);
             pair.used_at = self.polls;
             rail.posted += taken;
             work.posted += u64::from(bytes);
             work.under_way += 1;
             if doubted {
                 self.doubted_bytes += u64::from(bytes);
-                if taken < requests {
-                    // Nothing would tell whether it lies.
-                    self.break_pair(pair_index);
-                    return false;
-                }
+            }
+            if taken < requests {
+                // Nothing would tell whether it lies.
+                self.break_pair(pair_index);
+                return false;
+            }
+            if alone {
                 pair.ledger.push(Posted::Mark { read: None }, true);
             }
         }
         true
+    }
+
+    /// Posts something behind a read that has ended as the last on its queue pair: its end tells whether that was a lie.
+    #[inline(never)]
+    pub(super) fn prove(&mut self, index: u32) {
+        let Some(pair) = self.pairs[index as usize].as_mut() else {
+            return;
+        };
+        let request = nothing(name(index, pair.ledger.next()));
+        let rail = &mut self.rails[pair.line.at()];
+        if rail.port.post(pair.end, &[request]) == 1 {
+            pair.ledger.push(Posted::Mark { read: None }, true);
+            rail.posted += 1;
+        } else {
+            self.break_pair(index);
+        }
     }
 }
 
