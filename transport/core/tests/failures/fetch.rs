@@ -52,6 +52,25 @@ fn the_owner_writes_what_would_be_read() {
     job.assert_careful();
 }
 
+/// Where the kernel plays the device, a lost packet counts for one part and not for all that is written.
+#[test]
+fn devices_in_software_write_in_parts() {
+    let config = FakeConfig {
+        in_software: true,
+        ..without_reads()
+    };
+    let mut job = Job::on(config, 2, AT_ONCE);
+    job.assert_whole();
+    let body = pattern(1, 8, 300_000);
+    let (mut source, mut target) = (Guarded::of(&body), Guarded::new(body.len()));
+    let key = job.export(1, 0, &mut source);
+    assert_eq!(job.read(0, 1, key, &mut target), Outcome::Done);
+    assert!(target.bytes() == body);
+    assert_eq!(job.net.stats(1).writes, 5);
+    job.all[1].fabric.withdraw(Peer(0), key);
+    job.assert_careful();
+}
+
 /// Where reads may lie, those that follow each other prove each other: two writes of nothing for all of them.
 #[test]
 fn reads_prove_those_before_them() {

@@ -18,7 +18,7 @@ use super::fetch::Errand;
 use super::keys::{Keys, is_sealed};
 use super::ledger::Posted;
 use super::memory::register_leased;
-use super::port::{Access, Body, CallError, Operation, Piece, Port, Region, Request};
+use super::port::{Access, Body, CallError, Facts, Operation, Piece, Port, Region, Request};
 use super::rail::Line;
 use super::wire::{BEGINS, ENDS};
 use super::{MOST_POSTED, Verbs, name};
@@ -163,6 +163,15 @@ impl Work {
     pub(super) fn region(&self) -> Option<(usize, Region)> {
         let region = self.registered.and_then(|registered| registered.region);
         region.map(|region| (usize::from(self.rail), region))
+    }
+
+    /// Bytes of one work request of it, at most.
+    fn most_in_part(&self, facts: &Facts) -> u64 {
+        facts.message_bytes.min(match self.kind {
+            Kind::Read if facts.reads_lie => MOST_DOUBTED_PART_BYTES >> self.halvings,
+            Kind::Write if facts.in_software => MOST_COUNTED_PART_BYTES >> self.halvings,
+            _ => MOST_PART_BYTES,
+        })
     }
 
     /// What moves the next bytes that were not posted, with the key of the peer's rail `theirs`.
@@ -528,10 +537,7 @@ impl<P: Port> Verbs<P> {
         let depth = facts.depth as usize;
         let all = work.bytes;
         let doubted = work.kind == Kind::Read && facts.reads_lie;
-        let most = facts.message_bytes.min(match work.kind {
-            Kind::Read if doubted => MOST_DOUBTED_PART_BYTES >> work.halvings,
-            _ => MOST_PART_BYTES,
-        });
+        let most = work.most_in_part(facts);
         while work.posted < all {
             // Others are proved by what comes later.
             let alone = doubted && !pair.ledger.has_doubted();
@@ -621,6 +627,9 @@ const NOT_EXPORTED: CallError = CallError {
 };
 /// Bytes of one work request at most.
 const MOST_PART_BYTES: u64 = 1 << 30;
+/// The same of a write by a device of the kernel: it counts every packet of one that is lost or overtaken against the seven
+/// times that it tries.
+const MOST_COUNTED_PART_BYTES: u64 = 64 << 10;
 /// The same of a read that may lie: one lost packet costs all of it.
 const MOST_DOUBTED_PART_BYTES: u64 = 512 << 10;
 /// Bytes of them under way in this process: more overrun the queues of a kernel that plays the device.

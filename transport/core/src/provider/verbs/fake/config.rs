@@ -163,6 +163,8 @@ impl FakeConfig {
             // What tells of a lie needs a place behind it.
             config.lie_permille = 0;
         }
+        // The device that lies is one that the kernel plays.
+        config.in_software = config.lie_permille != 0;
         config
     }
 }
