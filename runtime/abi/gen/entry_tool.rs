@@ -5,7 +5,6 @@
 use core::ffi::{c_char, c_int, c_void};
 
 use crate::args;
-use crate::c;
 use crate::callback::{
     MPI_T_event_cb_function, MPI_T_event_dropped_cb_function, MPI_T_event_free_cb_function,
 };
@@ -20,6 +19,7 @@ use crate::tool;
 use crate::tool_category;
 use crate::tool_cvar;
 use crate::tool_enum;
+use crate::tool_event;
 use crate::tool_pvar;
 
 /// `MPI_Pcontrol`, MPI 5.0 section 15.2.4.
@@ -443,11 +443,15 @@ entry! { 606, "MPI_T_pvar_write", "PMPI_T_pvar_write", PMPI_T_pvar_write, QMPI_T
 /// `MPI_T_event_callback_get_info`, MPI 5.0 section 15.3.8.
 #[inline(never)]
 unsafe extern "C" fn mpi_t_event_callback_get_info(
-    _event_registration: MPI_T_event_registration,
-    _cb_safety: c_int,
-    _info_used: *mut MPI_Info,
+    event_registration: MPI_T_event_registration,
+    cb_safety: c_int,
+    info_used: *mut MPI_Info,
 ) -> c_int {
-    c::MPI_T_ERR_NOT_INITIALIZED
+    enter_tool("MPI_T_event_callback_get_info", || {
+        // SAFETY: `info_used` is the caller's pointer to one MPI_Info (A1 of `args`).
+        let info_used = unsafe { args::Out::optional(info_used) };
+        tool_event::callback_get_info(event_registration, cb_safety, info_used)
+    })
 }
 entry! { 577, "MPI_T_event_callback_get_info", "PMPI_T_event_callback_get_info", PMPI_T_event_callback_get_info, QMPI_T_event_callback_get_info, top_t_event_callback_get_info, call_t_event_callback_get_info, next_t_event_callback_get_info, mpi_t_event_callback_get_info,
 (event_registration: MPI_T_event_registration, cb_safety: c_int, info_used: *mut MPI_Info) -> c_int }
@@ -455,11 +459,13 @@ entry! { 577, "MPI_T_event_callback_get_info", "PMPI_T_event_callback_get_info",
 /// `MPI_T_event_callback_set_info`, MPI 5.0 section 15.3.8.
 #[inline(never)]
 unsafe extern "C" fn mpi_t_event_callback_set_info(
-    _event_registration: MPI_T_event_registration,
-    _cb_safety: c_int,
-    _info: MPI_Info,
+    event_registration: MPI_T_event_registration,
+    cb_safety: c_int,
+    info: MPI_Info,
 ) -> c_int {
-    c::MPI_T_ERR_NOT_INITIALIZED
+    enter_tool("MPI_T_event_callback_set_info", || {
+        tool_event::callback_set_info(event_registration, cb_safety, info)
+    })
 }
 entry! { 578, "MPI_T_event_callback_set_info", "PMPI_T_event_callback_set_info", PMPI_T_event_callback_set_info, QMPI_T_event_callback_set_info, top_t_event_callback_set_info, call_t_event_callback_set_info, next_t_event_callback_set_info, mpi_t_event_callback_set_info,
 (event_registration: MPI_T_event_registration, cb_safety: c_int, info: MPI_Info) -> c_int }
@@ -467,21 +473,28 @@ entry! { 578, "MPI_T_event_callback_set_info", "PMPI_T_event_callback_set_info",
 /// `MPI_T_event_copy`, MPI 5.0 section 15.3.8.
 #[inline(never)]
 unsafe extern "C" fn mpi_t_event_copy(
-    _event_instance: MPI_T_event_instance,
-    _buffer: *mut c_void,
+    event_instance: MPI_T_event_instance,
+    buffer: *mut c_void,
 ) -> c_int {
-    c::MPI_T_ERR_NOT_INITIALIZED
+    enter_tool("MPI_T_event_copy", || {
+        // SAFETY: `buffer` is the caller's array, of the length the standard gives (A3 of `args`).
+        let buffer = unsafe { args::OutValue::new("buffer", buffer) };
+        tool_event::copy(event_instance, buffer)
+    })
 }
 entry! { 579, "MPI_T_event_copy", "PMPI_T_event_copy", PMPI_T_event_copy, QMPI_T_event_copy, top_t_event_copy, call_t_event_copy, next_t_event_copy, mpi_t_event_copy,
 (event_instance: MPI_T_event_instance, buffer: *mut c_void) -> c_int }
 
 /// `MPI_T_event_get_index`, MPI 5.0 section 15.3.8.
 #[inline(never)]
-unsafe extern "C" fn mpi_t_event_get_index(
-    _name: *const c_char,
-    _event_index: *mut c_int,
-) -> c_int {
-    c::MPI_T_ERR_NOT_INITIALIZED
+unsafe extern "C" fn mpi_t_event_get_index(name: *const c_char, event_index: *mut c_int) -> c_int {
+    enter_tool("MPI_T_event_get_index", || {
+        // SAFETY: `name` is the caller's string (A4 of `args`).
+        let name = unsafe { args::text("name", name) }?;
+        // SAFETY: `event_index` is the caller's pointer to one int (A1 of `args`).
+        let event_index = unsafe { args::Out::new("event_index", event_index) }?;
+        tool_event::get_index(name, event_index)
+    })
 }
 entry! { 580, "MPI_T_event_get_index", "PMPI_T_event_get_index", PMPI_T_event_get_index, QMPI_T_event_get_index, top_t_event_get_index, call_t_event_get_index, next_t_event_get_index, mpi_t_event_get_index,
 (name: *const c_char, event_index: *mut c_int) -> c_int }
@@ -489,28 +502,72 @@ entry! { 580, "MPI_T_event_get_index", "PMPI_T_event_get_index", PMPI_T_event_ge
 /// `MPI_T_event_get_info`, MPI 5.0 section 15.3.8.
 #[inline(never)]
 unsafe extern "C" fn mpi_t_event_get_info(
-    _event_index: c_int,
-    _name: *mut c_char,
-    _name_len: *mut c_int,
-    _verbosity: *mut c_int,
-    _array_of_datatypes: *mut MPI_Datatype,
-    _array_of_displacements: *mut MPI_Aint,
-    _num_elements: *mut c_int,
-    _enumtype: *mut MPI_T_enum,
-    _info: *mut MPI_Info,
-    _desc: *mut c_char,
-    _desc_len: *mut c_int,
-    _bind: *mut c_int,
+    event_index: c_int,
+    name: *mut c_char,
+    name_len: *mut c_int,
+    verbosity: *mut c_int,
+    array_of_datatypes: *mut MPI_Datatype,
+    array_of_displacements: *mut MPI_Aint,
+    num_elements: *mut c_int,
+    enumtype: *mut MPI_T_enum,
+    info: *mut MPI_Info,
+    desc: *mut c_char,
+    desc_len: *mut c_int,
+    bind: *mut c_int,
 ) -> c_int {
-    c::MPI_T_ERR_NOT_INITIALIZED
+    enter_tool("MPI_T_event_get_info", || {
+        // SAFETY: `name` is the caller's room for a string (A4 of `args`).
+        let name = unsafe { args::OutChars::optional(name) };
+        // SAFETY: `name_len` is the caller's pointer to one int (A1 of `args`).
+        let name_len = unsafe { args::InOut::optional(name_len) };
+        // SAFETY: `verbosity` is the caller's pointer to one int (A1 of `args`).
+        let verbosity = unsafe { args::Out::optional(verbosity) };
+        // SAFETY: `array_of_datatypes` is the caller's array, of the length the standard gives (A3 of `args`).
+        let array_of_datatypes =
+            unsafe { args::OutArrayPtr::optional("array_of_datatypes", array_of_datatypes) };
+        // SAFETY: `array_of_displacements` is the caller's array, of the length the standard gives (A3 of `args`).
+        let array_of_displacements = unsafe {
+            args::OutArrayPtr::optional("array_of_displacements", array_of_displacements)
+        };
+        // SAFETY: `num_elements` is the caller's pointer to one int (A1 of `args`).
+        let num_elements = unsafe { args::InOut::optional(num_elements) };
+        // SAFETY: `enumtype` is the caller's pointer to one MPI_T_enum (A1 of `args`).
+        let enumtype = unsafe { args::Out::optional(enumtype) };
+        // SAFETY: `info` is the caller's pointer to one MPI_Info (A1 of `args`).
+        let info = unsafe { args::Out::optional(info) };
+        // SAFETY: `desc` is the caller's room for a string (A4 of `args`).
+        let desc = unsafe { args::OutChars::optional(desc) };
+        // SAFETY: `desc_len` is the caller's pointer to one int (A1 of `args`).
+        let desc_len = unsafe { args::InOut::optional(desc_len) };
+        // SAFETY: `bind` is the caller's pointer to one int (A1 of `args`).
+        let bind = unsafe { args::Out::optional(bind) };
+        tool_event::get_info(
+            event_index,
+            name,
+            name_len,
+            verbosity,
+            array_of_datatypes,
+            array_of_displacements,
+            num_elements,
+            enumtype,
+            info,
+            desc,
+            desc_len,
+            bind,
+        )
+    })
 }
 entry! { 581, "MPI_T_event_get_info", "PMPI_T_event_get_info", PMPI_T_event_get_info, QMPI_T_event_get_info, top_t_event_get_info, call_t_event_get_info, next_t_event_get_info, mpi_t_event_get_info,
 (event_index: c_int, name: *mut c_char, name_len: *mut c_int, verbosity: *mut c_int, array_of_datatypes: *mut MPI_Datatype, array_of_displacements: *mut MPI_Aint, num_elements: *mut c_int, enumtype: *mut MPI_T_enum, info: *mut MPI_Info, desc: *mut c_char, desc_len: *mut c_int, bind: *mut c_int) -> c_int }
 
 /// `MPI_T_event_get_num`, MPI 5.0 section 15.3.8.
 #[inline(never)]
-unsafe extern "C" fn mpi_t_event_get_num(_num_events: *mut c_int) -> c_int {
-    c::MPI_T_ERR_NOT_INITIALIZED
+unsafe extern "C" fn mpi_t_event_get_num(num_events: *mut c_int) -> c_int {
+    enter_tool("MPI_T_event_get_num", || {
+        // SAFETY: `num_events` is the caller's pointer to one int (A1 of `args`).
+        let num_events = unsafe { args::Out::new("num_events", num_events) }?;
+        tool_event::get_num(num_events)
+    })
 }
 entry! { 582, "MPI_T_event_get_num", "PMPI_T_event_get_num", PMPI_T_event_get_num, QMPI_T_event_get_num, top_t_event_get_num, call_t_event_get_num, next_t_event_get_num, mpi_t_event_get_num,
 (num_events: *mut c_int) -> c_int }
@@ -518,10 +575,14 @@ entry! { 582, "MPI_T_event_get_num", "PMPI_T_event_get_num", PMPI_T_event_get_nu
 /// `MPI_T_event_get_source`, MPI 5.0 section 15.3.8.
 #[inline(never)]
 unsafe extern "C" fn mpi_t_event_get_source(
-    _event_instance: MPI_T_event_instance,
-    _source_index: *mut c_int,
+    event_instance: MPI_T_event_instance,
+    source_index: *mut c_int,
 ) -> c_int {
-    c::MPI_T_ERR_NOT_INITIALIZED
+    enter_tool("MPI_T_event_get_source", || {
+        // SAFETY: `source_index` is the caller's pointer to one int (A1 of `args`).
+        let source_index = unsafe { args::Out::new("source_index", source_index) }?;
+        tool_event::get_source(event_instance, source_index)
+    })
 }
 entry! { 583, "MPI_T_event_get_source", "PMPI_T_event_get_source", PMPI_T_event_get_source, QMPI_T_event_get_source, top_t_event_get_source, call_t_event_get_source, next_t_event_get_source, mpi_t_event_get_source,
 (event_instance: MPI_T_event_instance, source_index: *mut c_int) -> c_int }
@@ -529,10 +590,14 @@ entry! { 583, "MPI_T_event_get_source", "PMPI_T_event_get_source", PMPI_T_event_
 /// `MPI_T_event_get_timestamp`, MPI 5.0 section 15.3.8.
 #[inline(never)]
 unsafe extern "C" fn mpi_t_event_get_timestamp(
-    _event_instance: MPI_T_event_instance,
-    _event_timestamp: *mut MPI_Count,
+    event_instance: MPI_T_event_instance,
+    event_timestamp: *mut MPI_Count,
 ) -> c_int {
-    c::MPI_T_ERR_NOT_INITIALIZED
+    enter_tool("MPI_T_event_get_timestamp", || {
+        // SAFETY: `event_timestamp` is the caller's pointer to one MPI_Count (A1 of `args`).
+        let event_timestamp = unsafe { args::Out::new("event_timestamp", event_timestamp) }?;
+        tool_event::get_timestamp(event_instance, event_timestamp)
+    })
 }
 entry! { 584, "MPI_T_event_get_timestamp", "PMPI_T_event_get_timestamp", PMPI_T_event_get_timestamp, QMPI_T_event_get_timestamp, top_t_event_get_timestamp, call_t_event_get_timestamp, next_t_event_get_timestamp, mpi_t_event_get_timestamp,
 (event_instance: MPI_T_event_instance, event_timestamp: *mut MPI_Count) -> c_int }
@@ -540,12 +605,19 @@ entry! { 584, "MPI_T_event_get_timestamp", "PMPI_T_event_get_timestamp", PMPI_T_
 /// `MPI_T_event_handle_alloc`, MPI 5.0 section 15.3.8.
 #[inline(never)]
 unsafe extern "C" fn mpi_t_event_handle_alloc(
-    _event_index: c_int,
-    _obj_handle: *mut c_void,
-    _info: MPI_Info,
-    _event_registration: *mut MPI_T_event_registration,
+    event_index: c_int,
+    obj_handle: *mut c_void,
+    info: MPI_Info,
+    event_registration: *mut MPI_T_event_registration,
 ) -> c_int {
-    c::MPI_T_ERR_NOT_INITIALIZED
+    enter_tool("MPI_T_event_handle_alloc", || {
+        // SAFETY: `obj_handle` is the caller's array, of the length the standard gives (A3 of `args`).
+        let obj_handle = unsafe { args::Object::new("obj_handle", obj_handle) };
+        // SAFETY: `event_registration` is the caller's pointer to one MPI_T_event_registration (A1 of `args`).
+        let event_registration =
+            unsafe { args::Out::new("event_registration", event_registration) }?;
+        tool_event::handle_alloc(event_index, obj_handle, info, event_registration)
+    })
 }
 entry! { 585, "MPI_T_event_handle_alloc", "PMPI_T_event_handle_alloc", PMPI_T_event_handle_alloc, QMPI_T_event_handle_alloc, top_t_event_handle_alloc, call_t_event_handle_alloc, next_t_event_handle_alloc, mpi_t_event_handle_alloc,
 (event_index: c_int, obj_handle: *mut c_void, info: MPI_Info, event_registration: *mut MPI_T_event_registration) -> c_int }
@@ -553,11 +625,13 @@ entry! { 585, "MPI_T_event_handle_alloc", "PMPI_T_event_handle_alloc", PMPI_T_ev
 /// `MPI_T_event_handle_free`, MPI 5.0 section 15.3.8.
 #[inline(never)]
 unsafe extern "C" fn mpi_t_event_handle_free(
-    _event_registration: MPI_T_event_registration,
-    _user_data: *mut c_void,
-    _free_cb_function: Option<MPI_T_event_free_cb_function>,
+    event_registration: MPI_T_event_registration,
+    user_data: *mut c_void,
+    free_cb_function: Option<MPI_T_event_free_cb_function>,
 ) -> c_int {
-    c::MPI_T_ERR_NOT_INITIALIZED
+    enter_tool("MPI_T_event_handle_free", || {
+        tool_event::handle_free(event_registration, args::State(user_data), free_cb_function)
+    })
 }
 entry! { 586, "MPI_T_event_handle_free", "PMPI_T_event_handle_free", PMPI_T_event_handle_free, QMPI_T_event_handle_free, top_t_event_handle_free, call_t_event_handle_free, next_t_event_handle_free, mpi_t_event_handle_free,
 (event_registration: MPI_T_event_registration, user_data: *mut c_void, free_cb_function: Option<MPI_T_event_free_cb_function>) -> c_int }
@@ -565,10 +639,14 @@ entry! { 586, "MPI_T_event_handle_free", "PMPI_T_event_handle_free", PMPI_T_even
 /// `MPI_T_event_handle_get_info`, MPI 5.0 section 15.3.8.
 #[inline(never)]
 unsafe extern "C" fn mpi_t_event_handle_get_info(
-    _event_registration: MPI_T_event_registration,
-    _info_used: *mut MPI_Info,
+    event_registration: MPI_T_event_registration,
+    info_used: *mut MPI_Info,
 ) -> c_int {
-    c::MPI_T_ERR_NOT_INITIALIZED
+    enter_tool("MPI_T_event_handle_get_info", || {
+        // SAFETY: `info_used` is the caller's pointer to one MPI_Info (A1 of `args`).
+        let info_used = unsafe { args::Out::optional(info_used) };
+        tool_event::handle_get_info(event_registration, info_used)
+    })
 }
 entry! { 587, "MPI_T_event_handle_get_info", "PMPI_T_event_handle_get_info", PMPI_T_event_handle_get_info, QMPI_T_event_handle_get_info, top_t_event_handle_get_info, call_t_event_handle_get_info, next_t_event_handle_get_info, mpi_t_event_handle_get_info,
 (event_registration: MPI_T_event_registration, info_used: *mut MPI_Info) -> c_int }
@@ -576,10 +654,12 @@ entry! { 587, "MPI_T_event_handle_get_info", "PMPI_T_event_handle_get_info", PMP
 /// `MPI_T_event_handle_set_info`, MPI 5.0 section 15.3.8.
 #[inline(never)]
 unsafe extern "C" fn mpi_t_event_handle_set_info(
-    _event_registration: MPI_T_event_registration,
-    _info: MPI_Info,
+    event_registration: MPI_T_event_registration,
+    info: MPI_Info,
 ) -> c_int {
-    c::MPI_T_ERR_NOT_INITIALIZED
+    enter_tool("MPI_T_event_handle_set_info", || {
+        tool_event::handle_set_info(event_registration, info)
+    })
 }
 entry! { 588, "MPI_T_event_handle_set_info", "PMPI_T_event_handle_set_info", PMPI_T_event_handle_set_info, QMPI_T_event_handle_set_info, top_t_event_handle_set_info, call_t_event_handle_set_info, next_t_event_handle_set_info, mpi_t_event_handle_set_info,
 (event_registration: MPI_T_event_registration, info: MPI_Info) -> c_int }
@@ -587,11 +667,15 @@ entry! { 588, "MPI_T_event_handle_set_info", "PMPI_T_event_handle_set_info", PMP
 /// `MPI_T_event_read`, MPI 5.0 section 15.3.8.
 #[inline(never)]
 unsafe extern "C" fn mpi_t_event_read(
-    _event_instance: MPI_T_event_instance,
-    _element_index: c_int,
-    _buffer: *mut c_void,
+    event_instance: MPI_T_event_instance,
+    element_index: c_int,
+    buffer: *mut c_void,
 ) -> c_int {
-    c::MPI_T_ERR_NOT_INITIALIZED
+    enter_tool("MPI_T_event_read", || {
+        // SAFETY: `buffer` is the caller's array, of the length the standard gives (A3 of `args`).
+        let buffer = unsafe { args::OutValue::new("buffer", buffer) };
+        tool_event::read(event_instance, element_index, buffer)
+    })
 }
 entry! { 589, "MPI_T_event_read", "PMPI_T_event_read", PMPI_T_event_read, QMPI_T_event_read, top_t_event_read, call_t_event_read, next_t_event_read, mpi_t_event_read,
 (event_instance: MPI_T_event_instance, element_index: c_int, buffer: *mut c_void) -> c_int }
@@ -599,13 +683,21 @@ entry! { 589, "MPI_T_event_read", "PMPI_T_event_read", PMPI_T_event_read, QMPI_T
 /// `MPI_T_event_register_callback`, MPI 5.0 section 15.3.8.
 #[inline(never)]
 unsafe extern "C" fn mpi_t_event_register_callback(
-    _event_registration: MPI_T_event_registration,
-    _cb_safety: c_int,
-    _info: MPI_Info,
-    _user_data: *mut c_void,
-    _event_cb_function: Option<MPI_T_event_cb_function>,
+    event_registration: MPI_T_event_registration,
+    cb_safety: c_int,
+    info: MPI_Info,
+    user_data: *mut c_void,
+    event_cb_function: Option<MPI_T_event_cb_function>,
 ) -> c_int {
-    c::MPI_T_ERR_NOT_INITIALIZED
+    enter_tool("MPI_T_event_register_callback", || {
+        tool_event::register_callback(
+            event_registration,
+            cb_safety,
+            info,
+            args::State(user_data),
+            event_cb_function,
+        )
+    })
 }
 entry! { 590, "MPI_T_event_register_callback", "PMPI_T_event_register_callback", PMPI_T_event_register_callback, QMPI_T_event_register_callback, top_t_event_register_callback, call_t_event_register_callback, next_t_event_register_callback, mpi_t_event_register_callback,
 (event_registration: MPI_T_event_registration, cb_safety: c_int, info: MPI_Info, user_data: *mut c_void, event_cb_function: Option<MPI_T_event_cb_function>) -> c_int }
@@ -613,10 +705,12 @@ entry! { 590, "MPI_T_event_register_callback", "PMPI_T_event_register_callback",
 /// `MPI_T_event_set_dropped_handler`, MPI 5.0 section 15.3.8.
 #[inline(never)]
 unsafe extern "C" fn mpi_t_event_set_dropped_handler(
-    _event_registration: MPI_T_event_registration,
-    _dropped_cb_function: Option<MPI_T_event_dropped_cb_function>,
+    event_registration: MPI_T_event_registration,
+    dropped_cb_function: Option<MPI_T_event_dropped_cb_function>,
 ) -> c_int {
-    c::MPI_T_ERR_NOT_INITIALIZED
+    enter_tool("MPI_T_event_set_dropped_handler", || {
+        tool_event::set_dropped_handler(event_registration, dropped_cb_function)
+    })
 }
 entry! { 591, "MPI_T_event_set_dropped_handler", "PMPI_T_event_set_dropped_handler", PMPI_T_event_set_dropped_handler, QMPI_T_event_set_dropped_handler, top_t_event_set_dropped_handler, call_t_event_set_dropped_handler, next_t_event_set_dropped_handler, mpi_t_event_set_dropped_handler,
 (event_registration: MPI_T_event_registration, dropped_cb_function: Option<MPI_T_event_dropped_cb_function>) -> c_int }
@@ -624,25 +718,57 @@ entry! { 591, "MPI_T_event_set_dropped_handler", "PMPI_T_event_set_dropped_handl
 /// `MPI_T_source_get_info`, MPI 5.0 section 15.3.8.
 #[inline(never)]
 unsafe extern "C" fn mpi_t_source_get_info(
-    _source_index: c_int,
-    _name: *mut c_char,
-    _name_len: *mut c_int,
-    _desc: *mut c_char,
-    _desc_len: *mut c_int,
-    _ordering: *mut c_int,
-    _ticks_per_second: *mut MPI_Count,
-    _max_ticks: *mut MPI_Count,
-    _info: *mut MPI_Info,
+    source_index: c_int,
+    name: *mut c_char,
+    name_len: *mut c_int,
+    desc: *mut c_char,
+    desc_len: *mut c_int,
+    ordering: *mut c_int,
+    ticks_per_second: *mut MPI_Count,
+    max_ticks: *mut MPI_Count,
+    info: *mut MPI_Info,
 ) -> c_int {
-    c::MPI_T_ERR_NOT_INITIALIZED
+    enter_tool("MPI_T_source_get_info", || {
+        // SAFETY: `name` is the caller's room for a string (A4 of `args`).
+        let name = unsafe { args::OutChars::optional(name) };
+        // SAFETY: `name_len` is the caller's pointer to one int (A1 of `args`).
+        let name_len = unsafe { args::InOut::optional(name_len) };
+        // SAFETY: `desc` is the caller's room for a string (A4 of `args`).
+        let desc = unsafe { args::OutChars::optional(desc) };
+        // SAFETY: `desc_len` is the caller's pointer to one int (A1 of `args`).
+        let desc_len = unsafe { args::InOut::optional(desc_len) };
+        // SAFETY: `ordering` is the caller's pointer to one MPI_T_source_order (A1 of `args`).
+        let ordering = unsafe { args::Out::optional(ordering) };
+        // SAFETY: `ticks_per_second` is the caller's pointer to one MPI_Count (A1 of `args`).
+        let ticks_per_second = unsafe { args::Out::optional(ticks_per_second) };
+        // SAFETY: `max_ticks` is the caller's pointer to one MPI_Count (A1 of `args`).
+        let max_ticks = unsafe { args::Out::optional(max_ticks) };
+        // SAFETY: `info` is the caller's pointer to one MPI_Info (A1 of `args`).
+        let info = unsafe { args::Out::optional(info) };
+        tool_event::source_get_info(
+            source_index,
+            name,
+            name_len,
+            desc,
+            desc_len,
+            ordering,
+            ticks_per_second,
+            max_ticks,
+            info,
+        )
+    })
 }
 entry! { 607, "MPI_T_source_get_info", "PMPI_T_source_get_info", PMPI_T_source_get_info, QMPI_T_source_get_info, top_t_source_get_info, call_t_source_get_info, next_t_source_get_info, mpi_t_source_get_info,
 (source_index: c_int, name: *mut c_char, name_len: *mut c_int, desc: *mut c_char, desc_len: *mut c_int, ordering: *mut c_int, ticks_per_second: *mut MPI_Count, max_ticks: *mut MPI_Count, info: *mut MPI_Info) -> c_int }
 
 /// `MPI_T_source_get_num`, MPI 5.0 section 15.3.8.
 #[inline(never)]
-unsafe extern "C" fn mpi_t_source_get_num(_num_sources: *mut c_int) -> c_int {
-    c::MPI_T_ERR_NOT_INITIALIZED
+unsafe extern "C" fn mpi_t_source_get_num(num_sources: *mut c_int) -> c_int {
+    enter_tool("MPI_T_source_get_num", || {
+        // SAFETY: `num_sources` is the caller's pointer to one int (A1 of `args`).
+        let num_sources = unsafe { args::Out::new("num_sources", num_sources) }?;
+        tool_event::source_get_num(num_sources)
+    })
 }
 entry! { 608, "MPI_T_source_get_num", "PMPI_T_source_get_num", PMPI_T_source_get_num, QMPI_T_source_get_num, top_t_source_get_num, call_t_source_get_num, next_t_source_get_num, mpi_t_source_get_num,
 (num_sources: *mut c_int) -> c_int }
@@ -650,10 +776,14 @@ entry! { 608, "MPI_T_source_get_num", "PMPI_T_source_get_num", PMPI_T_source_get
 /// `MPI_T_source_get_timestamp`, MPI 5.0 section 15.3.8.
 #[inline(never)]
 unsafe extern "C" fn mpi_t_source_get_timestamp(
-    _source_index: c_int,
-    _timestamp: *mut MPI_Count,
+    source_index: c_int,
+    timestamp: *mut MPI_Count,
 ) -> c_int {
-    c::MPI_T_ERR_NOT_INITIALIZED
+    enter_tool("MPI_T_source_get_timestamp", || {
+        // SAFETY: `timestamp` is the caller's pointer to one MPI_Count (A1 of `args`).
+        let timestamp = unsafe { args::Out::new("timestamp", timestamp) }?;
+        tool_event::source_get_timestamp(source_index, timestamp)
+    })
 }
 entry! { 609, "MPI_T_source_get_timestamp", "PMPI_T_source_get_timestamp", PMPI_T_source_get_timestamp, QMPI_T_source_get_timestamp, top_t_source_get_timestamp, call_t_source_get_timestamp, next_t_source_get_timestamp, mpi_t_source_get_timestamp,
 (source_index: c_int, timestamp: *mut MPI_Count) -> c_int }
@@ -707,11 +837,16 @@ entry! { 561, "MPI_T_category_get_cvars", "PMPI_T_category_get_cvars", PMPI_T_ca
 /// `MPI_T_category_get_events`, MPI 5.0 section 15.3.9.
 #[inline(never)]
 unsafe extern "C" fn mpi_t_category_get_events(
-    _cat_index: c_int,
-    _len: c_int,
-    _indices: *mut c_int,
+    cat_index: c_int,
+    len: c_int,
+    indices: *mut c_int,
 ) -> c_int {
-    c::MPI_T_ERR_NOT_INITIALIZED
+    enter_tool("MPI_T_category_get_events", || {
+        let len = args::len("len", args::wide(len), ErrorClass::ARG)?;
+        // SAFETY: `indices` is the caller's array of `len` ints (A2 of `args`).
+        let indices = unsafe { args::OutArray::new("indices", indices, len) }?;
+        tool_category::get_events(cat_index, indices)
+    })
 }
 entry! { 562, "MPI_T_category_get_events", "PMPI_T_category_get_events", PMPI_T_category_get_events, QMPI_T_category_get_events, top_t_category_get_events, call_t_category_get_events, next_t_category_get_events, mpi_t_category_get_events,
 (cat_index: c_int, len: c_int, indices: *mut c_int) -> c_int }
@@ -787,10 +922,14 @@ entry! { 565, "MPI_T_category_get_num", "PMPI_T_category_get_num", PMPI_T_catego
 /// `MPI_T_category_get_num_events`, MPI 5.0 section 15.3.9.
 #[inline(never)]
 unsafe extern "C" fn mpi_t_category_get_num_events(
-    _cat_index: c_int,
-    _num_events: *mut c_int,
+    cat_index: c_int,
+    num_events: *mut c_int,
 ) -> c_int {
-    c::MPI_T_ERR_NOT_INITIALIZED
+    enter_tool("MPI_T_category_get_num_events", || {
+        // SAFETY: `num_events` is the caller's pointer to one int (A1 of `args`).
+        let num_events = unsafe { args::Out::new("num_events", num_events) }?;
+        tool_category::get_num_events(cat_index, num_events)
+    })
 }
 entry! { 566, "MPI_T_category_get_num_events", "PMPI_T_category_get_num_events", PMPI_T_category_get_num_events, QMPI_T_category_get_num_events, top_t_category_get_num_events, call_t_category_get_num_events, next_t_category_get_num_events, mpi_t_category_get_num_events,
 (cat_index: c_int, num_events: *mut c_int) -> c_int }

@@ -5,15 +5,26 @@
 //! Two calls of the C library that write a local; nothing is kept.
 #![allow(unsafe_code, reason = "two system calls")]
 
+/// Nanoseconds of the same clock.
+pub(crate) fn ticks() -> u64 {
+    let time = read();
+    let (seconds, rest) = (time.tv_sec, time.tv_nsec);
+    u64::try_from(seconds * 1_000_000_000 + rest).unwrap_or(0)
+}
+
 /// Seconds since some moment in the past, the same for all processes of a host.
 pub(crate) fn now() -> f64 {
+    seconds(read())
+}
+
+fn read() -> libc::timespec {
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
     // SAFETY: `time` is a local that the call writes; the clock exists on every Linux, so the call cannot fail.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-    seconds(time)
+    time
 }
 
 /// Seconds between two ticks.

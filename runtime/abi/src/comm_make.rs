@@ -15,7 +15,7 @@ use crate::error::{Error, ErrorClass, Result};
 use crate::handle::{MPI_Comm, MPI_Group, MPI_Info};
 use crate::info::{Pairs, hints};
 use crate::state::CommObject;
-use crate::{anchor, attr, c, comm_hints, comm_kinds, express, lock};
+use crate::{anchor, attr, c, comm_hints, comm_kinds, express, lock, tool_event};
 
 /// `MPI_Comm_dup`: hints are duplicated too.
 pub fn comm_dup(mpi: Mpi, comm: MPI_Comm, newcomm: Out<'_, MPI_Comm>) -> Result<()> {
@@ -295,6 +295,12 @@ pub(crate) fn keep(mpi: Mpi, parent: MPI_Comm, mut comm: Comm) -> Result<MPI_Com
 /// Tells debuggers of a new communicator, and opens the express lane for it, where that may be.
 pub(crate) fn known(mpi: Mpi, handle: MPI_Comm, comm: &Comm) {
     anchor::know(comm, handle);
+    // One without processes is still being made.
+    if comm.size() > 0 {
+        let (size, rank) = (comm.size().into(), comm.rank.into());
+        let words = [handle.0 as u64, size, rank, 0, 0];
+        tool_event::note(mpi, runtime::Event::CommunicatorCreated, words);
+    }
     if !lock::is_multiple() && mpi.visit(|universe| universe.sends_at_once(8)) {
         express::open(handle, comm);
         if mpi.visit(|universe| universe.has_tasks()) {
@@ -312,6 +318,8 @@ pub(crate) fn discard(mpi: Mpi, handle: MPI_Comm) -> Result<()> {
         Ok::<_, Error>(())
     })?;
     express::forget(handle);
+    let words = [handle.0 as u64, 0, 0, 0, 0];
+    tool_event::note(mpi, runtime::Event::CommunicatorFreed, words);
     Ok(())
 }
 

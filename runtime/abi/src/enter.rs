@@ -4,6 +4,8 @@
 use core::ffi::c_int;
 use core::marker::PhantomData;
 
+use runtime::var::events;
+
 use crate::c;
 use crate::errhandler::Handler;
 use crate::error::{Error, ErrorClass, Result, remember};
@@ -11,6 +13,7 @@ use crate::handle::{self, MPI_Comm, MPI_File, MPI_Request, MPI_Session, MPI_Win}
 use crate::lock;
 use crate::process::{self, Phase};
 use crate::tool::Refused;
+use crate::tool_event;
 
 /// Proof that MPI is initialized and that this thread has the lock, where there is one. Bodies get it and hand it on.
 #[derive(Clone, Copy, Debug)]
@@ -72,10 +75,22 @@ pub fn enter(name: &'static str, on: On, body: impl FnOnce(Mpi) -> Result<()>) -
     let held = lock::hold();
     let result = body(Mpi::within(name));
     drop(held);
-    match result {
+    let code = match result {
         Ok(()) => c::MPI_SUCCESS,
-        Err(error) => raise(name, on, &error),
+        Err(error) => raise_within(name, on, &error),
+    };
+    if events::wanted().any() {
+        tool_event::after_call();
     }
+    code
+}
+
+#[cold]
+fn raise_within(name: &'static str, on: On, error: &Error) -> c_int {
+    if events::wanted().has(runtime::Event::ErrorRaised) {
+        tool_event::note_error(error.class());
+    }
+    raise(name, on, error)
 }
 
 /// Runs the body of the private function `name`, which has answers of its own. `None`: MPI is not initialized, or finalized.

@@ -21,6 +21,7 @@ use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_void};
 use core::hint::cold_path;
 
+use runtime::var::events;
 use runtime::{Comm, ContextId, Peer, Target, Universe, UserMemory};
 
 use crate::args::OutStatus;
@@ -364,6 +365,9 @@ pub fn open(handle: MPI_Comm, comm: &Comm) {
         };
         // SAFETY: this thread alone is in MPI (module head).
         unsafe { *LANES.known[place(handle)].get() = lane };
+        if events::wanted().any() {
+            return;
+        }
         // SAFETY: as above.
         unsafe { *LANES.current.get() = lane };
     }
@@ -412,7 +416,8 @@ fn lane(handle: MPI_Comm) -> Option<&'static Lane> {
     (lane.handle == handle).then_some(lane)
 }
 
-/// Closes the lane until no collective goes on in the background: the lane would not carry it on.
+/// Closes the lane until no collective goes on in the background and no tool listens to events: the lane would do nothing for
+/// them.
 pub fn pause() {
     // At `MPI_THREAD_MULTIPLE` it is closed, and others may be looking at it.
     if !is_open() {
@@ -430,6 +435,10 @@ pub fn change_lane(handle: MPI_Comm) -> bool {
     // SAFETY: this thread alone is in MPI (module head).
     let current = unsafe { &mut *LANES.current.get() };
     if lane.handle != handle || current.handle == handle || handle == CLOSED.handle {
+        return false;
+    }
+    // Nothing is told to tools there.
+    if events::wanted().any() {
         return false;
     }
     // SAFETY: the lane knows the communicator: it is open but for a pause.

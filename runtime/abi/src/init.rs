@@ -5,6 +5,7 @@ use core::ffi::c_int;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use runtime::var::events;
 use runtime::{Awaits, Line, Universe, Visit, collective};
 
 use crate::anchor;
@@ -22,6 +23,7 @@ use crate::mpir;
 use crate::process::{self, Identity, Lookup, Phase, World};
 use crate::qmpi;
 use crate::state::{self, Hidden, State};
+use crate::tool_event;
 
 /// `MPI_Init`.
 pub fn init(_argc: MainArgc, _argv: MainArgv) -> Result<()> {
@@ -63,6 +65,9 @@ fn start(level: c_int) -> Result<()> {
         join(level)?;
     }
     process::set_world(World::Active);
+    if events::wanted().any() {
+        tool_event::after_call();
+    }
     Ok(())
 }
 
@@ -117,6 +122,8 @@ fn join(level: c_int) -> Result<()> {
         // A process joins once.
         let _ = LINK.set(link.clone());
     }
+    tool_event::begin(&mut universe, level);
+    note_first_communicators(&mut universe);
     state::install(State::new(universe, level));
     process::set_lookup(Lookup {
         handler,
@@ -126,6 +133,17 @@ fn join(level: c_int) -> Result<()> {
     lock::set_multiple(level == c::MPI_THREAD_MULTIPLE);
     process::set_phase(Phase::Running);
     Ok(())
+}
+
+fn note_first_communicators(universe: &mut Universe) {
+    for (handle, comm) in [
+        (MPI_Comm::WORLD, universe.world()),
+        (MPI_Comm::SELF, universe.myself()),
+    ] {
+        let (size, rank) = (comm.size().into(), comm.rank.into());
+        let words = [handle.0 as u64, size, rank, 0, 0];
+        universe.note(runtime::Event::CommunicatorCreated, words);
+    }
 }
 
 /// `MPI_Finalize`: every rank's messages are with their receivers, or at least on their way, before any leaves.

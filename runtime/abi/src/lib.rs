@@ -86,6 +86,7 @@ pub mod tool;
 pub mod tool_category;
 pub mod tool_cvar;
 pub mod tool_enum;
+pub mod tool_event;
 pub mod tool_handles;
 pub mod tool_pvar;
 pub mod topo;

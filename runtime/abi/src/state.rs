@@ -25,7 +25,7 @@ use crate::op::OpObject;
 use crate::registry::{Registry, not_a};
 use crate::session::Number;
 use crate::type_rows::Types;
-use crate::{datatype_table, handle};
+use crate::{datatype_table, handle, tool_event};
 
 /// Everything behind handles.
 pub struct State {
@@ -256,6 +256,13 @@ impl Visit for Mpi {
 
     fn let_others(self, outside: impl FnOnce()) {
         lock::without(outside);
+    }
+
+    #[inline(always)]
+    fn tell_tools(self) {
+        if runtime::var::events::wanted().any() {
+            tool_event::within_wait(self);
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use runtime::var::{Verbosity, desk};
 use crate::args::{InOut, Out, OutChars};
 use crate::c;
 use crate::error::{Error, ErrorClass};
-use crate::{init, process, tool_cvar};
+use crate::{init, process, tool_cvar, tool_event};
 
 /// Why a call was refused: its class, which is what C gets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,6 +46,7 @@ pub fn finalize() -> Result<()> {
         (false, _) => return Err(Refused(ErrorClass::T_NOT_INITIALIZED)),
         (true, true) => {
             tool_cvar::forget_handles();
+            tool_event::forget();
             desk::open().clear();
         }
         (true, false) => {}

@@ -4,6 +4,7 @@
 use core::ffi::{CStr, c_int};
 
 use runtime::var::Category;
+use runtime::var::events::EVENTS;
 use runtime::var::gauges::GAUGES;
 use runtime::var::settings::controls;
 
@@ -57,6 +58,18 @@ pub fn get_pvars(index: c_int, indices: OutArray<'_, c_int>) -> Result<()> {
     Ok(())
 }
 
+/// `MPI_T_category_get_num_events`.
+pub fn get_num_events(index: c_int, num_events: Out<'_, c_int>) -> Result<()> {
+    num_events.set(number(events(find(index)?).count()));
+    Ok(())
+}
+
+/// `MPI_T_category_get_events`.
+pub fn get_events(index: c_int, indices: OutArray<'_, c_int>) -> Result<()> {
+    indices.fill(events(find(index)?).map(number));
+    Ok(())
+}
+
 /// `MPI_T_category_get_categories`.
 pub fn get_categories(index: c_int, indices: OutArray<'_, c_int>) -> Result<()> {
     let below = find(index)?.below().filter_map(Category::place);
@@ -76,6 +89,12 @@ fn find(index: c_int) -> Result<Category> {
 
 fn cvars(category: Category) -> impl Iterator<Item = usize> {
     let all = controls().enumerate();
+    all.filter(move |(_, row)| row.category == category)
+        .map(|(index, _)| index)
+}
+
+fn events(category: Category) -> impl Iterator<Item = usize> {
+    let all = EVENTS.iter().enumerate();
     all.filter(move |(_, row)| row.category == category)
         .map(|(index, _)| index)
 }

@@ -3,6 +3,7 @@
 
 use core::ffi::c_int;
 
+use runtime::var::events::{self, EVENTS};
 use runtime::var::gauges::{GAUGES, Gauge, Number};
 use runtime::var::{ROWS, Range, Row};
 
@@ -29,12 +30,26 @@ pub fn of_gauge(gauge: &Gauge) -> MPI_T_enum {
     }
 }
 
+/// The enumeration of the words in an event, by its place behind those.
+pub fn of_event(row: &events::Row) -> MPI_T_enum {
+    match row.words() {
+        [] => MPI_T_enum(0),
+        _ => {
+            let at = ROWS.len() + GAUGES.len() + row.event as usize;
+            MPI_T_enum(bits(Kind::Enum, at, 0))
+        }
+    }
+}
+
 /// Its name and its words.
 fn find(handle: MPI_T_enum) -> Result<(String, &'static [&'static str])> {
     let found = place(Kind::Enum, handle.0).filter(|(_, generation)| *generation == 0);
     let words = found.and_then(|(index, _)| match ROWS.get(index) {
         Some(row) => words_of_row(row),
-        None => words_of_gauge(GAUGES.get(index - ROWS.len())?),
+        None => match GAUGES.get(index - ROWS.len()) {
+            Some(gauge) => words_of_gauge(gauge),
+            None => words_of_event(EVENTS.get(index - ROWS.len() - GAUGES.len())?),
+        },
     });
     let (name, words) = words.ok_or(Refused(ErrorClass::T_INVALID_HANDLE))?;
     Ok((format!("{name}_values"), words))
@@ -53,6 +68,13 @@ fn words_of_gauge(gauge: &Gauge) -> Option<Words> {
     match gauge.kind {
         Number::Int(words @ [_, ..]) => Some((gauge.name, words)),
         _ => None,
+    }
+}
+
+fn words_of_event(row: &events::Row) -> Option<Words> {
+    match row.words() {
+        [] => None,
+        words => Some((row.name, words)),
     }
 }
 

@@ -14,6 +14,10 @@ pub enum Kind {
     Pvar = 14,
     /// An enumeration; its index counts from 0 and its generation is 0.
     Enum = 15,
+    /// A registration for events.
+    Registration = 16,
+    /// An event, while callbacks are called for it.
+    Instance = 17,
 }
 
 /// The number of a handle.
@@ -80,6 +84,36 @@ impl<T> Handles<T> {
         self.places[index].1.take()
     }
 
+    /// What a handle names, to change.
+    pub fn get_mut(&mut self, number: usize) -> Option<&mut T> {
+        let (index, generation) = place(self.kind, number)?;
+        let (current, thing) = self.places.get_mut(index)?;
+        thing.as_mut().filter(|_| *current == generation)
+    }
+
+    /// All things.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.places.iter().filter_map(|(_, thing)| thing.as_ref())
+    }
+
+    /// All things, to change.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        let places = self.places.iter_mut();
+        places.filter_map(|(_, thing)| thing.as_mut())
+    }
+
+    /// The first thing from a place on, with its handle; moves the place behind it.
+    pub fn next_from(&mut self, place: &mut usize) -> Option<(usize, &mut T)> {
+        let kind = self.kind;
+        let rest = self.places.iter_mut().enumerate().skip(*place);
+        let mut things = rest.filter_map(|(index, (generation, thing))| {
+            Some((index, bits(kind, index, *generation), thing.as_mut()?))
+        });
+        let (index, number, thing) = things.next()?;
+        *place = index + 1;
+        Some((number, thing))
+    }
+
     /// Takes all out.
     pub fn clear(&mut self) {
         for (generation, thing) in &mut self.places {
@@ -116,7 +150,7 @@ mod tests {
         for number in [0, 1, one + 1, usize::MAX] {
             assert_eq!(handles.get(number), None);
         }
-        // A positive int, as all handles are.
+        // A positive int, as handles of MPI are.
         assert!(bits(Kind::Enum, MOST - 1, u8::MAX) <= i32::MAX as usize);
     }
 }

@@ -356,12 +356,14 @@ fn count(calls: &Cell<u32>) -> i32 {
 }
 
 /// The context of point-to-point messages of the communicator that has this one too.
-pub(crate) fn of_messages(context: ContextId) -> ContextId {
+#[must_use]
+pub fn of_messages(context: ContextId) -> ContextId {
     ContextId(context.0 / CONTEXT_STEP * CONTEXT_STEP)
 }
 
 /// Whether it is one of messages of the library's own: of collectives, or that make communicators.
-pub(crate) fn is_internal(context: ContextId) -> bool {
+#[must_use]
+pub fn is_internal(context: ContextId) -> bool {
     !context.0.is_multiple_of(CONTEXT_STEP)
 }
 

@@ -43,7 +43,10 @@ pub use bundle::{Payload, SendMode};
 pub use collective::Line;
 pub use comm::{Comm, Comparison, Group, Within};
 pub use datatype::{Datatype, Signature};
-pub use engine::{Config as EngineConfig, ContextId, Found, Kind, Peer, RequestId, State};
+pub use engine::{
+    Config as EngineConfig, ContextId, Event, Found, Kind, Peer, Record, Records, RequestId, State,
+    WORDS,
+};
 pub use error::Error;
 pub use p2p::{Mode, Source, Status, Target};
 pub use pack::Structured;

@@ -7,7 +7,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use engine::{ContextId, Peer, wire};
+use engine::{ContextId, Event, Peer, wire};
 use pmi::{Boot, Record};
 use transport::{Config, Fabric, Node, Providers, RemoteKey, Rendezvous};
 
@@ -221,7 +221,12 @@ impl Universe {
         if self.network.is_used && bytes <= self.eager_limit_bytes {
             return wire::NO_KEY;
         }
-        self.fabric.export(carrier(peer), buffer, bytes).to_words()
+        let key = self.fabric.export(carrier(peer), buffer, bytes).to_words();
+        if key == wire::NO_KEY && bytes > self.eager_limit_bytes {
+            let words = [peer.0.into(), bytes, 0, 0, 0];
+            self.engine.note(Event::MemoryNotRegistered, words);
+        }
+        key
     }
 
     /// A send was started with this key.
@@ -307,6 +312,8 @@ impl Universe {
             self.fabric.lose(carrier(peer), &why);
             self.network.lost.push((peer, why));
             self.channels.lose(carrier(peer));
+            let words = [peer.0.into(), 0, 0, 0, 0];
+            self.engine.note(Event::PeerLost, words);
         }
         self.end_lost();
     }

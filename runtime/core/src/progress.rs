@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use engine::RequestId;
+use engine::{Event, RequestId};
 use transport::wait;
 
 use crate::collective::task;
@@ -93,9 +93,14 @@ pub trait Visit: Copy {
         }
     }
 
+    /// Hands on what tools wait to hear of, between two visits.
+    #[inline(always)]
+    fn tell_tools(self) {}
+
     /// What a wait does after a turn.
     #[doc(hidden)]
     fn rest_unless(self, moved: bool, rest: &mut Wait, awaits: Awaits) {
+        self.tell_tools();
         if moved {
             *rest = Wait {
                 patient: rest.patient,
@@ -263,7 +268,10 @@ impl Universe {
             self.fabric.stay_awake();
         } else {
             self.tell_wait(wait, false);
+            let most_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+            self.engine.note(Event::SleepBegin, [most_ns, 0, 0, 0, 0]);
             self.fabric.sleep(timeout);
+            self.engine.note(Event::SleepEnd, [most_ns, 0, 0, 0, 0]);
             self.check_link();
         }
     }

@@ -2,7 +2,7 @@
 //! The pump: engine outputs become work requests, completions become engine inputs. The engine decides, the pump
 //! moves bytes; this is the only file where both are in sight.
 
-use engine::{Arrival, Body, OutFrame, Output, Peer, RequestId, wire};
+use engine::{Arrival, Body, Event, OutFrame, Output, Peer, RequestId, wire};
 use transport::channel::Channels;
 use transport::{Arrived, Completion, FarWord, Head, Outcome, RemoteKey, WorkId};
 
@@ -296,10 +296,20 @@ impl Universe {
         }
         match outcome {
             Outcome::Done => self.engine.pulled(request),
-            Outcome::Unreachable => self.engine.cannot_pull(request),
+            Outcome::Unreachable => {
+                self.note_refusal(request);
+                self.engine.cannot_pull(request);
+            }
             // Of these, the engine only posts reads and writes, which never end in doubt.
             Outcome::BadKey | Outcome::Unknown => self.engine.transfer_failed(request),
         }
+    }
+
+    #[cold]
+    fn note_refusal(&mut self, request: RequestId) {
+        let fields = self.engine.arena().fields(request);
+        let words = [fields.matched_peer.into(), fields.matched_bytes, 0, 0, 0];
+        self.engine.note(Event::SingleCopyRefused, words);
     }
 
     /// Posts what waits for `peer` until nothing does or the transport is full.

@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use engine::{ContextId, Engine, Peer, RequestId};
+use engine::{ContextId, Engine, Event, Peer, Records, RequestId, WORDS};
 use queue_layout::{CallTable, CommTable, Tally};
 use transport::channel::Channels;
 use transport::seat::{Awaited, NODE_BOARD};
@@ -344,6 +344,22 @@ impl Universe {
     #[must_use]
     pub fn engine(&self) -> &Engine {
         &self.engine
+    }
+
+    /// Notes that something happened, if a tool wants to hear of it; [`crate::var::events`] says what the words are.
+    #[inline(always)]
+    pub fn note(&mut self, event: Event, words: [u64; WORDS]) {
+        self.engine.note(event, words);
+    }
+
+    /// What was noted since the last time.
+    pub fn take_records(&mut self) -> Records {
+        self.engine.take_records()
+    }
+
+    /// The clock by which things are noted.
+    pub fn set_clock(&mut self, clock: fn() -> u64) {
+        self.engine.set_clock(clock);
     }
 
     /// The transport's counters.

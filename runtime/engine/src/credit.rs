@@ -9,7 +9,7 @@ use queue_layout::{
 };
 
 use crate::wire::{self, Head};
-use crate::{Body, Engine, OutFrame, Output, Peer, RequestId};
+use crate::{Body, Engine, Event, OutFrame, Output, Peer, RequestId};
 
 /// One peer's queue of frames. `clear` is what the fast path asks.
 #[derive(Debug)]
@@ -144,6 +144,7 @@ impl Engine {
                     });
                     self.tally.announced.add(1);
                     self.tally.announced_bytes.add(bytes);
+                    self.note_request(Event::RendezvousSendBegin, request);
                 }
             }
             Outgoing::More { request, offset } => {
@@ -171,6 +172,7 @@ impl Engine {
                     };
                     self.outboxes[peer.0 as usize].waiting.push_back(rest);
                 } else {
+                    self.note_request(Event::RendezvousSendEnd, request);
                     self.complete(request);
                 }
             }
@@ -237,9 +239,14 @@ impl Engine {
 
     pub(crate) fn arrive_throttle(&mut self, peer: Peer, on: bool) -> Option<Output> {
         let outbox = &mut self.outboxes[peer.0 as usize];
-        outbox.throttled = on;
+        let before = std::mem::replace(&mut outbox.throttled, on);
         let clear = outbox.waiting.is_empty() && !on && !outbox.lost;
         self.set_clear(peer, clear);
+        match (before, on) {
+            (false, true) => self.note_peer(Event::CreditStallBegin, peer, 0),
+            (true, false) => self.note_peer(Event::CreditStallEnd, peer, 0),
+            _ => {}
+        }
         None
     }
 
@@ -256,6 +263,7 @@ impl Engine {
             tally.throttles.add(1);
             self.throttling.push(peer);
             self.put_off_control(peer, control(wire::THROTTLE, 0), &[]);
+            self.note_peer(Event::SenderThrottled, peer, kept_bytes);
         }
     }
 
@@ -273,6 +281,7 @@ impl Engine {
         {
             for peer in std::mem::take(&mut self.throttling) {
                 self.put_off_control(peer, control(wire::RELEASE, 0), &[]);
+                self.note_peer(Event::SenderReleased, peer, self.tally.kept_bytes.get());
             }
         }
     }

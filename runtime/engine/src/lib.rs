@@ -39,6 +39,7 @@
 mod cancel;
 mod credit;
 mod early;
+mod journal;
 mod lost;
 mod matching;
 mod receive;
@@ -50,7 +51,8 @@ pub mod wire;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-pub use queue_layout::{Fields, Kind, State};
+pub use journal::{Record, Records, WORDS};
+pub use queue_layout::{Event, Fields, Kind, State};
 pub use request::{Arena, Collected, Exhausted, RequestId};
 pub use wire::Head;
 
@@ -283,6 +285,7 @@ pub struct Engine {
     sequence: u64,
     config: Config,
     tally: Arc<Tally>,
+    journal: journal::Journal,
 }
 
 impl Engine {
@@ -308,6 +311,7 @@ impl Engine {
             sequence: 0,
             config,
             tally,
+            journal: journal::Journal::default(),
         }
     }
 

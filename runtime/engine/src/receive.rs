@@ -8,7 +8,8 @@ use queue_layout::{
 use crate::matching::Envelope;
 use crate::request::Collected;
 use crate::{
-    Arrival, ContextId, Engine, Exhausted, Failure, Found, Output, Peer, Receive, RequestId, wire,
+    Arrival, ContextId, Engine, Event, Exhausted, Failure, Found, Output, Peer, Receive, RequestId,
+    wire,
 };
 
 impl Engine {
@@ -183,6 +184,7 @@ impl Engine {
             return self.arrive_unexpected(arrival, message);
         };
         let bytes = self.matched(request, message, arrival.bytes, State::Complete);
+        self.note_request(Event::RequestComplete, request);
         self.release_orphan(request);
         Some(Output::Deliver {
             request,
@@ -248,6 +250,9 @@ impl Engine {
         self.tally.unexpected.add(1);
         self.tally.unexpected_length.add(1);
         self.tally.queues.arrived(message.context);
+        self.note_message(Event::UnexpectedMessage, |_| {
+            (message.context, message.peer, message.tag, bytes, 0)
+        });
         Some(id)
     }
 
@@ -366,6 +371,7 @@ impl Engine {
                 return None;
             }
             let bytes = self.matched(request, envelope, fields.bytes, State::Complete);
+            self.note_request(Event::RequestComplete, request);
             return Some(Output::DeliverKept {
                 request,
                 message,
@@ -389,6 +395,10 @@ impl Engine {
         self.tally.unexpected_length.sub(1);
         let context = self.arena.fields(message).context;
         self.tally.queues.left(context);
+        self.note_message(Event::UnexpectedMatched, |engine| {
+            let fields = engine.arena.fields(message);
+            (context, fields.peer, fields.tag, fields.bytes, 0)
+        });
     }
 
     /// A receive that the application has freed goes as soon as it is complete, but after its data were delivered: the

@@ -6,7 +6,7 @@ use queue_layout::State;
 
 use crate::credit::{Outgoing, control};
 use crate::matching::Envelope;
-use crate::{Arrival, Engine, Failure, Output, Peer, RequestId, wire};
+use crate::{Arrival, Engine, Event, Failure, Output, Peer, RequestId, wire};
 
 impl Engine {
     pub(crate) fn arrive_rts(&mut self, arrival: &Arrival) -> Option<Output> {
@@ -50,6 +50,7 @@ impl Engine {
     ) -> Option<Output> {
         let wanted = self.matched(request, message, bytes, State::Moving);
         self.arena.private(request).scratch = [u64::from(token), 0, wanted, 0, 0];
+        self.note_request(Event::RendezvousReceiveBegin, request);
         let peer = Peer(message.peer);
         if wanted == 0 {
             self.finish_transfer(request);
@@ -108,7 +109,10 @@ impl Engine {
 
     pub(crate) fn arrive_fin(&mut self, arrival: &Arrival) -> Option<Output> {
         match self.announced(wire::low(arrival.head.word), arrival.peer) {
-            Some(request) => self.complete(request),
+            Some(request) => {
+                self.note_request(Event::RendezvousSendEnd, request);
+                self.complete(request);
+            }
             None => return self.refuse(),
         }
         None
@@ -129,6 +133,7 @@ impl Engine {
         let now = moved + arrival.bytes;
         self.arena.private(request).scratch[1] = now;
         if now == wanted {
+            self.note_request(Event::RendezvousReceiveEnd, request);
             self.complete(request);
         }
         Some(Output::Deliver {
@@ -141,6 +146,7 @@ impl Engine {
     fn finish_transfer(&mut self, request: RequestId) {
         let (peer, token, _) = self.transfer(request);
         self.put_off_control(peer, control(wire::FIN, wire::token_word(token, 0)), &[]);
+        self.note_request(Event::RendezvousReceiveEnd, request);
         self.complete(request);
     }
 

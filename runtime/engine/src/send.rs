@@ -7,7 +7,7 @@ use queue_layout::{
 };
 
 use crate::credit::Outgoing;
-use crate::{ContextId, Engine, Exhausted, Failure, Peer, RequestId, Send};
+use crate::{ContextId, Engine, Event, Exhausted, Failure, Peer, RequestId, Send};
 
 impl Engine {
     /// Starts a send that could not go at once ([`is_clear`](Self::is_clear) and small enough): takes a slot and
@@ -177,6 +177,7 @@ impl Engine {
     }
 
     pub(crate) fn complete(&mut self, request: RequestId) {
+        self.note_request(Event::RequestComplete, request);
         if self.arena.fields(request).flags & (FLAG_ORPHAN | FLAG_LENT) == 0 {
             self.arena
                 .change(request, |fields| fields.state = State::Complete);

@@ -20,6 +20,7 @@ mod anchor;
 mod call;
 mod comm;
 mod datatype;
+mod event;
 mod slot;
 mod table;
 mod tally;
@@ -39,6 +40,7 @@ pub use comm::{
     ROW_FREED, ROW_INTER, ROW_INTRA, collective,
 };
 pub use datatype::{FIRST_TYPE_ROWS, TYPE_CHUNKS, TYPE_NAME_BYTES, TypeFacts, TypeRow, TypeTable};
+pub use event::{Event, Wanted};
 pub use slot::{
     ANY_PEER, ANY_TAG, CHUNK_SLOTS, Change, Chunk, FLAG_CANCELLED, FLAG_CANCELLING, FLAG_EARLY,
     FLAG_LENT, FLAG_ORPHAN, FLAG_PERSISTENT, FLAG_PLAIN, FLAG_STRUCTURED, FLAG_SYNCHRONOUS, Fields,

@@ -9,6 +9,8 @@ use core::sync::atomic::AtomicU32;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
+use crate::Wanted;
+
 /// A number that its owner changes and anybody reads.
 #[derive(Debug, Default)]
 #[repr(transparent)]
@@ -245,6 +247,8 @@ pub struct Tally {
     pub communicators: Level,
     /// Communicators that it had so far.
     pub communicators_made: Count,
+    /// What tools want to hear of.
+    pub wanted: Wanted,
 }
 
 #[cfg(test)]

@@ -2,7 +2,8 @@
 //! The three ways of running a collective: now, in the background, or again and again.
 
 use queue_layout::CommRow;
-use runtime::{Comm, Line, Visit, Within};
+use runtime::var::events;
+use runtime::{Comm, Event, Line, Visit, Within};
 
 use crate::args::Out;
 use crate::enter::Mpi;
@@ -39,7 +40,14 @@ impl<C: Call> Counted<C> {
 impl<C: Call> Call for Counted<C> {
     async fn run(&self, line: &Line<Mpi>) -> core::result::Result<(), runtime::Error> {
         let _within = Within::begin(self.row, self.number);
-        self.call.run(line).await
+        if events::wanted().any() {
+            line.note_call(Event::CollectiveBegin, self.number);
+        }
+        let ended = self.call.run(line).await;
+        if events::wanted().any() {
+            line.note_call(Event::CollectiveEnd, self.number);
+        }
+        ended
     }
 }
 

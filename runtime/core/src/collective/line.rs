@@ -6,7 +6,7 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::Poll;
 
-use engine::Peer;
+use engine::{Event, Peer};
 use transport::Seat;
 
 use super::Shape;
@@ -130,6 +130,14 @@ impl<V: Visit> Line<V> {
     /// Access to the process.
     pub(super) fn visit<R>(&self, visit: impl FnOnce(&mut Universe) -> R) -> R {
         self.visit.visit(visit)
+    }
+
+    /// Notes that a call of a collective (a number of `queue_layout::COLLECTIVES`) begins or ends here.
+    #[cold]
+    pub fn note_call(&self, event: Event, collective: usize) {
+        let context = self.comm.context.0.into();
+        let words = [context, collective as u64, 0, 0, 0];
+        self.visit(|universe| universe.note(event, words));
     }
 
     /// What algorithms are chosen by.

@@ -3,6 +3,7 @@
 //! paragraph of the documentation; there is no other place where a setting is defined.
 
 pub mod desk;
+pub mod events;
 pub mod gauges;
 mod kinds;
 mod meter;

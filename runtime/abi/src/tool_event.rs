@@ -1,0 +1,682 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! MPI 5.0 section 15.3.8: events, the rows of [`runtime::var::events::EVENTS`], and their one source.
+//!
+//! What happens is noted in the engine and waits there. It is handed to callbacks where none of the library's own work is under
+//! way: at the end of a call of MPI, where a callback may do anything, and between two turns of a wait, where it may not
+//! call MPI. So no callback needs to be safe for signals or other threads, and those that are not are called all the same; but
+//! where one of them may call MPI, nothing is handed over within waits. One thread at a time calls callbacks.
+//!
+//! While anybody listens, the express lane is closed.
+//!
+//! # Safety
+//! Obligation **V1**: functions were given to `MPI_T_event_register_callback`, `MPI_T_event_handle_free` or
+//! `MPI_T_event_set_dropped_handler`, by whose contract they may be called with the program's own pointer, where their safety level
+//! allows it. They are called without a lock of ours.
+#![allow(unsafe_code, reason = "calls the functions of tools")]
+
+use core::ffi::{CStr, c_int, c_void};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::ThreadId;
+
+use runtime::Visit;
+use runtime::var::events::{EVENTS, Element, Kind as ElementKind, Origin, Row, want, wanted};
+use runtime::{Record, Records, comm};
+
+use crate::args::{InOut, Object, Out, OutArrayPtr, OutChars, OutValue, State as Kept};
+use crate::callback::{
+    MPI_T_event_cb_function, MPI_T_event_dropped_cb_function, MPI_T_event_free_cb_function,
+};
+use crate::enter::Mpi;
+use crate::error::ErrorClass;
+use crate::handle::{
+    MPI_Aint, MPI_Comm, MPI_Count, MPI_Datatype, MPI_Info, MPI_T_enum, MPI_T_event_instance,
+    MPI_T_event_registration,
+};
+use crate::info::{self, Pairs};
+use crate::process::{self, Phase};
+use crate::tool::{Refused, Result, at, number, put, put_text, verbosity};
+use crate::tool_handles::{Handles, Kind, bits};
+use crate::{c, clock, express, lock, state, tool_enum};
+
+/// A pointer of the tool's own.
+#[derive(Clone, Copy, Debug)]
+struct UserData(*mut c_void);
+
+// SAFETY: it is never followed here, only handed back to the tool.
+unsafe impl Send for UserData {}
+
+/// A function that is called for each event.
+#[derive(Clone, Copy, Debug)]
+struct Callback {
+    function: MPI_T_event_cb_function,
+    data: UserData,
+}
+
+/// What is behind a registration handle.
+#[derive(Debug)]
+struct Registration {
+    event: &'static Row,
+    /// One for each level of [`LEVELS`].
+    callbacks: [Option<Callback>; LEVELS.len()],
+    /// Events that were lost since the last word about it.
+    dropped: u64,
+    on_dropped: Option<MPI_T_event_dropped_cb_function>,
+}
+
+impl Registration {
+    /// The callback of the lowest level that may be called where `required` is.
+    fn callback(&self, required: c_int) -> Option<Callback> {
+        let mut levels = LEVELS.iter().zip(self.callbacks);
+        levels.find_map(|(level, callback)| callback.filter(|_| *level >= required))
+    }
+}
+
+/// The event that callbacks are being called for.
+#[derive(Clone, Copy, Debug)]
+struct Instance {
+    /// Its handle.
+    number: usize,
+    row: &'static Row,
+    at: u64,
+    /// The words of its record, its communicator as a handle.
+    record: Record,
+    communicator: MPI_Comm,
+}
+
+impl Instance {
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "elements that are ints were made of ints"
+    )]
+    fn value(&self, element: &Element) -> u64 {
+        let words = &self.record.words;
+        match element.from {
+            Origin::Word(word) => words[word],
+            Origin::Communicator(_) => self.communicator.0 as u64,
+            Origin::Internal(word) => comm::is_internal(context(words[word])).into(),
+        }
+    }
+
+    /// An element as it lies in memory.
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "elements that are ints were made of ints"
+    )]
+    fn bytes(&self, element: &Element) -> ([u8; 8], usize) {
+        let value = self.value(element);
+        let mut bytes = [0; 8];
+        match element.kind {
+            ElementKind::Int => bytes[..4].copy_from_slice(&(value as u32).to_ne_bytes()),
+            ElementKind::Long => bytes = value.to_ne_bytes(),
+        }
+        (bytes, element.kind.bytes())
+    }
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "it was one")]
+fn context(word: u64) -> runtime::ContextId {
+    runtime::ContextId(word as u32)
+}
+
+/// A registration that was freed while callbacks were being called.
+type Freed = (
+    MPI_T_event_registration,
+    UserData,
+    MPI_T_event_free_cb_function,
+);
+
+/// All registrations of the process.
+struct Book {
+    registrations: Handles<Registration>,
+    /// Who is calling callbacks.
+    caller: Option<ThreadId>,
+    instance: Option<Instance>,
+    instances: u8,
+    freed: Vec<Freed>,
+    /// Every callback may be called within waits.
+    bears_waits: bool,
+}
+
+static BOOK: Mutex<Book> = Mutex::new(Book {
+    registrations: Handles::new(Kind::Registration),
+    caller: None,
+    instance: None,
+    instances: 0,
+    freed: Vec::new(),
+    bears_waits: false,
+});
+
+fn book() -> MutexGuard<'static, Book> {
+    BOOK.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Book {
+    fn find(&mut self, handle: MPI_T_event_registration) -> Result<&mut Registration> {
+        let found = self.registrations.get_mut(handle.0);
+        found.ok_or(Refused(ErrorClass::T_INVALID_HANDLE))
+    }
+
+    fn instance(&self, handle: MPI_T_event_instance) -> Result<Instance> {
+        let current = self.instance.filter(|current| current.number == handle.0);
+        current.ok_or(Refused(ErrorClass::T_INVALID_HANDLE))
+    }
+
+    /// Somebody came or left: what is noted from now on.
+    fn changed(&mut self) {
+        let mut events = 0;
+        self.bears_waits = true;
+        for registration in self.registrations.iter() {
+            if registration.callback(c::MPI_T_CB_REQUIRE_NONE).is_none() {
+                continue;
+            }
+            events |= registration.event.event.bit();
+            let within = registration.callback(c::MPI_T_CB_REQUIRE_MPI_RESTRICTED);
+            self.bears_waits &= within.is_some();
+        }
+        want(events);
+        if events != 0 {
+            close_lane();
+        }
+    }
+}
+
+/// The thread that has initialized MPI, where no other may call it.
+static ONLY_THREAD: OnceLock<ThreadId> = OnceLock::new();
+
+/// MPI is being initialized.
+pub fn begin(universe: &mut runtime::Universe, level: c_int) {
+    universe.set_clock(clock::ticks);
+    if level <= c::MPI_THREAD_FUNNELED {
+        // A process initializes once.
+        let _ = ONLY_THREAD.set(std::thread::current().id());
+    }
+}
+
+/// Closes the express lane, if this is the thread that may; else that happens in the next call of MPI.
+fn close_lane() {
+    if ONLY_THREAD.get() == Some(&std::thread::current().id()) {
+        express::pause();
+    }
+}
+
+/// The interface was finalized: nobody listens any more.
+pub fn forget() {
+    let mut book = book();
+    book.registrations.clear();
+    book.changed();
+}
+
+/// Notes that something happened to a communicator or a call, if somebody wants to hear of it.
+pub fn note(mpi: Mpi, event: runtime::Event, words: [u64; runtime::WORDS]) {
+    if wanted().has(event) {
+        mpi.visit(|universe| universe.note(event, words));
+    }
+}
+
+/// Notes that a call failed.
+#[cold]
+pub fn note_error(class: ErrorClass) {
+    let words = [i64::from(class.0).cast_unsigned(), 0, 0, 0, 0];
+    // Where the state is being visited, a signal handler has called MPI, which it may not.
+    let _ = state::peek(|state| {
+        state.universe.note(runtime::Event::ErrorRaised, words);
+    });
+}
+
+/// The end of a call of MPI while somebody listens.
+#[cold]
+#[inline(never)]
+pub fn after_call() {
+    if !lock::is_multiple() {
+        express::pause();
+    }
+    deliver(match process::phase() {
+        Phase::Running => c::MPI_T_CB_REQUIRE_NONE,
+        _ => c::MPI_T_CB_REQUIRE_MPI_RESTRICTED,
+    });
+}
+
+/// A moment between two turns of a wait while somebody listens.
+#[cold]
+#[inline(never)]
+pub fn within_wait(mpi: Mpi) {
+    let has_news = mpi.visit(|universe| universe.engine().has_records());
+    if has_news && book().bears_waits {
+        lock::without(|| deliver(c::MPI_T_CB_REQUIRE_MPI_RESTRICTED));
+    }
+}
+
+/// Hands what has been noted to those who want it, unless somebody is at it.
+fn deliver(required: c_int) {
+    {
+        let mut book = book();
+        if book.caller.is_some() {
+            return;
+        }
+        book.caller = Some(std::thread::current().id());
+    }
+    let (records, communicators) = take();
+    for (event, lost) in records.dropped.iter().enumerate() {
+        add_dropped(event, *lost);
+    }
+    for (record, communicator) in records.list.into_iter().zip(communicators) {
+        hand_over(record, communicator, required);
+    }
+    let freed = {
+        let mut book = book();
+        book.caller = None;
+        core::mem::take(&mut book.freed)
+    };
+    for (registration, data, function) in freed {
+        // SAFETY: V1.
+        unsafe { function(registration, required, data.0) };
+    }
+}
+
+/// The records, and the communicator of each.
+fn take() -> (Records, Vec<MPI_Comm>) {
+    let taken = state::peek(|state| {
+        if !state.universe.engine().has_records() {
+            return (Records::default(), Vec::new());
+        }
+        let records = state.universe.take_records();
+        let of = |record: &Record| communicator(state, record);
+        let communicators = records.list.iter().map(of).collect();
+        (records, communicators)
+    });
+    taken.unwrap_or_default()
+}
+
+fn communicator(state: &state::State, record: &Record) -> MPI_Comm {
+    let row = &EVENTS[record.event as usize];
+    let by_context = row.elements.iter().find_map(|element| match element.from {
+        Origin::Communicator(word) => Some(record.words[word]),
+        _ => None,
+    });
+    let found = by_context.and_then(|word| {
+        let context = comm::of_messages(context(word));
+        state.comm_with_context(context.0)
+    });
+    found.unwrap_or(MPI_Comm::NULL)
+}
+
+fn add_dropped(event: usize, lost: u64) {
+    if lost == 0 {
+        return;
+    }
+    for registration in book().registrations.iter_mut() {
+        if registration.event.event as usize == event {
+            registration.dropped += lost;
+        }
+    }
+}
+
+/// Calls all who want this event.
+fn hand_over(record: Record, communicator: MPI_Comm, required: c_int) {
+    let row = &EVENTS[record.event as usize];
+    let mut places = 0;
+    let handle = {
+        let mut book = book();
+        book.instances = book.instances.wrapping_add(1);
+        let handle = bits(Kind::Instance, 0, book.instances);
+        book.instance = Some(Instance {
+            number: handle,
+            row,
+            at: record.at,
+            record,
+            communicator,
+        });
+        handle
+    };
+    while let Some(call) = next_call(&mut places, row, required) {
+        call.make(MPI_T_event_instance(handle), required);
+    }
+    book().instance = None;
+}
+
+/// What is to be called for a registration.
+struct Call {
+    registration: MPI_T_event_registration,
+    callback: Callback,
+    dropped: Option<(u64, MPI_T_event_dropped_cb_function)>,
+}
+
+impl Call {
+    fn make(self, instance: MPI_T_event_instance, required: c_int) {
+        let (registration, data) = (self.registration, self.callback.data.0);
+        if let Some((lost, function)) = self.dropped {
+            let lost = MPI_Count::try_from(lost).unwrap_or(MPI_Count::MAX);
+            // SAFETY: V1.
+            unsafe { function(lost, registration, SOURCE, required, data) };
+        }
+        let function = self.callback.function;
+        // SAFETY: V1.
+        unsafe { function(instance, registration, required, data) };
+    }
+}
+
+/// The next registration that wants the event, from a place on. Registrations may come and go between two calls.
+fn next_call(place: &mut usize, row: &Row, required: c_int) -> Option<Call> {
+    let mut book = book();
+    loop {
+        let (handle, registration) = book.registrations.next_from(place)?;
+        if registration.event.event != row.event {
+            continue;
+        }
+        let Some(callback) = registration.callback(required) else {
+            registration.dropped += 1;
+            continue;
+        };
+        let dropped = match registration.on_dropped {
+            Some(function) if registration.dropped > 0 => {
+                Some((core::mem::take(&mut registration.dropped), function))
+            }
+            _ => None,
+        };
+        return Some(Call {
+            registration: MPI_T_event_registration(handle),
+            callback,
+            dropped,
+        });
+    }
+}
+
+/// `MPI_T_source_get_num`: one.
+pub fn source_get_num(num: Out<'_, c_int>) -> Result<()> {
+    num.set(SOURCE + 1);
+    Ok(())
+}
+
+/// `MPI_T_source_get_info`.
+pub fn source_get_info(
+    index: c_int,
+    name: Option<OutChars<'_>>,
+    name_len: Option<InOut<'_, c_int>>,
+    desc: Option<OutChars<'_>>,
+    desc_len: Option<InOut<'_, c_int>>,
+    ordering: Option<Out<'_, c_int>>,
+    ticks_per_second: Option<Out<'_, MPI_Count>>,
+    max_ticks: Option<Out<'_, MPI_Count>>,
+    info: Option<Out<'_, MPI_Info>>,
+) -> Result<()> {
+    source(index)?;
+    put_text(name, name_len, "rmpi");
+    put_text(desc, desc_len, SOURCE_TEXT);
+    put(ordering, c::MPI_T_SOURCE_ORDERED);
+    put(ticks_per_second, TICKS_PER_SECOND);
+    put(max_ticks, MPI_Count::MAX);
+    put_info(info, Pairs::default())
+}
+
+/// `MPI_T_source_get_timestamp`.
+pub fn source_get_timestamp(index: c_int, timestamp: Out<'_, MPI_Count>) -> Result<()> {
+    source(index)?;
+    timestamp.set(count(clock::ticks()));
+    Ok(())
+}
+
+fn source(index: c_int) -> Result<()> {
+    match index {
+        SOURCE => Ok(()),
+        _ => Err(Refused(ErrorClass::T_INVALID_INDEX)),
+    }
+}
+
+fn put_info(place: Option<Out<'_, MPI_Info>>, pairs: Pairs) -> Result<()> {
+    if let Some(place) = place {
+        let made = info::insert(pairs);
+        place.set(made.map_err(|_| Refused(ErrorClass::T_OUT_OF_HANDLES))?);
+    }
+    Ok(())
+}
+
+fn count(ticks: u64) -> MPI_Count {
+    MPI_Count::try_from(ticks).unwrap_or(MPI_Count::MAX)
+}
+
+/// `MPI_T_event_get_num`.
+pub fn get_num(num: Out<'_, c_int>) -> Result<()> {
+    num.set(number(EVENTS.len()));
+    Ok(())
+}
+
+/// `MPI_T_event_get_info`. The info object tells the names of the elements.
+pub fn get_info(
+    index: c_int,
+    name: Option<OutChars<'_>>,
+    name_len: Option<InOut<'_, c_int>>,
+    verbose: Option<Out<'_, c_int>>,
+    datatypes: Option<OutArrayPtr<'_, MPI_Datatype>>,
+    displacements: Option<OutArrayPtr<'_, MPI_Aint>>,
+    num_elements: Option<InOut<'_, c_int>>,
+    enumtype: Option<Out<'_, MPI_T_enum>>,
+    info: Option<Out<'_, MPI_Info>>,
+    desc: Option<OutChars<'_>>,
+    desc_len: Option<InOut<'_, c_int>>,
+    bind: Option<Out<'_, c_int>>,
+) -> Result<()> {
+    let row = at(EVENTS.iter(), index)?;
+    put_info(info, names(row))?;
+    put_text(name, name_len, row.name);
+    put_text(desc, desc_len, &row.describe());
+    put(verbose, verbosity(row.verbosity));
+    if let Some(num_elements) = num_elements {
+        let room = usize::try_from(num_elements.get()).unwrap_or(0);
+        let room = room.min(row.elements.len());
+        if let Some(datatypes) = datatypes {
+            let types = row.elements.iter().map(|element| type_of(element.kind));
+            datatypes.slice(room)?.fill(types);
+        }
+        if let Some(displacements) = displacements {
+            let places = row.displacements().map(usize::cast_signed);
+            displacements.slice(room)?.fill(places);
+        }
+        num_elements.set(number(row.elements.len()));
+    }
+    put(enumtype, tool_enum::of_event(row));
+    put(bind, c::MPI_T_BIND_NO_OBJECT);
+    Ok(())
+}
+
+fn type_of(kind: ElementKind) -> MPI_Datatype {
+    match kind {
+        ElementKind::Int => MPI_Datatype::INT,
+        ElementKind::Long => MPI_Datatype::UNSIGNED_LONG_LONG,
+    }
+}
+
+fn names(row: &Row) -> Pairs {
+    let names: Vec<&str> = row.elements.iter().map(|element| element.name).collect();
+    let mut pairs = Pairs::default();
+    if let Ok(names) = std::ffi::CString::new(names.join(",")) {
+        pairs.set(c"rmpi_elements", &names);
+    }
+    pairs
+}
+
+/// `MPI_T_event_get_index`.
+pub fn get_index(name: &CStr, index: Out<'_, c_int>) -> Result<()> {
+    let is_it = |row: &Row| row.name.as_bytes() == name.to_bytes();
+    let found = EVENTS.iter().position(is_it);
+    index.set(number(found.ok_or(Refused(ErrorClass::T_INVALID_NAME))?));
+    Ok(())
+}
+
+/// `MPI_T_event_handle_alloc`: no event is bound to an object.
+pub fn handle_alloc(
+    index: c_int,
+    _obj_handle: Object<'_>,
+    hints: MPI_Info,
+    registration: Out<'_, MPI_T_event_registration>,
+) -> Result<()> {
+    let event = at(EVENTS.iter(), index)?;
+    look_at(hints)?;
+    let made = book().registrations.insert(Registration {
+        event,
+        callbacks: [None; LEVELS.len()],
+        dropped: 0,
+        on_dropped: None,
+    });
+    registration.set(MPI_T_event_registration(
+        made.ok_or(Refused(ErrorClass::T_OUT_OF_HANDLES))?,
+    ));
+    Ok(())
+}
+
+/// There are no hints that would change anything, so any info object will do.
+fn look_at(hints: MPI_Info) -> Result<()> {
+    match info::hints(hints) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(Refused(ErrorClass::T_INVALID)),
+    }
+}
+
+/// `MPI_T_event_handle_set_info`.
+pub fn handle_set_info(registration: MPI_T_event_registration, hints: MPI_Info) -> Result<()> {
+    book().find(registration)?;
+    look_at(hints)
+}
+
+/// `MPI_T_event_handle_get_info`: a new object with the hints that are used, which are none.
+pub fn handle_get_info(
+    registration: MPI_T_event_registration,
+    info_used: Option<Out<'_, MPI_Info>>,
+) -> Result<()> {
+    book().find(registration)?;
+    put_info(info_used, Pairs::default())
+}
+
+/// `MPI_T_event_register_callback`; without a function the one of this level goes.
+pub fn register_callback(
+    registration: MPI_T_event_registration,
+    safety: c_int,
+    hints: MPI_Info,
+    data: Kept,
+    function: Option<MPI_T_event_cb_function>,
+) -> Result<()> {
+    let mut book = book();
+    let found = book.find(registration)?;
+    let level = level(safety)?;
+    look_at(hints)?;
+    let data = UserData(data.0);
+    found.callbacks[level] = function.map(|function| Callback { function, data });
+    book.changed();
+    Ok(())
+}
+
+/// The place of a safety level.
+fn level(safety: c_int) -> Result<usize> {
+    let found = LEVELS.iter().position(|level| *level == safety);
+    found.ok_or(Refused(ErrorClass::T_INVALID))
+}
+
+/// Whether a registration has a callback of a level.
+fn callback(registration: MPI_T_event_registration, safety: c_int) -> Result<()> {
+    let mut book = book();
+    let found = book.find(registration)?;
+    match found.callbacks[level(safety)?] {
+        Some(_) => Ok(()),
+        None => Err(Refused(ErrorClass::T_INVALID)),
+    }
+}
+
+/// `MPI_T_event_callback_set_info`.
+pub fn callback_set_info(
+    registration: MPI_T_event_registration,
+    safety: c_int,
+    hints: MPI_Info,
+) -> Result<()> {
+    callback(registration, safety)?;
+    look_at(hints)
+}
+
+/// `MPI_T_event_callback_get_info`.
+pub fn callback_get_info(
+    registration: MPI_T_event_registration,
+    safety: c_int,
+    info_used: Option<Out<'_, MPI_Info>>,
+) -> Result<()> {
+    callback(registration, safety)?;
+    put_info(info_used, Pairs::default())
+}
+
+/// `MPI_T_event_handle_free`: its callbacks are not called any more, but for one that is being called; when that is over the
+/// program's function is.
+pub fn handle_free(
+    registration: MPI_T_event_registration,
+    data: Kept,
+    function: Option<MPI_T_event_free_cb_function>,
+) -> Result<()> {
+    let mut book = book();
+    let freed = book.registrations.remove(registration.0);
+    freed.ok_or(Refused(ErrorClass::T_INVALID_HANDLE))?;
+    book.changed();
+    let Some(function) = function else {
+        return Ok(());
+    };
+    if book.caller.is_some() {
+        book.freed.push((registration, UserData(data.0), function));
+        return Ok(());
+    }
+    drop(book);
+    // SAFETY: V1.
+    unsafe { function(registration, c::MPI_T_CB_REQUIRE_MPI_RESTRICTED, data.0) };
+    Ok(())
+}
+
+/// `MPI_T_event_set_dropped_handler`; without a function there is none any more.
+pub fn set_dropped_handler(
+    registration: MPI_T_event_registration,
+    function: Option<MPI_T_event_dropped_cb_function>,
+) -> Result<()> {
+    book().find(registration)?.on_dropped = function;
+    Ok(())
+}
+
+/// `MPI_T_event_read`.
+pub fn read(instance: MPI_T_event_instance, element: c_int, buffer: OutValue<'_>) -> Result<()> {
+    let instance = book().instance(instance)?;
+    let element = at(instance.row.elements.iter(), element)?;
+    let (bytes, length) = instance.bytes(element);
+    Ok(buffer.set(&bytes[..length])?)
+}
+
+/// `MPI_T_event_copy`: all elements at their displacements, and zeros between.
+pub fn copy(instance: MPI_T_event_instance, buffer: OutValue<'_>) -> Result<()> {
+    let instance = book().instance(instance)?;
+    let mut all = Vec::new();
+    let places = instance.row.displacements();
+    for (place, element) in places.zip(instance.row.elements) {
+        let (bytes, length) = instance.bytes(element);
+        all.resize(place, 0);
+        all.extend_from_slice(&bytes[..length]);
+    }
+    Ok(buffer.set(&all)?)
+}
+
+/// `MPI_T_event_get_timestamp`.
+pub fn get_timestamp(instance: MPI_T_event_instance, timestamp: Out<'_, MPI_Count>) -> Result<()> {
+    timestamp.set(count(book().instance(instance)?.at));
+    Ok(())
+}
+
+/// `MPI_T_event_get_source`.
+pub fn get_source(instance: MPI_T_event_instance, index: Out<'_, c_int>) -> Result<()> {
+    book().instance(instance)?;
+    index.set(SOURCE);
+    Ok(())
+}
+
+/// The safety levels, the lowest first (MPI 5.0 section 15.3.8).
+const LEVELS: [c_int; 4] = [
+    c::MPI_T_CB_REQUIRE_NONE,
+    c::MPI_T_CB_REQUIRE_MPI_RESTRICTED,
+    c::MPI_T_CB_REQUIRE_THREAD_SAFE,
+    c::MPI_T_CB_REQUIRE_ASYNC_SIGNAL_SAFE,
+];
+
+/// The one source.
+const SOURCE: c_int = 0;
+const SOURCE_TEXT: &str = "The library in this process. Timestamps are nanoseconds of the clock of MPI_Wtime, so those of ranks of \
+                           one host compare.";
+const TICKS_PER_SECOND: MPI_Count = 1_000_000_000;

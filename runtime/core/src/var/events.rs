@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The one table of events that tools may hear of: what happens, and what is told of it.
+//!
+//! What happens is noted where it does, in the engine or around it ([`crate::Universe::note`]), as a few words; this table
+//! says which elements a tool makes of them. Where nobody listens, that costs a load and a branch.
+
+use queue_layout::{COLLECTIVES, Event, Wanted};
+
+use super::{Category, Verbosity, gauges};
+
+/// One type of event.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// Which one it is in the program.
+    pub event: Event,
+    /// Its name.
+    pub name: &'static str,
+    /// What it has to do with.
+    pub category: Category,
+    /// Whom it is for.
+    pub verbosity: Verbosity,
+    /// What is told of it.
+    pub elements: &'static [Element],
+    /// What it means.
+    pub text: &'static str,
+}
+
+/// One element of an event.
+#[derive(Clone, Copy, Debug)]
+pub struct Element {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is made of.
+    pub kind: Kind,
+    /// Where it is found.
+    pub from: Origin,
+    /// The words for its values, if they are words.
+    pub words: &'static [&'static str],
+}
+
+/// What an element is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `int`.
+    Int,
+    /// `unsigned long long`.
+    Long,
+}
+
+impl Kind {
+    /// Its bytes, which are its alignment too.
+    #[must_use]
+    pub const fn bytes(self) -> usize {
+        match self {
+            Self::Int => 4,
+            Self::Long => 8,
+        }
+    }
+}
+
+/// Where an element is found in a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A word as it is.
+    Word(usize),
+    /// The handle of the communicator whose context is a word.
+    Communicator(usize),
+    /// Whether the context in a word is one of messages of the library's own.
+    Internal(usize),
+}
+
+impl Row {
+    /// Where each element lies in a copy of the whole, as a C compiler would place them.
+    pub fn displacements(&self) -> impl Iterator<Item = usize> {
+        let mut end = 0_usize;
+        self.elements.iter().map(move |element| {
+            let at = end.next_multiple_of(element.kind.bytes());
+            end = at + element.kind.bytes();
+            at
+        })
+    }
+
+    /// The words for values of its element that has some.
+    #[must_use]
+    pub fn words(&self) -> &'static [&'static str] {
+        let mut all = self.elements.iter().map(|element| element.words);
+        all.find(|words| !words.is_empty()).unwrap_or_default()
+    }
+
+    /// What it means, and what its elements are.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let names: Vec<&str> = self.elements.iter().map(|element| element.name).collect();
+        format!("{} Elements: {}.", self.text, names.join(", "))
+    }
+}
+
+/// What somebody listens to.
+static WANTED: Wanted = Wanted::none();
+
+/// What somebody listens to.
+#[inline(always)]
+#[must_use]
+pub fn wanted() -> &'static Wanted {
+    &WANTED
+}
+
+/// From now on these events are noted, as bits.
+pub fn want(bits: u32) {
+    gauges::tally().wanted.set(bits);
+    WANTED.set(bits);
+}
+
+const fn element(name: &'static str, kind: Kind, from: Origin) -> Element {
+    Element {
+        name,
+        kind,
+        from,
+        words: &[],
+    }
+}
+
+const COMMUNICATOR: Element = element("communicator", Kind::Long, Origin::Communicator(0));
+const HANDLE: Element = element("communicator", Kind::Long, Origin::Word(0));
+const INTERNAL: Element = element("internal", Kind::Int, Origin::Internal(0));
+const TAG: Element = element("tag", Kind::Int, Origin::Word(2));
+const BYTES: Element = element("bytes", Kind::Long, Origin::Word(3));
+const SOURCE: Element = element("source", Kind::Int, Origin::Word(1));
+const DESTINATION: Element = element("destination", Kind::Int, Origin::Word(1));
+const PEER: Element = element("peer", Kind::Int, Origin::Word(0));
+
+const fn worded(mut element: Element, words: &'static [&'static str]) -> Element {
+    element.words = words;
+    element
+}
+
+const ARRIVED: &[Element] = &[COMMUNICATOR, INTERNAL, SOURCE, TAG, BYTES];
+const SENT: &[Element] = &[COMMUNICATOR, INTERNAL, DESTINATION, TAG, BYTES];
+const COMPLETE: &[Element] = &[
+    worded(
+        element("operation", Kind::Int, Origin::Word(4)),
+        &["send", "receive"],
+    ),
+    COMMUNICATOR,
+    INTERNAL,
+    element("peer", Kind::Int, Origin::Word(1)),
+    TAG,
+    BYTES,
+];
+const KEPT: &[Element] = &[PEER, element("kept_bytes", Kind::Long, Origin::Word(1))];
+const CALL: &[Element] = &[
+    worded(
+        element("collective", Kind::Int, Origin::Word(1)),
+        &COLLECTIVES,
+    ),
+    COMMUNICATOR,
+];
+const LARGE: &[Element] = &[PEER, element("bytes", Kind::Long, Origin::Word(1))];
+
+const fn row(
+    event: Event,
+    name: &'static str,
+    (category, verbosity): (Category, Verbosity),
+    elements: &'static [Element],
+    text: &'static str,
+) -> Row {
+    Row {
+        event,
+        name,
+        category,
+        verbosity,
+        elements,
+        text,
+    }
+}
+
+const MESSAGES: (Category, Verbosity) = (Category::PointToPoint, Verbosity::UserBasic);
+const PROTOCOL: (Category, Verbosity) = (Category::PointToPoint, Verbosity::TunerBasic);
+const CREDIT: (Category, Verbosity) = (Category::Memory, Verbosity::TunerBasic);
+const PROCESS: (Category, Verbosity) = (Category::Process, Verbosity::UserBasic);
+const CALLS: (Category, Verbosity) = (Category::Collectives, Verbosity::UserBasic);
+const NETWORK: (Category, Verbosity) = (Category::Network, Verbosity::TunerBasic);
+const WAITING: (Category, Verbosity) = (Category::Waiting, Verbosity::TunerBasic);
+
+/// The table. An event keeps its place: new ones come last.
+pub const EVENTS: &[Row] = &[
+    row(
+        Event::UnexpectedMessage,
+        "unexpected_message",
+        MESSAGES,
+        ARRIVED,
+        "A message arrived, or was announced, before a receive that matches it.",
+    ),
+    row(
+        Event::UnexpectedMatched,
+        "unexpected_message_matched",
+        MESSAGES,
+        ARRIVED,
+        "A receive or a matched probe took a message that had arrived before it.",
+    ),
+    row(
+        Event::RendezvousSendBegin,
+        "rendezvous_send_begin",
+        PROTOCOL,
+        SENT,
+        "A message was announced to its receiver, since it is large, synchronous, or the receiver has asked for it.",
+    ),
+    row(
+        Event::RendezvousSendEnd,
+        "rendezvous_send_end",
+        PROTOCOL,
+        SENT,
+        "The data of an announced message were read by the receiver, or have left.",
+    ),
+    row(
+        Event::RendezvousReceiveBegin,
+        "rendezvous_receive_begin",
+        PROTOCOL,
+        ARRIVED,
+        "A receive met an announced message; its data begin to move.",
+    ),
+    row(
+        Event::RendezvousReceiveEnd,
+        "rendezvous_receive_end",
+        PROTOCOL,
+        ARRIVED,
+        "The data of an announced message are in the buffer of its receive.",
+    ),
+    row(
+        Event::RequestComplete,
+        "request_complete",
+        MESSAGES,
+        COMPLETE,
+        "A send or receive is complete that needed a request, also within blocking calls and collectives. Small sends that are \
+         done when they are started need none.",
+    ),
+    row(
+        Event::SenderThrottled,
+        "sender_throttled",
+        CREDIT,
+        KEPT,
+        "A sender was asked to announce its messages, since too many, or too many bytes, are unexpected here.",
+    ),
+    row(
+        Event::SenderReleased,
+        "sender_released",
+        CREDIT,
+        KEPT,
+        "A sender that was asked to announce its messages need not do so any more.",
+    ),
+    row(
+        Event::CreditStallBegin,
+        "credit_stall_begin",
+        CREDIT,
+        &[PEER],
+        "A receiver that has too many unexpected messages asked this process to announce its own: they wait for their receives.",
+    ),
+    row(
+        Event::CreditStallEnd,
+        "credit_stall_end",
+        CREDIT,
+        &[PEER],
+        "That receiver takes messages at once again.",
+    ),
+    row(
+        Event::CommunicatorCreated,
+        "communicator_created",
+        PROCESS,
+        &[
+            HANDLE,
+            element("size", Kind::Int, Origin::Word(1)),
+            element("rank", Kind::Int, Origin::Word(2)),
+        ],
+        "The process was given a communicator; MPI_COMM_WORLD and MPI_COMM_SELF when MPI is initialized.",
+    ),
+    row(
+        Event::CommunicatorFreed,
+        "communicator_freed",
+        PROCESS,
+        &[HANDLE],
+        "A communicator was freed; its handle names nothing any more.",
+    ),
+    row(
+        Event::CollectiveBegin,
+        "collective_begin",
+        CALLS,
+        CALL,
+        "A call of a collective begins, blocking, nonblocking or a start of a persistent one.",
+    ),
+    row(
+        Event::CollectiveEnd,
+        "collective_end",
+        CALLS,
+        CALL,
+        "That call has done its part in this process.",
+    ),
+    row(
+        Event::SingleCopyRefused,
+        "single_copy_refused",
+        NETWORK,
+        LARGE,
+        "The system did not let the data of a large message be read from the sender's memory: they come in frames.",
+    ),
+    row(
+        Event::MemoryNotRegistered,
+        "memory_not_registered",
+        NETWORK,
+        LARGE,
+        "The memory of a large message could not be opened to its receiver: its data go in frames.",
+    ),
+    row(
+        Event::PeerLost,
+        "peer_lost",
+        NETWORK,
+        &[PEER],
+        "A process does not answer over the network any more.",
+    ),
+    row(
+        Event::SleepBegin,
+        "sleep_begin",
+        WAITING,
+        &[element("most_ns", Kind::Long, Origin::Word(0))],
+        "The process has waited so long that it goes to sleep, for at most this many nanoseconds.",
+    ),
+    row(
+        Event::SleepEnd,
+        "sleep_end",
+        WAITING,
+        &[element("most_ns", Kind::Long, Origin::Word(0))],
+        "The process is awake again.",
+    ),
+    row(
+        Event::ErrorRaised,
+        "error_raised",
+        PROCESS,
+        &[element("class", Kind::Int, Origin::Word(0))],
+        "A call of MPI failed with this error class, and its error handler returned.",
+    ),
+];
+
+const _: () = assert!(EVENTS.len() == Event::COUNT);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s15_3_8_rows_stand_at_their_place_with_names_of_their_own_and_elements() {
+        for (at, row) in EVENTS.iter().enumerate() {
+            assert_eq!(row.event as usize, at, "{}", row.name);
+            let same = |other: &Row| other.name == row.name;
+            assert!(!EVENTS[..at].iter().any(same), "{}", row.name);
+            assert!(row.text.ends_with('.') && row.category.place().is_some());
+            assert!(!row.elements.is_empty());
+            for element in row.elements {
+                let (Origin::Word(word) | Origin::Communicator(word) | Origin::Internal(word)) =
+                    element.from;
+                assert!(word < engine::WORDS, "{}: {}", row.name, element.name);
+                // Values of an enumeration are ints (section 15.3.5).
+                assert!(element.words.is_empty() || element.kind == Kind::Int);
+            }
+            let worded = row.elements.iter().filter(|it| !it.words.is_empty());
+            assert!(
+                worded.count() <= 1,
+                "{}: one enumeration an event",
+                row.name
+            );
+        }
+    }
+
+    #[test]
+    fn elements_lie_where_a_compiler_would_place_them() {
+        let places = |event: Event| {
+            let row = &EVENTS[event as usize];
+            row.displacements().collect::<Vec<_>>()
+        };
+        assert_eq!(places(Event::UnexpectedMessage), [0, 8, 12, 16, 24]);
+        assert_eq!(places(Event::RequestComplete), [0, 8, 16, 20, 24, 32]);
+        assert_eq!(places(Event::CollectiveBegin), [0, 8]);
+    }
+
+    #[test]
+    fn descriptions_name_the_elements() {
+        let told = EVENTS[Event::PeerLost as usize].describe();
+        assert!(told.ends_with(" Elements: peer."), "{told}");
+    }
+}

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What happened that somebody wants to hear of, until the owner hands it on.
+//!
+//! Nothing is called from here: records wait, a bounded number of them, and what finds no room is counted. Where nobody
+//! wants an event, noting it is a load and a branch.
+
+use queue_layout::{Event, Fields, Kind};
+
+use crate::{Engine, Peer};
+
+/// Words of a record.
+pub const WORDS: usize = 5;
+
+/// Something that happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// What.
+    pub event: Event,
+    /// When, by the owner's clock.
+    pub at: u64,
+    /// Its particulars; which they are depends on the event.
+    pub words: [u64; WORDS],
+}
+
+/// Records in the order in which things happened, and how many of each event found no room.
+#[derive(Clone, Debug)]
+pub struct Records {
+    /// The records.
+    pub list: Vec<Record>,
+    /// What was dropped after them, by event.
+    pub dropped: [u64; Event::COUNT],
+}
+
+impl Default for Records {
+    fn default() -> Self {
+        Self {
+            list: Vec::new(),
+            dropped: [0; Event::COUNT],
+        }
+    }
+}
+
+/// The records of an engine.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    clock: fn() -> u64,
+    records: Records,
+    /// There is something to take.
+    has_news: bool,
+}
+
+impl Default for Journal {
+    fn default() -> Self {
+        Self {
+            clock: || 0,
+            records: Records::default(),
+            has_news: false,
+        }
+    }
+}
+
+impl Journal {
+    #[cold]
+    #[inline(never)]
+    fn add(&mut self, event: Event, words: [u64; WORDS]) {
+        self.has_news = true;
+        // What comes after something that was dropped is dropped too: whoever reads the rest must be able to rely on its order.
+        let has_room = self.records.list.len() < MOST_RECORDS;
+        if has_room {
+            let at = (self.clock)();
+            self.records.list.push(Record { event, at, words });
+        } else {
+            self.records.dropped[event as usize] += 1;
+        }
+    }
+}
+
+impl Engine {
+    /// The clock of records; without one they are all of the same time.
+    pub fn set_clock(&mut self, clock: fn() -> u64) {
+        self.journal.clock = clock;
+    }
+
+    /// Notes that something happened, if anybody wants to know.
+    #[inline(always)]
+    pub fn note(&mut self, event: Event, words: [u64; WORDS]) {
+        if self.tally.wanted.has(event) {
+            self.journal.add(event, words);
+        }
+    }
+
+    /// Whether there is anything for [`take_records`](Self::take_records).
+    #[must_use]
+    pub fn has_records(&self) -> bool {
+        self.journal.has_news
+    }
+
+    /// What has been noted since the last time.
+    pub fn take_records(&mut self) -> Records {
+        self.journal.has_news = false;
+        std::mem::take(&mut self.journal.records)
+    }
+
+    /// Notes an event of a message: context, peer, tag, bytes and one word more.
+    #[inline(always)]
+    pub(crate) fn note_message(&mut self, event: Event, of: impl FnOnce(&Self) -> Message) {
+        if self.tally.wanted.has(event) {
+            let message = of(self);
+            self.journal.add(event, words_of(message));
+        }
+    }
+
+    /// Notes an event of the message that a request sends or has received.
+    #[inline(always)]
+    pub(crate) fn note_request(&mut self, event: Event, request: crate::RequestId) {
+        if self.tally.wanted.has(event) {
+            self.note_end(event, request);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn note_end(&mut self, event: Event, request: crate::RequestId) {
+        if let Some(message) = of_request(self.arena.fields(request)) {
+            self.journal.add(event, words_of(message));
+        }
+    }
+
+    /// Notes an event of a peer alone.
+    pub(crate) fn note_peer(&mut self, event: Event, peer: Peer, more: u64) {
+        self.note(event, [peer.0.into(), more, 0, 0, 0]);
+    }
+}
+
+/// Context, peer, tag, bytes, and whether it is sent or received.
+type Message = (u32, u32, i32, u64, u64);
+
+/// The message of a request; operations of the program's own have none.
+fn of_request(fields: &Fields) -> Option<Message> {
+    match fields.kind {
+        Kind::Receive => {
+            let bytes = fields.matched_bytes.min(fields.bytes);
+            let (peer, tag) = (fields.matched_peer, fields.matched_tag);
+            Some((fields.context, peer, tag, bytes, RECEIVE))
+        }
+        Kind::Send => Some((fields.context, fields.peer, fields.tag, fields.bytes, SEND)),
+        _ => None,
+    }
+}
+
+fn words_of((context, peer, tag, bytes, more): Message) -> [u64; WORDS] {
+    let tag = i64::from(tag).cast_unsigned();
+    [context.into(), peer.into(), tag, bytes, more]
+}
+
+const SEND: u64 = 0;
+const RECEIVE: u64 = 1;
+/// Records that wait for the owner at most.
+const MOST_RECORDS: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Config;
+
+    #[test]
+    fn what_nobody_wants_is_not_noted_and_what_finds_no_room_is_counted() {
+        let mut engine = Engine::new(Config::default(), 2);
+        engine.note_peer(Event::PeerLost, Peer(1), 0);
+        assert!(!engine.has_records());
+        engine.tally.wanted.set(Event::PeerLost.bit());
+        engine.set_clock(|| 42);
+        for more in 0..MOST_RECORDS as u64 + 3 {
+            engine.note_peer(Event::PeerLost, Peer(1), more);
+            engine.note_peer(Event::SenderThrottled, Peer(1), 0);
+        }
+        assert!(engine.has_records());
+        let records = engine.take_records();
+        assert_eq!(records.list.len(), MOST_RECORDS);
+        let last = records.list[MOST_RECORDS - 1];
+        assert_eq!((last.at, last.words[..2].to_vec()), (42, vec![1, 1023]));
+        assert_eq!(records.dropped[Event::PeerLost as usize], 3);
+        assert_eq!(records.dropped.iter().sum::<u64>(), 3);
+        assert!(!engine.has_records() && engine.take_records().list.is_empty());
+    }
+}
