@@ -24,13 +24,17 @@ _rmpi__info() {
 
     case "${cmd}" in
         rmpi__info)
-            opts="-h -V --net --peer --vars --pvars --help --version"
+            opts="-h -V --net --peer --vars --pvars --events --search --json --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
                 --peer)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --search)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

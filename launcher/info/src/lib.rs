@@ -5,9 +5,11 @@
 //! **Never** starts a rank, opens a port or registers memory: it may be typed beside running jobs.
 //!
 //! It is a crate of its own because `rmpiexec` knows neither of the two. Each page of text is a pure function of what was found:
-//! `summary`, `net`, `vars`. Exit codes: 0; with `--net`, 1 where ranks could not use the network; 2 for a command line that was
-//! not understood.
+//! `summary`, `net`, `vars`, `pvars`, `events`. Exit codes: 0; 1 with `--net` where ranks could not use the network, and with
+//! `--search` where nothing was found; 2 for a command line that was not understood.
 
+mod entry;
+mod events;
 mod net;
 mod pvars;
 mod summary;
@@ -29,9 +31,13 @@ Examples:
   rmpi-info --net --peer 10.1.0.7     the same for packets to that address, or to a host by its name
   rmpi-info --vars                    all variables, their values here and what they mean
   rmpi-info --pvars                   what the library counts for tools (MPI_T), and what each number means
+  rmpi-info --events                  what the library tells tools when it happens (MPI_T)
+  rmpi-info --search 'memory high'    the variables and events that are about both words
+  rmpi-info --vars --json             the same for programs
   srun -N 16 rmpi-info --net          on each node of a job, with the limits that hold there
 
-Exit code: 0; with --net, 1 if ranks on this host could not use the network, or not to reach that address.";
+Exit code: 0; with --net, 1 if ranks on this host could not use the network, or not to reach that address; with
+--search, 1 if nothing was found.";
 
 /// Say what is built into rmpi, what was found on this host, and why not the rest
 #[derive(Debug, Parser)]
@@ -49,6 +55,35 @@ pub struct Options {
     /// Show the performance variables of MPI_T: what the library counts for tools
     #[arg(long)]
     pvars: bool,
+    /// Show the events of MPI_T: what the library tells tools when it happens
+    #[arg(long)]
+    events: bool,
+    /// Of variables and events (all of them, unless one kind is named), show those that are about all these words
+    #[arg(long, value_name = "WORDS")]
+    search: Option<String>,
+    /// Show variables and events (all of them, unless one kind is named) as JSON
+    #[arg(long, conflicts_with = "net")]
+    json: bool,
+}
+
+impl Options {
+    /// The tables that are asked for.
+    fn lists(&self, values: &Values) -> Vec<entry::List> {
+        let named = self.vars || self.pvars || self.events;
+        let all = !named && (self.json || self.search.is_some());
+        let is_set = |name: &str| std::env::var_os(name).is_some();
+        let mut lists = Vec::new();
+        if all || self.vars {
+            lists.push(("vars", vars::entries(values, is_set)));
+        }
+        if all || self.pvars {
+            lists.push(("pvars", pvars::entries()));
+        }
+        if all || self.events {
+            lists.push(("events", events::entries()));
+        }
+        lists
+    }
 }
 
 /// Runs the command with these words, its name first, and answers its exit code.
@@ -70,6 +105,19 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
         eprintln!("rmpi-info: {words}");
     }
     let devices = values.text(Variable::NetDevices);
+    let mut lists = options.lists(&values);
+    if let Some(words) = &options.search {
+        for (_, entries) in &mut lists {
+            entries.retain(|entry| entry.is_about(words));
+        }
+        if lists.iter().all(|(_, entries)| entries.is_empty()) {
+            eprintln!("rmpi-info: no variable or event here is about {words:?}");
+            return ExitCode::FAILURE;
+        }
+    }
+    if options.json {
+        return print(&entry::json(lists), ExitCode::SUCCESS);
+    }
     let rails = u32::try_from(values.get(Variable::NetRails)).unwrap_or(1);
     let mut pages = Vec::new();
     let mut works = true;
@@ -79,12 +127,8 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
         works = page.works;
         pages.push(page.text);
     }
-    if options.vars {
-        let is_set = |name: &str| std::env::var_os(name).is_some();
-        pages.push(vars::page(&values, is_set));
-    }
-    if options.pvars {
-        pages.push(pvars::page());
+    if !lists.is_empty() {
+        pages.push(entry::page(&lists));
     }
     if pages.is_empty() {
         let here = summary::Here::look(devices);

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The table of performance variables.
 
+use crate::entry::Entry;
 use crate::text::wrapped;
 use runtime::var::gauges::{Class, GAUGES, Gauge, Number};
+use serde_json::json;
 
 /// All performance variables.
-pub(crate) fn page() -> String {
-    GAUGES.iter().map(one).collect::<Vec<_>>().join("\n")
+pub(crate) fn entries() -> Vec<Entry> {
+    GAUGES.iter().map(one).collect()
 }
 
-fn one(gauge: &Gauge) -> String {
+fn one(gauge: &Gauge) -> Entry {
     let of = match (gauge.is_of_comm(), gauge.is_of_ranks()) {
         (true, _) => " of a communicator",
         (_, true) => " by world rank",
@@ -18,7 +20,25 @@ fn one(gauge: &Gauge) -> String {
     let (class, kind) = (class(gauge.class), kind(gauge.kind));
     let category = gauge.category.name();
     let text = wrapped(gauge.text, 4);
-    format!("{}  {class}{of}, {kind}, in {category}\n{text}", gauge.name)
+    let mut json = json!({
+        "name": gauge.name,
+        "category": category,
+        "verbosity": format!("{:?}", gauge.verbosity),
+        "class": class,
+        "type": kind,
+        "of": if gauge.is_of_comm() { "communicator" } else { "process" },
+        "each_rank": gauge.is_of_ranks(),
+        "readonly": gauge.is_read_only(),
+        "continuous": gauge.is_continuous(),
+        "text": gauge.text,
+    });
+    if let Number::Int(words @ [_, ..]) = gauge.kind {
+        json["words"] = words.into();
+    }
+    Entry {
+        text: format!("{}  {class}{of}, {kind}, in {category}\n{text}", gauge.name),
+        json,
+    }
 }
 
 fn class(class: Class) -> &'static str {
@@ -47,10 +67,11 @@ fn kind(kind: Number) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::entry::page;
 
     #[test]
     fn each_variable_is_there_with_its_class_and_its_text() {
-        let page = page();
+        let page = page(&[("pvars", entries())]);
         let joined = page.split_whitespace().collect::<Vec<_>>().join(" ");
         for gauge in GAUGES {
             let is_head = |line: &str| line.split(' ').next() == Some(gauge.name);

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The table of variables.
 
+use crate::entry::Entry;
 use crate::text::wrapped;
 use runtime::var::{ROWS, Range, Row, Values};
+use serde_json::{Value, json};
 
 /// All variables. `is_set`: whether the environment has one of this name.
-pub(crate) fn page(values: &Values, is_set: impl Fn(&str) -> bool) -> String {
+pub(crate) fn entries(values: &Values, is_set: impl Fn(&str) -> bool) -> Vec<Entry> {
     let one = |row: &Row| {
         let from = match row.range {
             Range::Foreign => String::new(),
@@ -16,9 +18,48 @@ pub(crate) fn page(values: &Values, is_set: impl Fn(&str) -> bool) -> String {
             Range::Foreign => String::new(),
             range => wrapped(&range.describe(), 4),
         };
-        format!("{}{from}\n{range}{}", row.name, wrapped(row.text, 4))
+        Entry {
+            text: format!("{}{from}\n{range}{}", row.name, wrapped(row.text, 4)),
+            json: for_programs(values, row, is_set(row.name)),
+        }
     };
-    ROWS.iter().map(one).collect::<Vec<_>>().join("\n")
+    ROWS.iter().map(one).collect()
+}
+
+fn for_programs(values: &Values, row: &Row, is_set: bool) -> Value {
+    let mut json = json!({
+        "name": row.name,
+        "category": row.category.name(),
+        "verbosity": format!("{:?}", row.verbosity),
+        "scope": format!("{:?}", row.scope),
+        "set": is_set,
+        "text": row.text,
+    });
+    if row.range != Range::Foreign {
+        json["values"] = row.range.describe().into();
+    }
+    match row.range {
+        Range::Number {
+            least,
+            most,
+            default,
+            unit,
+        } => {
+            json["value"] = values.get(row.variable).into();
+            json["least"] = least.into();
+            json["most"] = most.into();
+            json["default"] = default.into();
+            json["unit"] = unit.into();
+        }
+        Range::Words(words) => {
+            json["value"] = value(values, row).into();
+            json["words"] = words.into();
+            json["default"] = words[0].into();
+        }
+        Range::Names { .. } | Range::List(_) => json["value"] = value(values, row).into(),
+        Range::Foreign => {}
+    }
+    json
 }
 
 /// What holds.
@@ -41,12 +82,14 @@ fn value(values: &Values, row: &Row) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::entry::page;
 
     fn shown(pairs: &[(&str, &str)]) -> String {
         let own = pairs.iter().map(|(n, v)| ((*n).into(), (*v).into()));
         let (values, complaints) = Values::from_environment(own);
         assert!(complaints.is_empty(), "{complaints:?}");
-        page(&values, |name| pairs.iter().any(|(set, _)| *set == name))
+        let is_set = |name: &str| pairs.iter().any(|(set, _)| *set == name);
+        page(&[("vars", entries(&values, is_set))])
     }
 
     #[test]

@@ -88,3 +88,57 @@ fn told(done: &Output) -> String {
 fn said(done: &Output) -> String {
     String::from_utf8_lossy(&done.stderr).into_owned()
 }
+
+#[test]
+fn events_are_told_with_their_elements() {
+    let done = info(&["--events"], &[]);
+    let text = told(&done);
+    assert_eq!(done.status.code(), Some(0));
+    let lines = "sleep_begin  in rmpi.waiting\n    (unsigned long long most_ns)\n";
+    assert!(text.contains(lines), "{text}");
+    assert!(!text.contains("RMPI_EAGER_LIMIT  "), "{text}");
+}
+
+#[test]
+fn a_search_finds_variables_and_events_and_says_when_there_are_none() {
+    let done = info(&["--search", "UNEXPECTED queue"], &[]);
+    let text = told(&done);
+    assert!(
+        text.contains("MPI_T_UMQ_LENGTH") || text.contains("unexpected_recvq"),
+        "{text}"
+    );
+    assert!(!text.contains("communicator_size"), "{text}");
+    let done = info(&["--search", "throttle"], &[]);
+    assert!(told(&done).contains("senders_throttled") && told(&done).contains("sender_throttled"));
+    let done = info(&["--search", "throttle", "--events"], &[]);
+    assert!(!told(&done).contains("senders_throttled"));
+    let done = info(&["--search", "no such thing"], &[]);
+    assert_eq!(done.status.code(), Some(1));
+    let complaint = said(&done);
+    assert!(
+        complaint.contains("is about \"no such thing\""),
+        "{complaint}"
+    );
+}
+
+#[test]
+fn json_is_for_programs() {
+    let done = info(&["--json"], &[("RMPI_EAGER_LIMIT", "4K")]);
+    let json: serde_json::Value = serde_json::from_str(&told(&done)).unwrap();
+    let named = |kind: &str, name: &str| {
+        let all = json[kind].as_array().unwrap();
+        let mut found = all.iter().filter(|entry| entry["name"] == name);
+        found.next().unwrap().clone()
+    };
+    let limit = named("vars", "RMPI_EAGER_LIMIT");
+    assert_eq!(
+        (&limit["value"], &limit["set"]),
+        (&4096.into(), &true.into())
+    );
+    assert_eq!(named("pvars", "MPI_T_UMQ_LENGTH")["of"], "communicator");
+    assert_eq!(named("events", "peer_lost")["elements"][0]["name"], "peer");
+    let done = info(&["--json", "--events", "--search", "sleep"], &[]);
+    let json: serde_json::Value = serde_json::from_str(&told(&done)).unwrap();
+    assert_eq!(json.as_object().unwrap().len(), 1);
+    assert_eq!(json["events"].as_array().unwrap().len(), 2);
+}

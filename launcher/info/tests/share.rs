@@ -31,5 +31,8 @@ fn the_completions_are_fresh() {
 
 #[test]
 fn each_of_them_has_the_options() {
-    pages().assert_all_have(&["net", "peer", "vars"], &[]);
+    pages().assert_all_have(
+        &["net", "peer", "vars", "pvars", "events", "search", "json"],
+        &[],
+    );
 }

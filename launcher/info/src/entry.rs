@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One variable or event of the tables that are shown: for people, for programs, and for a search.
+
+use serde_json::{Map, Value};
+
+/// One variable or event.
+pub(crate) struct Entry {
+    /// As it is shown, with a newline at its end.
+    pub(crate) text: String,
+    /// The same for programs.
+    pub(crate) json: Value,
+}
+
+impl Entry {
+    /// Whether it says anything about all words of `wanted`, whatever their case.
+    pub(crate) fn is_about(&self, wanted: &str) -> bool {
+        let text = self.text.to_lowercase();
+        // As one line, so that a break between two words does not hide them.
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        wanted
+            .to_lowercase()
+            .split_whitespace()
+            .all(|word| text.contains(word))
+    }
+}
+
+/// Entries of one kind, under the word for it.
+pub(crate) type List = (&'static str, Vec<Entry>);
+
+/// The lists for people: entries with an empty line between.
+pub(crate) fn page(lists: &[List]) -> String {
+    let all = lists.iter().flat_map(|(_, entries)| entries);
+    all.map(|entry| entry.text.as_str())
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+/// The lists for programs: an object with an array for each.
+pub(crate) fn json(lists: Vec<List>) -> String {
+    let all: Map<String, Value> = lists
+        .into_iter()
+        .map(|(word, entries)| {
+            let entries = entries.into_iter().map(|entry| entry.json).collect();
+            (word.to_owned(), Value::Array(entries))
+        })
+        .collect();
+    format!("{:#}\n", Value::Object(all))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_search_takes_all_words_in_any_order_and_case() {
+        let entry = Entry {
+            text: "MPI_T_UMQ_LENGTH  level\n    Messages that no\n    receive has matched.\n"
+                .into(),
+            json: Value::Null,
+        };
+        for wanted in ["umq", "receive MESSAGES", "no receive", " level "] {
+            assert!(entry.is_about(wanted), "{wanted}");
+        }
+        for wanted in ["umqs", "messages sent"] {
+            assert!(!entry.is_about(wanted), "{wanted}");
+        }
+    }
+}
