@@ -349,3 +349,35 @@ fn a_rank_that_is_known_to_have_died_is_not_waited_for() {
     assert_eq!(job.error(0, send), "rank 1 does not answer: it was killed");
     drop(line);
 }
+
+#[test]
+fn s15_3_8_what_goes_wrong_on_the_network_is_noted_for_tools() {
+    let mut job = Job::new(2);
+    let (mut out, mut into) = (pattern(300_000), vec![0; 300_000]);
+    let events = Event::MemoryNotRegistered.bit() | Event::PeerLost.bit();
+    job.ranks[0].engine().tally().wanted.set(events);
+    for refused in [0, 1000] {
+        job.net.fail_registers(0, refused);
+        into.fill(0);
+        let sent = job.send(0, 1, &mut out).unwrap();
+        let received = job.receive(1, Some(0), &mut into);
+        assert!(job.wait(1, received).error.is_none());
+        assert!(job.wait(0, sent).error.is_none());
+        assert_eq!(into, out);
+    }
+    job.ranks[0].lose(Peer(1), "it was killed".to_owned());
+    job.ranks[0].lose(Peer(1), "it was killed".to_owned());
+    let noted: Vec<_> = job.ranks[0]
+        .take_records()
+        .list
+        .iter()
+        .map(|record| (record.event, record.words[0], record.words[1]))
+        .collect();
+    assert_eq!(
+        noted,
+        [
+            (Event::MemoryNotRegistered, 1, 300_000),
+            (Event::PeerLost, 1, 0)
+        ]
+    );
+}
