@@ -44,7 +44,7 @@ const ROOT: (&str, &str) = (
 const POLL: (&str, &str) = ("poll", "call MPI_Test ten times during the computation");
 
 /// All programs that `rmpi-bench` runs.
-pub const PROGRAMS: [Program; 23] = [
+pub const PROGRAMS: [Program; 24] = [
     program("latency", 2, "one-way time of one message at a time", &[]),
     program(
         "bandwidth",
@@ -121,6 +121,10 @@ pub const PROGRAMS: [Program; 23] = [
             "rmpi-queues, all ranks with 10000 receives each",
             &[],
         )
+    },
+    Program {
+        over: Over::Names,
+        ..program("tools", 1, "what empty tools of QMPI cost a call", &[])
     },
 ];
 

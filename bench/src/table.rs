@@ -79,7 +79,8 @@ pub fn row(program: &Program, row: &Row) -> String {
     if program.over == Over::Names {
         let name = row.name.as_deref().unwrap_or_default();
         let largest = row.worst.unwrap_or(f64::NAN);
-        return format!("{name:<32}{:>22.0}{largest:>18.0}", row.median);
+        let digits = usize::from(row.median < 100.0);
+        return format!("{name:<32}{:>22.digits$}{largest:>18.digits$}", row.median);
     }
     let mut text = format!("{:<10}{:>22.digits$}", row.size, row.median);
     let _ = write!(text, "{:>18.digits$}", row.p99.unwrap_or(f64::NAN));

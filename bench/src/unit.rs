@@ -9,6 +9,9 @@ pub enum Unit {
     /// Microseconds.
     #[serde(rename = "us")]
     Us,
+    /// Nanoseconds.
+    #[serde(rename = "ns")]
+    Ns,
     /// Milliseconds.
     #[serde(rename = "ms")]
     Ms,
@@ -55,6 +58,7 @@ impl Unit {
     pub fn from_seconds(self, seconds: f64, bytes: usize) -> f64 {
         match self {
             Self::Us => seconds * 1e6,
+            Self::Ns => seconds * 1e9,
             Self::Ms => seconds * 1e3,
             Self::MegabytesPerSecond => bytes as f64 / seconds * 1e-6,
             Self::MessagesPerSecond => 1.0 / seconds,
@@ -66,6 +70,7 @@ impl Unit {
     const fn shown_as(self) -> (&'static str, f64) {
         match self {
             Self::Us => ("µs", 1.0),
+            Self::Ns => ("ns", 1.0),
             Self::Ms => ("ms", 1.0),
             Self::MegabytesPerSecond => ("GB/s", 1e3),
             Self::MessagesPerSecond => ("Mmsg/s", 1e6),

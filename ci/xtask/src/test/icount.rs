@@ -10,6 +10,11 @@ use std::time::Duration;
 pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String> {
     let prefix = context.prefix()?;
     tally.check("MPI_Isend keeps its budget", || check(&prefix, "isend"));
+    // QMPI-018: a build without QMPI has the same number.
+    tally.check(
+        "MPI_Isend without a tool takes what it took before tools could be stacked",
+        || check(&prefix, "stacks"),
+    );
     tally.check(
         "MPI_Isend, MPI_Irecv and MPI_Wait together keep theirs",
         || check(&prefix, "sum"),
