@@ -137,6 +137,17 @@ fn a_job_is_told_in_words_as_json_and_in_a_picture() {
         "{told}"
     );
     assert_eq!(sum("collective_barrier_calls"), 3.0);
+    let bytes = (1 << 20) + 10 * 1000;
+    let rows = format!("[0, {bytes}, 0],\n      [0, 0, {bytes}],\n      [{bytes}, 0, 0]");
+    assert!(
+        told.contains(&rows) && told.contains("[0, 11, 0],"),
+        "{told}"
+    );
+    assert_eq!(
+        picture.matches("1.01 MiB in 11 messages").count(),
+        3,
+        "{picture}"
+    );
     assert!(
         numbers(&told, "cpu_seconds")
             .iter()

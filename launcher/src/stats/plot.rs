@@ -230,22 +230,34 @@ fn legend(out: &mut String, field: &Field) {
         return;
     }
     let y = TOP + FIELD + 22.0;
-    for step in 0..5 {
-        let part = f64::from(step) / 4.0;
+    // One shade where all cells have the same.
+    let steps: &[u8] = if field.least < field.most {
+        &[0, 1, 2, 3, 4]
+    } else {
+        &[4]
+    };
+    let mut x = LEFT;
+    for step in steps {
         let _ = writeln!(
             out,
-            "<rect class=\"some\" fill-opacity=\"{:.2}\" x=\"{:.1}\" y=\"{y:.1}\" width=\"24\" height=\"14\"/>",
-            0.15 + 0.85 * part,
-            LEFT + 24.0 * f64::from(step)
+            "<rect class=\"some\" fill-opacity=\"{:.2}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"24\" height=\"14\"/>",
+            0.15 + 0.85 * f64::from(*step) / 4.0
         );
+        x += 24.0;
     }
+    let words = match steps.len() {
+        1 => bytes(field.most),
+        _ => format!(
+            "from {} to {} (logarithmic)",
+            bytes(field.least),
+            bytes(field.most)
+        ),
+    };
     let _ = writeln!(
         out,
-        "<text class=\"faint\" x=\"{:.1}\" y=\"{:.1}\">from {} to {} (logarithmic)</text>",
-        LEFT + 128.0,
-        y + 11.0,
-        bytes(field.least),
-        bytes(field.most)
+        "<text class=\"faint\" x=\"{:.1}\" y=\"{:.1}\">{words}</text>",
+        x + 8.0,
+        y + 11.0
     );
 }
 
