@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { ROUNDS = 9, BATCHES = 15, CALLS = 50000, STACKS = 6, MOST_TOOLS = 4 };
+enum { ROUNDS = 9, BATCHES = 60, CALLS = 10000, STACKS = 6, MOST_TOOLS = 4 };
 #define CHILD "BENCH_TOOLS_CHILD"
 
 /* How many tools, and whether they look the next function up in each call or once. */
@@ -63,7 +63,7 @@ __attribute__((constructor)) static void announce(void) {
 }
 #endif
 
-/* Nanoseconds per call in this process, the median of its batches. */
+/* Nanoseconds per call in this process: its best batch, since whatever disturbs one is longer than the calls. */
 static int measure_here(void) {
     double batches[BATCHES];
     int rank;
@@ -75,7 +75,7 @@ static int measure_here(void) {
         batches[batch] = (now() - start) / CALLS * 1e9;
     }
     qsort(batches, BATCHES, sizeof *batches, by_value);
-    printf("%.6f\n", median(batches, BATCHES));
+    printf("%.6f\n", batches[0]);
     MPI_Finalize();
     return 0;
 }
