@@ -64,7 +64,7 @@ static const int ENDINGS[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGABRT, SIGSEGV
 static const char *file;
 static pid_t own;
 static atomic_flag has_begun = ATOMIC_FLAG_INIT, has_ended = ATOMIC_FLAG_INIT;
-static atomic_int sessions, is_world;
+static atomic_int sessions, is_world, is_left, postponed;
 // A call that came through another tool comes here twice.
 static _Thread_local int depth;
 static struct head *record;
@@ -193,6 +193,17 @@ static void read_all(void)
     }
 }
 
+// In one piece behind the records of the others; who cannot write is told of as one that left none.
+static void write_record(void)
+{
+    int to = open(file, O_WRONLY | O_APPEND | O_CLOEXEC);
+    if (to < 0)
+        return;
+    ssize_t written = write(to, record, record->bytes);
+    (void)written;
+    close(to);
+}
+
 // Leaves the record, once. Nothing in it may not be called by a signal handler.
 static void leave(enum ending ending, int signal)
 {
@@ -207,19 +218,23 @@ static void leave(enum ending ending, int signal)
     record->elapsed_ns = clock_ns(CLOCK_MONOTONIC) - start_ns;
     record->cpu_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID) - start_cpu_ns;
     record->memory_bytes = (uint64_t)usage.ru_maxrss << 10;
-    // In one piece behind those of the others; who cannot write it is told of as one that left none.
-    int to = open(file, O_WRONLY | O_APPEND | O_CLOEXEC);
-    if (to < 0)
-        return;
-    ssize_t written = write(to, record, record->bytes);
-    (void)written;
-    close(to);
+    write_record();
+    atomic_store(&is_left, 1);
+    int late = atomic_load(&postponed);
+    if (late != 0)
+        raise(late);
 }
 
 static void on_signal(int number, siginfo_t *info, void *context)
 {
     (void)context;
     leave(KILLED, number);
+    if (record != NULL && getpid() == own && !atomic_load(&is_left)) {
+        // It has interrupted who writes the record, or that is another thread. Whoever writes it comes back to the signal.
+        atomic_store(&postponed, number);
+        if (!atomic_load(&is_left))
+            return;
+    }
     // The default action is back. What the program's own instruction raised comes again when that is repeated.
     if (info == NULL || info->si_code <= 0 || number == SIGABRT)
         raise(number);

@@ -89,71 +89,45 @@ fn numbers(text: &str, name: &str) -> Vec<f64> {
 
 #[test]
 #[ignore = "needs an installed rmpi"]
-fn a_job_is_told_in_words_as_json_and_in_a_picture() {
+fn a_job_is_told_in_words_and_in_a_picture() {
     let folder = folder();
-    let done = job(
-        &folder,
-        &[
-            "--stats",
-            "--stats-plot",
-            "plot.svg",
-            "-n",
-            "3",
-            "./program",
-            "is good",
-        ],
-    )
-    .expect(0);
-    let done = done
+    let words = "--stats --stats-plot plot.svg -n 3 ./program good";
+    let words: Vec<&str> = words.split(' ').collect();
+    let done = job(&folder, &words)
+        .expect(0)
         .says("rmpiexec: statistics of 3 ranks: ")
         .says("collectives of MPI_COMM_WORLD, calls of a rank: barrier 1\n");
     assert_eq!(done.out, "");
     assert!(!done.err.contains("without MPI_Finalize"), "{}", done.err);
-    job(
-        &folder,
-        &["--stats=all.json", "-n", "3", "./program", "is good"],
-    )
-    .expect(0);
-    let told = fs::read_to_string(folder.path().join("all.json")).unwrap();
     let picture = fs::read_to_string(folder.path().join("plot.svg")).unwrap();
-    assert!(
-        picture.starts_with("<svg ") && picture.ends_with("</svg>\n"),
-        "{picture}"
-    );
-    assert_eq!(
-        told.matches("\"ended\": \"MPI_Finalize\"").count(),
-        3,
-        "{told}"
-    );
-    let read = Command::new("python3")
-        .args(["-m", "json.tool", "all.json"])
-        .current_dir(&folder)
-        .status();
-    assert!(read.unwrap().success());
-    // What was sent, and with it what the library says to itself.
+    assert!(picture.starts_with("<svg ") && picture.ends_with("</svg>\n"));
+    let cells = picture.matches("1.01 MiB in 11 messages").count();
+    assert_eq!(cells, 3, "{picture}");
+}
+
+#[test]
+#[ignore = "needs an installed rmpi"]
+fn a_job_is_told_as_json() {
+    let folder = folder();
+    let words = ["--stats=all.json", "-n", "3", "./program", "good"];
+    job(&folder, &words).expect(0);
+    let told = fs::read_to_string(folder.path().join("all.json")).unwrap();
+    let mut read = Command::new("python3");
+    read.args(["-m", "json.tool", "all.json"]);
+    assert!(read.current_dir(&folder).status().unwrap().success());
+    let ends = told.matches("\"ended\": \"MPI_Finalize\"").count();
+    assert_eq!(ends, 3, "{told}");
     let sum = |name| numbers(&told, name).iter().sum::<f64>();
-    assert!(
-        sum("rendezvous_send_bytes") >= 3.0 * f64::from(1 << 20),
-        "{told}"
-    );
+    let large = 3.0 * f64::from(1 << 20);
+    assert!(sum("rendezvous_send_bytes") >= large, "{told}");
     assert_eq!(sum("collective_barrier_calls"), 3.0);
     let bytes = (1 << 20) + 10 * 1000;
     let rows = format!("[0, {bytes}, 0],\n      [0, 0, {bytes}],\n      [{bytes}, 0, 0]");
-    assert!(
-        told.contains(&rows) && told.contains("[0, 11, 0],"),
-        "{told}"
-    );
-    assert_eq!(
-        picture.matches("1.01 MiB in 11 messages").count(),
-        3,
-        "{picture}"
-    );
-    assert!(
-        numbers(&told, "cpu_seconds")
-            .iter()
-            .all(|seconds| (0.0..60.0).contains(seconds)),
-        "{told}"
-    );
+    assert!(told.contains(&rows), "{told}");
+    assert!(told.contains("[0, 11, 0],"), "{told}");
+    let times = numbers(&told, "cpu_seconds");
+    let is_one = |seconds: &f64| (0.0..60.0).contains(seconds);
+    assert!(times.iter().all(is_one), "{told}");
 }
 
 #[test]
@@ -232,8 +206,9 @@ fn sessions_that_are_finalized_are_a_good_end() {
         let mut compile = Command::new(installed("bin/rmpicc"));
         compile.args(["-w", "-o", "session", "session.c"]);
         assert!(compile.current_dir(&folder).status().unwrap().success());
-        let done = job(&folder, &["--stats", "-n", "2", "./session"]);
-        assert!(done.err.contains("statistics of 2 ranks: "), "{}", done.err);
+        // One rank: with more, who leaves has the others ended, perhaps before they have begun.
+        let done = job(&folder, &["--stats", "-n", "1", "./session"]);
+        assert!(done.err.contains("statistics of 1 rank: "), "{}", done.err);
         assert_eq!(
             !done.err.contains("without MPI_Finalize (0"),
             is_good,
