@@ -4,7 +4,7 @@
 // ranks: 2
 // told: deadlock: none of the 2 ranks can ever go on
 // told: ranks 0 and 1 wait for each other
-// told: MPI_Bcast, call 1 of it on MPI_COMM_WORLD: rank 0 has come, rank 1 has not (it is in MPI_Gather)
+// told: not all ranks call the same collective on MPI_COMM_WORLD at the same place: rank 0 calls Bcast with root 1, rank 1 calls Gather with root 1
 // told: rank 1 is in MPI_Gather on MPI_COMM_WORLD instead
 #include <mpi.h>
 

@@ -149,7 +149,7 @@ impl Call {
         // What has no communicator is shown with the first, which is that of all ranks.
         let context = its.or_else(|| comms.first())?.context;
         let (peer, tag) = match self.waits_for {
-            CALL_MESSAGE => (self.peer, self.tag),
+            CALL_MESSAGE | CALL_RANKS => (self.peer, self.tag),
             _ => (ANY_PEER, ANY_TAG),
         };
         Some(Operation {

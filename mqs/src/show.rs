@@ -14,10 +14,12 @@
 //! `MPI_THREAD_MULTIPLE`: no other thread of the process can be in MPI meanwhile.
 //!
 //! A call has an entry of its own among the pending receives of its communicator where no operation that is listed tells of it: a
-//! probe, a collective, `MPI_Finalize`. It has no buffer; of a probe it has source and tag.
+//! probe, a collective, `MPI_Finalize`. It has no buffer; of a probe it has source and tag. Nonblocking collectives under way
+//! stand there too, with `nonblocking Bcast` as their first line. Of collectives the source is the root, if they have one, and the
+//! tag counts them on their communicator: what is the same call has the same tag on all its ranks.
 
 use queue_layout::{
-    ANY_PEER, ANY_TAG, FLAG_CANCELLED, FLAG_ORPHAN, FLAG_PERSISTENT, FLAG_STRUCTURED,
+    ANY_PEER, ANY_TAG, COLLECTIVES, FLAG_CANCELLED, FLAG_ORPHAN, FLAG_PERSISTENT, FLAG_STRUCTURED,
     FLAG_SYNCHRONOUS, State,
 };
 
@@ -64,6 +66,7 @@ pub fn shown(
 
 fn status(operation: &Operation) -> i32 {
     match operation.state {
+        _ if operation.collective != 0 => PENDING,
         state if state == State::Complete as u8 => COMPLETE,
         state if state == State::Moving as u8 => MATCHED,
         _ => PENDING,
@@ -127,6 +130,12 @@ fn until_zero(text: &[u8]) -> &[u8] {
 }
 
 fn tell(operation: &Operation, what: &mut Line<'_>, how_far: &mut Line<'_>) {
+    if operation.collective != 0 {
+        let at = usize::from(operation.collective).wrapping_sub(1);
+        what.add("nonblocking ");
+        what.add(COLLECTIVES.get(at).copied().unwrap_or("collective"));
+        return how_far.add("waits for the other ranks");
+    }
     what.add(match operation.class {
         PENDING_SENDS => "send",
         UNEXPECTED_MESSAGES => "unexpected message",

@@ -59,6 +59,9 @@ pub struct Operation {
     pub token: u32,
     /// Handle of its datatype, as a number; 0: not known.
     pub datatype: u32,
+    /// The nonblocking collective that it is: 1 more than a number of `COLLECTIVES`; 0: it is none. Then the other side is its
+    /// root, and the tag says which call of its communicator it is.
+    pub collective: u16,
     /// The call that waits for it, by number.
     pub call: Option<u32>,
     /// It is no operation but the entry of that call.
@@ -274,20 +277,29 @@ fn operation(slot: &Record<'_, impl Target>) -> Option<Operation> {
     }
     let flags = (slot.get(field::FLAGS) & 0xffff) as u16;
     let kind = slot.byte(field::KIND);
-    let other = (kind == Kind::Other as u8).then_some(NO_QUEUE);
-    let class = class(kind, state, flags).or(other)?;
+    let is_other = kind == Kind::Other as u8;
     let word = |field| low(slot.get(field));
+    let under_way = is_other && state == State::Moving as u8;
+    let collective = (word(field::PROTOCOL) & 0xffff) as u16;
+    let collective = if under_way { collective } else { 0 };
+    // Nonblocking collectives stand behind the receives that are posted.
+    let (class, behind) = match (class(kind, state, flags), collective) {
+        (Some(class), _) => (class, 0),
+        (None, 1..) => (PENDING_RECEIVES, COLLECTIVES_FROM),
+        (None, 0) => (is_other.then_some(NO_QUEUE)?, 0),
+    };
+    let data = |field| if collective == 0 { slot.get(field) } else { 0 };
     Some(Operation {
         context: word(field::CONTEXT),
         class,
-        sequence: slot.get(field::SEQUENCE),
+        sequence: slot.get(field::SEQUENCE) | behind,
         state,
         flags,
         error: slot.byte(field::ERROR),
         peer: word(field::PEER),
         tag: word(field::TAG).cast_signed(),
-        bytes: slot.get(field::BYTES),
-        buffer: slot.get(field::BUFFER),
+        bytes: data(field::BYTES),
+        buffer: data(field::BUFFER),
         matched: (
             word(field::MATCHED_PEER),
             word(field::MATCHED_TAG).cast_signed(),
@@ -295,6 +307,7 @@ fn operation(slot: &Record<'_, impl Target>) -> Option<Operation> {
         ),
         token: word(field::TOKEN),
         datatype: word(field::DATATYPE),
+        collective,
         call: None,
         is_call: false,
     })
@@ -387,6 +400,8 @@ pub(crate) fn read_address(target: &impl Target, at: u64) -> Result<u64, Trouble
 /// The `class` of a request that stands in none of the queues.
 pub const NO_QUEUE: i32 = UNEXPECTED_MESSAGES + 1;
 
+/// Added to the sequence of a nonblocking collective.
+const COLLECTIVES_FROM: u64 = 1 << 62;
 /// More than there can be, so that a walk ends whatever the target says.
 const MAX_SLOTS: u32 = 1 << 19;
 pub(crate) const MAX_ROWS: u32 = 1 << 19;

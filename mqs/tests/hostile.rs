@@ -108,6 +108,12 @@ fn model() -> Model {
         });
         model.datatype([0, fake::INT, fake::DOUBLE, FACE][number % 4]);
     }
+    for protocol in [2, 999] {
+        model.slot(|it| {
+            (it.kind, it.state, it.protocol) = (Kind::Other, State::Moving, protocol);
+            (it.peer, it.tag, it.token) = (3, 9, 70);
+        });
+    }
     model.type_rows[0].fill(&TypeFacts {
         handle: FACE,
         committed: true,

@@ -593,3 +593,76 @@ fn mqs_047_datatypes_of_operations_are_told_where_they_are_known() {
     );
     fake.detach();
 }
+
+/// A receive, collectives that are under way, and calls that wait for some of these.
+fn with_collectives() -> Model {
+    let mut model = Model::new();
+    let bcast = collective("Bcast") as u16 + 1;
+    let known = [
+        (bcast, State::Moving),
+        (0, State::Moving),
+        (bcast, State::Complete),
+        (999, State::Moving),
+    ];
+    for (number, (protocol, state)) in known.into_iter().enumerate() {
+        model.slot(|it| {
+            (it.kind, it.state, it.protocol) = (Kind::Other, state, protocol);
+            (it.peer, it.tag, it.token) = (2, 5, 7 + number as u32);
+            // Of what had the slot before.
+            (it.bytes, it.buffer) = (77, 0x5000);
+        });
+    }
+    model.slot(|it| (it.kind, it.state, it.tag) = (Kind::Receive, State::Posted, 11));
+    let mut waits = call("MPI_Wait", CALL_REQUESTS);
+    waits.tokens = [7, 0];
+    model.calls.begin(&waits).unwrap();
+    let mut root = call("MPI_Reduce", CALL_RANKS);
+    root.envelope = (3, 6);
+    model.calls.begin(&root).unwrap();
+    model
+}
+
+#[test]
+fn nonblocking_collectives_stand_behind_the_receives_with_root_and_place() {
+    let mut fake = attached(Box::new(with_collectives().process()));
+    let all = fake.list().unwrap();
+    let seen: Vec<_> = all[0].queues[1]
+        .iter()
+        .map(|it| {
+            (
+                words(it),
+                it.desired_local_rank,
+                it.desired_tag,
+                it.desired_length,
+            )
+        })
+        .collect();
+    let others = "waits for the other ranks";
+    let line = |words: &[&str]| words.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>();
+    assert_eq!(
+        seen,
+        [
+            (
+                line(&["receive", "posted; waits for its message"]),
+                0,
+                11,
+                0
+            ),
+            (
+                line(&["nonblocking Bcast", others, "in MPI_Wait, wait 1"]),
+                2,
+                5,
+                0
+            ),
+            (line(&["nonblocking collective", others]), 2, 5, 0),
+            (
+                line(&["MPI_Reduce", others, "in MPI_Reduce, wait 1"]),
+                3,
+                6,
+                0
+            ),
+        ]
+    );
+    assert!(all[0].queues[1].iter().all(|it| it.status == PENDING));
+    fake.detach();
+}

@@ -220,6 +220,10 @@ def communicator(it, collectives, queues):
     return [f"  {name}: rank {it.local_rank} of {it.size}"] + lines if lines else []
 
 
+# What rmpi's library says of a collective.
+OTHERS = "waits for the other ranks"
+
+
 def operation(it, kind):
     """A line for an operation."""
     if it.desired_local_rank >= 0:
@@ -234,6 +238,9 @@ def operation(it, kind):
     words = [text for text in words if text] or [("pending", "matched", "complete")[min(max(it.status, 0), 2)]]
     # rmpi's library counts waits, for programs that look twice.
     words = [text.split(", wait ")[0] if text.startswith("in ") else text for text in words]
+    if OTHERS in words[1:]:
+        root = f" with root {it.desired_local_rank}" if it.desired_local_rank >= 0 else ""
+        return f"{words[0]}{root} ({'; '.join(words[1:])})"
     line += f" ({'; '.join(words)})"
     if kind == dll.RECEIVES and it.status >= dll.MATCHED:
         line += f" <- rank {it.actual_local_rank}, tag {it.actual_tag}, {it.actual_length} bytes"

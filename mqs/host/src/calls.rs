@@ -27,8 +27,12 @@ pub enum Target {
     Receive(usize, usize),
     /// A message that is only looked at.
     Probe(usize, usize),
-    /// A collective: its name, without `MPI_`.
-    Collective(usize, String),
+    /// A blocking collective: its place among the communicator's calls.
+    Collective(usize, usize),
+    /// A nonblocking one.
+    Begun(usize, usize),
+    /// A collective of which nothing is known but its name, without `MPI_`.
+    Named(usize, String),
     /// `MPI_Finalize`, on the first communicator.
     Finalize,
 }
@@ -50,21 +54,22 @@ pub fn calls(rank: &Rank) -> Vec<Call> {
                 }
             }
         }
+        for (at, it) in comm.begun.iter().enumerate() {
+            if let Some(function) = &it.call {
+                let call = entry(&mut calls, function, it.thread, it.alone);
+                call.targets.push(Target::Begun(place, at));
+            }
+        }
         for (at, it) in comm.calls.iter().enumerate() {
             let call = entry(&mut calls, &it.function, it.thread, it.alone);
             match (&*it.waits, &*it.function) {
                 ("waits for a message", _) => call.targets.push(Target::Probe(place, at)),
                 (OTHERS, FINALIZE) => call.targets.push(Target::Finalize),
-                (OTHERS, function) => {
-                    let name = function.strip_prefix("MPI_").unwrap_or(function);
-                    call.targets
-                        .push(Target::Collective(place, name.to_owned()));
-                }
+                (OTHERS, _) => call.targets.push(Target::Collective(place, at)),
                 (_, FINALIZE) => call.targets.extend(sends(rank)),
                 _ => match only_collective(rank) {
                     Some((place, name)) => {
-                        call.targets
-                            .push(Target::Collective(place, name.to_owned()));
+                        call.targets.push(Target::Named(place, name.to_owned()));
                     }
                     None => call.more = true,
                 },
@@ -132,5 +137,7 @@ fn only_collective(rank: &Rank) -> Option<(usize, &'static str)> {
     }
 }
 
-const OTHERS: &str = "waits for the other ranks";
-const FINALIZE: &str = "MPI_Finalize";
+/// What the library says of a call that waits for other ranks.
+pub const OTHERS: &str = "waits for the other ranks";
+/// The call that waits for all ranks to leave.
+pub const FINALIZE: &str = "MPI_Finalize";

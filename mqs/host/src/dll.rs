@@ -23,7 +23,7 @@ use mqs::interface::{
 };
 
 use crate::Error;
-use crate::report::{Call, Collective, Communicator, Operation, Rank, text};
+use crate::report::{Begun, Call, Collective, Communicator, Operation, Rank, text};
 use crate::target::Target;
 use crate::types::Type;
 
@@ -263,7 +263,8 @@ impl Asked<'_> {
         self.check("mqs_get_comm_group", answer)?;
         let mut receives = self.queue(interface::PENDING_RECEIVES)?;
         let calls = receives.iter().filter_map(Call::of).collect();
-        receives.retain(|it| Call::of(it).is_none());
+        let begun = receives.iter().filter_map(Begun::of).collect();
+        receives.retain(|it| Call::of(it).is_none() && Begun::of(it).is_none());
         Ok(Communicator {
             id: it.unique_id,
             name: text(&it.name),
@@ -272,6 +273,7 @@ impl Asked<'_> {
             sends: self.queue(interface::PENDING_SENDS)?,
             receives,
             calls,
+            begun,
             unexpected: self.queue(interface::UNEXPECTED_MESSAGES)?,
             collectives: self.collectives(),
         })

@@ -88,14 +88,27 @@ fn groups(found: &[Rank], id: u64, most: usize) -> Vec<Group> {
 fn lines(comm: &Communicator, most: usize) -> Vec<String> {
     let mut lines = Vec::new();
     for it in &comm.calls {
-        lines.push(format!("in {}, {}", it.function, it.waits));
+        let root = it.peer.filter(|_| it.waits == "waits for the other ranks");
+        let root = root.map_or_else(String::new, |root| format!(" with root {root}"));
+        lines.push(format!("in {}{root}, {}", it.function, it.waits));
+    }
+    for it in &comm.begun {
+        let root = it
+            .root
+            .map_or_else(String::new, |root| format!(" with root {root}"));
+        let call = it
+            .call
+            .as_ref()
+            .map_or_else(String::new, |call| format!(", in {call}"));
+        lines.push(format!("nonblocking {}{root} under way{call}", it.name));
     }
     for it in &comm.collectives {
-        let told = comm
+        let of_calls = comm
             .calls
             .iter()
-            .filter(|call| call.function.strip_prefix("MPI_") == Some(it.name))
-            .count();
+            .map(|call| call.function.strip_prefix("MPI_"));
+        let all = of_calls.chain(comm.begun.iter().map(|it| Some(&*it.name)));
+        let told = all.filter(|name| *name == Some(it.name)).count();
         if usize::try_from(it.active).is_ok_and(|active| active > told) {
             lines.push(format!("{} under way, call {}", it.name, it.called));
         }

@@ -36,6 +36,8 @@ pub struct Communicator {
     pub unexpected: Vec<Operation>,
     /// Calls that a thread waits in, of which no send or receive tells, if the library says so.
     pub calls: Vec<Call>,
+    /// Nonblocking collectives under way, if the library lists them.
+    pub begun: Vec<Begun>,
     /// Collectives that were called, if the library counts them.
     pub collectives: Vec<Collective>,
 }
@@ -109,10 +111,46 @@ pub struct Call {
     pub wait: Option<u32>,
     /// No other thread of the rank can be in MPI meanwhile.
     pub alone: bool,
-    /// Of a probe: whose message, as a rank of the communicator; none: any, or no probe.
+    /// Of a probe: whose message, as a rank of the communicator; none: any. Of a collective: its root, if it has one.
     pub peer: Option<i64>,
-    /// Of a probe: with which tag; none: any, or no probe.
+    /// Of a probe: with which tag; none: any. Of a collective: which call of the communicator's it is.
     pub tag: Option<i64>,
+}
+
+/// A nonblocking collective.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Begun {
+    /// Its name, as `Bcast`.
+    pub name: String,
+    /// Its root, as a rank of the communicator, if it has one.
+    pub root: Option<i64>,
+    /// Which call of the communicator's it is.
+    pub place: Option<i64>,
+    /// The function that a thread waits for it in.
+    pub call: Option<String>,
+    /// That thread, where it is not the main one.
+    pub thread: Option<u32>,
+    /// Which of its waits that is.
+    pub wait: Option<u32>,
+    /// No other thread of the rank can be in MPI meanwhile.
+    pub alone: bool,
+}
+
+impl Begun {
+    /// rmpi's library lists them behind the posted receives.
+    pub(crate) fn of(entry: &Operation) -> Option<Self> {
+        let what = entry.words.first()?.strip_prefix("nonblocking ")?;
+        let name = what.split(", ").next()?;
+        Some(Self {
+            name: name.to_owned(),
+            root: entry.peer,
+            place: entry.tag,
+            call: entry.call.clone(),
+            thread: entry.thread,
+            wait: entry.wait,
+            alone: entry.alone,
+        })
+    }
 }
 
 impl Call {

@@ -141,6 +141,11 @@ fn identity(rank: &Rank) -> BTreeSet<String> {
                     .map(|call| format!("{call} {:?} {:?}", it.thread, it.wait)),
             );
         }
+        let begun = comm
+            .begun
+            .iter()
+            .filter_map(|it| Some((it, it.call.as_ref()?)));
+        marks.extend(begun.map(|(it, call)| format!("{call} {:?} {:?}", it.thread, it.wait)));
         let calls = comm.calls.iter();
         marks.extend(calls.map(|it| format!("{} {:?} {:?}", it.function, it.thread, it.wait)));
     }

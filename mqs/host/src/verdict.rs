@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use serde::Serialize;
 
-use crate::waits::{Near, Other, Pending, State, Wait, Waits, What};
+use crate::waits::{Mixed, Near, Other, Pending, State, Wait, Waits, What};
 use crate::words::{self, ranks, verb};
 
 /// What is to be said of a job.
@@ -72,6 +72,7 @@ pub fn verdict(waits: &Waits, doubts: &BTreeMap<i32, Doubt>) -> Verdict {
         Kind::Waiting => causes.extend(judge.absent(&judge.waiting())),
         Kind::Running => {}
     }
+    causes.extend(waits.mixed.iter().map(mixed));
     causes.extend(waits.failed.iter().map(|it| {
         let from = it.peer.map_or_else(|| "a rank".to_owned(), |it| format!("rank {it}"));
         format!(
@@ -268,7 +269,7 @@ impl<'a> Judge<'a> {
                 Some(State::Waits(waits)) => waits.iter().flat_map(|it| &it.pending),
                 _ => continue,
             };
-            for it in pending.filter(|it| !it.ranks.is_empty()) {
+            for it in pending.filter(|it| !it.ranks.is_empty() && !it.mixed) {
                 let (name, number) = match &it.what {
                     What::Collective { name, number } => (name.clone(), *number),
                     What::Finalize => ("Finalize".to_owned(), 0),
@@ -440,6 +441,21 @@ impl<'a> Judge<'a> {
     }
 }
 
+/// Which ranks are in which collective.
+fn mixed(it: &Mixed) -> String {
+    let parts = it.who.iter().map(|(name, root, who)| {
+        let root = root.map_or_else(String::new, |root| format!(" with root {root}"));
+        let call = verb(who, "calls", "call");
+        format!("{} {call} {name}{root}", ranks(who))
+    });
+    let parts: Vec<String> = parts.collect();
+    format!(
+        "not all ranks call the same collective on {} at the same place: {}",
+        it.name,
+        parts.join(", ")
+    )
+}
+
 /// One call of a collective.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Call {
@@ -478,7 +494,7 @@ fn instead(rank: i32, it: &Pending, found: &Near) -> Option<String> {
             "rank {rank} waits for {wanted} from rank {} on {}, and it has come from rank {sender}",
             it.peer?, it.name
         ),
-        Other::Collective => return None,
+        Other::Collective | Other::Root => return None,
     })
 }
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What each rank waits for, who could end that, and what lies beside it that nearly fits.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use serde::Serialize;
 
-use crate::calls::{Call, Target, calls};
+use crate::calls::{Call, FINALIZE, OTHERS, Target, calls};
 use crate::report::{self, Communicator, Data, Operation, Rank};
 
 /// What a rank does.
@@ -63,6 +63,10 @@ pub struct Pending {
     pub all: bool,
     /// It ends without any of them: both sides are there.
     pub under_way: bool,
+    /// Of a collective: all ranks have come to this call of the communicator's, but not to the same collective or root.
+    pub mixed: bool,
+    /// It is a nonblocking collective: the call that waits does not name it.
+    pub begun: bool,
     /// What nearly fits.
     pub near: Vec<Near>,
 }
@@ -120,6 +124,8 @@ pub enum Other {
     Rank,
     /// It is another collective on the same communicator; its name is in `name`.
     Collective,
+    /// It is the same collective with another root, which is in `peer` as a rank of the communicator.
+    Root,
 }
 
 /// A receive that has failed and that its rank did not collect.
@@ -146,6 +152,17 @@ pub struct Waits {
     pub states: Vec<State>,
     /// Receives that have failed.
     pub failed: Vec<Failed>,
+    /// Calls of communicators that are not the same collective, or not with the same root, on all ranks.
+    pub mixed: Vec<Mixed>,
+}
+
+/// One call of a communicator's that ranks do not agree on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Mixed {
+    /// The communicator.
+    pub name: String,
+    /// Which ranks are in which collective, with which root (as a rank of the communicator).
+    pub who: Vec<(String, Option<i64>, Vec<i32>)>,
 }
 
 /// What is known of a job besides its queues.
@@ -181,7 +198,11 @@ pub fn waits(ranks: &[Rank], around: Surroundings) -> Waits {
         };
     }
     let failed = ranks.iter().flat_map(failed_receives).collect();
-    Waits { states, failed }
+    Waits {
+        states,
+        failed,
+        mixed: job.mixed(),
+    }
 }
 
 /// A message, or the wish for one: communicator, sender, receiver.
@@ -196,6 +217,27 @@ struct Job<'a> {
     sends: HashMap<Lane, HashSet<Option<i64>>>,
     /// Tags of receives that are not matched; the sender may be any.
     receives: HashMap<Lane, HashSet<Option<i64>>>,
+    /// Collectives under way, by communicator and call of that.
+    met: BTreeMap<(u64, i64), Vec<Met<'a>>>,
+}
+
+/// A rank in a collective.
+struct Met<'a> {
+    rank: i32,
+    name: &'a str,
+    root: Option<i64>,
+    on: &'a Communicator,
+}
+
+impl Met<'_> {
+    fn is_other(&self, name: &str, root: Option<i64>) -> Option<Other> {
+        let roots = self.root.zip(root);
+        match (self.name == name, roots) {
+            (false, _) => Some(Other::Collective),
+            (true, Some((one, other))) if one != other => Some(Other::Root),
+            _ => None,
+        }
+    }
 }
 
 impl<'a> Job<'a> {
@@ -206,6 +248,7 @@ impl<'a> Job<'a> {
             calls: HashMap::new(),
             sends: HashMap::new(),
             receives: HashMap::new(),
+            met: BTreeMap::new(),
         };
         let mut highest = -1;
         for rank in ranks {
@@ -222,7 +265,8 @@ impl<'a> Job<'a> {
         job
     }
 
-    fn index(&mut self, number: i32, comm: &Communicator) {
+    fn index(&mut self, number: i32, comm: &'a Communicator) {
+        self.index_collectives(number, comm);
         let open = |it: &&Operation| it.status == "pending";
         for it in comm.sends.iter().filter(open) {
             if let Some(to) = world(it.world_peer) {
@@ -234,6 +278,49 @@ impl<'a> Job<'a> {
             let lane = (comm.id, world(it.world_peer), number);
             self.receives.entry(lane).or_default().insert(it.tag);
         }
+    }
+
+    fn index_collectives(&mut self, rank: i32, comm: &'a Communicator) {
+        let waits = |it: &&report::Call| it.waits == OTHERS && it.function != FINALIZE;
+        let calls = comm.calls.iter().filter(waits);
+        let calls = calls.filter_map(|it| Some((collective_of(it), it.peer, it.tag?)));
+        let begun = comm.begun.iter();
+        let begun = begun.filter_map(|it| Some((&*it.name, it.root, it.place?)));
+        for (name, root, place) in calls.chain(begun) {
+            let met = self.met.entry((comm.id, place)).or_default();
+            met.push(Met {
+                rank,
+                name,
+                root,
+                on: comm,
+            });
+        }
+    }
+
+    /// What ranks do not agree on. Between groups the root's group names no root, or itself.
+    fn mixed(&self) -> Vec<Mixed> {
+        let mut mixed = Vec::new();
+        for met in self.met.values() {
+            let Some(first) = met.first() else { continue };
+            if met
+                .iter()
+                .all(|it| it.is_other(first.name, first.root).is_none())
+            {
+                continue;
+            }
+            let mut who: BTreeMap<(&str, Option<i64>), Vec<i32>> = BTreeMap::new();
+            for it in met {
+                who.entry((it.name, it.root)).or_default().push(it.rank);
+            }
+            let who = who.into_iter();
+            mixed.push(Mixed {
+                name: first.on.label(),
+                who: who
+                    .map(|((name, root), ranks)| (name.to_owned(), root, ranks))
+                    .collect(),
+            });
+        }
+        mixed
     }
 
     fn wait(&self, rank: &Rank, call: &Call) -> Wait {
@@ -261,9 +348,20 @@ impl<'a> Job<'a> {
                     let it = Wish::to_see(comm, comm.calls.get(*at)?);
                     Some(self.receive(rank, comm, What::Probe, &it, true))
                 }),
-                Target::Collective(place, name) => {
-                    comm(place).map(|comm| self.collective(me, comm, name))
-                }
+                Target::Collective(place, at) => comm(place).and_then(|comm| {
+                    let it = comm.calls.get(*at)?;
+                    let about = (it.peer, it.tag, called(comm, collective_of(it)));
+                    Some(self.collective(me, comm, collective_of(it), about))
+                }),
+                Target::Begun(place, at) => comm(place).and_then(|comm| {
+                    let it = comm.begun.get(*at)?;
+                    let mut pending = self.collective(me, comm, &it.name, about(comm, it));
+                    pending.begun = true;
+                    pending.under_way |= !pending.mixed && !is_counted(comm, &it.name);
+                    Some(pending)
+                }),
+                Target::Named(place, name) => comm(place)
+                    .map(|comm| self.collective(me, comm, name, (None, None, called(comm, name)))),
                 Target::Finalize => rank.communicators.first().map(|it| self.finalize(me, it)),
             };
             match found {
@@ -327,13 +425,33 @@ impl<'a> Job<'a> {
     }
 
     /// Whoever has called it less often than this rank, with this call, has not come.
-    fn collective(&self, me: i32, comm: &Communicator, name: &str) -> Pending {
-        let number = called(comm, name);
+    fn collective(
+        &self,
+        me: i32,
+        comm: &Communicator,
+        name: &str,
+        (root, place, number): About,
+    ) -> Pending {
         let what = What::Collective {
             name: name.to_owned(),
             number: number.unwrap_or(0),
         };
         let mut pending = Pending::on(what, comm);
+        pending.local_peer = root;
+        let met = place.and_then(|place| self.met.get(&(comm.id, place)));
+        let met = met.map_or(&[][..], Vec::as_slice);
+        for it in met.iter().filter(|it| it.rank != me) {
+            let other = it.is_other(name, root);
+            pending.near.extend(other.map(|other| it.near(other)));
+        }
+        let is_here = |rank: &i32| *rank == me || met.iter().any(|it| it.rank == *rank);
+        if !pending.near.is_empty() && comm.ranks.iter().all(is_here) {
+            // Nobody is left who could bring what is missing.
+            pending.ranks = pending.near.iter().map(|it| it.rank).collect();
+            (pending.all, pending.mixed) = (true, true);
+            return pending;
+        }
+        pending.near.clear();
         let absent = |rank: &&i32| **rank != me && !self.has_come(**rank, comm.id, name, number);
         pending.ranks = comm.ranks.iter().filter(absent).copied().collect();
         pending.all = needs_all(name);
@@ -360,12 +478,21 @@ impl<'a> Job<'a> {
     }
 
     /// The collective on a communicator that a call of a rank is.
-    fn is_in<'t>(&self, target: &'t Target, rank: i32, id: u64) -> Option<&'t str> {
-        let Target::Collective(comm, name) = target else {
-            return None;
+    fn is_in<'t>(&'t self, target: &'t Target, rank: i32, id: u64) -> Option<&'t str> {
+        let comms = &self.by_rank.get(&rank)?.communicators;
+        let (comm, name) = match target {
+            Target::Collective(place, at) => {
+                let comm = comms.get(*place)?;
+                (comm, collective_of(comm.calls.get(*at)?))
+            }
+            Target::Begun(place, at) => {
+                let comm = comms.get(*place)?;
+                (comm, &*comm.begun.get(*at)?.name)
+            }
+            Target::Named(place, name) => (comms.get(*place)?, name.as_str()),
+            _ => return None,
         };
-        let it = self.by_rank.get(&rank)?.communicators.get(*comm)?;
-        (it.id == id).then_some(name.as_str())
+        (comm.id == id).then_some(name)
     }
 
     fn other_collective(&self, rank: i32, comm: &Communicator, name: &str) -> Option<Near> {
@@ -416,6 +543,8 @@ impl Pending {
             ranks: Vec::new(),
             all: false,
             under_way: false,
+            mixed: false,
+            begun: false,
             near: Vec::new(),
         }
     }
@@ -429,6 +558,47 @@ impl Pending {
             ..Self::on(what, comm)
         }
     }
+}
+
+impl Met<'_> {
+    fn near(&self, other: Other) -> Near {
+        Near {
+            other,
+            rank: self.rank,
+            peer: self.root.and_then(|root| i32::try_from(root).ok()),
+            tag: None,
+            data: Data::default(),
+            name: self.name.to_owned(),
+            count: 1,
+        }
+    }
+}
+
+/// Of a collective: its root, which call of the communicator's it is, and how often it was called then.
+type About = (Option<i64>, Option<i64>, Option<i32>);
+
+/// Of a nonblocking one, behind which others of the same name may have begun.
+fn about(comm: &Communicator, it: &report::Begun) -> About {
+    let calls = comm.calls.iter().filter(|call| call.waits == OTHERS);
+    let calls = calls.map(|call| (collective_of(call), call.tag));
+    let all = calls.chain(comm.begun.iter().map(|it| (&*it.name, it.place)));
+    let later = all.filter(|(name, place)| *name == it.name && *place > it.place);
+    let later = i32::try_from(later.count()).unwrap_or(0);
+    let called = called(comm, &it.name).map(|called| called - later);
+    (it.root, it.place, called)
+}
+
+/// Whether it is known which of the calls that were counted those under way are. Where all wait for all, none that is behind
+/// them has ended; of others it may have.
+fn is_counted(comm: &Communicator, name: &str) -> bool {
+    let calls = comm.calls.iter().filter(|it| collective_of(it) == name);
+    let begun = comm.begun.iter().filter(|it| it.name == name);
+    let under_way = i32::try_from(calls.count() + begun.count()).ok();
+    needs_all(name) || called(comm, name) == under_way
+}
+
+fn collective_of(call: &report::Call) -> &str {
+    call.function.strip_prefix("MPI_").unwrap_or(&call.function)
 }
 
 /// What a receive or a probe takes.

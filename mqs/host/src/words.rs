@@ -193,16 +193,27 @@ fn pending(it: &Pending, names: Names) -> String {
                 .map_or_else(|| "a rank".to_owned(), |peer| names.of(peer)),
             tag(it.tag)
         ),
-        What::Collective { number, .. } => {
-            let come = match it.ranks.is_empty() {
-                true => "every rank has come".to_owned(),
-                false => format!("without {}", ranks(&it.ranks)),
+        What::Collective { name, number } => {
+            let come = match (it.mixed, it.ranks.is_empty()) {
+                (true, _) => "every rank has come, but not to the same".to_owned(),
+                (false, true) => "every rank has come".to_owned(),
+                (false, false) => format!("without {}", ranks(&it.ranks)),
             };
+            let root = it
+                .local_peer
+                .map_or_else(String::new, |root| format!(" with root {root}"));
+            let which = if it.begun {
+                format!("{name}{root}, ")
+            } else {
+                String::new()
+            };
+            let root = if it.begun { String::new() } else { root };
             let number = match number {
+                _ if it.begun => String::new(),
                 0 => String::new(),
                 number => format!("call {number} "),
             };
-            return format!("{number}on {}: {come}", it.name);
+            return format!("{which}{number}on {}{root}: {come}", it.name);
         }
         What::Finalize => {
             return match it.ranks.is_empty() {
@@ -229,6 +240,10 @@ fn near(it: &Pending, found: &Near, names: Names) -> String {
     };
     if found.other == Other::Collective {
         return format!("{rank} is in MPI_{} on {} instead", found.name, it.name);
+    }
+    if found.other == Other::Root {
+        let root = found.peer.unwrap_or(-1);
+        return format!("{rank} calls it with root {root}");
     }
     let difference = match found.other {
         Other::Tag => tag(found.tag),

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use queues::report::{Call, Collective, Communicator, Operation, Rank};
+use queues::report::{Begun, Call, Collective, Communicator, Operation, Rank};
 use queues::verdict::{Doubt, Kind, Verdict, verdict};
 use queues::waits::{Other, State, Surroundings, waits};
 use queues::words;
@@ -25,6 +25,7 @@ fn rank(number: i32, size: i32) -> Rank {
             receives: Vec::new(),
             unexpected: Vec::new(),
             calls: Vec::new(),
+            begun: Vec::new(),
             collectives: Vec::new(),
         }],
     }
@@ -88,6 +89,26 @@ trait Step: Sized {
             alone: true,
             peer: None,
             tag: None,
+        });
+        self
+    }
+
+    fn enters_at(self, function: &str, place: i64, root: Option<i64>) -> Self {
+        let mut it = self.enters(function);
+        let call = it.world().calls.last_mut().unwrap();
+        (call.tag, call.peer) = (Some(place), root);
+        it
+    }
+
+    fn begins(mut self, name: &str, place: i64, call: Option<&str>) -> Self {
+        self.world().begun.push(Begun {
+            name: name.into(),
+            root: None,
+            place: Some(place),
+            call: call.map(str::to_owned),
+            thread: None,
+            wait: Some(1),
+            alone: call.is_some(),
         });
         self
     }
@@ -314,4 +335,52 @@ fn of_a_library_that_does_not_tell_of_calls_there_is_no_verdict() {
         told.headline
     );
     assert_eq!(words::lines(&waits)[0].text, "may wait, or not");
+}
+
+#[test]
+fn who_names_different_roots_can_never_go_on_once_all_are_there() {
+    let reduce = |me: i32, size: i32, root: i64| {
+        let it = rank(me, size).enters_at("MPI_Reduce", 4, Some(root));
+        it.has_called("Reduce", 1)
+    };
+    let told = judge(&[reduce(0, 2, 0), reduce(1, 2, 1)]);
+    assert_eq!((told.kind, &told.stuck[..]), (Kind::Deadlock, &[0, 1][..]));
+    assert_eq!(
+        told.causes,
+        [
+            "ranks 0 and 1 wait for each other",
+            "not all ranks call the same collective on MPI_COMM_WORLD at the same place: rank 0 calls Reduce with root 0, rank 1 \
+             calls Reduce with root 1",
+        ]
+    );
+    assert_eq!(
+        judge(&[reduce(0, 2, 1), reduce(1, 2, 1)]).kind,
+        Kind::Waiting
+    );
+    // The third may still send what is missing.
+    let told = judge(&[reduce(0, 3, 0), reduce(1, 3, 1), rank(2, 3)]);
+    assert_eq!(told.kind, Kind::Waiting);
+}
+
+#[test]
+fn nonblocking_collectives_in_another_order_can_never_end() {
+    let two = |me: i32, names: [&'static str; 2]| {
+        let it = rank(me, 2).begins(names[0], 0, Some("MPI_Waitall"));
+        let it = it.begins(names[1], 1, Some("MPI_Waitall"));
+        it.has_called("Barrier", 1).has_called("Bcast", 1)
+    };
+    let told = judge(&[two(0, ["Barrier", "Bcast"]), two(1, ["Bcast", "Barrier"])]);
+    assert_eq!((told.kind, &told.stuck[..]), (Kind::Deadlock, &[0, 1][..]));
+    assert_eq!(told.causes.len(), 3, "{:?}", told.causes);
+    let told = judge(&[two(0, ["Barrier", "Bcast"]), two(1, ["Barrier", "Bcast"])]);
+    assert_eq!(told.kind, Kind::Waiting);
+    // One of two of the same kind has not come yet.
+    let once = rank(1, 2)
+        .receives(0, 7, "MPI_Recv")
+        .has_called("Barrier", 1);
+    let twice = rank(0, 2)
+        .begins("Barrier", 0, None)
+        .begins("Barrier", 1, Some("MPI_Wait"));
+    let told = judge(&[twice.has_called("Barrier", 2), once]);
+    assert_eq!(told.circles, [[0, 1]], "{told:?}");
 }

@@ -3,7 +3,7 @@
 
 use core::ffi::{CStr, c_int};
 
-use runtime::{Awaits, Comm, Comparison, Visit};
+use runtime::{Awaits, Comm, Comparison, Meeting, Visit};
 
 use crate::args::{InOut, Out, OutString};
 use crate::attr;
@@ -68,9 +68,12 @@ pub fn comm_free(mpi: Mpi, comm: InOut<'_, MPI_Comm>) -> Result<()> {
 /// `MPI_Comm_disconnect`: what is under way on the communicator ends first (MPI 5.0 section 11.10.4).
 pub fn comm_disconnect(mpi: Mpi, comm: InOut<'_, MPI_Comm>) -> Result<()> {
     let ended = any(mpi, comm.get())?;
-    mpi.wait_until(Awaits::Ranks(ended.context), |universe| {
-        universe.is_quiet(&ended)
-    });
+    let meeting = Meeting {
+        context: ended.context,
+        call: None,
+        root: None,
+    };
+    mpi.wait_until(Awaits::Ranks(meeting), |universe| universe.is_quiet(&ended));
     comm_free(mpi, comm)
 }
 

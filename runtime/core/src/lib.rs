@@ -53,4 +53,4 @@ pub use pack::Structured;
 pub use progress::{Visit, Wait};
 pub use universe::{PREDEFINED, Universe};
 pub use user_buf::UserMemory;
-pub use waiting::{Awaits, List};
+pub use waiting::{Awaits, List, Meeting};

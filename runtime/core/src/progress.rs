@@ -9,7 +9,7 @@ use engine::{Event, RequestId};
 use transport::wait;
 
 use crate::collective::task;
-use crate::{Awaits, ContextId, Universe};
+use crate::{Awaits, Meeting, Universe};
 
 /// Access to the process, one short visit at a time. Whoever waits makes many; between two of them others may visit.
 pub trait Visit: Copy {
@@ -51,9 +51,9 @@ pub trait Visit: Copy {
         }
     }
 
-    /// Polls `future`, which waits for other ranks of the communicator with this context, until it is done. `patient`: these
-    /// all wait for each other.
-    fn block_on<T>(self, patient: bool, context: ContextId, future: impl Future<Output = T>) -> T {
+    /// Polls `future`, which waits for other ranks in a collective, until it is done. `patient`: these all wait for each
+    /// other.
+    fn block_on<T>(self, patient: bool, meeting: Meeting, future: impl Future<Output = T>) -> T {
         let mut future = pin!(future);
         let mut waker = Context::from_waker(Waker::noop());
         let mut rest = Wait {
@@ -67,7 +67,7 @@ pub trait Visit: Copy {
                 return done;
             }
             let moved = self.turn();
-            self.rest_unless(moved, &mut rest, Awaits::Ranks(context));
+            self.rest_unless(moved, &mut rest, Awaits::Ranks(meeting));
         }
     }
 

@@ -10,7 +10,7 @@ use queue_layout::{
 
 use crate::comm::of_messages;
 use crate::p2p::Source;
-use crate::{ContextId, RequestId, Universe};
+use crate::{ContextId, Peer, RequestId, Universe};
 
 /// What a call waits for.
 #[derive(Clone, Copy, Debug, Default)]
@@ -23,11 +23,30 @@ pub enum Awaits {
     List(List),
     /// A message that the call does not take.
     Message(Source),
-    /// The other ranks of the communicator that has this context.
-    Ranks(ContextId),
+    /// The other ranks of a communicator.
+    Ranks(Meeting),
     /// Something else.
     #[default]
     Other,
+}
+
+/// A call of a collective.
+#[derive(Clone, Copy, Debug)]
+pub struct Meeting {
+    /// A context of its communicator.
+    pub context: ContextId,
+    /// Which of the communicator's calls it is: the same at all ranks that call in the same order.
+    pub call: Option<i32>,
+    /// Its root, where it has one.
+    pub root: Option<Peer>,
+}
+
+impl Meeting {
+    /// World rank of the root and number of the call, as debuggers read them.
+    fn envelope(self) -> (u32, i32) {
+        let root = self.root.map_or(ANY_PEER, |root| root.0);
+        (root, self.call.unwrap_or(ANY_TAG))
+    }
 }
 
 /// The program's list of request handles, which are eight bytes each.
@@ -77,13 +96,21 @@ impl Universe {
                 let peer = wanted.peer.map_or(ANY_PEER, |peer| peer.0);
                 facts.envelope = (peer, wanted.tag.unwrap_or(ANY_TAG));
             }
-            Awaits::Ranks(context) => {
+            Awaits::Ranks(meeting) => {
                 facts.waits_for = CALL_RANKS;
-                facts.context = of_messages(context).0;
+                facts.context = of_messages(meeting.context).0;
+                facts.envelope = meeting.envelope();
             }
             Awaits::Other => {}
         }
         self.calls.begin(&facts)
+    }
+
+    /// Notes for debuggers which collective (a number of `queue_layout::COLLECTIVES`) a request stands for.
+    pub fn tell_collective(&mut self, request: RequestId, collective: usize, meeting: Meeting) {
+        let number = u16::try_from(collective + 1).unwrap_or(0);
+        self.engine
+            .tell_collective(request, number, meeting.envelope());
     }
 
     fn tell_requests<const N: usize>(&self, facts: &mut CallFacts<'_>, requests: [RequestId; N]) {

@@ -98,6 +98,7 @@ impl Engine {
         self.arena.change(request, |fields| {
             fields.state = State::Moving;
             fields.kind = Kind::Other;
+            fields.protocol = 0;
             fields.context = context.0;
             fields.sequence = sequence;
             fields.matched_bytes = 0;
@@ -147,6 +148,14 @@ impl Engine {
     /// Notes for debuggers which datatype the program named for a request: its handle as a number.
     pub fn tell_datatype(&mut self, request: RequestId, handle: u32) {
         self.arena.slot(request).tell_datatype(handle);
+    }
+
+    /// Notes for debuggers which collective a request of another sort stands for: 1 more than its number, its root (or
+    /// `ANY_PEER`) and which call it is.
+    pub fn tell_collective(&mut self, request: RequestId, number: u16, (root, call): (u32, i32)) {
+        self.arena.change(request, |fields| {
+            (fields.protocol, fields.peer, fields.tag) = (number, root, call);
+        });
     }
 
     /// The same that is noted for another request.

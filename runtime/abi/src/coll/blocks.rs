@@ -66,6 +66,10 @@ struct Bcast {
 }
 
 impl Call for Bcast {
+    fn root(&self) -> Option<Root> {
+        Some(self.root)
+    }
+
     async fn run(&self, line: &Line<Mpi>) -> Done {
         let is_root = self.root == Root::Here;
         let mut data = Dense::of(&self.data, is_root);
@@ -92,6 +96,10 @@ struct Gather {
 }
 
 impl Call for Gather {
+    fn root(&self) -> Option<Root> {
+        Some(self.root)
+    }
+
     async fn run(&self, line: &Line<Mpi>) -> Done {
         collective::gather(line, self.mine.as_ref(), &self.all, self.root).await
     }
@@ -106,6 +114,10 @@ struct Scatter {
 }
 
 impl Call for Scatter {
+    fn root(&self) -> Option<Root> {
+        Some(self.root)
+    }
+
     async fn run(&self, line: &Line<Mpi>) -> Done {
         collective::scatter(line, &self.all, self.mine.as_ref(), self.root).await
     }

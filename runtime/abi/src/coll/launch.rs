@@ -2,8 +2,9 @@
 //! The three ways of running a collective: now, in the background, or again and again.
 
 use queue_layout::CommRow;
+use runtime::collective::Root;
 use runtime::var::events;
-use runtime::{Comm, Event, Line, Visit, Within};
+use runtime::{Comm, Event, Line, Meeting, Peer, RequestId, Visit, Within};
 
 use crate::args::Out;
 use crate::enter::Mpi;
@@ -14,6 +15,16 @@ use crate::state::request_handle;
 
 /// A collective with its arguments looked up.
 pub(crate) trait Call: Clone + 'static {
+    /// Which of `queue_layout::COLLECTIVES` it is, if it is one of them.
+    fn number(&self) -> Option<usize> {
+        None
+    }
+
+    /// Its root, if it has one.
+    fn root(&self) -> Option<Root> {
+        None
+    }
+
     /// Runs it. The memory in the call is lent until this ends.
     fn run(
         &self,
@@ -49,11 +60,22 @@ impl<C: Call> Call for Counted<C> {
         }
         ended
     }
+
+    fn number(&self) -> Option<usize> {
+        Some(self.number)
+    }
+
+    fn root(&self) -> Option<Root> {
+        self.call.root()
+    }
 }
 
 /// Runs a blocking collective.
 pub(crate) fn now(mpi: Mpi, comm: &Comm, call: &impl Call) -> Result<()> {
-    Ok(Line::run(mpi, comm, async |line| call.run(line).await)?)
+    let root = root_of(comm, call);
+    Ok(Line::run_to(mpi, comm, root, async |line| {
+        call.run(line).await
+    })?)
 }
 
 /// Starts a nonblocking collective.
@@ -64,9 +86,11 @@ pub(crate) fn later(
     request: &Out<'_, MPI_Request>,
 ) -> Result<()> {
     let line = Line::new(mpi, comm);
+    let told = told(&line, comm, &call);
     let task = Box::pin(async move { line.end(call.run(&line).await) });
     let first = mpi.visit(|universe| universe.next_task());
     let id = mpi.visit(|universe| universe.start_task(comm.context, task))?;
+    tell(mpi, id, told);
     request.set(request_handle(mpi.visit(|universe| universe.token(id))));
     begun(mpi, first);
     Ok(())
@@ -88,13 +112,38 @@ pub(crate) fn again(
     request: &Out<'_, MPI_Request>,
 ) -> Result<()> {
     let line = Line::new(mpi, comm);
+    let told = told(&line, comm, &call);
     let starter = Box::new(move || -> runtime::collective::Task {
         let (line, call) = (line.clone(), call.clone());
         Box::pin(async move { line.end(call.run(&line).await) })
     });
     let id = mpi.visit(|universe| universe.prepare_task(comm.context, starter))?;
+    tell(mpi, id, told);
     request.set(request_handle(mpi.visit(|universe| universe.token(id))));
     Ok(())
+}
+
+/// What debuggers are told of a call that goes on in the background.
+type Told = Option<(usize, Meeting)>;
+
+fn told(line: &Line<Mpi>, comm: &Comm, call: &impl Call) -> Told {
+    let meeting = line.meeting(root_of(comm, call));
+    call.number().map(|number| (number, meeting))
+}
+
+fn tell(mpi: Mpi, request: RequestId, told: Told) {
+    if let Some((number, meeting)) = told {
+        mpi.visit(|universe| universe.tell_collective(request, number, meeting));
+    }
+}
+
+/// The process that is the root of a call.
+fn root_of(comm: &Comm, call: &impl Call) -> Option<Peer> {
+    match call.root()? {
+        Root::Here => comm.group.peer(comm.rank),
+        Root::There(rank) => comm.partners().peer(rank),
+        Root::Aside => None,
+    }
 }
 
 /// The bodies of a blocking, a nonblocking and a persistent function, from the one that looks the arguments up. The call

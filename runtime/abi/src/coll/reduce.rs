@@ -62,6 +62,10 @@ struct Reduce {
 }
 
 impl Call for Reduce {
+    fn root(&self) -> Option<Root> {
+        Some(self.root)
+    }
+
     async fn run(&self, line: &Line<Mpi>) -> Done {
         let Some(op) = &self.op else {
             return Ok(());

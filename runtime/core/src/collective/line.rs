@@ -12,6 +12,7 @@ use transport::Seat;
 use super::Shape;
 use crate::comm::Comm;
 use crate::p2p::{Mode, Source, Target};
+use crate::waiting::Meeting;
 use crate::{Error, Payload, RequestId, SendMode, Universe, UserMemory, Visit};
 
 /// One call of a collective, from the order of calls (MPI 5.0 section 6.14) to its end.
@@ -51,13 +52,36 @@ impl<V: Visit> Line<V> {
         comm: &Comm,
         body: impl AsyncFnOnce(&Self) -> Result<T, Error>,
     ) -> Result<T, Error> {
+        Self::run_to(visit, comm, None, body)
+    }
+
+    /// The same of one that has a root.
+    ///
+    /// # Errors
+    /// The body's, or a fault of a message.
+    pub fn run_to<T>(
+        visit: V,
+        comm: &Comm,
+        root: Option<Peer>,
+        body: impl AsyncFnOnce(&Self) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         let line = Self {
             blocking: true,
             ..Self::new(visit, comm)
         };
         let whole_job = visit.visit(|universe| universe.size()) == comm.size();
-        let ended = visit.block_on(whole_job, comm.context, body(&line));
+        let ended = visit.block_on(whole_job, line.meeting(root), body(&line));
         line.end(ended)
+    }
+
+    /// What debuggers are told of it.
+    #[must_use]
+    pub fn meeting(&self, root: Option<Peer>) -> Meeting {
+        Meeting {
+            context: self.comm.context,
+            call: Some(self.tag),
+            root,
+        }
     }
 
     /// Whether all messages of this call, or of this start of it, were as they should be.

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Each rank gathers to itself: all are in the same call, and each waits for what the other does not send.
+//
+// ranks: 2
+// told: deadlock: none of the 2 ranks can ever go on
+// told: not all ranks call the same collective on MPI_COMM_WORLD at the same place: rank 0 calls Gather with root 0, rank 1 calls Gather with root 1
+// told: rank 0: MPI_Gather call 1 on MPI_COMM_WORLD with root 0: every rank has come, but not to the same
+// told: rank 1 calls it with root 1
+#include <mpi.h>
+
+static int mine[1 << 20], all[2 << 20];
+
+int main(int argc, char **argv)
+{
+    int rank;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Gather(mine, 1 << 20, MPI_INT, all, 1 << 20, MPI_INT, rank, MPI_COMM_WORLD);
+    MPI_Finalize();
+    return 0;
+}
