@@ -152,13 +152,14 @@ fn identity(rank: &Rank) -> BTreeSet<String> {
     marks
 }
 
-/// Whether who has not been seen has ended: the ranks were started here, all of them, by the process that was named.
+/// Whether who has not been seen has ended: the ranks were started here, all of them, by the process that was named. A script around
+/// one rank has been told what that rank was, and is no such process.
 fn around(pid: u32, ranks: &[Rank]) -> Surroundings {
     let here = ranks
         .iter()
         .all(|rank| rank.pid != pid && are_all_here(rank.pid));
     Surroundings {
-        whole: here && !ranks.is_empty(),
+        whole: here && !ranks.is_empty() && !are_all_here(pid),
     }
 }
 

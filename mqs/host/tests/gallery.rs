@@ -200,6 +200,31 @@ fn one_rank_alone_gets_no_verdict() {
 
 #[test]
 #[ignore = "needs an installation: cargo xtask test debuggers"]
+fn a_script_around_one_rank_gets_no_verdict_and_the_daemon_the_same_as_the_launcher() {
+    let program = Example::compile("receive_first").program;
+    let mut start = installed("rmpiexec");
+    start.args(["-n", "3", "sh", "-c", "\"$0\"; true"]);
+    let job = Job(start.arg(program).stderr(Stdio::null()).spawn().unwrap());
+    job.look_for(&["deadlock: none of the 3 ranks"], &[]);
+    let json: serde_json::Value = serde_json::from_str(&job.look(&["--json"])).unwrap();
+    let parent = |pid: &str| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("PPid:\t"));
+        line.unwrap().to_owned()
+    };
+    let script = parent(&json["ranks"][1]["pid"].to_string());
+    for (pid, told) in [
+        (parent(&script), "deadlock: none of the 3 ranks"),
+        (script, "no verdict: rank 1 waits"),
+    ] {
+        let output = installed("rmpi-queues").arg(pid).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(text.starts_with(told), "{text}");
+    }
+}
+
+#[test]
+#[ignore = "needs an installation: cargo xtask test debuggers"]
 fn where_only_ancestors_may_read_ranks_the_launcher_hands_their_memory_over() {
     let job = Example::compile("receive_first").start();
     job.look_for(&["deadlock: "], &[]);
