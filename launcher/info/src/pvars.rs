@@ -51,6 +51,7 @@ fn class(class: Class) -> &'static str {
         Class::LowWatermark => "low watermark",
         Class::Counter => "counter",
         Class::Aggregate => "aggregate",
+        Class::Timer => "timer",
         Class::Generic => "generic",
     }
 }

@@ -6,6 +6,7 @@
 //! as the functions for communicators do: below `MPI_THREAD_MULTIPLE` the thread that calls MPI does it.
 
 use core::ffi::{CStr, c_int};
+use core::time::Duration;
 
 use runtime::var::desk::{self, Bound, Desk, Key, Refusal};
 use runtime::var::gauges::{Class, GAUGES, Gauge, Number, Source};
@@ -88,6 +89,7 @@ fn class_of(gauge: &Gauge) -> c_int {
         Class::LowWatermark => c::MPI_T_PVAR_CLASS_LOWWATERMARK,
         Class::Counter => c::MPI_T_PVAR_CLASS_COUNTER,
         Class::Aggregate => c::MPI_T_PVAR_CLASS_AGGREGATE,
+        Class::Timer => c::MPI_T_PVAR_CLASS_TIMER,
         Class::Generic => c::MPI_T_PVAR_CLASS_GENERIC,
     }
 }
@@ -250,6 +252,11 @@ pub fn write(
     for at in 0..desk.count(session, handle)? {
         let value = match gauge.kind {
             Number::Int(_) | Number::Unsigned => u32::from_ne_bytes(buf.item(at)?).into(),
+            Number::Double if gauge.class == Class::Timer => {
+                let time = Duration::try_from_secs_f64(f64::from_ne_bytes(buf.item(at)?));
+                let time = time.map_err(|_| Refusal::Invalid)?;
+                u64::try_from(time.as_nanos()).map_err(|_| Refusal::Invalid)?
+            }
             Number::Long | Number::Double => u64::from_ne_bytes(buf.item(at)?),
         };
         desk.write(session, handle, at, value)?;
@@ -270,6 +277,10 @@ fn write_out(
         let (gauge, value) = read(at)?;
         match gauge.kind {
             Number::Int(_) | Number::Unsigned => buf.set_item(at, &(value as u32).to_ne_bytes())?,
+            Number::Double if gauge.class == Class::Timer => {
+                let seconds = Duration::from_nanos(value).as_secs_f64();
+                buf.set_item(at, &seconds.to_ne_bytes())?;
+            }
             Number::Long | Number::Double => buf.set_item(at, &value.to_ne_bytes())?,
         }
     }

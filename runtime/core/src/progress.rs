@@ -105,10 +105,12 @@ pub trait Visit: Copy {
             *rest = Wait {
                 patient: rest.patient,
                 noted: rest.noted,
+                long_since: rest.long_since,
                 ..Wait::default()
             };
         } else if self.is_shared() {
-            if rest.polls == SHARED_SPINS && rest.noted.is_none() {
+            if rest.polls == SHARED_SPINS && rest.long_since.is_none() {
+                rest.long_since = Some(Instant::now());
                 rest.noted = self.visit(|universe| universe.note_call(self.function(), awaits));
             }
             if rest.polls > SHORT_YIELDS && rest.polls.is_multiple_of(SHORT_YIELDS) {
@@ -124,8 +126,8 @@ pub trait Visit: Copy {
     #[doc(hidden)]
     #[inline]
     fn end_note(self, rest: &Wait) {
-        if let Some(number) = rest.noted {
-            self.visit(|universe| universe.calls.end(number));
+        if rest.long_since.is_some() {
+            self.visit(|universe| universe.end_long(rest));
         }
     }
 
@@ -150,6 +152,8 @@ pub struct Wait {
     pub patient: bool,
     /// Where a debugger finds it noted, once it has lasted for a while.
     noted: Option<usize>,
+    /// When it had lasted for a while.
+    long_since: Option<Instant>,
 }
 
 impl Wait {
@@ -208,7 +212,8 @@ impl Universe {
 
     #[inline(never)]
     fn rest_long(&mut self, wait: &mut Wait, (function, awaits): (&'static str, Awaits)) {
-        if wait.noted.is_none() {
+        if wait.long_since.is_none() {
+            wait.long_since = Some(Instant::now());
             wait.noted = self.note_call(function, awaits);
         }
         // Where the kernel plays the adapter, who polls takes the time from its own messages.
@@ -224,17 +229,36 @@ impl Universe {
                 self.tell_wait(wait, false);
                 self.check_link();
             }
-            wait::yield_core();
+            self.offer_core();
         } else {
             self.sleep(wait);
         }
+    }
+
+    /// A wait that had become long has ended.
+    #[cold]
+    fn end_long(&mut self, wait: &Wait) {
+        if let Some(number) = wait.noted {
+            self.calls.end(number);
+        }
+        let time = wait.long_since.map(|since| since.elapsed().as_nanos());
+        let tally = self.engine.tally();
+        tally.waits.add(1);
+        tally
+            .waited_ns
+            .add(u64::try_from(time.unwrap_or(0)).unwrap_or(u64::MAX));
+    }
+
+    fn offer_core(&self) {
+        self.engine.tally().yields.add(1);
+        wait::yield_core();
     }
 
     fn rest_crowded(&mut self, wait: &mut Wait) {
         let yields = if wait.patient { PATIENT_YIELDS } else { YIELDS };
         if wait.yields < yields {
             wait.yields += 1;
-            wait::yield_core();
+            self.offer_core();
         } else {
             let now = Instant::now();
             wait.since.get_or_insert(now);
@@ -263,7 +287,7 @@ impl Universe {
         has_happened: impl FnOnce() -> bool,
     ) {
         if !self.fabric.prepare_sleep() {
-            wait::yield_core();
+            self.offer_core();
         } else if has_happened() || self.channels.has_news() {
             self.fabric.stay_awake();
         } else {

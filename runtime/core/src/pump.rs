@@ -255,6 +255,7 @@ impl Universe {
         // A read needs one stretch of memory on both sides.
         if key == wire::NO_KEY || self.engine.arena().fields(request).buffer == NO_BUFFER {
             self.unmeasured.insert(token);
+            self.count_streamed(bytes);
             return self.engine.cannot_pull(request);
         }
         if !self.unmeasured.is_empty() {
@@ -262,6 +263,7 @@ impl Universe {
         }
         let chooses = peer.0 != self.rank() && !self.fabric.is_networked(carrier(peer));
         if chooses && self.ways.begin(peer, bytes) == Way::Stream {
+            self.count_streamed(bytes);
             return self.engine.cannot_pull(request);
         }
         let target = user_buf::of_request(self.engine.arena().fields(request), 0, bytes);
@@ -269,6 +271,12 @@ impl Universe {
         let work = WorkId(u64::from(request.0));
         let key = RemoteKey::from_words(key);
         self.fabric.post_read(carrier(peer), lease, key, 0, work);
+    }
+
+    fn count_streamed(&self, bytes: u64) {
+        let tally = self.engine.tally();
+        tally.streamed.add(1);
+        tally.streamed_bytes.add(bytes);
     }
 
     #[inline(never)]
@@ -295,8 +303,17 @@ impl Universe {
             self.note_transfer(request);
         }
         match outcome {
-            Outcome::Done => self.engine.pulled(request),
+            Outcome::Done => {
+                let fields = self.engine.arena().fields(request);
+                let bytes = fields.matched_bytes.min(fields.bytes);
+                let tally = self.engine.tally();
+                tally.pulled.add(1);
+                tally.pulled_bytes.add(bytes);
+                self.engine.pulled(request);
+            }
             Outcome::Unreachable => {
+                let fields = self.engine.arena().fields(request);
+                self.count_streamed(fields.matched_bytes.min(fields.bytes));
                 self.note_refusal(request);
                 self.engine.cannot_pull(request);
             }

@@ -150,7 +150,7 @@ impl Universe {
             calls: Box::default(),
             predefined,
             awaited: None,
-            traffic: Arc::new(Traffic::new(size, fabric.word_counts())),
+            traffic: Arc::new(Traffic::new(size, fabric.ledger())),
             fabric,
             completions: Completions::new(),
             channels: Channels::new(),

@@ -12,6 +12,7 @@ impl Engine {
     /// Marks a request for cancellation. Local; whether it worked shows in the flags when it completes.
     pub fn cancel(&mut self, request: RequestId) {
         let fields = *self.arena.fields(request);
+        self.tally.cancels.add(1);
         match (fields.kind, fields.state) {
             (Kind::Receive, State::Posted) => {
                 self.matching.remove_posted(&mut self.arena, request);

@@ -243,6 +243,22 @@ pub struct Tally {
     pub early: Count,
     /// Bytes of those.
     pub early_bytes: Count,
+    /// Announced messages whose data were read out of the sender's memory.
+    pub pulled: Count,
+    /// Bytes of those.
+    pub pulled_bytes: Count,
+    /// Announced messages whose senders were asked for the data in frames.
+    pub streamed: Count,
+    /// Bytes of those.
+    pub streamed_bytes: Count,
+    /// Operations that were to be cancelled.
+    pub cancels: Count,
+    /// Waits that have become long, and ended.
+    pub waits: Count,
+    /// Their time in nanoseconds, from when they had become long.
+    pub waited_ns: Count,
+    /// Times that a core was offered to others.
+    pub yields: Count,
     /// Communicators that this process has.
     pub communicators: Level,
     /// Communicators that it had so far.

@@ -3,6 +3,7 @@
 
 mod cma;
 mod distance;
+mod ledger;
 mod loopback;
 mod net;
 mod shm;
@@ -22,10 +23,11 @@ use crate::{
     Arrived, Atomic, Completions, Error, Full, Head, Lease, LocalKey, Node, Peer, RecvBuffer,
     RemoteKey, Seat, WorkId, seat,
 };
+pub use ledger::{Ledger, Stats};
 use loopback::Loopback;
 use net::Net;
+pub use shm::FirstFrame;
 use shm::Shm;
-pub use shm::{FirstFrame, WordCounts};
 use sim::Sim;
 pub use sim::{SimConfig, SimNet, SimStats};
 pub(crate) use verbs::look;
@@ -115,36 +117,6 @@ impl Config {
             node: None,
             providers: Providers::default(),
             network: Network::default(),
-        }
-    }
-}
-
-/// What was moved so far; for tests and performance variables.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
-    /// Frames posted.
-    pub sends: u64,
-    /// Bells rung because the receiver did not look.
-    pub bells: u64,
-    /// Wake-up calls made.
-    pub wakes: u64,
-    /// Times this process went to sleep.
-    pub sleeps: u64,
-    /// Bytes read from peers' memory by this process.
-    pub read_bytes: u64,
-    /// Bytes of reads that the owner of the data has written instead.
-    pub helped_bytes: u64,
-    /// Frames and offers that made no sense.
-    pub refused: u64,
-}
-
-impl Stats {
-    /// Both.
-    fn with(self, other: &Self) -> Self {
-        Self {
-            sends: self.sends + other.sends,
-            refused: self.refused + other.refused,
-            ..self
         }
     }
 }
@@ -285,10 +257,13 @@ impl Fabric {
         self.shm.post_word::<BYTES>(peer, head, word)
     }
 
-    /// What went by [`post_word`](Self::post_word), which counts nothing itself.
+    /// What is counted, for who may look at any time.
     #[must_use]
-    pub fn word_counts(&self) -> WordCounts {
-        self.shm.word_counts()
+    pub fn ledger(&self) -> Ledger {
+        Ledger {
+            net: self.net.as_ref().map(Net::counts),
+            ..self.shm.ledger()
+        }
     }
 
     /// The same for the first `BYTES` bytes of a word over a network, where nobody needs a bell. `false`: nothing was

@@ -81,6 +81,7 @@ pub use line::GateLine;
 pub use offer::{Claim, Helped, MAX_CHUNKS, OFFERS, Offer};
 pub use pool::{Pool, PoolSide};
 pub use spsc::{Consumer, Counts, Frame, Full, Head, PairLine, Peeked, Producer, Ring, Told};
+pub use sync::Count;
 pub use waits::{Waits, WaitsSeen};
 
 #[cfg(not(loom))]

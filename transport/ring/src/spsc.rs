@@ -2,7 +2,7 @@
 //! One producer, one consumer, 64 slots of one cache line: the whole small-message path between two ranks.
 
 use crate::layout::{SLOT_WORDS, SLOTS};
-use crate::sync::{AtomicU32, AtomicU64, Ordering, Own32, Own64, light_fence};
+use crate::sync::{AtomicU32, AtomicU64, Count, Ordering, Own32, light_fence};
 
 /// The memory of one ring: one page, zero when new.
 #[derive(Debug)]
@@ -94,11 +94,11 @@ pub struct Producer<'a> {
 pub struct Told {
     sent: Own32,
     /// What `sent` was at some time within the last 2^31 frames, not modulo anything.
-    passed: Own64,
+    passed: Count,
     /// Frames of [`Producer::push`], that is, those that are no words.
-    pushed: Own64,
+    pushed: Count,
     /// Words of fewer than eight bytes.
-    short_words: Own64,
+    short_words: Count,
 }
 
 /// What went over a ring so far: never more than that, and less only while a push is under way.
@@ -118,9 +118,9 @@ impl Told {
     pub const fn new() -> Self {
         Self {
             sent: Own32::new(0),
-            passed: Own64::new(0),
-            pushed: Own64::new(0),
-            short_words: Own64::new(0),
+            passed: Count::new(0),
+            pushed: Count::new(0),
+            short_words: Count::new(0),
         }
     }
 

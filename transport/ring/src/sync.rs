@@ -19,7 +19,8 @@ pub(crate) fn light_fence() {
     fence(Ordering::SeqCst);
 }
 
-pub(crate) use own::{Own32, Own64};
+pub use own::Count;
+pub(crate) use own::Own32;
 
 mod own {
     use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -48,17 +49,19 @@ mod own {
         }
     }
 
-    /// The same with 64 bits.
-    #[derive(Debug)]
-    pub(crate) struct Own64(AtomicU64);
+    /// A count of 64 bits, of which the same holds.
+    #[derive(Debug, Default)]
+    pub struct Count(AtomicU64);
 
-    impl Own64 {
+    impl Count {
         pub(crate) const fn new(value: u64) -> Self {
             Self(AtomicU64::new(value))
         }
 
+        /// What its owner set last, or a moment ago.
         #[inline(always)]
-        pub(crate) fn get(&self) -> u64 {
+        #[must_use]
+        pub fn get(&self) -> u64 {
             self.0.load(Ordering::Relaxed)
         }
 
@@ -68,9 +71,9 @@ mod own {
             self.0.store(value, Ordering::Relaxed);
         }
 
-        /// For its owner.
+        /// Counts on; for its owner.
         #[inline(always)]
-        pub(crate) fn add(&self, more: u64) {
+        pub fn add(&self, more: u64) {
             self.set(self.get().wrapping_add(more));
         }
     }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
 
 use queue_layout::{COLLECTIVES, CommRow, Level, Tally, collective};
+use transport::{NetStats, Stats};
 
 use crate::boot::Birth;
 
@@ -43,6 +44,7 @@ pub enum Class {
     LowWatermark,
     Counter,
     Aggregate,
+    Timer,
     Generic,
 }
 
@@ -55,7 +57,7 @@ pub enum Number {
     Unsigned,
     /// `unsigned long long`.
     Long,
-    /// `double`, as its bits.
+    /// `double`, as its bits; of a timer, which is in seconds, the nanoseconds.
     Double,
 }
 
@@ -113,7 +115,7 @@ impl Gauge {
     /// Whether it counts from where a handle begins, so that a handle can be started, stopped and set.
     #[must_use]
     pub fn is_counted(&self) -> bool {
-        matches!(self.class, Class::Counter | Class::Aggregate)
+        matches!(self.class, Class::Counter | Class::Aggregate | Class::Timer)
     }
 
     /// Whether it always runs.
@@ -168,6 +170,16 @@ fn budget_used(tally: &Tally) -> u64 {
     share.min(1.0).to_bits()
 }
 
+/// What the transport counts between ranks of the node.
+fn shm(number: fn(&Stats) -> u64) -> u64 {
+    traffic().map_or(0, |traffic| number(&traffic.ledger().stats()))
+}
+
+/// What it counts over a network.
+fn net(number: fn(&(Stats, NetStats)) -> u64) -> u64 {
+    traffic().map_or(0, |traffic| number(&traffic.ledger().net()))
+}
+
 fn called(row: &CommRow, collective: usize) -> u64 {
     row.calls(collective).0.into()
 }
@@ -198,6 +210,8 @@ const PROCESS: (Category, Verbosity) = (Category::Process, Verbosity::UserBasic)
 const MESSAGES: (Category, Verbosity) = (Category::PointToPoint, Verbosity::UserBasic);
 const PROTOCOL: (Category, Verbosity) = (Category::PointToPoint, Verbosity::TunerBasic);
 const MEMORY: (Category, Verbosity) = (Category::Memory, Verbosity::TunerBasic);
+const WAITING: (Category, Verbosity) = (Category::Waiting, Verbosity::UserDetail);
+const NETWORK: (Category, Verbosity) = (Category::Network, Verbosity::TunerDetail);
 const CALLS: (Category, Verbosity) = (Category::Collectives, Verbosity::UserDetail);
 const ACTIVE: (Category, Verbosity) = (Category::Collectives, Verbosity::TunerDetail);
 
@@ -465,9 +479,212 @@ pub const GAUGES: &[Gauge] = &[
         Source::Ranks(Traffic::bytes),
         "Bytes of those messages, by rank of MPI_COMM_WORLD.",
     ),
+    gauge(
+        "time_waiting",
+        WAITING,
+        Class::Timer,
+        Source::Process(|tally| tally.waited_ns.get()),
+        "Seconds in calls that waited for long, from when they had polled for some 100 microseconds, or where ranks share cores at once; of calls that have ended, and the sum of all threads.",
+    ).of(Number::Double),
+    gauge(
+        "waits_long",
+        WAITING,
+        Class::Counter,
+        Source::Process(|tally| tally.waits.get()),
+        "Calls that waited for so long, and have ended.",
+    ),
+    gauge(
+        "yields",
+        WAITING,
+        Class::Counter,
+        Source::Process(|tally| tally.yields.get()),
+        "Times that the process offered its core to others while it waited.",
+    ),
+    gauge(
+        "sleeps",
+        WAITING,
+        Class::Counter,
+        Source::Process(|_| shm(|it| it.sleeps)),
+        "Times that the process went to sleep, to be woken by another rank of its node.",
+    ),
+    gauge(
+        "bells_rung",
+        WAITING,
+        Class::Counter,
+        Source::Process(|_| shm(|it| it.bells)),
+        "Times that the process told a rank of its node, which did not look, that a message is there.",
+    ),
+    gauge(
+        "wakeups",
+        WAITING,
+        Class::Counter,
+        Source::Process(|_| shm(|it| it.wakes)),
+        "Times that the process woke a rank of its node that slept.",
+    ),
+    gauge(
+        "shm_frames_sent",
+        NETWORK,
+        Class::Counter,
+        Source::Process(|_| shm(|it| it.sends)),
+        "Frames sent through shared memory: messages, parts of them, and the library's own words.",
+    ),
+    gauge(
+        "shm_read_bytes",
+        NETWORK,
+        Class::Aggregate,
+        Source::Process(|_| shm(|it| it.read_bytes)),
+        "Bytes that the process has copied itself out of the memory of ranks of its node.",
+    ),
+    gauge(
+        "shm_helped_bytes",
+        NETWORK,
+        Class::Aggregate,
+        Source::Process(|_| shm(|it| it.helped_bytes)),
+        "Bytes of such copies that the owner of the data has made instead, at the same time.",
+    ),
+    gauge(
+        "shm_refused",
+        NETWORK,
+        Class::Counter,
+        Source::Process(|_| shm(|it| it.refused)),
+        "Frames and offers through shared memory that made no sense and changed nothing.",
+    ),
+    gauge(
+        "rendezvous_receives_read",
+        PROTOCOL,
+        Class::Counter,
+        Source::Process(|tally| tally.pulled.get()),
+        "Announced messages whose data the process has read out of the sender's memory, or the network for it.",
+    ),
+    gauge(
+        "rendezvous_read_bytes",
+        PROTOCOL,
+        Class::Aggregate,
+        Source::Process(|tally| tally.pulled_bytes.get()),
+        "Bytes of those.",
+    ),
+    gauge(
+        "rendezvous_receives_streamed",
+        PROTOCOL,
+        Class::Counter,
+        Source::Process(|tally| tally.streamed.get()),
+        "Announced messages whose data the process has asked for in frames.",
+    ),
+    gauge(
+        "rendezvous_streamed_bytes",
+        PROTOCOL,
+        Class::Aggregate,
+        Source::Process(|tally| tally.streamed_bytes.get()),
+        "Bytes of those.",
+    ),
+    gauge(
+        "cancels",
+        PROTOCOL,
+        Class::Counter,
+        Source::Process(|tally| tally.cancels.get()),
+        "Sends and receives that the program has cancelled, or tried to.",
+    ),
+    gauge(
+        "net_frames_sent",
+        NETWORK,
+        Class::Counter,
+        Source::Process(|_| net(|it| it.0.sends)),
+        "Frames given to the network.",
+    ),
+    gauge(
+        "net_refused",
+        NETWORK,
+        Class::Counter,
+        Source::Process(|_| net(|it| it.0.refused)),
+        "Frames and words from the network that made no sense and changed nothing.",
+    ),
+    gauge(
+        "net_packets",
+        NETWORK,
+        Class::Counter,
+        Source::Process(|_| net(|it| it.1.packets)),
+        "Packets that went over reliable queue pairs.",
+    ),
+    gauge(
+        "net_datagrams",
+        NETWORK,
+        Class::Counter,
+        Source::Process(|_| net(|it| it.1.datagrams)),
+        "Packets that went as datagrams.",
+    ),
+    gauge(
+        "net_datagrams_overdue",
+        NETWORK,
+        Class::Counter,
+        Source::Process(|_| net(|it| it.1.overdue)),
+        "Datagrams that were not acknowledged in time, and went again.",
+    ),
+    gauge(
+        "net_packets_twice",
+        NETWORK,
+        Class::Counter,
+        Source::Process(|_| net(|it| it.1.twice)),
+        "Packets that came twice, and were dropped.",
+    ),
+    gauge(
+        "net_pairs_joined",
+        NETWORK,
+        Class::Counter,
+        Source::Process(|_| net(|it| it.1.joined)),
+        "Reliable queue pairs that were joined.",
+    ),
+    gauge(
+        "net_pairs_broken",
+        NETWORK,
+        Class::Counter,
+        Source::Process(|_| net(|it| it.1.broken)),
+        "Reliable queue pairs that broke.",
+    ),
+    gauge(
+        "net_pairs_not_ready",
+        NETWORK,
+        Class::Counter,
+        Source::Process(|_| net(|it| it.1.not_ready)),
+        "Those that broke because the peer had no buffers for too long.",
+    ),
+    gauge(
+        "net_pairs_given_up",
+        NETWORK,
+        Class::Counter,
+        Source::Process(|_| net(|it| it.1.given_up)),
+        "Reliable queue pairs that were given up for others.",
+    ),
+    gauge(
+        "net_moved_bytes",
+        NETWORK,
+        Class::Aggregate,
+        Source::Process(|_| net(|it| it.1.moved_bytes)),
+        "Bytes that the device has read or written elsewhere on order of the process.",
+    ),
+    gauge(
+        "net_striped_works",
+        NETWORK,
+        Class::Counter,
+        Source::Process(|_| net(|it| it.1.striped)),
+        "Reads and writes that went over several ports at once.",
+    ),
+    gauge(
+        "net_fetched_reads",
+        NETWORK,
+        Class::Counter,
+        Source::Process(|_| net(|it| it.1.fetched)),
+        "Reads that the owners of the data carried out as writes.",
+    ),
+    gauge(
+        "net_detours",
+        NETWORK,
+        Class::Counter,
+        Source::Process(|_| net(|it| it.1.detours)),
+        "Times that packets to a rank took another port than before.",
+    ),
 ];
 
-const _: () = assert!(GAUGES.len() == 25 + 2 * COLLECTIVES.len());
+const _: () = assert!(GAUGES.len() == 54 + 2 * COLLECTIVES.len());
 
 #[cfg(test)]
 mod tests {
@@ -482,7 +699,7 @@ mod tests {
             assert!(gauge.text.ends_with('.') && gauge.category.place().is_some());
             let fits = match gauge.class {
                 Class::State => matches!(gauge.kind, Number::Int(_)),
-                Class::Percentage => gauge.kind == Number::Double,
+                Class::Percentage | Class::Timer => gauge.kind == Number::Double,
                 Class::Counter | Class::Level | Class::Size | Class::Aggregate => {
                     matches!(gauge.kind, Number::Unsigned | Number::Long)
                 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use engine::Peer;
 use queue_layout::Count;
-use transport::WordCounts;
+use transport::Ledger;
 
 use crate::pump::carrier;
 
@@ -15,7 +15,7 @@ use crate::pump::carrier;
 #[derive(Debug)]
 pub struct Traffic {
     peers: Box<[Sent]>,
-    words: WordCounts,
+    ledger: Ledger,
 }
 
 #[derive(Debug, Default)]
@@ -39,12 +39,12 @@ pub(crate) fn show(traffic: &Arc<Traffic>) {
 }
 
 impl Traffic {
-    /// Of a process in a job of `size`, whose fast path tells by `words` what it has sent.
+    /// Of a process in a job of `size`, whose transport has this ledger.
     #[must_use]
-    pub(crate) fn new(size: u32, words: WordCounts) -> Self {
+    pub(crate) fn new(size: u32, ledger: Ledger) -> Self {
         Self {
             peers: (0..size).map(|_| Sent::default()).collect(),
-            words,
+            ledger,
         }
     }
 
@@ -55,6 +55,12 @@ impl Traffic {
             sent.messages.add(1);
             sent.bytes.add(bytes);
         }
+    }
+
+    /// What the transport counts.
+    #[must_use]
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
     }
 
     /// Processes of the job.
@@ -79,7 +85,7 @@ impl Traffic {
         let (Some(sent), Ok(peer)) = (self.peers.get(rank), u32::try_from(rank)) else {
             return 0;
         };
-        let (words, bytes) = self.words.of(carrier(Peer(peer)));
+        let (words, bytes) = self.ledger.words(carrier(Peer(peer)));
         let now = match what {
             0 => sent.messages.get().wrapping_add(words),
             _ => sent.bytes.get().wrapping_add(bytes),
@@ -96,7 +102,7 @@ mod tests {
     #[test]
     fn what_is_sent_is_counted_for_its_rank_and_never_less_than_before() {
         let fabric = transport::Fabric::open(transport::Config::alone()).unwrap();
-        let traffic = Traffic::new(1, fabric.word_counts());
+        let traffic = Traffic::new(1, fabric.ledger());
         traffic.count(Peer(0), 100);
         traffic.count(Peer(0), 11);
         traffic.count(Peer(1), 5);

@@ -4,8 +4,10 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::ledger::NetCounts;
 use super::verbs::{DEPTHS, Device, FakeNet, FakePort, FarLook, NetLimits, NetStats, Verbs};
 use super::{Network, Stats};
 use crate::{Atomic, Completions, Full, Head, Lease, LocalKey, Peer, RemoteKey, WorkId, wait};
@@ -232,7 +234,11 @@ impl Net {
     }
 
     pub(super) fn stats(&self) -> (Stats, NetStats) {
-        either!(self, it => (it.stats, it.net))
+        either!(self, it => it.counts.seen())
+    }
+
+    pub(super) fn counts(&self) -> Arc<NetCounts> {
+        either!(self, it => Arc::clone(&it.counts))
     }
 
     pub(super) fn memory(&self) -> (usize, usize) {

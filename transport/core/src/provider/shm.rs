@@ -15,9 +15,9 @@ use crossbeam_utils::CachePadded;
 use ring::layout::{OWN_BUFFER, POOL_BUFFER_BYTES, SLOT_BODY_BYTES};
 use ring::{Bell, Consumer, Frame, PairLine, Peeked, Pool, PoolBuffer, Producer, Ring, Told, Wake};
 
-use super::Stats;
 use super::cma;
 use super::distance::{Distance, Fill};
+use super::ledger::{Ledger, ShmCounts, Stats};
 use super::net::Net;
 use super::transfer::{Help, Transfers};
 use super::watcher::Watcher;
@@ -53,7 +53,7 @@ pub(super) struct Shm {
     looking: usize,
     pending_words: usize,
     polls: u64,
-    pub(super) stats: Stats,
+    pub(super) stats: Arc<ShmCounts>,
 }
 
 /// Towards one peer: one cache line of private state.
@@ -68,7 +68,7 @@ struct Tx {
 
 /// What the fast path of sending has moved: it counts nothing, so the rings tell.
 #[derive(Clone, Debug, Default)]
-pub struct WordCounts {
+pub(super) struct WordCounts {
     /// By world rank.
     told_by: Arc<[Option<&'static Told>]>,
 }
@@ -76,14 +76,19 @@ pub struct WordCounts {
 impl WordCounts {
     /// Words that went to a peer, and the bytes in them; for any thread and for signal handlers. Never more than went, and less
     /// only while a send is under way.
-    #[must_use]
-    pub fn of(&self, peer: Peer) -> (u64, u64) {
+    pub(super) fn of(&self, peer: Peer) -> (u64, u64) {
         let Some(Some(told)) = self.told_by.get(peer.0 as usize) else {
             return (0, 0);
         };
         let counts = told.counts();
         let missing = counts.short_words * (8 - SHORT_WORD_BYTES);
         (counts.words, (8 * counts.words).saturating_sub(missing))
+    }
+
+    /// Frames that went to all ranks of the node.
+    pub(super) fn frames(&self) -> u64 {
+        let told = self.told_by.iter().flatten();
+        told.map(|told| told.counts().frames).sum()
     }
 }
 
@@ -140,7 +145,7 @@ impl Shm {
             looking: 0,
             pending_words: size.div_ceil(64) as usize,
             polls: 0,
-            stats: Stats::default(),
+            stats: Arc::default(),
             node: None,
             arenas: None,
             watcher: None,
@@ -271,9 +276,13 @@ impl Shm {
             .try_push(BYTES != 8, head, word)
     }
 
-    /// What went by [`post_word`](Self::post_word).
-    pub(super) fn word_counts(&self) -> WordCounts {
-        self.words.clone()
+    /// What is counted, but for the network.
+    pub(super) fn ledger(&self) -> Ledger {
+        Ledger {
+            shm: Arc::clone(&self.stats),
+            net: None,
+            words: self.words.clone(),
+        }
     }
 
     #[cold]
@@ -282,9 +291,9 @@ impl Shm {
         let (Some(node), Some(bell)) = (&self.node, self.senders[to.0 as usize].bell) else {
             return;
         };
-        self.stats.bells += 1;
+        self.stats.bells.add(1);
         if bell.ring(node.local_rank) == Wake::Sleeper {
-            self.stats.wakes += 1;
+            self.stats.wakes.add(1);
             wait::futex_wake(bell.sleep_word());
         }
     }
@@ -295,7 +304,7 @@ impl Shm {
         if let Some(bell) = self.bell_of(to)
             && bell.wake() == Wake::Sleeper
         {
-            self.stats.wakes += 1;
+            self.stats.wakes.add(1);
             wait::futex_wake(bell.sleep_word());
         }
     }
@@ -305,7 +314,7 @@ impl Shm {
     pub(super) fn wake_all(&mut self, bells: &[&'static Bell]) {
         for bell in bells {
             if bell.wake() == Wake::Sleeper {
-                self.stats.wakes += 1;
+                self.stats.wakes.add(1);
                 wait::futex_wake(bell.sleep_word());
             }
         }
@@ -432,7 +441,7 @@ impl Shm {
     fn activate(&mut self, from: u32, completions: &mut Completions) {
         // A bit of a rank that does not exist is somebody's scribble.
         let Some(rx) = self.receivers.get_mut(from as usize) else {
-            self.stats.refused += 1;
+            self.stats.refused.add(1);
             return;
         };
         if rx.active {
@@ -524,7 +533,7 @@ impl Shm {
     pub(super) fn sleep(&mut self, timeout: Duration) {
         match self.bell {
             Some(bell) => {
-                self.stats.sleeps += 1;
+                self.stats.sleeps.add(1);
                 wait::futex_wait(bell.sleep_word(), Bell::ASLEEP, timeout);
                 bell.rise();
             }
@@ -641,7 +650,7 @@ impl Shm {
                 peer: self.receivers[from as usize].world,
                 immediate: frame.head.word as u32,
             }),
-            _ => self.stats.refused += 1,
+            _ => self.stats.refused.add(1),
         }
     }
 
@@ -651,7 +660,7 @@ impl Shm {
             Reach::Yes { secret, .. } if check == seal(secret, &[place, u64::from(REVOKED)]) => {
                 self.transfers.help_was_dropped(from, place);
             }
-            _ => self.stats.refused += 1,
+            _ => self.stats.refused.add(1),
         }
     }
 
@@ -661,7 +670,7 @@ impl Shm {
             return;
         };
         if check != seal(secret, &[source, target, bytes, place]) {
-            self.stats.refused += 1;
+            self.stats.refused.add(1);
             return;
         }
         self.transfers.add_help(Help {
@@ -709,7 +718,7 @@ impl Shm {
             .sum();
         Stats {
             sends,
-            ..self.stats
+            ..self.stats.seen()
         }
     }
 }

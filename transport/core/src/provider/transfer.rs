@@ -238,7 +238,7 @@ impl Shm {
                 let read = &mut self.transfers.reads[at];
                 let bytes = read.copy(chunk, self.arenas.as_mut());
                 budget = budget.saturating_sub(bytes);
-                self.stats.read_bytes += bytes as u64;
+                self.stats.read_bytes.add(bytes as u64);
             }
         }
     }
@@ -309,7 +309,9 @@ impl Shm {
             Some(helped) if !helped.failed && helped.chunks <= read.chunks - read.copied => {
                 let theirs = helped.chunks;
                 if read.copied + theirs == read.chunks && !offered.broken {
-                    self.stats.helped_bytes += u64::from(theirs) * read.chunk_bytes as u64;
+                    self.stats
+                        .helped_bytes
+                        .add(u64::from(theirs) * read.chunk_bytes as u64);
                     return true;
                 }
             }
@@ -332,7 +334,7 @@ impl Shm {
         let offered = *offered;
         let in_doubt = offered.broken || offered.waited > PATIENT_POLLS;
         if in_doubt && !offered.revoked && self.push_place(from, REVOKE, offered.place()) {
-            self.stats.refused += u64::from(offered.broken);
+            self.stats.refused.add(u64::from(offered.broken));
             if let Share::Offered(offered) = &mut self.transfers.reads[at].share {
                 offered.revoked = true;
             }

@@ -50,8 +50,9 @@ mod work;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
-use super::Stats;
+use super::ledger::NetCounts;
 use crate::{Completion, Completions, Peer, Rendezvous, wait};
 pub use address::MOST_RECORD_BYTES;
 use address::{Address, Rated};
@@ -151,8 +152,7 @@ pub(super) struct Verbs<P: Port> {
     has_stirred: bool,
     now_ns: u64,
     looks: Looks,
-    pub(super) stats: Stats,
-    pub(super) net: NetStats,
+    pub(super) counts: Arc<NetCounts>,
 }
 
 /// What is looked at now and then.
@@ -286,8 +286,7 @@ impl<P: Port> Verbs<P> {
             warm: 0,
             has_stirred: false,
             looks: Looks::default(),
-            stats: Stats::default(),
-            net: NetStats::default(),
+            counts: Arc::default(),
         })
     }
 

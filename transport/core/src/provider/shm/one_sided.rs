@@ -213,7 +213,7 @@ impl Shm {
 
     #[cold]
     fn refuse_key(&mut self) -> Outcome {
-        self.stats.refused += 1;
+        self.stats.refused.add(1);
         Outcome::BadKey
     }
 }

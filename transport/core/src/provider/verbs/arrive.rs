@@ -65,7 +65,7 @@ impl<P: Port> Verbs<P> {
                 self.strangers.push_back((source, buffer, done.source));
             }
             _ => {
-                self.stats.refused += 1;
+                self.counts.refused.add(1);
                 self.give_back(buffer);
             }
         }
@@ -140,7 +140,7 @@ impl<P: Port> Verbs<P> {
                     self.hear(line(source, buffer), ack, say, true);
                 }
                 _ => {
-                    self.stats.refused += 1;
+                    self.counts.refused.add(1);
                     self.give_back(buffer);
                 }
             }
@@ -212,11 +212,11 @@ impl<P: Port> Verbs<P> {
             Verdict::Held => {}
             Verdict::Early => self.give_back(buffer),
             Verdict::Twice => {
-                self.net.twice += 1;
+                self.counts.twice.add(1);
                 self.give_back(buffer);
             }
             Verdict::Wild => {
-                self.stats.refused += 1;
+                self.counts.refused.add(1);
                 self.give_back(buffer);
             }
         }
@@ -300,12 +300,12 @@ impl<P: Port> Verbs<P> {
             side.building = Some(Vec::new());
         }
         let Some(mut frame) = side.building.take() else {
-            self.stats.refused += 1;
+            self.counts.refused.add(1);
             return;
         };
         frame.extend_from_slice(&part);
         if frame.len() > ring::layout::POOL_BUFFER_BYTES {
-            self.stats.refused += 1;
+            self.counts.refused.add(1);
             return;
         }
         if packet.parts & ENDS == 0 {
@@ -347,7 +347,7 @@ impl<P: Port> Verbs<P> {
                 return self.hear_internal(packet.source, packet.head(), words, bytes);
             }
             (FIRST_INTERNAL.., RecvBuffer::Lent { index, .. }) => {
-                self.stats.refused += 1;
+                self.counts.refused.add(1);
                 return self.release(packet.source, index);
             }
             _ => Completion::Arrived(Arrived {

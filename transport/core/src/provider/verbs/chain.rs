@@ -78,7 +78,7 @@ impl<P: Port> Verbs<P> {
         }
         pair.used_at = self.polls;
         rail.posted += taken;
-        self.net.packets += taken as u64;
+        self.counts.packets.add(taken as u64);
         taken == count
     }
 }

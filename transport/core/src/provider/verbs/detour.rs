@@ -63,7 +63,7 @@ impl<P: Port> Verbs<P> {
         more.moves = more.moves.saturating_add(1);
         let state = more.links[place].connection.state;
         side.session.send_all_again();
-        self.net.detours += 1;
+        self.counts.detours.add(1);
         match state {
             State::Apart => {}
             State::Asking { end } => self.break_quietly(end),

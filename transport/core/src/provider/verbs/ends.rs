@@ -10,7 +10,7 @@ use crate::{Completion, Lease, Outcome, WorkId};
 impl<P: Port> Verbs<P> {
     /// A part has ended well.
     pub(super) fn part_ended(&mut self, index: u32, bytes: u32) {
-        self.net.moved_bytes += u64::from(bytes);
+        self.counts.moved_bytes.add(u64::from(bytes));
         let Some(work) = self.works.get_mut(index) else {
             return;
         };

@@ -84,7 +84,7 @@ impl<P: Port> Verbs<P> {
             }
         };
         self.serial += 1;
-        self.net.fetched += 1;
+        self.counts.fetched.add(1);
         let number = self.serial;
         let (a, b) = (key_of(&regions, 0), key_of(&regions, 1));
         let (c, d) = (key_of(&regions, 2), key_of(&regions, 3));
@@ -112,7 +112,7 @@ impl<P: Port> Verbs<P> {
     fn hear_fetched(&mut self, peer: u32, number: u64, outcome: u16) {
         let theirs = self.fetches.get(&number).map(|fetch| fetch.peer);
         if theirs != Some(peer) {
-            self.stats.refused += 1;
+            self.counts.refused.add(1);
             return;
         }
         let outcome = match outcome {
@@ -206,7 +206,7 @@ impl<P: Port> Verbs<P> {
             (KEYS, _) => self.hear_keys(peer, made.word, [a, b, c, d]),
             (FETCH, FETCH_BYTES) => self.serve(peer, made.word, words),
             (FETCHED, 0) => self.hear_fetched(peer, made.word, made.flags),
-            _ => self.stats.refused += 1,
+            _ => self.counts.refused.add(1),
         }
     }
 
@@ -247,7 +247,7 @@ impl<P: Port> Verbs<P> {
     pub(super) fn answer_fetch(&mut self, peer: u32, number: u64, outcome: Outcome) {
         let waiting = self.letters.iter().filter(|letter| letter.to == peer);
         if waiting.count() >= 2 * MOST_ERRANDS {
-            self.stats.refused += 1;
+            self.counts.refused.add(1);
             return;
         }
         let outcome = match outcome {

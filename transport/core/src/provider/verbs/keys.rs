@@ -160,7 +160,7 @@ impl<P: Port> Verbs<P> {
         let me = self.me;
         let is_one_of_several = self.side(peer).more.is_some();
         if !is_one_of_several || !is_sealed(key, peer, me) {
-            self.stats.refused += 1;
+            self.counts.refused.add(1);
             return;
         }
         let halves = |word: u64| [low(word), low(word >> 32)];

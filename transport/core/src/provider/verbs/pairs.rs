@@ -203,7 +203,7 @@ impl<P: Port> Verbs<P> {
         if joined.is_err() {
             self.drop_pair(index);
         } else {
-            self.net.joined += 1;
+            self.counts.joined.add(1);
         }
         joined.map(|()| index)
     }
@@ -241,7 +241,7 @@ impl<P: Port> Verbs<P> {
         };
         let pairs = self.pairs.iter().flatten().filter(idle);
         if let Some(line) = pairs.min_by_key(|pair| pair.used_at).map(|pair| pair.line) {
-            self.net.given_up += 1;
+            self.counts.given_up.add(1);
             self.leave(line, false);
         }
     }
@@ -368,7 +368,7 @@ impl<P: Port> Verbs<P> {
         match status {
             Status::Flushed => return,
             Status::NotReady => {
-                self.net.not_ready += 1;
+                self.counts.not_ready.add(1);
                 self.troubles
                     .entry(line)
                     .or_default()
@@ -408,7 +408,7 @@ impl<P: Port> Verbs<P> {
                 breaks != TOLD_NOT_READY
             }
             // Most of them heal, and where many break they do so for one reason.
-            _ => !(self.net.broken + 1).is_power_of_two(),
+            _ => !(self.counts.broken.get() + 1).is_power_of_two(),
         };
         if pair.life != Life::Whole || done.status == Status::Flushed || often {
             return;
@@ -437,7 +437,7 @@ impl<P: Port> Verbs<P> {
         let (line, was_whole) = (pair.line, pair.life == Life::Whole);
         self.break_quietly(index);
         if was_whole {
-            self.net.broken += 1;
+            self.counts.broken.add(1);
             let peer = line.peer;
             let side = self.side(peer);
             if let Some(link) = side.link_mut(line.rail) {

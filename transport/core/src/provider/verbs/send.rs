@@ -51,7 +51,7 @@ impl<P: Port> Verbs<P> {
         if is_large {
             self.side(to.0).session.lend();
         }
-        self.stats.sends += 1;
+        self.counts.sends.add(1);
         self.flush(to.0);
         Ok(())
     }
@@ -109,7 +109,7 @@ impl<P: Port> Verbs<P> {
             self.sends.release(slot);
             return false;
         }
-        self.stats.sends += 1;
+        self.counts.sends.add(1);
         let posted = Posted::Packet {
             peer: to,
             number: packet.number,
@@ -118,7 +118,7 @@ impl<P: Port> Verbs<P> {
         pair.ledger.push(posted, signaled);
         pair.used_at = self.polls;
         rail.posted += 1;
-        self.net.packets += 1;
+        self.counts.packets.add(1);
         side.packets = side.packets.saturating_add(1);
         side.session.tell();
         #[allow(clippy::cast_possible_truncation, reason = "a slot's")]
@@ -247,7 +247,7 @@ impl<P: Port> Verbs<P> {
         pair.ledger.push(posted, signaled);
         pair.used_at = self.polls;
         rail.posted += 1;
-        self.net.packets += 1;
+        self.counts.packets.add(1);
         if let Some(slot) = read {
             self.sends.posted(slot);
         }
@@ -279,7 +279,7 @@ impl<P: Port> Verbs<P> {
         if !self.post_datagram(line.rail, to, due.slot, due.bytes as usize) {
             return false;
         }
-        self.net.datagrams += 1;
+        self.counts.datagrams.add(1);
         let at = Moment::of(now_ns);
         let via = Via::Datagram { at };
         self.side(peer).session.sent(due.number, via);

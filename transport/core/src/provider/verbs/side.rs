@@ -514,7 +514,7 @@ impl<P: Port> Verbs<P> {
             self.detour_if_stuck(peer);
         }
         if again {
-            self.net.overdue += 1;
+            self.counts.overdue.add(1);
             self.flush(peer);
         }
         self.ask_again(peer);

@@ -46,7 +46,7 @@ impl<P: Port> Verbs<P> {
         let Some(shares) = self.shares(&work, &rails) else {
             return Err(work);
         };
-        self.net.striped += 1;
+        self.counts.striped.add(1);
         let whole = self.place(Work {
             shares: u32::try_from(shares.len()).unwrap_or(0),
             ..work

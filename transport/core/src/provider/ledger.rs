@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What providers count: the process that counts goes on, and any thread or signal handler may read meanwhile.
+
+use std::sync::Arc;
+
+use ring::Count;
+
+use super::shm::WordCounts;
+use super::verbs::NetStats;
+use crate::Peer;
+
+/// What was moved so far; for tests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Frames posted.
+    pub sends: u64,
+    /// Bells rung because the receiver did not look.
+    pub bells: u64,
+    /// Wake-up calls made.
+    pub wakes: u64,
+    /// Times this process went to sleep.
+    pub sleeps: u64,
+    /// Bytes read from peers' memory by this process.
+    pub read_bytes: u64,
+    /// Bytes of reads that the owner of the data has written instead.
+    pub helped_bytes: u64,
+    /// Frames and offers that made no sense.
+    pub refused: u64,
+}
+
+impl Stats {
+    /// Both.
+    pub(super) fn with(self, other: &Self) -> Self {
+        Self {
+            sends: self.sends + other.sends,
+            refused: self.refused + other.refused,
+            ..self
+        }
+    }
+}
+
+/// The numbers of a fabric, for who does not own it.
+#[derive(Clone, Debug, Default)]
+pub struct Ledger {
+    pub(super) shm: Arc<ShmCounts>,
+    pub(super) net: Option<Arc<NetCounts>>,
+    pub(super) words: WordCounts,
+}
+
+impl Ledger {
+    /// What shared memory and waiting have moved.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        Stats {
+            sends: self.words.frames(),
+            ..self.shm.seen()
+        }
+    }
+
+    /// Words that went to a peer by the fast path of sending, which counts nothing itself, and the bytes in them. Never more
+    /// than went, and less only while a send is under way.
+    #[must_use]
+    pub fn words(&self, peer: Peer) -> (u64, u64) {
+        self.words.of(peer)
+    }
+
+    /// What the network did: frames posted, what made no sense, and the rest.
+    #[must_use]
+    pub fn net(&self) -> (Stats, NetStats) {
+        self.net
+            .as_ref()
+            .map_or_else(Default::default, |net| net.seen())
+    }
+}
+
+/// Counted between the ranks of a node: see [`Stats`].
+#[derive(Debug, Default)]
+pub(super) struct ShmCounts {
+    pub(super) bells: Count,
+    pub(super) wakes: Count,
+    pub(super) sleeps: Count,
+    pub(super) read_bytes: Count,
+    pub(super) helped_bytes: Count,
+    pub(super) refused: Count,
+}
+
+impl ShmCounts {
+    /// But for what was sent.
+    pub(super) fn seen(&self) -> Stats {
+        Stats {
+            sends: 0,
+            bells: self.bells.get(),
+            wakes: self.wakes.get(),
+            sleeps: self.sleeps.get(),
+            read_bytes: self.read_bytes.get(),
+            helped_bytes: self.helped_bytes.get(),
+            refused: self.refused.get(),
+        }
+    }
+}
+
+/// Counted over a network: see [`Stats`] and [`NetStats`].
+#[derive(Debug, Default)]
+pub(super) struct NetCounts {
+    pub(super) sends: Count,
+    pub(super) refused: Count,
+    pub(super) datagrams: Count,
+    pub(super) overdue: Count,
+    pub(super) packets: Count,
+    pub(super) joined: Count,
+    pub(super) broken: Count,
+    pub(super) not_ready: Count,
+    pub(super) given_up: Count,
+    pub(super) twice: Count,
+    pub(super) moved_bytes: Count,
+    pub(super) striped: Count,
+    pub(super) fetched: Count,
+    pub(super) detours: Count,
+}
+
+impl NetCounts {
+    pub(super) fn seen(&self) -> (Stats, NetStats) {
+        let stats = Stats {
+            sends: self.sends.get(),
+            refused: self.refused.get(),
+            ..Stats::default()
+        };
+        let net = NetStats {
+            datagrams: self.datagrams.get(),
+            overdue: self.overdue.get(),
+            packets: self.packets.get(),
+            joined: self.joined.get(),
+            broken: self.broken.get(),
+            not_ready: self.not_ready.get(),
+            given_up: self.given_up.get(),
+            twice: self.twice.get(),
+            moved_bytes: self.moved_bytes.get(),
+            striped: self.striped.get(),
+            fetched: self.fetched.get(),
+            detours: self.detours.get(),
+        };
+        (stats, net)
+    }
+}
