@@ -82,7 +82,7 @@ fn type_of(row: &Row) -> MPI_Datatype {
 fn scope_of(row: &Row) -> c_int {
     match row.scope {
         Scope::ReadOnly => c::MPI_T_SCOPE_READONLY,
-        Scope::Local => c::MPI_T_SCOPE_LOCAL,
+        Scope::Local | Scope::Any => c::MPI_T_SCOPE_LOCAL,
         Scope::AllEqual => c::MPI_T_SCOPE_ALL_EQ,
     }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use engine::{ContextId, Event, Peer, wire};
 use pmi::{Boot, Record};
-use transport::{Config, Fabric, Node, Providers, RemoteKey, Rendezvous};
+use transport::{Config, Fabric, NetLimits, Node, Providers, RemoteKey, Rendezvous};
 
 use crate::boot::Birth;
 use crate::comm::{self, Group};
@@ -70,6 +70,16 @@ fn providers(values: &Values) -> Providers {
     }
 }
 
+/// How much of everything the network takes.
+fn limits(values: &Values) -> NetLimits {
+    let number = |variable| u32::try_from(values.get(variable)).unwrap_or(u32::MAX);
+    NetLimits {
+        pairs: number(Variable::NetPairs),
+        datagrams_first: number(Variable::NetDatagramsFirst),
+        silence_ns: values.get(Variable::NetSilence) * 1_000_000_000,
+    }
+}
+
 /// Whether some rank can be reached over a network only.
 pub(crate) fn is_needed(boot: &Boot, values: &Values) -> bool {
     let Providers { shm, verbs } = providers(values);
@@ -100,7 +110,7 @@ pub(crate) fn open(birth: &Birth, values: &Values) -> Result<Fabric, Error> {
         local_rank: boot.local_rank,
         rendezvous: values.rendezvous(),
         q_key: network_key(boot, values)?,
-        ..transport::Network::default()
+        limits: limits(values),
     };
     let config = Config {
         me: transport::Peer(boot.rank),

@@ -11,6 +11,8 @@ use crate::comm::WORLD_CONTEXT;
 use crate::pack::Structured;
 use crate::pump::{Look, NO_BUFFER, Side, carrier};
 use crate::user_buf::UserMemory;
+use crate::var::Variable;
+use crate::var::live::live_u32;
 use crate::{Error, Universe};
 
 /// How a send relates to its receive (MPI 5.0 section 3.4). Buffered sends are standard ones of a copy.
@@ -92,7 +94,7 @@ impl Universe {
     #[inline(always)]
     pub(crate) fn count_send(&mut self) {
         self.sends_unlooked += 1;
-        if self.sends_unlooked >= LOOK_EVERY_SENDS {
+        if self.sends_unlooked >= live_u32(Variable::SendsPerLook) {
             self.look_between_sends();
         }
     }
@@ -587,9 +589,6 @@ pub(crate) fn scattered(source: Source, data: &Structured) -> Receive {
     }
 }
 
-/// Sends after which a process looks at what arrived, whether it waits or not. The fast path comes here once a lap of the
-/// ring.
-const LOOK_EVERY_SENDS: u32 = 16;
 /// Looks at the network in a row, where nothing comes from elsewhere.
 const FAR_LOOKS: u32 = 16;
 /// Looks of the fast path before the ordinary wait, which also looks at everything else, takes over.

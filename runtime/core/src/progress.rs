@@ -9,6 +9,8 @@ use engine::{Event, RequestId};
 use transport::wait;
 
 use crate::collective::task;
+use crate::var::Variable;
+use crate::var::live::{live, live_u32};
 use crate::{Awaits, Meeting, Universe};
 
 /// Access to the process, one short visit at a time. Whoever waits makes many; between two of them others may visit.
@@ -202,7 +204,7 @@ impl Universe {
     #[inline]
     pub fn rest(&mut self, wait: &mut Wait, what: impl FnOnce() -> (&'static str, Awaits)) {
         wait.polls += 1;
-        let spins = !self.crowding.is_crowded() && wait.polls < SPINS;
+        let spins = !self.crowding.is_crowded() && wait.polls < live_u32(Variable::Spins);
         if spins && (wait.polls < SOFT_SPINS || !self.fabric.needs_cores()) {
             std::hint::spin_loop();
             return;
@@ -224,7 +226,8 @@ impl Universe {
         let now = Instant::now();
         let since = *wait.since.get_or_insert(now);
         self.assess(now);
-        if now - since < SPIN_TIME || self.crowding.is_sleepless() {
+        let spin_time = Duration::from_micros(live(Variable::SpinTime));
+        if now - since < spin_time || self.crowding.is_sleepless() {
             if self.crowding.is_sleepless() {
                 self.tell_wait(wait, false);
                 self.check_link();
@@ -255,7 +258,10 @@ impl Universe {
     }
 
     fn rest_crowded(&mut self, wait: &mut Wait) {
-        let yields = if wait.patient { PATIENT_YIELDS } else { YIELDS };
+        let yields = live_u32(match wait.patient {
+            true => Variable::PatientYields,
+            false => Variable::Yields,
+        });
         if wait.yields < yields {
             wait.yields += 1;
             self.offer_core();
@@ -270,7 +276,8 @@ impl Universe {
     fn sleep(&mut self, wait: &mut Wait) {
         // Nobody rings when room comes back or a helper finishes: do not sleep on those.
         let has_room = self.engine.busy_peers() == 0 && !self.channels.waits_for_room();
-        let timeout = if has_room { LONG_SLEEP } else { SHORT_SLEEP };
+        let long = Duration::from_millis(live(Variable::LongSleep));
+        let timeout = if has_room { long } else { SHORT_SLEEP };
         let timeout = timeout.min(self.network.patience());
         match self.awaited.clone() {
             None => self.sleep_unless(timeout, wait, || false),
@@ -323,19 +330,58 @@ impl Universe {
 
 /// Polls where other threads wait too before it sleeps, and from then on between two words about it to others.
 const SHORT_YIELDS: u32 = 256;
-/// Polls before a look at the clock: some 100 µs.
-const SPINS: u32 = 2000;
 /// The same where other threads may visit.
 const SHARED_SPINS: u32 = 64;
 /// Polls before a look whether the core is needed for what is waited for.
 const SOFT_SPINS: u32 = 100;
-/// From then on, and until here, the core is offered to others between two polls; then the process sleeps.
-const SPIN_TIME: Duration = Duration::from_millis(1);
-/// Yields before sleeping where ranks share cores.
-const YIELDS: u32 = 2;
-/// The same in collectives.
-const PATIENT_YIELDS: u32 = 20;
-/// A sleeper looks around at least this often.
-const LONG_SLEEP: Duration = Duration::from_millis(100);
-/// The same where nobody would ring.
+/// A sleeper looks around this often where nobody would ring.
 const SHORT_SLEEP: Duration = Duration::from_micros(50);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::var::Values;
+    use crate::var::live::change;
+    use engine::Peer;
+    use transport::{Config, Fabric};
+
+    /// Polls of one wait until it is long, and whether it then offered its core or slept.
+    fn long_after(spins: u64, spin_micros: u64) -> (u32, u64) {
+        let (values, _) = Values::from_environment(std::iter::empty());
+        let fabric = Fabric::open(Config::alone()).unwrap();
+        let mut universe = Universe::new(fabric, Peer(0), 1, &values);
+        change(Variable::Spins, spins);
+        change(Variable::SpinTime, spin_micros);
+        let mut wait = Wait::default();
+        while wait.long_since.is_none() {
+            universe.rest(&mut wait, || ("", Awaits::Other));
+        }
+        (wait.polls, universe.engine.tally().yields.get())
+    }
+
+    #[test]
+    fn who_only_sends_looks_once_in_so_many_sends() {
+        let (values, _) = Values::from_environment(std::iter::empty());
+        let fabric = Fabric::open(Config::alone()).unwrap();
+        let mut universe = Universe::new(fabric, Peer(0), 1, &values);
+        for looks in [3, 16] {
+            change(Variable::SendsPerLook, looks);
+            let mut counts = (0..looks).map(|_| {
+                universe.count_send();
+                u64::from(universe.sends_unlooked)
+            });
+            assert!((1..looks).all(|sends| counts.next() == Some(sends)));
+            assert_eq!(counts.next(), Some(0));
+        }
+    }
+
+    #[test]
+    fn a_wait_spins_and_offers_its_core_as_long_as_the_settings_say() {
+        // Only the first look of a wait: later ones may find that others want the core.
+        assert_eq!(long_after(10, 60_000_000), (10, 1));
+        assert_eq!(long_after(300, 60_000_000), (300, 1));
+        assert_eq!(long_after(20, 0), (20, 0), "no time to spin: it sleeps");
+        change(Variable::Spins, 2000);
+        change(Variable::SpinTime, 1000);
+    }
+}

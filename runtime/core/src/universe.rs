@@ -131,7 +131,7 @@ impl Universe {
                 values.get(Variable::EarlyLimit)
             },
             unexpected_budget_bytes: values.get(Variable::UnexpectedBudget),
-            ..EngineConfig::default()
+            stream_chunk_bytes: values.get(Variable::StreamChunk),
         };
         let mut comm_rows = CommRows::counting(Arc::clone(&tally));
         let mut world = Comm::new(WORLD_CONTEXT, Group::world(size), me.0);

@@ -243,8 +243,14 @@ impl Engine {
         let clear = outbox.waiting.is_empty() && !on && !outbox.lost;
         self.set_clear(peer, clear);
         match (before, on) {
-            (false, true) => self.note_peer(Event::CreditStallBegin, peer, 0),
-            (true, false) => self.note_peer(Event::CreditStallEnd, peer, 0),
+            (false, true) => {
+                self.tally.throttled.add(1);
+                self.note_peer(Event::CreditStallBegin, peer, 0);
+            }
+            (true, false) => {
+                self.tally.released.add(1);
+                self.note_peer(Event::CreditStallEnd, peer, 0);
+            }
             _ => {}
         }
         None

@@ -34,6 +34,7 @@ impl Engine {
             if state == State::Queued && fields.flags & FLAG_CANCELLED != 0 {
                 return;
             }
+            self.tally.lost.add(1);
             fields.error = Failure::Lost as u8;
             if kind == Kind::Receive {
                 fields.matched_peer = peer.0;

@@ -101,6 +101,7 @@ impl Engine {
         fields.matched_bytes = bytes;
         if bytes > fields.bytes {
             fields.error = Failure::Truncated as u8;
+            self.tally.truncated.add(1);
         }
         Some((fields.buffer, bytes.min(fields.bytes)))
     }
@@ -209,6 +210,7 @@ impl Engine {
             fields.matched_bytes = bytes;
             if bytes > fields.bytes {
                 fields.error = Failure::Truncated as u8;
+                self.tally.truncated.add(1);
             }
             bytes.min(fields.bytes)
         })

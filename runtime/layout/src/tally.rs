@@ -253,6 +253,14 @@ pub struct Tally {
     pub streamed_bytes: Count,
     /// Operations that were to be cancelled.
     pub cancels: Count,
+    /// Messages that were longer than their receive.
+    pub truncated: Count,
+    /// Operations that failed since the other process does not answer.
+    pub lost: Count,
+    /// Times a receiver has asked this process to announce its messages.
+    pub throttled: Count,
+    /// Times that it need not any more.
+    pub released: Count,
     /// Waits that have become long, and ended.
     pub waits: Count,
     /// Their time in nanoseconds, from when they had become long.

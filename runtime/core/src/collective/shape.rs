@@ -17,6 +17,8 @@ pub struct Shape {
     pub sliced_bytes: usize,
     /// Largest block, in bytes, that other ranks carry along.
     pub carried_bytes: usize,
+    /// Least number of ranks of which some carry blocks of others: of fewer, all may as well talk to all.
+    pub carrying_ranks: usize,
 }
 
 impl Shape {
@@ -35,6 +37,7 @@ impl Shape {
             flat_bytes: size(Variable::FlatLimit),
             sliced_bytes: size(Variable::SliceLimit),
             carried_bytes: size(Variable::CarryLimit),
+            carrying_ranks: size(Variable::CarryRanks),
         }
     }
 
@@ -51,7 +54,7 @@ impl Shape {
     /// Whether blocks of this size are carried along by ranks between.
     #[must_use]
     pub fn is_carried(self, block_bytes: usize, ranks: usize) -> bool {
-        block_bytes <= self.carried_bytes && ranks >= MANY_RANKS
+        block_bytes <= self.carried_bytes && ranks >= self.carrying_ranks
     }
 
     /// Whether the blocks of all ranks, of this size each, are known to all by few messages.
@@ -61,5 +64,17 @@ impl Shape {
     }
 }
 
-/// With fewer, all may as well talk to all.
-const MANY_RANKS: usize = 5;
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_carried_from_so_many_ranks_on_as_the_settings_say() {
+        let given = |text: &str| [("RMPI_CARRY_RANKS".to_owned(), text.to_owned())];
+        for (text, least) in [("5", 5), ("2", 2), ("100", 100)] {
+            let (values, _) = Values::from_environment(given(text).into_iter());
+            let shape = Shape::new(&values, false);
+            assert!(shape.is_carried(8, least) && !shape.is_carried(8, least - 1));
+        }
+    }
+}

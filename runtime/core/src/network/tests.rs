@@ -7,7 +7,7 @@ use engine::RequestId;
 use pmi::{ToDaemon, ToRank};
 use rustix::fd::OwnedFd;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
-use transport::{FakeConfig, FakeNet, NetLimits};
+use transport::{FakeConfig, FakeNet};
 
 use super::*;
 use crate::boot::Link;
@@ -380,4 +380,24 @@ fn s15_3_8_what_goes_wrong_on_the_network_is_noted_for_tools() {
             (Event::PeerLost, 1, 0)
         ]
     );
+}
+
+#[test]
+fn limits_are_those_of_the_settings() {
+    let (values, _) = Values::from_environment(std::iter::empty());
+    assert_eq!(limits(&values), NetLimits::default());
+    let given = [
+        ("RMPI_NET_PAIRS", "3"),
+        ("RMPI_NET_DATAGRAMS_FIRST", "0"),
+        ("RMPI_NET_SILENCE", "7"),
+    ];
+    let given = given.map(|(name, text)| (name.to_owned(), text.to_owned()));
+    let (values, complaints) = Values::from_environment(given.into_iter());
+    assert!(complaints.is_empty(), "{complaints:?}");
+    let wanted = NetLimits {
+        pairs: 3,
+        datagrams_first: 0,
+        silence_ns: 7_000_000_000,
+    };
+    assert_eq!(limits(&values), wanted);
 }

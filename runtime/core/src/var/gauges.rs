@@ -682,9 +682,37 @@ pub const GAUGES: &[Gauge] = &[
         Source::Process(|_| net(|it| it.1.detours)),
         "Times that packets to a rank took another port than before.",
     ),
+    gauge(
+        "receives_truncated",
+        PROTOCOL,
+        Class::Counter,
+        Source::Process(|tally| tally.truncated.get()),
+        "Messages that were longer than the buffer of their receive.",
+    ),
+    gauge(
+        "operations_lost",
+        PROTOCOL,
+        Class::Counter,
+        Source::Process(|tally| tally.lost.get()),
+        "Sends and receives that failed since the other process does not answer any more.",
+    ),
+    gauge(
+        "throttled_by_receivers",
+        MEMORY,
+        Class::Counter,
+        Source::Process(|tally| tally.throttled.get()),
+        "Times that a receiver has asked the process to announce its messages, because too many were unexpected there.",
+    ),
+    gauge(
+        "released_by_receivers",
+        MEMORY,
+        Class::Counter,
+        Source::Process(|tally| tally.released.get()),
+        "Times that such a receiver has said that it can keep messages again.",
+    ),
 ];
 
-const _: () = assert!(GAUGES.len() == 54 + 2 * COLLECTIVES.len());
+const _: () = assert!(GAUGES.len() == 58 + 2 * COLLECTIVES.len());
 
 #[cfg(test)]
 mod tests {

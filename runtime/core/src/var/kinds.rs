@@ -110,6 +110,8 @@ pub enum Scope {
     ReadOnly,
     /// Each rank may have a value of its own.
     Local,
+    /// The same, and it may change at any time.
+    Any,
     /// All ranks have to have the same value.
     AllEqual,
 }
@@ -122,6 +124,9 @@ impl Scope {
             Self::ReadOnly => "Set by the environment alone.",
             Self::Local => {
                 "Can be written until MPI is initialized; ranks may have different values."
+            }
+            Self::Any => {
+                "Can be written at any time, and holds at once; ranks may have different values."
             }
             Self::AllEqual => {
                 "Can be written until MPI is initialized; all ranks have to write the same value."

@@ -6,6 +6,7 @@ pub mod desk;
 pub mod events;
 pub mod gauges;
 mod kinds;
+pub(crate) mod live;
 mod meter;
 pub mod settings;
 mod table;

@@ -4,7 +4,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::{MOST_TEXT_BYTES, ROWS, Range, Row, Scope, Values};
+use super::{MOST_TEXT_BYTES, ROWS, Range, Row, Scope, Values, live};
 
 /// The rows that are control variables, in the order of their indices: those that are not for other programs.
 pub fn controls() -> impl Iterator<Item = &'static Row> {
@@ -75,13 +75,21 @@ pub fn read(row: &Row) -> Value {
 /// # Errors
 /// See [`Refusal`].
 pub fn write(row: &Row, value: &Value) -> Result<(), Refusal> {
-    settings().write(row, value)
+    let mut settings = settings();
+    settings.write(row, value)?;
+    // Under the lock, so that what holds is what is read.
+    if let (Scope::Any, Value::Number(number)) = (row.scope, value) {
+        live::change(row.variable, *number);
+    }
+    Ok(())
 }
 
 /// MPI is being initialized: the values that hold from now on, and a sentence for each that was not understood.
 #[must_use]
 pub fn fix() -> (Values, Vec<String>) {
-    settings().fix(environment())
+    let fixed = settings().fix(environment());
+    live::hold(&fixed.0);
+    fixed
 }
 
 fn environment() -> Vec<(String, String)> {
@@ -111,10 +119,15 @@ impl Settings {
             return Err(Refusal::Never);
         }
         let (number, text) = parsed(row, value).ok_or(Refusal::Invalid)?;
-        if self.fixed.is_some() {
-            return Err(Refusal::NotNow);
-        }
         let at = row.variable as usize;
+        match &mut self.fixed {
+            None => {}
+            Some(fixed) if row.scope == Scope::Any => {
+                fixed.set(at, number, text);
+                return Ok(());
+            }
+            Some(_) => return Err(Refusal::NotNow),
+        }
         self.written.retain(|(other, ..)| *other != at);
         self.written.push((at, number, text));
         Ok(())
@@ -181,9 +194,9 @@ mod tests {
 
     #[test]
     fn rows_of_other_programs_are_no_control_variables() {
-        assert_eq!(controls().count(), 17);
+        assert_eq!(controls().count(), 28);
         assert_eq!(control(0).unwrap().name, "RMPI_EAGER_LIMIT");
-        assert!(controls().all(|row| row.name != "RMPI_BOOT") && control(17).is_none());
+        assert!(controls().all(|row| row.name != "RMPI_BOOT") && control(28).is_none());
     }
 
     #[test]
@@ -201,6 +214,20 @@ mod tests {
         let refused = settings.write(limit, &Value::Number(5));
         assert_eq!(refused, Err(Refusal::NotNow));
         assert_eq!(settings.read(limit, given), Value::Number(16));
+    }
+
+    #[test]
+    fn some_settings_change_while_mpi_runs() {
+        let mut settings = Settings::new();
+        let yields = row(Variable::Yields);
+        settings.write(yields, &Value::Number(3)).unwrap();
+        let (values, _) = settings.fix(Vec::new());
+        assert_eq!(values.get(Variable::Yields), 3);
+        settings.write(yields, &Value::Number(40)).unwrap();
+        assert_eq!(settings.read(yields, Vec::new), Value::Number(40));
+        let refused = settings.write(yields, &Value::Number(1 << 21));
+        assert_eq!(refused, Err(Refusal::Invalid));
+        assert_eq!(settings.read(yields, Vec::new), Value::Number(40));
     }
 
     #[test]
