@@ -71,6 +71,25 @@ fn devices_in_software_write_in_parts() {
     job.assert_careful();
 }
 
+/// What is empty has no key, and whoever writes nothing there need not do so in another way.
+#[test]
+fn nothing_is_written_where_there_is_nothing() {
+    let mut job = Job::on(FakeConfig::calm(1), 2, AT_ONCE);
+    job.assert_whole();
+    let mut source = Guarded::new(8);
+    for (bytes, outcome) in [(0, Outcome::Done), (8, Outcome::Unreachable)] {
+        for immediate in [None, Some(7)] {
+            let (work, lease) = (job.name_work(), source.lease(0, bytes));
+            let nowhere = RemoteKey::default();
+            let fabric = &mut job.all[0].fabric;
+            let posted = fabric.post_write(Peer(1), lease, nowhere, 0, work, immediate);
+            assert!(posted.is_ok());
+            assert_eq!(job.end_of(0, work), outcome);
+        }
+    }
+    job.assert_careful();
+}
+
 /// Where reads may lie, those that follow each other prove each other: two writes of nothing for all of them.
 #[test]
 fn reads_prove_those_before_them() {

@@ -432,8 +432,17 @@ impl<P: Port> Verbs<P> {
         offset: u64,
         kind: Kind,
     ) -> Option<Outcome> {
-        if self.side(peer).is_lost() || key.check == 0 {
+        if self.side(peer).is_lost() {
             return Some(Outcome::Unreachable);
+        }
+        if key.check == 0 {
+            // Nothing has no key either.
+            let is_empty = key.bytes == 0 && offset == 0 && lease.bytes() == 0;
+            return Some(if is_empty {
+                Outcome::Done
+            } else {
+                Outcome::Unreachable
+            });
         }
         if !is_sealed(key, peer, self.me) || !fits(lease, key, offset) {
             return Some(Outcome::BadKey);
