@@ -218,11 +218,12 @@ impl<'a> Line<'a> {
 
     fn add_bytes(&mut self, words: &[u8]) {
         // The last byte stays the zero that ends it.
-        let room = self.text.iter_mut().take(63).skip(self.len);
-        for (place, byte) in room.zip(words) {
+        let end = self.len.saturating_add(words.len()).min(63);
+        let room = self.text.get_mut(self.len..end).unwrap_or_default();
+        for (place, byte) in room.iter_mut().zip(words) {
             *place = *byte;
-            self.len += 1;
         }
+        self.len = end;
     }
 }
 

@@ -23,7 +23,7 @@ use mqs::interface::{
 };
 
 use crate::Error;
-use crate::report::{Begun, Call, Collective, Communicator, Operation, Rank, text};
+use crate::report::{Begun, Call, Collective, Communicator, Operation, Rank, Reader, text};
 use crate::target::Target;
 use crate::types::Type;
 
@@ -287,6 +287,7 @@ impl Asked<'_> {
             return Ok(Vec::new());
         }
         let mut queue = Vec::new();
+        let mut reader = Reader::default();
         loop {
             let mut it = MaybeUninit::<PendingOperation>::zeroed();
             // SAFETY: a process that is set up (L2), and room for the answer.
@@ -295,7 +296,11 @@ impl Asked<'_> {
                 return Ok(queue);
             }
             // SAFETY: numbers and bytes, zero or filled in.
-            queue.push(Operation::of(&unsafe { it.assume_init() }, class));
+            queue.push(Operation::of(
+                &unsafe { it.assume_init() },
+                class,
+                &mut reader,
+            ));
         }
     }
 

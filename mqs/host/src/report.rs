@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What was found, as data.
 
+use std::sync::Arc;
+
 use mqs::interface::{self, MATCHED, PENDING_RECEIVES};
 use serde::Serialize;
 
@@ -56,7 +58,7 @@ pub struct Operation {
     /// Items of a datatype that these are, if the library says so.
     pub items: Option<u64>,
     /// That datatype.
-    pub datatype: Option<String>,
+    pub datatype: Option<Arc<str>>,
     /// Address of the data; 0: not here.
     pub buffer: u64,
     /// `pending`, `matched` or `complete`.
@@ -64,9 +66,9 @@ pub struct Operation {
     /// Rank, tag and bytes of the message that a receive has matched.
     pub matched: Option<(i64, i64, i64)>,
     /// What the library says of it.
-    pub words: Vec<String>,
+    pub words: Arc<[String]>,
     /// The function that a thread waits for it in, if the library says so.
-    pub call: Option<String>,
+    pub call: Option<Arc<str>>,
     /// That thread, where it is not the main one.
     pub thread: Option<u32>,
     /// Which of its waits that is, if the library counts them.
@@ -95,7 +97,7 @@ pub struct Data {
     /// Items of a datatype that these are, if that is known.
     pub items: Option<u64>,
     /// That datatype.
-    pub datatype: Option<String>,
+    pub datatype: Option<Arc<str>>,
 }
 
 /// A call that a thread waits in: a probe, a collective, `MPI_Finalize`.
@@ -145,7 +147,7 @@ impl Begun {
             name: name.to_owned(),
             root: entry.peer,
             place: entry.tag,
-            call: entry.call.clone(),
+            call: entry.call.as_deref().map(str::to_owned),
             thread: entry.thread,
             wait: entry.wait,
             alone: entry.alone,
@@ -156,12 +158,12 @@ impl Begun {
 impl Call {
     /// rmpi's library lists such calls behind the posted receives, with the function's name where others say `receive`.
     pub(crate) fn of(entry: &Operation) -> Option<Self> {
-        let function = entry.call.clone()?;
+        let function = entry.call.as_deref()?;
         let [first, waits, ..] = &entry.words[..] else {
             return None;
         };
-        (*first == function).then(|| Self {
-            function,
+        (first == function).then(|| Self {
+            function: function.to_owned(),
             waits: waits.clone(),
             thread: entry.thread,
             wait: entry.wait,
@@ -185,12 +187,50 @@ pub struct Collective {
 
 impl Operation {
     /// As the interface gives it.
-    pub(crate) fn of(it: &interface::PendingOperation, class: i32) -> Self {
+    pub(crate) fn of(it: &interface::PendingOperation, class: i32, reader: &mut Reader) -> Self {
         // Some libraries forget the sign of what they have read.
         let any = |rank: i64| (rank != -1 && rank != i64::from(u32::MAX)).then_some(rank);
         let matched = (it.actual_local_rank, it.actual_tag, it.actual_length);
         let is_matched = class == PENDING_RECEIVES && it.status >= MATCHED;
-        let lines = it.extra_text.iter().map(|line| text(line));
+        let told = reader.read(&it.extra_text);
+        Self {
+            peer: any(it.desired_local_rank),
+            world_peer: any(it.desired_global_rank),
+            tag: (it.tag_wild == 0).then_some(it.desired_tag),
+            bytes: it.desired_length,
+            items: told.items,
+            datatype: told.datatype,
+            buffer: it.buffer,
+            status: match it.status {
+                interface::PENDING => "pending",
+                MATCHED => "matched",
+                _ => "complete",
+            },
+            matched: is_matched.then_some(matched),
+            call: told.call,
+            thread: told.thread,
+            wait: told.wait,
+            alone: told.alone,
+            words: told.words,
+        }
+    }
+}
+
+/// What a library says of an operation, taken apart.
+#[derive(Clone, Debug)]
+struct Told {
+    words: Arc<[String]>,
+    items: Option<u64>,
+    datatype: Option<Arc<str>>,
+    call: Option<Arc<str>>,
+    thread: Option<u32>,
+    wait: Option<u32>,
+    alone: bool,
+}
+
+impl Told {
+    fn of(lines: &Lines) -> Self {
+        let lines = lines.iter().map(|line| text(line));
         let words: Vec<_> = lines.filter(|line| !line.is_empty()).collect();
         let line = words.iter().find_map(|line| line.strip_prefix("in "));
         let number = |word: &str| {
@@ -200,27 +240,36 @@ impl Operation {
         let call = line.and_then(|line| line.split(", ").next());
         let (items, datatype) = words.iter().find_map(|line| data(line)).unzip();
         Self {
-            peer: any(it.desired_local_rank),
-            world_peer: any(it.desired_global_rank),
-            tag: (it.tag_wild == 0).then_some(it.desired_tag),
-            bytes: it.desired_length,
             items: items.flatten(),
-            datatype: datatype.map(str::to_owned),
-            buffer: it.buffer,
-            status: match it.status {
-                interface::PENDING => "pending",
-                MATCHED => "matched",
-                _ => "complete",
-            },
-            matched: is_matched.then_some(matched),
-            call: call.map(str::to_owned),
+            datatype: datatype.map(Arc::from),
+            call: call.map(Arc::from),
             thread: number("thread "),
             wait: number("wait "),
             alone: line.is_some_and(|line| line.ends_with(", alone")),
-            words,
+            words: words.into(),
         }
     }
 }
+
+/// Takes what a library says apart. Of thousands of operations it mostly says the same, so what was read last is kept.
+#[derive(Debug, Default)]
+pub(crate) struct Reader(Option<(Lines, Told)>);
+
+impl Reader {
+    fn read(&mut self, lines: &Lines) -> Told {
+        match &self.0 {
+            Some((known, told)) if known == lines => told.clone(),
+            _ => {
+                let told = Told::of(lines);
+                self.0 = Some((*lines, told.clone()));
+                told
+            }
+        }
+    }
+}
+
+/// As they stand in [`interface::PendingOperation`].
+type Lines = [[u8; 64]; 5];
 
 /// `10 of MPI_DOUBLE`, or `of face` where the number is not known.
 fn data(line: &str) -> Option<(Option<u64>, &str)> {

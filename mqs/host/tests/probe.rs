@@ -94,7 +94,7 @@ fn mqs_048_065_the_debugger_does_what_a_library_may_ask_of_it() {
         (matched.world_peer, matched.matched),
         (Some(6), Some((1, 9, 8)))
     );
-    assert_eq!(matched.words, ["first line", "last line"]);
+    assert_eq!(matched.words[..], ["first line", "last line"]);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use queues::report::{Begun, Call, Collective, Communicator, Operation, Rank};
 use queues::verdict::{Doubt, Kind, Verdict, verdict};
@@ -42,8 +43,8 @@ fn operation(peer: Option<i64>, tag: i64, call: Option<&str>) -> Operation {
         buffer: 0,
         status: "pending",
         matched: None,
-        words: vec!["receive".into()],
-        call: call.map(str::to_owned),
+        words: ["receive".into()].into(),
+        call: call.map(Arc::from),
         thread: None,
         wait: Some(1),
         alone: call.is_some(),
