@@ -35,6 +35,7 @@
 //! [`Channels::written`]; and calls [`Channels::progress`] while they are [busy](Channels::is_busy).
 
 mod chain;
+pub mod claimed;
 mod class;
 mod handle;
 mod layout;

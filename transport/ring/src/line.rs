@@ -18,7 +18,9 @@ pub struct GateLine {
     /// What the sender had to say about the message of a number.
     noted: AtomicU64,
     note: AtomicU64,
-    pad: [u64; 4],
+    /// Where the bytes belong, of a gate that is claimed before it is passed.
+    place: [AtomicU64; 3],
+    pad: u64,
 }
 
 impl GateLine {
@@ -30,7 +32,8 @@ impl GateLine {
             written: AtomicU64::new(0),
             noted: AtomicU64::new(0),
             note: AtomicU64::new(0),
-            pad: [0; 4],
+            place: [const { 0 }; 3].map(AtomicU64::new),
+            pad: 0,
         }
     }
 
@@ -80,6 +83,47 @@ impl GateLine {
         self.written.load(Ordering::Acquire) == number
     }
 
+    /// Receiver: [opens](Self::open) a gate that can be [revoked](Self::revoke), and says where the bytes of `number` belong.
+    #[inline(always)]
+    pub fn offer(&self, number: u64, place: [u64; 3]) {
+        // Seen by whoever sees `opened`, which is stored later with Release.
+        for (word, value) in self.place.iter().zip(place) {
+            word.store(value, Ordering::Relaxed);
+        }
+        self.open(number);
+    }
+
+    /// Sender: what the receiver has [offered](Self::offer) for `number`, if it is open. It counts once it is claimed.
+    #[inline(always)]
+    #[must_use]
+    pub fn offered(&self, number: u64) -> Option<[u64; 3]> {
+        let [a, b, c] = &self.place;
+        let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
+        self.is_open(number).then(|| [load(a), load(b), load(c)])
+    }
+
+    /// Sender: takes the gate of `number`, not 0; the receiver cannot revoke it from then on. `false`: it is not open.
+    #[inline(always)]
+    #[must_use]
+    pub fn claim(&self, number: u64) -> bool {
+        // PAIR(gate-claim): one of this and GateLine::revoke changes the word. Acquire as in GateLine::is_open.
+        let taken =
+            self.opened
+                .compare_exchange(number, TAKEN, Ordering::AcqRel, Ordering::Relaxed);
+        taken.is_ok()
+    }
+
+    /// Receiver: closes the gate of `number`, not 0, again: nobody writes there. `false`: the sender has claimed it, and
+    /// says when it is done.
+    #[must_use]
+    pub fn revoke(&self, number: u64) -> bool {
+        // PAIR(gate-claim): one of this and GateLine::claim changes the word.
+        let taken =
+            self.opened
+                .compare_exchange(number, TAKEN, Ordering::AcqRel, Ordering::Relaxed);
+        taken.is_ok()
+    }
+
     /// The line at an address of shared memory.
     ///
     /// # Safety
@@ -98,6 +142,9 @@ impl Default for GateLine {
         Self::new()
     }
 }
+
+/// What stands in a gate that was open, and was claimed or revoked.
+const TAKEN: u64 = 0;
 
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<GateLine>() == 64);
@@ -119,5 +166,20 @@ mod tests {
         line.note(2, 77);
         line.tell_written(2);
         assert_eq!((line.noted(1), line.noted(2)), (None, Some(77)));
+    }
+
+    #[test]
+    fn a_gate_is_claimed_or_revoked_and_never_both() {
+        let line = GateLine::new();
+        assert!(!line.claim(1) && !line.revoke(1));
+        line.offer(1, [10, 11, 12]);
+        assert_eq!(
+            (line.offered(1), line.offered(2)),
+            (Some([10, 11, 12]), None)
+        );
+        assert!(line.claim(1) && !line.claim(1) && !line.revoke(1));
+        line.offer(2, [0; 3]);
+        assert!(!line.claim(1) && line.revoke(2) && !line.claim(2));
+        assert_eq!(line.offered(2), None);
     }
 }

@@ -616,6 +616,47 @@ fn bytes_go_through_a_gate_when_it_is_open_and_are_read_when_written() {
     });
 }
 
+/// A gate that is claimed or revoked: the sender writes only what it has claimed, and whoever has revoked has the memory for
+/// itself (PAIR gate-claim, gate-open, gate-written).
+#[test]
+fn a_gate_is_passed_or_revoked_and_the_bytes_have_one_owner() {
+    model(|| {
+        let both = Arc::new((GateLine::new(), Watched::new()));
+        let sender = {
+            let both = both.clone();
+            thread::spawn(move || {
+                let (line, bytes) = &*both;
+                for _ in 0..2 {
+                    if let Some(place) = line.offered(1)
+                        && line.claim(1)
+                    {
+                        assert_eq!(place, [4, 5, 6]);
+                        bytes.set(1);
+                        line.note(1, 4);
+                        line.tell_written(1);
+                        return true;
+                    }
+                }
+                false
+            })
+        };
+        let (line, bytes) = &*both;
+        bytes.set(7);
+        line.offer(1, [4, 5, 6]);
+        if line.revoke(1) {
+            bytes.set(9);
+            assert!(!sender.join().unwrap());
+            assert!(!line.is_written(1));
+            return;
+        }
+        while !line.is_written(1) {
+            thread::yield_now();
+        }
+        assert_eq!((bytes.get(), line.noted(1)), (1, Some(4)));
+        assert!(sender.join().unwrap());
+    });
+}
+
 /// R3 for gates: who goes to sleep sees the other's store in its last look, or is woken.
 #[test]
 fn a_sleeper_at_a_gate_is_woken_or_sees_it() {

@@ -52,6 +52,12 @@ impl OwnLine {
     pub(super) fn noted(&self, number: u64) -> Option<Note> {
         self.line.noted(stamped(self.stamp, number)).map(Note)
     }
+
+    /// The line itself, and how a number stands in it, for gates that are claimed.
+    #[inline(always)]
+    pub(super) fn word(&self, number: u64) -> (&'static GateLine, u64) {
+        (self.line, stamped(self.stamp, number))
+    }
 }
 
 /// What a sender says of a message that is not simply all that the receive has room for, in the place that its gate names.
@@ -247,13 +253,13 @@ impl Bound {
 
 /// The number of a start as it stands in a line: never 0.
 #[inline(always)]
-fn stamped(stamp: u32, number: u64) -> u64 {
+pub(super) fn stamped(stamp: u32, number: u64) -> u64 {
     u64::from(stamp) << NUMBER_BITS | (number & NUMBER_MASK)
 }
 
 const NUMBER_BITS: u32 = 44;
 const NUMBER_MASK: u64 = (1 << NUMBER_BITS) - 1;
 /// Stamps have 20 bits, of which not all are zero.
-const MOST_STAMPS: u32 = (1 << 20) - 1;
+pub(super) const MOST_STAMPS: u32 = (1 << 20) - 1;
 /// Lines that a class has at most; receives beyond have frames.
 pub(super) const MOST_LINES: usize = 64;

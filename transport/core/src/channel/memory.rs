@@ -264,6 +264,14 @@ impl Span {
         Self { place, bytes }
     }
 
+    /// Copies to its beginning, of a peer's memory, which nobody borrows.
+    #[inline(always)]
+    pub(super) fn put(self, from: &[u8]) {
+        assert!(from.len() <= self.bytes, "a part of it");
+        // SAFETY: as in `gather`: there is room for as many bytes, and the copy allows for overlap.
+        unsafe { std::ptr::copy(from.as_ptr(), self.place.as_ptr(), from.len()) };
+    }
+
     pub(super) fn address(self) -> u64 {
         self.place.as_ptr().expose_provenance() as u64
     }

@@ -18,6 +18,7 @@
 //! | 70 NO_LINE | token | opens the gates of that receive by frames: its line cannot be reached |
 //! | 71 LAYOUT | remote key (3 words), bytes of a block, blocks, stride | keeps these blocks of the receive whose place in its table is the number; may write there instead of to the place of a gate, and then says so in a line, or in the token |
 //! | 72 NO_LAYOUT | none | forgets them |
+//! | 73 to 76 | theirs | those of whoever uses [claimed](super::claimed) gates |
 //!
 //! The sender of a frame is known from the queue pair.
 
@@ -41,8 +42,10 @@ pub(super) const NO_LINE: u8 = 70;
 pub(super) const LAYOUT: u8 = 71;
 /// The blocks of a receive are not there any more.
 pub(super) const NO_LAYOUT: u8 = 72;
+/// Four kinds that belong to whoever uses [claimed](super::claimed) gates.
+pub(super) const CLAIMED: u8 = 73;
 /// The kind after the last.
-pub(super) const KINDS_END: u8 = 73;
+pub(super) const KINDS_END: u8 = CLAIMED + 4;
 
 /// Classes of a pair of ranks.
 pub(super) const CLASSES: u8 = 16;
