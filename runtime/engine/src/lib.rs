@@ -36,6 +36,7 @@
 //! One thread at a time; the owner holds the lock.
 #![forbid(unsafe_code)]
 
+mod beside;
 mod cancel;
 mod credit;
 mod early;

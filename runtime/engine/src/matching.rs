@@ -29,7 +29,7 @@ struct List {
 #[derive(Debug)]
 pub(crate) struct Matching {
     bins: Box<[Bin]>,
-    /// Receives from any source that are posted.
+    /// Receives from any source that are posted, and one more while the fast paths are [guarded](Self::guard).
     wild: u32,
 }
 
@@ -144,6 +144,11 @@ impl Matching {
             }
             (named, wild) => named.or(wild),
         }
+    }
+
+    /// From now on the fast paths refuse, as if a receive from any source were posted; or no longer.
+    pub(crate) fn guard(&mut self, on: bool) {
+        self.wild = if on { self.wild + 1 } else { self.wild - 1 };
     }
 
     /// Appends a receive.

@@ -36,13 +36,19 @@ impl Engine {
 
     /// Starts an inactive persistent send, with the remote key of its buffer; `early` as in [`Send`].
     pub fn restart_send(&mut self, request: RequestId, key: [u64; 3], early: bool) {
+        self.restart(request, State::Queued, |_| ());
+        let peer = self.fill_restart(request, key, early);
+        self.put_off(peer, Outgoing::Message(request));
+    }
+
+    /// What a start of a persistent send finds out anew.
+    pub(crate) fn fill_restart(&mut self, request: RequestId, key: [u64; 3], early: bool) -> Peer {
         let early = if early { FLAG_EARLY } else { 0 };
-        let peer = self.restart(request, State::Queued, |fields| {
+        self.arena.change(request, |fields| {
             fields.flags |= early;
             fields.scratch[..3].copy_from_slice(&key);
-            fields.peer
-        });
-        self.put_off(Peer(peer), Outgoing::Message(request));
+            Peer(fields.peer)
+        })
     }
 
     /// Starts an inactive persistent send whose message has gone at once ([`is_clear`](Self::is_clear) and small enough).
@@ -51,7 +57,7 @@ impl Engine {
     }
 
     #[inline(always)]
-    fn restart<R>(
+    pub(crate) fn restart<R>(
         &mut self,
         request: RequestId,
         state: State,
