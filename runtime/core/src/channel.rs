@@ -2,6 +2,7 @@
 //! Gated channels between the ranks of a communicator: the transport's, with ranks and contexts as names. MPI knows nothing
 //! of them; who builds on this library does, by its private C interface.
 
+use transport::channel::claimed::KINDS;
 pub use transport::channel::{Blocks, ChannelCounters, ChannelError, ChannelId, Direction, Memory};
 use transport::channel::{Channels, Way};
 use transport::{Arrived, Completion};
@@ -92,7 +93,10 @@ impl Universe {
     #[cold]
     #[inline(never)]
     pub(crate) fn take_in_channel(&mut self, arrived: &Arrived) {
-        self.channels.arrive(&mut self.fabric, arrived);
+        match KINDS.contains(&arrived.head.kind) {
+            true => self.take_in_gate(arrived),
+            false => self.channels.arrive(&mut self.fabric, arrived),
+        }
         if arrived.is_lent() {
             self.fabric.release(arrived);
         }

@@ -23,6 +23,7 @@ mod comm_rows;
 pub mod datatype;
 mod directory;
 mod error;
+mod gates;
 mod network;
 pub mod op;
 mod oversubscription;

@@ -324,6 +324,7 @@ impl Universe {
             self.channels.lose(carrier(peer));
             let words = [peer.0.into(), 0, 0, 0, 0];
             self.engine.note(Event::PeerLost, words);
+            self.lose_gates(peer);
         }
         self.end_lost();
     }

@@ -76,6 +76,9 @@ impl Universe {
         mode: Mode,
     ) -> Result<Option<RequestId>, Error> {
         self.count_send();
+        if self.gates.minds_sends() {
+            self.mind_send(target);
+        }
         let small = self.sends_at_once(memory.bytes() as u64);
         if small && mode == Mode::Standard && self.engine.is_clear(target.peer) {
             let head = crate::pump::head(wire::eager(target.context, target.tag));
@@ -281,6 +284,9 @@ impl Universe {
             return self.send_owned(target, data.pack(), mode);
         }
         self.count_send();
+        if self.gates.minds_sends() {
+            self.mind_send(target);
+        }
         let send = Send {
             peer: target.peer,
             context: target.context,
@@ -328,6 +334,9 @@ impl Universe {
     /// When no request slot is left.
     #[inline]
     pub fn receive(&mut self, source: Source, memory: UserMemory) -> Result<RequestId, Error> {
+        if self.gates.minds_receives() {
+            self.mind_receive(source);
+        }
         let receive = wanted(source, memory);
         let (request, output) = self
             .engine
@@ -348,6 +357,9 @@ impl Universe {
         source: Source,
         data: Structured,
     ) -> Result<RequestId, Error> {
+        if self.gates.minds_receives() {
+            self.mind_receive(source);
+        }
         let (request, output) = self
             .engine
             .start_receive(scattered(source, &data), false)
@@ -361,6 +373,9 @@ impl Universe {
 
     /// The earliest message that such a receive would match, of those that have been taken in.
     pub fn find_message(&mut self, source: Source) -> Option<Found> {
+        if self.gates.minds_receives() {
+            self.mind_receive(source);
+        }
         self.engine.probe(source.context, source.peer, source.tag)
     }
 
@@ -410,6 +425,7 @@ impl Universe {
     /// Marks a request for cancellation. What becomes of a send to this process itself is known afterwards: nobody else
     /// has a say in it, and a program that sees it not cancelled goes on to receive it (MPI 5.0 section 3.8.4).
     pub fn cancel(&mut self, request: RequestId) {
+        self.mind_cancel(request);
         self.engine.cancel(request);
         self.drain();
         if self.engine.arena().fields(request).peer != self.rank() {
@@ -423,6 +439,7 @@ impl Universe {
     /// The application gives a request up; the operation still ends properly.
     pub fn free(&mut self, request: RequestId) {
         self.drop_replay(request);
+        self.forget_member(request);
         self.forget_outcome(request, true);
         if !self.sides.is_empty() && self.free_with_side(request) {
             return;

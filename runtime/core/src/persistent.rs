@@ -2,7 +2,7 @@
 //! Persistent sends and receives (MPI 5.0 section 3.9): made once, inactive, and started often.
 
 use engine::{ContextId, Peer, RequestId, wire};
-use queue_layout::FLAG_SYNCHRONOUS;
+use queue_layout::{ANY_PEER, ANY_TAG, FLAG_SYNCHRONOUS};
 
 use crate::p2p::{Mode, Source, Target, exhausted, scattered, wanted};
 use crate::pack::Structured;
@@ -22,7 +22,11 @@ impl Universe {
         mode: Mode,
     ) -> Result<RequestId, Error> {
         let send = Self::describe(target, memory, mode);
-        self.engine.prepare_send(send).map_err(|_| exhausted())
+        let request = self.engine.prepare_send(send).map_err(|_| exhausted())?;
+        if mode == Mode::Standard {
+            self.admit_send(request);
+        }
+        Ok(request)
     }
 
     /// Starts an inactive persistent send.
@@ -30,6 +34,11 @@ impl Universe {
         self.count_send();
         let fields = self.engine.arena().fields(request);
         self.traffic.count(Peer(fields.peer), fields.bytes);
+        match self.class_of(request) {
+            Some(class) if self.restart_out(request, class) => return,
+            None if self.gates.minds_sends() => self.mind_send(self.target_of(request)),
+            _ => {}
+        }
         if self.post_whole(request) {
             return self.engine.restart_sent(request);
         }
@@ -41,6 +50,15 @@ impl Universe {
         self.engine.restart_send(request, key, early);
         self.lend(request, key);
         self.drain_outbox(peer);
+    }
+
+    fn target_of(&self, request: RequestId) -> Target {
+        let fields = self.engine.arena().fields(request);
+        Target {
+            context: ContextId(fields.context),
+            peer: Peer(fields.peer),
+            tag: fields.tag,
+        }
     }
 
     /// Sends the data of a persistent send at once, if they are few and nothing is in the way.
@@ -71,10 +89,12 @@ impl Universe {
         memory: UserMemory,
     ) -> Result<RequestId, Error> {
         let receive = wanted(source, memory);
-        self.engine
+        let (request, _) = self
+            .engine
             .start_receive(receive, true)
-            .map(|(request, _)| request)
-            .map_err(|_| exhausted())
+            .map_err(|_| exhausted())?;
+        self.admit_receive(request, source);
+        Ok(request)
     }
 
     /// Makes an inactive persistent receive of structured data.
@@ -94,8 +114,23 @@ impl Universe {
         Ok(request)
     }
 
+    fn source_of(&self, request: RequestId) -> Source {
+        let fields = self.engine.arena().fields(request);
+        Source {
+            context: ContextId(fields.context),
+            peer: (fields.peer != ANY_PEER).then_some(Peer(fields.peer)),
+            tag: (fields.tag != ANY_TAG).then_some(fields.tag),
+        }
+    }
+
     /// Starts an inactive persistent receive.
     pub fn restart_receive(&mut self, request: RequestId) {
+        if let Some(class) = self.class_of(request) {
+            return self.restart_into(request, class);
+        }
+        if self.gates.minds_receives() {
+            self.mind_receive(self.source_of(request));
+        }
         if let Some(output) = self.engine.restart_receive(request) {
             self.carry_out(output);
         }

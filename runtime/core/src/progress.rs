@@ -196,6 +196,9 @@ impl Universe {
         if self.channels.is_busy() {
             moved |= self.tend_channels();
         }
+        if self.gates.is_busy() {
+            moved |= self.tend_gates();
+        }
         moved
     }
 
@@ -295,7 +298,7 @@ impl Universe {
     ) {
         if !self.fabric.prepare_sleep() {
             self.offer_core();
-        } else if has_happened() || self.channels.has_news() {
+        } else if has_happened() || self.channels.has_news() || self.has_gate_news() {
             self.fabric.stay_awake();
         } else {
             self.tell_wait(wait, false);

@@ -121,6 +121,26 @@ impl Universe {
         if Channels::is_kind(arrived.head.kind) {
             return self.take_in_channel(arrived);
         }
+        if self.gates.minds_receives() {
+            return self.take_in_minded(arrived);
+        }
+        self.take_in_message(arrived);
+    }
+
+    /// A frame that may bring the message of a class that has gates.
+    #[cold]
+    #[inline(never)]
+    fn take_in_minded(&mut self, arrived: &Arrived) {
+        let is_message = matches!(arrived.head.kind, wire::EAGER | wire::RTS | wire::FIRST);
+        let class = is_message.then(|| self.mind_message(arrived)).flatten();
+        self.take_in_message(arrived);
+        if let Some(class) = class {
+            self.after_message(class);
+        }
+    }
+
+    #[inline(always)]
+    fn take_in_message(&mut self, arrived: &Arrived) {
         let Head {
             kind, flags, word, ..
         } = arrived.head;

@@ -18,6 +18,7 @@ use crate::collective::Shape;
 use crate::collective::task::Tasks;
 use crate::comm::{Comm, Contexts, Group, SELF_CONTEXT, WORLD_CONTEXT};
 use crate::comm_rows::CommRows;
+use crate::gates::Gates;
 use crate::network::{self, Network};
 use crate::oversubscription::Crowding;
 use crate::pump::Side;
@@ -33,6 +34,7 @@ pub struct Universe {
     pub(crate) fabric: Fabric,
     pub(crate) completions: Completions,
     pub(crate) channels: Channels,
+    pub(crate) gates: Gates,
     /// Completions that were taken in, to see whether there were any.
     pub(crate) turned_up: u64,
     /// What structured and buffered requests keep beside their slot, by token.
@@ -154,6 +156,7 @@ impl Universe {
             fabric,
             completions: Completions::new(),
             channels: Channels::new(),
+            gates: Gates::new(values.get(Variable::Persistent)),
             turned_up: 0,
             sides: HashMap::new(),
             window: Vec::new(),
@@ -287,6 +290,7 @@ impl Universe {
     /// A communicator was freed. Its group and its row stay known while operations on it are pending.
     pub fn forget(&mut self, comm: &Comm) {
         let context = comm.context.0;
+        self.forget_gates(comm);
         self.comm_rows.retire(context);
         let remote = comm.remote.as_ref().map_or(0, Group::size);
         self.fabric.leave_board(context, comm.size() + remote);

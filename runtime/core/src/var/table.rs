@@ -12,6 +12,7 @@ pub enum Variable {
     UnexpectedBudget,
     Wait,
     SingleCopy,
+    Persistent,
     Collectives,
     BoardLimit,
     FlatLimit,
@@ -47,7 +48,7 @@ pub enum Variable {
 }
 
 /// The table.
-pub const ROWS: [Row; 37] = [
+pub const ROWS: [Row; 38] = [
     Row {
         variable: Variable::EagerLimit,
         name: "RMPI_EAGER_LIMIT",
@@ -112,6 +113,17 @@ pub const ROWS: [Row; 37] = [
         range: Range::Words(&["auto", "off", "on"]),
         text: "How large messages move inside a node: streamed through shared buffers (off), by one copy between \
                the two processes where the system allows it (on), or whichever is found to be faster (auto).",
+    },
+    Row {
+        variable: Variable::Persistent,
+        name: "RMPI_PERSISTENT",
+        category: Category::PointToPoint,
+        verbosity: Verbosity::TunerBasic,
+        scope: Scope::Local,
+        range: Range::Words(&["gates", "messages"]),
+        text: "How data of persistent requests go between ranks of a node where the receive is in memory of MPI_Alloc_mem: \
+               straight there, once both ranks have started the same exchange some times (gates); or always as those of \
+               other requests (messages). Through gates a large message moves while its sender is in a call of MPI.",
     },
     Row {
         variable: Variable::Collectives,

@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Persistent requests between ranks of a node that start the same exchange again and again: their data go through
+//! [claimed gates](transport::channel::claimed), straight from the sender's memory to where they belong.
+//!
+//! A *class* is what one sender sends to one receiver with one tag in one context. Once a receiver has started persistent receives of
+//! a class often enough, it asks the sender (BIND); a sender whose messages of the class come from persistent sends agrees (BOUND),
+//! behind all that it has sent. From there on both count the messages of the class, however they go. For the
+//! first receive that waits the receiver opens a gate with the number of its message, and the sender puts the message of that
+//! number through it. Nothing is announced: a message that is too large to be kept waits for its gate.
+//!
+//! The engine stays what decides. A receive with a gate is posted as any other; a message that goes in frames takes
+//! the next number too, and finds the receive in its place. Whatever could make another receive the right one - a receive that
+//! is not of the class but could match, a probe, a cancel - ends the class first ([`Universe::mind_receive`]). That is local: the
+//! receiver revokes its gate, or finds that the message is there or about to be; and then tells the sender (UNBIND), which
+//! sends what waits in frames. A sender may leave as well (LEFT).
+//!
+//! | kind | body | what the other side does |
+//! |------|------|--------------------------|
+//! | BIND | name of the inlet (2 words) | counts from here on, and answers BOUND; or answers LEFT |
+//! | BOUND | the name | counts from here on, and opens gates |
+//! | UNBIND | the name | sends in frames again |
+//! | LEFT | the name | opens gates no more |
+//!
+//! The word of their heads is that of a message of the class. One that names no class, or a name that is not that of the class
+//! at the moment, changes nothing: it may have crossed another.
+
+mod into;
+mod out;
+
+use std::collections::HashMap;
+
+use engine::{ContextId, Peer, RequestId, wire};
+use transport::Arrived;
+use transport::channel::claimed::{InletName, Inlets, KINDS, Place};
+
+use crate::p2p::Source;
+use crate::{Comm, Universe};
+use into::{Into, Moving};
+use out::Out;
+
+/// Which messages meet which receives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Name {
+    context: u32,
+    /// The process at the other end.
+    peer: u32,
+    tag: i32,
+}
+
+impl Name {
+    /// Whether such a receive or probe could take a message of the class.
+    fn could_be(&self, source: &Source) -> bool {
+        self.context == source.context.0
+            && source.peer.is_none_or(|peer| peer.0 == self.peer)
+            && source.tag.is_none_or(|tag| tag == self.tag)
+    }
+
+    fn of(arrived: &Arrived) -> Self {
+        Self {
+            context: u32::try_from(arrived.head.word & u64::from(u32::MAX)).unwrap_or(0),
+            peer: arrived.peer.0,
+            tag: wire::tag_of(arrived.head.word),
+        }
+    }
+
+    fn peer(&self) -> Peer {
+        Peer(self.peer)
+    }
+}
+
+/// A persistent request that may use gates, in the row of its slot.
+#[derive(Debug, Default)]
+struct Member {
+    /// 0: there is none.
+    token: u32,
+    class: u32,
+    /// Where its bytes are written, of a receive that had a gate.
+    place: Option<Place>,
+}
+
+/// The gates of a process.
+#[derive(Debug, Default)]
+pub(crate) struct Gates {
+    is_off: bool,
+    inlets: Inlets,
+    members: Vec<Member>,
+    into: Vec<Into>,
+    out: Vec<Out>,
+    into_names: HashMap<Name, u32>,
+    out_names: HashMap<Name, u32>,
+    /// Classes that are bound.
+    bound_into: u32,
+    bound_out: u32,
+    /// Classes whose gates are open, or were a moment ago.
+    open: Vec<u32>,
+    /// Classes with sends that wait.
+    waiting: Vec<u32>,
+    moving: Vec<Moving>,
+}
+
+/// The kinds of [`KINDS`], in this order.
+const BIND: u8 = KINDS[0];
+const BOUND: u8 = KINDS[1];
+const UNBIND: u8 = KINDS[2];
+const LEFT: u8 = KINDS[3];
+
+impl Gates {
+    /// `policy`: the place of the word in the variable RMPI_PERSISTENT.
+    pub(crate) fn new(policy: u64) -> Self {
+        Self {
+            is_off: policy != 0,
+            ..Self::default()
+        }
+    }
+
+    /// Whether an ordinary send must be told of.
+    #[inline(always)]
+    pub(crate) fn minds_sends(&self) -> bool {
+        self.bound_out != 0
+    }
+
+    /// Whether an ordinary receive or probe must be told of, and each message that arrives.
+    #[inline(always)]
+    pub(crate) fn minds_receives(&self) -> bool {
+        self.bound_into != 0
+    }
+
+    /// Whether there is anything to look at.
+    #[inline(always)]
+    pub(crate) fn is_busy(&self) -> bool {
+        self.open.len() | self.waiting.len() | self.moving.len() != 0
+    }
+
+    fn member(&self, request: RequestId) -> Option<&Member> {
+        let row = self.members.get(request.index());
+        row.filter(|member| member.token == request.0)
+    }
+
+    fn add_member(&mut self, request: RequestId, class: u32) {
+        let row = request.index();
+        if self.members.len() <= row {
+            self.members.resize_with(row + 1, Member::default);
+        }
+        self.members[row] = Member {
+            token: request.0,
+            class,
+            place: None,
+        };
+    }
+}
+
+impl Universe {
+    /// An inactive persistent receive may use gates, if it is of one source and tag.
+    pub(crate) fn admit_receive(&mut self, request: RequestId, source: Source) {
+        let (Some(peer), Some(tag)) = (source.peer, source.tag) else {
+            return;
+        };
+        let name = Name {
+            context: source.context.0,
+            peer: peer.0,
+            tag,
+        };
+        let gates = &mut self.gates;
+        if gates.is_off
+            || (gates.into.len() >= MOST_CLASSES && !gates.into_names.contains_key(&name))
+        {
+            return;
+        }
+        let next = gates.into.len();
+        let class = *gates.into_names.entry(name).or_insert_with(|| {
+            gates.into.push(Into::new(name));
+            index(next)
+        });
+        gates.into[class as usize].members += 1;
+        gates.add_member(request, class);
+    }
+
+    /// An inactive persistent send of standard mode may use gates.
+    pub(crate) fn admit_send(&mut self, request: RequestId) {
+        let fields = self.engine.arena().fields(request);
+        let name = Name {
+            context: fields.context,
+            peer: fields.peer,
+            tag: fields.tag,
+        };
+        let gates = &mut self.gates;
+        if gates.is_off || (gates.out.len() >= MOST_CLASSES && !gates.out_names.contains_key(&name))
+        {
+            return;
+        }
+        let next = gates.out.len();
+        let class = *gates.out_names.entry(name).or_insert_with(|| {
+            gates.out.push(Out::new(name));
+            index(next)
+        });
+        gates.out[class as usize].members += 1;
+        gates.add_member(request, class);
+    }
+
+    /// The class of a request that may use gates.
+    #[inline]
+    pub(crate) fn class_of(&self, request: RequestId) -> Option<u32> {
+        self.gates.member(request).map(|member| member.class)
+    }
+
+    /// A receive that is none of a class's own, or a probe, is about to look for a message that may be one of a class.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn mind_receive(&mut self, source: Source) {
+        if let (Some(peer), Some(tag)) = (source.peer, source.tag) {
+            let name = Name {
+                context: source.context.0,
+                peer: peer.0,
+                tag,
+            };
+            let class = self.gates.into_names.get(&name).copied();
+            if let Some(class) = class.filter(|class| self.gates.into[*class as usize].is_bound()) {
+                self.unbind(class, true);
+            }
+            return;
+        }
+        for class in 0..index(self.gates.into.len()) {
+            let into = &self.gates.into[class as usize];
+            if into.is_bound() && into.name.could_be(&source) {
+                self.unbind(class, true);
+            }
+        }
+    }
+
+    /// A request is about to be cancelled.
+    pub(crate) fn mind_cancel(&mut self, request: RequestId) {
+        let fields = self.engine.arena().fields(request);
+        match fields.kind {
+            engine::Kind::Receive => self.withdraw_receive(request),
+            engine::Kind::Send if self.gates.minds_sends() => {
+                let name = Name {
+                    context: fields.context,
+                    peer: fields.peer,
+                    tag: fields.tag,
+                };
+                // What is cancelled may have a number, and never come.
+                if let Some(class) = self.bound_out(name) {
+                    self.leave(class, true);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The program gives a request up.
+    pub(crate) fn forget_member(&mut self, request: RequestId) {
+        if self.gates.member(request).is_none() {
+            return;
+        }
+        let is_receive = self.engine.arena().fields(request).kind == engine::Kind::Receive;
+        if is_receive {
+            self.withdraw_receive(request);
+        }
+        let member = std::mem::take(&mut self.gates.members[request.index()]);
+        let gates = &mut self.gates;
+        let at = member.class as usize;
+        let left = match is_receive {
+            true => &mut gates.into[at].members,
+            false => &mut gates.out[at].members,
+        };
+        *left -= 1;
+        match (*left, is_receive) {
+            (0, true) => self.end_into(member.class),
+            (0, false) => self.leave(member.class, true),
+            _ => {}
+        }
+    }
+
+    /// A communicator is freed: its context may be that of another one soon.
+    pub(crate) fn forget_gates(&mut self, comm: &Comm) {
+        for class in 0..index(self.gates.into.len()) {
+            if self.gates.into[class as usize].name.context == comm.context.0 {
+                self.end_into(class);
+            }
+        }
+        for class in 0..index(self.gates.out.len()) {
+            let out = &mut self.gates.out[class as usize];
+            if out.name.context == comm.context.0 {
+                out.start_again();
+                self.leave(class, true);
+            }
+        }
+    }
+
+    /// A peer is lost.
+    pub(crate) fn lose_gates(&mut self, peer: Peer) {
+        for class in 0..index(self.gates.into.len()) {
+            if self.gates.into[class as usize].name.peer == peer.0 {
+                self.unbind(class, false);
+                self.gates.into[class as usize].give_up();
+            }
+        }
+        for class in 0..index(self.gates.out.len()) {
+            if self.gates.out[class as usize].name.peer == peer.0 {
+                self.leave(class, false);
+            }
+        }
+        self.gates.moving.retain(|moving| moving.peer != peer.0);
+    }
+
+    /// A frame about gates.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn take_in_gate(&mut self, arrived: &Arrived) {
+        let name = Name::of(arrived);
+        let [place, stamp, ..] = arrived.words;
+        let inlet = [place, stamp];
+        if arrived.bytes() != 16 || name.tag < 0 {
+            return self.refuse_gate();
+        }
+        match arrived.head.kind {
+            BIND => self.take_bind(name, inlet),
+            BOUND => self.take_bound(name, inlet),
+            UNBIND => self.take_unbind(name, inlet),
+            _ => self.take_left(name, inlet),
+        }
+    }
+
+    fn refuse_gate(&mut self) {
+        self.engine.tally().refused.add(1);
+    }
+
+    /// Tells the other end of a class something, behind all that was sent to it.
+    fn tell_gate(&mut self, kind: u8, name: Name, inlet: InletName) {
+        let head = engine::Head {
+            kind,
+            ..wire::eager(ContextId(name.context), name.tag)
+        };
+        self.engine.tell(name.peer(), head, &inlet);
+    }
+
+    /// Gates' part of a turn. `true`: something has moved.
+    #[inline(never)]
+    pub(crate) fn tend_gates(&mut self) -> bool {
+        let mut moved = self.settle_open();
+        if !self.gates.waiting.is_empty() {
+            moved |= self.send_waiting();
+        }
+        if !self.gates.moving.is_empty() {
+            moved |= self.settle_moving();
+        }
+        moved
+    }
+
+    /// The last look before this process sleeps: whether a gate that is waited for is open, or was passed.
+    pub(crate) fn has_gate_news(&self) -> bool {
+        let gates = &self.gates;
+        let is_written = |class: &u32| gates.into[*class as usize].is_written();
+        let is_open = |class: &u32| gates.out[*class as usize].is_open();
+        gates.open.iter().any(is_written)
+            || gates.waiting.iter().any(is_open)
+            || gates.moving.iter().any(Moving::is_written)
+    }
+
+    /// The bytes of a receive were written, as many as the sender says.
+    fn end_receive(&mut self, request: RequestId, bytes: u64) {
+        let room = self.engine.arena().fields(request).bytes;
+        self.engine.received_beside(request, bytes.min(room));
+    }
+
+    /// The key of a message that waited, and whether it goes early: as each start asks.
+    fn key_of(&mut self, request: RequestId) -> ([u64; 3], bool) {
+        let fields = self.engine.arena().fields(request);
+        let (peer, buffer, bytes) = (Peer(fields.peer), fields.buffer, fields.bytes);
+        let key = self.export(peer, buffer, bytes);
+        (key, self.goes_early(peer, bytes, key))
+    }
+}
+
+/// A place in a table of classes.
+fn index(at: usize) -> u32 {
+    u32::try_from(at).unwrap_or(u32::MAX)
+}
+
+/// Classes of each direction.
+const MOST_CLASSES: usize = 1 << 16;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The sending end of a class.
+
+use std::collections::VecDeque;
+
+use engine::{Peer, RequestId};
+use transport::channel::claimed::{InletName, Outlet, Passage};
+
+use super::{BOUND, LEFT, Name};
+use crate::Universe;
+use crate::p2p::Target;
+use crate::pump::carrier;
+use crate::user_buf;
+
+/// What this process sends to one receiver with one tag in one context.
+#[derive(Debug)]
+pub(super) struct Out {
+    pub(super) name: Name,
+    /// Requests that are of it.
+    pub(super) members: u32,
+    /// While it is bound.
+    outlet: Option<(Outlet, InletName)>,
+    /// The number of the next message.
+    number: u64,
+    /// Persistent sends that were started and wait, in order.
+    waiting: VecDeque<RequestId>,
+    /// Persistent sends that were started since the class was bound last.
+    starts: u32,
+    /// Messages that were no persistent sends, since it was bound.
+    others: u32,
+    /// Gates in a row that were not open when they were needed.
+    misses: u32,
+}
+
+impl Out {
+    pub(super) fn new(name: Name) -> Self {
+        Self {
+            name,
+            members: 0,
+            outlet: None,
+            number: 0,
+            waiting: VecDeque::new(),
+            starts: 0,
+            others: 0,
+            misses: 0,
+        }
+    }
+
+    pub(super) fn start_again(&mut self) {
+        self.starts = 0;
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        let outlet = self.outlet.as_ref();
+        outlet.is_some_and(|(outlet, _)| outlet.is_open(self.number))
+    }
+
+    /// The next message does not go through a gate.
+    fn skip(&mut self) {
+        self.number += 1;
+    }
+}
+
+impl Universe {
+    /// The class of this name, if it is bound.
+    pub(super) fn bound_out(&self, name: Name) -> Option<u32> {
+        let class = *self.gates.out_names.get(&name)?;
+        let out = &self.gates.out[class as usize];
+        out.outlet.is_some().then_some(class)
+    }
+
+    /// Starts an inactive persistent send of a class, if the class is bound. `false`: it goes the ordinary way.
+    pub(crate) fn restart_out(&mut self, request: RequestId, class: u32) -> bool {
+        let out = &mut self.gates.out[class as usize];
+        if out.outlet.is_none() {
+            out.starts = out.starts.saturating_add(1);
+            let name = out.name;
+            self.flush(name);
+            return false;
+        }
+        if out.waiting.is_empty() {
+            match self.try_gate(request, class) {
+                Passage::Done => {
+                    self.engine.restart_sent(request);
+                    return true;
+                }
+                Passage::Closed if !self.is_kept(request) => {}
+                Passage::Closed | Passage::Barred => {
+                    let out = &mut self.gates.out[class as usize];
+                    out.skip();
+                    let name = out.name;
+                    self.flush(name);
+                    return false;
+                }
+            }
+        }
+        self.engine.restart_waiting(request);
+        let out = &mut self.gates.out[class as usize];
+        out.waiting.push_back(request);
+        if out.waiting.len() == 1 {
+            self.gates.waiting.push(class);
+        }
+        true
+    }
+
+    /// Whether a receiver keeps such a message, so that it need not wait.
+    fn is_kept(&self, request: RequestId) -> bool {
+        self.engine.arena().fields(request).bytes <= self.eager_limit_bytes
+    }
+
+    /// The message of the next number goes through its gate, if that opens soon.
+    #[inline]
+    fn try_gate(&mut self, request: RequestId, class: u32) -> Passage {
+        let out = &self.gates.out[class as usize];
+        let is_patient = out.misses < MOST_MISSES && self.fabric.is_attentive();
+        for _ in 0..if is_patient { SHORT_LOOKS } else { 1 } {
+            let passage = self.pass_gate(request, class);
+            if passage != Passage::Closed {
+                return passage;
+            }
+            std::hint::spin_loop();
+        }
+        self.gates.out[class as usize].misses += 1;
+        Passage::Closed
+    }
+
+    #[inline]
+    fn pass_gate(&mut self, request: RequestId, class: u32) -> Passage {
+        let out = &mut self.gates.out[class as usize];
+        let Some((outlet, _)) = &mut out.outlet else {
+            return Passage::Barred;
+        };
+        let fields = self.engine.arena().fields(request);
+        let memory = user_buf::of_request(fields, 0, fields.bytes);
+        let peer = carrier(Peer(fields.peer));
+        let passage = outlet.pass(&mut self.fabric, peer, out.number, memory.as_slice());
+        if passage == Passage::Done {
+            out.number += 1;
+            out.misses = 0;
+        }
+        passage
+    }
+
+    /// Goes on with sends that wait.
+    pub(super) fn send_waiting(&mut self) -> bool {
+        let mut moved = false;
+        let mut at = 0;
+        while let Some(class) = self.gates.waiting.get(at).copied() {
+            moved |= self.send_waiting_of(class);
+            let is_listed = self.gates.waiting.get(at) == Some(&class);
+            match self.gates.out[class as usize].waiting.is_empty() {
+                true if is_listed => drop(self.gates.waiting.swap_remove(at)),
+                false => at += 1,
+                true => {}
+            }
+        }
+        moved
+    }
+
+    fn send_waiting_of(&mut self, class: u32) -> bool {
+        let mut moved = false;
+        while let Some(first) = self.gates.out[class as usize].waiting.front().copied() {
+            match self.pass_gate(first, class) {
+                Passage::Done => self.engine.sent_beside(first),
+                Passage::Closed if !self.is_kept(first) => return moved,
+                Passage::Closed | Passage::Barred => {
+                    self.flush(self.gates.out[class as usize].name);
+                    return true;
+                }
+            }
+            moved = true;
+            self.gates.out[class as usize].waiting.pop_front();
+        }
+        moved
+    }
+
+    /// A send that has waited goes the ordinary way.
+    fn send_in_frames(&mut self, request: RequestId, class: u32) {
+        self.gates.out[class as usize].skip();
+        let (key, early) = self.key_of(request);
+        self.engine.queue_waiting(request, key, early);
+        self.lend(request, key);
+    }
+
+    /// All that waits for the same receiver in the same context goes the ordinary way, in the order of the starts: a receive of any
+    /// tag may take it, and must not find what was sent later before it.
+    fn flush(&mut self, name: Name) {
+        let gates = &mut self.gates;
+        if gates.waiting.is_empty() {
+            return;
+        }
+        let mut all: Vec<(u64, RequestId, u32)> = Vec::new();
+        let out = &mut gates.out;
+        gates.waiting.retain(|class| {
+            let out = &mut out[*class as usize];
+            let is_it = (out.name.context, out.name.peer) == (name.context, name.peer);
+            if is_it {
+                let arena = self.engine.arena();
+                let waiting = out.waiting.drain(..);
+                all.extend(waiting.map(|id| (arena.fields(id).sequence, id, *class)));
+            }
+            !is_it
+        });
+        all.sort_unstable_by_key(|(sequence, ..)| *sequence);
+        for (_, request, class) in all {
+            self.send_in_frames(request, class);
+        }
+    }
+
+    /// A send that is none of a class's own is about to go: it takes a number if it is a message of a class.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn mind_send(&mut self, target: Target) {
+        let name = Name {
+            context: target.context.0,
+            peer: target.peer.0,
+            tag: target.tag,
+        };
+        self.flush(name);
+        let Some(class) = self.bound_out(name) else {
+            return;
+        };
+        let out = &mut self.gates.out[class as usize];
+        out.skip();
+        out.others += 1;
+        if out.others > MOST_OTHERS {
+            self.leave(class, true);
+        }
+    }
+
+    /// A receiver asks for gates.
+    pub(super) fn take_bind(&mut self, name: Name, inlet: InletName) {
+        if self.engine.is_drowned(name.peer()) {
+            return self.refuse_gate();
+        }
+        let class = self.gates.out_names.get(&name).copied();
+        let class = class.filter(|class| self.gates.out[*class as usize].starts >= LEAST_STARTS);
+        let found = class.and_then(|class| {
+            let outlet = Outlet::find(&mut self.fabric, carrier(name.peer()), inlet)?;
+            Some((class, outlet))
+        });
+        let Some((class, outlet)) = found else {
+            return self.tell_gate(LEFT, name, inlet);
+        };
+        // One that was not told of yet ends.
+        self.leave(class, false);
+        let out = &mut self.gates.out[class as usize];
+        out.outlet = Some((outlet, inlet));
+        out.number = 0;
+        out.others = 0;
+        out.misses = 0;
+        if self.gates.bound_out == 0 {
+            self.engine.guard_sends(true);
+        }
+        self.gates.bound_out += 1;
+        self.tell_gate(BOUND, name, inlet);
+    }
+
+    /// A receiver opens gates no more.
+    pub(super) fn take_unbind(&mut self, name: Name, inlet: InletName) {
+        let Some(class) = self.bound_out(name) else {
+            return;
+        };
+        let own = &self.gates.out[class as usize].outlet;
+        if own.as_ref().is_some_and(|(_, own)| *own == inlet) {
+            self.leave(class, false);
+        }
+    }
+
+    /// Ends a class: what waits goes the ordinary way, and so does all that follows.
+    pub(super) fn leave(&mut self, class: u32, tells: bool) {
+        if self.gates.out[class as usize].outlet.is_none() {
+            return;
+        }
+        let name = self.gates.out[class as usize].name;
+        self.flush(name);
+        let out = &mut self.gates.out[class as usize];
+        let ended = out.outlet.take();
+        self.gates.bound_out -= 1;
+        if self.gates.bound_out == 0 {
+            self.engine.guard_sends(false);
+        }
+        if let Some((_, inlet)) = ended.filter(|_| tells) {
+            self.tell_gate(LEFT, name, inlet);
+        }
+    }
+}
+
+/// Persistent sends of a class before its receiver gets what it asks for.
+const LEAST_STARTS: u32 = 3;
+/// Looks at a gate before a message that need not wait for it goes in a frame: some 100 ns.
+const SHORT_LOOKS: u32 = 50;
+/// From so many gates in a row that were closed on, one look.
+const MOST_MISSES: u32 = 8;
+/// Messages of a class that are no persistent sends, before its sender leaves it.
+const MOST_OTHERS: u32 = 8;
