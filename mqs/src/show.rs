@@ -19,8 +19,8 @@
 //! tag counts them on their communicator: what is the same call has the same tag on all its ranks.
 
 use queue_layout::{
-    ANY_PEER, ANY_TAG, COLLECTIVES, FLAG_CANCELLED, FLAG_ORPHAN, FLAG_PERSISTENT, FLAG_STRUCTURED,
-    FLAG_SYNCHRONOUS, State,
+    ANY_PEER, ANY_TAG, COLLECTIVES, FLAG_CANCELLED, FLAG_GATED, FLAG_ORPHAN, FLAG_PERSISTENT,
+    FLAG_STRUCTURED, FLAG_SYNCHRONOUS, State,
 };
 
 use crate::calls::{Call, purpose};
@@ -147,7 +147,9 @@ fn tell(operation: &Operation, what: &mut Line<'_>, how_far: &mut Line<'_>) {
         }
     }
     let state = usize::from(operation.state);
+    let is_gated = operation.flags & FLAG_GATED != 0 && operation.state == State::Queued as u8;
     how_far.add(match (operation.error, operation.flags & FLAG_CANCELLED) {
+        (0, 0) if is_gated => "waits for its receive",
         (0, 0) => STATES.get(state).copied().unwrap_or_default(),
         (0, _) => "cancelled; not collected yet",
         _ => "failed; not collected yet",
@@ -277,6 +279,21 @@ mod tests {
         );
         assert_eq!(line(1), "posted; waits for its message");
         assert_eq!(line(2), "");
+    }
+
+    #[test]
+    fn a_send_that_waits_at_a_gate_needs_no_room() {
+        let mut send = operation(PENDING_SENDS);
+        let told = |it: &Operation| shown(it, &[], None, None).extra_text[1];
+        let is = |text: [u8; 64], expected: &str| {
+            assert_eq!(core::str::from_utf8(until_zero(&text)).unwrap(), expected);
+        };
+        send.state = State::Queued as u8;
+        is(told(&send), "waits for room towards its receiver");
+        send.flags = FLAG_GATED;
+        is(told(&send), "waits for its receive");
+        send.state = State::Complete as u8;
+        is(told(&send), "complete; not collected yet");
     }
 
     #[test]

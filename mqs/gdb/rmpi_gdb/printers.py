@@ -36,7 +36,7 @@ STATES = ("freed", "not started", "posted; waits for its message", "waits for ro
           "announced; waits for its receive", "matched; data are moving", "arrived with its data",
           "announced; its data are with the sender", "taken by a matched probe", "complete; not collected yet")
 FLAGS = ((4, "synchronous"), (1, "persistent"), (16, "not contiguous"), (8, "request freed"))
-CANCELLED = 2
+CANCELLED, QUEUED, GATED = 2, 3, 512
 ANY_PEER, ANY_TAG = 0xffffffff, -2
 ANY_SOURCE_VALUE, ANY_TAG_VALUE, PROC_NULL_VALUE = "MPI_ANY_SOURCE", "MPI_ANY_TAG", "MPI_PROC_NULL"
 
@@ -212,6 +212,8 @@ class Request(Handle):
             state = "failed; not collected yet"
         elif slot["flags"] & CANCELLED:
             state = "cancelled; not collected yet"
+        elif slot["state"] == QUEUED and slot["flags"] & GATED:
+            state = "waits for its receive"
         return f"<{', '.join(words)}: {state}>"
 
     def partner(self, it, slot):

@@ -5,7 +5,7 @@
 //! waits in its slot and in no outbox. The owner says how they end. Whatever else could come between must ask the owner first: so
 //! it can [guard](Engine::guard_sends) the fast paths.
 
-use queue_layout::{ANY_PEER, ANY_TAG, Fields, Kind, State};
+use queue_layout::{ANY_PEER, ANY_TAG, FLAG_GATED, Fields, Kind, State};
 
 use crate::credit::Outgoing;
 use crate::matching::Envelope;
@@ -76,7 +76,7 @@ impl Engine {
     /// Starts an inactive persistent send that waits beside its outbox: until [`sent_beside`](Self::sent_beside) or
     /// [`queue_waiting`](Self::queue_waiting).
     pub fn restart_waiting(&mut self, request: RequestId) {
-        self.restart(request, State::Queued, |_| ());
+        self.restart(request, State::Queued, |fields| fields.flags |= FLAG_GATED);
     }
 
     /// Its data are where they belong.

@@ -2,8 +2,8 @@
 //! The sender's side: starting, persistent starts, completion and release of requests.
 
 use queue_layout::{
-    FLAG_CANCELLED, FLAG_CANCELLING, FLAG_EARLY, FLAG_LENT, FLAG_ORPHAN, FLAG_PERSISTENT,
-    FLAG_SYNCHRONOUS, Fields, Kind, State,
+    FLAG_CANCELLED, FLAG_CANCELLING, FLAG_EARLY, FLAG_GATED, FLAG_LENT, FLAG_ORPHAN,
+    FLAG_PERSISTENT, FLAG_SYNCHRONOUS, Fields, Kind, State,
 };
 
 use crate::credit::Outgoing;
@@ -45,7 +45,7 @@ impl Engine {
     pub(crate) fn fill_restart(&mut self, request: RequestId, key: [u64; 3], early: bool) -> Peer {
         let early = if early { FLAG_EARLY } else { 0 };
         self.arena.change(request, |fields| {
-            fields.flags |= early;
+            fields.flags = fields.flags & !FLAG_GATED | early;
             fields.scratch[..3].copy_from_slice(&key);
             Peer(fields.peer)
         })
@@ -66,7 +66,7 @@ impl Engine {
         let sequence = self.next_sequence();
         self.arena.change(request, |fields| {
             fields.state = state;
-            fields.flags &= !(FLAG_CANCELLED | FLAG_CANCELLING | FLAG_EARLY);
+            fields.flags &= !(FLAG_CANCELLED | FLAG_CANCELLING | FLAG_EARLY | FLAG_GATED);
             fields.error = 0;
             fields.sequence = sequence;
             change(fields)

@@ -43,8 +43,8 @@ pub use datatype::{FIRST_TYPE_ROWS, TYPE_CHUNKS, TYPE_NAME_BYTES, TypeFacts, Typ
 pub use event::{Event, Wanted};
 pub use slot::{
     ANY_PEER, ANY_TAG, CHUNK_SLOTS, Change, Chunk, FLAG_CANCELLED, FLAG_CANCELLING, FLAG_EARLY,
-    FLAG_LENT, FLAG_ORPHAN, FLAG_PERSISTENT, FLAG_PLAIN, FLAG_STRUCTURED, FLAG_SYNCHRONOUS, Fields,
-    Kind, MAX_CHUNKS, Slot, State, standing,
+    FLAG_GATED, FLAG_LENT, FLAG_ORPHAN, FLAG_PERSISTENT, FLAG_PLAIN, FLAG_STRUCTURED,
+    FLAG_SYNCHRONOUS, Fields, Kind, MAX_CHUNKS, Slot, State, standing,
 };
 pub use table::{
     CALL, CHUNK, COMM, COMM_TABLE, FieldRow, LAYOUT, SLOT, TYPE, TYPE_TABLE, call_field,

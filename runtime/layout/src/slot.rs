@@ -77,6 +77,8 @@ pub const FLAG_PLAIN: u16 = 64;
 pub const FLAG_EARLY: u16 = 128;
 /// Flag: the transport lets the peer read the data of this send until it ends.
 pub const FLAG_LENT: u16 = 256;
+/// Flag: this queued send needs no room: it waits until its receiver opens a gate for it.
+pub const FLAG_GATED: u16 = 512;
 
 /// One request or unexpected message: two cache lines, the first for posting and matching.
 #[derive(Debug, Default)]

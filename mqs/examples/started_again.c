@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// An exchange that is started again and again, and at last without the receives: its messages, which are not announced any more, wait.
+//
+// ranks: 2
+// told: deadlock: none of the 2 ranks can ever go on
+// told: ranks 0 and 1 wait for each other
+// told: rank 0: MPI_Wait to rank 1, tag 5, 100000 bytes (100000 of MPI_CHAR), on MPI_COMM_WORLD
+// told: (send, persistent; waits for its receive; 100000 of MPI_CHAR; in MPI_Wait)
+#include <mpi.h>
+
+enum { BYTES = 100000 };
+
+int main(int argc, char **argv)
+{
+    int rank;
+    char *out, *in;
+    MPI_Request send, receive;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Alloc_mem(BYTES, MPI_INFO_NULL, &out);
+    MPI_Alloc_mem(BYTES, MPI_INFO_NULL, &in);
+    MPI_Send_init(out, BYTES, MPI_CHAR, 1 - rank, 5, MPI_COMM_WORLD, &send);
+    MPI_Recv_init(in, BYTES, MPI_CHAR, 1 - rank, 5, MPI_COMM_WORLD, &receive);
+    for (int step = 0; step < 20; step++) {
+        MPI_Start(&receive);
+        MPI_Start(&send);
+        MPI_Wait(&send, MPI_STATUS_IGNORE);
+        MPI_Wait(&receive, MPI_STATUS_IGNORE);
+    }
+    MPI_Start(&send);
+    MPI_Wait(&send, MPI_STATUS_IGNORE);
+    MPI_Finalize();
+    return 0;
+}
