@@ -12,6 +12,8 @@ mod names {
     pub(super) const RENDEZVOUS_BYTES: &str = "rendezvous_send_bytes";
     pub(super) const EARLY: &str = "early_sends";
     pub(super) const EARLY_BYTES: &str = "early_send_bytes";
+    pub(super) const GATES: &str = "gate_sends";
+    pub(super) const GATES_BYTES: &str = "gate_send_bytes";
     pub(super) const UNEXPECTED: &str = "unexpected_messages";
     pub(super) const WAITING: &str = "time_waiting";
     pub(super) const NETWORK: &str = "net_frames_sent";
@@ -58,6 +60,7 @@ pub(super) struct Rank {
     pub(super) received: Option<Traffic>,
     pub(super) eager: Option<Traffic>,
     pub(super) early: Traffic,
+    pub(super) gates: Traffic,
     pub(super) rendezvous: Traffic,
     /// To each rank.
     pub(super) to: Vec<Traffic>,
@@ -94,6 +97,7 @@ impl Rank {
         let sum = to.iter().fold(Traffic::default(), |sum, one| sum.and(*one));
         let sent = (!messages.is_empty()).then_some(sum);
         let early = both(names::EARLY, names::EARLY_BYTES);
+        let gates = both(names::GATES, names::GATES_BYTES);
         let rendezvous = both(names::RENDEZVOUS, names::RENDEZVOUS_BYTES);
         Self {
             rank: record.rank,
@@ -106,8 +110,9 @@ impl Rank {
             network: first(names::NETWORK),
             sent,
             received: None,
-            eager: sent.map(|sent| sent.less(early).less(rendezvous)),
+            eager: sent.map(|sent| sent.less(early).less(gates).less(rendezvous)),
             early,
+            gates,
             rendezvous,
             to,
             variables: record.variables,

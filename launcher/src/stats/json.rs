@@ -80,6 +80,7 @@ fn rank(rank: &Rank) -> String {
         ("received", rank.received),
         ("eager", rank.eager),
         ("early", Some(rank.early)),
+        ("gates", Some(rank.gates)),
         ("rendezvous", Some(rank.rendezvous)),
     ];
     let kinds: Vec<String> = kinds.map(|(name, traffic)| of(name, traffic)).to_vec();

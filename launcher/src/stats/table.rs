@@ -41,6 +41,11 @@ const COLUMNS: &[Column] = &[
         show: plain,
     },
     Column {
+        head: "gates",
+        value: |rank| whole(rank.gates.messages),
+        show: plain,
+    },
+    Column {
         head: "rendezvous",
         value: |rank| whole(rank.rendezvous.messages),
         show: plain,

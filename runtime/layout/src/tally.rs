@@ -243,6 +243,10 @@ pub struct Tally {
     pub early: Count,
     /// Bytes of those.
     pub early_bytes: Count,
+    /// Messages of persistent sends that went through a gate.
+    pub gated: Count,
+    /// Bytes of those.
+    pub gated_bytes: Count,
     /// Announced messages whose data were read out of the sender's memory.
     pub pulled: Count,
     /// Bytes of those.

@@ -137,6 +137,9 @@ impl Universe {
         if passage == Passage::Done {
             out.number += 1;
             out.misses = 0;
+            let tally = self.engine.tally();
+            tally.gated.add(1);
+            tally.gated_bytes.add(memory.bytes() as u64);
         }
         passage
     }

@@ -370,6 +370,20 @@ pub const GAUGES: &[Gauge] = &[
         "Bytes of those.",
     ),
     gauge(
+        "gate_sends",
+        PROTOCOL,
+        Class::Counter,
+        Source::Process(|tally| tally.gated.get()),
+        "Messages of persistent sends that went through a gate, straight to where they belong (RMPI_PERSISTENT).",
+    ),
+    gauge(
+        "gate_send_bytes",
+        PROTOCOL,
+        Class::Aggregate,
+        Source::Process(|tally| tally.gated_bytes.get()),
+        "Bytes of those.",
+    ),
+    gauge(
         "frames_refused",
         (Category::Network, Verbosity::DeveloperBasic),
         Class::Counter,
@@ -712,7 +726,7 @@ pub const GAUGES: &[Gauge] = &[
     ),
 ];
 
-const _: () = assert!(GAUGES.len() == 58 + 2 * COLLECTIVES.len());
+const _: () = assert!(GAUGES.len() == 60 + 2 * COLLECTIVES.len());
 
 #[cfg(test)]
 mod tests {
