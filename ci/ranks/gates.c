@@ -361,30 +361,31 @@ static void s3_7_3_active_requests_are_freed(void) { for_all(freed_while_active)
 static void s3_9_messages_of_other_lengths(void) { for_all(other_lengths); }
 static void s3_9_small_messages_sent_first(void) { for_all(sent_first); }
 
-// Several of one class at once meet in the order of their starts.
+// Several of one class at once meet in the order of their starts, in memory that the sender reaches and in both kinds.
 static void s3_5_several_of_one_class(void)
 {
     enum { MANY = 5 };
-    for (int i = 1; i < COUNT_OF(sizes); i++) {
+    for (int i = 2; i < 2 * COUNT_OF(sizes); i++) {
         struct channel all[MANY];
         MPI_Request requests[2 * MANY];
         unsigned number = 0;
+        int bytes = sizes[i / 2], mixed = i % 2;
         for (int at = 0; at < MANY; at++) {
-            all[at] = open_channel(sizes[i], TAG, at % 2, MPI_COMM_WORLD);
+            all[at] = open_channel(bytes, TAG, !mixed || at % 2, MPI_COMM_WORLD);
             requests[at] = all[at].receive;
             requests[MANY + at] = all[at].send;
         }
         for (int round = 0; round < 2 * WARM; round++) {
             for (int at = 0; at < MANY; at++)
-                fill(all[at].out, (size_t)sizes[i], (unsigned)rank * 1000 + number + (unsigned)at);
+                fill(all[at].out, (size_t)bytes, (unsigned)rank * 1000 + number + (unsigned)at);
             GOOD(MPI_Startall(2 * MANY, requests));
             GOOD(MPI_Waitall(2 * MANY, requests, MPI_STATUSES_IGNORE));
             for (int at = 0; at < MANY; at++)
-                PAYLOAD(all[at].in, (size_t)sizes[i], (unsigned)partner * 1000 + number + (unsigned)at);
+                PAYLOAD(all[at].in, (size_t)bytes, (unsigned)partner * 1000 + number + (unsigned)at);
             number += MANY;
         }
         for (int at = 0; at < MANY; at++)
-            close_channel(&all[at], at % 2);
+            close_channel(&all[at], !mixed || at % 2);
     }
 }
 
@@ -418,21 +419,22 @@ struct traffic {
     char *out[TAGS][MEMBERS], *in[TAGS][MEMBERS];
     int out_free[TAGS][MEMBERS], in_free[TAGS][MEMBERS];
     unsigned sent[TAGS], got[TAGS];
-    int bytes;
+    int bytes, mixed;
 };
 
-static void open_traffic(struct traffic *it, int bytes)
+// Of mixed traffic, one receive of each tag is in memory that the sender reaches.
+static void open_traffic(struct traffic *it, int bytes, int mixed)
 {
     memset(it, 0, sizeof *it);
     it->bytes = bytes;
+    it->mixed = mixed;
     for (int tag = 0; tag < TAGS; tag++)
         for (int at = 0; at < MEMBERS; at++) {
             GOOD(MPI_Alloc_mem(bytes, MPI_INFO_NULL, &it->out[tag][at]));
-            it->in[tag][at] = allocate((size_t)bytes);
-            if (at == 0) {
-                free(it->in[tag][at]);
+            if (at == 0 || !mixed)
                 GOOD(MPI_Alloc_mem(bytes, MPI_INFO_NULL, &it->in[tag][at]));
-            }
+            else
+                it->in[tag][at] = allocate((size_t)bytes);
             MPI_Send_init(it->out[tag][at], bytes, MPI_BYTE, partner, tag, MPI_COMM_WORLD, &it->sends[tag][at]);
             MPI_Recv_init(it->in[tag][at], bytes, MPI_BYTE, partner, tag, MPI_COMM_WORLD, &it->receives[tag][at]);
         }
@@ -445,7 +447,7 @@ static void close_traffic(struct traffic *it)
             GOOD(MPI_Request_free(&it->sends[tag][at]));
             GOOD(MPI_Request_free(&it->receives[tag][at]));
             MPI_Free_mem(it->out[tag][at]);
-            if (at == 0)
+            if (at == 0 || !it->mixed)
                 MPI_Free_mem(it->in[tag][at]);
             else
                 free(it->in[tag][at]);
@@ -571,7 +573,7 @@ static void s3_5_random_traffic(void)
     for (unsigned seed = 1; seed <= 12; seed++) {
         struct traffic it;
         chance = seed * 2654435761u + (unsigned)(rank < partner ? rank : partner);
-        open_traffic(&it, lengths[seed % COUNT_OF(lengths)]);
+        open_traffic(&it, lengths[seed % COUNT_OF(lengths)], seed > 8);
         for (int i = 0; i < 400; i++)
             window(&it, seed % 3 == 0 ? 4 : 60);
         close_traffic(&it);
