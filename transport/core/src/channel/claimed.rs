@@ -127,12 +127,6 @@ impl Outlet {
         })
     }
 
-    /// Whether it is the end of an inlet with this name.
-    #[must_use]
-    pub fn is_of(&self, [_, stamp]: InletName) -> bool {
-        u64::from(self.stamp) == stamp
-    }
-
     /// Whether the gate is open for the message of `number`.
     #[inline(always)]
     #[must_use]
