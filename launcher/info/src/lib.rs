@@ -119,10 +119,11 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
         return print(&entry::json(lists), ExitCode::SUCCESS);
     }
     let rails = u32::try_from(values.get(Variable::NetRails)).unwrap_or(1);
+    let limits = values.net_limits();
     let mut pages = Vec::new();
     let mut works = true;
     if options.net {
-        let report = net_info::look(devices, rails, values.rendezvous(), peer);
+        let report = net_info::look(devices, rails, values.rendezvous(), &limits, peer);
         let page = net::page(&report, devices, peer);
         works = page.works;
         pages.push(page.text);
@@ -131,7 +132,7 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
         pages.push(entry::page(&lists));
     }
     if pages.is_empty() {
-        let here = summary::Here::look(devices);
+        let here = summary::Here::look(devices, &limits);
         pages.push(summary::page(&here, &values));
     }
     let code = if works { 0 } else { 1 };

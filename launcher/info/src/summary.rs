@@ -6,8 +6,8 @@ use nix::unistd::Pid;
 use runtime::var::{Values, Variable};
 use std::io::IoSliceMut;
 use std::path::PathBuf;
-use transport::Rendezvous;
 use transport::net_info::{self, Report};
+use transport::{NetLimits, Rendezvous};
 
 /// What was found.
 #[derive(Debug)]
@@ -29,11 +29,11 @@ enum Copies {
 }
 
 impl Here {
-    pub(crate) fn look(devices: &str) -> Self {
+    pub(crate) fn look(devices: &str, limits: &NetLimits) -> Self {
         Self {
             library: library(),
             copies: copies(),
-            report: net_info::look(devices, 1, Rendezvous::Auto, None),
+            report: net_info::look(devices, 1, Rendezvous::Auto, limits, None),
         }
     }
 }

@@ -66,7 +66,7 @@ fn for_programs(values: &Values, row: &Row, is_set: bool) -> Value {
 fn value(values: &Values, row: &Row) -> String {
     let number = values.get(row.variable);
     match row.range {
-        Range::Number { unit, .. } => format!("{number} {unit}"),
+        Range::Number { unit, .. } => format!("{number} {unit}").trim_end().to_owned(),
         Range::Words(words) => {
             let word = usize::try_from(number).ok().and_then(|at| words.get(at));
             word.copied().unwrap_or_default().to_owned()

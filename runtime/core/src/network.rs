@@ -9,13 +9,15 @@ use std::time::{Duration, Instant};
 
 use engine::{ContextId, Event, Peer, wire};
 use pmi::{Boot, Record};
-use transport::{Config, Fabric, NetLimits, Node, Providers, RemoteKey, Rendezvous};
+use transport::{
+    Config, Fabric, GidPlaces, NetLimits, NetTerms, Node, Providers, RemoteKey, Rendezvous,
+};
 
 use crate::boot::Birth;
 use crate::comm::{self, Group};
 use crate::directory::{Directory, News};
 use crate::pump::carrier;
-use crate::var::{Values, Variable};
+use crate::var::{self, Values, Variable};
 use crate::{Error, Universe};
 
 /// What is known of the network.
@@ -70,16 +72,6 @@ fn providers(values: &Values) -> Providers {
     }
 }
 
-/// How much of everything the network takes.
-fn limits(values: &Values) -> NetLimits {
-    let number = |variable| u32::try_from(values.get(variable)).unwrap_or(u32::MAX);
-    NetLimits {
-        pairs: number(Variable::NetPairs),
-        datagrams_first: number(Variable::NetDatagramsFirst),
-        silence_ns: values.get(Variable::NetSilence) * 1_000_000_000,
-    }
-}
-
 /// Whether some rank can be reached over a network only.
 pub(crate) fn is_needed(boot: &Boot, values: &Values) -> bool {
     let Providers { shm, verbs } = providers(values);
@@ -110,7 +102,7 @@ pub(crate) fn open(birth: &Birth, values: &Values) -> Result<Fabric, Error> {
         local_rank: boot.local_rank,
         rendezvous: values.rendezvous(),
         q_key: network_key(boot, values)?,
-        limits: limits(values),
+        limits: values.net_limits(),
     };
     let config = Config {
         me: transport::Peer(boot.rank),
@@ -130,6 +122,45 @@ impl Values {
             1 => Rendezvous::Read,
             2 => Rendezvous::Write,
             _ => Rendezvous::Auto,
+        }
+    }
+
+    /// How much of everything the network takes, and what queue pairs are told.
+    #[must_use]
+    pub fn net_limits(&self) -> NetLimits {
+        let number = |variable| u32::try_from(self.get(variable)).unwrap_or(u32::MAX);
+        NetLimits {
+            pairs: number(Variable::NetPairs),
+            datagrams_first: number(Variable::NetDatagramsFirst),
+            silence_ns: self.get(Variable::NetSilence) * 1_000_000_000,
+            send_depth: number(Variable::NetSendDepth),
+            receive_depth: number(Variable::NetReceiveDepth),
+            datagram_depth: number(Variable::NetDatagramDepth),
+            datagram_receives: number(Variable::NetDatagramReceives),
+            inline_bytes: number(Variable::NetInline),
+            signal_every: number(Variable::NetSignalEvery),
+            striped_bytes: self.get(Variable::NetStripeLimit),
+            part_bytes: self.get(Variable::NetPart),
+            terms: self.net_terms(),
+        }
+    }
+
+    fn net_terms(&self) -> NetTerms {
+        let number = |variable| u32::try_from(self.get(variable)).unwrap_or(u32::MAX);
+        let byte = |variable| u8::try_from(self.get(variable)).unwrap_or(u8::MAX);
+        let places = var::items(self.text(Variable::NetGidIndex));
+        NetTerms {
+            packet_bytes: number(Variable::NetMtu),
+            reads: byte(Variable::NetReads),
+            answer_ms: number(Variable::NetTimeout),
+            retries: byte(Variable::NetRetries),
+            not_ready_retries: byte(Variable::NetNotReadyRetries),
+            not_ready_us: number(Variable::NetNotReadyTime),
+            service_level: byte(Variable::NetServiceLevel),
+            traffic_class: byte(Variable::NetTrafficClass),
+            hops: byte(Variable::NetHops),
+            partition: u16::try_from(self.get(Variable::NetPartition)).unwrap_or(u16::MAX),
+            gids: GidPlaces::of(places.filter_map(|place| place.parse().ok())),
         }
     }
 }

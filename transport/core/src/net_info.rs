@@ -6,7 +6,7 @@
 
 use std::net::IpAddr;
 
-use crate::Rendezvous;
+use crate::{NetLimits, Rendezvous};
 
 /// All that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,10 +111,17 @@ pub struct Memory {
 }
 
 /// Looks at this host. `devices`: those that may be used, as in `mlx5_0:1,mlx5_1`; empty for any. `rails`: how many ports a
-/// process opens at most. `rendezvous`: who is to move large data. `peer`: an address that packets shall go to.
+/// process opens at most. `rendezvous`: who is to move large data. `limits`: what else is
+/// set. `peer`: an address that packets shall go to.
 #[must_use]
-pub fn look(devices: &str, rails: u32, rendezvous: Rendezvous, peer: Option<IpAddr>) -> Report {
-    let report = crate::provider::look(devices, rails, peer);
+pub fn look(
+    devices: &str,
+    rails: u32,
+    rendezvous: Rendezvous,
+    limits: &NetLimits,
+    peer: Option<IpAddr>,
+) -> Report {
+    let report = crate::provider::look(devices, rails, peer, limits);
     Report {
         rendezvous,
         ..report

@@ -32,7 +32,8 @@ use sim::Sim;
 pub use sim::{SimConfig, SimNet, SimStats};
 pub(crate) use verbs::look;
 pub use verbs::{
-    FakeConfig, FakeNet, FakeStats, FarLook, FarWord, MOST_RECORD_BYTES, NetLimits, NetStats,
+    FakeConfig, FakeNet, FakeStats, FarLook, FarWord, GidPlaces, MOST_RECORD_BYTES, NetLimits,
+    NetStats, NetTerms,
 };
 
 /// What a queue pair can do. All sizes in bytes.

@@ -14,6 +14,7 @@ mod common;
 mod failures {
     pub mod fetch;
     pub mod job;
+    pub mod limits;
     pub mod links;
     pub mod rails;
     pub mod rows;

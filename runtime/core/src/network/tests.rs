@@ -385,11 +385,30 @@ fn s15_3_8_what_goes_wrong_on_the_network_is_noted_for_tools() {
 #[test]
 fn limits_are_those_of_the_settings() {
     let (values, _) = Values::from_environment(std::iter::empty());
-    assert_eq!(limits(&values), NetLimits::default());
+    assert_eq!(values.net_limits(), NetLimits::default());
     let given = [
         ("RMPI_NET_PAIRS", "3"),
         ("RMPI_NET_DATAGRAMS_FIRST", "0"),
         ("RMPI_NET_SILENCE", "7"),
+        ("RMPI_NET_SEND_DEPTH", "20"),
+        ("RMPI_NET_RECEIVE_DEPTH", "2K"),
+        ("RMPI_NET_DATAGRAM_DEPTH", "21"),
+        ("RMPI_NET_DATAGRAM_RECEIVES", "22"),
+        ("RMPI_NET_INLINE", "0"),
+        ("RMPI_NET_SIGNAL_EVERY", "2"),
+        ("RMPI_NET_STRIPE_LIMIT", "64K"),
+        ("RMPI_NET_PART", "1M"),
+        ("RMPI_NET_MTU", "1024"),
+        ("RMPI_NET_READS", "4"),
+        ("RMPI_NET_TIMEOUT", "500"),
+        ("RMPI_NET_RETRIES", "5"),
+        ("RMPI_NET_NOT_READY_RETRIES", "1"),
+        ("RMPI_NET_NOT_READY_TIME", "80"),
+        ("RMPI_NET_SERVICE_LEVEL", "3"),
+        ("RMPI_NET_TRAFFIC_CLASS", "0x68"),
+        ("RMPI_NET_HOPS", "2"),
+        ("RMPI_NET_PARTITION", "0x8001"),
+        ("RMPI_NET_GID_INDEX", "3, 1"),
     ];
     let given = given.map(|(name, text)| (name.to_owned(), text.to_owned()));
     let (values, complaints) = Values::from_environment(given.into_iter());
@@ -398,6 +417,27 @@ fn limits_are_those_of_the_settings() {
         pairs: 3,
         datagrams_first: 0,
         silence_ns: 7_000_000_000,
+        send_depth: 20,
+        receive_depth: 2048,
+        datagram_depth: 21,
+        datagram_receives: 22,
+        inline_bytes: 0,
+        signal_every: 2,
+        striped_bytes: 64 << 10,
+        part_bytes: 1 << 20,
+        terms: NetTerms {
+            packet_bytes: 1024,
+            reads: 4,
+            answer_ms: 500,
+            retries: 5,
+            not_ready_retries: 1,
+            not_ready_us: 80,
+            service_level: 3,
+            traffic_class: 0x68,
+            hops: 2,
+            partition: 0x8001,
+            gids: GidPlaces::of([1, 3].into_iter()),
+        },
     };
-    assert_eq!(limits(&values), wanted);
+    assert_eq!(values.net_limits(), wanted);
 }

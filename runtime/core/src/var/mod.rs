@@ -45,7 +45,7 @@ pub enum Range {
         most: u64,
         /// Value if nothing is said.
         default: u64,
-        /// What is counted.
+        /// What is counted; empty: nothing is.
         unit: &'static str,
     },
     /// One of some words; the first is the default, the value is its place.
@@ -68,6 +68,8 @@ pub enum Range {
 pub enum Item {
     /// A device of a network by its name, with or without a colon and the number of one of its ports.
     Device,
+    /// A place of a table of GIDs.
+    GidPlace,
 }
 
 /// The values that hold in this process.
@@ -208,8 +210,12 @@ impl Range {
                 default,
                 unit,
             } => {
+                let of = match unit {
+                    "" => String::new(),
+                    unit => format!(" of {unit}"),
+                };
                 format!(
-                    "a number of {unit} from {least} to {most} (K, M and G may follow; default {default})"
+                    "a number{of} from {least} to {most} (K, M and G may follow; default {default})"
                 )
             }
             Self::Words(words) => format!("one of {} (default {})", words.join(", "), words[0]),
@@ -232,6 +238,7 @@ impl Item {
     fn describe(self) -> &'static str {
         match self {
             Self::Device => "devices, each NAME or NAME:PORT with a port from 1 to 255",
+            Self::GidPlace => "places from 0 to 255",
         }
     }
 
@@ -243,6 +250,7 @@ impl Item {
                 let is_port = port.parse::<u8>().is_ok_and(|port| port > 0);
                 !name.is_empty() && name.bytes().all(fits) && is_port
             }
+            Self::GidPlace => text.parse::<u8>().is_ok(),
         }
     }
 }
@@ -276,9 +284,12 @@ fn suggestion(all: &[&str], wrong: &str) -> String {
     }
 }
 
-/// A number with an optional binary suffix.
+/// A number with an optional binary suffix, or in hexadecimal digits after `0x`.
 fn number(text: &str) -> Option<u64> {
     let text = text.trim();
+    if let Some(digits) = text.strip_prefix("0x") {
+        return u64::from_str_radix(digits, 16).ok();
+    }
     let (digits, factor) = match text.char_indices().last()? {
         (at, 'k' | 'K') => (&text[..at], 1 << 10),
         (at, 'm' | 'M') => (&text[..at], 1 << 20),

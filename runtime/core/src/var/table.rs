@@ -36,6 +36,25 @@ pub enum Variable {
     NetPairs,
     NetDatagramsFirst,
     NetSilence,
+    NetSendDepth,
+    NetReceiveDepth,
+    NetDatagramDepth,
+    NetDatagramReceives,
+    NetInline,
+    NetSignalEvery,
+    NetStripeLimit,
+    NetPart,
+    NetMtu,
+    NetReads,
+    NetTimeout,
+    NetRetries,
+    NetNotReadyRetries,
+    NetNotReadyTime,
+    NetServiceLevel,
+    NetTrafficClass,
+    NetHops,
+    NetPartition,
+    NetGidIndex,
     Tools,
     Boot,
     Rank,
@@ -48,7 +67,7 @@ pub enum Variable {
 }
 
 /// The table.
-pub const ROWS: [Row; 38] = [
+pub const ROWS: [Row; 57] = [
     Row {
         variable: Variable::EagerLimit,
         name: "RMPI_EAGER_LIMIT",
@@ -437,6 +456,169 @@ pub const ROWS: [Row; 38] = [
         },
         text: "A rank whose queue pair broke, and that has not answered for so long, is given up as lost.",
     },
+    net(
+        Variable::NetSendDepth,
+        "RMPI_NET_SEND_DEPTH",
+        Verbosity::TunerDetail,
+        [2, 512, 64],
+        "work requests",
+        "So many work requests wait on one reliable queue pair at most.",
+    ),
+    net(
+        Variable::NetReceiveDepth,
+        "RMPI_NET_RECEIVE_DEPTH",
+        Verbosity::TunerDetail,
+        [4, 2048, 192],
+        "buffers",
+        "So many buffers of 8 KiB a port has at most for what arrives over reliable queue pairs. It begins \
+         with 32, and gets more when they run short.",
+    ),
+    net(
+        Variable::NetDatagramDepth,
+        "RMPI_NET_DATAGRAM_DEPTH",
+        Verbosity::TunerAll,
+        [4, 1024, 256],
+        "datagrams",
+        "So many datagrams are under way from a port at most.",
+    ),
+    net(
+        Variable::NetDatagramReceives,
+        "RMPI_NET_DATAGRAM_RECEIVES",
+        Verbosity::TunerAll,
+        [4, 2048, 192],
+        "buffers",
+        "So many buffers a port has at most for datagrams that arrive.",
+    ),
+    net(
+        Variable::NetInline,
+        "RMPI_NET_INLINE",
+        Verbosity::TunerDetail,
+        [0, 1024, 220],
+        "bytes",
+        "Packets up to this size, 40 bytes of their own among them, travel inside the work request, if the \
+         device grants so much: it need not fetch them.",
+    ),
+    net(
+        Variable::NetSignalEvery,
+        "RMPI_NET_SIGNAL_EVERY",
+        Verbosity::TunerAll,
+        [1, 64, 16],
+        "packets",
+        "One packet in so many asks the device to say when it has arrived.",
+    ),
+    net(
+        Variable::NetStripeLimit,
+        "RMPI_NET_STRIPE_LIMIT",
+        Verbosity::TunerDetail,
+        [8 << 10, 1 << 40, 512 << 10],
+        "bytes",
+        "Data of messages from this size on go over several ports at once.",
+    ),
+    net(
+        Variable::NetPart,
+        "RMPI_NET_PART",
+        Verbosity::TunerAll,
+        [4 << 10, 1 << 30, 1 << 30],
+        "bytes",
+        "Large data are read or written in parts of at most this size.",
+    ),
+    net(
+        Variable::NetMtu,
+        "RMPI_NET_MTU",
+        Verbosity::UserDetail,
+        [256, 4 << 10, 4 << 10],
+        "bytes",
+        "Packets on the wire carry at most this much, rounded down to a power of two; less, if a port of \
+         either side takes less.",
+    ),
+    net(
+        Variable::NetReads,
+        "RMPI_NET_READS",
+        Verbosity::TunerDetail,
+        [1, 16, 16],
+        "reads",
+        "So many reads and atomics one queue pair has under way at most.",
+    ),
+    net(
+        Variable::NetTimeout,
+        "RMPI_NET_TIMEOUT",
+        Verbosity::UserDetail,
+        [1, 4000, 67],
+        "milliseconds",
+        "An answer may take so long before the device sends a packet again, rounded up to 4.096 microseconds \
+         times a power of two. With each queue pair to a rank that broke in vain it is twice as long, at most \
+         four times.",
+    ),
+    net(
+        Variable::NetRetries,
+        "RMPI_NET_RETRIES",
+        Verbosity::UserDetail,
+        [0, 6, 6],
+        "times",
+        "The device sends a packet again so often before its queue pair breaks. That loses nothing: another \
+         one is made.",
+    ),
+    net(
+        Variable::NetNotReadyRetries,
+        "RMPI_NET_NOT_READY_RETRIES",
+        Verbosity::TunerDetail,
+        [0, 6, 6],
+        "times",
+        "The same for packets for which the receiver had no buffer.",
+    ),
+    net(
+        Variable::NetNotReadyTime,
+        "RMPI_NET_NOT_READY_TIME",
+        Verbosity::TunerDetail,
+        [10, 655360, 640],
+        "microseconds",
+        "A receiver without a buffer asks the sender's device to wait so long, rounded up to what can be \
+         asked.",
+    ),
+    net(
+        Variable::NetServiceLevel,
+        "RMPI_NET_SERVICE_LEVEL",
+        Verbosity::UserDetail,
+        [0, 15, 0],
+        "",
+        "Service level of all packets; on Ethernet its three low bits are their priority.",
+    ),
+    net(
+        Variable::NetTrafficClass,
+        "RMPI_NET_TRAFFIC_CLASS",
+        Verbosity::UserDetail,
+        [0, 255, 106],
+        "",
+        "Traffic class of all packets on Ethernet: four times the DSCP, and 2 if routers may tell of \
+         congestion. The default is DSCP 26 with it.",
+    ),
+    net(
+        Variable::NetHops,
+        "RMPI_NET_HOPS",
+        Verbosity::TunerDetail,
+        [1, 255, 64],
+        "routers",
+        "So many routers a packet may pass.",
+    ),
+    net(
+        Variable::NetPartition,
+        "RMPI_NET_PARTITION",
+        Verbosity::UserDetail,
+        [0, 65535, 0],
+        "",
+        "Key of the partition whose ports may talk to each other, 0x8001 for example; its highest bit does \
+         not count. With 0 it is the first of each port's table. The same on all ranks.",
+    ),
+    Row {
+        variable: Variable::NetGidIndex,
+        name: "RMPI_NET_GID_INDEX",
+        category: Category::Network,
+        verbosity: Verbosity::UserDetail,
+        scope: Scope::Local,
+        range: Range::List(Item::GidPlace),
+        text: "Which places of a port's table of GIDs may be used; of several the one that serves best. A port where none \
+               of them serves is not used.",
+    },
     foreign(
         Variable::Tools,
         "RMPI_TOOLS",
@@ -480,6 +662,31 @@ pub const ROWS: [Row; 38] = [
         "The C++ compiler behind rmpicxx.",
     ),
 ];
+
+/// A number of the network, which each rank may have differently: least, most, default.
+const fn net(
+    variable: Variable,
+    name: &'static str,
+    verbosity: Verbosity,
+    [least, most, default]: [u64; 3],
+    unit: &'static str,
+    text: &'static str,
+) -> Row {
+    Row {
+        variable,
+        name,
+        category: Category::Network,
+        verbosity,
+        scope: Scope::Local,
+        range: Range::Number {
+            least,
+            most,
+            default,
+            unit,
+        },
+        text,
+    }
+}
 
 const fn foreign(variable: Variable, name: &'static str, text: &'static str) -> Row {
     Row {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::ledger::NetCounts;
-use super::verbs::{DEPTHS, Device, FakeNet, FakePort, FarLook, NetLimits, NetStats, Verbs};
+use super::verbs::{Device, FakeNet, FakePort, FarLook, NetLimits, NetStats, Verbs};
 use super::{Network, Stats};
 use crate::{Atomic, Completions, Full, Head, Lease, LocalKey, Peer, RemoteKey, WorkId, wait};
 
@@ -49,10 +49,10 @@ impl Net {
         rails: u32,
         limits: NetLimits,
     ) -> Self {
-        let first = net.ports();
+        let (first, depths) = (net.ports(), limits.depths());
         let open = |place| {
             let first = (place != 0).then_some(first);
-            let port = net.open_beside(first, &DEPTHS, FAKE_Q_KEY);
+            let port = net.open_beside(first, &depths, &limits.terms, FAKE_Q_KEY);
             port.expect("depths that a device has")
         };
         let ports = (0..rails).map(open);

@@ -26,6 +26,7 @@ mod hosts;
 mod keys;
 mod lately;
 mod ledger;
+mod limits;
 mod link;
 mod look;
 mod memory;
@@ -63,13 +64,14 @@ use fetch::{Fetch, Letter};
 use hosts::Hosts;
 use keys::{Export, Told};
 use lately::Troubles;
+pub use limits::{GidPlaces, NetLimits, NetTerms};
 pub(crate) use look::look;
 use owned::{Kept, Owned};
 use pairs::Pair;
 use plain::Chore;
 pub use plain::{FarLook, FarWord};
-use pools::{MOST_DATAGRAMS, MOST_SHARED, SendPool};
-use port::{CallError, Depths, Done, Port};
+use pools::SendPool;
+use port::{CallError, Done, Port};
 use rail::{Line, Opened, Rail, largest_datagram, open_all, watch_all};
 use session::Slot;
 use side::Side;
@@ -194,38 +196,6 @@ pub struct NetStats {
     pub detours: u64,
 }
 
-/// How much of everything.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NetLimits {
-    /// Reliable queue pairs.
-    pub pairs: u32,
-    /// Packets to a peer before one is made for it.
-    pub datagrams_first: u32,
-    /// How long a peer may not answer after its queue pair broke.
-    pub silence_ns: u64,
-}
-
-impl Default for NetLimits {
-    fn default() -> Self {
-        Self {
-            pairs: 128,
-            datagrams_first: 16,
-            silence_ns: 120_000_000_000,
-        }
-    }
-}
-
-/// What a port should be opened with.
-#[allow(clippy::cast_possible_truncation, reason = "some hundreds")]
-pub(super) const DEPTHS: Depths = Depths {
-    completions: (MOST_POSTED + MOST_OTHERS) as u32,
-    sends: 64,
-    datagrams: 256,
-    shared: MOST_SHARED as u32,
-    datagram_buffers: MOST_DATAGRAMS as u32,
-    inline_bytes: 220,
-};
-
 impl<P: Port> Verbs<P> {
     /// Takes ports, at least one and at most [`rail::MOST_RAILS`], for a job of `peers` processes.
     // tidy: long (one field a line)
@@ -239,7 +209,7 @@ impl<P: Port> Verbs<P> {
             rails,
             sends,
             words,
-        } = open_all(ports)?;
+        } = open_all(ports, &limits)?;
         let datagrams = rails.iter().map(|rail| largest_datagram(&rail.port));
         Ok(Self {
             me: me.0,
@@ -318,10 +288,10 @@ impl<P: Port> Verbs<P> {
         let sides = self.sides.iter().flatten();
         let sides: usize = sides.map(|side| side.bytes()).sum();
         let pairs = self.pairs.iter().flatten().count();
-        let now = fixed + sides + pairs * Pair::MOST_BYTES + self.sends.bytes();
+        let now = fixed + sides + pairs * Pair::most_bytes(&self.limits) + self.sends.bytes();
         let most = fixed
             + self.sides.len() * Side::most_bytes(self.rails.len())
-            + self.limits.pairs as usize * Pair::MOST_BYTES
+            + self.limits.pairs as usize * Pair::most_bytes(&self.limits)
             + self.sends.most_bytes()
             + if self.rails.len() > 1 {
                 Told::MOST_BYTES
@@ -329,7 +299,7 @@ impl<P: Port> Verbs<P> {
                 0
             };
         let rails = self.rails.iter().map(|rail| {
-            let queues = 2 * COMPLETION_BYTES * DEPTHS.completions as usize;
+            let queues = 2 * COMPLETION_BYTES * self.limits.depths().completions as usize;
             let fixed = size_of::<Rail<P>>() + queues;
             let receives = &rail.receives;
             (fixed + receives.bytes(), fixed + receives.most_bytes())
@@ -388,10 +358,8 @@ fn parts_of(work: u64) -> (u32, u32) {
 const DATAGRAMS: u32 = u32::MAX;
 /// So many work requests on all reliable queue pairs: each may need a completion.
 const MOST_POSTED: usize = 640;
-/// The others that may need one in the same queue: datagrams, and a mark for each reliable queue pair.
-const MOST_OTHERS: usize = 256 + 128;
-/// So many packets at most go without asking for a completion.
-const SIGNAL_EVERY: u32 = 16;
+/// The others that may need one in the same queue beside datagrams: a mark for each reliable queue pair.
+const MOST_OTHERS: usize = 128;
 /// Larger packets only go over reliable queue pairs.
 const MOST_DATAGRAM_BYTES: usize = 2048;
 /// What a device's library keeps for a completion, at most.

@@ -25,9 +25,8 @@ pub const RNR_RETRY_EXC: u32 = 13;
 
 /// Pairs of the network are made at once.
 pub const AT_ONCE: NetLimits = NetLimits {
-    pairs: 128,
     datagrams_first: 0,
-    silence_ns: 120 * SECOND,
+    ..NetLimits::DEFAULT
 };
 
 pub struct Job {

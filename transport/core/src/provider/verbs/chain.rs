@@ -7,7 +7,7 @@ use super::pools::SendPool;
 use super::port::{Body, Operation, Port, Request};
 use super::send::stamp;
 use super::session::{Due, Session, Via};
-use super::{MOST_POSTED, SIGNAL_EVERY, Verbs, name};
+use super::{MOST_POSTED, Verbs, name};
 
 impl<P: Port> Verbs<P> {
     /// Sends what waits in a peer's stream, as far as it goes now, in chains where there is a queue pair.
@@ -45,14 +45,15 @@ impl<P: Port> Verbs<P> {
         let due = &due[..count];
         stamp_all(&mut self.sends, &mut side.session, due);
         let is_scarce = self.sends.is_scarce();
+        let signal_every = self.limits.signal_every;
         let mut unsignaled = pair.ledger.unsignaled();
         let mut requests = [EMPTY; MOST_IN_CHAIN];
         for (place, (request, one)) in requests.iter_mut().zip(due).enumerate() {
             let (posted, under_way) = (rail.posted + place, pair.ledger.len() + place);
             let scarce = is_scarce
                 || posted >= MOST_POSTED / 2
-                || under_way + SIGNAL_EVERY as usize >= depth;
-            let signaled = scarce || unsignaled + 1 >= SIGNAL_EVERY;
+                || under_way + signal_every as usize >= depth;
+            let signaled = scarce || unsignaled + 1 >= signal_every;
             unsignaled = if signaled { 0 } else { unsignaled + 1 };
             let number = u32::try_from(place).unwrap_or(0);
             *request = Request {

@@ -2,12 +2,12 @@
 //! Which ports a process uses: of those that serve, and that the user allows, some; the ranks of a node begin with different
 //! ones in turn.
 
+use super::Verbs;
 use super::device::{Device, Found, FoundDevice, list};
 use super::gid::Route;
 use super::look::cannot_open;
 use super::port::Port;
 use super::rail::MOST_RAILS;
-use super::{DEPTHS, Verbs};
 use crate::{Network, Peer};
 
 impl Verbs<Device> {
@@ -20,10 +20,12 @@ impl Verbs<Device> {
         peers: u32,
         network: &Network,
     ) -> Result<Self, String> {
-        let found = list(Route::Anywhere).map_err(|error| error.to_string())?;
+        let (depths, terms) = (network.limits.depths(), &network.limits.terms);
+        let found = list(Route::Anywhere, terms).map_err(|error| error.to_string())?;
         let ports = choose(&found, network)?;
         let mut opened = ports.iter().map(|port| {
-            let device = Device::open(&port.device, port.port, &DEPTHS, network.q_key, None);
+            let (name, key) = (&port.device, network.q_key);
+            let device = Device::open(name, port.port, &depths, terms, key, None);
             device.map_err(|error| error.to_string())
         });
         // There is at least one.
@@ -139,6 +141,7 @@ mod tests {
             rate_mbps: 100_000,
             reads: 16,
             in_software: false,
+            partition: 0,
             gids: Choice::make(table, Route::Anywhere, None),
             unfit: None,
         };

@@ -31,6 +31,8 @@ mod poll;
 mod post;
 
 #[cfg(test)]
+mod asked;
+#[cfg(test)]
 mod guest;
 
 use std::collections::VecDeque;
@@ -44,6 +46,7 @@ use verbs_sys::{
     ibv_context, ibv_cq, ibv_device_attr, ibv_mr, ibv_pd, ibv_qp, ibv_srq, ibv_wc,
 };
 
+use super::NetTerms;
 use super::address::{Address, Link};
 use super::gid::{self, Route};
 use super::port::{
@@ -97,6 +100,13 @@ pub(crate) struct Device {
     is_lost: bool,
 }
 
+/// A port of a device.
+#[derive(Clone, Copy, Debug)]
+struct Named<'a> {
+    name: &'a str,
+    port: u8,
+}
+
 /// A region, and where it is.
 #[derive(Debug)]
 struct Held {
@@ -119,10 +129,23 @@ impl Device {
         name: &str,
         port: u8,
         depths: &Depths,
+        terms: &NetTerms,
         q_key: u32,
         toward: Option<IpAddr>,
     ) -> Result<Self, OpenError> {
         let verbs = Verbs::load().map_err(OpenError::NoLibrary)?;
+        let port = Named { name, port };
+        Self::open_by(verbs, port, depths, terms, q_key, toward)
+    }
+
+    fn open_by(
+        verbs: &'static Verbs,
+        Named { name, port }: Named<'_>,
+        depths: &Depths,
+        terms: &NetTerms,
+        q_key: u32,
+        toward: Option<IpAddr>,
+    ) -> Result<Self, OpenError> {
         let devices = Devices::list(verbs).map_err(OpenError::NoList)?;
         let names = devices.names();
         let Some(at) = names.iter().position(|found| found == name) else {
@@ -138,7 +161,7 @@ impl Device {
             error,
         };
         let context = devices.open(at).map_err(failed)?;
-        let surveyor = Surveyor::new(verbs, &context, name).map_err(failed)?;
+        let surveyor = Surveyor::new(verbs, &context, name, terms).map_err(failed)?;
         if !surveyor.ports().any(|found| found == port) {
             return Err(OpenError::NoPort {
                 device: name.into(),
@@ -155,14 +178,15 @@ impl Device {
                 why,
             });
         }
-        Self::set_up(verbs, context, &found, depths, q_key, toward).map_err(failed)
+        let wanted = (depths, terms);
+        Self::set_up(verbs, context, &found, wanted, q_key, toward).map_err(failed)
     }
 
     fn set_up(
         verbs: &'static Verbs,
         context: Object<ibv_context>,
         found: &Found,
-        depths: &Depths,
+        (depths, terms): (&Depths, &NetTerms),
         q_key: u32,
         toward: Option<IpAddr>,
     ) -> Result<Self, CallError> {
@@ -190,11 +214,12 @@ impl Device {
         parts.shared = None;
         let (datagrams, inline_bytes) = pair::datagrams(verbs, parts, &depths)?;
         depths.inline_bytes = inline_bytes;
-        pair::start_datagrams(verbs, &datagrams, found.port, q_key)?;
+        let facts = facts(found, &limits, &depths, terms, message_bytes);
+        pair::start_datagrams(verbs, &datagrams, &facts, q_key)?;
         let sign = watch(&[make::channel_descriptor(&channel), events])?;
         Ok(Self {
             verbs,
-            facts: facts(found, &limits, &depths, message_bytes),
+            facts,
             depths,
             q_key,
             toward,
@@ -239,7 +264,7 @@ impl Port for Device {
         let interfaces = gid::interfaces().unwrap_or_default();
         let route = route_toward(self.toward);
         let device = self.facts.device.clone();
-        let surveyor = Surveyor::new(self.verbs, &self.context, &device)?;
+        let surveyor = Surveyor::new(self.verbs, &self.context, &device, &self.facts.terms)?;
         let found = surveyor.look(self.facts.port, &interfaces, route, None)?;
         update(&mut self.facts, &found);
         Ok(())
@@ -413,7 +438,13 @@ fn within(asked: Depths, limits: &ibv_device_attr) -> Depths {
     }
 }
 
-fn facts(found: &Found, limits: &ibv_device_attr, depths: &Depths, message_bytes: u32) -> Facts {
+fn facts(
+    found: &Found,
+    limits: &ibv_device_attr,
+    depths: &Depths,
+    terms: &NetTerms,
+    message_bytes: u32,
+) -> Facts {
     let mut facts = Facts {
         device: found.device.clone(),
         port: found.port,
@@ -431,6 +462,8 @@ fn facts(found: &Found, limits: &ibv_device_attr, depths: &Depths, message_bytes
         depth: depths.sends,
         reads_lie: found.in_software,
         in_software: found.in_software,
+        terms: *terms,
+        partition: found.partition,
     };
     update(&mut facts, found);
     facts
@@ -443,6 +476,7 @@ fn update(facts: &mut Facts, found: &Found) {
         facts.lid = found.lid;
         facts.packet_bytes = found.packet_bytes;
         facts.rate_mbps = found.rate_mbps;
+        facts.partition = found.partition;
     }
     let entries: Vec<_> = found.gids.all.iter().map(|judged| judged.entry).collect();
     let kept = gid::place_of(facts.gid, &entries).map(|place| (facts.gid, place));
@@ -498,6 +532,7 @@ mod tests {
             rate_mbps: 100_000,
             reads: 16,
             in_software: false,
+            partition: 0,
             gids: Choice::make(table, Route::Anywhere, None),
             unfit: None,
         }
@@ -522,6 +557,8 @@ mod tests {
             depth: 64,
             reads_lie: false,
             in_software: false,
+            terms: NetTerms::DEFAULT,
+            partition: 0,
         };
         update(&mut facts, &found(IBV_PORT_ACTIVE, &[(1, 1), (2, 2)]));
         facts

@@ -15,6 +15,7 @@ use std::cmp::Reverse;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use super::GidPlaces;
 use super::address::Link;
 pub(super) use system::{interfaces, route_to};
 
@@ -113,6 +114,8 @@ pub(super) enum Fault {
     InterfaceDown,
     /// Of InfiniBand's, only the first counts.
     NotFirst,
+    /// Only others may be used.
+    NotNamed,
 }
 
 impl Choice {
@@ -134,10 +137,31 @@ impl Choice {
             }
         };
         let all: Vec<_> = table.entries.iter().map(judge).collect();
-        let kept = all.iter().enumerate();
-        let kept = kept.filter_map(|(at, judged)| Some((judged.verdict.ok()?, at)));
-        let best = kept.max().map(|(_, at)| at);
+        let best = best_of(&all);
         Self { all, best }
+    }
+
+    /// The same, if only these places may be used: those then serve although others would be preferred to them at all times.
+    pub(super) fn only(mut self, places: GidPlaces) -> Self {
+        if places == GidPlaces::ANY {
+            return self;
+        }
+        for judged in &mut self.all {
+            let merit = Merit {
+                keeps: false,
+                on_the_way: false,
+                is_seen: judged.interface.is_some(),
+                is_ipv4: as_ipv4(judged.entry.gid).is_some(),
+                place: Reverse(judged.entry.index),
+            };
+            judged.verdict = match judged.verdict {
+                _ if !places.has(judged.entry.index) => Err(Fault::NotNamed),
+                Err(Fault::LinkLocal | Fault::NotFirst) => Ok(merit),
+                verdict => verdict,
+            };
+        }
+        self.best = best_of(&self.all);
+        self
     }
 
     /// The entry that was chosen.
@@ -160,6 +184,12 @@ impl Choice {
             }
         }
     }
+}
+
+fn best_of(all: &[Judged]) -> Option<usize> {
+    let kept = all.iter().enumerate();
+    let kept = kept.filter_map(|(at, judged)| Some((judged.verdict.ok()?, at)));
+    kept.max().map(|(_, at)| at)
 }
 
 impl Judged {
@@ -258,6 +288,7 @@ impl Fault {
                 interface.unwrap_or("its interface")
             ),
             Self::NotFirst => "not used: on InfiniBand the first entry counts".into(),
+            Self::NotNamed => "not used: RMPI_NET_GID_INDEX does not name its place".into(),
         }
     }
 }

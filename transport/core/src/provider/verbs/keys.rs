@@ -14,7 +14,6 @@ use super::port::{CallError, Port, Region};
 use super::rail::MOST_RAILS;
 use super::wire::{BEGINS, ENDS};
 use super::words::{self, LockedMemory};
-use super::work::LEAST_STRIPED_BYTES;
 use crate::{Head, Peer, RemoteKey};
 
 /// Registered memory: its region on each rail with which it is.
@@ -92,7 +91,7 @@ impl<P: Port> Verbs<P> {
         }
         self.lent += 1;
         let several = regions.iter().flatten().count() > 1;
-        if several && bytes >= LEAST_STRIPED_BYTES && !self.side(peer.0).others().is_empty() {
+        if several && bytes >= self.limits.striped_bytes && !self.side(peer.0).others().is_empty() {
             self.tell_keys(peer.0, key, &regions);
         }
         key
@@ -105,10 +104,11 @@ impl<P: Port> Verbs<P> {
         address: u64,
         bytes: usize,
     ) -> Result<Regions, CallError> {
+        let least = self.limits.striped_bytes;
         let side = self.side(peer);
         let main = usize::from(side.main.rail);
         let mut others = [false; MOST_RAILS];
-        if bytes as u64 >= LEAST_STRIPED_BYTES {
+        if bytes as u64 >= least {
             for link in side.others() {
                 others[usize::from(link.rail)] = true;
             }
@@ -170,7 +170,7 @@ impl<P: Port> Verbs<P> {
 
     /// The keys to memory of a peer, of which one was handed over.
     pub(super) fn keys_to(&mut self, peer: u32, key: RemoteKey) -> Keys {
-        let may_be_told = key.bytes >= LEAST_STRIPED_BYTES && self.side(peer).more.is_some();
+        let may_be_told = key.bytes >= self.limits.striped_bytes && self.side(peer).more.is_some();
         let told = may_be_told.then(|| self.told.of(peer, key)).flatten();
         let mut keys = told.unwrap_or_default();
         keys[usize::from(rail_of_key(key))] = low(key.check);

@@ -12,18 +12,18 @@ use super::pairs::Pair;
 use super::pools::{RecvPool, SendPool};
 use super::port::{CallError, Facts};
 use super::words::{LockedMemory, of_registration, state_in_words};
-use super::{COMPLETION_BYTES, DEPTHS, MOST_DATAGRAM_BYTES, NetLimits};
+use super::{COMPLETION_BYTES, MOST_DATAGRAM_BYTES, NetLimits};
 use crate::Rendezvous;
 use crate::net_info::{Device, Gid, Memory, Port, Report, Way};
 
 /// Looks at this host.
-pub(crate) fn look(devices: &str, wanted: u32, peer: Option<IpAddr>) -> Report {
+pub(crate) fn look(devices: &str, wanted: u32, peer: Option<IpAddr>, limits: &NetLimits) -> Report {
     let route = peer.map(gid::route_to);
     let known = match &route {
         Some(Ok(route)) => *route,
         _ => Route::Anywhere,
     };
-    let found = list(known).map_err(|error| error.to_string());
+    let found = list(known, &limits.terms).map_err(|error| error.to_string());
     let interfaces = gid::interfaces().unwrap_or_default();
     let device = |device: &FoundDevice| Device {
         name: device.name.clone(),
@@ -45,7 +45,7 @@ pub(crate) fn look(devices: &str, wanted: u32, peer: Option<IpAddr>) -> Report {
             Ok(route) => way(route, &interfaces),
             Err(error) => Way::Unknown(error.to_string()),
         }),
-        memory: memory(LockedMemory::now(), rails.max(1)),
+        memory: memory(LockedMemory::now(), rails.max(1), limits),
     }
 }
 
@@ -101,8 +101,8 @@ fn way(route: Route, interfaces: &[Interface]) -> Way {
     }
 }
 
-fn memory(locked: LockedMemory, rails: usize) -> Memory {
-    let (first, most) = registered_bytes(&NetLimits::default(), rails);
+fn memory(locked: LockedMemory, rails: usize, limits: &NetLimits) -> Memory {
+    let (first, most) = registered_bytes(limits, rails);
     let [first_bytes, most_bytes] = [first, most].map(|bytes| u64::try_from(bytes).unwrap_or(0));
     Memory {
         limit_bytes: locked.limit_bytes,
@@ -116,16 +116,18 @@ fn memory(locked: LockedMemory, rails: usize) -> Memory {
 /// they are under way. With the queues, as far as they are known before a device makes them; on so many rails, each of which
 /// registers the slots for sends, too.
 fn registered_bytes(limits: &NetLimits, rails: usize) -> (usize, usize) {
-    let (sends, receives) = (SendPool::new(), RecvPool::new(0, MOST_DATAGRAM_BYTES));
-    let queues = 2 * COMPLETION_BYTES * DEPTHS.completions as usize;
+    let receives = RecvPool::new(0, MOST_DATAGRAM_BYTES, limits);
+    let sends = SendPool::new();
+    let queues = 2 * COMPLETION_BYTES * limits.depths().completions as usize;
     let first = sends.first_bytes() + receives.first_bytes();
     let most = sends.most_bytes() + receives.most_bytes();
-    let pairs = limits.pairs as usize * Pair::MOST_BYTES;
+    let pairs = limits.pairs as usize * Pair::most_bytes(limits);
     (rails * (queues + first), rails * (queues + most) + pairs)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::NetTerms;
     use super::super::address::Link;
     use super::super::gid::{Choice, Entry, Kind, Table};
     use super::super::words::Unfit;
@@ -156,6 +158,7 @@ mod tests {
         };
         Found {
             in_software: false,
+            partition: 0,
             device: "rxe0".into(),
             port: 1,
             link: Some(Link::Ethernet),
@@ -222,22 +225,27 @@ mod tests {
             limit_bytes,
             used_bytes: 0,
         };
-        let found = memory(locked(Some(64 << 10)), 1);
+        let found = memory(locked(Some(64 << 10)), 1, &NetLimits::DEFAULT);
         assert!(found.first_bytes > 64 << 10 && found.most_bytes > found.first_bytes);
         assert!(found.most_bytes < 8 << 20, "{found:?}");
         let needed = found.most_bytes.div_ceil(1024).to_string();
         assert!(found.remedy.unwrap().contains(&needed));
-        assert_eq!(memory(locked(None), 1).remedy, None);
-        let two = memory(locked(None), 2);
+        assert_eq!(memory(locked(None), 1, &NetLimits::DEFAULT).remedy, None);
+        let two = memory(locked(None), 2, &NetLimits::DEFAULT);
         assert_eq!(two.first_bytes, 2 * found.first_bytes);
         assert!(two.most_bytes - found.most_bytes < 4 << 20);
-        assert_eq!(memory(locked(Some(1 << 30)), 4).remedy, None);
+        assert_eq!(
+            memory(locked(Some(1 << 30)), 4, &NetLimits::DEFAULT).remedy,
+            None
+        );
     }
 
     #[test]
     fn who_may_not_lock_enough_is_told_how_much_it_takes() {
         let facts = Facts {
             in_software: false,
+            terms: NetTerms::DEFAULT,
+            partition: 0,
             device: "mlx5_0".into(),
             port: 1,
             is_up: true,
@@ -268,7 +276,12 @@ mod tests {
 
     #[test]
     fn this_host_is_told_of_whether_it_has_devices_or_not() {
-        let report = look("", 2, Some(IpAddr::from([127, 0, 0, 1])));
+        let report = look(
+            "",
+            2,
+            Some(IpAddr::from([127, 0, 0, 1])),
+            &NetLimits::DEFAULT,
+        );
         assert_eq!(report.way, Some(Way::Here));
         match report.devices {
             Ok(devices) => assert!(devices.iter().all(|device| !device.name.is_empty())),

@@ -18,7 +18,7 @@ use super::rail::Line;
 use super::unsaid::Unsaid;
 use super::wire::{End, NUMBER_MASK, Say};
 use super::words::{self, Ends};
-use super::{DEPTHS, Side, Verbs, name};
+use super::{NetLimits, Side, Verbs, name};
 
 /// A reliable queue pair.
 #[derive(Debug)]
@@ -56,8 +56,10 @@ enum Life {
 
 impl Pair {
     /// What one takes, with the queue that the device's library keeps for it.
-    pub(super) const MOST_BYTES: usize =
-        size_of::<Self>() + DEPTHS.sends as usize * (size_of::<Posted>() + QUEUE_ENTRY_BYTES);
+    pub(super) fn most_bytes(limits: &NetLimits) -> usize {
+        let entry = size_of::<Posted>() + QUEUE_ENTRY_BYTES;
+        size_of::<Self>() + limits.send_depth as usize * entry
+    }
 
     pub(super) fn is_whole(&self) -> bool {
         self.life == Life::Whole
@@ -124,7 +126,7 @@ impl<P: Port> Verbs<P> {
             ledger: Ledger::default(),
             used_at: self.polls,
             unsaid: Unsaid::default(),
-            patience: FIRST_PATIENCE,
+            patience: self.limits.terms.patience(),
             watch: Watch::default(),
             life: Life::Whole,
         });
@@ -214,7 +216,7 @@ impl<P: Port> Verbs<P> {
         let line = self.pairs[index as usize].as_ref().map(|pair| pair.line);
         let troubles = line.and_then(|line| self.troubles.get(&line));
         let breaks = troubles.map_or(0, |troubles| troubles.unanswered.count(now_ns));
-        FIRST_PATIENCE + breaks.min(MOST_PATIENCE - FIRST_PATIENCE)
+        self.limits.terms.patience() + breaks.min(MORE_PATIENCE)
     }
 
     /// An end that was made comes to nothing: the peer has no room for it, or ours cannot be joined.
@@ -607,10 +609,9 @@ impl<P: Port> Verbs<P> {
     }
 }
 
-/// 4.096 µs × 2^14 = 67 ms without an answer, seven times, then a queue pair breaks: half a second.
-const FIRST_PATIENCE: u8 = 14;
-/// 1.1 s, seven times: a network that is so slow loses packets, not processes.
-const MOST_PATIENCE: u8 = 18;
+/// 67 ms without an answer, seven times, then a queue pair breaks: half a second, where nothing else is set. After this many
+/// doublings it is 1.1 s, seven times: a network that is so slow loses packets, not processes.
+const MORE_PATIENCE: u8 = 4;
 /// So many breaks in a row since the peer had no buffer are told.
 const TOLD_NOT_READY: u8 = 3;
 /// Where the peer or the device has refused a queue pair, the next one is asked for after this time.

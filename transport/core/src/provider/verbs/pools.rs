@@ -2,6 +2,7 @@
 //! Memory for packets: slots for what is sent, in two sizes, and buffers for what arrives, of two queues. All begin small and
 //! grow, block by block, to a limit that does not depend on how many peers there are.
 
+use super::NetLimits;
 use super::memory::Block;
 use super::port::{Access, Body, CallError, GRH_BYTES, Piece, Port, Receives};
 use super::rail::{RAIL_SHIFT, Rail};
@@ -165,15 +166,24 @@ pub(super) struct RecvPool {
 
 impl RecvPool {
     /// Of rail number `rail`. `datagram_bytes`: of the largest datagram.
-    pub(super) fn new(rail: u8, datagram_bytes: usize) -> Self {
+    pub(super) fn new(rail: u8, datagram_bytes: usize, limits: &NetLimits) -> Self {
         let datagram_bytes = (GRH_BYTES + datagram_bytes).next_multiple_of(64);
+        let buffers = |queue, bytes, depth: u32, block: usize| {
+            let depth = depth as usize;
+            Buffers::new(queue, bytes, block.min(depth), depth.div_ceil(block))
+        };
         Self {
-            shared: Buffers::new(Receives::Shared, LARGE_BYTES, SHARED_BUFFERS, SHARED_BLOCKS),
-            datagrams: Buffers::new(
+            shared: buffers(
+                Receives::Shared,
+                LARGE_BYTES,
+                limits.receive_depth,
+                SHARED_BUFFERS,
+            ),
+            datagrams: buffers(
                 Receives::Datagrams,
                 datagram_bytes,
+                limits.datagram_receives,
                 DATAGRAM_BUFFERS,
-                DATAGRAM_BLOCKS,
             ),
             rail: Slot::from(rail) << RAIL_SHIFT,
         }
@@ -634,11 +644,6 @@ const SMALL_SLOT_BYTES: usize = 256;
 /// Bytes of a large slot, and of a buffer that takes what is in one.
 const LARGE_BYTES: usize = (HEADER_BYTES + ring::layout::POOL_BUFFER_BYTES).next_multiple_of(64);
 
-/// Buffers of a block, and blocks, of each queue.
+/// Buffers of a block of each queue.
 const SHARED_BUFFERS: usize = 32;
-const SHARED_BLOCKS: usize = 6;
 const DATAGRAM_BUFFERS: usize = 64;
-const DATAGRAM_BLOCKS: usize = 3;
-/// Buffers that a queue must take.
-pub(super) const MOST_SHARED: usize = SHARED_BUFFERS * SHARED_BLOCKS;
-pub(super) const MOST_DATAGRAMS: usize = DATAGRAM_BUFFERS * DATAGRAM_BLOCKS;

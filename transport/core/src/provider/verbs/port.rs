@@ -18,6 +18,7 @@ use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
+use super::NetTerms;
 use super::address::{Address, Link};
 
 /// One port of one device.
@@ -158,6 +159,10 @@ pub(crate) struct Facts {
     pub(crate) reads_lie: bool,
     /// Whether the kernel plays the device, on the processors of this host.
     pub(crate) in_software: bool,
+    /// What queue pairs are told.
+    pub(crate) terms: NetTerms,
+    /// Where the key of their partition stands in the port's table.
+    pub(crate) partition: u16,
 }
 
 /// How many of everything a port is opened with.

@@ -11,7 +11,7 @@ use super::look::cannot_open;
 use super::pools::{RecvPool, SendPool};
 use super::port::{CallError, Facts, Port, Way};
 use super::session::Slot;
-use super::{MOST_DATAGRAM_BYTES, Verbs};
+use super::{MOST_DATAGRAM_BYTES, NetLimits, Verbs};
 
 /// Rails of a process at most.
 pub(super) const MOST_RAILS: usize = 4;
@@ -54,8 +54,8 @@ impl Line {
 
 impl<P: Port> Rail<P> {
     /// Takes a port, which becomes rail number `at`, and gives it its first buffers.
-    pub(super) fn open(at: u8, mut port: P) -> Result<Self, CallError> {
-        let mut receives = RecvPool::new(at, largest_datagram(&port));
+    pub(super) fn open(at: u8, mut port: P, limits: &NetLimits) -> Result<Self, CallError> {
+        let mut receives = RecvPool::new(at, largest_datagram(&port), limits);
         receives.open(&mut port)?;
         Ok(Self {
             port,
@@ -135,13 +135,14 @@ pub(super) struct Opened<P: Port> {
 /// Ports as rails, with slots for sends that all of them know. The first must serve; what is wrong with others is told.
 pub(super) fn open_all<P: Port>(
     ports: impl IntoIterator<Item = P>,
+    limits: &NetLimits,
 ) -> Result<Opened<P>, CallError> {
     let mut rails: Vec<Rail<P>> = Vec::new();
     let mut words = Vec::new();
     for port in ports.into_iter().take(MOST_RAILS) {
         let facts = port.facts().clone();
         let at = u8::try_from(rails.len()).unwrap_or(u8::MAX);
-        match Rail::open(at, port) {
+        match Rail::open(at, port, limits) {
             Ok(rail) => rails.push(rail),
             Err(error) if rails.is_empty() => return Err(error),
             Err(error) => words.push(left_out(&error, &facts)),

@@ -6,7 +6,7 @@ use super::pools::SendPool;
 use super::port::{Body, Done, Operation, Port, Queue, Request, Status};
 use super::session::{Due, Moment, Slot, Via};
 use super::wire::{self, Ack, BEGINS, ENDS, HEADER_BYTES, Packet};
-use super::{DATAGRAMS, MOST_POSTED, SIGNAL_EVERY, Verbs, name, parts_of};
+use super::{DATAGRAMS, MOST_POSTED, Verbs, name, parts_of};
 use crate::{Full, Head, Peer};
 
 impl<P: Port> Verbs<P> {
@@ -84,7 +84,7 @@ impl<P: Port> Verbs<P> {
         let rail = &mut self.rails[pair.line.at()];
         let facts = rail.port.facts();
         let (room, inline) = (facts.depth as usize, facts.inline_bytes as usize);
-        let is_full = pair.ledger.len() + SIGNAL_EVERY as usize >= room
+        let is_full = pair.ledger.len() + self.limits.signal_every as usize >= room
             || rail.posted >= MOST_POSTED / 2
             || side.session.room() == 0;
         if is_full || bytes > inline {
@@ -103,7 +103,7 @@ impl<P: Port> Verbs<P> {
             word: head.word,
         };
         let place = fill(&mut self.sends, slot, &packet, body);
-        let signaled = pair.ledger.unsignaled() + 1 >= SIGNAL_EVERY;
+        let signaled = pair.ledger.unsignaled() + 1 >= self.limits.signal_every;
         let work = name(index, pair.ledger.next());
         if !rail.port.post_inline(pair.end, work, place, signaled) {
             self.sends.release(slot);
@@ -226,8 +226,8 @@ impl<P: Port> Verbs<P> {
         // Those without a completion, of all queue pairs, are never all that may be posted.
         let scarce = self.sends.is_scarce()
             || rail.posted >= MOST_POSTED / 2
-            || pair.ledger.len() + SIGNAL_EVERY as usize >= depth;
-        let signaled = scarce || pair.ledger.unsignaled() + 1 >= SIGNAL_EVERY;
+            || pair.ledger.len() + self.limits.signal_every as usize >= depth;
+        let signaled = scarce || pair.ledger.unsignaled() + 1 >= self.limits.signal_every;
         let body = self.sends.body(due.slot, at, bytes, inline_bytes);
         let read = matches!(body, Body::Piece(_)).then_some(due.slot);
         let request = Request {

@@ -9,7 +9,7 @@ use super::keys::Keys;
 use super::link::Link;
 use super::port::Port;
 use super::rail::Line;
-use super::work::{Kind, LEAST_STRIPED_BYTES, Work};
+use super::work::{Kind, Work};
 use crate::Outcome;
 
 impl<P: Port> Verbs<P> {
@@ -34,7 +34,7 @@ impl<P: Port> Verbs<P> {
         reason = "it is given back as it was taken, which costs a copy"
     )]
     pub(super) fn share_out(&mut self, work: Work) -> Result<(), Work> {
-        let is_large = work.bytes >= LEAST_STRIPED_BYTES;
+        let is_large = work.bytes >= self.limits.striped_bytes;
         let has_more = !self.side(work.peer).others().is_empty();
         if !is_large || !has_more || matches!(work.kind, Kind::Atomic(_)) {
             return Err(work);
@@ -90,7 +90,7 @@ impl<P: Port> Verbs<P> {
                 _ => {}
             }
         }
-        divide(work.bytes, rails)
+        divide(work.bytes, rails, self.limits.striped_bytes / 2)
     }
 
     /// The shares of a work, registered on their rails; `None`: some cannot be.
@@ -288,7 +288,7 @@ impl<P: Port> Verbs<P> {
 }
 
 /// Divides bytes among rails as fast as they are, leaving out slow ones whose share would not be worth it.
-fn divide(bytes: u64, mut rails: Vec<(u8, u32)>) -> Vec<(u8, u64)> {
+fn divide(bytes: u64, mut rails: Vec<(u8, u32)>, least: u64) -> Vec<(u8, u64)> {
     if rails.iter().any(|(_, rate)| *rate == 0) {
         rails.iter_mut().for_each(|(_, rate)| *rate = 1);
     }
@@ -300,7 +300,7 @@ fn divide(bytes: u64, mut rails: Vec<(u8, u32)>) -> Vec<(u8, u64)> {
         };
         let by_rate = |(_, (_, rate)): &(usize, &(u8, u32))| *rate;
         let slowest = rails.iter().enumerate().rev().min_by_key(by_rate);
-        let too_slow = slowest.filter(|(_, (_, rate))| part(*rate) < LEAST_SHARE_BYTES);
+        let too_slow = slowest.filter(|(_, (_, rate))| part(*rate) < least);
         if let Some((place, _)) = too_slow.filter(|_| rails.len() > 1) {
             rails.remove(place);
             continue;
@@ -318,8 +318,6 @@ fn divide(bytes: u64, mut rails: Vec<(u8, u32)>) -> Vec<(u8, u64)> {
     }
 }
 
-/// A rail moves so much at least.
-const LEAST_SHARE_BYTES: u64 = LEAST_STRIPED_BYTES / 2;
 /// Shares begin at multiples of this.
 const GRAIN_BYTES: u64 = 4096;
 
@@ -329,17 +327,21 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
+    fn divided(bytes: u64, rails: Vec<(u8, u32)>) -> Vec<(u8, u64)> {
+        divide(bytes, rails, MIB / 4)
+    }
+
     #[test]
     fn rails_get_shares_as_large_as_they_are_fast() {
         assert_eq!(
-            divide(8 * MIB, vec![(0, 100_000), (1, 100_000)]),
+            divided(8 * MIB, vec![(0, 100_000), (1, 100_000)]),
             [(0, 4 * MIB), (1, 4 * MIB)]
         );
         assert_eq!(
-            divide(10 * MIB + 5, vec![(0, 100_000), (2, 25_000)]),
+            divided(10 * MIB + 5, vec![(0, 100_000), (2, 25_000)]),
             [(0, 8 * MIB), (2, 2 * MIB + 5)]
         );
-        let shares = divide(10 * MIB, vec![(0, 10), (1, 400), (2, 200), (3, 400)]);
+        let shares = divided(10 * MIB, vec![(0, 10), (1, 400), (2, 200), (3, 400)]);
         assert_eq!(shares.len(), 3, "the slowest is left out: {shares:?}");
         assert_eq!(shares.iter().map(|(_, share)| share).sum::<u64>(), 10 * MIB);
         let (one, half) = (shares[0].1, shares[1].1);
@@ -348,7 +350,7 @@ mod tests {
             "{shares:?}"
         );
         assert_eq!(
-            divide(u64::MAX, vec![(0, u32::MAX), (1, u32::MAX)]).len(),
+            divided(u64::MAX, vec![(0, u32::MAX), (1, u32::MAX)]).len(),
             2
         );
     }
@@ -356,19 +358,19 @@ mod tests {
     #[test]
     fn where_a_rate_is_not_known_shares_are_equal() {
         assert_eq!(
-            divide(2 * MIB, vec![(0, 0), (3, 400_000)]),
+            divided(2 * MIB, vec![(0, 0), (3, 400_000)]),
             [(0, MIB), (3, MIB)]
         );
     }
 
     #[test]
     fn small_shares_are_not_worth_it() {
-        assert_eq!(divide(MIB / 2, vec![(0, 7), (1, 7)]).len(), 2);
+        assert_eq!(divided(MIB / 2, vec![(0, 7), (1, 7)]).len(), 2);
         assert_eq!(
-            divide(MIB / 2, vec![(0, 7), (1, 7), (2, 7)]),
+            divided(MIB / 2, vec![(0, 7), (1, 7), (2, 7)]),
             [(0, MIB / 4), (1, MIB / 4)]
         );
-        assert_eq!(divide(MIB, vec![(0, 25), (1, 100)]), [(1, MIB)]);
-        assert_eq!(divide(MIB, Vec::new()), []);
+        assert_eq!(divided(MIB, vec![(0, 25), (1, 100)]), [(1, MIB)]);
+        assert_eq!(divided(MIB, Vec::new()), []);
     }
 }

@@ -47,6 +47,8 @@ pub(crate) enum Unfit {
     Down(u32),
     /// No address of it would do.
     NoGid,
+    /// It is in no partition with this key.
+    NoPartition(u16),
 }
 
 impl fmt::Display for OpenError {
@@ -104,7 +106,11 @@ impl fmt::Display for Unfit {
                 state_in_words(*state)
             ),
             Self::NoGid => f.write_str(
-                "no address in its table serves (RoCE v2 on an interface that is up); give the interface an address",
+                "no address in its table serves (RoCE v2 on an interface that is up); give the interface an address, or let RMPI_NET_GID_INDEX name its place",
+            ),
+            Self::NoPartition(key) => write!(
+                f,
+                "it is in no partition with the key {key:#x} (RMPI_NET_PARTITION); its table is in /sys/class/infiniband/DEVICE/ports/PORT/pkeys"
             ),
         }
     }
@@ -420,6 +426,7 @@ pub(crate) fn of_event(event: Event, facts: &Facts) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::NetTerms;
     use super::*;
 
     fn facts() -> Facts {
@@ -440,6 +447,8 @@ mod tests {
             depth: 64,
             reads_lie: false,
             in_software: false,
+            terms: NetTerms::DEFAULT,
+            partition: 0,
         }
     }
 

@@ -166,11 +166,11 @@ impl Work {
     }
 
     /// Bytes of one work request of it, at most.
-    fn most_in_part(&self, facts: &Facts) -> u64 {
-        facts.message_bytes.min(match self.kind {
+    fn most_in_part(&self, facts: &Facts, most: u64) -> u64 {
+        facts.message_bytes.min(most).min(match self.kind {
             Kind::Read if facts.reads_lie => MOST_DOUBTED_PART_BYTES >> self.halvings,
             Kind::Write if facts.in_software => MOST_COUNTED_PART_BYTES >> self.halvings,
-            _ => MOST_PART_BYTES,
+            _ => u64::MAX,
         })
     }
 
@@ -546,7 +546,7 @@ impl<P: Port> Verbs<P> {
         let depth = facts.depth as usize;
         let all = work.bytes;
         let doubted = work.kind == Kind::Read && facts.reads_lie;
-        let most = work.most_in_part(facts);
+        let most = work.most_in_part(facts, self.limits.part_bytes);
         while work.posted < all {
             // Others are proved by what comes later.
             let alone = doubted && !pair.ledger.has_doubted();
@@ -627,17 +627,13 @@ fn fits(lease: &Lease, key: RemoteKey, offset: u64) -> bool {
     end.is_some_and(|end| end <= key.bytes)
 }
 
-/// Reads and writes of so many bytes are shared among the rails; memory of as many is registered with all.
-pub(super) const LEAST_STRIPED_BYTES: u64 = 512 << 10;
 /// A peer wants what it was not given, or not over this rail.
 const NOT_EXPORTED: CallError = CallError {
     call: "ibv_reg_mr",
     errno: libc::EACCES,
 };
-/// Bytes of one work request at most.
-const MOST_PART_BYTES: u64 = 1 << 30;
-/// The same of a write by a device of the kernel: it counts every packet of one that is lost or overtaken against the seven
-/// times that it tries.
+/// Bytes of one work request at most, of a write by a device of the kernel: it counts every packet of one that is lost or
+/// overtaken against the seven times that it tries.
 const MOST_COUNTED_PART_BYTES: u64 = 64 << 10;
 /// The same of a read that may lie: one lost packet costs all of it.
 const MOST_DOUBTED_PART_BYTES: u64 = 512 << 10;

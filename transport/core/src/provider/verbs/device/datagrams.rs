@@ -114,7 +114,7 @@ impl Device {
         };
         self.kept[Queue::Sends as usize].extend(repair.late.into_iter().map(flushed));
         let again = pair::reset(self.verbs, &self.datagrams).and_then(|()| {
-            pair::start_datagrams(self.verbs, &self.datagrams, self.facts.port, self.q_key)
+            pair::start_datagrams(self.verbs, &self.datagrams, &self.facts, self.q_key)
         });
         if again.is_err() {
             self.lose();

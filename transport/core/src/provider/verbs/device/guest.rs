@@ -67,7 +67,7 @@ fn memory() -> NonNull<u8> {
 
 impl Side {
     fn open(name: &str, q_key: u32) -> Self {
-        let device = Device::open(name, 1, &DEPTHS, q_key, None);
+        let device = Device::open(name, 1, &DEPTHS, &NetTerms::DEFAULT, q_key, None);
         let mut device = device.unwrap_or_else(|error| panic!("{error}"));
         let base = memory();
         // SAFETY: the memory is never given back.
@@ -188,7 +188,7 @@ fn shell(line: &str) {
 #[test]
 #[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
 fn both_devices_are_listed_with_the_address_that_others_get() {
-    let devices = list(Route::Anywhere).unwrap();
+    let devices = list(Route::Anywhere, &NetTerms::DEFAULT).unwrap();
     for (name, ip) in [("rxe0", "::ffff:10.77.0.1"), ("rxe1", "::ffff:10.77.0.2")] {
         let device = devices.iter().find(|device| device.name == name).unwrap();
         let port = &device.ports.as_ref().unwrap()[0];
@@ -208,7 +208,7 @@ fn both_devices_are_listed_with_the_address_that_others_get() {
 #[ignore = "needs two Soft-RoCE devices: cargo xtask test softroce"]
 fn what_is_not_there_is_told_with_what_is() {
     let error = |name, port| {
-        let opened = Device::open(name, port, &DEPTHS, Q_KEY, None);
+        let opened = Device::open(name, port, &DEPTHS, &NetTerms::DEFAULT, Q_KEY, None);
         opened.map(drop).unwrap_err().to_string()
     };
     assert!(error("rxe7", 1).contains("this host has rxe0, rxe1"));

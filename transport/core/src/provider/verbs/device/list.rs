@@ -6,6 +6,7 @@ use verbs_sys::{
     ibv_context, ibv_port_attr,
 };
 
+use super::super::NetTerms;
 use super::super::address::Link;
 use super::super::gid::{self, Choice, Gid, Interface, Route, Table};
 use super::super::port::CallError;
@@ -31,6 +32,8 @@ pub(crate) struct Found {
     pub(crate) reads: u8,
     /// Whether the kernel plays the device.
     pub(crate) in_software: bool,
+    /// Where the key of its partition stands in its table.
+    pub(crate) partition: u16,
     pub(crate) gids: Choice,
     /// Why it cannot be used.
     pub(crate) unfit: Option<Unfit>,
@@ -44,13 +47,13 @@ pub(crate) struct FoundDevice {
 }
 
 /// Looks at all devices. `route`: where packets will go, if that is known.
-pub(crate) fn list(route: Route) -> Result<Vec<FoundDevice>, OpenError> {
+pub(crate) fn list(route: Route, terms: &NetTerms) -> Result<Vec<FoundDevice>, OpenError> {
     let verbs = Verbs::load().map_err(OpenError::NoLibrary)?;
     let devices = Devices::list(verbs).map_err(OpenError::NoList)?;
     let interfaces = gid::interfaces().unwrap_or_default();
     let look = |(at, name): (usize, String)| {
         let ports = devices.open(at).and_then(|context| {
-            let surveyor = Surveyor::new(verbs, &context, &name)?;
+            let surveyor = Surveyor::new(verbs, &context, &name, terms)?;
             surveyor
                 .ports()
                 .map(|port| surveyor.look(port, &interfaces, route, None))
@@ -72,6 +75,7 @@ pub(super) struct Surveyor<'a> {
     in_software: bool,
     /// Places that the tables of all ports have together.
     places: usize,
+    terms: NetTerms,
 }
 
 impl<'a> Surveyor<'a> {
@@ -79,6 +83,7 @@ impl<'a> Surveyor<'a> {
         verbs: &'static Verbs,
         context: &'a Object<ibv_context>,
         device: &'a str,
+        terms: &NetTerms,
     ) -> Result<Self, CallError> {
         let limits = make::device_attributes(verbs, context)?;
         let count = limits.phys_port_cnt;
@@ -92,9 +97,11 @@ impl<'a> Surveyor<'a> {
             context,
             device,
             count,
-            reads: reads_at_once(limits.max_qp_rd_atom, limits.max_qp_init_rd_atom),
+            reads: reads_at_once(limits.max_qp_rd_atom, limits.max_qp_init_rd_atom)
+                .min(terms.reads),
             in_software: limits.vendor_id == SOFT_ROCE_VENDOR,
             places,
+            terms: *terms,
         })
     }
 
@@ -118,23 +125,45 @@ impl<'a> Surveyor<'a> {
             entries: &entries,
             interfaces,
         };
-        let gids = Choice::make(table, route, keep);
+        let gids = Choice::make(table, route, keep).only(self.terms.gids);
+        let partition = self.place_of_partition(port, attributes.pkey_tbl_len)?;
         let mut found = Found {
             device: self.device.into(),
             port,
             link,
             state: attributes.state,
             lid: attributes.lid,
-            packet_bytes: packet_bytes(&attributes),
+            packet_bytes: packet_bytes(&attributes).min(self.terms.most_packet_bytes()),
             rate_mbps: rate_mbps(&attributes),
             reads: self.reads,
             in_software: self.in_software,
+            partition: partition.unwrap_or(0),
             gids,
             unfit: None,
         };
-        found.unfit = unfit(&found);
+        let no_partition = Unfit::NoPartition(self.terms.partition);
+        let no_partition = partition.is_none().then_some(no_partition);
+        found.unfit = unfit(&found).or(no_partition);
         Ok(found)
     }
+
+    /// Where the key of the partition stands in a port's table of so many.
+    fn place_of_partition(&self, port: u8, places: u16) -> Result<Option<u16>, CallError> {
+        let wanted = self.terms.partition;
+        if wanted == 0 {
+            return Ok(Some(0));
+        }
+        let keys = make::partitions(self.verbs, self.context, port, places)?;
+        Ok((0..)
+            .zip(keys)
+            .find_map(|(place, key)| is_of(key, wanted).then_some(place)))
+    }
+}
+
+/// Whether two keys are of one partition (IBTA vol. 1 section 10.9.3): the highest bit only says who may talk to whom there.
+fn is_of(key: u16, wanted: u16) -> bool {
+    const NUMBER: u16 = 0x7fff;
+    key & NUMBER == wanted & NUMBER && key & NUMBER != 0
 }
 
 fn unfit(found: &Found) -> Option<Unfit> {
@@ -267,7 +296,7 @@ mod tests {
 
     #[test]
     fn without_a_device_the_answer_is_an_empty_list_or_a_reason() {
-        match list(Route::Anywhere) {
+        match list(Route::Anywhere, &NetTerms::DEFAULT) {
             Ok(devices) => assert!(devices.iter().all(|device| !device.name.is_empty())),
             Err(error) => assert!(error.to_string().contains("ibv"), "{error}"),
         }

@@ -107,6 +107,24 @@ pub(super) fn port_attributes(
     Ok(attributes)
 }
 
+/// The keys of the partitions that a port is in, by their place in its table of so many.
+pub(super) fn partitions(
+    verbs: &Verbs,
+    context: &Object<ibv_context>,
+    port: u8,
+    places: u16,
+) -> Result<Vec<u16>, CallError> {
+    let key = |place: u16| {
+        let mut key = 0;
+        // SAFETY: a living context, and room for a key.
+        let answer =
+            unsafe { (verbs.query_pkey)(context.as_ptr(), port, c_int::from(place), &raw mut key) };
+        check("ibv_query_pkey", answer)?;
+        Ok(u16::from_be(key))
+    };
+    (0..places).map(key).collect()
+}
+
 /// The GIDs of a port. `places` are at least as many as the tables of all ports of the device have.
 pub(super) fn gids(
     verbs: &Verbs,

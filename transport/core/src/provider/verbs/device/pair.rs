@@ -74,13 +74,14 @@ fn with_less_inline<T>(
 pub(super) fn start_datagrams(
     verbs: &Verbs,
     pair: &Object<ibv_qp>,
-    port: u8,
+    facts: &Facts,
     q_key: u32,
 ) -> Result<(), CallError> {
     let initial = ibv_qp_attr {
         qp_state: IBV_QPS_INIT,
         qkey: q_key,
-        port_num: port,
+        pkey_index: facts.partition,
+        port_num: facts.port,
         ..ibv_qp_attr::default()
     };
     let mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY;
@@ -104,6 +105,7 @@ pub(super) fn start(verbs: &Verbs, pair: &Object<ibv_qp>, facts: &Facts) -> Resu
     };
     let initial = ibv_qp_attr {
         qp_state: IBV_QPS_INIT,
+        pkey_index: facts.partition,
         port_num: facts.port,
         // What is allowed on the whole; each region says more exactly.
         qp_access_flags: IBV_ACCESS_LOCAL_WRITE
@@ -154,7 +156,7 @@ fn receiving(facts: &Facts, to: &Remote) -> (ibv_qp_attr, u32) {
         dest_qp_num: to.number,
         ah_attr: way(facts, &to.address),
         max_dest_rd_atomic: facts.reads,
-        min_rnr_timer: RNR_TIMER,
+        min_rnr_timer: facts.terms.not_ready_timer(),
         ..ibv_qp_attr::default()
     };
     let mask = IBV_QP_STATE
@@ -173,8 +175,8 @@ fn sending(facts: &Facts, to: &Remote) -> (ibv_qp_attr, u32) {
         sq_psn: to.our_first & PACKET_NUMBERS,
         max_rd_atomic: facts.reads,
         timeout: to.patience,
-        retry_cnt: RETRIES,
-        rnr_retry: RNR_RETRIES,
+        retry_cnt: facts.terms.retries,
+        rnr_retry: facts.terms.not_ready_retries,
         ..ibv_qp_attr::default()
     };
     let mask = IBV_QP_STATE
@@ -189,15 +191,16 @@ fn sending(facts: &Facts, to: &Remote) -> (ibv_qp_attr, u32) {
 /// How packets to an address travel. On Ethernet they always carry GIDs; on InfiniBand only to another subnet.
 pub(super) fn way(facts: &Facts, to: &Address) -> ibv_ah_attr {
     let is_global = facts.link == Link::Ethernet || subnet(facts.gid) != subnet(to.gid);
-    let traffic_class = match facts.link {
-        Link::Ethernet => TRAFFIC_CLASS,
-        Link::Infiniband => 0,
+    let terms = &facts.terms;
+    let (traffic_class, service_level) = match facts.link {
+        Link::Ethernet => (terms.traffic_class, terms.service_level & 7),
+        Link::Infiniband => (0, terms.service_level & 15),
     };
     let grh = ibv_global_route {
         dgid: ibv_gid { raw: to.gid },
         flow_label: 0,
         sgid_index: facts.gid_index,
-        hop_limit: HOPS,
+        hop_limit: terms.hops,
         traffic_class,
     };
     ibv_ah_attr {
@@ -207,6 +210,7 @@ pub(super) fn way(facts: &Facts, to: &Address) -> ibv_ah_attr {
             ibv_global_route::default()
         },
         dlid: to.lid,
+        sl: service_level,
         is_global: is_global.into(),
         port_num: facts.port,
         ..ibv_ah_attr::default()
@@ -221,21 +225,10 @@ fn subnet(gid: Gid) -> [u8; 8] {
 
 /// Bits of the number of a packet.
 const PACKET_NUMBERS: u32 = 0x00ff_ffff;
-/// The receiver that has no buffer asks for a pause of 0.64 ms (IBTA vol. 1, encoding of the RNR NAK timer field: 10 is 0.32 ms, 14 is 1.28 ms, each second number doubles it), which devices double in practice. Long ones would make all
-/// wait that are behind: a process that polls gives its buffers back in microseconds.
-const RNR_TIMER: u8 = 12;
-/// Six times: about 4 ms, 8 on some devices, then the queue pair breaks, and is joined again when the receiver polls. Seven
-/// would be for ever, and hide that nobody posts buffers.
-const RNR_RETRIES: u8 = 6;
-/// Soft-RoCE takes seven for ever here too.
-const RETRIES: u8 = 6;
-/// As many as packets of the Internet have when they start.
-const HOPS: u8 = 64;
-/// DSCP 26 and "can be told of congestion": what switches for RoCE are set up for.
-const TRAFFIC_CLASS: u8 = 106;
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::NetTerms;
     use super::*;
     use verbs_sys::{IBV_MTU_1024, IBV_MTU_4096};
 
@@ -257,6 +250,8 @@ mod tests {
             depth: 64,
             reads_lie: false,
             in_software: false,
+            terms: NetTerms::DEFAULT,
+            partition: 5,
         }
     }
 

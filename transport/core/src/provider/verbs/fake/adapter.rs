@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use super::super::NetTerms;
 use super::super::address::{Address, Link};
 use super::super::port::{CallError, Depths, Done, Event, Facts, Piece, Queue, Status};
 use super::config::{FakeConfig, FakeStats};
@@ -84,7 +85,7 @@ pub(super) struct Spell {
 impl Adapter {
     pub(super) fn new(
         config: &FakeConfig,
-        depths: &Depths,
+        (depths, terms): (&Depths, &NetTerms),
         index: u32,
         number: u32,
         q_key: u32,
@@ -95,7 +96,7 @@ impl Adapter {
         };
         Self {
             state: State::Open,
-            facts: facts(config, depths, index),
+            facts: facts(config, depths, terms, index),
             q_key,
             up: on,
             is_held_down: false,
@@ -355,7 +356,7 @@ pub(super) fn ended(work: u64, number: u32, status: Status) -> Done {
     }
 }
 
-fn facts(config: &FakeConfig, depths: &Depths, index: u32) -> Facts {
+fn facts(config: &FakeConfig, depths: &Depths, terms: &NetTerms, index: u32) -> Facts {
     let link = match config.infiniband {
         true => Link::Infiniband,
         false => Link::Ethernet,
@@ -368,15 +369,17 @@ fn facts(config: &FakeConfig, depths: &Depths, index: u32) -> Facts {
         lid: lid(config, index),
         gid: gid(config, index),
         gid_index: 1,
-        packet_bytes: config.packet_bytes,
+        packet_bytes: config.packet_bytes.min(terms.most_packet_bytes()),
         rate_mbps: 100_000,
         inline_bytes: depths.inline_bytes.min(config.inline_bytes),
         message_bytes: config.message_bytes,
-        reads: config.reads,
+        reads: config.reads.min(terms.reads),
         atomics: config.atomics,
         depth: depths.sends.min(config.most_sends),
         reads_lie: config.lie_permille != 0,
         in_software: config.in_software,
+        terms: *terms,
+        partition: 0,
     }
 }
 

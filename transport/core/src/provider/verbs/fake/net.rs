@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::super::NetTerms;
 use super::super::address::{Address, Link};
 use super::super::port::{CallError, Depths, Event, Queue};
 use super::adapter::{Adapter, Source, Spell, State, gid, lid};
@@ -77,6 +78,7 @@ impl Net {
     pub(super) fn open(
         &mut self,
         depths: &Depths,
+        terms: &NetTerms,
         q_key: u32,
         first: Option<u32>,
     ) -> Result<u32, CallError> {
@@ -100,7 +102,7 @@ impl Net {
         let index = u32::try_from(self.ports.len()).expect("ports are few");
         let number = self.new_number();
         let place = self.new_place();
-        let mut adapter = Adapter::new(&self.config, depths, place, number, q_key);
+        let mut adapter = Adapter::new(&self.config, (depths, terms), place, number, q_key);
         adapter.up.change = self.after(true, self.config.most_down_ns, self.config.down_permille);
         adapter.process = first.unwrap_or(index);
         if first.is_none() {

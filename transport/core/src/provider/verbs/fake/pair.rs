@@ -179,7 +179,7 @@ impl Pair {
     /// How long it waits for an answer, if it is so long for one that was told 14.
     pub(super) fn answer_ns(&self, usual_ns: u64) -> u64 {
         let told = self.joined.map_or(14, |joined| joined.remote.patience);
-        usual_ns << told.saturating_sub(14)
+        (usual_ns << told.saturating_sub(14)) >> 14_u8.saturating_sub(told)
     }
 
     /// Takes a request in, for a slot that it was given.

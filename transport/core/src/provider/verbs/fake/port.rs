@@ -10,12 +10,12 @@ use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::time::Duration;
 
-use super::super::Verbs;
 use super::super::address::Address;
 use super::super::port::{
     Access, Body, CallError, Depths, Done, Event, Facts, Piece, Port, Queue, QueuePair, Receives,
     Refused, Region, Remote, Request, Way,
 };
+use super::super::{NetTerms, Verbs};
 use super::FakeNet;
 use super::adapter::Source;
 
@@ -35,7 +35,7 @@ impl FakeNet {
     /// Depths that no device has, a Q_Key with its highest bit set.
     #[cfg(test)]
     pub(crate) fn open(&self, depths: &Depths, q_key: u32) -> Result<FakePort, CallError> {
-        self.open_beside(None, depths, q_key)
+        self.open_beside(None, depths, &NetTerms::DEFAULT, q_key)
     }
 
     /// The same for the process that has opened port `first`, if there is one.
@@ -43,10 +43,11 @@ impl FakeNet {
         &self,
         first: Option<u32>,
         depths: &Depths,
+        terms: &NetTerms,
         q_key: u32,
     ) -> Result<FakePort, CallError> {
         let mut net = self.lock();
-        let index = net.open(depths, q_key, first)?;
+        let index = net.open(depths, terms, q_key, first)?;
         let facts = net.port(index).facts.clone();
         let net = self.clone();
         Ok(FakePort { net, index, facts })

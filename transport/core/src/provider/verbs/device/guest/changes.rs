@@ -25,13 +25,13 @@ fn a_port_that_is_down_says_so_and_is_not_opened() {
     a.wait_event(Event::PortDown);
     a.device.refresh().unwrap();
     assert_eq!((a.device.facts().is_up, a.device.facts().gid), (false, gid));
-    let opened = Device::open("rxe0", 1, &DEPTHS, Q_KEY, None).map(drop);
+    let opened = Device::open("rxe0", 1, &DEPTHS, &NetTerms::DEFAULT, Q_KEY, None).map(drop);
     let told = opened.unwrap_err().to_string();
     assert!(
         told.contains("rxe0:1 cannot be used: the port is down"),
         "{told}"
     );
-    let found = list(Route::Anywhere).unwrap();
+    let found = list(Route::Anywhere, &NetTerms::DEFAULT).unwrap();
     let found = found.iter().find(|found| found.name == "rxe0").unwrap();
     assert_eq!(found.ports.as_ref().unwrap()[0].unfit, Some(Unfit::Down(1)));
     link_up();
@@ -153,7 +153,7 @@ fn an_address_that_moves_in_the_table_is_found_again() {
 
 /// Where rxe0's table has an address.
 fn place_in_table(address: &str) -> Option<u32> {
-    let devices = list(Route::Anywhere).unwrap();
+    let devices = list(Route::Anywhere, &NetTerms::DEFAULT).unwrap();
     let device = devices.iter().find(|device| device.name == "rxe0").unwrap();
     let all = &device.ports.as_ref().unwrap()[0].gids.all;
     let found = all

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What may be set: how much of everything, and what queue pairs are told.
+
+use super::port::Depths;
+use super::{MOST_OTHERS, MOST_POSTED};
+
+/// How much of everything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NetLimits {
+    /// Reliable queue pairs.
+    pub pairs: u32,
+    /// Packets to a peer before one is made for it.
+    pub datagrams_first: u32,
+    /// How long a peer may not answer after its queue pair broke.
+    pub silence_ns: u64,
+    /// Work requests that one reliable queue pair takes.
+    pub send_depth: u32,
+    /// Buffers in the queue that all reliable queue pairs receive from.
+    pub receive_depth: u32,
+    /// Datagrams under way.
+    pub datagram_depth: u32,
+    /// Buffers for datagrams.
+    pub datagram_receives: u32,
+    /// Bytes that travel inside a work request, if the device grants so many.
+    pub inline_bytes: u32,
+    /// So many packets at most go over a queue pair without asking for a completion, that one included.
+    pub signal_every: u32,
+    /// Reads and writes of so many bytes are shared among the rails; memory of as many is registered with all.
+    pub striped_bytes: u64,
+    /// Bytes of one read or write of a device, at most.
+    pub part_bytes: u64,
+    /// What queue pairs are told.
+    pub terms: NetTerms,
+}
+
+/// What queue pairs and addresses are told. The device may grant less of what is the most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NetTerms {
+    /// Bytes of a packet, at most; what is no power of two counts as the one below.
+    pub packet_bytes: u32,
+    /// Reads and atomics of one queue pair under way, at most.
+    pub reads: u8,
+    /// How long an answer may take before a packet is sent again, the first time; rounded up to what queue pairs can be told.
+    pub answer_ms: u32,
+    /// How often it is sent again; at most 6, since 7 is for ever.
+    pub retries: u8,
+    /// How often a packet is sent again for which the peer had no buffer; at most 6.
+    pub not_ready_retries: u8,
+    /// How long the peer is to wait before that, in microseconds: rounded up to what queue pairs can be told.
+    pub not_ready_us: u32,
+    /// Service level, from 0 to 15; on Ethernet its three low bits are the priority.
+    pub service_level: u8,
+    /// Traffic class of packets on Ethernet: six bits of DSCP, two of congestion.
+    pub traffic_class: u8,
+    /// Routers that a packet with a global address may pass.
+    pub hops: u8,
+    /// The key of the partition; 0: whatever stands first in the port's table.
+    pub partition: u16,
+    /// Places of a port's table of GIDs that may be used.
+    pub gids: GidPlaces,
+}
+
+/// Some places of tables of GIDs, from 0 to 255.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GidPlaces([u64; 4]);
+
+impl NetLimits {
+    /// What holds where nothing is said.
+    pub const DEFAULT: Self = Self {
+        pairs: 128,
+        datagrams_first: 16,
+        silence_ns: 120_000_000_000,
+        send_depth: 64,
+        receive_depth: 192,
+        datagram_depth: 256,
+        datagram_receives: 192,
+        inline_bytes: 220,
+        signal_every: 16,
+        striped_bytes: 512 << 10,
+        part_bytes: 1 << 30,
+        terms: NetTerms::DEFAULT,
+    };
+
+    /// What a port should be opened with.
+    pub(in crate::provider) fn depths(&self) -> Depths {
+        #[allow(clippy::cast_possible_truncation, reason = "some hundreds")]
+        let sends = (MOST_POSTED + MOST_OTHERS) as u32 + self.datagram_depth;
+        Depths {
+            completions: sends.max(self.receive_depth + self.datagram_receives),
+            sends: self.send_depth,
+            datagrams: self.datagram_depth,
+            shared: self.receive_depth,
+            datagram_buffers: self.datagram_receives,
+            inline_bytes: self.inline_bytes,
+        }
+    }
+}
+
+impl Default for NetLimits {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+impl NetTerms {
+    /// What holds where nothing is said.
+    pub const DEFAULT: Self = Self {
+        packet_bytes: 4096,
+        reads: 16,
+        answer_ms: 67,
+        // Soft-RoCE takes seven for ever here too.
+        retries: 6,
+        // About 4 ms, 8 on some devices, then the queue pair breaks, and is joined again when the receiver polls. Seven
+        // would be for ever, and hide that nobody posts buffers.
+        not_ready_retries: 6,
+        // Devices double it in practice. Long ones would make all wait that are behind: a process that polls gives its
+        // buffers back in microseconds.
+        not_ready_us: 640,
+        service_level: 0,
+        // DSCP 26 and "can be told of congestion": what switches for RoCE are set up for.
+        traffic_class: 106,
+        // As many as packets of the Internet have when they start.
+        hops: 64,
+        partition: 0,
+        gids: GidPlaces::ANY,
+    };
+
+    /// The most bytes of a packet that queue pairs can be told.
+    pub(super) fn most_packet_bytes(&self) -> u32 {
+        1 << self.packet_bytes.clamp(256, 4096).ilog2()
+    }
+
+    /// The time for an answer as queue pairs are told it: 4.096 µs × 2 to this power is no shorter. At most 27, so that
+    /// there may be more after a break.
+    pub(super) fn patience(&self) -> u8 {
+        let us = u64::from(self.answer_ms) * 1000;
+        let reaches = |power: &u8| 4096 << power >= us * 1000;
+        (1..MOST_PATIENCE).find(reaches).unwrap_or(MOST_PATIENCE)
+    }
+
+    /// The pause that a receiver without buffers asks for, in the encoding of IBTA vol. 1 section 9.7.5.2.8: 1 is 10 µs, 31 is
+    /// 491.52 ms, and 0 is 655.36 ms.
+    pub(super) fn not_ready_timer(&self) -> u8 {
+        let reaches = |code: &u8| not_ready_us(*code) >= self.not_ready_us;
+        (1..32).find(reaches).unwrap_or(0)
+    }
+}
+
+impl Default for NetTerms {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+impl GidPlaces {
+    /// Any.
+    pub const ANY: Self = Self([0; 4]);
+
+    /// These; any, where there is none.
+    #[must_use]
+    pub fn of(places: impl Iterator<Item = u8>) -> Self {
+        let mut bits = [0; 4];
+        for place in places {
+            bits[usize::from(place) / 64] |= 1 << (place % 64);
+        }
+        Self(bits)
+    }
+
+    /// Whether a place may be used.
+    pub(super) fn has(self, place: u32) -> bool {
+        let word = self.0.get(place as usize / 64);
+        self == Self::ANY || word.is_some_and(|word| word >> (place % 64) & 1 != 0)
+    }
+}
+
+/// Microseconds of the codes from 1 to 31.
+fn not_ready_us(code: u8) -> u32 {
+    match code {
+        0..5 => 10 * u32::from(code),
+        // 60 and 80 µs, and twice as much with every second code.
+        _ => (60 + 20 * u32::from(1 - code % 2)) << ((code - 5) / 2),
+    }
+}
+
+/// 4.096 µs × 2 to this power are nine minutes; four more are what fits into five bits.
+const MOST_PATIENCE: u8 = 27;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_rounded_up_to_what_queue_pairs_can_be_told() {
+        let patience = |answer_ms| {
+            let terms = NetTerms {
+                answer_ms,
+                ..NetTerms::DEFAULT
+            };
+            terms.patience()
+        };
+        // 1.05, 67.1, 134.2 ms and so on.
+        assert_eq!(
+            [1, 2, 67, 68, 134, 135].map(patience),
+            [8, 9, 14, 15, 15, 16]
+        );
+        assert_eq!((patience(0), patience(u32::MAX)), (1, 27));
+        let timer = |not_ready_us| {
+            let terms = NetTerms {
+                not_ready_us,
+                ..NetTerms::DEFAULT
+            };
+            terms.not_ready_timer()
+        };
+        // IBTA vol. 1, table of the encoding of the RNR NAK timer field.
+        assert_eq!(
+            [1, 10, 11, 40, 60, 80, 81, 120, 320, 640, 1280].map(timer),
+            [1, 1, 2, 4, 5, 6, 7, 7, 10, 12, 14]
+        );
+        assert_eq!((timer(491_520), timer(491_521)), (31, 0));
+        assert_eq!(NetTerms::DEFAULT.not_ready_timer(), 12);
+    }
+
+    #[test]
+    fn packets_have_a_power_of_two() {
+        let most = |packet_bytes| {
+            let terms = NetTerms {
+                packet_bytes,
+                ..NetTerms::DEFAULT
+            };
+            terms.most_packet_bytes()
+        };
+        assert_eq!(
+            [0, 256, 1500, 4095, 4096, 9000].map(most),
+            [256, 256, 1024, 2048, 4096, 4096]
+        );
+    }
+
+    #[test]
+    fn places_are_those_that_were_named_or_any() {
+        let some = GidPlaces::of([0, 3, 255].into_iter());
+        let has = |places: GidPlaces| [0, 1, 3, 64, 255, 256].map(|place| places.has(place));
+        assert_eq!(has(some), [true, false, true, false, true, false]);
+        assert_eq!(has(GidPlaces::of(std::iter::empty())), [true; 6]);
+    }
+
+    #[test]
+    fn queues_hold_what_may_need_a_completion() {
+        let depths = NetLimits::DEFAULT.depths();
+        assert_eq!(
+            (depths.completions, depths.sends, depths.shared),
+            (1024, 64, 192)
+        );
+        let many = NetLimits {
+            receive_depth: 2048,
+            datagram_receives: 1024,
+            ..NetLimits::DEFAULT
+        };
+        assert_eq!(many.depths().completions, 3072);
+    }
+}
