@@ -63,7 +63,7 @@ const NEEDS: &[Need] = &[
         what: "Valgrind",
         probe: Probe::Program("valgrind"),
         apt: &["valgrind"],
-        stages: &["icount"],
+        stages: &["icount", "suites"],
     },
     Need {
         what: "gdb",

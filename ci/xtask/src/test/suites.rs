@@ -15,6 +15,7 @@ mod p4est;
 mod python;
 mod rsmpi;
 mod sources;
+mod valgrind;
 
 use super::{Context, Tally};
 use std::path::Path;
@@ -57,6 +58,10 @@ const PARTS: &[Part] = &[
     Part {
         name: "p4est",
         run: p4est::run,
+    },
+    Part {
+        name: "valgrind",
+        run: valgrind::run,
     },
 ];
 
