@@ -15,6 +15,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
                 as *const c_void,
             by_number: crate::entry::entry_standard_abi::QMPI_Abi_get_fortran_booleans
                 as *const c_void,
+            top: crate::entry::entry_standard_abi::top_abi_get_fortran_booleans as *const c_void,
+            entry: crate::entry::entry_standard_abi::PMPI_Abi_get_fortran_booleans as *const c_void,
         },
     ),
     (
@@ -23,6 +25,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
             by_context: crate::entry::entry_standard_abi::next_abi_get_fortran_info
                 as *const c_void,
             by_number: crate::entry::entry_standard_abi::QMPI_Abi_get_fortran_info as *const c_void,
+            top: crate::entry::entry_standard_abi::top_abi_get_fortran_info as *const c_void,
+            entry: crate::entry::entry_standard_abi::PMPI_Abi_get_fortran_info as *const c_void,
         },
     ),
     (
@@ -30,6 +34,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_standard_abi::next_abi_get_info as *const c_void,
             by_number: crate::entry::entry_standard_abi::QMPI_Abi_get_info as *const c_void,
+            top: crate::entry::entry_standard_abi::top_abi_get_info as *const c_void,
+            entry: crate::entry::entry_standard_abi::PMPI_Abi_get_info as *const c_void,
         },
     ),
     (
@@ -37,6 +43,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_standard_abi::next_abi_get_version as *const c_void,
             by_number: crate::entry::entry_standard_abi::QMPI_Abi_get_version as *const c_void,
+            top: crate::entry::entry_standard_abi::top_abi_get_version as *const c_void,
+            entry: crate::entry::entry_standard_abi::PMPI_Abi_get_version as *const c_void,
         },
     ),
     (
@@ -46,6 +54,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
                 as *const c_void,
             by_number: crate::entry::entry_standard_abi::QMPI_Abi_set_fortran_booleans
                 as *const c_void,
+            top: crate::entry::entry_standard_abi::top_abi_set_fortran_booleans as *const c_void,
+            entry: crate::entry::entry_standard_abi::PMPI_Abi_set_fortran_booleans as *const c_void,
         },
     ),
     (
@@ -54,6 +64,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
             by_context: crate::entry::entry_standard_abi::next_abi_set_fortran_info
                 as *const c_void,
             by_number: crate::entry::entry_standard_abi::QMPI_Abi_set_fortran_info as *const c_void,
+            top: crate::entry::entry_standard_abi::top_abi_set_fortran_info as *const c_void,
+            entry: crate::entry::entry_standard_abi::PMPI_Abi_set_fortran_info as *const c_void,
         },
     ),
     (
@@ -61,6 +73,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_init::next_abort as *const c_void,
             by_number: crate::entry::entry_init::QMPI_Abort as *const c_void,
+            top: crate::entry::entry_init::top_abort as *const c_void,
+            entry: crate::entry::entry_init::PMPI_Abort as *const c_void,
         },
     ),
     (
@@ -68,6 +82,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_rma::next_accumulate as *const c_void,
             by_number: crate::entry::entry_rma::QMPI_Accumulate as *const c_void,
+            top: crate::entry::entry_rma::top_accumulate as *const c_void,
+            entry: crate::entry::entry_rma::PMPI_Accumulate as *const c_void,
         },
     ),
     (
@@ -75,6 +91,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_rma::next_accumulate_c as *const c_void,
             by_number: crate::entry::entry_rma::QMPI_Accumulate_c as *const c_void,
+            top: crate::entry::entry_rma::top_accumulate_c as *const c_void,
+            entry: crate::entry::entry_rma::PMPI_Accumulate_c as *const c_void,
         },
     ),
     (
@@ -82,6 +100,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_env::next_add_error_class as *const c_void,
             by_number: crate::entry::entry_env::QMPI_Add_error_class as *const c_void,
+            top: crate::entry::entry_env::top_add_error_class as *const c_void,
+            entry: crate::entry::entry_env::PMPI_Add_error_class as *const c_void,
         },
     ),
     (
@@ -89,6 +109,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_env::next_add_error_code as *const c_void,
             by_number: crate::entry::entry_env::QMPI_Add_error_code as *const c_void,
+            top: crate::entry::entry_env::top_add_error_code as *const c_void,
+            entry: crate::entry::entry_env::PMPI_Add_error_code as *const c_void,
         },
     ),
     (
@@ -96,6 +118,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_env::next_add_error_string as *const c_void,
             by_number: crate::entry::entry_env::QMPI_Add_error_string as *const c_void,
+            top: crate::entry::entry_env::top_add_error_string as *const c_void,
+            entry: crate::entry::entry_env::PMPI_Add_error_string as *const c_void,
         },
     ),
     (
@@ -103,6 +127,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_datatype::next_aint_add as *const c_void,
             by_number: crate::entry::entry_datatype::QMPI_Aint_add as *const c_void,
+            top: crate::entry::entry_datatype::top_aint_add as *const c_void,
+            entry: crate::entry::entry_datatype::PMPI_Aint_add as *const c_void,
         },
     ),
     (
@@ -110,6 +136,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_datatype::next_aint_diff as *const c_void,
             by_number: crate::entry::entry_datatype::QMPI_Aint_diff as *const c_void,
+            top: crate::entry::entry_datatype::top_aint_diff as *const c_void,
+            entry: crate::entry::entry_datatype::PMPI_Aint_diff as *const c_void,
         },
     ),
     (
@@ -117,6 +145,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_coll::next_allgather as *const c_void,
             by_number: crate::entry::entry_coll::QMPI_Allgather as *const c_void,
+            top: crate::entry::entry_coll::top_allgather as *const c_void,
+            entry: crate::entry::entry_coll::PMPI_Allgather as *const c_void,
         },
     ),
     (
@@ -124,6 +154,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_coll::next_allgatherv as *const c_void,
             by_number: crate::entry::entry_coll::QMPI_Allgatherv as *const c_void,
+            top: crate::entry::entry_coll::top_allgatherv as *const c_void,
+            entry: crate::entry::entry_coll::PMPI_Allgatherv as *const c_void,
         },
     ),
     (
@@ -131,6 +163,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_coll::next_allgatherv_c as *const c_void,
             by_number: crate::entry::entry_coll::QMPI_Allgatherv_c as *const c_void,
+            top: crate::entry::entry_coll::top_allgatherv_c as *const c_void,
+            entry: crate::entry::entry_coll::PMPI_Allgatherv_c as *const c_void,
         },
     ),
     (
@@ -138,6 +172,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pcoll::next_allgatherv_init as *const c_void,
             by_number: crate::entry::entry_pcoll::QMPI_Allgatherv_init as *const c_void,
+            top: crate::entry::entry_pcoll::top_allgatherv_init as *const c_void,
+            entry: crate::entry::entry_pcoll::PMPI_Allgatherv_init as *const c_void,
         },
     ),
     (
@@ -145,6 +181,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pcoll::next_allgatherv_init_c as *const c_void,
             by_number: crate::entry::entry_pcoll::QMPI_Allgatherv_init_c as *const c_void,
+            top: crate::entry::entry_pcoll::top_allgatherv_init_c as *const c_void,
+            entry: crate::entry::entry_pcoll::PMPI_Allgatherv_init_c as *const c_void,
         },
     ),
     (
@@ -152,6 +190,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_coll::next_allgather_c as *const c_void,
             by_number: crate::entry::entry_coll::QMPI_Allgather_c as *const c_void,
+            top: crate::entry::entry_coll::top_allgather_c as *const c_void,
+            entry: crate::entry::entry_coll::PMPI_Allgather_c as *const c_void,
         },
     ),
     (
@@ -159,6 +199,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pcoll::next_allgather_init as *const c_void,
             by_number: crate::entry::entry_pcoll::QMPI_Allgather_init as *const c_void,
+            top: crate::entry::entry_pcoll::top_allgather_init as *const c_void,
+            entry: crate::entry::entry_pcoll::PMPI_Allgather_init as *const c_void,
         },
     ),
     (
@@ -166,6 +208,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pcoll::next_allgather_init_c as *const c_void,
             by_number: crate::entry::entry_pcoll::QMPI_Allgather_init_c as *const c_void,
+            top: crate::entry::entry_pcoll::top_allgather_init_c as *const c_void,
+            entry: crate::entry::entry_pcoll::PMPI_Allgather_init_c as *const c_void,
         },
     ),
     (
@@ -173,6 +217,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_env::next_alloc_mem as *const c_void,
             by_number: crate::entry::entry_env::QMPI_Alloc_mem as *const c_void,
+            top: crate::entry::entry_env::top_alloc_mem as *const c_void,
+            entry: crate::entry::entry_env::PMPI_Alloc_mem as *const c_void,
         },
     ),
     (
@@ -180,6 +226,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_coll::next_allreduce as *const c_void,
             by_number: crate::entry::entry_coll::QMPI_Allreduce as *const c_void,
+            top: crate::entry::entry_coll::top_allreduce as *const c_void,
+            entry: crate::entry::entry_coll::PMPI_Allreduce as *const c_void,
         },
     ),
     (
@@ -187,6 +235,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_coll::next_allreduce_c as *const c_void,
             by_number: crate::entry::entry_coll::QMPI_Allreduce_c as *const c_void,
+            top: crate::entry::entry_coll::top_allreduce_c as *const c_void,
+            entry: crate::entry::entry_coll::PMPI_Allreduce_c as *const c_void,
         },
     ),
     (
@@ -194,6 +244,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pcoll::next_allreduce_init as *const c_void,
             by_number: crate::entry::entry_pcoll::QMPI_Allreduce_init as *const c_void,
+            top: crate::entry::entry_pcoll::top_allreduce_init as *const c_void,
+            entry: crate::entry::entry_pcoll::PMPI_Allreduce_init as *const c_void,
         },
     ),
     (
@@ -201,6 +253,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pcoll::next_allreduce_init_c as *const c_void,
             by_number: crate::entry::entry_pcoll::QMPI_Allreduce_init_c as *const c_void,
+            top: crate::entry::entry_pcoll::top_allreduce_init_c as *const c_void,
+            entry: crate::entry::entry_pcoll::PMPI_Allreduce_init_c as *const c_void,
         },
     ),
     (
@@ -208,6 +262,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_coll::next_alltoall as *const c_void,
             by_number: crate::entry::entry_coll::QMPI_Alltoall as *const c_void,
+            top: crate::entry::entry_coll::top_alltoall as *const c_void,
+            entry: crate::entry::entry_coll::PMPI_Alltoall as *const c_void,
         },
     ),
     (
@@ -215,6 +271,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_coll::next_alltoallv as *const c_void,
             by_number: crate::entry::entry_coll::QMPI_Alltoallv as *const c_void,
+            top: crate::entry::entry_coll::top_alltoallv as *const c_void,
+            entry: crate::entry::entry_coll::PMPI_Alltoallv as *const c_void,
         },
     ),
     (
@@ -222,6 +280,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_coll::next_alltoallv_c as *const c_void,
             by_number: crate::entry::entry_coll::QMPI_Alltoallv_c as *const c_void,
+            top: crate::entry::entry_coll::top_alltoallv_c as *const c_void,
+            entry: crate::entry::entry_coll::PMPI_Alltoallv_c as *const c_void,
         },
     ),
     (
@@ -229,6 +289,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pcoll::next_alltoallv_init as *const c_void,
             by_number: crate::entry::entry_pcoll::QMPI_Alltoallv_init as *const c_void,
+            top: crate::entry::entry_pcoll::top_alltoallv_init as *const c_void,
+            entry: crate::entry::entry_pcoll::PMPI_Alltoallv_init as *const c_void,
         },
     ),
     (
@@ -236,6 +298,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pcoll::next_alltoallv_init_c as *const c_void,
             by_number: crate::entry::entry_pcoll::QMPI_Alltoallv_init_c as *const c_void,
+            top: crate::entry::entry_pcoll::top_alltoallv_init_c as *const c_void,
+            entry: crate::entry::entry_pcoll::PMPI_Alltoallv_init_c as *const c_void,
         },
     ),
     (
@@ -243,6 +307,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_coll::next_alltoallw as *const c_void,
             by_number: crate::entry::entry_coll::QMPI_Alltoallw as *const c_void,
+            top: crate::entry::entry_coll::top_alltoallw as *const c_void,
+            entry: crate::entry::entry_coll::PMPI_Alltoallw as *const c_void,
         },
     ),
     (
@@ -250,6 +316,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_coll::next_alltoallw_c as *const c_void,
             by_number: crate::entry::entry_coll::QMPI_Alltoallw_c as *const c_void,
+            top: crate::entry::entry_coll::top_alltoallw_c as *const c_void,
+            entry: crate::entry::entry_coll::PMPI_Alltoallw_c as *const c_void,
         },
     ),
     (
@@ -257,6 +325,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pcoll::next_alltoallw_init as *const c_void,
             by_number: crate::entry::entry_pcoll::QMPI_Alltoallw_init as *const c_void,
+            top: crate::entry::entry_pcoll::top_alltoallw_init as *const c_void,
+            entry: crate::entry::entry_pcoll::PMPI_Alltoallw_init as *const c_void,
         },
     ),
     (
@@ -264,6 +334,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pcoll::next_alltoallw_init_c as *const c_void,
             by_number: crate::entry::entry_pcoll::QMPI_Alltoallw_init_c as *const c_void,
+            top: crate::entry::entry_pcoll::top_alltoallw_init_c as *const c_void,
+            entry: crate::entry::entry_pcoll::PMPI_Alltoallw_init_c as *const c_void,
         },
     ),
     (
@@ -271,6 +343,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_coll::next_alltoall_c as *const c_void,
             by_number: crate::entry::entry_coll::QMPI_Alltoall_c as *const c_void,
+            top: crate::entry::entry_coll::top_alltoall_c as *const c_void,
+            entry: crate::entry::entry_coll::PMPI_Alltoall_c as *const c_void,
         },
     ),
     (
@@ -278,6 +352,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pcoll::next_alltoall_init as *const c_void,
             by_number: crate::entry::entry_pcoll::QMPI_Alltoall_init as *const c_void,
+            top: crate::entry::entry_pcoll::top_alltoall_init as *const c_void,
+            entry: crate::entry::entry_pcoll::PMPI_Alltoall_init as *const c_void,
         },
     ),
     (
@@ -285,6 +361,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pcoll::next_alltoall_init_c as *const c_void,
             by_number: crate::entry::entry_pcoll::QMPI_Alltoall_init_c as *const c_void,
+            top: crate::entry::entry_pcoll::top_alltoall_init_c as *const c_void,
+            entry: crate::entry::entry_pcoll::PMPI_Alltoall_init_c as *const c_void,
         },
     ),
     (
@@ -292,6 +370,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_attr::next_attr_delete as *const c_void,
             by_number: crate::entry::entry_attr::QMPI_Attr_delete as *const c_void,
+            top: crate::entry::entry_attr::top_attr_delete as *const c_void,
+            entry: crate::entry::entry_attr::PMPI_Attr_delete as *const c_void,
         },
     ),
     (
@@ -299,6 +379,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_attr::next_attr_get as *const c_void,
             by_number: crate::entry::entry_attr::QMPI_Attr_get as *const c_void,
+            top: crate::entry::entry_attr::top_attr_get as *const c_void,
+            entry: crate::entry::entry_attr::PMPI_Attr_get as *const c_void,
         },
     ),
     (
@@ -306,6 +388,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_attr::next_attr_put as *const c_void,
             by_number: crate::entry::entry_attr::QMPI_Attr_put as *const c_void,
+            top: crate::entry::entry_attr::top_attr_put as *const c_void,
+            entry: crate::entry::entry_attr::PMPI_Attr_put as *const c_void,
         },
     ),
     (
@@ -313,6 +397,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_coll::next_barrier as *const c_void,
             by_number: crate::entry::entry_coll::QMPI_Barrier as *const c_void,
+            top: crate::entry::entry_coll::top_barrier as *const c_void,
+            entry: crate::entry::entry_coll::PMPI_Barrier as *const c_void,
         },
     ),
     (
@@ -320,6 +406,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pcoll::next_barrier_init as *const c_void,
             by_number: crate::entry::entry_pcoll::QMPI_Barrier_init as *const c_void,
+            top: crate::entry::entry_pcoll::top_barrier_init as *const c_void,
+            entry: crate::entry::entry_pcoll::PMPI_Barrier_init as *const c_void,
         },
     ),
     (
@@ -327,6 +415,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_coll::next_bcast as *const c_void,
             by_number: crate::entry::entry_coll::QMPI_Bcast as *const c_void,
+            top: crate::entry::entry_coll::top_bcast as *const c_void,
+            entry: crate::entry::entry_coll::PMPI_Bcast as *const c_void,
         },
     ),
     (
@@ -334,6 +424,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_coll::next_bcast_c as *const c_void,
             by_number: crate::entry::entry_coll::QMPI_Bcast_c as *const c_void,
+            top: crate::entry::entry_coll::top_bcast_c as *const c_void,
+            entry: crate::entry::entry_coll::PMPI_Bcast_c as *const c_void,
         },
     ),
     (
@@ -341,6 +433,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pcoll::next_bcast_init as *const c_void,
             by_number: crate::entry::entry_pcoll::QMPI_Bcast_init as *const c_void,
+            top: crate::entry::entry_pcoll::top_bcast_init as *const c_void,
+            entry: crate::entry::entry_pcoll::PMPI_Bcast_init as *const c_void,
         },
     ),
     (
@@ -348,6 +442,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pcoll::next_bcast_init_c as *const c_void,
             by_number: crate::entry::entry_pcoll::QMPI_Bcast_init_c as *const c_void,
+            top: crate::entry::entry_pcoll::top_bcast_init_c as *const c_void,
+            entry: crate::entry::entry_pcoll::PMPI_Bcast_init_c as *const c_void,
         },
     ),
     (
@@ -355,6 +451,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_bsend as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Bsend as *const c_void,
+            top: crate::entry::entry_pt2pt::top_bsend as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Bsend as *const c_void,
         },
     ),
     (
@@ -362,6 +460,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_bsend_c as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Bsend_c as *const c_void,
+            top: crate::entry::entry_pt2pt::top_bsend_c as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Bsend_c as *const c_void,
         },
     ),
     (
@@ -369,6 +469,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_bsend_init as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Bsend_init as *const c_void,
+            top: crate::entry::entry_pt2pt::top_bsend_init as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Bsend_init as *const c_void,
         },
     ),
     (
@@ -376,6 +478,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_bsend_init_c as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Bsend_init_c as *const c_void,
+            top: crate::entry::entry_pt2pt::top_bsend_init_c as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Bsend_init_c as *const c_void,
         },
     ),
     (
@@ -383,6 +487,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_buffer_attach as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Buffer_attach as *const c_void,
+            top: crate::entry::entry_pt2pt::top_buffer_attach as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Buffer_attach as *const c_void,
         },
     ),
     (
@@ -390,6 +496,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_buffer_attach_c as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Buffer_attach_c as *const c_void,
+            top: crate::entry::entry_pt2pt::top_buffer_attach_c as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Buffer_attach_c as *const c_void,
         },
     ),
     (
@@ -397,6 +505,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_buffer_detach as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Buffer_detach as *const c_void,
+            top: crate::entry::entry_pt2pt::top_buffer_detach as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Buffer_detach as *const c_void,
         },
     ),
     (
@@ -404,6 +514,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_buffer_detach_c as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Buffer_detach_c as *const c_void,
+            top: crate::entry::entry_pt2pt::top_buffer_detach_c as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Buffer_detach_c as *const c_void,
         },
     ),
     (
@@ -411,6 +523,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_buffer_flush as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Buffer_flush as *const c_void,
+            top: crate::entry::entry_pt2pt::top_buffer_flush as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Buffer_flush as *const c_void,
         },
     ),
     (
@@ -418,6 +532,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_buffer_iflush as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Buffer_iflush as *const c_void,
+            top: crate::entry::entry_pt2pt::top_buffer_iflush as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Buffer_iflush as *const c_void,
         },
     ),
     (
@@ -425,6 +541,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_cancel as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Cancel as *const c_void,
+            top: crate::entry::entry_pt2pt::top_cancel as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Cancel as *const c_void,
         },
     ),
     (
@@ -432,6 +550,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_topo::next_cartdim_get as *const c_void,
             by_number: crate::entry::entry_topo::QMPI_Cartdim_get as *const c_void,
+            top: crate::entry::entry_topo::top_cartdim_get as *const c_void,
+            entry: crate::entry::entry_topo::PMPI_Cartdim_get as *const c_void,
         },
     ),
     (
@@ -439,6 +559,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_topo::next_cart_coords as *const c_void,
             by_number: crate::entry::entry_topo::QMPI_Cart_coords as *const c_void,
+            top: crate::entry::entry_topo::top_cart_coords as *const c_void,
+            entry: crate::entry::entry_topo::PMPI_Cart_coords as *const c_void,
         },
     ),
     (
@@ -446,6 +568,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_topo::next_cart_create as *const c_void,
             by_number: crate::entry::entry_topo::QMPI_Cart_create as *const c_void,
+            top: crate::entry::entry_topo::top_cart_create as *const c_void,
+            entry: crate::entry::entry_topo::PMPI_Cart_create as *const c_void,
         },
     ),
     (
@@ -453,6 +577,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_topo::next_cart_get as *const c_void,
             by_number: crate::entry::entry_topo::QMPI_Cart_get as *const c_void,
+            top: crate::entry::entry_topo::top_cart_get as *const c_void,
+            entry: crate::entry::entry_topo::PMPI_Cart_get as *const c_void,
         },
     ),
     (
@@ -460,6 +586,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_topo::next_cart_map as *const c_void,
             by_number: crate::entry::entry_topo::QMPI_Cart_map as *const c_void,
+            top: crate::entry::entry_topo::top_cart_map as *const c_void,
+            entry: crate::entry::entry_topo::PMPI_Cart_map as *const c_void,
         },
     ),
     (
@@ -467,6 +595,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_topo::next_cart_rank as *const c_void,
             by_number: crate::entry::entry_topo::QMPI_Cart_rank as *const c_void,
+            top: crate::entry::entry_topo::top_cart_rank as *const c_void,
+            entry: crate::entry::entry_topo::PMPI_Cart_rank as *const c_void,
         },
     ),
     (
@@ -474,6 +604,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_topo::next_cart_shift as *const c_void,
             by_number: crate::entry::entry_topo::QMPI_Cart_shift as *const c_void,
+            top: crate::entry::entry_topo::top_cart_shift as *const c_void,
+            entry: crate::entry::entry_topo::PMPI_Cart_shift as *const c_void,
         },
     ),
     (
@@ -481,6 +613,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_topo::next_cart_sub as *const c_void,
             by_number: crate::entry::entry_topo::QMPI_Cart_sub as *const c_void,
+            top: crate::entry::entry_topo::top_cart_sub as *const c_void,
+            entry: crate::entry::entry_topo::PMPI_Cart_sub as *const c_void,
         },
     ),
     (
@@ -488,6 +622,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_dynamic::next_close_port as *const c_void,
             by_number: crate::entry::entry_dynamic::QMPI_Close_port as *const c_void,
+            top: crate::entry::entry_dynamic::top_close_port as *const c_void,
+            entry: crate::entry::entry_dynamic::PMPI_Close_port as *const c_void,
         },
     ),
     (
@@ -495,6 +631,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_dynamic::next_comm_accept as *const c_void,
             by_number: crate::entry::entry_dynamic::QMPI_Comm_accept as *const c_void,
+            top: crate::entry::entry_dynamic::top_comm_accept as *const c_void,
+            entry: crate::entry::entry_dynamic::PMPI_Comm_accept as *const c_void,
         },
     ),
     (
@@ -502,6 +640,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_comm_attach_buffer as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Comm_attach_buffer as *const c_void,
+            top: crate::entry::entry_pt2pt::top_comm_attach_buffer as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Comm_attach_buffer as *const c_void,
         },
     ),
     (
@@ -509,6 +649,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_comm_attach_buffer_c as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Comm_attach_buffer_c as *const c_void,
+            top: crate::entry::entry_pt2pt::top_comm_attach_buffer_c as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Comm_attach_buffer_c as *const c_void,
         },
     ),
     (
@@ -516,6 +658,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_env::next_comm_call_errhandler as *const c_void,
             by_number: crate::entry::entry_env::QMPI_Comm_call_errhandler as *const c_void,
+            top: crate::entry::entry_env::top_comm_call_errhandler as *const c_void,
+            entry: crate::entry::entry_env::PMPI_Comm_call_errhandler as *const c_void,
         },
     ),
     (
@@ -523,6 +667,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_comm::next_comm_compare as *const c_void,
             by_number: crate::entry::entry_comm::QMPI_Comm_compare as *const c_void,
+            top: crate::entry::entry_comm::top_comm_compare as *const c_void,
+            entry: crate::entry::entry_comm::PMPI_Comm_compare as *const c_void,
         },
     ),
     (
@@ -530,6 +676,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_dynamic::next_comm_connect as *const c_void,
             by_number: crate::entry::entry_dynamic::QMPI_Comm_connect as *const c_void,
+            top: crate::entry::entry_dynamic::top_comm_connect as *const c_void,
+            entry: crate::entry::entry_dynamic::PMPI_Comm_connect as *const c_void,
         },
     ),
     (
@@ -537,6 +685,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_comm::next_comm_create as *const c_void,
             by_number: crate::entry::entry_comm::QMPI_Comm_create as *const c_void,
+            top: crate::entry::entry_comm::top_comm_create as *const c_void,
+            entry: crate::entry::entry_comm::PMPI_Comm_create as *const c_void,
         },
     ),
     (
@@ -544,6 +694,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_env::next_comm_create_errhandler as *const c_void,
             by_number: crate::entry::entry_env::QMPI_Comm_create_errhandler as *const c_void,
+            top: crate::entry::entry_env::top_comm_create_errhandler as *const c_void,
+            entry: crate::entry::entry_env::PMPI_Comm_create_errhandler as *const c_void,
         },
     ),
     (
@@ -551,6 +703,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_init::next_comm_create_from_group as *const c_void,
             by_number: crate::entry::entry_init::QMPI_Comm_create_from_group as *const c_void,
+            top: crate::entry::entry_init::top_comm_create_from_group as *const c_void,
+            entry: crate::entry::entry_init::PMPI_Comm_create_from_group as *const c_void,
         },
     ),
     (
@@ -558,6 +712,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_comm::next_comm_create_group as *const c_void,
             by_number: crate::entry::entry_comm::QMPI_Comm_create_group as *const c_void,
+            top: crate::entry::entry_comm::top_comm_create_group as *const c_void,
+            entry: crate::entry::entry_comm::PMPI_Comm_create_group as *const c_void,
         },
     ),
     (
@@ -565,6 +721,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_attr::next_comm_create_keyval as *const c_void,
             by_number: crate::entry::entry_attr::QMPI_Comm_create_keyval as *const c_void,
+            top: crate::entry::entry_attr::top_comm_create_keyval as *const c_void,
+            entry: crate::entry::entry_attr::PMPI_Comm_create_keyval as *const c_void,
         },
     ),
     (
@@ -572,6 +730,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_attr::next_comm_delete_attr as *const c_void,
             by_number: crate::entry::entry_attr::QMPI_Comm_delete_attr as *const c_void,
+            top: crate::entry::entry_attr::top_comm_delete_attr as *const c_void,
+            entry: crate::entry::entry_attr::PMPI_Comm_delete_attr as *const c_void,
         },
     ),
     (
@@ -579,6 +739,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_comm_detach_buffer as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Comm_detach_buffer as *const c_void,
+            top: crate::entry::entry_pt2pt::top_comm_detach_buffer as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Comm_detach_buffer as *const c_void,
         },
     ),
     (
@@ -586,6 +748,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_comm_detach_buffer_c as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Comm_detach_buffer_c as *const c_void,
+            top: crate::entry::entry_pt2pt::top_comm_detach_buffer_c as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Comm_detach_buffer_c as *const c_void,
         },
     ),
     (
@@ -593,6 +757,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_dynamic::next_comm_disconnect as *const c_void,
             by_number: crate::entry::entry_dynamic::QMPI_Comm_disconnect as *const c_void,
+            top: crate::entry::entry_dynamic::top_comm_disconnect as *const c_void,
+            entry: crate::entry::entry_dynamic::PMPI_Comm_disconnect as *const c_void,
         },
     ),
     (
@@ -600,6 +766,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_comm::next_comm_dup as *const c_void,
             by_number: crate::entry::entry_comm::QMPI_Comm_dup as *const c_void,
+            top: crate::entry::entry_comm::top_comm_dup as *const c_void,
+            entry: crate::entry::entry_comm::PMPI_Comm_dup as *const c_void,
         },
     ),
     (
@@ -607,6 +775,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_comm::next_comm_dup_with_info as *const c_void,
             by_number: crate::entry::entry_comm::QMPI_Comm_dup_with_info as *const c_void,
+            top: crate::entry::entry_comm::top_comm_dup_with_info as *const c_void,
+            entry: crate::entry::entry_comm::PMPI_Comm_dup_with_info as *const c_void,
         },
     ),
     (
@@ -614,6 +784,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_comm_flush_buffer as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Comm_flush_buffer as *const c_void,
+            top: crate::entry::entry_pt2pt::top_comm_flush_buffer as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Comm_flush_buffer as *const c_void,
         },
     ),
     (
@@ -621,6 +793,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_comm::next_comm_free as *const c_void,
             by_number: crate::entry::entry_comm::QMPI_Comm_free as *const c_void,
+            top: crate::entry::entry_comm::top_comm_free as *const c_void,
+            entry: crate::entry::entry_comm::PMPI_Comm_free as *const c_void,
         },
     ),
     (
@@ -628,6 +802,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_attr::next_comm_free_keyval as *const c_void,
             by_number: crate::entry::entry_attr::QMPI_Comm_free_keyval as *const c_void,
+            top: crate::entry::entry_attr::top_comm_free_keyval as *const c_void,
+            entry: crate::entry::entry_attr::PMPI_Comm_free_keyval as *const c_void,
         },
     ),
     (
@@ -635,6 +811,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_language::next_comm_fromint as *const c_void,
             by_number: crate::entry::entry_language::QMPI_Comm_fromint as *const c_void,
+            top: crate::entry::entry_language::top_comm_fromint as *const c_void,
+            entry: crate::entry::entry_language::PMPI_Comm_fromint as *const c_void,
         },
     ),
     (
@@ -642,6 +820,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_attr::next_comm_get_attr as *const c_void,
             by_number: crate::entry::entry_attr::QMPI_Comm_get_attr as *const c_void,
+            top: crate::entry::entry_attr::top_comm_get_attr as *const c_void,
+            entry: crate::entry::entry_attr::PMPI_Comm_get_attr as *const c_void,
         },
     ),
     (
@@ -649,6 +829,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_env::next_comm_get_errhandler as *const c_void,
             by_number: crate::entry::entry_env::QMPI_Comm_get_errhandler as *const c_void,
+            top: crate::entry::entry_env::top_comm_get_errhandler as *const c_void,
+            entry: crate::entry::entry_env::PMPI_Comm_get_errhandler as *const c_void,
         },
     ),
     (
@@ -656,6 +838,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_comm::next_comm_get_info as *const c_void,
             by_number: crate::entry::entry_comm::QMPI_Comm_get_info as *const c_void,
+            top: crate::entry::entry_comm::top_comm_get_info as *const c_void,
+            entry: crate::entry::entry_comm::PMPI_Comm_get_info as *const c_void,
         },
     ),
     (
@@ -663,6 +847,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_attr::next_comm_get_name as *const c_void,
             by_number: crate::entry::entry_attr::QMPI_Comm_get_name as *const c_void,
+            top: crate::entry::entry_attr::top_comm_get_name as *const c_void,
+            entry: crate::entry::entry_attr::PMPI_Comm_get_name as *const c_void,
         },
     ),
     (
@@ -670,6 +856,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_dynamic::next_comm_get_parent as *const c_void,
             by_number: crate::entry::entry_dynamic::QMPI_Comm_get_parent as *const c_void,
+            top: crate::entry::entry_dynamic::top_comm_get_parent as *const c_void,
+            entry: crate::entry::entry_dynamic::PMPI_Comm_get_parent as *const c_void,
         },
     ),
     (
@@ -677,6 +865,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_comm::next_comm_group as *const c_void,
             by_number: crate::entry::entry_comm::QMPI_Comm_group as *const c_void,
+            top: crate::entry::entry_comm::top_comm_group as *const c_void,
+            entry: crate::entry::entry_comm::PMPI_Comm_group as *const c_void,
         },
     ),
     (
@@ -684,6 +874,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_comm::next_comm_idup as *const c_void,
             by_number: crate::entry::entry_comm::QMPI_Comm_idup as *const c_void,
+            top: crate::entry::entry_comm::top_comm_idup as *const c_void,
+            entry: crate::entry::entry_comm::PMPI_Comm_idup as *const c_void,
         },
     ),
     (
@@ -691,6 +883,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_comm::next_comm_idup_with_info as *const c_void,
             by_number: crate::entry::entry_comm::QMPI_Comm_idup_with_info as *const c_void,
+            top: crate::entry::entry_comm::top_comm_idup_with_info as *const c_void,
+            entry: crate::entry::entry_comm::PMPI_Comm_idup_with_info as *const c_void,
         },
     ),
     (
@@ -698,6 +892,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_comm_iflush_buffer as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Comm_iflush_buffer as *const c_void,
+            top: crate::entry::entry_pt2pt::top_comm_iflush_buffer as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Comm_iflush_buffer as *const c_void,
         },
     ),
     (
@@ -705,6 +901,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_dynamic::next_comm_join as *const c_void,
             by_number: crate::entry::entry_dynamic::QMPI_Comm_join as *const c_void,
+            top: crate::entry::entry_dynamic::top_comm_join as *const c_void,
+            entry: crate::entry::entry_dynamic::PMPI_Comm_join as *const c_void,
         },
     ),
     (
@@ -712,6 +910,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_comm::next_comm_rank as *const c_void,
             by_number: crate::entry::entry_comm::QMPI_Comm_rank as *const c_void,
+            top: crate::entry::entry_comm::top_comm_rank as *const c_void,
+            entry: crate::entry::entry_comm::PMPI_Comm_rank as *const c_void,
         },
     ),
     (
@@ -719,6 +919,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_comm::next_comm_remote_group as *const c_void,
             by_number: crate::entry::entry_comm::QMPI_Comm_remote_group as *const c_void,
+            top: crate::entry::entry_comm::top_comm_remote_group as *const c_void,
+            entry: crate::entry::entry_comm::PMPI_Comm_remote_group as *const c_void,
         },
     ),
     (
@@ -726,6 +928,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_comm::next_comm_remote_size as *const c_void,
             by_number: crate::entry::entry_comm::QMPI_Comm_remote_size as *const c_void,
+            top: crate::entry::entry_comm::top_comm_remote_size as *const c_void,
+            entry: crate::entry::entry_comm::PMPI_Comm_remote_size as *const c_void,
         },
     ),
     (
@@ -733,6 +937,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_attr::next_comm_set_attr as *const c_void,
             by_number: crate::entry::entry_attr::QMPI_Comm_set_attr as *const c_void,
+            top: crate::entry::entry_attr::top_comm_set_attr as *const c_void,
+            entry: crate::entry::entry_attr::PMPI_Comm_set_attr as *const c_void,
         },
     ),
     (
@@ -740,6 +946,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_env::next_comm_set_errhandler as *const c_void,
             by_number: crate::entry::entry_env::QMPI_Comm_set_errhandler as *const c_void,
+            top: crate::entry::entry_env::top_comm_set_errhandler as *const c_void,
+            entry: crate::entry::entry_env::PMPI_Comm_set_errhandler as *const c_void,
         },
     ),
     (
@@ -747,6 +955,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_comm::next_comm_set_info as *const c_void,
             by_number: crate::entry::entry_comm::QMPI_Comm_set_info as *const c_void,
+            top: crate::entry::entry_comm::top_comm_set_info as *const c_void,
+            entry: crate::entry::entry_comm::PMPI_Comm_set_info as *const c_void,
         },
     ),
     (
@@ -754,6 +964,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_attr::next_comm_set_name as *const c_void,
             by_number: crate::entry::entry_attr::QMPI_Comm_set_name as *const c_void,
+            top: crate::entry::entry_attr::top_comm_set_name as *const c_void,
+            entry: crate::entry::entry_attr::PMPI_Comm_set_name as *const c_void,
         },
     ),
     (
@@ -761,6 +973,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_comm::next_comm_size as *const c_void,
             by_number: crate::entry::entry_comm::QMPI_Comm_size as *const c_void,
+            top: crate::entry::entry_comm::top_comm_size as *const c_void,
+            entry: crate::entry::entry_comm::PMPI_Comm_size as *const c_void,
         },
     ),
     (
@@ -768,6 +982,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_dynamic::next_comm_spawn as *const c_void,
             by_number: crate::entry::entry_dynamic::QMPI_Comm_spawn as *const c_void,
+            top: crate::entry::entry_dynamic::top_comm_spawn as *const c_void,
+            entry: crate::entry::entry_dynamic::PMPI_Comm_spawn as *const c_void,
         },
     ),
     (
@@ -775,6 +991,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_dynamic::next_comm_spawn_multiple as *const c_void,
             by_number: crate::entry::entry_dynamic::QMPI_Comm_spawn_multiple as *const c_void,
+            top: crate::entry::entry_dynamic::top_comm_spawn_multiple as *const c_void,
+            entry: crate::entry::entry_dynamic::PMPI_Comm_spawn_multiple as *const c_void,
         },
     ),
     (
@@ -782,6 +1000,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_comm::next_comm_split as *const c_void,
             by_number: crate::entry::entry_comm::QMPI_Comm_split as *const c_void,
+            top: crate::entry::entry_comm::top_comm_split as *const c_void,
+            entry: crate::entry::entry_comm::PMPI_Comm_split as *const c_void,
         },
     ),
     (
@@ -789,6 +1009,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_comm::next_comm_split_type as *const c_void,
             by_number: crate::entry::entry_comm::QMPI_Comm_split_type as *const c_void,
+            top: crate::entry::entry_comm::top_comm_split_type as *const c_void,
+            entry: crate::entry::entry_comm::PMPI_Comm_split_type as *const c_void,
         },
     ),
     (
@@ -796,6 +1018,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_comm::next_comm_test_inter as *const c_void,
             by_number: crate::entry::entry_comm::QMPI_Comm_test_inter as *const c_void,
+            top: crate::entry::entry_comm::top_comm_test_inter as *const c_void,
+            entry: crate::entry::entry_comm::PMPI_Comm_test_inter as *const c_void,
         },
     ),
     (
@@ -803,6 +1027,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_language::next_comm_toint as *const c_void,
             by_number: crate::entry::entry_language::QMPI_Comm_toint as *const c_void,
+            top: crate::entry::entry_language::top_comm_toint as *const c_void,
+            entry: crate::entry::entry_language::PMPI_Comm_toint as *const c_void,
         },
     ),
     (
@@ -810,6 +1036,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_rma::next_compare_and_swap as *const c_void,
             by_number: crate::entry::entry_rma::QMPI_Compare_and_swap as *const c_void,
+            top: crate::entry::entry_rma::top_compare_and_swap as *const c_void,
+            entry: crate::entry::entry_rma::PMPI_Compare_and_swap as *const c_void,
         },
     ),
     (
@@ -817,6 +1045,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_topo::next_dims_create as *const c_void,
             by_number: crate::entry::entry_topo::QMPI_Dims_create as *const c_void,
+            top: crate::entry::entry_topo::top_dims_create as *const c_void,
+            entry: crate::entry::entry_topo::PMPI_Dims_create as *const c_void,
         },
     ),
     (
@@ -824,6 +1054,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_topo::next_dist_graph_create as *const c_void,
             by_number: crate::entry::entry_topo::QMPI_Dist_graph_create as *const c_void,
+            top: crate::entry::entry_topo::top_dist_graph_create as *const c_void,
+            entry: crate::entry::entry_topo::PMPI_Dist_graph_create as *const c_void,
         },
     ),
     (
@@ -831,6 +1063,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_topo::next_dist_graph_create_adjacent as *const c_void,
             by_number: crate::entry::entry_topo::QMPI_Dist_graph_create_adjacent as *const c_void,
+            top: crate::entry::entry_topo::top_dist_graph_create_adjacent as *const c_void,
+            entry: crate::entry::entry_topo::PMPI_Dist_graph_create_adjacent as *const c_void,
         },
     ),
     (
@@ -838,6 +1072,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_topo::next_dist_graph_neighbors as *const c_void,
             by_number: crate::entry::entry_topo::QMPI_Dist_graph_neighbors as *const c_void,
+            top: crate::entry::entry_topo::top_dist_graph_neighbors as *const c_void,
+            entry: crate::entry::entry_topo::PMPI_Dist_graph_neighbors as *const c_void,
         },
     ),
     (
@@ -845,6 +1081,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_topo::next_dist_graph_neighbors_count as *const c_void,
             by_number: crate::entry::entry_topo::QMPI_Dist_graph_neighbors_count as *const c_void,
+            top: crate::entry::entry_topo::top_dist_graph_neighbors_count as *const c_void,
+            entry: crate::entry::entry_topo::PMPI_Dist_graph_neighbors_count as *const c_void,
         },
     ),
     (
@@ -852,6 +1090,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_env::next_errhandler_free as *const c_void,
             by_number: crate::entry::entry_env::QMPI_Errhandler_free as *const c_void,
+            top: crate::entry::entry_env::top_errhandler_free as *const c_void,
+            entry: crate::entry::entry_env::PMPI_Errhandler_free as *const c_void,
         },
     ),
     (
@@ -859,6 +1099,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_language::next_errhandler_fromint as *const c_void,
             by_number: crate::entry::entry_language::QMPI_Errhandler_fromint as *const c_void,
+            top: crate::entry::entry_language::top_errhandler_fromint as *const c_void,
+            entry: crate::entry::entry_language::PMPI_Errhandler_fromint as *const c_void,
         },
     ),
     (
@@ -866,6 +1108,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_language::next_errhandler_toint as *const c_void,
             by_number: crate::entry::entry_language::QMPI_Errhandler_toint as *const c_void,
+            top: crate::entry::entry_language::top_errhandler_toint as *const c_void,
+            entry: crate::entry::entry_language::PMPI_Errhandler_toint as *const c_void,
         },
     ),
     (
@@ -873,6 +1117,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_env::next_error_class as *const c_void,
             by_number: crate::entry::entry_env::QMPI_Error_class as *const c_void,
+            top: crate::entry::entry_env::top_error_class as *const c_void,
+            entry: crate::entry::entry_env::PMPI_Error_class as *const c_void,
         },
     ),
     (
@@ -880,6 +1126,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_env::next_error_string as *const c_void,
             by_number: crate::entry::entry_env::QMPI_Error_string as *const c_void,
+            top: crate::entry::entry_env::top_error_string as *const c_void,
+            entry: crate::entry::entry_env::PMPI_Error_string as *const c_void,
         },
     ),
     (
@@ -887,6 +1135,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_coll::next_exscan as *const c_void,
             by_number: crate::entry::entry_coll::QMPI_Exscan as *const c_void,
+            top: crate::entry::entry_coll::top_exscan as *const c_void,
+            entry: crate::entry::entry_coll::PMPI_Exscan as *const c_void,
         },
     ),
     (
@@ -894,6 +1144,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_coll::next_exscan_c as *const c_void,
             by_number: crate::entry::entry_coll::QMPI_Exscan_c as *const c_void,
+            top: crate::entry::entry_coll::top_exscan_c as *const c_void,
+            entry: crate::entry::entry_coll::PMPI_Exscan_c as *const c_void,
         },
     ),
     (
@@ -901,6 +1153,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pcoll::next_exscan_init as *const c_void,
             by_number: crate::entry::entry_pcoll::QMPI_Exscan_init as *const c_void,
+            top: crate::entry::entry_pcoll::top_exscan_init as *const c_void,
+            entry: crate::entry::entry_pcoll::PMPI_Exscan_init as *const c_void,
         },
     ),
     (
@@ -908,6 +1162,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pcoll::next_exscan_init_c as *const c_void,
             by_number: crate::entry::entry_pcoll::QMPI_Exscan_init_c as *const c_void,
+            top: crate::entry::entry_pcoll::top_exscan_init_c as *const c_void,
+            entry: crate::entry::entry_pcoll::PMPI_Exscan_init_c as *const c_void,
         },
     ),
     (
@@ -915,6 +1171,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_rma::next_fetch_and_op as *const c_void,
             by_number: crate::entry::entry_rma::QMPI_Fetch_and_op as *const c_void,
+            top: crate::entry::entry_rma::top_fetch_and_op as *const c_void,
+            entry: crate::entry::entry_rma::PMPI_Fetch_and_op as *const c_void,
         },
     ),
     (
@@ -922,6 +1180,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_env::next_file_call_errhandler as *const c_void,
             by_number: crate::entry::entry_env::QMPI_File_call_errhandler as *const c_void,
+            top: crate::entry::entry_env::top_file_call_errhandler as *const c_void,
+            entry: crate::entry::entry_env::PMPI_File_call_errhandler as *const c_void,
         },
     ),
     (
@@ -929,6 +1189,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_close as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_close as *const c_void,
+            top: crate::entry::entry_io::top_file_close as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_close as *const c_void,
         },
     ),
     (
@@ -936,6 +1198,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_env::next_file_create_errhandler as *const c_void,
             by_number: crate::entry::entry_env::QMPI_File_create_errhandler as *const c_void,
+            top: crate::entry::entry_env::top_file_create_errhandler as *const c_void,
+            entry: crate::entry::entry_env::PMPI_File_create_errhandler as *const c_void,
         },
     ),
     (
@@ -943,6 +1207,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_delete as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_delete as *const c_void,
+            top: crate::entry::entry_io::top_file_delete as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_delete as *const c_void,
         },
     ),
     (
@@ -950,6 +1216,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_language::next_file_fromint as *const c_void,
             by_number: crate::entry::entry_language::QMPI_File_fromint as *const c_void,
+            top: crate::entry::entry_language::top_file_fromint as *const c_void,
+            entry: crate::entry::entry_language::PMPI_File_fromint as *const c_void,
         },
     ),
     (
@@ -957,6 +1225,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_get_amode as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_get_amode as *const c_void,
+            top: crate::entry::entry_io::top_file_get_amode as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_get_amode as *const c_void,
         },
     ),
     (
@@ -964,6 +1234,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_get_atomicity as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_get_atomicity as *const c_void,
+            top: crate::entry::entry_io::top_file_get_atomicity as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_get_atomicity as *const c_void,
         },
     ),
     (
@@ -971,6 +1243,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_get_byte_offset as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_get_byte_offset as *const c_void,
+            top: crate::entry::entry_io::top_file_get_byte_offset as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_get_byte_offset as *const c_void,
         },
     ),
     (
@@ -978,6 +1252,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_env::next_file_get_errhandler as *const c_void,
             by_number: crate::entry::entry_env::QMPI_File_get_errhandler as *const c_void,
+            top: crate::entry::entry_env::top_file_get_errhandler as *const c_void,
+            entry: crate::entry::entry_env::PMPI_File_get_errhandler as *const c_void,
         },
     ),
     (
@@ -985,6 +1261,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_get_group as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_get_group as *const c_void,
+            top: crate::entry::entry_io::top_file_get_group as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_get_group as *const c_void,
         },
     ),
     (
@@ -992,6 +1270,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_get_info as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_get_info as *const c_void,
+            top: crate::entry::entry_io::top_file_get_info as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_get_info as *const c_void,
         },
     ),
     (
@@ -999,6 +1279,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_get_position as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_get_position as *const c_void,
+            top: crate::entry::entry_io::top_file_get_position as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_get_position as *const c_void,
         },
     ),
     (
@@ -1006,6 +1288,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_get_position_shared as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_get_position_shared as *const c_void,
+            top: crate::entry::entry_io::top_file_get_position_shared as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_get_position_shared as *const c_void,
         },
     ),
     (
@@ -1013,6 +1297,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_get_size as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_get_size as *const c_void,
+            top: crate::entry::entry_io::top_file_get_size as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_get_size as *const c_void,
         },
     ),
     (
@@ -1020,6 +1306,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_get_type_extent as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_get_type_extent as *const c_void,
+            top: crate::entry::entry_io::top_file_get_type_extent as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_get_type_extent as *const c_void,
         },
     ),
     (
@@ -1027,6 +1315,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_get_type_extent_c as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_get_type_extent_c as *const c_void,
+            top: crate::entry::entry_io::top_file_get_type_extent_c as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_get_type_extent_c as *const c_void,
         },
     ),
     (
@@ -1034,6 +1324,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_get_view as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_get_view as *const c_void,
+            top: crate::entry::entry_io::top_file_get_view as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_get_view as *const c_void,
         },
     ),
     (
@@ -1041,6 +1333,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_iread as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_iread as *const c_void,
+            top: crate::entry::entry_io::top_file_iread as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_iread as *const c_void,
         },
     ),
     (
@@ -1048,6 +1342,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_iread_all as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_iread_all as *const c_void,
+            top: crate::entry::entry_io::top_file_iread_all as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_iread_all as *const c_void,
         },
     ),
     (
@@ -1055,6 +1351,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_iread_all_c as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_iread_all_c as *const c_void,
+            top: crate::entry::entry_io::top_file_iread_all_c as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_iread_all_c as *const c_void,
         },
     ),
     (
@@ -1062,6 +1360,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_iread_at as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_iread_at as *const c_void,
+            top: crate::entry::entry_io::top_file_iread_at as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_iread_at as *const c_void,
         },
     ),
     (
@@ -1069,6 +1369,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_iread_at_all as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_iread_at_all as *const c_void,
+            top: crate::entry::entry_io::top_file_iread_at_all as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_iread_at_all as *const c_void,
         },
     ),
     (
@@ -1076,6 +1378,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_iread_at_all_c as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_iread_at_all_c as *const c_void,
+            top: crate::entry::entry_io::top_file_iread_at_all_c as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_iread_at_all_c as *const c_void,
         },
     ),
     (
@@ -1083,6 +1387,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_iread_at_c as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_iread_at_c as *const c_void,
+            top: crate::entry::entry_io::top_file_iread_at_c as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_iread_at_c as *const c_void,
         },
     ),
     (
@@ -1090,6 +1396,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_iread_c as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_iread_c as *const c_void,
+            top: crate::entry::entry_io::top_file_iread_c as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_iread_c as *const c_void,
         },
     ),
     (
@@ -1097,6 +1405,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_iread_shared as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_iread_shared as *const c_void,
+            top: crate::entry::entry_io::top_file_iread_shared as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_iread_shared as *const c_void,
         },
     ),
     (
@@ -1104,6 +1414,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_iread_shared_c as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_iread_shared_c as *const c_void,
+            top: crate::entry::entry_io::top_file_iread_shared_c as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_iread_shared_c as *const c_void,
         },
     ),
     (
@@ -1111,6 +1423,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_iwrite as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_iwrite as *const c_void,
+            top: crate::entry::entry_io::top_file_iwrite as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_iwrite as *const c_void,
         },
     ),
     (
@@ -1118,6 +1432,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_iwrite_all as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_iwrite_all as *const c_void,
+            top: crate::entry::entry_io::top_file_iwrite_all as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_iwrite_all as *const c_void,
         },
     ),
     (
@@ -1125,6 +1441,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_iwrite_all_c as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_iwrite_all_c as *const c_void,
+            top: crate::entry::entry_io::top_file_iwrite_all_c as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_iwrite_all_c as *const c_void,
         },
     ),
     (
@@ -1132,6 +1450,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_iwrite_at as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_iwrite_at as *const c_void,
+            top: crate::entry::entry_io::top_file_iwrite_at as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_iwrite_at as *const c_void,
         },
     ),
     (
@@ -1139,6 +1459,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_iwrite_at_all as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_iwrite_at_all as *const c_void,
+            top: crate::entry::entry_io::top_file_iwrite_at_all as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_iwrite_at_all as *const c_void,
         },
     ),
     (
@@ -1146,6 +1468,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_iwrite_at_all_c as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_iwrite_at_all_c as *const c_void,
+            top: crate::entry::entry_io::top_file_iwrite_at_all_c as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_iwrite_at_all_c as *const c_void,
         },
     ),
     (
@@ -1153,6 +1477,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_iwrite_at_c as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_iwrite_at_c as *const c_void,
+            top: crate::entry::entry_io::top_file_iwrite_at_c as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_iwrite_at_c as *const c_void,
         },
     ),
     (
@@ -1160,6 +1486,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_iwrite_c as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_iwrite_c as *const c_void,
+            top: crate::entry::entry_io::top_file_iwrite_c as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_iwrite_c as *const c_void,
         },
     ),
     (
@@ -1167,6 +1495,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_iwrite_shared as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_iwrite_shared as *const c_void,
+            top: crate::entry::entry_io::top_file_iwrite_shared as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_iwrite_shared as *const c_void,
         },
     ),
     (
@@ -1174,6 +1504,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_iwrite_shared_c as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_iwrite_shared_c as *const c_void,
+            top: crate::entry::entry_io::top_file_iwrite_shared_c as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_iwrite_shared_c as *const c_void,
         },
     ),
     (
@@ -1181,6 +1513,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_open as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_open as *const c_void,
+            top: crate::entry::entry_io::top_file_open as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_open as *const c_void,
         },
     ),
     (
@@ -1188,6 +1522,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_preallocate as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_preallocate as *const c_void,
+            top: crate::entry::entry_io::top_file_preallocate as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_preallocate as *const c_void,
         },
     ),
     (
@@ -1195,6 +1531,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_read as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_read as *const c_void,
+            top: crate::entry::entry_io::top_file_read as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_read as *const c_void,
         },
     ),
     (
@@ -1202,6 +1540,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_read_all as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_read_all as *const c_void,
+            top: crate::entry::entry_io::top_file_read_all as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_read_all as *const c_void,
         },
     ),
     (
@@ -1209,6 +1549,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_read_all_begin as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_read_all_begin as *const c_void,
+            top: crate::entry::entry_io::top_file_read_all_begin as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_read_all_begin as *const c_void,
         },
     ),
     (
@@ -1216,6 +1558,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_read_all_begin_c as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_read_all_begin_c as *const c_void,
+            top: crate::entry::entry_io::top_file_read_all_begin_c as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_read_all_begin_c as *const c_void,
         },
     ),
     (
@@ -1223,6 +1567,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_read_all_c as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_read_all_c as *const c_void,
+            top: crate::entry::entry_io::top_file_read_all_c as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_read_all_c as *const c_void,
         },
     ),
     (
@@ -1230,6 +1576,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_read_all_end as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_read_all_end as *const c_void,
+            top: crate::entry::entry_io::top_file_read_all_end as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_read_all_end as *const c_void,
         },
     ),
     (
@@ -1237,6 +1585,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_read_at as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_read_at as *const c_void,
+            top: crate::entry::entry_io::top_file_read_at as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_read_at as *const c_void,
         },
     ),
     (
@@ -1244,6 +1594,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_read_at_all as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_read_at_all as *const c_void,
+            top: crate::entry::entry_io::top_file_read_at_all as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_read_at_all as *const c_void,
         },
     ),
     (
@@ -1251,6 +1603,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_read_at_all_begin as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_read_at_all_begin as *const c_void,
+            top: crate::entry::entry_io::top_file_read_at_all_begin as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_read_at_all_begin as *const c_void,
         },
     ),
     (
@@ -1258,6 +1612,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_read_at_all_begin_c as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_read_at_all_begin_c as *const c_void,
+            top: crate::entry::entry_io::top_file_read_at_all_begin_c as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_read_at_all_begin_c as *const c_void,
         },
     ),
     (
@@ -1265,6 +1621,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_read_at_all_c as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_read_at_all_c as *const c_void,
+            top: crate::entry::entry_io::top_file_read_at_all_c as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_read_at_all_c as *const c_void,
         },
     ),
     (
@@ -1272,6 +1630,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_read_at_all_end as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_read_at_all_end as *const c_void,
+            top: crate::entry::entry_io::top_file_read_at_all_end as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_read_at_all_end as *const c_void,
         },
     ),
     (
@@ -1279,6 +1639,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_read_at_c as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_read_at_c as *const c_void,
+            top: crate::entry::entry_io::top_file_read_at_c as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_read_at_c as *const c_void,
         },
     ),
     (
@@ -1286,6 +1648,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_read_c as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_read_c as *const c_void,
+            top: crate::entry::entry_io::top_file_read_c as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_read_c as *const c_void,
         },
     ),
     (
@@ -1293,6 +1657,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_read_ordered as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_read_ordered as *const c_void,
+            top: crate::entry::entry_io::top_file_read_ordered as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_read_ordered as *const c_void,
         },
     ),
     (
@@ -1300,6 +1666,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_read_ordered_begin as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_read_ordered_begin as *const c_void,
+            top: crate::entry::entry_io::top_file_read_ordered_begin as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_read_ordered_begin as *const c_void,
         },
     ),
     (
@@ -1307,6 +1675,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_read_ordered_begin_c as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_read_ordered_begin_c as *const c_void,
+            top: crate::entry::entry_io::top_file_read_ordered_begin_c as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_read_ordered_begin_c as *const c_void,
         },
     ),
     (
@@ -1314,6 +1684,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_read_ordered_c as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_read_ordered_c as *const c_void,
+            top: crate::entry::entry_io::top_file_read_ordered_c as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_read_ordered_c as *const c_void,
         },
     ),
     (
@@ -1321,6 +1693,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_read_ordered_end as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_read_ordered_end as *const c_void,
+            top: crate::entry::entry_io::top_file_read_ordered_end as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_read_ordered_end as *const c_void,
         },
     ),
     (
@@ -1328,6 +1702,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_read_shared as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_read_shared as *const c_void,
+            top: crate::entry::entry_io::top_file_read_shared as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_read_shared as *const c_void,
         },
     ),
     (
@@ -1335,6 +1711,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_read_shared_c as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_read_shared_c as *const c_void,
+            top: crate::entry::entry_io::top_file_read_shared_c as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_read_shared_c as *const c_void,
         },
     ),
     (
@@ -1342,6 +1720,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_seek as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_seek as *const c_void,
+            top: crate::entry::entry_io::top_file_seek as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_seek as *const c_void,
         },
     ),
     (
@@ -1349,6 +1729,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_seek_shared as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_seek_shared as *const c_void,
+            top: crate::entry::entry_io::top_file_seek_shared as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_seek_shared as *const c_void,
         },
     ),
     (
@@ -1356,6 +1738,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_set_atomicity as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_set_atomicity as *const c_void,
+            top: crate::entry::entry_io::top_file_set_atomicity as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_set_atomicity as *const c_void,
         },
     ),
     (
@@ -1363,6 +1747,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_env::next_file_set_errhandler as *const c_void,
             by_number: crate::entry::entry_env::QMPI_File_set_errhandler as *const c_void,
+            top: crate::entry::entry_env::top_file_set_errhandler as *const c_void,
+            entry: crate::entry::entry_env::PMPI_File_set_errhandler as *const c_void,
         },
     ),
     (
@@ -1370,6 +1756,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_set_info as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_set_info as *const c_void,
+            top: crate::entry::entry_io::top_file_set_info as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_set_info as *const c_void,
         },
     ),
     (
@@ -1377,6 +1765,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_set_size as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_set_size as *const c_void,
+            top: crate::entry::entry_io::top_file_set_size as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_set_size as *const c_void,
         },
     ),
     (
@@ -1384,6 +1774,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_set_view as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_set_view as *const c_void,
+            top: crate::entry::entry_io::top_file_set_view as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_set_view as *const c_void,
         },
     ),
     (
@@ -1391,6 +1783,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_sync as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_sync as *const c_void,
+            top: crate::entry::entry_io::top_file_sync as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_sync as *const c_void,
         },
     ),
     (
@@ -1398,6 +1792,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_language::next_file_toint as *const c_void,
             by_number: crate::entry::entry_language::QMPI_File_toint as *const c_void,
+            top: crate::entry::entry_language::top_file_toint as *const c_void,
+            entry: crate::entry::entry_language::PMPI_File_toint as *const c_void,
         },
     ),
     (
@@ -1405,6 +1801,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_write as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_write as *const c_void,
+            top: crate::entry::entry_io::top_file_write as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_write as *const c_void,
         },
     ),
     (
@@ -1412,6 +1810,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_write_all as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_write_all as *const c_void,
+            top: crate::entry::entry_io::top_file_write_all as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_write_all as *const c_void,
         },
     ),
     (
@@ -1419,6 +1819,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_write_all_begin as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_write_all_begin as *const c_void,
+            top: crate::entry::entry_io::top_file_write_all_begin as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_write_all_begin as *const c_void,
         },
     ),
     (
@@ -1426,6 +1828,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_write_all_begin_c as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_write_all_begin_c as *const c_void,
+            top: crate::entry::entry_io::top_file_write_all_begin_c as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_write_all_begin_c as *const c_void,
         },
     ),
     (
@@ -1433,6 +1837,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_write_all_c as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_write_all_c as *const c_void,
+            top: crate::entry::entry_io::top_file_write_all_c as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_write_all_c as *const c_void,
         },
     ),
     (
@@ -1440,6 +1846,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_write_all_end as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_write_all_end as *const c_void,
+            top: crate::entry::entry_io::top_file_write_all_end as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_write_all_end as *const c_void,
         },
     ),
     (
@@ -1447,6 +1855,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_write_at as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_write_at as *const c_void,
+            top: crate::entry::entry_io::top_file_write_at as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_write_at as *const c_void,
         },
     ),
     (
@@ -1454,6 +1864,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_write_at_all as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_write_at_all as *const c_void,
+            top: crate::entry::entry_io::top_file_write_at_all as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_write_at_all as *const c_void,
         },
     ),
     (
@@ -1461,6 +1873,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_write_at_all_begin as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_write_at_all_begin as *const c_void,
+            top: crate::entry::entry_io::top_file_write_at_all_begin as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_write_at_all_begin as *const c_void,
         },
     ),
     (
@@ -1468,6 +1882,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_write_at_all_begin_c as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_write_at_all_begin_c as *const c_void,
+            top: crate::entry::entry_io::top_file_write_at_all_begin_c as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_write_at_all_begin_c as *const c_void,
         },
     ),
     (
@@ -1475,6 +1891,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_write_at_all_c as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_write_at_all_c as *const c_void,
+            top: crate::entry::entry_io::top_file_write_at_all_c as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_write_at_all_c as *const c_void,
         },
     ),
     (
@@ -1482,6 +1900,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_write_at_all_end as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_write_at_all_end as *const c_void,
+            top: crate::entry::entry_io::top_file_write_at_all_end as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_write_at_all_end as *const c_void,
         },
     ),
     (
@@ -1489,6 +1909,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_write_at_c as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_write_at_c as *const c_void,
+            top: crate::entry::entry_io::top_file_write_at_c as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_write_at_c as *const c_void,
         },
     ),
     (
@@ -1496,6 +1918,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_write_c as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_write_c as *const c_void,
+            top: crate::entry::entry_io::top_file_write_c as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_write_c as *const c_void,
         },
     ),
     (
@@ -1503,6 +1927,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_write_ordered as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_write_ordered as *const c_void,
+            top: crate::entry::entry_io::top_file_write_ordered as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_write_ordered as *const c_void,
         },
     ),
     (
@@ -1510,6 +1936,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_write_ordered_begin as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_write_ordered_begin as *const c_void,
+            top: crate::entry::entry_io::top_file_write_ordered_begin as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_write_ordered_begin as *const c_void,
         },
     ),
     (
@@ -1517,6 +1945,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_write_ordered_begin_c as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_write_ordered_begin_c as *const c_void,
+            top: crate::entry::entry_io::top_file_write_ordered_begin_c as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_write_ordered_begin_c as *const c_void,
         },
     ),
     (
@@ -1524,6 +1954,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_write_ordered_c as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_write_ordered_c as *const c_void,
+            top: crate::entry::entry_io::top_file_write_ordered_c as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_write_ordered_c as *const c_void,
         },
     ),
     (
@@ -1531,6 +1963,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_write_ordered_end as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_write_ordered_end as *const c_void,
+            top: crate::entry::entry_io::top_file_write_ordered_end as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_write_ordered_end as *const c_void,
         },
     ),
     (
@@ -1538,6 +1972,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_write_shared as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_write_shared as *const c_void,
+            top: crate::entry::entry_io::top_file_write_shared as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_write_shared as *const c_void,
         },
     ),
     (
@@ -1545,6 +1981,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_file_write_shared_c as *const c_void,
             by_number: crate::entry::entry_io::QMPI_File_write_shared_c as *const c_void,
+            top: crate::entry::entry_io::top_file_write_shared_c as *const c_void,
+            entry: crate::entry::entry_io::PMPI_File_write_shared_c as *const c_void,
         },
     ),
     (
@@ -1552,6 +1990,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_init::next_finalize as *const c_void,
             by_number: crate::entry::entry_init::QMPI_Finalize as *const c_void,
+            top: crate::entry::entry_init::top_finalize as *const c_void,
+            entry: crate::entry::entry_init::PMPI_Finalize as *const c_void,
         },
     ),
     (
@@ -1559,6 +1999,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_init::next_finalized as *const c_void,
             by_number: crate::entry::entry_init::QMPI_Finalized as *const c_void,
+            top: crate::entry::entry_init::top_finalized as *const c_void,
+            entry: crate::entry::entry_init::PMPI_Finalized as *const c_void,
         },
     ),
     (
@@ -1566,6 +2008,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_env::next_free_mem as *const c_void,
             by_number: crate::entry::entry_env::QMPI_Free_mem as *const c_void,
+            top: crate::entry::entry_env::top_free_mem as *const c_void,
+            entry: crate::entry::entry_env::PMPI_Free_mem as *const c_void,
         },
     ),
     (
@@ -1573,6 +2017,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_coll::next_gather as *const c_void,
             by_number: crate::entry::entry_coll::QMPI_Gather as *const c_void,
+            top: crate::entry::entry_coll::top_gather as *const c_void,
+            entry: crate::entry::entry_coll::PMPI_Gather as *const c_void,
         },
     ),
     (
@@ -1580,6 +2026,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_coll::next_gatherv as *const c_void,
             by_number: crate::entry::entry_coll::QMPI_Gatherv as *const c_void,
+            top: crate::entry::entry_coll::top_gatherv as *const c_void,
+            entry: crate::entry::entry_coll::PMPI_Gatherv as *const c_void,
         },
     ),
     (
@@ -1587,6 +2035,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_coll::next_gatherv_c as *const c_void,
             by_number: crate::entry::entry_coll::QMPI_Gatherv_c as *const c_void,
+            top: crate::entry::entry_coll::top_gatherv_c as *const c_void,
+            entry: crate::entry::entry_coll::PMPI_Gatherv_c as *const c_void,
         },
     ),
     (
@@ -1594,6 +2044,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pcoll::next_gatherv_init as *const c_void,
             by_number: crate::entry::entry_pcoll::QMPI_Gatherv_init as *const c_void,
+            top: crate::entry::entry_pcoll::top_gatherv_init as *const c_void,
+            entry: crate::entry::entry_pcoll::PMPI_Gatherv_init as *const c_void,
         },
     ),
     (
@@ -1601,6 +2053,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pcoll::next_gatherv_init_c as *const c_void,
             by_number: crate::entry::entry_pcoll::QMPI_Gatherv_init_c as *const c_void,
+            top: crate::entry::entry_pcoll::top_gatherv_init_c as *const c_void,
+            entry: crate::entry::entry_pcoll::PMPI_Gatherv_init_c as *const c_void,
         },
     ),
     (
@@ -1608,6 +2062,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_coll::next_gather_c as *const c_void,
             by_number: crate::entry::entry_coll::QMPI_Gather_c as *const c_void,
+            top: crate::entry::entry_coll::top_gather_c as *const c_void,
+            entry: crate::entry::entry_coll::PMPI_Gather_c as *const c_void,
         },
     ),
     (
@@ -1615,6 +2071,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pcoll::next_gather_init as *const c_void,
             by_number: crate::entry::entry_pcoll::QMPI_Gather_init as *const c_void,
+            top: crate::entry::entry_pcoll::top_gather_init as *const c_void,
+            entry: crate::entry::entry_pcoll::PMPI_Gather_init as *const c_void,
         },
     ),
     (
@@ -1622,6 +2080,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pcoll::next_gather_init_c as *const c_void,
             by_number: crate::entry::entry_pcoll::QMPI_Gather_init_c as *const c_void,
+            top: crate::entry::entry_pcoll::top_gather_init_c as *const c_void,
+            entry: crate::entry::entry_pcoll::PMPI_Gather_init_c as *const c_void,
         },
     ),
     (
@@ -1629,6 +2089,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_rma::next_get as *const c_void,
             by_number: crate::entry::entry_rma::QMPI_Get as *const c_void,
+            top: crate::entry::entry_rma::top_get as *const c_void,
+            entry: crate::entry::entry_rma::PMPI_Get as *const c_void,
         },
     ),
     (
@@ -1636,6 +2098,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_rma::next_get_accumulate as *const c_void,
             by_number: crate::entry::entry_rma::QMPI_Get_accumulate as *const c_void,
+            top: crate::entry::entry_rma::top_get_accumulate as *const c_void,
+            entry: crate::entry::entry_rma::PMPI_Get_accumulate as *const c_void,
         },
     ),
     (
@@ -1643,6 +2107,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_rma::next_get_accumulate_c as *const c_void,
             by_number: crate::entry::entry_rma::QMPI_Get_accumulate_c as *const c_void,
+            top: crate::entry::entry_rma::top_get_accumulate_c as *const c_void,
+            entry: crate::entry::entry_rma::PMPI_Get_accumulate_c as *const c_void,
         },
     ),
     (
@@ -1650,6 +2116,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_datatype::next_get_address as *const c_void,
             by_number: crate::entry::entry_datatype::QMPI_Get_address as *const c_void,
+            top: crate::entry::entry_datatype::top_get_address as *const c_void,
+            entry: crate::entry::entry_datatype::PMPI_Get_address as *const c_void,
         },
     ),
     (
@@ -1657,6 +2125,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_rma::next_get_c as *const c_void,
             by_number: crate::entry::entry_rma::QMPI_Get_c as *const c_void,
+            top: crate::entry::entry_rma::top_get_c as *const c_void,
+            entry: crate::entry::entry_rma::PMPI_Get_c as *const c_void,
         },
     ),
     (
@@ -1664,6 +2134,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_get_count as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Get_count as *const c_void,
+            top: crate::entry::entry_pt2pt::top_get_count as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Get_count as *const c_void,
         },
     ),
     (
@@ -1671,6 +2143,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_get_count_c as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Get_count_c as *const c_void,
+            top: crate::entry::entry_pt2pt::top_get_count_c as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Get_count_c as *const c_void,
         },
     ),
     (
@@ -1678,6 +2152,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_datatype::next_get_elements as *const c_void,
             by_number: crate::entry::entry_datatype::QMPI_Get_elements as *const c_void,
+            top: crate::entry::entry_datatype::top_get_elements as *const c_void,
+            entry: crate::entry::entry_datatype::PMPI_Get_elements as *const c_void,
         },
     ),
     (
@@ -1685,6 +2161,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_datatype::next_get_elements_c as *const c_void,
             by_number: crate::entry::entry_datatype::QMPI_Get_elements_c as *const c_void,
+            top: crate::entry::entry_datatype::top_get_elements_c as *const c_void,
+            entry: crate::entry::entry_datatype::PMPI_Get_elements_c as *const c_void,
         },
     ),
     (
@@ -1692,6 +2170,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_datatype::next_get_elements_x as *const c_void,
             by_number: crate::entry::entry_datatype::QMPI_Get_elements_x as *const c_void,
+            top: crate::entry::entry_datatype::top_get_elements_x as *const c_void,
+            entry: crate::entry::entry_datatype::PMPI_Get_elements_x as *const c_void,
         },
     ),
     (
@@ -1699,6 +2179,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_init::next_get_hw_resource_info as *const c_void,
             by_number: crate::entry::entry_init::QMPI_Get_hw_resource_info as *const c_void,
+            top: crate::entry::entry_init::top_get_hw_resource_info as *const c_void,
+            entry: crate::entry::entry_init::PMPI_Get_hw_resource_info as *const c_void,
         },
     ),
     (
@@ -1706,6 +2188,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_env::next_get_library_version as *const c_void,
             by_number: crate::entry::entry_env::QMPI_Get_library_version as *const c_void,
+            top: crate::entry::entry_env::top_get_library_version as *const c_void,
+            entry: crate::entry::entry_env::PMPI_Get_library_version as *const c_void,
         },
     ),
     (
@@ -1713,6 +2197,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_env::next_get_processor_name as *const c_void,
             by_number: crate::entry::entry_env::QMPI_Get_processor_name as *const c_void,
+            top: crate::entry::entry_env::top_get_processor_name as *const c_void,
+            entry: crate::entry::entry_env::PMPI_Get_processor_name as *const c_void,
         },
     ),
     (
@@ -1720,6 +2206,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_env::next_get_version as *const c_void,
             by_number: crate::entry::entry_env::QMPI_Get_version as *const c_void,
+            top: crate::entry::entry_env::top_get_version as *const c_void,
+            entry: crate::entry::entry_env::PMPI_Get_version as *const c_void,
         },
     ),
     (
@@ -1727,6 +2215,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_topo::next_graphdims_get as *const c_void,
             by_number: crate::entry::entry_topo::QMPI_Graphdims_get as *const c_void,
+            top: crate::entry::entry_topo::top_graphdims_get as *const c_void,
+            entry: crate::entry::entry_topo::PMPI_Graphdims_get as *const c_void,
         },
     ),
     (
@@ -1734,6 +2224,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_topo::next_graph_create as *const c_void,
             by_number: crate::entry::entry_topo::QMPI_Graph_create as *const c_void,
+            top: crate::entry::entry_topo::top_graph_create as *const c_void,
+            entry: crate::entry::entry_topo::PMPI_Graph_create as *const c_void,
         },
     ),
     (
@@ -1741,6 +2233,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_topo::next_graph_get as *const c_void,
             by_number: crate::entry::entry_topo::QMPI_Graph_get as *const c_void,
+            top: crate::entry::entry_topo::top_graph_get as *const c_void,
+            entry: crate::entry::entry_topo::PMPI_Graph_get as *const c_void,
         },
     ),
     (
@@ -1748,6 +2242,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_topo::next_graph_map as *const c_void,
             by_number: crate::entry::entry_topo::QMPI_Graph_map as *const c_void,
+            top: crate::entry::entry_topo::top_graph_map as *const c_void,
+            entry: crate::entry::entry_topo::PMPI_Graph_map as *const c_void,
         },
     ),
     (
@@ -1755,6 +2251,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_topo::next_graph_neighbors as *const c_void,
             by_number: crate::entry::entry_topo::QMPI_Graph_neighbors as *const c_void,
+            top: crate::entry::entry_topo::top_graph_neighbors as *const c_void,
+            entry: crate::entry::entry_topo::PMPI_Graph_neighbors as *const c_void,
         },
     ),
     (
@@ -1762,6 +2260,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_topo::next_graph_neighbors_count as *const c_void,
             by_number: crate::entry::entry_topo::QMPI_Graph_neighbors_count as *const c_void,
+            top: crate::entry::entry_topo::top_graph_neighbors_count as *const c_void,
+            entry: crate::entry::entry_topo::PMPI_Graph_neighbors_count as *const c_void,
         },
     ),
     (
@@ -1769,6 +2269,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_external::next_grequest_complete as *const c_void,
             by_number: crate::entry::entry_external::QMPI_Grequest_complete as *const c_void,
+            top: crate::entry::entry_external::top_grequest_complete as *const c_void,
+            entry: crate::entry::entry_external::PMPI_Grequest_complete as *const c_void,
         },
     ),
     (
@@ -1776,6 +2278,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_external::next_grequest_start as *const c_void,
             by_number: crate::entry::entry_external::QMPI_Grequest_start as *const c_void,
+            top: crate::entry::entry_external::top_grequest_start as *const c_void,
+            entry: crate::entry::entry_external::PMPI_Grequest_start as *const c_void,
         },
     ),
     (
@@ -1783,6 +2287,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_comm::next_group_compare as *const c_void,
             by_number: crate::entry::entry_comm::QMPI_Group_compare as *const c_void,
+            top: crate::entry::entry_comm::top_group_compare as *const c_void,
+            entry: crate::entry::entry_comm::PMPI_Group_compare as *const c_void,
         },
     ),
     (
@@ -1790,6 +2296,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_comm::next_group_difference as *const c_void,
             by_number: crate::entry::entry_comm::QMPI_Group_difference as *const c_void,
+            top: crate::entry::entry_comm::top_group_difference as *const c_void,
+            entry: crate::entry::entry_comm::PMPI_Group_difference as *const c_void,
         },
     ),
     (
@@ -1797,6 +2305,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_comm::next_group_excl as *const c_void,
             by_number: crate::entry::entry_comm::QMPI_Group_excl as *const c_void,
+            top: crate::entry::entry_comm::top_group_excl as *const c_void,
+            entry: crate::entry::entry_comm::PMPI_Group_excl as *const c_void,
         },
     ),
     (
@@ -1804,6 +2314,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_comm::next_group_free as *const c_void,
             by_number: crate::entry::entry_comm::QMPI_Group_free as *const c_void,
+            top: crate::entry::entry_comm::top_group_free as *const c_void,
+            entry: crate::entry::entry_comm::PMPI_Group_free as *const c_void,
         },
     ),
     (
@@ -1811,6 +2323,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_language::next_group_fromint as *const c_void,
             by_number: crate::entry::entry_language::QMPI_Group_fromint as *const c_void,
+            top: crate::entry::entry_language::top_group_fromint as *const c_void,
+            entry: crate::entry::entry_language::PMPI_Group_fromint as *const c_void,
         },
     ),
     (
@@ -1818,6 +2332,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_init::next_group_from_session_pset as *const c_void,
             by_number: crate::entry::entry_init::QMPI_Group_from_session_pset as *const c_void,
+            top: crate::entry::entry_init::top_group_from_session_pset as *const c_void,
+            entry: crate::entry::entry_init::PMPI_Group_from_session_pset as *const c_void,
         },
     ),
     (
@@ -1825,6 +2341,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_comm::next_group_incl as *const c_void,
             by_number: crate::entry::entry_comm::QMPI_Group_incl as *const c_void,
+            top: crate::entry::entry_comm::top_group_incl as *const c_void,
+            entry: crate::entry::entry_comm::PMPI_Group_incl as *const c_void,
         },
     ),
     (
@@ -1832,6 +2350,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_comm::next_group_intersection as *const c_void,
             by_number: crate::entry::entry_comm::QMPI_Group_intersection as *const c_void,
+            top: crate::entry::entry_comm::top_group_intersection as *const c_void,
+            entry: crate::entry::entry_comm::PMPI_Group_intersection as *const c_void,
         },
     ),
     (
@@ -1839,6 +2359,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_comm::next_group_range_excl as *const c_void,
             by_number: crate::entry::entry_comm::QMPI_Group_range_excl as *const c_void,
+            top: crate::entry::entry_comm::top_group_range_excl as *const c_void,
+            entry: crate::entry::entry_comm::PMPI_Group_range_excl as *const c_void,
         },
     ),
     (
@@ -1846,6 +2368,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_comm::next_group_range_incl as *const c_void,
             by_number: crate::entry::entry_comm::QMPI_Group_range_incl as *const c_void,
+            top: crate::entry::entry_comm::top_group_range_incl as *const c_void,
+            entry: crate::entry::entry_comm::PMPI_Group_range_incl as *const c_void,
         },
     ),
     (
@@ -1853,6 +2377,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_comm::next_group_rank as *const c_void,
             by_number: crate::entry::entry_comm::QMPI_Group_rank as *const c_void,
+            top: crate::entry::entry_comm::top_group_rank as *const c_void,
+            entry: crate::entry::entry_comm::PMPI_Group_rank as *const c_void,
         },
     ),
     (
@@ -1860,6 +2386,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_comm::next_group_size as *const c_void,
             by_number: crate::entry::entry_comm::QMPI_Group_size as *const c_void,
+            top: crate::entry::entry_comm::top_group_size as *const c_void,
+            entry: crate::entry::entry_comm::PMPI_Group_size as *const c_void,
         },
     ),
     (
@@ -1867,6 +2395,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_language::next_group_toint as *const c_void,
             by_number: crate::entry::entry_language::QMPI_Group_toint as *const c_void,
+            top: crate::entry::entry_language::top_group_toint as *const c_void,
+            entry: crate::entry::entry_language::PMPI_Group_toint as *const c_void,
         },
     ),
     (
@@ -1874,6 +2404,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_comm::next_group_translate_ranks as *const c_void,
             by_number: crate::entry::entry_comm::QMPI_Group_translate_ranks as *const c_void,
+            top: crate::entry::entry_comm::top_group_translate_ranks as *const c_void,
+            entry: crate::entry::entry_comm::PMPI_Group_translate_ranks as *const c_void,
         },
     ),
     (
@@ -1881,6 +2413,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_comm::next_group_union as *const c_void,
             by_number: crate::entry::entry_comm::QMPI_Group_union as *const c_void,
+            top: crate::entry::entry_comm::top_group_union as *const c_void,
+            entry: crate::entry::entry_comm::PMPI_Group_union as *const c_void,
         },
     ),
     (
@@ -1888,6 +2422,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_icoll::next_iallgather as *const c_void,
             by_number: crate::entry::entry_icoll::QMPI_Iallgather as *const c_void,
+            top: crate::entry::entry_icoll::top_iallgather as *const c_void,
+            entry: crate::entry::entry_icoll::PMPI_Iallgather as *const c_void,
         },
     ),
     (
@@ -1895,6 +2431,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_icoll::next_iallgatherv as *const c_void,
             by_number: crate::entry::entry_icoll::QMPI_Iallgatherv as *const c_void,
+            top: crate::entry::entry_icoll::top_iallgatherv as *const c_void,
+            entry: crate::entry::entry_icoll::PMPI_Iallgatherv as *const c_void,
         },
     ),
     (
@@ -1902,6 +2440,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_icoll::next_iallgatherv_c as *const c_void,
             by_number: crate::entry::entry_icoll::QMPI_Iallgatherv_c as *const c_void,
+            top: crate::entry::entry_icoll::top_iallgatherv_c as *const c_void,
+            entry: crate::entry::entry_icoll::PMPI_Iallgatherv_c as *const c_void,
         },
     ),
     (
@@ -1909,6 +2449,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_icoll::next_iallgather_c as *const c_void,
             by_number: crate::entry::entry_icoll::QMPI_Iallgather_c as *const c_void,
+            top: crate::entry::entry_icoll::top_iallgather_c as *const c_void,
+            entry: crate::entry::entry_icoll::PMPI_Iallgather_c as *const c_void,
         },
     ),
     (
@@ -1916,6 +2458,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_icoll::next_iallreduce as *const c_void,
             by_number: crate::entry::entry_icoll::QMPI_Iallreduce as *const c_void,
+            top: crate::entry::entry_icoll::top_iallreduce as *const c_void,
+            entry: crate::entry::entry_icoll::PMPI_Iallreduce as *const c_void,
         },
     ),
     (
@@ -1923,6 +2467,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_icoll::next_iallreduce_c as *const c_void,
             by_number: crate::entry::entry_icoll::QMPI_Iallreduce_c as *const c_void,
+            top: crate::entry::entry_icoll::top_iallreduce_c as *const c_void,
+            entry: crate::entry::entry_icoll::PMPI_Iallreduce_c as *const c_void,
         },
     ),
     (
@@ -1930,6 +2476,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_icoll::next_ialltoall as *const c_void,
             by_number: crate::entry::entry_icoll::QMPI_Ialltoall as *const c_void,
+            top: crate::entry::entry_icoll::top_ialltoall as *const c_void,
+            entry: crate::entry::entry_icoll::PMPI_Ialltoall as *const c_void,
         },
     ),
     (
@@ -1937,6 +2485,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_icoll::next_ialltoallv as *const c_void,
             by_number: crate::entry::entry_icoll::QMPI_Ialltoallv as *const c_void,
+            top: crate::entry::entry_icoll::top_ialltoallv as *const c_void,
+            entry: crate::entry::entry_icoll::PMPI_Ialltoallv as *const c_void,
         },
     ),
     (
@@ -1944,6 +2494,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_icoll::next_ialltoallv_c as *const c_void,
             by_number: crate::entry::entry_icoll::QMPI_Ialltoallv_c as *const c_void,
+            top: crate::entry::entry_icoll::top_ialltoallv_c as *const c_void,
+            entry: crate::entry::entry_icoll::PMPI_Ialltoallv_c as *const c_void,
         },
     ),
     (
@@ -1951,6 +2503,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_icoll::next_ialltoallw as *const c_void,
             by_number: crate::entry::entry_icoll::QMPI_Ialltoallw as *const c_void,
+            top: crate::entry::entry_icoll::top_ialltoallw as *const c_void,
+            entry: crate::entry::entry_icoll::PMPI_Ialltoallw as *const c_void,
         },
     ),
     (
@@ -1958,6 +2512,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_icoll::next_ialltoallw_c as *const c_void,
             by_number: crate::entry::entry_icoll::QMPI_Ialltoallw_c as *const c_void,
+            top: crate::entry::entry_icoll::top_ialltoallw_c as *const c_void,
+            entry: crate::entry::entry_icoll::PMPI_Ialltoallw_c as *const c_void,
         },
     ),
     (
@@ -1965,6 +2521,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_icoll::next_ialltoall_c as *const c_void,
             by_number: crate::entry::entry_icoll::QMPI_Ialltoall_c as *const c_void,
+            top: crate::entry::entry_icoll::top_ialltoall_c as *const c_void,
+            entry: crate::entry::entry_icoll::PMPI_Ialltoall_c as *const c_void,
         },
     ),
     (
@@ -1972,6 +2530,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_icoll::next_ibarrier as *const c_void,
             by_number: crate::entry::entry_icoll::QMPI_Ibarrier as *const c_void,
+            top: crate::entry::entry_icoll::top_ibarrier as *const c_void,
+            entry: crate::entry::entry_icoll::PMPI_Ibarrier as *const c_void,
         },
     ),
     (
@@ -1979,6 +2539,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_icoll::next_ibcast as *const c_void,
             by_number: crate::entry::entry_icoll::QMPI_Ibcast as *const c_void,
+            top: crate::entry::entry_icoll::top_ibcast as *const c_void,
+            entry: crate::entry::entry_icoll::PMPI_Ibcast as *const c_void,
         },
     ),
     (
@@ -1986,6 +2548,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_icoll::next_ibcast_c as *const c_void,
             by_number: crate::entry::entry_icoll::QMPI_Ibcast_c as *const c_void,
+            top: crate::entry::entry_icoll::top_ibcast_c as *const c_void,
+            entry: crate::entry::entry_icoll::PMPI_Ibcast_c as *const c_void,
         },
     ),
     (
@@ -1993,6 +2557,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_ibsend as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Ibsend as *const c_void,
+            top: crate::entry::entry_pt2pt::top_ibsend as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Ibsend as *const c_void,
         },
     ),
     (
@@ -2000,6 +2566,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_ibsend_c as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Ibsend_c as *const c_void,
+            top: crate::entry::entry_pt2pt::top_ibsend_c as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Ibsend_c as *const c_void,
         },
     ),
     (
@@ -2007,6 +2575,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_icoll::next_iexscan as *const c_void,
             by_number: crate::entry::entry_icoll::QMPI_Iexscan as *const c_void,
+            top: crate::entry::entry_icoll::top_iexscan as *const c_void,
+            entry: crate::entry::entry_icoll::PMPI_Iexscan as *const c_void,
         },
     ),
     (
@@ -2014,6 +2584,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_icoll::next_iexscan_c as *const c_void,
             by_number: crate::entry::entry_icoll::QMPI_Iexscan_c as *const c_void,
+            top: crate::entry::entry_icoll::top_iexscan_c as *const c_void,
+            entry: crate::entry::entry_icoll::PMPI_Iexscan_c as *const c_void,
         },
     ),
     (
@@ -2021,6 +2593,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_icoll::next_igather as *const c_void,
             by_number: crate::entry::entry_icoll::QMPI_Igather as *const c_void,
+            top: crate::entry::entry_icoll::top_igather as *const c_void,
+            entry: crate::entry::entry_icoll::PMPI_Igather as *const c_void,
         },
     ),
     (
@@ -2028,6 +2602,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_icoll::next_igatherv as *const c_void,
             by_number: crate::entry::entry_icoll::QMPI_Igatherv as *const c_void,
+            top: crate::entry::entry_icoll::top_igatherv as *const c_void,
+            entry: crate::entry::entry_icoll::PMPI_Igatherv as *const c_void,
         },
     ),
     (
@@ -2035,6 +2611,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_icoll::next_igatherv_c as *const c_void,
             by_number: crate::entry::entry_icoll::QMPI_Igatherv_c as *const c_void,
+            top: crate::entry::entry_icoll::top_igatherv_c as *const c_void,
+            entry: crate::entry::entry_icoll::PMPI_Igatherv_c as *const c_void,
         },
     ),
     (
@@ -2042,6 +2620,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_icoll::next_igather_c as *const c_void,
             by_number: crate::entry::entry_icoll::QMPI_Igather_c as *const c_void,
+            top: crate::entry::entry_icoll::top_igather_c as *const c_void,
+            entry: crate::entry::entry_icoll::PMPI_Igather_c as *const c_void,
         },
     ),
     (
@@ -2049,6 +2629,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_improbe as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Improbe as *const c_void,
+            top: crate::entry::entry_pt2pt::top_improbe as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Improbe as *const c_void,
         },
     ),
     (
@@ -2056,6 +2638,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_imrecv as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Imrecv as *const c_void,
+            top: crate::entry::entry_pt2pt::top_imrecv as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Imrecv as *const c_void,
         },
     ),
     (
@@ -2063,6 +2647,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_imrecv_c as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Imrecv_c as *const c_void,
+            top: crate::entry::entry_pt2pt::top_imrecv_c as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Imrecv_c as *const c_void,
         },
     ),
     (
@@ -2070,6 +2656,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_neighbor::next_ineighbor_allgather as *const c_void,
             by_number: crate::entry::entry_neighbor::QMPI_Ineighbor_allgather as *const c_void,
+            top: crate::entry::entry_neighbor::top_ineighbor_allgather as *const c_void,
+            entry: crate::entry::entry_neighbor::PMPI_Ineighbor_allgather as *const c_void,
         },
     ),
     (
@@ -2077,6 +2665,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_neighbor::next_ineighbor_allgatherv as *const c_void,
             by_number: crate::entry::entry_neighbor::QMPI_Ineighbor_allgatherv as *const c_void,
+            top: crate::entry::entry_neighbor::top_ineighbor_allgatherv as *const c_void,
+            entry: crate::entry::entry_neighbor::PMPI_Ineighbor_allgatherv as *const c_void,
         },
     ),
     (
@@ -2084,6 +2674,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_neighbor::next_ineighbor_allgatherv_c as *const c_void,
             by_number: crate::entry::entry_neighbor::QMPI_Ineighbor_allgatherv_c as *const c_void,
+            top: crate::entry::entry_neighbor::top_ineighbor_allgatherv_c as *const c_void,
+            entry: crate::entry::entry_neighbor::PMPI_Ineighbor_allgatherv_c as *const c_void,
         },
     ),
     (
@@ -2091,6 +2683,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_neighbor::next_ineighbor_allgather_c as *const c_void,
             by_number: crate::entry::entry_neighbor::QMPI_Ineighbor_allgather_c as *const c_void,
+            top: crate::entry::entry_neighbor::top_ineighbor_allgather_c as *const c_void,
+            entry: crate::entry::entry_neighbor::PMPI_Ineighbor_allgather_c as *const c_void,
         },
     ),
     (
@@ -2098,6 +2692,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_neighbor::next_ineighbor_alltoall as *const c_void,
             by_number: crate::entry::entry_neighbor::QMPI_Ineighbor_alltoall as *const c_void,
+            top: crate::entry::entry_neighbor::top_ineighbor_alltoall as *const c_void,
+            entry: crate::entry::entry_neighbor::PMPI_Ineighbor_alltoall as *const c_void,
         },
     ),
     (
@@ -2105,6 +2701,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_neighbor::next_ineighbor_alltoallv as *const c_void,
             by_number: crate::entry::entry_neighbor::QMPI_Ineighbor_alltoallv as *const c_void,
+            top: crate::entry::entry_neighbor::top_ineighbor_alltoallv as *const c_void,
+            entry: crate::entry::entry_neighbor::PMPI_Ineighbor_alltoallv as *const c_void,
         },
     ),
     (
@@ -2112,6 +2710,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_neighbor::next_ineighbor_alltoallv_c as *const c_void,
             by_number: crate::entry::entry_neighbor::QMPI_Ineighbor_alltoallv_c as *const c_void,
+            top: crate::entry::entry_neighbor::top_ineighbor_alltoallv_c as *const c_void,
+            entry: crate::entry::entry_neighbor::PMPI_Ineighbor_alltoallv_c as *const c_void,
         },
     ),
     (
@@ -2119,6 +2719,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_neighbor::next_ineighbor_alltoallw as *const c_void,
             by_number: crate::entry::entry_neighbor::QMPI_Ineighbor_alltoallw as *const c_void,
+            top: crate::entry::entry_neighbor::top_ineighbor_alltoallw as *const c_void,
+            entry: crate::entry::entry_neighbor::PMPI_Ineighbor_alltoallw as *const c_void,
         },
     ),
     (
@@ -2126,6 +2728,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_neighbor::next_ineighbor_alltoallw_c as *const c_void,
             by_number: crate::entry::entry_neighbor::QMPI_Ineighbor_alltoallw_c as *const c_void,
+            top: crate::entry::entry_neighbor::top_ineighbor_alltoallw_c as *const c_void,
+            entry: crate::entry::entry_neighbor::PMPI_Ineighbor_alltoallw_c as *const c_void,
         },
     ),
     (
@@ -2133,6 +2737,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_neighbor::next_ineighbor_alltoall_c as *const c_void,
             by_number: crate::entry::entry_neighbor::QMPI_Ineighbor_alltoall_c as *const c_void,
+            top: crate::entry::entry_neighbor::top_ineighbor_alltoall_c as *const c_void,
+            entry: crate::entry::entry_neighbor::PMPI_Ineighbor_alltoall_c as *const c_void,
         },
     ),
     (
@@ -2140,6 +2746,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_info::next_info_create as *const c_void,
             by_number: crate::entry::entry_info::QMPI_Info_create as *const c_void,
+            top: crate::entry::entry_info::top_info_create as *const c_void,
+            entry: crate::entry::entry_info::PMPI_Info_create as *const c_void,
         },
     ),
     (
@@ -2147,6 +2755,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_info::next_info_create_env as *const c_void,
             by_number: crate::entry::entry_info::QMPI_Info_create_env as *const c_void,
+            top: crate::entry::entry_info::top_info_create_env as *const c_void,
+            entry: crate::entry::entry_info::PMPI_Info_create_env as *const c_void,
         },
     ),
     (
@@ -2154,6 +2764,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_info::next_info_delete as *const c_void,
             by_number: crate::entry::entry_info::QMPI_Info_delete as *const c_void,
+            top: crate::entry::entry_info::top_info_delete as *const c_void,
+            entry: crate::entry::entry_info::PMPI_Info_delete as *const c_void,
         },
     ),
     (
@@ -2161,6 +2773,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_info::next_info_dup as *const c_void,
             by_number: crate::entry::entry_info::QMPI_Info_dup as *const c_void,
+            top: crate::entry::entry_info::top_info_dup as *const c_void,
+            entry: crate::entry::entry_info::PMPI_Info_dup as *const c_void,
         },
     ),
     (
@@ -2168,6 +2782,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_info::next_info_free as *const c_void,
             by_number: crate::entry::entry_info::QMPI_Info_free as *const c_void,
+            top: crate::entry::entry_info::top_info_free as *const c_void,
+            entry: crate::entry::entry_info::PMPI_Info_free as *const c_void,
         },
     ),
     (
@@ -2175,6 +2791,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_language::next_info_fromint as *const c_void,
             by_number: crate::entry::entry_language::QMPI_Info_fromint as *const c_void,
+            top: crate::entry::entry_language::top_info_fromint as *const c_void,
+            entry: crate::entry::entry_language::PMPI_Info_fromint as *const c_void,
         },
     ),
     (
@@ -2182,6 +2800,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_info::next_info_get as *const c_void,
             by_number: crate::entry::entry_info::QMPI_Info_get as *const c_void,
+            top: crate::entry::entry_info::top_info_get as *const c_void,
+            entry: crate::entry::entry_info::PMPI_Info_get as *const c_void,
         },
     ),
     (
@@ -2189,6 +2809,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_info::next_info_get_nkeys as *const c_void,
             by_number: crate::entry::entry_info::QMPI_Info_get_nkeys as *const c_void,
+            top: crate::entry::entry_info::top_info_get_nkeys as *const c_void,
+            entry: crate::entry::entry_info::PMPI_Info_get_nkeys as *const c_void,
         },
     ),
     (
@@ -2196,6 +2818,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_info::next_info_get_nthkey as *const c_void,
             by_number: crate::entry::entry_info::QMPI_Info_get_nthkey as *const c_void,
+            top: crate::entry::entry_info::top_info_get_nthkey as *const c_void,
+            entry: crate::entry::entry_info::PMPI_Info_get_nthkey as *const c_void,
         },
     ),
     (
@@ -2203,6 +2827,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_info::next_info_get_string as *const c_void,
             by_number: crate::entry::entry_info::QMPI_Info_get_string as *const c_void,
+            top: crate::entry::entry_info::top_info_get_string as *const c_void,
+            entry: crate::entry::entry_info::PMPI_Info_get_string as *const c_void,
         },
     ),
     (
@@ -2210,6 +2836,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_info::next_info_get_valuelen as *const c_void,
             by_number: crate::entry::entry_info::QMPI_Info_get_valuelen as *const c_void,
+            top: crate::entry::entry_info::top_info_get_valuelen as *const c_void,
+            entry: crate::entry::entry_info::PMPI_Info_get_valuelen as *const c_void,
         },
     ),
     (
@@ -2217,6 +2845,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_info::next_info_set as *const c_void,
             by_number: crate::entry::entry_info::QMPI_Info_set as *const c_void,
+            top: crate::entry::entry_info::top_info_set as *const c_void,
+            entry: crate::entry::entry_info::PMPI_Info_set as *const c_void,
         },
     ),
     (
@@ -2224,6 +2854,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_language::next_info_toint as *const c_void,
             by_number: crate::entry::entry_language::QMPI_Info_toint as *const c_void,
+            top: crate::entry::entry_language::top_info_toint as *const c_void,
+            entry: crate::entry::entry_language::PMPI_Info_toint as *const c_void,
         },
     ),
     (
@@ -2231,6 +2863,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_init::next_init as *const c_void,
             by_number: crate::entry::entry_init::QMPI_Init as *const c_void,
+            top: crate::entry::entry_init::top_init as *const c_void,
+            entry: crate::entry::entry_init::PMPI_Init as *const c_void,
         },
     ),
     (
@@ -2238,6 +2872,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_init::next_initialized as *const c_void,
             by_number: crate::entry::entry_init::QMPI_Initialized as *const c_void,
+            top: crate::entry::entry_init::top_initialized as *const c_void,
+            entry: crate::entry::entry_init::PMPI_Initialized as *const c_void,
         },
     ),
     (
@@ -2245,6 +2881,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_init::next_init_thread as *const c_void,
             by_number: crate::entry::entry_init::QMPI_Init_thread as *const c_void,
+            top: crate::entry::entry_init::top_init_thread as *const c_void,
+            entry: crate::entry::entry_init::PMPI_Init_thread as *const c_void,
         },
     ),
     (
@@ -2252,6 +2890,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_comm::next_intercomm_create as *const c_void,
             by_number: crate::entry::entry_comm::QMPI_Intercomm_create as *const c_void,
+            top: crate::entry::entry_comm::top_intercomm_create as *const c_void,
+            entry: crate::entry::entry_comm::PMPI_Intercomm_create as *const c_void,
         },
     ),
     (
@@ -2260,6 +2900,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
             by_context: crate::entry::entry_init::next_intercomm_create_from_groups
                 as *const c_void,
             by_number: crate::entry::entry_init::QMPI_Intercomm_create_from_groups as *const c_void,
+            top: crate::entry::entry_init::top_intercomm_create_from_groups as *const c_void,
+            entry: crate::entry::entry_init::PMPI_Intercomm_create_from_groups as *const c_void,
         },
     ),
     (
@@ -2267,6 +2909,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_comm::next_intercomm_merge as *const c_void,
             by_number: crate::entry::entry_comm::QMPI_Intercomm_merge as *const c_void,
+            top: crate::entry::entry_comm::top_intercomm_merge as *const c_void,
+            entry: crate::entry::entry_comm::PMPI_Intercomm_merge as *const c_void,
         },
     ),
     (
@@ -2274,6 +2918,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_iprobe as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Iprobe as *const c_void,
+            top: crate::entry::entry_pt2pt::top_iprobe as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Iprobe as *const c_void,
         },
     ),
     (
@@ -2281,6 +2927,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_irecv as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Irecv as *const c_void,
+            top: crate::entry::entry_pt2pt::top_irecv as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Irecv as *const c_void,
         },
     ),
     (
@@ -2288,6 +2936,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_irecv_c as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Irecv_c as *const c_void,
+            top: crate::entry::entry_pt2pt::top_irecv_c as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Irecv_c as *const c_void,
         },
     ),
     (
@@ -2295,6 +2945,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_icoll::next_ireduce as *const c_void,
             by_number: crate::entry::entry_icoll::QMPI_Ireduce as *const c_void,
+            top: crate::entry::entry_icoll::top_ireduce as *const c_void,
+            entry: crate::entry::entry_icoll::PMPI_Ireduce as *const c_void,
         },
     ),
     (
@@ -2302,6 +2954,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_icoll::next_ireduce_c as *const c_void,
             by_number: crate::entry::entry_icoll::QMPI_Ireduce_c as *const c_void,
+            top: crate::entry::entry_icoll::top_ireduce_c as *const c_void,
+            entry: crate::entry::entry_icoll::PMPI_Ireduce_c as *const c_void,
         },
     ),
     (
@@ -2309,6 +2963,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_icoll::next_ireduce_scatter as *const c_void,
             by_number: crate::entry::entry_icoll::QMPI_Ireduce_scatter as *const c_void,
+            top: crate::entry::entry_icoll::top_ireduce_scatter as *const c_void,
+            entry: crate::entry::entry_icoll::PMPI_Ireduce_scatter as *const c_void,
         },
     ),
     (
@@ -2316,6 +2972,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_icoll::next_ireduce_scatter_block as *const c_void,
             by_number: crate::entry::entry_icoll::QMPI_Ireduce_scatter_block as *const c_void,
+            top: crate::entry::entry_icoll::top_ireduce_scatter_block as *const c_void,
+            entry: crate::entry::entry_icoll::PMPI_Ireduce_scatter_block as *const c_void,
         },
     ),
     (
@@ -2323,6 +2981,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_icoll::next_ireduce_scatter_block_c as *const c_void,
             by_number: crate::entry::entry_icoll::QMPI_Ireduce_scatter_block_c as *const c_void,
+            top: crate::entry::entry_icoll::top_ireduce_scatter_block_c as *const c_void,
+            entry: crate::entry::entry_icoll::PMPI_Ireduce_scatter_block_c as *const c_void,
         },
     ),
     (
@@ -2330,6 +2990,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_icoll::next_ireduce_scatter_c as *const c_void,
             by_number: crate::entry::entry_icoll::QMPI_Ireduce_scatter_c as *const c_void,
+            top: crate::entry::entry_icoll::top_ireduce_scatter_c as *const c_void,
+            entry: crate::entry::entry_icoll::PMPI_Ireduce_scatter_c as *const c_void,
         },
     ),
     (
@@ -2337,6 +2999,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_irsend as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Irsend as *const c_void,
+            top: crate::entry::entry_pt2pt::top_irsend as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Irsend as *const c_void,
         },
     ),
     (
@@ -2344,6 +3008,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_irsend_c as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Irsend_c as *const c_void,
+            top: crate::entry::entry_pt2pt::top_irsend_c as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Irsend_c as *const c_void,
         },
     ),
     (
@@ -2351,6 +3017,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_icoll::next_iscan as *const c_void,
             by_number: crate::entry::entry_icoll::QMPI_Iscan as *const c_void,
+            top: crate::entry::entry_icoll::top_iscan as *const c_void,
+            entry: crate::entry::entry_icoll::PMPI_Iscan as *const c_void,
         },
     ),
     (
@@ -2358,6 +3026,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_icoll::next_iscan_c as *const c_void,
             by_number: crate::entry::entry_icoll::QMPI_Iscan_c as *const c_void,
+            top: crate::entry::entry_icoll::top_iscan_c as *const c_void,
+            entry: crate::entry::entry_icoll::PMPI_Iscan_c as *const c_void,
         },
     ),
     (
@@ -2365,6 +3035,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_icoll::next_iscatter as *const c_void,
             by_number: crate::entry::entry_icoll::QMPI_Iscatter as *const c_void,
+            top: crate::entry::entry_icoll::top_iscatter as *const c_void,
+            entry: crate::entry::entry_icoll::PMPI_Iscatter as *const c_void,
         },
     ),
     (
@@ -2372,6 +3044,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_icoll::next_iscatterv as *const c_void,
             by_number: crate::entry::entry_icoll::QMPI_Iscatterv as *const c_void,
+            top: crate::entry::entry_icoll::top_iscatterv as *const c_void,
+            entry: crate::entry::entry_icoll::PMPI_Iscatterv as *const c_void,
         },
     ),
     (
@@ -2379,6 +3053,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_icoll::next_iscatterv_c as *const c_void,
             by_number: crate::entry::entry_icoll::QMPI_Iscatterv_c as *const c_void,
+            top: crate::entry::entry_icoll::top_iscatterv_c as *const c_void,
+            entry: crate::entry::entry_icoll::PMPI_Iscatterv_c as *const c_void,
         },
     ),
     (
@@ -2386,6 +3062,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_icoll::next_iscatter_c as *const c_void,
             by_number: crate::entry::entry_icoll::QMPI_Iscatter_c as *const c_void,
+            top: crate::entry::entry_icoll::top_iscatter_c as *const c_void,
+            entry: crate::entry::entry_icoll::PMPI_Iscatter_c as *const c_void,
         },
     ),
     (
@@ -2393,6 +3071,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_isend as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Isend as *const c_void,
+            top: crate::entry::entry_pt2pt::top_isend as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Isend as *const c_void,
         },
     ),
     (
@@ -2400,6 +3080,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_isendrecv as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Isendrecv as *const c_void,
+            top: crate::entry::entry_pt2pt::top_isendrecv as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Isendrecv as *const c_void,
         },
     ),
     (
@@ -2407,6 +3089,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_isendrecv_c as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Isendrecv_c as *const c_void,
+            top: crate::entry::entry_pt2pt::top_isendrecv_c as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Isendrecv_c as *const c_void,
         },
     ),
     (
@@ -2414,6 +3098,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_isendrecv_replace as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Isendrecv_replace as *const c_void,
+            top: crate::entry::entry_pt2pt::top_isendrecv_replace as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Isendrecv_replace as *const c_void,
         },
     ),
     (
@@ -2421,6 +3107,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_isendrecv_replace_c as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Isendrecv_replace_c as *const c_void,
+            top: crate::entry::entry_pt2pt::top_isendrecv_replace_c as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Isendrecv_replace_c as *const c_void,
         },
     ),
     (
@@ -2428,6 +3116,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_isend_c as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Isend_c as *const c_void,
+            top: crate::entry::entry_pt2pt::top_isend_c as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Isend_c as *const c_void,
         },
     ),
     (
@@ -2435,6 +3125,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_issend as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Issend as *const c_void,
+            top: crate::entry::entry_pt2pt::top_issend as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Issend as *const c_void,
         },
     ),
     (
@@ -2442,6 +3134,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_issend_c as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Issend_c as *const c_void,
+            top: crate::entry::entry_pt2pt::top_issend_c as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Issend_c as *const c_void,
         },
     ),
     (
@@ -2449,6 +3143,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_init::next_is_thread_main as *const c_void,
             by_number: crate::entry::entry_init::QMPI_Is_thread_main as *const c_void,
+            top: crate::entry::entry_init::top_is_thread_main as *const c_void,
+            entry: crate::entry::entry_init::PMPI_Is_thread_main as *const c_void,
         },
     ),
     (
@@ -2456,6 +3152,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_attr::next_keyval_create as *const c_void,
             by_number: crate::entry::entry_attr::QMPI_Keyval_create as *const c_void,
+            top: crate::entry::entry_attr::top_keyval_create as *const c_void,
+            entry: crate::entry::entry_attr::PMPI_Keyval_create as *const c_void,
         },
     ),
     (
@@ -2463,6 +3161,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_attr::next_keyval_free as *const c_void,
             by_number: crate::entry::entry_attr::QMPI_Keyval_free as *const c_void,
+            top: crate::entry::entry_attr::top_keyval_free as *const c_void,
+            entry: crate::entry::entry_attr::PMPI_Keyval_free as *const c_void,
         },
     ),
     (
@@ -2470,6 +3170,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_dynamic::next_lookup_name as *const c_void,
             by_number: crate::entry::entry_dynamic::QMPI_Lookup_name as *const c_void,
+            top: crate::entry::entry_dynamic::top_lookup_name as *const c_void,
+            entry: crate::entry::entry_dynamic::PMPI_Lookup_name as *const c_void,
         },
     ),
     (
@@ -2477,6 +3179,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_language::next_message_fromint as *const c_void,
             by_number: crate::entry::entry_language::QMPI_Message_fromint as *const c_void,
+            top: crate::entry::entry_language::top_message_fromint as *const c_void,
+            entry: crate::entry::entry_language::PMPI_Message_fromint as *const c_void,
         },
     ),
     (
@@ -2484,6 +3188,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_language::next_message_toint as *const c_void,
             by_number: crate::entry::entry_language::QMPI_Message_toint as *const c_void,
+            top: crate::entry::entry_language::top_message_toint as *const c_void,
+            entry: crate::entry::entry_language::PMPI_Message_toint as *const c_void,
         },
     ),
     (
@@ -2491,6 +3197,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_mprobe as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Mprobe as *const c_void,
+            top: crate::entry::entry_pt2pt::top_mprobe as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Mprobe as *const c_void,
         },
     ),
     (
@@ -2498,6 +3206,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_mrecv as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Mrecv as *const c_void,
+            top: crate::entry::entry_pt2pt::top_mrecv as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Mrecv as *const c_void,
         },
     ),
     (
@@ -2505,6 +3215,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_mrecv_c as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Mrecv_c as *const c_void,
+            top: crate::entry::entry_pt2pt::top_mrecv_c as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Mrecv_c as *const c_void,
         },
     ),
     (
@@ -2512,6 +3224,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_neighbor::next_neighbor_allgather as *const c_void,
             by_number: crate::entry::entry_neighbor::QMPI_Neighbor_allgather as *const c_void,
+            top: crate::entry::entry_neighbor::top_neighbor_allgather as *const c_void,
+            entry: crate::entry::entry_neighbor::PMPI_Neighbor_allgather as *const c_void,
         },
     ),
     (
@@ -2519,6 +3233,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_neighbor::next_neighbor_allgatherv as *const c_void,
             by_number: crate::entry::entry_neighbor::QMPI_Neighbor_allgatherv as *const c_void,
+            top: crate::entry::entry_neighbor::top_neighbor_allgatherv as *const c_void,
+            entry: crate::entry::entry_neighbor::PMPI_Neighbor_allgatherv as *const c_void,
         },
     ),
     (
@@ -2526,6 +3242,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_neighbor::next_neighbor_allgatherv_c as *const c_void,
             by_number: crate::entry::entry_neighbor::QMPI_Neighbor_allgatherv_c as *const c_void,
+            top: crate::entry::entry_neighbor::top_neighbor_allgatherv_c as *const c_void,
+            entry: crate::entry::entry_neighbor::PMPI_Neighbor_allgatherv_c as *const c_void,
         },
     ),
     (
@@ -2534,6 +3252,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
             by_context: crate::entry::entry_neighbor::next_neighbor_allgatherv_init
                 as *const c_void,
             by_number: crate::entry::entry_neighbor::QMPI_Neighbor_allgatherv_init as *const c_void,
+            top: crate::entry::entry_neighbor::top_neighbor_allgatherv_init as *const c_void,
+            entry: crate::entry::entry_neighbor::PMPI_Neighbor_allgatherv_init as *const c_void,
         },
     ),
     (
@@ -2543,6 +3263,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
                 as *const c_void,
             by_number: crate::entry::entry_neighbor::QMPI_Neighbor_allgatherv_init_c
                 as *const c_void,
+            top: crate::entry::entry_neighbor::top_neighbor_allgatherv_init_c as *const c_void,
+            entry: crate::entry::entry_neighbor::PMPI_Neighbor_allgatherv_init_c as *const c_void,
         },
     ),
     (
@@ -2550,6 +3272,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_neighbor::next_neighbor_allgather_c as *const c_void,
             by_number: crate::entry::entry_neighbor::QMPI_Neighbor_allgather_c as *const c_void,
+            top: crate::entry::entry_neighbor::top_neighbor_allgather_c as *const c_void,
+            entry: crate::entry::entry_neighbor::PMPI_Neighbor_allgather_c as *const c_void,
         },
     ),
     (
@@ -2557,6 +3281,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_neighbor::next_neighbor_allgather_init as *const c_void,
             by_number: crate::entry::entry_neighbor::QMPI_Neighbor_allgather_init as *const c_void,
+            top: crate::entry::entry_neighbor::top_neighbor_allgather_init as *const c_void,
+            entry: crate::entry::entry_neighbor::PMPI_Neighbor_allgather_init as *const c_void,
         },
     ),
     (
@@ -2566,6 +3292,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
                 as *const c_void,
             by_number: crate::entry::entry_neighbor::QMPI_Neighbor_allgather_init_c
                 as *const c_void,
+            top: crate::entry::entry_neighbor::top_neighbor_allgather_init_c as *const c_void,
+            entry: crate::entry::entry_neighbor::PMPI_Neighbor_allgather_init_c as *const c_void,
         },
     ),
     (
@@ -2573,6 +3301,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_neighbor::next_neighbor_alltoall as *const c_void,
             by_number: crate::entry::entry_neighbor::QMPI_Neighbor_alltoall as *const c_void,
+            top: crate::entry::entry_neighbor::top_neighbor_alltoall as *const c_void,
+            entry: crate::entry::entry_neighbor::PMPI_Neighbor_alltoall as *const c_void,
         },
     ),
     (
@@ -2580,6 +3310,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_neighbor::next_neighbor_alltoallv as *const c_void,
             by_number: crate::entry::entry_neighbor::QMPI_Neighbor_alltoallv as *const c_void,
+            top: crate::entry::entry_neighbor::top_neighbor_alltoallv as *const c_void,
+            entry: crate::entry::entry_neighbor::PMPI_Neighbor_alltoallv as *const c_void,
         },
     ),
     (
@@ -2587,6 +3319,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_neighbor::next_neighbor_alltoallv_c as *const c_void,
             by_number: crate::entry::entry_neighbor::QMPI_Neighbor_alltoallv_c as *const c_void,
+            top: crate::entry::entry_neighbor::top_neighbor_alltoallv_c as *const c_void,
+            entry: crate::entry::entry_neighbor::PMPI_Neighbor_alltoallv_c as *const c_void,
         },
     ),
     (
@@ -2594,6 +3328,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_neighbor::next_neighbor_alltoallv_init as *const c_void,
             by_number: crate::entry::entry_neighbor::QMPI_Neighbor_alltoallv_init as *const c_void,
+            top: crate::entry::entry_neighbor::top_neighbor_alltoallv_init as *const c_void,
+            entry: crate::entry::entry_neighbor::PMPI_Neighbor_alltoallv_init as *const c_void,
         },
     ),
     (
@@ -2603,6 +3339,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
                 as *const c_void,
             by_number: crate::entry::entry_neighbor::QMPI_Neighbor_alltoallv_init_c
                 as *const c_void,
+            top: crate::entry::entry_neighbor::top_neighbor_alltoallv_init_c as *const c_void,
+            entry: crate::entry::entry_neighbor::PMPI_Neighbor_alltoallv_init_c as *const c_void,
         },
     ),
     (
@@ -2610,6 +3348,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_neighbor::next_neighbor_alltoallw as *const c_void,
             by_number: crate::entry::entry_neighbor::QMPI_Neighbor_alltoallw as *const c_void,
+            top: crate::entry::entry_neighbor::top_neighbor_alltoallw as *const c_void,
+            entry: crate::entry::entry_neighbor::PMPI_Neighbor_alltoallw as *const c_void,
         },
     ),
     (
@@ -2617,6 +3357,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_neighbor::next_neighbor_alltoallw_c as *const c_void,
             by_number: crate::entry::entry_neighbor::QMPI_Neighbor_alltoallw_c as *const c_void,
+            top: crate::entry::entry_neighbor::top_neighbor_alltoallw_c as *const c_void,
+            entry: crate::entry::entry_neighbor::PMPI_Neighbor_alltoallw_c as *const c_void,
         },
     ),
     (
@@ -2624,6 +3366,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_neighbor::next_neighbor_alltoallw_init as *const c_void,
             by_number: crate::entry::entry_neighbor::QMPI_Neighbor_alltoallw_init as *const c_void,
+            top: crate::entry::entry_neighbor::top_neighbor_alltoallw_init as *const c_void,
+            entry: crate::entry::entry_neighbor::PMPI_Neighbor_alltoallw_init as *const c_void,
         },
     ),
     (
@@ -2633,6 +3377,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
                 as *const c_void,
             by_number: crate::entry::entry_neighbor::QMPI_Neighbor_alltoallw_init_c
                 as *const c_void,
+            top: crate::entry::entry_neighbor::top_neighbor_alltoallw_init_c as *const c_void,
+            entry: crate::entry::entry_neighbor::PMPI_Neighbor_alltoallw_init_c as *const c_void,
         },
     ),
     (
@@ -2640,6 +3386,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_neighbor::next_neighbor_alltoall_c as *const c_void,
             by_number: crate::entry::entry_neighbor::QMPI_Neighbor_alltoall_c as *const c_void,
+            top: crate::entry::entry_neighbor::top_neighbor_alltoall_c as *const c_void,
+            entry: crate::entry::entry_neighbor::PMPI_Neighbor_alltoall_c as *const c_void,
         },
     ),
     (
@@ -2647,6 +3395,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_neighbor::next_neighbor_alltoall_init as *const c_void,
             by_number: crate::entry::entry_neighbor::QMPI_Neighbor_alltoall_init as *const c_void,
+            top: crate::entry::entry_neighbor::top_neighbor_alltoall_init as *const c_void,
+            entry: crate::entry::entry_neighbor::PMPI_Neighbor_alltoall_init as *const c_void,
         },
     ),
     (
@@ -2655,6 +3405,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
             by_context: crate::entry::entry_neighbor::next_neighbor_alltoall_init_c
                 as *const c_void,
             by_number: crate::entry::entry_neighbor::QMPI_Neighbor_alltoall_init_c as *const c_void,
+            top: crate::entry::entry_neighbor::top_neighbor_alltoall_init_c as *const c_void,
+            entry: crate::entry::entry_neighbor::PMPI_Neighbor_alltoall_init_c as *const c_void,
         },
     ),
     (
@@ -2662,6 +3414,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_dynamic::next_open_port as *const c_void,
             by_number: crate::entry::entry_dynamic::QMPI_Open_port as *const c_void,
+            top: crate::entry::entry_dynamic::top_open_port as *const c_void,
+            entry: crate::entry::entry_dynamic::PMPI_Open_port as *const c_void,
         },
     ),
     (
@@ -2669,6 +3423,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_coll::next_op_commutative as *const c_void,
             by_number: crate::entry::entry_coll::QMPI_Op_commutative as *const c_void,
+            top: crate::entry::entry_coll::top_op_commutative as *const c_void,
+            entry: crate::entry::entry_coll::PMPI_Op_commutative as *const c_void,
         },
     ),
     (
@@ -2676,6 +3432,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_coll::next_op_create as *const c_void,
             by_number: crate::entry::entry_coll::QMPI_Op_create as *const c_void,
+            top: crate::entry::entry_coll::top_op_create as *const c_void,
+            entry: crate::entry::entry_coll::PMPI_Op_create as *const c_void,
         },
     ),
     (
@@ -2683,6 +3441,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_coll::next_op_create_c as *const c_void,
             by_number: crate::entry::entry_coll::QMPI_Op_create_c as *const c_void,
+            top: crate::entry::entry_coll::top_op_create_c as *const c_void,
+            entry: crate::entry::entry_coll::PMPI_Op_create_c as *const c_void,
         },
     ),
     (
@@ -2690,6 +3450,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_coll::next_op_free as *const c_void,
             by_number: crate::entry::entry_coll::QMPI_Op_free as *const c_void,
+            top: crate::entry::entry_coll::top_op_free as *const c_void,
+            entry: crate::entry::entry_coll::PMPI_Op_free as *const c_void,
         },
     ),
     (
@@ -2697,6 +3459,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_language::next_op_fromint as *const c_void,
             by_number: crate::entry::entry_language::QMPI_Op_fromint as *const c_void,
+            top: crate::entry::entry_language::top_op_fromint as *const c_void,
+            entry: crate::entry::entry_language::PMPI_Op_fromint as *const c_void,
         },
     ),
     (
@@ -2704,6 +3468,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_language::next_op_toint as *const c_void,
             by_number: crate::entry::entry_language::QMPI_Op_toint as *const c_void,
+            top: crate::entry::entry_language::top_op_toint as *const c_void,
+            entry: crate::entry::entry_language::PMPI_Op_toint as *const c_void,
         },
     ),
     (
@@ -2711,6 +3477,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_datatype::next_pack as *const c_void,
             by_number: crate::entry::entry_datatype::QMPI_Pack as *const c_void,
+            top: crate::entry::entry_datatype::top_pack as *const c_void,
+            entry: crate::entry::entry_datatype::PMPI_Pack as *const c_void,
         },
     ),
     (
@@ -2718,6 +3486,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_datatype::next_pack_c as *const c_void,
             by_number: crate::entry::entry_datatype::QMPI_Pack_c as *const c_void,
+            top: crate::entry::entry_datatype::top_pack_c as *const c_void,
+            entry: crate::entry::entry_datatype::PMPI_Pack_c as *const c_void,
         },
     ),
     (
@@ -2725,6 +3495,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_datatype::next_pack_external as *const c_void,
             by_number: crate::entry::entry_datatype::QMPI_Pack_external as *const c_void,
+            top: crate::entry::entry_datatype::top_pack_external as *const c_void,
+            entry: crate::entry::entry_datatype::PMPI_Pack_external as *const c_void,
         },
     ),
     (
@@ -2732,6 +3504,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_datatype::next_pack_external_c as *const c_void,
             by_number: crate::entry::entry_datatype::QMPI_Pack_external_c as *const c_void,
+            top: crate::entry::entry_datatype::top_pack_external_c as *const c_void,
+            entry: crate::entry::entry_datatype::PMPI_Pack_external_c as *const c_void,
         },
     ),
     (
@@ -2739,6 +3513,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_datatype::next_pack_external_size as *const c_void,
             by_number: crate::entry::entry_datatype::QMPI_Pack_external_size as *const c_void,
+            top: crate::entry::entry_datatype::top_pack_external_size as *const c_void,
+            entry: crate::entry::entry_datatype::PMPI_Pack_external_size as *const c_void,
         },
     ),
     (
@@ -2746,6 +3522,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_datatype::next_pack_external_size_c as *const c_void,
             by_number: crate::entry::entry_datatype::QMPI_Pack_external_size_c as *const c_void,
+            top: crate::entry::entry_datatype::top_pack_external_size_c as *const c_void,
+            entry: crate::entry::entry_datatype::PMPI_Pack_external_size_c as *const c_void,
         },
     ),
     (
@@ -2753,6 +3531,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_datatype::next_pack_size as *const c_void,
             by_number: crate::entry::entry_datatype::QMPI_Pack_size as *const c_void,
+            top: crate::entry::entry_datatype::top_pack_size as *const c_void,
+            entry: crate::entry::entry_datatype::PMPI_Pack_size as *const c_void,
         },
     ),
     (
@@ -2760,6 +3540,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_datatype::next_pack_size_c as *const c_void,
             by_number: crate::entry::entry_datatype::QMPI_Pack_size_c as *const c_void,
+            top: crate::entry::entry_datatype::top_pack_size_c as *const c_void,
+            entry: crate::entry::entry_datatype::PMPI_Pack_size_c as *const c_void,
         },
     ),
     (
@@ -2767,6 +3549,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_partitioned::next_parrived as *const c_void,
             by_number: crate::entry::entry_partitioned::QMPI_Parrived as *const c_void,
+            top: crate::entry::entry_partitioned::top_parrived as *const c_void,
+            entry: crate::entry::entry_partitioned::PMPI_Parrived as *const c_void,
         },
     ),
     (
@@ -2774,6 +3558,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_tool::next_pcontrol as *const c_void,
             by_number: crate::entry::entry_tool::QMPI_Pcontrol as *const c_void,
+            top: crate::entry::entry_tool::top_pcontrol as *const c_void,
+            entry: crate::entry::entry_tool::PMPI_Pcontrol as *const c_void,
         },
     ),
     (
@@ -2781,6 +3567,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_partitioned::next_pready as *const c_void,
             by_number: crate::entry::entry_partitioned::QMPI_Pready as *const c_void,
+            top: crate::entry::entry_partitioned::top_pready as *const c_void,
+            entry: crate::entry::entry_partitioned::PMPI_Pready as *const c_void,
         },
     ),
     (
@@ -2788,6 +3576,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_partitioned::next_pready_list as *const c_void,
             by_number: crate::entry::entry_partitioned::QMPI_Pready_list as *const c_void,
+            top: crate::entry::entry_partitioned::top_pready_list as *const c_void,
+            entry: crate::entry::entry_partitioned::PMPI_Pready_list as *const c_void,
         },
     ),
     (
@@ -2795,6 +3585,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_partitioned::next_pready_range as *const c_void,
             by_number: crate::entry::entry_partitioned::QMPI_Pready_range as *const c_void,
+            top: crate::entry::entry_partitioned::top_pready_range as *const c_void,
+            entry: crate::entry::entry_partitioned::PMPI_Pready_range as *const c_void,
         },
     ),
     (
@@ -2802,6 +3594,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_partitioned::next_precv_init as *const c_void,
             by_number: crate::entry::entry_partitioned::QMPI_Precv_init as *const c_void,
+            top: crate::entry::entry_partitioned::top_precv_init as *const c_void,
+            entry: crate::entry::entry_partitioned::PMPI_Precv_init as *const c_void,
         },
     ),
     (
@@ -2809,6 +3603,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_partitioned::next_precv_init_c as *const c_void,
             by_number: crate::entry::entry_partitioned::QMPI_Precv_init_c as *const c_void,
+            top: crate::entry::entry_partitioned::top_precv_init_c as *const c_void,
+            entry: crate::entry::entry_partitioned::PMPI_Precv_init_c as *const c_void,
         },
     ),
     (
@@ -2816,6 +3612,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_probe as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Probe as *const c_void,
+            top: crate::entry::entry_pt2pt::top_probe as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Probe as *const c_void,
         },
     ),
     (
@@ -2823,6 +3621,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_partitioned::next_psend_init as *const c_void,
             by_number: crate::entry::entry_partitioned::QMPI_Psend_init as *const c_void,
+            top: crate::entry::entry_partitioned::top_psend_init as *const c_void,
+            entry: crate::entry::entry_partitioned::PMPI_Psend_init as *const c_void,
         },
     ),
     (
@@ -2830,6 +3630,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_partitioned::next_psend_init_c as *const c_void,
             by_number: crate::entry::entry_partitioned::QMPI_Psend_init_c as *const c_void,
+            top: crate::entry::entry_partitioned::top_psend_init_c as *const c_void,
+            entry: crate::entry::entry_partitioned::PMPI_Psend_init_c as *const c_void,
         },
     ),
     (
@@ -2837,6 +3639,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_dynamic::next_publish_name as *const c_void,
             by_number: crate::entry::entry_dynamic::QMPI_Publish_name as *const c_void,
+            top: crate::entry::entry_dynamic::top_publish_name as *const c_void,
+            entry: crate::entry::entry_dynamic::PMPI_Publish_name as *const c_void,
         },
     ),
     (
@@ -2844,6 +3648,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_rma::next_put as *const c_void,
             by_number: crate::entry::entry_rma::QMPI_Put as *const c_void,
+            top: crate::entry::entry_rma::top_put as *const c_void,
+            entry: crate::entry::entry_rma::PMPI_Put as *const c_void,
         },
     ),
     (
@@ -2851,6 +3657,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_rma::next_put_c as *const c_void,
             by_number: crate::entry::entry_rma::QMPI_Put_c as *const c_void,
+            top: crate::entry::entry_rma::top_put_c as *const c_void,
+            entry: crate::entry::entry_rma::PMPI_Put_c as *const c_void,
         },
     ),
     (
@@ -2858,6 +3666,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_init::next_query_thread as *const c_void,
             by_number: crate::entry::entry_init::QMPI_Query_thread as *const c_void,
+            top: crate::entry::entry_init::top_query_thread as *const c_void,
+            entry: crate::entry::entry_init::PMPI_Query_thread as *const c_void,
         },
     ),
     (
@@ -2865,6 +3675,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_rma::next_raccumulate as *const c_void,
             by_number: crate::entry::entry_rma::QMPI_Raccumulate as *const c_void,
+            top: crate::entry::entry_rma::top_raccumulate as *const c_void,
+            entry: crate::entry::entry_rma::PMPI_Raccumulate as *const c_void,
         },
     ),
     (
@@ -2872,6 +3684,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_rma::next_raccumulate_c as *const c_void,
             by_number: crate::entry::entry_rma::QMPI_Raccumulate_c as *const c_void,
+            top: crate::entry::entry_rma::top_raccumulate_c as *const c_void,
+            entry: crate::entry::entry_rma::PMPI_Raccumulate_c as *const c_void,
         },
     ),
     (
@@ -2879,6 +3693,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_recv as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Recv as *const c_void,
+            top: crate::entry::entry_pt2pt::top_recv as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Recv as *const c_void,
         },
     ),
     (
@@ -2886,6 +3702,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_recv_c as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Recv_c as *const c_void,
+            top: crate::entry::entry_pt2pt::top_recv_c as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Recv_c as *const c_void,
         },
     ),
     (
@@ -2893,6 +3711,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_recv_init as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Recv_init as *const c_void,
+            top: crate::entry::entry_pt2pt::top_recv_init as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Recv_init as *const c_void,
         },
     ),
     (
@@ -2900,6 +3720,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_recv_init_c as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Recv_init_c as *const c_void,
+            top: crate::entry::entry_pt2pt::top_recv_init_c as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Recv_init_c as *const c_void,
         },
     ),
     (
@@ -2907,6 +3729,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_coll::next_reduce as *const c_void,
             by_number: crate::entry::entry_coll::QMPI_Reduce as *const c_void,
+            top: crate::entry::entry_coll::top_reduce as *const c_void,
+            entry: crate::entry::entry_coll::PMPI_Reduce as *const c_void,
         },
     ),
     (
@@ -2914,6 +3738,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_coll::next_reduce_c as *const c_void,
             by_number: crate::entry::entry_coll::QMPI_Reduce_c as *const c_void,
+            top: crate::entry::entry_coll::top_reduce_c as *const c_void,
+            entry: crate::entry::entry_coll::PMPI_Reduce_c as *const c_void,
         },
     ),
     (
@@ -2921,6 +3747,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pcoll::next_reduce_init as *const c_void,
             by_number: crate::entry::entry_pcoll::QMPI_Reduce_init as *const c_void,
+            top: crate::entry::entry_pcoll::top_reduce_init as *const c_void,
+            entry: crate::entry::entry_pcoll::PMPI_Reduce_init as *const c_void,
         },
     ),
     (
@@ -2928,6 +3756,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pcoll::next_reduce_init_c as *const c_void,
             by_number: crate::entry::entry_pcoll::QMPI_Reduce_init_c as *const c_void,
+            top: crate::entry::entry_pcoll::top_reduce_init_c as *const c_void,
+            entry: crate::entry::entry_pcoll::PMPI_Reduce_init_c as *const c_void,
         },
     ),
     (
@@ -2935,6 +3765,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_coll::next_reduce_local as *const c_void,
             by_number: crate::entry::entry_coll::QMPI_Reduce_local as *const c_void,
+            top: crate::entry::entry_coll::top_reduce_local as *const c_void,
+            entry: crate::entry::entry_coll::PMPI_Reduce_local as *const c_void,
         },
     ),
     (
@@ -2942,6 +3774,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_coll::next_reduce_local_c as *const c_void,
             by_number: crate::entry::entry_coll::QMPI_Reduce_local_c as *const c_void,
+            top: crate::entry::entry_coll::top_reduce_local_c as *const c_void,
+            entry: crate::entry::entry_coll::PMPI_Reduce_local_c as *const c_void,
         },
     ),
     (
@@ -2949,6 +3783,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_coll::next_reduce_scatter as *const c_void,
             by_number: crate::entry::entry_coll::QMPI_Reduce_scatter as *const c_void,
+            top: crate::entry::entry_coll::top_reduce_scatter as *const c_void,
+            entry: crate::entry::entry_coll::PMPI_Reduce_scatter as *const c_void,
         },
     ),
     (
@@ -2956,6 +3792,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_coll::next_reduce_scatter_block as *const c_void,
             by_number: crate::entry::entry_coll::QMPI_Reduce_scatter_block as *const c_void,
+            top: crate::entry::entry_coll::top_reduce_scatter_block as *const c_void,
+            entry: crate::entry::entry_coll::PMPI_Reduce_scatter_block as *const c_void,
         },
     ),
     (
@@ -2963,6 +3801,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_coll::next_reduce_scatter_block_c as *const c_void,
             by_number: crate::entry::entry_coll::QMPI_Reduce_scatter_block_c as *const c_void,
+            top: crate::entry::entry_coll::top_reduce_scatter_block_c as *const c_void,
+            entry: crate::entry::entry_coll::PMPI_Reduce_scatter_block_c as *const c_void,
         },
     ),
     (
@@ -2970,6 +3810,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pcoll::next_reduce_scatter_block_init as *const c_void,
             by_number: crate::entry::entry_pcoll::QMPI_Reduce_scatter_block_init as *const c_void,
+            top: crate::entry::entry_pcoll::top_reduce_scatter_block_init as *const c_void,
+            entry: crate::entry::entry_pcoll::PMPI_Reduce_scatter_block_init as *const c_void,
         },
     ),
     (
@@ -2978,6 +3820,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
             by_context: crate::entry::entry_pcoll::next_reduce_scatter_block_init_c
                 as *const c_void,
             by_number: crate::entry::entry_pcoll::QMPI_Reduce_scatter_block_init_c as *const c_void,
+            top: crate::entry::entry_pcoll::top_reduce_scatter_block_init_c as *const c_void,
+            entry: crate::entry::entry_pcoll::PMPI_Reduce_scatter_block_init_c as *const c_void,
         },
     ),
     (
@@ -2985,6 +3829,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_coll::next_reduce_scatter_c as *const c_void,
             by_number: crate::entry::entry_coll::QMPI_Reduce_scatter_c as *const c_void,
+            top: crate::entry::entry_coll::top_reduce_scatter_c as *const c_void,
+            entry: crate::entry::entry_coll::PMPI_Reduce_scatter_c as *const c_void,
         },
     ),
     (
@@ -2992,6 +3838,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pcoll::next_reduce_scatter_init as *const c_void,
             by_number: crate::entry::entry_pcoll::QMPI_Reduce_scatter_init as *const c_void,
+            top: crate::entry::entry_pcoll::top_reduce_scatter_init as *const c_void,
+            entry: crate::entry::entry_pcoll::PMPI_Reduce_scatter_init as *const c_void,
         },
     ),
     (
@@ -2999,6 +3847,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pcoll::next_reduce_scatter_init_c as *const c_void,
             by_number: crate::entry::entry_pcoll::QMPI_Reduce_scatter_init_c as *const c_void,
+            top: crate::entry::entry_pcoll::top_reduce_scatter_init_c as *const c_void,
+            entry: crate::entry::entry_pcoll::PMPI_Reduce_scatter_init_c as *const c_void,
         },
     ),
     (
@@ -3006,6 +3856,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_register_datarep as *const c_void,
             by_number: crate::entry::entry_io::QMPI_Register_datarep as *const c_void,
+            top: crate::entry::entry_io::top_register_datarep as *const c_void,
+            entry: crate::entry::entry_io::PMPI_Register_datarep as *const c_void,
         },
     ),
     (
@@ -3013,6 +3865,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_io::next_register_datarep_c as *const c_void,
             by_number: crate::entry::entry_io::QMPI_Register_datarep_c as *const c_void,
+            top: crate::entry::entry_io::top_register_datarep_c as *const c_void,
+            entry: crate::entry::entry_io::PMPI_Register_datarep_c as *const c_void,
         },
     ),
     (
@@ -3020,6 +3874,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_env::next_remove_error_class as *const c_void,
             by_number: crate::entry::entry_env::QMPI_Remove_error_class as *const c_void,
+            top: crate::entry::entry_env::top_remove_error_class as *const c_void,
+            entry: crate::entry::entry_env::PMPI_Remove_error_class as *const c_void,
         },
     ),
     (
@@ -3027,6 +3883,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_env::next_remove_error_code as *const c_void,
             by_number: crate::entry::entry_env::QMPI_Remove_error_code as *const c_void,
+            top: crate::entry::entry_env::top_remove_error_code as *const c_void,
+            entry: crate::entry::entry_env::PMPI_Remove_error_code as *const c_void,
         },
     ),
     (
@@ -3034,6 +3892,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_env::next_remove_error_string as *const c_void,
             by_number: crate::entry::entry_env::QMPI_Remove_error_string as *const c_void,
+            top: crate::entry::entry_env::top_remove_error_string as *const c_void,
+            entry: crate::entry::entry_env::PMPI_Remove_error_string as *const c_void,
         },
     ),
     (
@@ -3041,6 +3901,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_request_free as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Request_free as *const c_void,
+            top: crate::entry::entry_pt2pt::top_request_free as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Request_free as *const c_void,
         },
     ),
     (
@@ -3048,6 +3910,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_language::next_request_fromint as *const c_void,
             by_number: crate::entry::entry_language::QMPI_Request_fromint as *const c_void,
+            top: crate::entry::entry_language::top_request_fromint as *const c_void,
+            entry: crate::entry::entry_language::PMPI_Request_fromint as *const c_void,
         },
     ),
     (
@@ -3055,6 +3919,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_request_get_status as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Request_get_status as *const c_void,
+            top: crate::entry::entry_pt2pt::top_request_get_status as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Request_get_status as *const c_void,
         },
     ),
     (
@@ -3062,6 +3928,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_request_get_status_all as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Request_get_status_all as *const c_void,
+            top: crate::entry::entry_pt2pt::top_request_get_status_all as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Request_get_status_all as *const c_void,
         },
     ),
     (
@@ -3069,6 +3937,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_request_get_status_any as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Request_get_status_any as *const c_void,
+            top: crate::entry::entry_pt2pt::top_request_get_status_any as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Request_get_status_any as *const c_void,
         },
     ),
     (
@@ -3076,6 +3946,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_request_get_status_some as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Request_get_status_some as *const c_void,
+            top: crate::entry::entry_pt2pt::top_request_get_status_some as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Request_get_status_some as *const c_void,
         },
     ),
     (
@@ -3083,6 +3955,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_language::next_request_toint as *const c_void,
             by_number: crate::entry::entry_language::QMPI_Request_toint as *const c_void,
+            top: crate::entry::entry_language::top_request_toint as *const c_void,
+            entry: crate::entry::entry_language::PMPI_Request_toint as *const c_void,
         },
     ),
     (
@@ -3090,6 +3964,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_rma::next_rget as *const c_void,
             by_number: crate::entry::entry_rma::QMPI_Rget as *const c_void,
+            top: crate::entry::entry_rma::top_rget as *const c_void,
+            entry: crate::entry::entry_rma::PMPI_Rget as *const c_void,
         },
     ),
     (
@@ -3097,6 +3973,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_rma::next_rget_accumulate as *const c_void,
             by_number: crate::entry::entry_rma::QMPI_Rget_accumulate as *const c_void,
+            top: crate::entry::entry_rma::top_rget_accumulate as *const c_void,
+            entry: crate::entry::entry_rma::PMPI_Rget_accumulate as *const c_void,
         },
     ),
     (
@@ -3104,6 +3982,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_rma::next_rget_accumulate_c as *const c_void,
             by_number: crate::entry::entry_rma::QMPI_Rget_accumulate_c as *const c_void,
+            top: crate::entry::entry_rma::top_rget_accumulate_c as *const c_void,
+            entry: crate::entry::entry_rma::PMPI_Rget_accumulate_c as *const c_void,
         },
     ),
     (
@@ -3111,6 +3991,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_rma::next_rget_c as *const c_void,
             by_number: crate::entry::entry_rma::QMPI_Rget_c as *const c_void,
+            top: crate::entry::entry_rma::top_rget_c as *const c_void,
+            entry: crate::entry::entry_rma::PMPI_Rget_c as *const c_void,
         },
     ),
     (
@@ -3118,6 +4000,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_rma::next_rput as *const c_void,
             by_number: crate::entry::entry_rma::QMPI_Rput as *const c_void,
+            top: crate::entry::entry_rma::top_rput as *const c_void,
+            entry: crate::entry::entry_rma::PMPI_Rput as *const c_void,
         },
     ),
     (
@@ -3125,6 +4009,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_rma::next_rput_c as *const c_void,
             by_number: crate::entry::entry_rma::QMPI_Rput_c as *const c_void,
+            top: crate::entry::entry_rma::top_rput_c as *const c_void,
+            entry: crate::entry::entry_rma::PMPI_Rput_c as *const c_void,
         },
     ),
     (
@@ -3132,6 +4018,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_rsend as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Rsend as *const c_void,
+            top: crate::entry::entry_pt2pt::top_rsend as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Rsend as *const c_void,
         },
     ),
     (
@@ -3139,6 +4027,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_rsend_c as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Rsend_c as *const c_void,
+            top: crate::entry::entry_pt2pt::top_rsend_c as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Rsend_c as *const c_void,
         },
     ),
     (
@@ -3146,6 +4036,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_rsend_init as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Rsend_init as *const c_void,
+            top: crate::entry::entry_pt2pt::top_rsend_init as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Rsend_init as *const c_void,
         },
     ),
     (
@@ -3153,6 +4045,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_rsend_init_c as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Rsend_init_c as *const c_void,
+            top: crate::entry::entry_pt2pt::top_rsend_init_c as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Rsend_init_c as *const c_void,
         },
     ),
     (
@@ -3160,6 +4054,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_coll::next_scan as *const c_void,
             by_number: crate::entry::entry_coll::QMPI_Scan as *const c_void,
+            top: crate::entry::entry_coll::top_scan as *const c_void,
+            entry: crate::entry::entry_coll::PMPI_Scan as *const c_void,
         },
     ),
     (
@@ -3167,6 +4063,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_coll::next_scan_c as *const c_void,
             by_number: crate::entry::entry_coll::QMPI_Scan_c as *const c_void,
+            top: crate::entry::entry_coll::top_scan_c as *const c_void,
+            entry: crate::entry::entry_coll::PMPI_Scan_c as *const c_void,
         },
     ),
     (
@@ -3174,6 +4072,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pcoll::next_scan_init as *const c_void,
             by_number: crate::entry::entry_pcoll::QMPI_Scan_init as *const c_void,
+            top: crate::entry::entry_pcoll::top_scan_init as *const c_void,
+            entry: crate::entry::entry_pcoll::PMPI_Scan_init as *const c_void,
         },
     ),
     (
@@ -3181,6 +4081,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pcoll::next_scan_init_c as *const c_void,
             by_number: crate::entry::entry_pcoll::QMPI_Scan_init_c as *const c_void,
+            top: crate::entry::entry_pcoll::top_scan_init_c as *const c_void,
+            entry: crate::entry::entry_pcoll::PMPI_Scan_init_c as *const c_void,
         },
     ),
     (
@@ -3188,6 +4090,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_coll::next_scatter as *const c_void,
             by_number: crate::entry::entry_coll::QMPI_Scatter as *const c_void,
+            top: crate::entry::entry_coll::top_scatter as *const c_void,
+            entry: crate::entry::entry_coll::PMPI_Scatter as *const c_void,
         },
     ),
     (
@@ -3195,6 +4099,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_coll::next_scatterv as *const c_void,
             by_number: crate::entry::entry_coll::QMPI_Scatterv as *const c_void,
+            top: crate::entry::entry_coll::top_scatterv as *const c_void,
+            entry: crate::entry::entry_coll::PMPI_Scatterv as *const c_void,
         },
     ),
     (
@@ -3202,6 +4108,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_coll::next_scatterv_c as *const c_void,
             by_number: crate::entry::entry_coll::QMPI_Scatterv_c as *const c_void,
+            top: crate::entry::entry_coll::top_scatterv_c as *const c_void,
+            entry: crate::entry::entry_coll::PMPI_Scatterv_c as *const c_void,
         },
     ),
     (
@@ -3209,6 +4117,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pcoll::next_scatterv_init as *const c_void,
             by_number: crate::entry::entry_pcoll::QMPI_Scatterv_init as *const c_void,
+            top: crate::entry::entry_pcoll::top_scatterv_init as *const c_void,
+            entry: crate::entry::entry_pcoll::PMPI_Scatterv_init as *const c_void,
         },
     ),
     (
@@ -3216,6 +4126,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pcoll::next_scatterv_init_c as *const c_void,
             by_number: crate::entry::entry_pcoll::QMPI_Scatterv_init_c as *const c_void,
+            top: crate::entry::entry_pcoll::top_scatterv_init_c as *const c_void,
+            entry: crate::entry::entry_pcoll::PMPI_Scatterv_init_c as *const c_void,
         },
     ),
     (
@@ -3223,6 +4135,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_coll::next_scatter_c as *const c_void,
             by_number: crate::entry::entry_coll::QMPI_Scatter_c as *const c_void,
+            top: crate::entry::entry_coll::top_scatter_c as *const c_void,
+            entry: crate::entry::entry_coll::PMPI_Scatter_c as *const c_void,
         },
     ),
     (
@@ -3230,6 +4144,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pcoll::next_scatter_init as *const c_void,
             by_number: crate::entry::entry_pcoll::QMPI_Scatter_init as *const c_void,
+            top: crate::entry::entry_pcoll::top_scatter_init as *const c_void,
+            entry: crate::entry::entry_pcoll::PMPI_Scatter_init as *const c_void,
         },
     ),
     (
@@ -3237,6 +4153,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pcoll::next_scatter_init_c as *const c_void,
             by_number: crate::entry::entry_pcoll::QMPI_Scatter_init_c as *const c_void,
+            top: crate::entry::entry_pcoll::top_scatter_init_c as *const c_void,
+            entry: crate::entry::entry_pcoll::PMPI_Scatter_init_c as *const c_void,
         },
     ),
     (
@@ -3244,6 +4162,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_send as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Send as *const c_void,
+            top: crate::entry::entry_pt2pt::top_send as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Send as *const c_void,
         },
     ),
     (
@@ -3251,6 +4171,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_sendrecv as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Sendrecv as *const c_void,
+            top: crate::entry::entry_pt2pt::top_sendrecv as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Sendrecv as *const c_void,
         },
     ),
     (
@@ -3258,6 +4180,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_sendrecv_c as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Sendrecv_c as *const c_void,
+            top: crate::entry::entry_pt2pt::top_sendrecv_c as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Sendrecv_c as *const c_void,
         },
     ),
     (
@@ -3265,6 +4189,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_sendrecv_replace as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Sendrecv_replace as *const c_void,
+            top: crate::entry::entry_pt2pt::top_sendrecv_replace as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Sendrecv_replace as *const c_void,
         },
     ),
     (
@@ -3272,6 +4198,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_sendrecv_replace_c as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Sendrecv_replace_c as *const c_void,
+            top: crate::entry::entry_pt2pt::top_sendrecv_replace_c as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Sendrecv_replace_c as *const c_void,
         },
     ),
     (
@@ -3279,6 +4207,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_send_c as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Send_c as *const c_void,
+            top: crate::entry::entry_pt2pt::top_send_c as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Send_c as *const c_void,
         },
     ),
     (
@@ -3286,6 +4216,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_send_init as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Send_init as *const c_void,
+            top: crate::entry::entry_pt2pt::top_send_init as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Send_init as *const c_void,
         },
     ),
     (
@@ -3293,6 +4225,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_send_init_c as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Send_init_c as *const c_void,
+            top: crate::entry::entry_pt2pt::top_send_init_c as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Send_init_c as *const c_void,
         },
     ),
     (
@@ -3300,6 +4234,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_session_attach_buffer as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Session_attach_buffer as *const c_void,
+            top: crate::entry::entry_pt2pt::top_session_attach_buffer as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Session_attach_buffer as *const c_void,
         },
     ),
     (
@@ -3307,6 +4243,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_session_attach_buffer_c as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Session_attach_buffer_c as *const c_void,
+            top: crate::entry::entry_pt2pt::top_session_attach_buffer_c as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Session_attach_buffer_c as *const c_void,
         },
     ),
     (
@@ -3314,6 +4252,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_env::next_session_call_errhandler as *const c_void,
             by_number: crate::entry::entry_env::QMPI_Session_call_errhandler as *const c_void,
+            top: crate::entry::entry_env::top_session_call_errhandler as *const c_void,
+            entry: crate::entry::entry_env::PMPI_Session_call_errhandler as *const c_void,
         },
     ),
     (
@@ -3321,6 +4261,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_env::next_session_create_errhandler as *const c_void,
             by_number: crate::entry::entry_env::QMPI_Session_create_errhandler as *const c_void,
+            top: crate::entry::entry_env::top_session_create_errhandler as *const c_void,
+            entry: crate::entry::entry_env::PMPI_Session_create_errhandler as *const c_void,
         },
     ),
     (
@@ -3328,6 +4270,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_session_detach_buffer as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Session_detach_buffer as *const c_void,
+            top: crate::entry::entry_pt2pt::top_session_detach_buffer as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Session_detach_buffer as *const c_void,
         },
     ),
     (
@@ -3335,6 +4279,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_session_detach_buffer_c as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Session_detach_buffer_c as *const c_void,
+            top: crate::entry::entry_pt2pt::top_session_detach_buffer_c as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Session_detach_buffer_c as *const c_void,
         },
     ),
     (
@@ -3342,6 +4288,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_init::next_session_finalize as *const c_void,
             by_number: crate::entry::entry_init::QMPI_Session_finalize as *const c_void,
+            top: crate::entry::entry_init::top_session_finalize as *const c_void,
+            entry: crate::entry::entry_init::PMPI_Session_finalize as *const c_void,
         },
     ),
     (
@@ -3349,6 +4297,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_session_flush_buffer as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Session_flush_buffer as *const c_void,
+            top: crate::entry::entry_pt2pt::top_session_flush_buffer as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Session_flush_buffer as *const c_void,
         },
     ),
     (
@@ -3356,6 +4306,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_language::next_session_fromint as *const c_void,
             by_number: crate::entry::entry_language::QMPI_Session_fromint as *const c_void,
+            top: crate::entry::entry_language::top_session_fromint as *const c_void,
+            entry: crate::entry::entry_language::PMPI_Session_fromint as *const c_void,
         },
     ),
     (
@@ -3363,6 +4315,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_env::next_session_get_errhandler as *const c_void,
             by_number: crate::entry::entry_env::QMPI_Session_get_errhandler as *const c_void,
+            top: crate::entry::entry_env::top_session_get_errhandler as *const c_void,
+            entry: crate::entry::entry_env::PMPI_Session_get_errhandler as *const c_void,
         },
     ),
     (
@@ -3370,6 +4324,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_init::next_session_get_info as *const c_void,
             by_number: crate::entry::entry_init::QMPI_Session_get_info as *const c_void,
+            top: crate::entry::entry_init::top_session_get_info as *const c_void,
+            entry: crate::entry::entry_init::PMPI_Session_get_info as *const c_void,
         },
     ),
     (
@@ -3377,6 +4333,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_init::next_session_get_nth_pset as *const c_void,
             by_number: crate::entry::entry_init::QMPI_Session_get_nth_pset as *const c_void,
+            top: crate::entry::entry_init::top_session_get_nth_pset as *const c_void,
+            entry: crate::entry::entry_init::PMPI_Session_get_nth_pset as *const c_void,
         },
     ),
     (
@@ -3384,6 +4342,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_init::next_session_get_num_psets as *const c_void,
             by_number: crate::entry::entry_init::QMPI_Session_get_num_psets as *const c_void,
+            top: crate::entry::entry_init::top_session_get_num_psets as *const c_void,
+            entry: crate::entry::entry_init::PMPI_Session_get_num_psets as *const c_void,
         },
     ),
     (
@@ -3391,6 +4351,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_init::next_session_get_pset_info as *const c_void,
             by_number: crate::entry::entry_init::QMPI_Session_get_pset_info as *const c_void,
+            top: crate::entry::entry_init::top_session_get_pset_info as *const c_void,
+            entry: crate::entry::entry_init::PMPI_Session_get_pset_info as *const c_void,
         },
     ),
     (
@@ -3398,6 +4360,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_session_iflush_buffer as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Session_iflush_buffer as *const c_void,
+            top: crate::entry::entry_pt2pt::top_session_iflush_buffer as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Session_iflush_buffer as *const c_void,
         },
     ),
     (
@@ -3405,6 +4369,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_init::next_session_init as *const c_void,
             by_number: crate::entry::entry_init::QMPI_Session_init as *const c_void,
+            top: crate::entry::entry_init::top_session_init as *const c_void,
+            entry: crate::entry::entry_init::PMPI_Session_init as *const c_void,
         },
     ),
     (
@@ -3412,6 +4378,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_env::next_session_set_errhandler as *const c_void,
             by_number: crate::entry::entry_env::QMPI_Session_set_errhandler as *const c_void,
+            top: crate::entry::entry_env::top_session_set_errhandler as *const c_void,
+            entry: crate::entry::entry_env::PMPI_Session_set_errhandler as *const c_void,
         },
     ),
     (
@@ -3419,6 +4387,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_language::next_session_toint as *const c_void,
             by_number: crate::entry::entry_language::QMPI_Session_toint as *const c_void,
+            top: crate::entry::entry_language::top_session_toint as *const c_void,
+            entry: crate::entry::entry_language::PMPI_Session_toint as *const c_void,
         },
     ),
     (
@@ -3426,6 +4396,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_ssend as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Ssend as *const c_void,
+            top: crate::entry::entry_pt2pt::top_ssend as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Ssend as *const c_void,
         },
     ),
     (
@@ -3433,6 +4405,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_ssend_c as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Ssend_c as *const c_void,
+            top: crate::entry::entry_pt2pt::top_ssend_c as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Ssend_c as *const c_void,
         },
     ),
     (
@@ -3440,6 +4414,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_ssend_init as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Ssend_init as *const c_void,
+            top: crate::entry::entry_pt2pt::top_ssend_init as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Ssend_init as *const c_void,
         },
     ),
     (
@@ -3447,6 +4423,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_ssend_init_c as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Ssend_init_c as *const c_void,
+            top: crate::entry::entry_pt2pt::top_ssend_init_c as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Ssend_init_c as *const c_void,
         },
     ),
     (
@@ -3454,6 +4432,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_start as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Start as *const c_void,
+            top: crate::entry::entry_pt2pt::top_start as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Start as *const c_void,
         },
     ),
     (
@@ -3461,6 +4441,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_startall as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Startall as *const c_void,
+            top: crate::entry::entry_pt2pt::top_startall as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Startall as *const c_void,
         },
     ),
     (
@@ -3468,6 +4450,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_status_get_error as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Status_get_error as *const c_void,
+            top: crate::entry::entry_pt2pt::top_status_get_error as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Status_get_error as *const c_void,
         },
     ),
     (
@@ -3475,6 +4459,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_status_get_source as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Status_get_source as *const c_void,
+            top: crate::entry::entry_pt2pt::top_status_get_source as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Status_get_source as *const c_void,
         },
     ),
     (
@@ -3482,6 +4468,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_status_get_tag as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Status_get_tag as *const c_void,
+            top: crate::entry::entry_pt2pt::top_status_get_tag as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Status_get_tag as *const c_void,
         },
     ),
     (
@@ -3489,6 +4477,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_external::next_status_set_cancelled as *const c_void,
             by_number: crate::entry::entry_external::QMPI_Status_set_cancelled as *const c_void,
+            top: crate::entry::entry_external::top_status_set_cancelled as *const c_void,
+            entry: crate::entry::entry_external::PMPI_Status_set_cancelled as *const c_void,
         },
     ),
     (
@@ -3496,6 +4486,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_external::next_status_set_elements as *const c_void,
             by_number: crate::entry::entry_external::QMPI_Status_set_elements as *const c_void,
+            top: crate::entry::entry_external::top_status_set_elements as *const c_void,
+            entry: crate::entry::entry_external::PMPI_Status_set_elements as *const c_void,
         },
     ),
     (
@@ -3503,6 +4495,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_external::next_status_set_elements_c as *const c_void,
             by_number: crate::entry::entry_external::QMPI_Status_set_elements_c as *const c_void,
+            top: crate::entry::entry_external::top_status_set_elements_c as *const c_void,
+            entry: crate::entry::entry_external::PMPI_Status_set_elements_c as *const c_void,
         },
     ),
     (
@@ -3510,6 +4504,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_external::next_status_set_elements_x as *const c_void,
             by_number: crate::entry::entry_external::QMPI_Status_set_elements_x as *const c_void,
+            top: crate::entry::entry_external::top_status_set_elements_x as *const c_void,
+            entry: crate::entry::entry_external::PMPI_Status_set_elements_x as *const c_void,
         },
     ),
     (
@@ -3517,6 +4513,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_status_set_error as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Status_set_error as *const c_void,
+            top: crate::entry::entry_pt2pt::top_status_set_error as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Status_set_error as *const c_void,
         },
     ),
     (
@@ -3524,6 +4522,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_status_set_source as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Status_set_source as *const c_void,
+            top: crate::entry::entry_pt2pt::top_status_set_source as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Status_set_source as *const c_void,
         },
     ),
     (
@@ -3531,6 +4531,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_status_set_tag as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Status_set_tag as *const c_void,
+            top: crate::entry::entry_pt2pt::top_status_set_tag as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Status_set_tag as *const c_void,
         },
     ),
     (
@@ -3538,6 +4540,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_test as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Test as *const c_void,
+            top: crate::entry::entry_pt2pt::top_test as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Test as *const c_void,
         },
     ),
     (
@@ -3545,6 +4549,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_testall as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Testall as *const c_void,
+            top: crate::entry::entry_pt2pt::top_testall as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Testall as *const c_void,
         },
     ),
     (
@@ -3552,6 +4558,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_testany as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Testany as *const c_void,
+            top: crate::entry::entry_pt2pt::top_testany as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Testany as *const c_void,
         },
     ),
     (
@@ -3559,6 +4567,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_testsome as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Testsome as *const c_void,
+            top: crate::entry::entry_pt2pt::top_testsome as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Testsome as *const c_void,
         },
     ),
     (
@@ -3566,6 +4576,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_test_cancelled as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Test_cancelled as *const c_void,
+            top: crate::entry::entry_pt2pt::top_test_cancelled as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Test_cancelled as *const c_void,
         },
     ),
     (
@@ -3573,6 +4585,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_topo::next_topo_test as *const c_void,
             by_number: crate::entry::entry_topo::QMPI_Topo_test as *const c_void,
+            top: crate::entry::entry_topo::top_topo_test as *const c_void,
+            entry: crate::entry::entry_topo::PMPI_Topo_test as *const c_void,
         },
     ),
     (
@@ -3580,6 +4594,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_datatype::next_type_commit as *const c_void,
             by_number: crate::entry::entry_datatype::QMPI_Type_commit as *const c_void,
+            top: crate::entry::entry_datatype::top_type_commit as *const c_void,
+            entry: crate::entry::entry_datatype::PMPI_Type_commit as *const c_void,
         },
     ),
     (
@@ -3587,6 +4603,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_datatype::next_type_contiguous as *const c_void,
             by_number: crate::entry::entry_datatype::QMPI_Type_contiguous as *const c_void,
+            top: crate::entry::entry_datatype::top_type_contiguous as *const c_void,
+            entry: crate::entry::entry_datatype::PMPI_Type_contiguous as *const c_void,
         },
     ),
     (
@@ -3594,6 +4612,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_datatype::next_type_contiguous_c as *const c_void,
             by_number: crate::entry::entry_datatype::QMPI_Type_contiguous_c as *const c_void,
+            top: crate::entry::entry_datatype::top_type_contiguous_c as *const c_void,
+            entry: crate::entry::entry_datatype::PMPI_Type_contiguous_c as *const c_void,
         },
     ),
     (
@@ -3601,6 +4621,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_datatype::next_type_create_darray as *const c_void,
             by_number: crate::entry::entry_datatype::QMPI_Type_create_darray as *const c_void,
+            top: crate::entry::entry_datatype::top_type_create_darray as *const c_void,
+            entry: crate::entry::entry_datatype::PMPI_Type_create_darray as *const c_void,
         },
     ),
     (
@@ -3608,6 +4630,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_datatype::next_type_create_darray_c as *const c_void,
             by_number: crate::entry::entry_datatype::QMPI_Type_create_darray_c as *const c_void,
+            top: crate::entry::entry_datatype::top_type_create_darray_c as *const c_void,
+            entry: crate::entry::entry_datatype::PMPI_Type_create_darray_c as *const c_void,
         },
     ),
     (
@@ -3615,6 +4639,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_language::next_type_create_f90_complex as *const c_void,
             by_number: crate::entry::entry_language::QMPI_Type_create_f90_complex as *const c_void,
+            top: crate::entry::entry_language::top_type_create_f90_complex as *const c_void,
+            entry: crate::entry::entry_language::PMPI_Type_create_f90_complex as *const c_void,
         },
     ),
     (
@@ -3622,6 +4648,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_language::next_type_create_f90_integer as *const c_void,
             by_number: crate::entry::entry_language::QMPI_Type_create_f90_integer as *const c_void,
+            top: crate::entry::entry_language::top_type_create_f90_integer as *const c_void,
+            entry: crate::entry::entry_language::PMPI_Type_create_f90_integer as *const c_void,
         },
     ),
     (
@@ -3629,6 +4657,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_language::next_type_create_f90_real as *const c_void,
             by_number: crate::entry::entry_language::QMPI_Type_create_f90_real as *const c_void,
+            top: crate::entry::entry_language::top_type_create_f90_real as *const c_void,
+            entry: crate::entry::entry_language::PMPI_Type_create_f90_real as *const c_void,
         },
     ),
     (
@@ -3636,6 +4666,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_datatype::next_type_create_hindexed as *const c_void,
             by_number: crate::entry::entry_datatype::QMPI_Type_create_hindexed as *const c_void,
+            top: crate::entry::entry_datatype::top_type_create_hindexed as *const c_void,
+            entry: crate::entry::entry_datatype::PMPI_Type_create_hindexed as *const c_void,
         },
     ),
     (
@@ -3645,6 +4677,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
                 as *const c_void,
             by_number: crate::entry::entry_datatype::QMPI_Type_create_hindexed_block
                 as *const c_void,
+            top: crate::entry::entry_datatype::top_type_create_hindexed_block as *const c_void,
+            entry: crate::entry::entry_datatype::PMPI_Type_create_hindexed_block as *const c_void,
         },
     ),
     (
@@ -3654,6 +4688,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
                 as *const c_void,
             by_number: crate::entry::entry_datatype::QMPI_Type_create_hindexed_block_c
                 as *const c_void,
+            top: crate::entry::entry_datatype::top_type_create_hindexed_block_c as *const c_void,
+            entry: crate::entry::entry_datatype::PMPI_Type_create_hindexed_block_c as *const c_void,
         },
     ),
     (
@@ -3661,6 +4697,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_datatype::next_type_create_hindexed_c as *const c_void,
             by_number: crate::entry::entry_datatype::QMPI_Type_create_hindexed_c as *const c_void,
+            top: crate::entry::entry_datatype::top_type_create_hindexed_c as *const c_void,
+            entry: crate::entry::entry_datatype::PMPI_Type_create_hindexed_c as *const c_void,
         },
     ),
     (
@@ -3668,6 +4706,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_datatype::next_type_create_hvector as *const c_void,
             by_number: crate::entry::entry_datatype::QMPI_Type_create_hvector as *const c_void,
+            top: crate::entry::entry_datatype::top_type_create_hvector as *const c_void,
+            entry: crate::entry::entry_datatype::PMPI_Type_create_hvector as *const c_void,
         },
     ),
     (
@@ -3675,6 +4715,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_datatype::next_type_create_hvector_c as *const c_void,
             by_number: crate::entry::entry_datatype::QMPI_Type_create_hvector_c as *const c_void,
+            top: crate::entry::entry_datatype::top_type_create_hvector_c as *const c_void,
+            entry: crate::entry::entry_datatype::PMPI_Type_create_hvector_c as *const c_void,
         },
     ),
     (
@@ -3684,6 +4726,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
                 as *const c_void,
             by_number: crate::entry::entry_datatype::QMPI_Type_create_indexed_block
                 as *const c_void,
+            top: crate::entry::entry_datatype::top_type_create_indexed_block as *const c_void,
+            entry: crate::entry::entry_datatype::PMPI_Type_create_indexed_block as *const c_void,
         },
     ),
     (
@@ -3693,6 +4737,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
                 as *const c_void,
             by_number: crate::entry::entry_datatype::QMPI_Type_create_indexed_block_c
                 as *const c_void,
+            top: crate::entry::entry_datatype::top_type_create_indexed_block_c as *const c_void,
+            entry: crate::entry::entry_datatype::PMPI_Type_create_indexed_block_c as *const c_void,
         },
     ),
     (
@@ -3700,6 +4746,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_attr::next_type_create_keyval as *const c_void,
             by_number: crate::entry::entry_attr::QMPI_Type_create_keyval as *const c_void,
+            top: crate::entry::entry_attr::top_type_create_keyval as *const c_void,
+            entry: crate::entry::entry_attr::PMPI_Type_create_keyval as *const c_void,
         },
     ),
     (
@@ -3707,6 +4755,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_datatype::next_type_create_resized as *const c_void,
             by_number: crate::entry::entry_datatype::QMPI_Type_create_resized as *const c_void,
+            top: crate::entry::entry_datatype::top_type_create_resized as *const c_void,
+            entry: crate::entry::entry_datatype::PMPI_Type_create_resized as *const c_void,
         },
     ),
     (
@@ -3714,6 +4764,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_datatype::next_type_create_resized_c as *const c_void,
             by_number: crate::entry::entry_datatype::QMPI_Type_create_resized_c as *const c_void,
+            top: crate::entry::entry_datatype::top_type_create_resized_c as *const c_void,
+            entry: crate::entry::entry_datatype::PMPI_Type_create_resized_c as *const c_void,
         },
     ),
     (
@@ -3721,6 +4773,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_datatype::next_type_create_struct as *const c_void,
             by_number: crate::entry::entry_datatype::QMPI_Type_create_struct as *const c_void,
+            top: crate::entry::entry_datatype::top_type_create_struct as *const c_void,
+            entry: crate::entry::entry_datatype::PMPI_Type_create_struct as *const c_void,
         },
     ),
     (
@@ -3728,6 +4782,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_datatype::next_type_create_struct_c as *const c_void,
             by_number: crate::entry::entry_datatype::QMPI_Type_create_struct_c as *const c_void,
+            top: crate::entry::entry_datatype::top_type_create_struct_c as *const c_void,
+            entry: crate::entry::entry_datatype::PMPI_Type_create_struct_c as *const c_void,
         },
     ),
     (
@@ -3735,6 +4791,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_datatype::next_type_create_subarray as *const c_void,
             by_number: crate::entry::entry_datatype::QMPI_Type_create_subarray as *const c_void,
+            top: crate::entry::entry_datatype::top_type_create_subarray as *const c_void,
+            entry: crate::entry::entry_datatype::PMPI_Type_create_subarray as *const c_void,
         },
     ),
     (
@@ -3742,6 +4800,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_datatype::next_type_create_subarray_c as *const c_void,
             by_number: crate::entry::entry_datatype::QMPI_Type_create_subarray_c as *const c_void,
+            top: crate::entry::entry_datatype::top_type_create_subarray_c as *const c_void,
+            entry: crate::entry::entry_datatype::PMPI_Type_create_subarray_c as *const c_void,
         },
     ),
     (
@@ -3749,6 +4809,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_attr::next_type_delete_attr as *const c_void,
             by_number: crate::entry::entry_attr::QMPI_Type_delete_attr as *const c_void,
+            top: crate::entry::entry_attr::top_type_delete_attr as *const c_void,
+            entry: crate::entry::entry_attr::PMPI_Type_delete_attr as *const c_void,
         },
     ),
     (
@@ -3756,6 +4818,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_datatype::next_type_dup as *const c_void,
             by_number: crate::entry::entry_datatype::QMPI_Type_dup as *const c_void,
+            top: crate::entry::entry_datatype::top_type_dup as *const c_void,
+            entry: crate::entry::entry_datatype::PMPI_Type_dup as *const c_void,
         },
     ),
     (
@@ -3763,6 +4827,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_datatype::next_type_free as *const c_void,
             by_number: crate::entry::entry_datatype::QMPI_Type_free as *const c_void,
+            top: crate::entry::entry_datatype::top_type_free as *const c_void,
+            entry: crate::entry::entry_datatype::PMPI_Type_free as *const c_void,
         },
     ),
     (
@@ -3770,6 +4836,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_attr::next_type_free_keyval as *const c_void,
             by_number: crate::entry::entry_attr::QMPI_Type_free_keyval as *const c_void,
+            top: crate::entry::entry_attr::top_type_free_keyval as *const c_void,
+            entry: crate::entry::entry_attr::PMPI_Type_free_keyval as *const c_void,
         },
     ),
     (
@@ -3777,6 +4845,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_language::next_type_fromint as *const c_void,
             by_number: crate::entry::entry_language::QMPI_Type_fromint as *const c_void,
+            top: crate::entry::entry_language::top_type_fromint as *const c_void,
+            entry: crate::entry::entry_language::PMPI_Type_fromint as *const c_void,
         },
     ),
     (
@@ -3784,6 +4854,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_attr::next_type_get_attr as *const c_void,
             by_number: crate::entry::entry_attr::QMPI_Type_get_attr as *const c_void,
+            top: crate::entry::entry_attr::top_type_get_attr as *const c_void,
+            entry: crate::entry::entry_attr::PMPI_Type_get_attr as *const c_void,
         },
     ),
     (
@@ -3791,6 +4863,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_datatype::next_type_get_contents as *const c_void,
             by_number: crate::entry::entry_datatype::QMPI_Type_get_contents as *const c_void,
+            top: crate::entry::entry_datatype::top_type_get_contents as *const c_void,
+            entry: crate::entry::entry_datatype::PMPI_Type_get_contents as *const c_void,
         },
     ),
     (
@@ -3798,6 +4872,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_datatype::next_type_get_contents_c as *const c_void,
             by_number: crate::entry::entry_datatype::QMPI_Type_get_contents_c as *const c_void,
+            top: crate::entry::entry_datatype::top_type_get_contents_c as *const c_void,
+            entry: crate::entry::entry_datatype::PMPI_Type_get_contents_c as *const c_void,
         },
     ),
     (
@@ -3805,6 +4881,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_datatype::next_type_get_envelope as *const c_void,
             by_number: crate::entry::entry_datatype::QMPI_Type_get_envelope as *const c_void,
+            top: crate::entry::entry_datatype::top_type_get_envelope as *const c_void,
+            entry: crate::entry::entry_datatype::PMPI_Type_get_envelope as *const c_void,
         },
     ),
     (
@@ -3812,6 +4890,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_datatype::next_type_get_envelope_c as *const c_void,
             by_number: crate::entry::entry_datatype::QMPI_Type_get_envelope_c as *const c_void,
+            top: crate::entry::entry_datatype::top_type_get_envelope_c as *const c_void,
+            entry: crate::entry::entry_datatype::PMPI_Type_get_envelope_c as *const c_void,
         },
     ),
     (
@@ -3819,6 +4899,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_datatype::next_type_get_extent as *const c_void,
             by_number: crate::entry::entry_datatype::QMPI_Type_get_extent as *const c_void,
+            top: crate::entry::entry_datatype::top_type_get_extent as *const c_void,
+            entry: crate::entry::entry_datatype::PMPI_Type_get_extent as *const c_void,
         },
     ),
     (
@@ -3826,6 +4908,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_datatype::next_type_get_extent_c as *const c_void,
             by_number: crate::entry::entry_datatype::QMPI_Type_get_extent_c as *const c_void,
+            top: crate::entry::entry_datatype::top_type_get_extent_c as *const c_void,
+            entry: crate::entry::entry_datatype::PMPI_Type_get_extent_c as *const c_void,
         },
     ),
     (
@@ -3833,6 +4917,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_datatype::next_type_get_extent_x as *const c_void,
             by_number: crate::entry::entry_datatype::QMPI_Type_get_extent_x as *const c_void,
+            top: crate::entry::entry_datatype::top_type_get_extent_x as *const c_void,
+            entry: crate::entry::entry_datatype::PMPI_Type_get_extent_x as *const c_void,
         },
     ),
     (
@@ -3840,6 +4926,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_attr::next_type_get_name as *const c_void,
             by_number: crate::entry::entry_attr::QMPI_Type_get_name as *const c_void,
+            top: crate::entry::entry_attr::top_type_get_name as *const c_void,
+            entry: crate::entry::entry_attr::PMPI_Type_get_name as *const c_void,
         },
     ),
     (
@@ -3847,6 +4935,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_datatype::next_type_get_true_extent as *const c_void,
             by_number: crate::entry::entry_datatype::QMPI_Type_get_true_extent as *const c_void,
+            top: crate::entry::entry_datatype::top_type_get_true_extent as *const c_void,
+            entry: crate::entry::entry_datatype::PMPI_Type_get_true_extent as *const c_void,
         },
     ),
     (
@@ -3854,6 +4944,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_datatype::next_type_get_true_extent_c as *const c_void,
             by_number: crate::entry::entry_datatype::QMPI_Type_get_true_extent_c as *const c_void,
+            top: crate::entry::entry_datatype::top_type_get_true_extent_c as *const c_void,
+            entry: crate::entry::entry_datatype::PMPI_Type_get_true_extent_c as *const c_void,
         },
     ),
     (
@@ -3861,6 +4953,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_datatype::next_type_get_true_extent_x as *const c_void,
             by_number: crate::entry::entry_datatype::QMPI_Type_get_true_extent_x as *const c_void,
+            top: crate::entry::entry_datatype::top_type_get_true_extent_x as *const c_void,
+            entry: crate::entry::entry_datatype::PMPI_Type_get_true_extent_x as *const c_void,
         },
     ),
     (
@@ -3868,6 +4962,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_datatype::next_type_get_value_index as *const c_void,
             by_number: crate::entry::entry_datatype::QMPI_Type_get_value_index as *const c_void,
+            top: crate::entry::entry_datatype::top_type_get_value_index as *const c_void,
+            entry: crate::entry::entry_datatype::PMPI_Type_get_value_index as *const c_void,
         },
     ),
     (
@@ -3875,6 +4971,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_datatype::next_type_indexed as *const c_void,
             by_number: crate::entry::entry_datatype::QMPI_Type_indexed as *const c_void,
+            top: crate::entry::entry_datatype::top_type_indexed as *const c_void,
+            entry: crate::entry::entry_datatype::PMPI_Type_indexed as *const c_void,
         },
     ),
     (
@@ -3882,6 +4980,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_datatype::next_type_indexed_c as *const c_void,
             by_number: crate::entry::entry_datatype::QMPI_Type_indexed_c as *const c_void,
+            top: crate::entry::entry_datatype::top_type_indexed_c as *const c_void,
+            entry: crate::entry::entry_datatype::PMPI_Type_indexed_c as *const c_void,
         },
     ),
     (
@@ -3889,6 +4989,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_language::next_type_match_size as *const c_void,
             by_number: crate::entry::entry_language::QMPI_Type_match_size as *const c_void,
+            top: crate::entry::entry_language::top_type_match_size as *const c_void,
+            entry: crate::entry::entry_language::PMPI_Type_match_size as *const c_void,
         },
     ),
     (
@@ -3896,6 +4998,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_attr::next_type_set_attr as *const c_void,
             by_number: crate::entry::entry_attr::QMPI_Type_set_attr as *const c_void,
+            top: crate::entry::entry_attr::top_type_set_attr as *const c_void,
+            entry: crate::entry::entry_attr::PMPI_Type_set_attr as *const c_void,
         },
     ),
     (
@@ -3903,6 +5007,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_attr::next_type_set_name as *const c_void,
             by_number: crate::entry::entry_attr::QMPI_Type_set_name as *const c_void,
+            top: crate::entry::entry_attr::top_type_set_name as *const c_void,
+            entry: crate::entry::entry_attr::PMPI_Type_set_name as *const c_void,
         },
     ),
     (
@@ -3910,6 +5016,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_datatype::next_type_size as *const c_void,
             by_number: crate::entry::entry_datatype::QMPI_Type_size as *const c_void,
+            top: crate::entry::entry_datatype::top_type_size as *const c_void,
+            entry: crate::entry::entry_datatype::PMPI_Type_size as *const c_void,
         },
     ),
     (
@@ -3917,6 +5025,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_datatype::next_type_size_c as *const c_void,
             by_number: crate::entry::entry_datatype::QMPI_Type_size_c as *const c_void,
+            top: crate::entry::entry_datatype::top_type_size_c as *const c_void,
+            entry: crate::entry::entry_datatype::PMPI_Type_size_c as *const c_void,
         },
     ),
     (
@@ -3924,6 +5034,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_datatype::next_type_size_x as *const c_void,
             by_number: crate::entry::entry_datatype::QMPI_Type_size_x as *const c_void,
+            top: crate::entry::entry_datatype::top_type_size_x as *const c_void,
+            entry: crate::entry::entry_datatype::PMPI_Type_size_x as *const c_void,
         },
     ),
     (
@@ -3931,6 +5043,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_language::next_type_toint as *const c_void,
             by_number: crate::entry::entry_language::QMPI_Type_toint as *const c_void,
+            top: crate::entry::entry_language::top_type_toint as *const c_void,
+            entry: crate::entry::entry_language::PMPI_Type_toint as *const c_void,
         },
     ),
     (
@@ -3938,6 +5052,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_datatype::next_type_vector as *const c_void,
             by_number: crate::entry::entry_datatype::QMPI_Type_vector as *const c_void,
+            top: crate::entry::entry_datatype::top_type_vector as *const c_void,
+            entry: crate::entry::entry_datatype::PMPI_Type_vector as *const c_void,
         },
     ),
     (
@@ -3945,6 +5061,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_datatype::next_type_vector_c as *const c_void,
             by_number: crate::entry::entry_datatype::QMPI_Type_vector_c as *const c_void,
+            top: crate::entry::entry_datatype::top_type_vector_c as *const c_void,
+            entry: crate::entry::entry_datatype::PMPI_Type_vector_c as *const c_void,
         },
     ),
     (
@@ -3952,6 +5070,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_tool::next_t_category_changed as *const c_void,
             by_number: crate::entry::entry_tool::QMPI_T_category_changed as *const c_void,
+            top: crate::entry::entry_tool::top_t_category_changed as *const c_void,
+            entry: crate::entry::entry_tool::PMPI_T_category_changed as *const c_void,
         },
     ),
     (
@@ -3959,6 +5079,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_tool::next_t_category_get_categories as *const c_void,
             by_number: crate::entry::entry_tool::QMPI_T_category_get_categories as *const c_void,
+            top: crate::entry::entry_tool::top_t_category_get_categories as *const c_void,
+            entry: crate::entry::entry_tool::PMPI_T_category_get_categories as *const c_void,
         },
     ),
     (
@@ -3966,6 +5088,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_tool::next_t_category_get_cvars as *const c_void,
             by_number: crate::entry::entry_tool::QMPI_T_category_get_cvars as *const c_void,
+            top: crate::entry::entry_tool::top_t_category_get_cvars as *const c_void,
+            entry: crate::entry::entry_tool::PMPI_T_category_get_cvars as *const c_void,
         },
     ),
     (
@@ -3973,6 +5097,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_tool::next_t_category_get_events as *const c_void,
             by_number: crate::entry::entry_tool::QMPI_T_category_get_events as *const c_void,
+            top: crate::entry::entry_tool::top_t_category_get_events as *const c_void,
+            entry: crate::entry::entry_tool::PMPI_T_category_get_events as *const c_void,
         },
     ),
     (
@@ -3980,6 +5106,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_tool::next_t_category_get_index as *const c_void,
             by_number: crate::entry::entry_tool::QMPI_T_category_get_index as *const c_void,
+            top: crate::entry::entry_tool::top_t_category_get_index as *const c_void,
+            entry: crate::entry::entry_tool::PMPI_T_category_get_index as *const c_void,
         },
     ),
     (
@@ -3987,6 +5115,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_tool::next_t_category_get_info as *const c_void,
             by_number: crate::entry::entry_tool::QMPI_T_category_get_info as *const c_void,
+            top: crate::entry::entry_tool::top_t_category_get_info as *const c_void,
+            entry: crate::entry::entry_tool::PMPI_T_category_get_info as *const c_void,
         },
     ),
     (
@@ -3994,6 +5124,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_tool::next_t_category_get_num as *const c_void,
             by_number: crate::entry::entry_tool::QMPI_T_category_get_num as *const c_void,
+            top: crate::entry::entry_tool::top_t_category_get_num as *const c_void,
+            entry: crate::entry::entry_tool::PMPI_T_category_get_num as *const c_void,
         },
     ),
     (
@@ -4001,6 +5133,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_tool::next_t_category_get_num_events as *const c_void,
             by_number: crate::entry::entry_tool::QMPI_T_category_get_num_events as *const c_void,
+            top: crate::entry::entry_tool::top_t_category_get_num_events as *const c_void,
+            entry: crate::entry::entry_tool::PMPI_T_category_get_num_events as *const c_void,
         },
     ),
     (
@@ -4008,6 +5142,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_tool::next_t_category_get_pvars as *const c_void,
             by_number: crate::entry::entry_tool::QMPI_T_category_get_pvars as *const c_void,
+            top: crate::entry::entry_tool::top_t_category_get_pvars as *const c_void,
+            entry: crate::entry::entry_tool::PMPI_T_category_get_pvars as *const c_void,
         },
     ),
     (
@@ -4015,6 +5151,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_tool::next_t_cvar_get_index as *const c_void,
             by_number: crate::entry::entry_tool::QMPI_T_cvar_get_index as *const c_void,
+            top: crate::entry::entry_tool::top_t_cvar_get_index as *const c_void,
+            entry: crate::entry::entry_tool::PMPI_T_cvar_get_index as *const c_void,
         },
     ),
     (
@@ -4022,6 +5160,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_tool::next_t_cvar_get_info as *const c_void,
             by_number: crate::entry::entry_tool::QMPI_T_cvar_get_info as *const c_void,
+            top: crate::entry::entry_tool::top_t_cvar_get_info as *const c_void,
+            entry: crate::entry::entry_tool::PMPI_T_cvar_get_info as *const c_void,
         },
     ),
     (
@@ -4029,6 +5169,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_tool::next_t_cvar_get_num as *const c_void,
             by_number: crate::entry::entry_tool::QMPI_T_cvar_get_num as *const c_void,
+            top: crate::entry::entry_tool::top_t_cvar_get_num as *const c_void,
+            entry: crate::entry::entry_tool::PMPI_T_cvar_get_num as *const c_void,
         },
     ),
     (
@@ -4036,6 +5178,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_tool::next_t_cvar_handle_alloc as *const c_void,
             by_number: crate::entry::entry_tool::QMPI_T_cvar_handle_alloc as *const c_void,
+            top: crate::entry::entry_tool::top_t_cvar_handle_alloc as *const c_void,
+            entry: crate::entry::entry_tool::PMPI_T_cvar_handle_alloc as *const c_void,
         },
     ),
     (
@@ -4043,6 +5187,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_tool::next_t_cvar_handle_free as *const c_void,
             by_number: crate::entry::entry_tool::QMPI_T_cvar_handle_free as *const c_void,
+            top: crate::entry::entry_tool::top_t_cvar_handle_free as *const c_void,
+            entry: crate::entry::entry_tool::PMPI_T_cvar_handle_free as *const c_void,
         },
     ),
     (
@@ -4050,6 +5196,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_tool::next_t_cvar_read as *const c_void,
             by_number: crate::entry::entry_tool::QMPI_T_cvar_read as *const c_void,
+            top: crate::entry::entry_tool::top_t_cvar_read as *const c_void,
+            entry: crate::entry::entry_tool::PMPI_T_cvar_read as *const c_void,
         },
     ),
     (
@@ -4057,6 +5205,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_tool::next_t_cvar_write as *const c_void,
             by_number: crate::entry::entry_tool::QMPI_T_cvar_write as *const c_void,
+            top: crate::entry::entry_tool::top_t_cvar_write as *const c_void,
+            entry: crate::entry::entry_tool::PMPI_T_cvar_write as *const c_void,
         },
     ),
     (
@@ -4064,6 +5214,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_tool::next_t_enum_get_info as *const c_void,
             by_number: crate::entry::entry_tool::QMPI_T_enum_get_info as *const c_void,
+            top: crate::entry::entry_tool::top_t_enum_get_info as *const c_void,
+            entry: crate::entry::entry_tool::PMPI_T_enum_get_info as *const c_void,
         },
     ),
     (
@@ -4071,6 +5223,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_tool::next_t_enum_get_item as *const c_void,
             by_number: crate::entry::entry_tool::QMPI_T_enum_get_item as *const c_void,
+            top: crate::entry::entry_tool::top_t_enum_get_item as *const c_void,
+            entry: crate::entry::entry_tool::PMPI_T_enum_get_item as *const c_void,
         },
     ),
     (
@@ -4078,6 +5232,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_tool::next_t_event_callback_get_info as *const c_void,
             by_number: crate::entry::entry_tool::QMPI_T_event_callback_get_info as *const c_void,
+            top: crate::entry::entry_tool::top_t_event_callback_get_info as *const c_void,
+            entry: crate::entry::entry_tool::PMPI_T_event_callback_get_info as *const c_void,
         },
     ),
     (
@@ -4085,6 +5241,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_tool::next_t_event_callback_set_info as *const c_void,
             by_number: crate::entry::entry_tool::QMPI_T_event_callback_set_info as *const c_void,
+            top: crate::entry::entry_tool::top_t_event_callback_set_info as *const c_void,
+            entry: crate::entry::entry_tool::PMPI_T_event_callback_set_info as *const c_void,
         },
     ),
     (
@@ -4092,6 +5250,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_tool::next_t_event_copy as *const c_void,
             by_number: crate::entry::entry_tool::QMPI_T_event_copy as *const c_void,
+            top: crate::entry::entry_tool::top_t_event_copy as *const c_void,
+            entry: crate::entry::entry_tool::PMPI_T_event_copy as *const c_void,
         },
     ),
     (
@@ -4099,6 +5259,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_tool::next_t_event_get_index as *const c_void,
             by_number: crate::entry::entry_tool::QMPI_T_event_get_index as *const c_void,
+            top: crate::entry::entry_tool::top_t_event_get_index as *const c_void,
+            entry: crate::entry::entry_tool::PMPI_T_event_get_index as *const c_void,
         },
     ),
     (
@@ -4106,6 +5268,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_tool::next_t_event_get_info as *const c_void,
             by_number: crate::entry::entry_tool::QMPI_T_event_get_info as *const c_void,
+            top: crate::entry::entry_tool::top_t_event_get_info as *const c_void,
+            entry: crate::entry::entry_tool::PMPI_T_event_get_info as *const c_void,
         },
     ),
     (
@@ -4113,6 +5277,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_tool::next_t_event_get_num as *const c_void,
             by_number: crate::entry::entry_tool::QMPI_T_event_get_num as *const c_void,
+            top: crate::entry::entry_tool::top_t_event_get_num as *const c_void,
+            entry: crate::entry::entry_tool::PMPI_T_event_get_num as *const c_void,
         },
     ),
     (
@@ -4120,6 +5286,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_tool::next_t_event_get_source as *const c_void,
             by_number: crate::entry::entry_tool::QMPI_T_event_get_source as *const c_void,
+            top: crate::entry::entry_tool::top_t_event_get_source as *const c_void,
+            entry: crate::entry::entry_tool::PMPI_T_event_get_source as *const c_void,
         },
     ),
     (
@@ -4127,6 +5295,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_tool::next_t_event_get_timestamp as *const c_void,
             by_number: crate::entry::entry_tool::QMPI_T_event_get_timestamp as *const c_void,
+            top: crate::entry::entry_tool::top_t_event_get_timestamp as *const c_void,
+            entry: crate::entry::entry_tool::PMPI_T_event_get_timestamp as *const c_void,
         },
     ),
     (
@@ -4134,6 +5304,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_tool::next_t_event_handle_alloc as *const c_void,
             by_number: crate::entry::entry_tool::QMPI_T_event_handle_alloc as *const c_void,
+            top: crate::entry::entry_tool::top_t_event_handle_alloc as *const c_void,
+            entry: crate::entry::entry_tool::PMPI_T_event_handle_alloc as *const c_void,
         },
     ),
     (
@@ -4141,6 +5313,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_tool::next_t_event_handle_free as *const c_void,
             by_number: crate::entry::entry_tool::QMPI_T_event_handle_free as *const c_void,
+            top: crate::entry::entry_tool::top_t_event_handle_free as *const c_void,
+            entry: crate::entry::entry_tool::PMPI_T_event_handle_free as *const c_void,
         },
     ),
     (
@@ -4148,6 +5322,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_tool::next_t_event_handle_get_info as *const c_void,
             by_number: crate::entry::entry_tool::QMPI_T_event_handle_get_info as *const c_void,
+            top: crate::entry::entry_tool::top_t_event_handle_get_info as *const c_void,
+            entry: crate::entry::entry_tool::PMPI_T_event_handle_get_info as *const c_void,
         },
     ),
     (
@@ -4155,6 +5331,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_tool::next_t_event_handle_set_info as *const c_void,
             by_number: crate::entry::entry_tool::QMPI_T_event_handle_set_info as *const c_void,
+            top: crate::entry::entry_tool::top_t_event_handle_set_info as *const c_void,
+            entry: crate::entry::entry_tool::PMPI_T_event_handle_set_info as *const c_void,
         },
     ),
     (
@@ -4162,6 +5340,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_tool::next_t_event_read as *const c_void,
             by_number: crate::entry::entry_tool::QMPI_T_event_read as *const c_void,
+            top: crate::entry::entry_tool::top_t_event_read as *const c_void,
+            entry: crate::entry::entry_tool::PMPI_T_event_read as *const c_void,
         },
     ),
     (
@@ -4169,6 +5349,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_tool::next_t_event_register_callback as *const c_void,
             by_number: crate::entry::entry_tool::QMPI_T_event_register_callback as *const c_void,
+            top: crate::entry::entry_tool::top_t_event_register_callback as *const c_void,
+            entry: crate::entry::entry_tool::PMPI_T_event_register_callback as *const c_void,
         },
     ),
     (
@@ -4176,6 +5358,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_tool::next_t_event_set_dropped_handler as *const c_void,
             by_number: crate::entry::entry_tool::QMPI_T_event_set_dropped_handler as *const c_void,
+            top: crate::entry::entry_tool::top_t_event_set_dropped_handler as *const c_void,
+            entry: crate::entry::entry_tool::PMPI_T_event_set_dropped_handler as *const c_void,
         },
     ),
     (
@@ -4183,6 +5367,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_tool::next_t_finalize as *const c_void,
             by_number: crate::entry::entry_tool::QMPI_T_finalize as *const c_void,
+            top: crate::entry::entry_tool::top_t_finalize as *const c_void,
+            entry: crate::entry::entry_tool::PMPI_T_finalize as *const c_void,
         },
     ),
     (
@@ -4190,6 +5376,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_tool::next_t_init_thread as *const c_void,
             by_number: crate::entry::entry_tool::QMPI_T_init_thread as *const c_void,
+            top: crate::entry::entry_tool::top_t_init_thread as *const c_void,
+            entry: crate::entry::entry_tool::PMPI_T_init_thread as *const c_void,
         },
     ),
     (
@@ -4197,6 +5385,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_tool::next_t_pvar_get_index as *const c_void,
             by_number: crate::entry::entry_tool::QMPI_T_pvar_get_index as *const c_void,
+            top: crate::entry::entry_tool::top_t_pvar_get_index as *const c_void,
+            entry: crate::entry::entry_tool::PMPI_T_pvar_get_index as *const c_void,
         },
     ),
     (
@@ -4204,6 +5394,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_tool::next_t_pvar_get_info as *const c_void,
             by_number: crate::entry::entry_tool::QMPI_T_pvar_get_info as *const c_void,
+            top: crate::entry::entry_tool::top_t_pvar_get_info as *const c_void,
+            entry: crate::entry::entry_tool::PMPI_T_pvar_get_info as *const c_void,
         },
     ),
     (
@@ -4211,6 +5403,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_tool::next_t_pvar_get_num as *const c_void,
             by_number: crate::entry::entry_tool::QMPI_T_pvar_get_num as *const c_void,
+            top: crate::entry::entry_tool::top_t_pvar_get_num as *const c_void,
+            entry: crate::entry::entry_tool::PMPI_T_pvar_get_num as *const c_void,
         },
     ),
     (
@@ -4218,6 +5412,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_tool::next_t_pvar_handle_alloc as *const c_void,
             by_number: crate::entry::entry_tool::QMPI_T_pvar_handle_alloc as *const c_void,
+            top: crate::entry::entry_tool::top_t_pvar_handle_alloc as *const c_void,
+            entry: crate::entry::entry_tool::PMPI_T_pvar_handle_alloc as *const c_void,
         },
     ),
     (
@@ -4225,6 +5421,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_tool::next_t_pvar_handle_free as *const c_void,
             by_number: crate::entry::entry_tool::QMPI_T_pvar_handle_free as *const c_void,
+            top: crate::entry::entry_tool::top_t_pvar_handle_free as *const c_void,
+            entry: crate::entry::entry_tool::PMPI_T_pvar_handle_free as *const c_void,
         },
     ),
     (
@@ -4232,6 +5430,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_tool::next_t_pvar_read as *const c_void,
             by_number: crate::entry::entry_tool::QMPI_T_pvar_read as *const c_void,
+            top: crate::entry::entry_tool::top_t_pvar_read as *const c_void,
+            entry: crate::entry::entry_tool::PMPI_T_pvar_read as *const c_void,
         },
     ),
     (
@@ -4239,6 +5439,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_tool::next_t_pvar_readreset as *const c_void,
             by_number: crate::entry::entry_tool::QMPI_T_pvar_readreset as *const c_void,
+            top: crate::entry::entry_tool::top_t_pvar_readreset as *const c_void,
+            entry: crate::entry::entry_tool::PMPI_T_pvar_readreset as *const c_void,
         },
     ),
     (
@@ -4246,6 +5448,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_tool::next_t_pvar_reset as *const c_void,
             by_number: crate::entry::entry_tool::QMPI_T_pvar_reset as *const c_void,
+            top: crate::entry::entry_tool::top_t_pvar_reset as *const c_void,
+            entry: crate::entry::entry_tool::PMPI_T_pvar_reset as *const c_void,
         },
     ),
     (
@@ -4253,6 +5457,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_tool::next_t_pvar_session_create as *const c_void,
             by_number: crate::entry::entry_tool::QMPI_T_pvar_session_create as *const c_void,
+            top: crate::entry::entry_tool::top_t_pvar_session_create as *const c_void,
+            entry: crate::entry::entry_tool::PMPI_T_pvar_session_create as *const c_void,
         },
     ),
     (
@@ -4260,6 +5466,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_tool::next_t_pvar_session_free as *const c_void,
             by_number: crate::entry::entry_tool::QMPI_T_pvar_session_free as *const c_void,
+            top: crate::entry::entry_tool::top_t_pvar_session_free as *const c_void,
+            entry: crate::entry::entry_tool::PMPI_T_pvar_session_free as *const c_void,
         },
     ),
     (
@@ -4267,6 +5475,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_tool::next_t_pvar_start as *const c_void,
             by_number: crate::entry::entry_tool::QMPI_T_pvar_start as *const c_void,
+            top: crate::entry::entry_tool::top_t_pvar_start as *const c_void,
+            entry: crate::entry::entry_tool::PMPI_T_pvar_start as *const c_void,
         },
     ),
     (
@@ -4274,6 +5484,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_tool::next_t_pvar_stop as *const c_void,
             by_number: crate::entry::entry_tool::QMPI_T_pvar_stop as *const c_void,
+            top: crate::entry::entry_tool::top_t_pvar_stop as *const c_void,
+            entry: crate::entry::entry_tool::PMPI_T_pvar_stop as *const c_void,
         },
     ),
     (
@@ -4281,6 +5493,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_tool::next_t_pvar_write as *const c_void,
             by_number: crate::entry::entry_tool::QMPI_T_pvar_write as *const c_void,
+            top: crate::entry::entry_tool::top_t_pvar_write as *const c_void,
+            entry: crate::entry::entry_tool::PMPI_T_pvar_write as *const c_void,
         },
     ),
     (
@@ -4288,6 +5502,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_tool::next_t_source_get_info as *const c_void,
             by_number: crate::entry::entry_tool::QMPI_T_source_get_info as *const c_void,
+            top: crate::entry::entry_tool::top_t_source_get_info as *const c_void,
+            entry: crate::entry::entry_tool::PMPI_T_source_get_info as *const c_void,
         },
     ),
     (
@@ -4295,6 +5511,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_tool::next_t_source_get_num as *const c_void,
             by_number: crate::entry::entry_tool::QMPI_T_source_get_num as *const c_void,
+            top: crate::entry::entry_tool::top_t_source_get_num as *const c_void,
+            entry: crate::entry::entry_tool::PMPI_T_source_get_num as *const c_void,
         },
     ),
     (
@@ -4302,6 +5520,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_tool::next_t_source_get_timestamp as *const c_void,
             by_number: crate::entry::entry_tool::QMPI_T_source_get_timestamp as *const c_void,
+            top: crate::entry::entry_tool::top_t_source_get_timestamp as *const c_void,
+            entry: crate::entry::entry_tool::PMPI_T_source_get_timestamp as *const c_void,
         },
     ),
     (
@@ -4309,6 +5529,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_datatype::next_unpack as *const c_void,
             by_number: crate::entry::entry_datatype::QMPI_Unpack as *const c_void,
+            top: crate::entry::entry_datatype::top_unpack as *const c_void,
+            entry: crate::entry::entry_datatype::PMPI_Unpack as *const c_void,
         },
     ),
     (
@@ -4316,6 +5538,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_datatype::next_unpack_c as *const c_void,
             by_number: crate::entry::entry_datatype::QMPI_Unpack_c as *const c_void,
+            top: crate::entry::entry_datatype::top_unpack_c as *const c_void,
+            entry: crate::entry::entry_datatype::PMPI_Unpack_c as *const c_void,
         },
     ),
     (
@@ -4323,6 +5547,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_datatype::next_unpack_external as *const c_void,
             by_number: crate::entry::entry_datatype::QMPI_Unpack_external as *const c_void,
+            top: crate::entry::entry_datatype::top_unpack_external as *const c_void,
+            entry: crate::entry::entry_datatype::PMPI_Unpack_external as *const c_void,
         },
     ),
     (
@@ -4330,6 +5556,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_datatype::next_unpack_external_c as *const c_void,
             by_number: crate::entry::entry_datatype::QMPI_Unpack_external_c as *const c_void,
+            top: crate::entry::entry_datatype::top_unpack_external_c as *const c_void,
+            entry: crate::entry::entry_datatype::PMPI_Unpack_external_c as *const c_void,
         },
     ),
     (
@@ -4337,6 +5565,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_dynamic::next_unpublish_name as *const c_void,
             by_number: crate::entry::entry_dynamic::QMPI_Unpublish_name as *const c_void,
+            top: crate::entry::entry_dynamic::top_unpublish_name as *const c_void,
+            entry: crate::entry::entry_dynamic::PMPI_Unpublish_name as *const c_void,
         },
     ),
     (
@@ -4344,6 +5574,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_wait as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Wait as *const c_void,
+            top: crate::entry::entry_pt2pt::top_wait as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Wait as *const c_void,
         },
     ),
     (
@@ -4351,6 +5583,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_waitall as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Waitall as *const c_void,
+            top: crate::entry::entry_pt2pt::top_waitall as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Waitall as *const c_void,
         },
     ),
     (
@@ -4358,6 +5592,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_waitany as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Waitany as *const c_void,
+            top: crate::entry::entry_pt2pt::top_waitany as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Waitany as *const c_void,
         },
     ),
     (
@@ -4365,6 +5601,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_pt2pt::next_waitsome as *const c_void,
             by_number: crate::entry::entry_pt2pt::QMPI_Waitsome as *const c_void,
+            top: crate::entry::entry_pt2pt::top_waitsome as *const c_void,
+            entry: crate::entry::entry_pt2pt::PMPI_Waitsome as *const c_void,
         },
     ),
     (
@@ -4372,6 +5610,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_rma::next_win_allocate as *const c_void,
             by_number: crate::entry::entry_rma::QMPI_Win_allocate as *const c_void,
+            top: crate::entry::entry_rma::top_win_allocate as *const c_void,
+            entry: crate::entry::entry_rma::PMPI_Win_allocate as *const c_void,
         },
     ),
     (
@@ -4379,6 +5619,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_rma::next_win_allocate_c as *const c_void,
             by_number: crate::entry::entry_rma::QMPI_Win_allocate_c as *const c_void,
+            top: crate::entry::entry_rma::top_win_allocate_c as *const c_void,
+            entry: crate::entry::entry_rma::PMPI_Win_allocate_c as *const c_void,
         },
     ),
     (
@@ -4386,6 +5628,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_rma::next_win_allocate_shared as *const c_void,
             by_number: crate::entry::entry_rma::QMPI_Win_allocate_shared as *const c_void,
+            top: crate::entry::entry_rma::top_win_allocate_shared as *const c_void,
+            entry: crate::entry::entry_rma::PMPI_Win_allocate_shared as *const c_void,
         },
     ),
     (
@@ -4393,6 +5637,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_rma::next_win_allocate_shared_c as *const c_void,
             by_number: crate::entry::entry_rma::QMPI_Win_allocate_shared_c as *const c_void,
+            top: crate::entry::entry_rma::top_win_allocate_shared_c as *const c_void,
+            entry: crate::entry::entry_rma::PMPI_Win_allocate_shared_c as *const c_void,
         },
     ),
     (
@@ -4400,6 +5646,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_rma::next_win_attach as *const c_void,
             by_number: crate::entry::entry_rma::QMPI_Win_attach as *const c_void,
+            top: crate::entry::entry_rma::top_win_attach as *const c_void,
+            entry: crate::entry::entry_rma::PMPI_Win_attach as *const c_void,
         },
     ),
     (
@@ -4407,6 +5655,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_env::next_win_call_errhandler as *const c_void,
             by_number: crate::entry::entry_env::QMPI_Win_call_errhandler as *const c_void,
+            top: crate::entry::entry_env::top_win_call_errhandler as *const c_void,
+            entry: crate::entry::entry_env::PMPI_Win_call_errhandler as *const c_void,
         },
     ),
     (
@@ -4414,6 +5664,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_rma::next_win_complete as *const c_void,
             by_number: crate::entry::entry_rma::QMPI_Win_complete as *const c_void,
+            top: crate::entry::entry_rma::top_win_complete as *const c_void,
+            entry: crate::entry::entry_rma::PMPI_Win_complete as *const c_void,
         },
     ),
     (
@@ -4421,6 +5673,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_rma::next_win_create as *const c_void,
             by_number: crate::entry::entry_rma::QMPI_Win_create as *const c_void,
+            top: crate::entry::entry_rma::top_win_create as *const c_void,
+            entry: crate::entry::entry_rma::PMPI_Win_create as *const c_void,
         },
     ),
     (
@@ -4428,6 +5682,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_rma::next_win_create_c as *const c_void,
             by_number: crate::entry::entry_rma::QMPI_Win_create_c as *const c_void,
+            top: crate::entry::entry_rma::top_win_create_c as *const c_void,
+            entry: crate::entry::entry_rma::PMPI_Win_create_c as *const c_void,
         },
     ),
     (
@@ -4435,6 +5691,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_rma::next_win_create_dynamic as *const c_void,
             by_number: crate::entry::entry_rma::QMPI_Win_create_dynamic as *const c_void,
+            top: crate::entry::entry_rma::top_win_create_dynamic as *const c_void,
+            entry: crate::entry::entry_rma::PMPI_Win_create_dynamic as *const c_void,
         },
     ),
     (
@@ -4442,6 +5700,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_env::next_win_create_errhandler as *const c_void,
             by_number: crate::entry::entry_env::QMPI_Win_create_errhandler as *const c_void,
+            top: crate::entry::entry_env::top_win_create_errhandler as *const c_void,
+            entry: crate::entry::entry_env::PMPI_Win_create_errhandler as *const c_void,
         },
     ),
     (
@@ -4449,6 +5709,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_attr::next_win_create_keyval as *const c_void,
             by_number: crate::entry::entry_attr::QMPI_Win_create_keyval as *const c_void,
+            top: crate::entry::entry_attr::top_win_create_keyval as *const c_void,
+            entry: crate::entry::entry_attr::PMPI_Win_create_keyval as *const c_void,
         },
     ),
     (
@@ -4456,6 +5718,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_attr::next_win_delete_attr as *const c_void,
             by_number: crate::entry::entry_attr::QMPI_Win_delete_attr as *const c_void,
+            top: crate::entry::entry_attr::top_win_delete_attr as *const c_void,
+            entry: crate::entry::entry_attr::PMPI_Win_delete_attr as *const c_void,
         },
     ),
     (
@@ -4463,6 +5727,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_rma::next_win_detach as *const c_void,
             by_number: crate::entry::entry_rma::QMPI_Win_detach as *const c_void,
+            top: crate::entry::entry_rma::top_win_detach as *const c_void,
+            entry: crate::entry::entry_rma::PMPI_Win_detach as *const c_void,
         },
     ),
     (
@@ -4470,6 +5736,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_rma::next_win_fence as *const c_void,
             by_number: crate::entry::entry_rma::QMPI_Win_fence as *const c_void,
+            top: crate::entry::entry_rma::top_win_fence as *const c_void,
+            entry: crate::entry::entry_rma::PMPI_Win_fence as *const c_void,
         },
     ),
     (
@@ -4477,6 +5745,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_rma::next_win_flush as *const c_void,
             by_number: crate::entry::entry_rma::QMPI_Win_flush as *const c_void,
+            top: crate::entry::entry_rma::top_win_flush as *const c_void,
+            entry: crate::entry::entry_rma::PMPI_Win_flush as *const c_void,
         },
     ),
     (
@@ -4484,6 +5754,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_rma::next_win_flush_all as *const c_void,
             by_number: crate::entry::entry_rma::QMPI_Win_flush_all as *const c_void,
+            top: crate::entry::entry_rma::top_win_flush_all as *const c_void,
+            entry: crate::entry::entry_rma::PMPI_Win_flush_all as *const c_void,
         },
     ),
     (
@@ -4491,6 +5763,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_rma::next_win_flush_local as *const c_void,
             by_number: crate::entry::entry_rma::QMPI_Win_flush_local as *const c_void,
+            top: crate::entry::entry_rma::top_win_flush_local as *const c_void,
+            entry: crate::entry::entry_rma::PMPI_Win_flush_local as *const c_void,
         },
     ),
     (
@@ -4498,6 +5772,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_rma::next_win_flush_local_all as *const c_void,
             by_number: crate::entry::entry_rma::QMPI_Win_flush_local_all as *const c_void,
+            top: crate::entry::entry_rma::top_win_flush_local_all as *const c_void,
+            entry: crate::entry::entry_rma::PMPI_Win_flush_local_all as *const c_void,
         },
     ),
     (
@@ -4505,6 +5781,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_rma::next_win_free as *const c_void,
             by_number: crate::entry::entry_rma::QMPI_Win_free as *const c_void,
+            top: crate::entry::entry_rma::top_win_free as *const c_void,
+            entry: crate::entry::entry_rma::PMPI_Win_free as *const c_void,
         },
     ),
     (
@@ -4512,6 +5790,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_attr::next_win_free_keyval as *const c_void,
             by_number: crate::entry::entry_attr::QMPI_Win_free_keyval as *const c_void,
+            top: crate::entry::entry_attr::top_win_free_keyval as *const c_void,
+            entry: crate::entry::entry_attr::PMPI_Win_free_keyval as *const c_void,
         },
     ),
     (
@@ -4519,6 +5799,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_language::next_win_fromint as *const c_void,
             by_number: crate::entry::entry_language::QMPI_Win_fromint as *const c_void,
+            top: crate::entry::entry_language::top_win_fromint as *const c_void,
+            entry: crate::entry::entry_language::PMPI_Win_fromint as *const c_void,
         },
     ),
     (
@@ -4526,6 +5808,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_attr::next_win_get_attr as *const c_void,
             by_number: crate::entry::entry_attr::QMPI_Win_get_attr as *const c_void,
+            top: crate::entry::entry_attr::top_win_get_attr as *const c_void,
+            entry: crate::entry::entry_attr::PMPI_Win_get_attr as *const c_void,
         },
     ),
     (
@@ -4533,6 +5817,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_env::next_win_get_errhandler as *const c_void,
             by_number: crate::entry::entry_env::QMPI_Win_get_errhandler as *const c_void,
+            top: crate::entry::entry_env::top_win_get_errhandler as *const c_void,
+            entry: crate::entry::entry_env::PMPI_Win_get_errhandler as *const c_void,
         },
     ),
     (
@@ -4540,6 +5826,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_rma::next_win_get_group as *const c_void,
             by_number: crate::entry::entry_rma::QMPI_Win_get_group as *const c_void,
+            top: crate::entry::entry_rma::top_win_get_group as *const c_void,
+            entry: crate::entry::entry_rma::PMPI_Win_get_group as *const c_void,
         },
     ),
     (
@@ -4547,6 +5835,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_rma::next_win_get_info as *const c_void,
             by_number: crate::entry::entry_rma::QMPI_Win_get_info as *const c_void,
+            top: crate::entry::entry_rma::top_win_get_info as *const c_void,
+            entry: crate::entry::entry_rma::PMPI_Win_get_info as *const c_void,
         },
     ),
     (
@@ -4554,6 +5844,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_attr::next_win_get_name as *const c_void,
             by_number: crate::entry::entry_attr::QMPI_Win_get_name as *const c_void,
+            top: crate::entry::entry_attr::top_win_get_name as *const c_void,
+            entry: crate::entry::entry_attr::PMPI_Win_get_name as *const c_void,
         },
     ),
     (
@@ -4561,6 +5853,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_rma::next_win_lock as *const c_void,
             by_number: crate::entry::entry_rma::QMPI_Win_lock as *const c_void,
+            top: crate::entry::entry_rma::top_win_lock as *const c_void,
+            entry: crate::entry::entry_rma::PMPI_Win_lock as *const c_void,
         },
     ),
     (
@@ -4568,6 +5862,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_rma::next_win_lock_all as *const c_void,
             by_number: crate::entry::entry_rma::QMPI_Win_lock_all as *const c_void,
+            top: crate::entry::entry_rma::top_win_lock_all as *const c_void,
+            entry: crate::entry::entry_rma::PMPI_Win_lock_all as *const c_void,
         },
     ),
     (
@@ -4575,6 +5871,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_rma::next_win_post as *const c_void,
             by_number: crate::entry::entry_rma::QMPI_Win_post as *const c_void,
+            top: crate::entry::entry_rma::top_win_post as *const c_void,
+            entry: crate::entry::entry_rma::PMPI_Win_post as *const c_void,
         },
     ),
     (
@@ -4582,6 +5880,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_attr::next_win_set_attr as *const c_void,
             by_number: crate::entry::entry_attr::QMPI_Win_set_attr as *const c_void,
+            top: crate::entry::entry_attr::top_win_set_attr as *const c_void,
+            entry: crate::entry::entry_attr::PMPI_Win_set_attr as *const c_void,
         },
     ),
     (
@@ -4589,6 +5889,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_env::next_win_set_errhandler as *const c_void,
             by_number: crate::entry::entry_env::QMPI_Win_set_errhandler as *const c_void,
+            top: crate::entry::entry_env::top_win_set_errhandler as *const c_void,
+            entry: crate::entry::entry_env::PMPI_Win_set_errhandler as *const c_void,
         },
     ),
     (
@@ -4596,6 +5898,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_rma::next_win_set_info as *const c_void,
             by_number: crate::entry::entry_rma::QMPI_Win_set_info as *const c_void,
+            top: crate::entry::entry_rma::top_win_set_info as *const c_void,
+            entry: crate::entry::entry_rma::PMPI_Win_set_info as *const c_void,
         },
     ),
     (
@@ -4603,6 +5907,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_attr::next_win_set_name as *const c_void,
             by_number: crate::entry::entry_attr::QMPI_Win_set_name as *const c_void,
+            top: crate::entry::entry_attr::top_win_set_name as *const c_void,
+            entry: crate::entry::entry_attr::PMPI_Win_set_name as *const c_void,
         },
     ),
     (
@@ -4610,6 +5916,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_rma::next_win_shared_query as *const c_void,
             by_number: crate::entry::entry_rma::QMPI_Win_shared_query as *const c_void,
+            top: crate::entry::entry_rma::top_win_shared_query as *const c_void,
+            entry: crate::entry::entry_rma::PMPI_Win_shared_query as *const c_void,
         },
     ),
     (
@@ -4617,6 +5925,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_rma::next_win_shared_query_c as *const c_void,
             by_number: crate::entry::entry_rma::QMPI_Win_shared_query_c as *const c_void,
+            top: crate::entry::entry_rma::top_win_shared_query_c as *const c_void,
+            entry: crate::entry::entry_rma::PMPI_Win_shared_query_c as *const c_void,
         },
     ),
     (
@@ -4624,6 +5934,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_rma::next_win_start as *const c_void,
             by_number: crate::entry::entry_rma::QMPI_Win_start as *const c_void,
+            top: crate::entry::entry_rma::top_win_start as *const c_void,
+            entry: crate::entry::entry_rma::PMPI_Win_start as *const c_void,
         },
     ),
     (
@@ -4631,6 +5943,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_rma::next_win_sync as *const c_void,
             by_number: crate::entry::entry_rma::QMPI_Win_sync as *const c_void,
+            top: crate::entry::entry_rma::top_win_sync as *const c_void,
+            entry: crate::entry::entry_rma::PMPI_Win_sync as *const c_void,
         },
     ),
     (
@@ -4638,6 +5952,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_rma::next_win_test as *const c_void,
             by_number: crate::entry::entry_rma::QMPI_Win_test as *const c_void,
+            top: crate::entry::entry_rma::top_win_test as *const c_void,
+            entry: crate::entry::entry_rma::PMPI_Win_test as *const c_void,
         },
     ),
     (
@@ -4645,6 +5961,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_language::next_win_toint as *const c_void,
             by_number: crate::entry::entry_language::QMPI_Win_toint as *const c_void,
+            top: crate::entry::entry_language::top_win_toint as *const c_void,
+            entry: crate::entry::entry_language::PMPI_Win_toint as *const c_void,
         },
     ),
     (
@@ -4652,6 +5970,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_rma::next_win_unlock as *const c_void,
             by_number: crate::entry::entry_rma::QMPI_Win_unlock as *const c_void,
+            top: crate::entry::entry_rma::top_win_unlock as *const c_void,
+            entry: crate::entry::entry_rma::PMPI_Win_unlock as *const c_void,
         },
     ),
     (
@@ -4659,6 +5979,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_rma::next_win_unlock_all as *const c_void,
             by_number: crate::entry::entry_rma::QMPI_Win_unlock_all as *const c_void,
+            top: crate::entry::entry_rma::top_win_unlock_all as *const c_void,
+            entry: crate::entry::entry_rma::PMPI_Win_unlock_all as *const c_void,
         },
     ),
     (
@@ -4666,6 +5988,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_rma::next_win_wait as *const c_void,
             by_number: crate::entry::entry_rma::QMPI_Win_wait as *const c_void,
+            top: crate::entry::entry_rma::top_win_wait as *const c_void,
+            entry: crate::entry::entry_rma::PMPI_Win_wait as *const c_void,
         },
     ),
     (
@@ -4673,6 +5997,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_env::next_wtick as *const c_void,
             by_number: crate::entry::entry_env::QMPI_Wtick as *const c_void,
+            top: crate::entry::entry_env::top_wtick as *const c_void,
+            entry: crate::entry::entry_env::PMPI_Wtick as *const c_void,
         },
     ),
     (
@@ -4680,6 +6006,8 @@ pub static FUNCTIONS: [(&str, Forms); 664] = [
         Forms {
             by_context: crate::entry::entry_env::next_wtime as *const c_void,
             by_number: crate::entry::entry_env::QMPI_Wtime as *const c_void,
+            top: crate::entry::entry_env::top_wtime as *const c_void,
+            entry: crate::entry::entry_env::PMPI_Wtime as *const c_void,
         },
     ),
 ];

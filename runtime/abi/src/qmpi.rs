@@ -25,21 +25,29 @@ mod stack;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-pub use address::Call;
+pub use address::keep_frame;
 pub use list::take_complaints;
 
 use crate::qmpi_table::FUNCTIONS;
-use stack::{Flavour, stack};
+use stack::stack;
 
 /// Whom a call is for: 0 for MPI itself, else the number of an instance of a tool. As large as the C struct of one pointer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(transparent)]
 pub struct Context(usize);
 
+impl Context {
+    /// Whether this is MPI's own, behind all tools.
+    #[inline(always)]
+    pub fn is_mpi(self) -> bool {
+        self.0 == 0
+    }
+}
+
 /// A function of a tool; what it really takes is known where it is called (Q1).
 pub type Function = unsafe extern "C" fn();
 
-/// Who is called next.
+/// Who is called next, as it stands in the table of the stack.
 #[derive(Clone, Copy, Debug)]
 pub enum Next {
     /// MPI itself.
@@ -50,13 +58,18 @@ pub enum Next {
     ByNumber(Function, Context, c_int),
 }
 
-/// The two functions by which tools call whoever is next: what MPI has for one function of the standard.
+/// What MPI has for one function of the standard: the two functions by which tools call whoever is next, and the two by which
+/// the program comes in.
 #[derive(Debug)]
 pub struct Forms {
     /// Takes a context first, and calls whom it names.
     pub by_context: *const c_void,
     /// Takes a context and a number first, and calls whom the number names: the exported `QMPI_X`.
     pub by_number: *const c_void,
+    /// The first frame of a call that goes through tools.
+    pub top: *const c_void,
+    /// What the program calls: `PMPI_X`.
+    pub entry: *const c_void,
 }
 
 // SAFETY: addresses of functions, which anybody may read.
@@ -78,44 +91,49 @@ fn settled() {
 
 /// The tool that is called first for a function, by the number of the function. Settles which tools there are, if that was
 /// not done.
+#[inline(always)]
+pub fn outermost(function: usize) -> &'static Next {
+    match stack() {
+        Some(stack) => stack.below(0, function),
+        None => first(function),
+    }
+}
+
+/// The same for the first calls, and for those that tools make while they are asked.
 #[cold]
 #[inline(never)]
-pub fn outermost(function: usize) -> Next {
+fn first(function: usize) -> &'static Next {
     if list::settle() {
         next(0, function)
     } else {
-        Next::Mpi
+        &Next::Mpi
     }
 }
 
 /// Whom a context names, or whoever stands below it if that tool does not intercept the function.
 #[inline(never)]
-pub fn by_context(context: Context, function: usize) -> Next {
+pub fn by_context(context: Context, function: usize) -> &'static Next {
     target(context.0, function)
 }
 
 /// Whom the number of a tool names; 0 is MPI itself.
 #[inline(never)]
-pub fn by_number(tool: c_int, function: usize) -> Next {
+pub fn by_number(tool: c_int, function: usize) -> &'static Next {
     target(usize::try_from(tool).unwrap_or(0), function)
 }
 
-fn target(number: usize, function: usize) -> Next {
-    match stack() {
-        Some(stack) if (1..=stack.len()).contains(&number) => next(number - 1, function),
-        _ => Next::Mpi,
+fn target(number: usize, function: usize) -> &'static Next {
+    match number.checked_sub(1) {
+        Some(above) => next(above, function),
+        None => &Next::Mpi,
     }
 }
 
 /// The first below instance `above` that intercepts the function; 0 is the program.
-fn next(above: usize, function: usize) -> Next {
-    let Some((number, flavour, address)) = stack().and_then(|stack| stack.below(above, function))
-    else {
-        return Next::Mpi;
-    };
-    match flavour {
-        Flavour::Context => Next::ByContext(address, Context(number)),
-        Flavour::Number => Next::ByNumber(address, Context(number), number_of(number)),
+fn next(above: usize, function: usize) -> &'static Next {
+    match stack() {
+        Some(stack) => stack.below(above, function),
+        None => &Next::Mpi,
     }
 }
 

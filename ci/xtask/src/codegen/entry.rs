@@ -302,19 +302,19 @@ macro_rules! tool_entry {
      ($($arg:ident: $kind:ty),*) -> $out:ty) => {
         weak_alias!($weak, $strong);
 
+        #[doc = concat!("A call of `", $weak, "` by the program, while there are tools.")]
         #[cold]
         #[inline(never)]
-        unsafe extern "C" fn $top($($arg: $kind),*) -> $out {
-            let here = 0;
-            let entry: unsafe extern "C" fn($($kind),*) -> $out = $pmpi;
-            let _call = crate::qmpi::Call::begin(&here, entry as *const core::ffi::c_void);
+        pub unsafe extern "C" fn $top($($arg: $kind),*) -> $out {
             // SAFETY: the program's own values, unchanged (A1 to A4).
-            unsafe { $call(crate::qmpi::outermost($number), $($arg),*) }
+            let out = unsafe { $call(crate::qmpi::outermost($number), $($arg),*) };
+            crate::qmpi::keep_frame();
+            out
         }
 
         #[inline(never)]
-        unsafe fn $call(next: crate::qmpi::Next, $($arg: $kind),*) -> $out {
-            match next {
+        unsafe fn $call(next: &crate::qmpi::Next, $($arg: $kind),*) -> $out {
+            match *next {
                 // SAFETY: values that the program or a tool gave for this function (A1 to A4).
                 crate::qmpi::Next::Mpi => unsafe { $body($($arg),*) },
                 crate::qmpi::Next::ByContext(function, context) => {
@@ -336,14 +336,22 @@ macro_rules! tool_entry {
 
         #[doc = concat!("`", $weak, "` for tools whose functions take a context: calls whom it names.")]
         pub unsafe extern "C" fn $next(context: crate::qmpi::Context, $($arg: $kind),*) -> $out {
-            // SAFETY: the tool's own values, unchanged (A1 to A4).
+            if context.is_mpi() {
+                // SAFETY: the tool's own values, unchanged (A1 to A4).
+                return unsafe { $body($($arg),*) };
+            }
+            // SAFETY: the same.
             unsafe { $call(crate::qmpi::by_context(context, $number), $($arg),*) }
         }
 
         #[doc = concat!("`", $weak, "` for tools whose functions take a number: calls whom it names.")]
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $qmpi(_context: crate::qmpi::Context, tool: c_int, $($arg: $kind),*) -> $out {
-            // SAFETY: the tool's own values, unchanged (A1 to A4).
+            if tool == 0 {
+                // SAFETY: the tool's own values, unchanged (A1 to A4).
+                return unsafe { $body($($arg),*) };
+            }
+            // SAFETY: the same.
             unsafe { $call(crate::qmpi::by_number(tool, $number), $($arg),*) }
         }
     };

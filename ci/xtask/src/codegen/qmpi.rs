@@ -78,7 +78,8 @@ pub(crate) fn table(api: &Api, numbers: &Numbers) -> Result<String, String> {
                 let name = c_name(function, width);
                 let module = format!("crate::entry::entry_{}", chapter.file);
                 rows[numbers.of(&name)?] = format!(
-                    "({name:?}, Forms {{ by_context: {module}::next_{} as *const c_void, by_number: {module}::Q{name} as *const c_void }}),\n",
+                    "({name:?}, Forms {{ by_context: {module}::next_{0} as *const c_void, by_number: {module}::Q{name} as *const c_void, \
+                     top: {module}::top_{0} as *const c_void, entry: {module}::P{name} as *const c_void }}),\n",
                     short(&name)
                 );
             }

@@ -217,7 +217,7 @@ pub unsafe extern "C" fn QMPI_Get_function(
     }
     let forms = &FUNCTIONS[function].1;
     let next = next(number, function);
-    let (address, Context(number)) = match (flavour, next) {
+    let (address, Context(number)) = match (flavour, *next) {
         (Flavour::Context, Next::ByContext(address, context))
         | (Flavour::Number, Next::ByNumber(address, context, _)) => (address, context),
         (_, Next::ByContext(_, context) | Next::ByNumber(_, context, _)) => {

@@ -8,7 +8,7 @@
 use core::ffi::{c_int, c_void};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use super::Function;
+use super::{Context, Function, Next, number_of};
 use crate::qmpi_table::FUNCTIONS;
 
 /// The form of a tool's functions.
@@ -34,6 +34,7 @@ pub(super) struct Announced {
 struct Instance {
     storage: *mut c_void,
     flavour: Option<Flavour>,
+    /// What it intercepts; empty once that is in the table.
     functions: Vec<Option<Function>>,
 }
 
@@ -46,27 +47,17 @@ unsafe impl Sync for Instance {}
 #[derive(Debug)]
 pub(super) struct Stack {
     instances: Vec<Instance>,
-    /// By instance (0 is the program) and function: the number of the next one that intercepts it, or 0.
-    next: Vec<u16>,
+    /// By instance (0 is the program) and function: who is called next.
+    next: Vec<Next>,
 }
 
 impl Stack {
-    pub(super) fn len(&self) -> usize {
-        self.instances.len()
-    }
-
-    /// The first instance behind number `above` that intercepts the function.
-    pub(super) fn below(
-        &self,
-        above: usize,
-        function: usize,
-    ) -> Option<(usize, Flavour, Function)> {
-        if function >= FUNCTIONS.len() {
-            return None;
-        }
-        let number = *self.next.get(above * FUNCTIONS.len() + function)? as usize;
-        let instance = self.instances.get(number.checked_sub(1)?)?;
-        Some((number, instance.flavour?, instance.functions[function]?))
+    /// Who is called behind number `above`: the first below it that intercepts the function, or MPI.
+    #[inline(always)]
+    pub(super) fn below(&self, above: usize, function: usize) -> &Next {
+        let row = above.checked_mul(FUNCTIONS.len());
+        let at = row.and_then(|row| row.checked_add(function));
+        at.and_then(|at| self.next.get(at)).unwrap_or(&Next::Mpi)
     }
 
     pub(super) fn flavour(&self, number: usize) -> Option<Flavour> {
@@ -104,6 +95,7 @@ static BUILDER: Mutex<Builder> = Mutex::new(Builder {
 static STACK: OnceLock<Stack> = OnceLock::new();
 
 /// The stack, once it is settled and not empty.
+#[inline(always)]
 pub(super) fn stack() -> Option<&'static Stack> {
     STACK.get()
 }
@@ -201,21 +193,29 @@ impl Builder {
         if self.instances.is_empty() {
             return;
         }
-        let instances = core::mem::take(&mut self.instances);
+        let mut instances = core::mem::take(&mut self.instances);
         let next = next_table(&instances);
+        for instance in &mut instances {
+            instance.functions = Vec::new();
+        }
         // Called once (`list::settle`).
         let _ = STACK.set(Stack { instances, next });
     }
 }
 
-fn next_table(instances: &[Instance]) -> Vec<u16> {
-    let mut table = vec![0; instances.len() * FUNCTIONS.len()];
+/// By instance, the program first, and function.
+fn next_table(instances: &[Instance]) -> Vec<Next> {
+    let mut table = vec![Next::Mpi; (instances.len() + 1) * FUNCTIONS.len()];
     for function in 0..FUNCTIONS.len() {
-        let mut below = 0;
+        let mut below = Next::Mpi;
         for (at, instance) in instances.iter().enumerate().rev() {
-            if instance.functions[function].is_some() {
-                // At most `MOST_INSTANCES`.
-                below = u16::try_from(at + 1).unwrap_or(0);
+            let context = Context(at + 1);
+            if let (Some(address), Some(flavour)) = (instance.functions[function], instance.flavour)
+            {
+                below = match flavour {
+                    Flavour::Context => Next::ByContext(address, context),
+                    Flavour::Number => Next::ByNumber(address, context, number_of(at + 1)),
+                };
             }
             table[at * FUNCTIONS.len() + function] = below;
         }
