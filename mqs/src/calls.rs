@@ -3,7 +3,7 @@
 
 use queue_layout::{
     ANY_PEER, ANY_TAG, CALL, CALL_FREE, CALL_LIST, CALL_MESSAGE, CALL_NAME_BYTES, CALL_OTHER,
-    CALL_RANKS, CALL_REQUESTS, State, call_field,
+    CALL_RANKS, CALL_REQUESTS, NO_BYTES, State, call_field,
 };
 
 use crate::image::{Found, Map, Target, Trouble, low};
@@ -35,6 +35,8 @@ pub struct Call {
     tokens: [u32; 2],
     /// Address and number of the handles of a list, and what a handle is more than a token.
     list: (u64, u64, u64),
+    /// Of a collective: bytes of its data, or [`NO_BYTES`].
+    bytes: u64,
 }
 
 /// A request and the call that waits for it, by number.
@@ -107,6 +109,11 @@ fn call(row: &Record<'_, impl Target>, found: &Found) -> Option<Call> {
             row.get(call_field::COUNT),
             row.get(call_field::BASE),
         ),
+        // Before 1.5 it was not told.
+        bytes: match row.map.place(CALL, call_field::BYTES).size() {
+            0 => NO_BYTES,
+            _ => row.get(call_field::BYTES),
+        },
     })
 }
 
@@ -159,6 +166,10 @@ impl Call {
             state: State::Posted as u8,
             peer,
             tag,
+            bytes: match self.waits_for {
+                CALL_RANKS => self.bytes,
+                _ => NO_BYTES,
+            },
             call: Some(number),
             is_call: true,
             ..Operation::default()

@@ -301,8 +301,9 @@ impl Map {
         .flatten();
         let mut call_arrays = [call_field::TOKENS, call_field::FUNCTION].into_iter();
         let chunk = self.place(CHUNK, field::CHUNK_SLOTS);
-        // Before 1.4 no operation told its datatype.
+        // Before 1.4 no operation told its datatype, before 1.5 no collective its bytes.
         let has_types = self.place(SLOT, field::DATATYPE).size != 0;
+        let has_bytes = self.place(CALL, call_field::BYTES).size != 0;
         let mut types = [type_field::VERSION, type_field::HANDLE, type_field::BYTES].into_iter();
         let good = found.slot_bytes <= MAX_RECORD
             && found.row_bytes <= MAX_RECORD
@@ -317,7 +318,8 @@ impl Map {
             && (found.call_rows == 0
                 || found.call_row_bytes <= MAX_RECORD
                     && calls.all(|it| is_number(CALL, it, found.call_row_bytes))
-                    && call_arrays.all(|it| is_array(CALL, it, found.call_row_bytes)))
+                    && call_arrays.all(|it| is_array(CALL, it, found.call_row_bytes))
+                    && (!has_bytes || is_number(CALL, call_field::BYTES, found.call_row_bytes)))
             && (!has_types || is_number(SLOT, field::DATATYPE, found.slot_bytes))
             && (!has_types
                 || found.type_row_bytes == 0

@@ -8,6 +8,7 @@
 //! | first | `send`, `receive` or `unexpected message`, and after `, ` what is special | the function: `MPI_Probe` |
 //! | second | how far it is | `waits for a message`, `waits for the other ranks`, `waits for requests that are not listed`, `waits` |
 //! | then, if it is known | `10 of MPI_DOUBLE`: items of the buffer or the message, and their datatype | |
+//! | then, of a collective, if it is known | `8 bytes a rank`: what all ranks must name alike | the same |
 //! | then, if a call waits for it | `in MPI_Wait, wait 17`, or `in MPI_Wait, wait 17, thread 4711` where that is not the main thread | the same |
 //!
 //! Waits are counted, so that who looks twice can tell whether it is the same one. `, alone` follows below
@@ -20,7 +21,7 @@
 
 use queue_layout::{
     ANY_PEER, ANY_TAG, COLLECTIVES, FLAG_CANCELLED, FLAG_GATED, FLAG_ORPHAN, FLAG_PERSISTENT,
-    FLAG_STRUCTURED, FLAG_SYNCHRONOUS, State,
+    FLAG_STRUCTURED, FLAG_SYNCHRONOUS, NO_BYTES, State,
 };
 
 use crate::calls::{Call, purpose};
@@ -53,7 +54,7 @@ pub fn shown(
         desired_global_rank: desired.1,
         tag_wild: i32::from(operation.tag == ANY_TAG),
         desired_tag: operation.tag.into(),
-        desired_length: operation.bytes.cast_signed(),
+        desired_length: length(operation).unwrap_or(0).cast_signed(),
         system_buffer: i32::from(arrived),
         buffer: operation.buffer,
         actual_local_rank: actual.0,
@@ -62,6 +63,13 @@ pub fn shown(
         actual_length: bytes.cast_signed(),
         extra_text: words(operation, datatype, call),
     }
+}
+
+/// Bytes of buffer, message or collective, if they are known.
+fn length(operation: &Operation) -> Option<u64> {
+    let is_collective = operation.is_call || operation.collective != 0;
+    let known = !is_collective || operation.bytes != NO_BYTES;
+    known.then_some(operation.bytes)
 }
 
 fn status(operation: &Operation) -> i32 {
@@ -95,6 +103,16 @@ fn words(operation: &Operation, datatype: Option<&Datatype>, call: Option<&Call>
     let [mut what, mut how_far, mut waits] = [what, how_far, third].map(Line::of);
     if let Some(datatype) = datatype {
         waits.add_items(operation.bytes, datatype);
+        waits = Line::of(fourth);
+    } else if (operation.is_call || operation.collective != 0)
+        && let Some(bytes) = length(operation)
+    {
+        waits.add_number(bytes);
+        waits.add(if bytes == 1 {
+            " byte a rank"
+        } else {
+            " bytes a rank"
+        });
         waits = Line::of(fourth);
     }
     match call {

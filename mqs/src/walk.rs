@@ -2,8 +2,8 @@
 //! Communicators and operations of a target, read slot by slot: no link is followed, and every count is bounded.
 
 use queue_layout::{
-    CHUNK, COMM, COMM_NAME_BYTES, COMM_TABLE, FLAG_ORPHAN, Kind, ROW_FREE, ROW_FREED, ROW_INTER,
-    SLOT, State, comm_field, comm_table_field, field,
+    CALL, CHUNK, COMM, COMM_NAME_BYTES, COMM_TABLE, FLAG_ORPHAN, Kind, NO_BYTES, ROW_FREE,
+    ROW_FREED, ROW_INTER, SLOT, State, call_field, comm_field, comm_table_field, field,
 };
 
 use crate::image::{Found, MAX_RECORD, Map, Target, Trouble, low};
@@ -49,7 +49,7 @@ pub struct Operation {
     pub peer: u32,
     /// Tag, or `ANY_TAG`.
     pub tag: i32,
-    /// Bytes of buffer or message.
+    /// Bytes of buffer or message; of a collective those that all ranks must name alike, or `NO_BYTES`.
     pub bytes: u64,
     /// Where the data are.
     pub buffer: u64,
@@ -288,7 +288,12 @@ fn operation(slot: &Record<'_, impl Target>) -> Option<Operation> {
         (None, 1..) => (PENDING_RECEIVES, COLLECTIVES_FROM),
         (None, 0) => (is_other.then_some(NO_QUEUE)?, 0),
     };
-    let data = |field| if collective == 0 { slot.get(field) } else { 0 };
+    // Before 1.5 collectives did not tell their bytes.
+    let has_bytes = slot.map.place(CALL, call_field::BYTES).size() != 0;
+    let bytes = match collective == 0 || has_bytes {
+        true => slot.get(field::BYTES),
+        false => NO_BYTES,
+    };
     Some(Operation {
         context: word(field::CONTEXT),
         class,
@@ -298,8 +303,12 @@ fn operation(slot: &Record<'_, impl Target>) -> Option<Operation> {
         error: slot.byte(field::ERROR),
         peer: word(field::PEER),
         tag: word(field::TAG).cast_signed(),
-        bytes: data(field::BYTES),
-        buffer: data(field::BUFFER),
+        bytes,
+        buffer: if collective == 0 {
+            slot.get(field::BUFFER)
+        } else {
+            0
+        },
         matched: (
             word(field::MATCHED_PEER),
             word(field::MATCHED_TAG).cast_signed(),

@@ -131,6 +131,7 @@ fn model() -> Model {
             tokens: [2, 3],
             // The list lies where the layout table does.
             list: (queue_layout::LAYOUT.as_ptr().addr() as u64, 20, 0),
+            bytes: 8,
         };
         model.calls.begin(&facts).unwrap();
     }

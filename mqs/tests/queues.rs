@@ -17,7 +17,7 @@ use mqs::entry::*;
 use mqs::interface::*;
 use queue_layout::{
     ANY_PEER, ANY_TAG, CALL_LIST, CALL_MESSAGE, CALL_RANKS, CALL_REQUESTS, CALL_ROWS, CallFacts,
-    Kind, State, TypeFacts, collective,
+    Kind, NO_BYTES, State, TypeFacts, collective,
 };
 
 fn attached(mut fake: Box<Fake>) -> Box<Fake> {
@@ -364,6 +364,7 @@ fn call(function: &str, waits_for: u32) -> CallFacts<'_> {
         envelope: (ANY_PEER, ANY_TAG),
         tokens: [0; 2],
         list: (0, 0, 0),
+        bytes: NO_BYTES,
     }
 }
 
@@ -608,8 +609,9 @@ fn with_collectives() -> Model {
         model.slot(|it| {
             (it.kind, it.state, it.protocol) = (Kind::Other, state, protocol);
             (it.peer, it.tag, it.token) = (2, 5, 7 + number as u32);
+            it.bytes = if protocol == bcast { 77 } else { NO_BYTES };
             // Of what had the slot before.
-            (it.bytes, it.buffer) = (77, 0x5000);
+            it.buffer = 0x5000;
         });
     }
     model.slot(|it| (it.kind, it.state, it.tag) = (Kind::Receive, State::Posted, 11));
@@ -617,13 +619,13 @@ fn with_collectives() -> Model {
     waits.tokens = [7, 0];
     model.calls.begin(&waits).unwrap();
     let mut root = call("MPI_Reduce", CALL_RANKS);
-    root.envelope = (3, 6);
+    (root.envelope, root.bytes) = ((3, 6), 1);
     model.calls.begin(&root).unwrap();
     model
 }
 
 #[test]
-fn nonblocking_collectives_stand_behind_the_receives_with_root_and_place() {
+fn nonblocking_collectives_stand_behind_the_receives_with_root_place_and_bytes() {
     let mut fake = attached(Box::new(with_collectives().process()));
     let all = fake.list().unwrap();
     let seen: Vec<_> = all[0].queues[1]
@@ -649,17 +651,27 @@ fn nonblocking_collectives_stand_behind_the_receives_with_root_and_place() {
                 0
             ),
             (
-                line(&["nonblocking Bcast", others, "in MPI_Wait, wait 1"]),
+                line(&[
+                    "nonblocking Bcast",
+                    others,
+                    "77 bytes a rank",
+                    "in MPI_Wait, wait 1"
+                ]),
                 2,
                 5,
-                0
+                77
             ),
             (line(&["nonblocking collective", others]), 2, 5, 0),
             (
-                line(&["MPI_Reduce", others, "in MPI_Reduce, wait 1"]),
+                line(&[
+                    "MPI_Reduce",
+                    others,
+                    "1 byte a rank",
+                    "in MPI_Reduce, wait 1"
+                ]),
                 3,
                 6,
-                0
+                1
             ),
         ]
     );

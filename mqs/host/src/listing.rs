@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use crate::report::{Communicator, Operation, Rank};
-use crate::words::{bytes, ranks, tag};
+use crate::words::{self, bytes, ranks, tag};
 
 /// What stands in the queues of all ranks. `all`: nothing is left out.
 #[must_use]
@@ -89,18 +89,16 @@ fn lines(comm: &Communicator, most: usize) -> Vec<String> {
     let mut lines = Vec::new();
     for it in &comm.calls {
         let root = it.peer.filter(|_| it.waits == "waits for the other ranks");
-        let root = root.map_or_else(String::new, |root| format!(" with root {root}"));
-        lines.push(format!("in {}{root}, {}", it.function, it.waits));
+        let with = words::with(root, it.bytes);
+        lines.push(format!("in {}{with}, {}", it.function, it.waits));
     }
     for it in &comm.begun {
-        let root = it
-            .root
-            .map_or_else(String::new, |root| format!(" with root {root}"));
+        let with = words::with(it.root, it.bytes);
         let call = it
             .call
             .as_ref()
             .map_or_else(String::new, |call| format!(", in {call}"));
-        lines.push(format!("nonblocking {}{root} under way{call}", it.name));
+        lines.push(format!("nonblocking {}{with} under way{call}", it.name));
     }
     for it in &comm.collectives {
         let of_calls = comm

@@ -78,6 +78,12 @@ pub struct Operation {
 }
 
 impl Operation {
+    /// Of the entry of a collective.
+    fn bytes_a_rank(&self) -> Option<i64> {
+        let told = |line: &String| line.ends_with(" a rank");
+        self.words.iter().any(told).then_some(self.bytes)
+    }
+
     /// Bytes, and of what they are.
     #[must_use]
     pub fn data(&self) -> Data {
@@ -117,6 +123,8 @@ pub struct Call {
     pub peer: Option<i64>,
     /// Of a probe: with which tag; none: any. Of a collective: which call of the communicator's it is.
     pub tag: Option<i64>,
+    /// Of a collective: bytes that all ranks must name alike, if there are such and the library says them.
+    pub bytes: Option<i64>,
 }
 
 /// A nonblocking collective.
@@ -128,6 +136,8 @@ pub struct Begun {
     pub root: Option<i64>,
     /// Which call of the communicator's it is.
     pub place: Option<i64>,
+    /// Bytes that all ranks must name alike, if there are such and the library says them.
+    pub bytes: Option<i64>,
     /// The function that a thread waits for it in.
     pub call: Option<String>,
     /// That thread, where it is not the main one.
@@ -147,6 +157,7 @@ impl Begun {
             name: name.to_owned(),
             root: entry.peer,
             place: entry.tag,
+            bytes: entry.bytes_a_rank(),
             call: entry.call.as_deref().map(str::to_owned),
             thread: entry.thread,
             wait: entry.wait,
@@ -170,6 +181,7 @@ impl Call {
             alone: entry.alone,
             peer: entry.peer,
             tag: entry.tag,
+            bytes: entry.bytes_a_rank(),
         })
     }
 }

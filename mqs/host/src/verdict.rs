@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use serde::Serialize;
 
-use crate::waits::{Mixed, Near, Other, Pending, State, Wait, Waits, What};
+use crate::waits::{Mixed, Near, Other, Pending, Side, State, Wait, Waits, What};
 use crate::words::{self, ranks, verb};
 
 /// What is to be said of a job.
@@ -343,9 +343,10 @@ impl<'a> Judge<'a> {
             Kind::Waiting => {
                 let waiting = self.waiting();
                 let (hopes, doubts) = (self.hopes(), self.unknown());
-                let (what, why) = match hopes.is_empty() {
-                    true => ("no verdict", doubts),
-                    false => ("no deadlock", hopes),
+                let (what, why) = match (hopes.is_empty(), self.doubtful()) {
+                    (true, _) => ("no verdict", doubts),
+                    (false, Some(doubt)) => ("no verdict", vec![doubt]),
+                    (false, None) => ("no deadlock", hopes),
                 };
                 let waits = verb(&waiting, "waits", "wait");
                 format!("{what}: {} {waits}; {}", ranks(&waiting), why.join("; "))
@@ -378,6 +379,40 @@ impl<'a> Judge<'a> {
             hopes.push(format!("what {} {waits} for is under way", ranks(&moving)));
         }
         hopes
+    }
+
+    /// What is under way only if arguments fit that nobody can look at any more, where all hope is in that.
+    fn doubtful(&self) -> Option<String> {
+        let mut who: (BTreeSet<i32>, BTreeSet<i32>) = Default::default();
+        for (rank, waits) in self.waiters() {
+            for it in waits.iter().flat_map(|wait| &wait.pending) {
+                let gone = it.near.iter().filter(|it| it.other == Other::Through);
+                let gone: Vec<i32> = gone.map(|it| it.rank).collect();
+                match (gone.is_empty(), it.under_way) {
+                    (true, true) => return None,
+                    (true, false) => {}
+                    (false, _) => {
+                        who.0.insert(rank);
+                        who.1.extend(gone);
+                    }
+                }
+            }
+        }
+        let still = self.those(|rank, state| {
+            *state == State::Outside || self.doubts.get(&rank) == Some(&Doubt::Moved)
+        });
+        if who.0.is_empty() || still.iter().any(|rank| !who.1.contains(rank)) {
+            return None;
+        }
+        let (who, gone): (Vec<i32>, Vec<i32>) =
+            (who.0.into_iter().collect(), who.1.into_iter().collect());
+        Some(format!(
+            "data that {} {} for come from {}, which {} through with the call; if they do not come, counts or datatypes differ",
+            ranks(&who),
+            verb(&who, "waits", "wait"),
+            ranks(&gone),
+            verb(&gone, "is", "are")
+        ))
     }
 
     /// Why nothing can be said.
@@ -443,10 +478,16 @@ impl<'a> Judge<'a> {
 
 /// Which ranks are in which collective.
 fn mixed(it: &Mixed) -> String {
-    let parts = it.who.iter().map(|(name, root, who)| {
-        let root = root.map_or_else(String::new, |root| format!(" with root {root}"));
-        let call = verb(who, "calls", "call");
-        format!("{} {call} {name}{root}", ranks(who))
+    let alike = |one: &Side, other: &Side| (&one.name, one.root) == (&other.name, other.root);
+    let parts = it.who.iter().map(|side| {
+        let Side {
+            name, root, ranks, ..
+        } = side;
+        // Bytes where they are what ranks differ in.
+        let several = it.who.iter().filter(|other| alike(side, other)).count() > 1;
+        let with = words::with(*root, side.bytes.filter(|_| several));
+        let call = verb(ranks, "calls", "call");
+        format!("{} {call} {name}{with}", words::ranks(ranks))
     });
     let parts: Vec<String> = parts.collect();
     format!(
@@ -494,7 +535,7 @@ fn instead(rank: i32, it: &Pending, found: &Near) -> Option<String> {
             "rank {rank} waits for {wanted} from rank {} on {}, and it has come from rank {sender}",
             it.peer?, it.name
         ),
-        Other::Collective | Other::Root => return None,
+        Other::Collective | Other::Root | Other::Size | Other::Through => return None,
     })
 }
 

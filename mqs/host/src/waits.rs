@@ -126,6 +126,10 @@ pub enum Other {
     Collective,
     /// It is the same collective with another root, which is in `peer` as a rank of the communicator.
     Root,
+    /// It is the same collective of other data: their bytes are in `data`.
+    Size,
+    /// It is the same collective, and the root, from whom the data come, is through with it.
+    Through,
 }
 
 /// A receive that has failed and that its rank did not collect.
@@ -161,8 +165,21 @@ pub struct Waits {
 pub struct Mixed {
     /// The communicator.
     pub name: String,
-    /// Which ranks are in which collective, with which root (as a rank of the communicator).
-    pub who: Vec<(String, Option<i64>, Vec<i32>)>,
+    /// Which ranks are in which collective.
+    pub who: Vec<Side>,
+}
+
+/// Ranks that call a collective alike.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Side {
+    /// Its name.
+    pub name: String,
+    /// Its root, as a rank of the communicator, if it has one.
+    pub root: Option<i64>,
+    /// Bytes that all ranks must name alike, if there are such.
+    pub bytes: Option<i64>,
+    /// The ranks.
+    pub ranks: Vec<i32>,
 }
 
 /// What is known of a job besides its queues.
@@ -221,21 +238,27 @@ struct Job<'a> {
     met: BTreeMap<(u64, i64), Vec<Met<'a>>>,
 }
 
+/// Name, root and bytes of a collective.
+type Way<'a> = (&'a str, Option<i64>, Option<i64>);
+
 /// A rank in a collective.
 struct Met<'a> {
     rank: i32,
     name: &'a str,
     root: Option<i64>,
+    bytes: Option<i64>,
     on: &'a Communicator,
 }
 
 impl Met<'_> {
-    fn is_other(&self, name: &str, root: Option<i64>) -> Option<Other> {
-        let roots = self.root.zip(root);
-        match (self.name == name, roots) {
+    fn is_other(&self, name: &str, it: &About) -> Option<Other> {
+        let differ = |one: Option<i64>, other: Option<i64>| {
+            one.zip(other).is_some_and(|(one, other)| one != other)
+        };
+        match (self.name == name, differ(self.root, it.root)) {
             (false, _) => Some(Other::Collective),
-            (true, Some((one, other))) if one != other => Some(Other::Root),
-            _ => None,
+            (true, true) => Some(Other::Root),
+            (true, false) => differ(self.bytes, it.bytes).then_some(Other::Size),
         }
     }
 }
@@ -283,15 +306,16 @@ impl<'a> Job<'a> {
     fn index_collectives(&mut self, rank: i32, comm: &'a Communicator) {
         let waits = |it: &&report::Call| it.waits == OTHERS && it.function != FINALIZE;
         let calls = comm.calls.iter().filter(waits);
-        let calls = calls.filter_map(|it| Some((collective_of(it), it.peer, it.tag?)));
+        let calls = calls.filter_map(|it| Some((collective_of(it), it.peer, it.bytes, it.tag?)));
         let begun = comm.begun.iter();
-        let begun = begun.filter_map(|it| Some((&*it.name, it.root, it.place?)));
-        for (name, root, place) in calls.chain(begun) {
+        let begun = begun.filter_map(|it| Some((&*it.name, it.root, it.bytes, it.place?)));
+        for (name, root, bytes, place) in calls.chain(begun) {
             let met = self.met.entry((comm.id, place)).or_default();
             met.push(Met {
                 rank,
                 name,
                 root,
+                bytes,
                 on: comm,
             });
         }
@@ -304,20 +328,24 @@ impl<'a> Job<'a> {
             let Some(first) = met.first() else { continue };
             if met
                 .iter()
-                .all(|it| it.is_other(first.name, first.root).is_none())
+                .all(|it| it.is_other(first.name, &first.about()).is_none())
             {
                 continue;
             }
-            let mut who: BTreeMap<(&str, Option<i64>), Vec<i32>> = BTreeMap::new();
+            let mut who: BTreeMap<Way<'_>, Vec<i32>> = BTreeMap::new();
             for it in met {
-                who.entry((it.name, it.root)).or_default().push(it.rank);
+                let side = who.entry((it.name, it.root, it.bytes));
+                side.or_default().push(it.rank);
             }
-            let who = who.into_iter();
+            let side = |((name, root, bytes), ranks): (Way<'_>, _)| Side {
+                name: name.to_owned(),
+                root,
+                bytes,
+                ranks,
+            };
             mixed.push(Mixed {
                 name: first.on.label(),
-                who: who
-                    .map(|((name, root), ranks)| (name.to_owned(), root, ranks))
-                    .collect(),
+                who: who.into_iter().map(side).collect(),
             });
         }
         mixed
@@ -350,7 +378,12 @@ impl<'a> Job<'a> {
                 }),
                 Target::Collective(place, at) => comm(place).and_then(|comm| {
                     let it = comm.calls.get(*at)?;
-                    let about = (it.peer, it.tag, called(comm, collective_of(it)));
+                    let about = About {
+                        root: it.peer,
+                        place: it.tag,
+                        number: called(comm, collective_of(it)),
+                        bytes: it.bytes,
+                    };
                     Some(self.collective(me, comm, collective_of(it), about))
                 }),
                 Target::Begun(place, at) => comm(place).and_then(|comm| {
@@ -360,8 +393,13 @@ impl<'a> Job<'a> {
                     pending.under_way |= !pending.mixed && !is_counted(comm, &it.name);
                     Some(pending)
                 }),
-                Target::Named(place, name) => comm(place)
-                    .map(|comm| self.collective(me, comm, name, (None, None, called(comm, name)))),
+                Target::Named(place, name) => comm(place).map(|comm| {
+                    let about = About {
+                        number: called(comm, name),
+                        ..About::default()
+                    };
+                    self.collective(me, comm, name, about)
+                }),
                 Target::Finalize => rank.communicators.first().map(|it| self.finalize(me, it)),
             };
             match found {
@@ -425,26 +463,27 @@ impl<'a> Job<'a> {
     }
 
     /// Whoever has called it less often than this rank, with this call, has not come.
-    fn collective(
-        &self,
-        me: i32,
-        comm: &Communicator,
-        name: &str,
-        (root, place, number): About,
-    ) -> Pending {
+    fn collective(&self, me: i32, comm: &Communicator, name: &str, it: About) -> Pending {
         let what = What::Collective {
             name: name.to_owned(),
-            number: number.unwrap_or(0),
+            number: it.number.unwrap_or(0),
         };
         let mut pending = Pending::on(what, comm);
-        pending.local_peer = root;
-        let met = place.and_then(|place| self.met.get(&(comm.id, place)));
+        pending.local_peer = it.root;
+        pending.data.bytes = it.bytes.unwrap_or(0);
+        let met = it.place.and_then(|place| self.met.get(&(comm.id, place)));
         let met = met.map_or(&[][..], Vec::as_slice);
-        for it in met.iter().filter(|it| it.rank != me) {
-            let other = it.is_other(name, root);
-            pending.near.extend(other.map(|other| it.near(other)));
+        for theirs in met.iter().filter(|met| met.rank != me) {
+            let other = theirs.is_other(name, &it);
+            pending.near.extend(other.map(|other| theirs.near(other)));
         }
-        let is_here = |rank: &i32| *rank == me || met.iter().any(|it| it.rank == *rank);
+        // Calls of another collective are not counted with this one.
+        let is_same = pending.near.iter().all(|it| it.other == Other::Size);
+        let is_here = |rank: &i32| {
+            *rank == me
+                || met.iter().any(|it| it.rank == *rank)
+                || (is_same && self.has_come(*rank, comm.id, name, it.number))
+        };
         if !pending.near.is_empty() && comm.ranks.iter().all(is_here) {
             // Nobody is left who could bring what is missing.
             pending.ranks = pending.near.iter().map(|it| it.rank).collect();
@@ -452,7 +491,7 @@ impl<'a> Job<'a> {
             return pending;
         }
         pending.near.clear();
-        let absent = |rank: &&i32| **rank != me && !self.has_come(**rank, comm.id, name, number);
+        let absent = |rank: &&i32| **rank != me && !self.has_come(**rank, comm.id, name, it.number);
         pending.ranks = comm.ranks.iter().filter(absent).copied().collect();
         pending.all = needs_all(name);
         pending.under_way = pending.ranks.is_empty();
@@ -460,6 +499,15 @@ impl<'a> Job<'a> {
             pending
                 .near
                 .extend(self.other_collective(*rank, comm, name));
+        }
+        let root = it.root.and_then(|root| usize::try_from(root).ok());
+        let root = root.and_then(|root| comm.ranks.get(root).copied());
+        let is_through = |root: &i32| *root != me && !met.iter().any(|it| it.rank == *root);
+        if let Some(root) = root.filter(is_through)
+            && pending.under_way
+            && comes_from_root(name)
+        {
+            pending.near.push(Near::of(Other::Through, root, name));
         }
         pending
     }
@@ -499,15 +547,7 @@ impl<'a> Job<'a> {
         let calls = self.calls.get(&rank)?;
         let mut targets = calls.iter().flat_map(|it| &it.targets);
         let other = targets.find_map(|it| self.is_in(it, rank, comm.id))?;
-        (other != name).then(|| Near {
-            other: Other::Collective,
-            rank,
-            peer: None,
-            tag: None,
-            data: Data::default(),
-            name: other.to_owned(),
-            count: 1,
-        })
+        (other != name).then(|| Near::of(Other::Collective, rank, other))
     }
 
     fn finalize(&self, me: i32, world: &Communicator) -> Pending {
@@ -561,21 +601,47 @@ impl Pending {
 }
 
 impl Met<'_> {
+    fn about(&self) -> About {
+        About {
+            root: self.root,
+            bytes: self.bytes,
+            ..About::default()
+        }
+    }
+
     fn near(&self, other: Other) -> Near {
-        Near {
+        let mut near = Near::of(other, self.rank, self.name);
+        near.peer = self.root.and_then(|root| i32::try_from(root).ok());
+        near.data.bytes = self.bytes.unwrap_or(0);
+        near
+    }
+}
+
+impl Near {
+    /// Of the collective `name` that a rank has called.
+    fn of(other: Other, rank: i32, name: &str) -> Self {
+        Self {
             other,
-            rank: self.rank,
-            peer: self.root.and_then(|root| i32::try_from(root).ok()),
+            rank,
+            peer: None,
             tag: None,
             data: Data::default(),
-            name: self.name.to_owned(),
+            name: name.to_owned(),
             count: 1,
         }
     }
 }
 
-/// Of a collective: its root, which call of the communicator's it is, and how often it was called then.
-type About = (Option<i64>, Option<i64>, Option<i32>);
+/// What is known of a collective.
+#[derive(Clone, Copy, Default)]
+struct About {
+    root: Option<i64>,
+    /// Which call of the communicator's it is.
+    place: Option<i64>,
+    /// How often it was called then.
+    number: Option<i32>,
+    bytes: Option<i64>,
+}
 
 /// Of a nonblocking one, behind which others of the same name may have begun.
 fn about(comm: &Communicator, it: &report::Begun) -> About {
@@ -585,7 +651,12 @@ fn about(comm: &Communicator, it: &report::Begun) -> About {
     let later = all.filter(|(name, place)| *name == it.name && *place > it.place);
     let later = i32::try_from(later.count()).unwrap_or(0);
     let called = called(comm, &it.name).map(|called| called - later);
-    (it.root, it.place, called)
+    About {
+        root: it.root,
+        place: it.place,
+        number: called,
+        bytes: it.bytes,
+    }
 }
 
 /// Whether it is known which of the calls that were counted those under way are. Where all wait for all, none that is behind
@@ -756,6 +827,11 @@ fn needs_all(name: &str) -> bool {
         "Comm_split",
     ];
     ALL.contains(&name)
+}
+
+/// The root may leave it while others still wait for its data.
+fn comes_from_root(name: &str) -> bool {
+    ["Bcast", "Scatter", "Scatterv"].contains(&name)
 }
 
 /// Pending operations of a call for which what nearly fits is looked for.

@@ -199,21 +199,20 @@ fn pending(it: &Pending, names: Names) -> String {
                 (false, true) => "every rank has come".to_owned(),
                 (false, false) => format!("without {}", ranks(&it.ranks)),
             };
-            let root = it
-                .local_peer
-                .map_or_else(String::new, |root| format!(" with root {root}"));
+            let differs = it.near.iter().any(|near| near.other == Other::Size);
+            let with = with(it.local_peer, differs.then_some(it.data.bytes));
             let which = if it.begun {
-                format!("{name}{root}, ")
+                format!("{name}{with}, ")
             } else {
                 String::new()
             };
-            let root = if it.begun { String::new() } else { root };
+            let with = if it.begun { String::new() } else { with };
             let number = match number {
                 _ if it.begun => String::new(),
                 0 => String::new(),
                 number => format!("call {number} "),
             };
-            return format!("{which}{number}on {}{root}: {come}", it.name);
+            return format!("{which}{number}on {}{with}: {come}", it.name);
         }
         What::Finalize => {
             return match it.ranks.is_empty() {
@@ -244,6 +243,14 @@ fn near(it: &Pending, found: &Near, names: Names) -> String {
     if found.other == Other::Root {
         let root = found.peer.unwrap_or(-1);
         return format!("{rank} calls it with root {root}");
+    }
+    if found.other == Other::Size {
+        return format!("{rank} calls it with {}", bytes(found.data.bytes));
+    }
+    if found.other == Other::Through {
+        return format!(
+            "{rank} is through with it: if its data do not come, it gave other counts or datatypes"
+        );
     }
     let difference = match found.other {
         Other::Tag => tag(found.tag),
@@ -282,6 +289,17 @@ pub fn data(it: &Data) -> String {
         (Some(items), Some(datatype)) => format!("{size} ({items} of {datatype})"),
         (None, Some(datatype)) => format!("{size} of {datatype}"),
         (_, None) => size,
+    }
+}
+
+/// ` with root 1 and 8 bytes`: what is known of a call of a collective.
+#[must_use]
+pub fn with(root: Option<i64>, size: Option<i64>) -> String {
+    match (root, size) {
+        (Some(root), Some(size)) => format!(" with root {root} and {}", bytes(size)),
+        (Some(root), None) => format!(" with root {root}"),
+        (None, Some(size)) => format!(" with {}", bytes(size)),
+        (None, None) => String::new(),
     }
 }
 

@@ -148,7 +148,7 @@ macro_rules! gallery {
 
 gallery! {
     computing crossed_collectives crossed_order different_roots idle_workers late_threads missing_rank nothing_sent other_collective ping_pong probe receive_first
-    send_first slow some_of_many started_again starved threads to_itself too_long waitall waitany wrong_communicator wrong_source wrong_tag
+    send_first short_bcast slow some_of_many started_again starved threads to_itself too_long unequal_sizes waitall waitany wrong_communicator wrong_source wrong_tag
 }
 
 #[test]

@@ -90,6 +90,7 @@ trait Step: Sized {
             alone: true,
             peer: None,
             tag: None,
+            bytes: None,
         });
         self
     }
@@ -101,11 +102,17 @@ trait Step: Sized {
         it
     }
 
+    fn with_bytes(mut self, bytes: i64) -> Self {
+        self.world().calls.last_mut().unwrap().bytes = Some(bytes);
+        self
+    }
+
     fn begins(mut self, name: &str, place: i64, call: Option<&str>) -> Self {
         self.world().begun.push(Begun {
             name: name.into(),
             root: None,
             place: Some(place),
+            bytes: None,
             call: call.map(str::to_owned),
             thread: None,
             wait: Some(1),
@@ -361,6 +368,33 @@ fn who_names_different_roots_can_never_go_on_once_all_are_there() {
     // The third may still send what is missing.
     let told = judge(&[reduce(0, 3, 0), reduce(1, 3, 1), rank(2, 3)]);
     assert_eq!(told.kind, Kind::Waiting);
+}
+
+#[test]
+fn who_names_other_bytes_can_never_go_on_though_some_are_through() {
+    let bcast = |me: i32, size: i32, bytes: i64| {
+        let it = rank(me, size).enters_at("MPI_Bcast", 4, Some(0));
+        it.with_bytes(bytes).has_called("Bcast", 1)
+    };
+    let told = judge(&[bcast(0, 3, 4), bcast(1, 3, 800), bcast(2, 3, 800)]);
+    assert_eq!(
+        (told.kind, &told.stuck[..]),
+        (Kind::Deadlock, &[0, 1, 2][..])
+    );
+    let told_of = |it: &Verdict| it.causes.last().cloned().unwrap_or_default();
+    assert_eq!(
+        told_of(&told),
+        "not all ranks call the same collective on MPI_COMM_WORLD at the same place: rank 0 calls Bcast with root 0 and 4 bytes, \
+         ranks 1 and 2 call Bcast with root 0 and 800 bytes"
+    );
+    let through = rank(2, 3).has_called("Bcast", 1);
+    let told = judge(&[bcast(0, 3, 4), bcast(1, 3, 800), through]);
+    assert_eq!((told.kind, &told.stuck[..]), (Kind::Deadlock, &[0, 1][..]));
+    // Who has not come may be whom they wait for.
+    let told = judge(&[bcast(0, 3, 4), bcast(1, 3, 800), rank(2, 3)]);
+    assert_eq!(told.kind, Kind::Waiting);
+    let told = judge(&[bcast(0, 2, 8), bcast(1, 2, 8)]);
+    assert_eq!(told.kind, Kind::Waiting, "nothing differs");
 }
 
 #[test]

@@ -72,6 +72,7 @@ pub fn comm_disconnect(mpi: Mpi, comm: InOut<'_, MPI_Comm>) -> Result<()> {
         context: ended.context,
         call: None,
         root: None,
+        bytes: None,
     };
     mpi.wait_until(Awaits::Ranks(meeting), |universe| universe.is_quiet(&ended));
     comm_free(mpi, comm)

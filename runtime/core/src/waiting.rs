@@ -5,7 +5,7 @@ use std::cell::Cell;
 
 use queue_layout::{
     ANY_PEER, ANY_TAG, CALL_LIST, CALL_MESSAGE, CALL_OTHER, CALL_RANKS, CALL_REQUESTS, CallFacts,
-    CallTable,
+    CallTable, NO_BYTES,
 };
 
 use crate::comm::of_messages;
@@ -39,6 +39,8 @@ pub struct Meeting {
     pub call: Option<i32>,
     /// Its root, where it has one.
     pub root: Option<Peer>,
+    /// Bytes of its data, where all ranks must name as many.
+    pub bytes: Option<u64>,
 }
 
 impl Meeting {
@@ -46,6 +48,11 @@ impl Meeting {
     fn envelope(self) -> (u32, i32) {
         let root = self.root.map_or(ANY_PEER, |root| root.0);
         (root, self.call.unwrap_or(ANY_TAG))
+    }
+
+    /// Its bytes, as debuggers read them.
+    fn told_bytes(self) -> u64 {
+        self.bytes.unwrap_or(NO_BYTES)
     }
 }
 
@@ -78,6 +85,7 @@ impl Universe {
             envelope: (ANY_PEER, ANY_TAG),
             tokens: [0; 2],
             list: (0, 0, 0),
+            bytes: NO_BYTES,
         };
         match awaits {
             Awaits::Request(request) => match self.parts_of(request) {
@@ -100,6 +108,7 @@ impl Universe {
                 facts.waits_for = CALL_RANKS;
                 facts.context = of_messages(meeting.context).0;
                 facts.envelope = meeting.envelope();
+                facts.bytes = meeting.told_bytes();
             }
             Awaits::Other => {}
         }
@@ -110,7 +119,7 @@ impl Universe {
     pub fn tell_collective(&mut self, request: RequestId, collective: usize, meeting: Meeting) {
         let number = u16::try_from(collective + 1).unwrap_or(0);
         self.engine
-            .tell_collective(request, number, meeting.envelope());
+            .tell_collective(request, number, meeting.envelope(), meeting.told_bytes());
     }
 
     fn tell_requests<const N: usize>(&self, facts: &mut CallFacts<'_>, requests: [RequestId; N]) {

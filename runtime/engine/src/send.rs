@@ -158,9 +158,16 @@ impl Engine {
 
     /// Notes for debuggers which collective a request of another sort stands for: 1 more than its number, its root (or
     /// `ANY_PEER`) and which call it is.
-    pub fn tell_collective(&mut self, request: RequestId, number: u16, (root, call): (u32, i32)) {
+    pub fn tell_collective(
+        &mut self,
+        request: RequestId,
+        number: u16,
+        (root, call): (u32, i32),
+        bytes: u64,
+    ) {
         self.arena.change(request, |fields| {
             (fields.protocol, fields.peer, fields.tag) = (number, root, call);
+            fields.bytes = bytes;
         });
     }
 

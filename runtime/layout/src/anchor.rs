@@ -14,8 +14,8 @@ use crate::table::{FieldRow, LAYOUT};
 pub const QUEUE_LAYOUT_VERSION: u16 = 1;
 
 /// Grows when something is added: 1 added communicators, 2 their handles and datatypes, 3 calls that wait, 4 the datatype
-/// of an operation and predefined datatypes.
-pub const QUEUE_LAYOUT_MINOR: u16 = 4;
+/// of an operation and predefined datatypes, 5 the bytes of collectives.
+pub const QUEUE_LAYOUT_MINOR: u16 = 5;
 
 /// What a debugger looks up by name in the library: everything else is found from here.
 ///

@@ -4,6 +4,9 @@
 use core::sync::atomic::Ordering::{self, Relaxed};
 use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, compiler_fence};
 
+/// `bytes` of a call that has none which all ranks must name alike.
+pub const NO_BYTES: u64 = u64::MAX;
+
 /// Rows of the table: threads beyond these wait without being listed.
 pub const CALL_ROWS: usize = 64;
 
@@ -79,6 +82,8 @@ pub struct CallRow {
     pub(crate) count: AtomicU64,
     /// What a handle of a request is more than its token.
     pub(crate) base: AtomicU64,
+    /// Of a collective: bytes of its data, where all ranks must name as many; else [`NO_BYTES`].
+    pub(crate) bytes: AtomicU64,
     /// The function that was called, ended by a zero.
     pub(crate) function: [AtomicU8; CALL_NAME_BYTES],
 }
@@ -100,6 +105,8 @@ pub struct CallFacts<'a> {
     pub tokens: [u32; 2],
     /// Address and number of the handles of a list, and what a handle is more than a token.
     pub list: (u64, u64, u64),
+    /// Of a collective: bytes of its data, where all ranks must name as many; else [`NO_BYTES`].
+    pub bytes: u64,
 }
 
 impl CallRow {
@@ -115,6 +122,7 @@ impl CallRow {
             list: AtomicU64::new(0),
             count: AtomicU64::new(0),
             base: AtomicU64::new(0),
+            bytes: AtomicU64::new(NO_BYTES),
             function: [const { AtomicU8::new(0) }; CALL_NAME_BYTES],
         }
     }
@@ -132,6 +140,7 @@ impl CallRow {
             self.list.store(facts.list.0, Relaxed);
             self.count.store(facts.list.1, Relaxed);
             self.base.store(facts.list.2, Relaxed);
+            self.bytes.store(facts.bytes, Relaxed);
             let (end, letters) = self.function.split_last().expect("an array with elements");
             let name = facts.function.bytes().chain(core::iter::repeat(0));
             for (place, byte) in letters.iter().zip(name) {
@@ -173,6 +182,7 @@ mod tests {
             envelope: (1, 2),
             tokens: [0; 2],
             list: (0, 0, 0),
+            bytes: NO_BYTES,
         }
     }
 

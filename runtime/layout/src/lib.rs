@@ -33,7 +33,7 @@ pub use anchor::{
 };
 pub use call::{
     CALL_FREE, CALL_LIST, CALL_MESSAGE, CALL_NAME_BYTES, CALL_OTHER, CALL_RANKS, CALL_REQUESTS,
-    CALL_ROWS, CallFacts, CallRow, CallTable,
+    CALL_ROWS, CallFacts, CallRow, CallTable, NO_BYTES,
 };
 pub use comm::{
     COLLECTIVES, COMM_CHUNKS, COMM_NAME_BYTES, CommFacts, CommRow, CommTable, FIRST_ROWS, ROW_FREE,

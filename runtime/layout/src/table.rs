@@ -125,10 +125,11 @@ pub mod call_field {
     pub const COUNT: u16 = 8;
     pub const BASE: u16 = 9;
     pub const FUNCTION: u16 = 10;
+    pub const BYTES: u16 = 11;
 }
 
 /// Where every field that a debugger needs lies; made from the types, so it cannot go stale.
-pub static LAYOUT: [FieldRow; 51] = [
+pub static LAYOUT: [FieldRow; 52] = [
     row(SLOT, field::VERSION, offset_of!(Slot, version), 4),
     row(SLOT, field::STATE, FIELDS + offset_of!(Fields, state), 1),
     row(SLOT, field::KIND, FIELDS + offset_of!(Fields, kind), 1),
@@ -270,6 +271,7 @@ pub static LAYOUT: [FieldRow; 51] = [
         offset_of!(CallRow, function),
         CALL_NAME_BYTES,
     ),
+    row(CALL, call_field::BYTES, offset_of!(CallRow, bytes), 8),
 ];
 
 #[allow(

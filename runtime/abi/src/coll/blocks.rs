@@ -70,6 +70,10 @@ impl Call for Bcast {
         Some(self.root)
     }
 
+    fn bytes(&self) -> Option<u64> {
+        Some(self.data.bytes())
+    }
+
     async fn run(&self, line: &Line<Mpi>) -> Done {
         let is_root = self.root == Root::Here;
         let mut data = Dense::of(&self.data, is_root);
@@ -130,6 +134,10 @@ struct Allgather {
 }
 
 impl Call for Allgather {
+    fn bytes(&self) -> Option<u64> {
+        Some(self.all.bytes())
+    }
+
     async fn run(&self, line: &Line<Mpi>) -> Done {
         let whole = match &self.all {
             Equal::Each(all) => return collective::allgather(line, self.mine.as_ref(), all).await,

@@ -176,6 +176,14 @@ pub(super) fn not_the_same(sent: Option<&Payload>, received: Option<&Payload>) -
 }
 
 impl Equal {
+    /// Bytes of all blocks.
+    pub(super) fn bytes(&self) -> u64 {
+        match self {
+            Self::Small(whole) => whole.bytes(),
+            Self::Each(blocks) => blocks.iter().map(Payload::bytes).sum(),
+        }
+    }
+
     /// The first byte of a rank's block, where the blocks have no gaps.
     fn address(&self, rank: u32, ranks: u32) -> Option<u64> {
         match self {

@@ -25,6 +25,11 @@ pub(crate) trait Call: Clone + 'static {
         None
     }
 
+    /// Bytes of its data, where all ranks of one group must name as many (MPI 5.0 section 6.2.1).
+    fn bytes(&self) -> Option<u64> {
+        None
+    }
+
     /// Runs it. The memory in the call is lent until this ends.
     fn run(
         &self,
@@ -68,12 +73,16 @@ impl<C: Call> Call for Counted<C> {
     fn root(&self) -> Option<Root> {
         self.call.root()
     }
+
+    fn bytes(&self) -> Option<u64> {
+        self.call.bytes()
+    }
 }
 
 /// Runs a blocking collective.
 pub(crate) fn now(mpi: Mpi, comm: &Comm, call: &impl Call) -> Result<()> {
-    let root = root_of(comm, call);
-    Ok(Line::run_to(mpi, comm, root, async |line| {
+    let about = (root_of(comm, call), bytes_of(comm, call));
+    Ok(Line::run_to(mpi, comm, about, async |line| {
         call.run(line).await
     })?)
 }
@@ -127,7 +136,7 @@ pub(crate) fn again(
 type Told = Option<(usize, Meeting)>;
 
 fn told(line: &Line<Mpi>, comm: &Comm, call: &impl Call) -> Told {
-    let meeting = line.meeting(root_of(comm, call));
+    let meeting = line.meeting(root_of(comm, call), bytes_of(comm, call));
     call.number().map(|number| (number, meeting))
 }
 
@@ -144,6 +153,11 @@ fn root_of(comm: &Comm, call: &impl Call) -> Option<Peer> {
         Root::There(rank) => comm.partners().peer(rank),
         Root::Aside => None,
     }
+}
+
+/// What the two groups of an intercommunicator bring need not be alike.
+fn bytes_of(comm: &Comm, call: &impl Call) -> Option<u64> {
+    call.bytes().filter(|_| !comm.is_inter())
 }
 
 /// The bodies of a blocking, a nonblocking and a persistent function, from the one that looks the arguments up. The call

@@ -66,6 +66,10 @@ impl Call for Reduce {
         Some(self.root)
     }
 
+    fn bytes(&self) -> Option<u64> {
+        Some(self.input.bytes())
+    }
+
     async fn run(&self, line: &Line<Mpi>) -> Done {
         let Some(op) = &self.op else {
             return Ok(());
@@ -108,6 +112,10 @@ enum What {
 }
 
 impl Call for Everywhere {
+    fn bytes(&self) -> Option<u64> {
+        Some(self.input.bytes())
+    }
+
     async fn run(&self, line: &Line<Mpi>) -> Done {
         if line.is_inter() {
             let mut bytes = self.input.copy();
@@ -136,6 +144,10 @@ struct Exscan {
 }
 
 impl Call for Exscan {
+    fn bytes(&self) -> Option<u64> {
+        Some(self.input.bytes())
+    }
+
     async fn run(&self, line: &Line<Mpi>) -> Done {
         let mut bytes = self.input.copy();
         if collective::exscan(line, &mut bytes, &self.op).await? {
@@ -155,6 +167,10 @@ struct ReduceScatter {
 }
 
 impl Call for ReduceScatter {
+    fn bytes(&self) -> Option<u64> {
+        Some(self.input.bytes())
+    }
+
     async fn run(&self, line: &Line<Mpi>) -> Done {
         let mut bytes = self.input.copy();
         let mut mine = Dense::of(&self.output, false);

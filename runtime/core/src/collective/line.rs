@@ -52,17 +52,17 @@ impl<V: Visit> Line<V> {
         comm: &Comm,
         body: impl AsyncFnOnce(&Self) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        Self::run_to(visit, comm, None, body)
+        Self::run_to(visit, comm, (None, None), body)
     }
 
-    /// The same of one that has a root.
+    /// The same of one that debuggers are told the root of, and the bytes of its data, if all ranks must name as many.
     ///
     /// # Errors
     /// The body's, or a fault of a message.
     pub fn run_to<T>(
         visit: V,
         comm: &Comm,
-        root: Option<Peer>,
+        (root, bytes): (Option<Peer>, Option<u64>),
         body: impl AsyncFnOnce(&Self) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let line = Self {
@@ -70,17 +70,18 @@ impl<V: Visit> Line<V> {
             ..Self::new(visit, comm)
         };
         let whole_job = visit.visit(|universe| universe.size()) == comm.size();
-        let ended = visit.block_on(whole_job, line.meeting(root), body(&line));
+        let ended = visit.block_on(whole_job, line.meeting(root, bytes), body(&line));
         line.end(ended)
     }
 
     /// What debuggers are told of it.
     #[must_use]
-    pub fn meeting(&self, root: Option<Peer>) -> Meeting {
+    pub fn meeting(&self, root: Option<Peer>, bytes: Option<u64>) -> Meeting {
         Meeting {
             context: self.comm.context,
             call: Some(self.tag),
             root,
+            bytes,
         }
     }
 
