@@ -215,8 +215,9 @@ const RANKS: [&str; 21] = [
     "wildcards",
 ];
 /// Programs from other places.
-const OTHERS: [&str; 3] = [
+const OTHERS: [&str; 4] = [
     "ci/demo/hello.c",
+    "mqs/examples/receive_first.c",
     "qmp/examples/qmp_halo.c",
     "qmp/tests/ranks/qmp_messages.c",
 ];
