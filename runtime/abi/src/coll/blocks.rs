@@ -4,7 +4,7 @@
 use core::ffi::c_int;
 use std::rc::Rc;
 
-use runtime::collective::Root;
+use runtime::collective::{Root, choice};
 use runtime::{Comm, Line, Payload, UserMemory, collective};
 
 use super::data::{self, Blocks, Dense, Equal};
@@ -97,6 +97,8 @@ struct Gather {
     /// At the root alone.
     all: Blocks,
     root: Root,
+    /// The blocks are equal, and go along a tree.
+    tree: bool,
 }
 
 impl Call for Gather {
@@ -105,7 +107,11 @@ impl Call for Gather {
     }
 
     async fn run(&self, line: &Line<Mpi>) -> Done {
-        collective::gather(line, self.mine.as_ref(), &self.all, self.root).await
+        let mine = self.mine.as_ref();
+        match self.tree {
+            true => collective::gather_tree(line, mine, &self.all, self.root).await,
+            false => collective::gather(line, mine, &self.all, self.root).await,
+        }
     }
 }
 
@@ -115,6 +121,8 @@ struct Scatter {
     all: Blocks,
     mine: Option<Payload>,
     root: Root,
+    /// The blocks are equal, and go along a tree.
+    tree: bool,
 }
 
 impl Call for Scatter {
@@ -123,7 +131,11 @@ impl Call for Scatter {
     }
 
     async fn run(&self, line: &Line<Mpi>) -> Done {
-        collective::scatter(line, &self.all, self.mine.as_ref(), self.root).await
+        let mine = self.mine.as_ref();
+        match self.tree {
+            true => collective::scatter_tree(line, &self.all, mine, self.root).await,
+            false => collective::scatter(line, &self.all, mine, self.root).await,
+        }
     }
 }
 
@@ -131,6 +143,8 @@ impl Call for Scatter {
 struct Allgather {
     mine: Option<Payload>,
     all: Equal,
+    /// Blocks that do not travel together go round a ring.
+    ring: bool,
 }
 
 impl Call for Allgather {
@@ -140,6 +154,9 @@ impl Call for Allgather {
 
     async fn run(&self, line: &Line<Mpi>) -> Done {
         let whole = match &self.all {
+            Equal::Each(all) if self.ring => {
+                return collective::allgather_ring(line, self.mine.as_ref(), all).await;
+            }
             Equal::Each(all) => return collective::allgather(line, self.mine.as_ref(), all).await,
             Equal::Small(whole) => whole,
         };
@@ -246,9 +263,11 @@ mod looked_up {
         recvtype: MPI_Datatype,
         root: c_int,
     ) -> Result<Gather> {
-        gathered(mpi, group, (sendbuf, sendcount, sendtype), root, || {
+        let call = gathered(mpi, group, (sendbuf, sendcount, sendtype), root, || {
             data::equal(mpi, data::partners(group), recvbuf, recvcount, recvtype)
-        })
+        })?;
+        let tree = data::shape(mpi).choice.gather == choice::Gather::Tree && !group.is_inter();
+        Ok(Gather { tree, ..call })
     }
 
     pub(super) fn gatherv(
@@ -294,7 +313,12 @@ mod looked_up {
             _ => Rc::new([]),
         };
         data::not_the_same(mine.as_ref(), all.get(group.rank as usize))?;
-        Ok(Gather { mine, all, root })
+        Ok(Gather {
+            mine,
+            all,
+            root,
+            tree: false,
+        })
     }
 
     pub(super) fn scatter(
@@ -308,7 +332,7 @@ mod looked_up {
         recvtype: MPI_Datatype,
         root: c_int,
     ) -> Result<Scatter> {
-        scattered(mpi, group, (recvbuf, recvcount, recvtype), root, || {
+        let call = scattered(mpi, group, (recvbuf, recvcount, recvtype), root, || {
             data::equal(
                 mpi,
                 data::partners(group),
@@ -316,7 +340,9 @@ mod looked_up {
                 sendcount,
                 sendtype,
             )
-        })
+        })?;
+        let tree = data::shape(mpi).choice.scatter == choice::Scatter::Tree && !group.is_inter();
+        Ok(Scatter { tree, ..call })
     }
 
     pub(super) fn scatterv(
@@ -361,7 +387,12 @@ mod looked_up {
             _ => Rc::new([]),
         };
         data::not_the_same(all.get(group.rank as usize), mine.as_ref())?;
-        Ok(Scatter { all, mine, root })
+        Ok(Scatter {
+            all,
+            mine,
+            root,
+            tree: false,
+        })
     }
 
     pub(super) fn allgather(
@@ -377,10 +408,11 @@ mod looked_up {
         data::no_place_between_groups(group, sendbuf.is_in_place())?;
         let mine = data::own(mpi, sendbuf, sendcount, sendtype)?;
         let (shape, size) = (data::shape(mpi), group.size() as usize);
-        let is_small = |block: usize| shape.travels_together(block, size);
+        let is_small = |block: usize| shape.gathers_bytes(block, size);
         let all = data::equal_or_whole(mpi, group, recvbuf, recvcount, recvtype, is_small)?;
         data::not_its_place(mine.as_ref(), &all, group)?;
-        Ok(Allgather { mine, all })
+        let ring = shape.choice.allgather == choice::Allgather::Ring && !group.is_inter();
+        Ok(Allgather { mine, all, ring })
     }
 
     pub(super) fn allgatherv(
@@ -406,7 +438,9 @@ mod looked_up {
         )?;
         let all = Equal::Each(all);
         data::not_its_place(mine.as_ref(), &all, group)?;
-        Ok(Allgather { mine, all })
+        let chosen = data::shape(mpi).choice.allgatherv;
+        let ring = chosen == choice::Allgatherv::Ring && !group.is_inter();
+        Ok(Allgather { mine, all, ring })
     }
 
     pub(super) fn alltoall(
@@ -420,7 +454,7 @@ mod looked_up {
         recvtype: MPI_Datatype,
     ) -> Result<Alltoall> {
         let (shape, size) = (data::shape(mpi), group.size() as usize);
-        let is_small = |block: usize| shape.is_carried(block, size);
+        let is_small = |block: usize| shape.exchanges_bytes(block, size);
         data::no_place_between_groups(group, sendbuf.is_in_place())?;
         let out = match sendbuf.is_in_place() {
             true => None,

@@ -5,6 +5,7 @@
 //! whatever is large, and of intercommunicators); and on dense bytes with equal blocks, where small ones are sent on together.
 
 use super::board::Board;
+use super::choice;
 use super::{Line, Root, flat};
 use crate::{Error, Payload, Visit};
 
@@ -86,6 +87,30 @@ pub async fn allgather<V: Visit>(
     pending.finish().await
 }
 
+/// As [`allgather`] among the ranks of one group, where blocks go round a ring: a rank has one message under way each way.
+///
+/// # Errors
+/// When a message could not be sent or received.
+pub async fn allgather_ring<V: Visit>(
+    line: &Line<V>,
+    mine: Option<&Payload>,
+    all: &[Payload],
+) -> Result<(), Error> {
+    // The others wait for this rank's block, whatever is wrong with its place here.
+    if let Err(error) = put_own(line, mine, all) {
+        line.note(error);
+    }
+    let (rank, size) = (line.rank(), line.size());
+    let block = |behind: u32| &all[((rank + size - behind) % size) as usize];
+    for step in 0..size - 1 {
+        let mut pending = line.pending();
+        pending.receive_payload((rank + size - 1) % size, block(step + 1));
+        pending.send_payload((rank + 1) % size, block(step));
+        pending.finish().await?;
+    }
+    Ok(())
+}
+
 /// Block `i` of `out` goes to rank `i`; block `i` of `into` comes from rank `i`.
 ///
 /// # Errors
@@ -95,18 +120,32 @@ pub async fn alltoall<V: Visit>(
     out: &[Payload],
     into: &[Payload],
 ) -> Result<(), Error> {
-    let mut pending = line.pending();
-    for (from, block) in others(line, into) {
-        pending.receive_payload(from, block);
-    }
-    for (to, block) in others(line, out) {
-        pending.send_payload(to, block);
-    }
-    let copied = match (own(line, out), own(line, into)) {
+    let (rank, partners) = (line.rank() % line.partners(), line.partners());
+    // Between groups there is no own block, and the numbers of ranks differ.
+    let (first, window) = match line.is_inter() {
+        true => (0, usize::MAX),
+        false => (1, line.shape().window_ranks),
+    };
+    let steps: Vec<u32> = (first..partners).collect();
+    let mut copied = None;
+    let mut copy = || match (own(line, out), own(line, into)) {
         (Some(out), Some(into)) => out.copy_to(into),
         _ => Ok(()),
     };
-    pending.finish().await.and(copied)
+    for steps in steps.chunks(window) {
+        let mut pending = line.pending();
+        for step in steps {
+            let from = (rank + partners - step) % partners;
+            pending.receive_payload(from, &into[from as usize]);
+        }
+        for step in steps {
+            let to = (rank + step) % partners;
+            pending.send_payload(to, &out[to as usize]);
+        }
+        copied.get_or_insert_with(&mut copy);
+        pending.finish().await?;
+    }
+    copied.unwrap_or_else(copy)
 }
 
 /// As [`allgather`], of small equal blocks of dense bytes; the own one is in place.
@@ -117,12 +156,15 @@ pub async fn allgather_bytes<V: Visit>(line: &Line<V>, all: &mut [u8]) -> Result
     if all.is_empty() {
         return Ok(());
     }
-    if let Some(board) = Board::of(line, all.len() / line.size() as usize) {
+    use choice::Allgather::{Auto, Board as OverBoard, Flat};
+    let (shape, block) = (line.shape(), all.len() / line.size() as usize);
+    if let Some(board) = Board::of(line, block, shape.choice.allgather.board()) {
         return board.allgather(all).await;
     }
-    match line.shape().is_flat(all.len()) {
-        true => flat::allgather(line, all).await,
-        false => allgather_bruck(line, all).await,
+    match shape.choice.allgather {
+        Flat => flat::allgather(line, all).await,
+        Auto | OverBoard if shape.is_flat(all.len()) => flat::allgather(line, all).await,
+        _ => allgather_bruck(line, all).await,
     }
 }
 
@@ -164,7 +206,8 @@ pub async fn alltoall_bytes<V: Visit>(
     if bytes == 0 {
         return Ok(());
     }
-    if let Some(board) = Board::of(line, out.len()) {
+    let wish = line.shape().choice.alltoall.board();
+    if let Some(board) = Board::of(line, out.len(), wish) {
         return board.alltoall(out, into).await;
     }
     let at = |block: u32| block as usize * bytes..(block as usize + 1) * bytes;

@@ -22,6 +22,17 @@ use super::reduce::{fold, slices};
 use super::{Line, Reducer};
 use crate::{Error, Visit};
 
+/// Whether a call goes over a board.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wish {
+    /// Where that is the usual way.
+    AsUsual,
+    /// Where there is one.
+    Yes,
+    /// It does not.
+    No,
+}
+
 /// The way over a board, of one call.
 pub(super) struct Board<'a, V> {
     line: &'a Line<V>,
@@ -31,8 +42,13 @@ pub(super) struct Board<'a, V> {
 impl<'a, V: Visit> Board<'a, V> {
     /// The board for `bytes` bytes of each rank, if they go over one.
     #[inline]
-    pub(super) fn of(line: &'a Line<V>, bytes: usize) -> Option<Self> {
-        let (seat, limit) = (line.seat()?, line.shape().board_bytes);
+    pub(super) fn of(line: &'a Line<V>, bytes: usize, wish: Wish) -> Option<Self> {
+        let shape = line.shape();
+        let (seat, limit) = match wish {
+            Wish::AsUsual if shape.boards => (line.seat()?, shape.board_bytes),
+            Wish::Yes => (line.seat()?, shape.board_bytes),
+            _ => return None,
+        };
         let all = bytes.checked_mul(seat.members() as usize)?;
         let fits = limit > 0 && bytes <= limit && all <= seat.room_bytes();
         fits.then_some(Self { line, seat })
@@ -41,9 +57,9 @@ impl<'a, V: Visit> Board<'a, V> {
     /// The board for a broadcast: where each rank has a CPU, many bytes had better not wait for a copy on the way.
     #[inline]
     pub(super) fn of_bcast(line: &'a Line<V>, bytes: usize) -> Option<Self> {
-        let shape = line.shape();
-        let worth_it = shape.flat || bytes <= ALONE_ON_A_CPU_BYTES;
-        worth_it.then(|| Self::of(line, bytes))?
+        let (shape, wish) = (line.shape(), line.shape().choice.bcast.board());
+        let worth_it = shape.flat || bytes <= shape.board_bcast_bytes || wish == Wish::Yes;
+        worth_it.then(|| Self::of(line, bytes, wish))?
     }
 
     /// All have entered before any leaves.
@@ -113,7 +129,7 @@ impl<'a, V: Visit> Board<'a, V> {
     pub(super) async fn allreduce(&self, bytes: &mut [u8], op: &impl Reducer) -> Result<(), Error> {
         let size = self.line.size();
         let turn = self.give_all(Kind::Allreduce, bytes).await?;
-        if bytes.len() * size as usize <= EACH_FOR_ITSELF_BYTES {
+        if bytes.len() * size as usize <= self.line.shape().board_whole_bytes {
             turn.fold(0..size, 0, bytes, op);
             return Ok(());
         }
@@ -446,10 +462,6 @@ fn span(lengths: &[usize], rank: u32) -> Range<usize> {
     start..start + lengths[rank]
 }
 
-/// Up to so many bytes of all ranks together, each rank combines them all: a second round costs more.
-const EACH_FOR_ITSELF_BYTES: usize = 16 << 10;
-/// A broadcast to ranks that have a CPU each goes over a board up to this size.
-const ALONE_ON_A_CPU_BYTES: usize = 8 << 10;
 /// What is combined at a time.
 const PIECE_BYTES: usize = 4 << 10;
 /// A rank that waits asks once in so many looks whether it waits in vain.

@@ -11,8 +11,11 @@
 
 mod blocks;
 mod board;
+pub mod choice;
 mod flat;
+mod gather_tree;
 pub mod inter;
+mod large;
 mod line;
 mod neighbourhood;
 mod reduce;
@@ -21,7 +24,10 @@ mod shape;
 pub(crate) mod task;
 mod tree;
 
-pub use blocks::{allgather, allgather_bytes, alltoall, alltoall_bytes, gather, scatter};
+pub use blocks::{
+    allgather, allgather_bytes, allgather_ring, alltoall, alltoall_bytes, gather, scatter,
+};
+pub use gather_tree::{gather_tree, scatter_tree};
 pub use line::Line;
 pub use neighbourhood::Neighbourhood;
 pub use reduce::{Reducer, allreduce, exscan, reduce, reduce_scatter, scan};

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reductions (MPI 5.0 sections 6.9 to 6.11). Which partial results are combined when depends on the number of ranks and
-//! of bytes only, and always lower ranks first: the same ranks with the same data get the same bits, and operations need not
-//! commute.
+//! of bytes only, so the same ranks with the same data get the same bits; and always lower ranks first, so that operations need
+//! not commute, but where one is known to.
 
 use super::board::Board;
-use super::tree::bcast;
+use super::choice;
+use super::large::{self, Pairs};
+use super::tree::bcast_messages;
 use super::{Line, Root, flat};
 use crate::{Error, Payload, UserMemory, Visit};
 
@@ -35,11 +37,32 @@ pub async fn reduce<V: Visit>(
     if bytes.is_empty() {
         return Ok(());
     }
-    if let Some(board) = Board::of(line, bytes.len()) {
+    let wish = line.shape().choice.reduce.board();
+    if let Some(board) = Board::of(line, bytes.len(), wish) {
         return board.reduce(bytes, root, op).await;
     }
-    if line.shape().is_flat(bytes.len()) {
-        return flat::reduce(line, bytes, root, op).await;
+    reduce_messages(line, bytes, root, op).await
+}
+
+/// As [`reduce`], not over a board.
+async fn reduce_messages<V: Visit>(
+    line: &Line<V>,
+    bytes: &mut [u8],
+    root: u32,
+    op: &impl Reducer,
+) -> Result<(), Error> {
+    use choice::Reduce::{Auto, Board as OverBoard, Flat, Slices, Tree};
+    if bytes.is_empty() {
+        return Ok(());
+    }
+    let shape = line.shape();
+    match shape.choice.reduce {
+        Flat => return flat::reduce(line, bytes, root, op).await,
+        Slices => return large::reduce_slices(line, bytes, root, op).await,
+        Auto | OverBoard if shape.is_flat(bytes.len()) => {
+            return flat::reduce(line, bytes, root, op).await;
+        }
+        Auto | OverBoard | Tree => {}
     }
     combine_at_zero(line, bytes, op).await?;
     if root == 0 {
@@ -61,17 +84,31 @@ pub async fn allreduce<V: Visit>(
     bytes: &mut [u8],
     op: &impl Reducer,
 ) -> Result<(), Error> {
-    if let Some(board) = Board::of(line, bytes.len()) {
+    use choice::Allreduce::{Auto, Board as OverBoard, Halves, Ring, Rooted, Rounds, Slices};
+    let shape = line.shape();
+    if let Some(board) = Board::of(line, bytes.len(), shape.choice.allreduce.board()) {
         return board.allreduce(bytes, op).await;
     }
-    if line.shape().is_sliced(bytes.len(), line.size()) {
-        return allreduce_sliced(line, bytes, op).await;
+    let way = match shape.choice.allreduce {
+        Auto | OverBoard if shape.is_sliced(bytes.len(), line.size()) => {
+            let round = op.commutes() && shape.goes_round(bytes.len(), line.size());
+            if round { Ring } else { Slices }
+        }
+        Auto | OverBoard if !shape.flat && bytes.len() <= shape.flat_bytes => Rounds,
+        Auto | OverBoard => Rooted,
+        Ring if !op.commutes() => Slices,
+        chosen => chosen,
+    };
+    match way {
+        Halves => large::allreduce_halves(line, bytes, op).await,
+        Ring => large::allreduce_ring(line, bytes, op).await,
+        Rounds => allreduce_doubling(line, bytes, op).await,
+        Slices => allreduce_sliced(line, bytes, op).await,
+        Auto | OverBoard | Rooted => {
+            reduce_messages(line, bytes, 0, op).await?;
+            bcast_messages(line, bytes, 0).await
+        }
     }
-    if !line.shape().flat && bytes.len() <= line.shape().flat_bytes {
-        return allreduce_doubling(line, bytes, op).await;
-    }
-    reduce(line, bytes, 0, op).await?;
-    bcast(line, bytes, 0).await
 }
 
 /// Combines the bytes of all ranks; `mine` gets the part of this rank. `lengths` has the bytes of each rank's part, in
@@ -86,18 +123,28 @@ pub async fn reduce_scatter<V: Visit>(
     mine: &mut [u8],
     op: &impl Reducer,
 ) -> Result<(), Error> {
-    if let Some(board) = Board::of(line, bytes.len()) {
+    use choice::ReduceScatter::{Auto, Board as OverBoard, Ring, Rooted, Slices};
+    let shape = line.shape();
+    if let Some(board) = Board::of(line, bytes.len(), shape.choice.reduce_scatter.board()) {
         return board.reduce_scatter(bytes, lengths, mine, op).await;
     }
     // Who combines a part needs room for that of every rank.
     let longest = lengths.iter().copied().max().unwrap_or(0);
     let even = longest <= 2 * bytes.len() / line.size() as usize;
-    if even && line.shape().is_sliced(bytes.len(), line.size()) {
+    let in_slices = match shape.choice.reduce_scatter {
+        Auto | OverBoard => even && shape.is_sliced(bytes.len(), line.size()),
+        Ring if op.commutes() => {
+            return large::reduce_scatter_ring(line, bytes, lengths, mine, op).await;
+        }
+        Slices | Ring => true,
+        Rooted => false,
+    };
+    if in_slices {
         let combined = combine_slices(line, bytes, lengths, op).await?;
         mine.copy_from_slice(&combined);
         return Ok(());
     }
-    reduce(line, bytes, 0, op).await?;
+    reduce_messages(line, bytes, 0, op).await?;
     let parts = cut(bytes, lengths).map(|part| Payload::Dense(UserMemory::of_const(part)));
     let all: Vec<Payload> = match line.rank() {
         0 => parts.collect(),
@@ -176,39 +223,24 @@ async fn allreduce_doubling<V: Visit>(
     bytes: &mut [u8],
     op: &impl Reducer,
 ) -> Result<(), Error> {
-    let (rank, size) = (line.rank(), line.size());
-    let power = 1 << size.ilog2();
-    let paired = 2 * (size - power);
-    let mut other = vec![0u8; bytes.len()];
-    if rank < paired && rank & 1 == 0 {
+    let (rank, pairs) = (line.rank(), Pairs::of(line.rank(), line.size()));
+    if pairs.sits_out() {
         line.send(rank + 1, bytes).await?;
         return line.receive(rank + 1, bytes).await;
     }
-    if rank < paired {
+    let mut other = vec![0u8; bytes.len()];
+    if pairs.stands_for_two() {
         line.receive(rank - 1, &mut other).await?;
         op.reduce(&other, bytes);
     }
-    let rank_of = |place: u32| match place < paired / 2 {
-        true => 2 * place + 1,
-        false => place + paired / 2,
-    };
-    let me = match rank < paired {
-        true => rank / 2,
-        false => rank - paired / 2,
-    };
     let mut span = 1;
-    while span < power {
-        let partner = rank_of(me ^ span);
+    while span < pairs.power {
+        let partner = pairs.rank_of(pairs.me ^ span);
         line.exchange(partner, bytes, partner, &mut other).await?;
-        if me & span == 0 {
-            op.reduce(bytes, &mut other);
-            bytes.copy_from_slice(&other);
-        } else {
-            op.reduce(&other, bytes);
-        }
+        large::combine(bytes, &mut other, pairs.me & span == 0, op);
         span <<= 1;
     }
-    match rank < paired {
+    match pairs.stands_for_two() {
         true => line.send(rank - 1, bytes).await,
         false => Ok(()),
     }
@@ -230,7 +262,7 @@ async fn allreduce_sliced<V: Visit>(
 }
 
 /// Sends each rank its slice of `bytes`, and combines the own slice of all of them.
-async fn combine_slices<V: Visit>(
+pub(super) async fn combine_slices<V: Visit>(
     line: &Line<V>,
     bytes: &[u8],
     lengths: &[usize],
@@ -260,15 +292,51 @@ async fn combine_slices<V: Visit>(
     Ok(fold(&mut all, length, op).to_vec())
 }
 
-/// The combination of all lower ranks' bytes, by recursive doubling; `None` at rank 0. `bytes` stay as they are.
+/// The combination of all lower ranks' bytes; `None` at rank 0. `bytes` stay as they are.
 async fn combine_before<V: Visit>(
     line: &Line<V>,
     bytes: &[u8],
     op: &impl Reducer,
 ) -> Result<Option<Vec<u8>>, Error> {
-    if let Some(board) = Board::of(line, bytes.len()) {
+    let choice = line.shape().choice.scan;
+    if let Some(board) = Board::of(line, bytes.len(), choice.board()) {
         return board.combine_before(bytes, op).await;
     }
+    match choice {
+        choice::Scan::Chain => before_along_chain(line, bytes, op).await,
+        _ => before_in_rounds(line, bytes, op).await,
+    }
+}
+
+/// Each rank waits for the one before: few messages, and many steps.
+async fn before_along_chain<V: Visit>(
+    line: &Line<V>,
+    bytes: &[u8],
+    op: &impl Reducer,
+) -> Result<Option<Vec<u8>>, Error> {
+    let (rank, size) = (line.rank(), line.size());
+    let mut before = None;
+    if rank > 0 {
+        let mut lower = vec![0u8; bytes.len()];
+        line.receive(rank - 1, &mut lower).await?;
+        before = Some(lower);
+    }
+    if rank + 1 < size {
+        let mut partial = bytes.to_vec();
+        if let Some(before) = &before {
+            op.reduce(before, &mut partial);
+        }
+        line.send(rank + 1, &partial).await?;
+    }
+    Ok(before)
+}
+
+/// Recursive doubling.
+async fn before_in_rounds<V: Visit>(
+    line: &Line<V>,
+    bytes: &[u8],
+    op: &impl Reducer,
+) -> Result<Option<Vec<u8>>, Error> {
     let (rank, size) = (line.rank(), line.size());
     // Of consecutive ranks, this one the last.
     let mut partial = bytes.to_vec();
@@ -341,7 +409,10 @@ pub(super) fn cut<'a>(bytes: &'a [u8], lengths: &[usize]) -> impl Iterator<Item 
     })
 }
 
-fn cut_mut<'a>(bytes: &'a mut [u8], lengths: &[usize]) -> impl Iterator<Item = &'a mut [u8]> {
+pub(super) fn cut_mut<'a>(
+    bytes: &'a mut [u8],
+    lengths: &[usize],
+) -> impl Iterator<Item = &'a mut [u8]> {
     let mut rest = bytes;
     lengths.iter().map(move |length| {
         let (part, others) = std::mem::take(&mut rest).split_at_mut(*length);

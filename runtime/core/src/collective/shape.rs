@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What algorithms are chosen by, besides sizes: the same on all ranks.
 
+use super::choice::{Allgather, Alltoall, Choices};
 use crate::var::{Values, Variable};
 
 /// Rows of the variable table, and what the launcher told all ranks alike.
@@ -9,8 +10,16 @@ pub struct Shape {
     /// Through one rank, so that each other one waits once, and not in rounds: where ranks share cores, waiting is what
     /// costs, not the number of messages.
     pub flat: bool,
+    /// Algorithms that were chosen, collective by collective.
+    pub choice: Choices,
+    /// Whether what is not chosen may go over a board.
+    pub boards: bool,
     /// Largest data of a rank, in bytes, that go over a board; 0: none do.
     pub board_bytes: usize,
+    /// Largest broadcast, in bytes, that goes over a board to ranks that have a CPU each.
+    pub board_bcast_bytes: usize,
+    /// Largest data of all ranks together, in bytes, that each rank combines for itself at a board.
+    pub board_whole_bytes: usize,
     /// Largest data, in bytes, that go through one rank.
     pub flat_bytes: usize,
     /// Least slice, in bytes, that a rank combines of all ranks' data.
@@ -19,6 +28,14 @@ pub struct Shape {
     pub carried_bytes: usize,
     /// Least number of ranks of which some carry blocks of others: of fewer, all may as well talk to all.
     pub carrying_ranks: usize,
+    /// Least broadcast, in bytes, that goes in slices.
+    pub scattered_bytes: usize,
+    /// Least slice, in bytes, that goes round a ring.
+    pub ring_bytes: usize,
+    /// What goes along a chain at a time, in bytes.
+    pub segment_bytes: usize,
+    /// With how many ranks at a time blocks are exchanged directly.
+    pub window_ranks: usize,
 }
 
 impl Shape {
@@ -30,14 +47,22 @@ impl Shape {
                 0 => crowded,
                 word => word == 1,
             },
-            board_bytes: match values.get(Variable::Collectives) {
-                0 => size(Variable::BoardLimit),
-                _ => 0,
-            },
+            choice: Choices::new(values),
+            boards: values.get(Variable::Collectives) == 0,
+            board_bytes: size(Variable::BoardLimit),
+            board_bcast_bytes: size(Variable::BoardBcastLimit),
+            board_whole_bytes: size(Variable::BoardWholeLimit),
             flat_bytes: size(Variable::FlatLimit),
             sliced_bytes: size(Variable::SliceLimit),
             carried_bytes: size(Variable::CarryLimit),
             carrying_ranks: size(Variable::CarryRanks),
+            scattered_bytes: size(Variable::BcastSliceLimit),
+            ring_bytes: size(Variable::RingLimit),
+            segment_bytes: size(Variable::BcastSegment),
+            window_ranks: match size(Variable::AlltoallWindow) {
+                0 => usize::MAX,
+                ranks => ranks,
+            },
         }
     }
 
@@ -51,16 +76,46 @@ impl Shape {
         bytes / ranks as usize >= self.sliced_bytes
     }
 
+    /// Whether slices of data of this size go round a ring, if their operation commutes.
+    pub(crate) fn goes_round(self, bytes: usize, ranks: u32) -> bool {
+        bytes / ranks as usize >= self.ring_bytes
+    }
+
+    /// Whether a broadcast of this size goes in slices: of few ranks, the root may as well tell all.
+    pub(crate) fn is_scattered(self, bytes: usize, ranks: u32) -> bool {
+        ranks > 2 && bytes >= self.scattered_bytes
+    }
+
     /// Whether blocks of this size are carried along by ranks between.
-    #[must_use]
-    pub fn is_carried(self, block_bytes: usize, ranks: usize) -> bool {
+    pub(crate) fn is_carried(self, block_bytes: usize, ranks: usize) -> bool {
         block_bytes <= self.carried_bytes && ranks >= self.carrying_ranks
     }
 
-    /// Whether the blocks of all ranks, of this size each, are known to all by few messages.
+    /// Whether the blocks of all ranks, of this size each, are collected as one piece of dense bytes: then they may go over a
+    /// board, or several in one message.
     #[must_use]
-    pub fn travels_together(self, block_bytes: usize, ranks: usize) -> bool {
-        self.is_carried(block_bytes, ranks) || self.is_flat(block_bytes.saturating_mul(ranks))
+    pub fn gathers_bytes(self, block_bytes: usize, ranks: usize) -> bool {
+        let usual = || {
+            self.is_carried(block_bytes, ranks) || self.is_flat(block_bytes.saturating_mul(ranks))
+        };
+        match self.choice.allgather {
+            Allgather::Auto => usual(),
+            Allgather::Board => block_bytes <= self.board_bytes || usual(),
+            Allgather::Flat | Allgather::Rounds => true,
+            Allgather::Direct | Allgather::Ring => false,
+        }
+    }
+
+    /// The same of those that all exchange with all.
+    #[must_use]
+    pub fn exchanges_bytes(self, block_bytes: usize, ranks: usize) -> bool {
+        let usual = || self.is_carried(block_bytes, ranks);
+        match self.choice.alltoall {
+            Alltoall::Auto => usual(),
+            Alltoall::Board => block_bytes.saturating_mul(ranks) <= self.board_bytes || usual(),
+            Alltoall::Rounds => true,
+            Alltoall::Direct => false,
+        }
     }
 }
 

@@ -2,23 +2,47 @@
 //! Barrier and broadcast.
 
 use super::board::Board;
-use super::{Line, flat};
+use super::choice;
+use super::{Line, flat, large};
 use crate::{Error, Visit};
 
 /// All ranks have entered before any leaves (MPI 5.0 section 6.3).
 ///
-/// Flat where ranks share cores; else the ranks tell each other in a logarithmic number of rounds (dissemination).
+/// Over a board; else flat where ranks share cores; else the ranks tell each other in a logarithmic number of rounds
+/// (dissemination).
 ///
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn barrier<V: Visit>(line: &Line<V>) -> Result<(), Error> {
-    if let Some(board) = Board::of(line, 0) {
+    use choice::Barrier::{Auto, Board as OverBoard, Flat, Rounds, Tree};
+    let shape = line.shape();
+    if let Some(board) = Board::of(line, 0, shape.choice.barrier.board()) {
         return board.barrier().await;
     }
-    match line.shape().flat {
-        true => flat::barrier(line).await,
-        false => disseminate(line).await,
+    match shape.choice.barrier {
+        Flat => flat::barrier(line).await,
+        Auto | OverBoard if shape.flat => flat::barrier(line).await,
+        Auto | OverBoard | Rounds => disseminate(line).await,
+        Tree => climb(line).await,
     }
+}
+
+/// Up a binomial tree, and down again: each rank but a few talks to few others.
+async fn climb<V: Visit>(line: &Line<V>) -> Result<(), Error> {
+    let (rank, size) = (line.rank(), line.size());
+    let mut span = 1;
+    while span < size {
+        if rank & span != 0 {
+            line.send(rank - span, &[]).await?;
+            line.receive(rank - span, &mut []).await?;
+            break;
+        }
+        if rank + span < size {
+            line.receive(rank + span, &mut []).await?;
+        }
+        span <<= 1;
+    }
+    send_on(line, &[], 0, span).await
 }
 
 async fn disseminate<V: Visit>(line: &Line<V>) -> Result<(), Error> {
@@ -32,8 +56,8 @@ async fn disseminate<V: Visit>(line: &Line<V>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Copies the root's bytes to all ranks (MPI 5.0 section 6.4): flat if they are few and ranks share cores,
-/// else along a binomial tree.
+/// Copies the root's bytes to all ranks (MPI 5.0 section 6.4): over a board; else flat if they are few and ranks share cores,
+/// else along a binomial tree, or in slices if they are many.
 ///
 /// # Errors
 /// When a message could not be sent or received.
@@ -44,15 +68,7 @@ pub async fn bcast<V: Visit>(line: &Line<V>, bytes: &mut [u8], root: u32) -> Res
     if let Some(board) = Board::of_bcast(line, bytes.len()) {
         return board.hear(bytes, root).await;
     }
-    if line.shape().is_flat(bytes.len()) {
-        return line.receive(root, bytes).await;
-    }
-    let size = line.size();
-    let me = place_of(line.rank(), root, size);
-    // The lowest bit says from whom, and to how many others.
-    let span = 1 << me.trailing_zeros();
-    line.receive(rank_at(me - span, root, size), bytes).await?;
-    send_on(line, bytes, root, span).await
+    bcast_messages(line, bytes, root).await
 }
 
 /// The root's part of [`bcast`]: other calls may read the same memory meanwhile.
@@ -63,9 +79,62 @@ pub async fn bcast_from_here<V: Visit>(line: &Line<V>, bytes: &[u8]) -> Result<(
     if let Some(board) = Board::of_bcast(line, bytes.len()) {
         return board.tell_all(bytes).await;
     }
-    match line.shape().is_flat(bytes.len()) {
-        true => flat::bcast(line, bytes).await,
-        false => send_on(line, bytes, line.rank(), line.size().next_power_of_two()).await,
+    tell_messages(line, bytes).await
+}
+
+/// As [`bcast`], not over a board.
+pub(super) async fn bcast_messages<V: Visit>(
+    line: &Line<V>,
+    bytes: &mut [u8],
+    root: u32,
+) -> Result<(), Error> {
+    if line.rank() == root {
+        return tell_messages(line, bytes).await;
+    }
+    let (size, me) = (line.size(), place_of(line.rank(), root, line.size()));
+    match Way::of(line, bytes.len()) {
+        Way::Flat => line.receive(root, bytes).await,
+        Way::Chain => large::pass_on(line, bytes, root).await,
+        Way::Slices => large::hear_slices(line, bytes, root).await,
+        Way::Tree => {
+            // The lowest bit says from whom, and to how many others.
+            let span = 1 << me.trailing_zeros();
+            line.receive(rank_at(me - span, root, size), bytes).await?;
+            send_on(line, bytes, root, span).await
+        }
+    }
+}
+
+/// As [`bcast_from_here`], not over a board.
+async fn tell_messages<V: Visit>(line: &Line<V>, bytes: &[u8]) -> Result<(), Error> {
+    match Way::of(line, bytes.len()) {
+        Way::Flat => flat::bcast(line, bytes).await,
+        Way::Chain => large::pass(line, bytes).await,
+        Way::Slices => large::tell_slices(line, bytes).await,
+        Way::Tree => send_on(line, bytes, line.rank(), line.size().next_power_of_two()).await,
+    }
+}
+
+/// How a broadcast goes by messages.
+enum Way {
+    Flat,
+    Tree,
+    Chain,
+    Slices,
+}
+
+impl Way {
+    fn of<V: Visit>(line: &Line<V>, bytes: usize) -> Self {
+        use choice::Bcast::{Auto, Board as OverBoard, Chain, Flat, Slices, Tree};
+        let shape = line.shape();
+        match shape.choice.bcast {
+            Flat => Self::Flat,
+            Auto | OverBoard if shape.is_flat(bytes) => Self::Flat,
+            Auto | OverBoard if shape.is_scattered(bytes, line.size()) => Self::Slices,
+            Auto | OverBoard | Tree => Self::Tree,
+            Chain => Self::Chain,
+            Slices => Self::Slices,
+        }
     }
 }
 
@@ -90,11 +159,11 @@ async fn send_on<V: Visit>(
 }
 
 /// Place of a rank in a tree whose root has place 0.
-fn place_of(rank: u32, root: u32, size: u32) -> u32 {
+pub(super) fn place_of(rank: u32, root: u32, size: u32) -> u32 {
     (rank + size - root) % size
 }
 
 /// Rank at a place.
-fn rank_at(place: u32, root: u32, size: u32) -> u32 {
+pub(super) fn rank_at(place: u32, root: u32, size: u32) -> u32 {
     (place + root) % size
 }

@@ -2,6 +2,7 @@
 //! The one table of variables. A row is an environment variable, an MPI_T control variable, a line of `rmpi-info` and a
 //! paragraph of the documentation; there is no other place where a setting is defined.
 
+mod collectives;
 pub mod desk;
 pub mod events;
 pub mod gauges;

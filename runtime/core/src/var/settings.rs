@@ -194,9 +194,10 @@ mod tests {
 
     #[test]
     fn rows_of_other_programs_are_no_control_variables() {
-        assert_eq!(controls().count(), 48);
+        let count = controls().count();
+        assert!(count >= 60, "{count}");
         assert_eq!(control(0).unwrap().name, "RMPI_EAGER_LIMIT");
-        assert!(controls().all(|row| row.name != "RMPI_BOOT") && control(48).is_none());
+        assert!(controls().all(|row| row.name != "RMPI_BOOT") && control(count).is_none());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The rows.
 
+use super::collectives;
 use super::{Category, Item, Range, Row, Scope, Verbosity};
 
 /// Names of the rows in the program, in the order of [`ROWS`].
@@ -33,6 +34,23 @@ pub enum Variable {
     SendsPerLook,
     StreamChunk,
     CarryRanks,
+    Barrier,
+    Bcast,
+    Reduce,
+    Allreduce,
+    ReduceScatter,
+    Scan,
+    Gather,
+    Scatter,
+    Allgather,
+    Allgatherv,
+    Alltoall,
+    AlltoallWindow,
+    RingLimit,
+    BcastSliceLimit,
+    BcastSegment,
+    BoardBcastLimit,
+    BoardWholeLimit,
     NetPairs,
     NetDatagramsFirst,
     NetSilence,
@@ -67,7 +85,7 @@ pub enum Variable {
 }
 
 /// The table.
-pub const ROWS: [Row; 57] = [
+pub const ROWS: [Row; 74] = [
     Row {
         variable: Variable::EagerLimit,
         name: "RMPI_EAGER_LIMIT",
@@ -414,6 +432,23 @@ pub const ROWS: [Row; 57] = [
         },
         text: "With fewer ranks no block is carried along by ranks between.",
     },
+    collectives::BARRIER,
+    collectives::BCAST,
+    collectives::REDUCE,
+    collectives::ALLREDUCE,
+    collectives::REDUCE_SCATTER,
+    collectives::SCAN,
+    collectives::GATHER,
+    collectives::SCATTER,
+    collectives::ALLGATHER,
+    collectives::ALLGATHERV,
+    collectives::ALLTOALL,
+    collectives::ALLTOALL_WINDOW,
+    collectives::RING_LIMIT,
+    collectives::BCAST_SLICE_LIMIT,
+    collectives::BCAST_SEGMENT,
+    collectives::BOARD_BCAST_LIMIT,
+    collectives::BOARD_WHOLE_LIMIT,
     Row {
         variable: Variable::NetPairs,
         name: "RMPI_NET_PAIRS",

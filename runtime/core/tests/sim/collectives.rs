@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The collective of a phase, and what each rank must find afterwards.
 
-use runtime::collective::{self, Reducer, Root};
+use runtime::collective::{self, Reducer, Root, choice};
 use runtime::{Comm, Line, Payload, UserMemory, Visit};
 
 use crate::plan::{Collective, CollectiveKind};
@@ -19,6 +19,11 @@ pub fn run<V: Visit>(visit: V, shared: &Shared, number: usize, comms: &[Comm]) {
         name: shared.plan.seed << 32 | (number as u64) << 16,
         it: collective,
         comm,
+        op: match number % 2 {
+            0 => Op::After,
+            _ => Op::Sum,
+        },
+        choice: visit.visit(|universe| universe.shape().choice),
     };
     match collective.kind {
         CollectiveKind::Barrier => {
@@ -43,6 +48,8 @@ struct Call<'a> {
     name: u64,
     it: Collective,
     comm: &'a Comm,
+    op: Op,
+    choice: choice::Choices,
 }
 
 impl Call<'_> {
@@ -103,7 +110,7 @@ impl Call<'_> {
     fn combined(&self, end: u32) -> Vec<u8> {
         let mut total = self.block(end - 1, 0).to_vec();
         for rank in (0..end - 1).rev() {
-            After.reduce(self.block(rank, 0), &mut total);
+            self.op.reduce(self.block(rank, 0), &mut total);
         }
         total
     }
@@ -115,7 +122,7 @@ impl Call<'_> {
     fn reduce<V: Visit>(&self, visit: V) {
         let mut bytes = self.mine();
         self.run(visit, async |line| {
-            collective::reduce(line, &mut bytes, self.it.root, &After).await
+            collective::reduce(line, &mut bytes, self.it.root, &self.op).await
         });
         assert!(!self.is_root() || bytes == self.reduced(), "reduce");
     }
@@ -123,7 +130,7 @@ impl Call<'_> {
     fn allreduce<V: Visit>(&self, visit: V) {
         let mut bytes = self.mine();
         self.run(visit, async |line| {
-            collective::allreduce(line, &mut bytes, &After).await
+            collective::allreduce(line, &mut bytes, &self.op).await
         });
         assert!(bytes == self.reduced(), "allreduce");
     }
@@ -137,7 +144,7 @@ impl Call<'_> {
         let rank = self.comm.rank as usize;
         let (mut bytes, mut mine) = (self.mine(), vec![0; lengths[rank]]);
         self.run(visit, async |line| {
-            collective::reduce_scatter(line, &mut bytes, &lengths, &mut mine, &After).await
+            collective::reduce_scatter(line, &mut bytes, &lengths, &mut mine, &self.op).await
         });
         assert!(
             mine == self.reduced()[end(rank)..end(rank + 1)],
@@ -148,7 +155,7 @@ impl Call<'_> {
     fn scan<V: Visit>(&self, visit: V) {
         let mut bytes = self.mine();
         self.run(visit, async |line| {
-            collective::scan(line, &mut bytes, &After).await
+            collective::scan(line, &mut bytes, &self.op).await
         });
         assert!(bytes == self.combined(self.comm.rank + 1), "scan");
     }
@@ -156,7 +163,7 @@ impl Call<'_> {
     fn exscan<V: Visit>(&self, visit: V) {
         let mut bytes = self.mine();
         let any = Line::run(visit, self.comm, async |line| {
-            collective::exscan(line, &mut bytes, &After).await
+            collective::exscan(line, &mut bytes, &self.op).await
         });
         assert_eq!(any.unwrap(), self.comm.rank > 0);
         let expected = match self.comm.rank {
@@ -170,8 +177,11 @@ impl Call<'_> {
         let mine = self.mine();
         let mut all = vec![0; if self.is_root() { self.all_bytes() } else { 0 }];
         let (mine, blocks) = (lent(&mine), self.blocks(&mut all));
-        self.run(visit, async |line| {
-            collective::gather(line, Some(&mine), &blocks, self.root()).await
+        self.run(visit, async |line| match self.choice.gather {
+            choice::Gather::Tree => {
+                collective::gather_tree(line, Some(&mine), &blocks, self.root()).await
+            }
+            _ => collective::gather(line, Some(&mine), &blocks, self.root()).await,
         });
         assert!(!self.is_root() || all == self.column(0), "gather");
     }
@@ -183,8 +193,11 @@ impl Call<'_> {
         };
         let mut mine = vec![0; self.bytes()];
         let (blocks, target) = (self.blocks(&mut all), lent_to(&mut mine));
-        self.run(visit, async |line| {
-            collective::scatter(line, &blocks, Some(&target), self.root()).await
+        self.run(visit, async |line| match self.choice.scatter {
+            choice::Scatter::Tree => {
+                collective::scatter_tree(line, &blocks, Some(&target), self.root()).await
+            }
+            _ => collective::scatter(line, &blocks, Some(&target), self.root()).await,
         });
         assert!(mine == self.block(self.it.root, self.comm.rank), "scatter");
     }
@@ -199,8 +212,11 @@ impl Call<'_> {
         } else {
             let mine = self.mine();
             let (mine, blocks) = (lent(&mine), self.blocks(&mut all));
-            self.run(visit, async |line| {
-                collective::allgather(line, Some(&mine), &blocks).await
+            self.run(visit, async |line| match self.choice.allgatherv {
+                choice::Allgatherv::Ring => {
+                    collective::allgather_ring(line, Some(&mine), &blocks).await
+                }
+                _ => collective::allgather(line, Some(&mine), &blocks).await,
             });
         }
         assert!(all == self.column(0), "allgather");
@@ -269,22 +285,36 @@ fn lent_to(bytes: &mut [u8]) -> Payload {
     Payload::Dense(UserMemory::of(bytes))
 }
 
-/// An item is the map `x -> a x + b` and the operation does one map after the other: associative, and another result in
-/// another order.
-struct After;
+/// Operations on items of two words.
+#[derive(Clone, Copy)]
+enum Op {
+    /// An item is the map `x -> a x + b`, and the operation does one map after the other: associative, and another result in
+    /// another order.
+    After,
+    /// Both words are added.
+    Sum,
+}
 
-impl Reducer for After {
+impl Reducer for Op {
     fn reduce(&self, input: &[u8], inout: &mut [u8]) {
         let word = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().unwrap());
         for (first, second) in input.chunks(16).zip(inout.chunks_mut(16)) {
             let (a, b) = (word(&first[..8]), word(&first[8..]));
             let (c, d) = (word(&second[..8]), word(&second[8..]));
-            second[..8].copy_from_slice(&a.wrapping_mul(c).to_ne_bytes());
-            second[8..].copy_from_slice(&b.wrapping_mul(c).wrapping_add(d).to_ne_bytes());
+            let (high, low) = match self {
+                Self::After => (a.wrapping_mul(c), b.wrapping_mul(c).wrapping_add(d)),
+                Self::Sum => (a.wrapping_add(c), b.wrapping_add(d)),
+            };
+            second[..8].copy_from_slice(&high.to_ne_bytes());
+            second[8..].copy_from_slice(&low.to_ne_bytes());
         }
     }
 
     fn item_bytes(&self) -> usize {
         16
+    }
+
+    fn commutes(&self) -> bool {
+        matches!(self, Self::Sum)
     }
 }

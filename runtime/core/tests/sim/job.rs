@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use corosensei::Coroutine;
-use runtime::var::Values;
+use runtime::var::{ROWS, Range, Row, Scope, Values};
 use runtime::{Peer, State, Universe};
 use transport::{Fabric, SimNet, SimStats};
 
@@ -219,10 +219,40 @@ fn values(settings: Settings) -> Values {
         ),
         ("RMPI_SLICE_LIMIT", settings.slice_limit.to_string()),
     ];
+    let chosen = choices(settings.choices);
     let words = words.map(|(name, text)| (name.to_owned(), text));
-    let (values, complaints) = Values::from_environment(words.into_iter());
+    let words = words.into_iter().chain(chosen);
+    let (values, complaints) = Values::from_environment(words);
     assert_eq!(complaints, Vec::<String>::new());
     values
+}
+
+/// A word for each variable that chooses an algorithm, and sizes that make much of little data.
+fn choices(seed: u64) -> Vec<(String, String)> {
+    if seed == 0 {
+        return Vec::new();
+    }
+    let mut random = Random(seed);
+    let is_choice = |row: &&Row| row.scope == Scope::AllEqual && row.name != "RMPI_COLLECTIVES";
+    let mut chosen = Vec::new();
+    for row in ROWS.iter().filter(is_choice) {
+        if let Range::Words(words) = row.range {
+            let word = random.pick(words);
+            chosen.push((row.name.to_owned(), word.to_owned()));
+        }
+    }
+    let sizes = [
+        (
+            "RMPI_BCAST_SLICE_LIMIT",
+            random.pick(&[0, 1000, 1_u64 << 40]),
+        ),
+        ("RMPI_RING_LIMIT", random.pick(&[0, 1_u64 << 40])),
+        ("RMPI_BCAST_SEGMENT", random.pick(&[64, 1000, 1 << 16])),
+        ("RMPI_ALLTOALL_WINDOW", random.pick(&[0, 1, 2])),
+    ];
+    let sizes = sizes.map(|(name, size)| (name.to_owned(), size.to_string()));
+    chosen.extend(sizes);
+    chosen
 }
 
 const TURNS_WITHOUT_CHANGE: u64 = 20_000;

@@ -37,6 +37,8 @@ pub struct Settings {
     pub flat: bool,
     /// From where on reductions are cut in slices.
     pub slice_limit: u64,
+    /// From what the algorithms of collectives are drawn; 0: they are left to the library.
+    pub choices: u64,
 }
 
 /// A communicator: its context and its members' world ranks.
@@ -212,6 +214,10 @@ impl Plan {
             single_copy: random.percent(75),
             flat: random.percent(50),
             slice_limit: random.pick(&[0, 100, 4 << 10]),
+            choices: match Random(seed ^ 0xc401_ce00).next() {
+                word if word % 3 == 0 => 0,
+                word => word,
+            },
         };
         let mut plan = Self {
             seed,
@@ -244,6 +250,7 @@ impl Plan {
             single_copy: random.percent(50),
             flat: true,
             slice_limit: 1 << 14,
+            choices: 0,
         };
         let message = |from, bytes, tag| Message {
             from,

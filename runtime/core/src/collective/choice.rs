@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which algorithm each collective takes: the words of its variable, the same on all ranks. The first word leaves it to
+//! sizes and ranks.
+
+use super::board::Wish;
+use crate::var::{Values, Variable};
+
+/// The ways of one collective, and their words in the table of variables. `auto` is the first, and a board, where there is
+/// one, the second.
+macro_rules! ways {
+    ($($(#[$doc:meta])* $name:ident { $($way:ident = $word:literal),+ })+) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[allow(missing_docs, reason = "the text of the variable explains them")]
+        pub enum $name {
+            #[default]
+            $($way),+
+        }
+
+        impl $name {
+            /// The words, in the order of the ways.
+            pub const WORDS: &'static [&'static str] = &[$($word),+];
+
+            fn of(values: &Values, variable: Variable) -> Self {
+                const ALL: &[$name] = &[$($name::$way),+];
+                let place = usize::try_from(values.get(variable)).unwrap_or(0);
+                ALL.get(place).copied().unwrap_or_default()
+            }
+        }
+    )+};
+}
+
+/// Those that may go over a board.
+macro_rules! boards {
+    ($($name:ident)+) => {$(
+        impl $name {
+            /// Whether a board is to be taken.
+            pub(super) fn board(self) -> Wish {
+                match self {
+                    Self::Auto => Wish::AsUsual,
+                    Self::Board => Wish::Yes,
+                    _ => Wish::No,
+                }
+            }
+        }
+    )+};
+}
+
+ways! {
+    /// `MPI_Barrier`.
+    Barrier { Auto = "auto", Board = "board", Flat = "flat", Rounds = "rounds", Tree = "tree" }
+    /// `MPI_Bcast`.
+    Bcast {
+        Auto = "auto", Board = "board", Flat = "flat", Tree = "tree", Chain = "chain", Slices = "slices"
+    }
+    /// `MPI_Reduce`.
+    Reduce { Auto = "auto", Board = "board", Flat = "flat", Tree = "tree", Slices = "slices" }
+    /// `MPI_Allreduce`.
+    Allreduce {
+        Auto = "auto", Board = "board", Rooted = "rooted", Rounds = "rounds", Slices = "slices", Halves = "halves",
+        Ring = "ring"
+    }
+    /// `MPI_Reduce_scatter` and `MPI_Reduce_scatter_block`.
+    ReduceScatter { Auto = "auto", Board = "board", Rooted = "rooted", Slices = "slices", Ring = "ring" }
+    /// `MPI_Scan` and `MPI_Exscan`.
+    Scan { Auto = "auto", Board = "board", Rounds = "rounds", Chain = "chain" }
+    /// `MPI_Gather`.
+    Gather { Auto = "auto", Direct = "direct", Tree = "tree" }
+    /// `MPI_Scatter`.
+    Scatter { Auto = "auto", Direct = "direct", Tree = "tree" }
+    /// `MPI_Allgather`.
+    Allgather {
+        Auto = "auto", Board = "board", Flat = "flat", Rounds = "rounds", Direct = "direct", Ring = "ring"
+    }
+    /// `MPI_Allgatherv`.
+    Allgatherv { Auto = "auto", Direct = "direct", Ring = "ring" }
+    /// `MPI_Alltoall`.
+    Alltoall { Auto = "auto", Board = "board", Rounds = "rounds", Direct = "direct" }
+}
+
+boards!(Barrier Bcast Reduce Allreduce ReduceScatter Scan Allgather Alltoall);
+
+/// The algorithms that were chosen.
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(missing_docs, reason = "each is that of one collective")]
+pub struct Choices {
+    pub barrier: Barrier,
+    pub bcast: Bcast,
+    pub reduce: Reduce,
+    pub allreduce: Allreduce,
+    pub reduce_scatter: ReduceScatter,
+    pub scan: Scan,
+    pub gather: Gather,
+    pub scatter: Scatter,
+    pub allgather: Allgather,
+    pub allgatherv: Allgatherv,
+    pub alltoall: Alltoall,
+}
+
+impl Choices {
+    pub(super) fn new(values: &Values) -> Self {
+        Self {
+            barrier: Barrier::of(values, Variable::Barrier),
+            bcast: Bcast::of(values, Variable::Bcast),
+            reduce: Reduce::of(values, Variable::Reduce),
+            allreduce: Allreduce::of(values, Variable::Allreduce),
+            reduce_scatter: ReduceScatter::of(values, Variable::ReduceScatter),
+            scan: Scan::of(values, Variable::Scan),
+            gather: Gather::of(values, Variable::Gather),
+            scatter: Scatter::of(values, Variable::Scatter),
+            allgather: Allgather::of(values, Variable::Allgather),
+            allgatherv: Allgatherv::of(values, Variable::Allgatherv),
+            alltoall: Alltoall::of(values, Variable::Alltoall),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_word_names_its_way() {
+        let given = |word: &str| [("RMPI_ALLREDUCE".to_owned(), word.to_owned())];
+        for (word, way) in [
+            ("auto", Allreduce::Auto),
+            ("board", Allreduce::Board),
+            ("Ring", Allreduce::Ring),
+        ] {
+            let (values, complaints) = Values::from_environment(given(word).into_iter());
+            assert!(complaints.is_empty(), "{complaints:?}");
+            assert_eq!(Choices::new(&values).allreduce, way);
+        }
+        let (values, complaints) = Values::from_environment(given("tree").into_iter());
+        assert!(complaints[0].contains("one of auto, board, rooted"));
+        assert_eq!(Choices::new(&values).allreduce, Allreduce::Auto);
+    }
+}

@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Algorithms for many bytes: what each rank sends and receives is about as much as the data, however many ranks there are.
+
+use std::ops::Range;
+
+use super::reduce::{combine_slices, cut_mut, slices};
+use super::tree::{place_of, rank_at};
+use super::{Line, Reducer, Root};
+use crate::{Error, Payload, UserMemory, Visit};
+
+/// The root's part of a broadcast along a chain of all ranks, one segment after the other.
+pub(super) async fn pass<V: Visit>(line: &Line<V>, bytes: &[u8]) -> Result<(), Error> {
+    let mut pending = line.pending();
+    if line.size() > 1 {
+        let next = (line.rank() + 1) % line.size();
+        for segment in segments(bytes.len(), line.shape().segment_bytes) {
+            pending.send(next, &bytes[segment]);
+        }
+    }
+    pending.finish().await
+}
+
+/// The others' part: a segment goes on while the next one comes.
+pub(super) async fn pass_on<V: Visit>(
+    line: &Line<V>,
+    bytes: &mut [u8],
+    root: u32,
+) -> Result<(), Error> {
+    let (size, me) = (line.size(), place_of(line.rank(), root, line.size()));
+    let from = rank_at(me - 1, root, size);
+    let next = (me + 1 < size).then(|| rank_at(me + 1, root, size));
+    let mut segments = segments(bytes.len(), line.shape().segment_bytes);
+    let (mut sent, mut ended) = (line.pending(), Ok(()));
+    let mut expected = segments.next();
+    let mut coming = line.pending();
+    if let Some(segment) = &expected {
+        coming.receive(from, &mut bytes[segment.clone()]);
+    }
+    while let Some(segment) = expected {
+        expected = segments.next().filter(|_| ended.is_ok());
+        let mut later = line.pending();
+        if let Some(segment) = &expected {
+            later.receive(from, &mut bytes[segment.clone()]);
+        }
+        ended = ended.and(coming.finish().await);
+        if let Some(next) = next {
+            sent.send(next, &bytes[segment]);
+        }
+        coming = later;
+    }
+    ended.and(sent.finish().await)
+}
+
+/// The root's part of a broadcast in slices: each other rank gets one, and all others tell theirs to each other
+/// (R. van de Geijn and others, 1994, with direct messages).
+pub(super) async fn tell_slices<V: Visit>(line: &Line<V>, bytes: &[u8]) -> Result<(), Error> {
+    let (rank, size) = (line.rank(), line.size());
+    let mut pending = line.pending();
+    for (place, slice) in (1..size).zip(of_others(bytes.len(), size)) {
+        pending.send(rank_at(place, rank, size), &bytes[slice]);
+    }
+    pending.finish().await
+}
+
+/// The others' part.
+pub(super) async fn hear_slices<V: Visit>(
+    line: &Line<V>,
+    bytes: &mut [u8],
+    root: u32,
+) -> Result<(), Error> {
+    let (size, me) = (line.size(), place_of(line.rank(), root, line.size()));
+    let all: Vec<Range<usize>> = of_others(bytes.len(), size).collect();
+    let own = all[me as usize - 1].clone();
+    let others = || (1..size).zip(&all).filter(|(place, _)| *place != me);
+    let mut pending = line.pending();
+    for (place, slice) in others() {
+        pending.receive(rank_at(place, root, size), &mut bytes[slice.clone()]);
+    }
+    let heard = line.receive(root, &mut bytes[own.clone()]).await;
+    if heard.is_ok() {
+        for (place, _) in others() {
+            pending.send(rank_at(place, root, size), &bytes[own.clone()]);
+        }
+    }
+    pending.finish().await.and(heard)
+}
+
+/// Each rank combines a slice of all ranks' data; the root collects them.
+pub(super) async fn reduce_slices<V: Visit>(
+    line: &Line<V>,
+    bytes: &mut [u8],
+    root: u32,
+    op: &impl Reducer,
+) -> Result<(), Error> {
+    let lengths = slices(bytes.len(), line.size() as usize, op.item_bytes());
+    let combined = combine_slices(line, bytes, &lengths, op).await?;
+    let mine = Payload::Dense(UserMemory::of_const(&combined));
+    let is_root = line.rank() == root;
+    let all: Vec<Payload> = match is_root {
+        true => cut_mut(bytes, &lengths)
+            .map(|slice| Payload::Dense(UserMemory::of(slice)))
+            .collect(),
+        false => Vec::new(),
+    };
+    let root = if is_root {
+        Root::Here
+    } else {
+        Root::There(root)
+    };
+    super::gather(line, Some(&mine), &all, root).await
+}
+
+/// Round a ring twice: first the partial results of slices, then the results. What is combined with what depends on the slice, so
+/// the operation must commute.
+pub(super) async fn allreduce_ring<V: Visit>(
+    line: &Line<V>,
+    bytes: &mut [u8],
+    op: &impl Reducer,
+) -> Result<(), Error> {
+    let (rank, size) = (line.rank() as usize, line.size() as usize);
+    let lengths = slices(bytes.len(), size, op.item_bytes());
+    let all = ranges(&lengths);
+    combine_round(line, bytes, &all, rank, op).await?;
+    let (next, before) = neighbours(line);
+    for step in 0..size - 1 {
+        let out = all[(rank + 1 + size - step) % size].clone();
+        let into = all[(rank + size - step) % size].clone();
+        let mut pending = line.pending();
+        pending.receive(before, &mut bytes[into]);
+        pending.send(next, &bytes[out]);
+        pending.finish().await?;
+    }
+    Ok(())
+}
+
+/// Once round a ring; `mine` gets this rank's part. The operation must commute.
+pub(super) async fn reduce_scatter_ring<V: Visit>(
+    line: &Line<V>,
+    bytes: &mut [u8],
+    lengths: &[usize],
+    mine: &mut [u8],
+    op: &impl Reducer,
+) -> Result<(), Error> {
+    let (rank, size) = (line.rank() as usize, line.size() as usize);
+    let all = ranges(lengths);
+    combine_round(line, bytes, &all, rank + size - 1, op).await?;
+    mine.copy_from_slice(&bytes[all[rank].clone()]);
+    Ok(())
+}
+
+/// Slice by slice, beginning with number `first`, this rank's partial results go to the next rank, and those of the rank before
+/// come; the last that comes is complete here.
+async fn combine_round<V: Visit>(
+    line: &Line<V>,
+    bytes: &mut [u8],
+    all: &[Range<usize>],
+    first: usize,
+    op: &impl Reducer,
+) -> Result<(), Error> {
+    let size = all.len();
+    let (next, before) = neighbours(line);
+    let longest = all.iter().map(Range::len).max().unwrap_or(0);
+    let mut partial = vec![0u8; longest];
+    for step in 0..size - 1 {
+        let out = all[(first + size - step) % size].clone();
+        let into = all[(first + size - step - 1) % size].clone();
+        let partial = &mut partial[..into.len()];
+        line.exchange(next, &bytes[out], before, partial).await?;
+        op.reduce(partial, &mut bytes[into]);
+    }
+    Ok(())
+}
+
+fn neighbours<V: Visit>(line: &Line<V>) -> (u32, u32) {
+    let (rank, size) = (line.rank(), line.size());
+    ((rank + 1) % size, (rank + size - 1) % size)
+}
+
+/// Halves of halves are combined by pairs of ranks ever further apart, and told back the same way (R. Rabenseifner, 2004). The
+/// ranks of a partial result are consecutive, so their order is kept. Where their number is no power of two, the first ranks join in
+/// pairs before, and tell each other after.
+pub(super) async fn allreduce_halves<V: Visit>(
+    line: &Line<V>,
+    bytes: &mut [u8],
+    op: &impl Reducer,
+) -> Result<(), Error> {
+    let pairs = Pairs::of(line.rank(), line.size());
+    if pairs.sits_out() {
+        line.send(line.rank() + 1, bytes).await?;
+        return line.receive(line.rank() + 1, bytes).await;
+    }
+    if pairs.stands_for_two() {
+        let mut other = vec![0u8; bytes.len()];
+        line.receive(line.rank() - 1, &mut other).await?;
+        op.reduce(&other, bytes);
+    }
+    let all = ranges(&slices(bytes.len(), pairs.power as usize, op.item_bytes()));
+    let span_of = |slices: &Range<usize>| all[slices.start].start..all[slices.end - 1].end;
+    let mut mine = 0..pairs.power as usize;
+    let mut halves = Vec::new();
+    let mut span = 1;
+    while span < pairs.power {
+        let middle = mine.start + mine.len() / 2;
+        let (low, high) = (mine.start..middle, middle..mine.end);
+        let is_lower = pairs.me & span == 0;
+        let (kept, given) = if is_lower { (low, high) } else { (high, low) };
+        let (here, there) = (span_of(&kept), span_of(&given));
+        let partner = pairs.rank_of(pairs.me ^ span);
+        let mut other = vec![0u8; here.len()];
+        line.exchange(partner, &bytes[there], partner, &mut other)
+            .await?;
+        combine(&mut bytes[here], &mut other, is_lower, op);
+        halves.push((partner, kept.clone(), given));
+        mine = kept;
+        span <<= 1;
+    }
+    for (partner, mine, theirs) in halves.into_iter().rev() {
+        let mut pending = line.pending();
+        pending.receive(partner, &mut bytes[span_of(&theirs)]);
+        pending.send(partner, &bytes[span_of(&mine)]);
+        pending.finish().await?;
+    }
+    match pairs.stands_for_two() {
+        true => line.send(line.rank() - 1, bytes).await,
+        false => Ok(()),
+    }
+}
+
+/// `mine` becomes its combination with the `other`, in the order of ranks.
+pub(super) fn combine(mine: &mut [u8], other: &mut [u8], mine_first: bool, op: &impl Reducer) {
+    if mine_first {
+        op.reduce(mine, other);
+        mine.copy_from_slice(other);
+    } else {
+        op.reduce(other, mine);
+    }
+}
+
+/// Ranks as places of a power of two: the first of them stand two and two for one place.
+pub(super) struct Pairs {
+    rank: u32,
+    /// The largest power of two that is not larger than the number of ranks.
+    pub(super) power: u32,
+    paired: u32,
+    /// The place of this rank, or of its pair.
+    pub(super) me: u32,
+}
+
+impl Pairs {
+    pub(super) fn of(rank: u32, size: u32) -> Self {
+        let power = 1 << size.ilog2();
+        let paired = 2 * (size - power);
+        let me = match rank < paired {
+            true => rank / 2,
+            false => rank - paired / 2,
+        };
+        Self {
+            rank,
+            power,
+            paired,
+            me,
+        }
+    }
+
+    /// Whether the next rank stands for this one too.
+    pub(super) fn sits_out(&self) -> bool {
+        self.rank < self.paired && self.rank & 1 == 0
+    }
+
+    /// Whether this rank stands for the one before too.
+    pub(super) fn stands_for_two(&self) -> bool {
+        self.rank < self.paired && self.rank & 1 != 0
+    }
+
+    pub(super) fn rank_of(&self, place: u32) -> u32 {
+        match place < self.paired / 2 {
+            true => 2 * place + 1,
+            false => place + self.paired / 2,
+        }
+    }
+}
+
+/// The slices of a broadcast: one for each rank but the root.
+fn of_others(bytes: usize, size: u32) -> impl Iterator<Item = Range<usize>> {
+    let lengths = slices(bytes, size.saturating_sub(1) as usize, 1);
+    ranges(&lengths).into_iter()
+}
+
+/// Segments of data, at least one, so that those who expect too much hear of it.
+fn segments(bytes: usize, segment: usize) -> impl Iterator<Item = Range<usize>> {
+    let count = bytes.div_ceil(segment).max(1);
+    (0..count).map(move |at| at * segment..bytes.min((at + 1) * segment))
+}
+
+/// Where parts of these lengths lie.
+fn ranges(lengths: &[usize]) -> Vec<Range<usize>> {
+    let part = |start: &mut usize, length: &usize| {
+        let from = *start;
+        *start += length;
+        Some(from..*start)
+    };
+    lengths.iter().scan(0, part).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_cover_all_bytes_and_there_is_always_one() {
+        for (bytes, segment, count) in [(0, 8, 1), (1, 8, 1), (8, 8, 1), (9, 8, 2), (64, 8, 8)] {
+            let all: Vec<_> = segments(bytes, segment).collect();
+            assert_eq!((all.len(), all[0].start), (count, 0));
+            assert!(all.windows(2).all(|two| two[0].end == two[1].start));
+            assert_eq!(all[count - 1].end, bytes);
+        }
+    }
+
+    #[test]
+    fn places_of_pairs_and_of_single_ranks_name_who_stands_there() {
+        for size in 1..20 {
+            let active = (0..size).filter(|rank| !Pairs::of(*rank, size).sits_out());
+            let places = active.map(|rank| {
+                let pairs = Pairs::of(rank, size);
+                assert_eq!(pairs.rank_of(pairs.me), rank, "of {size}");
+                pairs.me
+            });
+            let power = Pairs::of(0, size).power;
+            assert!(places.eq(0..power), "of {size}");
+        }
+    }
+}
