@@ -130,6 +130,165 @@ static void s15_3_6_frames_of_a_stream(void)
         CHECK(sent >= BYTES / CHUNK && sent < 2 * BYTES / CHUNK, "%llu frames", sent);
 }
 
+// Sends a message from rank 0 to rank 1; answers how many were announced.
+static unsigned long long announced(int bytes)
+{
+    static char data[16384];
+    MPI_T_pvar_handle sends = begin("rendezvous_sends");
+    if (rank == 0)
+        MPI_Send(data, bytes, MPI_BYTE, 1, 3, MPI_COMM_WORLD);
+    if (rank == 1)
+        MPI_Recv(data, bytes, MPI_BYTE, 0, 3, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    return end(sends);
+}
+
+// The limit goes down and up again, also below what the fastest sends carry, and what is sent next keeps to it.
+static void s15_3_6_the_eager_limit(void)
+{
+    static const unsigned long long limits[] = {8192, 100, 8, 7, 0, 4096, 8192};
+    static const int sizes[] = {8, 4, 100, 101, 4096, 8192, 8193};
+    for (size_t l = 0; l < sizeof limits / sizeof *limits; l++) {
+        GOOD(set("RMPI_EAGER_LIMIT", limits[l]));
+        for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+            unsigned long long seen = announced(sizes[s]);
+            if (rank == 0)
+                CHECK(seen == ((unsigned long long)sizes[s] > limits[l]),
+                      "limit %llu: %llu of a message of %d bytes", limits[l], seen, sizes[s]);
+        }
+    }
+    EQUAL(set("RMPI_EAGER_LIMIT", 8193), MPI_T_ERR_INVALID);
+}
+
+// A word that is sent while the limit is 0 waits for its receive.
+static void s15_3_6_a_word_waits_where_nothing_is_eager(void)
+{
+    double word = 1, got = 0;
+    int done = 0, go = 1;
+    MPI_Request request;
+    GOOD(set("RMPI_EAGER_LIMIT", 0));
+    if (rank == 0) {
+        MPI_Isend(&word, 1, MPI_DOUBLE, 1, 1, MPI_COMM_WORLD, &request);
+        for (int i = 0; i < 1000; i++) {
+            MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+            EQUAL(done, 0);
+        }
+        GOOD(set("RMPI_EAGER_LIMIT", 8192));
+        MPI_Send(&go, 1, MPI_INT, 1, 2, MPI_COMM_WORLD);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+    } else if (rank == 1) {
+        MPI_Recv(&go, 1, MPI_INT, 0, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        MPI_Recv(&got, 1, MPI_DOUBLE, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        CHECK(got == word, "%f", got);
+    }
+    GOOD(set("RMPI_EAGER_LIMIT", 8192));
+}
+
+static void s15_3_6_no_message_goes_early_where_none_may(void)
+{
+    enum { BYTES = 32768 };
+    static char data[BYTES];
+    for (int i = 0; i < 2; i++) {
+        GOOD(set("RMPI_EARLY_LIMIT", i == 0 ? 65536 : 0));
+        MPI_T_pvar_handle early = begin("early_sends"), late = begin("rendezvous_sends");
+        for (int n = 0; n < 10; n++) {
+            if (rank == 0)
+                MPI_Send(data, BYTES, MPI_BYTE, 1, 4, MPI_COMM_WORLD);
+            if (rank == 1)
+                MPI_Recv(data, BYTES, MPI_BYTE, 0, 4, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        }
+        unsigned long long at_once = end(early), announcements = end(late);
+        // Whether they do where they may depends on the cores.
+        if (rank == 0)
+            CHECK(at_once + announcements == 10 && (i == 0 || at_once == 0), "%llu and %llu", at_once, announcements);
+    }
+}
+
+// Messages that nobody has asked for: past the budget the sender is asked to announce, and with more of it that ends.
+static void s15_3_6_the_budget_of_unexpected_messages(void)
+{
+    enum { COUNT = 32, BYTES = 4096 };
+    static char data[BYTES];
+    for (int i = 0; i < 2; i++) {
+        MPI_T_pvar_handle throttled = begin("senders_throttled");
+        int arrived = 0;
+        GOOD(set("RMPI_UNEXPECTED_BUDGET", i == 0 ? 16384 : 1 << 24));
+        MPI_Barrier(MPI_COMM_WORLD);
+        if (rank == 0) {
+            MPI_Request requests[COUNT];
+            for (int n = 0; n < COUNT; n++)
+                MPI_Isend(data, BYTES, MPI_BYTE, 1, 5, MPI_COMM_WORLD, &requests[n]);
+            MPI_Send(data, 0, MPI_BYTE, 1, 6, MPI_COMM_WORLD);
+            MPI_Waitall(COUNT, requests, MPI_STATUSES_IGNORE);
+        } else if (rank == 1) {
+            // It comes behind all of them.
+            while (!arrived)
+                MPI_Iprobe(0, 6, MPI_COMM_WORLD, &arrived, MPI_STATUS_IGNORE);
+            for (int n = 0; n < COUNT; n++)
+                MPI_Recv(data, BYTES, MPI_BYTE, 0, 5, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            MPI_Recv(data, 0, MPI_BYTE, 0, 6, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        }
+        MPI_Barrier(MPI_COMM_WORLD);
+        unsigned long long times = end(throttled);
+        if (rank == 1)
+            CHECK((times > 0) == (i == 0), "%llu times", times);
+    }
+    GOOD(set("RMPI_UNEXPECTED_BUDGET", 64 << 20));
+}
+
+static int set_word(const char *name, int word)
+{
+    MPI_T_cvar_handle handle;
+    int index = -1, count = 0, seen = -1;
+    GOOD(MPI_T_cvar_get_index(name, &index));
+    GOOD(MPI_T_cvar_handle_alloc(index, NULL, &handle, &count));
+    int code = MPI_T_cvar_write(handle, &word);
+    GOOD(MPI_T_cvar_read(handle, &seen));
+    if (code == MPI_SUCCESS)
+        EQUAL(seen, word);
+    GOOD(MPI_T_cvar_handle_free(&handle));
+    return code;
+}
+
+// Words: auto, spin, yield. Who spins never sleeps.
+static void s15_3_6_how_a_rank_waits(void)
+{
+    unsigned long long slept[3];
+    for (int i = 0; i < 3; i++) {
+        GOOD(set_word("RMPI_WAIT", i == 1 ? 1 : 2));
+        MPI_T_pvar_handle sleeps = begin("sleeps");
+        be_late(200, 1);
+        slept[i] = end(sleeps);
+    }
+    if (rank != 0)
+        CHECK(slept[0] > 0 && slept[1] == 0 && slept[2] > 0, "%llu, %llu, %llu", slept[0], slept[1], slept[2]);
+    GOOD(set_word("RMPI_WAIT", 0));
+    be_late(20, 0);
+    GOOD(set_word("RMPI_WAIT", 2));
+    EQUAL(set_word("RMPI_WAIT", 3), MPI_T_ERR_INVALID);
+}
+
+// Words: auto, off, on. Where the system does not allow the copy, what was asked for as one is streamed after all.
+static void s15_3_6_whether_large_messages_are_copied_once(void)
+{
+    enum { BYTES = 1 << 20 };
+    static char data[BYTES];
+    for (int i = 0; i < 4; i++) {
+        GOOD(set_word("RMPI_SINGLE_COPY", i % 2 == 0 ? 1 : 2));
+        MPI_T_pvar_handle read = begin("rendezvous_receives_read");
+        MPI_T_pvar_handle streamed = begin("rendezvous_receives_streamed");
+        if (rank == 0)
+            MPI_Send(data, BYTES, MPI_BYTE, 1, 2, MPI_COMM_WORLD);
+        if (rank == 1)
+            MPI_Recv(data, BYTES, MPI_BYTE, 0, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        unsigned long long once = end(read), twice = end(streamed);
+        if (rank == 1 && i % 2 == 0)
+            CHECK(once == 0 && twice == 1, "off: %llu and %llu", once, twice);
+        if (rank == 1 && i % 2 == 1)
+            CHECK(once + twice >= 1, "on: %llu and %llu", once, twice);
+    }
+    GOOD(set_word("RMPI_SINGLE_COPY", 1));
+}
+
 int main(int argc, char **argv)
 {
     int level;
@@ -143,6 +302,12 @@ int main(int argc, char **argv)
     RUN(s15_3_6_the_longest_sleep);
     RUN(s15_3_6_others_are_fixed_and_ranges_hold);
     RUN(s15_3_6_frames_of_a_stream);
+    RUN(s15_3_6_the_eager_limit);
+    RUN(s15_3_6_a_word_waits_where_nothing_is_eager);
+    RUN(s15_3_6_no_message_goes_early_where_none_may);
+    RUN(s15_3_6_the_budget_of_unexpected_messages);
+    RUN(s15_3_6_how_a_rank_waits);
+    RUN(s15_3_6_whether_large_messages_are_copied_once);
     GOOD(MPI_T_pvar_session_free(&session));
     GOOD(MPI_T_finalize());
     return finish();

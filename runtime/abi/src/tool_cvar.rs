@@ -16,8 +16,8 @@ use crate::c;
 use crate::error::ErrorClass;
 use crate::handle::{MPI_Datatype, MPI_T_cvar_handle, MPI_T_enum};
 use crate::tool::{Refused, Result, at, number, put, put_text, verbosity};
-use crate::tool_enum;
 use crate::tool_handles::{Handles, Kind};
+use crate::{lock, state, tool_enum, tool_event};
 
 /// The variables behind live handles.
 static HANDLES: Mutex<Handles<&'static Row>> = Mutex::new(Handles::new(Kind::Cvar));
@@ -147,7 +147,12 @@ pub fn write(handle: MPI_T_cvar_handle, buf: InValue<'_>) -> Result<()> {
             Refusal::Never => ErrorClass::T_CVAR_SET_NEVER,
             Refusal::Invalid => ErrorClass::T_INVALID,
         })
-    })
+    })?;
+    if row.scope == Scope::Any && (lock::is_multiple() || tool_event::is_only_thread()) {
+        // In other threads than the one that may, or where this is already within MPI, the next turn of that does it.
+        let _ = state::peek(|state| state.universe.renew_settings());
+    }
+    Ok(())
 }
 
 /// The value that a program hands over; `None` where it can be none of the row's kind.

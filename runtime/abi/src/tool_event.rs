@@ -192,9 +192,14 @@ pub fn begin(universe: &mut runtime::Universe, level: c_int) {
     }
 }
 
+/// Whether this is the only thread that may call MPI.
+pub fn is_only_thread() -> bool {
+    ONLY_THREAD.get() == Some(&std::thread::current().id())
+}
+
 /// Closes the express lane, if this is the thread that may; else that happens in the next call of MPI.
 fn close_lane() {
-    if ONLY_THREAD.get() == Some(&std::thread::current().id()) {
+    if is_only_thread() {
         express::pause();
     }
 }

@@ -65,6 +65,16 @@ impl Crowding {
         }
     }
 
+    /// Another policy holds from now on.
+    pub(crate) fn follow(&mut self, policy: u64) {
+        (self.fixed, self.sleepless) = (policy != 0, policy == 1);
+        self.crowded = match policy {
+            0 => self.local_size > self.cores(self.launch_cpus),
+            other => other == 2,
+        };
+        self.looked = None;
+    }
+
     /// What the launcher said: ranks on this node and the CPUs that they share.
     pub(crate) fn set_launch(&mut self, local_size: u32, mask: &[u64]) {
         self.local_size = local_size;

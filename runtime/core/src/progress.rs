@@ -10,7 +10,7 @@ use transport::wait;
 
 use crate::collective::task;
 use crate::var::Variable;
-use crate::var::live::{live, live_u32};
+use crate::var::live::{self, live, live_u32};
 use crate::{Awaits, Meeting, Universe};
 
 /// Access to the process, one short visit at a time. Whoever waits makes many; between two of them others may visit.
@@ -185,6 +185,9 @@ impl Universe {
         }
         if self.engine.busy_peers() != 0 {
             self.drain();
+        }
+        if live::is_stale() {
+            self.renew_settings();
         }
         if self.network.wants_turns() {
             self.tend_network();

@@ -22,6 +22,7 @@ use crate::gates::Gates;
 use crate::network::{self, Network};
 use crate::oversubscription::Crowding;
 use crate::pump::Side;
+use crate::var::live::{self, live};
 use crate::var::traffic::{self, Traffic};
 use crate::var::{Values, Variable, gauges, settings};
 use crate::ways::Ways;
@@ -61,6 +62,8 @@ pub struct Universe {
     pub(crate) eager_limit_bytes: u64,
     /// Sends of fewer bytes than this may go without a request.
     pub(crate) at_once_below_bytes: u64,
+    /// Words go no faster than others, since the limit is below theirs.
+    guards_words: bool,
     pub(crate) ways: Ways,
     /// What was sent to whom.
     pub(crate) traffic: Arc<Traffic>,
@@ -108,7 +111,7 @@ impl Universe {
         universe.fabric.announce_patience(patience);
         universe.join_network(birth.boot.as_ref().is_some_and(is_promised));
         if universe.crowding.is_sleepless() {
-            universe.fabric.never_sleep();
+            universe.fabric.set_sleepless(true);
         }
         let attentive = !universe.crowding.is_crowded();
         universe.fabric.set_attentive(attentive);
@@ -126,12 +129,7 @@ impl Universe {
         let eager_limit_bytes = values.get(Variable::EagerLimit);
         let config = EngineConfig {
             eager_limit_bytes,
-            // Who wants every message announced means these too.
-            early_limit_bytes: if eager_limit_bytes == 0 {
-                0
-            } else {
-                values.get(Variable::EarlyLimit)
-            },
+            early_limit_bytes: early_limit(eager_limit_bytes, values.get(Variable::EarlyLimit)),
             unexpected_budget_bytes: values.get(Variable::UnexpectedBudget),
             stream_chunk_bytes: values.get(Variable::StreamChunk),
         };
@@ -169,6 +167,7 @@ impl Universe {
             crowding: Crowding::new(values.get(Variable::Wait)),
             eager_limit_bytes,
             at_once_below_bytes: eager_limit_bytes.saturating_add(1),
+            guards_words: false,
             ways: Ways::new(values.get(Variable::SingleCopy)),
             sends_unlooked: 0,
             link: None,
@@ -195,6 +194,30 @@ impl Universe {
     /// From now on every send has a request until it is collected, so that a debugger sees also those that are complete.
     pub fn keep_sends(&mut self) {
         self.at_once_below_bytes = 0;
+    }
+
+    /// Takes over what a tool has written while MPI runs.
+    pub fn renew_settings(&mut self) {
+        live::set_stale(false);
+        let eager = live(Variable::EagerLimit);
+        let budget = live(Variable::UnexpectedBudget);
+        let early = early_limit(eager, live(Variable::EarlyLimit));
+        self.engine.set_limits(eager, early, budget);
+        gauges::set_unexpected_budget(budget);
+        self.eager_limit_bytes = eager;
+        if self.at_once_below_bytes != 0 {
+            self.at_once_below_bytes = eager.saturating_add(1);
+        }
+        // The fast path asks for no limit: it is for words.
+        let guards = eager < WORD_BYTES;
+        if self.guards_words != guards {
+            self.guards_words = guards;
+            self.engine.guard_sends(guards);
+        }
+        self.ways.follow(live(Variable::SingleCopy));
+        self.crowding.follow(live(Variable::Wait));
+        self.fabric.set_sleepless(self.crowding.is_sleepless());
+        self.fabric.set_attentive(!self.crowding.is_crowded());
     }
 
     /// Whether a send of so many bytes may go without a request.
@@ -432,6 +455,14 @@ pub const PREDEFINED: [&str; 2] = ["MPI_COMM_WORLD", "MPI_COMM_SELF"];
 fn seat(fabric: &Fabric, key: u32, group: &Group) -> Option<Rc<Seat>> {
     let members = group.peers().map(|peer| transport::Peer(peer.0));
     fabric.take_seat(key, members).map(Rc::new)
+}
+
+/// What the fast path carries at most.
+const WORD_BYTES: u64 = 8;
+
+/// Who wants every message announced means also those that would go at once in several frames.
+fn early_limit(eager_limit_bytes: u64, wanted: u64) -> u64 {
+    if eager_limit_bytes == 0 { 0 } else { wanted }
 }
 
 #[cfg(test)]

@@ -42,6 +42,14 @@ impl Ways {
         }
     }
 
+    /// Another policy holds from now on. What was learned before is forgotten, as messages under way are.
+    pub(crate) fn follow(&mut self, policy: u64) {
+        let other = Self::new(policy);
+        if other.fixed != self.fixed {
+            *self = other;
+        }
+    }
+
     /// The way for a message of `bytes` bytes from `peer`, which begins now.
     pub(crate) fn begin(&mut self, peer: Peer, bytes: u64) -> Way {
         self.fixed

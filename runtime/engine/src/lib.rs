@@ -70,7 +70,7 @@ pub struct Peer(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ContextId(pub u32);
 
-/// What the owner fixes once.
+/// What the owner sets.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     /// Messages up to this size travel at once; larger ones are announced. In bytes, at most what one frame of the
@@ -398,7 +398,15 @@ impl Engine {
         self.tally.queues.watch(context.0, length as u64)
     }
 
-    /// The fixed settings.
+    /// Other limits hold from now on, for what has not left and what comes. In bytes.
+    pub fn set_limits(&mut self, eager: u64, early: u64, unexpected_budget: u64) {
+        self.config.eager_limit_bytes = eager;
+        self.config.early_limit_bytes = early;
+        self.config.unexpected_budget_bytes = unexpected_budget;
+        self.relax();
+    }
+
+    /// The settings that hold.
     #[must_use]
     pub fn config(&self) -> &Config {
         &self.config

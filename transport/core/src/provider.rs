@@ -699,10 +699,10 @@ impl Fabric {
         }
     }
 
-    /// Promises that this process will never [`sleep`](Self::sleep): then it can be attentive where the system has no
-    /// fence for it.
-    pub fn never_sleep(&mut self) {
-        self.shm.never_sleep();
+    /// Promises that this process will never [`sleep`](Self::sleep), or takes that back: while it holds the process can be
+    /// attentive where the system has no fence for it. Say whether it is [attentive](Self::set_attentive) afterwards.
+    pub fn set_sleepless(&mut self, sleepless: bool) {
+        self.shm.set_sleepless(sleepless);
     }
 
     /// Whether [`first_frame`](Self::first_frame) shows nothing before the next [`poll`](Self::poll): frame by frame, the

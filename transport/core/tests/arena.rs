@@ -117,7 +117,7 @@ fn data_in_an_arena_are_read_and_written_by_ranks_that_may_not_look_into_the_pro
 #[test]
 fn data_in_an_arena_had_never_better_be_streamed() {
     let (_file, mut owner, _reader) = strangers();
-    owner.never_sleep();
+    owner.set_sleepless(true);
     owner.set_attentive(true);
     let place = owner.allocate(1 << 20).unwrap();
     let key = owner.export(Peer(1), place.as_ptr().expose_provenance() as u64, 1 << 20);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Settings that may change while MPI runs ([`Scope::Any`]): read where they steer, with one relaxed load.
+//! Settings that may change while MPI runs ([`Scope::Any`]): read where they steer, with one relaxed load. What the process
+//! keeps a copy of, on fast paths and in the engine, it takes over when it hears that something [has changed](is_stale).
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use super::{ROWS, Range, Scope, Values, Variable};
 
@@ -16,6 +17,9 @@ static LIVE: [AtomicU64; ROWS.len()] = {
     }
     all
 };
+
+/// Copies of some values may be old.
+static STALE: AtomicBool = AtomicBool::new(false);
 
 /// The value that holds now.
 #[inline(always)]
@@ -34,6 +38,17 @@ pub(crate) fn change(variable: Variable, value: u64) {
     LIVE[variable as usize].store(value, Relaxed);
 }
 
+/// Whether something was written since the process took over what holds.
+#[inline(always)]
+pub(crate) fn is_stale() -> bool {
+    STALE.load(Relaxed)
+}
+
+/// Something was written, or the process is about to take it over.
+pub(crate) fn set_stale(stale: bool) {
+    STALE.store(stale, Relaxed);
+}
+
 /// These values hold from now on.
 pub(super) fn hold(values: &Values) {
     for row in ROWS.iter().filter(|row| row.scope == Scope::Any) {
@@ -46,11 +61,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_may_change_is_a_number_and_begins_with_its_default() {
+    fn what_may_change_is_a_number_or_a_word_and_begins_with_its_default() {
         let rows = ROWS.iter().filter(|row| row.scope == Scope::Any);
         for row in rows {
-            let Range::Number { default, .. } = row.range else {
-                panic!("{} is no number", row.name);
+            let default = match row.range {
+                Range::Number { default, .. } => default,
+                Range::Words(_) => 0,
+                _ => panic!("{} is neither a number nor a word", row.name),
             };
             // Other tests of this process change some.
             let is_tested = matches!(

@@ -78,8 +78,9 @@ pub fn write(row: &Row, value: &Value) -> Result<(), Refusal> {
     let mut settings = settings();
     settings.write(row, value)?;
     // Under the lock, so that what holds is what is read.
-    if let (Scope::Any, Value::Number(number)) = (row.scope, value) {
-        live::change(row.variable, *number);
+    if let (Scope::Any, Some((number, _))) = (row.scope, parsed(row, value)) {
+        live::change(row.variable, number);
+        live::set_stale(true);
     }
     Ok(())
 }
@@ -212,9 +213,12 @@ mod tests {
         assert_eq!(settings.read(limit, given), Value::Number(16));
         let (values, complaints) = settings.fix(given());
         assert!(complaints.is_empty() && values.get(Variable::EagerLimit) == 16);
-        let refused = settings.write(limit, &Value::Number(5));
+        let rails = row(Variable::NetRails);
+        let refused = settings.write(rails, &Value::Number(1));
         assert_eq!(refused, Err(Refusal::NotNow));
-        assert_eq!(settings.read(limit, given), Value::Number(16));
+        assert_eq!(settings.read(rails, Vec::new), Value::Number(2));
+        settings.write(limit, &Value::Number(5)).unwrap();
+        assert_eq!(settings.read(limit, given), Value::Number(5));
     }
 
     #[test]

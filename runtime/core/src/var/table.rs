@@ -91,7 +91,7 @@ pub const ROWS: [Row; 74] = [
         name: "RMPI_EAGER_LIMIT",
         category: Category::PointToPoint,
         verbosity: Verbosity::UserBasic,
-        scope: Scope::Local,
+        scope: Scope::Any,
         range: Range::Number {
             least: 0,
             most: 8 << 10,
@@ -106,7 +106,7 @@ pub const ROWS: [Row; 74] = [
         name: "RMPI_EARLY_LIMIT",
         category: Category::PointToPoint,
         verbosity: Verbosity::TunerBasic,
-        scope: Scope::Local,
+        scope: Scope::Any,
         range: Range::Number {
             least: 0,
             most: engine::wire::MOST_EARLY_BYTES,
@@ -121,7 +121,7 @@ pub const ROWS: [Row; 74] = [
         name: "RMPI_UNEXPECTED_BUDGET",
         category: Category::Memory,
         verbosity: Verbosity::UserDetail,
-        scope: Scope::Local,
+        scope: Scope::Any,
         range: Range::Number {
             least: 0,
             most: 1 << 40,
@@ -136,7 +136,7 @@ pub const ROWS: [Row; 74] = [
         name: "RMPI_WAIT",
         category: Category::Waiting,
         verbosity: Verbosity::UserBasic,
-        scope: Scope::Local,
+        scope: Scope::Any,
         range: Range::Words(&["auto", "spin", "yield"]),
         text: "How a rank waits: by what it finds about free cores (auto); always as if it had a core of its own, \
                and never asleep (spin); or always as if it had to share one (yield).",
@@ -146,7 +146,7 @@ pub const ROWS: [Row; 74] = [
         name: "RMPI_SINGLE_COPY",
         category: Category::PointToPoint,
         verbosity: Verbosity::TunerBasic,
-        scope: Scope::Local,
+        scope: Scope::Any,
         range: Range::Words(&["auto", "off", "on"]),
         text: "How large messages move inside a node: streamed through shared buffers (off), by one copy between \
                the two processes where the system allows it (on), or whichever is found to be faster (auto).",

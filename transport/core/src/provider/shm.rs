@@ -496,8 +496,8 @@ impl Shm {
         wait::heavy_fence();
     }
 
-    pub(super) fn never_sleep(&mut self) {
-        self.sleepless = true;
+    pub(super) fn set_sleepless(&mut self, sleepless: bool) {
+        self.sleepless = sleepless;
     }
 
     pub(super) fn set_attentive(&mut self, attentive: bool) {
