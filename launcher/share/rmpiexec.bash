@@ -24,7 +24,7 @@ _rmpiexec() {
 
     case "${cmd}" in
         rmpiexec)
-            opts="-n -x -l -s -q -v -h -V --n --np --env --genv --wd --wdir --prepend-rank --label --tag-output --output --stdin --keep-going --report --stats --stats-plot --timeout --gdb --bind-to --map-by --report-bindings --dry-run --topology --genvall --oversubscribe --allow-run-as-root --quiet --verbose --help --version"
+            opts="-n -x -l -s -q -v -h -V --n --np --env --genv --wd --wdir --prepend-rank --label --tag-output --output --stdin --keep-going --report --stats --stats-calls --stats-plot --timeout --gdb --bind-to --map-by --report-bindings --dry-run --topology --genvall --oversubscribe --allow-run-as-root --quiet --verbose --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -24,6 +24,7 @@ complete -c rmpiexec -l topology -d 'With --dry-run: as if the machine were this
 complete -c rmpiexec -s l -l tag-output -l prepend-rank -l label -d 'Begin each line of output with the rank that wrote it'
 complete -c rmpiexec -l keep-going -d 'Let the others go on when a rank fails; the first failure is told again at the end and gives the exit code'
 complete -c rmpiexec -l report -d 'Say which CPUs each rank gets, and at the end how long each phase of the start took'
+complete -c rmpiexec -l stats-calls -d 'Also measure how long each call of MPI takes, and tell which calls took most; some 50 ns more for each call'
 complete -c rmpiexec -l report-bindings -d 'Say which CPUs each rank gets'
 complete -c rmpiexec -l dry-run -d 'Print which rank would get which CPUs, and start nothing'
 complete -c rmpiexec -l genvall -d 'Accepted for compatibility: the environment is always passed on'

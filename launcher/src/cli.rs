@@ -85,6 +85,9 @@ pub struct Options {
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, value_hint = clap::ValueHint::FilePath)]
     #[allow(clippy::option_option, reason = "given, and given with a file")]
     stats: Option<Option<PathBuf>>,
+    /// Also measure how long each call of MPI takes, and tell which calls took most; some 50 ns more for each call
+    #[arg(long)]
+    stats_calls: bool,
     /// Draw who sent how much to whom, and how long each rank waited, into FILE (SVG)
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     stats_plot: Option<PathBuf>,
@@ -231,6 +234,8 @@ pub struct Request {
     pub report: bool,
     /// `--stats`.
     pub stats: Option<StatsPlace>,
+    /// `--stats-calls`.
+    pub stats_calls: bool,
     /// `--stats-plot`.
     pub stats_plot: Option<PathBuf>,
     /// `-v`.
@@ -298,6 +303,7 @@ pub fn parse(words: Vec<OsString>, cpus: usize) -> Result<Parsed, UsageError> {
         keep_going: all.iter().any(|options| options.keep_going),
         report: all.iter().any(|options| options.report),
         stats: last(&all, |options| options.stats.clone()).map(StatsPlace::of),
+        stats_calls: all.iter().any(|options| options.stats_calls),
         stats_plot: last(&all, |options| options.stats_plot.clone()),
         verbose: all.iter().any(|options| options.verbose),
         quiet: all.iter().any(|options| options.quiet),
@@ -306,10 +312,7 @@ pub fn parse(words: Vec<OsString>, cpus: usize) -> Result<Parsed, UsageError> {
     };
     let gdb = last(&all, |options| options.gdb.clone());
     let reader_is_named = all.iter().any(|options| options.stdin.is_some());
-    let mut everywhere = Vec::new();
-    for options in &all {
-        everywhere.extend(pairs("-genv", &options.genv)?);
-    }
+    let everywhere = for_all_programs(&all)?;
     for options in all {
         let default = only.then(|| u32::try_from(cpus.max(1)).unwrap_or(1).min(MOST_RANKS));
         let app = app(options, default, &everywhere, &mut request.remarks)?;
@@ -327,6 +330,15 @@ pub fn parse(words: Vec<OsString>, cpus: usize) -> Result<Parsed, UsageError> {
         ));
     }
     Ok(Parsed::Run(request))
+}
+
+/// The variables of `-genv`, of whichever program they were given with.
+fn for_all_programs(all: &[Options]) -> Result<Vec<Variable>, UsageError> {
+    let mut everywhere = Vec::new();
+    for options in all {
+        everywhere.extend(pairs("-genv", &options.genv)?);
+    }
+    Ok(everywhere)
 }
 
 fn reader_in_range(request: &Request) -> Result<(), UsageError> {

@@ -299,6 +299,7 @@ mod tests {
             keep_going: false,
             report: false,
             stats: None,
+            stats_calls: false,
             stats_plot: None,
             verbose: false,
             gdb: Vec::new(),

@@ -12,7 +12,11 @@
 // A record is in the machine's own order; launcher/src/stats/record.rs reads it:
 //
 //     struct head, then for each variable: struct entry, and its values as 64-bit numbers
+//
+// With librmpi_calls.so beside it (`--stats-calls`) each function of MPI that was called is such a variable too: "call MPI_X".
 #define _GNU_SOURCE
+#include "rmpi_calls.h"
+
 #include <mpi.h>
 
 #include <dlfcn.h>
@@ -20,6 +24,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -69,6 +74,9 @@ static atomic_int sessions, is_world, is_left, postponed;
 static _Thread_local int depth;
 static struct head *record;
 static struct variable *variables;
+// What times calls, if it is there, and the first of its entries in the record.
+static const struct rmpi_calls *calls;
+static struct entry *first_call;
 static MPI_T_pvar_session session;
 static uint64_t start_ns, start_cpu_ns;
 
@@ -139,6 +147,22 @@ static size_t take_up(int index, MPI_Comm *world, struct variable *into, struct 
     return sizeof *entry / sizeof(uint64_t) + (size_t)count;
 }
 
+static struct entry *behind(struct entry *entry)
+{
+    return (struct entry *)((uint64_t *)(entry + 1) + entry->count);
+}
+
+// The entries of timed calls.
+static void enter_calls(struct entry *at)
+{
+    first_call = at;
+    for (int call = 0; calls != NULL && call < calls->count; call++) {
+        snprintf(at->name, sizeof at->name, "call %s", calls->names[call]);
+        at->count = CALL_NUMBERS;
+        at = behind(at);
+    }
+}
+
 // Takes all variables up, and makes the record in which their values will stand.
 static void take_all_up(MPI_Comm *world)
 {
@@ -153,6 +177,9 @@ static void take_all_up(MPI_Comm *world)
         numbers += needs;
         found += needs != 0;
     }
+    calls = dlsym(RTLD_DEFAULT, RMPI_CALLS);
+    size_t timed = calls == NULL ? 0 : (size_t)calls->count;
+    numbers += timed * (sizeof(struct entry) / sizeof(uint64_t) + CALL_NUMBERS);
     struct head *made = found == 0 ? NULL : calloc(numbers, sizeof(uint64_t));
     if (made == NULL)
         return;
@@ -160,12 +187,13 @@ static void take_all_up(MPI_Comm *world)
     for (size_t index = 0; index < found; index++) {
         *at = entries[index];
         all[index].entry = at;
-        at = (struct entry *)((uint64_t *)(at + 1) + at->count);
+        at = behind(at);
     }
     free(entries);
+    enter_calls(at);
     made->magic = MAGIC;
     made->bytes = numbers * sizeof(uint64_t);
-    made->variables = found;
+    made->variables = found + timed;
     variables = all;
     record = made;
 }
@@ -183,7 +211,11 @@ static void widen(uint64_t *values, uint32_t count)
 // Reads all that can be read now; the others keep their values. The values are read where they will stand.
 static void read_all(void)
 {
-    for (uint64_t index = 0; index < record->variables; index++) {
+    uint64_t timed = calls == NULL ? 0 : (uint64_t)calls->count;
+    struct entry *entry = first_call;
+    for (uint64_t call = 0; call < timed; call++, entry = behind(entry))
+        calls->read((int)call, (uint64_t *)(entry + 1));
+    for (uint64_t index = 0; index < record->variables - timed; index++) {
         struct variable *variable = &variables[index];
         uint64_t *values = (uint64_t *)(variable->entry + 1);
         if (t_read(session, variable->handle, values) != MPI_SUCCESS)

@@ -185,7 +185,9 @@ fn a_library_that_is_loaded_late_and_only_for_itself_is_found() {
     ]);
     assert!(compile.current_dir(&folder).status().unwrap().success());
     let script = "import ctypes; words = (ctypes.c_char_p * 1)(b\"is good\"); ctypes.CDLL(\"./module.so\").go(1, words)";
-    let done = job(&folder, &["--stats", "-n", "2", "python3", "-c", script]).expect(0);
+    let words = ["--stats-calls", "-n", "2", "python3", "-c", script];
+    let done = job(&folder, &words).expect(0);
+    assert_eq!(row(&done.err, "MPI_Sendrecv")[1], "22", "{}", done.err);
     assert!(
         done.err.contains("barrier 1\n") && !done.err.contains("without MPI_Finalize"),
         "{}",
@@ -282,6 +284,103 @@ fn a_file_that_cannot_be_written_is_told_before_anything_is_started() {
     )
     .expect(1);
     done.says("--stats=/dev/full: cannot write all of it: no space left on device");
+}
+
+/// The row of a function in the table of calls.
+fn row<'a>(told: &'a str, function: &str) -> Vec<&'a str> {
+    let rows = told.lines().map(|line| line.split_whitespace().collect());
+    let mut rows = rows.filter(|row: &Vec<&str>| row.first() == Some(&function));
+    rows.next()
+        .unwrap_or_else(|| panic!("{function} is not told:\n{told}"))
+}
+
+#[test]
+#[ignore = "needs an installed rmpi"]
+fn calls_are_timed() {
+    let folder = folder();
+    let done = job(&folder, &["--stats-calls", "-n", "3", "./program", "good"]).expect(0);
+    assert!(
+        done.err.contains("of the ranks' time in calls of MPI, "),
+        "{}",
+        done.err
+    );
+    // The numbers of calls are the program's own; what its calls come to inside is not counted.
+    for (function, calls) in [
+        ("MPI_Sendrecv", "33"),
+        ("MPI_Barrier", "3"),
+        ("MPI_Finalize", "3"),
+    ] {
+        assert_eq!(row(&done.err, function)[1], calls, "{}", done.err);
+    }
+    let words = "--stats-calls --stats=all.json --stats-plot plot.svg -n 3 ./program good";
+    let words: Vec<&str> = words.split(' ').collect();
+    let done = job(&folder, &words).expect(0);
+    assert!(!done.err.contains("statistics of"), "a file was given");
+    let told = fs::read_to_string(folder.path().join("all.json")).unwrap();
+    let each = "\"MPI_Sendrecv\": {\"calls\": 11, \"seconds\": ";
+    assert_eq!(told.matches(each).count(), 3, "{told}");
+    let (runs, in_mpi) = (numbers(&told, "seconds"), numbers(&told, "mpi_seconds"));
+    let is_part = |seconds: &f64| *seconds > 0.0 && *seconds <= runs[0];
+    assert!(in_mpi.len() == 3 && in_mpi.iter().all(is_part), "{told}");
+    let picture = fs::read_to_string(folder.path().join("plot.svg")).unwrap();
+    assert!(
+        picture.contains("<title>MPI_Sendrecv: 33 calls, "),
+        "{picture}"
+    );
+}
+
+#[test]
+#[ignore = "needs an installed rmpi"]
+fn the_call_in_which_a_rank_was_ended_is_timed() {
+    let folder = folder();
+    let text = "#include <mpi.h>\nint main(void) { int rank, data = 0; MPI_Init(0, 0); MPI_Comm_rank(MPI_COMM_WORLD, &rank); \
+                MPI_Ssend(&data, 1, MPI_INT, 1 - rank, 0, MPI_COMM_WORLD); MPI_Finalize(); return 0; }\n";
+    fs::write(folder.path().join("hang.c"), text).unwrap();
+    let mut compile = Command::new(installed("bin/rmpicc"));
+    compile.args(["-o", "hang", "hang.c"]);
+    assert!(compile.current_dir(&folder).status().unwrap().success());
+    let words = [
+        "--stats-calls",
+        "--stats=all.json",
+        "--timeout",
+        "1",
+        "-n",
+        "2",
+        "./hang",
+    ];
+    job(&folder, &words).expect(124);
+    let told = fs::read_to_string(folder.path().join("all.json")).unwrap();
+    let mut lines = told.split_inclusive('\n');
+    let ssend = lines.find(|line| line.contains("{\"name\": \"MPI_Ssend\", "));
+    let ssend = ssend.unwrap_or_else(|| panic!("not told:\n{told}"));
+    assert_eq!(numbers(ssend, "calls")[0], 2.0, "{told}");
+    assert!(numbers(ssend, "seconds")[0] > 0.0, "{told}");
+    assert!(!told.contains("\"MPI_Finalize\": {"), "{told}");
+}
+
+#[test]
+#[ignore = "needs an installed rmpi"]
+fn a_call_through_another_tool_or_inside_another_counts_once() {
+    let folder = folder();
+    let tool = "#include <mpi.h>\nint MPI_Barrier(MPI_Comm c) { PMPI_Barrier(c); return PMPI_Barrier(c); }\n";
+    fs::write(folder.path().join("tool.c"), tool).unwrap();
+    let text = "#include <mpi.h>\nstatic void add(void *in, void *io, int *n, MPI_Datatype *t) { int rank; \
+                MPI_Comm_rank(MPI_COMM_WORLD, &rank); *(int *)io += *(int *)in; (void)n, (void)t; }\n\
+                int main(void) { int one = 1, all; MPI_Op op; MPI_Init(0, 0); MPI_Op_create(add, 1, &op); MPI_Barrier(MPI_COMM_WORLD); \
+                MPI_Allreduce(&one, &all, 1, MPI_INT, op, MPI_COMM_WORLD); MPI_Finalize(); return all != 2; }\n";
+    fs::write(folder.path().join("nested.c"), text).unwrap();
+    let mut compile = Command::new(installed("bin/rmpicc"));
+    compile.args(["-o", "nested", "nested.c"]);
+    assert!(compile.current_dir(&folder).status().unwrap().success());
+    let mut compile = Command::new(installed("bin/rmpicc"));
+    compile.args(["-shared", "-fPIC", "-o", "tool.so", "tool.c"]);
+    assert!(compile.current_dir(&folder).status().unwrap().success());
+    let preload = format!("LD_PRELOAD={}", folder.path().join("tool.so").display());
+    let words = ["--stats-calls", "-n", "2", "-x", &preload, "./nested"];
+    let done = job(&folder, &words).expect(0);
+    assert_eq!(row(&done.err, "MPI_Barrier")[1], "2", "{}", done.err);
+    assert_eq!(row(&done.err, "MPI_Allreduce")[1], "2", "{}", done.err);
+    assert!(!done.err.contains("MPI_Comm_rank"), "{}", done.err);
 }
 
 #[test]

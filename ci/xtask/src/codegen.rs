@@ -83,6 +83,7 @@ fn generate(abi: &Path) -> Result<Vec<Generated>, String> {
         ("qmpi.h".to_owned(), qmpi::header(&api, &numbers)),
         ("qmpi_table.rs".to_owned(), qmpi::table(&api, &numbers)?),
         ("libmpi_abi.map".to_owned(), lists::version_script(&api)),
+        ("calls.h".to_owned(), lists::calls(&api)),
         ("coverage.md".to_owned(), lists::coverage(&api)),
     ];
     for chapter in &api.chapters {

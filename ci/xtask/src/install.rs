@@ -180,28 +180,32 @@ fn install(prefix: &Path, choice: Choice) -> Result<(), String> {
     benchmarks(prefix)
 }
 
-/// What `rmpiexec --stats` preloads into the ranks. It needs no MPI library itself: that of the rank is found when it runs.
+/// What `rmpiexec --stats` and `--stats-calls` preload into the ranks. These need no MPI library themselves: that of the rank is found
+/// when they run.
 fn statistics(prefix: &Path) -> Result<(), String> {
     let folder = prefix.join("lib/rmpi");
     make_folder(&folder)?;
-    let fresh = folder.join(".librmpi_stats.so.new");
-    let mut build = command("cc");
-    build.args([
-        "-std=c11",
-        "-O2",
-        "-Wall",
-        "-Wextra",
-        "-shared",
-        "-fPIC",
-        "-fvisibility=hidden",
-        "-s",
-    ]);
-    build.args(["-Wl,-z,relro,-z,now", "-Wl,-z,noexecstack", "-ldl", "-I"]);
-    build.arg(root().join("runtime/abi/gen"));
-    build.arg(root().join("launcher/stats/rmpi_stats.c"));
-    build.arg("-o").arg(&fresh);
-    show(build)?;
-    rename(&fresh, &folder.join("librmpi_stats.so"))
+    for name in ["rmpi_stats", "rmpi_calls"] {
+        let fresh = folder.join(format!(".lib{name}.so.new"));
+        let mut build = command("cc");
+        build.args([
+            "-std=c11",
+            "-O2",
+            "-Wall",
+            "-Wextra",
+            "-shared",
+            "-fPIC",
+            "-fvisibility=hidden",
+            "-s",
+        ]);
+        build.args(["-Wl,-z,relro,-z,now", "-Wl,-z,noexecstack", "-ldl", "-I"]);
+        build.arg(root().join("runtime/abi/gen"));
+        build.arg(root().join(format!("launcher/stats/{name}.c")));
+        build.arg("-o").arg(&fresh);
+        show(build)?;
+        rename(&fresh, &folder.join(format!("lib{name}.so")))?;
+    }
+    Ok(())
 }
 
 /// Man pages of the programs that have one, and what shells need to complete their options, under the names that they look for.

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The numbers of a job: what each rank did, who sent to whom, and what stands out.
 
+use super::calls::{self, Timed};
 use super::record::{Ending, Record, Values};
 use crate::failure::counted;
+use std::collections::BTreeMap;
 
 /// Performance variables of the library whose sums stand in tables. What a library does not have is not told.
 mod names {
@@ -64,12 +66,15 @@ pub(super) struct Rank {
     pub(super) rendezvous: Traffic,
     /// To each rank.
     pub(super) to: Vec<Traffic>,
-    /// All that it has told.
+    /// By function of MPI; `None` if calls were not timed.
+    pub(super) calls: Option<BTreeMap<String, Timed>>,
+    /// All else that it has told.
     pub(super) variables: Vec<(String, Values)>,
 }
 
 impl Rank {
-    fn of(record: Record, size: usize) -> Self {
+    fn of(mut record: Record, size: usize) -> Self {
+        let calls = calls::take(&mut record.variables);
         let find = |name: &str| {
             record
                 .variables
@@ -115,8 +120,21 @@ impl Rank {
             gates,
             rendezvous,
             to,
+            calls,
             variables: record.variables,
         }
+    }
+
+    /// Its time in calls of MPI.
+    pub(super) fn calls_s(&self) -> Option<f64> {
+        let calls = self.calls.as_ref()?;
+        Some(calls.values().map(|it| it.seconds).sum())
+    }
+
+    /// The part of its time in calls of MPI.
+    pub(super) fn calls_share(&self) -> Option<f64> {
+        self.calls_s()
+            .map(|seconds| calls::share(seconds, self.elapsed_s))
     }
 
     /// The part of its time in which it waited.

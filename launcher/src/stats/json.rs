@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The numbers of a job for programs: all ranks, all variables that are not 0, the whole matrix.
 
+use super::calls::{Sum, Timed, sums};
 use super::job::{Imbalance, Job, Rank, Traffic};
 use super::record::{Ending, Values};
 use super::table::is_nothing;
@@ -39,22 +40,25 @@ pub(super) fn text(job: &Job) -> String {
             job.imbalance(|rank| Some(rank.sent?.messages as f64)),
         ),
         ("waiting_seconds", job.imbalance(|rank| rank.waiting_s)),
+        ("mpi_seconds", job.imbalance(Rank::calls_s)),
         ("cpu_seconds", job.imbalance(|rank| Some(rank.cpu_s))),
     ];
     let balances: Vec<String> = balances
         .iter()
         .filter_map(|(name, found)| Some(format!("\n    {}: {}", quoted(name), balance((*found)?))))
         .collect();
+    let calls: Vec<String> = sums(job).iter().map(call_of_all).collect();
     let remarks = list(job.remarks().iter().map(|words| quoted(words)));
     format!(
         "{{\n  \"version\": 1,\n  \"ranks\": {},\n  \"seconds\": {},\n  \"finding\": {},\n  \"remarks\": {remarks},\n  \
-         \"imbalance\": {{{}\n  }},\n  \"per_rank\": [{}\n  ],\n  \"sent_from_rank_to_rank\": {{\n    \"bytes\": {},\n    \
+         \"imbalance\": {{{}\n  }},\n  \"calls\": [{}\n  ],\n  \"per_rank\": [{}\n  ],\n  \"sent_from_rank_to_rank\": {{\n    \"bytes\": {},\n    \
          \"messages\": {}\n  }}\n}}\n",
         job.size,
         real(job.elapsed_s()),
         job.finding()
             .map_or_else(|| "null".to_owned(), |words| quoted(&words)),
         balances.join(","),
+        calls.join(","),
         ranks.join(","),
         row(|sent| sent.bytes),
         row(|sent| sent.messages)
@@ -91,9 +95,10 @@ fn rank(rank: &Rank) -> String {
     let variables: Vec<String> = variables
         .map(|(name, values)| format!("{}: {}", quoted(name), value(values)))
         .collect();
+    let calls: Vec<String> = rank.calls.iter().flatten().map(call).collect();
     format!(
         "{{\"rank\": {}, \"ended\": {ended}, \"seconds\": {}, \"waiting_seconds\": {}, \"cpu_seconds\": {}, \"memory_bytes\": {}, \
-         {}, \"unexpected_messages\": {}, \"variables\": {{{}}}}}",
+         {}, \"unexpected_messages\": {}, \"mpi_seconds\": {}, \"calls\": {{{}}}, \"variables\": {{{}}}}}",
         rank.rank,
         real(rank.elapsed_s),
         rank.waiting_s.map_or_else(|| "null".to_owned(), real),
@@ -101,7 +106,34 @@ fn rank(rank: &Rank) -> String {
         rank.memory_bytes,
         kinds.join(", "),
         rank.unexpected,
+        rank.calls_s().map_or_else(|| "null".to_owned(), real),
+        calls.join(", "),
         variables.join(", ")
+    )
+}
+
+/// A function that one rank called.
+fn call((name, timed): (&String, &Timed)) -> String {
+    format!(
+        "{}: {{\"calls\": {}, \"seconds\": {}, \"longest_seconds\": {}}}",
+        quoted(name),
+        timed.calls,
+        real(timed.seconds),
+        real(timed.longest_s)
+    )
+}
+
+/// The same of all ranks together.
+fn call_of_all(sum: &Sum) -> String {
+    format!(
+        "\n    {{\"name\": {}, \"calls\": {}, \"seconds\": {}, \"longest_seconds\": {}, \"longest_on_rank\": {}, \
+         \"seconds_per_rank\": {}}}",
+        quoted(&sum.name),
+        sum.calls,
+        real(sum.seconds),
+        real(sum.longest_s),
+        sum.longest_on,
+        balance(sum.balance)
     )
 }
 
@@ -153,8 +185,26 @@ fn quoted(words: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::calls::tests::timed_job;
     use super::super::record::tests::record;
     use super::*;
+
+    #[test]
+    fn calls_are_told_by_rank_and_of_all() {
+        let told = text(&timed_job(2));
+        for line in [
+            "\"mpi_seconds\": 1.5, \"calls\": {\"MPI_Barrier\": {\"calls\": 2, \"seconds\": 0.5, \"longest_seconds\": 0.4}, ",
+            "{\"name\": \"MPI_Recv\", \"calls\": 10, \"seconds\": 1, \"longest_seconds\": 0.3, \"longest_on_rank\": 0, \
+             \"seconds_per_rank\": {\"max\": 1, \"mean\": 0.5, \"max_over_mean\": 2, \"rank\": 0}}",
+        ] {
+            assert!(told.contains(line), "{line}: {told}");
+        }
+        let none = text(&Job::of(2, vec![record(1)]));
+        assert!(
+            none.contains("\"calls\": [\n  ]") && none.contains("\"mpi_seconds\": null"),
+            "{none}"
+        );
+    }
 
     #[test]
     fn what_is_quoted_can_be_read() {

@@ -3,7 +3,9 @@
 //!
 //! A tool library that is preloaded into the ranks reads the performance variables of MPI_T and leaves a record of them
 //! (`record`) in a memory file, which the ranks find below `/proc` of the front. It has no name elsewhere, and ends with the front.
+//! With `--stats-calls` a second library measures the calls of MPI (`calls`), which the first one reads with the variables.
 
+mod calls;
 mod job;
 mod json;
 mod plot;
@@ -24,6 +26,8 @@ use std::path::{Path, PathBuf};
 
 /// The tool, below `lib`.
 const TOOL: &str = "rmpi/librmpi_stats.so";
+/// What times calls, beside it.
+const TIMER: &str = "rmpi/librmpi_calls.so";
 /// Where it finds the file for its record.
 pub(crate) const VARIABLE: &str = "RMPI_STATS";
 /// Ranks that are told on a terminal.
@@ -37,7 +41,8 @@ pub(crate) struct Stats {
     size: u32,
     /// What the ranks leave.
     left: File,
-    tool: PathBuf,
+    /// What is preloaded, the outermost first.
+    tools: Vec<PathBuf>,
     words: bool,
     table: Option<Sink>,
     plot: Option<Sink>,
@@ -88,14 +93,14 @@ impl Stats {
     /// # Errors
     /// With words for the user.
     pub(crate) fn of(request: &Request) -> Result<Option<Self>, String> {
-        if request.stats.is_none() && request.stats_plot.is_none() {
+        let is_told = request.stats.is_some() || request.stats_plot.is_some();
+        if !is_told && !request.stats_calls {
             return Ok(None);
         }
-        let Some(tool) = prepare::library(TOOL) else {
-            return Err(format!(
-                "--stats needs lib/{TOOL} of the installation, which is not there; install rmpi anew"
-            ));
-        };
+        let mut tools = vec![library("--stats", TOOL)?];
+        if request.stats_calls {
+            tools.push(library("--stats-calls", TIMER)?);
+        }
         let left = memfd_create("rmpi-stats", MFdFlags::MFD_CLOEXEC);
         let left = left.map_err(|error| {
             format!(
@@ -115,8 +120,8 @@ impl Stats {
         Ok(Some(Self {
             size: request.size(),
             left: left.into(),
-            tool,
-            words: request.stats == Some(StatsPlace::Words),
+            tools,
+            words: request.stats == Some(StatsPlace::Words) || !is_told,
             table,
             plot,
         }))
@@ -130,8 +135,13 @@ impl Stats {
             std::process::id(),
             self.left.as_raw_fd()
         );
-        // First, so that no other tool hides the calls from it; it hides none.
-        let mut list = [PRELOAD, self.tool.as_os_str().as_bytes()].concat();
+        // First, so that no other tool hides the calls from them; they hide none.
+        let paths: Vec<&[u8]> = self
+            .tools
+            .iter()
+            .map(|it| it.as_os_str().as_bytes())
+            .collect();
+        let mut list = [PRELOAD, &paths.join(&b':')].concat();
         let preloaded = environment
             .iter()
             .position(|variable| variable.to_bytes().starts_with(PRELOAD));
@@ -188,4 +198,13 @@ impl Stats {
         file.take(MOST_BYTES).read_to_end(&mut bytes)?;
         Ok(bytes)
     }
+}
+
+/// A library of the installation that an option needs.
+fn library(option: &str, name: &str) -> Result<PathBuf, String> {
+    prepare::library(name).ok_or_else(|| {
+        format!(
+            "{option} needs lib/{name} of the installation, which is not there; install rmpi anew"
+        )
+    })
 }

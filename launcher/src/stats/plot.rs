@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The numbers of a job as a picture (SVG): who sent how much to whom, a line for each sender, and beside it how long that rank
-//! waited.
+//! waited. Below, where calls were timed, what they took of the ranks' time.
 
+use super::calls::{self, MOST_CALLS, share};
 use super::job::{Job, Traffic, percent};
-use super::table::{bytes, traffic_bytes};
+use super::table::{bytes, seconds, traffic_bytes};
 use std::fmt::Write as _;
 
 /// Ranks are put together where there are more.
@@ -12,10 +13,12 @@ const FIELD: f64 = 480.0;
 const BAR: f64 = 200.0;
 const LEFT: f64 = 70.0;
 const TOP: f64 = 110.0;
+/// From one function to the next.
+const CALL: f64 = 20.0;
 
 const STYLE: &str = "<style>\n.paper{fill:#fff}text{fill:#222}.faint{fill:#666}.none{fill:#f0f0f0}.some{fill:#08519c}\
-                     .time{fill:#e3e3e3}.wait{fill:#d95f02}\n@media (prefers-color-scheme:dark){.paper{fill:#1b1b1d}text{fill:#ddd}\
-                     .faint{fill:#999}.none{fill:#29292c}.some{fill:#6baed6}.time{fill:#3a3a3d}.wait{fill:#f28e2b}}\n</style>\n";
+                     .time{fill:#e3e3e3}.wait{fill:#d95f02}.call{fill:#2a7f62}\n@media (prefers-color-scheme:dark){.paper{fill:#1b1b1d}text{fill:#ddd}\
+                     .faint{fill:#999}.none{fill:#29292c}.some{fill:#6baed6}.time{fill:#3a3a3d}.wait{fill:#f28e2b}.call{fill:#5bb592}}\n</style>\n";
 
 /// What is drawn: some ranks to a line.
 struct Field {
@@ -101,7 +104,14 @@ pub(super) fn svg(job: &Job) -> String {
         traffic_bytes(sent),
         sent.messages
     );
-    let (width, height) = (LEFT + FIELD + 30.0 + BAR + 70.0, TOP + FIELD + 60.0);
+    let matrix = TOP + FIELD + 60.0;
+    let timed = calls::sums(job).len().min(MOST_CALLS);
+    #[allow(clippy::cast_precision_loss, reason = "places in a picture")]
+    let below = match timed {
+        0 => 0.0,
+        some => 50.0 + CALL * some as f64,
+    };
+    let (width, height) = (LEFT + FIELD + 30.0 + BAR + 70.0, matrix + below);
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {width} {height}\" \
          font-family=\"system-ui, sans-serif\" font-size=\"12\" role=\"img\">\n<title>{headline}</title>\n{STYLE}\
@@ -119,6 +129,7 @@ pub(super) fn svg(job: &Job) -> String {
     cells(&mut out, &field, job.size);
     bars(&mut out, &field, job.size);
     legend(&mut out, &field);
+    functions(&mut out, job, matrix);
     out.push_str("</svg>\n");
     out
 }
@@ -225,6 +236,40 @@ fn bars(out: &mut String, field: &Field, size: u32) {
     }
 }
 
+/// The functions with most time, of the time of all ranks.
+#[allow(clippy::cast_precision_loss, reason = "places in a picture")]
+fn functions(out: &mut String, job: &Job, top: f64) {
+    let (sums, run_s) = (calls::sums(job), calls::run_s(job));
+    if sums.is_empty() {
+        return;
+    }
+    let (left, wide) = (LEFT + 150.0, FIELD - 150.0 + 30.0 + BAR);
+    let _ = writeln!(
+        out,
+        "<text x=\"{LEFT}\" y=\"{:.1}\">calls of MPI, of the ranks' time</text>",
+        top + 16.0
+    );
+    for (at, sum) in sums.iter().take(MOST_CALLS).enumerate() {
+        let (y, part) = (top + 28.0 + CALL * at as f64, share(sum.seconds, run_s));
+        let _ = writeln!(
+            out,
+            "<text class=\"faint\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text><rect class=\"time\" x=\"{left:.1}\" y=\"{y:.1}\" \
+             width=\"{wide:.1}\" height=\"14\"/><rect class=\"call\" x=\"{left:.1}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"14\"><title>{}: {} \
+             calls, {}</title></rect><text class=\"faint\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+            left - 8.0,
+            y + 11.0,
+            sum.name,
+            wide * part,
+            sum.name,
+            sum.calls,
+            seconds(sum.seconds),
+            left + wide + 6.0,
+            y + 11.0,
+            percent(part)
+        );
+    }
+}
+
 fn legend(out: &mut String, field: &Field) {
     if field.most == 0.0 && field.least > 0.0 {
         return;
@@ -263,6 +308,7 @@ fn legend(out: &mut String, field: &Field) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::calls::tests::timed_job;
     use super::super::record::{Values, tests::record};
     use super::*;
 
@@ -302,6 +348,17 @@ mod tests {
         assert_eq!(picture.matches("class=\"wait\"").count(), 3);
         assert_eq!(picture.matches("</title></rect>").count(), 6);
         assert!(picture.contains("rank 2 waited 25 % of the time"));
+    }
+
+    #[test]
+    fn each_function_is_a_bar() {
+        let picture = svg(&timed_job(2));
+        assert_eq!(picture.matches("class=\"call\"").count(), 3);
+        assert!(
+            picture.contains("<title>MPI_Recv: 10 calls, 1.00 s</title>"),
+            "{picture}"
+        );
+        assert_eq!(svg(&ring(3)).matches("calls of MPI").count(), 0);
     }
 
     #[test]

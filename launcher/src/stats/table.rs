@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The numbers of a job as text: one sentence, a line for each rank, who sent to whom.
 
+use super::calls;
 use super::job::{Job, Rank, Traffic, percent};
 use super::record::Values;
 use crate::failure::counted;
@@ -76,6 +77,16 @@ const COLUMNS: &[Column] = &[
         show: percent,
     },
     Column {
+        head: "in calls",
+        value: Rank::calls_s,
+        show: seconds,
+    },
+    Column {
+        head: "of run",
+        value: Rank::calls_share,
+        show: percent,
+    },
+    Column {
         head: "CPU",
         value: |rank| Some(rank.cpu_s),
         show: seconds,
@@ -106,6 +117,11 @@ pub(super) fn text(job: &Job, most_ranks: usize) -> String {
         let why = job.finding().unwrap_or_default();
         return format!("statistics of {of}: {why}");
     }
+    // A file has all functions, as it has all ranks.
+    let most_calls = match most_ranks {
+        usize::MAX => usize::MAX,
+        _ => calls::MOST_CALLS,
+    };
     let sent = job.sent();
     let traffic_words = match job.ranks.iter().any(|rank| rank.sent.is_some()) {
         true => format!(
@@ -123,6 +139,7 @@ pub(super) fn text(job: &Job, most_ranks: usize) -> String {
     lines.extend(job.remarks().iter().map(|words| format!("  {words}")));
     lines.push(String::new());
     lines.extend(ranks(job, most_ranks));
+    lines.extend(calls::table(job, most_calls));
     lines.extend(collectives(job));
     lines.extend(traffic(job));
     lines.join("\n")
@@ -274,7 +291,7 @@ fn matrix(job: &Job) -> Vec<String> {
 }
 
 /// Cells one below the other, right-aligned.
-fn aligned(rows: &[Vec<String>]) -> Vec<String> {
+pub(super) fn aligned(rows: &[Vec<String>]) -> Vec<String> {
     let columns = rows.first().map_or(0, Vec::len);
     let wide = |column: usize| {
         rows.iter()
@@ -329,7 +346,7 @@ pub(super) fn traffic_bytes(sent: Traffic) -> String {
     bytes(sent.bytes as f64)
 }
 
-fn plain(number: f64) -> String {
+pub(super) fn plain(number: f64) -> String {
     format!("{number:.0}")
 }
 
