@@ -107,7 +107,8 @@ impl Engine {
         quiet && !self.arena.iter().any(is_freed_send)
     }
 
-    /// The next frame for `peer`. It stays in the outbox until [`posted`](Self::posted).
+    /// The next frame for `peer`. It stays in the outbox until [`posted`](Self::posted), which is said before anything else
+    /// happens here or not at all: more may come into it.
     pub fn next_frame(&mut self, peer: Peer) -> Option<OutFrame> {
         loop {
             let outbox = &self.outboxes[peer.0 as usize];
@@ -229,6 +230,21 @@ impl Engine {
                 count,
             },
         );
+    }
+
+    /// Tells a peer that a message of its was read: with the last that it is told, if that waits here too and has room.
+    /// Whatever [`next_frame`](Self::next_frame) gave is [`posted`](Self::posted) or given again after this.
+    pub(crate) fn put_off_fin(&mut self, peer: Peer, token: u32) {
+        if let Some(Outgoing::Control { head, words, count }) =
+            self.outboxes[peer.0 as usize].waiting.back_mut()
+            && head.kind == wire::FIN
+            && head.flags < wire::MOST_FURTHER
+        {
+            *count = wire::put_further(words, head.flags, token);
+            head.flags += 1;
+            return;
+        }
+        self.put_off_control(peer, control(wire::FIN, wire::token_word(token, 0)), &[]);
     }
 
     /// Whether more waits for a peer than one that takes its frames can ever leave here: frames of its own that would be

@@ -108,12 +108,23 @@ impl Engine {
     }
 
     pub(crate) fn arrive_fin(&mut self, arrival: &Arrival) -> Option<Output> {
-        match self.announced(wire::low(arrival.head.word), arrival.peer) {
-            Some(request) => {
+        let tokens = wire::tokens(arrival.head, arrival.words, arrival.bytes);
+        let Some((tokens, count)) = tokens else {
+            return self.refuse();
+        };
+        let tokens = &tokens[..count];
+        // A frame that is refused ends nothing, so all are looked at before the first ends. One token twice ends it once.
+        let is_good = |(place, token): (usize, &u32)| {
+            !tokens[..place].contains(token) && self.announced(*token, arrival.peer).is_some()
+        };
+        if !tokens.iter().enumerate().all(is_good) {
+            return self.refuse();
+        }
+        for token in tokens {
+            if let Some(request) = self.announced(*token, arrival.peer) {
                 self.note_request(Event::RendezvousSendEnd, request);
                 self.complete(request);
             }
-            None => return self.refuse(),
         }
         None
     }
@@ -145,7 +156,7 @@ impl Engine {
 
     fn finish_transfer(&mut self, request: RequestId) {
         let (peer, token, _) = self.transfer(request);
-        self.put_off_control(peer, control(wire::FIN, wire::token_word(token, 0)), &[]);
+        self.put_off_fin(peer, token);
         self.note_request(Event::RendezvousReceiveEnd, request);
         self.complete(request);
     }

@@ -8,7 +8,7 @@
 //! | field | bytes | meaning |
 //! |-------|------:|---------|
 //! | kind  | 1 | one of the kinds below; 0 is never sent, 128 and above belong to the transport |
-//! | flags | 2 | bit 0 of an RTS: synchronous send; bit 0 of CANCELLED: it was |
+//! | flags | 2 | bit 0 of an RTS: synchronous send; bit 0 of CANCELLED: it was; of a FIN: how many further tokens there are |
 //! | word  | 8 | for EAGER, RTS and FIRST `context | tag << 32`; for MORE 0; else `to | from << 32`, the tokens of two requests |
 //!
 //! | kind | body | what the receiver does |
@@ -16,7 +16,7 @@
 //! | 1 EAGER | the message | matches it, or keeps it |
 //! | 2 RTS | token, message bytes, remote key (3 words, 0 where nothing can be read) | matches it, then reads the data (FIN) or asks for them (CTS) |
 //! | 3 CTS | bytes wanted | streams that many bytes as DATA |
-//! | 4 FIN | none | completes the announced send |
+//! | 4 FIN | further tokens, two a word | completes the announced sends: those of one sender that were read meanwhile |
 //! | 5 DATA | the next bytes of the message | appends them |
 //! | 6 THROTTLE | none | from now on announces every message |
 //! | 7 RELEASE | none | ends THROTTLE |
@@ -46,7 +46,7 @@ pub const EAGER: u8 = 1;
 pub const RTS: u8 = 2;
 /// Clear to send: the receiver asks for the data.
 pub const CTS: u8 = 3;
-/// The receiver has the data.
+/// The receiver has the data, of one send or of several.
 pub const FIN: u8 = 4;
 /// Some bytes of a large message.
 pub const DATA: u8 = 5;
@@ -71,6 +71,10 @@ pub const MOST_EARLY_BYTES: u64 = 1 << 20;
 pub const RTS_SYNCHRONOUS: u16 = 1;
 /// Flag of a CANCELLED: the message was taken back.
 pub const WAS_CANCELLED: u16 = 1;
+
+/// Tokens that a FIN has in its body at most, beside the one in its head.
+pub const MOST_FURTHER: u16 = 12;
+const MOST_TOKENS: usize = 1 + MOST_FURTHER as usize;
 
 /// Words of an RTS body: token, bytes, key.
 pub const RTS_WORDS: u8 = 5;
@@ -111,6 +115,44 @@ pub fn tag_of(word: u64) -> i32 {
 /// Two tokens in one word.
 pub(crate) fn token_word(to: u32, from: u32) -> u64 {
     u64::from(to) | u64::from(from) << 32
+}
+
+/// Puts a further token, of which there are `before`, into the body of a FIN; answers how many words that has now.
+pub(crate) fn put_further(words: &mut [u64; 6], before: u16, token: u32) -> u8 {
+    let (place, is_high) = further_place(before);
+    words[place] |= u64::from(token) << if is_high { 32 } else { 0 };
+    words_of_further(before + 1)
+}
+
+/// The tokens of a FIN, and how many they are; `None`: not with a body of so many bytes.
+pub(crate) fn tokens(
+    head: Head,
+    words: [u64; 6],
+    bytes: u64,
+) -> Option<([u32; MOST_TOKENS], usize)> {
+    let further = head.flags;
+    if further > MOST_FURTHER || bytes != 8 * u64::from(words_of_further(further)) {
+        return None;
+    }
+    let mut tokens = [0; MOST_TOKENS];
+    tokens[0] = low(head.word);
+    for (number, token) in (0..further).zip(&mut tokens[1..]) {
+        *token = match further_place(number) {
+            (place, false) => low(words[place]),
+            (place, true) => high(words[place]),
+        };
+    }
+    Some((tokens, 1 + usize::from(further)))
+}
+
+/// The word, and whether it is the high half.
+fn further_place(number: u16) -> (usize, bool) {
+    (usize::from(number / 2), number % 2 == 1)
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "at most six")]
+fn words_of_further(count: u16) -> u8 {
+    count.div_ceil(2) as u8
 }
 
 /// The low half of a word.
