@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/time.h>
+#include <time.h>
 
 static MPI_T_pvar_session session;
 
@@ -196,6 +197,47 @@ static void s15_3_7_collectives_are_counted_by_communicator(void)
     GOOD(MPI_T_pvar_session_create(&session));
 }
 
+static double seconds(MPI_T_pvar_handle handle)
+{
+    double value = -1;
+    GOOD(MPI_T_pvar_read(session, handle, &value));
+    return value;
+}
+
+// A barrier takes as long as its last rank is late, on the communicator that it is called on.
+static void s15_3_7_collectives_are_timed_by_communicator(void)
+{
+    MPI_Comm world = MPI_COMM_WORLD, half;
+    MPI_Comm_dup(world, &half);
+    MPI_T_pvar_handle here = bind(session, "collective_barrier_time", MPI_T_PVAR_CLASS_TIMER, &half);
+    MPI_T_pvar_handle there = bind(session, "collective_barrier_time", MPI_T_PVAR_CLASS_TIMER, &world);
+    MPI_T_pvar_handle other = bind(session, "collective_bcast_time", MPI_T_PVAR_CLASS_TIMER, &half);
+    GOOD(MPI_T_pvar_start(session, MPI_T_PVAR_ALL_HANDLES));
+    struct timespec late = {0, 200000000};
+    double begun = MPI_Wtime();
+    if (rank == 0)
+        nanosleep(&late, NULL);
+    MPI_Barrier(half);
+    double took = MPI_Wtime() - begun, told = seconds(here);
+    CHECK(told > 0 && told <= took, "%g of %g s", told, took);
+    if (rank != 0)
+        CHECK(told > 0.1, "%g s", told);
+    CHECK(seconds(there) == 0 && seconds(other) == 0, "%g and %g", seconds(there), seconds(other));
+    // One that goes on in the background is timed until it is complete.
+    MPI_Request request;
+    MPI_Ibarrier(half, &request);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    CHECK(seconds(here) > told, "%g and %g", seconds(here), told);
+    GOOD(MPI_T_pvar_stop(session, here));
+    told = seconds(here);
+    MPI_Barrier(half);
+    CHECK(seconds(here) == told, "%g and %g", seconds(here), told);
+    GOOD(MPI_T_pvar_handle_free(session, &here));
+    GOOD(MPI_T_pvar_handle_free(session, &there));
+    GOOD(MPI_T_pvar_handle_free(session, &other));
+    MPI_Comm_free(&half);
+}
+
 static void s15_3_7_watches_run_out_and_come_back(void)
 {
     MPI_T_pvar_handle handles[65], none;
@@ -313,6 +355,7 @@ int main(int argc, char **argv)
     RUN(mpit_116_sessions_and_watermarks_are_apart);
     RUN(s15_3_7_large_messages_are_announced);
     RUN(s15_3_7_collectives_are_counted_by_communicator);
+    RUN(s15_3_7_collectives_are_timed_by_communicator);
     RUN(s15_3_7_watches_run_out_and_come_back);
     RUN(mpit_122_signal_handlers_read_under_traffic);
     RUN(mpit_122_another_thread_reads_under_traffic);

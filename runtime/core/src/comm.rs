@@ -5,12 +5,14 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 use engine::{ContextId, Peer};
 use queue_layout::CommRow;
 use transport::Seat;
 
 use crate::topology::{Neighbours, Topology};
+use crate::var::gauges;
 
 /// An ordered set of processes (MPI 5.0 section 7.2.1). Cheap to clone.
 #[derive(Clone, Debug)]
@@ -329,6 +331,8 @@ impl Comm {
 pub struct Within {
     begun: Option<(&'static CommRow, u32)>,
     collective: usize,
+    /// When, if somebody wants to know how long it takes.
+    at: Option<Instant>,
 }
 
 impl Within {
@@ -337,7 +341,12 @@ impl Within {
     #[must_use]
     pub fn begin(row: Option<&'static CommRow>, collective: usize) -> Self {
         let begun = row.map(|row| (row, row.begin(collective)));
-        Self { begun, collective }
+        let at = gauges::are_calls_timed().then(Instant::now);
+        Self {
+            begun,
+            collective,
+            at,
+        }
     }
 }
 
@@ -345,6 +354,10 @@ impl Drop for Within {
     fn drop(&mut self) {
         if let Some((row, begun)) = self.begun {
             row.end(self.collective, begun);
+            if let Some(at) = self.at {
+                let ns = u64::try_from(at.elapsed().as_nanos()).unwrap_or(u64::MAX);
+                row.took(self.collective, begun, ns);
+            }
         }
     }
 }

@@ -291,6 +291,15 @@ impl Universe {
         while let Some(words) = self.fabric.next_complaint() {
             eprintln!("rmpi: rank {rank}: {words}");
         }
+        while let Some(change) = self.fabric.next_port_change() {
+            let event = match change.is_up {
+                true => Event::PortUp,
+                false => Event::PortDown,
+            };
+            let (rail, port) = (change.rail.into(), change.port.into());
+            self.engine
+                .note(event, [rail, port, change.serving.into(), 0, 0]);
+        }
         while let Some(peer) = self.fabric.wanted_address() {
             self.network.directory.ask(rank, peer.0);
         }

@@ -135,6 +135,8 @@ pub struct CommRow {
     pub(crate) active: [AtomicU32; COLLECTIVES.len()],
     /// Number of its handle in the program; 0: it has none yet.
     pub(crate) handle: AtomicU32,
+    /// Nanoseconds that calls of each collective have taken, of those that were timed. For tools in the process.
+    took: [AtomicU64; COLLECTIVES.len()],
 }
 
 /// What is known of a communicator when it is made.
@@ -167,6 +169,7 @@ impl Default for CommRow {
             called: Default::default(),
             active: Default::default(),
             handle: AtomicU32::new(0),
+            took: Default::default(),
         }
     }
 }
@@ -190,6 +193,9 @@ impl CommRow {
             self.set_name("");
             for counter in self.called.iter().chain(&self.active) {
                 counter.store(0, Relaxed);
+            }
+            for time in &self.took {
+                time.store(0, Relaxed);
             }
             self.kind.store(kind, Relaxed);
         });
@@ -233,6 +239,21 @@ impl CommRow {
         if self.uses.load(Relaxed) == begun {
             add(&self.active[collective], u32::MAX);
         }
+    }
+
+    /// A call of a collective that [began](Self::begin) then, and that ends now, has taken so long.
+    pub fn took(&self, collective: usize, begun: u32, ns: u64) {
+        if self.uses.load(Relaxed) == begun {
+            let took = &self.took[collective];
+            took.store(took.load(Relaxed).wrapping_add(ns), Relaxed);
+        }
+    }
+
+    /// Nanoseconds that calls of a collective have taken, of those that were timed.
+    #[must_use]
+    pub fn time_ns(&self, collective: usize) -> u64 {
+        let took = self.took.get(collective);
+        took.map_or(0, |took| took.load(Relaxed))
     }
 
     /// Names this use of the row: [`is_in_use`](Self::is_in_use) says whether it is still this one.
@@ -297,7 +318,7 @@ pub(crate) fn add(word: &AtomicU32, number: u32) {
     word.store(word.load(Relaxed).wrapping_add(number), Relaxed);
 }
 
-const _: () = assert!(size_of::<CommRow>() == 320);
+const _: () = assert!(size_of::<CommRow>() == 512);
 
 #[cfg(test)]
 mod tests {
@@ -348,11 +369,16 @@ mod tests {
         let row = CommRow::default();
         let barrier = collective("Barrier");
         let [first, _] = [row.begin(barrier), row.begin(barrier)];
+        row.took(barrier, first, 30);
+        row.took(barrier, first, 12);
+        assert_eq!((row.time_ns(barrier), row.time_ns(99)), (42, 0));
         row.end(barrier, first);
         assert_eq!(row.called[barrier].load(Relaxed), 2);
         assert_eq!(row.active[barrier].load(Relaxed), 1);
         row.close();
         row.end(barrier, first);
+        row.took(barrier, first, 7);
+        assert_eq!(row.time_ns(barrier), 42, "of another life");
         assert_eq!(row.active[barrier].load(Relaxed), 1, "of another life");
         assert_eq!((barrier, collective("Scatterv")), (0, 13));
     }

@@ -50,11 +50,15 @@ pub enum Event {
     SleepEnd,
     /// A call of MPI failed.
     ErrorRaised,
+    /// A port of the network carries nothing.
+    PortDown,
+    /// It carries again.
+    PortUp,
 }
 
 impl Event {
     /// How many there are.
-    pub const COUNT: usize = Self::ErrorRaised as usize + 1;
+    pub const COUNT: usize = Self::PortUp as usize + 1;
 
     /// Its bit in a set of events.
     #[inline(always)]

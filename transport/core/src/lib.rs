@@ -56,8 +56,8 @@ pub use mr::{Lease, LocalKey, RemoteKey};
 pub use node::{Node, Segment};
 pub use provider::{
     Caps, Config, Fabric, FakeConfig, FakeNet, FakeStats, FarLook, FarWord, FirstFrame, GidPlaces,
-    Ledger, MOST_RECORD_BYTES, NetLimits, NetStats, NetTerms, Network, Providers, Rendezvous,
-    SimConfig, SimNet, SimStats, Stats,
+    Ledger, MOST_RECORD_BYTES, NetLimits, NetStats, NetTerms, Network, PortChange, Providers,
+    Rendezvous, SimConfig, SimNet, SimStats, Stats,
 };
 pub use ring::{Full, Head};
 pub use seat::Seat;

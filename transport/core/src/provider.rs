@@ -33,7 +33,7 @@ pub use sim::{SimConfig, SimNet, SimStats};
 pub(crate) use verbs::look;
 pub use verbs::{
     FakeConfig, FakeNet, FakeStats, FarLook, FarWord, GidPlaces, MOST_RECORD_BYTES, NetLimits,
-    NetStats, NetTerms,
+    NetStats, NetTerms, PortChange,
 };
 
 /// What a queue pair can do. All sizes in bytes.
@@ -482,7 +482,8 @@ impl Fabric {
         self.net.as_ref().map(Net::record)
     }
 
-    /// Whether [`wanted_address`](Self::wanted_address) or [`next_complaint`](Self::next_complaint) has anything to say.
+    /// Whether [`wanted_address`](Self::wanted_address) or [`next_complaint`](Self::next_complaint) or
+    /// [`next_port_change`](Self::next_port_change) has anything to say.
     #[inline(always)]
     #[must_use]
     pub fn has_network_news(&self) -> bool {
@@ -492,6 +493,11 @@ impl Fabric {
     /// Something about the network that the user should know: what broke, between which hosts, what to try.
     pub fn next_complaint(&mut self) -> Option<String> {
         self.net.as_mut()?.next_complaint()
+    }
+
+    /// A port of the network that has gone down or come back.
+    pub fn next_port_change(&mut self) -> Option<PortChange> {
+        self.net.as_mut()?.next_port_change()
     }
 
     /// A peer whose record is needed now: [`learn_address`](Self::learn_address) takes it. Each is named once.

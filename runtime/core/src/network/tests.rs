@@ -383,6 +383,31 @@ fn s15_3_8_what_goes_wrong_on_the_network_is_noted_for_tools() {
 }
 
 #[test]
+fn s15_3_8_a_port_that_goes_down_and_comes_back_is_noted_for_tools() {
+    let mut job = Job::new(2);
+    let events = Event::PortDown.bit() | Event::PortUp.bit();
+    job.ranks[0].engine().tally().wanted.set(events);
+    let mut noted = Vec::new();
+    for is_up in [false, true, false, true] {
+        match is_up {
+            true => job.net.port_up(0),
+            false => job.net.port_down(0),
+        }
+        // Nothing is said twice, whatever the device does.
+        for _ in 0..1_000 {
+            job.turn();
+        }
+        let records = job.ranks[0].take_records().list;
+        noted.extend(records.iter().map(|record| {
+            let [rail, port, serving, ..] = record.words;
+            (record.event, rail, port, serving)
+        }));
+    }
+    let (down, up) = ((Event::PortDown, 0, 1, 0), (Event::PortUp, 0, 1, 1));
+    assert_eq!(noted, [down, up, down, up]);
+}
+
+#[test]
 fn limits_are_those_of_the_settings() {
     let (values, _) = Values::from_environment(std::iter::empty());
     assert_eq!(values.net_limits(), NetLimits::default());

@@ -207,6 +207,7 @@ impl Desk {
 
     /// What a meter keeps of its object: a watch, or a row, the use of the row and a watch.
     fn object(&self, gauge: &Gauge, bound: Bound) -> Result<u64, Refusal> {
+        gauges::is_read(gauge);
         match (gauge.source, bound) {
             (Source::Process(_) | Source::Ranks(_), _) => Ok(0),
             (Source::Extreme(level), _) => {

@@ -157,6 +157,13 @@ const CALL: &[Element] = &[
 ];
 const LARGE: &[Element] = &[PEER, element("bytes", Kind::Long, Origin::Word(1))];
 
+/// The rail is its number among those of the process, the port that on its device; `serving` are the rails that serve now.
+const PORT: &[Element] = &[
+    element("rail", Kind::Int, Origin::Word(0)),
+    element("port", Kind::Int, Origin::Word(1)),
+    element("serving", Kind::Int, Origin::Word(2)),
+];
+
 const fn row(
     event: Event,
     name: &'static str,
@@ -335,6 +342,21 @@ pub const EVENTS: &[Row] = &[
         PROCESS,
         &[element("class", Kind::Int, Origin::Word(0))],
         "A call of MPI failed with this error class, and its error handler returned.",
+    ),
+    row(
+        Event::PortDown,
+        "port_down",
+        NETWORK,
+        PORT,
+        "A port of the network that this process uses has gone down, or its device is lost: others carry what it carried, if there \
+         are any.",
+    ),
+    row(
+        Event::PortUp,
+        "port_up",
+        NETWORK,
+        PORT,
+        "A port that had gone down is back.",
     ),
 ];
 

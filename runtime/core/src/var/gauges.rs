@@ -2,7 +2,7 @@
 //! The one table of performance variables, and where each is read. All numbers are atomic and read without a lock, so that
 //! a signal handler may read them whatever it has interrupted.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
 
 use queue_layout::{COLLECTIVES, CommRow, Level, Tally, collective};
@@ -188,6 +188,26 @@ fn active(row: &CommRow, collective: usize) -> u64 {
     row.calls(collective).1.into()
 }
 
+fn took(row: &CommRow, collective: usize) -> u64 {
+    row.time_ns(collective)
+}
+
+/// Whether somebody wants to know how long calls of collectives take.
+static CALLS_TIMED: AtomicBool = AtomicBool::new(false);
+
+/// The same, for who makes such a call.
+#[inline(always)]
+pub(crate) fn are_calls_timed() -> bool {
+    CALLS_TIMED.load(Relaxed)
+}
+
+/// Somebody reads this variable from now on.
+pub(super) fn is_read(gauge: &Gauge) {
+    if gauge.class == Class::Timer && gauge.is_of_comm() {
+        CALLS_TIMED.store(true, Relaxed);
+    }
+}
+
 const fn gauge(
     name: &'static str,
     (category, verbosity): (Category, Verbosity),
@@ -246,6 +266,24 @@ macro_rules! active {
             ),
         )
         .of(Number::Unsigned)
+    };
+}
+
+macro_rules! timed {
+    ($word:literal, $collective:literal) => {
+        gauge(
+            concat!("collective_", $word, "_time"),
+            CALLS,
+            Class::Timer,
+            Source::Comm(took, collective($collective)),
+            concat!(
+                "Time that calls of MPI_",
+                $collective,
+                " in the communicator have taken that have ended, in seconds. Calls are timed once somebody has a handle of one of \
+                 these variables; one that goes on in the background takes as long as that goes on."
+            ),
+        )
+        .of(Number::Double)
     };
 }
 
@@ -724,9 +762,52 @@ pub const GAUGES: &[Gauge] = &[
         Source::Process(|tally| tally.released.get()),
         "Times that such a receiver has said that it can keep messages again.",
     ),
+    timed!("barrier", "Barrier"),
+    timed!("bcast", "Bcast"),
+    timed!("allgather", "Allgather"),
+    timed!("allgatherv", "Allgatherv"),
+    timed!("allreduce", "Allreduce"),
+    timed!("alltoall", "Alltoall"),
+    timed!("alltoallv", "Alltoallv"),
+    timed!("reduce_scatter", "Reduce_scatter"),
+    timed!("reduce", "Reduce"),
+    timed!("gather", "Gather"),
+    timed!("gatherv", "Gatherv"),
+    timed!("scan", "Scan"),
+    timed!("scatter", "Scatter"),
+    timed!("scatterv", "Scatterv"),
+    timed!("alltoallw", "Alltoallw"),
+    timed!("exscan", "Exscan"),
+    timed!("reduce_scatter_block", "Reduce_scatter_block"),
+    timed!("neighbor_allgather", "Neighbor_allgather"),
+    timed!("neighbor_allgatherv", "Neighbor_allgatherv"),
+    timed!("neighbor_alltoall", "Neighbor_alltoall"),
+    timed!("neighbor_alltoallv", "Neighbor_alltoallv"),
+    timed!("neighbor_alltoallw", "Neighbor_alltoallw"),
+    gauge(
+        "net_registrations",
+        NETWORK,
+        Class::Counter,
+        Source::Process(|_| net(|it| it.1.registered)),
+        "Regions of memory that were registered with ports of the network.",
+    ),
+    gauge(
+        "net_registered_bytes",
+        NETWORK,
+        Class::Level,
+        Source::Process(|_| net(|it| it.1.registered_bytes)),
+        "Bytes that are registered now; of memory that several ports know, as often.",
+    ),
+    gauge(
+        "net_registered_bytes_most",
+        NETWORK,
+        Class::Generic,
+        Source::Process(|_| net(|it| it.1.registered_most_bytes)),
+        "The most bytes that were registered at any time, since MPI is initialized.",
+    ),
 ];
 
-const _: () = assert!(GAUGES.len() == 60 + 2 * COLLECTIVES.len());
+const _: () = assert!(GAUGES.len() == 63 + 3 * COLLECTIVES.len());
 
 #[cfg(test)]
 mod tests {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ring::Count;
 
 use super::shm::WordCounts;
-use super::verbs::NetStats;
+use super::verbs::{NetStats, Registered};
 use crate::Peer;
 
 /// What was moved so far; for tests.
@@ -116,6 +116,7 @@ pub(super) struct NetCounts {
     pub(super) striped: Count,
     pub(super) fetched: Count,
     pub(super) detours: Count,
+    pub(super) registered: Arc<Registered>,
 }
 
 impl NetCounts {
@@ -138,6 +139,9 @@ impl NetCounts {
             striped: self.striped.get(),
             fetched: self.fetched.get(),
             detours: self.detours.get(),
+            registered: self.registered.regions.get(),
+            registered_bytes: self.registered.bytes(),
+            registered_most_bytes: self.registered.most_bytes.get(),
         };
         (stats, net)
     }

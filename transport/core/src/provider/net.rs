@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::ledger::NetCounts;
-use super::verbs::{Device, FakeNet, FakePort, FarLook, NetLimits, NetStats, Verbs};
+use super::verbs::{Device, FakeNet, FakePort, FarLook, NetLimits, NetStats, PortChange, Verbs};
 use super::{Network, Stats};
 use crate::{Atomic, Completions, Full, Head, Lease, LocalKey, Peer, RemoteKey, WorkId, wait};
 
@@ -71,6 +71,10 @@ impl Net {
 
     pub(super) fn next_complaint(&mut self) -> Option<String> {
         either!(self, it => it.next_complaint())
+    }
+
+    pub(super) fn next_port_change(&mut self) -> Option<PortChange> {
+        either!(self, it => it.next_port_change())
     }
 
     #[inline(always)]

@@ -71,6 +71,7 @@ use pairs::Pair;
 use plain::Chore;
 pub use plain::{FarLook, FarWord};
 use pools::SendPool;
+pub(super) use port::Registered;
 use port::{CallError, Done, Port};
 use rail::{Line, Opened, Rail, largest_datagram, open_all, watch_all};
 use session::Slot;
@@ -141,6 +142,8 @@ pub(super) struct Verbs<P: Port> {
     hosts: Hosts,
     /// What the user should know, oldest first.
     complaints: VecDeque<String>,
+    /// Ports that have gone down or come back, oldest first.
+    changes: VecDeque<PortChange>,
     told_of_registration: bool,
     /// All ports are lost, and so are all peers.
     is_all_lost: bool,
@@ -165,6 +168,19 @@ struct Looks {
     events_were_ns: u64,
     /// When peers were last looked at that may have to say something.
     receivers_ns: u64,
+}
+
+/// A port has gone down, or is back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortChange {
+    /// Its number among those of this process, from 0.
+    pub rail: u32,
+    /// Its number on its device, from 1.
+    pub port: u8,
+    /// Whether it is back.
+    pub is_up: bool,
+    /// How many ports of this process serve now.
+    pub serving: u32,
 }
 
 /// What the network did so far; for tests and performance variables.
@@ -194,6 +210,12 @@ pub struct NetStats {
     pub fetched: u64,
     /// Times that packets to a peer took another rail than before.
     pub detours: u64,
+    /// Regions of memory that were ever registered.
+    pub registered: u64,
+    /// Bytes that are registered now; of memory that several rails know, as often.
+    pub registered_bytes: u64,
+    /// The most at any time.
+    pub registered_most_bytes: u64,
 }
 
 impl<P: Port> Verbs<P> {
@@ -205,11 +227,16 @@ impl<P: Port> Verbs<P> {
         ports: impl IntoIterator<Item = P>,
         limits: NetLimits,
     ) -> Result<Self, CallError> {
+        let counts = Arc::<NetCounts>::default();
+        let counted = |mut port: P| {
+            port.count_into(Arc::clone(&counts.registered));
+            port
+        };
         let Opened {
             rails,
             sends,
             words,
-        } = open_all(ports, &limits)?;
+        } = open_all(ports.into_iter().map(counted), &limits)?;
         let datagrams = rails.iter().map(|rail| largest_datagram(&rail.port));
         Ok(Self {
             me: me.0,
@@ -248,6 +275,7 @@ impl<P: Port> Verbs<P> {
             host: wait::host_name(),
             hosts: Hosts::default(),
             complaints: words.into(),
+            changes: VecDeque::new(),
             told_of_registration: false,
             is_all_lost: false,
             received: vec![Done::default(); Completions::CAPACITY],
@@ -256,7 +284,7 @@ impl<P: Port> Verbs<P> {
             warm: 0,
             has_stirred: false,
             looks: Looks::default(),
-            counts: Arc::default(),
+            counts,
         })
     }
 

@@ -161,3 +161,29 @@ fn shallow_queues_carry_everything_all_the_same() {
     job.assert_nobody_lost();
     job.assert_careful();
 }
+
+#[test]
+fn what_is_registered_is_counted() {
+    let mut job = Job::on_rails(FakeConfig::calm(1), &[2, 2], AT_ONCE);
+    job.assert_whole();
+    let quiet = job.all[0].fabric.net_stats();
+    let mut memory = Guarded::new(1 << 20);
+    let key = job.export(0, 1, &mut memory);
+    let lent = job.all[0].fabric.net_stats();
+    assert!(lent.registered > quiet.registered);
+    assert!(lent.registered_bytes >= quiet.registered_bytes + (1 << 20));
+    job.all[0].fabric.withdraw(Peer(1), key);
+    job.pass(SECOND);
+    let stats = job.all[0].fabric.net_stats();
+    let there: u64 = job
+        .ports(0)
+        .map(|port| job.net.stats(port).region_bytes)
+        .sum();
+    let ever: u64 = job
+        .ports(0)
+        .map(|port| job.net.stats(port).registered)
+        .sum();
+    assert_eq!((stats.registered_bytes, stats.registered), (there, ever));
+    assert_eq!(stats.registered_bytes, quiet.registered_bytes);
+    assert_eq!(stats.registered_most_bytes, lent.registered_bytes);
+}

@@ -39,6 +39,7 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use verbs_sys::{
     IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ,
@@ -51,7 +52,7 @@ use super::address::{Address, Link};
 use super::gid::{self, Route};
 use super::port::{
     Access, Body, CallError, Depths, Done, Event, Facts, Piece, Port, Queue, QueuePair, Receives,
-    Refused, Region, Remote, Request, Way,
+    Refused, Region, Registered, Remote, Request, Way,
 };
 use super::slab::Slab;
 use super::words::OpenError;
@@ -71,6 +72,7 @@ pub(crate) struct Device {
     verbs: &'static Verbs,
     facts: Facts,
     depths: Depths,
+    registered: Arc<Registered>,
     q_key: u32,
     /// An address that packets will go to.
     toward: Option<IpAddr>,
@@ -182,6 +184,7 @@ impl Device {
         Self::set_up(verbs, context, &found, wanted, q_key, toward).map_err(failed)
     }
 
+    // tidy: long (one field a line)
     fn set_up(
         verbs: &'static Verbs,
         context: Object<ibv_context>,
@@ -221,6 +224,7 @@ impl Device {
             verbs,
             facts,
             depths,
+            registered: Arc::default(),
             q_key,
             toward,
             datagram_number: make::number_of(&datagrams),
@@ -256,6 +260,10 @@ impl Port for Device {
         wait::monotonic_ns()
     }
 
+    fn count_into(&mut self, counts: Arc<Registered>) {
+        self.registered = counts;
+    }
+
     fn facts(&self) -> &Facts {
         &self.facts
     }
@@ -288,6 +296,7 @@ impl Port for Device {
             }
             answer => answer,
         }?;
+        self.registered.add(bytes as u64);
         let (local_key, remote_key) = make::keys_of(&region);
         let id = self.regions.insert(Held {
             _region: region,
@@ -309,6 +318,8 @@ impl Port for Device {
             return;
         }
         let held = self.regions.remove(region.id);
+        self.registered
+            .take(held.as_ref().map_or(0, |held| held.bytes));
         // D3.
         if held.is_some_and(|held| held.receives) {
             self.keep_completions();

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What happens to a port itself: it goes down and comes back, is found elsewhere, or is lost.
 
-use super::Verbs;
 use super::connect::State;
 use super::link::Link;
 use super::port::{Event, Port};
@@ -9,6 +8,7 @@ use super::rail::{Line, watch_all};
 use super::side::Side;
 use super::wire::Say;
 use super::words;
+use super::{PortChange, Verbs};
 
 impl<P: Port> Verbs<P> {
     /// Takes in what happened to a port.
@@ -32,10 +32,16 @@ impl<P: Port> Verbs<P> {
                 Event::Other(_) => {}
                 Event::PortDown => {
                     self.rails[rail].is_down = true;
+                    if is_news {
+                        self.note_change(rail, false);
+                    }
                     self.leave_rail(number_of(rail));
                 }
                 Event::PortUp | Event::AddressChanged => {
                     self.rails[rail].is_down &= event != Event::PortUp;
+                    if is_news && event == Event::PortUp {
+                        self.note_change(rail, true);
+                    }
                     self.find_port_again(rail);
                 }
                 Event::QueuePairLost(number) => {
@@ -47,6 +53,21 @@ impl<P: Port> Verbs<P> {
                 Event::SharedQueueLost | Event::CompletionsLost => self.lose_rail(rail, false),
             }
         }
+    }
+
+    /// A port carries nothing any more, or again.
+    fn note_change(&mut self, rail: usize, is_up: bool) {
+        if self.changes.len() == MOST_CHANGES {
+            self.changes.pop_front();
+        }
+        let number = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        let serving = self.rails.iter().filter(|rail| rail.serves()).count();
+        self.changes.push_back(PortChange {
+            rail: number(rail),
+            port: self.rails[rail].port.facts().port,
+            is_up,
+            serving: number(serving),
+        });
     }
 
     /// A port is back, or its place in the table of GIDs is another one: then every way there is made anew. `true`: so it
@@ -100,6 +121,7 @@ impl<P: Port> Verbs<P> {
             facts.device, facts.port, self.me, self.host
         );
         self.rails[rail].lost = Some(why.into());
+        self.note_change(rail, false);
         self.signs = watch_all(&self.rails);
         let living = self.rails.iter().position(|rail| rail.lost.is_none());
         self.warm = living.unwrap_or(self.warm);
@@ -134,6 +156,9 @@ impl<P: Port> Verbs<P> {
         self.rails[line.at()].lost = lost;
     }
 }
+
+/// Of more that nobody has asked for the oldest are forgotten.
+const MOST_CHANGES: usize = 64;
 
 /// A rail's place as it is written everywhere.
 fn number_of(rail: usize) -> u8 {

@@ -17,6 +17,9 @@
 use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
+use std::sync::Arc;
+
+use ring::Count;
 
 use super::NetTerms;
 use super::address::{Address, Link};
@@ -28,6 +31,9 @@ pub(crate) trait Port: fmt::Debug + Send + Sized {
 
     /// Time since any moment in the past.
     fn now_ns(&self) -> u64;
+
+    /// What is registered is counted here, if anything.
+    fn count_into(&mut self, counts: Arc<Registered>);
 
     /// What is known of the port. [`refresh`](Self::refresh) changes it.
     fn facts(&self) -> &Facts;
@@ -123,6 +129,41 @@ pub(crate) trait Port: fmt::Debug + Send + Sized {
 
     /// The next thing that happened to the port itself; never waits.
     fn next_event(&mut self) -> Option<Event>;
+}
+
+/// Memory that is registered with the ports of a process; anybody may read it at any time.
+#[derive(Debug, Default)]
+pub(crate) struct Registered {
+    /// Regions that were ever registered.
+    pub(crate) regions: Count,
+    /// Bytes of them; of memory that several ports know, as often.
+    came_bytes: Count,
+    /// Bytes of those that are no longer.
+    went_bytes: Count,
+    /// The most that were there at any time.
+    pub(crate) most_bytes: Count,
+}
+
+impl Registered {
+    /// Memory was registered.
+    pub(crate) fn add(&self, bytes: u64) {
+        self.regions.add(1);
+        self.came_bytes.add(bytes);
+        let more = self.bytes().saturating_sub(self.most_bytes.get());
+        self.most_bytes.add(more);
+    }
+
+    /// It is not any more.
+    pub(crate) fn take(&self, bytes: u64) {
+        self.went_bytes.add(bytes);
+    }
+
+    /// Bytes that are registered now.
+    pub(crate) fn bytes(&self) -> u64 {
+        // In this order: what went has come before.
+        let went = self.went_bytes.get();
+        self.came_bytes.get().saturating_sub(went)
+    }
 }
 
 /// What is known of a port.

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use super::port::{Done, Port, Queue};
 use super::rail::Rail;
-use super::{EVENTS_AT_MOST_EVERY_NS, EVENTS_EVERY_NS, MOST_COMPLAINTS, SENDS_EVERY, Side, Verbs};
+use super::{
+    EVENTS_AT_MOST_EVERY_NS, EVENTS_EVERY_NS, MOST_COMPLAINTS, PortChange, SENDS_EVERY, Side, Verbs,
+};
 use crate::Completions;
 
 impl<P: Port> Verbs<P> {
@@ -159,7 +161,12 @@ impl<P: Port> Verbs<P> {
 
     #[inline(always)]
     pub(in crate::provider) fn has_news(&self) -> bool {
-        !self.wanted.is_empty() || !self.complaints.is_empty()
+        !self.wanted.is_empty() || !self.complaints.is_empty() || !self.changes.is_empty()
+    }
+
+    /// A port that has gone down or come back.
+    pub(in crate::provider) fn next_port_change(&mut self) -> Option<PortChange> {
+        self.changes.pop_front()
     }
 
     /// Something that the user should know.

@@ -8,12 +8,13 @@
 
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::address::Address;
 use super::super::port::{
     Access, Body, CallError, Depths, Done, Event, Facts, Piece, Port, Queue, QueuePair, Receives,
-    Refused, Region, Remote, Request, Way,
+    Refused, Region, Registered, Remote, Request, Way,
 };
 use super::super::{NetTerms, Verbs};
 use super::FakeNet;
@@ -26,6 +27,7 @@ pub(crate) struct FakePort {
     index: u32,
     /// What its process asked for last.
     facts: Facts,
+    registered: Arc<Registered>,
 }
 
 impl FakeNet {
@@ -50,7 +52,12 @@ impl FakeNet {
         let index = net.open(depths, terms, q_key, first)?;
         let facts = net.port(index).facts.clone();
         let net = self.clone();
-        Ok(FakePort { net, index, facts })
+        Ok(FakePort {
+            net,
+            index,
+            facts,
+            registered: Arc::default(),
+        })
     }
 }
 
@@ -107,6 +114,10 @@ impl Port for FakePort {
         self.net.now_ns()
     }
 
+    fn count_into(&mut self, counts: Arc<Registered>) {
+        self.registered = counts;
+    }
+
     fn facts(&self) -> &Facts {
         &self.facts
     }
@@ -137,13 +148,16 @@ impl Port for FakePort {
         // SAFETY: the caller's promise lasts until `deregister` has returned, which removes the region; if that never comes
         // and the port is dropped, or its process is declared dead, all regions are cleared.
         unsafe { adapter.regions.add(base, bytes, access, region) };
+        self.registered.add(bytes as u64);
         Ok(region)
     }
 
     fn deregister(&mut self, region: Region) {
         let mut net = self.net.lock();
         let adapter = net.port(self.index);
+        let before = adapter.regions.bytes();
         let found = adapter.regions.remove(region);
+        self.registered.take(before - adapter.regions.bytes());
         adapter.stats.wrong += u64::from(!found && !adapter.is_gone());
     }
 
