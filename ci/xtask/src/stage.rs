@@ -121,7 +121,7 @@ Options:
   --timeout SECONDS   for the whole run, default 300
   --bench             no command: rmpi-bench beside the bare verbs and perftest, in turn. After --
                       may stand how many pairs for the latency (7), rounds for the bandwidth (3), and
-                      bytes of a message (8)
+                      bytes of a message (8); seven rounds want --timeout 900
   --soak MINUTES      no command: random traffic while packets are lost and overtake each other; every
                       byte and every order is checked. After -- may stand the seed, else it is a new one
   --log FILE          add the messages of the guest's kernel to FILE
