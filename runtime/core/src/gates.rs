@@ -82,6 +82,8 @@ struct Member {
 #[derive(Debug, Default)]
 pub(crate) struct Gates {
     is_off: bool,
+    /// Starts of receives before their sender is asked for the first time.
+    first_starts: u64,
     inlets: Inlets,
     members: Vec<Member>,
     into: Vec<Into>,
@@ -105,10 +107,11 @@ const UNBIND: u8 = KINDS[2];
 const LEFT: u8 = KINDS[3];
 
 impl Gates {
-    /// `policy`: the place of the word in the variable RMPI_PERSISTENT.
-    pub(crate) fn new(policy: u64) -> Self {
+    /// `policy`: the place of the word in the variable RMPI_PERSISTENT; `first_starts`: RMPI_GATE_STARTS.
+    pub(crate) fn new(policy: u64, first_starts: u64) -> Self {
         Self {
             is_off: policy != 0,
+            first_starts,
             ..Self::default()
         }
     }
@@ -168,7 +171,7 @@ impl Universe {
         }
         let next = gates.into.len();
         let class = *gates.into_names.entry(name).or_insert_with(|| {
-            gates.into.push(Into::new(name));
+            gates.into.push(Into::new(name, gates.first_starts));
             index(next)
         });
         gates.into[class as usize].members += 1;

@@ -6,6 +6,9 @@ use std::time::{Duration, Instant};
 
 use transport::{Fabric, wait};
 
+use crate::var::Variable;
+use crate::var::live::live;
+
 /// Whether this process has a core to itself, as far as it knows.
 #[derive(Debug)]
 pub(crate) struct Crowding {
@@ -33,17 +36,18 @@ struct Pressure {
 }
 
 impl Pressure {
-    /// Takes in the run delay so far; answers whether others want the core.
-    fn note(&mut self, now: Instant, total_ns: u64) -> bool {
+    /// Takes in the run delay so far; answers whether others want the core: it was delayed for more than so many percent of some
+    /// windows in a row, and the finding holds for so long.
+    fn note(&mut self, now: Instant, total_ns: u64, percent: u64, holds: Duration) -> bool {
         let (then, before) = *self.began.get_or_insert((now, total_ns));
         let elapsed = now - then;
         if elapsed >= WINDOW {
             let delayed = u128::from(total_ns.saturating_sub(before));
-            let over = delayed * 4 > elapsed.as_nanos();
+            let over = delayed * 100 > elapsed.as_nanos() * u128::from(percent);
             self.over = if over { self.over + 1 } else { 0 };
             self.began = Some((now, total_ns));
             if self.over >= WINDOWS_IN_A_ROW {
-                self.until = Some(now + PRESSED_FOR);
+                self.until = Some(now + holds);
             }
         }
         self.until.is_some_and(|until| now < until)
@@ -141,7 +145,9 @@ impl Crowding {
 
     /// Another job, the application's threads, a quota, a hypervisor.
     fn others_want_the_core(&mut self, now: Instant) -> bool {
-        wait::run_delay_ns().is_some_and(|total| self.pressure.note(now, total))
+        let (percent, holds) = (live(Variable::CrowdDelay), live(Variable::CrowdHold));
+        let holds = Duration::from_millis(holds);
+        wait::run_delay_ns().is_some_and(|total| self.pressure.note(now, total, percent, holds))
     }
 
     fn cores(&self, cpus: u32) -> u32 {
@@ -164,7 +170,6 @@ fn count(mask: &[u64]) -> u32 {
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 const WINDOW: Duration = Duration::from_millis(40);
 const WINDOWS_IN_A_ROW: u32 = 3;
-const PRESSED_FOR: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
@@ -176,7 +181,7 @@ mod tests {
         (0..delays_ms.len()).find(|at| {
             total += delays_ms[*at] * 1_000_000;
             let now = start + LOOK_EVERY * u32::try_from(*at).unwrap();
-            pressure.note(now, total)
+            pressure.note(now, total, 25, Duration::from_secs(1))
         })
     }
 
@@ -203,7 +208,24 @@ mod tests {
         let (mut pressure, start) = (Pressure::default(), Instant::now());
         assert!(pressed_after(&mut pressure, start, &[20; 20]).is_some());
         let total = 20 * 20 * 1_000_000;
-        assert!(pressure.note(start + Duration::from_millis(900), total));
-        assert!(!pressure.note(start + Duration::from_millis(2400), total));
+        let hold = Duration::from_secs(1);
+        assert!(pressure.note(start + Duration::from_millis(900), total, 25, hold));
+        assert!(!pressure.note(start + Duration::from_millis(2400), total, 25, hold));
+    }
+
+    #[test]
+    fn what_presses_and_for_how_long_is_as_the_settings_say() {
+        for (percent, holds_ms, pressed) in [(25, 1000, true), (75, 1000, false), (25, 50, false)] {
+            let (mut pressure, start) = (Pressure::default(), Instant::now());
+            let holds = Duration::from_millis(holds_ms);
+            let mut total = 0;
+            // Half of the time it waits for its core.
+            for look in 0..20 {
+                pressure.note(start + LOOK_EVERY * look, total, percent, holds);
+                total += 10_000_000;
+            }
+            let later = start + LOOK_EVERY * 19 + Duration::from_millis(300);
+            assert_eq!(pressure.note(later, total, percent, holds), pressed);
+        }
     }
 }

@@ -111,7 +111,7 @@ pub trait Visit: Copy {
                 ..Wait::default()
             };
         } else if self.is_shared() {
-            if rest.polls == SHARED_SPINS && rest.long_since.is_none() {
+            if rest.polls >= live_u32(Variable::ThreadSpins) && rest.long_since.is_none() {
                 rest.long_since = Some(Instant::now());
                 rest.noted = self.visit(|universe| universe.note_call(self.function(), awaits));
             }
@@ -164,9 +164,9 @@ impl Wait {
     fn outside(&mut self) {
         self.polls += 1;
         match self.polls {
-            0..SHARED_SPINS => std::hint::spin_loop(),
-            SHARED_SPINS..SHORT_YIELDS => wait::yield_core(),
-            _ => std::thread::sleep(SHORT_SLEEP),
+            polls if polls < live_u32(Variable::ThreadSpins) => std::hint::spin_loop(),
+            0..SHORT_YIELDS => wait::yield_core(),
+            _ => std::thread::sleep(short_sleep()),
         }
     }
 }
@@ -283,7 +283,7 @@ impl Universe {
         // Nobody rings when room comes back or a helper finishes: do not sleep on those.
         let has_room = self.engine.busy_peers() == 0 && !self.channels.waits_for_room();
         let long = Duration::from_millis(live(Variable::LongSleep));
-        let timeout = if has_room { long } else { SHORT_SLEEP };
+        let timeout = if has_room { long } else { short_sleep() };
         let timeout = timeout.min(self.network.patience());
         match self.awaited.clone() {
             None => self.sleep_unless(timeout, wait, || false),
@@ -336,12 +336,13 @@ impl Universe {
 
 /// Polls where other threads wait too before it sleeps, and from then on between two words about it to others.
 const SHORT_YIELDS: u32 = 256;
-/// The same where other threads may visit.
-const SHARED_SPINS: u32 = 64;
 /// Polls before a look whether the core is needed for what is waited for.
 const SOFT_SPINS: u32 = 100;
+
 /// A sleeper looks around this often where nobody would ring.
-const SHORT_SLEEP: Duration = Duration::from_micros(50);
+fn short_sleep() -> Duration {
+    Duration::from_micros(live(Variable::ShortSleep))
+}
 
 #[cfg(test)]
 mod tests {
@@ -379,6 +380,26 @@ mod tests {
             assert!((1..looks).all(|sends| counts.next() == Some(sends)));
             assert_eq!(counts.next(), Some(0));
         }
+    }
+
+    #[test]
+    fn where_others_wait_too_a_wait_spins_and_sleeps_as_the_settings_say() {
+        change(Variable::ShortSleep, 20_000);
+        change(Variable::ThreadSpins, 1 << 20);
+        let mut wait = Wait {
+            polls: 1000,
+            ..Wait::default()
+        };
+        let start = Instant::now();
+        (0..3).for_each(|_| wait.outside());
+        let spun = start.elapsed();
+        change(Variable::ThreadSpins, 64);
+        let start = Instant::now();
+        wait.outside();
+        let slept = start.elapsed();
+        change(Variable::ShortSleep, 50);
+        assert!(slept >= Duration::from_millis(20), "{slept:?}");
+        assert!(spun < Duration::from_millis(60), "{spun:?}");
     }
 
     #[test]

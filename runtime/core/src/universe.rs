@@ -126,13 +126,8 @@ impl Universe {
 
     /// The same, which counts into a tally that others read.
     fn counting(fabric: Fabric, me: Peer, size: u32, values: &Values, tally: Arc<Tally>) -> Self {
-        let eager_limit_bytes = values.get(Variable::EagerLimit);
-        let config = EngineConfig {
-            eager_limit_bytes,
-            early_limit_bytes: early_limit(eager_limit_bytes, values.get(Variable::EarlyLimit)),
-            unexpected_budget_bytes: values.get(Variable::UnexpectedBudget),
-            stream_chunk_bytes: values.get(Variable::StreamChunk),
-        };
+        let config = engine_config(values);
+        let eager_limit_bytes = config.eager_limit_bytes;
         let mut comm_rows = CommRows::counting(Arc::clone(&tally));
         let mut world = Comm::new(WORLD_CONTEXT, Group::world(size), me.0);
         // At the board of all ranks, if they are on one node.
@@ -154,7 +149,10 @@ impl Universe {
             fabric,
             completions: Completions::new(),
             channels: Channels::new(),
-            gates: Gates::new(values.get(Variable::Persistent)),
+            gates: Gates::new(
+                values.get(Variable::Persistent),
+                values.get(Variable::GateStarts),
+            ),
             turned_up: 0,
             sides: HashMap::new(),
             window: Vec::new(),
@@ -168,7 +166,10 @@ impl Universe {
             eager_limit_bytes,
             at_once_below_bytes: eager_limit_bytes.saturating_add(1),
             guards_words: false,
-            ways: Ways::new(values.get(Variable::SingleCopy)),
+            ways: Ways::new(
+                values.get(Variable::SingleCopy),
+                values.get(Variable::CopyTrials),
+            ),
             sends_unlooked: 0,
             link: None,
             rank: me.0,
@@ -459,6 +460,20 @@ fn seat(fabric: &Fabric, key: u32, group: &Group) -> Option<Rc<Seat>> {
 
 /// What the fast path carries at most.
 const WORD_BYTES: u64 = 8;
+
+/// What the engine is told of the settings.
+fn engine_config(values: &Values) -> EngineConfig {
+    let eager_limit_bytes = values.get(Variable::EagerLimit);
+    EngineConfig {
+        eager_limit_bytes,
+        early_limit_bytes: early_limit(eager_limit_bytes, values.get(Variable::EarlyLimit)),
+        unexpected_budget_bytes: values.get(Variable::UnexpectedBudget),
+        stream_chunk_bytes: values.get(Variable::StreamChunk),
+        unexpected_messages: values.get(Variable::UnexpectedMessages),
+        release_percent: values.get(Variable::UnexpectedRelease),
+        most_records: usize::try_from(values.get(Variable::EventRecords)).unwrap_or(1024),
+    }
+}
 
 /// Who wants every message announced means also those that would go at once in several frames.
 fn early_limit(eager_limit_bytes: u64, wanted: u64) -> u64 {

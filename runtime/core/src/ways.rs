@@ -26,25 +26,28 @@ pub(crate) enum Way {
 pub(crate) struct Ways {
     /// There is no choice: always this way.
     fixed: Option<Way>,
+    /// Periods of which two go the other way.
+    trial_every: u32,
     choices: HashMap<(Peer, u32), Choice>,
 }
 
 impl Ways {
-    /// `policy`: the place of the word in the variable RMPI_SINGLE_COPY.
-    pub(crate) fn new(policy: u64) -> Self {
+    /// `policy`: the place of the word in the variable RMPI_SINGLE_COPY; `trial_every`: RMPI_COPY_TRIALS.
+    pub(crate) fn new(policy: u64, trial_every: u64) -> Self {
         Self {
             fixed: match policy {
                 1 => Some(Way::Stream),
                 2 => Some(Way::Pull),
                 _ => None,
             },
+            trial_every: u32::try_from(trial_every).unwrap_or(u32::MAX),
             choices: HashMap::new(),
         }
     }
 
     /// Another policy holds from now on. What was learned before is forgotten, as messages under way are.
     pub(crate) fn follow(&mut self, policy: u64) {
-        let other = Self::new(policy);
+        let other = Self::new(policy, self.trial_every.into());
         if other.fixed != self.fixed {
             *self = other;
         }
@@ -65,7 +68,8 @@ impl Ways {
 
     fn begin_at(&mut self, peer: Peer, bytes: u64, now: Instant) -> Way {
         let choice = self.choices.entry((peer, class(bytes)));
-        choice.or_insert_with(|| Choice::new(now)).begin(now)
+        let choice = choice.or_insert_with(|| Choice::new(now));
+        choice.begin(now, self.trial_every)
     }
 
     fn end_at(&mut self, peer: Peer, bytes: u64, now: Instant) {
@@ -111,13 +115,13 @@ impl Choice {
         }
     }
 
-    fn begin(&mut self, now: Instant) -> Way {
+    fn begin(&mut self, now: Instant, trial_every: u32) -> Way {
         // Who is never idle is judged now and then all the same.
         if self.under_way != 0 && now - self.began > LONG_PERIOD {
             self.conclude(now);
-            self.open(now);
+            self.open(now, trial_every);
         } else if self.under_way == 0 {
-            self.open(now);
+            self.open(now, trial_every);
         }
         self.under_way += 1;
         self.way
@@ -131,13 +135,13 @@ impl Choice {
         }
     }
 
-    fn open(&mut self, now: Instant) {
+    fn open(&mut self, now: Instant, trial_every: u32) {
         let better = if self.stream.typical() < self.pull.typical() {
             Way::Stream
         } else {
             Way::Pull
         };
-        let turn = self.periods % TRIAL_EVERY;
+        let turn = self.periods % trial_every;
         self.way = match turn {
             _ if self.pull.count() < KNOWN => Way::Pull,
             _ if self.stream.count() < KNOWN => Way::Stream,
@@ -199,8 +203,6 @@ impl Times {
     }
 }
 
-/// Periods of which two go the other way.
-const TRIAL_EVERY: u32 = 128;
 /// Periods by which a way is known.
 const KNOWN: usize = 2;
 /// A period is cut here.
@@ -224,15 +226,24 @@ mod tests {
 
     #[test]
     fn the_faster_way_is_found_and_found_again_when_things_change() {
-        let mut ways = Ways::new(0);
+        let mut ways = Ways::new(0, 128);
         assert!(moved(&mut ways, 1000, 5, 8) > 970);
         assert!(moved(&mut ways, 1000, 8, 5) < 200);
         assert!(moved(&mut ways, 1000, 5, 8) > 800);
     }
 
     #[test]
+    fn two_of_so_many_go_the_slower_way_as_the_setting_says() {
+        for (trial_every, slower) in [(8, 200..=260), (128, 12..=20), (1 << 30, 2..=4)] {
+            let mut ways = Ways::new(0, trial_every);
+            let pulled = moved(&mut ways, 1000, 5, 8);
+            assert!(slower.contains(&(1000 - pulled)), "{trial_every}: {pulled}");
+        }
+    }
+
+    #[test]
     fn one_interrupted_transfer_changes_nothing() {
-        let mut ways = Ways::new(0);
+        let mut ways = Ways::new(0, 128);
         moved(&mut ways, 500, 5, 8);
         moved(&mut ways, 1, 20_000, 20_000);
         assert!(moved(&mut ways, 100, 5, 8) >= 98);
@@ -240,7 +251,7 @@ mod tests {
 
     #[test]
     fn transfers_that_overlap_go_one_way_and_are_timed_together() {
-        let mut ways = Ways::new(0);
+        let mut ways = Ways::new(0, 128);
         let mut now = Instant::now();
         for _ in 0..50 {
             let first = ways.begin_at(Peer(1), 65536, now);
@@ -258,7 +269,7 @@ mod tests {
 
     #[test]
     fn who_is_never_idle_is_judged_all_the_same() {
-        let mut ways = Ways::new(0);
+        let mut ways = Ways::new(0, 128);
         let mut now = Instant::now();
         ways.begin_at(Peer(1), 1 << 20, now);
         let mut streamed = 0;

@@ -280,7 +280,7 @@ impl Engine {
         let peak = tally.kept_bytes_peak.get().max(kept_bytes);
         tally.kept_bytes_peak.set(peak);
         let over_budget = kept_bytes > self.config.unexpected_budget_bytes;
-        let crowded = tally.unexpected_length.get() > CROWD;
+        let crowded = tally.unexpected_length.get() > self.config.unexpected_messages;
         if (over_budget || crowded) && !self.throttling.contains(&peer) {
             tally.throttles.add(1);
             self.throttling.push(peer);
@@ -295,11 +295,13 @@ impl Engine {
         self.relax();
     }
 
-    /// Below half the budget, everybody may send again.
+    /// Well below the limits, everybody may send again.
     pub(crate) fn relax(&mut self) {
+        let config = &self.config;
+        let part = |limit: u64| u128::from(limit) * u128::from(config.release_percent) / 100;
         if !self.throttling.is_empty()
-            && self.tally.kept_bytes.get() <= self.config.unexpected_budget_bytes / 2
-            && self.tally.unexpected_length.get() <= CROWD / 2
+            && u128::from(self.tally.kept_bytes.get()) <= part(config.unexpected_budget_bytes)
+            && u128::from(self.tally.unexpected_length.get()) <= part(config.unexpected_messages)
         {
             for peer in std::mem::take(&mut self.throttling) {
                 self.put_off_control(peer, control(wire::RELEASE, 0), &[]);
@@ -442,13 +444,62 @@ impl Engine {
 const KEPT_OVERHEAD_BYTES: u64 = 192;
 /// A message of each request slot of this process, and two answers for each of the peer's.
 const MOST_WAITING: usize = 3 * MAX_CHUNKS * CHUNK_SLOTS;
-/// Unexpected messages from which on senders are asked to announce, whatever the budget: half of all slots.
-const CROWD: u64 = 1 << 18;
 
 pub(crate) fn control(kind: u8, word: u64) -> Head {
     Head {
         kind,
         flags: 0,
         word,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Config;
+
+    /// With so many unexpected messages a sender is asked to announce; with so few left it may send again.
+    fn throttled_and_released(config: Config) -> (u64, u64) {
+        let mut engine = Engine::new(config, 2);
+        let count = |engine: &Engine| engine.tally.unexpected_length.get();
+        while engine.throttling.is_empty() {
+            engine.tally.unexpected_length.add(1);
+            engine.charge(Peer(1), 0);
+        }
+        let most = count(&engine);
+        while !engine.throttling.is_empty() {
+            engine.tally.unexpected_length.sub(1);
+            engine.refund(0);
+        }
+        (most, count(&engine))
+    }
+
+    #[test]
+    fn senders_announce_from_so_many_messages_on_and_until_so_few_are_left() {
+        let config = Config {
+            unexpected_messages: 40,
+            ..Config::default()
+        };
+        assert_eq!(throttled_and_released(config), (41, 20));
+        let config = Config {
+            release_percent: 90,
+            ..config
+        };
+        assert_eq!(throttled_and_released(config), (41, 36));
+        let config = Config {
+            release_percent: 0,
+            ..config
+        };
+        assert_eq!(throttled_and_released(config), (41, 0));
+    }
+
+    #[test]
+    fn the_budget_is_released_by_the_same_part() {
+        let config = Config {
+            unexpected_budget_bytes: 100 * KEPT_OVERHEAD_BYTES,
+            release_percent: 25,
+            ..Config::default()
+        };
+        assert_eq!(throttled_and_released(config), (101, 25));
     }
 }

@@ -45,27 +45,27 @@ impl Default for Records {
 pub(crate) struct Journal {
     clock: fn() -> u64,
     records: Records,
+    most: usize,
     /// There is something to take.
     has_news: bool,
 }
 
-impl Default for Journal {
-    fn default() -> Self {
+impl Journal {
+    pub(crate) fn with_room(most: usize) -> Self {
         Self {
             clock: || 0,
+            most,
             records: Records::default(),
             has_news: false,
         }
     }
-}
 
-impl Journal {
     #[cold]
     #[inline(never)]
     fn add(&mut self, event: Event, words: [u64; WORDS]) {
         self.has_news = true;
         // What comes after something that was dropped is dropped too: whoever reads the rest must be able to rely on its order.
-        let has_room = self.records.list.len() < MOST_RECORDS;
+        let has_room = self.records.list.len() < self.most;
         if has_room {
             let at = (self.clock)();
             self.records.list.push(Record { event, at, words });
@@ -155,8 +155,6 @@ fn words_of((context, peer, tag, bytes, more): Message) -> [u64; WORDS] {
 
 const SEND: u64 = 0;
 const RECEIVE: u64 = 1;
-/// Records that wait for the owner at most.
-const MOST_RECORDS: usize = 1024;
 
 #[cfg(test)]
 mod tests {
@@ -165,20 +163,25 @@ mod tests {
 
     #[test]
     fn what_nobody_wants_is_not_noted_and_what_finds_no_room_is_counted() {
-        let mut engine = Engine::new(Config::default(), 2);
+        const MOST: usize = 70;
+        let config = Config {
+            most_records: MOST,
+            ..Config::default()
+        };
+        let mut engine = Engine::new(config, 2);
         engine.note_peer(Event::PeerLost, Peer(1), 0);
         assert!(!engine.has_records());
         engine.tally.wanted.set(Event::PeerLost.bit());
         engine.set_clock(|| 42);
-        for more in 0..MOST_RECORDS as u64 + 3 {
+        for more in 0..MOST as u64 + 3 {
             engine.note_peer(Event::PeerLost, Peer(1), more);
             engine.note_peer(Event::SenderThrottled, Peer(1), 0);
         }
         assert!(engine.has_records());
         let records = engine.take_records();
-        assert_eq!(records.list.len(), MOST_RECORDS);
-        let last = records.list[MOST_RECORDS - 1];
-        assert_eq!((last.at, last.words[..2].to_vec()), (42, vec![1, 1023]));
+        assert_eq!(records.list.len(), MOST);
+        let last = records.list[MOST - 1];
+        assert_eq!((last.at, last.words[..2].to_vec()), (42, vec![1, 69]));
         assert_eq!(records.dropped[Event::PeerLost as usize], 3);
         assert_eq!(records.dropped.iter().sum::<u64>(), 3);
         assert!(!engine.has_records() && engine.take_records().list.is_empty());

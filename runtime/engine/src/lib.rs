@@ -83,6 +83,12 @@ pub struct Config {
     pub unexpected_budget_bytes: u64,
     /// Largest body of one frame when a large message is streamed. In bytes.
     pub stream_chunk_bytes: u64,
+    /// More unexpected messages make the engine ask for announcements only, whatever their bytes.
+    pub unexpected_messages: u64,
+    /// Down to this part of both limits, in percent, it takes that back.
+    pub release_percent: u64,
+    /// Records of events that wait for the owner at most.
+    pub most_records: usize,
 }
 
 impl Default for Config {
@@ -92,9 +98,15 @@ impl Default for Config {
             early_limit_bytes: 64 * 1024,
             unexpected_budget_bytes: 64 << 20,
             stream_chunk_bytes: 8 * 1024,
+            unexpected_messages: MOST_UNEXPECTED,
+            release_percent: 50,
+            most_records: 1024,
         }
     }
 }
+
+/// Unexpected messages from which on senders are asked to announce by default, and at most: half of all slots.
+pub const MOST_UNEXPECTED: u64 = 1 << 18;
 
 /// A send to start.
 #[derive(Clone, Copy, Debug)]
@@ -312,7 +324,7 @@ impl Engine {
             sequence: 0,
             config,
             tally,
-            journal: journal::Journal::default(),
+            journal: journal::Journal::with_room(config.most_records),
         }
     }
 

@@ -42,6 +42,7 @@ impl Scene {
             unexpected_budget_bytes: random.pick(&[1000, 1 << 20]),
             early_limit_bytes: random.pick(&[0, 64, 3000]),
             stream_chunk_bytes: 100,
+            ..Config::default()
         };
         let reads = random.pick(&[Reads::Work, Reads::Sometimes]);
         Self {

@@ -14,6 +14,8 @@ use std::task::{Context, Poll, Waker};
 
 use engine::{ContextId, RequestId};
 
+use crate::var::Variable;
+use crate::var::live::live;
 use crate::{Error, Universe, Visit};
 
 /// A collective on its way.
@@ -199,7 +201,8 @@ pub(crate) fn go_on_new<V: Visit>(visit: V, from: u64) {
 /// Polls a few, others the next time.
 pub(crate) fn go_on_some<V: Visit>(visit: V) {
     let count = visit.visit(|universe| universe.tasks.running.len());
-    for _ in 0..count.min(SOME) {
+    let some = usize::try_from(live(Variable::TasksPerCall)).unwrap_or(usize::MAX);
+    for _ in 0..count.min(some) {
         let Some((number, task)) = visit.visit(|universe| universe.tasks.take_next()) else {
             return;
         };
@@ -222,8 +225,6 @@ fn poll<V: Visit>(visit: V, number: u64, mut task: Task) -> bool {
     }
 }
 
-/// What a call polls that has nothing to wait for.
-const SOME: usize = 8;
 /// Starts between two polls of all tasks by starts alone.
 const ALL_EVERY: u64 = 64;
 
@@ -238,6 +239,10 @@ mod tests {
     use super::*;
     use crate::Awaits;
     use crate::var::Values;
+    use crate::var::live::change;
+
+    /// The default.
+    const SOME: usize = 8;
 
     #[derive(Clone, Copy)]
     struct Hand<'a>(&'a RefCell<Universe>);
@@ -308,6 +313,13 @@ mod tests {
             hand.tend();
         }
         assert!(polls.iter().all(|polls| polls.get() == 3), "{polls:?}");
+        change(Variable::TasksPerCall, 4);
+        for _ in 0..3 {
+            hand.tend();
+        }
+        change(Variable::TasksPerCall, 8);
+        let four = polls.iter().filter(|polls| polls.get() == 4);
+        assert_eq!(four.count(), 3 * 4, "{polls:?}");
     }
 
     #[test]

@@ -44,7 +44,7 @@ enum Standing {
 }
 
 impl Into {
-    pub(super) fn new(name: Name) -> Self {
+    pub(super) fn new(name: Name, wanted: u64) -> Self {
         Self {
             name,
             members: 0,
@@ -55,7 +55,7 @@ impl Into {
             is_open: false,
             is_listed: false,
             starts: 0,
-            wanted: FIRST_STARTS,
+            wanted,
         }
     }
 
@@ -380,7 +380,6 @@ impl Universe {
     }
 }
 
-/// Starts of receives before their sender is asked for the first time; each time that a class ends, so many times as many.
-const FIRST_STARTS: u64 = 4;
+/// Each time that a class ends, so many times as many starts are needed before its sender is asked.
 const MORE_STARTS: u64 = 4;
 const MOST_STARTS: u64 = 1 << 30;

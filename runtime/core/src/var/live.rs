@@ -72,7 +72,12 @@ mod tests {
             // Other tests of this process change some.
             let is_tested = matches!(
                 row.variable,
-                Variable::SendsPerLook | Variable::Spins | Variable::SpinTime
+                Variable::SendsPerLook
+                    | Variable::Spins
+                    | Variable::SpinTime
+                    | Variable::TasksPerCall
+                    | Variable::ThreadSpins
+                    | Variable::ShortSleep
             );
             assert!(is_tested || live(row.variable) == default, "{}", row.name);
         }

@@ -12,6 +12,7 @@ mod meter;
 pub mod settings;
 mod table;
 pub(crate) mod traffic;
+mod tuning;
 
 pub use kinds::{Category, Scope, Verbosity};
 pub use table::{ROWS, Variable};

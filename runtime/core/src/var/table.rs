@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The rows.
 
-use super::collectives;
 use super::{Category, Item, Range, Row, Scope, Verbosity};
+use super::{collectives, tuning};
 
 /// Names of the rows in the program, in the order of [`ROWS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +34,16 @@ pub enum Variable {
     SendsPerLook,
     StreamChunk,
     CarryRanks,
+    ThreadSpins,
+    ShortSleep,
+    CrowdDelay,
+    CrowdHold,
+    TasksPerCall,
+    GateStarts,
+    CopyTrials,
+    UnexpectedMessages,
+    UnexpectedRelease,
+    EventRecords,
     Barrier,
     Bcast,
     Reduce,
@@ -85,7 +95,7 @@ pub enum Variable {
 }
 
 /// The table.
-pub const ROWS: [Row; 74] = [
+pub const ROWS: [Row; 84] = [
     Row {
         variable: Variable::EagerLimit,
         name: "RMPI_EAGER_LIMIT",
@@ -432,6 +442,16 @@ pub const ROWS: [Row; 74] = [
         },
         text: "With fewer ranks no block is carried along by ranks between.",
     },
+    tuning::THREAD_SPINS,
+    tuning::SHORT_SLEEP,
+    tuning::CROWD_DELAY,
+    tuning::CROWD_HOLD,
+    tuning::TASKS_PER_CALL,
+    tuning::GATE_STARTS,
+    tuning::COPY_TRIALS,
+    tuning::UNEXPECTED_MESSAGES,
+    tuning::UNEXPECTED_RELEASE,
+    tuning::EVENT_RECORDS,
     collectives::BARRIER,
     collectives::BCAST,
     collectives::REDUCE,

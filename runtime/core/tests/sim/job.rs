@@ -227,7 +227,7 @@ fn values(settings: Settings) -> Values {
     values
 }
 
-/// A word for each variable that chooses an algorithm, and sizes that make much of little data.
+/// A word for each variable that chooses an algorithm, sizes that make much of little data, and limits of what is unexpected.
 fn choices(seed: u64) -> Vec<(String, String)> {
     if seed == 0 {
         return Vec::new();
@@ -249,6 +249,8 @@ fn choices(seed: u64) -> Vec<(String, String)> {
         ("RMPI_RING_LIMIT", random.pick(&[0, 1_u64 << 40])),
         ("RMPI_BCAST_SEGMENT", random.pick(&[64, 1000, 1 << 16])),
         ("RMPI_ALLTOALL_WINDOW", random.pick(&[0, 1, 2])),
+        ("RMPI_UNEXPECTED_MESSAGES", random.pick(&[3, 1 << 18])),
+        ("RMPI_UNEXPECTED_RELEASE", random.pick(&[0, 50, 100])),
     ];
     let sizes = sizes.map(|(name, size)| (name.to_owned(), size.to_string()));
     chosen.extend(sizes);

@@ -112,6 +112,7 @@ impl Program {
             early_limit_bytes: random.pick(&[0, 100, 500, 5000]),
             unexpected_budget_bytes: random.pick(&[100, 1000, 20_000, 64 << 20]),
             stream_chunk_bytes: random.pick(&[1, 16, 100, 4096]),
+            ..Config::default()
         };
         let room = random.pick(&[1, 2, 5, 64]);
         let reads = random.pick(&[Reads::Work, Reads::Never, Reads::Sometimes]);

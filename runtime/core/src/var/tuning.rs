@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The rows of waiting, memory and protocols within a rank that are numbers for who tunes.
+
+use super::{Category, Range, Row, Scope, Variable, Verbosity};
+
+/// A row with a number: least, most and default.
+const fn number(
+    variable: Variable,
+    name: &'static str,
+    (category, scope): (Category, Scope),
+    (least, most, default): (u64, u64, u64),
+    unit: &'static str,
+    text: &'static str,
+) -> Row {
+    Row {
+        variable,
+        name,
+        category,
+        verbosity: Verbosity::TunerDetail,
+        scope,
+        range: Range::Number {
+            least,
+            most,
+            default,
+            unit,
+        },
+        text,
+    }
+}
+
+pub(super) const THREAD_SPINS: Row = number(
+    Variable::ThreadSpins,
+    "RMPI_THREAD_SPINS",
+    (Category::Waiting, Scope::Any),
+    (0, 1 << 30, 64),
+    "polls",
+    "Where several threads of a rank may call MPI, one that waits polls so often before it offers its core to \
+     others, and at last sleeps for a short time.",
+);
+
+pub(super) const SHORT_SLEEP: Row = number(
+    Variable::ShortSleep,
+    "RMPI_SHORT_SLEEP",
+    (Category::Waiting, Scope::Any),
+    (1, 1_000_000, 50),
+    "microseconds",
+    "A rank sleeps so long at most where nobody would wake it: while its messages wait for room, or several of \
+     its threads wait.",
+);
+
+pub(super) const CROWD_DELAY: Row = number(
+    Variable::CrowdDelay,
+    "RMPI_CROWD_DELAY",
+    (Category::Waiting, Scope::Any),
+    (1, 100, 25),
+    "percent",
+    "Where RMPI_WAIT is auto, a rank that had to wait for its core for more than this part of the time shares it from then on.",
+);
+
+pub(super) const CROWD_HOLD: Row = number(
+    Variable::CrowdHold,
+    "RMPI_CROWD_HOLD",
+    (Category::Waiting, Scope::Any),
+    (1, 3_600_000, 1000),
+    "milliseconds",
+    "Such a rank shares its core for so long before it may take it for its own again.",
+);
+
+pub(super) const TASKS_PER_CALL: Row = number(
+    Variable::TasksPerCall,
+    "RMPI_TASKS_PER_CALL",
+    (Category::Collectives, Scope::Any),
+    (1, 1 << 20, 8),
+    "operations",
+    "A call that has nothing to wait for carries on so many of the nonblocking collectives that are under way, \
+     others the next time.",
+);
+
+pub(super) const GATE_STARTS: Row = number(
+    Variable::GateStarts,
+    "RMPI_GATE_STARTS",
+    (Category::PointToPoint, Scope::Local),
+    (4, 1 << 30, 4),
+    "starts",
+    "A persistent receive is started so often before a gate is made for it (RMPI_PERSISTENT).",
+);
+
+pub(super) const COPY_TRIALS: Row = number(
+    Variable::CopyTrials,
+    "RMPI_COPY_TRIALS",
+    (Category::PointToPoint, Scope::Local),
+    (4, 1 << 30, 128),
+    "periods",
+    "Where RMPI_SINGLE_COPY is auto, two of so many busy periods of large messages from a rank go the slower way, \
+     to find out whether it still is.",
+);
+
+pub(super) const UNEXPECTED_MESSAGES: Row = number(
+    Variable::UnexpectedMessages,
+    "RMPI_UNEXPECTED_MESSAGES",
+    (Category::Memory, Scope::Local),
+    (1, engine::MOST_UNEXPECTED, engine::MOST_UNEXPECTED),
+    "messages",
+    "Past so many unexpected messages, senders are asked to announce every message, whatever the memory.",
+);
+
+pub(super) const UNEXPECTED_RELEASE: Row = number(
+    Variable::UnexpectedRelease,
+    "RMPI_UNEXPECTED_RELEASE",
+    (Category::Memory, Scope::Local),
+    (0, 100, 50),
+    "percent",
+    "They may send again when no more than this part of RMPI_UNEXPECTED_BUDGET and of RMPI_UNEXPECTED_MESSAGES is \
+     in use.",
+);
+
+pub(super) const EVENT_RECORDS: Row = number(
+    Variable::EventRecords,
+    "RMPI_EVENT_RECORDS",
+    (Category::Process, Scope::Local),
+    (16, 1 << 20, 1 << 10),
+    "events",
+    "So many events wait at most until they are told to a tool (MPI_T); those beyond are dropped, and counted.",
+);
