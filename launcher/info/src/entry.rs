@@ -5,6 +5,8 @@ use serde_json::{Map, Value};
 
 /// One variable or event.
 pub(crate) struct Entry {
+    /// What it and its neighbours are about: a line above the first of them. Empty, if they have none.
+    pub(crate) group: &'static str,
     /// As it is shown, with a newline at its end.
     pub(crate) text: String,
     /// The same for programs.
@@ -27,12 +29,17 @@ impl Entry {
 /// Entries of one kind, under the word for it.
 pub(crate) type List = (&'static str, Vec<Entry>);
 
-/// The lists for people: entries with an empty line between.
+/// The lists for people: entries with an empty line between, below what their group is about.
 pub(crate) fn page(lists: &[List]) -> String {
-    let all = lists.iter().flat_map(|(_, entries)| entries);
-    all.map(|entry| entry.text.as_str())
-        .collect::<Vec<_>>()
-        .join("\n")
+    let (mut parts, mut group) = (Vec::new(), "");
+    for entry in lists.iter().flat_map(|(_, entries)| entries) {
+        if entry.group != group {
+            group = entry.group;
+            parts.push(format!("{group}\n"));
+        }
+        parts.push(entry.text.clone());
+    }
+    parts.join("\n")
 }
 
 /// The lists for programs: an object with an array for each.
@@ -52,8 +59,25 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_group_is_named_above_its_first_entry() {
+        let one = |group, text: &str| Entry {
+            group,
+            text: text.to_owned(),
+            json: Value::Null,
+        };
+        let entries = vec![
+            one("Waiting.", "A\n"),
+            one("Waiting.", "B\n"),
+            one("Memory.", "C\n"),
+        ];
+        let page = page(&[("vars", entries)]);
+        assert_eq!(page, "Waiting.\n\nA\n\nB\n\nMemory.\n\nC\n");
+    }
+
+    #[test]
     fn a_search_takes_all_words_in_any_order_and_case() {
         let entry = Entry {
+            group: "",
             text: "MPI_T_UMQ_LENGTH  level\n    Messages that no\n    receive has matched.\n"
                 .into(),
             json: Value::Null,

@@ -28,7 +28,11 @@ fn one(row: &Row) -> Entry {
         "elements": places.map(|(at, element)| described(at, element)).collect::<Vec<_>>(),
         "text": row.text,
     });
-    Entry { text, json }
+    Entry {
+        group: "",
+        text,
+        json,
+    }
 }
 
 fn element(element: &Element) -> String {

@@ -36,6 +36,7 @@ fn one(gauge: &Gauge) -> Entry {
         json["words"] = words.into();
     }
     Entry {
+        group: "",
         text: format!("{}  {class}{of}, {kind}, in {category}\n{text}", gauge.name),
         json,
     }

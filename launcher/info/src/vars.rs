@@ -6,7 +6,7 @@ use crate::text::wrapped;
 use runtime::var::{ROWS, Range, Row, Values};
 use serde_json::{Value, json};
 
-/// All variables. `is_set`: whether the environment has one of this name.
+/// All variables, by what they have to do with. `is_set`: whether the environment has one of this name.
 pub(crate) fn entries(values: &Values, is_set: impl Fn(&str) -> bool) -> Vec<Entry> {
     let one = |row: &Row| {
         let from = match row.range {
@@ -19,11 +19,15 @@ pub(crate) fn entries(values: &Values, is_set: impl Fn(&str) -> bool) -> Vec<Ent
             range => wrapped(&range.describe(), 4),
         };
         Entry {
+            group: row.category.text(),
             text: format!("{}{from}\n{range}{}", row.name, wrapped(row.text, 4)),
             json: for_programs(values, row, is_set(row.name)),
         }
     };
-    ROWS.iter().map(one).collect()
+    let mut rows: Vec<&Row> = ROWS.iter().collect();
+    // What the launcher and the wrappers use has no place among the categories, and comes last.
+    rows.sort_by_key(|row| row.category.place().unwrap_or(usize::MAX));
+    rows.into_iter().map(one).collect()
 }
 
 fn for_programs(values: &Values, row: &Row, is_set: bool) -> Value {
@@ -115,6 +119,7 @@ mod tests {
             ("RMPI_PROVIDERS", "verbs"),
         ]);
         for line in [
+            "Collective operations: how they go, and how often they are called.",
             "RMPI_EAGER_LIMIT  4096 bytes (set)",
             "RMPI_WAIT  spin (set)",
             "RMPI_PROVIDERS  verbs (set)",
