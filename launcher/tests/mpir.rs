@@ -191,9 +191,11 @@ fn mpir_012_gdb_attaches_to_one_rank_and_the_others_go_on() {
     );
 }
 
-/// A program whose ranks say that they are in MPI, all but the second.
+/// A program whose ranks say that they are in MPI, all but the second. It waits in line 7 for the first of the others: when it
+/// stops in line 8, gdb stops the launcher too, which must have let all others go by then.
 const PROGRAM: &str = "#include <mpi.h>\n#include <stdio.h>\nint main(int argc, char **argv)\n{\n    int rank;\n\
-    \x20   MPI_Init(&argc, &argv);\n    MPI_Comm_rank(MPI_COMM_WORLD, &rank);\n\
+    \x20   MPI_Init(&argc, &argv);\n    MPI_Comm_rank(MPI_COMM_WORLD, &rank); \
+    for (int one = rank == 1 ? EOF : 0; one == EOF;) { FILE *file = fopen(\"others\", \"r\"); one = fgetc(file); fclose(file); }\n\
     \x20   if (rank != 1) {\n        FILE *file = fopen(\"others\", \"a\");\n        fputs(\"here\\n\", file);\n\
     \x20       fclose(file);\n    }\n    MPI_Barrier(MPI_COMM_WORLD);\n    MPI_Finalize();\n    return 0;\n}\n";
 
