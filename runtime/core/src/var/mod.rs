@@ -216,9 +216,12 @@ impl Range {
                     "" => String::new(),
                     unit => format!(" of {unit}"),
                 };
-                format!(
-                    "a number{of} from {least} to {most} (K, M and G may follow; default {default})"
-                )
+                // Other units have these letters too, but nobody counts seconds in them.
+                let letters = match unit {
+                    "bytes" => "K, M and G may follow; ",
+                    _ => "",
+                };
+                format!("a number{of} from {least} to {most} ({letters}default {default})")
             }
             Self::Words(words) => format!("one of {} (default {})", words.join(", "), words[0]),
             Self::Names { all, default } => {
