@@ -220,8 +220,12 @@ impl Universe {
 
     #[inline(never)]
     fn rest_long(&mut self, wait: &mut Wait, (function, awaits): (&'static str, Awaits)) {
-        if wait.long_since.is_none() {
+        let is_new = wait.long_since.is_none();
+        if is_new {
             wait.long_since = Some(Instant::now());
+        }
+        // Where ranks share cores most waits are over when the core comes back for the first time.
+        if wait.noted.is_none() && !(is_new && self.crowding.is_crowded()) {
             wait.noted = self.note_call(function, awaits);
         }
         // Where the kernel plays the adapter, who polls takes the time from its own messages.
