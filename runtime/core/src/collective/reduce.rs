@@ -41,7 +41,7 @@ pub async fn reduce<V: Visit>(
     if let Some(board) = Board::of(line, bytes.len(), wish) {
         return board.reduce(bytes, root, op).await;
     }
-    reduce_messages(line, bytes, root, op).await
+    Box::pin(reduce_messages(line, bytes, root, op)).await
 }
 
 /// As [`reduce`], not over a board.
@@ -84,11 +84,22 @@ pub async fn allreduce<V: Visit>(
     bytes: &mut [u8],
     op: &impl Reducer,
 ) -> Result<(), Error> {
-    use choice::Allreduce::{Auto, Board as OverBoard, Halves, Ring, Rooted, Rounds, Slices};
-    let shape = line.shape();
-    if let Some(board) = Board::of(line, bytes.len(), shape.choice.allreduce.board()) {
+    let wish = line.shape().choice.allreduce.board();
+    if let Some(board) = Board::of(line, bytes.len(), wish) {
         return board.allreduce(bytes, op).await;
     }
+    // Apart, so that who meets at a board does not carry the room that the longest of the ways needs.
+    Box::pin(allreduce_messages(line, bytes, op)).await
+}
+
+/// As [`allreduce`], not over a board.
+async fn allreduce_messages<V: Visit>(
+    line: &Line<V>,
+    bytes: &mut [u8],
+    op: &impl Reducer,
+) -> Result<(), Error> {
+    use choice::Allreduce::{Auto, Board as OverBoard, Halves, Ring, Rooted, Rounds, Slices};
+    let shape = line.shape();
     let way = match shape.choice.allreduce {
         Auto | OverBoard if shape.is_sliced(bytes.len(), line.size()) => {
             let round = op.commutes() && shape.goes_round(bytes.len(), line.size());

@@ -68,7 +68,7 @@ pub async fn bcast<V: Visit>(line: &Line<V>, bytes: &mut [u8], root: u32) -> Res
     if let Some(board) = Board::of_bcast(line, bytes.len()) {
         return board.hear(bytes, root).await;
     }
-    bcast_messages(line, bytes, root).await
+    Box::pin(bcast_messages(line, bytes, root)).await
 }
 
 /// The root's part of [`bcast`]: other calls may read the same memory meanwhile.
@@ -79,7 +79,7 @@ pub async fn bcast_from_here<V: Visit>(line: &Line<V>, bytes: &[u8]) -> Result<(
     if let Some(board) = Board::of_bcast(line, bytes.len()) {
         return board.tell_all(bytes).await;
     }
-    tell_messages(line, bytes).await
+    Box::pin(tell_messages(line, bytes)).await
 }
 
 /// As [`bcast`], not over a board.
