@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Under `rmpiexec --keep-going` the last rank is killed, with which all others have persistent requests that go through gates: what
 // waits at them ends with an error that names it, and so does what is started later; the gates of the others stay open.
-#include "check.h"
+#include "counting.h"
+#include "killed.h"
 #include <signal.h>
 #include <unistd.h>
 
 enum { WARM = 12, SMALL = 64, LARGE = 300000, PAIRS = 2 };
 
-static int victim, partner;
+static int partner;
 static MPI_Comm living;
 
 struct pair {
@@ -46,37 +47,6 @@ static void close_pair(struct pair *it)
         GOOD(MPI_Request_free(&it->receive));
     GOOD(MPI_Free_mem(it->out));
     GOOD(MPI_Free_mem(it->in));
-}
-
-static MPI_T_pvar_session session;
-static MPI_T_pvar_handle handle;
-
-static void count_gates(void)
-{
-    int thread, number, count;
-    GOOD(MPI_T_init_thread(MPI_THREAD_SINGLE, &thread));
-    GOOD(MPI_T_pvar_get_index("gate_sends", MPI_T_PVAR_CLASS_COUNTER, &number));
-    GOOD(MPI_T_pvar_session_create(&session));
-    GOOD(MPI_T_pvar_handle_alloc(session, number, NULL, &handle, &count));
-    GOOD(MPI_T_pvar_start(session, handle));
-}
-
-// Messages of this rank that went through gates.
-static unsigned long long through_gates(void)
-{
-    unsigned long long value = 0;
-    GOOD(MPI_T_pvar_read(session, handle, &value));
-    return value;
-}
-
-static void told_of(int error, const char *what)
-{
-    char text[MPI_MAX_ERROR_STRING], name[32];
-    int length;
-    CHECK(error != MPI_SUCCESS, "%s was done without rank %d", what, victim);
-    MPI_Error_string(error, text, &length);
-    snprintf(name, sizeof name, "rank %d ", victim);
-    CHECK(strstr(text, name) && strstr(text, "SIGKILL"), "%s: \"%s\"", what, text);
 }
 
 static int start_and_wait(MPI_Request *request)
@@ -129,6 +99,7 @@ static void what_starts_later_ends(struct pair *small, struct pair *large)
 int main(int argc, char **argv)
 {
     struct pair own = {0};
+    int level;
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
@@ -136,7 +107,9 @@ int main(int argc, char **argv)
     partner = rank ^ 1;
     MPI_Comm_split(MPI_COMM_WORLD, rank == victim, 0, &living);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-    count_gates();
+    GOOD(MPI_T_init_thread(MPI_THREAD_SINGLE, &level));
+    GOOD(MPI_T_pvar_session_create(&session));
+    MPI_T_pvar_handle gates = begin("gate_sends");
     int has_partner = rank != victim && partner < victim;
     if (has_partner) {
         own = open_pair(partner, LARGE, 7);
@@ -152,7 +125,7 @@ int main(int argc, char **argv)
         exchange(&pairs[0], peer, WARM);
         exchange(&pairs[1], peer, WARM);
     }
-    CHECK(through_gates() > 0, "nothing went through a gate");
+    CHECK(end(gates) > 0, "nothing went through a gate");
     MPI_Barrier(MPI_COMM_WORLD);
     if (rank == victim) {
         usleep(100000);
@@ -165,9 +138,9 @@ int main(int argc, char **argv)
     close_pair(&pairs[0]);
     close_pair(&pairs[1]);
     if (has_partner) {
-        unsigned long long before = through_gates();
+        gates = begin("gate_sends");
         exchange(&own, partner, WARM);
-        CHECK(through_gates() >= before + WARM, "the gates of the living are closed");
+        CHECK(end(gates) >= WARM, "the gates of the living are closed");
         close_pair(&own);
     }
     int wrong = check_errors, all = 0;

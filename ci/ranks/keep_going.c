@@ -1,22 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Under `rmpiexec --keep-going` the last rank is killed: what others wait for from it, or start with it later, ends with an
 // error that names it; what does not need it goes on as before, and MPI_Finalize too.
-#include "check.h"
+#include "killed.h"
 #include <signal.h>
 #include <unistd.h>
 
 static MPI_Comm living;
-static int victim, value;
-
-static void told_of(int error, const char *what)
-{
-    char text[MPI_MAX_ERROR_STRING], name[32];
-    int length;
-    CHECK(error != MPI_SUCCESS, "%s was done without rank %d", what, victim);
-    MPI_Error_string(error, text, &length);
-    snprintf(name, sizeof name, "rank %d ", victim);
-    CHECK(strstr(text, name) && strstr(text, "SIGKILL"), "%s: \"%s\"", what, text);
-}
+static int value;
 
 static void what_waits_ends(void)
 {

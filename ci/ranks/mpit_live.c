@@ -1,28 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Settings that hold at once when a tool writes them while MPI runs: MPI 5.0 section 15.3.6. What they steer is seen by what
 // is counted. It runs with RMPI_WAIT=yield, so that a wait is the same on every machine.
-#include "check.h"
+#include "counting.h"
 #include <time.h>
-
-static MPI_T_pvar_session session;
-
-static MPI_T_pvar_handle begin(const char *name)
-{
-    MPI_T_pvar_handle handle = MPI_T_PVAR_HANDLE_NULL;
-    int index = -1, count = 0;
-    GOOD(MPI_T_pvar_get_index(name, MPI_T_PVAR_CLASS_COUNTER, &index));
-    GOOD(MPI_T_pvar_handle_alloc(session, index, NULL, &handle, &count));
-    GOOD(MPI_T_pvar_start(session, handle));
-    return handle;
-}
-
-static unsigned long long end(MPI_T_pvar_handle handle)
-{
-    unsigned long long value = ~0ull;
-    GOOD(MPI_T_pvar_read(session, handle, &value));
-    GOOD(MPI_T_pvar_handle_free(session, &handle));
-    return value;
-}
 
 static int set(const char *name, unsigned long long value)
 {

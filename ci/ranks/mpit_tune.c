@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Settings of protocols and memory that a tool writes before MPI begins, and what is counted then: MPI 5.0 section 15.3.6.
 // `mpit_tune early` wants gates as soon as may be and lets messages pile up; `mpit_tune late` wants neither.
-#include "check.h"
-
-static MPI_T_pvar_session session;
+#include "counting.h"
 
 static void set(const char *name, unsigned long long value)
 {
@@ -13,24 +11,6 @@ static void set(const char *name, unsigned long long value)
     GOOD(MPI_T_cvar_handle_alloc(index, NULL, &handle, &count));
     GOOD(MPI_T_cvar_write(handle, &value));
     GOOD(MPI_T_cvar_handle_free(&handle));
-}
-
-static MPI_T_pvar_handle begin(const char *name)
-{
-    MPI_T_pvar_handle handle = MPI_T_PVAR_HANDLE_NULL;
-    int index = -1, count = 0;
-    GOOD(MPI_T_pvar_get_index(name, MPI_T_PVAR_CLASS_COUNTER, &index));
-    GOOD(MPI_T_pvar_handle_alloc(session, index, NULL, &handle, &count));
-    GOOD(MPI_T_pvar_start(session, handle));
-    return handle;
-}
-
-static unsigned long long end(MPI_T_pvar_handle handle)
-{
-    unsigned long long value = ~0ull;
-    GOOD(MPI_T_pvar_read(session, handle, &value));
-    GOOD(MPI_T_pvar_handle_free(session, &handle));
-    return value;
 }
 
 static int is_early;
