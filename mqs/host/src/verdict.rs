@@ -383,35 +383,33 @@ impl<'a> Judge<'a> {
 
     /// What is under way only if arguments fit that nobody can look at any more, where all hope is in that.
     fn doubtful(&self) -> Option<String> {
-        let mut who: (BTreeSet<i32>, BTreeSet<i32>) = Default::default();
+        let (mut waiting, mut through) = (BTreeSet::new(), BTreeSet::new());
         for (rank, waits) in self.waiters() {
             for it in waits.iter().flat_map(|wait| &wait.pending) {
-                let gone = it.near.iter().filter(|it| it.other == Other::Through);
-                let gone: Vec<i32> = gone.map(|it| it.rank).collect();
-                match (gone.is_empty(), it.under_way) {
-                    (true, true) => return None,
-                    (true, false) => {}
-                    (false, _) => {
-                        who.0.insert(rank);
-                        who.1.extend(gone);
-                    }
+                let roots = it.near.iter().filter(|it| it.other == Other::Through);
+                let roots: Vec<i32> = roots.map(|it| it.rank).collect();
+                if roots.is_empty() && it.under_way {
+                    return None;
                 }
+                waiting.extend((!roots.is_empty()).then_some(rank));
+                through.extend(roots);
             }
         }
-        let still = self.those(|rank, state| {
+        let goes_on = |rank: i32, state: &State| {
             *state == State::Outside || self.doubts.get(&rank) == Some(&Doubt::Moved)
-        });
-        if who.0.is_empty() || still.iter().any(|rank| !who.1.contains(rank)) {
+        };
+        let others = self.those(|rank, state| goes_on(rank, state) && !through.contains(&rank));
+        if waiting.is_empty() || !others.is_empty() {
             return None;
         }
-        let (who, gone): (Vec<i32>, Vec<i32>) =
-            (who.0.into_iter().collect(), who.1.into_iter().collect());
+        let waiting: Vec<i32> = waiting.into_iter().collect();
+        let through: Vec<i32> = through.into_iter().collect();
         Some(format!(
             "data that {} {} for come from {}, which {} through with the call; if they do not come, counts or datatypes differ",
-            ranks(&who),
-            verb(&who, "waits", "wait"),
-            ranks(&gone),
-            verb(&gone, "is", "are")
+            ranks(&waiting),
+            verb(&waiting, "waits", "wait"),
+            ranks(&through),
+            verb(&through, "is", "are")
         ))
     }
 
