@@ -1,0 +1,680 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The one table of performance variables.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use queue_layout::{COLLECTIVES, CommRow, Tally, collective};
+use transport::{NetStats, Stats};
+
+use super::super::traffic::{Traffic, traffic};
+use super::{BUDGET, Category, Class, Gauge, Number, PHASE, PHASES, Source, Verbosity};
+
+/// How much of the memory for unexpected data is in use: at most 1, as bits.
+fn budget_used(tally: &Tally) -> u64 {
+    let (kept, budget) = (tally.kept_bytes.get(), BUDGET.load(Relaxed));
+    #[allow(clippy::cast_precision_loss, reason = "a share")]
+    let share = match kept {
+        0 => 0.0,
+        _ => kept as f64 / budget as f64,
+    };
+    share.min(1.0).to_bits()
+}
+
+/// What the transport counts between ranks of the node.
+fn shm(number: fn(&Stats) -> u64) -> u64 {
+    traffic().map_or(0, |traffic| number(&traffic.ledger().stats()))
+}
+
+/// What it counts over a network.
+fn net(number: fn(&(Stats, NetStats)) -> u64) -> u64 {
+    traffic().map_or(0, |traffic| number(&traffic.ledger().net()))
+}
+
+fn called(row: &CommRow, collective: usize) -> u64 {
+    row.calls(collective).0.into()
+}
+
+fn active(row: &CommRow, collective: usize) -> u64 {
+    row.calls(collective).1.into()
+}
+
+fn took(row: &CommRow, collective: usize) -> u64 {
+    row.time_ns(collective)
+}
+
+const fn gauge(
+    name: &'static str,
+    (category, verbosity): (Category, Verbosity),
+    class: Class,
+    source: Source,
+    text: &'static str,
+) -> Gauge {
+    Gauge {
+        name,
+        category,
+        verbosity,
+        class,
+        kind: Number::Long,
+        source,
+        text,
+    }
+}
+
+const PROCESS: (Category, Verbosity) = (Category::Process, Verbosity::UserBasic);
+const MESSAGES: (Category, Verbosity) = (Category::PointToPoint, Verbosity::UserBasic);
+const PROTOCOL: (Category, Verbosity) = (Category::PointToPoint, Verbosity::TunerBasic);
+const MEMORY: (Category, Verbosity) = (Category::Memory, Verbosity::TunerBasic);
+const WAITING: (Category, Verbosity) = (Category::Waiting, Verbosity::UserDetail);
+const NETWORK: (Category, Verbosity) = (Category::Network, Verbosity::TunerDetail);
+const CALLS: (Category, Verbosity) = (Category::Collectives, Verbosity::UserDetail);
+const ACTIVE: (Category, Verbosity) = (Category::Collectives, Verbosity::TunerDetail);
+
+macro_rules! calls {
+    ($word:literal, $collective:literal) => {
+        gauge(
+            concat!("collective_", $word, "_calls"),
+            CALLS,
+            Class::Counter,
+            Source::Comm(called, collective($collective)),
+            concat!(
+                "Calls of MPI_",
+                $collective,
+                " in the communicator that have begun."
+            ),
+        )
+        .of(Number::Unsigned)
+    };
+}
+
+macro_rules! active {
+    ($word:literal, $collective:literal) => {
+        gauge(
+            concat!("collective_", $word, "_active"),
+            ACTIVE,
+            Class::Level,
+            Source::Comm(active, collective($collective)),
+            concat!(
+                "Calls of MPI_",
+                $collective,
+                " in the communicator that have begun and not ended."
+            ),
+        )
+        .of(Number::Unsigned)
+    };
+}
+
+macro_rules! timed {
+    ($word:literal, $collective:literal) => {
+        gauge(
+            concat!("collective_", $word, "_time"),
+            CALLS,
+            Class::Timer,
+            Source::Comm(took, collective($collective)),
+            concat!(
+                "Time that calls of MPI_",
+                $collective,
+                " in the communicator have taken that have ended, in seconds. Calls are timed once somebody has a handle of one of \
+                 these variables; one that goes on in the background takes as long as that goes on."
+            ),
+        )
+        .of(Number::Double)
+    };
+}
+
+/// The table. A variable keeps its place: new ones come last. What counts calls of a collective counts those of its
+/// nonblocking and persistent forms as well.
+pub const GAUGES: &[Gauge] = &[
+    gauge(
+        "process_phase",
+        PROCESS,
+        Class::State,
+        Source::Process(|_| PHASE.load(Relaxed) as u64),
+        "Where the process is: before MPI is initialized, running, or finalized.",
+    )
+    .of(Number::Int(PHASES)),
+    gauge(
+        "communicators",
+        PROCESS,
+        Class::Level,
+        Source::Process(|tally| tally.communicators.get()),
+        "Communicators that the process has, MPI_COMM_WORLD and MPI_COMM_SELF among them.",
+    ),
+    gauge(
+        "communicators_high",
+        PROCESS,
+        Class::HighWatermark,
+        Source::Extreme(|tally| &tally.communicators),
+        "The most communicators at one time.",
+    ),
+    gauge(
+        "communicators_made",
+        PROCESS,
+        Class::Counter,
+        Source::Process(|tally| tally.communicators_made.get()),
+        "Communicators that the process was given, MPI_COMM_WORLD and MPI_COMM_SELF among them.",
+    ),
+    gauge(
+        "communicator_size",
+        PROCESS,
+        Class::Size,
+        Source::Comm(|row, _| row.size_and_rank().0 as u64, 0),
+        "Ranks of the communicator; of an intercommunicator those of the local group.",
+    )
+    .of(Number::Unsigned),
+    gauge(
+        "communicator_rank",
+        PROCESS,
+        Class::Generic,
+        Source::Comm(|row, _| row.size_and_rank().1 as u64, 0),
+        "The rank of the process in the communicator, from the beginning; it never changes.",
+    )
+    .of(Number::Int(&[])),
+    gauge(
+        "unexpected_recvq_length",
+        MESSAGES,
+        Class::Level,
+        Source::Process(|tally| tally.unexpected_length.get()),
+        "Messages that have arrived and that no receive has matched, of all communicators, with the library's own.",
+    ),
+    gauge(
+        "unexpected_recvq_length_high",
+        MESSAGES,
+        Class::HighWatermark,
+        Source::Extreme(|tally| &tally.unexpected_length),
+        "The most messages in that queue at one time.",
+    ),
+    gauge(
+        "unexpected_recvq_length_low",
+        MESSAGES,
+        Class::LowWatermark,
+        Source::Extreme(|tally| &tally.unexpected_length),
+        "The fewest messages in that queue at one time.",
+    ),
+    gauge(
+        "unexpected_messages",
+        MESSAGES,
+        Class::Counter,
+        Source::Process(|tally| tally.unexpected.get()),
+        "Messages that arrived before a receive that matches them.",
+    ),
+    gauge(
+        "MPI_T_UMQ_LENGTH",
+        MESSAGES,
+        Class::Level,
+        Source::Queue,
+        "Messages that have arrived in the communicator and that no receive has matched, without those of collectives.",
+    )
+    .of(Number::Unsigned),
+    gauge(
+        "match_attempts",
+        PROTOCOL,
+        Class::Aggregate,
+        Source::Process(|tally| tally.match_attempts.get()),
+        "Receives and messages that were looked at while matching. A receive whose process waits for it alone is not \
+         looked for, and not counted.",
+    ),
+    gauge(
+        "rendezvous_sends",
+        PROTOCOL,
+        Class::Counter,
+        Source::Process(|tally| tally.announced.get()),
+        "Messages that were announced, since they are large or their receiver has asked for it.",
+    ),
+    gauge(
+        "rendezvous_send_bytes",
+        PROTOCOL,
+        Class::Aggregate,
+        Source::Process(|tally| tally.announced_bytes.get()),
+        "Bytes of messages that were announced.",
+    ),
+    gauge(
+        "early_sends",
+        PROTOCOL,
+        Class::Counter,
+        Source::Process(|tally| tally.early.get()),
+        "Messages above the eager limit that went at once, in several parts (RMPI_EARLY_LIMIT).",
+    ),
+    gauge(
+        "early_send_bytes",
+        PROTOCOL,
+        Class::Aggregate,
+        Source::Process(|tally| tally.early_bytes.get()),
+        "Bytes of those.",
+    ),
+    gauge(
+        "gate_sends",
+        PROTOCOL,
+        Class::Counter,
+        Source::Process(|tally| tally.gated.get()),
+        "Messages of persistent sends that went through a gate, straight to where they belong (RMPI_PERSISTENT).",
+    ),
+    gauge(
+        "gate_send_bytes",
+        PROTOCOL,
+        Class::Aggregate,
+        Source::Process(|tally| tally.gated_bytes.get()),
+        "Bytes of those.",
+    ),
+    gauge(
+        "frames_refused",
+        (Category::Network, Verbosity::DeveloperBasic),
+        Class::Counter,
+        Source::Process(|tally| tally.refused.get()),
+        "Frames that made no sense and changed nothing.",
+    ),
+    gauge(
+        "senders_throttled",
+        MEMORY,
+        Class::Counter,
+        Source::Process(|tally| tally.throttles.get()),
+        "Times that a sender was asked to announce its messages, because too many were unexpected.",
+    ),
+    gauge(
+        "unexpected_recvq_buffer_size",
+        MEMORY,
+        Class::Level,
+        Source::Process(|tally| tally.kept_bytes.get()),
+        "Bytes of memory for the data of unexpected messages, with what each message costs beside its data.",
+    ),
+    gauge(
+        "unexpected_recvq_buffer_size_high",
+        MEMORY,
+        Class::HighWatermark,
+        Source::Extreme(|tally| &tally.kept_bytes),
+        "The most bytes of that memory at one time.",
+    ),
+    gauge(
+        "unexpected_recvq_buffer_size_low",
+        MEMORY,
+        Class::LowWatermark,
+        Source::Extreme(|tally| &tally.kept_bytes),
+        "The fewest bytes of that memory at one time.",
+    ),
+    gauge(
+        "unexpected_budget",
+        MEMORY,
+        Class::Size,
+        Source::Process(|_| BUDGET.load(Relaxed)),
+        "Bytes of memory for unexpected messages past which senders are asked to announce (RMPI_UNEXPECTED_BUDGET); 0 \
+         before MPI is initialized.",
+    ),
+    gauge(
+        "unexpected_budget_used",
+        MEMORY,
+        Class::Percentage,
+        Source::Process(budget_used),
+        "The share of that memory that is in use; 1 also where it is more.",
+    )
+    .of(Number::Double),
+    calls!("barrier", "Barrier"),
+    calls!("bcast", "Bcast"),
+    calls!("allgather", "Allgather"),
+    calls!("allgatherv", "Allgatherv"),
+    calls!("allreduce", "Allreduce"),
+    calls!("alltoall", "Alltoall"),
+    calls!("alltoallv", "Alltoallv"),
+    calls!("reduce_scatter", "Reduce_scatter"),
+    calls!("reduce", "Reduce"),
+    calls!("gather", "Gather"),
+    calls!("gatherv", "Gatherv"),
+    calls!("scan", "Scan"),
+    calls!("scatter", "Scatter"),
+    calls!("scatterv", "Scatterv"),
+    calls!("alltoallw", "Alltoallw"),
+    calls!("exscan", "Exscan"),
+    calls!("reduce_scatter_block", "Reduce_scatter_block"),
+    calls!("neighbor_allgather", "Neighbor_allgather"),
+    calls!("neighbor_allgatherv", "Neighbor_allgatherv"),
+    calls!("neighbor_alltoall", "Neighbor_alltoall"),
+    calls!("neighbor_alltoallv", "Neighbor_alltoallv"),
+    calls!("neighbor_alltoallw", "Neighbor_alltoallw"),
+    active!("barrier", "Barrier"),
+    active!("bcast", "Bcast"),
+    active!("allgather", "Allgather"),
+    active!("allgatherv", "Allgatherv"),
+    active!("allreduce", "Allreduce"),
+    active!("alltoall", "Alltoall"),
+    active!("alltoallv", "Alltoallv"),
+    active!("reduce_scatter", "Reduce_scatter"),
+    active!("reduce", "Reduce"),
+    active!("gather", "Gather"),
+    active!("gatherv", "Gatherv"),
+    active!("scan", "Scan"),
+    active!("scatter", "Scatter"),
+    active!("scatterv", "Scatterv"),
+    active!("alltoallw", "Alltoallw"),
+    active!("exscan", "Exscan"),
+    active!("reduce_scatter_block", "Reduce_scatter_block"),
+    active!("neighbor_allgather", "Neighbor_allgather"),
+    active!("neighbor_allgatherv", "Neighbor_allgatherv"),
+    active!("neighbor_alltoall", "Neighbor_alltoall"),
+    active!("neighbor_alltoallv", "Neighbor_alltoallv"),
+    active!("neighbor_alltoallw", "Neighbor_alltoallw"),
+    gauge(
+        "sent_messages_to",
+        MESSAGES,
+        Class::Counter,
+        Source::Ranks(Traffic::messages),
+        "Messages that the process has sent to each rank of MPI_COMM_WORLD, in all communicators, with those of collectives and \
+         the library's own. Collectives over a board and the channels of QMP send none.",
+    ),
+    gauge(
+        "sent_bytes_to",
+        MESSAGES,
+        Class::Aggregate,
+        Source::Ranks(Traffic::bytes),
+        "Bytes of those messages, by rank of MPI_COMM_WORLD.",
+    ),
+    gauge(
+        "time_waiting",
+        WAITING,
+        Class::Timer,
+        Source::Process(|tally| tally.waited_ns.get()),
+        "Seconds in calls that waited for long, from when they had polled for some 100 microseconds, or where ranks share cores at once; of calls that have ended, and the sum of all threads.",
+    ).of(Number::Double),
+    gauge(
+        "waits_long",
+        WAITING,
+        Class::Counter,
+        Source::Process(|tally| tally.waits.get()),
+        "Calls that waited for so long, and have ended.",
+    ),
+    gauge(
+        "yields",
+        WAITING,
+        Class::Counter,
+        Source::Process(|tally| tally.yields.get()),
+        "Times that the process offered its core to others while it waited.",
+    ),
+    gauge(
+        "sleeps",
+        WAITING,
+        Class::Counter,
+        Source::Process(|_| shm(|it| it.sleeps)),
+        "Times that the process went to sleep, to be woken by another rank of its node.",
+    ),
+    gauge(
+        "bells_rung",
+        WAITING,
+        Class::Counter,
+        Source::Process(|_| shm(|it| it.bells)),
+        "Times that the process told a rank of its node, which did not look, that a message is there.",
+    ),
+    gauge(
+        "wakeups",
+        WAITING,
+        Class::Counter,
+        Source::Process(|_| shm(|it| it.wakes)),
+        "Times that the process woke a rank of its node that slept.",
+    ),
+    gauge(
+        "shm_frames_sent",
+        NETWORK,
+        Class::Counter,
+        Source::Process(|_| shm(|it| it.sends)),
+        "Frames sent through shared memory: messages, parts of them, and the library's own words.",
+    ),
+    gauge(
+        "shm_read_bytes",
+        NETWORK,
+        Class::Aggregate,
+        Source::Process(|_| shm(|it| it.read_bytes)),
+        "Bytes that the process has copied itself out of the memory of ranks of its node.",
+    ),
+    gauge(
+        "shm_helped_bytes",
+        NETWORK,
+        Class::Aggregate,
+        Source::Process(|_| shm(|it| it.helped_bytes)),
+        "Bytes of such copies that the owner of the data has made instead, at the same time.",
+    ),
+    gauge(
+        "shm_refused",
+        NETWORK,
+        Class::Counter,
+        Source::Process(|_| shm(|it| it.refused)),
+        "Frames and offers through shared memory that made no sense and changed nothing.",
+    ),
+    gauge(
+        "rendezvous_receives_read",
+        PROTOCOL,
+        Class::Counter,
+        Source::Process(|tally| tally.pulled.get()),
+        "Announced messages whose data the process has read out of the sender's memory, or the network for it.",
+    ),
+    gauge(
+        "rendezvous_read_bytes",
+        PROTOCOL,
+        Class::Aggregate,
+        Source::Process(|tally| tally.pulled_bytes.get()),
+        "Bytes of those.",
+    ),
+    gauge(
+        "rendezvous_receives_streamed",
+        PROTOCOL,
+        Class::Counter,
+        Source::Process(|tally| tally.streamed.get()),
+        "Announced messages whose data the process has asked for in frames.",
+    ),
+    gauge(
+        "rendezvous_streamed_bytes",
+        PROTOCOL,
+        Class::Aggregate,
+        Source::Process(|tally| tally.streamed_bytes.get()),
+        "Bytes of those.",
+    ),
+    gauge(
+        "cancels",
+        PROTOCOL,
+        Class::Counter,
+        Source::Process(|tally| tally.cancels.get()),
+        "Sends and receives that the program has cancelled, or tried to.",
+    ),
+    gauge(
+        "net_frames_sent",
+        NETWORK,
+        Class::Counter,
+        Source::Process(|_| net(|it| it.0.sends)),
+        "Frames given to the network.",
+    ),
+    gauge(
+        "net_refused",
+        NETWORK,
+        Class::Counter,
+        Source::Process(|_| net(|it| it.0.refused)),
+        "Frames and words from the network that made no sense and changed nothing.",
+    ),
+    gauge(
+        "net_packets",
+        NETWORK,
+        Class::Counter,
+        Source::Process(|_| net(|it| it.1.packets)),
+        "Packets that went over reliable queue pairs.",
+    ),
+    gauge(
+        "net_datagrams",
+        NETWORK,
+        Class::Counter,
+        Source::Process(|_| net(|it| it.1.datagrams)),
+        "Packets that went as datagrams.",
+    ),
+    gauge(
+        "net_datagrams_overdue",
+        NETWORK,
+        Class::Counter,
+        Source::Process(|_| net(|it| it.1.overdue)),
+        "Datagrams that were not acknowledged in time, and went again.",
+    ),
+    gauge(
+        "net_packets_twice",
+        NETWORK,
+        Class::Counter,
+        Source::Process(|_| net(|it| it.1.twice)),
+        "Packets that came twice, and were dropped.",
+    ),
+    gauge(
+        "net_pairs_joined",
+        NETWORK,
+        Class::Counter,
+        Source::Process(|_| net(|it| it.1.joined)),
+        "Reliable queue pairs that were joined.",
+    ),
+    gauge(
+        "net_pairs_broken",
+        NETWORK,
+        Class::Counter,
+        Source::Process(|_| net(|it| it.1.broken)),
+        "Reliable queue pairs that broke.",
+    ),
+    gauge(
+        "net_pairs_not_ready",
+        NETWORK,
+        Class::Counter,
+        Source::Process(|_| net(|it| it.1.not_ready)),
+        "Those that broke because the peer had no buffers for too long.",
+    ),
+    gauge(
+        "net_pairs_given_up",
+        NETWORK,
+        Class::Counter,
+        Source::Process(|_| net(|it| it.1.given_up)),
+        "Reliable queue pairs that were given up for others.",
+    ),
+    gauge(
+        "net_moved_bytes",
+        NETWORK,
+        Class::Aggregate,
+        Source::Process(|_| net(|it| it.1.moved_bytes)),
+        "Bytes that the device has read or written elsewhere on order of the process.",
+    ),
+    gauge(
+        "net_striped_works",
+        NETWORK,
+        Class::Counter,
+        Source::Process(|_| net(|it| it.1.striped)),
+        "Reads and writes that went over several ports at once.",
+    ),
+    gauge(
+        "net_fetched_reads",
+        NETWORK,
+        Class::Counter,
+        Source::Process(|_| net(|it| it.1.fetched)),
+        "Reads that the owners of the data carried out as writes.",
+    ),
+    gauge(
+        "net_detours",
+        NETWORK,
+        Class::Counter,
+        Source::Process(|_| net(|it| it.1.detours)),
+        "Times that packets to a rank took another port than before.",
+    ),
+    gauge(
+        "receives_truncated",
+        PROTOCOL,
+        Class::Counter,
+        Source::Process(|tally| tally.truncated.get()),
+        "Messages that were longer than the buffer of their receive.",
+    ),
+    gauge(
+        "operations_lost",
+        PROTOCOL,
+        Class::Counter,
+        Source::Process(|tally| tally.lost.get()),
+        "Sends and receives that failed since the other process does not answer any more.",
+    ),
+    gauge(
+        "throttled_by_receivers",
+        MEMORY,
+        Class::Counter,
+        Source::Process(|tally| tally.throttled.get()),
+        "Times that a receiver has asked the process to announce its messages, because too many were unexpected there.",
+    ),
+    gauge(
+        "released_by_receivers",
+        MEMORY,
+        Class::Counter,
+        Source::Process(|tally| tally.released.get()),
+        "Times that such a receiver has said that it can keep messages again.",
+    ),
+    timed!("barrier", "Barrier"),
+    timed!("bcast", "Bcast"),
+    timed!("allgather", "Allgather"),
+    timed!("allgatherv", "Allgatherv"),
+    timed!("allreduce", "Allreduce"),
+    timed!("alltoall", "Alltoall"),
+    timed!("alltoallv", "Alltoallv"),
+    timed!("reduce_scatter", "Reduce_scatter"),
+    timed!("reduce", "Reduce"),
+    timed!("gather", "Gather"),
+    timed!("gatherv", "Gatherv"),
+    timed!("scan", "Scan"),
+    timed!("scatter", "Scatter"),
+    timed!("scatterv", "Scatterv"),
+    timed!("alltoallw", "Alltoallw"),
+    timed!("exscan", "Exscan"),
+    timed!("reduce_scatter_block", "Reduce_scatter_block"),
+    timed!("neighbor_allgather", "Neighbor_allgather"),
+    timed!("neighbor_allgatherv", "Neighbor_allgatherv"),
+    timed!("neighbor_alltoall", "Neighbor_alltoall"),
+    timed!("neighbor_alltoallv", "Neighbor_alltoallv"),
+    timed!("neighbor_alltoallw", "Neighbor_alltoallw"),
+    gauge(
+        "net_registrations",
+        NETWORK,
+        Class::Counter,
+        Source::Process(|_| net(|it| it.1.registered)),
+        "Regions of memory that were registered with ports of the network.",
+    ),
+    gauge(
+        "net_registered_bytes",
+        NETWORK,
+        Class::Level,
+        Source::Process(|_| net(|it| it.1.registered_bytes)),
+        "Bytes that are registered now; of memory that several ports know, as often.",
+    ),
+    gauge(
+        "net_registered_bytes_most",
+        NETWORK,
+        Class::Generic,
+        Source::Process(|_| net(|it| it.1.registered_most_bytes)),
+        "The most bytes that were registered at any time, since MPI is initialized.",
+    ),
+];
+
+const _: () = assert!(GAUGES.len() == 63 + 3 * COLLECTIVES.len());
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s15_3_7_types_fit_their_classes_and_names_are_unique() {
+        for (at, gauge) in GAUGES.iter().enumerate() {
+            let name = gauge.name;
+            let same = |other: &Gauge| other.name == name;
+            assert!(!GAUGES[..at].iter().any(same), "{name}");
+            assert!(gauge.text.ends_with('.') && gauge.category.place().is_some());
+            let fits = match gauge.class {
+                Class::State => matches!(gauge.kind, Number::Int(_)),
+                Class::Percentage | Class::Timer => gauge.kind == Number::Double,
+                Class::Counter | Class::Level | Class::Size | Class::Aggregate => {
+                    matches!(gauge.kind, Number::Unsigned | Number::Long)
+                }
+                Class::HighWatermark | Class::LowWatermark => gauge.kind == Number::Long,
+                Class::Generic => true,
+            };
+            assert!(fits, "{name}");
+            let watches = matches!(gauge.class, Class::HighWatermark | Class::LowWatermark);
+            let is_extreme = matches!(gauge.source, Source::Extreme(_));
+            assert_eq!(watches, is_extreme, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_share_is_between_nothing_and_one() {
+        let tally = Tally::default();
+        assert_eq!(budget_used(&tally), 0.0_f64.to_bits());
+        tally.kept_bytes.add(1);
+        assert_eq!(budget_used(&tally), 1.0_f64.to_bits());
+    }
+}
