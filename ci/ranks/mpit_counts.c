@@ -93,6 +93,114 @@ static void mpit_125_umq_length_is_that_of_its_communicator(void)
     GOOD(MPI_T_pvar_handle_free(session, &here));
 }
 
+// What is watched, or what it would be.
+static int length(MPI_T_pvar_handle watched, int otherwise)
+{
+    return watched == MPI_T_PVAR_HANDLE_NULL ? otherwise : (int)shorts(watched);
+}
+
+// Whatever posts a receive and whatever takes it; 8 bytes go the shortest way as long as nobody watches a communicator.
+static void post_and_take(MPI_Comm comm, MPI_T_pvar_handle all, MPI_T_pvar_handle here, MPI_T_pvar_handle there)
+{
+    enum { MOST = 6 };
+    static char data[MOST][100000];
+    static const int bytes[MOST] = {8, 8, 64, 5000, 100000, 8}, to[MOST] = {0, MPI_ANY_SOURCE, 0, 0, MPI_ANY_SOURCE, 0};
+    MPI_Request requests[MOST], kept, vain;
+    unsigned long long before = longs(session, all);
+    for (int i = 0; i < MOST && rank == 1; i++) {
+        MPI_Irecv(data[i], bytes[i], MPI_BYTE, to[i], i == 2 ? MPI_ANY_TAG : 20 + i, comm, &requests[i]);
+        EQUAL(longs(session, all), before + i + 1);
+        EQUAL(length(here, i + 1), i + 1);
+        EQUAL(length(there, 0), 0);
+    }
+    if (rank == 1) {
+        MPI_Recv_init(data[0], 8, MPI_BYTE, 0, 30, comm, &kept);
+        EQUAL(longs(session, all), before + MOST);
+        MPI_Start(&kept);
+        MPI_Irecv(data[0], 8, MPI_BYTE, 0, 31, comm, &vain);
+        EQUAL(longs(session, all), before + MOST + 2);
+        EQUAL(length(here, MOST + 2), MOST + 2);
+        MPI_Cancel(&vain);
+        MPI_Wait(&vain, MPI_STATUS_IGNORE);
+        MPI_Cancel(&kept);
+        MPI_Wait(&kept, MPI_STATUS_IGNORE);
+        MPI_Request_free(&kept);
+        EQUAL(longs(session, all), before + MOST);
+        EQUAL(length(here, MOST), MOST);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    for (int i = 0; i < MOST; i++) {
+        if (rank == 0)
+            MPI_Send(data[i], bytes[i], MPI_BYTE, 1, 20 + i, comm);
+        if (rank != 1)
+            continue;
+        MPI_Wait(&requests[i], MPI_STATUS_IGNORE);
+        int left = (int)(longs(session, all) - before), more = length(here, left);
+        // Later messages may have come as well.
+        CHECK(left >= 0 && left < MOST - i, "%d after %d", left, i);
+        CHECK(more >= 0 && more <= left, "%d of %d after %d", more, left, i);
+    }
+    if (rank == 0)
+        MPI_Send(data[0], 8, MPI_BYTE, 1, 40, comm);
+    if (rank == 1)
+        MPI_Recv(data[0], 8, MPI_BYTE, 0, 40, comm, MPI_STATUS_IGNORE);
+    EQUAL(longs(session, all), before);
+    EQUAL(length(here, 0), 0);
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+static void posted_receives_are_counted(void)
+{
+    MPI_T_pvar_handle all = bind(session, "posted_recvq_length", MPI_T_PVAR_CLASS_LEVEL, NULL);
+    MPI_Comm other;
+    MPI_Comm_dup(MPI_COMM_WORLD, &other);
+    for (int round = 0; round < 3; round++) {
+        MPI_Request early;
+        int word = 0;
+        // It was posted the shortest way before anybody watched.
+        if (rank == 1)
+            MPI_Irecv(&word, 1, MPI_INT, 0, 50, other, &early);
+        post_and_take(MPI_COMM_WORLD, all, MPI_T_PVAR_HANDLE_NULL, MPI_T_PVAR_HANDLE_NULL);
+        MPI_T_pvar_handle here =
+            bind(session, "communicator_posted_recvq_length", MPI_T_PVAR_CLASS_LEVEL, &(MPI_Comm){MPI_COMM_WORLD});
+        MPI_T_pvar_handle there = bind(session, "communicator_posted_recvq_length", MPI_T_PVAR_CLASS_LEVEL, &other);
+        GOOD(MPI_T_pvar_start(session, here));
+        GOOD(MPI_T_pvar_start(session, there));
+        EQUAL(shorts(there), rank == 1);
+        if (rank == 0)
+            MPI_Send(&round, 1, MPI_INT, 1, 50, other);
+        if (rank == 1) {
+            MPI_Wait(&early, MPI_STATUS_IGNORE);
+            EQUAL(word, round);
+        }
+        EQUAL(shorts(there), 0);
+        post_and_take(MPI_COMM_WORLD, all, here, there);
+        post_and_take(other, all, there, here);
+        GOOD(MPI_T_pvar_handle_free(session, &here));
+        GOOD(MPI_T_pvar_handle_free(session, &there));
+    }
+    // A communicator that is freed while a receive in it is posted.
+    MPI_Request last = MPI_REQUEST_NULL;
+    int word = 0;
+    if (rank == 0)
+        MPI_Send_init(&word, 1, MPI_INT, 1, 60, other, &last);
+    if (rank == 1)
+        MPI_Irecv(&word, 1, MPI_INT, 0, 60, other, &last);
+    MPI_Comm_free(&other);
+    EQUAL(longs(session, all), rank == 1);
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (rank == 0)
+        MPI_Start(&last);
+    MPI_Wait(&last, MPI_STATUS_IGNORE);
+    if (rank == 0)
+        MPI_Request_free(&last);
+    EQUAL(longs(session, all), 0);
+    GOOD(MPI_T_pvar_handle_free(session, &all));
+    // What was freed with a receive in it is a communicator until another one is freed.
+    MPI_Comm_dup(MPI_COMM_WORLD, &other);
+    MPI_Comm_free(&other);
+}
+
 static void mpit_116_sessions_and_watermarks_are_apart(void)
 {
     MPI_Request requests[8];
@@ -258,7 +366,7 @@ static void s15_3_7_watches_run_out_and_come_back(void)
 }
 
 // A signal handler reads, resets, stops and starts, whatever it has interrupted.
-static MPI_T_pvar_handle in_handler[4];
+static MPI_T_pvar_handle in_handler[6];
 static volatile unsigned long long reads, wrong;
 
 static void handler(int number)
@@ -269,6 +377,8 @@ static void handler(int number)
     wrong += MPI_T_pvar_read(session, in_handler[0], &value) != MPI_SUCCESS || value > 1u << 24;
     wrong += MPI_T_pvar_read(session, in_handler[1], &word) != MPI_SUCCESS || word > 64;
     wrong += MPI_T_pvar_readreset(session, in_handler[2], &value) != MPI_SUCCESS || value > 1u << 24;
+    wrong += MPI_T_pvar_read(session, in_handler[4], &value) != MPI_SUCCESS || value > 64;
+    wrong += MPI_T_pvar_read(session, in_handler[5], &word) != MPI_SUCCESS || word > 64;
     wrong += MPI_T_pvar_stop(session, in_handler[3]) != MPI_SUCCESS;
     wrong += MPI_T_pvar_start(session, in_handler[3]) != MPI_SUCCESS;
     reads++;
@@ -285,6 +395,9 @@ static void mpit_122_signal_handlers_read_under_traffic(void)
     in_handler[1] = bind(session, "MPI_T_UMQ_LENGTH", MPI_T_PVAR_CLASS_LEVEL, &(MPI_Comm){MPI_COMM_WORLD});
     in_handler[2] = bind(session, "unexpected_messages", MPI_T_PVAR_CLASS_COUNTER, NULL);
     in_handler[3] = bind(session, "rendezvous_sends", MPI_T_PVAR_CLASS_COUNTER, NULL);
+    in_handler[4] = bind(session, "posted_recvq_length", MPI_T_PVAR_CLASS_LEVEL, NULL);
+    in_handler[5] =
+        bind(session, "communicator_posted_recvq_length", MPI_T_PVAR_CLASS_LEVEL, &(MPI_Comm){MPI_COMM_WORLD});
     GOOD(MPI_T_pvar_start(session, MPI_T_PVAR_ALL_HANDLES));
     sigaction(SIGALRM, &action, NULL);
     setitimer(ITIMER_REAL, &every, NULL);
@@ -299,7 +412,8 @@ static void mpit_122_signal_handlers_read_under_traffic(void)
     CHECK(reads > 0, "%s", "the handler never ran");
     EQUAL(wrong, 0);
     EQUAL(shorts(in_handler[1]), 0);
-    for (int i = 0; i < 4; i++)
+    EQUAL(shorts(in_handler[5]), 0);
+    for (int i = 0; i < 6; i++)
         GOOD(MPI_T_pvar_handle_free(session, &in_handler[i]));
 }
 
@@ -356,6 +470,7 @@ int main(int argc, char **argv)
     EQUAL(longs(early, made), 2);
     EQUAL(longs(early, most), 2);
     RUN(mpit_125_umq_length_is_that_of_its_communicator);
+    RUN(posted_receives_are_counted);
     RUN(mpit_116_sessions_and_watermarks_are_apart);
     RUN(s15_3_7_large_messages_are_announced);
     RUN(s15_3_7_collectives_are_counted_by_communicator);

@@ -147,8 +147,9 @@ pub fn handle_alloc(
     };
     let desk = desk()?;
     let made = desk.alloc(session, at, bound);
-    if let (Err(_), Bound::Comm(_, Some(watch))) = (made, bound) {
-        runtime::var::gauges::tally().queues.unwatch(watch);
+    if let (Err(_), Bound::Comm(_, Some(watch)), Source::Queue(kind)) = (made, bound, gauge.source)
+    {
+        runtime::var::gauges::tally().queues(kind).unwatch(watch);
     }
     let key = made?;
     handle.set(MPI_T_pvar_handle(bits(
@@ -169,8 +170,8 @@ fn bind(gauge: &Gauge, comm: MPI_Comm) -> Result<Bound> {
         let comm = &state.comm(comm)?.comm;
         let row = comm.row();
         let watch = match gauge.source {
-            Source::Queue => {
-                let watch = state.universe.engine().watch_queue(comm.context);
+            Source::Queue(kind) => {
+                let watch = state.universe.watch_queue(kind, comm.context);
                 Some(watch.ok_or(Refused(ErrorClass::T_OUT_OF_HANDLES))?)
             }
             _ => None,

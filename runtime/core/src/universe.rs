@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use engine::{ContextId, Engine, Event, Peer, Records, RequestId, WORDS};
-use queue_layout::{CallTable, CommTable, Tally};
+use queue_layout::{CallTable, CommTable, Queued, Tally};
 use transport::channel::Channels;
 use transport::seat::{Awaited, NODE_BOARD};
 use transport::{Completions, Fabric, Seat};
@@ -366,6 +366,12 @@ impl Universe {
     /// Gives it back. `false`: it is not from there.
     pub fn free_shared(&mut self, place: NonNull<u8>) -> bool {
         self.fabric.free(place)
+    }
+
+    /// As [`Engine::watch_queue`].
+    #[must_use]
+    pub fn watch_queue(&mut self, kind: Queued, context: ContextId) -> Option<usize> {
+        self.engine.watch_queue(kind, context)
     }
 
     /// The engine, to read slots and counters.

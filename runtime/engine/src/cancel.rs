@@ -97,8 +97,7 @@ impl Engine {
             peer: peer.0,
             tag: queue_layout::ANY_TAG,
         };
-        let looked = &self.tally.match_attempts;
-        let mut at = self.matching.find_unexpected(&self.arena, wanted, looked);
+        let mut at = self.matching.find_unexpected(&self.arena, wanted);
         while let Some(id) = at {
             let fields = self.arena.fields(id);
             let same_queue = fields.context == context && fields.peer == peer.0;

@@ -42,8 +42,7 @@ impl Engine {
             peer: arrival.peer.0,
             tag,
         };
-        let looked = &self.tally.match_attempts;
-        let target = match self.matching.take_posted(&mut self.arena, message, looked) {
+        let target = match self.matching.take_posted(&mut self.arena, message) {
             Some(request) => self.receive_early(request, message, bytes),
             None => self.keep_early(arrival.peer, message, bytes)?,
         };

@@ -59,7 +59,7 @@ pub use wire::Head;
 
 use credit::Outbox;
 use matching::Matching;
-use queue_layout::Tally;
+use queue_layout::{Queued, Tally};
 
 /// A process of the job: its rank in `MPI_COMM_WORLD`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -313,7 +313,7 @@ impl Engine {
     pub fn counting(config: Config, peers: u32, tally: Arc<Tally>) -> Self {
         Self {
             arena: Arena::new(),
-            matching: Matching::new(),
+            matching: Matching::new(Arc::clone(&tally)),
             outboxes: (0..peers).map(|_| Outbox::default()).collect(),
             blocked: 0,
             busy: VecDeque::new(),
@@ -372,20 +372,16 @@ impl Engine {
         self.arena.fields(request).state == State::Complete
     }
 
-    /// What was counted so far. Looks at all slots: nothing is counted where receives are posted and matched.
+    /// What was counted so far.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        let is_posted = |id: &RequestId| {
-            let fields = self.arena.fields(*id);
-            (fields.kind, fields.state) == (Kind::Receive, State::Posted)
-        };
         let tally = &self.tally;
         Counters {
             refused: tally.refused.get(),
             unexpected: tally.unexpected.get(),
             kept_bytes: tally.kept_bytes.get(),
             kept_bytes_peak: tally.kept_bytes_peak.get(),
-            posted_length: self.arena.iter().filter(is_posted).count() as u64,
+            posted_length: tally.posted_length.get(),
             unexpected_length: tally.unexpected_length.get(),
             match_attempts: tally.match_attempts.get(),
         }
@@ -397,17 +393,21 @@ impl Engine {
         &self.tally
     }
 
-    /// Begins to count the unexpected messages of one context; `None`: too many contexts are counted. What it answers is for
-    /// [`queue_layout::Queues`] of the tally.
+    /// Begins to count what is in a queue of one context; `None`: too many contexts are counted. What it answers is for
+    /// [`queue_layout::Queues`] of the tally. While posted receives are counted so, the fast paths refuse.
     #[must_use]
-    pub fn watch_queue(&self, context: ContextId) -> Option<usize> {
+    pub fn watch_queue(&mut self, kind: Queued, context: ContextId) -> Option<usize> {
+        if kind == Queued::Posted {
+            return self.matching.watch_posted(&mut self.arena, context.0);
+        }
         let waits = |id: &RequestId| {
             let fields = self.arena.fields(*id);
             let is_queued = matches!(fields.state, State::Kept | State::Envelope);
             fields.kind == Kind::Unexpected && is_queued && fields.context == context.0
         };
         let length = self.arena.iter().filter(waits).count();
-        self.tally.queues.watch(context.0, length as u64)
+        let queues = self.tally.queues(kind);
+        queues.watch(context.0, length as u64)
     }
 
     /// Other limits hold from now on, for what has not left and what comes. In bytes.

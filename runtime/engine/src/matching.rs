@@ -5,7 +5,11 @@
 //! case. Receives from any source stand in the bin of (context, any); when that is not empty, the lower sequence
 //! number decides (MPI 5.0 section 3.5). Every unexpected message is linked twice: for its source and for any source.
 
-use queue_layout::{ANY_PEER, ANY_TAG, CHUNK_SLOTS, Count, FLAG_PLAIN, Fields, Slot};
+use std::sync::Arc;
+
+use queue_layout::{
+    ANY_PEER, ANY_TAG, CHUNK_SLOTS, FLAG_PLAIN, Fields, Kind, Queued, Slot, State, Tally,
+};
 
 use crate::request::{Arena, RequestId};
 
@@ -31,6 +35,9 @@ pub(crate) struct Matching {
     bins: Box<[Bin]>,
     /// Receives from any source that are posted, and one more while the fast paths are [guarded](Self::guard).
     wild: u32,
+    /// Whether posted receives are counted by their context: then the fast paths are guarded, and no posted receive is plain.
+    by_context: bool,
+    tally: Arc<Tally>,
 }
 
 /// What a message shows and a receive asks for.
@@ -44,31 +51,27 @@ pub(crate) struct Envelope {
 }
 
 impl Matching {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(tally: Arc<Tally>) -> Self {
+        // What an engine before this one has left is in no queue any more.
+        tally.posted_length.set(0);
         Self {
             bins: vec![Bin::default(); FIRST_BINS].into(),
             wild: 0,
+            by_context: false,
+            tally,
         }
     }
 
-    /// Takes the first posted receive that the message matches out of its queue. `looked` counts the comparisons.
+    /// Takes the first posted receive that the message matches out of its queue.
     #[inline(always)]
     pub(crate) fn take_posted(
         &mut self,
         arena: &mut Arena,
         message: Envelope,
-        looked: &Count,
     ) -> Option<RequestId> {
-        let bin = self.bin(message.context, message.peer);
-        let mut found = find_posted(
-            arena,
-            self.bins[bin as usize].posted.head,
-            message.peer,
-            message,
-            looked,
-        );
+        let mut found = self.find_posted(arena, message.peer, message);
         if self.wild != 0 {
-            found = self.arbitrate(arena, message, found, looked);
+            found = self.arbitrate(arena, message, found);
         }
         let id = found?;
         self.remove_posted(arena, id);
@@ -95,6 +98,7 @@ impl Matching {
             return None;
         }
         list.head = fields.next;
+        self.tally.posted_length.sub(1);
         Some((id, arena.slot(id)))
     }
 
@@ -105,6 +109,7 @@ impl Matching {
         match self.bins.get_mut(receive.order_next as usize) {
             Some(bin) if bin.posted.head == receive.token => {
                 bin.posted.head = receive.next;
+                self.tally.posted_length.sub(1);
                 true
             }
             _ => false,
@@ -127,16 +132,8 @@ impl Matching {
         arena: &Arena,
         message: Envelope,
         named: Option<RequestId>,
-        looked: &Count,
     ) -> Option<RequestId> {
-        let bin = self.bin(message.context, ANY_PEER);
-        let wild = find_posted(
-            arena,
-            self.bins[bin as usize].posted.head,
-            ANY_PEER,
-            message,
-            looked,
-        );
+        let wild = self.find_posted(arena, ANY_PEER, message);
         match (named, wild) {
             (Some(n), Some(w)) => {
                 let earlier = arena.fields(w).sequence < arena.fields(n).sequence;
@@ -144,6 +141,23 @@ impl Matching {
             }
             (named, wild) => named.or(wild),
         }
+    }
+
+    /// The first receive that the message matches, of those from `peer`, which may be [`ANY_PEER`].
+    #[inline(always)]
+    fn find_posted(&self, arena: &Arena, peer: u32, message: Envelope) -> Option<RequestId> {
+        let bin = self.bin(message.context, peer);
+        let mut at = self.bins[bin as usize].posted.head;
+        while at != 0 {
+            self.tally.match_attempts.add(1);
+            let fields = arena.fields(RequestId(at));
+            let tag = fields.tag == message.tag || fields.tag == ANY_TAG;
+            if tag && fields.peer == peer && fields.context == message.context {
+                return Some(RequestId(at));
+            }
+            at = fields.next;
+        }
+        None
     }
 
     /// From now on the fast paths refuse, as if a receive from any source were posted; or no longer.
@@ -157,7 +171,49 @@ impl Matching {
         self.keep_up(arena);
         let fields = arena.fields(id);
         self.wild += u32::from(fields.peer == ANY_PEER);
+        self.tally.posted_length.add(1);
+        if self.by_context {
+            self.posted_in(fields.context);
+        }
         self.append_posted(arena, id);
+    }
+
+    /// A receive is posted without [`add_posted`](Self::add_posted).
+    #[inline(always)]
+    pub(crate) fn count_posted(&self) {
+        self.tally.posted_length.add(1);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn posted_in(&mut self, context: u32) {
+        let queues = self.tally.queues(Queued::Posted);
+        if queues.are_watched() {
+            return queues.arrived(context);
+        }
+        // Nobody wants to know any more.
+        self.by_context = false;
+        self.guard(false);
+    }
+
+    /// Begins to count the posted receives of a context: see [`queue_layout::Queues::watch`].
+    pub(crate) fn watch_posted(&mut self, arena: &mut Arena, context: u32) -> Option<usize> {
+        let is_posted = |id: &RequestId| {
+            let fields = arena.fields(*id);
+            (fields.kind, fields.state) == (Kind::Receive, State::Posted)
+        };
+        let posted: Vec<RequestId> = arena.iter().filter(is_posted).collect();
+        if !self.by_context {
+            self.by_context = true;
+            self.guard(true);
+            for id in &posted {
+                arena.change(*id, |fields| fields.flags &= !FLAG_PLAIN);
+            }
+        }
+        let is_in = |id: &&RequestId| arena.fields(**id).context == context;
+        let length = posted.iter().filter(is_in).count();
+        let queues = self.tally.queues(Queued::Posted);
+        queues.watch(context, length as u64)
     }
 
     #[inline(always)]
@@ -174,18 +230,17 @@ impl Matching {
     pub(crate) fn remove_posted(&mut self, arena: &mut Arena, id: RequestId) {
         let fields = arena.fields(id);
         self.wild -= u32::from(fields.peer == ANY_PEER);
+        self.tally.posted_length.sub(1);
+        if self.by_context {
+            self.tally.queues(Queued::Posted).left(fields.context);
+        }
         let bin = fields.order_next as usize;
         remove(arena, &mut self.bins[bin].posted, id);
     }
 
     /// The earliest unexpected message that a receive would match.
     #[inline(always)]
-    pub(crate) fn find_unexpected(
-        &self,
-        arena: &Arena,
-        wanted: Envelope,
-        looked: &Count,
-    ) -> Option<RequestId> {
+    pub(crate) fn find_unexpected(&self, arena: &Arena, wanted: Envelope) -> Option<RequestId> {
         let bin = &self.bins[self.bin(wanted.context, wanted.peer) as usize];
         let any = wanted.peer == ANY_PEER;
         let mut at = if any {
@@ -194,7 +249,7 @@ impl Matching {
             bin.unexpected.head
         };
         while at != 0 {
-            looked.add(1);
+            self.tally.match_attempts.add(1);
             let fields = arena.fields(RequestId(at));
             let tag = wanted.tag == ANY_TAG || wanted.tag == fields.tag;
             let peer = any || wanted.peer == fields.peer;
@@ -291,27 +346,6 @@ fn deal(head: u32, arena: &mut Arena, mut place: impl FnMut(&mut Arena, RequestI
         at = arena.fields(id).next;
         place(arena, id);
     }
-}
-
-#[inline(always)]
-fn find_posted(
-    arena: &Arena,
-    head: u32,
-    peer: u32,
-    message: Envelope,
-    looked: &Count,
-) -> Option<RequestId> {
-    let mut at = head;
-    while at != 0 {
-        looked.add(1);
-        let fields = arena.fields(RequestId(at));
-        let tag = fields.tag == message.tag || fields.tag == ANY_TAG;
-        if tag && fields.peer == peer && fields.context == message.context {
-            return Some(RequestId(at));
-        }
-        at = fields.next;
-    }
-    None
 }
 
 #[inline(always)]

@@ -2,7 +2,7 @@
 //! The receiver's side of matching: posting, arrival of whole messages, probe and matched probe.
 
 use queue_layout::{
-    ANY_PEER, ANY_TAG, FLAG_CANCELLED, FLAG_PERSISTENT, FLAG_PLAIN, Kind, State, standing,
+    ANY_PEER, ANY_TAG, FLAG_CANCELLED, FLAG_PERSISTENT, FLAG_PLAIN, Kind, Queued, State, standing,
 };
 
 use crate::matching::Envelope;
@@ -75,6 +75,7 @@ impl Engine {
         let token = fields.token;
         drop(fields);
         bin.append(&mut self.arena, RequestId(token));
+        self.matching.count_posted();
         Some(token)
     }
 
@@ -155,8 +156,7 @@ impl Engine {
             peer: fields.peer,
             tag: fields.tag,
         };
-        let looked = &self.tally.match_attempts;
-        match self.matching.find_unexpected(&self.arena, wanted, looked) {
+        match self.matching.find_unexpected(&self.arena, wanted) {
             None => {
                 self.matching.add_posted(&mut self.arena, request);
                 None
@@ -180,8 +180,7 @@ impl Engine {
         if tag < 0 {
             return self.refuse();
         }
-        let looked = &self.tally.match_attempts;
-        let Some(request) = self.matching.take_posted(&mut self.arena, message, looked) else {
+        let Some(request) = self.matching.take_posted(&mut self.arena, message) else {
             return self.arrive_unexpected(arrival, message);
         };
         let bytes = self.matched(request, message, arrival.bytes, State::Complete);
@@ -251,7 +250,9 @@ impl Engine {
         self.matching.add_unexpected(&mut self.arena, id);
         self.tally.unexpected.add(1);
         self.tally.unexpected_length.add(1);
-        self.tally.queues.arrived(message.context);
+        self.tally
+            .queues(Queued::Unexpected)
+            .arrived(message.context);
         self.note_message(Event::UnexpectedMessage, |_| {
             (message.context, message.peer, message.tag, bytes, 0)
         });
@@ -303,8 +304,7 @@ impl Engine {
             peer: peer.map_or(ANY_PEER, |peer| peer.0),
             tag: tag.unwrap_or(ANY_TAG),
         };
-        let looked = &self.tally.match_attempts;
-        let message = self.matching.find_unexpected(&self.arena, wanted, looked)?;
+        let message = self.matching.find_unexpected(&self.arena, wanted)?;
         let fields = self.arena.fields(message);
         Some(Found {
             message,
@@ -396,7 +396,7 @@ impl Engine {
         self.matching.remove_unexpected(&mut self.arena, message);
         self.tally.unexpected_length.sub(1);
         let context = self.arena.fields(message).context;
-        self.tally.queues.left(context);
+        self.tally.queues(Queued::Unexpected).left(context);
         self.note_message(Event::UnexpectedMatched, |engine| {
             let fields = engine.arena.fields(message);
             (context, fields.peer, fields.tag, fields.bytes, 0)

@@ -24,8 +24,7 @@ impl Engine {
         if i64::try_from(bytes).is_err() {
             return self.refuse();
         }
-        let looked = &self.tally.match_attempts;
-        match self.matching.take_posted(&mut self.arena, message, looked) {
+        match self.matching.take_posted(&mut self.arena, message) {
             Some(request) => {
                 self.begin_transfer(request, message, bytes, wire::low(token), [k0, k1, k2])
             }

@@ -8,7 +8,7 @@
 use engine::{
     Arrival, Collected, Config, ContextId, Engine, Output, Peer, Receive, RequestId, State, wire,
 };
-use queue_layout::{FLAG_CANCELLED, FLAG_PERSISTENT};
+use queue_layout::{FLAG_CANCELLED, FLAG_PERSISTENT, Kind, Queued};
 
 const PEERS: u32 = 3;
 const CONTEXT: ContextId = ContextId(2);
@@ -289,6 +289,70 @@ fn s3_5_the_fast_paths_match_what_the_ordinary_ones_match() {
         }
     }
     assert!(taken.iter().all(|count| *count > 500), "{taken:?}");
+}
+
+/// Receives that the slots show as posted: in all contexts, in the first and in the second.
+fn posted_by_slots(engine: &Engine) -> [u64; 3] {
+    let all = engine.arena().iter().map(|id| engine.arena().fields(id));
+    let posted = all.filter(|fields| (fields.kind, fields.state) == (Kind::Receive, State::Posted));
+    posted.fold([0; 3], |[all, first, second], fields| {
+        let is_first = fields.context == CONTEXT.0;
+        [
+            all + 1,
+            first + u64::from(is_first),
+            second + u64::from(!is_first),
+        ]
+    })
+}
+
+/// Begins to watch the posted receives of a context, or ends it.
+fn turn_watch(engine: &mut Engine, watch: &mut Option<usize>, context: ContextId) {
+    *watch = match watch.take() {
+        None => engine.watch_queue(Queued::Posted, context),
+        Some(at) => {
+            engine.tally().queues(Queued::Posted).unwatch(at);
+            None
+        }
+    };
+}
+
+#[test]
+fn posted_receives_are_counted_whatever_posts_and_takes_them() {
+    let (mut taken, mut compared) = ([0; 3], 0);
+    for seed in 0..400 {
+        let mut random = Random(seed);
+        let (mut fast, mut ordinary) = (Side::new(true), Side::new(false));
+        let mut watches = [None; 2];
+        for number in 0..200 {
+            if random.below(50) == 0 {
+                let which = random.below(2);
+                let context = ContextId(CONTEXT.0 + which as u32);
+                turn_watch(&mut fast.engine, &mut watches[which as usize], context);
+            }
+            act(&mut random, number, &mut fast, &mut ordinary);
+            if random.below(4) == 0 {
+                fast.collect();
+                ordinary.collect();
+            }
+            let expected = posted_by_slots(&fast.engine);
+            assert_eq!(expected, posted_by_slots(&ordinary.engine));
+            for engine in [&fast.engine, &ordinary.engine] {
+                assert_eq!(engine.tally().posted_length.get(), expected[0]);
+            }
+            let queues = fast.engine.tally().queues(Queued::Posted);
+            for (watch, expected) in watches.iter().zip(&expected[1..]) {
+                let Some(at) = watch else { continue };
+                assert_eq!(queues.length(*at), *expected, "seed {seed}, act {number}");
+                compared += u32::from(*expected > 1);
+            }
+        }
+        for (sum, one) in taken.iter_mut().zip(fast.taken_in_company) {
+            *sum += one;
+        }
+    }
+    // The fast paths are taken again where nobody watches any more.
+    assert!(taken.iter().all(|count| *count > 20), "{taken:?}");
+    assert!(compared > 1000, "{compared}");
 }
 
 fn receive_of(peer: Option<u32>, context: u32, buffer: u64) -> Receive {

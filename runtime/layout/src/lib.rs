@@ -50,7 +50,7 @@ pub use table::{
     CALL, CHUNK, COMM, COMM_TABLE, FieldRow, LAYOUT, SLOT, TYPE, TYPE_TABLE, call_field,
     comm_field, comm_table_field, field, type_field, type_table_field,
 };
-pub use tally::{Count, Level, QUEUES, Queues, Tally, WATCHES, Watch};
+pub use tally::{Count, Level, QUEUES, Queued, Queues, Tally, WATCHES, Watch};
 
 /// Makes something known to a reader, as the address of a new chunk, after all that was stored before.
 #[inline(always)]

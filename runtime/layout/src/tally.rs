@@ -135,10 +135,19 @@ impl Level {
     }
 }
 
-/// How many queues of unexpected messages can be watched at once.
+/// The two queues of matching.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Queued {
+    /// Messages that no receive has matched.
+    Unexpected,
+    /// Receives that no message has matched.
+    Posted,
+}
+
+/// How many queues of one kind can be watched at once.
 pub const QUEUES: usize = 64;
 
-/// The lengths of the queues of unexpected messages of some contexts, those that somebody watches.
+/// The lengths of the queues of one kind of some contexts, those that somebody watches.
 #[derive(Debug)]
 pub struct Queues {
     /// How many of the rows are in use.
@@ -167,18 +176,18 @@ impl Default for Queues {
 }
 
 impl Queues {
-    /// A message came into the queue of a context; for the owner.
+    /// A message or receive came into the queue of a context; for the owner.
     #[inline(always)]
     pub fn arrived(&self, context: u32) {
-        if self.watched.load(Relaxed) != 0 {
+        if self.are_watched() {
             self.of(context).for_each(|queue| queue.length.add(1));
         }
     }
 
-    /// A message left it; for the owner.
+    /// One left it; for the owner.
     #[inline(always)]
     pub fn left(&self, context: u32) {
-        if self.watched.load(Relaxed) != 0 {
+        if self.are_watched() {
             self.of(context).for_each(|queue| queue.length.sub(1));
         }
     }
@@ -186,6 +195,13 @@ impl Queues {
     fn of(&self, context: u32) -> impl Iterator<Item = &Queue> {
         let rows = self.rows.iter();
         rows.filter(move |row| row.used.load(Relaxed) != 0 && row.context.load(Relaxed) == context)
+    }
+
+    /// Whether any queue is watched.
+    #[inline(always)]
+    #[must_use]
+    pub fn are_watched(&self) -> bool {
+        self.watched.load(Relaxed) != 0
     }
 
     /// Begins to watch the queue of a context, which has this length now; for the owner. `None`: there are too many.
@@ -230,7 +246,11 @@ pub struct Tally {
     /// Unexpected messages not matched.
     pub unexpected_length: Level,
     /// The same of some contexts.
-    pub queues: Queues,
+    unexpected_queues: Queues,
+    /// Receives posted and not matched.
+    pub posted_length: Count,
+    /// The same of some contexts.
+    posted_queues: Queues,
     /// Entries looked at while matching, but for receives that are matched by the message that they wait for.
     pub match_attempts: Count,
     /// Times a sender was asked to announce its messages.
@@ -277,6 +297,18 @@ pub struct Tally {
     pub communicators_made: Count,
     /// What tools want to hear of.
     pub wanted: Wanted,
+}
+
+impl Tally {
+    /// Those of the queues of one kind that somebody watches.
+    #[inline(always)]
+    #[must_use]
+    pub fn queues(&self, kind: Queued) -> &Queues {
+        match kind {
+            Queued::Unexpected => &self.unexpected_queues,
+            Queued::Posted => &self.posted_queues,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -48,7 +48,7 @@ pub struct Key {
 pub enum Bound {
     /// No object.
     Nothing,
-    /// A communicator, and the watch of its queue of unexpected messages where the variable is that.
+    /// A communicator, and the watch of its queue where the variable is the length of one.
     Comm(&'static CommRow, Option<usize>),
 }
 
@@ -216,7 +216,7 @@ impl Desk {
                 watch.map(|watch| watch.0 as u64).ok_or(Refusal::Handles)
             }
             (Source::Comm(..), Bound::Comm(row, _)) => Ok(self.row_object(row)?),
-            (Source::Queue, Bound::Comm(row, Some(watch))) => {
+            (Source::Queue(_), Bound::Comm(row, Some(watch))) => {
                 Ok(self.row_object(row)? | (watch as u64) << WATCH_SHIFT)
             }
             _ => Err(Refusal::Invalid),
@@ -244,7 +244,7 @@ impl Desk {
     fn close(&self, making: &mut Making, index: usize, meter: &Meter) {
         match GAUGES.get(meter.gauge()).map(|gauge| gauge.source) {
             Some(Source::Extreme(level)) => level(&self.tally).unwatch(watch_of(meter)),
-            Some(Source::Queue) => self.tally.queues.unwatch(queue_of(meter)),
+            Some(Source::Queue(kind)) => self.tally.queues(kind).unwatch(queue_of(meter)),
             _ => {}
         }
         meter.close();
@@ -275,9 +275,9 @@ impl Desk {
             Source::Process(read) => read(&self.tally),
             Source::Extreme(level) => level(&self.tally).extreme(watch_of(meter)),
             Source::Comm(read, what) => read(self.row(meter)?, what),
-            Source::Queue => {
+            Source::Queue(kind) => {
                 self.row(meter)?;
-                self.tally.queues.length(queue_of(meter))
+                self.tally.queues(kind).length(queue_of(meter))
             }
             Source::Ranks(read) => {
                 let now = |traffic: &Arc<Traffic>| read(traffic, at);
@@ -474,7 +474,7 @@ const WATCH_SHIFT: u32 = 48;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use queue_layout::CommFacts;
+    use queue_layout::{CommFacts, Queued};
 
     fn find(name: &str) -> usize {
         let found = GAUGES.iter().position(|gauge| gauge.name == name);
@@ -627,10 +627,10 @@ mod tests {
         let _ = row.begin(queue_layout::collective("Bcast"));
         assert_eq!(value(&desk, session, handle), 1);
         let queue = find("MPI_T_UMQ_LENGTH");
-        let watch = desk.tally.queues.watch(4, 3);
+        let watch = desk.tally.queues(Queued::Unexpected).watch(4, 3);
         let length = desk.alloc(session, queue, Bound::Comm(row, watch)).unwrap();
         desk.start(session, Some(length)).unwrap();
-        desk.tally.queues.arrived(4);
+        desk.tally.queues(Queued::Unexpected).arrived(4);
         assert_eq!(value(&desk, session, length), 4);
         row.close();
         row.open(&facts);

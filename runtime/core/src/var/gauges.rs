@@ -7,7 +7,7 @@ mod table;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
 
-use queue_layout::{CommRow, Level, Tally};
+use queue_layout::{CommRow, Level, Queued, Tally};
 
 use crate::boot::Birth;
 
@@ -73,8 +73,8 @@ pub enum Source {
     Extreme(fn(&Tally) -> &Level),
     /// A number of one communicator.
     Comm(fn(&CommRow, usize) -> u64, usize),
-    /// The length of the queue of unexpected messages of one communicator.
-    Queue,
+    /// The length of a queue of matching of one communicator.
+    Queue(Queued),
     /// A number for each world rank.
     Ranks(fn(&Traffic, usize) -> u64),
 }
@@ -85,7 +85,7 @@ impl std::fmt::Debug for Source {
             Self::Process(_) => "Process",
             Self::Extreme(_) => "Extreme",
             Self::Comm(..) => "Comm",
-            Self::Queue => "Queue",
+            Self::Queue(_) => "Queue",
             Self::Ranks(_) => "Ranks",
         })
     }
@@ -95,7 +95,7 @@ impl Gauge {
     /// Whether it belongs to a communicator.
     #[must_use]
     pub fn is_of_comm(&self) -> bool {
-        matches!(self.source, Source::Comm(..) | Source::Queue)
+        matches!(self.source, Source::Comm(..) | Source::Queue(_))
     }
 
     /// How many numbers it has.
@@ -124,7 +124,7 @@ impl Gauge {
     /// Whether it always runs.
     #[must_use]
     pub fn is_continuous(&self) -> bool {
-        !self.is_counted() && !matches!(self.source, Source::Queue)
+        !self.is_counted() && !matches!(self.source, Source::Queue(_))
     }
 
     /// Whether it cannot be written or reset.

@@ -5,9 +5,9 @@
 mod ending;
 
 use engine::{
-    Config, ContextId, Failure, Found, Head, Output, Peer, Receive, RequestId, Send, wire,
+    Config, ContextId, Engine, Failure, Found, Head, Output, Peer, Receive, RequestId, Send, wire,
 };
-use queue_layout::{FLAG_CANCELLED, FLAG_PLAIN, Kind};
+use queue_layout::{FLAG_CANCELLED, FLAG_PLAIN, Kind, Queued};
 
 use crate::common::{Frame, News, Random, Reads, World, key, pattern};
 
@@ -25,6 +25,8 @@ pub struct Program {
     ranks: Vec<Side>,
     /// The last message of each ordered pair that was put on a wire.
     latest: Vec<Option<usize>>,
+    /// Of each rank, the watch of the receives in the first context, if they are watched.
+    watches: Vec<Option<usize>>,
 }
 
 /// The model's view of one rank.
@@ -116,8 +118,15 @@ impl Program {
         };
         let room = random.pick(&[1, 2, 5, 64]);
         let reads = random.pick(&[Reads::Work, Reads::Never, Reads::Sometimes]);
+        let mut world = World::new(ranks, config, room, reads, seed ^ 0xABCD);
+        let watch = |engine: &mut Engine| {
+            let watched = seed.is_multiple_of(2);
+            let watch = watched.then(|| engine.watch_queue(Queued::Posted, ContextId(CONTEXTS[0])));
+            watch.flatten()
+        };
         Self {
-            world: World::new(ranks, config, room, reads, seed ^ 0xABCD),
+            watches: world.engines.iter_mut().map(watch).collect(),
+            world,
             receiving: random.pick(&[1, 4, 4, 4, 8]),
             random,
             acts,
@@ -635,9 +644,15 @@ impl Program {
     }
 
     fn compare_counts(&self) {
-        for (engine, side) in self.world.engines.iter().zip(&self.ranks) {
+        let engines = self.world.engines.iter().zip(&self.watches);
+        for ((engine, watch), side) in engines.zip(&self.ranks) {
             let counters = engine.counters();
             assert_eq!(counters.posted_length, side.posted.len() as u64);
+            if let Some(watch) = watch {
+                let is_watched = |at: &&usize| self.receives[**at].context == CONTEXTS[0];
+                let length = engine.tally().queues(Queued::Posted).length(*watch);
+                assert_eq!(length, side.posted.iter().filter(is_watched).count() as u64);
+            }
             assert_eq!(counters.unexpected_length, side.unexpected.len() as u64);
             assert_eq!(counters.refused, 0, "an honest frame was refused");
         }

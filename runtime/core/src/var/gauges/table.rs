@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use queue_layout::{COLLECTIVES, CommRow, Tally, collective};
+use queue_layout::{COLLECTIVES, CommRow, Queued, Tally, collective};
 use transport::{NetStats, Stats};
 
 use super::super::traffic::{Traffic, traffic};
@@ -201,7 +201,7 @@ pub const GAUGES: &[Gauge] = &[
         "MPI_T_UMQ_LENGTH",
         MESSAGES,
         Class::Level,
-        Source::Queue,
+        Source::Queue(Queued::Unexpected),
         "Messages that have arrived in the communicator and that no receive has matched, without those of collectives.",
     )
     .of(Number::Unsigned),
@@ -639,9 +639,25 @@ pub const GAUGES: &[Gauge] = &[
         Source::Process(|_| net(|it| it.1.registered_most_bytes)),
         "The most bytes that were registered at any time, since MPI is initialized.",
     ),
+    gauge(
+        "posted_recvq_length",
+        MESSAGES,
+        Class::Level,
+        Source::Process(|tally| tally.posted_length.get()),
+        "Receives that have begun and that no message has matched, of all communicators, with the library's own.",
+    ),
+    gauge(
+        "communicator_posted_recvq_length",
+        MESSAGES,
+        Class::Level,
+        Source::Queue(Queued::Posted),
+        "Receives that have begun in the communicator and that no message has matched, without those of collectives. As long \
+         as somebody has a handle of this variable, receives of the process cost some more time.",
+    )
+    .of(Number::Unsigned),
 ];
 
-const _: () = assert!(GAUGES.len() == 63 + 3 * COLLECTIVES.len());
+const _: () = assert!(GAUGES.len() == 65 + 3 * COLLECTIVES.len());
 
 #[cfg(test)]
 mod tests {
