@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `cargo xtask codegen [--check]`: everything that is made from the one table of the MPI API.
 //!
-//! **Knows** `runtime/abi/mpi.api` and the standard's data beside it. **Never** touches a file outside `runtime/abi/gen`.
+//! **Knows** `runtime/abi/mpi.api` and the standard's data beside it. **Never** touches a file outside `runtime/abi/gen` and
+//! `runtime/fortran/gen`.
 
 mod constants;
 mod convert;
 mod entry;
+mod fortran;
 mod header;
 mod kinds;
 mod lists;
@@ -16,14 +18,15 @@ mod table;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::tree::root;
 use standard::Standard;
 use table::Api;
 
 const HELP: &str = "\
 cargo xtask codegen [--check]
 
-Writes runtime/abi/gen (entry points, mpi.h, qmpi.h, version script, coverage page) from runtime/abi/mpi.api, after holding
-every signature against the standard's data in runtime/abi/standard. Numbers of functions for tools are in runtime/abi/qmpi.order.
+Writes runtime/abi/gen (entry points, mpi.h, qmpi.h, version script, coverage page) and runtime/fortran/gen (entry points, mpif.h,
+the modules mpi and mpi_f08) from runtime/abi/mpi.api, after holding every signature against the standard's data in runtime/abi/standard. Numbers of functions for tools are in runtime/abi/qmpi.order.
   --check   write nothing; fail where a generated file is not what the table gives";
 
 /// `cargo xtask codegen`.
@@ -43,23 +46,26 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
             ));
         }
     };
-    let files = generate(&abi_folder())?;
-    let folder = abi_folder().join("gen");
-    if check {
-        compare(&folder, &files)
-    } else {
-        write(&folder, &files)
+    for Folder { name, files } in generate(&root().join("runtime/abi"))? {
+        match check {
+            true => compare(&root().join(name), &files)?,
+            false => write(&root().join(name), &files)?,
+        }
     }
-}
-
-fn abi_folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../runtime/abi")
+    Ok(())
 }
 
 /// A generated file: its name and its text.
 type Generated = (String, String);
 
-fn generate(abi: &Path) -> Result<Vec<Generated>, String> {
+/// A folder of generated files, and of no others.
+struct Folder {
+    /// From the root of the tree.
+    name: &'static str,
+    files: Vec<Generated>,
+}
+
+fn generate(abi: &Path) -> Result<[Folder; 2], String> {
     let api = Api::parse(&read(&abi.join("mpi.api"))?)?;
     let of_standard = |name: &str| read(&abi.join("standard").join(name));
     let standard = Standard::parse(
@@ -92,7 +98,17 @@ fn generate(abi: &Path) -> Result<Vec<Generated>, String> {
             entry::chapter(chapter, &numbers)?,
         ));
     }
-    Ok(files)
+    let of_fortran = fortran::files(&api, &standard)?;
+    Ok([
+        Folder {
+            name: "runtime/abi/gen",
+            files,
+        },
+        Folder {
+            name: "runtime/fortran/gen",
+            files: of_fortran,
+        },
+    ])
 }
 
 fn read(path: &Path) -> Result<String, String> {
@@ -115,7 +131,8 @@ fn write(folder: &Path, files: &[Generated]) -> Result<(), String> {
         fs::remove_file(&stray).map_err(|e| format!("cannot remove {}: {e}", stray.display()))?;
     }
     println!(
-        "codegen: {} files, {written} of them new or changed",
+        "codegen: {}: {} files, {written} of them new or changed",
+        folder.display(),
         files.len()
     );
     Ok(())
@@ -137,7 +154,8 @@ fn compare(folder: &Path, files: &[Generated]) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "runtime/abi/gen is stale: {}; run `cargo xtask codegen` and commit the result",
+        "{} is stale: {}; run `cargo xtask codegen` and commit the result",
+        folder.display(),
         stale.join(", ")
     ))
 }
@@ -160,7 +178,7 @@ mod tests {
 
     #[test]
     fn the_table_is_the_standard_and_has_all_664_functions() {
-        let abi = abi_folder();
+        let abi = root().join("runtime/abi");
         let api = Api::parse(&read(&abi.join("mpi.api")).unwrap()).unwrap();
         let functions = read(&abi.join("standard/functions.tsv")).unwrap();
         let standard = Standard::parse(&functions, "", "");
@@ -170,8 +188,10 @@ mod tests {
 
     #[test]
     fn what_is_checked_in_is_what_the_table_gives() {
-        let abi = abi_folder();
-        compare(&abi.join("gen"), &generate(&abi).unwrap()).unwrap();
+        let abi = root().join("runtime/abi");
+        for Folder { name, files } in generate(&abi).unwrap() {
+            compare(&root().join(name), &files).unwrap();
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `cargo xtask install`: builds for use and lays out a tree that can be moved as a whole.
 
+mod fortran;
 mod mqs;
 mod qmp;
 
@@ -162,6 +163,7 @@ fn install(prefix: &Path, choice: Choice) -> Result<(), String> {
     }
     copy_folder("runtime/abi/examples", &prefix.join("share/rmpi/tools"))?;
     library(&built, prefix, choice)?;
+    fortran::install(&built, prefix, choice.quick)?;
     qmp::install(&built, prefix, choice.quick)?;
     mqs::install(prefix)?;
     package_config(prefix)?;
@@ -260,7 +262,7 @@ fn compile(choice: Choice, programs: &[&Program]) -> Result<(), String> {
     let profile = ["--quiet", "--profile", choice.profile().0];
     let mut build = cargo();
     build.arg("build").args(profile);
-    build.args(["-p", "libmpi", "-p", "qmp", "--lib"]);
+    build.args(["-p", "libmpi", "-p", "mpi-fortran", "-p", "qmp", "--lib"]);
     let (debugged, others): (Vec<&Program>, _) = programs.iter().partition(|p| p.is_debugged);
     for program in others {
         build.args(["-p", program.package, "--bin", program.file]);

@@ -71,6 +71,8 @@ const UNSAFE_ROOMS: &[Room] = &[
             "qmp/src/mpi.rs",
             "qmp/src/state.rs",
             "qmp/examples/",
+            // Fortran's entry points, which call C's.
+            "runtime/fortran/",
         ],
     },
     Room {

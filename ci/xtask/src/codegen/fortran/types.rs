@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Each kind of parameter as Fortran declares it.
+
+use super::super::kinds::{self, Width};
+use super::super::table::{Param, Way};
+use super::{Method, is_array, is_handle};
+
+/// Handle kinds: the name in the table and the C type, which is also the derived type's name in `mpi_f08`.
+pub(super) const HANDLES: [(&str, &str); 11] = [
+    ("Comm", "MPI_Comm"),
+    ("Group", "MPI_Group"),
+    ("Type", "MPI_Datatype"),
+    ("Request", "MPI_Request"),
+    ("Op", "MPI_Op"),
+    ("Errhandler", "MPI_Errhandler"),
+    ("Info", "MPI_Info"),
+    ("Message", "MPI_Message"),
+    ("Win", "MPI_Win"),
+    ("File", "MPI_File"),
+    ("Session", "MPI_Session"),
+];
+
+/// What stands before `::`, without intent.
+pub(super) fn declared(param: &Param, width: Width, method: Method) -> String {
+    if let Some((callback, two)) = kinds::callback(&param.kind) {
+        let suffix = if two && width == Width::Large {
+            "_c"
+        } else {
+            ""
+        };
+        return match method {
+            Method::Mpi => "external".to_owned(),
+            Method::F08 => format!("procedure({callback}{suffix})"),
+        };
+    }
+    match (param.kind.as_str(), method) {
+        ("Buf" | "MutBuf", _) => "type(*), dimension(*)".to_owned(),
+        ("State", Method::F08) if is_memory(param) => "type(c_ptr)".to_owned(),
+        ("State", _) => "integer(kind=MPI_ADDRESS_KIND)".to_owned(),
+        ("String" | "Chars", _) => "character(len=*)".to_owned(),
+        ("Strings", _) => "character(len=*), dimension(*)".to_owned(),
+        ("StringLists", _) => "character(len=*), dimension(count, *)".to_owned(),
+        ("Range", _) => "integer, dimension(3, *)".to_owned(),
+        ("Status", Method::Mpi) if is_array(param) => {
+            "integer, dimension(MPI_STATUS_SIZE, *)".to_owned()
+        }
+        ("Status", Method::Mpi) => "integer, dimension(MPI_STATUS_SIZE)".to_owned(),
+        _ => {
+            let base = scalar(&param.kind, width, method);
+            let array = if is_array(param) {
+                ", dimension(*)"
+            } else {
+                ""
+            };
+            format!("{base}{array}")
+        }
+    }
+}
+
+fn scalar(kind: &str, width: Width, method: Method) -> String {
+    if method == Method::F08 {
+        let handle = HANDLES.iter().find(|(name, _)| *name == kind);
+        if let Some((_, name)) = handle {
+            return format!("type({name})");
+        }
+        if kind == "Status" {
+            return "type(MPI_Status)".to_owned();
+        }
+    }
+    if is_handle(kind) {
+        return "integer".to_owned();
+    }
+    let word = match kinds::scalar_c(kind, width) {
+        _ if kind == "Flag" => "logical",
+        Some("int" | "const int") => "integer",
+        Some("MPI_Aint") => "integer(kind=MPI_ADDRESS_KIND)",
+        Some("MPI_Count") => "integer(kind=MPI_COUNT_KIND)",
+        Some("MPI_Offset") => "integer(kind=MPI_OFFSET_KIND)",
+        Some("double") => "double precision",
+        other => unreachable!("{kind} ({other:?}) is no kind that Fortran has"),
+    };
+    word.to_owned()
+}
+
+/// The intent, where the standard gives one: not where a named constant may stand for an output, and not for buffers.
+pub(super) fn intent(param: &Param, method: Method) -> &'static str {
+    let special = matches!(param.kind.as_str(), "Status" | "Weights") || param.optional;
+    match (param.kind.as_str(), param.way, method) {
+        ("Buf", _, Method::F08) => ", intent(in)",
+        ("Buf" | "MutBuf", ..) => "",
+        (kind, ..) if kinds::callback(kind).is_some() => "",
+        (_, Way::In, _) => ", intent(in)",
+        ("State", Way::Out, Method::Mpi) => "",
+        (_, Way::Out, Method::F08) if !special => ", intent(out)",
+        (_, Way::InOut, Method::F08) if !special => ", intent(inout)",
+        _ => "",
+    }
+}
+
+/// Whether a `State` is memory that the call hands out, and not a value of the program's own.
+pub(super) fn is_memory(param: &Param) -> bool {
+    matches!(param.name.as_str(), "baseptr" | "buffer_addr")
+}
+
+/// The name of a parameter in Fortran.
+pub(super) fn name(param: &Param) -> &str {
+    match param.name.as_str() {
+        "indx" => "index",
+        other => other,
+    }
+}

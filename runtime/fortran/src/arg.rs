@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The arguments of a Fortran call, and what C gets for them.
+//!
+//! | in Fortran | here | in C |
+//! |---|---|---|
+//! | a choice buffer | [`Choice`] | an address, or the number that C has for `MPI_BOTTOM`, `MPI_IN_PLACE`, ... |
+//! | `INTEGER`, `LOGICAL`, a count, an address, `INTENT(IN)` | [`In`] | its value; of an array, its address |
+//! | the same, `INTENT(OUT)` | [`Out`] | its address |
+//! | a handle | [`In`], [`Out`] of [`Number`] | [`Handle`], by way of a local variable where C writes it |
+//! | an array of handles | the same | [`Handles`], read before the call and written back after it |
+//! | a status, an array of them | [`Status`], [`Statuses`] | the address, or null for `MPI_STATUS_IGNORE` |
+//! | weights, error codes | [`Weights`], [`Errcodes`] | the address, or the constant |
+//! | a procedure | [`Procedure`] | the same: see there |
+//! | `IERROR` | [`Ierror`] | the returned code |
+//!
+//! Text is in [`crate::text`].
+//!
+//! # Safety
+//! Rule F (`lib.rs`) is what the types of this file stand for: only a call from Fortran makes an [`In`] or an [`Out`], and with it
+//! promises what they say. References to what they point to live no longer than the function that makes them.
+
+use core::ffi::{c_int, c_void};
+use core::slice;
+
+use crate::common;
+
+/// Address constants of C (MPI 5.0 section 20.3).
+const IN_PLACE: usize = 1;
+const BUFFER_AUTOMATIC: usize = 2;
+const UNWEIGHTED: usize = 10;
+const WEIGHTS_EMPTY: usize = 11;
+
+/// The address of something that may be read while the call runs: one value, or an array (rule F).
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(crate) struct In<T>(*const T);
+
+impl<T: Copy> In<T> {
+    /// The one value.
+    pub(crate) fn get(self) -> T {
+        // SAFETY: rule F: the caller's address of a value.
+        unsafe { *self.0 }
+    }
+
+    /// Where it lies.
+    pub(crate) fn as_ptr(self) -> *const T {
+        self.0
+    }
+}
+
+impl In<Number> {
+    /// The handle for C.
+    pub(crate) fn handle(self) -> Handle {
+        self.get().handle()
+    }
+}
+
+impl In<c_int> {
+    /// A `LOGICAL` as C has it.
+    pub(crate) fn truth(self) -> c_int {
+        c_int::from(self.get() != 0)
+    }
+}
+
+/// The address of something that may be read and written while the call runs (rule F).
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(crate) struct Out<T>(*mut T);
+
+impl<T: Copy> Out<T> {
+    /// What is there.
+    pub(crate) fn get(self) -> T {
+        // SAFETY: rule F: the caller's address of a value.
+        unsafe { *self.0 }
+    }
+
+    /// Writes it.
+    pub(crate) fn set(self, value: T) {
+        // SAFETY: rule F: the caller's address of a value that may be written.
+        unsafe { *self.0 = value };
+    }
+
+    /// Where it lies.
+    pub(crate) fn as_ptr(self) -> *mut T {
+        self.0
+    }
+}
+
+impl Out<Number> {
+    /// The handle that is there, for C to replace: a call that fails leaves it.
+    pub(crate) fn handle(self) -> Handle {
+        self.get().handle()
+    }
+
+    /// Writes the handle that C gave.
+    pub(crate) fn set_handle(self, handle: Handle) {
+        self.set(handle.number());
+    }
+}
+
+impl Out<c_int> {
+    /// An index as Fortran counts: from 1. `MPI_UNDEFINED` stays.
+    pub(crate) fn count_from_one(self) {
+        self.set(one_based(self.get()));
+    }
+
+    /// As many indices as `count` says, the same way; none for `MPI_UNDEFINED`.
+    pub(crate) fn all_count_from_one(self, count: c_int) {
+        for place in 0..usize::try_from(count).unwrap_or(0) {
+            Self(self.0.wrapping_add(place)).count_from_one();
+        }
+    }
+}
+
+/// A C index in Fortran.
+fn one_based(index: c_int) -> c_int {
+    if index < 0 {
+        index
+    } else {
+        index.saturating_add(1)
+    }
+}
+
+/// A handle in Fortran: a default `INTEGER`, or the type whose only component is one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(transparent)]
+pub(crate) struct Number(c_int);
+
+/// A handle in C. Only its number means anything; it is never followed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(transparent)]
+pub(crate) struct Handle(usize);
+
+impl Number {
+    /// For C. A negative number is no handle, and becomes none.
+    pub(crate) fn handle(self) -> Handle {
+        Handle(usize::try_from(self.0).unwrap_or(0))
+    }
+}
+
+impl Handle {
+    /// For Fortran: what `MPI_Comm_toint` gives.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        reason = "handles fit in 31 bits"
+    )]
+    pub(crate) fn number(self) -> Number {
+        Number(self.0 as c_int)
+    }
+}
+
+/// Handles of an array for the time of a call.
+pub(crate) struct Handles {
+    few: [Handle; Self::FEW],
+    many: Vec<Handle>,
+    count: usize,
+}
+
+impl Handles {
+    /// So many need no memory of their own.
+    const FEW: usize = 32;
+
+    /// Reads `count` of them; none if that is negative, which is for C to refuse.
+    pub(crate) fn read(from: *const Number, count: impl Into<i64>) -> Self {
+        let count = usize::try_from(count.into()).unwrap_or(0);
+        let count = if from.is_null() { 0 } else { count };
+        let mut handles = Self {
+            few: [Handle(0); Self::FEW],
+            many: Vec::new(),
+            count,
+        };
+        let numbers = match count {
+            0 => &[],
+            // SAFETY: rule F: the caller's array has so many; nothing writes to it while this runs.
+            _ => unsafe { slice::from_raw_parts(from, count) },
+        };
+        if count > Self::FEW {
+            handles.many = numbers.iter().map(|number| number.handle()).collect();
+        } else {
+            for (handle, number) in handles.few.iter_mut().zip(numbers) {
+                *handle = number.handle();
+            }
+        }
+        handles
+    }
+
+    /// None: for an array that the call does not look at.
+    pub(crate) fn none() -> Self {
+        Self::read(core::ptr::null(), 0)
+    }
+
+    /// The array that C gets.
+    pub(crate) fn as_mut_ptr(&mut self) -> *mut Handle {
+        self.as_slice_mut().as_mut_ptr()
+    }
+
+    fn as_slice_mut(&mut self) -> &mut [Handle] {
+        match self.many.is_empty() {
+            true => &mut self.few[..self.count],
+            false => &mut self.many,
+        }
+    }
+
+    /// Writes back what C made of them.
+    pub(crate) fn write(&mut self, to: Out<Number>) {
+        for (place, handle) in self.as_slice_mut().iter().enumerate() {
+            // SAFETY: rule F: the array that `read` was given, which may be written.
+            unsafe { *to.0.wrapping_add(place) = handle.number() };
+        }
+    }
+}
+
+/// A choice buffer.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(crate) struct Choice(*mut c_void);
+
+impl Choice {
+    /// What C gets.
+    pub(crate) fn get(self) -> *mut c_void {
+        if common::is_bottom(self.0) {
+            core::ptr::null_mut()
+        } else if self.is_in_place() {
+            core::ptr::without_provenance_mut(IN_PLACE)
+        } else if common::is_buffer_automatic(self.0) {
+            core::ptr::without_provenance_mut(BUFFER_AUTOMATIC)
+        } else {
+            self.0
+        }
+    }
+
+    /// Whether it is `MPI_IN_PLACE`.
+    pub(crate) fn is_in_place(self) -> bool {
+        common::is_in_place(self.0)
+    }
+}
+
+/// A status. That of a program is `INTEGER(MPI_STATUS_SIZE)` or `TYPE(MPI_Status)`: laid out as C's.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(crate) struct Status(*mut [c_int; 8]);
+
+impl Status {
+    /// What C gets.
+    pub(crate) fn get(self) -> *mut [c_int; 8] {
+        match common::is_status_ignore(self.0.cast()) {
+            true => core::ptr::null_mut(),
+            false => self.0,
+        }
+    }
+}
+
+/// An array of statuses.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(crate) struct Statuses(*mut [c_int; 8]);
+
+impl Statuses {
+    /// What C gets.
+    pub(crate) fn get(self) -> *mut [c_int; 8] {
+        match common::is_statuses_ignore(self.0.cast()) {
+            true => core::ptr::null_mut(),
+            false => self.0,
+        }
+    }
+}
+
+/// Weights of the edges of a graph.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(crate) struct Weights(*mut c_int);
+
+impl Weights {
+    /// What C gets.
+    pub(crate) fn get(self) -> *mut c_int {
+        if common::is_unweighted(self.0.cast()) {
+            core::ptr::without_provenance_mut(UNWEIGHTED)
+        } else if common::is_weights_empty(self.0.cast()) {
+            core::ptr::without_provenance_mut(WEIGHTS_EMPTY)
+        } else {
+            self.0
+        }
+    }
+}
+
+/// The error codes of started processes.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(crate) struct Errcodes(*mut c_int);
+
+impl Errcodes {
+    /// What C gets.
+    pub(crate) fn get(self) -> *mut c_int {
+        match common::is_errcodes_ignore(self.0.cast()) {
+            true => core::ptr::null_mut(),
+            false => self.0,
+        }
+    }
+}
+
+/// A procedure of the program that C calls itself: a reduction or an error handler. Both get the addresses of their
+/// arguments in C as in Fortran. Of a handle that is the address of eight bytes of which the number takes the lower four:
+/// the first four here, where the lower byte comes first.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(crate) struct Procedure(*const c_void);
+
+const _: () = assert!(cfg!(target_endian = "little"));
+
+impl Procedure {
+    /// What C gets.
+    pub(crate) fn get(self) -> *const c_void {
+        self.0
+    }
+}
+
+/// `IERROR`, which may be absent with `mpi_f08`.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(crate) struct Ierror(*mut c_int);
+
+impl Ierror {
+    /// Writes the code.
+    pub(crate) fn set(self, code: c_int) {
+        if !self.0.is_null() {
+            // SAFETY: rule F: an `INTEGER` that may be written, as it is there.
+            unsafe { *self.0 = code };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn indices_count_from_one_and_undefined_stays() {
+        assert_eq!(
+            [one_based(0), one_based(6), one_based(-32766)],
+            [1, 7, -32766]
+        );
+        let mut indices = [0, 4, 9];
+        Out(indices.as_mut_ptr()).all_count_from_one(2);
+        assert_eq!(indices, [1, 5, 9]);
+        Out(indices.as_mut_ptr()).all_count_from_one(-32766);
+        assert_eq!(indices, [1, 5, 9]);
+    }
+
+    #[test]
+    fn handles_come_back_as_c_left_them() {
+        for count in [0_usize, 3, 32, 33, 100] {
+            let mut numbers: Vec<Number> = (5..).map(Number).take(count).collect();
+            let mut handles = Handles::read(numbers.as_ptr(), count as i64);
+            assert_eq!(handles.as_slice_mut().len(), count);
+            for handle in handles.as_slice_mut() {
+                handle.0 += 1000;
+            }
+            handles.write(Out(numbers.as_mut_ptr()));
+            assert!(
+                numbers
+                    .iter()
+                    .enumerate()
+                    .all(|(n, number)| usize::try_from(number.0) == Ok(n + 1005))
+            );
+        }
+        let mut none = Handles::read([Number(1)].as_ptr(), -1);
+        assert!(none.as_slice_mut().is_empty());
+    }
+
+    #[test]
+    fn a_negative_number_is_no_handle() {
+        assert_eq!(Number(-3).handle(), Handle(0));
+        assert_eq!(Number(257).handle().number(), Number(257));
+    }
+
+    #[test]
+    fn an_absent_ierror_is_left_alone() {
+        Ierror(core::ptr::null_mut()).set(5);
+        let mut code = 0;
+        Ierror(&raw mut code).set(5);
+        assert_eq!(code, 5);
+    }
+}

@@ -1,0 +1,460 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Attributes (MPI 5.0 sections 7.7 and 19.3.7): C's are addresses, Fortran's are integers.
+//!
+//! A value that Fortran sets is kept in a cell of ours, whose address is the attribute in C: so C reads a pointer to the integer, as
+//! the standard says. A value that C set is the address itself in Fortran, but for the predefined ones, which point to integers
+//! in C and are those integers here. Cells are known by a table, because nothing else tells an address of ours from one of C.
+//!
+//! A cell is freed when the attribute is deleted, by C's call of our callback; one that is set on a key made by C, whose
+//! callbacks do not know of cells, stays until the process ends.
+//!
+//! # Safety
+//! Rule F (`lib.rs`) for what comes from Fortran. A state that C hands back is one that [`create`] gave it and that is never freed; an
+//! address is taken for a cell only if the table of cells has it, under its lock.
+
+use core::ffi::{c_int, c_void};
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+
+use crate::arg::{Handle, Ierror, In, Number, Out};
+use crate::names;
+
+/// Addresses of the cells that are there.
+static CELLS: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
+
+/// A cell for a value, as C keeps it.
+fn cell(value: isize) -> *mut c_void {
+    let cell = Box::into_raw(Box::new(value));
+    let mut cells = CELLS.lock().unwrap_or_else(PoisonError::into_inner);
+    cells.insert(cell.addr());
+    cell.cast()
+}
+
+/// Gives a cell back; nothing happens to an address of C.
+fn discard(attribute: *mut c_void) {
+    let mut cells = CELLS.lock().unwrap_or_else(PoisonError::into_inner);
+    if cells.remove(&attribute.addr()) {
+        // SAFETY: the table has only what `cell` made and nobody gave back.
+        drop(unsafe { Box::from_raw(attribute.cast::<isize>()) });
+    }
+}
+
+/// A C attribute in Fortran.
+fn value(attribute: *mut c_void) -> isize {
+    let cells = CELLS.lock().unwrap_or_else(PoisonError::into_inner);
+    match cells.contains(&attribute.addr()) {
+        // SAFETY: a cell that is there, and stays while the table is locked.
+        true => unsafe { *attribute.cast::<isize>() },
+        false => attribute.addr().cast_signed(),
+    }
+}
+
+/// The same for an attribute that the library itself sets: most are the addresses of integers.
+fn predefined(keyval: c_int, attribute: *mut c_void) -> Option<isize> {
+    /// `MPI_TAG_UB` to `MPI_UNIVERSE_SIZE`.
+    const OF_COMMUNICATORS: core::ops::RangeInclusive<c_int> = 501..=507;
+    const WIN_BASE: c_int = 601;
+    const WIN_SIZE: c_int = 603;
+    /// `MPI_WIN_DISP_UNIT`, `MPI_WIN_CREATE_FLAVOR`, `MPI_WIN_MODEL`.
+    const OF_WINDOWS: [c_int; 3] = [602, 604, 605];
+    match keyval {
+        WIN_BASE => Some(attribute.addr().cast_signed()),
+        // SAFETY: the library's own attribute: the address of an `MPI_Aint`.
+        WIN_SIZE => Some(unsafe { *attribute.cast::<isize>() }),
+        _ if OF_COMMUNICATORS.contains(&keyval) || OF_WINDOWS.contains(&keyval) => {
+            // SAFETY: the library's own attribute: the address of an `int`.
+            Some(unsafe { *attribute.cast::<c_int>() } as isize)
+        }
+        _ => None,
+    }
+}
+
+type Copy = unsafe extern "C" fn(
+    *const Number,
+    *const c_int,
+    *mut isize,
+    *mut isize,
+    *mut isize,
+    *mut c_int,
+    *mut c_int,
+);
+type Delete = unsafe extern "C" fn(*const Number, *const c_int, *mut isize, *mut isize, *mut c_int);
+
+type CCopy =
+    extern "C" fn(Handle, c_int, *mut c_void, *mut c_void, *mut *mut c_void, *mut c_int) -> c_int;
+type CDelete = extern "C" fn(Handle, c_int, *mut c_void, *mut c_void) -> c_int;
+
+/// A key's callbacks in Fortran. C may call them as long as an attribute lives, also after the key was freed, so they stay.
+struct Keyval {
+    copy: Copy,
+    delete: Delete,
+    extra_state: isize,
+    /// Values are default integers: `MPI_KEYVAL_CREATE`.
+    is_narrow: bool,
+}
+
+/// What a callback wrote where it takes a default integer for an address.
+fn widened(keyval: &Keyval, value: isize) -> isize {
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "only the lower half was written"
+    )]
+    let narrow = value as c_int as isize;
+    if keyval.is_narrow { narrow } else { value }
+}
+
+fn of<'call>(state: *mut c_void) -> &'call Keyval {
+    // SAFETY: C hands back what `create` gave it, which is never freed.
+    unsafe { &*state.cast::<Keyval>() }
+}
+
+extern "C" fn copy(
+    object: Handle,
+    keyval: c_int,
+    state: *mut c_void,
+    attribute_in: *mut c_void,
+    attribute_out: *mut *mut c_void,
+    flag: *mut c_int,
+) -> c_int {
+    let ours = of(state);
+    let (object, mut extra) = (object.number(), ours.extra_state);
+    let (mut given, mut made) = (value(attribute_in), 0);
+    let (mut is_copied, mut code) = (0, 0);
+    // SAFETY: the program's own procedure, with the arguments that section 7.7 gives it.
+    unsafe {
+        (ours.copy)(
+            &raw const object,
+            &raw const keyval,
+            &raw mut extra,
+            &raw mut given,
+            &raw mut made,
+            &raw mut is_copied,
+            &raw mut code,
+        );
+    }
+    let is_copied = is_copied != 0 && code == 0;
+    if is_copied {
+        // SAFETY: C's room for the new attribute.
+        unsafe { *attribute_out = cell(widened(ours, made)) };
+    }
+    // SAFETY: C's room for the answer.
+    unsafe { *flag = c_int::from(is_copied) };
+    code
+}
+
+extern "C" fn delete(
+    object: Handle,
+    keyval: c_int,
+    attribute: *mut c_void,
+    state: *mut c_void,
+) -> c_int {
+    let ours = of(state);
+    let (object, mut extra) = (object.number(), ours.extra_state);
+    let (mut given, mut code) = (value(attribute), 0);
+    // SAFETY: the program's own procedure, with the arguments that section 7.7 gives it.
+    unsafe {
+        (ours.delete)(
+            &raw const object,
+            &raw const keyval,
+            &raw mut given,
+            &raw mut extra,
+            &raw mut code,
+        );
+    }
+    if code == 0 {
+        discard(attribute);
+    }
+    code
+}
+
+unsafe extern "C" {
+    fn MPI_Comm_create_keyval(
+        copy: CCopy,
+        delete: CDelete,
+        keyval: *mut c_int,
+        state: *mut c_void,
+    ) -> c_int;
+    fn MPI_Type_create_keyval(
+        copy: CCopy,
+        delete: CDelete,
+        keyval: *mut c_int,
+        state: *mut c_void,
+    ) -> c_int;
+    fn MPI_Win_create_keyval(
+        copy: CCopy,
+        delete: CDelete,
+        keyval: *mut c_int,
+        state: *mut c_void,
+    ) -> c_int;
+    fn MPI_Keyval_create(
+        copy: CCopy,
+        delete: CDelete,
+        keyval: *mut c_int,
+        state: *mut c_void,
+    ) -> c_int;
+    fn MPI_Comm_get_attr(
+        comm: Handle,
+        keyval: c_int,
+        value: *mut *mut c_void,
+        flag: *mut c_int,
+    ) -> c_int;
+    fn MPI_Type_get_attr(
+        datatype: Handle,
+        keyval: c_int,
+        value: *mut *mut c_void,
+        flag: *mut c_int,
+    ) -> c_int;
+    fn MPI_Win_get_attr(
+        win: Handle,
+        keyval: c_int,
+        value: *mut *mut c_void,
+        flag: *mut c_int,
+    ) -> c_int;
+    fn MPI_Attr_get(
+        comm: Handle,
+        keyval: c_int,
+        value: *mut *mut c_void,
+        flag: *mut c_int,
+    ) -> c_int;
+    fn MPI_Comm_set_attr(comm: Handle, keyval: c_int, value: *mut c_void) -> c_int;
+    fn MPI_Type_set_attr(datatype: Handle, keyval: c_int, value: *mut c_void) -> c_int;
+    fn MPI_Win_set_attr(win: Handle, keyval: c_int, value: *mut c_void) -> c_int;
+    fn MPI_Attr_put(comm: Handle, keyval: c_int, value: *mut c_void) -> c_int;
+}
+
+type CreateInC = unsafe extern "C" fn(CCopy, CDelete, *mut c_int, *mut c_void) -> c_int;
+type GetInC = unsafe extern "C" fn(Handle, c_int, *mut *mut c_void, *mut c_int) -> c_int;
+type SetInC = unsafe extern "C" fn(Handle, c_int, *mut c_void) -> c_int;
+
+fn create(in_c: CreateInC, ours: Keyval, keyval: Out<c_int>) -> c_int {
+    let state = Box::into_raw(Box::new(ours));
+    // SAFETY: the callbacks take the state that is given with them.
+    let code = unsafe { in_c(copy, delete, keyval.as_ptr(), state.cast()) };
+    if code != 0 {
+        // SAFETY: the key was not made, so that C has not kept it.
+        drop(unsafe { Box::from_raw(state) });
+    }
+    code
+}
+
+/// The value, and whether there is one.
+fn get(in_c: GetInC, object: Handle, keyval: c_int, found: Out<c_int>) -> (c_int, Option<isize>) {
+    let (mut attribute, mut flag) = (core::ptr::null_mut(), 0);
+    // SAFETY: the C function, which writes both.
+    let code = unsafe { in_c(object, keyval, &raw mut attribute, &raw mut flag) };
+    if code != 0 {
+        return (code, None);
+    }
+    found.set(c_int::from(flag != 0));
+    let is_there = flag != 0 && !attribute.is_null();
+    let known = is_there.then(|| predefined(keyval, attribute)).flatten();
+    (
+        code,
+        (flag != 0).then(|| known.unwrap_or_else(|| value(attribute))),
+    )
+}
+
+fn set(in_c: SetInC, object: Handle, keyval: c_int, value: isize) -> c_int {
+    let attribute = cell(value);
+    // SAFETY: the C function; it keeps the address of the cell, which stays until `discard`.
+    let code = unsafe { in_c(object, keyval, attribute) };
+    if code != 0 {
+        discard(attribute);
+    }
+    code
+}
+
+macro_rules! of_object {
+    ($create:ident $create_c:ident $create_name:literal [$($create_names:tt)*];
+     $get:ident $get_c:ident $get_name:literal [$($get_names:tt)*];
+     $set:ident $set_c:ident $set_name:literal [$($set_names:tt)*]) => {
+        #[doc = concat!("`", stringify!($create_c), "`, MPI 5.0 section 7.7.")]
+        #[unsafe(export_name = $create_name)]
+        extern "C" fn $create(
+            copy_attr_fn: Copy,
+            delete_attr_fn: Delete,
+            keyval: Out<c_int>,
+            extra_state: In<isize>,
+            ierror: Ierror,
+        ) {
+            let ours = Keyval {
+                copy: copy_attr_fn,
+                delete: delete_attr_fn,
+                extra_state: extra_state.get(),
+                is_narrow: false,
+            };
+            ierror.set(create($create_c, ours, keyval));
+        }
+        names!($create_name: $($create_names)*);
+
+        #[doc = concat!("`", stringify!($get_c), "`, MPI 5.0 section 7.7.")]
+        #[unsafe(export_name = $get_name)]
+        extern "C" fn $get(
+            object: In<Number>,
+            keyval: In<c_int>,
+            attribute_val: Out<isize>,
+            flag: Out<c_int>,
+            ierror: Ierror,
+        ) {
+            let (code, found) = get($get_c, object.handle(), keyval.get(), flag);
+            if let Some(value) = found {
+                attribute_val.set(value);
+            }
+            ierror.set(code);
+        }
+        names!($get_name: $($get_names)*);
+
+        #[doc = concat!("`", stringify!($set_c), "`, MPI 5.0 section 7.7.")]
+        #[unsafe(export_name = $set_name)]
+        extern "C" fn $set(
+            object: In<Number>,
+            keyval: In<c_int>,
+            attribute_val: In<isize>,
+            ierror: Ierror,
+        ) {
+            ierror.set(set($set_c, object.handle(), keyval.get(), attribute_val.get()));
+        }
+        names!($set_name: $($set_names)*);
+    };
+}
+
+of_object! {
+    comm_create_keyval MPI_Comm_create_keyval "pmpi_comm_create_keyval_"
+        ["mpi_comm_create_keyval_" = "pmpi_comm_create_keyval_", "mpi_comm_create_keyval_f08_" = "pmpi_comm_create_keyval_f08_"];
+    comm_get_attr MPI_Comm_get_attr "pmpi_comm_get_attr_"
+        ["mpi_comm_get_attr_" = "pmpi_comm_get_attr_", "mpi_comm_get_attr_f08_" = "pmpi_comm_get_attr_f08_"];
+    comm_set_attr MPI_Comm_set_attr "pmpi_comm_set_attr_"
+        ["mpi_comm_set_attr_" = "pmpi_comm_set_attr_", "mpi_comm_set_attr_f08_" = "pmpi_comm_set_attr_f08_"]
+}
+of_object! {
+    type_create_keyval MPI_Type_create_keyval "pmpi_type_create_keyval_"
+        ["mpi_type_create_keyval_" = "pmpi_type_create_keyval_", "mpi_type_create_keyval_f08_" = "pmpi_type_create_keyval_f08_"];
+    type_get_attr MPI_Type_get_attr "pmpi_type_get_attr_"
+        ["mpi_type_get_attr_" = "pmpi_type_get_attr_", "mpi_type_get_attr_f08_" = "pmpi_type_get_attr_f08_"];
+    type_set_attr MPI_Type_set_attr "pmpi_type_set_attr_"
+        ["mpi_type_set_attr_" = "pmpi_type_set_attr_", "mpi_type_set_attr_f08_" = "pmpi_type_set_attr_f08_"]
+}
+of_object! {
+    win_create_keyval MPI_Win_create_keyval "pmpi_win_create_keyval_"
+        ["mpi_win_create_keyval_" = "pmpi_win_create_keyval_", "mpi_win_create_keyval_f08_" = "pmpi_win_create_keyval_f08_"];
+    win_get_attr MPI_Win_get_attr "pmpi_win_get_attr_"
+        ["mpi_win_get_attr_" = "pmpi_win_get_attr_", "mpi_win_get_attr_f08_" = "pmpi_win_get_attr_f08_"];
+    win_set_attr MPI_Win_set_attr "pmpi_win_set_attr_"
+        ["mpi_win_set_attr_" = "pmpi_win_set_attr_", "mpi_win_set_attr_f08_" = "pmpi_win_set_attr_f08_"]
+}
+
+/// `MPI_KEYVAL_CREATE`, MPI 5.0 section 16.1: values are default integers.
+#[unsafe(export_name = "pmpi_keyval_create_")]
+extern "C" fn keyval_create(
+    copy_fn: Copy,
+    delete_fn: Delete,
+    keyval: Out<c_int>,
+    extra_state: In<c_int>,
+    ierror: Ierror,
+) {
+    let ours = Keyval {
+        copy: copy_fn,
+        delete: delete_fn,
+        extra_state: extra_state.get() as isize,
+        is_narrow: true,
+    };
+    ierror.set(create(MPI_Keyval_create, ours, keyval));
+}
+names!("pmpi_keyval_create_": "mpi_keyval_create_" = "pmpi_keyval_create_");
+
+/// `MPI_ATTR_GET`, MPI 5.0 section 16.1.
+#[unsafe(export_name = "pmpi_attr_get_")]
+extern "C" fn attr_get(
+    comm: In<Number>,
+    keyval: In<c_int>,
+    attribute_val: Out<c_int>,
+    flag: Out<c_int>,
+    ierror: Ierror,
+) {
+    let (code, found) = get(MPI_Attr_get, comm.handle(), keyval.get(), flag);
+    if let Some(value) = found {
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "all that this old call can say"
+        )]
+        attribute_val.set(value as c_int);
+    }
+    ierror.set(code);
+}
+names!("pmpi_attr_get_": "mpi_attr_get_" = "pmpi_attr_get_");
+
+/// `MPI_ATTR_PUT`, MPI 5.0 section 16.1.
+#[unsafe(export_name = "pmpi_attr_put_")]
+extern "C" fn attr_put(
+    comm: In<Number>,
+    keyval: In<c_int>,
+    attribute_val: In<c_int>,
+    ierror: Ierror,
+) {
+    ierror.set(set(
+        MPI_Attr_put,
+        comm.handle(),
+        keyval.get(),
+        attribute_val.get() as isize,
+    ));
+}
+names!("pmpi_attr_put_": "mpi_attr_put_" = "pmpi_attr_put_");
+
+/// The predefined callbacks (MPI 5.0 section 7.7), which a program may call too: what a copy says, and the kind of its values.
+macro_rules! predefined_copies {
+    ($($name:literal $function:ident copies $flag:literal $value:ty;)*) => {$(
+        #[unsafe(export_name = $name)]
+        extern "C" fn $function(
+            _object: In<Number>,
+            _keyval: In<c_int>,
+            _extra_state: In<$value>,
+            given: In<$value>,
+            made: Out<$value>,
+            flag: Out<c_int>,
+            ierror: Ierror,
+        ) {
+            if $flag {
+                made.set(given.get());
+            }
+            flag.set(c_int::from($flag));
+            ierror.set(0);
+        }
+    )*};
+}
+
+predefined_copies! {
+    "mpi_null_copy_fn_" null_copy copies false c_int;
+    "mpi_dup_fn_" dup copies true c_int;
+    "mpi_comm_null_copy_fn_" comm_null_copy copies false isize;
+    "mpi_comm_dup_fn_" comm_dup copies true isize;
+    "mpi_type_null_copy_fn_" type_null_copy copies false isize;
+    "mpi_type_dup_fn_" type_dup copies true isize;
+    "mpi_win_null_copy_fn_" win_null_copy copies false isize;
+    "mpi_win_dup_fn_" win_dup copies true isize;
+}
+
+macro_rules! predefined_deletes {
+    ($($name:literal $function:ident $value:ty;)*) => {$(
+        #[unsafe(export_name = $name)]
+        extern "C" fn $function(
+            _object: In<Number>,
+            _keyval: In<c_int>,
+            _value: In<$value>,
+            _extra_state: In<$value>,
+            ierror: Ierror,
+        ) {
+            ierror.set(0);
+        }
+    )*};
+}
+
+predefined_deletes! {
+    "mpi_null_delete_fn_" null_delete c_int;
+    "mpi_comm_null_delete_fn_" comm_null_delete isize;
+    "mpi_type_null_delete_fn_" type_null_delete isize;
+    "mpi_win_null_delete_fn_" win_null_delete isize;
+}
+
+/// `MPI_CONVERSION_FN_NULL`: known by its address alone.
+#[unsafe(export_name = "mpi_conversion_fn_null_")]
+extern "C" fn conversion_null() {}

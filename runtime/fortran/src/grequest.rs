@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Generalized requests: C calls ours, and ours call the program's procedures (MPI 5.0 section 13.2).
+//!
+//! # Safety
+//! Rule F (`lib.rs`) for what comes from Fortran. A state that C hands back is one that [`start`] gave it; C gives it up with the call of
+//! [`free`], its last.
+
+use core::ffi::{c_int, c_void};
+
+use crate::arg::{Handle, Ierror, In, Number, Out, Status};
+use crate::names;
+
+type Query = unsafe extern "C" fn(*mut isize, *mut [c_int; 8], *mut c_int);
+type Free = unsafe extern "C" fn(*mut isize, *mut c_int);
+type Cancel = unsafe extern "C" fn(*mut isize, *const c_int, *mut c_int);
+
+/// What the program gave: C keeps its address as the extra state, and hands it back last to `free`.
+struct Request {
+    query: Query,
+    free: Free,
+    cancel: Cancel,
+    extra_state: isize,
+}
+
+unsafe extern "C" {
+    fn MPI_Grequest_start(
+        query: extern "C" fn(*mut c_void, *mut [c_int; 8]) -> c_int,
+        free: extern "C" fn(*mut c_void) -> c_int,
+        cancel: extern "C" fn(*mut c_void, c_int) -> c_int,
+        extra_state: *mut c_void,
+        request: *mut Handle,
+    ) -> c_int;
+}
+
+/// The request behind C's extra state.
+fn of<'call>(state: *mut c_void) -> &'call mut Request {
+    // SAFETY: C hands back what `start` gave it, until `free` has had it; it calls one callback of a request at a time.
+    unsafe { &mut *state.cast::<Request>() }
+}
+
+extern "C" fn query(state: *mut c_void, status: *mut [c_int; 8]) -> c_int {
+    let request = of(state);
+    let mut code = 0;
+    // SAFETY: the program's own procedure, with the arguments that section 13.2 gives it.
+    unsafe { (request.query)(&raw mut request.extra_state, status, &raw mut code) };
+    code
+}
+
+extern "C" fn free(state: *mut c_void) -> c_int {
+    let request = of(state);
+    let mut code = 0;
+    // SAFETY: the same.
+    unsafe { (request.free)(&raw mut request.extra_state, &raw mut code) };
+    // SAFETY: `start` made it so, and C calls this once, as the last.
+    drop(unsafe { Box::from_raw(state.cast::<Request>()) });
+    code
+}
+
+extern "C" fn cancel(state: *mut c_void, complete: c_int) -> c_int {
+    let request = of(state);
+    let mut code = 0;
+    let complete = c_int::from(complete != 0);
+    // SAFETY: the same.
+    unsafe {
+        (request.cancel)(
+            &raw mut request.extra_state,
+            &raw const complete,
+            &raw mut code,
+        );
+    }
+    code
+}
+
+/// `MPI_Grequest_start`, MPI 5.0 section 13.2.
+#[unsafe(export_name = "pmpi_grequest_start_")]
+extern "C" fn start(
+    query_fn: Query,
+    free_fn: Free,
+    cancel_fn: Cancel,
+    extra_state: In<isize>,
+    request: Out<Number>,
+    ierror: Ierror,
+) {
+    let state = Box::into_raw(Box::new(Request {
+        query: query_fn,
+        free: free_fn,
+        cancel: cancel_fn,
+        extra_state: extra_state.get(),
+    }));
+    let mut handle = request.handle();
+    // SAFETY: the callbacks take what they are given here: the state lives until `free`.
+    let code = unsafe { MPI_Grequest_start(query, free, cancel, state.cast(), &raw mut handle) };
+    if code == 0 {
+        request.set_handle(handle);
+    } else {
+        // SAFETY: the request was not made, so that C has not kept it.
+        drop(unsafe { Box::from_raw(state) });
+    }
+    ierror.set(code);
+}
+names!("pmpi_grequest_start_": "mpi_grequest_start_" = "pmpi_grequest_start_", "mpi_grequest_start_f08_" = "pmpi_grequest_start_f08_");
+
+/// `MPI_Status_f2f08`: both are laid out alike (MPI 5.0 section 19.3.5).
+#[unsafe(export_name = "pmpi_status_f2f08_")]
+extern "C" fn status_f2f08(from: Status, to: Status, ierror: Ierror) {
+    copy(from, to);
+    ierror.set(0);
+}
+names!("pmpi_status_f2f08_": "mpi_status_f2f08_" = "pmpi_status_f2f08_", "mpi_status_f2f08_f08_" = "pmpi_status_f2f08_f08_");
+
+/// `MPI_Status_f082f`, the same the other way.
+#[unsafe(export_name = "pmpi_status_f082f_")]
+extern "C" fn status_f082f(from: Status, to: Status, ierror: Ierror) {
+    copy(from, to);
+    ierror.set(0);
+}
+names!("pmpi_status_f082f_": "mpi_status_f082f_" = "pmpi_status_f082f_", "mpi_status_f082f_f08_" = "pmpi_status_f082f_f08_");
+
+fn copy(from: Status, to: Status) {
+    let (from, to) = (from.get(), to.get());
+    if !from.is_null() && !to.is_null() {
+        // SAFETY: rule F: a status that may be read, and one that may be written; they may be the same.
+        unsafe { core::ptr::copy(from, to, 1) };
+    }
+}
