@@ -7174,7 +7174,7 @@ module mpi
       implicit none
       integer, intent(in) :: comm
       integer, intent(in) :: keyval
-      integer(kind=MPI_ADDRESS_KIND) :: attribute_val
+      integer :: attribute_val
       logical :: flag
       integer, intent(out) :: ierror
     end subroutine MPI_Attr_get
@@ -7186,7 +7186,7 @@ module mpi
       implicit none
       integer, intent(in) :: comm
       integer, intent(in) :: keyval
-      integer(kind=MPI_ADDRESS_KIND) :: attribute_val
+      integer :: attribute_val
       logical :: flag
       integer, intent(out) :: ierror
     end subroutine PMPI_Attr_get
@@ -7198,7 +7198,7 @@ module mpi
       implicit none
       integer, intent(in) :: comm
       integer, intent(in) :: keyval
-      integer(kind=MPI_ADDRESS_KIND), intent(in) :: attribute_val
+      integer, intent(in) :: attribute_val
       integer, intent(out) :: ierror
     end subroutine MPI_Attr_put
   end interface
@@ -7209,7 +7209,7 @@ module mpi
       implicit none
       integer, intent(in) :: comm
       integer, intent(in) :: keyval
-      integer(kind=MPI_ADDRESS_KIND), intent(in) :: attribute_val
+      integer, intent(in) :: attribute_val
       integer, intent(out) :: ierror
     end subroutine PMPI_Attr_put
   end interface
@@ -7221,7 +7221,7 @@ module mpi
       external :: copy_fn
       external :: delete_fn
       integer :: keyval
-      integer(kind=MPI_ADDRESS_KIND), intent(in) :: extra_state
+      integer, intent(in) :: extra_state
       integer, intent(out) :: ierror
     end subroutine MPI_Keyval_create
   end interface
@@ -7233,7 +7233,7 @@ module mpi
       external :: copy_fn
       external :: delete_fn
       integer :: keyval
-      integer(kind=MPI_ADDRESS_KIND), intent(in) :: extra_state
+      integer, intent(in) :: extra_state
       integer, intent(out) :: ierror
     end subroutine PMPI_Keyval_create
   end interface

@@ -202,9 +202,13 @@ fn declaration(procedure: &Procedure<'_>, param: &Param, method: Method) -> Stri
             let _ = writeln!(text, "      {directive} {name}");
         }
     }
-    let declared = match is_unused {
-        true => "type(*), dimension(*)".to_owned(),
-        false => types::declared(param, procedure.width, method),
+    // The calls from before MPI-2.0 take default integers for attributes.
+    let is_narrow =
+        param.kind == "State" && procedure.function.deprecated.as_deref() == Some("MPI-2.0");
+    let declared = match (is_unused, is_narrow) {
+        (true, _) => "type(*), dimension(*)".to_owned(),
+        (_, true) => "integer".to_owned(),
+        _ => types::declared(param, procedure.width, method),
     };
     let asynchronous = match is_buffer && method == Method::F08 && procedure.is_nonblocking() {
         true => ", asynchronous",
