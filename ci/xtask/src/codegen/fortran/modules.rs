@@ -25,10 +25,13 @@ const ANYTHING: [&str; 5] = [
 /// `mpi.f90`.
 pub(super) fn mpi(procedures: &[Procedure<'_>], standard: &Standard) -> String {
     let mut text = format!(
-        "{HEAD}! The module mpi (MPI 5.0 section 19.1.3).\n\
+        "{HEAD}! The module mpi (MPI 5.0 section 19.1.3), after the types of handles and statuses, which mpi_f08 has too.\n\
+         module mpi_types\n  implicit none\n  public\n{}{}end module mpi_types\n\n\
          module mpi_constants\n  implicit none\n  public\n{}\
          end module mpi_constants\n\n\
-         module mpi\n  use mpi_constants\n  use, intrinsic :: iso_c_binding, only: c_ptr\n  implicit none\n  public\n  private :: c_ptr\n",
+         module mpi\n  use mpi_types\n  use mpi_constants\n  use, intrinsic :: iso_c_binding, only: c_ptr\n  implicit none\n  public\n  private :: c_ptr\n",
+        derived_types(),
+        operators(),
         constants::for_mpi(standard)
     );
     for name in PREDEFINED {
@@ -67,16 +70,13 @@ fn generic_of_mpi(procedure: &Procedure<'_>, prefix: &str) -> String {
 /// `mpi_f08.f90`.
 pub(super) fn mpi_f08(procedures: &[Procedure<'_>], standard: &Standard) -> String {
     let mut text = format!(
-        "{HEAD}! The module mpi_f08 (MPI 5.0 section 19.1.2), after its types and its callbacks.\n\
-         module mpi_f08_types\n  implicit none\n  public\n\
-         {}{}{}end module mpi_f08_types\n\n\
+        "{HEAD}! The module mpi_f08 (MPI 5.0 section 19.1.2), after its constants and its callbacks; mpi.f90 is compiled before.\n\
+         module mpi_f08_types\n  use mpi_types\n  implicit none\n  public\n{}end module mpi_f08_types\n\n\
          module mpi_f08_callbacks\n  implicit none\n  public\n\
          \n  abstract interface\n{}  end interface\nend module mpi_f08_callbacks\n\n\
          module mpi_f08\n  use mpi_f08_types\n  use mpi_f08_callbacks\n\
          \x20 use, intrinsic :: iso_c_binding, only: c_ptr\n  implicit none\n  public\n  private :: c_ptr\n",
-        derived_types(),
         constants::for_f08(standard),
-        operators(),
         callbacks(standard),
     );
     for name in PREDEFINED {
@@ -240,45 +240,28 @@ fn folded(arguments: &[&str]) -> String {
     text
 }
 
-/// Conversions between the methods' statuses, and `MPI_F_sync_reg`.
+/// What Fortran has and C has not: conversions between the methods' statuses, and `MPI_F_sync_reg`.
 fn conversions(method: Method) -> String {
-    let suffix = if method == Method::F08 { "_f08" } else { "" };
-    let (uses, f08, ierror) = match method {
-        Method::Mpi => (
-            "      use mpi_constants\n",
-            "integer",
-            "integer, intent(out)",
-        ),
-        Method::F08 => (
-            "      use mpi_f08_types\n",
-            "type(MPI_Status)",
-            "integer, optional, intent(out)",
-        ),
+    let (suffix, ierror) = match method {
+        Method::Mpi => ("", "integer, intent(out)"),
+        Method::F08 => ("_f08", "integer, optional, intent(out)"),
     };
+    const F: (&str, &str) = ("f_status", "integer, dimension(MPI_STATUS_SIZE)");
+    const F08: (&str, &str) = ("f08_status", "type(MPI_Status)");
+    let mut directives = String::new();
+    for directive in ANYTHING {
+        let _ = writeln!(directives, "      {directive} buf");
+    }
     let mut text = String::new();
     for prefix in ["", "P"] {
-        if method == Method::F08 {
-            for (name, from, to) in [
-                ("MPI_Status_f2f08", "f_status", "f08_status"),
-                ("MPI_Status_f082f", "f08_status", "f_status"),
-            ] {
-                let of = |status: &str| match status {
-                    "f_status" => "integer, dimension(MPI_STATUS_SIZE)".to_owned(),
-                    _ => f08.to_owned(),
-                };
-                let _ = write!(
-                    text,
-                    "\n  interface {prefix}{name}\n    subroutine {prefix}{name}{suffix}({from}, {to}, ierror)\n{uses}      implicit none\n      \
-                     {}, intent(in) :: {from}\n      {}, intent(out) :: {to}\n      {ierror} :: ierror\n    \
-                     end subroutine {prefix}{name}{suffix}\n  end interface {prefix}{name}\n",
-                    of(from),
-                    of(to),
-                );
-            }
-        }
-        let mut directives = String::new();
-        for directive in ANYTHING {
-            let _ = writeln!(directives, "      {directive} buf");
+        for (name, from, to) in [("MPI_Status_f2f08", F, F08), ("MPI_Status_f082f", F08, F)] {
+            let _ = write!(
+                text,
+                "\n  interface {prefix}{name}\n    subroutine {prefix}{name}{suffix}({}, {}, ierror)\n      import\n      \
+                 implicit none\n      {}, intent(in) :: {0}\n      {}, intent(out) :: {1}\n      {ierror} :: ierror\n    \
+                 end subroutine {prefix}{name}{suffix}\n  end interface {prefix}{name}\n",
+                from.0, to.0, from.1, to.1,
+            );
         }
         let _ = write!(
             text,
