@@ -52,7 +52,9 @@ const PROGRAMS: &[Program] = &[
     Program {
         package: "rmpicc",
         file: "rmpicc",
-        links: &["mpicc", "rmpicxx", "mpicxx", "mpic++"],
+        links: &[
+            "mpicc", "rmpicxx", "mpicxx", "mpic++", "rmpifort", "mpifort", "mpif90", "mpif77",
+        ],
         with_library: true,
         is_debugged: false,
     },
@@ -174,6 +176,7 @@ fn install(prefix: &Path, choice: Choice) -> Result<(), String> {
             relink(program.file, &prefix.join("bin").join(link))?;
         }
     }
+    fortran::modules(prefix)?;
     if choice.library_only {
         return Ok(());
     }

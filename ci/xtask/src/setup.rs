@@ -42,6 +42,12 @@ const NEEDS: &[Need] = &[
         stages: &["abi", "docs", "suites"],
     },
     Need {
+        what: "a Fortran compiler",
+        probe: Probe::Program("gfortran"),
+        apt: &["gfortran"],
+        stages: &["abi", "ranks", "docs", "suites"],
+    },
+    Need {
         what: "CMake",
         probe: Probe::Program("cmake"),
         apt: &["cmake"],
@@ -332,6 +338,7 @@ mod tests {
     fn a_stage_adds_what_it_needs() {
         assert!(packages(&["icount"]).contains(&"valgrind"));
         assert!(packages(&["suites"]).contains(&"python3-venv"));
+        assert!(packages(&["ranks"]).contains(&"gfortran"));
         assert!(!packages(&["ranks"]).contains(&"valgrind"));
     }
 

@@ -4,13 +4,16 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-use crate::place::{Place, flag};
+use crate::language::{Kit, Language};
+use crate::place::flag;
 
 /// What is to be done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Request {
     Compile,
     Show(Part),
+    /// The folder of the compiled modules of Fortran.
+    Modules,
     Help,
 }
 
@@ -36,7 +39,7 @@ pub(crate) enum Part {
 #[derive(Debug)]
 pub(crate) struct Line {
     pub(crate) request: Request,
-    /// Of `-cc=` or `-cxx=`.
+    /// Of `-cc=`, `-cxx=` or `-fc=`.
     pub(crate) compiler: Option<OsString>,
     /// Whether the compiler is asked for nothing but its version.
     pub(crate) tells_version: bool,
@@ -48,7 +51,7 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    pub(crate) fn new(args: &[OsString]) -> Self {
+    pub(crate) fn new(args: &[OsString], language: Language) -> Self {
         let mut line = Self {
             request: Request::Compile,
             compiler: None,
@@ -59,7 +62,7 @@ impl Line {
             own: Vec::new(),
         };
         for arg in args {
-            line.take(arg);
+            line.take(arg, language);
         }
         let inputs = has_input(&line.own);
         let stops_early = line
@@ -73,17 +76,18 @@ impl Line {
     }
 
     /// One word: the wrapper's own, or one for the compiler.
-    fn take(&mut self, arg: &OsString) {
+    fn take(&mut self, arg: &OsString, language: Language) {
         let text = arg.to_str().unwrap_or_default();
-        let named = ["-cc=", "-cxx=", "-CC="]
-            .iter()
-            .find_map(|prefix| text.strip_prefix(prefix));
+        let mut prefixes = language.options().iter();
+        let named = prefixes.find_map(|prefix| text.strip_prefix(prefix));
         if let Some(compiler) = named {
             self.compiler = Some(compiler.into());
         } else if let Some(part) = shown(text) {
             self.request = Request::Show(part);
         } else if matches!(text, "-help" | "--help") {
             self.request = Request::Help;
+        } else if text == "--modules" && language == Language::Fortran {
+            self.request = Request::Modules;
         } else if matches!(text, "-static-mpi" | "-static_mpi") {
             self.static_mpi = true;
         } else {
@@ -91,47 +95,58 @@ impl Line {
         }
     }
 
+    /// Whether the compiler gets files to work on.
+    pub(crate) fn has_files(&self) -> bool {
+        self.compiles
+    }
+
     /// All words for the compiler.
-    pub(crate) fn words(&self, place: &Place) -> Vec<OsString> {
+    pub(crate) fn words(&self, kit: &Kit) -> Vec<OsString> {
         let mut words = Vec::new();
         if self.compiles {
-            words.extend(compile_flags(place));
+            words.extend(compile_flags(kit));
         }
         words.extend(self.own.iter().cloned());
         if self.links {
-            words.extend(self.link_flags(place));
+            words.extend(self.link_flags(kit));
         }
         words
     }
 
-    fn link_flags(&self, place: &Place) -> Vec<OsString> {
-        let mut words = vec![flag("-L", &place.lib())];
+    fn link_flags(&self, kit: &Kit) -> Vec<OsString> {
+        let folders = kit.library_folders();
+        let mut words: Vec<OsString> = folders.iter().map(|folder| flag("-L", folder)).collect();
+        let libraries = kit.libraries().into_iter();
+        let libraries = libraries.map(|name| OsString::from(format!("-l{name}")));
         if self.static_mpi {
-            words.extend(["-Wl,-Bstatic", "-lmpi_abi", "-Wl,-Bdynamic"].map(OsString::from));
+            words.push("-Wl,-Bstatic".into());
+            words.extend(libraries);
+            words.push("-Wl,-Bdynamic".into());
             words.extend(STATIC_NEEDS.iter().map(OsString::from));
             return words;
         }
         // RUNPATH, never RPATH: the launcher's library folder, given in the environment, must win over it.
-        words.push(flag("-Wl,-rpath,", &place.lib()));
-        words.extend(["-Wl,--enable-new-dtags", "-lmpi_abi"].map(OsString::from));
+        words.push(flag("-Wl,-rpath,", &kit.lib));
+        words.push("-Wl,--enable-new-dtags".into());
+        words.extend(libraries);
         words
     }
 
     /// What `-show` and its like print.
-    pub(crate) fn show(&self, part: Part, compiler: &[OsString], place: &Place) -> String {
-        let compile = compile_flags(place);
-        let link = self.link_flags(place);
+    pub(crate) fn show(&self, part: Part, compiler: &[OsString], kit: &Kit) -> String {
+        let compile = compile_flags(kit);
+        let link = self.link_flags(kit);
         let words: Vec<OsString> = match part {
-            Part::Whole if self.compiles => [compiler, &self.words(place)].concat(),
+            Part::Whole if self.compiles => [compiler, &self.words(kit)].concat(),
             // Asked without files: everything that a program needs.
             Part::Whole => [compiler, &compile, &self.own, &link].concat(),
             Part::CompileCommand => [compiler, &compile, &self.own, &["-c".into()]].concat(),
             Part::LinkCommand => [compiler, &self.own, &link].concat(),
             Part::CompileFlags => compile,
             Part::LinkFlags => link,
-            Part::IncludeFolders => vec![place.include().into()],
-            Part::LibraryFolders => vec![place.lib().into()],
-            Part::Libraries => vec!["mpi_abi".into()],
+            Part::IncludeFolders => kit.include_folders().into_iter().map(Into::into).collect(),
+            Part::LibraryFolders => kit.library_folders().into_iter().map(Into::into).collect(),
+            Part::Libraries => kit.libraries().into_iter().map(Into::into).collect(),
             Part::Compiler => compiler.to_vec(),
             Part::Version => return format!("rmpi {}", env!("CARGO_PKG_VERSION")),
         };
@@ -139,8 +154,9 @@ impl Line {
     }
 }
 
-fn compile_flags(place: &Place) -> Vec<OsString> {
-    vec![flag("-I", &place.include())]
+fn compile_flags(kit: &Kit) -> Vec<OsString> {
+    let folders = kit.include_folders();
+    folders.iter().map(|folder| flag("-I", folder)).collect()
 }
 
 /// The words of other MPIs' wrappers that ask to show something: those of MPICH, and of Open MPI with one or two dashes.
@@ -214,7 +230,7 @@ const STOPS_BEFORE_LINKING: &[&str] = &[
     "--precompile",
 ];
 
-/// Options of GCC and Clang whose value is the next word.
+/// Options of GCC, Clang and compilers of Fortran whose value is the next word.
 const TAKES_A_WORD: &[&str] = &[
     "-o",
     "-I",
@@ -253,6 +269,10 @@ const TAKES_A_WORD: &[&str] = &[
     "-dumpdir",
     "-specs",
     "-mllvm",
+    "-J",
+    "-module",
+    "-module-dir",
+    "-mdir",
 ];
 
 /// What the static library needs of the system.
@@ -261,23 +281,35 @@ const STATIC_NEEDS: &[&str] = &["-lpthread", "-ldl", "-lm", "-lrt"];
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::place::Place;
+
+    fn kit() -> Kit {
+        Kit::of_c(&Place::at("/p"))
+    }
+
+    fn parsed(text: &str, language: Language) -> Line {
+        let args: Vec<OsString> = text.split_whitespace().map(OsString::from).collect();
+        Line::new(&args, language)
+    }
 
     fn words(text: &str) -> Vec<String> {
-        let args: Vec<OsString> = text.split_whitespace().map(OsString::from).collect();
-        let words = Line::new(&args).words(&Place::at("/p"));
+        let words = parsed(text, Language::C).words(&kit());
         words
             .iter()
             .map(|word| word.to_str().unwrap().to_owned())
             .collect()
     }
 
-    fn show(text: &str) -> String {
-        let args: Vec<OsString> = text.split_whitespace().map(OsString::from).collect();
-        let line = Line::new(&args);
+    fn show_in(text: &str, language: Language, kit: &Kit) -> String {
+        let line = parsed(text, language);
         let Request::Show(part) = line.request else {
             panic!("{:?}", line.request)
         };
-        line.show(part, &["gcc".into()], &Place::at("/p"))
+        line.show(part, &["cc".into()], kit)
+    }
+
+    fn show(text: &str) -> String {
+        show_in(text, Language::C, &kit())
     }
 
     #[test]
@@ -348,15 +380,43 @@ mod tests {
 
     #[test]
     fn each_way_of_asking_is_answered() {
-        assert_eq!(show("-show -c a.c"), "gcc -I/p/include -c a.c");
-        assert!(show("-show").starts_with("gcc -I/p/include -L/p/lib"));
+        assert_eq!(show("-show -c a.c"), "cc -I/p/include -c a.c");
+        assert!(show("-show").starts_with("cc -I/p/include -L/p/lib"));
         assert_eq!(show("-showme:compile"), "-I/p/include");
         assert!(show("--showme:link").ends_with("-lmpi_abi"));
         assert_eq!(show("-showme:incdirs"), "/p/include");
         assert_eq!(show("-showme:libs"), "mpi_abi");
-        assert_eq!(show("-compile-info"), "gcc -I/p/include -c");
-        assert!(show("-link-info").starts_with("gcc -L/p/lib"));
+        assert_eq!(show("-compile-info"), "cc -I/p/include -c");
+        assert!(show("-link-info").starts_with("cc -L/p/lib"));
         assert!(show("-showme:version").starts_with("rmpi "));
+    }
+
+    #[test]
+    fn fortran_has_its_modules_and_its_library_in_front_of_that_of_c() {
+        let kit = Kit::of_fortran(&Place::at("/p"), Some("/m".into()));
+        let show = |text: &str| show_in(text, Language::Fortran, &kit);
+        assert_eq!(show("-show -c a.f90"), "cc -I/p/include -I/m -c a.f90");
+        assert_eq!(show("-showme:incdirs"), "/p/include /m");
+        let link = show("-showme:link");
+        let libraries = "-lrmpi_modules -lrmpi_fortran -lmpi_abi";
+        assert!(link.ends_with(libraries) && link.contains("-L/m"), "{link}");
+        assert!(!link.contains("rpath,/m"), "{link}");
+        let link = show("-show -static-mpi a.o");
+        let statically = format!("-Wl,-Bstatic {libraries} -Wl,-Bdynamic");
+        assert!(link.contains(&statically), "{link}");
+        let bare = Kit::of_fortran(&Place::at("/p"), None);
+        assert_eq!(
+            show_in("-showme:libs", Language::Fortran, &bare),
+            "rmpi_fortran mpi_abi"
+        );
+    }
+
+    #[test]
+    fn the_folder_of_modules_is_asked_of_the_wrapper_of_fortran_alone() {
+        let request = |language| parsed("--modules", language).request;
+        assert_eq!(request(Language::Fortran), Request::Modules);
+        assert_eq!(request(Language::C), Request::Compile);
+        assert!(!parsed("-J folder", Language::Fortran).has_files());
     }
 
     #[test]

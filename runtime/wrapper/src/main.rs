@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `rmpicc` and `rmpicxx` (also `mpicc`, `mpicxx`, `mpic++`): the system's compiler, with the header and the library of the
-//! folder that the wrapper itself lies in.
+//! `rmpicc`, `rmpicxx` and `rmpifort` (also `mpicc`, `mpicxx`, `mpic++`, `mpifort`, `mpif90`, `mpif77`): the system's compiler,
+//! with the header and the library of the folder that the wrapper itself lies in.
 //!
-//! **Knows** its own path, the caller's arguments, `RMPI_CC` and `RMPI_CXX`.
-//! **Never** changes an argument of the caller, reads a file, or stays: it becomes the compiler.
+//! **Knows** its own path, the caller's arguments, `RMPI_CC`, `RMPI_CXX` and `RMPI_FC`, and for Fortran where modules are kept
+//! that were compiled once for a compiler (`modules.rs`).
+//! **Never** changes an argument of the caller, or stays: it becomes the compiler.
 //!
 //! One thread, no clean-up: all paths end in `exec`, or in words on standard error and code 127.
 
 mod command;
+mod language;
+mod modules;
 mod place;
 
 use std::env;
@@ -18,6 +21,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use command::{Line, Request};
+use language::{Kit, Language, find_program};
+use modules::Modules;
 use place::Place;
 
 fn main() -> ExitCode {
@@ -31,8 +36,7 @@ fn main() -> ExitCode {
     match run(&name, args.collect()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
-            // Nobody is left to tell if standard error is closed.
-            let _ = writeln!(io::stderr(), "{name}: {why}");
+            tell(&name, &why);
             ExitCode::from(NOT_STARTED)
         }
     }
@@ -42,14 +46,21 @@ fn main() -> ExitCode {
 fn run(name: &str, args: Vec<OsString>) -> Result<(), String> {
     let language = Language::of(name);
     let place = Place::find()?;
-    let line = Line::new(&args);
+    let line = Line::new(&args, language);
     match line.request {
         Request::Help => say(&help(name)),
         Request::Show(part) => {
             let compiler = language.compiler(&line);
-            say(&line.show(part, &compiler, &place))
+            // Who asks may compile without the wrapper, and reads what is told as a part of the answer.
+            let kit = kit(language, &compiler, &place, |_| ());
+            say(&line.show(part, &compiler, &kit))
         }
-        Request::Compile => become_compiler(language, &line, &place),
+        Request::Modules => {
+            let compiler = real_compiler(language, &line)?;
+            let folder = Modules::of(&compiler, &place)?.find_or_make(|text| tell(name, text))?;
+            say(&folder.display().to_string())
+        }
+        Request::Compile => become_compiler(name, language, &line, &place),
     }
 }
 
@@ -58,16 +69,20 @@ fn say(text: &str) -> Result<(), String> {
         .map_err(|why| format!("cannot write to standard output: {why}"))
 }
 
-fn become_compiler(language: Language, line: &Line, place: &Place) -> Result<(), String> {
-    let words = language.compiler(line);
+/// A line for people.
+fn tell(name: &str, text: &str) {
+    // Nobody is left to tell if standard error is closed.
+    let _ = writeln!(io::stderr(), "{name}: {text}");
+}
+
+fn become_compiler(
+    name: &str,
+    language: Language,
+    line: &Line,
+    place: &Place,
+) -> Result<(), String> {
+    let words = real_compiler(language, line)?;
     let (program, first) = words.split_first().ok_or("no compiler is named")?;
-    if is_wrapper(program) {
-        return Err(format!(
-            "{} names the wrapper itself; it must name the compiler behind it, for example {}",
-            language.variable(),
-            language.default_compiler()
-        ));
-    }
     if line.tells_version {
         // Programs that ask a compiler for its version read standard output; this is for people.
         eprintln!(
@@ -76,9 +91,13 @@ fn become_compiler(language: Language, line: &Line, place: &Place) -> Result<(),
             Path::new(program).display()
         );
     }
+    let kit = match line.has_files() {
+        true => kit(language, &words, place, |text| tell(name, text)),
+        false => Kit::of_c(place),
+    };
     let why = Command::new(program)
         .args(first)
-        .args(line.words(place))
+        .args(line.words(&kit))
         .exec();
     Err(match why.kind() {
         io::ErrorKind::NotFound => language.missing(program),
@@ -89,102 +108,74 @@ fn become_compiler(language: Language, line: &Line, place: &Place) -> Result<(),
     })
 }
 
+/// What the language needs; where Fortran's modules cannot be had, that is told, and the rest is there.
+fn kit(language: Language, compiler: &[OsString], place: &Place, tell: impl Fn(&str)) -> Kit {
+    if language != Language::Fortran {
+        return Kit::of_c(place);
+    }
+    let modules = Modules::of(compiler, place).and_then(|modules| modules.find_or_make(&tell));
+    if let Err(why) = &modules {
+        tell(why);
+    }
+    Kit::of_fortran(place, modules.ok())
+}
+
+/// The compiler and its first arguments, which is not this very program.
+fn real_compiler(language: Language, line: &Line) -> Result<Vec<OsString>, String> {
+    let words = language.compiler(line);
+    let program = words.first().ok_or("no compiler is named")?;
+    if is_wrapper(program) {
+        return Err(format!(
+            "{} names the wrapper itself; it must name the compiler behind it, for example {}",
+            language.variable(),
+            language.default_compiler()
+        ));
+    }
+    Ok(words)
+}
+
 /// Whether `program` is this very file, which would start itself for ever.
 fn is_wrapper(program: &OsString) -> bool {
     let Ok(ours) = env::current_exe().and_then(|path| path.canonicalize()) else {
         return false;
     };
     let named = PathBuf::from(program);
-    if named.components().count() > 1 {
-        return named.canonicalize().is_ok_and(|path| path == ours);
-    }
-    let path = env::var_os("PATH").unwrap_or_default();
-    let found = env::split_paths(&path)
-        .map(|folder| folder.join(&named))
-        .find(|file| file.is_file());
-    found
-        .and_then(|file| file.canonicalize().ok())
+    let file = match named.components().count() {
+        1 => find_program(&named),
+        _ => Some(named),
+    };
+    file.and_then(|file| file.canonicalize().ok())
         .is_some_and(|file| file == ours)
 }
 
-/// The language of a wrapper, by the name it was called by.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Language {
-    C,
-    Cxx,
-}
-
-impl Language {
-    fn of(name: &str) -> Self {
-        if name.contains("cxx") || name.contains("++") || name.contains("CC") {
-            Self::Cxx
-        } else {
-            Self::C
-        }
-    }
-
-    const fn variable(self) -> &'static str {
-        match self {
-            Self::C => "RMPI_CC",
-            Self::Cxx => "RMPI_CXX",
-        }
-    }
-
-    const fn default_compiler(self) -> &'static str {
-        match self {
-            Self::C => "cc",
-            Self::Cxx => "c++",
-        }
-    }
-
-    /// The compiler and its first arguments: `-cc=`, else the variable, else the system's.
-    fn compiler(self, line: &Line) -> Vec<OsString> {
-        let named = line
-            .compiler
-            .clone()
-            .or_else(|| env::var_os(self.variable()));
-        let named = named.filter(|text| !text.is_empty());
-        let named = named.unwrap_or_else(|| self.default_compiler().into());
-        // A path with a space in it is a path; anything else with a space is a command and its arguments.
-        if Path::new(&named).is_file() {
-            return vec![named];
-        }
-        match named.to_str() {
-            Some(text) => text.split_whitespace().map(OsString::from).collect(),
-            None => vec![named],
-        }
-    }
-
-    fn missing(self, program: &OsString) -> String {
-        let what = match self {
-            Self::C => "C",
-            Self::Cxx => "C++",
-        };
-        let package = match self {
-            Self::C => "gcc",
-            Self::Cxx => "g++",
-        };
-        format!(
-            "there is no {what} compiler `{}`; install one (apt-get install {package}), or name one with {} or {}",
-            Path::new(program).display(),
-            self.variable(),
-            if self == Self::C { "-cc=" } else { "-cxx=" },
-        )
-    }
-}
-
 fn help(name: &str) -> String {
+    let language = Language::of(name);
+    let (file, chosen) = match language {
+        Language::Fortran => ("hello.f90", "-fc=COMPILER           "),
+        _ => ("hello.c", "-cc=COMPILER, -cxx=... "),
+    };
+    let variables = match language {
+        Language::Fortran => "RMPI_FC",
+        _ => "RMPI_CC, RMPI_CXX",
+    };
+    let modules = match language {
+        Language::Fortran => {
+            "--modules                 compile the modules `mpi` and `mpi_f08` for this compiler if they are not, print their folder\n"
+        }
+        _ => "",
+    };
     format!(
         "{name}: compiles and links MPI programs with rmpi {version}\n\
          \n\
-         usage: {name} [options and files of the compiler]      {name} -O2 -o hello hello.c\n\
+         usage: {name} [options and files of the compiler]      {name} -O2 -o hello {file}\n\
          \n\
          -show, -showme            print the whole command, run nothing\n\
          -showme:compile, :link    print what the wrapper adds to compile, to link\n\
          -showme:incdirs, :libdirs, :libs, :command, :version\n\
          -compile-info, -link-info the command to compile, to link\n\
-         -cc=COMPILER, -cxx=...    use this compiler (as RMPI_CC, RMPI_CXX in the environment)\n\
+         {chosen}   use this compiler (as {variables} in the environment)\n\
          -static-mpi               link the MPI library into the program\n\
+         {modules}\
          everything else goes to the compiler as it is (--version and --help=... too)",
         version = env!("CARGO_PKG_VERSION")
     )
@@ -192,24 +183,3 @@ fn help(name: &str) -> String {
 
 /// What shells answer where a command cannot be started.
 const NOT_STARTED: u8 = 127;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_name_decides_the_language() {
-        for name in ["rmpicxx", "mpicxx", "mpic++"] {
-            assert_eq!(Language::of(name), Language::Cxx, "{name}");
-        }
-        for name in ["rmpicc", "mpicc", "anything"] {
-            assert_eq!(Language::of(name), Language::C, "{name}");
-        }
-    }
-
-    #[test]
-    fn a_named_compiler_may_have_arguments() {
-        let line = Line::new(&["-cc=ccache gcc -m64".into()]);
-        assert_eq!(Language::C.compiler(&line), ["ccache", "gcc", "-m64"]);
-    }
-}

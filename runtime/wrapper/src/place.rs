@@ -35,7 +35,7 @@ impl Place {
     }
 
     #[cfg(test)]
-    pub(crate) fn at(prefix: &str) -> Self {
+    pub(crate) fn at(prefix: impl Into<PathBuf>) -> Self {
         Self {
             prefix: prefix.into(),
         }
@@ -47,6 +47,16 @@ impl Place {
 
     pub(crate) fn lib(&self) -> PathBuf {
         self.prefix.join("lib")
+    }
+
+    /// Where the sources of the modules of Fortran lie.
+    pub(crate) fn module_sources(&self) -> PathBuf {
+        self.prefix.join("share/rmpi/fortran")
+    }
+
+    /// Where modules lie that were compiled for everybody, a folder for each compiler.
+    pub(crate) fn modules(&self) -> PathBuf {
+        self.prefix.join("lib/rmpi/fortran")
     }
 }
 

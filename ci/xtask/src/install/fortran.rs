@@ -1,44 +1,44 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `librmpi_fortran.so.1`, `mpif.h`, and the sources of the modules.
+//! Fortran: `librmpi_fortran.so.1`, `mpif.h`, and the sources of the modules, which are compiled here for gfortran if it is there.
+//!
+//! Compiled modules are of use to one version of one compiler. Those of other compilers `rmpifort` makes when it needs them.
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
-use super::{STAYS, copy, relink, rename, shared_library};
-use crate::process::show;
-use crate::tree::{make_folder, root};
+use super::{STAYS, copy, relink, rename, shared_library, write};
+use crate::process::{capture, show};
+use crate::tree::{command, find_program, make_folder, root};
 
 /// Links the library from cargo's static one, against the MPI library of the same tree, and installs what compilers read.
 pub(super) fn install(built: &Path, prefix: &Path, quick: bool) -> Result<(), String> {
     let generated = root().join("runtime/fortran/gen");
+    copy(&generated.join("mpif.h"), &prefix.join("include/mpif.h"))?;
+    let sources = prefix.join("share/rmpi/fortran");
+    make_folder(&sources)?;
+    for source in ["mpi.f90", "mpi_f08.f90"] {
+        copy(&generated.join(source), &sources.join(source))?;
+    }
     let lib = prefix.join("lib");
     let archive = built.join("librmpi_fortran_static.a");
-    copy(&archive, &lib.join("librmpi_fortran.a"))?;
     let fresh = lib.join(format!(".{SHARED}.new"));
-    let script = generated.join("librmpi_fortran.map");
-    let mut link = link_command(&archive, &script, &lib, &fresh);
+    let mut link = link_command(&archive, &lib, &fresh);
     if !quick {
         link.arg("-Wl,--strip-debug");
     }
     show(link)?;
     rename(&fresh, &lib.join(SHARED))?;
     relink(SHARED, &lib.join("librmpi_fortran.so"))?;
-    copy(
-        &generated.join("mpif.h"),
-        &prefix.join("include").join("mpif.h"),
-    )?;
-    let sources = prefix.join("share/rmpi/fortran");
-    make_folder(&sources)?;
-    for name in ["mpi.f90", "mpi_f08.f90"] {
-        copy(&generated.join(name), &sources.join(name))?;
-    }
-    Ok(())
+    copy(&archive, &lib.join("librmpi_fortran.a"))
 }
 
 const SHARED: &str = "librmpi_fortran.so.1";
 
-fn link_command(archive: &Path, script: &Path, lib: &Path, to: &Path) -> Command {
-    let mut link = shared_library(archive, script, SHARED, to);
+fn link_command(archive: &Path, lib: &Path, to: &Path) -> Command {
+    let script = root().join("runtime/fortran/gen/librmpi_fortran.map");
+    let mut link = shared_library(archive, &script, SHARED, to);
     // The MPI library lies beside it, wherever the tree is moved.
     link.args(["-Wl,-rpath,$ORIGIN", "-Wl,--enable-new-dtags"]);
     link.arg(format!("-L{}", lib.display())).arg("-lmpi_abi");
@@ -46,21 +46,109 @@ fn link_command(archive: &Path, script: &Path, lib: &Path, to: &Path) -> Command
     link
 }
 
+/// Compiles the modules for gfortran by the installed wrapper, removes those of older sources, and writes the pkg-config file.
+pub(super) fn modules(prefix: &Path) -> Result<(), String> {
+    let made = match find_program("gfortran") {
+        Some(_) => Some(compile(prefix)?),
+        None => {
+            println!(
+                "there is no gfortran: rmpifort compiles the modules `mpi` and `mpi_f08` when it first needs them"
+            );
+            None
+        }
+    };
+    if let Some(made) = &made {
+        remove_old(made);
+    }
+    package_config(prefix, made.as_deref())
+}
+
+/// The folder of the modules.
+fn compile(prefix: &Path) -> Result<PathBuf, String> {
+    let mut wrapper = command(prefix.join("bin/rmpifort"));
+    wrapper.arg("--modules").env("RMPI_FC", "gfortran");
+    let done = capture(wrapper, Duration::from_secs(300), |_| ())?;
+    if done.success() {
+        return Ok(PathBuf::from(done.stdout.trim()));
+    }
+    Err(format!(
+        "the Fortran modules could not be compiled\n{}",
+        done.stderr
+    ))
+}
+
+/// Modules of sources that are no longer installed: their names end otherwise.
+fn remove_old(made: &Path) {
+    let sources = |path: &Path| Some(path.file_name()?.to_str()?.rsplit_once('-')?.1.to_owned());
+    let all = made.parent().and_then(|folder| fs::read_dir(folder).ok());
+    for entry in all.into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() && sources(&path) != sources(made) {
+            // Somebody else's may stay where it cannot be removed: nothing looks for it.
+            let _ = fs::remove_dir_all(path);
+        }
+    }
+}
+
+/// `rmpi-fortran`, with the modules of gfortran where they were made.
+fn package_config(prefix: &Path, made: Option<&Path>) -> Result<(), String> {
+    let folder = made.and_then(Path::file_name);
+    // In the user's cache, where the tree cannot be written to, they are nobody else's.
+    let is_here = made.is_some_and(|made| made.starts_with(prefix));
+    let folder = folder.filter(|_| is_here);
+    let (modules, include, library) = match folder {
+        Some(folder) => (
+            format!("modules=${{libdir}}/rmpi/fortran/{}\n", folder.display()),
+            "-I${modules}",
+            "-L${modules} -lrmpi_modules ",
+        ),
+        None => (String::new(), "", ""),
+    };
+    let text = format!(
+        "# SPDX-License-Identifier: MIT OR Apache-2.0\n\
+         prefix=${{pcfiledir}}/../..\n\
+         libdir=${{prefix}}/lib\n\
+         {modules}\
+         \n\
+         Name: rmpi-fortran\n\
+         Description: MPI 5.0 for Fortran (mpif.h; the modules mpi and mpi_f08 for gfortran)\n\
+         Version: {version}\n\
+         Requires: rmpi\n\
+         Cflags: {include}\n\
+         Libs: {library}-L${{libdir}} -lrmpi_fortran\n",
+        version = env!("CARGO_PKG_VERSION")
+    );
+    write(&prefix.join("lib/pkgconfig/rmpi-fortran.pc"), &text)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_library_stands_on_the_mpi_of_its_tree() {
+    fn the_library_stands_on_that_of_c_and_never_embeds_it() {
         let path = Path::new("x");
-        let words: Vec<String> = link_command(path, path, path, path)
-            .get_args()
-            .map(|word| word.to_string_lossy().into_owned())
-            .collect();
-        assert!(words.contains(&"-lmpi_abi".to_owned()), "{words:?}");
+        let link = link_command(path, path, path);
+        let words: Vec<_> = link.get_args().map(|word| word.to_string_lossy()).collect();
+        assert!(words.contains(&"-lmpi_abi".into()), "{words:?}");
         assert!(
-            words.contains(&"-Wl,-soname,librmpi_fortran.so.1".to_owned()),
+            words.contains(&"-Wl,-soname,librmpi_fortran.so.1".into()),
             "{words:?}"
         );
+    }
+
+    #[test]
+    fn modules_of_other_sources_go_and_those_of_other_compilers_stay() {
+        let folder = std::env::temp_dir().join(format!("modules-old-{}", std::process::id()));
+        let names = ["gfortran-12.2.0-0000aaaa", "flang-19.1.7-0000aaaa"];
+        let old = folder.join("gfortran-12.2.0-0000bbbb");
+        for made in names.map(|name| folder.join(name)).iter().chain([&old]) {
+            make_folder(made).unwrap();
+        }
+        remove_old(&folder.join(names[0]));
+        let kept = names.map(|name| folder.join(name).is_dir());
+        let gone = !old.exists();
+        fs::remove_dir_all(&folder).unwrap();
+        assert!(kept == [true, true] && gone);
     }
 }

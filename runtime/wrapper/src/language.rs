@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The languages: which compiler each has, and what a program in it needs.
+
+use std::env;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use crate::command::Line;
+use crate::place::Place;
+
+/// The language of a wrapper, by the name it was called by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Language {
+    C,
+    Cxx,
+    Fortran,
+}
+
+impl Language {
+    pub(crate) fn of(name: &str) -> Self {
+        if ["fort", "f77", "f90"]
+            .iter()
+            .any(|part| name.contains(part))
+        {
+            Self::Fortran
+        } else if name.contains("cxx") || name.contains("++") || name.contains("CC") {
+            Self::Cxx
+        } else {
+            Self::C
+        }
+    }
+
+    /// The environment's word for the compiler.
+    pub(crate) const fn variable(self) -> &'static str {
+        match self {
+            Self::C => "RMPI_CC",
+            Self::Cxx => "RMPI_CXX",
+            Self::Fortran => "RMPI_FC",
+        }
+    }
+
+    /// The command line's: the first is the one that is told of.
+    pub(crate) const fn options(self) -> &'static [&'static str] {
+        match self {
+            Self::C => &["-cc=", "-cxx=", "-CC="],
+            Self::Cxx => &["-cxx=", "-cc=", "-CC="],
+            Self::Fortran => &["-fc=", "-f90=", "-f77="],
+        }
+    }
+
+    /// What is taken where nothing is named.
+    pub(crate) fn default_compiler(self) -> &'static str {
+        match self {
+            Self::C => "cc",
+            Self::Cxx => "c++",
+            // No name of a compiler of Fortran is there on every system.
+            Self::Fortran => {
+                let mut known = FORTRAN_COMPILERS.iter();
+                let found = known.find(|name| find_program(Path::new(name)).is_some());
+                found.unwrap_or(&FORTRAN_COMPILERS[0])
+            }
+        }
+    }
+
+    /// The compiler and its first arguments: `-cc=`, else the variable, else the system's.
+    pub(crate) fn compiler(self, line: &Line) -> Vec<OsString> {
+        let named = line
+            .compiler
+            .clone()
+            .or_else(|| env::var_os(self.variable()));
+        let named = named.filter(|text| !text.is_empty());
+        let named = named.unwrap_or_else(|| self.default_compiler().into());
+        // A path with a space in it is a path; anything else with a space is a command and its arguments.
+        if Path::new(&named).is_file() {
+            return vec![named];
+        }
+        match named.to_str() {
+            Some(text) => text.split_whitespace().map(OsString::from).collect(),
+            None => vec![named],
+        }
+    }
+
+    pub(crate) fn missing(self, program: &OsString) -> String {
+        let (what, package) = match self {
+            Self::C => ("C", "gcc"),
+            Self::Cxx => ("C++", "g++"),
+            Self::Fortran => ("Fortran", "gfortran"),
+        };
+        format!(
+            "there is no {what} compiler `{}`; install one (apt-get install {package}), or name one with {} or {}",
+            Path::new(program).display(),
+            self.variable(),
+            self.options()[0],
+        )
+    }
+}
+
+/// Compilers of Fortran under their usual names, in the order in which they are looked for.
+const FORTRAN_COMPILERS: [&str; 5] = ["gfortran", "flang", "flang-new", "ifx", "nvfortran"];
+
+/// The file that a command of this name would start.
+pub(crate) fn find_program(name: &Path) -> Option<PathBuf> {
+    let path = env::var_os("PATH")?;
+    env::split_paths(&path)
+        .map(|folder| folder.join(name))
+        .find(|file| file.is_file())
+}
+
+/// What the wrapper adds to the compiler's words.
+#[derive(Debug)]
+pub(crate) struct Kit {
+    pub(crate) include: PathBuf,
+    pub(crate) lib: PathBuf,
+    is_fortran: bool,
+    /// The compiled modules of Fortran, and the archive of their code.
+    modules: Option<PathBuf>,
+}
+
+impl Kit {
+    /// For C and C++.
+    pub(crate) fn of_c(place: &Place) -> Self {
+        Self {
+            include: place.include(),
+            lib: place.lib(),
+            is_fortran: false,
+            modules: None,
+        }
+    }
+
+    /// For Fortran. Without modules, programs that include `mpif.h` are compiled all the same.
+    pub(crate) fn of_fortran(place: &Place, modules: Option<PathBuf>) -> Self {
+        Self {
+            is_fortran: true,
+            modules,
+            ..Self::of_c(place)
+        }
+    }
+
+    pub(crate) fn include_folders(&self) -> Vec<PathBuf> {
+        let folders = [Some(&self.include), self.modules.as_ref()];
+        folders.into_iter().flatten().cloned().collect()
+    }
+
+    pub(crate) fn library_folders(&self) -> Vec<PathBuf> {
+        let folders = [Some(&self.lib), self.modules.as_ref()];
+        folders.into_iter().flatten().cloned().collect()
+    }
+
+    /// In the order of the linker: each needs those behind it.
+    pub(crate) fn libraries(&self) -> Vec<&'static str> {
+        let modules = self.modules.is_some().then_some(MODULE_LIBRARY);
+        let bindings = self.is_fortran.then_some("rmpi_fortran");
+        let libraries = [modules, bindings, Some("mpi_abi")];
+        libraries.into_iter().flatten().collect()
+    }
+}
+
+/// The archive of the modules' code.
+pub(crate) const MODULE_LIBRARY: &str = "rmpi_modules";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_decides_the_language() {
+        for name in ["rmpicxx", "mpicxx", "mpic++"] {
+            assert_eq!(Language::of(name), Language::Cxx, "{name}");
+        }
+        for name in ["rmpifort", "mpifort", "mpif90", "mpif77"] {
+            assert_eq!(Language::of(name), Language::Fortran, "{name}");
+        }
+        for name in ["rmpicc", "mpicc", "anything"] {
+            assert_eq!(Language::of(name), Language::C, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_named_compiler_may_have_arguments() {
+        let line = Line::new(&["-cc=ccache gcc -m64".into()], Language::C);
+        assert_eq!(Language::C.compiler(&line), ["ccache", "gcc", "-m64"]);
+        let line = Line::new(&["-fc=gfortran-12 -m64".into()], Language::Fortran);
+        assert_eq!(Language::Fortran.compiler(&line), ["gfortran-12", "-m64"]);
+    }
+}

@@ -1,0 +1,453 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The modules `mpi` and `mpi_f08`, compiled once for each compiler.
+//!
+//! What a compiler of Fortran writes of a module, no other compiler can read, often not even its own next version. So the sources
+//! are installed, and a folder of compiled modules is named after the compiler, its version, and the sources. It is made when it
+//! is first needed: in the installed tree, or where that cannot be written to, in the user's cache.
+//!
+//! A folder is complete or not there: it is built under another name beside its place and renamed. Whoever builds holds a lock,
+//! so that the many wrappers that a parallel make starts wait for one of them.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs::{self, File, Permissions};
+use std::io::{self, Read as _};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{self, Command, Output};
+use std::time::Duration;
+
+use crate::language::MODULE_LIBRARY;
+use crate::place::Place;
+
+/// The modules for one compiler.
+#[derive(Debug)]
+pub(crate) struct Modules {
+    compiler: Vec<OsString>,
+    /// What the compiler calls itself.
+    version: String,
+    sources: PathBuf,
+    /// The name of the folder, wherever it lies.
+    name: String,
+    /// Where it may lie, best place first.
+    places: Vec<PathBuf>,
+}
+
+/// The sources, in the order in which they need each other. The first must compile; a compiler that is too old for the second
+/// still has the first.
+const SOURCES: [&str; 2] = ["mpi", "mpi_f08"];
+
+impl Modules {
+    /// Those of this compiler, which is asked for its version.
+    pub(crate) fn of(compiler: &[OsString], place: &Place) -> Result<Self, String> {
+        let version = version(compiler)?;
+        let sources = place.module_sources();
+        let name = format!("{}-{:08x}", id(&version), fingerprint(&sources, compiler)?);
+        let mut places = vec![place.modules()];
+        places.extend(cache());
+        Ok(Self {
+            compiler: compiler.to_vec(),
+            version,
+            sources,
+            name,
+            places,
+        })
+    }
+
+    /// The folder of the compiled modules. It is made if there is none, after a line to `tell`.
+    pub(crate) fn find_or_make(&self, tell: impl Fn(&str)) -> Result<PathBuf, String> {
+        if let Some(found) = self.found() {
+            return Ok(found);
+        }
+        let mut first = None;
+        for place in &self.places {
+            match self.make(place, &tell) {
+                Ok(folder) => return Ok(folder),
+                Err(Failure::Compiler(why)) => return Err(why),
+                Err(Failure::Place(why)) => first = first.or(Some(why)),
+            }
+        }
+        let why = first.unwrap_or_else(|| "there is no place for them".into());
+        Err(format!(
+            "the Fortran modules for {} can be kept nowhere: {why}; set XDG_CACHE_HOME to a folder that you may write to",
+            self.version
+        ))
+    }
+
+    fn found(&self) -> Option<PathBuf> {
+        let mut folders = self.places.iter().map(|place| place.join(&self.name));
+        folders.find(|folder| folder.is_dir())
+    }
+
+    fn make(&self, place: &Path, tell: &impl Fn(&str)) -> Result<PathBuf, Failure> {
+        let whole = place.join(&self.name);
+        fs::create_dir_all(place).map_err(|why| Failure::at(place, &why))?;
+        // Released when the file is closed. A file system without locks lets two build at once, which is only wasteful.
+        let lock = File::create(place.join(".lock")).map_err(|why| Failure::at(place, &why))?;
+        let _ = lock.lock();
+        if whole.is_dir() {
+            return Ok(whole);
+        }
+        sweep(place);
+        let draft = place.join(format!(".{}.{}", self.name, process::id()));
+        fs::create_dir_all(&draft).map_err(|why| Failure::at(&draft, &why))?;
+        tell(&format!(
+            "compiling the modules `mpi` and `mpi_f08` for {}, once, into {}",
+            self.version,
+            whole.display()
+        ));
+        let built = self.build(&draft, tell).and_then(|()| {
+            let renamed = fs::rename(&draft, &whole);
+            // Another one was first.
+            let renamed = renamed.or_else(|why| if whole.is_dir() { Ok(()) } else { Err(why) });
+            renamed.map_err(|why| Failure::at(&whole, &why))
+        });
+        // It has gone where all went well.
+        let _ = fs::remove_dir_all(&draft);
+        built.map(|()| whole)
+    }
+
+    /// Compiles everything in `draft`, and leaves only what is needed, for all to read.
+    fn build(&self, draft: &Path, tell: &impl Fn(&str)) -> Result<(), Failure> {
+        let mut objects = Vec::new();
+        for source in SOURCES {
+            let object = format!("{source}.o");
+            let done = self.compile(source, draft).map_err(Failure::Compiler)?;
+            if done.status.success() {
+                objects.push(object);
+                continue;
+            }
+            room(draft)?;
+            let why = first_error(&done);
+            if objects.is_empty() || done.status.code().is_none() {
+                return Err(Failure::Compiler(format!(
+                    "{} cannot compile the module `{source}`: {why}; programs that include mpif.h need no module",
+                    self.version
+                )));
+            }
+            tell(&format!(
+                "{} cannot compile the module `{source}`: {why}; the module `mpi` is there",
+                self.version
+            ));
+        }
+        archive(draft, &objects)?;
+        for object in &objects {
+            fs::remove_file(draft.join(object)).map_err(|why| Failure::at(draft, &why))?;
+        }
+        open_to_all(draft).map_err(|why| Failure::at(draft, &why))
+    }
+
+    fn compile(&self, source: &str, draft: &Path) -> Result<Output, String> {
+        let (program, first) = self.compiler.split_first().ok_or("no compiler is named")?;
+        let mut compile = Command::new(program);
+        compile.args(first).args(["-c", "-O2", "-fPIC", "-o"]);
+        compile.arg(format!("{source}.o"));
+        compile.arg(self.sources.join(format!("{source}.f90")));
+        // Every compiler writes the modules where it runs.
+        let done = compile.current_dir(draft).output();
+        done.map_err(|why| format!("cannot start {}: {why}", Path::new(program).display()))
+    }
+}
+
+/// Why modules were not made.
+#[derive(Debug)]
+enum Failure {
+    /// Another place may do.
+    Place(String),
+    /// No place helps.
+    Compiler(String),
+}
+
+impl Failure {
+    fn at(path: &Path, why: &io::Error) -> Self {
+        Self::Place(format!("{}: {why}", path.display()))
+    }
+}
+
+/// The user's own place.
+fn cache() -> Option<PathBuf> {
+    let named = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    // The rule of those variables: what is not absolute does not count.
+    let named = named.filter(|path| path.is_absolute());
+    let home = || Some(PathBuf::from(env::var_os("HOME")?).join(".cache"));
+    Some(named.or_else(home)?.join("rmpi/fortran"))
+}
+
+/// The first line that says something when the compiler is asked for its version.
+fn version(compiler: &[OsString]) -> Result<String, String> {
+    let (program, first) = compiler.split_first().ok_or("no compiler is named")?;
+    let done = Command::new(program).args(first).arg("--version").output();
+    let done =
+        done.map_err(|why| format!("cannot start {}: {why}", Path::new(program).display()))?;
+    let text = [done.stdout, done.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    let line = text.lines().map(str::trim).find(|line| !line.is_empty());
+    line.map(str::to_owned).ok_or_else(|| {
+        format!(
+            "{} says nothing when it is asked for its version",
+            Path::new(program).display()
+        )
+    })
+}
+
+/// A name for a folder: `gfortran-12.2.0` of `GNU Fortran (Debian 12.2.0-14) 12.2.0`.
+fn id(version: &str) -> String {
+    let known = FAMILIES.iter().find(|(words, _)| version.contains(words));
+    let is_number =
+        |word: &&str| word.contains('.') && word.starts_with(|c: char| c.is_ascii_digit());
+    // The distribution's own number stands in brackets and comes first.
+    let mut words = version
+        .split_whitespace()
+        .filter(|word| !word.ends_with(')'));
+    let raw = match (known, words.find(is_number)) {
+        (Some((_, family)), Some(number)) => format!("{family}-{number}"),
+        _ => version.to_owned(),
+    };
+    let plain = |c: char| {
+        if c.is_ascii_alphanumeric() || ".+-_".contains(c) {
+            c
+        } else {
+            '-'
+        }
+    };
+    let name: String = raw.chars().map(plain).take(LONGEST_ID).collect();
+    // Names that begin with a dot are those of drafts.
+    name.trim_start_matches('.').to_owned()
+}
+
+/// What compilers call themselves, and what we call them.
+const FAMILIES: [(&str, &str); 5] = [
+    ("GNU Fortran", "gfortran"),
+    ("flang", "flang"),
+    ("ifx", "ifx"),
+    ("ifort", "ifort"),
+    ("nvfortran", "nvfortran"),
+];
+const LONGEST_ID: usize = 80;
+
+/// Tells the sources of one installation from those of another, and a compiler with options from one without (FNV-1a).
+fn fingerprint(sources: &Path, compiler: &[OsString]) -> Result<u32, String> {
+    let mut hash = 0x811c_9dc5_u32;
+    let mut add = |bytes: &[u8]| {
+        for byte in bytes {
+            hash = (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
+        }
+    };
+    for source in SOURCES {
+        let file = sources.join(format!("{source}.f90"));
+        let mut text = Vec::new();
+        File::open(&file)
+            .and_then(|mut file| file.read_to_end(&mut text))
+            .map_err(|why| {
+                format!(
+                    "cannot read {}: {why}; install rmpi again (cargo xtask install --prefix DIR)",
+                    file.display()
+                )
+            })?;
+        add(&text);
+    }
+    let options = compiler.iter().skip(1).map(|word| word.as_encoded_bytes());
+    options
+        .filter(|word| word.starts_with(b"-"))
+        .for_each(&mut add);
+    Ok(hash)
+}
+
+/// The compiler's first line that tells of an error, or its last line.
+fn first_error(done: &Output) -> String {
+    let text = String::from_utf8_lossy(&done.stderr).into_owned();
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let error = lines
+        .clone()
+        .find(|line| line.to_lowercase().contains("error"));
+    match error.or_else(|| lines.next_back()) {
+        Some(line) => line.to_owned(),
+        None => done.status.to_string(),
+    }
+}
+
+/// Whether there is room left: a compiler that stopped for want of it has not told what it can compile.
+fn room(draft: &Path) -> Result<(), Failure> {
+    let probe = draft.join("probe");
+    let wrote = fs::write(&probe, vec![0; PROBE_BYTES]);
+    // A part of it may be there.
+    let _ = fs::remove_file(&probe);
+    wrote.map_err(|why| Failure::at(draft, &why))
+}
+
+const PROBE_BYTES: usize = 1 << 22;
+
+fn archive(draft: &Path, objects: &[String]) -> Result<(), Failure> {
+    let mut ar = Command::new("ar");
+    ar.arg("crs").arg(format!("lib{MODULE_LIBRARY}.a"));
+    let done = ar.args(objects).current_dir(draft).output();
+    let done = done.map_err(|why| Failure::Compiler(format!("cannot start ar: {why}")))?;
+    if done.status.success() {
+        return Ok(());
+    }
+    Err(Failure::Place(format!(
+        "{}: ar: {}",
+        draft.display(),
+        first_error(&done)
+    )))
+}
+
+/// An administrator's mask must not hide from users what was made for them.
+fn open_to_all(folder: &Path) -> io::Result<()> {
+    for file in fs::read_dir(folder)? {
+        fs::set_permissions(file?.path(), Permissions::from_mode(0o644))?;
+    }
+    fs::set_permissions(folder, Permissions::from_mode(0o755))
+}
+
+/// Removes what builds left that were killed, on this machine or another.
+fn sweep(place: &Path) {
+    for entry in fs::read_dir(place).into_iter().flatten().flatten() {
+        let is_draft = entry.file_name().as_encoded_bytes().starts_with(b".");
+        let age = entry.metadata().and_then(|data| data.modified());
+        let age = age.ok().and_then(|time| time.elapsed().ok());
+        if is_draft && age.is_some_and(|age| age > STALE) {
+            // The lock is no folder and stays.
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+/// No build takes nearly as long.
+const STALE: Duration = Duration::from_secs(3600);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn compilers_are_told_apart_by_what_they_say() {
+        for (version, wanted) in [
+            ("GNU Fortran (Debian 12.2.0-14) 12.2.0", "gfortran-12.2.0"),
+            (
+                "flang-new version 19.1.7 (++20250114103253)",
+                "flang-19.1.7",
+            ),
+            ("ifx (IFX) 2024.0.0 20231017", "ifx-2024.0.0"),
+            (
+                "nvfortran 23.9-0 64-bit target on x86-64",
+                "nvfortran-23.9-0",
+            ),
+            ("Strange/Fortran, 7", "Strange-Fortran--7"),
+            ("../x", "-x"),
+        ] {
+            assert_eq!(id(version), wanted);
+        }
+    }
+
+    /// An installed tree with sources, and a compiler that is a script: `body` runs with the draft as its folder.
+    fn set_up(name: &str, body: &str) -> (PathBuf, Modules) {
+        let prefix = env::temp_dir().join(format!("modules-{name}-{}", process::id()));
+        let place = Place::at(&prefix);
+        fs::create_dir_all(place.module_sources()).unwrap();
+        for source in SOURCES {
+            let file = place.module_sources().join(format!("{source}.f90"));
+            fs::write(file, "module").unwrap();
+        }
+        let script = prefix.join("fc");
+        let version = "test \"$1\" = --version && echo flang version 1.0 && exit";
+        fs::write(&script, format!("#!/bin/sh\n{version}\n{body}\n")).unwrap();
+        fs::set_permissions(&script, Permissions::from_mode(0o755)).unwrap();
+        // Compilers of Fortran are called by two words where they have options.
+        let compiler = ["sh".into(), script.into_os_string()];
+        let mut modules = Modules::of(&compiler, &place).unwrap();
+        modules.places.truncate(1);
+        modules.places.push(prefix.join("cache"));
+        (prefix, modules)
+    }
+
+    /// Writes what a compiler would: the object behind `-o`, and a module.
+    const GOOD: &str = "echo x > \"$5\"; echo x > \"${5%.o}.mod\"";
+
+    fn names(folder: &Path) -> Vec<String> {
+        let files = fs::read_dir(folder).unwrap().flatten();
+        let mut names: Vec<String> = files
+            .map(|file| file.file_name().to_string_lossy().into_owned())
+            .filter(|name| name != ".lock")
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_folder_is_made_once_and_holds_modules_and_archive() {
+        let (prefix, modules) = set_up("once", GOOD);
+        let told = std::cell::Cell::new(0);
+        let tell = |_: &str| told.set(told.get() + 1);
+        let folder = modules.find_or_make(tell).unwrap();
+        assert_eq!(modules.find_or_make(tell), Ok(folder.clone()));
+        assert_eq!(told.get(), 1);
+        assert_eq!(
+            names(&folder),
+            ["librmpi_modules.a", "mpi.mod", "mpi_f08.mod"]
+        );
+        assert_eq!(
+            names(&prefix.join("lib/rmpi/fortran")),
+            [modules.name.as_str()]
+        );
+        fs::remove_dir_all(prefix).unwrap();
+    }
+
+    #[test]
+    fn a_compiler_that_fails_leaves_nothing_and_its_words_are_told() {
+        let (prefix, modules) = set_up("fails", "echo 'Error: no' >&2; exit 1");
+        let why = modules.find_or_make(|_| ()).unwrap_err();
+        assert!(why.contains("Error: no") && why.contains("mpif.h"), "{why}");
+        assert!(names(&prefix.join("lib/rmpi/fortran")).is_empty());
+        fs::remove_dir_all(prefix).unwrap();
+    }
+
+    #[test]
+    fn a_compiler_that_is_too_old_for_the_second_module_has_the_first() {
+        let body = format!("case $5 in *f08*) echo Error >&2; exit 1;; esac; {GOOD}");
+        let (prefix, modules) = set_up("old", &body);
+        let folder = modules.find_or_make(|_| ()).unwrap();
+        assert_eq!(names(&folder), ["librmpi_modules.a", "mpi.mod"]);
+        fs::remove_dir_all(prefix).unwrap();
+    }
+
+    #[test]
+    fn a_killed_compiler_is_not_taken_for_an_old_one() {
+        let body = format!("case $5 in *f08*) kill -9 $$;; esac; {GOOD}");
+        let (prefix, modules) = set_up("killed", &body);
+        assert!(modules.find_or_make(|_| ()).is_err());
+        assert!(names(&prefix.join("lib/rmpi/fortran")).is_empty());
+        fs::remove_dir_all(prefix).unwrap();
+    }
+
+    #[test]
+    fn where_the_tree_cannot_be_written_to_the_cache_is_taken() {
+        let (prefix, modules) = set_up("cache", GOOD);
+        fs::create_dir_all(prefix.join("lib/rmpi")).unwrap();
+        // A file in the folder's place refuses everybody, root too.
+        fs::write(prefix.join("lib/rmpi/fortran"), "").unwrap();
+        let folder = modules.find_or_make(|_| ()).unwrap();
+        assert_eq!(folder, prefix.join("cache").join(&modules.name));
+        fs::remove_dir_all(&prefix).unwrap();
+    }
+
+    #[test]
+    fn many_at_once_make_one_folder() {
+        let (prefix, modules) = set_up("many", &format!("sleep 0.05; {GOOD}"));
+        let told = std::sync::Mutex::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    let count = |_: &str| *told.lock().unwrap() += 1;
+                    modules.find_or_make(count).unwrap();
+                });
+            }
+        });
+        assert_eq!(told.into_inner().unwrap(), 1);
+        assert_eq!(
+            names(&prefix.join("lib/rmpi/fortran")),
+            [modules.name.as_str()]
+        );
+        fs::remove_dir_all(prefix).unwrap();
+    }
+}
