@@ -7,6 +7,7 @@ mod compiling;
 mod debuggers;
 mod docs;
 mod faults;
+mod fortran;
 mod hardships;
 mod icount;
 mod jobs;

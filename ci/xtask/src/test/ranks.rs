@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Stage `ranks`: the programs of `ci/ranks`, `qmp/tests/ranks` and `qmp/examples`, as real processes under a launcher.
-//! Those whose names begin with `qmp_` are linked with QMP.
+//! Those whose names begin with `qmp_` are linked with QMP; those in Fortran are compiled for each of its ways to MPI.
 //!
 //! Each rank of a program that went through prints one line `ok`, and the job exits with 0; a line
 //! of `testlist` says where that is different. A job that outlives its limit, or leaves a process,
@@ -9,7 +9,7 @@
 //! Where a line has `late=SEED`, or with `--late SEED` everywhere, the ranks sleep around their MPI calls.
 
 use super::testlist::{self, Entry};
-use super::{Context, Tally, compiling, jobs, late};
+use super::{Context, Tally, compiling, fortran, jobs, late};
 use crate::process::quiet;
 use crate::tree::{command, make_folder, read, root, target};
 use std::collections::BTreeSet;
@@ -30,6 +30,7 @@ pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
     let list = testlist::parse(&read(&folder().join("testlist"))?)?;
     let list: Vec<Entry> = list
         .into_iter()
+        .flat_map(|entry| fortran::each_way(entry.clone(), &source(&entry.program)))
         .filter(|entry| context.wants(&entry.program))
         .collect();
     let list: Vec<Entry> = list
@@ -116,7 +117,8 @@ fn binary(entry: &Entry) -> String {
 
 /// Programs that the list forgot would never run.
 fn unlisted(list: &[Entry], is_ours: bool) -> Result<(), String> {
-    let listed: BTreeSet<&str> = list.iter().map(|entry| entry.program.as_str()).collect();
+    let listed = list.iter().map(|entry| fortran::plain(&entry.program));
+    let listed: BTreeSet<&str> = listed.collect();
     let mut programs = Vec::new();
     for folder in FOLDERS {
         let entries =
@@ -149,9 +151,13 @@ fn compile(mpi: &Mpi, program: &str, late_object: Option<&Path>) -> Result<(), S
         Some(name) => (name, late_object),
         None => (program, None),
     };
-    let source = source(name);
+    let source = source(fortran::plain(name));
     let mut compiler = match source.extension().and_then(|extension| extension.to_str()) {
         Some("rs") => rust(mpi),
+        Some("f" | "f90" | "F90") => {
+            let wrapper = mpi.compiler.with_file_name("mpifort");
+            fortran::compiler(&wrapper, program, &mpi.build)?
+        }
         Some("cc") => c(&mpi.compiler.with_file_name("rmpicxx"), "-std=c++11"),
         _ => c(&mpi.compiler, "-std=gnu11"),
     };
@@ -273,10 +279,15 @@ fn folder() -> PathBuf {
     root().join(FOLDERS[0])
 }
 
-/// C, C++ and Rust.
-const LANGUAGES: [&str; 3] = ["c", "cc", "rs"];
+/// C, C++, Rust and Fortran.
+const LANGUAGES: [&str; 6] = ["c", "cc", "rs", "f", "f90", "F90"];
 /// Where the programs are; the list of them is in the first.
-const FOLDERS: [&str; 3] = ["ci/ranks", "qmp/tests/ranks", "qmp/examples"];
+const FOLDERS: [&str; 4] = [
+    "ci/ranks",
+    "ci/ranks/fortran",
+    "qmp/tests/ranks",
+    "qmp/examples",
+];
 const LINES_SHOWN: usize = 120;
 /// How a program with late ranks ends that is built of the same source.
 const LATE: &str = ".late";
