@@ -1,0 +1,412 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `rmpifort`, its modules, the library of Fortran and its names for tools, with gfortran.
+//!
+//! PMPI-001, PMPI-003, PMPI-004, PMPI-005, PMPI-006.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::{prefix, root, run, scratch, source, succeed};
+
+/// The ways to MPI: a name, the statement before `implicit none`, and the one behind it.
+const WAYS: [(&str, &str, &str); 3] = [
+    ("mpif", "", "include 'mpif.h'"),
+    ("mpi", "use mpi", ""),
+    ("f08", "use mpi_f08", ""),
+];
+
+/// A program that sends itself a number, for a way.
+fn program(way: (&str, &str, &str)) -> String {
+    let (_, before, behind) = way;
+    format!(
+        "program to_itself\n  {before}\n  implicit none\n  {behind}\n\
+         integer :: rank, got, ierror, version, subversion\n\
+         call MPI_Init(ierror)\n\
+         call MPI_Comm_rank(MPI_COMM_WORLD, rank, ierror)\n\
+         call MPI_Get_version(version, subversion, ierror)\n\
+         call MPI_Send(version, 1, MPI_INTEGER, rank, 0, MPI_COMM_WORLD, ierror)\n\
+         call MPI_Recv(got, 1, MPI_INTEGER, rank, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE, ierror)\n\
+         call MPI_Finalize(ierror)\n\
+         print '(i0, a, i0)', got, '.', subversion\n\
+         end program\n"
+    )
+}
+
+fn wrapper(name: &str) -> Command {
+    wrapper_of(prefix(), name)
+}
+
+fn wrapper_of(prefix: &Path, name: &str) -> Command {
+    let mut command = Command::new(prefix.join("bin").join(name));
+    command.env_remove("RMPI_FC");
+    command
+}
+
+/// A copy of the installed tree that a test may spoil.
+fn copied_tree(folder: &Path) -> PathBuf {
+    let tree = folder.join("rmpi");
+    succeed(Command::new("cp").arg("-a").arg(prefix()).arg(&tree));
+    tree
+}
+
+/// The dynamic symbols that a library defines, with their kind: `W` is weak, `T` strong.
+fn defined(library: &str) -> Vec<(char, String)> {
+    let library = prefix().join("lib").join(library);
+    let listed = succeed(
+        Command::new("nm")
+            .args(["-D", "--defined-only"])
+            .arg(library),
+    );
+    let words = listed
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>());
+    words
+        .map(|words| (words[1].chars().next().unwrap(), words[2].to_owned()))
+        .collect()
+}
+
+#[test]
+fn each_name_compiles_each_way_to_a_program_that_runs_by_itself() {
+    let folder = scratch("fortran-names");
+    for (way, name) in WAYS.into_iter().zip(["mpif77", "mpif90", "rmpifort"]) {
+        let file = source(&folder, &format!("{}.f90", way.0), &program(way));
+        let made = folder.join(name);
+        succeed(wrapper(name).arg("-o").arg(&made).arg(&file));
+        assert_eq!(succeed(&mut Command::new(&made)), "5.0\n", "{name}");
+    }
+}
+
+#[test]
+fn a_program_with_the_static_library_needs_no_other() {
+    let folder = scratch("fortran-static");
+    for way in WAYS {
+        let file = source(&folder, &format!("{}.f90", way.0), &program(way));
+        let made = folder.join(way.0);
+        succeed(
+            wrapper("rmpifort")
+                .arg("-static-mpi")
+                .arg("-o")
+                .arg(&made)
+                .arg(&file),
+        );
+        assert_eq!(succeed(&mut Command::new(&made)), "5.0\n", "{}", way.0);
+        let loaded = succeed(Command::new("ldd").arg(&made));
+        assert!(
+            !loaded.contains("libmpi_abi") && !loaded.contains("librmpi"),
+            "{loaded}"
+        );
+    }
+}
+
+#[test]
+fn modules_are_compiled_once_and_installed_for_gfortran() {
+    let asked = run(wrapper("rmpifort").arg("--modules"));
+    let folder = String::from_utf8(asked.stdout).unwrap();
+    let folder = Path::new(folder.trim());
+    assert!(asked.stderr.is_empty() && folder.starts_with(prefix()));
+    for file in ["mpi.mod", "mpi_f08.mod", "librmpi_modules.a"] {
+        assert!(folder.join(file).is_file(), "{file}");
+    }
+}
+
+#[test]
+fn where_the_tree_cannot_be_written_to_modules_go_into_the_cache() {
+    let folder = scratch("fortran-cache");
+    let tree = copied_tree(&folder);
+    let kept = tree.join("lib/rmpi/fortran");
+    fs::remove_dir_all(&kept).unwrap();
+    // A file in the folder's place refuses root too.
+    fs::write(&kept, "").unwrap();
+    let cache = folder.join("cache");
+    let file = source(&folder, "a.f90", &program(WAYS[2]));
+    let compile = || {
+        let mut compile = wrapper_of(&tree, "rmpifort");
+        compile.env("XDG_CACHE_HOME", &cache).arg(&file);
+        compile.arg("-o").arg(folder.join("a"));
+        let done = run(&mut compile);
+        assert!(done.status.success());
+        String::from_utf8(done.stderr).unwrap()
+    };
+    let said = compile();
+    assert!(
+        said.starts_with("rmpifort: compiling the modules") && said.lines().count() == 1,
+        "{said}"
+    );
+    assert!(said.contains(cache.to_str().unwrap()), "{said}");
+    assert_eq!(compile(), "");
+    assert_eq!(succeed(&mut Command::new(folder.join("a"))), "5.0\n");
+    let shown = run(wrapper_of(&tree, "rmpifort")
+        .env("XDG_CACHE_HOME", "/dev/null")
+        .env_remove("HOME")
+        .args(["-show", "a.f90"]));
+    assert!(
+        shown.status.success() && shown.stderr.is_empty(),
+        "{shown:?}"
+    );
+}
+
+#[test]
+fn a_missing_compiler_is_told_of_in_words() {
+    let missing = run(wrapper("rmpifort")
+        .env("RMPI_FC", "no-such-compiler")
+        .arg("a.f90"));
+    let said = String::from_utf8_lossy(&missing.stderr).into_owned();
+    assert_eq!(missing.status.code(), Some(127), "{said}");
+    assert!(
+        said.contains("there is no Fortran compiler `no-such-compiler`"),
+        "{said}"
+    );
+    assert!(said.contains("RMPI_FC or -fc="), "{said}");
+}
+
+#[test]
+fn pkg_config_gives_what_gfortran_needs() {
+    let folder = scratch("fortran-pkgconfig");
+    let mut ask = Command::new("pkg-config");
+    ask.env("PKG_CONFIG_PATH", prefix().join("lib/pkgconfig"));
+    let flags = succeed(ask.args(["--cflags", "--libs", "rmpi-fortran"]));
+    for way in WAYS {
+        let file = source(&folder, &format!("{}.f90", way.0), &program(way));
+        let made = folder.join(way.0);
+        let mut compile = Command::new("gfortran");
+        compile.arg("-o").arg(&made).arg(&file);
+        succeed(compile.args(flags.split_whitespace()));
+        assert_eq!(succeed(&mut Command::new(&made)), "5.0\n", "{}", way.0);
+    }
+}
+
+const CMAKE: &str = "cmake_minimum_required(VERSION 3.16)\nproject(probe Fortran)\n\
+    find_package(MPI REQUIRED COMPONENTS Fortran)\n\
+    message(STATUS \"has: ${MPI_Fortran_HAVE_F77_HEADER} ${MPI_Fortran_HAVE_F90_MODULE} ${MPI_Fortran_HAVE_F08_MODULE}\")\n\
+    foreach(way mpif mpi f08)\n\
+    add_executable(${way} ${way}.f90)\ntarget_link_libraries(${way} MPI::MPI_Fortran)\n\
+    endforeach()\n";
+
+#[test]
+fn cmakes_findmpi_finds_all_three_ways() {
+    let folder = scratch("fortran-cmake");
+    source(&folder, "CMakeLists.txt", CMAKE);
+    for way in WAYS {
+        source(&folder, &format!("{}.f90", way.0), &program(way));
+    }
+    let build = folder.join("build");
+    let ours = copied_tree(&folder);
+    // FindMPI looks beside the first mpiexec of PATH, which the library alone does not bring.
+    symlink("rmpicc", ours.join("bin/mpiexec")).unwrap();
+    let path = std::env::var("PATH").unwrap();
+    let path = format!("{}:{path}", ours.join("bin").display());
+    let cmake = || {
+        let mut command = Command::new("cmake");
+        command
+            .env("PATH", &path)
+            .env_remove("MPI_HOME")
+            .env_remove("FC");
+        command
+    };
+    let said = succeed(cmake().arg("-S").arg(&folder).arg("-B").arg(&build));
+    assert!(said.contains("has: TRUE TRUE TRUE"), "{said}");
+    succeed(cmake().arg("--build").arg(&build));
+    for (way, ..) in WAYS {
+        assert_eq!(
+            succeed(&mut Command::new(build.join(way))),
+            "5.0\n",
+            "{way}"
+        );
+    }
+}
+
+/// Names of procedures in a source of modules, in the case of the linker.
+fn procedures(file: &str) -> BTreeSet<String> {
+    let text = fs::read_to_string(root().join("runtime/fortran/gen").join(file)).unwrap();
+    let starts = |line: &str| {
+        let line = line.trim().to_lowercase();
+        let rest = match line.strip_prefix("subroutine ") {
+            Some(rest) => rest.to_owned(),
+            // Operators of handles are code of the modules.
+            None if line.starts_with("end ") || line.starts_with("elemental") => return None,
+            None => line.split_once("function ")?.1.to_owned(),
+        };
+        let name = rest.split('(').next()?.trim().to_owned();
+        let is_mpi = name.starts_with("mpi_") || name.starts_with("pmpi_");
+        is_mpi.then_some(name)
+    };
+    text.lines().filter_map(starts).collect()
+}
+
+#[test]
+fn pmpi_001_003_every_procedure_of_each_way_has_both_names_and_the_first_is_weak() {
+    let symbols: BTreeSet<(char, String)> = defined("librmpi_fortran.so.1").into_iter().collect();
+    let has = |kind: char, name: &str| symbols.contains(&(kind, name.to_owned()));
+    let names: BTreeSet<&String> = symbols.iter().map(|(_, name)| name).collect();
+    // Functions that a program hands over, as MPI_COMM_DUP_FN, are nothing that it calls.
+    let called = |name: &&String| {
+        let is_callback = name.ends_with("_fn_") || name.ends_with("_fn_null_");
+        name.starts_with("mpi_") && !is_callback
+    };
+    let mut missing = Vec::new();
+    for name in names.iter().copied().filter(called) {
+        if !has('W', name) || !has('T', &format!("p{name}")) {
+            missing.push(name.clone());
+        }
+    }
+    for name in names.iter().filter_map(|name| name.strip_prefix('p')) {
+        if !names.contains(&name.to_owned()) {
+            missing.push(format!("{name}, which has only the name for tools"));
+        }
+    }
+    assert_eq!(missing, Vec::<String>::new());
+    // What the modules declare can be linked, and no way has forgotten a procedure that another has.
+    let of_mpi = procedures("mpi.f90");
+    let of_f08 = procedures("mpi_f08.f90");
+    assert!(
+        of_mpi.len() > 700 && of_f08.len() > 900,
+        "{} {}",
+        of_mpi.len(),
+        of_f08.len()
+    );
+    for name in of_mpi.iter().chain(&of_f08) {
+        let is_ours = names.contains(&format!("{name}_"));
+        // Those are code of the modules themselves, and the types of callbacks.
+        let is_modules = name.contains("sizeof") || name.contains("_function");
+        assert!(
+            is_ours || is_modules,
+            "{name} is declared and cannot be linked"
+        );
+    }
+    for name in of_mpi.iter().filter(|name| name.starts_with("mpi_")) {
+        assert!(
+            of_mpi.contains(&format!("p{name}")),
+            "{name} has no name for tools"
+        );
+    }
+    assert!(of_f08.contains("mpi_send_f08") && of_f08.contains("pmpi_send_c_f08"));
+}
+
+/// A tool in Fortran that counts and calls the library: the linker's name of the procedure that it replaces, its way, and its
+/// own call.
+fn fortran_tool(way: (&str, &str, &str)) -> String {
+    // The module declares what is defined here, so that it is used without that name.
+    let (replaced, before, behind) = match way.0 {
+        "mpif" => ("MPI_Send", "", "external PMPI_Send"),
+        "mpi" => ("MPI_Send", "use mpi, only: PMPI_Send", ""),
+        _ => (
+            "MPI_Send_f08",
+            "use mpi_f08, only: PMPI_Send, MPI_Datatype, MPI_Comm",
+            "",
+        ),
+    };
+    let (datatype, comm, optional) = match way.0 {
+        "f08" => ("type(MPI_Datatype)", "type(MPI_Comm)", ", optional"),
+        _ => ("integer", "integer", ""),
+    };
+    format!(
+        "subroutine {replaced}(buf, count, datatype, dest, tag, comm, ierror)\n\
+         {before}\nimplicit none\n{behind}\n\
+         integer :: buf(*), count, dest, tag\n{datatype} :: datatype\n{comm} :: comm\n\
+         integer{optional} :: ierror\n\
+         print '(a)', 'a tool in Fortran'\n\
+         call PMPI_Send(buf, count, datatype, dest, tag, comm, ierror)\n\
+         end subroutine\n"
+    )
+}
+
+#[test]
+fn pmpi_003_a_tool_in_fortran_replaces_a_procedure_of_each_way() {
+    let folder = scratch("fortran-tools");
+    for way in WAYS {
+        let file = source(&folder, &format!("{}.f90", way.0), &program(way));
+        let tool = source(&folder, &format!("tool_{}.f90", way.0), &fortran_tool(way));
+        for word in ["-O", "-static-mpi"] {
+            let made = folder.join(format!("{}{word}", way.0));
+            succeed(
+                wrapper("rmpifort")
+                    .arg(word)
+                    .arg("-o")
+                    .arg(&made)
+                    .arg(&file)
+                    .arg(&tool),
+            );
+            let said = succeed(&mut Command::new(&made));
+            assert_eq!(said, "a tool in Fortran\n5.0\n", "{} {word}", way.0);
+        }
+    }
+}
+
+const C_TOOL: &str = "#include <mpi.h>\n#include <stdio.h>\n\
+    int MPI_Send(const void *b, int n, MPI_Datatype t, int to, int tag, MPI_Comm c)\n\
+    { puts(\"a tool in C\"); fflush(stdout); return PMPI_Send(b, n, t, to, tag, c); }\n";
+
+#[test]
+fn pmpi_005_a_tool_that_wraps_c_alone_sees_each_call_of_fortran_once() {
+    let folder = scratch("fortran-c-tool");
+    let tool = folder.join("tool.so");
+    let mut compile = Command::new(prefix().join("bin/rmpicc"));
+    compile.args(["-shared", "-fPIC", "-o"]).arg(&tool);
+    succeed(compile.arg(source(&folder, "tool.c", C_TOOL)));
+    for way in WAYS {
+        let file = source(&folder, &format!("{}.f90", way.0), &program(way));
+        let made = folder.join(way.0);
+        succeed(wrapper("rmpifort").arg("-o").arg(&made).arg(&file));
+        let said = succeed(Command::new(&made).env("LD_PRELOAD", &tool));
+        assert_eq!(said, "a tool in C\n5.0\n", "{}", way.0);
+    }
+}
+
+#[test]
+fn pmpi_006_the_library_of_fortran_is_separable_and_calls_public_functions_of_c_alone() {
+    let folder = scratch("fortran-separable");
+    let made = folder.join("a");
+    let text = "#include <mpi.h>\nint main(void) { return MPI_Init(0, 0) || MPI_Finalize(); }\n";
+    let mut compile = Command::new(prefix().join("bin/rmpicc"));
+    succeed(
+        compile
+            .arg("-o")
+            .arg(&made)
+            .arg(source(&folder, "a.c", text)),
+    );
+    let loaded = succeed(Command::new("ldd").arg(&made));
+    assert!(
+        loaded.contains("libmpi_abi") && !loaded.contains("fortran"),
+        "{loaded}"
+    );
+    let c: BTreeSet<String> = defined("libmpi_abi.so.1")
+        .into_iter()
+        .map(|(_, name)| name)
+        .collect();
+    assert!(
+        !c.iter()
+            .any(|name| name.starts_with("mpi_") || name.starts_with("pmpi_"))
+    );
+    let header = fs::read_to_string(prefix().join("include/mpi.h")).unwrap();
+    let library = prefix().join("lib/librmpi_fortran.so.1");
+    let needed = succeed(
+        Command::new("nm")
+            .args(["-D", "--undefined-only"])
+            .arg(library),
+    );
+    let called: Vec<&str> = needed
+        .lines()
+        .filter_map(|line| line.split_whitespace().last())
+        .filter(|name| c.contains(*name))
+        .collect();
+    assert!(called.len() > 300, "{called:?}");
+    for name in &called {
+        assert!(
+            header.contains(&format!(" {name}(")),
+            "{name} is not in mpi.h"
+        );
+        // What the library asks for itself, tools do not see; what the program calls, they do.
+        if let Some(public) = name.strip_prefix('P') {
+            assert!(
+                called.contains(&public),
+                "{name} is called, and {public} is not"
+            );
+        }
+    }
+}
