@@ -71,8 +71,8 @@ pub(crate) fn coverage(api: &Api) -> String {
          # The MPI 5.0 functions of rmpi\n\n\
          {present} of {all} functions of the standard ABI have a body, large-count forms (`_c`) included. Every other one is there\n\
          and answers `MPI_ERR_UNSUPPORTED_OPERATION` with its name (the `MPI_T_` ones: `MPI_T_ERR_NOT_INITIALIZED`).\n\n\
-         Fortran has no bindings yet, and so neither names for profiling nor wrappers that could be layered on those of C; the\n\
-         functions that convert handles and statuses are there.\n\n\
+         Fortran has procedures for those of its ways to MPI (`mpif.h`, `use mpi`, `use mpi_f08`), each layered on the function of C,\n\
+         with names for tools of its own: `librmpi_fortran.so`. What is missing in C is missing in Fortran.\n\n\
          | chapter | present | functions |\n|---|---:|---:|\n"
     );
     for chapter in &api.chapters {
