@@ -3,7 +3,9 @@
 // of starts, messages sent before they are received, messages of other sizes than their receives, wrong use.
 #include "check.h"
 
+#include <signal.h>
 #include <stddef.h>
+#include <sys/time.h>
 
 struct piece {
     void *base;
@@ -140,6 +142,93 @@ static void nothing_is_asked_of_the_system_after_the_declares(void)
     EQUAL(after[DIRECT] + after[STREAMED] - before[DIRECT] - before[STREAMED], 49 * DIRECTIONS * 10000);
     EQUAL(after[REFUSED], 0);
     halo_free(&halo, 1);
+}
+
+// What the counters are called as performance variables, in their order.
+static const char *const NAMES[] = {"qmp_direct_bytes", "qmp_copied_bytes", "qmp_early_bytes", "qmp_writes",
+                                    "qmp_gates_told", "qmp_allocations", "qmp_frame_bytes", "qmp_refused",
+                                    "qmp_sends", "qmp_receives", "qmp_late_gates"};
+enum { SENDS = REFUSED + 1, RECEIVES, LATE, VARIABLES };
+
+static MPI_T_pvar_session session;
+static MPI_T_pvar_handle variables[VARIABLES];
+static volatile unsigned long long looks, wrong, last[VARIABLES];
+
+static unsigned long long shown(int variable)
+{
+    unsigned long long value = ~0ull;
+    GOOD(MPI_T_pvar_read(session, variables[variable], &value));
+    return value;
+}
+
+static void look(int number)
+{
+    (void)number;
+    looks++;
+    for (int at = 0; at < VARIABLES; at++) {
+        unsigned long long value = 0;
+        wrong += MPI_T_pvar_read(session, variables[at], &value) != MPI_SUCCESS || value < last[at];
+        last[at] = value;
+    }
+}
+
+static void tools_see_what_channels_count(void)
+{
+    enum { BYTES = 100000, ROUNDS = 200 };
+    static unsigned char out[2][BYTES], in[2][BYTES];
+    uint64_t before[8], after[8], receives[2], sends[2];
+    struct halo halo;
+    int provided, index, count, next = (rank + 1) % size, from = (rank + size - 1) % size;
+    GOOD(MPI_T_init_thread(MPI_THREAD_SINGLE, &provided));
+    GOOD(MPI_T_pvar_session_create(&session));
+    for (int at = 0; at < VARIABLES; at++) {
+        int is_sum = strstr(NAMES[at], "_bytes") != NULL;
+        GOOD(MPI_T_pvar_get_index(NAMES[at], is_sum ? MPI_T_PVAR_CLASS_AGGREGATE : MPI_T_PVAR_CLASS_COUNTER, &index));
+        GOOD(MPI_T_pvar_handle_alloc(session, index, NULL, &variables[at], &count));
+    }
+    EQUAL(rmpi_channel_counters(before), OK);
+    GOOD(MPI_T_pvar_start(session, MPI_T_PVAR_ALL_HANDLES));
+    // One that is large and one that is small, both started before their receivers.
+    for (int at = 0; at < 2; at++) {
+        size_t bytes = at == 0 ? BYTES : 64;
+        receives[at] = declare(MPI_COMM_WORLD, RECEIVE, from, 9 + at, in[at], bytes);
+        sends[at] = declare(MPI_COMM_WORLD, SEND, next, 9 + at, out[at], bytes);
+    }
+    EQUAL(shown(SENDS) + shown(RECEIVES) + shown(LATE), 0);
+    EQUAL(shown(ALLOCATIONS) >= 4, 1);
+    EQUAL(rmpi_channel_start(sends, 2), OK);
+    EQUAL(shown(LATE), 2);
+    EQUAL(shown(EAGER), 64);
+    MPI_Barrier(MPI_COMM_WORLD);
+    EQUAL(rmpi_channel_start(receives, 2), OK);
+    EQUAL(rmpi_channel_wait(receives, 2, FOREVER), OK);
+    EQUAL(rmpi_channel_wait(sends, 2, FOREVER), OK);
+    EQUAL(shown(SENDS), 2);
+    EQUAL(shown(RECEIVES), 2);
+    for (int at = 0; at < 2; at++) {
+        EQUAL(rmpi_channel_free(receives[at]), OK);
+        EQUAL(rmpi_channel_free(sends[at]), OK);
+    }
+    // Many, with a signal handler that looks.
+    struct itimerval every = {{0, 100}, {0, 100}}, never = {{0, 0}, {0, 0}};
+    struct sigaction action = {.sa_handler = look, .sa_flags = SA_RESTART};
+    sigaction(SIGALRM, &action, NULL);
+    halo_make(&halo, 1000, 1);
+    setitimer(ITIMER_REAL, &every, NULL);
+    for (int round = 0; round < ROUNDS; round++)
+        halo_round(&halo, round);
+    while (looks < 20)
+        ;
+    setitimer(ITIMER_REAL, &never, NULL);
+    EQUAL(wrong, 0);
+    EQUAL(shown(SENDS), 2 + ROUNDS * DIRECTIONS);
+    EQUAL(shown(RECEIVES), 2 + ROUNDS * DIRECTIONS);
+    EQUAL(rmpi_channel_counters(after), OK);
+    for (int at = 0; at <= REFUSED; at++)
+        EQUAL(shown(at), after[at] - before[at]);
+    halo_free(&halo, 1);
+    GOOD(MPI_T_pvar_session_free(&session));
+    GOOD(MPI_T_finalize());
 }
 
 static void blocks_of_different_shapes(void)
@@ -443,6 +532,7 @@ int main(int argc, char **argv)
     start(&argc, &argv);
     RUN(halos_of_all_sizes);
     RUN(nothing_is_asked_of_the_system_after_the_declares);
+    RUN(tools_see_what_channels_count);
     RUN(blocks_of_different_shapes);
     RUN(small_sends_do_not_wait_for_their_receivers);
     RUN(declared_used_once_and_freed);

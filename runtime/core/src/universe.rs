@@ -138,6 +138,8 @@ impl Universe {
             comm_rows.open(comm);
             comm_rows.rename(comm, name);
         }
+        let channels = Channels::new();
+        let ledgers = (fabric.ledger(), Arc::clone(channels.ledger()));
         Self {
             engine: Engine::counting(config, size, tally),
             groups: HashMap::from([(SELF_CONTEXT.0, predefined[1].group.clone())]),
@@ -145,10 +147,10 @@ impl Universe {
             calls: Box::default(),
             predefined,
             awaited: None,
-            traffic: Arc::new(Traffic::new(size, fabric.ledger())),
+            traffic: Arc::new(Traffic::new(size, ledgers.0, ledgers.1)),
             fabric,
             completions: Completions::new(),
-            channels: Channels::new(),
+            channels,
             gates: Gates::new(
                 values.get(Variable::Persistent),
                 values.get(Variable::GateStarts),

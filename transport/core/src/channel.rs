@@ -39,6 +39,7 @@ pub mod claimed;
 mod class;
 mod handle;
 mod layout;
+mod ledger;
 mod line;
 mod list;
 mod memory;
@@ -47,12 +48,14 @@ mod send;
 mod wire;
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
 use crate::{Arrived, Fabric, Head, Outcome, Peer, RemoteKey, WorkId};
 use chain::CHAINED_BLOCK;
 use class::{Class, EAGER_BYTES};
 use handle::{Handle, Handles};
 use layout::{MOST_TOLD, least_block};
+pub use ledger::{ChannelCounters, ChannelLedger};
 use line::{Lines, MOST_LINES};
 use list::{LISTS, List, Run};
 pub use memory::{Blocks, Memory};
@@ -110,27 +113,6 @@ pub enum ChannelError {
     Lost,
 }
 
-/// What channels did so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ChannelCounters {
-    /// Bytes that this end has sent from where they were to where they belong, in one go.
-    pub direct_bytes: u64,
-    /// Bytes that this end has copied once more: to a place from where they were sent, or from one where they had landed.
-    pub packed_bytes: u64,
-    /// Bytes that were sent before their gate was known.
-    pub eager_bytes: u64,
-    /// One-sided writes posted.
-    pub writes: u64,
-    /// Gates told to peers in frames.
-    pub gates: u64,
-    /// Times that memory was asked for, by declares too.
-    pub allocations: u64,
-    /// Bytes that went in frames, since the peer's memory cannot be written to.
-    pub streamed_bytes: u64,
-    /// Frames and immediates that made no sense.
-    pub refused: u64,
-}
-
 /// The channels of a process.
 #[derive(Debug)]
 pub struct Channels {
@@ -163,7 +145,7 @@ pub struct Channels {
     /// Peers whose memory cannot be written to.
     unwritable: Vec<Peer>,
     scratch: Box<[u8]>,
-    counters: ChannelCounters,
+    counters: Arc<ChannelLedger>,
 }
 
 impl Default for Channels {
@@ -195,7 +177,7 @@ impl Channels {
             dead: Vec::new(),
             unwritable: Vec::new(),
             scratch: Box::default(),
-            counters: ChannelCounters::default(),
+            counters: Arc::default(),
         }
     }
 
@@ -216,7 +198,7 @@ impl Channels {
             return Err(ChannelError::TooMany);
         }
         let class = self.declare_class(&way);
-        self.counters.allocations += 1;
+        self.counters.allocations.add(1);
         let mut handle = Handle::new(way.direction, class, memory);
         self.place(fabric, way.peer, &mut handle);
         self.make_room(fabric, way.peer, &handle);
@@ -317,7 +299,13 @@ impl Channels {
         for id in ids {
             self.settle(id.index());
             let handle = self.handles.at_mut(id.index());
-            self.active -= usize::from(handle.is_started);
+            if handle.is_started {
+                self.active -= 1;
+                match handle.direction {
+                    Direction::Send => self.counters.sends.add(1),
+                    Direction::Receive => self.counters.receives.add(1),
+                }
+            }
             let end = handle.collect();
             all = all.and(end);
         }
@@ -341,7 +329,7 @@ impl Channels {
             return Err(ChannelError::Active);
         }
         let peer = self.classes[handle.class as usize].peer;
-        self.counters.allocations += 1;
+        self.counters.allocations.add(1);
         let fresh = Handle::new(handle.direction, handle.class, memory);
         let old = std::mem::replace(self.handles.at_mut(id.index()), fresh);
         self.displace(fabric, id.index(), old);
@@ -375,7 +363,13 @@ impl Channels {
     #[must_use]
     pub fn counters(&mut self) -> ChannelCounters {
         self.write_down_now();
-        self.counters
+        self.counters.seen()
+    }
+
+    /// The same numbers for who does not own the channels. What a list that runs has done is counted when it is collected.
+    #[must_use]
+    pub fn ledger(&self) -> &Arc<ChannelLedger> {
+        &self.counters
     }
 
     /// Whether frames of this kind are for [`arrive`](Self::arrive).
@@ -425,7 +419,7 @@ impl Channels {
     pub fn arrive(&mut self, fabric: &mut Fabric, arrived: &Arrived) {
         self.write_down_now();
         if self.take_frame(fabric, arrived).is_none() {
-            self.counters.refused += 1;
+            self.counters.refused.add(1);
         }
     }
 
@@ -433,7 +427,7 @@ impl Channels {
     pub fn written(&mut self, peer: Peer, immediate: u32) {
         self.write_down_now();
         if self.end_written(peer, immediate).is_none() {
-            self.counters.refused += 1;
+            self.counters.refused.add(1);
         }
     }
 
@@ -534,7 +528,7 @@ impl Channels {
     }
 
     fn add_class(&mut self, peer: Peer, name: Name) -> u32 {
-        self.counters.allocations += 1;
+        self.counters.allocations.add(1);
         let index = u32::try_from(self.classes.len()).expect("contexts are fewer");
         let is_dead = self.dead.contains(&peer);
         let class = Class::new(peer, name);
@@ -565,7 +559,9 @@ impl Channels {
             }
             Some(_) => None,
         };
-        self.counters.allocations += u64::from(handle.landing.is_some());
+        self.counters
+            .allocations
+            .add(u64::from(handle.landing.is_some()));
         let landing = handle.landing.as_ref().map(Landing::span);
         handle.span = landing
             .or_else(|| handle.memory.whole())

@@ -131,6 +131,9 @@ fn after_the_declares_bytes_are_moved_once_and_nothing_is_registered() {
                 direct_bytes: before.direct_bytes + all,
                 writes: before.writes + ROUNDS,
                 gates: before.gates + ROUNDS,
+                sends: before.sends + ROUNDS,
+                receives: before.receives + ROUNDS,
+                late_gates: after.late_gates,
                 ..before
             };
             assert_eq!(after, expected, "{what}");

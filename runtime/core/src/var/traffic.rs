@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use engine::Peer;
 use queue_layout::Count;
 use transport::Ledger;
+use transport::channel::{ChannelCounters, ChannelLedger};
 
 use crate::pump::carrier;
 
@@ -16,6 +17,7 @@ use crate::pump::carrier;
 pub struct Traffic {
     peers: Box<[Sent]>,
     ledger: Ledger,
+    channels: Arc<ChannelLedger>,
 }
 
 #[derive(Debug, Default)]
@@ -39,12 +41,13 @@ pub(crate) fn show(traffic: &Arc<Traffic>) {
 }
 
 impl Traffic {
-    /// Of a process in a job of `size`, whose transport has this ledger.
+    /// Of a process in a job of `size`, whose transport and channels have these ledgers.
     #[must_use]
-    pub(crate) fn new(size: u32, ledger: Ledger) -> Self {
+    pub(crate) fn new(size: u32, ledger: Ledger, channels: Arc<ChannelLedger>) -> Self {
         Self {
             peers: (0..size).map(|_| Sent::default()).collect(),
             ledger,
+            channels,
         }
     }
 
@@ -61,6 +64,12 @@ impl Traffic {
     #[must_use]
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
+    }
+
+    /// What channels count.
+    #[must_use]
+    pub(super) fn channels(&self) -> ChannelCounters {
+        self.channels.seen()
     }
 
     /// Processes of the job.
@@ -102,7 +111,7 @@ mod tests {
     #[test]
     fn what_is_sent_is_counted_for_its_rank_and_never_less_than_before() {
         let fabric = transport::Fabric::open(transport::Config::alone()).unwrap();
-        let traffic = Traffic::new(1, fabric.ledger());
+        let traffic = Traffic::new(1, fabric.ledger(), Arc::default());
         traffic.count(Peer(0), 100);
         traffic.count(Peer(0), 11);
         traffic.count(Peer(1), 5);

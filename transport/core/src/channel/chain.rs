@@ -32,7 +32,7 @@ impl Channels {
         let bytes = handle.memory.bytes() as u64;
         if handle.is_packed() {
             handle.pack();
-            self.counters.packed_bytes += bytes;
+            self.counters.packed_bytes.add(bytes);
         }
         handle.aim = Some(aim);
         handle.under_way = 0;
@@ -58,7 +58,9 @@ impl Channels {
         };
         let before = handle.under_way;
         let end = handle.post_segments(&aim, blocks.unwrap_or(&whole), gone, &mut post);
-        self.counters.writes += u64::from(handle.under_way - before);
+        self.counters
+            .writes
+            .add(u64::from(handle.under_way - before));
         match end {
             Posted::All => handle.phase = Phase::Writing,
             Posted::NoRoom(gone) | Posted::Waits(gone) => handle.phase = Phase::Chained(gone),
@@ -80,7 +82,7 @@ impl Channels {
         let handle = self.handles.at_mut(index);
         if handle.landing.is_some() {
             handle.pack();
-            self.counters.packed_bytes += handle.memory.bytes() as u64;
+            self.counters.packed_bytes.add(handle.memory.bytes() as u64);
         }
         handle.word = None;
         handle.phase = Phase::Streaming(0);
@@ -120,7 +122,7 @@ impl Channels {
                 fabric.nudge(peer);
                 handle.finish(Ok(()));
                 if handle.is_direct() {
-                    self.counters.direct_bytes += handle.memory.bytes() as u64;
+                    self.counters.direct_bytes.add(handle.memory.bytes() as u64);
                 }
             }
         }

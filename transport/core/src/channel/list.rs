@@ -306,6 +306,7 @@ impl Channels {
     fn await_gates(&mut self, fabric: &mut Fabric) {
         let Some(run) = &mut self.running else { return };
         run.looks = 0;
+        self.counters.late_gates.add(self.left.count_ones().into());
         let list = &mut self.lists[run.list];
         if !list.has_small {
             return;
@@ -377,13 +378,15 @@ impl Channels {
         };
         let list = &self.lists[run.list];
         if !std::mem::replace(&mut run.is_collected, true) {
-            self.counters.direct_bytes += list.direct_bytes as u64;
-            self.counters.writes += list.sends.len() as u64;
+            self.counters.direct_bytes.add(list.direct_bytes as u64);
+            self.counters.writes.add(list.sends.len() as u64);
+            self.counters.sends.add(list.sends.len() as u64);
+            self.counters.receives.add(list.opens.len() as u64);
             if list.has_landings {
                 for open in &list.opens {
                     let handle = self.handles.at(open.handle);
                     let landed = open.ticket.noted().map_or(usize::MAX, Note::landed);
-                    self.counters.packed_bytes += handle.unpack(landed);
+                    self.counters.packed_bytes.add(handle.unpack(landed));
                 }
             }
         }
@@ -433,9 +436,9 @@ impl Channels {
             if is_started {
                 handle.finish(Ok(()));
                 if send.is_direct {
-                    self.counters.direct_bytes += handle.memory.bytes() as u64;
+                    self.counters.direct_bytes.add(handle.memory.bytes() as u64);
                 }
-                self.counters.writes += 1;
+                self.counters.writes.add(1);
             }
         }
         if is_started {

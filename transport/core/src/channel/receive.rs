@@ -28,7 +28,7 @@ impl Channels {
             self.kept -= 1;
             if fits {
                 handle.memory.scatter(super::Span::of_box(kept), bytes);
-                self.counters.packed_bytes += bytes as u64;
+                self.counters.packed_bytes.add(bytes as u64);
             }
             return self.end_kept(fabric, index, fits);
         }
@@ -78,7 +78,7 @@ impl Channels {
             is_landing: handle.landing.is_some(),
             layout: (!handle.blocks.is_empty()).then_some(index),
         };
-        self.counters.gates += 1;
+        self.counters.gates.add(1);
         let mut head = wire::head(wire::GATE, name, number);
         head.flags |= gate.flags();
         let (words, count) = gate.to_words();
@@ -118,7 +118,7 @@ impl Channels {
         }
         self.classes[handle.class as usize].into.end(handle.number);
         let landed = handle.noted().map_or(usize::MAX, Note::landed);
-        self.counters.packed_bytes += handle.unpack(landed);
+        self.counters.packed_bytes.add(handle.unpack(landed));
         handle.finish(Ok(()));
         true
     }
@@ -219,7 +219,7 @@ impl Channels {
             return Some(());
         }
         into.end(number);
-        self.counters.packed_bytes += handle.unpack(come + bytes);
+        self.counters.packed_bytes.add(handle.unpack(come + bytes));
         handle.finish(Ok(()));
         Some(())
     }
@@ -258,7 +258,7 @@ impl Channels {
         }
         class.into.end(handle.number);
         let landed = if is_direct { 0 } else { usize::MAX };
-        self.counters.packed_bytes += handle.unpack(landed);
+        self.counters.packed_bytes.add(handle.unpack(landed));
         handle.finish(Ok(()));
         Some(())
     }

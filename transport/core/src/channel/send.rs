@@ -26,6 +26,9 @@ impl Channels {
             handle.hint = Some(at);
             return self.pass_line(fabric, index, &bound, word);
         }
+        self.counters
+            .late_gates
+            .add(u64::from(class.out.gate(handle.number).is_none()));
         if !self.fire(fabric, index) {
             self.pended.push(index);
         }
@@ -113,9 +116,9 @@ impl Channels {
         word.tell();
         fabric.nudge(peer);
         handle.finish(Ok(()));
-        self.counters.writes += 1;
+        self.counters.writes.add(1);
         if mapped.is_some() || !bound.is_landing {
-            self.counters.direct_bytes += bytes as u64;
+            self.counters.direct_bytes.add(bytes as u64);
         }
     }
 
@@ -240,9 +243,9 @@ impl Channels {
         handle.has_failed = false;
         handle.under_way = 1;
         handle.phase = Phase::Writing;
-        self.counters.writes += 1;
+        self.counters.writes.add(1);
         if is_direct || !gate.is_landing {
-            self.counters.direct_bytes += bytes as u64;
+            self.counters.direct_bytes.add(bytes as u64);
         }
         Some(true)
     }
@@ -266,7 +269,7 @@ impl Channels {
             return false;
         }
         handle.finish(Ok(()));
-        self.counters.eager_bytes += bytes as u64;
+        self.counters.eager_bytes.add(bytes as u64);
         true
     }
 
@@ -292,7 +295,7 @@ impl Channels {
                 return false;
             };
             gone += went;
-            self.counters.streamed_bytes += went as u64;
+            self.counters.streamed_bytes.add(went as u64);
             if gone == bytes {
                 handle.finish(Ok(()));
                 return true;

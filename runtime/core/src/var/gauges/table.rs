@@ -4,6 +4,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use queue_layout::{COLLECTIVES, CommRow, Queued, Tally, collective};
+use transport::channel::ChannelCounters;
 use transport::{NetStats, Stats};
 
 use super::super::traffic::{Traffic, traffic};
@@ -28,6 +29,11 @@ fn shm(number: fn(&Stats) -> u64) -> u64 {
 /// What it counts over a network.
 fn net(number: fn(&(Stats, NetStats)) -> u64) -> u64 {
     traffic().map_or(0, |traffic| number(&traffic.ledger().net()))
+}
+
+/// What channels count.
+fn channels(number: fn(&ChannelCounters) -> u64) -> u64 {
+    traffic().map_or(0, |traffic| number(&traffic.channels()))
 }
 
 fn called(row: &CommRow, collective: usize) -> u64 {
@@ -66,6 +72,7 @@ const PROTOCOL: (Category, Verbosity) = (Category::PointToPoint, Verbosity::Tune
 const MEMORY: (Category, Verbosity) = (Category::Memory, Verbosity::TunerBasic);
 const WAITING: (Category, Verbosity) = (Category::Waiting, Verbosity::UserDetail);
 const NETWORK: (Category, Verbosity) = (Category::Network, Verbosity::TunerDetail);
+const QMP: (Category, Verbosity) = (Category::Qmp, Verbosity::TunerDetail);
 const CALLS: (Category, Verbosity) = (Category::Collectives, Verbosity::UserDetail);
 const ACTIVE: (Category, Verbosity) = (Category::Collectives, Verbosity::TunerDetail);
 
@@ -655,9 +662,88 @@ pub const GAUGES: &[Gauge] = &[
          as somebody has a handle of this variable, receives of the process cost some more time.",
     )
     .of(Number::Unsigned),
+    gauge(
+        "qmp_sends",
+        QMP,
+        Class::Counter,
+        Source::Process(|_| channels(|it| it.sends)),
+        "Sends over channels of QMP that were started and waited for.",
+    ),
+    gauge(
+        "qmp_receives",
+        QMP,
+        Class::Counter,
+        Source::Process(|_| channels(|it| it.receives)),
+        "Receives over channels of QMP that were started and waited for.",
+    ),
+    gauge(
+        "qmp_late_gates",
+        QMP,
+        Class::Counter,
+        Source::Process(|_| channels(|it| it.late_gates)),
+        "Sends over channels of QMP that were started before their receiver had opened its gate, which is to say where the bytes \
+         belong; what is large waits for it.",
+    ),
+    gauge(
+        "qmp_direct_bytes",
+        QMP,
+        Class::Aggregate,
+        Source::Process(|_| channels(|it| it.direct_bytes)),
+        "Bytes that channels of QMP have moved from where they were to where they belong, in one go; counted by the sender.",
+    ),
+    gauge(
+        "qmp_copied_bytes",
+        QMP,
+        Class::Aggregate,
+        Source::Process(|_| channels(|it| it.packed_bytes)),
+        "Bytes that channels of QMP have copied once more, at either end: small blocks with gaps, and memory that the other end \
+         cannot reach.",
+    ),
+    gauge(
+        "qmp_early_bytes",
+        QMP,
+        Class::Aggregate,
+        Source::Process(|_| channels(|it| it.eager_bytes)),
+        "Bytes of small messages that channels of QMP have sent before their gate was open.",
+    ),
+    gauge(
+        "qmp_frame_bytes",
+        QMP,
+        Class::Aggregate,
+        Source::Process(|_| channels(|it| it.streamed_bytes)),
+        "Bytes that channels of QMP have sent in frames, since nobody can write to the memory of the receiver.",
+    ),
+    gauge(
+        "qmp_writes",
+        QMP,
+        Class::Counter,
+        Source::Process(|_| channels(|it| it.writes)),
+        "Writes to where messages belong, by channels of QMP.",
+    ),
+    gauge(
+        "qmp_gates_told",
+        QMP,
+        Class::Counter,
+        Source::Process(|_| channels(|it| it.gates)),
+        "Gates that channels of QMP have told of in frames; within a node most are opened by a store, and not counted.",
+    ),
+    gauge(
+        "qmp_allocations",
+        QMP,
+        Class::Counter,
+        Source::Process(|_| channels(|it| it.allocations)),
+        "Times that channels of QMP have asked for memory: as a rule, when they are declared and never later.",
+    ),
+    gauge(
+        "qmp_refused",
+        QMP,
+        Class::Counter,
+        Source::Process(|_| channels(|it| it.refused)),
+        "Frames and words for channels of QMP that made no sense and changed nothing.",
+    ),
 ];
 
-const _: () = assert!(GAUGES.len() == 65 + 3 * COLLECTIVES.len());
+const _: () = assert!(GAUGES.len() == 76 + 3 * COLLECTIVES.len());
 
 #[cfg(test)]
 mod tests {
