@@ -4,6 +4,8 @@
 //
 // It needs no MPI library to be loaded: each function finds the next one of its name when it is called first. What MPI calls in
 // turn (a program's own operations and callbacks, and what these call) belongs to the call that it happens in.
+//
+// MPI_Pcontrol(0) turns it off, MPI_Pcontrol(1) on: each call of a program that began while it was on is measured.
 #define _GNU_SOURCE
 #include "rmpi_calls.h"
 
@@ -21,7 +23,9 @@
 #define CALL(NAME, PARAMETERS, ARGUMENTS) AT_##NAME,
 enum {
 #include "calls.h"
-    ALL
+    ALL,
+    AT_MPI_Pcontrol = ALL, // which is not timed
+    FOUND
 };
 #undef CALL
 
@@ -37,9 +41,12 @@ static struct tally {
     _Atomic uint64_t calls, ns, longest_ns;
 } tallies[ALL];
 // By name, and by name with a P.
-static _Atomic(any_function *) found[2][ALL];
+static _Atomic(any_function *) found[2][FOUND];
 // A call that came through another tool comes here twice.
 static _Thread_local int depth;
+// Turned off by the program, since when, and for how long before that.
+static atomic_int is_off;
+static _Atomic uint64_t off_since_ns, off_before_ns;
 // The call that began last and has not ended, and when it began: a rank may be ended in it.
 static atomic_int current = ALL;
 static _Atomic uint64_t current_ns;
@@ -72,7 +79,7 @@ static any_function *next_of(int call, int has_p, const char *name)
 // When a call of the program began; 0 of another.
 static uint64_t begin(int call)
 {
-    if (depth++ != 0)
+    if (depth++ != 0 || atomic_load_explicit(&is_off, RELAXED) != 0)
         return 0;
     uint64_t now = now_ns();
     atomic_store_explicit(&current_ns, now, RELAXED);
@@ -108,7 +115,35 @@ static void read_call(int call, uint64_t numbers[CALL_NUMBERS])
         numbers[2] = ns;
 }
 
-PUBLIC const struct rmpi_calls rmpi_calls = {ALL, names, read_call};
+static uint64_t off_ns(void)
+{
+    uint64_t before = atomic_load_explicit(&off_before_ns, RELAXED);
+    return atomic_load_explicit(&is_off, RELAXED) == 0 ? before : before + now_ns() - atomic_load_explicit(&off_since_ns, RELAXED);
+}
+
+PUBLIC const struct rmpi_calls rmpi_calls = {ALL, names, read_call, off_ns};
+
+// What the program wants by a level; others are those of other tools.
+static void turn(int level)
+{
+    if (level == 0 && atomic_load(&is_off) == 0) {
+        atomic_store_explicit(&off_since_ns, now_ns(), RELAXED);
+        atomic_store(&is_off, 1);
+    } else if (level == 1 && atomic_load(&is_off) != 0) {
+        atomic_store_explicit(&off_before_ns, off_ns(), RELAXED);
+        atomic_store(&is_off, 0);
+    }
+}
+
+#define PCONTROL(CALLED, has_p)                                                                                                           \
+    PUBLIC int CALLED(const int level, ...)                                                                                               \
+    {                                                                                                                                     \
+        int (*next)(int, ...) = (int (*)(int, ...))next_of(AT_MPI_Pcontrol, has_p, #CALLED);                                              \
+        turn(level);                                                                                                                      \
+        return next == NULL ? MPI_ERR_OTHER : next(level);                                                                                \
+    }
+PCONTROL(MPI_Pcontrol, 0)
+PCONTROL(PMPI_Pcontrol, 1)
 
 // A function, by this name; `has_p` is 1 of those with a P, which tools call and, through another tool, the program.
 #define TIMED(CALLED, has_p, NAME, PARAMETERS, ARGUMENTS)                                                                                 \

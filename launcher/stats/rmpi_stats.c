@@ -9,6 +9,8 @@
 // action is the default one: what was counted until then is left too, with how it ended. Reading variables takes no lock and no
 // memory, so a signal handler may.
 //
+// MPI_Pcontrol(2) leaves what was counted so far at once. What is left later takes its place.
+//
 // A record is in the machine's own order; launcher/src/stats/record.rs reads it:
 //
 //     struct head, then for each variable: struct entry, and its values as 64-bit numbers
@@ -29,6 +31,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -37,7 +40,7 @@
 #define MAGIC UINT64_C(0x3173746174732d72)
 #define ALL_ENDINGS (sizeof ENDINGS / sizeof *ENDINGS)
 
-enum ending { FINALIZED = 1, LEFT = 2, KILLED = 3 };
+enum ending { FINALIZED = 1, LEFT = 2, KILLED = 3, SO_FAR = 4 };
 
 struct head {
     uint64_t magic;
@@ -49,6 +52,7 @@ struct head {
     uint64_t elapsed_ns; // since MPI was initialized
     uint64_t cpu_ns; // of the process in that time
     uint64_t memory_bytes; // its highest
+    uint64_t off_ns; // of the time since MPI was initialized, in which calls were not timed
     uint64_t variables;
 };
 
@@ -68,8 +72,8 @@ static const int ENDINGS[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGABRT, SIGSEGV
 
 static const char *file;
 static pid_t own;
-static atomic_flag has_begun = ATOMIC_FLAG_INIT, has_ended = ATOMIC_FLAG_INIT;
-static atomic_int sessions, is_world, is_left, postponed;
+static atomic_flag has_begun = ATOMIC_FLAG_INIT;
+static atomic_int has_ended, sessions, is_world, is_left, postponed;
 // A call that came through another tool comes here twice.
 static _Thread_local int depth;
 static struct head *record;
@@ -78,7 +82,9 @@ static struct variable *variables;
 static const struct rmpi_calls *calls;
 static struct entry *first_call;
 static MPI_T_pvar_session session;
-static uint64_t start_ns, start_cpu_ns;
+static uint64_t start_ns, start_cpu_ns, start_off_ns;
+// Where the record is in the file, once it is there.
+static _Atomic off_t place = -1;
 
 // The functions of the library, wherever it was loaded.
 static int (*t_init)(int, int *);
@@ -225,36 +231,60 @@ static void read_all(void)
     }
 }
 
-// In one piece behind the records of the others; who cannot write is told of as one that left none.
-static void write_record(void)
+static uint64_t off_ns(void)
 {
-    int to = open(file, O_WRONLY | O_APPEND | O_CLOEXEC);
+    return calls == NULL ? 0 : calls->off_ns();
+}
+
+// In one piece behind the records of the others, or where it was before; who cannot write is told of as one that left none.
+static void write_record(struct head *head)
+{
+    struct iovec parts[] = {{head, sizeof *head}, {record + 1, record->bytes - sizeof *head}};
+    off_t at = atomic_load(&place);
+    int to = open(file, O_WRONLY | O_CLOEXEC | (at < 0 ? O_APPEND : 0));
     if (to < 0)
         return;
-    ssize_t written = write(to, record, record->bytes);
-    (void)written;
+    ssize_t written = at < 0 ? writev(to, parts, 2) : pwritev(to, parts, 2, at);
+    if (at < 0 && written == (ssize_t)record->bytes)
+        atomic_store(&place, lseek(to, 0, SEEK_CUR) - written);
     close(to);
+}
+
+// Reads all, and leaves it with this head.
+static void leave_with(struct head *head, enum ending ending, int signal)
+{
+    read_all();
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    head->pid = (uint32_t)own;
+    head->ending = ending;
+    head->signal = (uint32_t)signal;
+    head->elapsed_ns = clock_ns(CLOCK_MONOTONIC) - start_ns;
+    head->cpu_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID) - start_cpu_ns;
+    head->memory_bytes = (uint64_t)usage.ru_maxrss << 10;
+    head->off_ns = off_ns() - start_off_ns;
+    write_record(head);
 }
 
 // Leaves the record, once. Nothing in it may not be called by a signal handler.
 static void leave(enum ending ending, int signal)
 {
-    if (record == NULL || getpid() != own || atomic_flag_test_and_set(&has_ended))
+    if (record == NULL || getpid() != own || atomic_exchange(&has_ended, 1) != 0)
         return;
-    read_all();
-    struct rusage usage;
-    getrusage(RUSAGE_SELF, &usage);
-    record->pid = (uint32_t)own;
-    record->ending = ending;
-    record->signal = (uint32_t)signal;
-    record->elapsed_ns = clock_ns(CLOCK_MONOTONIC) - start_ns;
-    record->cpu_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID) - start_cpu_ns;
-    record->memory_bytes = (uint64_t)usage.ru_maxrss << 10;
-    write_record();
+    leave_with(record, ending, signal);
     atomic_store(&is_left, 1);
     int late = atomic_load(&postponed);
     if (late != 0)
         raise(late);
+}
+
+// Leaves what was counted so far. The head is its own: a signal that comes meanwhile ends the process with another one.
+static void leave_so_far(void)
+{
+    if (record == NULL || getpid() != own || atomic_load(&has_ended) != 0)
+        return;
+    struct head head = *record;
+    leave_with(&head, SO_FAR, 0);
 }
 
 static void on_signal(int number, siginfo_t *info, void *context)
@@ -300,6 +330,7 @@ static void begin(MPI_Comm *world)
     record->rank = rank == NULL ? UINT32_MAX : (uint32_t)strtoul(rank, NULL, 10);
     start_ns = clock_ns(CLOCK_MONOTONIC);
     start_cpu_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
+    start_off_ns = off_ns();
     watch_signals();
 }
 
@@ -387,6 +418,15 @@ PUBLIC void _exit(int code)
             leave(FINALIZED, 0);                                                                                                          \
         return code;                                                                                                                      \
     }
+#define PCONTROL(NAME)                                                                                                                    \
+    PUBLIC int NAME(const int level, ...)                                                                                                 \
+    {                                                                                                                                     \
+        int (*next)(int, ...) = (int (*)(int, ...))next_of(#NAME);                                                                        \
+        int code = next == NULL ? MPI_ERR_OTHER : next(level);                                                                            \
+        if (level == 2)                                                                                                                   \
+            leave_so_far();                                                                                                               \
+        return code;                                                                                                                      \
+    }
 
 INIT(MPI_Init)
 INIT(PMPI_Init)
@@ -398,3 +438,5 @@ SESSION_FINALIZE(MPI_Session_finalize)
 SESSION_FINALIZE(PMPI_Session_finalize)
 FINALIZE(MPI_Finalize)
 FINALIZE(PMPI_Finalize)
+PCONTROL(MPI_Pcontrol)
+PCONTROL(PMPI_Pcontrol)

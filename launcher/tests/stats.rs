@@ -331,6 +331,65 @@ fn calls_are_timed() {
 
 #[test]
 #[ignore = "needs an installed rmpi"]
+fn a_program_says_which_of_its_calls_are_timed() {
+    let folder = folder();
+    let text = "#include <mpi.h>\n#include <unistd.h>\n\
+                static void steps(int count) { while (count-- > 0) MPI_Barrier(MPI_COMM_WORLD); }\n\
+                int main(void) { MPI_Pcontrol(0); MPI_Init(0, 0); MPI_Pcontrol(0); steps(5); usleep(200000); MPI_Pcontrol(1); \
+                steps(7); MPI_Pcontrol(1, \"step\", 3); MPI_Pcontrol(77); usleep(100000); MPI_Pcontrol(0); steps(2); MPI_Pcontrol(2); \
+                MPI_Finalize(); return 0; }\n";
+    fs::write(folder.path().join("part.c"), text).unwrap();
+    let mut compile = Command::new(installed("bin/rmpicc"));
+    compile.args(["-o", "part", "part.c"]);
+    assert!(compile.current_dir(&folder).status().unwrap().success());
+    let words = "--stats-calls --stats=all.json -n 2 ./part";
+    job(&folder, &words.split(' ').collect::<Vec<_>>()).expect(0);
+    let told = fs::read_to_string(folder.path().join("all.json")).unwrap();
+    let each = "\"MPI_Barrier\": {\"calls\": 7, ";
+    assert_eq!(told.matches(each).count(), 2, "{told}");
+    assert!(!told.contains("\"MPI_Finalize\": {"), "{told}");
+    let ends = "\"ended\": \"MPI_Finalize\"";
+    assert_eq!(told.matches(ends).count(), 2, "{told}");
+    let timed = numbers(&told, "timed_seconds");
+    let runs = numbers(&told, "seconds");
+    assert!(
+        timed.iter().all(|it| *it >= 0.1 && *it < runs[0] - 0.19),
+        "{told}"
+    );
+    let done = job(&folder, &["--stats-calls", "-n", "2", "./part"]).expect(0);
+    let done = done.says(" of the run, MPI_Pcontrol), by function:");
+    assert_eq!(row(&done.err, "MPI_Barrier")[1], "14", "{}", done.err);
+}
+
+#[test]
+#[ignore = "needs an installed rmpi"]
+fn what_a_program_has_written_so_far_outlives_a_kill() {
+    let folder = folder();
+    let text = "#include <mpi.h>\n#include <signal.h>\n\
+                int main(void) { int rank; MPI_Init(0, 0); MPI_Comm_rank(MPI_COMM_WORLD, &rank); \
+                for (int i = 0; i < 2000; i++) { MPI_Barrier(MPI_COMM_WORLD); if (rank == 1 || i == 0) MPI_Pcontrol(2); } \
+                MPI_Allgather(&rank, 0, MPI_INT, &rank, 0, MPI_INT, MPI_COMM_WORLD); \
+                if (rank == 1) raise(SIGKILL); MPI_Finalize(); return 0; }\n";
+    fs::write(folder.path().join("killed.c"), text).unwrap();
+    let mut compile = Command::new(installed("bin/rmpicc"));
+    compile.args(["-w", "-o", "killed", "killed.c"]);
+    assert!(compile.current_dir(&folder).status().unwrap().success());
+    let words = "--stats-calls --stats=all.json -n 3 ./killed";
+    job(&folder, &words.split(' ').collect::<Vec<_>>()).expect(137);
+    let told = fs::read_to_string(folder.path().join("all.json")).unwrap();
+    assert!(
+        told.contains("1 rank ended without another word (1): what was counted until the last MPI_Pcontrol(2) is shown"),
+        "{told}"
+    );
+    assert_eq!(told.matches("\"ended\": null").count(), 1, "{told}");
+    assert!(
+        told.contains("\"MPI_Barrier\": {\"calls\": 2000, "),
+        "{told}"
+    );
+}
+
+#[test]
+#[ignore = "needs an installed rmpi"]
 fn the_call_in_which_a_rank_was_ended_is_timed() {
     let folder = folder();
     let text = "#include <mpi.h>\nint main(void) { int rank, data = 0; MPI_Init(0, 0); MPI_Comm_rank(MPI_COMM_WORLD, &rank); \

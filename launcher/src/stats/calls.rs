@@ -92,10 +92,10 @@ pub(super) fn sums(job: &Job) -> Vec<Sum> {
     sums
 }
 
-/// Seconds of all ranks that timed calls, from begin to end.
+/// Seconds of all ranks in which calls were timed.
 pub(super) fn run_s(job: &Job) -> f64 {
     let timed = job.ranks.iter().filter(|rank| rank.calls.is_some());
-    timed.map(|rank| rank.elapsed_s).sum()
+    timed.map(|rank| rank.timed_s).sum()
 }
 
 /// The part of something, of which there may be nothing.
@@ -148,10 +148,25 @@ pub(super) fn table(job: &Job, most: usize) -> Vec<String> {
         _ => "by function".to_owned(),
     };
     let title = format!(
-        "\n{} of the ranks' time in calls of MPI, {which}:",
-        percent(share(calls_s, run_s))
+        "\n{} of the ranks' time in calls of MPI{}, {which}:",
+        percent(share(calls_s, run_s)),
+        part_told(job)
     );
     std::iter::once(title).chain(aligned(&rows)).collect()
+}
+
+/// How much of the time calls were timed, where that is not all of it.
+fn part_told(job: &Job) -> String {
+    let timed = job.ranks.iter().filter(|rank| rank.calls.is_some());
+    let elapsed_s: f64 = timed.map(|rank| rank.elapsed_s).sum();
+    let part = share(run_s(job), elapsed_s);
+    match part < 0.995 {
+        true => format!(
+            " while they were timed ({} of the run, MPI_Pcontrol)",
+            percent(part)
+        ),
+        false => String::new(),
+    }
 }
 
 #[cfg(test)]
@@ -199,6 +214,22 @@ pub(super) mod tests {
             "{short}"
         );
         assert!(!short.contains("MPI_Send "), "{short}");
+    }
+
+    #[test]
+    fn the_time_in_which_nothing_was_timed_does_not_count() {
+        let mut job = timed_job(2);
+        for rank in &mut job.ranks {
+            rank.timed_s = 1.6;
+        }
+        let told = table(&job, 1).join("\n");
+        assert!(
+            told.starts_with(
+                "\n63 % of the ranks' time in calls of MPI while they were timed (80 % of the run, MPI_Pcontrol), "
+            ),
+            "{told}"
+        );
+        assert_eq!(job.ranks[0].calls_share(), Some(1.5 / 1.6));
     }
 
     #[test]

@@ -50,6 +50,8 @@ pub(super) struct Rank {
     pub(super) rank: u32,
     pub(super) ending: Ending,
     pub(super) elapsed_s: f64,
+    /// Of that, in which its calls were timed, if they were.
+    pub(super) timed_s: f64,
     pub(super) cpu_s: f64,
     pub(super) memory_bytes: u64,
     /// In MPI, without progress.
@@ -108,6 +110,7 @@ impl Rank {
             rank: record.rank,
             ending: record.ending,
             elapsed_s: record.elapsed_s,
+            timed_s: (record.elapsed_s - record.off_s).max(0.0),
             cpu_s: record.cpu_s,
             memory_bytes: record.memory_bytes,
             waiting_s: find(names::WAITING).map(Values::sum),
@@ -134,7 +137,7 @@ impl Rank {
     /// The part of its time in calls of MPI.
     pub(super) fn calls_share(&self) -> Option<f64> {
         self.calls_s()
-            .map(|seconds| calls::share(seconds, self.elapsed_s))
+            .map(|seconds| calls::share(seconds, self.timed_s))
     }
 
     /// The part of its time in which it waited.
@@ -364,13 +367,23 @@ impl Job {
                 listed(missing)
             ));
         }
-        let early = self.early();
-        if !early.is_empty() {
-            let count = u32::try_from(early.len()).unwrap_or(u32::MAX);
+        let (so_far, early): (Vec<&Rank>, Vec<&Rank>) = self
+            .ranks
+            .iter()
+            .filter(|rank| rank.ending != Ending::Finalized)
+            .partition(|rank| rank.ending == Ending::SoFar);
+        for (ranks, how, until) in [
+            (early, "without MPI_Finalize", "then"),
+            (so_far, "without another word", "the last MPI_Pcontrol(2)"),
+        ] {
+            if ranks.is_empty() {
+                continue;
+            }
+            let count = u32::try_from(ranks.len()).unwrap_or(u32::MAX);
             remarks.push(format!(
-                "{} without MPI_Finalize ({}): what was counted until then is shown",
+                "{} {how} ({}): what was counted until {until} is shown",
                 counted(count, "rank ended", "ranks ended"),
-                listed(early.into_iter())
+                listed(ranks.iter().map(|rank| rank.rank))
             ));
         }
         remarks

@@ -69,6 +69,7 @@ fn rank(rank: &Rank) -> String {
     let ended = match rank.ending {
         Ending::Finalized => "\"MPI_Finalize\"".to_owned(),
         Ending::Left => "\"exit\"".to_owned(),
+        Ending::SoFar => "null".to_owned(),
         Ending::Killed(signal) => quoted(&crate::failure::signal_words(signal.cast_signed()).0),
     };
     let of = |name: &str, traffic: Option<Traffic>| {
@@ -98,7 +99,7 @@ fn rank(rank: &Rank) -> String {
     let calls: Vec<String> = rank.calls.iter().flatten().map(call).collect();
     format!(
         "{{\"rank\": {}, \"ended\": {ended}, \"seconds\": {}, \"waiting_seconds\": {}, \"cpu_seconds\": {}, \"memory_bytes\": {}, \
-         {}, \"unexpected_messages\": {}, \"mpi_seconds\": {}, \"calls\": {{{}}}, \"variables\": {{{}}}}}",
+         {}, \"unexpected_messages\": {}, \"mpi_seconds\": {}, \"timed_seconds\": {}, \"calls\": {{{}}}, \"variables\": {{{}}}}}",
         rank.rank,
         real(rank.elapsed_s),
         rank.waiting_s.map_or_else(|| "null".to_owned(), real),
@@ -107,6 +108,9 @@ fn rank(rank: &Rank) -> String {
         kinds.join(", "),
         rank.unexpected,
         rank.calls_s().map_or_else(|| "null".to_owned(), real),
+        rank.calls
+            .as_ref()
+            .map_or_else(|| "null".to_owned(), |_| real(rank.timed_s)),
         calls.join(", "),
         variables.join(", ")
     )
@@ -193,7 +197,7 @@ mod tests {
     fn calls_are_told_by_rank_and_of_all() {
         let told = text(&timed_job(2));
         for line in [
-            "\"mpi_seconds\": 1.5, \"calls\": {\"MPI_Barrier\": {\"calls\": 2, \"seconds\": 0.5, \"longest_seconds\": 0.4}, ",
+            "\"mpi_seconds\": 1.5, \"timed_seconds\": 2, \"calls\": {\"MPI_Barrier\": {\"calls\": 2, \"seconds\": 0.5, \"longest_seconds\": 0.4}, ",
             "{\"name\": \"MPI_Recv\", \"calls\": 10, \"seconds\": 1, \"longest_seconds\": 0.3, \"longest_on_rank\": 0, \
              \"seconds_per_rank\": {\"max\": 1, \"mean\": 0.5, \"max_over_mean\": 2, \"rank\": 0}}",
         ] {

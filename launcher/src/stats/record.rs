@@ -3,7 +3,7 @@
 //!
 //! | words of 8 bytes | |
 //! |---|---|
-//! | 8 | head: magic, bytes of the record, rank and process, ending and signal, nanoseconds elapsed, nanoseconds of CPU, highest memory, number of variables |
+//! | 9 | head: magic, bytes of the record, rank and process, ending and signal, nanoseconds elapsed, nanoseconds of CPU, highest memory, nanoseconds in which calls were not timed, number of variables |
 //! | for each variable 8 | its name to the first zero (56 bytes), whether its values are doubles, how many they are |
 //! | and 1 for each value | |
 
@@ -20,6 +20,8 @@ pub(super) enum Ending {
     Left,
     /// By this signal.
     Killed(u32),
+    /// Without another word after `MPI_Pcontrol(2)`.
+    SoFar,
 }
 
 /// The values of a variable.
@@ -54,6 +56,8 @@ pub(super) struct Record {
     pub(super) elapsed_s: f64,
     pub(super) cpu_s: f64,
     pub(super) memory_bytes: u64,
+    /// Of the time that has elapsed, in which calls were not timed.
+    pub(super) off_s: f64,
     pub(super) variables: Vec<(String, Values)>,
 }
 
@@ -80,10 +84,12 @@ fn next(bytes: &[u8]) -> Option<(Record, &[u8])> {
         (1, _) => Ending::Finalized,
         (2, _) => Ending::Left,
         (3, signal) => Ending::Killed(signal),
+        (4, _) => Ending::SoFar,
         _ => return None,
     };
     let (elapsed_s, cpu_s) = (words.seconds()?, words.seconds()?);
     let memory_bytes = words.long()?;
+    let off_s = words.seconds()?;
     let count = words.long()?;
     let mut variables = Vec::new();
     for _ in 0..count {
@@ -96,6 +102,7 @@ fn next(bytes: &[u8]) -> Option<(Record, &[u8])> {
         elapsed_s,
         cpu_s,
         memory_bytes,
+        off_s,
         variables,
     };
     Some((record, rest))
@@ -158,6 +165,7 @@ pub(super) mod tests {
             Ending::Finalized => (1_u32, 0),
             Ending::Left => (2, 0),
             Ending::Killed(signal) => (3, signal),
+            Ending::SoFar => (4, 0),
         };
         let mut body = Vec::new();
         for pair in [(record.rank, record.pid), (ending, signal)] {
@@ -169,6 +177,8 @@ pub(super) mod tests {
             body.extend(((seconds * 1e9).round() as u64).to_ne_bytes());
         }
         body.extend(record.memory_bytes.to_ne_bytes());
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        body.extend(((record.off_s * 1e9).round() as u64).to_ne_bytes());
         body.extend((record.variables.len() as u64).to_ne_bytes());
         for (name, values) in &record.variables {
             let mut padded = name.clone().into_bytes();
@@ -196,6 +206,7 @@ pub(super) mod tests {
             elapsed_s: 2.0,
             cpu_s: 1.5,
             memory_bytes: 1 << 20,
+            off_s: 0.0,
             variables: vec![
                 ("messages".into(), Values::Whole(vec![3, 4])),
                 ("time".into(), Values::Real(vec![0.25])),
