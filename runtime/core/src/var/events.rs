@@ -267,7 +267,7 @@ pub const EVENTS: &[Row] = &[
         "credit_stall_end",
         CREDIT,
         &[PEER],
-        "That receiver takes messages at once again.",
+        "A receiver that had asked this process to announce its messages takes them at once again.",
     ),
     row(
         Event::CommunicatorCreated,
@@ -299,7 +299,7 @@ pub const EVENTS: &[Row] = &[
         "collective_end",
         CALLS,
         CALL,
-        "That call has done its part in this process.",
+        "A call of a collective has done its part in this process.",
     ),
     row(
         Event::SingleCopyRefused,

@@ -151,7 +151,7 @@ pub const GAUGES: &[Gauge] = &[
         PROCESS,
         Class::HighWatermark,
         Source::Extreme(|tally| &tally.communicators),
-        "The most communicators at one time.",
+        "The most communicators that the process had at one time.",
     ),
     gauge(
         "communicators_made",
@@ -181,21 +181,22 @@ pub const GAUGES: &[Gauge] = &[
         MESSAGES,
         Class::Level,
         Source::Process(|tally| tally.unexpected_length.get()),
-        "Messages that have arrived and that no receive has matched, of all communicators, with the library's own.",
+        "Length of the queue of unexpected messages: what has arrived and no receive has matched, of all communicators, with the \
+         library's own.",
     ),
     gauge(
         "unexpected_recvq_length_high",
         MESSAGES,
         Class::HighWatermark,
         Source::Extreme(|tally| &tally.unexpected_length),
-        "The most messages in that queue at one time.",
+        "The most messages at one time in the queue of unexpected messages, since the handle was made or reset.",
     ),
     gauge(
         "unexpected_recvq_length_low",
         MESSAGES,
         Class::LowWatermark,
         Source::Extreme(|tally| &tally.unexpected_length),
-        "The fewest messages in that queue at one time.",
+        "The fewest messages at one time in the queue of unexpected messages, since the handle was made or reset.",
     ),
     gauge(
         "unexpected_messages",
@@ -209,7 +210,7 @@ pub const GAUGES: &[Gauge] = &[
         MESSAGES,
         Class::Level,
         Source::Queue(Queued::Unexpected),
-        "Messages that have arrived in the communicator and that no receive has matched, without those of collectives.",
+        "Length of the communicator's queue of unexpected messages: what has arrived and no receive has matched, but for collectives.",
     )
     .of(Number::Unsigned),
     gauge(
@@ -217,22 +218,23 @@ pub const GAUGES: &[Gauge] = &[
         PROTOCOL,
         Class::Aggregate,
         Source::Process(|tally| tally.match_attempts.get()),
-        "Receives and messages that were looked at while matching. A receive whose process waits for it alone is not \
-         looked for, and not counted.",
+        "Receives and messages that were looked at to find out what matches. A receive that the process waits for when its \
+         message comes is not looked for, and not counted.",
     ),
     gauge(
         "rendezvous_sends",
         PROTOCOL,
         Class::Counter,
         Source::Process(|tally| tally.announced.get()),
-        "Messages that were announced, since they are large or their receiver has asked for it.",
+        "Messages that were announced to their receivers before their data moved, since they are large or synchronous, or their \
+         receiver has asked for it.",
     ),
     gauge(
         "rendezvous_send_bytes",
         PROTOCOL,
         Class::Aggregate,
         Source::Process(|tally| tally.announced_bytes.get()),
-        "Bytes of messages that were announced.",
+        "Bytes of messages that were announced to their receivers before their data moved.",
     ),
     gauge(
         "early_sends",
@@ -246,7 +248,7 @@ pub const GAUGES: &[Gauge] = &[
         PROTOCOL,
         Class::Aggregate,
         Source::Process(|tally| tally.early_bytes.get()),
-        "Bytes of those.",
+        "Bytes of messages above the eager limit that went at once, in several parts (RMPI_EARLY_LIMIT).",
     ),
     gauge(
         "gate_sends",
@@ -260,14 +262,14 @@ pub const GAUGES: &[Gauge] = &[
         PROTOCOL,
         Class::Aggregate,
         Source::Process(|tally| tally.gated_bytes.get()),
-        "Bytes of those.",
+        "Bytes of messages of persistent sends that went through a gate, straight to where they belong (RMPI_PERSISTENT).",
     ),
     gauge(
         "frames_refused",
         (Category::Network, Verbosity::DeveloperBasic),
         Class::Counter,
         Source::Process(|tally| tally.refused.get()),
-        "Frames that made no sense and changed nothing.",
+        "Pieces of messages (frames) that made no sense and changed nothing: more than 0 is a defect somewhere.",
     ),
     gauge(
         "senders_throttled",
@@ -288,14 +290,14 @@ pub const GAUGES: &[Gauge] = &[
         MEMORY,
         Class::HighWatermark,
         Source::Extreme(|tally| &tally.kept_bytes),
-        "The most bytes of that memory at one time.",
+        "The most bytes of memory at one time for messages that no receive had matched, since the handle was made or reset.",
     ),
     gauge(
         "unexpected_recvq_buffer_size_low",
         MEMORY,
         Class::LowWatermark,
         Source::Extreme(|tally| &tally.kept_bytes),
-        "The fewest bytes of that memory at one time.",
+        "The fewest bytes of memory at one time for messages that no receive had matched, since the handle was made or reset.",
     ),
     gauge(
         "unexpected_budget",
@@ -310,7 +312,7 @@ pub const GAUGES: &[Gauge] = &[
         MEMORY,
         Class::Percentage,
         Source::Process(budget_used),
-        "The share of that memory that is in use; 1 also where it is more.",
+        "The share of unexpected_budget that is in use, from 0 to 1; 1 also where it is more.",
     )
     .of(Number::Double),
     calls!("barrier", "Barrier"),
@@ -370,7 +372,7 @@ pub const GAUGES: &[Gauge] = &[
         MESSAGES,
         Class::Aggregate,
         Source::Ranks(Traffic::bytes),
-        "Bytes of those messages, by rank of MPI_COMM_WORLD.",
+        "Bytes of the messages that the process has sent to each rank of MPI_COMM_WORLD, in all communicators (sent_messages_to).",
     ),
     gauge(
         "time_waiting",
@@ -384,7 +386,8 @@ pub const GAUGES: &[Gauge] = &[
         WAITING,
         Class::Counter,
         Source::Process(|tally| tally.waits.get()),
-        "Calls that waited for so long, and have ended.",
+        "Calls that have waited for longer than some 100 microseconds, or where ranks share cores at all, and have ended \
+         (time_waiting).",
     ),
     gauge(
         "yields",
@@ -426,14 +429,14 @@ pub const GAUGES: &[Gauge] = &[
         NETWORK,
         Class::Aggregate,
         Source::Process(|_| shm(|it| it.read_bytes)),
-        "Bytes that the process has copied itself out of the memory of ranks of its node.",
+        "Bytes of large messages that the process has copied itself out of the memory of other ranks of its node.",
     ),
     gauge(
         "shm_helped_bytes",
         NETWORK,
         Class::Aggregate,
         Source::Process(|_| shm(|it| it.helped_bytes)),
-        "Bytes of such copies that the owner of the data has made instead, at the same time.",
+        "Bytes of large messages from ranks of its node that the sender has copied to the process, while that copied the rest.",
     ),
     gauge(
         "shm_refused",
@@ -454,21 +457,21 @@ pub const GAUGES: &[Gauge] = &[
         PROTOCOL,
         Class::Aggregate,
         Source::Process(|tally| tally.pulled_bytes.get()),
-        "Bytes of those.",
+        "Bytes of announced messages that the process has read out of the sender's memory, or the network for it.",
     ),
     gauge(
         "rendezvous_receives_streamed",
         PROTOCOL,
         Class::Counter,
         Source::Process(|tally| tally.streamed.get()),
-        "Announced messages whose data the process has asked for in frames.",
+        "Announced messages whose data the process has asked for in pieces (frames), where it could not read them itself.",
     ),
     gauge(
         "rendezvous_streamed_bytes",
         PROTOCOL,
         Class::Aggregate,
         Source::Process(|tally| tally.streamed_bytes.get()),
-        "Bytes of those.",
+        "Bytes of announced messages whose data came in frames.",
     ),
     gauge(
         "cancels",
@@ -538,7 +541,7 @@ pub const GAUGES: &[Gauge] = &[
         NETWORK,
         Class::Counter,
         Source::Process(|_| net(|it| it.1.not_ready)),
-        "Those that broke because the peer had no buffers for too long.",
+        "Reliable queue pairs that broke because the peer had no buffers for too long.",
     ),
     gauge(
         "net_pairs_given_up",
@@ -601,7 +604,7 @@ pub const GAUGES: &[Gauge] = &[
         MEMORY,
         Class::Counter,
         Source::Process(|tally| tally.released.get()),
-        "Times that such a receiver has said that it can keep messages again.",
+        "Times that a receiver which had asked the process to announce its messages has taken that back.",
     ),
     timed!("barrier", "Barrier"),
     timed!("bcast", "Bcast"),
@@ -651,14 +654,15 @@ pub const GAUGES: &[Gauge] = &[
         MESSAGES,
         Class::Level,
         Source::Process(|tally| tally.posted_length.get()),
-        "Receives that have begun and that no message has matched, of all communicators, with the library's own.",
+        "Length of the queue of posted receives: what has begun and no message has matched, of all communicators, with the \
+         library's own.",
     ),
     gauge(
         "communicator_posted_recvq_length",
         MESSAGES,
         Class::Level,
         Source::Queue(Queued::Posted),
-        "Receives that have begun in the communicator and that no message has matched, without those of collectives. As long \
+        "Length of the communicator's queue of posted receives: what has begun and no message has matched, but for collectives. As long \
          as somebody has a handle of this variable, receives of the process cost some more time.",
     )
     .of(Number::Unsigned),
@@ -756,6 +760,17 @@ mod tests {
             let same = |other: &Gauge| other.name == name;
             assert!(!GAUGES[..at].iter().any(same), "{name}");
             assert!(gauge.text.ends_with('.') && gauge.category.place().is_some());
+            // Who searches finds it alone.
+            for word in [
+                " those.",
+                "that queue",
+                "that memory",
+                "those messages",
+                " such ",
+                "so long",
+            ] {
+                assert!(!gauge.text.contains(word), "{name}: {word}");
+            }
             let fits = match gauge.class {
                 Class::State => matches!(gauge.kind, Number::Int(_)),
                 Class::Percentage | Class::Timer => gauge.kind == Number::Double,
