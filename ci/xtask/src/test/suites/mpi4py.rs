@@ -38,6 +38,7 @@ pub(super) fn run(tally: &mut Tally, prefix: &Path) -> Result<(), String> {
     tally.check("mpi4py: every file of its suite is listed", || {
         list.names_all(&suite.files()?)
     });
+    tally.check("mpi4py: rmpiexec --stats-calls", || suite.calls_are_timed());
     benchmarks(tally, &suite);
     list.run(tally, |entry, ranks| {
         // What the list names by itself is left out of its file.
@@ -94,7 +95,7 @@ impl Suite {
     /// A file of the suite (Python's unit tests report on standard error), without the parts of it that have lines of their own.
     fn run_file(&self, entry: &Entry, ranks: u32, apart: &[&str]) -> Result<(), String> {
         let limit = Duration::from_secs(entry.limit_s);
-        let done = self.python_job(ranks, limit, |job| {
+        let done = self.python_job(ranks, limit, &[], |job| {
             job.arg(self.home.join("source/test/main.py"));
             job.args(["--no-builddir", "-v"]);
             for name in apart {
@@ -108,20 +109,38 @@ impl Suite {
     /// What a benchmark of the package prints.
     fn bench(&self, ranks: u32, words: &[&str]) -> Result<String, String> {
         let limit = Duration::from_secs(300);
-        let done = self.python_job(ranks, limit, |job| {
+        let done = self.python_job(ranks, limit, &[], |job| {
             job.args(["-m", "mpi4py.bench"]).args(words);
         })?;
         Ok(done.stdout)
+    }
+
+    /// Whether `--stats-calls` finds the calls of an MPI that Python loads late and for itself, those that it asks for.
+    fn calls_are_timed(&self) -> Result<(), String> {
+        let limit = Duration::from_secs(60);
+        let done = self.python_job(2, limit, &["--stats-calls"], |job| {
+            job.args(["-c", STEPS]);
+        })?;
+        let row = done
+            .stderr
+            .lines()
+            .find(|line| line.trim_start().starts_with("MPI_Barrier "));
+        match row.and_then(|row| row.split_whitespace().nth(1)) {
+            Some("14") => Ok(()),
+            _ => Err(format!("expected 14 barriers\n{}", shown(&done))),
+        }
     }
 
     fn python_job(
         &self,
         ranks: u32,
         limit: Duration,
+        options: &[&str],
         words: impl FnOnce(&mut Command),
     ) -> Result<Finished, String> {
         let scratch = self.home.join("scratch");
         launch(&self.prefix, ranks, &scratch, limit, |job| {
+            job.args(options);
             job.arg(Python::of(&self.home).program()).arg("-B");
             words(job);
             // Nothing is computed here that would be worth threads.
@@ -130,6 +149,10 @@ impl Suite {
         })
     }
 }
+
+/// Ten barriers that are not to be timed, and seven that are.
+const STEPS: &str = "from mpi4py import MPI\nMPI.Pcontrol(0)\nfor i in range(10): MPI.COMM_WORLD.Barrier()\n\
+                     MPI.Pcontrol(1)\nfor i in range(7): MPI.COMM_WORLD.Barrier()\n";
 
 /// The three benchmarks that everybody runs first.
 fn benchmarks(tally: &mut Tally, suite: &Suite) {
