@@ -140,6 +140,7 @@ impl Values {
             inline_bytes: number(Variable::NetInline),
             signal_every: number(Variable::NetSignalEvery),
             striped_bytes: self.get(Variable::NetStripeLimit),
+            copied_bytes: self.get(Variable::NetCopyLimit),
             part_bytes: self.get(Variable::NetPart),
             terms: self.net_terms(),
         }
@@ -262,7 +263,7 @@ impl Universe {
         if self.network.is_used && bytes <= self.eager_limit_bytes {
             return wire::NO_KEY;
         }
-        let key = self.fabric.export(carrier(peer), buffer, bytes).to_words();
+        let key = self.fabric.offer(carrier(peer), buffer, bytes).to_words();
         if key == wire::NO_KEY && bytes > self.eager_limit_bytes {
             let words = [peer.0.into(), bytes, 0, 0, 0];
             self.engine.note(Event::MemoryNotRegistered, words);

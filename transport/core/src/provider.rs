@@ -378,6 +378,15 @@ impl Fabric {
         }
     }
 
+    /// Names leased memory for `peer`, so that it can read what is there now: a network may make a copy, which the peer reads
+    /// instead. It is [withdrawn](Self::withdraw) when the peer has said that it reads no more, or is lost.
+    pub fn offer(&mut self, peer: Peer, address: u64, bytes: u64) -> RemoteKey {
+        match self.routes.of(peer) {
+            Route::Net => self.net().offer(peer, address, bytes),
+            _ => self.export(peer, address, bytes),
+        }
+    }
+
     /// Makes memory known from which there will be many writes to `peer`: they register nothing then, if their lease is inside
     /// it and is [known as](Lease::known_as) the key. The memory stays mapped until the key is
     /// [given back](Self::deregister). `None`: it is known already, nothing has to be, or it cannot be.

@@ -12,6 +12,7 @@
 
 mod common;
 mod failures {
+    pub mod bounce;
     pub mod fetch;
     pub mod job;
     pub mod limits;

@@ -422,6 +422,7 @@ fn limits_are_those_of_the_settings() {
         ("RMPI_NET_INLINE", "0"),
         ("RMPI_NET_SIGNAL_EVERY", "2"),
         ("RMPI_NET_STRIPE_LIMIT", "64K"),
+        ("RMPI_NET_COPY_LIMIT", "10K"),
         ("RMPI_NET_PART", "1M"),
         ("RMPI_NET_MTU", "1024"),
         ("RMPI_NET_READS", "4"),
@@ -449,6 +450,7 @@ fn limits_are_those_of_the_settings() {
         inline_bytes: 0,
         signal_every: 2,
         striped_bytes: 64 << 10,
+        copied_bytes: 10 << 10,
         part_bytes: 1 << 20,
         terms: NetTerms {
             packet_bytes: 1024,

@@ -71,6 +71,7 @@ pub enum Variable {
     NetInline,
     NetSignalEvery,
     NetStripeLimit,
+    NetCopyLimit,
     NetPart,
     NetMtu,
     NetReads,
@@ -95,7 +96,7 @@ pub enum Variable {
 }
 
 /// The table.
-pub const ROWS: [Row; 84] = [
+pub const ROWS: [Row; 85] = [
     Row {
         variable: Variable::EagerLimit,
         name: "RMPI_EAGER_LIMIT",
@@ -568,6 +569,14 @@ pub const ROWS: [Row; 84] = [
         [8 << 10, 1 << 40, 512 << 10],
         "bytes",
         "Data of messages from this size on go over several ports at once.",
+    ),
+    net(
+        Variable::NetCopyLimit,
+        "RMPI_NET_COPY_LIMIT",
+        Verbosity::TunerDetail,
+        [0, 64 << 10, 64 << 10],
+        "bytes",
+        "Data of messages up to this size are copied through memory that stays registered, where the program's is not; 0: never.",
     ),
     net(
         Variable::NetPart,

@@ -133,6 +133,10 @@ impl Net {
         either!(self, it => it.export(peer, address, bytes))
     }
 
+    pub(super) fn offer(&mut self, peer: Peer, address: u64, bytes: u64) -> RemoteKey {
+        either!(self, it => it.offer(peer, address, bytes))
+    }
+
     pub(super) fn needs_cores(&self) -> bool {
         either!(self, it => it.needs_cores())
     }

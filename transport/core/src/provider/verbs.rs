@@ -11,6 +11,7 @@
 
 mod address;
 mod arrive;
+mod bounce;
 mod chain;
 mod choose;
 mod connect;
@@ -57,6 +58,7 @@ use super::ledger::NetCounts;
 use crate::{Completion, Completions, Peer, Rendezvous, wait};
 pub use address::MOST_RECORD_BYTES;
 use address::{Address, Rated};
+use bounce::Bounces;
 pub(super) use device::Device;
 pub(super) use fake::FakePort;
 pub use fake::{FakeConfig, FakeNet, FakeStats};
@@ -72,7 +74,7 @@ use plain::Chore;
 pub use plain::{FarLook, FarWord};
 use pools::SendPool;
 pub(super) use port::Registered;
-use port::{CallError, Done, Port};
+use port::{Access, CallError, Done, Port};
 use rail::{Line, Opened, Rail, largest_datagram, open_all, watch_all};
 use session::Slot;
 use side::Side;
@@ -118,6 +120,9 @@ pub(super) struct Verbs<P: Port> {
     /// Memory that stays registered: our own, by address, and the program's.
     owned: Vec<Owned>,
     kept: Slab<Kept>,
+    /// What small reads go into, and what peers read small data from.
+    arrivals: Bounces,
+    offers: Bounces,
     /// What the word that was handed up last has left to be done.
     chore: Option<Chore>,
     /// Links whose queue pairs break for the same reason again and again.
@@ -238,7 +243,7 @@ impl<P: Port> Verbs<P> {
             words,
         } = open_all(ports.into_iter().map(counted), &limits)?;
         let datagrams = rails.iter().map(|rail| largest_datagram(&rail.port));
-        Ok(Self {
+        let mut verbs = Self {
             me: me.0,
             now_ns: rails[0].port.now_ns(),
             datagram_bytes: datagrams.min().unwrap_or(0),
@@ -262,6 +267,8 @@ impl<P: Port> Verbs<P> {
             letters: VecDeque::new(),
             owned: Vec::new(),
             kept: Slab::new(),
+            arrivals: Bounces::new(Access::Own, limits.copied_bytes),
+            offers: Bounces::new(Access::Read, limits.copied_bytes),
             chore: None,
             troubles: HashMap::new(),
             ready: VecDeque::new(),
@@ -285,7 +292,9 @@ impl<P: Port> Verbs<P> {
             has_stirred: false,
             looks: Looks::default(),
             counts,
-        })
+        };
+        verbs.grant_bounces();
+        Ok(verbs)
     }
 
     /// The streams begin with this number, here and at all others.
@@ -312,29 +321,44 @@ impl<P: Port> Verbs<P> {
 
     /// Memory that all of this takes now, and that it takes at most, in bytes, with as many peers as there are.
     pub(super) fn memory(&self) -> (usize, usize) {
-        let fixed = size_of::<Self>() + self.sides.len() * size_of::<Option<Box<Side>>>();
         let sides = self.sides.iter().flatten();
         let sides: usize = sides.map(|side| side.bytes()).sum();
-        let pairs = self.pairs.iter().flatten().count();
-        let now = fixed + sides + pairs * Pair::most_bytes(&self.limits) + self.sends.bytes();
-        let most = fixed
-            + self.sides.len() * Side::most_bytes(self.rails.len())
+        let pairs = self.pairs.iter().flatten().count() * Pair::most_bytes(&self.limits);
+        let bounces = [&self.arrivals, &self.offers];
+        let made: usize = bounces.iter().map(|bounces| bounces.bytes()).sum();
+        let granted: usize = bounces.iter().map(|bounces| bounces.most_bytes()).sum();
+        let rails = self.rails.iter();
+        let received: usize = rails.map(|rail| rail.receives.bytes()).sum();
+        let now =
+            self.fixed_bytes(self.rails.len()) + sides + pairs + self.sends.bytes() + received;
+        (now + made, self.most_bytes_on(self.rails.len()) + granted)
+    }
+
+    /// What is there from the beginning, with so many rails.
+    fn fixed_bytes(&self, rails: usize) -> usize {
+        let queues = 2 * COMPLETION_BYTES * self.limits.depths().completions as usize;
+        let sides = self.sides.len() * size_of::<Option<Box<Side>>>();
+        size_of::<Self>() + sides + rails * (size_of::<Rail<P>>() + queues)
+    }
+
+    /// The most with so many rails, without bounce buffers.
+    fn most_bytes_on(&self, rails: usize) -> usize {
+        let told = if rails > 1 { Told::MOST_BYTES } else { 0 };
+        let receives = self.rails.iter().take(rails);
+        let receives: usize = receives.map(|rail| rail.receives.most_bytes()).sum();
+        self.fixed_bytes(rails)
+            + self.sides.len() * Side::most_bytes(rails)
             + self.limits.pairs as usize * Pair::most_bytes(&self.limits)
             + self.sends.most_bytes()
-            + if self.rails.len() > 1 {
-                Told::MOST_BYTES
-            } else {
-                0
-            };
-        let rails = self.rails.iter().map(|rail| {
-            let queues = 2 * COMPLETION_BYTES * self.limits.depths().completions as usize;
-            let fixed = size_of::<Rail<P>>() + queues;
-            let receives = &rail.receives;
-            (fixed + receives.bytes(), fixed + receives.most_bytes())
-        });
-        rails.fold((now, most), |(now, most), (more, more_at_most)| {
-            (now + more, most + more_at_most)
-        })
+            + told
+            + receives
+    }
+
+    /// Bounce buffers may take what a process on one rail has not reserved.
+    fn grant_bounces(&mut self) {
+        let left = MOST_MEMORY_BYTES.saturating_sub(self.most_bytes_on(1));
+        self.arrivals.grant(left / 2);
+        self.offers.grant(left / 2);
     }
 }
 
@@ -358,6 +382,8 @@ impl<P: Port> Drop for Verbs<P> {
             self.forget_ways(rail);
         }
         self.sends.retire(&mut self.rails);
+        self.arrivals.retire(&mut self.rails);
+        self.offers.retire(&mut self.rails);
         for rail in &mut self.rails {
             for (_, way) in std::mem::take(&mut rail.old_ways) {
                 rail.port.close_way(way);
@@ -390,6 +416,8 @@ const MOST_POSTED: usize = 640;
 const MOST_OTHERS: usize = 128;
 /// Larger packets only go over reliable queue pairs.
 const MOST_DATAGRAM_BYTES: usize = 2048;
+/// Memory of a process on one rail, however many peers it has.
+const MOST_MEMORY_BYTES: usize = 8 << 20;
 /// What a device's library keeps for a completion, at most.
 const COMPLETION_BYTES: usize = 64;
 /// Where nothing waits for them, completions of sends are taken every so many polls.

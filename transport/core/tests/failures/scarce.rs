@@ -45,7 +45,8 @@ fn memory_that_cannot_be_locked_is_told_once_and_sent_through_buffers() {
     for _ in 0..2 {
         assert_eq!(job.export(1, 0, &mut memory), RemoteKey::default());
     }
-    job.net.fail_registers(0, 1);
+    // A buffer of its own, and the memory itself.
+    job.net.fail_registers(0, 2);
     let mut target = Guarded::new(5000);
     assert_eq!(job.read(0, 1, key, &mut target), Outcome::Unreachable);
     assert_eq!(job.read(0, 1, key, &mut target), Outcome::Done);

@@ -127,7 +127,7 @@ impl<P: Port> Verbs<P> {
 
     /// A work has ended (W1).
     pub(super) fn finish(&mut self, index: u32) {
-        let Some(work) = self.works.remove(index) else {
+        let Some(mut work) = self.works.remove(index) else {
             return;
         };
         let is_told = work.immediate.is_some();
@@ -142,6 +142,7 @@ impl<P: Port> Verbs<P> {
         }
         self.deregister_work(&work);
         let outcome = work.outcome;
+        self.bring_home(&mut work, outcome == Outcome::Done);
         self.tell_end(work, outcome);
     }
 
@@ -174,8 +175,8 @@ impl<P: Port> Verbs<P> {
                 // It ends with the last of them.
                 continue;
             }
-            // Memory that stays registered is out of reach only when the device is gone.
-            if work.region().is_none() && work.under_way != 0 && !is_gone {
+            // Memory that stays registered is out of reach only when the device is gone; that of a bounce buffer is our own.
+            if work.region().is_none() && work.bounce.is_none() && work.under_way != 0 && !is_gone {
                 continue;
             }
             work.outcome = match work.kind {

@@ -258,8 +258,10 @@ impl<P: Port> Verbs<P> {
         self.write_letter(peer, head(FETCHED, number, outcome), Vec::new());
     }
 
-    /// Memory is withdrawn from a peer: what it wants of that is not written any more (F1).
-    pub(super) fn recall(&mut self, peer: u32, check: u64) {
+    /// Memory is withdrawn from a peer: what it wants of that is not written any more (F1). `true`: a device
+    /// still reads it for that.
+    pub(super) fn recall(&mut self, peer: u32, check: u64) -> bool {
+        let mut is_busy = false;
         let check = name_of(check);
         for index in self.works.numbers() {
             let Some(work) = self.works.get_mut(index) else {
@@ -277,8 +279,11 @@ impl<P: Port> Verbs<P> {
             // The device tells the end of what is under way: it may not read that any more.
             if is_idle {
                 self.finish(index);
+            } else {
+                is_busy = true;
             }
         }
+        is_busy
     }
 }
 

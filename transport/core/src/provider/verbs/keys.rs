@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 
 use super::Verbs;
 use super::arrive::KEYS;
+use super::bounce::Bounce;
 use super::memory::register_exported;
 use super::port::{CallError, Port, Region};
 use super::rail::MOST_RAILS;
@@ -22,12 +23,14 @@ pub(super) type Regions = [Option<Region>; MOST_RAILS];
 pub(super) type Keys = [u32; MOST_RAILS];
 
 /// Memory that a peer may reach.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) struct Export {
     peer: u32,
     address: u64,
     bytes: u64,
     regions: Regions,
+    /// It is a copy, in this buffer of ours.
+    bounce: Option<Bounce>,
 }
 
 /// What peers have told of their memory: the newest of it, whoever it was.
@@ -86,6 +89,7 @@ impl<P: Port> Verbs<P> {
                 address,
                 bytes,
                 regions,
+                bounce: None,
             };
             self.exports.insert((rail, region.remote_key), export);
         }
@@ -94,6 +98,39 @@ impl<P: Port> Verbs<P> {
         if several && bytes >= self.limits.striped_bytes && !self.side(peer.0).others().is_empty() {
             self.tell_keys(peer.0, key, &regions);
         }
+        key
+    }
+
+    /// Lets `peer` read memory whose bytes do not change meanwhile: a copy of them, if they are few.
+    pub(in crate::provider) fn offer(&mut self, peer: Peer, address: u64, bytes: u64) -> RemoteKey {
+        let is_small = self.is_copied(address, bytes) && bytes < self.limits.striped_bytes;
+        let main = self.side(peer.0).main.rail;
+        let bounce = is_small.then(|| self.offers.take(&mut self.rails, main));
+        match bounce.flatten() {
+            Some(bounce) => self.offer_copy(peer, address, bytes, bounce),
+            None => self.export(peer, address, bytes),
+        }
+    }
+
+    fn offer_copy(&mut self, peer: Peer, address: u64, bytes: u64, bounce: Bounce) -> RemoteKey {
+        let (place, regions) = self.offers.place(&bounce);
+        let main = self.side(peer.0).main.rail;
+        let Some((rail, region)) = first_of(&regions, main) else {
+            self.offers.give_back(bounce);
+            return RemoteKey::default();
+        };
+        self.offers
+            .fill(&bounce, address, crate::mr::to_usize(bytes));
+        let key = sealed(place, bytes, rail, region.remote_key, (self.me, peer.0));
+        let export = Export {
+            peer: peer.0,
+            address: place,
+            bytes,
+            regions,
+            bounce: Some(bounce),
+        };
+        self.exports.insert((rail, region.remote_key), export);
+        self.lent += 1;
         key
     }
 
@@ -185,9 +222,19 @@ impl<P: Port> Verbs<P> {
             return;
         }
         self.lent = self.lent.saturating_sub(1);
-        if let Some(export) = self.exports.remove(&name) {
+        let Some(export) = self.exports.remove(&name) else {
+            return;
+        };
+        let Some(bounce) = export.bounce else {
             self.deregister(export.regions);
             self.recall(peer.0, key.check);
+            return;
+        };
+        let is_written = self.recall(peer.0, key.check);
+        if is_written || self.side(peer.0).is_lost() {
+            self.offers.give_back_anew(bounce, &mut self.rails);
+        } else {
+            self.offers.give_back(bounce);
         }
     }
 
@@ -215,7 +262,10 @@ impl<P: Port> Verbs<P> {
     /// Takes all memory away from peers.
     pub(super) fn withdraw_all(&mut self) {
         for (_, export) in std::mem::take(&mut self.exports) {
-            self.deregister(export.regions);
+            // Copies are taken away with all buffers.
+            if export.bounce.is_none() {
+                self.deregister(export.regions);
+            }
         }
     }
 

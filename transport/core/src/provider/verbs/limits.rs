@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What may be set: how much of everything, and what queue pairs are told.
 
+use super::bounce::MOST_COPIED_BYTES;
 use super::port::Depths;
 use super::{MOST_OTHERS, MOST_POSTED};
 
@@ -27,6 +28,8 @@ pub struct NetLimits {
     pub signal_every: u32,
     /// Reads and writes of so many bytes are shared among the rails; memory of as many is registered with all.
     pub striped_bytes: u64,
+    /// Data of so many bytes at most are copied through memory that stays registered, where theirs is not; 64 KiB at most.
+    pub copied_bytes: u64,
     /// Bytes of one read or write of a device, at most.
     pub part_bytes: u64,
     /// What queue pairs are told.
@@ -77,6 +80,7 @@ impl NetLimits {
         inline_bytes: 220,
         signal_every: 16,
         striped_bytes: 512 << 10,
+        copied_bytes: MOST_COPIED_BYTES,
         part_bytes: 1 << 30,
         terms: NetTerms::DEFAULT,
     };

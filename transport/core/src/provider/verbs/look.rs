@@ -4,13 +4,14 @@
 use std::net::IpAddr;
 
 use super::address::Link;
+use super::bounce::Bounces;
 use super::choose::{fit, is_allowed, rails};
 use super::device::{Found, FoundDevice, list};
 use super::fetch::POOR_READS;
 use super::gid::{self, Interface, Route};
 use super::pairs::Pair;
 use super::pools::{RecvPool, SendPool};
-use super::port::{CallError, Facts};
+use super::port::{Access, CallError, Facts};
 use super::words::{LockedMemory, of_registration, state_in_words};
 use super::{COMPLETION_BYTES, MOST_DATAGRAM_BYTES, NetLimits};
 use crate::Rendezvous;
@@ -114,15 +115,21 @@ fn memory(locked: LockedMemory, rails: usize, limits: &NetLimits) -> Memory {
 
 /// Bytes that a process registers when it begins to send over the network, and at most, without what large messages take while
 /// they are under way. With the queues, as far as they are known before a device makes them; on so many rails, each of which
-/// registers the slots for sends, too.
+/// registers the slots for sends, too; with the bounce buffers of a job that is not very large.
 fn registered_bytes(limits: &NetLimits, rails: usize) -> (usize, usize) {
     let receives = RecvPool::new(0, MOST_DATAGRAM_BYTES, limits);
     let sends = SendPool::new();
     let queues = 2 * COMPLETION_BYTES * limits.depths().completions as usize;
     let first = sends.first_bytes() + receives.first_bytes();
+    let mut bounces = Bounces::new(Access::Own, limits.copied_bytes);
+    bounces.grant(usize::MAX);
+    let bounces = 2 * bounces.most_bytes();
     let most = sends.most_bytes() + receives.most_bytes();
     let pairs = limits.pairs as usize * Pair::most_bytes(limits);
-    (rails * (queues + first), rails * (queues + most) + pairs)
+    (
+        rails * (queues + first),
+        rails * (queues + most) + pairs + bounces,
+    )
 }
 
 #[cfg(test)]

@@ -5,14 +5,17 @@
 //! - What the program allocates (`owned.rs`) is registered until the program gives it back.
 //! - A [`Block`] is a mapping of its own. It lives until the ports that it is registered with have forgotten it; whoever
 //!   drops it without that leaks the mapping rather than take it away from a device.
+//! - So do blocks that the program's data pass through (`bounce.rs`): they are copied from and to while no device is at them.
 //! - The device writes to blocks for receives at any time: they are copied from, never borrowed. It only reads blocks for sends.
 //! - A [`Lease`] promises its memory until it comes back, and it comes back after the region is gone (`ends.rs`).
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
 
+use super::keys::Regions;
 use super::port::{Access, CallError, Piece, Port, Region};
 use super::rail::MOST_RAILS;
+use crate::Lease;
 
 /// Registered memory of our own, in pieces of one size.
 #[derive(Debug)]
@@ -74,6 +77,33 @@ impl Block {
         if let Some(region) = self.regions[rail].take() {
             port.deregister(region);
         }
+    }
+
+    /// How the ports know it.
+    pub(super) fn regions(&self) -> Regions {
+        self.regions
+    }
+
+    /// Where it is.
+    pub(super) fn address(&self) -> u64 {
+        self.base.as_ptr().expose_provenance() as u64
+    }
+
+    /// Fills it from its start with bytes that are on loan. Only where peers at most read it.
+    pub(super) fn fill_from_lent(&mut self, address: u64, bytes: usize) {
+        let source = std::ptr::with_exposed_provenance_mut(crate::mr::to_usize(address));
+        if let Some(source) = NonNull::new(source) {
+            let bytes = bytes.min(self.bytes);
+            // SAFETY: what is offered is leased memory (`Fabric::offer`), so many bytes of it; as many are mapped here, in a
+            // mapping of its own, which is borrowed exclusively and written by no device.
+            unsafe { crate::mr::copy_in_pieces(source, self.base, bytes) };
+        }
+    }
+
+    /// Fills a lease with what a device has written from its start.
+    pub(super) fn copy_to(&self, lease: &mut Lease) {
+        // SAFETY: so many bytes are mapped at the base, and nobody borrows them; a lease of the program's is elsewhere.
+        unsafe { lease.fill_in_pieces(self.base, self.bytes) };
     }
 
     /// `bytes` bytes from `at` on, as a work request to port number `rail` names them.
@@ -224,7 +254,8 @@ pub(super) fn register_leased<P: Port>(
     let bytes = crate::mr::to_usize(bytes);
     // SAFETY: a lease promises that its memory stays, and is written by nobody else, until it comes back; this provider
     // gives it back after `deregister` (`ends.rs`), that of a work in shares after the last of these has ended. Memory that is
-    // kept registered (`owned.rs`) stays until the caller gives its key back; the device reads it for leases only.
+    // kept registered (`owned.rs`) stays until the caller gives its key back; the device reads it for leases only. A bounce
+    // buffer (`bounce.rs`) that a port does not know yet stays until all reads into it have ended.
     unsafe { port.register(base, bytes, access) }
 }
 

@@ -106,6 +106,7 @@ impl<P: Port> Verbs<P> {
                 bytes: *bytes,
                 rail: *rail,
                 address: work.address.wrapping_add(from),
+                bounce: None,
                 ..*work
             };
             from += bytes;

@@ -14,6 +14,7 @@
 //!   is under way by then.
 
 use super::arrive::IMMEDIATE;
+use super::bounce::Bounce;
 use super::fetch::Errand;
 use super::keys::{Keys, is_sealed};
 use super::ledger::Posted;
@@ -74,6 +75,8 @@ pub(super) struct Work {
     /// Shares of it that have not ended; it does nothing itself then. Of a share: the whole.
     pub(super) shares: u32,
     pub(super) whole: Option<u32>,
+    /// What a read goes into instead of the lease; then it is the base.
+    pub(super) bounce: Option<Bounce>,
 }
 
 /// The memory of a work, and the rail that must know it.
@@ -141,6 +144,7 @@ impl Work {
             errand: None,
             shares: 0,
             whole: None,
+            bounce: None,
         }
     }
 
@@ -351,6 +355,7 @@ impl<P: Port> Verbs<P> {
             return Err(work);
         };
         work.rail = rail;
+        self.divert(&mut work);
         match self.register(work.stretch()) {
             Ok(registered) => work.registered = Some(registered),
             Err(error) => {
@@ -363,7 +368,8 @@ impl<P: Port> Verbs<P> {
         Ok(work)
     }
 
-    fn end_unbegun(&mut self, work: Work) {
+    fn end_unbegun(&mut self, mut work: Work) {
+        self.bring_home(&mut work, false);
         self.tell_end(work, Outcome::Unreachable);
     }
 
@@ -402,6 +408,7 @@ impl<P: Port> Verbs<P> {
         let (base, bytes) = (memory.base, memory.bytes);
         let owned = self.owned_regions(base, bytes);
         let known = owned.or_else(|| self.kept_regions(memory.local, base, bytes));
+        let known = known.or_else(|| self.arrivals.regions_at(base));
         if let Some(region) = known.and_then(|regions| regions[rail]) {
             let local_key = region.local_key;
             return Ok(Registered {
