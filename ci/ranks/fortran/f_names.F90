@@ -16,6 +16,7 @@ program names
   call communicators()
   call infos()
   call values_that_are_long()
+  call how_it_was_started()
   call what_mpi_says()
   call MPI_Finalize(ierror)
   call tell()
@@ -110,6 +111,20 @@ contains
     call MPI_Info_get_valuelen(info, 'other', length, there, ierror)
     call check(.not. there, 'a key that is not there')
     call MPI_Info_free(info, ierror)
+  end subroutine
+
+  subroutine how_it_was_started()
+    T_INFO :: info
+    character(40) :: processes
+    integer :: length
+    logical :: there
+    call begin('MPI_Info_create_env, MPI_INFO_ENV')
+    call MPI_Info_create_env(info, ierror)
+    call check(info /= MPI_INFO_NULL, 'an info')
+    call MPI_Info_free(info, ierror)
+    length = len(processes)
+    call MPI_Info_get_string(MPI_INFO_ENV, 'maxprocs', length, processes, there, ierror)
+    if (there) call check(processes /= '', 'maxprocs')
   end subroutine
 
   subroutine what_mpi_says()

@@ -9476,22 +9476,18 @@ module mpi
   end interface
 
   interface
-    subroutine MPI_Info_create_env(argc, argv, info, ierror)
+    subroutine MPI_Info_create_env(info, ierror)
       import
       implicit none
-      integer, intent(in) :: argc
-      character(len=*), dimension(*), intent(in) :: argv
       integer :: info
       integer, intent(out) :: ierror
     end subroutine MPI_Info_create_env
   end interface
 
   interface
-    subroutine PMPI_Info_create_env(argc, argv, info, ierror)
+    subroutine PMPI_Info_create_env(info, ierror)
       import
       implicit none
-      integer, intent(in) :: argc
-      character(len=*), dimension(*), intent(in) :: argv
       integer :: info
       integer, intent(out) :: ierror
     end subroutine PMPI_Info_create_env

@@ -13892,22 +13892,18 @@ module mpi_f08
   end interface PMPI_Info_create
 
   interface MPI_Info_create_env
-    subroutine MPI_Info_create_env_f08(argc, argv, info, ierror)
+    subroutine MPI_Info_create_env_f08(info, ierror)
       import
       implicit none
-      integer, intent(in) :: argc
-      character(len=*), dimension(*), intent(in) :: argv
       type(MPI_Info), intent(out) :: info
       integer, optional, intent(out) :: ierror
     end subroutine MPI_Info_create_env_f08
   end interface MPI_Info_create_env
 
   interface PMPI_Info_create_env
-    subroutine PMPI_Info_create_env_f08(argc, argv, info, ierror)
+    subroutine PMPI_Info_create_env_f08(info, ierror)
       import
       implicit none
-      integer, intent(in) :: argc
-      character(len=*), dimension(*), intent(in) :: argv
       type(MPI_Info), intent(out) :: info
       integer, optional, intent(out) :: ierror
     end subroutine PMPI_Info_create_env_f08

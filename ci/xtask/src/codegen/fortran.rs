@@ -100,9 +100,11 @@ impl<'a> Procedure<'a> {
     fn params(&self) -> impl Iterator<Item = &'a Param> {
         let width = self.width;
         let params = self.function.params.iter();
+        // Programs in Fortran have no such arguments of their own to hand over.
+        let has_argc = self.function.params.iter().any(|p| p.name == "argc");
         params.filter(move |p| {
-            let of_main = matches!(p.kind.as_str(), "MainArgc" | "MainArgv" | "...");
-            !of_main && (!p.large_only || width == Width::Large)
+            let of_main = has_argc && matches!(p.name.as_str(), "argc" | "argv");
+            !of_main && p.kind != "..." && (!p.large_only || width == Width::Large)
         })
     }
 
