@@ -10,6 +10,7 @@ mod listed;
 mod made;
 mod mpi4py;
 mod mpich;
+mod mpich_fortran;
 mod openmpi;
 mod p4est;
 mod python;
@@ -42,6 +43,10 @@ const PARTS: &[Part] = &[
     Part {
         name: "mpich",
         run: mpich::run,
+    },
+    Part {
+        name: "fortran",
+        run: mpich_fortran::run,
     },
     Part {
         name: "mpi4py",

@@ -27,8 +27,8 @@ struct Suite {
 
 /// Sources and definitions of the programs that are not made of the file of their name alone.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Makefile {
-    sources: BTreeMap<String, Vec<String>>,
+pub(super) struct Makefile {
+    pub(super) sources: BTreeMap<String, Vec<String>>,
     flags: BTreeMap<String, Vec<String>>,
 }
 
@@ -200,7 +200,7 @@ impl Suite {
 
 impl Makefile {
     /// Lines such as `x_SOURCES = a.c b.c` and `x_CPPFLAGS = -DX $(AM_CPPFLAGS)`.
-    fn parse(text: &str) -> Self {
+    pub(super) fn parse(text: &str) -> Self {
         let mut made = Self::default();
         for line in text.lines() {
             let Some((left, right)) = line.split_once('=') else {
@@ -219,7 +219,7 @@ impl Makefile {
     }
 }
 
-fn folder_of(program: &str) -> &str {
+pub(super) fn folder_of(program: &str) -> &str {
     program.rsplit_once('/').map_or("", |(folder, _)| folder)
 }
 

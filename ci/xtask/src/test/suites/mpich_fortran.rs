@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The Fortran part of MPICH's test suite: its folders `f77` (mpif.h), `f90` (`use mpi`) and `f08` (`use mpi_f08`).
+//!
+//! `ci/suites/mpich_fortran/list` says which programs are run, and why others are not.
+
+use super::super::compiling;
+use super::super::testlist::{self, Entry};
+use super::coverage::Present;
+use super::launch::launch;
+use super::mpich::{Makefile, folder_of};
+use super::{Tally, sources};
+use crate::process::quiet;
+use crate::tree::{command, make_folder, read, root};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// The unpacked suite, what is built of it, and the MPI under test.
+struct Suite {
+    source: PathBuf,
+    build: PathBuf,
+    prefix: PathBuf,
+    /// Which files a program is made of, by folder, where that is not the file of its name alone.
+    makefiles: BTreeMap<String, Makefile>,
+}
+
+pub(super) fn run(tally: &mut Tally, prefix: &Path) -> Result<(), String> {
+    let home = sources::fetch("mpich", &["*/test/mpi/*", "*/examples/*"])?;
+    let list = testlist::parse(&read(&root().join(LIST))?)?;
+    let present = Present::here()?;
+    let (list, later): (Vec<_>, Vec<_>) = list.into_iter().partition(|entry| present.allows(entry));
+    let suite = Suite::new(&home, prefix, &list)?;
+    let programs: BTreeSet<&str> = list.iter().map(|entry| entry.program.as_str()).collect();
+    let broken = compiling::all(&programs, |program| suite.compile(program))?;
+    for (program, why) in &broken {
+        tally.check(&format!("compile {program}"), || Err(why.clone()));
+    }
+    let is_built = |entry: &&Entry| !broken.iter().any(|(name, _)| *name == entry.program);
+    for entry in list.iter().filter(is_built) {
+        for ranks in &entry.ranks {
+            let name = entry.name(*ranks);
+            match &entry.xfail {
+                Some(why) => tally.check_expected(&name, why, || suite.run_one(entry, *ranks)),
+                None => tally.check(&name, || suite.run_one(entry, *ranks)),
+            }
+        }
+    }
+    println!(
+        "  {} programs wait for functions that have no body yet",
+        later.len()
+    );
+    Ok(())
+}
+
+impl Suite {
+    fn new(home: &Path, prefix: &Path, list: &[Entry]) -> Result<Self, String> {
+        let source = home.join("test/mpi");
+        let build = home.join("build-fortran");
+        make_folder(&build)?;
+        let folders: BTreeSet<&str> = list.iter().map(|entry| folder_of(&entry.program)).collect();
+        let mut makefiles = BTreeMap::new();
+        for folder in folders {
+            let text = read(&source.join(folder).join("Makefile.am"))?;
+            makefiles.insert(folder.to_string(), Makefile::parse(&text));
+        }
+        let suite = Self {
+            source,
+            build,
+            prefix: prefix.to_path_buf(),
+            makefiles,
+        };
+        suite.configure()?;
+        for helper in HELPERS {
+            let mut compiler = suite.compiler(helper.way, helper.object)?;
+            compiler.arg("-c").arg(suite.source.join(helper.source));
+            compiler.arg("-o").arg(suite.build.join(helper.object));
+            quiet(compiler, Duration::from_secs(300))?;
+        }
+        Ok(suite)
+    }
+
+    /// Writes what `configure` would: declarations of integers that are as wide as addresses, and macros for the parts in C.
+    fn configure(&self) -> Result<(), String> {
+        let macros = read(&root().join("ci/suites/mpich/mpitestconf.h"))?;
+        let macros = macros + "#define F77_NAME_LOWER_USCORE 1\n#define HAVE_FINT_IS_INT 1\n";
+        write(&self.source.join("include/mpitestconf.h"), &macros)?;
+        for (folder, name) in DECLARATIONS {
+            let template = self.source.join(format!("f77/{folder}/{name}.in"));
+            let text = read(&template)?.replace("@F77_MPI_ADDRESS@", "integer*8");
+            write(&self.build.join(name), &text)?;
+        }
+        Ok(())
+    }
+
+    /// The compiler for programs of a way, `f77`, `f90` or `f08`; modules of the programs' own go into a folder of each.
+    fn compiler(&self, way: &str, program: &str) -> Result<Command, String> {
+        let modules = self.build.join(format!("{program}.modules"));
+        make_folder(&modules)?;
+        let mut compiler = command(self.prefix.join("bin/rmpifort"));
+        compiler.args(["-w", "-O1", "-g", "-DHAVE_CONFIG_H"]);
+        if way != "f08" {
+            // These programs hand buffers of all types to the same procedure.
+            compiler.arg("-fallow-argument-mismatch");
+        }
+        compiler.arg("-J").arg(modules).arg("-I").arg(&self.build);
+        compiler.arg("-I").arg(self.source.join("include"));
+        Ok(compiler)
+    }
+
+    fn compile(&self, name: &str) -> Result<(), String> {
+        let folder = folder_of(name);
+        let program = name.rsplit('/').next().unwrap_or(name);
+        let way = name.split('/').next().unwrap_or(name);
+        let own = [format!(
+            "{program}{}",
+            if way == "f77" { ".f" } else { ".f90" }
+        )];
+        let makefile = self.makefiles.get(folder);
+        let sources = makefile.and_then(|file| file.sources.get(program));
+        let mut compiler = self.compiler(way, &flat(name))?;
+        compiler.arg("-o").arg(self.build.join(flat(name)));
+        for source in sources.map_or(&own[..], Vec::as_slice) {
+            let file = self.source.join(folder).join(source);
+            // Parts in C that `f08` shares with `f90`, where its makefiles copy them from.
+            let elsewhere = self.source.join(folder.replace("f08", "f90")).join(source);
+            compiler.arg(if file.is_file() { file } else { elsewhere });
+        }
+        let helper = HELPERS.iter().find(|helper| helper.way == way);
+        let helper = helper.ok_or_else(|| format!("`{way}` is no way to MPI"))?;
+        compiler
+            .arg("-I")
+            .arg(self.build.join(format!("{}.modules", helper.object)));
+        compiler.arg(self.build.join(helper.object));
+        quiet(compiler, Duration::from_secs(300)).map(|_| ())
+    }
+
+    fn run_one(&self, entry: &Entry, ranks: u32) -> Result<(), String> {
+        let limit = Duration::from_secs(entry.limit_s);
+        let told = launch(&self.prefix, ranks, &self.build, limit, |job| {
+            job.arg(self.build.join(flat(&entry.program)));
+            job.args(&entry.args);
+            job.envs(entry.env.iter().map(|(name, value)| (name, value)));
+        })?;
+        let said = told.stdout;
+        let good = said
+            .lines()
+            .any(|line| line.trim().eq_ignore_ascii_case("no errors"));
+        if good {
+            Ok(())
+        } else {
+            Err(format!("it did not say `No Errors` but:\n{said}"))
+        }
+    }
+}
+
+/// What all programs of a way are linked with.
+struct Helper {
+    way: &'static str,
+    source: &'static str,
+    object: &'static str,
+}
+
+const HELPERS: [Helper; 3] = [
+    Helper {
+        way: "f77",
+        source: "util/mtest_f77.f",
+        object: "mtest_f77.o",
+    },
+    Helper {
+        way: "f90",
+        source: "util/mtest_f90.f90",
+        object: "mtest_f90.o",
+    },
+    Helper {
+        way: "f08",
+        source: "util/mtest_f08.f90",
+        object: "mtest_f08.o",
+    },
+];
+
+/// The folder of each declaration, and its name.
+const DECLARATIONS: [(&str, &str); 4] = [
+    ("attr", "attraints.h"),
+    ("ext", "add1size.h"),
+    ("datatype", "typeaints.h"),
+    ("pt2pt", "attr1aints.h"),
+];
+
+const LIST: &str = "ci/suites/mpich_fortran/list";
+
+/// A program's file in the build folder.
+fn flat(name: &str) -> String {
+    name.replace('/', "-")
+}
+
+fn write(file: &Path, text: &str) -> Result<(), String> {
+    fs::write(file, text).map_err(|why| format!("cannot write {}: {why}", file.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_is_well_formed_and_has_all_three_ways() {
+        let list = testlist::parse(&read(&root().join(LIST)).unwrap()).unwrap();
+        for helper in &HELPERS {
+            let way = format!("{}/", helper.way);
+            let programs = list.iter().filter(|entry| entry.program.starts_with(&way));
+            assert!(programs.count() > 30, "{way}");
+        }
+    }
+}
