@@ -59,18 +59,18 @@ impl Modules {
         if let Some(found) = self.found() {
             return Ok(found);
         }
-        let mut first = None;
+        let mut refused = Vec::new();
         for place in &self.places {
             match self.make(place, &tell) {
                 Ok(folder) => return Ok(folder),
                 Err(Failure::Compiler(why)) => return Err(why),
-                Err(Failure::Place(why)) => first = first.or(Some(why)),
+                Err(Failure::Place(why)) => refused.push(why),
             }
         }
-        let why = first.unwrap_or_else(|| "there is no place for them".into());
         Err(format!(
-            "the Fortran modules for {} can be kept nowhere: {why}; set XDG_CACHE_HOME to a folder that you may write to",
-            self.version
+            "the Fortran modules for {} can be kept nowhere ({}); set XDG_CACHE_HOME to a folder that can be written to",
+            self.version,
+            refused.join("; ")
         ))
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::{STAYS, copy, relink, rename, shared_library, write};
 use crate::process::{capture, show};
-use crate::tree::{command, find_program, make_folder, root};
+use crate::tree::{command, find_program, make_folder, read, root};
 
 /// Links the library from cargo's static one, against the MPI library of the same tree, and installs what compilers read.
 pub(super) fn install(built: &Path, prefix: &Path, quick: bool) -> Result<(), String> {
@@ -31,7 +31,48 @@ pub(super) fn install(built: &Path, prefix: &Path, quick: bool) -> Result<(), St
     show(link)?;
     rename(&fresh, &lib.join(SHARED))?;
     relink(SHARED, &lib.join("librmpi_fortran.so"))?;
-    copy(&archive, &lib.join("librmpi_fortran.a"))
+    static_library(&archive, &lib)
+}
+
+/// `librmpi_fortran.a`: one object whose only symbols are those that the shared library has. A program is linked with
+/// `libmpi_abi.a` too, and each of them brings a standard library of Rust.
+fn static_library(archive: &Path, lib: &Path) -> Result<(), String> {
+    let object = lib.join(".librmpi_fortran.o");
+    let names = lib.join(".librmpi_fortran.names");
+    let fresh = lib.join(".librmpi_fortran.a");
+    let script = read(&root().join("runtime/fortran/gen/librmpi_fortran.map"))?;
+    write(&names, &kept(&script))?;
+    let mut join = command("cc");
+    join.args(["-r", "-nostdlib", "-Wl,--whole-archive"]);
+    join.arg(archive);
+    join.args(["-Wl,--no-whole-archive", "-o"]).arg(&object);
+    show(join)?;
+    let mut hide = command("objcopy");
+    // Sections of the compiler's own, which cannot be joined.
+    hide.args(["--strip-debug", "-R", ".llvmbc", "-R", ".llvmcmd"]);
+    hide.arg(format!("--keep-global-symbols={}", names.display()));
+    hide.arg(&object);
+    show(hide)?;
+    let mut pack = command("ar");
+    pack.arg("crs").arg(&fresh).arg(&object);
+    show(pack)?;
+    for file in [&object, &names] {
+        fs::remove_file(file).map_err(|why| format!("cannot remove {}: {why}", file.display()))?;
+    }
+    rename(&fresh, &lib.join("librmpi_fortran.a"))
+}
+
+/// The names that a static library keeps, a line each: those of the version script, and one that all objects of a program share.
+fn kept(script: &str) -> String {
+    let lines = script
+        .lines()
+        .filter_map(|line| line.trim().strip_suffix(';'));
+    let names = lines.filter(|name| name.contains("mpi_"));
+    let shared = ["DW.ref.rust_eh_personality"];
+    names
+        .chain(shared)
+        .map(|name| format!("{name}\n"))
+        .collect()
 }
 
 const SHARED: &str = "librmpi_fortran.so.1";
@@ -135,6 +176,12 @@ mod tests {
             words.contains(&"-Wl,-soname,librmpi_fortran.so.1".into()),
             "{words:?}"
         );
+    }
+
+    #[test]
+    fn the_static_library_keeps_the_names_of_the_version_script() {
+        let kept = kept("{\n  global:\n    mpi_send_;\n    pmpi_send_;\n  local: *;\n};\n");
+        assert_eq!(kept, "mpi_send_\npmpi_send_\nDW.ref.rust_eh_personality\n");
     }
 
     #[test]
