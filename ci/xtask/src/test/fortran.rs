@@ -55,7 +55,11 @@ pub(crate) fn compiler(wrapper: &Path, program: &str, build: &Path) -> Result<Co
     compiler.args(
         "-O1 -g -Wall -Wno-unused-dummy-argument -fcheck=all -ffree-line-length-none".split(' '),
     );
-    let way = WAYS.iter().find(|way| program.ends_with(way.ending));
+    // What stands behind the way says that its ranks are late.
+    let way = WAYS.iter().find(|way| {
+        let (name, behind) = program.rsplit_once(way.ending).unwrap_or_default();
+        !name.is_empty() && (behind.is_empty() || behind == ".late")
+    });
     compiler.args(way.into_iter().flat_map(|way| way.flags));
     compiler.arg("-J").arg(modules);
     Ok(compiler)
