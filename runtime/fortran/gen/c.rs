@@ -3434,7 +3434,18 @@ unsafe extern "C" {
     ) -> c_int;
     pub(crate) fn MPI_Abi_get_info(info: *mut Handle) -> c_int;
     pub(crate) fn MPI_Abi_get_version(abi_major: *mut c_int, abi_minor: *mut c_int) -> c_int;
+    pub(crate) fn MPI_Abi_get_fortran_booleans(
+        logical_size: c_int,
+        logical_true: *mut c_int,
+        logical_false: *mut c_int,
+        is_set: *mut c_int,
+    ) -> c_int;
     pub(crate) fn MPI_Abi_get_fortran_info(info: *mut Handle) -> c_int;
+    pub(crate) fn MPI_Abi_set_fortran_booleans(
+        logical_size: c_int,
+        logical_true: *const c_int,
+        logical_false: *const c_int,
+    ) -> c_int;
     pub(crate) fn MPI_Abi_set_fortran_info(info: Handle) -> c_int;
 }
 /// `MPI_MAX_DATAREP_STRING`, with the NUL.

@@ -522,6 +522,7 @@ module mpi
   external :: MPI_WIN_DUP_FN
   external :: MPI_WIN_NULL_DELETE_FN
   external :: MPI_CONVERSION_FN_NULL
+  external :: MPI_CONVERSION_FN_NULL_C
 
   interface
     subroutine MPI_Send(buf, count, datatype, dest, tag, comm, ierror)
@@ -532,7 +533,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: dest
@@ -551,7 +552,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: dest
@@ -570,7 +571,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: source
@@ -590,7 +591,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: source
@@ -624,21 +625,21 @@ module mpi
   end interface
 
   interface
-    subroutine MPI_Status_get_error(status, error, ierror)
+    subroutine MPI_Status_get_error(status, err, ierror)
       import
       implicit none
       integer, dimension(MPI_STATUS_SIZE), intent(in) :: status
-      integer :: error
+      integer :: err
       integer, intent(out) :: ierror
     end subroutine MPI_Status_get_error
   end interface
 
   interface
-    subroutine PMPI_Status_get_error(status, error, ierror)
+    subroutine PMPI_Status_get_error(status, err, ierror)
       import
       implicit none
       integer, dimension(MPI_STATUS_SIZE), intent(in) :: status
-      integer :: error
+      integer :: err
       integer, intent(out) :: ierror
     end subroutine PMPI_Status_get_error
   end interface
@@ -692,7 +693,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: dest
@@ -711,7 +712,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: dest
@@ -730,7 +731,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: dest
@@ -749,7 +750,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: dest
@@ -768,7 +769,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: dest
@@ -787,7 +788,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: dest
@@ -806,7 +807,7 @@ module mpi
       !DIR$ IGNORE_TKR buffer
       !$PRAGMA IGNORE_TKR buffer
       !IBM* IGNORE_TKR buffer
-      type(*), dimension(*) :: buffer
+      type(*), dimension(*), target :: buffer
       integer, intent(in) :: size
       integer, intent(out) :: ierror
     end subroutine MPI_Buffer_attach
@@ -821,7 +822,7 @@ module mpi
       !DIR$ IGNORE_TKR buffer
       !$PRAGMA IGNORE_TKR buffer
       !IBM* IGNORE_TKR buffer
-      type(*), dimension(*) :: buffer
+      type(*), dimension(*), target :: buffer
       integer, intent(in) :: size
       integer, intent(out) :: ierror
     end subroutine PMPI_Buffer_attach
@@ -901,7 +902,7 @@ module mpi
       !DIR$ IGNORE_TKR buffer
       !$PRAGMA IGNORE_TKR buffer
       !IBM* IGNORE_TKR buffer
-      type(*), dimension(*) :: buffer
+      type(*), dimension(*), target :: buffer
       integer, intent(in) :: size
       integer, intent(out) :: ierror
     end subroutine MPI_Comm_attach_buffer
@@ -917,7 +918,7 @@ module mpi
       !DIR$ IGNORE_TKR buffer
       !$PRAGMA IGNORE_TKR buffer
       !IBM* IGNORE_TKR buffer
-      type(*), dimension(*) :: buffer
+      type(*), dimension(*), target :: buffer
       integer, intent(in) :: size
       integer, intent(out) :: ierror
     end subroutine PMPI_Comm_attach_buffer
@@ -1003,7 +1004,7 @@ module mpi
       !DIR$ IGNORE_TKR buffer
       !$PRAGMA IGNORE_TKR buffer
       !IBM* IGNORE_TKR buffer
-      type(*), dimension(*) :: buffer
+      type(*), dimension(*), target :: buffer
       integer, intent(in) :: size
       integer, intent(out) :: ierror
     end subroutine MPI_Session_attach_buffer
@@ -1019,7 +1020,7 @@ module mpi
       !DIR$ IGNORE_TKR buffer
       !$PRAGMA IGNORE_TKR buffer
       !IBM* IGNORE_TKR buffer
-      type(*), dimension(*) :: buffer
+      type(*), dimension(*), target :: buffer
       integer, intent(in) :: size
       integer, intent(out) :: ierror
     end subroutine PMPI_Session_attach_buffer
@@ -1104,7 +1105,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: dest
@@ -1124,7 +1125,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: dest
@@ -1144,7 +1145,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: source
@@ -1164,7 +1165,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: source
@@ -1184,7 +1185,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: dest
@@ -1204,7 +1205,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: dest
@@ -1224,7 +1225,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: dest
@@ -1244,7 +1245,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: dest
@@ -1264,7 +1265,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: dest
@@ -1284,7 +1285,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: dest
@@ -1720,7 +1721,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer :: message
@@ -1738,7 +1739,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer :: message
@@ -1756,7 +1757,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer :: message
@@ -1774,7 +1775,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer :: message
@@ -1787,7 +1788,7 @@ module mpi
     subroutine MPI_Cancel(request, ierror)
       import
       implicit none
-      integer :: request
+      integer, intent(in) :: request
       integer, intent(out) :: ierror
     end subroutine MPI_Cancel
   end interface
@@ -1796,7 +1797,7 @@ module mpi
     subroutine PMPI_Cancel(request, ierror)
       import
       implicit none
-      integer :: request
+      integer, intent(in) :: request
       integer, intent(out) :: ierror
     end subroutine PMPI_Cancel
   end interface
@@ -1830,7 +1831,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: dest
@@ -1850,7 +1851,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: dest
@@ -1870,7 +1871,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: source
@@ -1890,7 +1891,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: source
@@ -1910,7 +1911,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: dest
@@ -1930,7 +1931,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: dest
@@ -1950,7 +1951,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: dest
@@ -1970,7 +1971,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: dest
@@ -1990,7 +1991,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: dest
@@ -2010,7 +2011,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: dest
@@ -2069,7 +2070,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, intent(in) :: sendcount
       integer, intent(in) :: sendtype
       integer, intent(in) :: dest
@@ -2079,7 +2080,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       integer, intent(in) :: recvtype
       integer, intent(in) :: source
@@ -2100,7 +2101,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, intent(in) :: sendcount
       integer, intent(in) :: sendtype
       integer, intent(in) :: dest
@@ -2110,7 +2111,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       integer, intent(in) :: recvtype
       integer, intent(in) :: source
@@ -2131,7 +2132,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: dest
@@ -2154,7 +2155,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: dest
@@ -2177,7 +2178,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, intent(in) :: sendcount
       integer, intent(in) :: sendtype
       integer, intent(in) :: dest
@@ -2187,7 +2188,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       integer, intent(in) :: recvtype
       integer, intent(in) :: source
@@ -2208,7 +2209,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, intent(in) :: sendcount
       integer, intent(in) :: sendtype
       integer, intent(in) :: dest
@@ -2218,7 +2219,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       integer, intent(in) :: recvtype
       integer, intent(in) :: source
@@ -2239,7 +2240,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: dest
@@ -2262,7 +2263,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: dest
@@ -2276,21 +2277,21 @@ module mpi
   end interface
 
   interface
-    subroutine MPI_Status_set_error(status, error, ierror)
+    subroutine MPI_Status_set_error(status, err, ierror)
       import
       implicit none
       integer, dimension(MPI_STATUS_SIZE) :: status
-      integer, intent(in) :: error
+      integer, intent(in) :: err
       integer, intent(out) :: ierror
     end subroutine MPI_Status_set_error
   end interface
 
   interface
-    subroutine PMPI_Status_set_error(status, error, ierror)
+    subroutine PMPI_Status_set_error(status, err, ierror)
       import
       implicit none
       integer, dimension(MPI_STATUS_SIZE) :: status
-      integer, intent(in) :: error
+      integer, intent(in) :: err
       integer, intent(out) :: ierror
     end subroutine PMPI_Status_set_error
   end interface
@@ -2400,7 +2401,7 @@ module mpi
   end interface
 
   interface
-    subroutine MPI_Precv_init(buf, partitions, count, datatype, dest, tag, comm, info, &
+    subroutine MPI_Precv_init(buf, partitions, count, datatype, source, tag, comm, info, &
         request, ierror)
       import
       implicit none
@@ -2409,11 +2410,11 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: partitions
       integer, intent(in) :: count
       integer, intent(in) :: datatype
-      integer, intent(in) :: dest
+      integer, intent(in) :: source
       integer, intent(in) :: tag
       integer, intent(in) :: comm
       integer, intent(in) :: info
@@ -2423,7 +2424,7 @@ module mpi
   end interface
 
   interface
-    subroutine PMPI_Precv_init(buf, partitions, count, datatype, dest, tag, comm, info, &
+    subroutine PMPI_Precv_init(buf, partitions, count, datatype, source, tag, comm, info, &
         request, ierror)
       import
       implicit none
@@ -2432,11 +2433,11 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: partitions
       integer, intent(in) :: count
       integer, intent(in) :: datatype
-      integer, intent(in) :: dest
+      integer, intent(in) :: source
       integer, intent(in) :: tag
       integer, intent(in) :: comm
       integer, intent(in) :: info
@@ -2455,7 +2456,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: partitions
       integer, intent(in) :: count
       integer, intent(in) :: datatype
@@ -2478,7 +2479,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: partitions
       integer, intent(in) :: count
       integer, intent(in) :: datatype
@@ -2846,7 +2847,7 @@ module mpi
       !DIR$ IGNORE_TKR location
       !$PRAGMA IGNORE_TKR location
       !IBM* IGNORE_TKR location
-      type(*), dimension(*) :: location
+      type(*), dimension(*), target :: location
       integer(kind=MPI_ADDRESS_KIND) :: address
       integer, intent(out) :: ierror
     end subroutine MPI_Get_address
@@ -2861,7 +2862,7 @@ module mpi
       !DIR$ IGNORE_TKR location
       !$PRAGMA IGNORE_TKR location
       !IBM* IGNORE_TKR location
-      type(*), dimension(*) :: location
+      type(*), dimension(*), target :: location
       integer(kind=MPI_ADDRESS_KIND) :: address
       integer, intent(out) :: ierror
     end subroutine PMPI_Get_address
@@ -3125,7 +3126,7 @@ module mpi
       !DIR$ IGNORE_TKR inbuf
       !$PRAGMA IGNORE_TKR inbuf
       !IBM* IGNORE_TKR inbuf
-      type(*), dimension(*) :: inbuf
+      type(*), dimension(*), target :: inbuf
       integer, intent(in) :: incount
       integer, intent(in) :: datatype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: outbuf
@@ -3133,7 +3134,7 @@ module mpi
       !DIR$ IGNORE_TKR outbuf
       !$PRAGMA IGNORE_TKR outbuf
       !IBM* IGNORE_TKR outbuf
-      type(*), dimension(*) :: outbuf
+      type(*), dimension(*), target :: outbuf
       integer, intent(in) :: outsize
       integer :: position
       integer, intent(in) :: comm
@@ -3151,7 +3152,7 @@ module mpi
       !DIR$ IGNORE_TKR inbuf
       !$PRAGMA IGNORE_TKR inbuf
       !IBM* IGNORE_TKR inbuf
-      type(*), dimension(*) :: inbuf
+      type(*), dimension(*), target :: inbuf
       integer, intent(in) :: incount
       integer, intent(in) :: datatype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: outbuf
@@ -3159,7 +3160,7 @@ module mpi
       !DIR$ IGNORE_TKR outbuf
       !$PRAGMA IGNORE_TKR outbuf
       !IBM* IGNORE_TKR outbuf
-      type(*), dimension(*) :: outbuf
+      type(*), dimension(*), target :: outbuf
       integer, intent(in) :: outsize
       integer :: position
       integer, intent(in) :: comm
@@ -3201,7 +3202,7 @@ module mpi
       !DIR$ IGNORE_TKR inbuf
       !$PRAGMA IGNORE_TKR inbuf
       !IBM* IGNORE_TKR inbuf
-      type(*), dimension(*) :: inbuf
+      type(*), dimension(*), target :: inbuf
       integer, intent(in) :: insize
       integer :: position
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: outbuf
@@ -3209,7 +3210,7 @@ module mpi
       !DIR$ IGNORE_TKR outbuf
       !$PRAGMA IGNORE_TKR outbuf
       !IBM* IGNORE_TKR outbuf
-      type(*), dimension(*) :: outbuf
+      type(*), dimension(*), target :: outbuf
       integer, intent(in) :: outcount
       integer, intent(in) :: datatype
       integer, intent(in) :: comm
@@ -3227,7 +3228,7 @@ module mpi
       !DIR$ IGNORE_TKR inbuf
       !$PRAGMA IGNORE_TKR inbuf
       !IBM* IGNORE_TKR inbuf
-      type(*), dimension(*) :: inbuf
+      type(*), dimension(*), target :: inbuf
       integer, intent(in) :: insize
       integer :: position
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: outbuf
@@ -3235,7 +3236,7 @@ module mpi
       !DIR$ IGNORE_TKR outbuf
       !$PRAGMA IGNORE_TKR outbuf
       !IBM* IGNORE_TKR outbuf
-      type(*), dimension(*) :: outbuf
+      type(*), dimension(*), target :: outbuf
       integer, intent(in) :: outcount
       integer, intent(in) :: datatype
       integer, intent(in) :: comm
@@ -3254,7 +3255,7 @@ module mpi
       !DIR$ IGNORE_TKR inbuf
       !$PRAGMA IGNORE_TKR inbuf
       !IBM* IGNORE_TKR inbuf
-      type(*), dimension(*) :: inbuf
+      type(*), dimension(*), target :: inbuf
       integer, intent(in) :: incount
       integer, intent(in) :: datatype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: outbuf
@@ -3262,7 +3263,7 @@ module mpi
       !DIR$ IGNORE_TKR outbuf
       !$PRAGMA IGNORE_TKR outbuf
       !IBM* IGNORE_TKR outbuf
-      type(*), dimension(*) :: outbuf
+      type(*), dimension(*), target :: outbuf
       integer(kind=MPI_ADDRESS_KIND), intent(in) :: outsize
       integer(kind=MPI_ADDRESS_KIND) :: position
       integer, intent(out) :: ierror
@@ -3280,7 +3281,7 @@ module mpi
       !DIR$ IGNORE_TKR inbuf
       !$PRAGMA IGNORE_TKR inbuf
       !IBM* IGNORE_TKR inbuf
-      type(*), dimension(*) :: inbuf
+      type(*), dimension(*), target :: inbuf
       integer, intent(in) :: incount
       integer, intent(in) :: datatype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: outbuf
@@ -3288,7 +3289,7 @@ module mpi
       !DIR$ IGNORE_TKR outbuf
       !$PRAGMA IGNORE_TKR outbuf
       !IBM* IGNORE_TKR outbuf
-      type(*), dimension(*) :: outbuf
+      type(*), dimension(*), target :: outbuf
       integer(kind=MPI_ADDRESS_KIND), intent(in) :: outsize
       integer(kind=MPI_ADDRESS_KIND) :: position
       integer, intent(out) :: ierror
@@ -3330,7 +3331,7 @@ module mpi
       !DIR$ IGNORE_TKR inbuf
       !$PRAGMA IGNORE_TKR inbuf
       !IBM* IGNORE_TKR inbuf
-      type(*), dimension(*) :: inbuf
+      type(*), dimension(*), target :: inbuf
       integer(kind=MPI_ADDRESS_KIND), intent(in) :: insize
       integer(kind=MPI_ADDRESS_KIND) :: position
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: outbuf
@@ -3338,7 +3339,7 @@ module mpi
       !DIR$ IGNORE_TKR outbuf
       !$PRAGMA IGNORE_TKR outbuf
       !IBM* IGNORE_TKR outbuf
-      type(*), dimension(*) :: outbuf
+      type(*), dimension(*), target :: outbuf
       integer, intent(in) :: outcount
       integer, intent(in) :: datatype
       integer, intent(out) :: ierror
@@ -3356,7 +3357,7 @@ module mpi
       !DIR$ IGNORE_TKR inbuf
       !$PRAGMA IGNORE_TKR inbuf
       !IBM* IGNORE_TKR inbuf
-      type(*), dimension(*) :: inbuf
+      type(*), dimension(*), target :: inbuf
       integer(kind=MPI_ADDRESS_KIND), intent(in) :: insize
       integer(kind=MPI_ADDRESS_KIND) :: position
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: outbuf
@@ -3364,7 +3365,7 @@ module mpi
       !DIR$ IGNORE_TKR outbuf
       !$PRAGMA IGNORE_TKR outbuf
       !IBM* IGNORE_TKR outbuf
-      type(*), dimension(*) :: outbuf
+      type(*), dimension(*), target :: outbuf
       integer, intent(in) :: outcount
       integer, intent(in) :: datatype
       integer, intent(out) :: ierror
@@ -3484,7 +3485,7 @@ module mpi
       !DIR$ IGNORE_TKR buffer
       !$PRAGMA IGNORE_TKR buffer
       !IBM* IGNORE_TKR buffer
-      type(*), dimension(*) :: buffer
+      type(*), dimension(*), target :: buffer
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: root
@@ -3502,7 +3503,7 @@ module mpi
       !DIR$ IGNORE_TKR buffer
       !$PRAGMA IGNORE_TKR buffer
       !IBM* IGNORE_TKR buffer
-      type(*), dimension(*) :: buffer
+      type(*), dimension(*), target :: buffer
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: root
@@ -3521,7 +3522,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, intent(in) :: sendcount
       integer, intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -3529,7 +3530,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       integer, intent(in) :: recvtype
       integer, intent(in) :: root
@@ -3548,7 +3549,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, intent(in) :: sendcount
       integer, intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -3556,7 +3557,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       integer, intent(in) :: recvtype
       integer, intent(in) :: root
@@ -3575,7 +3576,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, intent(in) :: sendcount
       integer, intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -3583,7 +3584,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: displs
       integer, intent(in) :: recvtype
@@ -3603,7 +3604,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, intent(in) :: sendcount
       integer, intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -3611,7 +3612,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: displs
       integer, intent(in) :: recvtype
@@ -3631,7 +3632,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, intent(in) :: sendcount
       integer, intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -3639,7 +3640,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       integer, intent(in) :: recvtype
       integer, intent(in) :: root
@@ -3658,7 +3659,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, intent(in) :: sendcount
       integer, intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -3666,7 +3667,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       integer, intent(in) :: recvtype
       integer, intent(in) :: root
@@ -3685,7 +3686,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, dimension(*), intent(in) :: sendcounts
       integer, dimension(*), intent(in) :: displs
       integer, intent(in) :: sendtype
@@ -3694,7 +3695,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       integer, intent(in) :: recvtype
       integer, intent(in) :: root
@@ -3713,7 +3714,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, dimension(*), intent(in) :: sendcounts
       integer, dimension(*), intent(in) :: displs
       integer, intent(in) :: sendtype
@@ -3722,7 +3723,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       integer, intent(in) :: recvtype
       integer, intent(in) :: root
@@ -3741,7 +3742,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, intent(in) :: sendcount
       integer, intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -3749,7 +3750,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       integer, intent(in) :: recvtype
       integer, intent(in) :: comm
@@ -3767,7 +3768,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, intent(in) :: sendcount
       integer, intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -3775,7 +3776,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       integer, intent(in) :: recvtype
       integer, intent(in) :: comm
@@ -3793,7 +3794,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, intent(in) :: sendcount
       integer, intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -3801,7 +3802,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: displs
       integer, intent(in) :: recvtype
@@ -3820,7 +3821,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, intent(in) :: sendcount
       integer, intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -3828,7 +3829,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: displs
       integer, intent(in) :: recvtype
@@ -3847,7 +3848,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, intent(in) :: sendcount
       integer, intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -3855,7 +3856,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       integer, intent(in) :: recvtype
       integer, intent(in) :: comm
@@ -3873,7 +3874,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, intent(in) :: sendcount
       integer, intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -3881,7 +3882,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       integer, intent(in) :: recvtype
       integer, intent(in) :: comm
@@ -3899,7 +3900,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, dimension(*), intent(in) :: sendcounts
       integer, dimension(*), intent(in) :: sdispls
       integer, intent(in) :: sendtype
@@ -3908,7 +3909,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: rdispls
       integer, intent(in) :: recvtype
@@ -3927,7 +3928,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, dimension(*), intent(in) :: sendcounts
       integer, dimension(*), intent(in) :: sdispls
       integer, intent(in) :: sendtype
@@ -3936,7 +3937,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: rdispls
       integer, intent(in) :: recvtype
@@ -3955,7 +3956,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, dimension(*), intent(in) :: sendcounts
       integer, dimension(*), intent(in) :: sdispls
       integer, dimension(*), intent(in) :: sendtypes
@@ -3964,7 +3965,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: rdispls
       integer, dimension(*), intent(in) :: recvtypes
@@ -3983,7 +3984,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, dimension(*), intent(in) :: sendcounts
       integer, dimension(*), intent(in) :: sdispls
       integer, dimension(*), intent(in) :: sendtypes
@@ -3992,7 +3993,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: rdispls
       integer, dimension(*), intent(in) :: recvtypes
@@ -4010,13 +4011,13 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: op
@@ -4035,13 +4036,13 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: op
@@ -4100,13 +4101,13 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: op
@@ -4124,13 +4125,13 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: op
@@ -4168,13 +4169,13 @@ module mpi
       !DIR$ IGNORE_TKR inbuf
       !$PRAGMA IGNORE_TKR inbuf
       !IBM* IGNORE_TKR inbuf
-      type(*), dimension(*) :: inbuf
+      type(*), dimension(*), target :: inbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: inoutbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: inoutbuf
       !DIR$ IGNORE_TKR inoutbuf
       !$PRAGMA IGNORE_TKR inoutbuf
       !IBM* IGNORE_TKR inoutbuf
-      type(*), dimension(*) :: inoutbuf
+      type(*), dimension(*), target :: inoutbuf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: op
@@ -4191,13 +4192,13 @@ module mpi
       !DIR$ IGNORE_TKR inbuf
       !$PRAGMA IGNORE_TKR inbuf
       !IBM* IGNORE_TKR inbuf
-      type(*), dimension(*) :: inbuf
+      type(*), dimension(*), target :: inbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: inoutbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: inoutbuf
       !DIR$ IGNORE_TKR inoutbuf
       !$PRAGMA IGNORE_TKR inoutbuf
       !IBM* IGNORE_TKR inoutbuf
-      type(*), dimension(*) :: inoutbuf
+      type(*), dimension(*), target :: inoutbuf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: op
@@ -4214,13 +4215,13 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       integer, intent(in) :: datatype
       integer, intent(in) :: op
@@ -4238,13 +4239,13 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       integer, intent(in) :: datatype
       integer, intent(in) :: op
@@ -4262,13 +4263,13 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, intent(in) :: datatype
       integer, intent(in) :: op
@@ -4286,13 +4287,13 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, intent(in) :: datatype
       integer, intent(in) :: op
@@ -4310,13 +4311,13 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: op
@@ -4334,13 +4335,13 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: op
@@ -4358,13 +4359,13 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: op
@@ -4382,13 +4383,13 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: op
@@ -4426,7 +4427,7 @@ module mpi
       !DIR$ IGNORE_TKR buffer
       !$PRAGMA IGNORE_TKR buffer
       !IBM* IGNORE_TKR buffer
-      type(*), dimension(*) :: buffer
+      type(*), dimension(*), target :: buffer
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: root
@@ -4445,7 +4446,7 @@ module mpi
       !DIR$ IGNORE_TKR buffer
       !$PRAGMA IGNORE_TKR buffer
       !IBM* IGNORE_TKR buffer
-      type(*), dimension(*) :: buffer
+      type(*), dimension(*), target :: buffer
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: root
@@ -4465,7 +4466,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, intent(in) :: sendcount
       integer, intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -4473,7 +4474,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       integer, intent(in) :: recvtype
       integer, intent(in) :: root
@@ -4493,7 +4494,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, intent(in) :: sendcount
       integer, intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -4501,7 +4502,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       integer, intent(in) :: recvtype
       integer, intent(in) :: root
@@ -4521,7 +4522,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, intent(in) :: sendcount
       integer, intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -4529,7 +4530,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: displs
       integer, intent(in) :: recvtype
@@ -4550,7 +4551,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, intent(in) :: sendcount
       integer, intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -4558,7 +4559,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: displs
       integer, intent(in) :: recvtype
@@ -4579,7 +4580,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, intent(in) :: sendcount
       integer, intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -4587,7 +4588,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       integer, intent(in) :: recvtype
       integer, intent(in) :: root
@@ -4607,7 +4608,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, intent(in) :: sendcount
       integer, intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -4615,7 +4616,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       integer, intent(in) :: recvtype
       integer, intent(in) :: root
@@ -4635,7 +4636,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, dimension(*), intent(in) :: sendcounts
       integer, dimension(*), intent(in) :: displs
       integer, intent(in) :: sendtype
@@ -4644,7 +4645,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       integer, intent(in) :: recvtype
       integer, intent(in) :: root
@@ -4664,7 +4665,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, dimension(*), intent(in) :: sendcounts
       integer, dimension(*), intent(in) :: displs
       integer, intent(in) :: sendtype
@@ -4673,7 +4674,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       integer, intent(in) :: recvtype
       integer, intent(in) :: root
@@ -4693,7 +4694,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, intent(in) :: sendcount
       integer, intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -4701,7 +4702,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       integer, intent(in) :: recvtype
       integer, intent(in) :: comm
@@ -4720,7 +4721,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, intent(in) :: sendcount
       integer, intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -4728,7 +4729,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       integer, intent(in) :: recvtype
       integer, intent(in) :: comm
@@ -4747,7 +4748,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, intent(in) :: sendcount
       integer, intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -4755,7 +4756,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: displs
       integer, intent(in) :: recvtype
@@ -4775,7 +4776,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, intent(in) :: sendcount
       integer, intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -4783,7 +4784,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: displs
       integer, intent(in) :: recvtype
@@ -4803,7 +4804,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, intent(in) :: sendcount
       integer, intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -4811,7 +4812,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       integer, intent(in) :: recvtype
       integer, intent(in) :: comm
@@ -4830,7 +4831,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, intent(in) :: sendcount
       integer, intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -4838,7 +4839,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       integer, intent(in) :: recvtype
       integer, intent(in) :: comm
@@ -4857,7 +4858,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, dimension(*), intent(in) :: sendcounts
       integer, dimension(*), intent(in) :: sdispls
       integer, intent(in) :: sendtype
@@ -4866,7 +4867,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: rdispls
       integer, intent(in) :: recvtype
@@ -4886,7 +4887,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, dimension(*), intent(in) :: sendcounts
       integer, dimension(*), intent(in) :: sdispls
       integer, intent(in) :: sendtype
@@ -4895,7 +4896,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: rdispls
       integer, intent(in) :: recvtype
@@ -4915,7 +4916,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, dimension(*), intent(in) :: sendcounts
       integer, dimension(*), intent(in) :: sdispls
       integer, dimension(*), intent(in) :: sendtypes
@@ -4924,7 +4925,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: rdispls
       integer, dimension(*), intent(in) :: recvtypes
@@ -4944,7 +4945,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, dimension(*), intent(in) :: sendcounts
       integer, dimension(*), intent(in) :: sdispls
       integer, dimension(*), intent(in) :: sendtypes
@@ -4953,7 +4954,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: rdispls
       integer, dimension(*), intent(in) :: recvtypes
@@ -4973,13 +4974,13 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: op
@@ -5000,13 +5001,13 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: op
@@ -5026,13 +5027,13 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: op
@@ -5051,13 +5052,13 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: op
@@ -5077,13 +5078,13 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       integer, intent(in) :: datatype
       integer, intent(in) :: op
@@ -5103,13 +5104,13 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       integer, intent(in) :: datatype
       integer, intent(in) :: op
@@ -5129,13 +5130,13 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, intent(in) :: datatype
       integer, intent(in) :: op
@@ -5155,13 +5156,13 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, intent(in) :: datatype
       integer, intent(in) :: op
@@ -5180,13 +5181,13 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: op
@@ -5205,13 +5206,13 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: op
@@ -5230,13 +5231,13 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: op
@@ -5255,13 +5256,13 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: op
@@ -5302,7 +5303,7 @@ module mpi
       !DIR$ IGNORE_TKR buffer
       !$PRAGMA IGNORE_TKR buffer
       !IBM* IGNORE_TKR buffer
-      type(*), dimension(*) :: buffer
+      type(*), dimension(*), target :: buffer
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: root
@@ -5322,7 +5323,7 @@ module mpi
       !DIR$ IGNORE_TKR buffer
       !$PRAGMA IGNORE_TKR buffer
       !IBM* IGNORE_TKR buffer
-      type(*), dimension(*) :: buffer
+      type(*), dimension(*), target :: buffer
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: root
@@ -5343,7 +5344,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, intent(in) :: sendcount
       integer, intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -5351,7 +5352,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       integer, intent(in) :: recvtype
       integer, intent(in) :: root
@@ -5372,7 +5373,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, intent(in) :: sendcount
       integer, intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -5380,7 +5381,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       integer, intent(in) :: recvtype
       integer, intent(in) :: root
@@ -5401,7 +5402,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, intent(in) :: sendcount
       integer, intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -5409,7 +5410,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: displs
       integer, intent(in) :: recvtype
@@ -5431,7 +5432,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, intent(in) :: sendcount
       integer, intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -5439,7 +5440,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: displs
       integer, intent(in) :: recvtype
@@ -5461,7 +5462,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, intent(in) :: sendcount
       integer, intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -5469,7 +5470,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       integer, intent(in) :: recvtype
       integer, intent(in) :: root
@@ -5490,7 +5491,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, intent(in) :: sendcount
       integer, intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -5498,7 +5499,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       integer, intent(in) :: recvtype
       integer, intent(in) :: root
@@ -5519,7 +5520,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, dimension(*), intent(in) :: sendcounts
       integer, dimension(*), intent(in) :: displs
       integer, intent(in) :: sendtype
@@ -5528,7 +5529,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       integer, intent(in) :: recvtype
       integer, intent(in) :: root
@@ -5549,7 +5550,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, dimension(*), intent(in) :: sendcounts
       integer, dimension(*), intent(in) :: displs
       integer, intent(in) :: sendtype
@@ -5558,7 +5559,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       integer, intent(in) :: recvtype
       integer, intent(in) :: root
@@ -5579,7 +5580,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, intent(in) :: sendcount
       integer, intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -5587,7 +5588,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       integer, intent(in) :: recvtype
       integer, intent(in) :: comm
@@ -5607,7 +5608,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, intent(in) :: sendcount
       integer, intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -5615,7 +5616,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       integer, intent(in) :: recvtype
       integer, intent(in) :: comm
@@ -5635,7 +5636,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, intent(in) :: sendcount
       integer, intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -5643,7 +5644,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: displs
       integer, intent(in) :: recvtype
@@ -5664,7 +5665,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, intent(in) :: sendcount
       integer, intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -5672,7 +5673,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: displs
       integer, intent(in) :: recvtype
@@ -5693,7 +5694,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, intent(in) :: sendcount
       integer, intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -5701,7 +5702,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       integer, intent(in) :: recvtype
       integer, intent(in) :: comm
@@ -5721,7 +5722,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, intent(in) :: sendcount
       integer, intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -5729,7 +5730,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       integer, intent(in) :: recvtype
       integer, intent(in) :: comm
@@ -5749,7 +5750,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, dimension(*), intent(in) :: sendcounts
       integer, dimension(*), intent(in) :: sdispls
       integer, intent(in) :: sendtype
@@ -5758,7 +5759,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: rdispls
       integer, intent(in) :: recvtype
@@ -5779,7 +5780,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, dimension(*), intent(in) :: sendcounts
       integer, dimension(*), intent(in) :: sdispls
       integer, intent(in) :: sendtype
@@ -5788,7 +5789,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: rdispls
       integer, intent(in) :: recvtype
@@ -5809,7 +5810,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, dimension(*), intent(in) :: sendcounts
       integer, dimension(*), intent(in) :: sdispls
       integer, dimension(*), intent(in) :: sendtypes
@@ -5818,7 +5819,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: rdispls
       integer, dimension(*), intent(in) :: recvtypes
@@ -5839,7 +5840,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, dimension(*), intent(in) :: sendcounts
       integer, dimension(*), intent(in) :: sdispls
       integer, dimension(*), intent(in) :: sendtypes
@@ -5848,7 +5849,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: rdispls
       integer, dimension(*), intent(in) :: recvtypes
@@ -5869,13 +5870,13 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: op
@@ -5897,13 +5898,13 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: op
@@ -5925,13 +5926,13 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: op
@@ -5952,13 +5953,13 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: op
@@ -5979,13 +5980,13 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       integer, intent(in) :: datatype
       integer, intent(in) :: op
@@ -6006,13 +6007,13 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       integer, intent(in) :: datatype
       integer, intent(in) :: op
@@ -6033,13 +6034,13 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, intent(in) :: datatype
       integer, intent(in) :: op
@@ -6060,13 +6061,13 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, intent(in) :: datatype
       integer, intent(in) :: op
@@ -6087,13 +6088,13 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: op
@@ -6114,13 +6115,13 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: op
@@ -6141,13 +6142,13 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: op
@@ -6168,13 +6169,13 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(in) :: op
@@ -7977,7 +7978,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, intent(in) :: sendcount
       integer, intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -7985,7 +7986,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       integer, intent(in) :: recvtype
       integer, intent(in) :: comm
@@ -8003,7 +8004,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, intent(in) :: sendcount
       integer, intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -8011,7 +8012,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       integer, intent(in) :: recvtype
       integer, intent(in) :: comm
@@ -8029,7 +8030,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, intent(in) :: sendcount
       integer, intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -8037,7 +8038,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: displs
       integer, intent(in) :: recvtype
@@ -8056,7 +8057,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, intent(in) :: sendcount
       integer, intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -8064,7 +8065,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: displs
       integer, intent(in) :: recvtype
@@ -8083,7 +8084,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, intent(in) :: sendcount
       integer, intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -8091,7 +8092,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       integer, intent(in) :: recvtype
       integer, intent(in) :: comm
@@ -8109,7 +8110,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, intent(in) :: sendcount
       integer, intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -8117,7 +8118,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       integer, intent(in) :: recvtype
       integer, intent(in) :: comm
@@ -8135,7 +8136,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, dimension(*), intent(in) :: sendcounts
       integer, dimension(*), intent(in) :: sdispls
       integer, intent(in) :: sendtype
@@ -8144,7 +8145,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: rdispls
       integer, intent(in) :: recvtype
@@ -8163,7 +8164,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, dimension(*), intent(in) :: sendcounts
       integer, dimension(*), intent(in) :: sdispls
       integer, intent(in) :: sendtype
@@ -8172,7 +8173,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: rdispls
       integer, intent(in) :: recvtype
@@ -8191,7 +8192,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, dimension(*), intent(in) :: sendcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: sdispls
       integer, dimension(*), intent(in) :: sendtypes
@@ -8200,7 +8201,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: rdispls
       integer, dimension(*), intent(in) :: recvtypes
@@ -8219,7 +8220,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, dimension(*), intent(in) :: sendcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: sdispls
       integer, dimension(*), intent(in) :: sendtypes
@@ -8228,7 +8229,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: rdispls
       integer, dimension(*), intent(in) :: recvtypes
@@ -8247,7 +8248,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, intent(in) :: sendcount
       integer, intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -8255,7 +8256,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       integer, intent(in) :: recvtype
       integer, intent(in) :: comm
@@ -8274,7 +8275,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, intent(in) :: sendcount
       integer, intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -8282,7 +8283,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       integer, intent(in) :: recvtype
       integer, intent(in) :: comm
@@ -8301,7 +8302,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, intent(in) :: sendcount
       integer, intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -8309,7 +8310,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: displs
       integer, intent(in) :: recvtype
@@ -8329,7 +8330,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, intent(in) :: sendcount
       integer, intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -8337,7 +8338,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: displs
       integer, intent(in) :: recvtype
@@ -8357,7 +8358,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, intent(in) :: sendcount
       integer, intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -8365,7 +8366,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       integer, intent(in) :: recvtype
       integer, intent(in) :: comm
@@ -8384,7 +8385,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, intent(in) :: sendcount
       integer, intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -8392,7 +8393,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       integer, intent(in) :: recvtype
       integer, intent(in) :: comm
@@ -8411,7 +8412,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, dimension(*), intent(in) :: sendcounts
       integer, dimension(*), intent(in) :: sdispls
       integer, intent(in) :: sendtype
@@ -8420,7 +8421,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: rdispls
       integer, intent(in) :: recvtype
@@ -8440,7 +8441,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, dimension(*), intent(in) :: sendcounts
       integer, dimension(*), intent(in) :: sdispls
       integer, intent(in) :: sendtype
@@ -8449,7 +8450,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: rdispls
       integer, intent(in) :: recvtype
@@ -8469,7 +8470,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, dimension(*), intent(in) :: sendcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: sdispls
       integer, dimension(*), intent(in) :: sendtypes
@@ -8478,7 +8479,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: rdispls
       integer, dimension(*), intent(in) :: recvtypes
@@ -8498,7 +8499,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, dimension(*), intent(in) :: sendcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: sdispls
       integer, dimension(*), intent(in) :: sendtypes
@@ -8507,7 +8508,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: rdispls
       integer, dimension(*), intent(in) :: recvtypes
@@ -8527,7 +8528,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, intent(in) :: sendcount
       integer, intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -8535,7 +8536,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       integer, intent(in) :: recvtype
       integer, intent(in) :: comm
@@ -8555,7 +8556,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, intent(in) :: sendcount
       integer, intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -8563,7 +8564,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       integer, intent(in) :: recvtype
       integer, intent(in) :: comm
@@ -8583,7 +8584,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, intent(in) :: sendcount
       integer, intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -8591,7 +8592,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: displs
       integer, intent(in) :: recvtype
@@ -8612,7 +8613,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, intent(in) :: sendcount
       integer, intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -8620,7 +8621,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: displs
       integer, intent(in) :: recvtype
@@ -8641,7 +8642,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, intent(in) :: sendcount
       integer, intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -8649,7 +8650,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       integer, intent(in) :: recvtype
       integer, intent(in) :: comm
@@ -8669,7 +8670,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, intent(in) :: sendcount
       integer, intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -8677,7 +8678,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       integer, intent(in) :: recvtype
       integer, intent(in) :: comm
@@ -8697,7 +8698,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, dimension(*), intent(in) :: sendcounts
       integer, dimension(*), intent(in) :: sdispls
       integer, intent(in) :: sendtype
@@ -8706,7 +8707,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: rdispls
       integer, intent(in) :: recvtype
@@ -8727,7 +8728,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, dimension(*), intent(in) :: sendcounts
       integer, dimension(*), intent(in) :: sdispls
       integer, intent(in) :: sendtype
@@ -8736,7 +8737,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: rdispls
       integer, intent(in) :: recvtype
@@ -8757,7 +8758,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, dimension(*), intent(in) :: sendcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: sdispls
       integer, dimension(*), intent(in) :: sendtypes
@@ -8766,7 +8767,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: rdispls
       integer, dimension(*), intent(in) :: recvtypes
@@ -8787,7 +8788,7 @@ module mpi
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*) :: sendbuf
+      type(*), dimension(*), target :: sendbuf
       integer, dimension(*), intent(in) :: sendcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: sdispls
       integer, dimension(*), intent(in) :: sendtypes
@@ -8796,7 +8797,7 @@ module mpi
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: rdispls
       integer, dimension(*), intent(in) :: recvtypes
@@ -8914,7 +8915,7 @@ module mpi
       !DIR$ IGNORE_TKR base
       !$PRAGMA IGNORE_TKR base
       !IBM* IGNORE_TKR base
-      type(*), dimension(*) :: base
+      type(*), dimension(*), target :: base
       integer, intent(out) :: ierror
     end subroutine MPI_Free_mem
   end interface
@@ -8928,7 +8929,7 @@ module mpi
       !DIR$ IGNORE_TKR base
       !$PRAGMA IGNORE_TKR base
       !IBM* IGNORE_TKR base
-      type(*), dimension(*) :: base
+      type(*), dimension(*), target :: base
       integer, intent(out) :: ierror
     end subroutine PMPI_Free_mem
   end interface
@@ -10356,7 +10357,7 @@ module mpi
       !DIR$ IGNORE_TKR base
       !$PRAGMA IGNORE_TKR base
       !IBM* IGNORE_TKR base
-      type(*), dimension(*) :: base
+      type(*), dimension(*), target :: base
       integer(kind=MPI_ADDRESS_KIND), intent(in) :: size
       integer, intent(in) :: disp_unit
       integer, intent(in) :: info
@@ -10375,7 +10376,7 @@ module mpi
       !DIR$ IGNORE_TKR base
       !$PRAGMA IGNORE_TKR base
       !IBM* IGNORE_TKR base
-      type(*), dimension(*) :: base
+      type(*), dimension(*), target :: base
       integer(kind=MPI_ADDRESS_KIND), intent(in) :: size
       integer, intent(in) :: disp_unit
       integer, intent(in) :: info
@@ -10541,7 +10542,7 @@ module mpi
       !DIR$ IGNORE_TKR base
       !$PRAGMA IGNORE_TKR base
       !IBM* IGNORE_TKR base
-      type(*), dimension(*) :: base
+      type(*), dimension(*), target :: base
       integer(kind=MPI_ADDRESS_KIND), intent(in) :: size
       integer, intent(out) :: ierror
     end subroutine MPI_Win_attach
@@ -10557,7 +10558,7 @@ module mpi
       !DIR$ IGNORE_TKR base
       !$PRAGMA IGNORE_TKR base
       !IBM* IGNORE_TKR base
-      type(*), dimension(*) :: base
+      type(*), dimension(*), target :: base
       integer(kind=MPI_ADDRESS_KIND), intent(in) :: size
       integer, intent(out) :: ierror
     end subroutine PMPI_Win_attach
@@ -10595,7 +10596,7 @@ module mpi
       !DIR$ IGNORE_TKR base
       !$PRAGMA IGNORE_TKR base
       !IBM* IGNORE_TKR base
-      type(*), dimension(*) :: base
+      type(*), dimension(*), target :: base
       integer, intent(out) :: ierror
     end subroutine MPI_Win_detach
   end interface
@@ -10610,7 +10611,7 @@ module mpi
       !DIR$ IGNORE_TKR base
       !$PRAGMA IGNORE_TKR base
       !IBM* IGNORE_TKR base
-      type(*), dimension(*) :: base
+      type(*), dimension(*), target :: base
       integer, intent(out) :: ierror
     end subroutine PMPI_Win_detach
   end interface
@@ -10703,7 +10704,7 @@ module mpi
       !DIR$ IGNORE_TKR origin_addr
       !$PRAGMA IGNORE_TKR origin_addr
       !IBM* IGNORE_TKR origin_addr
-      type(*), dimension(*) :: origin_addr
+      type(*), dimension(*), target :: origin_addr
       integer, intent(in) :: origin_count
       integer, intent(in) :: origin_datatype
       integer, intent(in) :: target_rank
@@ -10725,7 +10726,7 @@ module mpi
       !DIR$ IGNORE_TKR origin_addr
       !$PRAGMA IGNORE_TKR origin_addr
       !IBM* IGNORE_TKR origin_addr
-      type(*), dimension(*) :: origin_addr
+      type(*), dimension(*), target :: origin_addr
       integer, intent(in) :: origin_count
       integer, intent(in) :: origin_datatype
       integer, intent(in) :: target_rank
@@ -10747,7 +10748,7 @@ module mpi
       !DIR$ IGNORE_TKR origin_addr
       !$PRAGMA IGNORE_TKR origin_addr
       !IBM* IGNORE_TKR origin_addr
-      type(*), dimension(*) :: origin_addr
+      type(*), dimension(*), target :: origin_addr
       integer, intent(in) :: origin_count
       integer, intent(in) :: origin_datatype
       integer, intent(in) :: target_rank
@@ -10769,7 +10770,7 @@ module mpi
       !DIR$ IGNORE_TKR origin_addr
       !$PRAGMA IGNORE_TKR origin_addr
       !IBM* IGNORE_TKR origin_addr
-      type(*), dimension(*) :: origin_addr
+      type(*), dimension(*), target :: origin_addr
       integer, intent(in) :: origin_count
       integer, intent(in) :: origin_datatype
       integer, intent(in) :: target_rank
@@ -10791,7 +10792,7 @@ module mpi
       !DIR$ IGNORE_TKR origin_addr
       !$PRAGMA IGNORE_TKR origin_addr
       !IBM* IGNORE_TKR origin_addr
-      type(*), dimension(*) :: origin_addr
+      type(*), dimension(*), target :: origin_addr
       integer, intent(in) :: origin_count
       integer, intent(in) :: origin_datatype
       integer, intent(in) :: target_rank
@@ -10814,7 +10815,7 @@ module mpi
       !DIR$ IGNORE_TKR origin_addr
       !$PRAGMA IGNORE_TKR origin_addr
       !IBM* IGNORE_TKR origin_addr
-      type(*), dimension(*) :: origin_addr
+      type(*), dimension(*), target :: origin_addr
       integer, intent(in) :: origin_count
       integer, intent(in) :: origin_datatype
       integer, intent(in) :: target_rank
@@ -10837,19 +10838,19 @@ module mpi
       !DIR$ IGNORE_TKR origin_addr
       !$PRAGMA IGNORE_TKR origin_addr
       !IBM* IGNORE_TKR origin_addr
-      type(*), dimension(*) :: origin_addr
+      type(*), dimension(*), target :: origin_addr
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: compare_addr
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: compare_addr
       !DIR$ IGNORE_TKR compare_addr
       !$PRAGMA IGNORE_TKR compare_addr
       !IBM* IGNORE_TKR compare_addr
-      type(*), dimension(*) :: compare_addr
+      type(*), dimension(*), target :: compare_addr
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: result_addr
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: result_addr
       !DIR$ IGNORE_TKR result_addr
       !$PRAGMA IGNORE_TKR result_addr
       !IBM* IGNORE_TKR result_addr
-      type(*), dimension(*) :: result_addr
+      type(*), dimension(*), target :: result_addr
       integer, intent(in) :: datatype
       integer, intent(in) :: target_rank
       integer(kind=MPI_ADDRESS_KIND), intent(in) :: target_disp
@@ -10868,19 +10869,19 @@ module mpi
       !DIR$ IGNORE_TKR origin_addr
       !$PRAGMA IGNORE_TKR origin_addr
       !IBM* IGNORE_TKR origin_addr
-      type(*), dimension(*) :: origin_addr
+      type(*), dimension(*), target :: origin_addr
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: compare_addr
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: compare_addr
       !DIR$ IGNORE_TKR compare_addr
       !$PRAGMA IGNORE_TKR compare_addr
       !IBM* IGNORE_TKR compare_addr
-      type(*), dimension(*) :: compare_addr
+      type(*), dimension(*), target :: compare_addr
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: result_addr
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: result_addr
       !DIR$ IGNORE_TKR result_addr
       !$PRAGMA IGNORE_TKR result_addr
       !IBM* IGNORE_TKR result_addr
-      type(*), dimension(*) :: result_addr
+      type(*), dimension(*), target :: result_addr
       integer, intent(in) :: datatype
       integer, intent(in) :: target_rank
       integer(kind=MPI_ADDRESS_KIND), intent(in) :: target_disp
@@ -10899,13 +10900,13 @@ module mpi
       !DIR$ IGNORE_TKR origin_addr
       !$PRAGMA IGNORE_TKR origin_addr
       !IBM* IGNORE_TKR origin_addr
-      type(*), dimension(*) :: origin_addr
+      type(*), dimension(*), target :: origin_addr
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: result_addr
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: result_addr
       !DIR$ IGNORE_TKR result_addr
       !$PRAGMA IGNORE_TKR result_addr
       !IBM* IGNORE_TKR result_addr
-      type(*), dimension(*) :: result_addr
+      type(*), dimension(*), target :: result_addr
       integer, intent(in) :: datatype
       integer, intent(in) :: target_rank
       integer(kind=MPI_ADDRESS_KIND), intent(in) :: target_disp
@@ -10925,13 +10926,13 @@ module mpi
       !DIR$ IGNORE_TKR origin_addr
       !$PRAGMA IGNORE_TKR origin_addr
       !IBM* IGNORE_TKR origin_addr
-      type(*), dimension(*) :: origin_addr
+      type(*), dimension(*), target :: origin_addr
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: result_addr
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: result_addr
       !DIR$ IGNORE_TKR result_addr
       !$PRAGMA IGNORE_TKR result_addr
       !IBM* IGNORE_TKR result_addr
-      type(*), dimension(*) :: result_addr
+      type(*), dimension(*), target :: result_addr
       integer, intent(in) :: datatype
       integer, intent(in) :: target_rank
       integer(kind=MPI_ADDRESS_KIND), intent(in) :: target_disp
@@ -10951,7 +10952,7 @@ module mpi
       !DIR$ IGNORE_TKR origin_addr
       !$PRAGMA IGNORE_TKR origin_addr
       !IBM* IGNORE_TKR origin_addr
-      type(*), dimension(*) :: origin_addr
+      type(*), dimension(*), target :: origin_addr
       integer, intent(in) :: origin_count
       integer, intent(in) :: origin_datatype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: result_addr
@@ -10959,7 +10960,7 @@ module mpi
       !DIR$ IGNORE_TKR result_addr
       !$PRAGMA IGNORE_TKR result_addr
       !IBM* IGNORE_TKR result_addr
-      type(*), dimension(*) :: result_addr
+      type(*), dimension(*), target :: result_addr
       integer, intent(in) :: result_count
       integer, intent(in) :: result_datatype
       integer, intent(in) :: target_rank
@@ -10982,7 +10983,7 @@ module mpi
       !DIR$ IGNORE_TKR origin_addr
       !$PRAGMA IGNORE_TKR origin_addr
       !IBM* IGNORE_TKR origin_addr
-      type(*), dimension(*) :: origin_addr
+      type(*), dimension(*), target :: origin_addr
       integer, intent(in) :: origin_count
       integer, intent(in) :: origin_datatype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: result_addr
@@ -10990,7 +10991,7 @@ module mpi
       !DIR$ IGNORE_TKR result_addr
       !$PRAGMA IGNORE_TKR result_addr
       !IBM* IGNORE_TKR result_addr
-      type(*), dimension(*) :: result_addr
+      type(*), dimension(*), target :: result_addr
       integer, intent(in) :: result_count
       integer, intent(in) :: result_datatype
       integer, intent(in) :: target_rank
@@ -11013,7 +11014,7 @@ module mpi
       !DIR$ IGNORE_TKR origin_addr
       !$PRAGMA IGNORE_TKR origin_addr
       !IBM* IGNORE_TKR origin_addr
-      type(*), dimension(*) :: origin_addr
+      type(*), dimension(*), target :: origin_addr
       integer, intent(in) :: origin_count
       integer, intent(in) :: origin_datatype
       integer, intent(in) :: target_rank
@@ -11037,7 +11038,7 @@ module mpi
       !DIR$ IGNORE_TKR origin_addr
       !$PRAGMA IGNORE_TKR origin_addr
       !IBM* IGNORE_TKR origin_addr
-      type(*), dimension(*) :: origin_addr
+      type(*), dimension(*), target :: origin_addr
       integer, intent(in) :: origin_count
       integer, intent(in) :: origin_datatype
       integer, intent(in) :: target_rank
@@ -11061,7 +11062,7 @@ module mpi
       !DIR$ IGNORE_TKR origin_addr
       !$PRAGMA IGNORE_TKR origin_addr
       !IBM* IGNORE_TKR origin_addr
-      type(*), dimension(*) :: origin_addr
+      type(*), dimension(*), target :: origin_addr
       integer, intent(in) :: origin_count
       integer, intent(in) :: origin_datatype
       integer, intent(in) :: target_rank
@@ -11084,7 +11085,7 @@ module mpi
       !DIR$ IGNORE_TKR origin_addr
       !$PRAGMA IGNORE_TKR origin_addr
       !IBM* IGNORE_TKR origin_addr
-      type(*), dimension(*) :: origin_addr
+      type(*), dimension(*), target :: origin_addr
       integer, intent(in) :: origin_count
       integer, intent(in) :: origin_datatype
       integer, intent(in) :: target_rank
@@ -11107,7 +11108,7 @@ module mpi
       !DIR$ IGNORE_TKR origin_addr
       !$PRAGMA IGNORE_TKR origin_addr
       !IBM* IGNORE_TKR origin_addr
-      type(*), dimension(*) :: origin_addr
+      type(*), dimension(*), target :: origin_addr
       integer, intent(in) :: origin_count
       integer, intent(in) :: origin_datatype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: result_addr
@@ -11115,7 +11116,7 @@ module mpi
       !DIR$ IGNORE_TKR result_addr
       !$PRAGMA IGNORE_TKR result_addr
       !IBM* IGNORE_TKR result_addr
-      type(*), dimension(*) :: result_addr
+      type(*), dimension(*), target :: result_addr
       integer, intent(in) :: result_count
       integer, intent(in) :: result_datatype
       integer, intent(in) :: target_rank
@@ -11139,7 +11140,7 @@ module mpi
       !DIR$ IGNORE_TKR origin_addr
       !$PRAGMA IGNORE_TKR origin_addr
       !IBM* IGNORE_TKR origin_addr
-      type(*), dimension(*) :: origin_addr
+      type(*), dimension(*), target :: origin_addr
       integer, intent(in) :: origin_count
       integer, intent(in) :: origin_datatype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: result_addr
@@ -11147,7 +11148,7 @@ module mpi
       !DIR$ IGNORE_TKR result_addr
       !$PRAGMA IGNORE_TKR result_addr
       !IBM* IGNORE_TKR result_addr
-      type(*), dimension(*) :: result_addr
+      type(*), dimension(*), target :: result_addr
       integer, intent(in) :: result_count
       integer, intent(in) :: result_datatype
       integer, intent(in) :: target_rank
@@ -11171,7 +11172,7 @@ module mpi
       !DIR$ IGNORE_TKR origin_addr
       !$PRAGMA IGNORE_TKR origin_addr
       !IBM* IGNORE_TKR origin_addr
-      type(*), dimension(*) :: origin_addr
+      type(*), dimension(*), target :: origin_addr
       integer, intent(in) :: origin_count
       integer, intent(in) :: origin_datatype
       integer, intent(in) :: target_rank
@@ -11194,7 +11195,7 @@ module mpi
       !DIR$ IGNORE_TKR origin_addr
       !$PRAGMA IGNORE_TKR origin_addr
       !IBM* IGNORE_TKR origin_addr
-      type(*), dimension(*) :: origin_addr
+      type(*), dimension(*), target :: origin_addr
       integer, intent(in) :: origin_count
       integer, intent(in) :: origin_datatype
       integer, intent(in) :: target_rank
@@ -11880,7 +11881,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer :: request
@@ -11899,7 +11900,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer :: request
@@ -11918,7 +11919,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer :: request
@@ -11937,7 +11938,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer :: request
@@ -11956,7 +11957,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer :: request
@@ -11975,7 +11976,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer :: request
@@ -11994,7 +11995,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer :: request
@@ -12013,7 +12014,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer :: request
@@ -12032,7 +12033,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, dimension(MPI_STATUS_SIZE) :: status
@@ -12051,7 +12052,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, dimension(MPI_STATUS_SIZE) :: status
@@ -12070,7 +12071,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, dimension(MPI_STATUS_SIZE) :: status
@@ -12089,7 +12090,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, dimension(MPI_STATUS_SIZE) :: status
@@ -12108,7 +12109,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, dimension(MPI_STATUS_SIZE) :: status
@@ -12127,7 +12128,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, dimension(MPI_STATUS_SIZE) :: status
@@ -12146,7 +12147,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, dimension(MPI_STATUS_SIZE) :: status
@@ -12165,7 +12166,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, dimension(MPI_STATUS_SIZE) :: status
@@ -12225,7 +12226,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer :: request
@@ -12243,7 +12244,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer :: request
@@ -12261,7 +12262,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer :: request
@@ -12279,7 +12280,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer :: request
@@ -12297,7 +12298,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer :: request
@@ -12315,7 +12316,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer :: request
@@ -12333,7 +12334,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer :: request
@@ -12351,7 +12352,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer :: request
@@ -12369,7 +12370,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, dimension(MPI_STATUS_SIZE) :: status
@@ -12387,7 +12388,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, dimension(MPI_STATUS_SIZE) :: status
@@ -12405,7 +12406,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, dimension(MPI_STATUS_SIZE) :: status
@@ -12423,7 +12424,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, dimension(MPI_STATUS_SIZE) :: status
@@ -12463,7 +12464,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, dimension(MPI_STATUS_SIZE) :: status
@@ -12481,7 +12482,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, dimension(MPI_STATUS_SIZE) :: status
@@ -12499,7 +12500,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, dimension(MPI_STATUS_SIZE) :: status
@@ -12517,7 +12518,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, dimension(MPI_STATUS_SIZE) :: status
@@ -12555,7 +12556,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer :: request
@@ -12573,7 +12574,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer :: request
@@ -12591,7 +12592,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer :: request
@@ -12609,7 +12610,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer :: request
@@ -12627,7 +12628,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, dimension(MPI_STATUS_SIZE) :: status
@@ -12645,7 +12646,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, dimension(MPI_STATUS_SIZE) :: status
@@ -12663,7 +12664,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, dimension(MPI_STATUS_SIZE) :: status
@@ -12681,7 +12682,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, dimension(MPI_STATUS_SIZE) :: status
@@ -12721,7 +12722,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, dimension(MPI_STATUS_SIZE) :: status
@@ -12739,7 +12740,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, dimension(MPI_STATUS_SIZE) :: status
@@ -12757,7 +12758,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, dimension(MPI_STATUS_SIZE) :: status
@@ -12775,7 +12776,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, dimension(MPI_STATUS_SIZE) :: status
@@ -12793,7 +12794,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(out) :: ierror
@@ -12810,7 +12811,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(out) :: ierror
@@ -12827,7 +12828,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, dimension(MPI_STATUS_SIZE) :: status
       integer, intent(out) :: ierror
     end subroutine MPI_File_read_all_end
@@ -12843,7 +12844,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, dimension(MPI_STATUS_SIZE) :: status
       integer, intent(out) :: ierror
     end subroutine PMPI_File_read_all_end
@@ -12860,7 +12861,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(out) :: ierror
@@ -12878,7 +12879,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(out) :: ierror
@@ -12895,7 +12896,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, dimension(MPI_STATUS_SIZE) :: status
       integer, intent(out) :: ierror
     end subroutine MPI_File_read_at_all_end
@@ -12911,7 +12912,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, dimension(MPI_STATUS_SIZE) :: status
       integer, intent(out) :: ierror
     end subroutine PMPI_File_read_at_all_end
@@ -12927,7 +12928,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(out) :: ierror
@@ -12944,7 +12945,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(out) :: ierror
@@ -12961,7 +12962,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, dimension(MPI_STATUS_SIZE) :: status
       integer, intent(out) :: ierror
     end subroutine MPI_File_read_ordered_end
@@ -12977,7 +12978,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, dimension(MPI_STATUS_SIZE) :: status
       integer, intent(out) :: ierror
     end subroutine PMPI_File_read_ordered_end
@@ -12993,7 +12994,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(out) :: ierror
@@ -13010,7 +13011,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(out) :: ierror
@@ -13027,7 +13028,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, dimension(MPI_STATUS_SIZE) :: status
       integer, intent(out) :: ierror
     end subroutine MPI_File_write_all_end
@@ -13043,7 +13044,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, dimension(MPI_STATUS_SIZE) :: status
       integer, intent(out) :: ierror
     end subroutine PMPI_File_write_all_end
@@ -13060,7 +13061,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(out) :: ierror
@@ -13078,7 +13079,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(out) :: ierror
@@ -13095,7 +13096,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, dimension(MPI_STATUS_SIZE) :: status
       integer, intent(out) :: ierror
     end subroutine MPI_File_write_at_all_end
@@ -13111,7 +13112,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, dimension(MPI_STATUS_SIZE) :: status
       integer, intent(out) :: ierror
     end subroutine PMPI_File_write_at_all_end
@@ -13127,7 +13128,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(out) :: ierror
@@ -13144,7 +13145,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       integer, intent(in) :: datatype
       integer, intent(out) :: ierror
@@ -13161,7 +13162,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, dimension(MPI_STATUS_SIZE) :: status
       integer, intent(out) :: ierror
     end subroutine MPI_File_write_ordered_end
@@ -13177,7 +13178,7 @@ module mpi
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, dimension(MPI_STATUS_SIZE) :: status
       integer, intent(out) :: ierror
     end subroutine PMPI_File_write_ordered_end
@@ -13292,20 +13293,18 @@ module mpi
   end interface
 
   interface
-    subroutine MPI_Pcontrol(level, ierror)
+    subroutine MPI_Pcontrol(level)
       import
       implicit none
       integer, intent(in) :: level
-      integer, intent(out) :: ierror
     end subroutine MPI_Pcontrol
   end interface
 
   interface
-    subroutine PMPI_Pcontrol(level, ierror)
+    subroutine PMPI_Pcontrol(level)
       import
       implicit none
       integer, intent(in) :: level
-      integer, intent(out) :: ierror
     end subroutine PMPI_Pcontrol
   end interface
 
@@ -13434,6 +13433,30 @@ module mpi
   end interface
 
   interface
+    subroutine MPI_Abi_get_fortran_booleans(logical_size, logical_true, logical_false, is_set, ierror)
+      import
+      implicit none
+      integer, intent(in) :: logical_size
+      logical :: logical_true
+      logical :: logical_false
+      logical :: is_set
+      integer, intent(out) :: ierror
+    end subroutine MPI_Abi_get_fortran_booleans
+  end interface
+
+  interface
+    subroutine PMPI_Abi_get_fortran_booleans(logical_size, logical_true, logical_false, is_set, ierror)
+      import
+      implicit none
+      integer, intent(in) :: logical_size
+      logical :: logical_true
+      logical :: logical_false
+      logical :: is_set
+      integer, intent(out) :: ierror
+    end subroutine PMPI_Abi_get_fortran_booleans
+  end interface
+
+  interface
     subroutine MPI_Abi_get_fortran_info(info, ierror)
       import
       implicit none
@@ -13449,6 +13472,28 @@ module mpi
       integer :: info
       integer, intent(out) :: ierror
     end subroutine PMPI_Abi_get_fortran_info
+  end interface
+
+  interface
+    subroutine MPI_Abi_set_fortran_booleans(logical_size, logical_true, logical_false, ierror)
+      import
+      implicit none
+      integer, intent(in) :: logical_size
+      logical, intent(in) :: logical_true
+      logical, intent(in) :: logical_false
+      integer, intent(out) :: ierror
+    end subroutine MPI_Abi_set_fortran_booleans
+  end interface
+
+  interface
+    subroutine PMPI_Abi_set_fortran_booleans(logical_size, logical_true, logical_false, ierror)
+      import
+      implicit none
+      integer, intent(in) :: logical_size
+      logical, intent(in) :: logical_true
+      logical, intent(in) :: logical_false
+      integer, intent(out) :: ierror
+    end subroutine PMPI_Abi_set_fortran_booleans
   end interface
 
   interface

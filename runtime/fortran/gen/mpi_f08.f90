@@ -496,6 +496,9 @@ module mpi_f08
   implicit none
   public
   private :: c_ptr
+  external :: MPI_NULL_COPY_FN
+  external :: MPI_DUP_FN
+  external :: MPI_NULL_DELETE_FN
   procedure(MPI_Comm_copy_attr_function) :: MPI_COMM_NULL_COPY_FN
   procedure(MPI_Comm_copy_attr_function) :: MPI_COMM_DUP_FN
   procedure(MPI_Comm_delete_attr_function) :: MPI_COMM_NULL_DELETE_FN
@@ -506,6 +509,7 @@ module mpi_f08
   procedure(MPI_Win_copy_attr_function) :: MPI_WIN_DUP_FN
   procedure(MPI_Win_delete_attr_function) :: MPI_WIN_NULL_DELETE_FN
   procedure(MPI_Datarep_conversion_function) :: MPI_CONVERSION_FN_NULL
+  procedure(MPI_Datarep_conversion_function_c) :: MPI_CONVERSION_FN_NULL_C
 
   interface MPI_Send
     subroutine MPI_Send_f08(buf, count, datatype, dest, tag, comm, ierror)
@@ -516,7 +520,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in) :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: dest
@@ -532,7 +536,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in) :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: dest
@@ -551,7 +555,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in) :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: dest
@@ -567,7 +571,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in) :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: dest
@@ -586,7 +590,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: source
@@ -603,7 +607,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: source
@@ -623,7 +627,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: source
@@ -640,7 +644,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: source
@@ -690,21 +694,21 @@ module mpi_f08
   end interface PMPI_Get_count
 
   interface MPI_Status_get_error
-    subroutine MPI_Status_get_error_f08(status, error, ierror)
+    subroutine MPI_Status_get_error_f08(status, err, ierror)
       import
       implicit none
       type(MPI_Status), intent(in) :: status
-      integer, intent(out) :: error
+      integer, intent(out) :: err
       integer, optional, intent(out) :: ierror
     end subroutine MPI_Status_get_error_f08
   end interface MPI_Status_get_error
 
   interface PMPI_Status_get_error
-    subroutine PMPI_Status_get_error_f08(status, error, ierror)
+    subroutine PMPI_Status_get_error_f08(status, err, ierror)
       import
       implicit none
       type(MPI_Status), intent(in) :: status
-      integer, intent(out) :: error
+      integer, intent(out) :: err
       integer, optional, intent(out) :: ierror
     end subroutine PMPI_Status_get_error_f08
   end interface PMPI_Status_get_error
@@ -758,7 +762,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in) :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: dest
@@ -774,7 +778,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in) :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: dest
@@ -793,7 +797,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in) :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: dest
@@ -809,7 +813,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in) :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: dest
@@ -828,7 +832,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in) :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: dest
@@ -844,7 +848,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in) :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: dest
@@ -863,7 +867,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in) :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: dest
@@ -879,7 +883,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in) :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: dest
@@ -898,7 +902,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in) :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: dest
@@ -914,7 +918,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in) :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: dest
@@ -933,7 +937,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in) :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: dest
@@ -949,7 +953,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in) :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: dest
@@ -968,7 +972,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buffer
       !$PRAGMA IGNORE_TKR buffer
       !IBM* IGNORE_TKR buffer
-      type(*), dimension(*) :: buffer
+      type(*), dimension(*), target :: buffer
       integer, intent(in) :: size
       integer, optional, intent(out) :: ierror
     end subroutine MPI_Buffer_attach_f08
@@ -980,7 +984,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buffer
       !$PRAGMA IGNORE_TKR buffer
       !IBM* IGNORE_TKR buffer
-      type(*), dimension(*) :: buffer
+      type(*), dimension(*), target :: buffer
       integer(kind=MPI_COUNT_KIND), intent(in) :: size
       integer, optional, intent(out) :: ierror
     end subroutine MPI_Buffer_attach_c_f08
@@ -995,7 +999,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buffer
       !$PRAGMA IGNORE_TKR buffer
       !IBM* IGNORE_TKR buffer
-      type(*), dimension(*) :: buffer
+      type(*), dimension(*), target :: buffer
       integer, intent(in) :: size
       integer, optional, intent(out) :: ierror
     end subroutine PMPI_Buffer_attach_f08
@@ -1007,7 +1011,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buffer
       !$PRAGMA IGNORE_TKR buffer
       !IBM* IGNORE_TKR buffer
-      type(*), dimension(*) :: buffer
+      type(*), dimension(*), target :: buffer
       integer(kind=MPI_COUNT_KIND), intent(in) :: size
       integer, optional, intent(out) :: ierror
     end subroutine PMPI_Buffer_attach_c_f08
@@ -1091,7 +1095,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buffer
       !$PRAGMA IGNORE_TKR buffer
       !IBM* IGNORE_TKR buffer
-      type(*), dimension(*) :: buffer
+      type(*), dimension(*), target :: buffer
       integer, intent(in) :: size
       integer, optional, intent(out) :: ierror
     end subroutine MPI_Comm_attach_buffer_f08
@@ -1104,7 +1108,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buffer
       !$PRAGMA IGNORE_TKR buffer
       !IBM* IGNORE_TKR buffer
-      type(*), dimension(*) :: buffer
+      type(*), dimension(*), target :: buffer
       integer(kind=MPI_COUNT_KIND), intent(in) :: size
       integer, optional, intent(out) :: ierror
     end subroutine MPI_Comm_attach_buffer_c_f08
@@ -1120,7 +1124,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buffer
       !$PRAGMA IGNORE_TKR buffer
       !IBM* IGNORE_TKR buffer
-      type(*), dimension(*) :: buffer
+      type(*), dimension(*), target :: buffer
       integer, intent(in) :: size
       integer, optional, intent(out) :: ierror
     end subroutine PMPI_Comm_attach_buffer_f08
@@ -1133,7 +1137,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buffer
       !$PRAGMA IGNORE_TKR buffer
       !IBM* IGNORE_TKR buffer
-      type(*), dimension(*) :: buffer
+      type(*), dimension(*), target :: buffer
       integer(kind=MPI_COUNT_KIND), intent(in) :: size
       integer, optional, intent(out) :: ierror
     end subroutine PMPI_Comm_attach_buffer_c_f08
@@ -1225,7 +1229,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buffer
       !$PRAGMA IGNORE_TKR buffer
       !IBM* IGNORE_TKR buffer
-      type(*), dimension(*) :: buffer
+      type(*), dimension(*), target :: buffer
       integer, intent(in) :: size
       integer, optional, intent(out) :: ierror
     end subroutine MPI_Session_attach_buffer_f08
@@ -1238,7 +1242,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buffer
       !$PRAGMA IGNORE_TKR buffer
       !IBM* IGNORE_TKR buffer
-      type(*), dimension(*) :: buffer
+      type(*), dimension(*), target :: buffer
       integer(kind=MPI_COUNT_KIND), intent(in) :: size
       integer, optional, intent(out) :: ierror
     end subroutine MPI_Session_attach_buffer_c_f08
@@ -1254,7 +1258,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buffer
       !$PRAGMA IGNORE_TKR buffer
       !IBM* IGNORE_TKR buffer
-      type(*), dimension(*) :: buffer
+      type(*), dimension(*), target :: buffer
       integer, intent(in) :: size
       integer, optional, intent(out) :: ierror
     end subroutine PMPI_Session_attach_buffer_f08
@@ -1267,7 +1271,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buffer
       !$PRAGMA IGNORE_TKR buffer
       !IBM* IGNORE_TKR buffer
-      type(*), dimension(*) :: buffer
+      type(*), dimension(*), target :: buffer
       integer(kind=MPI_COUNT_KIND), intent(in) :: size
       integer, optional, intent(out) :: ierror
     end subroutine PMPI_Session_attach_buffer_c_f08
@@ -1358,7 +1362,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in), asynchronous :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: dest
@@ -1375,7 +1379,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in), asynchronous :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: dest
@@ -1395,7 +1399,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in), asynchronous :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: dest
@@ -1412,7 +1416,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in), asynchronous :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: dest
@@ -1432,7 +1436,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), asynchronous :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: source
@@ -1449,7 +1453,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), asynchronous :: buf
+      type(*), dimension(*), target :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: source
@@ -1469,7 +1473,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), asynchronous :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: source
@@ -1486,7 +1490,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), asynchronous :: buf
+      type(*), dimension(*), target :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: source
@@ -1506,7 +1510,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in), asynchronous :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: dest
@@ -1523,7 +1527,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in), asynchronous :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: dest
@@ -1543,7 +1547,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in), asynchronous :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: dest
@@ -1560,7 +1564,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in), asynchronous :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: dest
@@ -1580,7 +1584,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in), asynchronous :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: dest
@@ -1597,7 +1601,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in), asynchronous :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: dest
@@ -1617,7 +1621,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in), asynchronous :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: dest
@@ -1634,7 +1638,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in), asynchronous :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: dest
@@ -1654,7 +1658,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in), asynchronous :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: dest
@@ -1671,7 +1675,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in), asynchronous :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: dest
@@ -1691,7 +1695,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in), asynchronous :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: dest
@@ -1708,7 +1712,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in), asynchronous :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: dest
@@ -2144,7 +2148,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), asynchronous :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Message), intent(inout) :: message
@@ -2159,7 +2163,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), asynchronous :: buf
+      type(*), dimension(*), target :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Message), intent(inout) :: message
@@ -2177,7 +2181,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), asynchronous :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Message), intent(inout) :: message
@@ -2192,7 +2196,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), asynchronous :: buf
+      type(*), dimension(*), target :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Message), intent(inout) :: message
@@ -2210,7 +2214,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Message), intent(inout) :: message
@@ -2225,7 +2229,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Message), intent(inout) :: message
@@ -2243,7 +2247,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Message), intent(inout) :: message
@@ -2258,7 +2262,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Message), intent(inout) :: message
@@ -2271,7 +2275,7 @@ module mpi_f08
     subroutine MPI_Cancel_f08(request, ierror)
       import
       implicit none
-      type(MPI_Request), intent(inout) :: request
+      type(MPI_Request), intent(in) :: request
       integer, optional, intent(out) :: ierror
     end subroutine MPI_Cancel_f08
   end interface MPI_Cancel
@@ -2280,7 +2284,7 @@ module mpi_f08
     subroutine PMPI_Cancel_f08(request, ierror)
       import
       implicit none
-      type(MPI_Request), intent(inout) :: request
+      type(MPI_Request), intent(in) :: request
       integer, optional, intent(out) :: ierror
     end subroutine PMPI_Cancel_f08
   end interface PMPI_Cancel
@@ -2314,7 +2318,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in), asynchronous :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: dest
@@ -2331,7 +2335,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in), asynchronous :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: dest
@@ -2351,7 +2355,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in), asynchronous :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: dest
@@ -2368,7 +2372,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in), asynchronous :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: dest
@@ -2388,7 +2392,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), asynchronous :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: source
@@ -2405,7 +2409,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), asynchronous :: buf
+      type(*), dimension(*), target :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: source
@@ -2425,7 +2429,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), asynchronous :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: source
@@ -2442,7 +2446,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), asynchronous :: buf
+      type(*), dimension(*), target :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: source
@@ -2462,7 +2466,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in), asynchronous :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: dest
@@ -2479,7 +2483,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in), asynchronous :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: dest
@@ -2499,7 +2503,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in), asynchronous :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: dest
@@ -2516,7 +2520,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in), asynchronous :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: dest
@@ -2536,7 +2540,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in), asynchronous :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: dest
@@ -2553,7 +2557,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in), asynchronous :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: dest
@@ -2573,7 +2577,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in), asynchronous :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: dest
@@ -2590,7 +2594,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in), asynchronous :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: dest
@@ -2610,7 +2614,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in), asynchronous :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: dest
@@ -2627,7 +2631,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in), asynchronous :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: dest
@@ -2647,7 +2651,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in), asynchronous :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: dest
@@ -2664,7 +2668,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in), asynchronous :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: dest
@@ -2723,7 +2727,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       integer, intent(in) :: dest
@@ -2733,7 +2737,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       integer, intent(in) :: source
@@ -2751,7 +2755,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       integer, intent(in) :: dest
@@ -2761,7 +2765,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       integer, intent(in) :: source
@@ -2782,7 +2786,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       integer, intent(in) :: dest
@@ -2792,7 +2796,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       integer, intent(in) :: source
@@ -2810,7 +2814,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       integer, intent(in) :: dest
@@ -2820,7 +2824,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       integer, intent(in) :: source
@@ -2841,7 +2845,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), asynchronous :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: dest
@@ -2861,7 +2865,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), asynchronous :: buf
+      type(*), dimension(*), target :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: dest
@@ -2884,7 +2888,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), asynchronous :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: dest
@@ -2904,7 +2908,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), asynchronous :: buf
+      type(*), dimension(*), target :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: dest
@@ -2927,7 +2931,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       integer, intent(in) :: dest
@@ -2937,7 +2941,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       integer, intent(in) :: source
@@ -2955,7 +2959,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       integer, intent(in) :: dest
@@ -2965,7 +2969,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       integer, intent(in) :: source
@@ -2986,7 +2990,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       integer, intent(in) :: dest
@@ -2996,7 +3000,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       integer, intent(in) :: source
@@ -3014,7 +3018,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       integer, intent(in) :: dest
@@ -3024,7 +3028,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       integer, intent(in) :: source
@@ -3045,7 +3049,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: dest
@@ -3065,7 +3069,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: dest
@@ -3088,7 +3092,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: dest
@@ -3108,7 +3112,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: dest
@@ -3122,21 +3126,21 @@ module mpi_f08
   end interface PMPI_Sendrecv_replace
 
   interface MPI_Status_set_error
-    subroutine MPI_Status_set_error_f08(status, error, ierror)
+    subroutine MPI_Status_set_error_f08(status, err, ierror)
       import
       implicit none
       type(MPI_Status) :: status
-      integer, intent(in) :: error
+      integer, intent(in) :: err
       integer, optional, intent(out) :: ierror
     end subroutine MPI_Status_set_error_f08
   end interface MPI_Status_set_error
 
   interface PMPI_Status_set_error
-    subroutine PMPI_Status_set_error_f08(status, error, ierror)
+    subroutine PMPI_Status_set_error_f08(status, err, ierror)
       import
       implicit none
       type(MPI_Status) :: status
-      integer, intent(in) :: error
+      integer, intent(in) :: err
       integer, optional, intent(out) :: ierror
     end subroutine PMPI_Status_set_error_f08
   end interface PMPI_Status_set_error
@@ -3246,7 +3250,7 @@ module mpi_f08
   end interface PMPI_Pready_range
 
   interface MPI_Precv_init
-    subroutine MPI_Precv_init_f08(buf, partitions, count, datatype, dest, tag, comm, info, &
+    subroutine MPI_Precv_init_f08(buf, partitions, count, datatype, source, tag, comm, info, &
         request, ierror)
       import
       implicit none
@@ -3255,18 +3259,18 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), asynchronous :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: partitions
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
-      integer, intent(in) :: dest
+      integer, intent(in) :: source
       integer, intent(in) :: tag
       type(MPI_Comm), intent(in) :: comm
       type(MPI_Info), intent(in) :: info
       type(MPI_Request), intent(out) :: request
       integer, optional, intent(out) :: ierror
     end subroutine MPI_Precv_init_f08
-    subroutine MPI_Precv_init_c_f08(buf, partitions, count, datatype, dest, tag, comm, info, &
+    subroutine MPI_Precv_init_c_f08(buf, partitions, count, datatype, source, tag, comm, info, &
         request, ierror)
       import
       implicit none
@@ -3275,11 +3279,11 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), asynchronous :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: partitions
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
-      integer, intent(in) :: dest
+      integer, intent(in) :: source
       integer, intent(in) :: tag
       type(MPI_Comm), intent(in) :: comm
       type(MPI_Info), intent(in) :: info
@@ -3289,7 +3293,7 @@ module mpi_f08
   end interface MPI_Precv_init
 
   interface PMPI_Precv_init
-    subroutine PMPI_Precv_init_f08(buf, partitions, count, datatype, dest, tag, comm, info, &
+    subroutine PMPI_Precv_init_f08(buf, partitions, count, datatype, source, tag, comm, info, &
         request, ierror)
       import
       implicit none
@@ -3298,18 +3302,18 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), asynchronous :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: partitions
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
-      integer, intent(in) :: dest
+      integer, intent(in) :: source
       integer, intent(in) :: tag
       type(MPI_Comm), intent(in) :: comm
       type(MPI_Info), intent(in) :: info
       type(MPI_Request), intent(out) :: request
       integer, optional, intent(out) :: ierror
     end subroutine PMPI_Precv_init_f08
-    subroutine PMPI_Precv_init_c_f08(buf, partitions, count, datatype, dest, tag, comm, info, &
+    subroutine PMPI_Precv_init_c_f08(buf, partitions, count, datatype, source, tag, comm, info, &
         request, ierror)
       import
       implicit none
@@ -3318,11 +3322,11 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), asynchronous :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: partitions
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
-      integer, intent(in) :: dest
+      integer, intent(in) :: source
       integer, intent(in) :: tag
       type(MPI_Comm), intent(in) :: comm
       type(MPI_Info), intent(in) :: info
@@ -3341,7 +3345,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in), asynchronous :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer, intent(in) :: partitions
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
@@ -3361,7 +3365,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in), asynchronous :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer, intent(in) :: partitions
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
@@ -3384,7 +3388,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in), asynchronous :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer, intent(in) :: partitions
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
@@ -3404,7 +3408,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in), asynchronous :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer, intent(in) :: partitions
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
@@ -3996,7 +4000,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR location
       !$PRAGMA IGNORE_TKR location
       !IBM* IGNORE_TKR location
-      type(*), dimension(*), intent(in) :: location
+      type(*), dimension(*), target :: location
       integer(kind=MPI_ADDRESS_KIND), intent(out) :: address
       integer, optional, intent(out) :: ierror
     end subroutine MPI_Get_address_f08
@@ -4011,7 +4015,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR location
       !$PRAGMA IGNORE_TKR location
       !IBM* IGNORE_TKR location
-      type(*), dimension(*), intent(in) :: location
+      type(*), dimension(*), target :: location
       integer(kind=MPI_ADDRESS_KIND), intent(out) :: address
       integer, optional, intent(out) :: ierror
     end subroutine PMPI_Get_address_f08
@@ -4359,7 +4363,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR inbuf
       !$PRAGMA IGNORE_TKR inbuf
       !IBM* IGNORE_TKR inbuf
-      type(*), dimension(*), intent(in) :: inbuf
+      type(*), dimension(*), target, intent(in) :: inbuf
       integer, intent(in) :: incount
       type(MPI_Datatype), intent(in) :: datatype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: outbuf
@@ -4367,7 +4371,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR outbuf
       !$PRAGMA IGNORE_TKR outbuf
       !IBM* IGNORE_TKR outbuf
-      type(*), dimension(*) :: outbuf
+      type(*), dimension(*), target :: outbuf
       integer, intent(in) :: outsize
       integer, intent(inout) :: position
       type(MPI_Comm), intent(in) :: comm
@@ -4382,7 +4386,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR inbuf
       !$PRAGMA IGNORE_TKR inbuf
       !IBM* IGNORE_TKR inbuf
-      type(*), dimension(*), intent(in) :: inbuf
+      type(*), dimension(*), target, intent(in) :: inbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: incount
       type(MPI_Datatype), intent(in) :: datatype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: outbuf
@@ -4390,7 +4394,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR outbuf
       !$PRAGMA IGNORE_TKR outbuf
       !IBM* IGNORE_TKR outbuf
-      type(*), dimension(*) :: outbuf
+      type(*), dimension(*), target :: outbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: outsize
       integer(kind=MPI_COUNT_KIND), intent(inout) :: position
       type(MPI_Comm), intent(in) :: comm
@@ -4408,7 +4412,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR inbuf
       !$PRAGMA IGNORE_TKR inbuf
       !IBM* IGNORE_TKR inbuf
-      type(*), dimension(*), intent(in) :: inbuf
+      type(*), dimension(*), target, intent(in) :: inbuf
       integer, intent(in) :: incount
       type(MPI_Datatype), intent(in) :: datatype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: outbuf
@@ -4416,7 +4420,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR outbuf
       !$PRAGMA IGNORE_TKR outbuf
       !IBM* IGNORE_TKR outbuf
-      type(*), dimension(*) :: outbuf
+      type(*), dimension(*), target :: outbuf
       integer, intent(in) :: outsize
       integer, intent(inout) :: position
       type(MPI_Comm), intent(in) :: comm
@@ -4431,7 +4435,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR inbuf
       !$PRAGMA IGNORE_TKR inbuf
       !IBM* IGNORE_TKR inbuf
-      type(*), dimension(*), intent(in) :: inbuf
+      type(*), dimension(*), target, intent(in) :: inbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: incount
       type(MPI_Datatype), intent(in) :: datatype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: outbuf
@@ -4439,7 +4443,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR outbuf
       !$PRAGMA IGNORE_TKR outbuf
       !IBM* IGNORE_TKR outbuf
-      type(*), dimension(*) :: outbuf
+      type(*), dimension(*), target :: outbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: outsize
       integer(kind=MPI_COUNT_KIND), intent(inout) :: position
       type(MPI_Comm), intent(in) :: comm
@@ -4499,7 +4503,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR inbuf
       !$PRAGMA IGNORE_TKR inbuf
       !IBM* IGNORE_TKR inbuf
-      type(*), dimension(*), intent(in) :: inbuf
+      type(*), dimension(*), target, intent(in) :: inbuf
       integer, intent(in) :: insize
       integer, intent(inout) :: position
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: outbuf
@@ -4507,7 +4511,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR outbuf
       !$PRAGMA IGNORE_TKR outbuf
       !IBM* IGNORE_TKR outbuf
-      type(*), dimension(*) :: outbuf
+      type(*), dimension(*), target :: outbuf
       integer, intent(in) :: outcount
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Comm), intent(in) :: comm
@@ -4522,7 +4526,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR inbuf
       !$PRAGMA IGNORE_TKR inbuf
       !IBM* IGNORE_TKR inbuf
-      type(*), dimension(*), intent(in) :: inbuf
+      type(*), dimension(*), target, intent(in) :: inbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: insize
       integer(kind=MPI_COUNT_KIND), intent(inout) :: position
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: outbuf
@@ -4530,7 +4534,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR outbuf
       !$PRAGMA IGNORE_TKR outbuf
       !IBM* IGNORE_TKR outbuf
-      type(*), dimension(*) :: outbuf
+      type(*), dimension(*), target :: outbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: outcount
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Comm), intent(in) :: comm
@@ -4548,7 +4552,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR inbuf
       !$PRAGMA IGNORE_TKR inbuf
       !IBM* IGNORE_TKR inbuf
-      type(*), dimension(*), intent(in) :: inbuf
+      type(*), dimension(*), target, intent(in) :: inbuf
       integer, intent(in) :: insize
       integer, intent(inout) :: position
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: outbuf
@@ -4556,7 +4560,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR outbuf
       !$PRAGMA IGNORE_TKR outbuf
       !IBM* IGNORE_TKR outbuf
-      type(*), dimension(*) :: outbuf
+      type(*), dimension(*), target :: outbuf
       integer, intent(in) :: outcount
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Comm), intent(in) :: comm
@@ -4571,7 +4575,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR inbuf
       !$PRAGMA IGNORE_TKR inbuf
       !IBM* IGNORE_TKR inbuf
-      type(*), dimension(*), intent(in) :: inbuf
+      type(*), dimension(*), target, intent(in) :: inbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: insize
       integer(kind=MPI_COUNT_KIND), intent(inout) :: position
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: outbuf
@@ -4579,7 +4583,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR outbuf
       !$PRAGMA IGNORE_TKR outbuf
       !IBM* IGNORE_TKR outbuf
-      type(*), dimension(*) :: outbuf
+      type(*), dimension(*), target :: outbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: outcount
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Comm), intent(in) :: comm
@@ -4598,7 +4602,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR inbuf
       !$PRAGMA IGNORE_TKR inbuf
       !IBM* IGNORE_TKR inbuf
-      type(*), dimension(*), intent(in) :: inbuf
+      type(*), dimension(*), target, intent(in) :: inbuf
       integer, intent(in) :: incount
       type(MPI_Datatype), intent(in) :: datatype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: outbuf
@@ -4606,7 +4610,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR outbuf
       !$PRAGMA IGNORE_TKR outbuf
       !IBM* IGNORE_TKR outbuf
-      type(*), dimension(*) :: outbuf
+      type(*), dimension(*), target :: outbuf
       integer(kind=MPI_ADDRESS_KIND), intent(in) :: outsize
       integer(kind=MPI_ADDRESS_KIND), intent(inout) :: position
       integer, optional, intent(out) :: ierror
@@ -4621,7 +4625,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR inbuf
       !$PRAGMA IGNORE_TKR inbuf
       !IBM* IGNORE_TKR inbuf
-      type(*), dimension(*), intent(in) :: inbuf
+      type(*), dimension(*), target, intent(in) :: inbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: incount
       type(MPI_Datatype), intent(in) :: datatype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: outbuf
@@ -4629,7 +4633,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR outbuf
       !$PRAGMA IGNORE_TKR outbuf
       !IBM* IGNORE_TKR outbuf
-      type(*), dimension(*) :: outbuf
+      type(*), dimension(*), target :: outbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: outsize
       integer(kind=MPI_COUNT_KIND), intent(inout) :: position
       integer, optional, intent(out) :: ierror
@@ -4647,7 +4651,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR inbuf
       !$PRAGMA IGNORE_TKR inbuf
       !IBM* IGNORE_TKR inbuf
-      type(*), dimension(*), intent(in) :: inbuf
+      type(*), dimension(*), target, intent(in) :: inbuf
       integer, intent(in) :: incount
       type(MPI_Datatype), intent(in) :: datatype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: outbuf
@@ -4655,7 +4659,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR outbuf
       !$PRAGMA IGNORE_TKR outbuf
       !IBM* IGNORE_TKR outbuf
-      type(*), dimension(*) :: outbuf
+      type(*), dimension(*), target :: outbuf
       integer(kind=MPI_ADDRESS_KIND), intent(in) :: outsize
       integer(kind=MPI_ADDRESS_KIND), intent(inout) :: position
       integer, optional, intent(out) :: ierror
@@ -4670,7 +4674,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR inbuf
       !$PRAGMA IGNORE_TKR inbuf
       !IBM* IGNORE_TKR inbuf
-      type(*), dimension(*), intent(in) :: inbuf
+      type(*), dimension(*), target, intent(in) :: inbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: incount
       type(MPI_Datatype), intent(in) :: datatype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: outbuf
@@ -4678,7 +4682,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR outbuf
       !$PRAGMA IGNORE_TKR outbuf
       !IBM* IGNORE_TKR outbuf
-      type(*), dimension(*) :: outbuf
+      type(*), dimension(*), target :: outbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: outsize
       integer(kind=MPI_COUNT_KIND), intent(inout) :: position
       integer, optional, intent(out) :: ierror
@@ -4738,7 +4742,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR inbuf
       !$PRAGMA IGNORE_TKR inbuf
       !IBM* IGNORE_TKR inbuf
-      type(*), dimension(*), intent(in) :: inbuf
+      type(*), dimension(*), target, intent(in) :: inbuf
       integer(kind=MPI_ADDRESS_KIND), intent(in) :: insize
       integer(kind=MPI_ADDRESS_KIND), intent(inout) :: position
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: outbuf
@@ -4746,7 +4750,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR outbuf
       !$PRAGMA IGNORE_TKR outbuf
       !IBM* IGNORE_TKR outbuf
-      type(*), dimension(*) :: outbuf
+      type(*), dimension(*), target :: outbuf
       integer, intent(in) :: outcount
       type(MPI_Datatype), intent(in) :: datatype
       integer, optional, intent(out) :: ierror
@@ -4761,7 +4765,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR inbuf
       !$PRAGMA IGNORE_TKR inbuf
       !IBM* IGNORE_TKR inbuf
-      type(*), dimension(*), intent(in) :: inbuf
+      type(*), dimension(*), target, intent(in) :: inbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: insize
       integer(kind=MPI_COUNT_KIND), intent(inout) :: position
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: outbuf
@@ -4769,7 +4773,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR outbuf
       !$PRAGMA IGNORE_TKR outbuf
       !IBM* IGNORE_TKR outbuf
-      type(*), dimension(*) :: outbuf
+      type(*), dimension(*), target :: outbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: outcount
       type(MPI_Datatype), intent(in) :: datatype
       integer, optional, intent(out) :: ierror
@@ -4787,7 +4791,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR inbuf
       !$PRAGMA IGNORE_TKR inbuf
       !IBM* IGNORE_TKR inbuf
-      type(*), dimension(*), intent(in) :: inbuf
+      type(*), dimension(*), target, intent(in) :: inbuf
       integer(kind=MPI_ADDRESS_KIND), intent(in) :: insize
       integer(kind=MPI_ADDRESS_KIND), intent(inout) :: position
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: outbuf
@@ -4795,7 +4799,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR outbuf
       !$PRAGMA IGNORE_TKR outbuf
       !IBM* IGNORE_TKR outbuf
-      type(*), dimension(*) :: outbuf
+      type(*), dimension(*), target :: outbuf
       integer, intent(in) :: outcount
       type(MPI_Datatype), intent(in) :: datatype
       integer, optional, intent(out) :: ierror
@@ -4810,7 +4814,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR inbuf
       !$PRAGMA IGNORE_TKR inbuf
       !IBM* IGNORE_TKR inbuf
-      type(*), dimension(*), intent(in) :: inbuf
+      type(*), dimension(*), target, intent(in) :: inbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: insize
       integer(kind=MPI_COUNT_KIND), intent(inout) :: position
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: outbuf
@@ -4818,7 +4822,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR outbuf
       !$PRAGMA IGNORE_TKR outbuf
       !IBM* IGNORE_TKR outbuf
-      type(*), dimension(*) :: outbuf
+      type(*), dimension(*), target :: outbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: outcount
       type(MPI_Datatype), intent(in) :: datatype
       integer, optional, intent(out) :: ierror
@@ -4938,7 +4942,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buffer
       !$PRAGMA IGNORE_TKR buffer
       !IBM* IGNORE_TKR buffer
-      type(*), dimension(*) :: buffer
+      type(*), dimension(*), target :: buffer
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: root
@@ -4953,7 +4957,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buffer
       !$PRAGMA IGNORE_TKR buffer
       !IBM* IGNORE_TKR buffer
-      type(*), dimension(*) :: buffer
+      type(*), dimension(*), target :: buffer
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: root
@@ -4971,7 +4975,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buffer
       !$PRAGMA IGNORE_TKR buffer
       !IBM* IGNORE_TKR buffer
-      type(*), dimension(*) :: buffer
+      type(*), dimension(*), target :: buffer
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: root
@@ -4986,7 +4990,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buffer
       !$PRAGMA IGNORE_TKR buffer
       !IBM* IGNORE_TKR buffer
-      type(*), dimension(*) :: buffer
+      type(*), dimension(*), target :: buffer
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: root
@@ -5005,7 +5009,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -5013,7 +5017,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       integer, intent(in) :: root
@@ -5029,7 +5033,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -5037,7 +5041,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       integer, intent(in) :: root
@@ -5056,7 +5060,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -5064,7 +5068,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       integer, intent(in) :: root
@@ -5080,7 +5084,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -5088,7 +5092,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       integer, intent(in) :: root
@@ -5107,7 +5111,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -5115,7 +5119,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: displs
       type(MPI_Datatype), intent(in) :: recvtype
@@ -5132,7 +5136,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -5140,7 +5144,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: recvcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: displs
       type(MPI_Datatype), intent(in) :: recvtype
@@ -5160,7 +5164,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -5168,7 +5172,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: displs
       type(MPI_Datatype), intent(in) :: recvtype
@@ -5185,7 +5189,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -5193,7 +5197,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: recvcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: displs
       type(MPI_Datatype), intent(in) :: recvtype
@@ -5213,7 +5217,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -5221,7 +5225,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       integer, intent(in) :: root
@@ -5237,7 +5241,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -5245,7 +5249,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       integer, intent(in) :: root
@@ -5264,7 +5268,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -5272,7 +5276,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       integer, intent(in) :: root
@@ -5288,7 +5292,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -5296,7 +5300,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       integer, intent(in) :: root
@@ -5315,7 +5319,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, dimension(*), intent(in) :: sendcounts
       integer, dimension(*), intent(in) :: displs
       type(MPI_Datatype), intent(in) :: sendtype
@@ -5324,7 +5328,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       integer, intent(in) :: root
@@ -5340,7 +5344,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: sendcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: displs
       type(MPI_Datatype), intent(in) :: sendtype
@@ -5349,7 +5353,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       integer, intent(in) :: root
@@ -5368,7 +5372,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, dimension(*), intent(in) :: sendcounts
       integer, dimension(*), intent(in) :: displs
       type(MPI_Datatype), intent(in) :: sendtype
@@ -5377,7 +5381,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       integer, intent(in) :: root
@@ -5393,7 +5397,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: sendcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: displs
       type(MPI_Datatype), intent(in) :: sendtype
@@ -5402,7 +5406,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       integer, intent(in) :: root
@@ -5421,7 +5425,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -5429,7 +5433,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       type(MPI_Comm), intent(in) :: comm
@@ -5444,7 +5448,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -5452,7 +5456,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       type(MPI_Comm), intent(in) :: comm
@@ -5470,7 +5474,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -5478,7 +5482,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       type(MPI_Comm), intent(in) :: comm
@@ -5493,7 +5497,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -5501,7 +5505,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       type(MPI_Comm), intent(in) :: comm
@@ -5519,7 +5523,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -5527,7 +5531,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: displs
       type(MPI_Datatype), intent(in) :: recvtype
@@ -5543,7 +5547,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -5551,7 +5555,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: recvcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: displs
       type(MPI_Datatype), intent(in) :: recvtype
@@ -5570,7 +5574,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -5578,7 +5582,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: displs
       type(MPI_Datatype), intent(in) :: recvtype
@@ -5594,7 +5598,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -5602,7 +5606,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: recvcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: displs
       type(MPI_Datatype), intent(in) :: recvtype
@@ -5621,7 +5625,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -5629,7 +5633,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       type(MPI_Comm), intent(in) :: comm
@@ -5644,7 +5648,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -5652,7 +5656,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       type(MPI_Comm), intent(in) :: comm
@@ -5670,7 +5674,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -5678,7 +5682,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       type(MPI_Comm), intent(in) :: comm
@@ -5693,7 +5697,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -5701,7 +5705,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       type(MPI_Comm), intent(in) :: comm
@@ -5719,7 +5723,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, dimension(*), intent(in) :: sendcounts
       integer, dimension(*), intent(in) :: sdispls
       type(MPI_Datatype), intent(in) :: sendtype
@@ -5728,7 +5732,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: rdispls
       type(MPI_Datatype), intent(in) :: recvtype
@@ -5744,7 +5748,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: sendcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: sdispls
       type(MPI_Datatype), intent(in) :: sendtype
@@ -5753,7 +5757,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: recvcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: rdispls
       type(MPI_Datatype), intent(in) :: recvtype
@@ -5772,7 +5776,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, dimension(*), intent(in) :: sendcounts
       integer, dimension(*), intent(in) :: sdispls
       type(MPI_Datatype), intent(in) :: sendtype
@@ -5781,7 +5785,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: rdispls
       type(MPI_Datatype), intent(in) :: recvtype
@@ -5797,7 +5801,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: sendcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: sdispls
       type(MPI_Datatype), intent(in) :: sendtype
@@ -5806,7 +5810,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: recvcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: rdispls
       type(MPI_Datatype), intent(in) :: recvtype
@@ -5825,7 +5829,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, dimension(*), intent(in) :: sendcounts
       integer, dimension(*), intent(in) :: sdispls
       type(MPI_Datatype), dimension(*), intent(in) :: sendtypes
@@ -5834,7 +5838,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: rdispls
       type(MPI_Datatype), dimension(*), intent(in) :: recvtypes
@@ -5850,7 +5854,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: sendcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: sdispls
       type(MPI_Datatype), dimension(*), intent(in) :: sendtypes
@@ -5859,7 +5863,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: recvcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: rdispls
       type(MPI_Datatype), dimension(*), intent(in) :: recvtypes
@@ -5878,7 +5882,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, dimension(*), intent(in) :: sendcounts
       integer, dimension(*), intent(in) :: sdispls
       type(MPI_Datatype), dimension(*), intent(in) :: sendtypes
@@ -5887,7 +5891,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: rdispls
       type(MPI_Datatype), dimension(*), intent(in) :: recvtypes
@@ -5903,7 +5907,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: sendcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: sdispls
       type(MPI_Datatype), dimension(*), intent(in) :: sendtypes
@@ -5912,7 +5916,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: recvcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: rdispls
       type(MPI_Datatype), dimension(*), intent(in) :: recvtypes
@@ -5930,13 +5934,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -5952,13 +5956,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -5977,13 +5981,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -5999,13 +6003,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -6086,13 +6090,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -6107,13 +6111,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -6131,13 +6135,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -6152,13 +6156,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -6196,13 +6200,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR inbuf
       !$PRAGMA IGNORE_TKR inbuf
       !IBM* IGNORE_TKR inbuf
-      type(*), dimension(*), intent(in) :: inbuf
+      type(*), dimension(*), target, intent(in) :: inbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: inoutbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: inoutbuf
       !DIR$ IGNORE_TKR inoutbuf
       !$PRAGMA IGNORE_TKR inoutbuf
       !IBM* IGNORE_TKR inoutbuf
-      type(*), dimension(*) :: inoutbuf
+      type(*), dimension(*), target :: inoutbuf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -6216,13 +6220,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR inbuf
       !$PRAGMA IGNORE_TKR inbuf
       !IBM* IGNORE_TKR inbuf
-      type(*), dimension(*), intent(in) :: inbuf
+      type(*), dimension(*), target, intent(in) :: inbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: inoutbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: inoutbuf
       !DIR$ IGNORE_TKR inoutbuf
       !$PRAGMA IGNORE_TKR inoutbuf
       !IBM* IGNORE_TKR inoutbuf
-      type(*), dimension(*) :: inoutbuf
+      type(*), dimension(*), target :: inoutbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -6239,13 +6243,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR inbuf
       !$PRAGMA IGNORE_TKR inbuf
       !IBM* IGNORE_TKR inbuf
-      type(*), dimension(*), intent(in) :: inbuf
+      type(*), dimension(*), target, intent(in) :: inbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: inoutbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: inoutbuf
       !DIR$ IGNORE_TKR inoutbuf
       !$PRAGMA IGNORE_TKR inoutbuf
       !IBM* IGNORE_TKR inoutbuf
-      type(*), dimension(*) :: inoutbuf
+      type(*), dimension(*), target :: inoutbuf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -6259,13 +6263,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR inbuf
       !$PRAGMA IGNORE_TKR inbuf
       !IBM* IGNORE_TKR inbuf
-      type(*), dimension(*), intent(in) :: inbuf
+      type(*), dimension(*), target, intent(in) :: inbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: inoutbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: inoutbuf
       !DIR$ IGNORE_TKR inoutbuf
       !$PRAGMA IGNORE_TKR inoutbuf
       !IBM* IGNORE_TKR inoutbuf
-      type(*), dimension(*) :: inoutbuf
+      type(*), dimension(*), target :: inoutbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -6282,13 +6286,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -6303,13 +6307,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -6327,13 +6331,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -6348,13 +6352,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -6372,13 +6376,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -6393,13 +6397,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: recvcounts
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -6417,13 +6421,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -6438,13 +6442,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: recvcounts
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -6462,13 +6466,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -6483,13 +6487,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -6507,13 +6511,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -6528,13 +6532,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -6552,13 +6556,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -6573,13 +6577,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -6597,13 +6601,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -6618,13 +6622,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -6662,7 +6666,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buffer
       !$PRAGMA IGNORE_TKR buffer
       !IBM* IGNORE_TKR buffer
-      type(*), dimension(*), asynchronous :: buffer
+      type(*), dimension(*), target :: buffer
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: root
@@ -6678,7 +6682,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buffer
       !$PRAGMA IGNORE_TKR buffer
       !IBM* IGNORE_TKR buffer
-      type(*), dimension(*), asynchronous :: buffer
+      type(*), dimension(*), target :: buffer
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: root
@@ -6697,7 +6701,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buffer
       !$PRAGMA IGNORE_TKR buffer
       !IBM* IGNORE_TKR buffer
-      type(*), dimension(*), asynchronous :: buffer
+      type(*), dimension(*), target :: buffer
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: root
@@ -6713,7 +6717,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buffer
       !$PRAGMA IGNORE_TKR buffer
       !IBM* IGNORE_TKR buffer
-      type(*), dimension(*), asynchronous :: buffer
+      type(*), dimension(*), target :: buffer
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: root
@@ -6733,7 +6737,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -6741,7 +6745,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       integer, intent(in) :: root
@@ -6758,7 +6762,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -6766,7 +6770,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       integer, intent(in) :: root
@@ -6786,7 +6790,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -6794,7 +6798,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       integer, intent(in) :: root
@@ -6811,7 +6815,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -6819,7 +6823,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       integer, intent(in) :: root
@@ -6839,7 +6843,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -6847,7 +6851,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: displs
       type(MPI_Datatype), intent(in) :: recvtype
@@ -6865,7 +6869,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -6873,7 +6877,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: recvcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: displs
       type(MPI_Datatype), intent(in) :: recvtype
@@ -6894,7 +6898,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -6902,7 +6906,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: displs
       type(MPI_Datatype), intent(in) :: recvtype
@@ -6920,7 +6924,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -6928,7 +6932,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: recvcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: displs
       type(MPI_Datatype), intent(in) :: recvtype
@@ -6949,7 +6953,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -6957,7 +6961,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       integer, intent(in) :: root
@@ -6974,7 +6978,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -6982,7 +6986,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       integer, intent(in) :: root
@@ -7002,7 +7006,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -7010,7 +7014,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       integer, intent(in) :: root
@@ -7027,7 +7031,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -7035,7 +7039,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       integer, intent(in) :: root
@@ -7055,7 +7059,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, dimension(*), intent(in) :: sendcounts
       integer, dimension(*), intent(in) :: displs
       type(MPI_Datatype), intent(in) :: sendtype
@@ -7064,7 +7068,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       integer, intent(in) :: root
@@ -7081,7 +7085,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: sendcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: displs
       type(MPI_Datatype), intent(in) :: sendtype
@@ -7090,7 +7094,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       integer, intent(in) :: root
@@ -7110,7 +7114,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, dimension(*), intent(in) :: sendcounts
       integer, dimension(*), intent(in) :: displs
       type(MPI_Datatype), intent(in) :: sendtype
@@ -7119,7 +7123,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       integer, intent(in) :: root
@@ -7136,7 +7140,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: sendcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: displs
       type(MPI_Datatype), intent(in) :: sendtype
@@ -7145,7 +7149,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       integer, intent(in) :: root
@@ -7165,7 +7169,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -7173,7 +7177,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       type(MPI_Comm), intent(in) :: comm
@@ -7189,7 +7193,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -7197,7 +7201,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       type(MPI_Comm), intent(in) :: comm
@@ -7216,7 +7220,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -7224,7 +7228,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       type(MPI_Comm), intent(in) :: comm
@@ -7240,7 +7244,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -7248,7 +7252,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       type(MPI_Comm), intent(in) :: comm
@@ -7267,7 +7271,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -7275,7 +7279,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: displs
       type(MPI_Datatype), intent(in) :: recvtype
@@ -7292,7 +7296,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -7300,7 +7304,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: recvcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: displs
       type(MPI_Datatype), intent(in) :: recvtype
@@ -7320,7 +7324,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -7328,7 +7332,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: displs
       type(MPI_Datatype), intent(in) :: recvtype
@@ -7345,7 +7349,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -7353,7 +7357,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: recvcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: displs
       type(MPI_Datatype), intent(in) :: recvtype
@@ -7373,7 +7377,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -7381,7 +7385,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       type(MPI_Comm), intent(in) :: comm
@@ -7397,7 +7401,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -7405,7 +7409,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       type(MPI_Comm), intent(in) :: comm
@@ -7424,7 +7428,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -7432,7 +7436,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       type(MPI_Comm), intent(in) :: comm
@@ -7448,7 +7452,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -7456,7 +7460,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       type(MPI_Comm), intent(in) :: comm
@@ -7475,7 +7479,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, dimension(*), intent(in) :: sendcounts
       integer, dimension(*), intent(in) :: sdispls
       type(MPI_Datatype), intent(in) :: sendtype
@@ -7484,7 +7488,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: rdispls
       type(MPI_Datatype), intent(in) :: recvtype
@@ -7501,7 +7505,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: sendcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: sdispls
       type(MPI_Datatype), intent(in) :: sendtype
@@ -7510,7 +7514,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: recvcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: rdispls
       type(MPI_Datatype), intent(in) :: recvtype
@@ -7530,7 +7534,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, dimension(*), intent(in) :: sendcounts
       integer, dimension(*), intent(in) :: sdispls
       type(MPI_Datatype), intent(in) :: sendtype
@@ -7539,7 +7543,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: rdispls
       type(MPI_Datatype), intent(in) :: recvtype
@@ -7556,7 +7560,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: sendcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: sdispls
       type(MPI_Datatype), intent(in) :: sendtype
@@ -7565,7 +7569,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: recvcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: rdispls
       type(MPI_Datatype), intent(in) :: recvtype
@@ -7585,7 +7589,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, dimension(*), intent(in) :: sendcounts
       integer, dimension(*), intent(in) :: sdispls
       type(MPI_Datatype), dimension(*), intent(in) :: sendtypes
@@ -7594,7 +7598,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: rdispls
       type(MPI_Datatype), dimension(*), intent(in) :: recvtypes
@@ -7611,7 +7615,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: sendcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: sdispls
       type(MPI_Datatype), dimension(*), intent(in) :: sendtypes
@@ -7620,7 +7624,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: recvcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: rdispls
       type(MPI_Datatype), dimension(*), intent(in) :: recvtypes
@@ -7640,7 +7644,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, dimension(*), intent(in) :: sendcounts
       integer, dimension(*), intent(in) :: sdispls
       type(MPI_Datatype), dimension(*), intent(in) :: sendtypes
@@ -7649,7 +7653,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: rdispls
       type(MPI_Datatype), dimension(*), intent(in) :: recvtypes
@@ -7666,7 +7670,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: sendcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: sdispls
       type(MPI_Datatype), dimension(*), intent(in) :: sendtypes
@@ -7675,7 +7679,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: recvcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: rdispls
       type(MPI_Datatype), dimension(*), intent(in) :: recvtypes
@@ -7695,13 +7699,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -7719,13 +7723,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -7746,13 +7750,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -7770,13 +7774,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -7796,13 +7800,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -7818,13 +7822,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -7843,13 +7847,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -7865,13 +7869,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -7891,13 +7895,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -7914,13 +7918,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -7940,13 +7944,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -7963,13 +7967,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -7989,13 +7993,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -8012,13 +8016,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: recvcounts
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -8038,13 +8042,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -8061,13 +8065,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: recvcounts
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -8086,13 +8090,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -8108,13 +8112,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -8133,13 +8137,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -8155,13 +8159,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -8180,13 +8184,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -8202,13 +8206,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -8227,13 +8231,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -8249,13 +8253,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -8296,7 +8300,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buffer
       !$PRAGMA IGNORE_TKR buffer
       !IBM* IGNORE_TKR buffer
-      type(*), dimension(*), asynchronous :: buffer
+      type(*), dimension(*), target :: buffer
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: root
@@ -8313,7 +8317,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buffer
       !$PRAGMA IGNORE_TKR buffer
       !IBM* IGNORE_TKR buffer
-      type(*), dimension(*), asynchronous :: buffer
+      type(*), dimension(*), target :: buffer
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: root
@@ -8333,7 +8337,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buffer
       !$PRAGMA IGNORE_TKR buffer
       !IBM* IGNORE_TKR buffer
-      type(*), dimension(*), asynchronous :: buffer
+      type(*), dimension(*), target :: buffer
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: root
@@ -8350,7 +8354,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buffer
       !$PRAGMA IGNORE_TKR buffer
       !IBM* IGNORE_TKR buffer
-      type(*), dimension(*), asynchronous :: buffer
+      type(*), dimension(*), target :: buffer
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: root
@@ -8371,7 +8375,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -8379,7 +8383,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       integer, intent(in) :: root
@@ -8397,7 +8401,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -8405,7 +8409,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       integer, intent(in) :: root
@@ -8426,7 +8430,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -8434,7 +8438,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       integer, intent(in) :: root
@@ -8452,7 +8456,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -8460,7 +8464,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       integer, intent(in) :: root
@@ -8481,7 +8485,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -8489,7 +8493,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: displs
       type(MPI_Datatype), intent(in) :: recvtype
@@ -8508,7 +8512,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -8516,7 +8520,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: recvcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: displs
       type(MPI_Datatype), intent(in) :: recvtype
@@ -8538,7 +8542,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -8546,7 +8550,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: displs
       type(MPI_Datatype), intent(in) :: recvtype
@@ -8565,7 +8569,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -8573,7 +8577,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: recvcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: displs
       type(MPI_Datatype), intent(in) :: recvtype
@@ -8595,7 +8599,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -8603,7 +8607,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       integer, intent(in) :: root
@@ -8621,7 +8625,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -8629,7 +8633,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       integer, intent(in) :: root
@@ -8650,7 +8654,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -8658,7 +8662,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       integer, intent(in) :: root
@@ -8676,7 +8680,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -8684,7 +8688,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       integer, intent(in) :: root
@@ -8705,7 +8709,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, dimension(*), intent(in) :: sendcounts
       integer, dimension(*), intent(in) :: displs
       type(MPI_Datatype), intent(in) :: sendtype
@@ -8714,7 +8718,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       integer, intent(in) :: root
@@ -8732,7 +8736,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: sendcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: displs
       type(MPI_Datatype), intent(in) :: sendtype
@@ -8741,7 +8745,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       integer, intent(in) :: root
@@ -8762,7 +8766,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, dimension(*), intent(in) :: sendcounts
       integer, dimension(*), intent(in) :: displs
       type(MPI_Datatype), intent(in) :: sendtype
@@ -8771,7 +8775,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       integer, intent(in) :: root
@@ -8789,7 +8793,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: sendcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: displs
       type(MPI_Datatype), intent(in) :: sendtype
@@ -8798,7 +8802,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       integer, intent(in) :: root
@@ -8819,7 +8823,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -8827,7 +8831,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       type(MPI_Comm), intent(in) :: comm
@@ -8844,7 +8848,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -8852,7 +8856,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       type(MPI_Comm), intent(in) :: comm
@@ -8872,7 +8876,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -8880,7 +8884,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       type(MPI_Comm), intent(in) :: comm
@@ -8897,7 +8901,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -8905,7 +8909,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       type(MPI_Comm), intent(in) :: comm
@@ -8925,7 +8929,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -8933,7 +8937,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: displs
       type(MPI_Datatype), intent(in) :: recvtype
@@ -8951,7 +8955,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -8959,7 +8963,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: recvcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: displs
       type(MPI_Datatype), intent(in) :: recvtype
@@ -8980,7 +8984,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -8988,7 +8992,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: displs
       type(MPI_Datatype), intent(in) :: recvtype
@@ -9006,7 +9010,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -9014,7 +9018,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: recvcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: displs
       type(MPI_Datatype), intent(in) :: recvtype
@@ -9035,7 +9039,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -9043,7 +9047,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       type(MPI_Comm), intent(in) :: comm
@@ -9060,7 +9064,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -9068,7 +9072,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       type(MPI_Comm), intent(in) :: comm
@@ -9088,7 +9092,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -9096,7 +9100,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       type(MPI_Comm), intent(in) :: comm
@@ -9113,7 +9117,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -9121,7 +9125,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       type(MPI_Comm), intent(in) :: comm
@@ -9141,7 +9145,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, dimension(*), intent(in) :: sendcounts
       integer, dimension(*), intent(in) :: sdispls
       type(MPI_Datatype), intent(in) :: sendtype
@@ -9150,7 +9154,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: rdispls
       type(MPI_Datatype), intent(in) :: recvtype
@@ -9168,7 +9172,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: sendcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: sdispls
       type(MPI_Datatype), intent(in) :: sendtype
@@ -9177,7 +9181,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: recvcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: rdispls
       type(MPI_Datatype), intent(in) :: recvtype
@@ -9198,7 +9202,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, dimension(*), intent(in) :: sendcounts
       integer, dimension(*), intent(in) :: sdispls
       type(MPI_Datatype), intent(in) :: sendtype
@@ -9207,7 +9211,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: rdispls
       type(MPI_Datatype), intent(in) :: recvtype
@@ -9225,7 +9229,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: sendcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: sdispls
       type(MPI_Datatype), intent(in) :: sendtype
@@ -9234,7 +9238,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: recvcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: rdispls
       type(MPI_Datatype), intent(in) :: recvtype
@@ -9255,7 +9259,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, dimension(*), intent(in) :: sendcounts
       integer, dimension(*), intent(in) :: sdispls
       type(MPI_Datatype), dimension(*), intent(in) :: sendtypes
@@ -9264,7 +9268,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: rdispls
       type(MPI_Datatype), dimension(*), intent(in) :: recvtypes
@@ -9282,7 +9286,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: sendcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: sdispls
       type(MPI_Datatype), dimension(*), intent(in) :: sendtypes
@@ -9291,7 +9295,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: recvcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: rdispls
       type(MPI_Datatype), dimension(*), intent(in) :: recvtypes
@@ -9312,7 +9316,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, dimension(*), intent(in) :: sendcounts
       integer, dimension(*), intent(in) :: sdispls
       type(MPI_Datatype), dimension(*), intent(in) :: sendtypes
@@ -9321,7 +9325,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: rdispls
       type(MPI_Datatype), dimension(*), intent(in) :: recvtypes
@@ -9339,7 +9343,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: sendcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: sdispls
       type(MPI_Datatype), dimension(*), intent(in) :: sendtypes
@@ -9348,7 +9352,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: recvcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: rdispls
       type(MPI_Datatype), dimension(*), intent(in) :: recvtypes
@@ -9369,13 +9373,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -9394,13 +9398,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -9422,13 +9426,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -9447,13 +9451,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -9475,13 +9479,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -9499,13 +9503,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -9526,13 +9530,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -9550,13 +9554,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -9577,13 +9581,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -9601,13 +9605,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -9628,13 +9632,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -9652,13 +9656,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -9679,13 +9683,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -9703,13 +9707,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: recvcounts
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -9730,13 +9734,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -9754,13 +9758,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: recvcounts
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -9781,13 +9785,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -9805,13 +9809,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -9832,13 +9836,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -9856,13 +9860,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -9883,13 +9887,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -9907,13 +9911,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -9934,13 +9938,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -9958,13 +9962,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Op), intent(in) :: op
@@ -11659,7 +11663,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -11667,7 +11671,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       type(MPI_Comm), intent(in) :: comm
@@ -11682,7 +11686,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -11690,7 +11694,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       type(MPI_Comm), intent(in) :: comm
@@ -11708,7 +11712,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -11716,7 +11720,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       type(MPI_Comm), intent(in) :: comm
@@ -11731,7 +11735,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -11739,7 +11743,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       type(MPI_Comm), intent(in) :: comm
@@ -11757,7 +11761,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -11765,7 +11769,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: displs
       type(MPI_Datatype), intent(in) :: recvtype
@@ -11781,7 +11785,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -11789,7 +11793,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: recvcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: displs
       type(MPI_Datatype), intent(in) :: recvtype
@@ -11808,7 +11812,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -11816,7 +11820,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: displs
       type(MPI_Datatype), intent(in) :: recvtype
@@ -11832,7 +11836,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -11840,7 +11844,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: recvcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: displs
       type(MPI_Datatype), intent(in) :: recvtype
@@ -11859,7 +11863,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -11867,7 +11871,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       type(MPI_Comm), intent(in) :: comm
@@ -11882,7 +11886,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -11890,7 +11894,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       type(MPI_Comm), intent(in) :: comm
@@ -11908,7 +11912,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -11916,7 +11920,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       type(MPI_Comm), intent(in) :: comm
@@ -11931,7 +11935,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -11939,7 +11943,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       type(MPI_Comm), intent(in) :: comm
@@ -11957,7 +11961,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, dimension(*), intent(in) :: sendcounts
       integer, dimension(*), intent(in) :: sdispls
       type(MPI_Datatype), intent(in) :: sendtype
@@ -11966,7 +11970,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: rdispls
       type(MPI_Datatype), intent(in) :: recvtype
@@ -11982,7 +11986,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: sendcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: sdispls
       type(MPI_Datatype), intent(in) :: sendtype
@@ -11991,7 +11995,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: recvcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: rdispls
       type(MPI_Datatype), intent(in) :: recvtype
@@ -12010,7 +12014,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, dimension(*), intent(in) :: sendcounts
       integer, dimension(*), intent(in) :: sdispls
       type(MPI_Datatype), intent(in) :: sendtype
@@ -12019,7 +12023,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: rdispls
       type(MPI_Datatype), intent(in) :: recvtype
@@ -12035,7 +12039,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: sendcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: sdispls
       type(MPI_Datatype), intent(in) :: sendtype
@@ -12044,7 +12048,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: recvcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: rdispls
       type(MPI_Datatype), intent(in) :: recvtype
@@ -12063,7 +12067,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, dimension(*), intent(in) :: sendcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: sdispls
       type(MPI_Datatype), dimension(*), intent(in) :: sendtypes
@@ -12072,7 +12076,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: rdispls
       type(MPI_Datatype), dimension(*), intent(in) :: recvtypes
@@ -12088,7 +12092,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: sendcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: sdispls
       type(MPI_Datatype), dimension(*), intent(in) :: sendtypes
@@ -12097,7 +12101,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: recvcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: rdispls
       type(MPI_Datatype), dimension(*), intent(in) :: recvtypes
@@ -12116,7 +12120,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, dimension(*), intent(in) :: sendcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: sdispls
       type(MPI_Datatype), dimension(*), intent(in) :: sendtypes
@@ -12125,7 +12129,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: rdispls
       type(MPI_Datatype), dimension(*), intent(in) :: recvtypes
@@ -12141,7 +12145,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in) :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: sendcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: sdispls
       type(MPI_Datatype), dimension(*), intent(in) :: sendtypes
@@ -12150,7 +12154,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*) :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: recvcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: rdispls
       type(MPI_Datatype), dimension(*), intent(in) :: recvtypes
@@ -12169,7 +12173,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -12177,7 +12181,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       type(MPI_Comm), intent(in) :: comm
@@ -12193,7 +12197,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -12201,7 +12205,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       type(MPI_Comm), intent(in) :: comm
@@ -12220,7 +12224,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -12228,7 +12232,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       type(MPI_Comm), intent(in) :: comm
@@ -12244,7 +12248,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -12252,7 +12256,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       type(MPI_Comm), intent(in) :: comm
@@ -12271,7 +12275,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -12279,7 +12283,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: displs
       type(MPI_Datatype), intent(in) :: recvtype
@@ -12296,7 +12300,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -12304,7 +12308,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: recvcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: displs
       type(MPI_Datatype), intent(in) :: recvtype
@@ -12324,7 +12328,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -12332,7 +12336,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: displs
       type(MPI_Datatype), intent(in) :: recvtype
@@ -12349,7 +12353,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -12357,7 +12361,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: recvcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: displs
       type(MPI_Datatype), intent(in) :: recvtype
@@ -12377,7 +12381,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -12385,7 +12389,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       type(MPI_Comm), intent(in) :: comm
@@ -12401,7 +12405,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -12409,7 +12413,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       type(MPI_Comm), intent(in) :: comm
@@ -12428,7 +12432,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -12436,7 +12440,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       type(MPI_Comm), intent(in) :: comm
@@ -12452,7 +12456,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -12460,7 +12464,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       type(MPI_Comm), intent(in) :: comm
@@ -12479,7 +12483,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, dimension(*), intent(in) :: sendcounts
       integer, dimension(*), intent(in) :: sdispls
       type(MPI_Datatype), intent(in) :: sendtype
@@ -12488,7 +12492,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: rdispls
       type(MPI_Datatype), intent(in) :: recvtype
@@ -12505,7 +12509,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: sendcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: sdispls
       type(MPI_Datatype), intent(in) :: sendtype
@@ -12514,7 +12518,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: recvcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: rdispls
       type(MPI_Datatype), intent(in) :: recvtype
@@ -12534,7 +12538,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, dimension(*), intent(in) :: sendcounts
       integer, dimension(*), intent(in) :: sdispls
       type(MPI_Datatype), intent(in) :: sendtype
@@ -12543,7 +12547,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: rdispls
       type(MPI_Datatype), intent(in) :: recvtype
@@ -12560,7 +12564,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: sendcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: sdispls
       type(MPI_Datatype), intent(in) :: sendtype
@@ -12569,7 +12573,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: recvcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: rdispls
       type(MPI_Datatype), intent(in) :: recvtype
@@ -12589,7 +12593,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, dimension(*), intent(in) :: sendcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: sdispls
       type(MPI_Datatype), dimension(*), intent(in) :: sendtypes
@@ -12598,7 +12602,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: rdispls
       type(MPI_Datatype), dimension(*), intent(in) :: recvtypes
@@ -12615,7 +12619,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: sendcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: sdispls
       type(MPI_Datatype), dimension(*), intent(in) :: sendtypes
@@ -12624,7 +12628,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: recvcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: rdispls
       type(MPI_Datatype), dimension(*), intent(in) :: recvtypes
@@ -12644,7 +12648,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, dimension(*), intent(in) :: sendcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: sdispls
       type(MPI_Datatype), dimension(*), intent(in) :: sendtypes
@@ -12653,7 +12657,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: rdispls
       type(MPI_Datatype), dimension(*), intent(in) :: recvtypes
@@ -12670,7 +12674,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: sendcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: sdispls
       type(MPI_Datatype), dimension(*), intent(in) :: sendtypes
@@ -12679,7 +12683,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: recvcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: rdispls
       type(MPI_Datatype), dimension(*), intent(in) :: recvtypes
@@ -12699,7 +12703,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -12707,7 +12711,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       type(MPI_Comm), intent(in) :: comm
@@ -12724,7 +12728,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -12732,7 +12736,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       type(MPI_Comm), intent(in) :: comm
@@ -12752,7 +12756,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -12760,7 +12764,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       type(MPI_Comm), intent(in) :: comm
@@ -12777,7 +12781,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -12785,7 +12789,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       type(MPI_Comm), intent(in) :: comm
@@ -12805,7 +12809,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -12813,7 +12817,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: displs
       type(MPI_Datatype), intent(in) :: recvtype
@@ -12831,7 +12835,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -12839,7 +12843,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: recvcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: displs
       type(MPI_Datatype), intent(in) :: recvtype
@@ -12860,7 +12864,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -12868,7 +12872,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: displs
       type(MPI_Datatype), intent(in) :: recvtype
@@ -12886,7 +12890,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -12894,7 +12898,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: recvcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: displs
       type(MPI_Datatype), intent(in) :: recvtype
@@ -12915,7 +12919,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -12923,7 +12927,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       type(MPI_Comm), intent(in) :: comm
@@ -12940,7 +12944,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -12948,7 +12952,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       type(MPI_Comm), intent(in) :: comm
@@ -12968,7 +12972,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -12976,7 +12980,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       type(MPI_Comm), intent(in) :: comm
@@ -12993,7 +12997,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: sendcount
       type(MPI_Datatype), intent(in) :: sendtype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
@@ -13001,7 +13005,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), intent(in) :: recvcount
       type(MPI_Datatype), intent(in) :: recvtype
       type(MPI_Comm), intent(in) :: comm
@@ -13021,7 +13025,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, dimension(*), intent(in) :: sendcounts
       integer, dimension(*), intent(in) :: sdispls
       type(MPI_Datatype), intent(in) :: sendtype
@@ -13030,7 +13034,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: rdispls
       type(MPI_Datatype), intent(in) :: recvtype
@@ -13048,7 +13052,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: sendcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: sdispls
       type(MPI_Datatype), intent(in) :: sendtype
@@ -13057,7 +13061,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: recvcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: rdispls
       type(MPI_Datatype), intent(in) :: recvtype
@@ -13078,7 +13082,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, dimension(*), intent(in) :: sendcounts
       integer, dimension(*), intent(in) :: sdispls
       type(MPI_Datatype), intent(in) :: sendtype
@@ -13087,7 +13091,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer, dimension(*), intent(in) :: rdispls
       type(MPI_Datatype), intent(in) :: recvtype
@@ -13105,7 +13109,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: sendcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: sdispls
       type(MPI_Datatype), intent(in) :: sendtype
@@ -13114,7 +13118,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: recvcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: rdispls
       type(MPI_Datatype), intent(in) :: recvtype
@@ -13135,7 +13139,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, dimension(*), intent(in) :: sendcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: sdispls
       type(MPI_Datatype), dimension(*), intent(in) :: sendtypes
@@ -13144,7 +13148,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: rdispls
       type(MPI_Datatype), dimension(*), intent(in) :: recvtypes
@@ -13162,7 +13166,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: sendcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: sdispls
       type(MPI_Datatype), dimension(*), intent(in) :: sendtypes
@@ -13171,7 +13175,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: recvcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: rdispls
       type(MPI_Datatype), dimension(*), intent(in) :: recvtypes
@@ -13192,7 +13196,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer, dimension(*), intent(in) :: sendcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: sdispls
       type(MPI_Datatype), dimension(*), intent(in) :: sendtypes
@@ -13201,7 +13205,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer, dimension(*), intent(in) :: recvcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: rdispls
       type(MPI_Datatype), dimension(*), intent(in) :: recvtypes
@@ -13219,7 +13223,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR sendbuf
       !$PRAGMA IGNORE_TKR sendbuf
       !IBM* IGNORE_TKR sendbuf
-      type(*), dimension(*), intent(in), asynchronous :: sendbuf
+      type(*), dimension(*), target, intent(in) :: sendbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: sendcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: sdispls
       type(MPI_Datatype), dimension(*), intent(in) :: sendtypes
@@ -13228,7 +13232,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR recvbuf
       !$PRAGMA IGNORE_TKR recvbuf
       !IBM* IGNORE_TKR recvbuf
-      type(*), dimension(*), asynchronous :: recvbuf
+      type(*), dimension(*), target :: recvbuf
       integer(kind=MPI_COUNT_KIND), dimension(*), intent(in) :: recvcounts
       integer(kind=MPI_ADDRESS_KIND), dimension(*), intent(in) :: rdispls
       type(MPI_Datatype), dimension(*), intent(in) :: recvtypes
@@ -13330,7 +13334,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR base
       !$PRAGMA IGNORE_TKR base
       !IBM* IGNORE_TKR base
-      type(*), dimension(*) :: base
+      type(*), dimension(*), target :: base
       integer, optional, intent(out) :: ierror
     end subroutine MPI_Free_mem_f08
   end interface MPI_Free_mem
@@ -13344,7 +13348,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR base
       !$PRAGMA IGNORE_TKR base
       !IBM* IGNORE_TKR base
-      type(*), dimension(*) :: base
+      type(*), dimension(*), target :: base
       integer, optional, intent(out) :: ierror
     end subroutine PMPI_Free_mem_f08
   end interface PMPI_Free_mem
@@ -14772,7 +14776,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR base
       !$PRAGMA IGNORE_TKR base
       !IBM* IGNORE_TKR base
-      type(*), dimension(*) :: base
+      type(*), dimension(*), target :: base
       integer(kind=MPI_ADDRESS_KIND), intent(in) :: size
       integer, intent(in) :: disp_unit
       type(MPI_Info), intent(in) :: info
@@ -14788,7 +14792,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR base
       !$PRAGMA IGNORE_TKR base
       !IBM* IGNORE_TKR base
-      type(*), dimension(*) :: base
+      type(*), dimension(*), target :: base
       integer(kind=MPI_ADDRESS_KIND), intent(in) :: size
       integer(kind=MPI_ADDRESS_KIND), intent(in) :: disp_unit
       type(MPI_Info), intent(in) :: info
@@ -14807,7 +14811,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR base
       !$PRAGMA IGNORE_TKR base
       !IBM* IGNORE_TKR base
-      type(*), dimension(*) :: base
+      type(*), dimension(*), target :: base
       integer(kind=MPI_ADDRESS_KIND), intent(in) :: size
       integer, intent(in) :: disp_unit
       type(MPI_Info), intent(in) :: info
@@ -14823,7 +14827,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR base
       !$PRAGMA IGNORE_TKR base
       !IBM* IGNORE_TKR base
-      type(*), dimension(*) :: base
+      type(*), dimension(*), target :: base
       integer(kind=MPI_ADDRESS_KIND), intent(in) :: size
       integer(kind=MPI_ADDRESS_KIND), intent(in) :: disp_unit
       type(MPI_Info), intent(in) :: info
@@ -14989,7 +14993,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR base
       !$PRAGMA IGNORE_TKR base
       !IBM* IGNORE_TKR base
-      type(*), dimension(*), asynchronous :: base
+      type(*), dimension(*), target :: base
       integer(kind=MPI_ADDRESS_KIND), intent(in) :: size
       integer, optional, intent(out) :: ierror
     end subroutine MPI_Win_attach_f08
@@ -15005,7 +15009,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR base
       !$PRAGMA IGNORE_TKR base
       !IBM* IGNORE_TKR base
-      type(*), dimension(*), asynchronous :: base
+      type(*), dimension(*), target :: base
       integer(kind=MPI_ADDRESS_KIND), intent(in) :: size
       integer, optional, intent(out) :: ierror
     end subroutine PMPI_Win_attach_f08
@@ -15043,7 +15047,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR base
       !$PRAGMA IGNORE_TKR base
       !IBM* IGNORE_TKR base
-      type(*), dimension(*), intent(in), asynchronous :: base
+      type(*), dimension(*), target :: base
       integer, optional, intent(out) :: ierror
     end subroutine MPI_Win_detach_f08
   end interface MPI_Win_detach
@@ -15058,7 +15062,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR base
       !$PRAGMA IGNORE_TKR base
       !IBM* IGNORE_TKR base
-      type(*), dimension(*), intent(in), asynchronous :: base
+      type(*), dimension(*), target :: base
       integer, optional, intent(out) :: ierror
     end subroutine PMPI_Win_detach_f08
   end interface PMPI_Win_detach
@@ -15151,7 +15155,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR origin_addr
       !$PRAGMA IGNORE_TKR origin_addr
       !IBM* IGNORE_TKR origin_addr
-      type(*), dimension(*), intent(in), asynchronous :: origin_addr
+      type(*), dimension(*), target, intent(in) :: origin_addr
       integer, intent(in) :: origin_count
       type(MPI_Datatype), intent(in) :: origin_datatype
       integer, intent(in) :: target_rank
@@ -15170,7 +15174,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR origin_addr
       !$PRAGMA IGNORE_TKR origin_addr
       !IBM* IGNORE_TKR origin_addr
-      type(*), dimension(*), intent(in), asynchronous :: origin_addr
+      type(*), dimension(*), target, intent(in) :: origin_addr
       integer(kind=MPI_COUNT_KIND), intent(in) :: origin_count
       type(MPI_Datatype), intent(in) :: origin_datatype
       integer, intent(in) :: target_rank
@@ -15192,7 +15196,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR origin_addr
       !$PRAGMA IGNORE_TKR origin_addr
       !IBM* IGNORE_TKR origin_addr
-      type(*), dimension(*), intent(in), asynchronous :: origin_addr
+      type(*), dimension(*), target, intent(in) :: origin_addr
       integer, intent(in) :: origin_count
       type(MPI_Datatype), intent(in) :: origin_datatype
       integer, intent(in) :: target_rank
@@ -15211,7 +15215,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR origin_addr
       !$PRAGMA IGNORE_TKR origin_addr
       !IBM* IGNORE_TKR origin_addr
-      type(*), dimension(*), intent(in), asynchronous :: origin_addr
+      type(*), dimension(*), target, intent(in) :: origin_addr
       integer(kind=MPI_COUNT_KIND), intent(in) :: origin_count
       type(MPI_Datatype), intent(in) :: origin_datatype
       integer, intent(in) :: target_rank
@@ -15233,7 +15237,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR origin_addr
       !$PRAGMA IGNORE_TKR origin_addr
       !IBM* IGNORE_TKR origin_addr
-      type(*), dimension(*), asynchronous :: origin_addr
+      type(*), dimension(*), target :: origin_addr
       integer, intent(in) :: origin_count
       type(MPI_Datatype), intent(in) :: origin_datatype
       integer, intent(in) :: target_rank
@@ -15252,7 +15256,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR origin_addr
       !$PRAGMA IGNORE_TKR origin_addr
       !IBM* IGNORE_TKR origin_addr
-      type(*), dimension(*), asynchronous :: origin_addr
+      type(*), dimension(*), target :: origin_addr
       integer(kind=MPI_COUNT_KIND), intent(in) :: origin_count
       type(MPI_Datatype), intent(in) :: origin_datatype
       integer, intent(in) :: target_rank
@@ -15274,7 +15278,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR origin_addr
       !$PRAGMA IGNORE_TKR origin_addr
       !IBM* IGNORE_TKR origin_addr
-      type(*), dimension(*), asynchronous :: origin_addr
+      type(*), dimension(*), target :: origin_addr
       integer, intent(in) :: origin_count
       type(MPI_Datatype), intent(in) :: origin_datatype
       integer, intent(in) :: target_rank
@@ -15293,7 +15297,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR origin_addr
       !$PRAGMA IGNORE_TKR origin_addr
       !IBM* IGNORE_TKR origin_addr
-      type(*), dimension(*), asynchronous :: origin_addr
+      type(*), dimension(*), target :: origin_addr
       integer(kind=MPI_COUNT_KIND), intent(in) :: origin_count
       type(MPI_Datatype), intent(in) :: origin_datatype
       integer, intent(in) :: target_rank
@@ -15315,7 +15319,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR origin_addr
       !$PRAGMA IGNORE_TKR origin_addr
       !IBM* IGNORE_TKR origin_addr
-      type(*), dimension(*), intent(in), asynchronous :: origin_addr
+      type(*), dimension(*), target, intent(in) :: origin_addr
       integer, intent(in) :: origin_count
       type(MPI_Datatype), intent(in) :: origin_datatype
       integer, intent(in) :: target_rank
@@ -15335,7 +15339,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR origin_addr
       !$PRAGMA IGNORE_TKR origin_addr
       !IBM* IGNORE_TKR origin_addr
-      type(*), dimension(*), intent(in), asynchronous :: origin_addr
+      type(*), dimension(*), target, intent(in) :: origin_addr
       integer(kind=MPI_COUNT_KIND), intent(in) :: origin_count
       type(MPI_Datatype), intent(in) :: origin_datatype
       integer, intent(in) :: target_rank
@@ -15358,7 +15362,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR origin_addr
       !$PRAGMA IGNORE_TKR origin_addr
       !IBM* IGNORE_TKR origin_addr
-      type(*), dimension(*), intent(in), asynchronous :: origin_addr
+      type(*), dimension(*), target, intent(in) :: origin_addr
       integer, intent(in) :: origin_count
       type(MPI_Datatype), intent(in) :: origin_datatype
       integer, intent(in) :: target_rank
@@ -15378,7 +15382,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR origin_addr
       !$PRAGMA IGNORE_TKR origin_addr
       !IBM* IGNORE_TKR origin_addr
-      type(*), dimension(*), intent(in), asynchronous :: origin_addr
+      type(*), dimension(*), target, intent(in) :: origin_addr
       integer(kind=MPI_COUNT_KIND), intent(in) :: origin_count
       type(MPI_Datatype), intent(in) :: origin_datatype
       integer, intent(in) :: target_rank
@@ -15401,19 +15405,19 @@ module mpi_f08
       !DIR$ IGNORE_TKR origin_addr
       !$PRAGMA IGNORE_TKR origin_addr
       !IBM* IGNORE_TKR origin_addr
-      type(*), dimension(*), intent(in), asynchronous :: origin_addr
+      type(*), dimension(*), target, intent(in) :: origin_addr
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: compare_addr
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: compare_addr
       !DIR$ IGNORE_TKR compare_addr
       !$PRAGMA IGNORE_TKR compare_addr
       !IBM* IGNORE_TKR compare_addr
-      type(*), dimension(*), intent(in), asynchronous :: compare_addr
+      type(*), dimension(*), target, intent(in) :: compare_addr
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: result_addr
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: result_addr
       !DIR$ IGNORE_TKR result_addr
       !$PRAGMA IGNORE_TKR result_addr
       !IBM* IGNORE_TKR result_addr
-      type(*), dimension(*), asynchronous :: result_addr
+      type(*), dimension(*), target :: result_addr
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: target_rank
       integer(kind=MPI_ADDRESS_KIND), intent(in) :: target_disp
@@ -15432,19 +15436,19 @@ module mpi_f08
       !DIR$ IGNORE_TKR origin_addr
       !$PRAGMA IGNORE_TKR origin_addr
       !IBM* IGNORE_TKR origin_addr
-      type(*), dimension(*), intent(in), asynchronous :: origin_addr
+      type(*), dimension(*), target, intent(in) :: origin_addr
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: compare_addr
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: compare_addr
       !DIR$ IGNORE_TKR compare_addr
       !$PRAGMA IGNORE_TKR compare_addr
       !IBM* IGNORE_TKR compare_addr
-      type(*), dimension(*), intent(in), asynchronous :: compare_addr
+      type(*), dimension(*), target, intent(in) :: compare_addr
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: result_addr
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: result_addr
       !DIR$ IGNORE_TKR result_addr
       !$PRAGMA IGNORE_TKR result_addr
       !IBM* IGNORE_TKR result_addr
-      type(*), dimension(*), asynchronous :: result_addr
+      type(*), dimension(*), target :: result_addr
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: target_rank
       integer(kind=MPI_ADDRESS_KIND), intent(in) :: target_disp
@@ -15463,13 +15467,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR origin_addr
       !$PRAGMA IGNORE_TKR origin_addr
       !IBM* IGNORE_TKR origin_addr
-      type(*), dimension(*), intent(in), asynchronous :: origin_addr
+      type(*), dimension(*), target, intent(in) :: origin_addr
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: result_addr
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: result_addr
       !DIR$ IGNORE_TKR result_addr
       !$PRAGMA IGNORE_TKR result_addr
       !IBM* IGNORE_TKR result_addr
-      type(*), dimension(*), asynchronous :: result_addr
+      type(*), dimension(*), target :: result_addr
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: target_rank
       integer(kind=MPI_ADDRESS_KIND), intent(in) :: target_disp
@@ -15489,13 +15493,13 @@ module mpi_f08
       !DIR$ IGNORE_TKR origin_addr
       !$PRAGMA IGNORE_TKR origin_addr
       !IBM* IGNORE_TKR origin_addr
-      type(*), dimension(*), intent(in), asynchronous :: origin_addr
+      type(*), dimension(*), target, intent(in) :: origin_addr
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: result_addr
       !DEC$ ATTRIBUTES NO_ARG_CHECK :: result_addr
       !DIR$ IGNORE_TKR result_addr
       !$PRAGMA IGNORE_TKR result_addr
       !IBM* IGNORE_TKR result_addr
-      type(*), dimension(*), asynchronous :: result_addr
+      type(*), dimension(*), target :: result_addr
       type(MPI_Datatype), intent(in) :: datatype
       integer, intent(in) :: target_rank
       integer(kind=MPI_ADDRESS_KIND), intent(in) :: target_disp
@@ -15515,7 +15519,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR origin_addr
       !$PRAGMA IGNORE_TKR origin_addr
       !IBM* IGNORE_TKR origin_addr
-      type(*), dimension(*), intent(in), asynchronous :: origin_addr
+      type(*), dimension(*), target, intent(in) :: origin_addr
       integer, intent(in) :: origin_count
       type(MPI_Datatype), intent(in) :: origin_datatype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: result_addr
@@ -15523,7 +15527,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR result_addr
       !$PRAGMA IGNORE_TKR result_addr
       !IBM* IGNORE_TKR result_addr
-      type(*), dimension(*), asynchronous :: result_addr
+      type(*), dimension(*), target :: result_addr
       integer, intent(in) :: result_count
       type(MPI_Datatype), intent(in) :: result_datatype
       integer, intent(in) :: target_rank
@@ -15543,7 +15547,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR origin_addr
       !$PRAGMA IGNORE_TKR origin_addr
       !IBM* IGNORE_TKR origin_addr
-      type(*), dimension(*), intent(in), asynchronous :: origin_addr
+      type(*), dimension(*), target, intent(in) :: origin_addr
       integer(kind=MPI_COUNT_KIND), intent(in) :: origin_count
       type(MPI_Datatype), intent(in) :: origin_datatype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: result_addr
@@ -15551,7 +15555,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR result_addr
       !$PRAGMA IGNORE_TKR result_addr
       !IBM* IGNORE_TKR result_addr
-      type(*), dimension(*), asynchronous :: result_addr
+      type(*), dimension(*), target :: result_addr
       integer(kind=MPI_COUNT_KIND), intent(in) :: result_count
       type(MPI_Datatype), intent(in) :: result_datatype
       integer, intent(in) :: target_rank
@@ -15574,7 +15578,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR origin_addr
       !$PRAGMA IGNORE_TKR origin_addr
       !IBM* IGNORE_TKR origin_addr
-      type(*), dimension(*), intent(in), asynchronous :: origin_addr
+      type(*), dimension(*), target, intent(in) :: origin_addr
       integer, intent(in) :: origin_count
       type(MPI_Datatype), intent(in) :: origin_datatype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: result_addr
@@ -15582,7 +15586,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR result_addr
       !$PRAGMA IGNORE_TKR result_addr
       !IBM* IGNORE_TKR result_addr
-      type(*), dimension(*), asynchronous :: result_addr
+      type(*), dimension(*), target :: result_addr
       integer, intent(in) :: result_count
       type(MPI_Datatype), intent(in) :: result_datatype
       integer, intent(in) :: target_rank
@@ -15602,7 +15606,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR origin_addr
       !$PRAGMA IGNORE_TKR origin_addr
       !IBM* IGNORE_TKR origin_addr
-      type(*), dimension(*), intent(in), asynchronous :: origin_addr
+      type(*), dimension(*), target, intent(in) :: origin_addr
       integer(kind=MPI_COUNT_KIND), intent(in) :: origin_count
       type(MPI_Datatype), intent(in) :: origin_datatype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: result_addr
@@ -15610,7 +15614,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR result_addr
       !$PRAGMA IGNORE_TKR result_addr
       !IBM* IGNORE_TKR result_addr
-      type(*), dimension(*), asynchronous :: result_addr
+      type(*), dimension(*), target :: result_addr
       integer(kind=MPI_COUNT_KIND), intent(in) :: result_count
       type(MPI_Datatype), intent(in) :: result_datatype
       integer, intent(in) :: target_rank
@@ -15633,7 +15637,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR origin_addr
       !$PRAGMA IGNORE_TKR origin_addr
       !IBM* IGNORE_TKR origin_addr
-      type(*), dimension(*), intent(in), asynchronous :: origin_addr
+      type(*), dimension(*), target, intent(in) :: origin_addr
       integer, intent(in) :: origin_count
       type(MPI_Datatype), intent(in) :: origin_datatype
       integer, intent(in) :: target_rank
@@ -15654,7 +15658,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR origin_addr
       !$PRAGMA IGNORE_TKR origin_addr
       !IBM* IGNORE_TKR origin_addr
-      type(*), dimension(*), intent(in), asynchronous :: origin_addr
+      type(*), dimension(*), target, intent(in) :: origin_addr
       integer(kind=MPI_COUNT_KIND), intent(in) :: origin_count
       type(MPI_Datatype), intent(in) :: origin_datatype
       integer, intent(in) :: target_rank
@@ -15678,7 +15682,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR origin_addr
       !$PRAGMA IGNORE_TKR origin_addr
       !IBM* IGNORE_TKR origin_addr
-      type(*), dimension(*), intent(in), asynchronous :: origin_addr
+      type(*), dimension(*), target, intent(in) :: origin_addr
       integer, intent(in) :: origin_count
       type(MPI_Datatype), intent(in) :: origin_datatype
       integer, intent(in) :: target_rank
@@ -15699,7 +15703,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR origin_addr
       !$PRAGMA IGNORE_TKR origin_addr
       !IBM* IGNORE_TKR origin_addr
-      type(*), dimension(*), intent(in), asynchronous :: origin_addr
+      type(*), dimension(*), target, intent(in) :: origin_addr
       integer(kind=MPI_COUNT_KIND), intent(in) :: origin_count
       type(MPI_Datatype), intent(in) :: origin_datatype
       integer, intent(in) :: target_rank
@@ -15723,7 +15727,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR origin_addr
       !$PRAGMA IGNORE_TKR origin_addr
       !IBM* IGNORE_TKR origin_addr
-      type(*), dimension(*), asynchronous :: origin_addr
+      type(*), dimension(*), target :: origin_addr
       integer, intent(in) :: origin_count
       type(MPI_Datatype), intent(in) :: origin_datatype
       integer, intent(in) :: target_rank
@@ -15743,7 +15747,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR origin_addr
       !$PRAGMA IGNORE_TKR origin_addr
       !IBM* IGNORE_TKR origin_addr
-      type(*), dimension(*), asynchronous :: origin_addr
+      type(*), dimension(*), target :: origin_addr
       integer(kind=MPI_COUNT_KIND), intent(in) :: origin_count
       type(MPI_Datatype), intent(in) :: origin_datatype
       integer, intent(in) :: target_rank
@@ -15766,7 +15770,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR origin_addr
       !$PRAGMA IGNORE_TKR origin_addr
       !IBM* IGNORE_TKR origin_addr
-      type(*), dimension(*), asynchronous :: origin_addr
+      type(*), dimension(*), target :: origin_addr
       integer, intent(in) :: origin_count
       type(MPI_Datatype), intent(in) :: origin_datatype
       integer, intent(in) :: target_rank
@@ -15786,7 +15790,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR origin_addr
       !$PRAGMA IGNORE_TKR origin_addr
       !IBM* IGNORE_TKR origin_addr
-      type(*), dimension(*), asynchronous :: origin_addr
+      type(*), dimension(*), target :: origin_addr
       integer(kind=MPI_COUNT_KIND), intent(in) :: origin_count
       type(MPI_Datatype), intent(in) :: origin_datatype
       integer, intent(in) :: target_rank
@@ -15809,7 +15813,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR origin_addr
       !$PRAGMA IGNORE_TKR origin_addr
       !IBM* IGNORE_TKR origin_addr
-      type(*), dimension(*), intent(in), asynchronous :: origin_addr
+      type(*), dimension(*), target, intent(in) :: origin_addr
       integer, intent(in) :: origin_count
       type(MPI_Datatype), intent(in) :: origin_datatype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: result_addr
@@ -15817,7 +15821,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR result_addr
       !$PRAGMA IGNORE_TKR result_addr
       !IBM* IGNORE_TKR result_addr
-      type(*), dimension(*), asynchronous :: result_addr
+      type(*), dimension(*), target :: result_addr
       integer, intent(in) :: result_count
       type(MPI_Datatype), intent(in) :: result_datatype
       integer, intent(in) :: target_rank
@@ -15838,7 +15842,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR origin_addr
       !$PRAGMA IGNORE_TKR origin_addr
       !IBM* IGNORE_TKR origin_addr
-      type(*), dimension(*), intent(in), asynchronous :: origin_addr
+      type(*), dimension(*), target, intent(in) :: origin_addr
       integer(kind=MPI_COUNT_KIND), intent(in) :: origin_count
       type(MPI_Datatype), intent(in) :: origin_datatype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: result_addr
@@ -15846,7 +15850,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR result_addr
       !$PRAGMA IGNORE_TKR result_addr
       !IBM* IGNORE_TKR result_addr
-      type(*), dimension(*), asynchronous :: result_addr
+      type(*), dimension(*), target :: result_addr
       integer(kind=MPI_COUNT_KIND), intent(in) :: result_count
       type(MPI_Datatype), intent(in) :: result_datatype
       integer, intent(in) :: target_rank
@@ -15870,7 +15874,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR origin_addr
       !$PRAGMA IGNORE_TKR origin_addr
       !IBM* IGNORE_TKR origin_addr
-      type(*), dimension(*), intent(in), asynchronous :: origin_addr
+      type(*), dimension(*), target, intent(in) :: origin_addr
       integer, intent(in) :: origin_count
       type(MPI_Datatype), intent(in) :: origin_datatype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: result_addr
@@ -15878,7 +15882,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR result_addr
       !$PRAGMA IGNORE_TKR result_addr
       !IBM* IGNORE_TKR result_addr
-      type(*), dimension(*), asynchronous :: result_addr
+      type(*), dimension(*), target :: result_addr
       integer, intent(in) :: result_count
       type(MPI_Datatype), intent(in) :: result_datatype
       integer, intent(in) :: target_rank
@@ -15899,7 +15903,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR origin_addr
       !$PRAGMA IGNORE_TKR origin_addr
       !IBM* IGNORE_TKR origin_addr
-      type(*), dimension(*), intent(in), asynchronous :: origin_addr
+      type(*), dimension(*), target, intent(in) :: origin_addr
       integer(kind=MPI_COUNT_KIND), intent(in) :: origin_count
       type(MPI_Datatype), intent(in) :: origin_datatype
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: result_addr
@@ -15907,7 +15911,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR result_addr
       !$PRAGMA IGNORE_TKR result_addr
       !IBM* IGNORE_TKR result_addr
-      type(*), dimension(*), asynchronous :: result_addr
+      type(*), dimension(*), target :: result_addr
       integer(kind=MPI_COUNT_KIND), intent(in) :: result_count
       type(MPI_Datatype), intent(in) :: result_datatype
       integer, intent(in) :: target_rank
@@ -15931,7 +15935,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR origin_addr
       !$PRAGMA IGNORE_TKR origin_addr
       !IBM* IGNORE_TKR origin_addr
-      type(*), dimension(*), intent(in), asynchronous :: origin_addr
+      type(*), dimension(*), target, intent(in) :: origin_addr
       integer, intent(in) :: origin_count
       type(MPI_Datatype), intent(in) :: origin_datatype
       integer, intent(in) :: target_rank
@@ -15951,7 +15955,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR origin_addr
       !$PRAGMA IGNORE_TKR origin_addr
       !IBM* IGNORE_TKR origin_addr
-      type(*), dimension(*), intent(in), asynchronous :: origin_addr
+      type(*), dimension(*), target, intent(in) :: origin_addr
       integer(kind=MPI_COUNT_KIND), intent(in) :: origin_count
       type(MPI_Datatype), intent(in) :: origin_datatype
       integer, intent(in) :: target_rank
@@ -15974,7 +15978,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR origin_addr
       !$PRAGMA IGNORE_TKR origin_addr
       !IBM* IGNORE_TKR origin_addr
-      type(*), dimension(*), intent(in), asynchronous :: origin_addr
+      type(*), dimension(*), target, intent(in) :: origin_addr
       integer, intent(in) :: origin_count
       type(MPI_Datatype), intent(in) :: origin_datatype
       integer, intent(in) :: target_rank
@@ -15994,7 +15998,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR origin_addr
       !$PRAGMA IGNORE_TKR origin_addr
       !IBM* IGNORE_TKR origin_addr
-      type(*), dimension(*), intent(in), asynchronous :: origin_addr
+      type(*), dimension(*), target, intent(in) :: origin_addr
       integer(kind=MPI_COUNT_KIND), intent(in) :: origin_count
       type(MPI_Datatype), intent(in) :: origin_datatype
       integer, intent(in) :: target_rank
@@ -16696,7 +16700,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), asynchronous :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Request), intent(out) :: request
@@ -16712,7 +16716,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), asynchronous :: buf
+      type(*), dimension(*), target :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Request), intent(out) :: request
@@ -16731,7 +16735,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), asynchronous :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Request), intent(out) :: request
@@ -16747,7 +16751,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), asynchronous :: buf
+      type(*), dimension(*), target :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Request), intent(out) :: request
@@ -16766,7 +16770,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), asynchronous :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Request), intent(out) :: request
@@ -16782,7 +16786,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), asynchronous :: buf
+      type(*), dimension(*), target :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Request), intent(out) :: request
@@ -16801,7 +16805,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), asynchronous :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Request), intent(out) :: request
@@ -16817,7 +16821,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), asynchronous :: buf
+      type(*), dimension(*), target :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Request), intent(out) :: request
@@ -16836,7 +16840,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in), asynchronous :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Request), intent(out) :: request
@@ -16852,7 +16856,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in), asynchronous :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Request), intent(out) :: request
@@ -16871,7 +16875,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in), asynchronous :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Request), intent(out) :: request
@@ -16887,7 +16891,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in), asynchronous :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Request), intent(out) :: request
@@ -16906,7 +16910,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in), asynchronous :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Request), intent(out) :: request
@@ -16922,7 +16926,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in), asynchronous :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Request), intent(out) :: request
@@ -16941,7 +16945,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in), asynchronous :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Request), intent(out) :: request
@@ -16957,7 +16961,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in), asynchronous :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Request), intent(out) :: request
@@ -16976,7 +16980,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Status) :: status
@@ -16992,7 +16996,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Status) :: status
@@ -17011,7 +17015,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Status) :: status
@@ -17027,7 +17031,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Status) :: status
@@ -17046,7 +17050,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Status) :: status
@@ -17062,7 +17066,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Status) :: status
@@ -17081,7 +17085,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Status) :: status
@@ -17097,7 +17101,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Status) :: status
@@ -17116,7 +17120,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in) :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Status) :: status
@@ -17132,7 +17136,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in) :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Status) :: status
@@ -17151,7 +17155,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in) :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Status) :: status
@@ -17167,7 +17171,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in) :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Status) :: status
@@ -17186,7 +17190,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in) :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Status) :: status
@@ -17202,7 +17206,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in) :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Status) :: status
@@ -17221,7 +17225,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in) :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Status) :: status
@@ -17237,7 +17241,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in) :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Status) :: status
@@ -17297,7 +17301,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), asynchronous :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Request), intent(out) :: request
@@ -17312,7 +17316,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), asynchronous :: buf
+      type(*), dimension(*), target :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Request), intent(out) :: request
@@ -17330,7 +17334,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), asynchronous :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Request), intent(out) :: request
@@ -17345,7 +17349,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), asynchronous :: buf
+      type(*), dimension(*), target :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Request), intent(out) :: request
@@ -17363,7 +17367,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), asynchronous :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Request), intent(out) :: request
@@ -17378,7 +17382,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), asynchronous :: buf
+      type(*), dimension(*), target :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Request), intent(out) :: request
@@ -17396,7 +17400,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), asynchronous :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Request), intent(out) :: request
@@ -17411,7 +17415,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), asynchronous :: buf
+      type(*), dimension(*), target :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Request), intent(out) :: request
@@ -17429,7 +17433,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in), asynchronous :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Request), intent(out) :: request
@@ -17444,7 +17448,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in), asynchronous :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Request), intent(out) :: request
@@ -17462,7 +17466,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in), asynchronous :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Request), intent(out) :: request
@@ -17477,7 +17481,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in), asynchronous :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Request), intent(out) :: request
@@ -17495,7 +17499,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in), asynchronous :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Request), intent(out) :: request
@@ -17510,7 +17514,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in), asynchronous :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Request), intent(out) :: request
@@ -17528,7 +17532,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in), asynchronous :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Request), intent(out) :: request
@@ -17543,7 +17547,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in), asynchronous :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Request), intent(out) :: request
@@ -17561,7 +17565,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Status) :: status
@@ -17576,7 +17580,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Status) :: status
@@ -17594,7 +17598,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Status) :: status
@@ -17609,7 +17613,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Status) :: status
@@ -17627,7 +17631,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Status) :: status
@@ -17642,7 +17646,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Status) :: status
@@ -17660,7 +17664,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Status) :: status
@@ -17675,7 +17679,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Status) :: status
@@ -17715,7 +17719,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in) :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Status) :: status
@@ -17730,7 +17734,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in) :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Status) :: status
@@ -17748,7 +17752,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in) :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Status) :: status
@@ -17763,7 +17767,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in) :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Status) :: status
@@ -17781,7 +17785,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in) :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Status) :: status
@@ -17796,7 +17800,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in) :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Status) :: status
@@ -17814,7 +17818,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in) :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Status) :: status
@@ -17829,7 +17833,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in) :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Status) :: status
@@ -17867,7 +17871,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), asynchronous :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Request), intent(out) :: request
@@ -17882,7 +17886,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), asynchronous :: buf
+      type(*), dimension(*), target :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Request), intent(out) :: request
@@ -17900,7 +17904,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), asynchronous :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Request), intent(out) :: request
@@ -17915,7 +17919,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), asynchronous :: buf
+      type(*), dimension(*), target :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Request), intent(out) :: request
@@ -17933,7 +17937,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in), asynchronous :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Request), intent(out) :: request
@@ -17948,7 +17952,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in), asynchronous :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Request), intent(out) :: request
@@ -17966,7 +17970,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in), asynchronous :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Request), intent(out) :: request
@@ -17981,7 +17985,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in), asynchronous :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Request), intent(out) :: request
@@ -17999,7 +18003,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Status) :: status
@@ -18014,7 +18018,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Status) :: status
@@ -18032,7 +18036,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Status) :: status
@@ -18047,7 +18051,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Status) :: status
@@ -18065,7 +18069,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Status) :: status
@@ -18080,7 +18084,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Status) :: status
@@ -18098,7 +18102,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Status) :: status
@@ -18113,7 +18117,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Status) :: status
@@ -18153,7 +18157,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in) :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Status) :: status
@@ -18168,7 +18172,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in) :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Status) :: status
@@ -18186,7 +18190,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in) :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Status) :: status
@@ -18201,7 +18205,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in) :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Status) :: status
@@ -18219,7 +18223,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in) :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Status) :: status
@@ -18234,7 +18238,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in) :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Status) :: status
@@ -18252,7 +18256,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in) :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Status) :: status
@@ -18267,7 +18271,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in) :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       type(MPI_Status) :: status
@@ -18285,7 +18289,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, optional, intent(out) :: ierror
@@ -18299,7 +18303,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, optional, intent(out) :: ierror
@@ -18316,7 +18320,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, optional, intent(out) :: ierror
@@ -18330,7 +18334,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, optional, intent(out) :: ierror
@@ -18347,7 +18351,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       type(MPI_Status) :: status
       integer, optional, intent(out) :: ierror
     end subroutine MPI_File_read_all_end_f08
@@ -18363,7 +18367,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       type(MPI_Status) :: status
       integer, optional, intent(out) :: ierror
     end subroutine PMPI_File_read_all_end_f08
@@ -18380,7 +18384,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, optional, intent(out) :: ierror
@@ -18395,7 +18399,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, optional, intent(out) :: ierror
@@ -18413,7 +18417,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, optional, intent(out) :: ierror
@@ -18428,7 +18432,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, optional, intent(out) :: ierror
@@ -18445,7 +18449,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       type(MPI_Status) :: status
       integer, optional, intent(out) :: ierror
     end subroutine MPI_File_read_at_all_end_f08
@@ -18461,7 +18465,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       type(MPI_Status) :: status
       integer, optional, intent(out) :: ierror
     end subroutine PMPI_File_read_at_all_end_f08
@@ -18477,7 +18481,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, optional, intent(out) :: ierror
@@ -18491,7 +18495,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, optional, intent(out) :: ierror
@@ -18508,7 +18512,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, optional, intent(out) :: ierror
@@ -18522,7 +18526,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, optional, intent(out) :: ierror
@@ -18539,7 +18543,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       type(MPI_Status) :: status
       integer, optional, intent(out) :: ierror
     end subroutine MPI_File_read_ordered_end_f08
@@ -18555,7 +18559,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*) :: buf
+      type(*), dimension(*), target :: buf
       type(MPI_Status) :: status
       integer, optional, intent(out) :: ierror
     end subroutine PMPI_File_read_ordered_end_f08
@@ -18571,7 +18575,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in) :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, optional, intent(out) :: ierror
@@ -18585,7 +18589,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in) :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, optional, intent(out) :: ierror
@@ -18602,7 +18606,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in) :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, optional, intent(out) :: ierror
@@ -18616,7 +18620,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in) :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, optional, intent(out) :: ierror
@@ -18633,7 +18637,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in) :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       type(MPI_Status) :: status
       integer, optional, intent(out) :: ierror
     end subroutine MPI_File_write_all_end_f08
@@ -18649,7 +18653,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in) :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       type(MPI_Status) :: status
       integer, optional, intent(out) :: ierror
     end subroutine PMPI_File_write_all_end_f08
@@ -18666,7 +18670,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in) :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, optional, intent(out) :: ierror
@@ -18681,7 +18685,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in) :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, optional, intent(out) :: ierror
@@ -18699,7 +18703,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in) :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, optional, intent(out) :: ierror
@@ -18714,7 +18718,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in) :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, optional, intent(out) :: ierror
@@ -18731,7 +18735,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in) :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       type(MPI_Status) :: status
       integer, optional, intent(out) :: ierror
     end subroutine MPI_File_write_at_all_end_f08
@@ -18747,7 +18751,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in) :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       type(MPI_Status) :: status
       integer, optional, intent(out) :: ierror
     end subroutine PMPI_File_write_at_all_end_f08
@@ -18763,7 +18767,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in) :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, optional, intent(out) :: ierror
@@ -18777,7 +18781,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in) :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, optional, intent(out) :: ierror
@@ -18794,7 +18798,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in) :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer, intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, optional, intent(out) :: ierror
@@ -18808,7 +18812,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in) :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       integer(kind=MPI_COUNT_KIND), intent(in) :: count
       type(MPI_Datatype), intent(in) :: datatype
       integer, optional, intent(out) :: ierror
@@ -18825,7 +18829,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in) :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       type(MPI_Status) :: status
       integer, optional, intent(out) :: ierror
     end subroutine MPI_File_write_ordered_end_f08
@@ -18841,7 +18845,7 @@ module mpi_f08
       !DIR$ IGNORE_TKR buf
       !$PRAGMA IGNORE_TKR buf
       !IBM* IGNORE_TKR buf
-      type(*), dimension(*), intent(in) :: buf
+      type(*), dimension(*), target, intent(in) :: buf
       type(MPI_Status) :: status
       integer, optional, intent(out) :: ierror
     end subroutine PMPI_File_write_ordered_end_f08
@@ -18984,20 +18988,18 @@ module mpi_f08
   end interface PMPI_File_sync
 
   interface MPI_Pcontrol
-    subroutine MPI_Pcontrol_f08(level, ierror)
+    subroutine MPI_Pcontrol_f08(level)
       import
       implicit none
       integer, intent(in) :: level
-      integer, optional, intent(out) :: ierror
     end subroutine MPI_Pcontrol_f08
   end interface MPI_Pcontrol
 
   interface PMPI_Pcontrol
-    subroutine PMPI_Pcontrol_f08(level, ierror)
+    subroutine PMPI_Pcontrol_f08(level)
       import
       implicit none
       integer, intent(in) :: level
-      integer, optional, intent(out) :: ierror
     end subroutine PMPI_Pcontrol_f08
   end interface PMPI_Pcontrol
 
@@ -19125,6 +19127,30 @@ module mpi_f08
     end subroutine PMPI_Abi_get_version_f08
   end interface PMPI_Abi_get_version
 
+  interface MPI_Abi_get_fortran_booleans
+    subroutine MPI_Abi_get_fortran_booleans_f08(logical_size, logical_true, logical_false, is_set, ierror)
+      import
+      implicit none
+      integer, intent(in) :: logical_size
+      logical, intent(out) :: logical_true
+      logical, intent(out) :: logical_false
+      logical, intent(out) :: is_set
+      integer, optional, intent(out) :: ierror
+    end subroutine MPI_Abi_get_fortran_booleans_f08
+  end interface MPI_Abi_get_fortran_booleans
+
+  interface PMPI_Abi_get_fortran_booleans
+    subroutine PMPI_Abi_get_fortran_booleans_f08(logical_size, logical_true, logical_false, is_set, ierror)
+      import
+      implicit none
+      integer, intent(in) :: logical_size
+      logical, intent(out) :: logical_true
+      logical, intent(out) :: logical_false
+      logical, intent(out) :: is_set
+      integer, optional, intent(out) :: ierror
+    end subroutine PMPI_Abi_get_fortran_booleans_f08
+  end interface PMPI_Abi_get_fortran_booleans
+
   interface MPI_Abi_get_fortran_info
     subroutine MPI_Abi_get_fortran_info_f08(info, ierror)
       import
@@ -19143,6 +19169,28 @@ module mpi_f08
     end subroutine PMPI_Abi_get_fortran_info_f08
   end interface PMPI_Abi_get_fortran_info
 
+  interface MPI_Abi_set_fortran_booleans
+    subroutine MPI_Abi_set_fortran_booleans_f08(logical_size, logical_true, logical_false, ierror)
+      import
+      implicit none
+      integer, intent(in) :: logical_size
+      logical, intent(in) :: logical_true
+      logical, intent(in) :: logical_false
+      integer, optional, intent(out) :: ierror
+    end subroutine MPI_Abi_set_fortran_booleans_f08
+  end interface MPI_Abi_set_fortran_booleans
+
+  interface PMPI_Abi_set_fortran_booleans
+    subroutine PMPI_Abi_set_fortran_booleans_f08(logical_size, logical_true, logical_false, ierror)
+      import
+      implicit none
+      integer, intent(in) :: logical_size
+      logical, intent(in) :: logical_true
+      logical, intent(in) :: logical_false
+      integer, optional, intent(out) :: ierror
+    end subroutine PMPI_Abi_set_fortran_booleans_f08
+  end interface PMPI_Abi_set_fortran_booleans
+
   interface MPI_Abi_set_fortran_info
     subroutine MPI_Abi_set_fortran_info_f08(info, ierror)
       import
@@ -19160,6 +19208,114 @@ module mpi_f08
       integer, optional, intent(out) :: ierror
     end subroutine PMPI_Abi_set_fortran_info_f08
   end interface PMPI_Abi_set_fortran_info
+
+  interface
+    subroutine MPI_Attr_delete(comm, keyval, ierror)
+      import
+      implicit none
+      integer, intent(in) :: comm
+      integer, intent(in) :: keyval
+      integer, intent(out) :: ierror
+    end subroutine MPI_Attr_delete
+  end interface
+
+  interface
+    subroutine PMPI_Attr_delete(comm, keyval, ierror)
+      import
+      implicit none
+      integer, intent(in) :: comm
+      integer, intent(in) :: keyval
+      integer, intent(out) :: ierror
+    end subroutine PMPI_Attr_delete
+  end interface
+
+  interface
+    subroutine MPI_Attr_get(comm, keyval, attribute_val, flag, ierror)
+      import
+      implicit none
+      integer, intent(in) :: comm
+      integer, intent(in) :: keyval
+      integer :: attribute_val
+      logical :: flag
+      integer, intent(out) :: ierror
+    end subroutine MPI_Attr_get
+  end interface
+
+  interface
+    subroutine PMPI_Attr_get(comm, keyval, attribute_val, flag, ierror)
+      import
+      implicit none
+      integer, intent(in) :: comm
+      integer, intent(in) :: keyval
+      integer :: attribute_val
+      logical :: flag
+      integer, intent(out) :: ierror
+    end subroutine PMPI_Attr_get
+  end interface
+
+  interface
+    subroutine MPI_Attr_put(comm, keyval, attribute_val, ierror)
+      import
+      implicit none
+      integer, intent(in) :: comm
+      integer, intent(in) :: keyval
+      integer, intent(in) :: attribute_val
+      integer, intent(out) :: ierror
+    end subroutine MPI_Attr_put
+  end interface
+
+  interface
+    subroutine PMPI_Attr_put(comm, keyval, attribute_val, ierror)
+      import
+      implicit none
+      integer, intent(in) :: comm
+      integer, intent(in) :: keyval
+      integer, intent(in) :: attribute_val
+      integer, intent(out) :: ierror
+    end subroutine PMPI_Attr_put
+  end interface
+
+  interface
+    subroutine MPI_Keyval_create(copy_fn, delete_fn, keyval, extra_state, ierror)
+      import
+      implicit none
+      external :: copy_fn
+      external :: delete_fn
+      integer :: keyval
+      integer, intent(in) :: extra_state
+      integer, intent(out) :: ierror
+    end subroutine MPI_Keyval_create
+  end interface
+
+  interface
+    subroutine PMPI_Keyval_create(copy_fn, delete_fn, keyval, extra_state, ierror)
+      import
+      implicit none
+      external :: copy_fn
+      external :: delete_fn
+      integer :: keyval
+      integer, intent(in) :: extra_state
+      integer, intent(out) :: ierror
+    end subroutine PMPI_Keyval_create
+  end interface
+
+  interface
+    subroutine MPI_Keyval_free(keyval, ierror)
+      import
+      implicit none
+      integer :: keyval
+      integer, intent(out) :: ierror
+    end subroutine MPI_Keyval_free
+  end interface
+
+  interface
+    subroutine PMPI_Keyval_free(keyval, ierror)
+      import
+      implicit none
+      integer :: keyval
+      integer, intent(out) :: ierror
+    end subroutine PMPI_Keyval_free
+  end interface
 
   interface MPI_Status_f2f08
     subroutine MPI_Status_f2f08_f08(f_status, f08_status, ierror)

@@ -621,3 +621,4 @@
       external MPI_WIN_DUP_FN
       external MPI_WIN_NULL_DELETE_FN
       external MPI_CONVERSION_FN_NULL
+      external MPI_CONVERSION_FN_NULL_C

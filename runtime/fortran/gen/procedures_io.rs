@@ -1702,19 +1702,23 @@ extern "C" fn mpi_register_datarep(
     read_conversion_fn: Procedure,
     write_conversion_fn: Procedure,
     dtype_file_extent_fn: Procedure,
-    extra_state: In<isize>,
+    extra_state: Procedure,
     ierror: Ierror,
     datarep_len: usize,
 ) {
     let datarep_c = datarep.text(datarep_len);
+    let _ = read_conversion_fn;
+    let _ = write_conversion_fn;
+    let _ = dtype_file_extent_fn;
+    let _ = extra_state;
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe {
         c::MPI_Register_datarep(
             datarep_c.as_ptr(),
-            read_conversion_fn.get(),
-            write_conversion_fn.get(),
-            dtype_file_extent_fn.get(),
-            extra_state.as_ptr(),
+            core::ptr::null(),
+            core::ptr::null(),
+            core::ptr::null(),
+            core::ptr::null(),
         )
     };
     ierror.set(code);
@@ -1728,19 +1732,23 @@ extern "C" fn mpi_register_datarep_c(
     read_conversion_fn: Procedure,
     write_conversion_fn: Procedure,
     dtype_file_extent_fn: Procedure,
-    extra_state: In<isize>,
+    extra_state: Procedure,
     ierror: Ierror,
     datarep_len: usize,
 ) {
     let datarep_c = datarep.text(datarep_len);
+    let _ = read_conversion_fn;
+    let _ = write_conversion_fn;
+    let _ = dtype_file_extent_fn;
+    let _ = extra_state;
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe {
         c::MPI_Register_datarep_c(
             datarep_c.as_ptr(),
-            read_conversion_fn.get(),
-            write_conversion_fn.get(),
-            dtype_file_extent_fn.get(),
-            extra_state.as_ptr(),
+            core::ptr::null(),
+            core::ptr::null(),
+            core::ptr::null(),
+            core::ptr::null(),
         )
     };
     ierror.set(code);

@@ -4,7 +4,7 @@
 
 use core::ffi::c_int;
 
-use crate::arg::{Choice, Handles, Ierror, In, Number, Out, Status, Statuses};
+use crate::arg::{Choice, Handles, Ierror, In, Number, Out, Status, Statuses, UNWRITTEN};
 use crate::c;
 use crate::names;
 
@@ -830,18 +830,19 @@ extern "C" fn mpi_testany(
     ierror: Ierror,
 ) {
     let mut array_of_requests_c = Handles::read(array_of_requests.as_ptr(), count.get());
+    let mut indx_c = UNWRITTEN;
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe {
         c::MPI_Testany(
             count.get(),
             array_of_requests_c.as_mut_ptr(),
-            indx.as_ptr(),
+            &raw mut indx_c,
             flag.as_ptr(),
             status.get(),
         )
     };
     array_of_requests_c.write(array_of_requests);
-    indx.count_from_one();
+    indx.set_index(indx_c);
     ierror.set(code);
 }
 names!("pmpi_testany_": "mpi_testany_" = "pmpi_testany_", "mpi_testany_f08_" = "pmpi_testany_f08_");
@@ -857,18 +858,20 @@ extern "C" fn mpi_testsome(
     ierror: Ierror,
 ) {
     let mut array_of_requests_c = Handles::read(array_of_requests.as_ptr(), incount.get());
+    let mut outcount_c = UNWRITTEN;
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe {
         c::MPI_Testsome(
             incount.get(),
             array_of_requests_c.as_mut_ptr(),
-            outcount.as_ptr(),
+            &raw mut outcount_c,
             array_of_indices.as_ptr(),
             array_of_statuses.get(),
         )
     };
     array_of_requests_c.write(array_of_requests);
-    array_of_indices.all_count_from_one(outcount.get());
+    outcount.set_count(outcount_c);
+    array_of_indices.all_count_from_one(outcount_c.min(incount.get()));
     ierror.set(code);
 }
 names!("pmpi_testsome_": "mpi_testsome_" = "pmpi_testsome_", "mpi_testsome_f08_" = "pmpi_testsome_f08_");
@@ -905,17 +908,18 @@ extern "C" fn mpi_waitany(
     ierror: Ierror,
 ) {
     let mut array_of_requests_c = Handles::read(array_of_requests.as_ptr(), count.get());
+    let mut indx_c = UNWRITTEN;
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe {
         c::MPI_Waitany(
             count.get(),
             array_of_requests_c.as_mut_ptr(),
-            indx.as_ptr(),
+            &raw mut indx_c,
             status.get(),
         )
     };
     array_of_requests_c.write(array_of_requests);
-    indx.count_from_one();
+    indx.set_index(indx_c);
     ierror.set(code);
 }
 names!("pmpi_waitany_": "mpi_waitany_" = "pmpi_waitany_", "mpi_waitany_f08_" = "pmpi_waitany_f08_");
@@ -931,18 +935,20 @@ extern "C" fn mpi_waitsome(
     ierror: Ierror,
 ) {
     let mut array_of_requests_c = Handles::read(array_of_requests.as_ptr(), incount.get());
+    let mut outcount_c = UNWRITTEN;
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe {
         c::MPI_Waitsome(
             incount.get(),
             array_of_requests_c.as_mut_ptr(),
-            outcount.as_ptr(),
+            &raw mut outcount_c,
             array_of_indices.as_ptr(),
             array_of_statuses.get(),
         )
     };
     array_of_requests_c.write(array_of_requests);
-    array_of_indices.all_count_from_one(outcount.get());
+    outcount.set_count(outcount_c);
+    array_of_indices.all_count_from_one(outcount_c.min(incount.get()));
     ierror.set(code);
 }
 names!("pmpi_waitsome_": "mpi_waitsome_" = "pmpi_waitsome_", "mpi_waitsome_f08_" = "pmpi_waitsome_f08_");
@@ -995,17 +1001,18 @@ extern "C" fn mpi_request_get_status_any(
     ierror: Ierror,
 ) {
     let mut array_of_requests_c = Handles::read(array_of_requests.as_ptr(), count.get());
+    let mut indx_c = UNWRITTEN;
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe {
         c::MPI_Request_get_status_any(
             count.get(),
             array_of_requests_c.as_mut_ptr(),
-            indx.as_ptr(),
+            &raw mut indx_c,
             flag.as_ptr(),
             status.get(),
         )
     };
-    indx.count_from_one();
+    indx.set_index(indx_c);
     ierror.set(code);
 }
 names!("pmpi_request_get_status_any_": "mpi_request_get_status_any_" = "pmpi_request_get_status_any_", "mpi_request_get_status_any_f08_" = "pmpi_request_get_status_any_f08_");
@@ -1021,17 +1028,19 @@ extern "C" fn mpi_request_get_status_some(
     ierror: Ierror,
 ) {
     let mut array_of_requests_c = Handles::read(array_of_requests.as_ptr(), incount.get());
+    let mut outcount_c = UNWRITTEN;
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe {
         c::MPI_Request_get_status_some(
             incount.get(),
             array_of_requests_c.as_mut_ptr(),
-            outcount.as_ptr(),
+            &raw mut outcount_c,
             array_of_indices.as_ptr(),
             array_of_statuses.get(),
         )
     };
-    array_of_indices.all_count_from_one(outcount.get());
+    outcount.set_count(outcount_c);
+    array_of_indices.all_count_from_one(outcount_c.min(incount.get()));
     ierror.set(code);
 }
 names!("pmpi_request_get_status_some_": "mpi_request_get_status_some_" = "pmpi_request_get_status_some_", "mpi_request_get_status_some_f08_" = "pmpi_request_get_status_some_f08_");
@@ -1239,11 +1248,10 @@ names!("pmpi_mrecv_c_f08_": "mpi_mrecv_c_f08_" = "pmpi_mrecv_c_f08_");
 
 /// `MPI_Cancel`, MPI 5.0 section 3.8.4.
 #[unsafe(export_name = "pmpi_cancel_")]
-extern "C" fn mpi_cancel(request: Out<Number>, ierror: Ierror) {
+extern "C" fn mpi_cancel(request: In<Number>, ierror: Ierror) {
     let mut request_c = request.handle();
     // SAFETY: the C function gets what the caller gave (rule F), as C has it.
     let code = unsafe { c::MPI_Cancel(&raw mut request_c) };
-    request.set_handle(request_c);
     ierror.set(code);
 }
 names!("pmpi_cancel_": "mpi_cancel_" = "pmpi_cancel_", "mpi_cancel_f08_" = "pmpi_cancel_f08_");

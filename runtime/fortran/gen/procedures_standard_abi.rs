@@ -28,6 +28,28 @@ extern "C" fn mpi_abi_get_version(abi_major: Out<c_int>, abi_minor: Out<c_int>, 
 }
 names!("pmpi_abi_get_version_": "mpi_abi_get_version_" = "pmpi_abi_get_version_", "mpi_abi_get_version_f08_" = "pmpi_abi_get_version_f08_");
 
+/// `MPI_Abi_get_fortran_booleans`, MPI 5.0 section 20.5.
+#[unsafe(export_name = "pmpi_abi_get_fortran_booleans_")]
+extern "C" fn mpi_abi_get_fortran_booleans(
+    logical_size: In<c_int>,
+    logical_true: Out<c_int>,
+    logical_false: Out<c_int>,
+    is_set: Out<c_int>,
+    ierror: Ierror,
+) {
+    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    let code = unsafe {
+        c::MPI_Abi_get_fortran_booleans(
+            logical_size.get(),
+            logical_true.as_ptr(),
+            logical_false.as_ptr(),
+            is_set.as_ptr(),
+        )
+    };
+    ierror.set(code);
+}
+names!("pmpi_abi_get_fortran_booleans_": "mpi_abi_get_fortran_booleans_" = "pmpi_abi_get_fortran_booleans_", "mpi_abi_get_fortran_booleans_f08_" = "pmpi_abi_get_fortran_booleans_f08_");
+
 /// `MPI_Abi_get_fortran_info`, MPI 5.0 section 20.5.
 #[unsafe(export_name = "pmpi_abi_get_fortran_info_")]
 extern "C" fn mpi_abi_get_fortran_info(info: Out<Number>, ierror: Ierror) {
@@ -38,6 +60,26 @@ extern "C" fn mpi_abi_get_fortran_info(info: Out<Number>, ierror: Ierror) {
     ierror.set(code);
 }
 names!("pmpi_abi_get_fortran_info_": "mpi_abi_get_fortran_info_" = "pmpi_abi_get_fortran_info_", "mpi_abi_get_fortran_info_f08_" = "pmpi_abi_get_fortran_info_f08_");
+
+/// `MPI_Abi_set_fortran_booleans`, MPI 5.0 section 20.5.
+#[unsafe(export_name = "pmpi_abi_set_fortran_booleans_")]
+extern "C" fn mpi_abi_set_fortran_booleans(
+    logical_size: In<c_int>,
+    logical_true: In<c_int>,
+    logical_false: In<c_int>,
+    ierror: Ierror,
+) {
+    // SAFETY: the C function gets what the caller gave (rule F), as C has it.
+    let code = unsafe {
+        c::MPI_Abi_set_fortran_booleans(
+            logical_size.get(),
+            logical_true.as_ptr(),
+            logical_false.as_ptr(),
+        )
+    };
+    ierror.set(code);
+}
+names!("pmpi_abi_set_fortran_booleans_": "mpi_abi_set_fortran_booleans_" = "pmpi_abi_set_fortran_booleans_", "mpi_abi_set_fortran_booleans_f08_" = "pmpi_abi_set_fortran_booleans_f08_");
 
 /// `MPI_Abi_set_fortran_info`, MPI 5.0 section 20.5.
 #[unsafe(export_name = "pmpi_abi_set_fortran_info_")]

@@ -276,7 +276,6 @@ extern "C" fn mpi_graph_get(
             edges.as_ptr(),
         )
     };
-    indx.count_from_one();
     ierror.set(code);
 }
 names!("pmpi_graph_get_": "mpi_graph_get_" = "pmpi_graph_get_", "mpi_graph_get_f08_" = "pmpi_graph_get_f08_");

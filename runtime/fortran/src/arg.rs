@@ -92,25 +92,40 @@ impl Out<Number> {
         self.get().handle()
     }
 
-    /// Writes the handle that C gave.
+    /// Writes the handle that C gave; where it gave none, what is there stays.
     pub(crate) fn set_handle(self, handle: Handle) {
-        self.set(handle.number());
+        if handle != self.handle() {
+            self.set(handle.number());
+        }
     }
 }
 
 impl Out<c_int> {
-    /// An index as Fortran counts: from 1. `MPI_UNDEFINED` stays.
-    pub(crate) fn count_from_one(self) {
-        self.set(one_based(self.get()));
+    /// Writes an index of C as Fortran counts: from 1. `MPI_UNDEFINED` stays.
+    pub(crate) fn set_index(self, index: c_int) {
+        if index != UNWRITTEN {
+            self.set(one_based(index));
+        }
+    }
+
+    /// Writes a count of C.
+    pub(crate) fn set_count(self, count: c_int) {
+        if count != UNWRITTEN {
+            self.set(count);
+        }
     }
 
     /// As many indices as `count` says, the same way; none for `MPI_UNDEFINED`.
     pub(crate) fn all_count_from_one(self, count: c_int) {
         for place in 0..usize::try_from(count).unwrap_or(0) {
-            Self(self.0.wrapping_add(place)).count_from_one();
+            let index = Self(self.0.wrapping_add(place));
+            index.set(one_based(index.get()));
         }
     }
 }
+
+/// What no index and no count is: C did not write one.
+pub(crate) const UNWRITTEN: c_int = c_int::MIN;
 
 /// A C index in Fortran.
 fn one_based(index: c_int) -> c_int {
@@ -205,8 +220,7 @@ impl Handles {
     /// Writes back what C made of them.
     pub(crate) fn write(&mut self, to: Out<Number>) {
         for (place, handle) in self.as_slice_mut().iter().enumerate() {
-            // SAFETY: rule F: the array that `read` was given, which may be written.
-            unsafe { *to.0.wrapping_add(place) = handle.number() };
+            Out(to.0.wrapping_add(place)).set_handle(*handle);
         }
     }
 }
@@ -244,7 +258,8 @@ pub(crate) struct Status(*mut [c_int; 8]);
 impl Status {
     /// What C gets.
     pub(crate) fn get(self) -> *mut [c_int; 8] {
-        match common::is_status_ignore(self.0.cast()) {
+        // Programs confuse the two constants; neither has room for what the other stands for.
+        match common::is_status_ignore(self.0.cast()) || common::is_statuses_ignore(self.0.cast()) {
             true => core::ptr::null_mut(),
             false => self.0,
         }
@@ -259,10 +274,7 @@ pub(crate) struct Statuses(*mut [c_int; 8]);
 impl Statuses {
     /// What C gets.
     pub(crate) fn get(self) -> *mut [c_int; 8] {
-        match common::is_statuses_ignore(self.0.cast()) {
-            true => core::ptr::null_mut(),
-            false => self.0,
-        }
+        Status(self.0).get()
     }
 }
 
@@ -344,6 +356,8 @@ mod tests {
         Out(indices.as_mut_ptr()).all_count_from_one(2);
         assert_eq!(indices, [1, 5, 9]);
         Out(indices.as_mut_ptr()).all_count_from_one(-32766);
+        Out(indices.as_mut_ptr()).all_count_from_one(UNWRITTEN);
+        Out(indices.as_mut_ptr()).set_index(UNWRITTEN);
         assert_eq!(indices, [1, 5, 9]);
     }
 
@@ -366,6 +380,15 @@ mod tests {
         }
         let mut none = Handles::read([Number(1)].as_ptr(), -1);
         assert!(none.as_slice_mut().is_empty());
+    }
+
+    #[test]
+    fn what_c_left_is_left_in_fortran() {
+        let mut numbers = [Number(-1), Number(257)];
+        let mut handles = Handles::read(numbers.as_ptr(), 2);
+        handles.as_slice_mut()[1] = Handle(256);
+        handles.write(Out(numbers.as_mut_ptr()));
+        assert_eq!(numbers, [Number(-1), Number(256)]);
     }
 
     #[test]

@@ -134,8 +134,12 @@ extern "C" fn copy(
     }
     let is_copied = is_copied != 0 && code == 0;
     if is_copied {
+        let made = widened(ours, made);
+        // What C had set and is handed on as it was stays C's own address.
+        let is_of_c = [made, value(attribute_in)] == [attribute_in.addr().cast_signed(); 2];
+        let attribute = if is_of_c { attribute_in } else { cell(made) };
         // SAFETY: C's room for the new attribute.
-        unsafe { *attribute_out = cell(widened(ours, made)) };
+        unsafe { *attribute_out = attribute };
     }
     // SAFETY: C's room for the answer.
     unsafe { *flag = c_int::from(is_copied) };
@@ -454,6 +458,10 @@ predefined_deletes! {
     "mpi_type_null_delete_fn_" type_null_delete isize;
     "mpi_win_null_delete_fn_" win_null_delete isize;
 }
+
+/// `MPI_CONVERSION_FN_NULL_C`: the same.
+#[unsafe(export_name = "mpi_conversion_fn_null_c_")]
+extern "C" fn conversion_null_c() {}
 
 /// `MPI_CONVERSION_FN_NULL`: known by its address alone.
 #[unsafe(export_name = "mpi_conversion_fn_null_")]

@@ -383,6 +383,14 @@ extern "C" fn session_get_nth_pset(
 }
 names!("pmpi_session_get_nth_pset_": "mpi_session_get_nth_pset_" = "pmpi_session_get_nth_pset_", "mpi_session_get_nth_pset_f08_" = "pmpi_session_get_nth_pset_f08_");
 
+/// Whether this process is the one whose arguments count; those of others may be anything (MPI 5.0 section 11.8.2).
+fn is_root(comm: Handle, root: c_int) -> bool {
+    let mut rank = -1;
+    // SAFETY: the C function, which writes the rank.
+    let code = unsafe { PMPI_Comm_rank(comm, &raw mut rank) };
+    code == 0 && rank == root
+}
+
 /// Arguments of a program to start: as many as there are before a blank one (MPI 5.0 section 11.8.2).
 fn arguments(argv: Chars, stride: usize, length: usize) -> Vec<Text> {
     let mut texts = Vec::new();
@@ -390,7 +398,7 @@ fn arguments(argv: Chars, stride: usize, length: usize) -> Vec<Text> {
         return texts;
     }
     loop {
-        let text = argv.item(texts.len(), stride).text(length);
+        let text = argv.item(texts.len(), stride).trimmed(length);
         if text.is_empty() {
             return texts;
         }
@@ -420,10 +428,11 @@ extern "C" fn comm_spawn(
     command_len: usize,
     argv_len: usize,
 ) {
-    let command = command.text(command_len);
-    let texts = match common::is_argv_null(argv.as_ptr().cast()) {
-        true => Vec::new(),
-        false => arguments(argv, argv_len, argv_len),
+    let is_root = is_root(comm.handle(), root.get());
+    let command = command.trimmed(if is_root { command_len } else { 0 });
+    let texts = match is_root && !common::is_argv_null(argv.as_ptr().cast()) {
+        true => arguments(argv, argv_len, argv_len),
+        false => Vec::new(),
     };
     let argv = pointers(&texts);
     let mut handle = intercomm.handle();
@@ -461,9 +470,13 @@ extern "C" fn comm_spawn_multiple(
     commands_len: usize,
     argvs_len: usize,
 ) {
-    let many = usize::try_from(count.get()).unwrap_or(0);
+    let count = match is_root(comm.handle(), root.get()) {
+        true => count.get(),
+        false => 0,
+    };
+    let many = usize::try_from(count).unwrap_or(0);
     let commands: Vec<Text> = (0..many)
-        .map(|place| commands.item(place, commands_len).text(commands_len))
+        .map(|place| commands.item(place, commands_len).trimmed(commands_len))
         .collect();
     let commands = (pointers(&commands), commands);
     let texts: Vec<Vec<Text>> = match common::is_argvs_null(argvs.as_ptr().cast()) {
@@ -480,12 +493,12 @@ extern "C" fn comm_spawn_multiple(
     } else {
         argvs.as_ptr()
     };
-    let mut infos = Handles::read(infos.as_ptr(), count.get());
+    let mut infos = Handles::read(infos.as_ptr(), count);
     let mut handle = intercomm.handle();
     // SAFETY: the C function; every text and list lives until it is back.
     let code = unsafe {
         MPI_Comm_spawn_multiple(
-            count.get(),
+            count,
             commands.0.as_ptr(),
             argvs,
             maxprocs.as_ptr(),

@@ -19,7 +19,19 @@ struct Request {
     query: Query,
     free: Free,
     cancel: Cancel,
-    extra_state: isize,
+    /// Of its own, as the program's procedures write it.
+    extra_state: *mut isize,
+}
+
+/// Gives it all back.
+///
+/// # Safety
+/// `start` made it, and nobody uses it any more.
+unsafe fn discard(state: *mut Request) {
+    // SAFETY: `start` made it so.
+    let request = unsafe { Box::from_raw(state) };
+    // SAFETY: the same.
+    drop(unsafe { Box::from_raw(request.extra_state) });
 }
 
 unsafe extern "C" {
@@ -32,17 +44,18 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// The request behind C's extra state.
-fn of<'call>(state: *mut c_void) -> &'call mut Request {
-    // SAFETY: C hands back what `start` gave it, until `free` has had it; it calls one callback of a request at a time.
-    unsafe { &mut *state.cast::<Request>() }
+/// The request behind C's extra state. It is shared: a query and a cancellation may run at the same time, and what they do with the
+/// extra state is the program's own affair.
+fn of<'call>(state: *mut c_void) -> &'call Request {
+    // SAFETY: C hands back what `start` gave it, until `free` has had it.
+    unsafe { &*state.cast::<Request>() }
 }
 
 extern "C" fn query(state: *mut c_void, status: *mut [c_int; 8]) -> c_int {
     let request = of(state);
     let mut code = 0;
     // SAFETY: the program's own procedure, with the arguments that section 13.2 gives it.
-    unsafe { (request.query)(&raw mut request.extra_state, status, &raw mut code) };
+    unsafe { (request.query)(request.extra_state, status, &raw mut code) };
     code
 }
 
@@ -50,9 +63,9 @@ extern "C" fn free(state: *mut c_void) -> c_int {
     let request = of(state);
     let mut code = 0;
     // SAFETY: the same.
-    unsafe { (request.free)(&raw mut request.extra_state, &raw mut code) };
+    unsafe { (request.free)(request.extra_state, &raw mut code) };
     // SAFETY: `start` made it so, and C calls this once, as the last.
-    drop(unsafe { Box::from_raw(state.cast::<Request>()) });
+    unsafe { discard(state.cast::<Request>()) };
     code
 }
 
@@ -62,11 +75,7 @@ extern "C" fn cancel(state: *mut c_void, complete: c_int) -> c_int {
     let complete = c_int::from(complete != 0);
     // SAFETY: the same.
     unsafe {
-        (request.cancel)(
-            &raw mut request.extra_state,
-            &raw const complete,
-            &raw mut code,
-        );
+        (request.cancel)(request.extra_state, &raw const complete, &raw mut code);
     }
     code
 }
@@ -85,7 +94,7 @@ extern "C" fn start(
         query: query_fn,
         free: free_fn,
         cancel: cancel_fn,
-        extra_state: extra_state.get(),
+        extra_state: Box::into_raw(Box::new(extra_state.get())),
     }));
     let mut handle = request.handle();
     // SAFETY: the callbacks take what they are given here: the state lives until `free`.
@@ -94,7 +103,7 @@ extern "C" fn start(
         request.set_handle(handle);
     } else {
         // SAFETY: the request was not made, so that C has not kept it.
-        drop(unsafe { Box::from_raw(state) });
+        unsafe { discard(state) };
     }
     ierror.set(code);
 }

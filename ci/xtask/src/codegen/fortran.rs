@@ -13,7 +13,7 @@ mod types;
 
 use super::kinds::{self, Width};
 use super::standard::Standard;
-use super::table::{Api, Function, Param, Way};
+use super::table::{Api, Function, Param};
 
 /// The generated files, for `runtime/fortran/gen`.
 pub(super) fn files(api: &Api, standard: &Standard) -> Result<Vec<super::Generated>, String> {
@@ -59,10 +59,7 @@ pub(super) enum Method {
 /// What Fortran has no name for (MPI 5.0 annex A.3): MPI_T, conversions of handles, and what is about C's side alone.
 fn is_for_c_alone(function: &Function) -> bool {
     let name = function.name.as_str();
-    function.is_tool()
-        || name.ends_with("_fromint")
-        || name.ends_with("_toint")
-        || name.ends_with("_fortran_booleans")
+    function.is_tool() || name.ends_with("_fromint") || name.ends_with("_toint")
 }
 
 /// Every procedure, in the order of the table. A large form whose arguments are those of the small one does not exist:
@@ -153,12 +150,6 @@ impl<'a> Procedure<'a> {
     fn symbol(&self, method: Method) -> String {
         linker_name(&self.specific(method))
     }
-
-    fn is_nonblocking(&self) -> bool {
-        let makes_request = |p: &Param| p.kind == "Request" && p.way == Way::Out;
-        self.function.params.iter().any(makes_request)
-            || self.params().any(|p| p.kind == "Win" && p.way == Way::In)
-    }
 }
 
 /// Names beside `MPI_X` for the same body: with `use mpi`, memory comes as a number or as a `TYPE(C_PTR)`.
@@ -178,7 +169,7 @@ fn linker_name(specific: &str) -> String {
 const FORTRAN_ALONE: [&str; 3] = ["MPI_Status_f2f08", "MPI_Status_f082f", "MPI_F_sync_reg"];
 
 /// The predefined callbacks (MPI 5.0 section 7.7).
-const PREDEFINED: [&str; 13] = [
+const PREDEFINED: [&str; 14] = [
     "MPI_NULL_COPY_FN",
     "MPI_DUP_FN",
     "MPI_NULL_DELETE_FN",
@@ -192,6 +183,7 @@ const PREDEFINED: [&str; 13] = [
     "MPI_WIN_DUP_FN",
     "MPI_WIN_NULL_DELETE_FN",
     "MPI_CONVERSION_FN_NULL",
+    "MPI_CONVERSION_FN_NULL_C",
 ];
 
 /// Whether the parameter is an array.

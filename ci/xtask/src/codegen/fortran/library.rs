@@ -106,6 +106,7 @@ pub(super) fn chapter(
         "Procedure",
         "Status",
         "Statuses",
+        "UNWRITTEN",
         "Weights",
     ];
     text += &format!("use crate::arg::{{{}}};\n", uses(&args).join(", "));
@@ -198,8 +199,22 @@ fn pass(procedure: &Procedure<'_>, param: &Param) -> Passed {
         c: format!("{name}.{c}()"),
         after: String::new(),
     };
-    if kinds::callback(&param.kind).is_some() {
+    let of_files = procedure.function.name == "MPI_Register_datarep";
+    if kinds::callback(&param.kind).is_some() && !of_files {
         return plain("Procedure", "get");
+    }
+    if kinds::callback(&param.kind).is_some() || (of_files && param.kind == "State") {
+        // Their arguments differ from C's, and C has no body yet: none is handed over.
+        let (fortran, before) = ("Procedure".to_owned(), format!("let _ = {name};\n"));
+        let c = "core::ptr::null()".to_owned();
+        let (is_text, after) = (false, String::new());
+        return Passed {
+            fortran,
+            is_text,
+            before,
+            c,
+            after,
+        };
     }
     match (param.kind.as_str(), param.way) {
         ("Buf" | "MutBuf", _) => plain("Choice", "get"),
@@ -210,6 +225,7 @@ fn pass(procedure: &Procedure<'_>, param: &Param) -> Passed {
         ("State", Way::Out) => plain("Out<isize>", "as_ptr"),
         ("State", _) => plain("In<isize>", "as_ptr"),
         ("Range", _) => plain("In<[c_int; 3]>", "as_ptr"),
+        ("Bytes", Way::In) => plain("In<c_int>", "as_ptr"),
         ("Flag", Way::In) if !is_array(param) => plain("In<c_int>", "truth"),
         ("String" | "Chars", Way::In) => text_in(procedure, param),
         ("String", _) => text_out(param),
@@ -218,21 +234,35 @@ fn pass(procedure: &Procedure<'_>, param: &Param) -> Passed {
             let how = if is_array(param) { "as_ptr" } else { "get" };
             plain(&format!("In<{}>", rust(param, procedure.width)), how)
         }
-        _ => {
-            let mut passed = plain(&format!("Out<{}>", rust(param, procedure.width)), "as_ptr");
-            if let Some(shift) = shift(param) {
-                passed.after = shift;
-            }
-            passed
-        }
+        ("Bytes", _) => plain("Out<c_int>", "as_ptr"),
+        _ => index(param)
+            .unwrap_or_else(|| plain(&format!("Out<{}>", rust(param, procedure.width)), "as_ptr")),
     }
 }
 
-/// Indices into the caller's arrays count from 1 in Fortran.
-fn shift(param: &Param) -> Option<String> {
-    match param.name.as_str() {
-        "indx" => Some("indx.count_from_one();\n".into()),
-        "array_of_indices" => Some("array_of_indices.all_count_from_one(outcount.get());\n".into()),
+/// Indices into the caller's arrays count from 1 in Fortran. A call that fails may have written none, nor their count: C writes
+/// what stands alone into a variable of ours, which tells.
+fn index(param: &Param) -> Option<Passed> {
+    let name = &param.name;
+    let local = |after: String| Passed {
+        fortran: "Out<c_int>".into(),
+        is_text: false,
+        before: format!("let mut {name}_c = UNWRITTEN;\n"),
+        c: format!("&raw mut {name}_c"),
+        after,
+    };
+    match name.as_str() {
+        "indx" if !is_array(param) && param.way == Way::Out => {
+            Some(local("indx.set_index(indx_c);\n".into()))
+        }
+        "outcount" => Some(local("outcount.set_count(outcount_c);\n".into())),
+        "array_of_indices" => Some(Passed {
+            fortran: "Out<c_int>".into(),
+            is_text: false,
+            before: String::new(),
+            c: format!("{name}.as_ptr()"),
+            after: format!("{name}.all_count_from_one(outcount_c.min(incount.get()));\n"),
+        }),
         _ => None,
     }
 }
@@ -285,6 +315,14 @@ fn handle(procedure: &Procedure<'_>, param: &Param) -> Passed {
             is_text,
             before: String::new(),
             c: format!("{name}.handle()"),
+            after: String::new(),
+        },
+        // It stays as it is, in Fortran for the compiler too.
+        (Length::One, _) if procedure.function.name == "MPI_Cancel" => Passed {
+            fortran: "In<Number>".into(),
+            is_text,
+            before: format!("let mut {name}_c = {name}.handle();\n"),
+            c: format!("&raw mut {name}_c"),
             after: String::new(),
         },
         (Length::One, _) => Passed {
@@ -381,6 +419,8 @@ fn c_type(param: &Param, width: Width) -> String {
         ("Buf" | "MutBuf", _) => "*mut c_void".into(),
         ("Status", _) => "*mut [c_int; 8]".into(),
         ("Weights", _) => "*mut c_int".into(),
+        ("Bytes", Way::In) => "*const c_int".into(),
+        ("Bytes", _) => "*mut c_int".into(),
         ("State", Way::Out) if is_memory(param) => "*mut isize".into(),
         ("State", _) => "*const isize".into(),
         ("Range", _) => "*const [c_int; 3]".into(),
@@ -429,6 +469,37 @@ mod tests {
         for name in BY_HAND.iter().chain(&VALUES) {
             assert!(api.functions().any(|f| f.name == *name), "{name}");
         }
+    }
+
+    #[test]
+    fn what_counts_from_one_is_an_index_into_the_callers_requests() {
+        let text = include_str!("../../../../../runtime/abi/mpi.api");
+        let api = Api::parse(text).unwrap();
+        let all = super::super::procedures(&api);
+        let shifts = |p: &&Procedure<'_>| {
+            let after = |param| pass(p, param).after;
+            p.params().any(|param| {
+                ["indx", "array_of_indices"].contains(&param.name.as_str())
+                    && !after(param).is_empty()
+            })
+        };
+        let names: Vec<String> = all
+            .iter()
+            .filter(|p| !is_by_hand(p))
+            .filter(shifts)
+            .map(Procedure::c_name)
+            .collect();
+        assert_eq!(
+            names,
+            [
+                "MPI_Testany",
+                "MPI_Testsome",
+                "MPI_Waitany",
+                "MPI_Waitsome",
+                "MPI_Request_get_status_any",
+                "MPI_Request_get_status_some",
+            ]
+        );
     }
 
     #[test]

@@ -80,9 +80,10 @@ pub(super) fn mpi_f08(procedures: &[Procedure<'_>], standard: &Standard) -> Stri
         callbacks(standard),
     );
     for name in PREDEFINED {
-        if let Some(callback) = callback_of(name) {
-            let _ = writeln!(text, "  procedure({callback}) :: {name}");
-        }
+        let _ = match callback_of(name) {
+            Some(callback) => writeln!(text, "  procedure({callback}) :: {name}"),
+            None => writeln!(text, "  external :: {name}"),
+        };
     }
     let of_module: Vec<&Procedure<'_>> = procedures
         .iter()
@@ -113,6 +114,15 @@ pub(super) fn mpi_f08(procedures: &[Procedure<'_>], standard: &Standard) -> Stri
                 text,
                 "\n  interface {generic}\n{body}  end interface {generic}\n"
             );
+        }
+    }
+    // What came before MPI-2.0 has one interface, that of `mpi`.
+    for procedure in procedures
+        .iter()
+        .filter(|p| !p.methods().contains(&Method::F08))
+    {
+        for prefix in ["", "P"] {
+            text += &generic_of_mpi(procedure, prefix);
         }
     }
     text += &conversions(Method::F08);
@@ -157,9 +167,13 @@ fn operators() -> String {
 fn interface(procedure: &Procedure<'_>, method: Method, prefix: &str, specific: &str) -> String {
     let name = format!("{prefix}{specific}");
     let params: Vec<&Param> = procedure.params().collect();
-    let mut arguments: Vec<&str> = params.iter().map(|p| types::name(p)).collect();
+    let mut arguments: Vec<&str> = params
+        .iter()
+        .map(|p| types::name(procedure.function, p))
+        .collect();
     let value = procedure.function.value.as_deref();
-    if value.is_none() {
+    let has_code = value.is_none() && procedure.function.name != "MPI_Pcontrol";
+    if has_code {
         arguments.push("ierror");
     }
     let (word, declared) = match value {
@@ -175,7 +189,7 @@ fn interface(procedure: &Procedure<'_>, method: Method, prefix: &str, specific: 
     for param in params {
         text += &declaration(procedure, param, method);
     }
-    if value.is_none() {
+    if has_code {
         text += match method {
             Method::Mpi => "      integer, intent(out) :: ierror\n",
             Method::F08 => "      integer, optional, intent(out) :: ierror\n",
@@ -193,7 +207,7 @@ fn result_type(kind: &str) -> &'static str {
 }
 
 fn declaration(procedure: &Procedure<'_>, param: &Param, method: Method) -> String {
-    let name = types::name(param);
+    let name = types::name(procedure.function, param);
     let mut text = String::new();
     let is_buffer = matches!(param.kind.as_str(), "Buf" | "MutBuf");
     let is_unused = method == Method::Mpi && param.name == "buffer_addr";
@@ -210,15 +224,11 @@ fn declaration(procedure: &Procedure<'_>, param: &Param, method: Method) -> Stri
         (_, true) => "integer".to_owned(),
         _ => types::declared(param, procedure.width, method),
     };
-    let asynchronous = match is_buffer && method == Method::F08 && procedure.is_nonblocking() {
-        true => ", asynchronous",
-        false => "",
-    };
     let intent = match is_unused {
         true => "",
-        false => types::intent(param, method),
+        false => types::intent(procedure.function, param, method),
     };
-    let _ = writeln!(text, "      {declared}{intent}{asynchronous} :: {name}");
+    let _ = writeln!(text, "      {declared}{intent} :: {name}");
     text
 }
 
@@ -272,10 +282,13 @@ fn conversions(method: Method) -> String {
     text
 }
 
-/// The type of a predefined callback; the two that came before MPI-2.0 are not in `mpi_f08`.
+/// The type of a predefined callback; those from before MPI-2.0 have none.
 fn callback_of(name: &str) -> Option<String> {
-    if name == "MPI_CONVERSION_FN_NULL" {
-        return Some("MPI_Datarep_conversion_function".into());
+    if let Some(width) = name.strip_prefix("MPI_CONVERSION_FN_NULL") {
+        return Some(format!(
+            "MPI_Datarep_conversion_function{}",
+            width.to_lowercase()
+        ));
     }
     let object = ["COMM", "TYPE", "WIN"]
         .iter()

@@ -2,7 +2,7 @@
 //! Each kind of parameter as Fortran declares it.
 
 use super::super::kinds::{self, Width};
-use super::super::table::{Param, Way};
+use super::super::table::{Function, Param, Way};
 use super::{Method, is_array, is_handle};
 
 /// Handle kinds: the name in the table and the C type, which is also the derived type's name in `mpi_f08`.
@@ -34,7 +34,9 @@ pub(super) fn declared(param: &Param, width: Width, method: Method) -> String {
         };
     }
     match (param.kind.as_str(), method) {
-        ("Buf" | "MutBuf", _) => "type(*), dimension(*)".to_owned(),
+        // A target, so that the compiler does not keep the program's variable in a register while a request uses it.
+        ("Buf" | "MutBuf", _) => "type(*), dimension(*), target".to_owned(),
+        ("Bytes", _) => "logical".to_owned(),
         ("State", Method::F08) if is_memory(param) => "type(c_ptr)".to_owned(),
         ("State", _) => "integer(kind=MPI_ADDRESS_KIND)".to_owned(),
         ("String" | "Chars", _) => "character(len=*)".to_owned(),
@@ -83,9 +85,14 @@ fn scalar(kind: &str, width: Width, method: Method) -> String {
 }
 
 /// The intent, where the standard gives one: not where a named constant may stand for an output, and not for buffers.
-pub(super) fn intent(param: &Param, method: Method) -> &'static str {
+pub(super) fn intent(function: &Function, param: &Param, method: Method) -> &'static str {
+    if function.name == "MPI_Cancel" {
+        return ", intent(in)";
+    }
     let special = matches!(param.kind.as_str(), "Status" | "Weights") || param.optional;
     match (param.kind.as_str(), param.way, method) {
+        // Their addresses are kept, and the memory is written later.
+        ("Buf", ..) if matches!(param.name.as_str(), "location" | "base") => "",
         ("Buf", _, Method::F08) => ", intent(in)",
         ("Buf" | "MutBuf", ..) => "",
         (kind, ..) if kinds::callback(kind).is_some() => "",
@@ -103,9 +110,11 @@ pub(super) fn is_memory(param: &Param) -> bool {
 }
 
 /// The name of a parameter in Fortran.
-pub(super) fn name(param: &Param) -> &str {
-    match param.name.as_str() {
-        "indx" => "index",
-        other => other,
+pub(super) fn name<'a>(function: &Function, param: &'a Param) -> &'a str {
+    match (function.name.as_str(), param.name.as_str()) {
+        (_, "indx") => "index",
+        ("MPI_Status_get_error" | "MPI_Status_set_error", "error") => "err",
+        ("MPI_Precv_init", "dest") => "source",
+        (_, other) => other,
     }
 }
