@@ -85,6 +85,16 @@ pub(super) fn mpi_f08(procedures: &[Procedure<'_>], standard: &Standard) -> Stri
             None => writeln!(text, "  external :: {name}"),
         };
     }
+    text += &interfaces_of_f08(procedures);
+    text += &conversions(Method::F08);
+    text += &sizeof::generic();
+    let _ = write!(text, "contains\n{}end module mpi_f08\n", sizeof::bodies());
+    text
+}
+
+/// The generic names, each with its forms for small and for large counts.
+fn interfaces_of_f08(procedures: &[Procedure<'_>]) -> String {
+    let mut text = String::new();
     let of_module: Vec<&Procedure<'_>> = procedures
         .iter()
         .filter(|p| p.methods().contains(&Method::F08))
@@ -125,9 +135,6 @@ pub(super) fn mpi_f08(procedures: &[Procedure<'_>], standard: &Standard) -> Stri
             text += &generic_of_mpi(procedure, prefix);
         }
     }
-    text += &conversions(Method::F08);
-    text += &sizeof::generic();
-    let _ = write!(text, "contains\n{}end module mpi_f08\n", sizeof::bodies());
     text
 }
 
