@@ -15,6 +15,9 @@ program modern
   call sections()
   call profiled()
   call errors_without_ierror()
+  call kept_in_memory(rank)
+  call declared_asynchronous()
+  call counts_of_a_call_that_fails()
   call MPI_Finalize()
   if (errors > 0) stop 1
   print '(a)', 'ok'
@@ -150,6 +153,69 @@ contains
     call check(class == MPI_ERR_RANK, 'the class of an error')
     call MPI_Send(rank, 1, MPI_INTEGER, n, 0, MPI_COMM_WORLD, ierror=ierror)
     call check(ierror /= MPI_SUCCESS, 'ierror as a keyword')
+  end subroutine
+
+  ! The compiler sees no call that writes `x`: it must not keep it in a register.
+  subroutine kept_in_memory(first)
+    integer, intent(in) :: first
+    integer :: x, y, i, total
+    type(MPI_Request) :: request
+    x = 0
+    total = 0
+    call MPI_Recv_init(x, 1, MPI_INTEGER, 0, 0, MPI_COMM_SELF, request)
+    do i = 1, 3
+      y = first + i
+      call MPI_Start(request)
+      call MPI_Send(y, 1, MPI_INTEGER, 0, 0, MPI_COMM_SELF)
+      call MPI_Wait(request, MPI_STATUS_IGNORE)
+      total = total + x
+    end do
+    call MPI_Request_free(request)
+    call check(total == 3 * first + 6, 'what a persistent receive brings is seen')
+  end subroutine
+
+  ! The protection that the standard names must be taken: arrays of any shape, and pointers.
+  subroutine declared_asynchronous()
+    real, allocatable, asynchronous :: x(:, :)
+    real, pointer, asynchronous :: z(:)
+    type(MPI_Request) :: requests(2)
+    allocate (x(3, 4), z(12))
+    z = 5
+    x = 0
+    call shaped(x, requests(1))
+    call MPI_Isend(z, 12, MPI_REAL, 0, 1, MPI_COMM_SELF, requests(2))
+    call MPI_Waitall(2, requests, MPI_STATUSES_IGNORE)
+    call check(all(x == 5), 'arrays that are declared asynchronous')
+    deallocate (z)
+  end subroutine
+
+  subroutine shaped(x, request)
+    real, asynchronous :: x(:, :)
+    type(MPI_Request), intent(out) :: request
+    call MPI_Irecv(x, size(x), MPI_REAL, 0, 1, MPI_COMM_SELF, request)
+  end subroutine
+
+  ! What the call did not write stays: nobody counts through the caller's memory by a number that is not there.
+  subroutine counts_of_a_call_that_fails()
+    type(MPI_Request) :: requests(2)
+    type(MPI_Status) :: s(2)
+    type(MPI_Errhandler) :: before(2)
+    integer :: indices(2), count, index, ierror
+    call MPI_Comm_get_errhandler(MPI_COMM_WORLD, before(1))
+    call MPI_Comm_get_errhandler(MPI_COMM_SELF, before(2))
+    call MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN)
+    call MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN)
+    requests(1)%MPI_VAL = 123456789
+    requests(2)%MPI_VAL = -1
+    count = 1000000000
+    indices = 5
+    call MPI_Waitsome(2, requests, count, indices, s, ierror)
+    call check(ierror /= MPI_SUCCESS .and. all(indices == 5), 'a failed MPI_Waitsome')
+    call MPI_Waitany(2, requests, index, s(1), ierror)
+    call check(ierror /= MPI_SUCCESS, 'a failed MPI_Waitany')
+    call check(requests(1)%MPI_VAL == 123456789 .and. requests(2)%MPI_VAL == -1, 'handles of failed calls')
+    call MPI_Comm_set_errhandler(MPI_COMM_WORLD, before(1))
+    call MPI_Comm_set_errhandler(MPI_COMM_SELF, before(2))
   end subroutine
 
 end program

@@ -78,6 +78,7 @@ contains
   subroutine graph()
     T_COMM :: comm
     integer :: index(size_of_world), edges(2 * size_of_world), i, nodes, all_edges, n, near(2)
+    integer :: index_back(size_of_world), edges_back(2 * size_of_world)
     call begin('a graph')
     do i = 1, size_of_world
       index(i) = 2 * i
@@ -87,6 +88,8 @@ contains
     call MPI_Graph_create(MPI_COMM_WORLD, size_of_world, index, edges, .false., comm, ierror)
     call MPI_Graphdims_get(comm, nodes, all_edges, ierror)
     call check(nodes == size_of_world .and. all_edges == 2 * size_of_world, 'nodes and edges')
+    call MPI_Graph_get(comm, size_of_world, 2 * size_of_world, index_back, edges_back, ierror)
+    call check(all(index_back == index) .and. all(edges_back == edges), 'the graph as it was given')
     call MPI_Graph_neighbors_count(comm, rank, n, ierror)
     call equal(n, 2, 'number of neighbours')
     call MPI_Graph_neighbors(comm, rank, 2, near, ierror)
