@@ -11139,6 +11139,120 @@ module mpi_f08
     end subroutine PMPI_Win_set_name_f08
   end interface PMPI_Win_set_name
 
+  interface MPI_Attr_delete
+    subroutine MPI_Attr_delete_f08(comm, keyval, ierror)
+      import
+      implicit none
+      type(MPI_Comm), intent(in) :: comm
+      integer, intent(in) :: keyval
+      integer, optional, intent(out) :: ierror
+    end subroutine MPI_Attr_delete_f08
+    subroutine MPI_Attr_delete(comm, keyval, ierror)
+      import
+      implicit none
+      integer, intent(in) :: comm
+      integer, intent(in) :: keyval
+      integer, intent(out) :: ierror
+    end subroutine MPI_Attr_delete
+  end interface MPI_Attr_delete
+
+  interface PMPI_Attr_delete
+    subroutine PMPI_Attr_delete_f08(comm, keyval, ierror)
+      import
+      implicit none
+      type(MPI_Comm), intent(in) :: comm
+      integer, intent(in) :: keyval
+      integer, optional, intent(out) :: ierror
+    end subroutine PMPI_Attr_delete_f08
+    subroutine PMPI_Attr_delete(comm, keyval, ierror)
+      import
+      implicit none
+      integer, intent(in) :: comm
+      integer, intent(in) :: keyval
+      integer, intent(out) :: ierror
+    end subroutine PMPI_Attr_delete
+  end interface PMPI_Attr_delete
+
+  interface MPI_Attr_get
+    subroutine MPI_Attr_get_f08(comm, keyval, attribute_val, flag, ierror)
+      import
+      implicit none
+      type(MPI_Comm), intent(in) :: comm
+      integer, intent(in) :: keyval
+      integer, intent(out) :: attribute_val
+      logical, intent(out) :: flag
+      integer, optional, intent(out) :: ierror
+    end subroutine MPI_Attr_get_f08
+    subroutine MPI_Attr_get(comm, keyval, attribute_val, flag, ierror)
+      import
+      implicit none
+      integer, intent(in) :: comm
+      integer, intent(in) :: keyval
+      integer :: attribute_val
+      logical :: flag
+      integer, intent(out) :: ierror
+    end subroutine MPI_Attr_get
+  end interface MPI_Attr_get
+
+  interface PMPI_Attr_get
+    subroutine PMPI_Attr_get_f08(comm, keyval, attribute_val, flag, ierror)
+      import
+      implicit none
+      type(MPI_Comm), intent(in) :: comm
+      integer, intent(in) :: keyval
+      integer, intent(out) :: attribute_val
+      logical, intent(out) :: flag
+      integer, optional, intent(out) :: ierror
+    end subroutine PMPI_Attr_get_f08
+    subroutine PMPI_Attr_get(comm, keyval, attribute_val, flag, ierror)
+      import
+      implicit none
+      integer, intent(in) :: comm
+      integer, intent(in) :: keyval
+      integer :: attribute_val
+      logical :: flag
+      integer, intent(out) :: ierror
+    end subroutine PMPI_Attr_get
+  end interface PMPI_Attr_get
+
+  interface MPI_Attr_put
+    subroutine MPI_Attr_put_f08(comm, keyval, attribute_val, ierror)
+      import
+      implicit none
+      type(MPI_Comm), intent(in) :: comm
+      integer, intent(in) :: keyval
+      integer, intent(in) :: attribute_val
+      integer, optional, intent(out) :: ierror
+    end subroutine MPI_Attr_put_f08
+    subroutine MPI_Attr_put(comm, keyval, attribute_val, ierror)
+      import
+      implicit none
+      integer, intent(in) :: comm
+      integer, intent(in) :: keyval
+      integer, intent(in) :: attribute_val
+      integer, intent(out) :: ierror
+    end subroutine MPI_Attr_put
+  end interface MPI_Attr_put
+
+  interface PMPI_Attr_put
+    subroutine PMPI_Attr_put_f08(comm, keyval, attribute_val, ierror)
+      import
+      implicit none
+      type(MPI_Comm), intent(in) :: comm
+      integer, intent(in) :: keyval
+      integer, intent(in) :: attribute_val
+      integer, optional, intent(out) :: ierror
+    end subroutine PMPI_Attr_put_f08
+    subroutine PMPI_Attr_put(comm, keyval, attribute_val, ierror)
+      import
+      implicit none
+      integer, intent(in) :: comm
+      integer, intent(in) :: keyval
+      integer, intent(in) :: attribute_val
+      integer, intent(out) :: ierror
+    end subroutine PMPI_Attr_put
+  end interface PMPI_Attr_put
+
   interface MPI_Cart_create
     subroutine MPI_Cart_create_f08(comm_old, ndims, dims, periods, reorder, comm_cart, ierror)
       import
@@ -19208,72 +19322,6 @@ module mpi_f08
       integer, optional, intent(out) :: ierror
     end subroutine PMPI_Abi_set_fortran_info_f08
   end interface PMPI_Abi_set_fortran_info
-
-  interface
-    subroutine MPI_Attr_delete(comm, keyval, ierror)
-      import
-      implicit none
-      integer, intent(in) :: comm
-      integer, intent(in) :: keyval
-      integer, intent(out) :: ierror
-    end subroutine MPI_Attr_delete
-  end interface
-
-  interface
-    subroutine PMPI_Attr_delete(comm, keyval, ierror)
-      import
-      implicit none
-      integer, intent(in) :: comm
-      integer, intent(in) :: keyval
-      integer, intent(out) :: ierror
-    end subroutine PMPI_Attr_delete
-  end interface
-
-  interface
-    subroutine MPI_Attr_get(comm, keyval, attribute_val, flag, ierror)
-      import
-      implicit none
-      integer, intent(in) :: comm
-      integer, intent(in) :: keyval
-      integer :: attribute_val
-      logical :: flag
-      integer, intent(out) :: ierror
-    end subroutine MPI_Attr_get
-  end interface
-
-  interface
-    subroutine PMPI_Attr_get(comm, keyval, attribute_val, flag, ierror)
-      import
-      implicit none
-      integer, intent(in) :: comm
-      integer, intent(in) :: keyval
-      integer :: attribute_val
-      logical :: flag
-      integer, intent(out) :: ierror
-    end subroutine PMPI_Attr_get
-  end interface
-
-  interface
-    subroutine MPI_Attr_put(comm, keyval, attribute_val, ierror)
-      import
-      implicit none
-      integer, intent(in) :: comm
-      integer, intent(in) :: keyval
-      integer, intent(in) :: attribute_val
-      integer, intent(out) :: ierror
-    end subroutine MPI_Attr_put
-  end interface
-
-  interface
-    subroutine PMPI_Attr_put(comm, keyval, attribute_val, ierror)
-      import
-      implicit none
-      integer, intent(in) :: comm
-      integer, intent(in) :: keyval
-      integer, intent(in) :: attribute_val
-      integer, intent(out) :: ierror
-    end subroutine PMPI_Attr_put
-  end interface
 
   interface
     subroutine MPI_Keyval_create(copy_fn, delete_fn, keyval, extra_state, ierror)

@@ -181,7 +181,7 @@ extern "C" fn mpi_attr_delete(comm: In<Number>, keyval: In<c_int>, ierror: Ierro
     let code = unsafe { c::MPI_Attr_delete(comm.handle(), keyval.get()) };
     ierror.set(code);
 }
-names!("pmpi_attr_delete_": "mpi_attr_delete_" = "pmpi_attr_delete_");
+names!("pmpi_attr_delete_": "mpi_attr_delete_" = "pmpi_attr_delete_", "mpi_attr_delete_f08_" = "pmpi_attr_delete_f08_");
 
 /// `MPI_Keyval_free`, MPI 5.0 section 16.1.
 #[unsafe(export_name = "pmpi_keyval_free_")]

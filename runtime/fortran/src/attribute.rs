@@ -385,7 +385,7 @@ extern "C" fn attr_get(
     }
     ierror.set(code);
 }
-names!("pmpi_attr_get_": "mpi_attr_get_" = "pmpi_attr_get_");
+names!("pmpi_attr_get_": "mpi_attr_get_" = "pmpi_attr_get_", "mpi_attr_get_f08_" = "pmpi_attr_get_f08_");
 
 /// `MPI_ATTR_PUT`, MPI 5.0 section 16.1.
 #[unsafe(export_name = "pmpi_attr_put_")]
@@ -402,7 +402,7 @@ extern "C" fn attr_put(
         attribute_val.get() as isize,
     ));
 }
-names!("pmpi_attr_put_": "mpi_attr_put_" = "pmpi_attr_put_");
+names!("pmpi_attr_put_": "mpi_attr_put_" = "pmpi_attr_put_", "mpi_attr_put_f08_" = "pmpi_attr_put_f08_");
 
 /// The predefined callbacks (MPI 5.0 section 7.7), which a program may call too: what a copy says, and the kind of its values.
 macro_rules! predefined_copies {

@@ -115,9 +115,9 @@ impl<'a> Procedure<'a> {
             .collect()
     }
 
-    /// The methods that have it: counts are large with `mpi_f08` alone, which leaves out what was deprecated before it came.
+    /// The methods that have it: counts are large with `mpi_f08` alone; keys from before MPI-2.0 have one form for all.
     fn methods(&self) -> &'static [Method] {
-        let old = self.function.deprecated.as_deref() == Some("MPI-2.0");
+        let old = self.function.name.starts_with("MPI_Keyval_");
         match (self.width, old) {
             (Width::Large, _) => &[Method::F08],
             (Width::Int, true) => &[Method::Mpi],

@@ -513,7 +513,11 @@ mod tests {
         };
         assert_eq!(of("MPI_Send"), ["mpi_send_", "mpi_send_f08_"]);
         assert_eq!(of("MPI_Send_c"), ["mpi_send_c_f08_"]);
-        assert_eq!(of("MPI_Attr_delete"), ["mpi_attr_delete_"]);
+        assert_eq!(of("MPI_Keyval_free"), ["mpi_keyval_free_"]);
+        assert_eq!(
+            of("MPI_Attr_delete"),
+            ["mpi_attr_delete_", "mpi_attr_delete_f08_"]
+        );
         assert_eq!(
             of("MPI_Alloc_mem"),
             [

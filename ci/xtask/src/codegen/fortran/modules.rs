@@ -117,6 +117,10 @@ fn interfaces_of_f08(procedures: &[Procedure<'_>]) -> String {
                 prefix,
                 &procedure.specific(Method::F08),
             );
+            if procedure.function.deprecated.as_deref() == Some("MPI-2.0") {
+                // The standard has these with handles as numbers; programs have them with both.
+                body += &interface(procedure, Method::Mpi, prefix, &procedure.c_name());
+            }
             if let Some(large) = large.filter(|_| procedure.width == Width::Int) {
                 body += &interface(large, Method::F08, prefix, &large.specific(Method::F08));
             }
@@ -126,7 +130,7 @@ fn interfaces_of_f08(procedures: &[Procedure<'_>]) -> String {
             );
         }
     }
-    // What came before MPI-2.0 has one interface, that of `mpi`.
+    // What has one interface for all has that of `mpi`.
     for procedure in procedures
         .iter()
         .filter(|p| !p.methods().contains(&Method::F08))
