@@ -372,16 +372,20 @@ impl Engine {
         self.arena.fields(request).state == State::Complete
     }
 
-    /// What was counted so far.
+    /// What was counted so far. Looks at all slots: nothing is counted where receives are posted and matched.
     #[must_use]
     pub fn counters(&self) -> Counters {
+        let is_posted = |id: &RequestId| {
+            let fields = self.arena.fields(*id);
+            (fields.kind, fields.state) == (Kind::Receive, State::Posted)
+        };
         let tally = &self.tally;
         Counters {
             refused: tally.refused.get(),
             unexpected: tally.unexpected.get(),
             kept_bytes: tally.kept_bytes.get(),
             kept_bytes_peak: tally.kept_bytes_peak.get(),
-            posted_length: tally.posted_length.get(),
+            posted_length: self.arena.iter().filter(is_posted).count() as u64,
             unexpected_length: tally.unexpected_length.get(),
             match_attempts: tally.match_attempts.get(),
         }

@@ -52,8 +52,6 @@ pub(crate) struct Envelope {
 
 impl Matching {
     pub(crate) fn new(tally: Arc<Tally>) -> Self {
-        // What an engine before this one has left is in no queue any more.
-        tally.posted_length.set(0);
         Self {
             bins: vec![Bin::default(); FIRST_BINS].into(),
             wild: 0,
@@ -98,7 +96,6 @@ impl Matching {
             return None;
         }
         list.head = fields.next;
-        self.tally.posted_length.sub(1);
         Some((id, arena.slot(id)))
     }
 
@@ -109,7 +106,6 @@ impl Matching {
         match self.bins.get_mut(receive.order_next as usize) {
             Some(bin) if bin.posted.head == receive.token => {
                 bin.posted.head = receive.next;
-                self.tally.posted_length.sub(1);
                 true
             }
             _ => false,
@@ -171,17 +167,10 @@ impl Matching {
         self.keep_up(arena);
         let fields = arena.fields(id);
         self.wild += u32::from(fields.peer == ANY_PEER);
-        self.tally.posted_length.add(1);
         if self.by_context {
             self.posted_in(fields.context);
         }
         self.append_posted(arena, id);
-    }
-
-    /// A receive is posted without [`add_posted`](Self::add_posted).
-    #[inline(always)]
-    pub(crate) fn count_posted(&self) {
-        self.tally.posted_length.add(1);
     }
 
     #[cold]
@@ -230,7 +219,6 @@ impl Matching {
     pub(crate) fn remove_posted(&mut self, arena: &mut Arena, id: RequestId) {
         let fields = arena.fields(id);
         self.wild -= u32::from(fields.peer == ANY_PEER);
-        self.tally.posted_length.sub(1);
         if self.by_context {
             self.tally.queues(Queued::Posted).left(fields.context);
         }

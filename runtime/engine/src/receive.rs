@@ -75,7 +75,6 @@ impl Engine {
         let token = fields.token;
         drop(fields);
         bin.append(&mut self.arena, RequestId(token));
-        self.matching.count_posted();
         Some(token)
     }
 

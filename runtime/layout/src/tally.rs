@@ -247,9 +247,7 @@ pub struct Tally {
     pub unexpected_length: Level,
     /// The same of some contexts.
     unexpected_queues: Queues,
-    /// Receives posted and not matched.
-    pub posted_length: Count,
-    /// The same of some contexts.
+    /// Receives posted and not matched, of some contexts. In all they are not counted: it would cost each message.
     posted_queues: Queues,
     /// Entries looked at while matching, but for receives that are matched by the message that they wait for.
     pub match_attempts: Count,

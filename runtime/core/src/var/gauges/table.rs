@@ -650,14 +650,6 @@ pub const GAUGES: &[Gauge] = &[
         "The most bytes that were registered at any time, since MPI is initialized.",
     ),
     gauge(
-        "posted_recvq_length",
-        MESSAGES,
-        Class::Level,
-        Source::Process(|tally| tally.posted_length.get()),
-        "Length of the queue of posted receives: what has begun and no message has matched, of all communicators, with the \
-         library's own.",
-    ),
-    gauge(
         "communicator_posted_recvq_length",
         MESSAGES,
         Class::Level,
@@ -747,7 +739,7 @@ pub const GAUGES: &[Gauge] = &[
     ),
 ];
 
-const _: () = assert!(GAUGES.len() == 76 + 3 * COLLECTIVES.len());
+const _: () = assert!(GAUGES.len() == 75 + 3 * COLLECTIVES.len());
 
 #[cfg(test)]
 mod tests {
