@@ -182,7 +182,7 @@ pub unsafe extern "C" fn rmpi_channel_test(
 fn test(mpi: Mpi, ids: &[ChannelId]) -> (bool, Code) {
     let mut done = mpi.visit(|universe| universe.are_channels_done(ids));
     if done == Ok(false) {
-        mpi.turn();
+        mpi.poll_turn();
         done = mpi.visit(|universe| universe.are_channels_done(ids));
     }
     match done {

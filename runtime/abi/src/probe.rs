@@ -133,7 +133,11 @@ fn look(
         mpi.tend();
         return Ok(Some(looked));
     }
-    mpi.turn();
+    if wait {
+        mpi.turn();
+    } else {
+        mpi.poll_turn();
+    }
     loop {
         let looked = once()?;
         if looked.is_some() || !wait {

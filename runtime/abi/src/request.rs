@@ -167,7 +167,7 @@ pub fn testsome(
     statuses: OutStatuses<'_>,
 ) -> Result<()> {
     let found = find_all(mpi, requests)?;
-    mpi.turn();
+    turn_unless_done(mpi, &found);
     give_some(mpi, requests, &found, &outcount, &indices, &statuses)
 }
 
@@ -220,7 +220,7 @@ pub fn request_get_status_any(
 ) -> Result<()> {
     let found = find_all(mpi, requests)?;
     let nothing = found.iter().all(|entry| matches!(entry, Found::Inactive));
-    mpi.turn();
+    turn_unless_done(mpi, &found);
     let chosen = done_ones(mpi, &found).first().copied();
     flag.set(c_int::from(chosen.is_some() || nothing));
     index.set(chosen.map_or(MPI_UNDEFINED, small));
@@ -242,7 +242,7 @@ pub fn request_get_status_some(
 ) -> Result<()> {
     let found = find_all(mpi, requests)?;
     // Always: nothing is collected here, so what is complete already must not keep the rest waiting.
-    mpi.turn();
+    turn_unless_done(mpi, &found);
     let done = done_ones(mpi, &found);
     for (slot, at) in done.iter().enumerate() {
         indices.set(slot, small(*at));
@@ -566,19 +566,29 @@ fn done_ones(mpi: Mpi, found: &[Found]) -> Vec<usize> {
     })
 }
 
+/// A turn of progress; if none of these is complete, that of a poll.
+fn turn_unless_done(mpi: Mpi, found: &[Found]) {
+    let waits = |entry: &Found| !matches!(entry, Found::Inactive);
+    if done_ones(mpi, found).is_empty() && found.iter().any(waits) {
+        mpi.poll_turn();
+    } else {
+        mpi.turn();
+    }
+}
+
 /// The first that is complete, after a turn of progress if none is yet.
 fn first_done(mpi: Mpi, found: &[Found]) -> Option<usize> {
     let first = done_ones(mpi, found).first().copied();
     if first.is_some() {
         return first;
     }
-    mpi.turn();
+    mpi.poll_turn();
     done_ones(mpi, found).first().copied()
 }
 
 fn is_done_now(mpi: Mpi, id: RequestId) -> bool {
     mpi.visit(|universe| universe.is_complete(id)) || {
-        mpi.turn();
+        mpi.poll_turn();
         mpi.visit(|universe| universe.is_complete(id))
     }
 }
@@ -590,7 +600,7 @@ fn all_done(mpi: Mpi, found: &[Found]) -> bool {
             .any(|entry| matches!(entry, Found::Live(id) if !universe.is_complete(*id)))
     };
     !mpi.visit(|universe| open(universe)) || {
-        mpi.turn();
+        mpi.poll_turn();
         !mpi.visit(|universe| open(universe))
     }
 }

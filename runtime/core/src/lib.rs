@@ -30,6 +30,7 @@ mod oversubscription;
 mod p2p;
 mod pack;
 mod persistent;
+mod polling;
 mod progress;
 mod pump;
 pub mod topology;
@@ -51,6 +52,7 @@ pub use engine::{
 pub use error::Error;
 pub use p2p::{Mode, Source, Status, Target};
 pub use pack::Structured;
+pub use polling::Pause;
 pub use progress::{Visit, Wait};
 pub use universe::{PREDEFINED, Universe};
 pub use user_buf::UserMemory;

@@ -13,6 +13,7 @@ use crate::var::live::live;
 #[derive(Debug)]
 pub(crate) struct Crowding {
     crowded: bool,
+    rationed: bool,
     fixed: bool,
     sleepless: bool,
     local_size: u32,
@@ -21,6 +22,8 @@ pub(crate) struct Crowding {
     looked: Option<Instant>,
     pressure: Pressure,
     link_checked: Option<Instant>,
+    /// Until when a yield is taken to last long.
+    beside_work: Option<Instant>,
 }
 
 /// Finds out from the time that this process had to wait for a core whether others want it all the time. A daemon that
@@ -59,6 +62,7 @@ impl Crowding {
     pub(crate) fn new(policy: u64) -> Self {
         Self {
             crowded: policy == 2,
+            rationed: false,
             fixed: policy != 0,
             sleepless: policy == 1,
             local_size: 1,
@@ -66,6 +70,7 @@ impl Crowding {
             looked: None,
             pressure: Pressure::default(),
             link_checked: None,
+            beside_work: None,
         }
     }
 
@@ -84,6 +89,7 @@ impl Crowding {
         self.local_size = local_size;
         let mine = count(&wait::allowed_cpus());
         self.launch_cpus = if mask.is_empty() { mine } else { count(mask) };
+        self.rationed = self.cores(self.launch_cpus) < self.launch_cpus;
         if !self.fixed {
             self.crowded = local_size > self.cores(self.launch_cpus);
         }
@@ -97,6 +103,11 @@ impl Crowding {
     #[inline(always)]
     pub(crate) fn is_crowded(&self) -> bool {
         self.crowded
+    }
+
+    /// Whether a control group grants less time than the CPUs have: time that is spent on waiting is taken from the job's work.
+    pub(crate) fn is_rationed(&self) -> bool {
+        self.rationed
     }
 
     /// Whether this process polls for ever, as it was told.
@@ -114,6 +125,22 @@ impl Crowding {
         std::mem::replace(&mut self.crowded, crowded) != crowded
     }
 
+    /// A yield that began at `start` is over. If it was long, whoever has the core computes, and takes it for whole slices of time: who
+    /// sleeps instead is given the core when it is woken.
+    #[inline]
+    pub(crate) fn note_yield(&mut self, start: Instant) {
+        let now = Instant::now();
+        if now - start > LONG_YIELD {
+            self.beside_work = Some(now + BESIDE_WORK);
+        }
+    }
+
+    /// Whether somebody computes on this core, as far as the last yields have shown.
+    #[inline]
+    pub(crate) fn is_beside_work(&self, now: Instant) -> bool {
+        self.beside_work.is_some_and(|until| now < until)
+    }
+
     /// Once a second at most.
     pub(crate) fn is_time_to_check(&mut self) -> bool {
         let now = Instant::now();
@@ -126,7 +153,7 @@ impl Crowding {
         due
     }
 
-    fn ranks_outnumber_cores(&self, fabric: &Fabric) -> bool {
+    fn ranks_outnumber_cores(&mut self, fabric: &Fabric) -> bool {
         let mine = wait::allowed_cpus();
         let (mut known, mut sharing, mut all) = (1_u32, 1_u32, mine);
         for mask in fabric.neighbours_cpus() {
@@ -138,6 +165,7 @@ impl Crowding {
             sharing += u32::from(is_inside_mine);
             all = std::array::from_fn(|i| all[i] | mask[i]);
         }
+        self.rationed = self.cores(count(&all)) < count(&all);
         known > self.cores(count(&all))
             || sharing > self.cores(count(&mine))
             || self.local_size > self.cores(self.launch_cpus)
@@ -168,6 +196,10 @@ fn count(mask: &[u64]) -> u32 {
 }
 
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// All ranks of a crowded node that only hand messages on have had their turn by then.
+const LONG_YIELD: Duration = Duration::from_millis(1);
+/// For so long yields are not tried again.
+const BESIDE_WORK: Duration = Duration::from_millis(100);
 const WINDOW: Duration = Duration::from_millis(40);
 const WINDOWS_IN_A_ROW: u32 = 3;
 
@@ -211,6 +243,18 @@ mod tests {
         let hold = Duration::from_secs(1);
         assert!(pressure.note(start + Duration::from_millis(900), total, 25, hold));
         assert!(!pressure.note(start + Duration::from_millis(2400), total, 25, hold));
+    }
+
+    #[test]
+    fn after_a_long_yield_it_is_not_tried_again_for_a_while() {
+        let mut crowding = Crowding::new(2);
+        let start = Instant::now();
+        crowding.note_yield(start);
+        assert!(!crowding.is_beside_work(start));
+        crowding.note_yield(start.checked_sub(2 * LONG_YIELD).unwrap());
+        let now = Instant::now();
+        assert!(crowding.is_beside_work(now));
+        assert!(!crowding.is_beside_work(now + BESIDE_WORK));
     }
 
     #[test]

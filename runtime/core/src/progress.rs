@@ -99,6 +99,28 @@ pub trait Visit: Copy {
     #[inline(always)]
     fn tell_tools(self) {}
 
+    /// A turn for a call that may answer "not yet" and has found nothing so far. A rank that asks again and again in vain
+    /// lets others have the core, if they want it, and takes another turn then.
+    fn poll_turn(self) {
+        if self.turn() || (self.rest_of_poll() && self.turn()) {
+            self.visit(|universe| universe.polling.begin_anew());
+        }
+    }
+
+    /// Lets others have the core, if they want it, after a turn of a poll in which nothing happened. `true`: another turn is
+    /// worth it.
+    #[doc(hidden)]
+    fn rest_of_poll(self) -> bool {
+        if !self.is_shared() {
+            return self.visit(Universe::rest_of_poll);
+        }
+        let pause = self.visit(Universe::pause_of_poll);
+        if let Some(pause) = pause {
+            self.let_others(|| pause.make());
+        }
+        pause.is_some()
+    }
+
     /// What a wait does after a turn.
     #[doc(hidden)]
     fn rest_unless(self, moved: bool, rest: &mut Wait, awaits: Awaits) {
@@ -152,6 +174,8 @@ pub struct Wait {
     told: bool,
     /// More yields before sleeping: in collectives that every rank of the node enters.
     pub patient: bool,
+    /// Others ran on this core when it was last offered to them.
+    contended: bool,
     /// Where a debugger finds it noted, once it has lasted for a while.
     noted: Option<usize>,
     /// When it had lasted for a while.
@@ -159,6 +183,12 @@ pub struct Wait {
 }
 
 impl Wait {
+    /// Whether one more yield is due before sleeping, where other threads wait for this process too.
+    pub(crate) fn yields_beside_others(&mut self) -> bool {
+        self.yields = self.yields.saturating_add(1);
+        self.yields < SHORT_YIELDS
+    }
+
     /// Rests where other threads wait for this process too: never long, since only the one who sleeps in the transport
     /// would be woken.
     fn outside(&mut self) {
@@ -236,15 +266,15 @@ impl Universe {
         let now = Instant::now();
         let since = *wait.since.get_or_insert(now);
         self.assess(now);
-        let spin_time = Duration::from_micros(live(Variable::SpinTime));
-        if now - since < spin_time || self.crowding.is_sleepless() {
+        if now - since < spin_time() || self.crowding.is_sleepless() {
             if self.crowding.is_sleepless() {
                 self.tell_wait(wait, false);
                 self.check_link();
             }
             self.offer_core();
         } else {
-            self.sleep(wait);
+            let longest = Duration::from_millis(live(Variable::LongSleep));
+            self.sleep(longest, Some(wait));
         }
     }
 
@@ -267,27 +297,49 @@ impl Universe {
         wait::yield_core();
     }
 
+    /// Gives the core to others, or sleeps where they keep it busy. As long as nobody else wants the core this rank stays awake on it,
+    /// up to the time of `RMPI_SPIN_TIME`: to wake a rank on a core that stands still costs several times as much as on one
+    /// that is at work.
     fn rest_crowded(&mut self, wait: &mut Wait) {
+        if let Some(longest) = self.yield_or_sleep(wait) {
+            self.sleep(longest, Some(wait));
+        }
+    }
+
+    /// Gives the core to others, where that will do; else answers how long to sleep at most.
+    pub(crate) fn yield_or_sleep(&mut self, wait: &mut Wait) -> Option<Duration> {
         let yields = live_u32(match wait.patient {
             true => Variable::PatientYields,
             false => Variable::Yields,
         });
-        if wait.yields < yields {
+        let now = Instant::now();
+        let yields_well = !self.crowding.is_beside_work(now);
+        if yields_well && wait.yields < yields {
             wait.yields += 1;
             self.offer_core();
-        } else {
-            let now = Instant::now();
-            wait.since.get_or_insert(now);
-            self.assess(now);
-            self.sleep(wait);
+            self.crowding.note_yield(now);
+            return None;
         }
+        let since = *wait.since.get_or_insert(now);
+        self.assess(now);
+        let stays = yields_well && !wait.contended && now - since < spin_time();
+        if stays && !self.crowding.is_rationed() && !self.fabric.needs_cores() {
+            self.engine.tally().yields.add(1);
+            wait.contended = wait::yield_to_others();
+            return None;
+        }
+        Some(Duration::from_millis(live(Variable::LongSleep)))
     }
 
-    fn sleep(&mut self, wait: &mut Wait) {
+    /// Sleeps for `longest` at most, unless something has happened. `wait`: it is noted for those who look whether the job goes
+    /// on.
+    pub(crate) fn sleep(&mut self, longest: Duration, wait: Option<&mut Wait>) {
         // Nobody rings when room comes back or a helper finishes: do not sleep on those.
         let has_room = self.engine.busy_peers() == 0 && !self.channels.waits_for_room();
-        let long = Duration::from_millis(live(Variable::LongSleep));
-        let timeout = if has_room { long } else { short_sleep() };
+        let timeout = match has_room {
+            true => longest,
+            false => longest.min(short_sleep()),
+        };
         let timeout = timeout.min(self.network.patience());
         match self.awaited.clone() {
             None => self.sleep_unless(timeout, wait, || false),
@@ -300,7 +352,7 @@ impl Universe {
     fn sleep_unless(
         &mut self,
         timeout: Duration,
-        wait: &mut Wait,
+        wait: Option<&mut Wait>,
         has_happened: impl FnOnce() -> bool,
     ) {
         if !self.fabric.prepare_sleep() {
@@ -308,7 +360,9 @@ impl Universe {
         } else if has_happened() || self.channels.has_news() || self.has_gate_news() {
             self.fabric.stay_awake();
         } else {
-            self.tell_wait(wait, false);
+            if let Some(wait) = wait {
+                self.tell_wait(wait, false);
+            }
             let most_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
             self.engine.note(Event::SleepBegin, [most_ns, 0, 0, 0, 0]);
             self.fabric.sleep(timeout);
@@ -330,7 +384,7 @@ impl Universe {
         }
     }
 
-    fn assess(&mut self, now: Instant) {
+    pub(crate) fn assess(&mut self, now: Instant) {
         if self.crowding.assess(now, &self.fabric) {
             let attentive = !self.crowding.is_crowded();
             self.fabric.set_attentive(attentive);
@@ -343,8 +397,13 @@ const SHORT_YIELDS: u32 = 256;
 /// Polls before a look whether the core is needed for what is waited for.
 const SOFT_SPINS: u32 = 100;
 
+/// How long a rank stays awake that waits and could sleep.
+fn spin_time() -> Duration {
+    Duration::from_micros(live(Variable::SpinTime))
+}
+
 /// A sleeper looks around this often where nobody would ring.
-fn short_sleep() -> Duration {
+pub(crate) fn short_sleep() -> Duration {
     Duration::from_micros(live(Variable::ShortSleep))
 }
 

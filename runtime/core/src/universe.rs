@@ -21,6 +21,7 @@ use crate::comm_rows::CommRows;
 use crate::gates::Gates;
 use crate::network::{self, Network};
 use crate::oversubscription::Crowding;
+use crate::polling::Polling;
 use crate::pump::Side;
 use crate::var::live::{self, live};
 use crate::var::traffic::{self, Traffic};
@@ -59,6 +60,7 @@ pub struct Universe {
     pub(crate) awaited: Option<Awaited>,
     pub(crate) network: Network,
     pub(crate) crowding: Crowding,
+    pub(crate) polling: Polling,
     pub(crate) eager_limit_bytes: u64,
     /// Sends of fewer bytes than this may go without a request.
     pub(crate) at_once_below_bytes: u64,
@@ -165,6 +167,7 @@ impl Universe {
             shape: Shape::new(values, false),
             network: Network::default(),
             crowding: Crowding::new(values.get(Variable::Wait)),
+            polling: Polling::default(),
             eager_limit_bytes,
             at_once_below_bytes: eager_limit_bytes.saturating_add(1),
             guards_words: false,

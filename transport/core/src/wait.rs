@@ -69,6 +69,23 @@ pub fn yield_core() {
     unsafe { libc::sched_yield() };
 }
 
+/// Lets another process have the core; `true`: one took it, `false`: nobody else wanted it.
+#[must_use]
+pub fn yield_to_others() -> bool {
+    let before = times_off_core();
+    yield_core();
+    times_off_core() != before
+}
+
+/// How often this thread has left its core while it wanted to go on.
+fn times_off_core() -> i64 {
+    // SAFETY: an all-zero structure of numbers is a value of the type.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: writes the structure it is given.
+    unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
+    usage.ru_nivcsw
+}
+
 /// Registers this process for [`heavy_fence`]s of others; `false` where the system has none.
 pub(crate) fn register_for_fences() -> bool {
     // SAFETY: a command number and no memory.
@@ -149,6 +166,36 @@ mod tests {
     #[test]
     fn some_cpu_is_allowed() {
         assert!(allowed_cpus().iter().any(|word| *word != 0));
+    }
+
+    /// Binds this thread, and those that it spawns, to the first CPU that it may use.
+    fn bind_to_one_cpu() {
+        let mut mask = allowed_cpus();
+        let first = mask.iter().position(|word| *word != 0).unwrap();
+        let bit = 1 << mask[first].trailing_zeros();
+        mask.fill(0);
+        mask[first] = bit;
+        // SAFETY: the kernel reads `size_of_val(&mask)` bytes there.
+        unsafe { libc::sched_setaffinity(0, size_of_val(&mask), mask.as_ptr().cast()) };
+    }
+
+    #[test]
+    fn who_yields_learns_whether_another_took_the_core() {
+        use std::sync::atomic::{AtomicBool, Ordering};
+        let end = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            bind_to_one_cpu();
+            scope.spawn(|| {
+                while !end.load(Ordering::Relaxed) {
+                    yield_core();
+                }
+            });
+            // The other is there at the latest when this thread has used up a slice of time.
+            while !yield_to_others() {}
+            end.store(true, Ordering::Relaxed);
+        });
+        // Alone, the core stays: other programs may want it at some of so many moments, not at all of them.
+        assert!((0..2000).any(|_| !yield_to_others()));
     }
 
     #[test]

@@ -36,6 +36,7 @@ pub enum Variable {
     CarryRanks,
     ThreadSpins,
     ShortSleep,
+    PollSleep,
     CrowdDelay,
     CrowdHold,
     TasksPerCall,
@@ -96,7 +97,7 @@ pub enum Variable {
 }
 
 /// The table.
-pub const ROWS: [Row; 85] = [
+pub const ROWS: [Row; 86] = [
     Row {
         variable: Variable::EagerLimit,
         name: "RMPI_EAGER_LIMIT",
@@ -357,7 +358,8 @@ pub const ROWS: [Row; 85] = [
             default: 1000,
             unit: "microseconds",
         },
-        text: "From then on, and for so long, such a rank goes on polling; then it sleeps.",
+        text: "From then on, and for so long, such a rank goes on polling; then it sleeps. A rank that shares its core does so \
+               too, as long as nobody else wants the core.",
     },
     Row {
         variable: Variable::Yields,
@@ -368,7 +370,7 @@ pub const ROWS: [Row; 85] = [
         range: Range::Number {
             least: 0,
             most: 1 << 20,
-            default: 2,
+            default: 4,
             unit: "times",
         },
         text: "A rank that shares its core offers it to others so often before it sleeps.",
@@ -445,6 +447,7 @@ pub const ROWS: [Row; 85] = [
     },
     tuning::THREAD_SPINS,
     tuning::SHORT_SLEEP,
+    tuning::POLL_SLEEP,
     tuning::CROWD_DELAY,
     tuning::CROWD_HOLD,
     tuning::TASKS_PER_CALL,

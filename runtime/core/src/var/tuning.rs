@@ -48,6 +48,16 @@ pub(super) const SHORT_SLEEP: Row = number(
      its threads wait.",
 );
 
+pub(super) const POLL_SLEEP: Row = number(
+    Variable::PollSleep,
+    "RMPI_POLL_SLEEP",
+    (Category::Waiting, Scope::Any),
+    (0, 1_000_000, 1000),
+    "microseconds",
+    "Where ranks share cores, a rank that asks again and again in vain (`MPI_Test`, `MPI_Iprobe`) sleeps so long at most in one \
+     call, unless a message wakes it; 0: it only yields.",
+);
+
 pub(super) const CROWD_DELAY: Row = number(
     Variable::CrowdDelay,
     "RMPI_CROWD_DELAY",

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a rank does that asks again and again: calls that may answer "not yet", such as `MPI_Test` and `MPI_Iprobe`.
+//!
+//! A loop around such a call is a wait that the program has written itself. Where ranks share cores it must let the others have
+//! the core, as [`rest`](Universe::rest) does, or those that it waits for come to nothing until its slice of time is
+//! over. It never sleeps long, since the program may look at other things between two polls, and a program that computes
+//! between them is left alone.
+
+use std::time::{Duration, Instant};
+
+use transport::wait;
+
+use crate::Universe;
+use crate::progress::{Wait, short_sleep};
+use crate::var::Variable;
+use crate::var::live::live;
+
+/// The polls of this process since one of them moved something.
+#[derive(Debug, Default)]
+pub(crate) struct Polling {
+    /// Polls in a row in which nothing happened.
+    vain: u32,
+    /// When the last one of them returned; known where ranks share cores.
+    returned: Option<Instant>,
+    wait: Wait,
+    /// The longest of the next sleep, if that is more than [`FIRST_SLEEP`].
+    sleep: Duration,
+}
+
+/// How a thread rests between two polls that other threads of its process wait beside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pause {
+    /// It offers its core to others.
+    Yield,
+    /// It sleeps for so long. Nobody wakes it.
+    Sleep(Duration),
+}
+
+impl Pause {
+    /// Rests.
+    pub fn make(self) {
+        match self {
+            Self::Yield => wait::yield_core(),
+            Self::Sleep(time) => std::thread::sleep(time),
+        }
+    }
+}
+
+impl Polling {
+    /// Something has happened: the next poll in vain is the first.
+    #[inline]
+    pub(crate) fn begin_anew(&mut self) {
+        if self.vain != 0 {
+            self.vain = 0;
+            self.returned = None;
+            self.begin_row();
+        }
+    }
+
+    /// The next polls are a new row. Where the last one was long this one may be too: it does not begin with the shortest sleep.
+    fn begin_row(&mut self) {
+        self.wait = Wait::default();
+        self.sleep /= 2;
+    }
+
+    /// One more poll in vain; `true`: this one looks whether cores are shared, as one in many does.
+    #[inline]
+    fn count(&mut self) -> bool {
+        self.vain = self.vain.wrapping_add(1);
+        self.vain.is_multiple_of(POLLS_PER_LOOK)
+    }
+
+    /// Whether the program has computed since the last poll. Polls that come after that are a new row.
+    fn has_computed(&mut self, now: Instant) -> bool {
+        let last = self.returned.replace(now);
+        let computed = last.is_none_or(|last| now - last > COMPUTES);
+        if computed {
+            self.begin_row();
+        }
+        computed
+    }
+
+    /// The longest of this sleep; that of the next one is twice as long. `None`: polls never sleep.
+    fn next_sleep(&mut self) -> Option<Duration> {
+        let longest = Duration::from_micros(live(Variable::PollSleep));
+        let sleep = self.sleep.max(FIRST_SLEEP).min(longest);
+        self.sleep = (sleep * 2).min(longest * 2);
+        (!sleep.is_zero()).then_some(sleep)
+    }
+}
+
+impl Universe {
+    /// What a poll does after a turn in which nothing happened. `true`: it has given up the core, so that another turn may find
+    /// something.
+    #[inline]
+    pub(crate) fn rest_of_poll(&mut self) -> bool {
+        let looks = self.polling.count();
+        (looks || self.crowding.is_crowded() || self.fabric.needs_cores())
+            && self.rest_of_long_poll(looks)
+    }
+
+    #[inline(never)]
+    fn rest_of_long_poll(&mut self, looks: bool) -> bool {
+        let now = Instant::now();
+        if looks {
+            self.assess(now);
+        }
+        let is_free = !self.crowding.is_crowded() && !self.fabric.needs_cores();
+        if is_free || self.crowding.is_sleepless() || self.polling.has_computed(now) {
+            return false;
+        }
+        let mut wait = std::mem::take(&mut self.polling.wait);
+        if self.yield_or_sleep(&mut wait).is_some() {
+            match self.polling.next_sleep() {
+                Some(longest) => self.sleep(longest, None),
+                None => wait::yield_core(),
+            }
+        }
+        self.polling.wait = wait;
+        self.polling.returned = Some(Instant::now());
+        true
+    }
+
+    /// The same where other threads of this process may wait too: how to rest while they have their turns.
+    #[inline]
+    pub(crate) fn pause_of_poll(&mut self) -> Option<Pause> {
+        let looks = self.polling.count();
+        if looks || self.crowding.is_crowded() {
+            return self.pause_of_long_poll(looks);
+        }
+        None
+    }
+
+    #[inline(never)]
+    fn pause_of_long_poll(&mut self, looks: bool) -> Option<Pause> {
+        let now = Instant::now();
+        if looks {
+            self.assess(now);
+        }
+        let is_free = !self.crowding.is_crowded() || self.crowding.is_sleepless();
+        if is_free || self.polling.has_computed(now) {
+            return None;
+        }
+        match self.polling.wait.yields_beside_others() {
+            true => Some(Pause::Yield),
+            false => Some(Pause::Sleep(short_sleep())),
+        }
+    }
+}
+
+/// Polls in vain between two looks whether cores are shared, by a rank that has one to itself so far.
+const POLLS_PER_LOOK: u32 = 1024;
+/// Who comes back after more than this has computed meanwhile.
+const COMPUTES: Duration = Duration::from_micros(20);
+/// The longest of the first sleep of a row.
+const FIRST_SLEEP: Duration = Duration::from_micros(250);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn polls_sleep_longer_and_longer_and_begin_anew_where_the_program_computes() {
+        let mut polling = Polling::default();
+        let micros = |polling: &mut Polling| polling.next_sleep().unwrap().as_micros();
+        let row: Vec<u128> = (0..4).map(|_| micros(&mut polling)).collect();
+        assert_eq!(row, [250, 500, 1000, 1000]);
+        // The next row may be as long.
+        polling.vain = 1;
+        polling.begin_anew();
+        assert_eq!(micros(&mut polling), 1000);
+        for _ in 0..5 {
+            polling.vain = 1;
+            polling.begin_anew();
+        }
+        assert_eq!(micros(&mut polling), 250);
+        let now = Instant::now();
+        assert!(polling.has_computed(now), "the first poll of a row");
+        assert!(!polling.has_computed(now + COMPUTES));
+        assert!(polling.has_computed(now + 2 * COMPUTES + Duration::from_nanos(1)));
+    }
+
+    #[test]
+    fn one_poll_in_many_looks_whether_cores_are_shared() {
+        let mut polling = Polling::default();
+        let looks = (0..3 * POLLS_PER_LOOK).filter(|_| polling.count()).count();
+        assert_eq!(looks, 3);
+    }
+}
