@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Operations of the program on datatypes of all kinds: MPI 5.0 section 6.9.5.
 #include "check.h"
+#include <wchar.h>
 
 #include <sys/resource.h>
 
@@ -109,6 +110,28 @@ static void s6_12_freed_while_under_way(void)
     MPI_Request_free(&requests[1]);
 }
 
+// The standard's letter has no arithmetic on characters. The other MPIs have, and programs (OSU's) sum MPI_CHAR.
+static void characters_are_computed_with(void)
+{
+    char mine[4] = {1, (char)rank, -2, 3}, got[4];
+    wchar_t wide[2] = {1000000 + rank, rank}, most[2];
+    const MPI_Datatype narrow[] = {MPI_CHAR, MPI_SIGNED_CHAR};
+    for (int i = 0; i < COUNT_OF(narrow); i++) {
+        memset(got, 77, sizeof got);
+        GOOD(MPI_Allreduce(mine, got, 4, narrow[i], MPI_SUM, MPI_COMM_WORLD));
+        EQUAL(got[0], (char)size);
+        EQUAL(got[1], (char)(size * (size - 1) / 2));
+        EQUAL(got[2], (char)(-2 * size));
+    }
+    GOOD(MPI_Allreduce(mine, got, 4, MPI_CHAR, MPI_MIN, MPI_COMM_WORLD));
+    EQUAL(got[2], -2);
+    GOOD(MPI_Allreduce(mine, got, 4, MPI_CHAR, MPI_BXOR, MPI_COMM_WORLD));
+    EQUAL(got[3], size % 2 ? 3 : 0);
+    GOOD(MPI_Allreduce(wide, most, 2, MPI_WCHAR, MPI_MAX, MPI_COMM_WORLD));
+    EQUAL(most[0], 1000000 + size - 1);
+    EQUAL(most[1], size - 1);
+}
+
 // MPI_REPLACE and MPI_NO_OP are operations of windows (MPI 5.0 section 12.3.4).
 static void s6_9_2_operations_of_windows_alone(void)
 {
@@ -191,6 +214,7 @@ int main(int argc, char **argv)
     MPI_Op_create(add, 1, &op);
     RUN(s6_9_5_datatypes_far_from_zero);
     RUN(s6_12_freed_while_under_way);
+    RUN(characters_are_computed_with);
     RUN(s6_9_2_operations_of_windows_alone);
     RUN(s6_10_2_very_unequal_lengths);
 #ifdef __SIZEOF_FLOAT128__

@@ -104,7 +104,7 @@ pub enum Scalar {
     Logical(u8),
     /// `MPI_BYTE`.
     Byte,
-    /// A character: no arithmetic.
+    /// A character; a signed integer in reductions.
     Char(u8),
 }
 
