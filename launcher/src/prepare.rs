@@ -27,6 +27,17 @@ pub(crate) const OWN_VARIABLES: [&str; 6] = [
     crate::stats::VARIABLE,
 ];
 
+/// What OpenMP's threads do between two parallel regions, where the user has not said it by one of [`TEAM_WAITS`]: by default they
+/// spin, for longer than a slice of time, and take the cores from the ranks that theirs waits for.
+const CALM_TEAMS: (&str, &str) = ("OMP_WAIT_POLICY", "passive");
+/// The variables of OpenMP and of its libraries that say how a team waits.
+const TEAM_WAITS: [&str; 4] = [
+    "OMP_WAIT_POLICY",
+    "GOMP_SPINCOUNT",
+    "KMP_BLOCKTIME",
+    "KMP_LIBRARY",
+];
+
 type Environment = BTreeMap<OsString, OsString>;
 
 /// Makes the job of this machine.
@@ -39,7 +50,10 @@ pub(crate) fn node_job(
     let here = here(&request.apps)?;
     let size = request.size();
     let library = library_folder();
-    let inherited = inherited();
+    let mut inherited = inherited();
+    if share_cores(cpus, places) {
+        calm_teams(&mut inherited, &request.apps);
+    }
     let mut programs = Vec::with_capacity(request.apps.len());
     for app in &request.apps {
         programs.push(program(
@@ -62,6 +76,22 @@ pub(crate) fn node_job(
         hold: false,
         report_phases: request.report,
     })
+}
+
+/// Whether there are more ranks than CPUs for them.
+fn share_cores(cpus: &Cpus, places: &[Place]) -> bool {
+    places.len() > cpus.count() || places.iter().any(|place| place.tie == Tie::Preferred)
+}
+
+/// Lets teams of OpenMP sleep while they wait, unless somebody has said how they are to wait.
+fn calm_teams(environment: &mut Environment, apps: &[App]) {
+    let is_said = |name: &str| {
+        let by_app = |app: &App| app.variables.iter().any(|(said, _)| said == name);
+        environment.contains_key(OsStr::new(name)) || apps.iter().any(by_app)
+    };
+    if !TEAM_WAITS.into_iter().any(is_said) {
+        environment.insert(CALM_TEAMS.0.into(), CALM_TEAMS.1.into());
+    }
 }
 
 /// The current folder, which may have been removed; nobody needs it if all programs are started elsewhere.
@@ -345,6 +375,27 @@ mod tests {
             variables(&job.programs[0], "RMPI_TEST_X"),
             ["RMPI_TEST_X=2"]
         );
+    }
+
+    #[test]
+    fn teams_of_openmp_sleep_where_ranks_share_cores_unless_the_user_says_otherwise() {
+        let policy = |ranks: u32, said: &[(&str, &str)]| {
+            let one = App {
+                variables: said.iter().map(|(a, b)| (a.into(), b.into())).collect(),
+                ..app(ranks, "/bin/true")
+            };
+            let tie = Tie::Bound;
+            let places = vec![Place { cpus: vec![0], tie }; ranks as usize];
+            let keys = Keys { job: 7, network: 8 };
+            let cpus = Cpus::new(vec![0, 1]);
+            let job = node_job(&request(vec![one]), &cpus, &places, keys).unwrap();
+            variables(&job.programs[0], "OMP_WAIT_POLICY")
+        };
+        assert_eq!(policy(3, &[]), ["OMP_WAIT_POLICY=passive"]);
+        assert!(policy(2, &[]).is_empty());
+        assert!(policy(3, &[("KMP_BLOCKTIME", "1")]).is_empty());
+        let active = ("OMP_WAIT_POLICY", "active");
+        assert_eq!(policy(3, &[active]), ["OMP_WAIT_POLICY=active"]);
     }
 
     #[test]
