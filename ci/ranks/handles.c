@@ -90,6 +90,38 @@ static void s20_live_handles(void)
     MPI_Type_free(&type);
 }
 
+// Section 19.3.5: statuses of Fortran in C. They keep all that a status tells.
+static void s19_3_5_statuses(void)
+{
+    int out[3] = {1, 2, 3}, in[5], count = -1, flag = -1;
+    MPI_Status status, back;
+    MPI_F08_status f08, f08_again;
+    MPI_Fint f[MPI_F_STATUS_SIZE], again[MPI_F_STATUS_SIZE];
+    MPI_Sendrecv(out, 3, MPI_INT, rank, 9, in, 5, MPI_INT, rank, 9, MPI_COMM_WORLD, &status);
+    GOOD(MPI_Status_c2f(&status, f));
+    EQUAL(f[MPI_F_SOURCE], rank);
+    EQUAL(f[MPI_F_TAG], 9);
+    GOOD(MPI_Status_f2f08(f, &f08));
+    EQUAL(f08.MPI_TAG, 9);
+    GOOD(MPI_Status_f082f(&f08, again));
+    GOOD(MPI_Status_f2c(again, &back));
+    GOOD(MPI_Status_c2f08(&back, &f08_again));
+    memset(&back, 0, sizeof back);
+    GOOD(PMPI_Status_f082c(&f08_again, &back));
+    EQUAL(back.MPI_SOURCE, rank);
+    GOOD(MPI_Get_count(&back, MPI_INT, &count));
+    EQUAL(count, 3);
+    GOOD(MPI_Test_cancelled(&back, &flag));
+    EQUAL(flag, 0);
+}
+
+// Where no part of the program is in Fortran there is nothing that these stand for.
+static void s19_3_5_nothing_is_ignored_without_fortran(void)
+{
+    CHECK(MPI_F_STATUS_IGNORE == NULL && MPI_F_STATUSES_IGNORE == NULL, "%p", (void *)MPI_F_STATUS_IGNORE);
+    CHECK(MPI_F08_STATUS_IGNORE == NULL && MPI_F08_STATUSES_IGNORE == NULL, "%p", (void *)MPI_F08_STATUS_IGNORE);
+}
+
 int main(int argc, char **argv)
 {
     start(&argc, &argv);
@@ -97,5 +129,7 @@ int main(int argc, char **argv)
     RUN(s20_predefined_datatypes);
     RUN(s20_numbers_of_the_table);
     RUN(s20_live_handles);
+    RUN(s19_3_5_statuses);
+    RUN(s19_3_5_nothing_is_ignored_without_fortran);
     return finish();
 }

@@ -82,6 +82,7 @@ pub mod session;
 pub mod standard_abi;
 pub mod state;
 pub mod status;
+pub mod status_fortran;
 pub mod tool;
 pub mod tool_category;
 pub mod tool_cvar;

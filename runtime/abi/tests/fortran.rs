@@ -358,6 +358,35 @@ fn pmpi_005_a_tool_that_wraps_c_alone_sees_each_call_of_fortran_once() {
     }
 }
 
+/// A function in C that a Fortran program hands its constants to.
+const C_PART: &str = "#include <mpi.h>\n\
+    int mine_(MPI_Fint *one, MPI_Fint *several) {\n\
+    return one == MPI_F_STATUS_IGNORE && several == MPI_F_STATUSES_IGNORE && one == (MPI_Fint *) MPI_F08_STATUS_IGNORE\n\
+    && several == (MPI_Fint *) MPI_F08_STATUSES_IGNORE; }\n";
+
+#[test]
+fn s19_3_5_c_finds_fortrans_ignored_statuses_in_variables() {
+    let folder = scratch("fortran-ignored");
+    let object = folder.join("c.o");
+    let mut compile = Command::new(prefix().join("bin/rmpicc"));
+    compile.args(["-c", "-o"]).arg(&object);
+    succeed(compile.arg(source(&folder, "c.c", C_PART)));
+    let text = "program constants\n  implicit none\n  include 'mpif.h'\n  integer, external :: mine\n\
+                print '(i0)', mine(MPI_STATUS_IGNORE, MPI_STATUSES_IGNORE)\nend program\n";
+    let file = source(&folder, "f.f90", text);
+    for how in [
+        &[][..],
+        &["-static-libgfortran", "-fPIE", "-pie"],
+        &["-no-pie"],
+    ] {
+        let made = folder.join("program");
+        let mut link = wrapper("rmpifort");
+        link.args(how).arg("-o").arg(&made).arg(&file).arg(&object);
+        succeed(&mut link);
+        assert_eq!(succeed(&mut Command::new(&made)), "1\n", "{how:?}");
+    }
+}
+
 #[test]
 fn pmpi_006_the_library_of_fortran_is_separable_and_calls_public_functions_of_c_alone() {
     let folder = scratch("fortran-separable");

@@ -4,10 +4,14 @@
 //! A Fortran program has the blocks of its own, and the dynamic linker makes the library's names mean the program's: so
 //! they are defined in assembly, and looked up like those of another library.
 //!
-//! **Never** reads or writes them.
+//! C programs find those of statuses in `MPI_F_STATUS_IGNORE` and its like (MPI 5.0 section 19.3.5), variables of the MPI library,
+//! which are filled in when this library is loaded.
+//!
+//! **Never** reads or writes the blocks.
 //!
 //! # Safety
-//! The names are defined here, with a size; only their addresses are taken.
+//! The names are defined here, with a size; only their addresses are taken. The variables of the MPI library are pointers that
+//! only this library writes, while the loader runs it; where an MPI library has none their addresses are NULL.
 
 use core::ffi::c_void;
 
@@ -47,4 +51,41 @@ blocks! {
     rmpi_unweighted_ 4 is_unweighted;
     /// `MPI_WEIGHTS_EMPTY`.
     rmpi_weights_empty_ 4 is_weights_empty;
+}
+
+core::arch::global_asm!(
+    ".pushsection .data.rel.ro.rmpi_ignored, \"aw\"",
+    ".balign 8",
+    ".weak MPI_F_STATUS_IGNORE",
+    ".weak MPI_F_STATUSES_IGNORE",
+    ".weak MPI_F08_STATUS_IGNORE",
+    ".weak MPI_F08_STATUSES_IGNORE",
+    "rmpi_ignored:",
+    ".quad MPI_F_STATUS_IGNORE, MPI_F08_STATUS_IGNORE, MPI_F_STATUSES_IGNORE, MPI_F08_STATUSES_IGNORE",
+    ".popsection",
+);
+
+unsafe extern "C" {
+    /// Where the variables of C lie: two for one status, two for several.
+    static rmpi_ignored: [[*mut *const u8; 2]; 2];
+}
+
+// SAFETY: the loader runs functions of this type from that section.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static AT_LOAD: extern "C" fn() = tell_c;
+
+extern "C" fn tell_c() {
+    let blocks = [
+        &raw const rmpi_status_ignore_,
+        &raw const rmpi_statuses_ignore_,
+    ];
+    // SAFETY: the table above, which nobody writes.
+    let variables = unsafe { rmpi_ignored };
+    for (block, variables) in blocks.into_iter().zip(variables) {
+        for variable in variables.into_iter().filter(|it| !it.is_null()) {
+            // SAFETY: a pointer of the MPI library, written here alone, before any code of the program runs.
+            unsafe { variable.write(block) };
+        }
+    }
 }

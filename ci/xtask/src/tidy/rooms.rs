@@ -103,6 +103,7 @@ const ATOMIC_HOMES: &[&str] = &[
     "runtime/abi/src/lock.rs",
     // C variables that are filled when the library is loaded.
     "runtime/abi/src/dll_name.rs",
+    "runtime/abi/src/status_fortran.rs",
     "runtime/abi/src/process.rs",
     // Whether there are tools at all.
     "runtime/abi/src/qmpi.rs",
