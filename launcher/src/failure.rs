@@ -15,6 +15,8 @@ pub(crate) struct Failure {
     pub(crate) finalized: bool,
     /// What happened.
     pub(crate) how: How,
+    /// An MPI function that it had called, and that the library does not have; empty: none.
+    pub(crate) missing: String,
 }
 
 /// What happened to a rank.
@@ -96,6 +98,7 @@ impl fmt::Display for OnHost<'_> {
             pid,
             finalized,
             how,
+            missing,
         } = self.failure;
         if let How::NotStarted(why) = how {
             return write!(
@@ -106,9 +109,14 @@ impl fmt::Display for OnHost<'_> {
         }
         write!(out, "rank {rank} on host {} (pid {pid}) {how}", self.host)?;
         if *finalized {
-            out.write_str(" after MPI_Finalize")
-        } else {
-            Ok(())
+            out.write_str(" after MPI_Finalize")?;
+        }
+        match how {
+            _ if missing.is_empty() => Ok(()),
+            How::Fatal { message, .. } if message.ends_with(missing) => {
+                out.write_str(", which is not there yet")
+            }
+            _ => write!(out, "; it had called {missing}, which is not there yet"),
         }
     }
 }
@@ -203,6 +211,7 @@ mod tests {
             pid: 47,
             finalized: false,
             how,
+            missing: String::new(),
         }
     }
 
@@ -289,6 +298,25 @@ mod tests {
         assert_eq!(
             fatal.on_host("n1").to_string(),
             "rank 3 on host n1 (pid 47) was ended by a fatal MPI error (MPI_ERR_RANK) in MPI_Send"
+        );
+        let without = Failure {
+            missing: "MPI_File_open".into(),
+            ..failure(How::Code(4))
+        };
+        assert_eq!(
+            without.on_host("n1").to_string(),
+            "rank 3 on host n1 (pid 47) exited with code 4; it had called MPI_File_open, which is not there yet"
+        );
+        let ended = Failure {
+            missing: "MPI_Win_create".into(),
+            ..failure(How::Fatal {
+                code: 55,
+                message: "a fatal MPI error in MPI_Win_create".into(),
+            })
+        };
+        assert_eq!(
+            ended.on_host("n1").to_string(),
+            "rank 3 on host n1 (pid 47) was ended by a fatal MPI error in MPI_Win_create, which is not there yet"
         );
         let late = Failure {
             finalized: true,

@@ -349,6 +349,14 @@ impl Body<'_> {
             .collect()
     }
 
+    /// A text with a NUL behind it.
+    fn word(&mut self) -> Result<String, Garbled> {
+        let end = self.0.iter().position(|byte| *byte == 0).ok_or(Garbled)?;
+        let (word, rest) = self.0.split_at(end);
+        self.0 = &rest[1..];
+        String::from_utf8(word.to_vec()).map_err(|_| Garbled)
+    }
+
     fn rest(&self) -> Vec<u8> {
         self.0.to_vec()
     }
@@ -385,6 +393,8 @@ fn put_failure(failure: &Failure, body: &mut Vec<u8>) {
     body.extend(failure.pid.to_le_bytes());
     body.extend([u8::from(failure.finalized), how]);
     body.extend(value.to_le_bytes());
+    body.extend(failure.missing.as_bytes());
+    body.push(0);
     body.extend(text.as_bytes());
 }
 
@@ -393,6 +403,7 @@ fn take_failure(body: &mut Body<'_>) -> Result<Failure, Garbled> {
     let (finalized, how) = (body.byte()? != 0, body.byte()?);
     let value = body.number()?;
     let code = value.cast_signed();
+    let missing = body.word()?;
     let how = match how {
         0 => How::NotStarted(body.text()?),
         1 => How::Signal {
@@ -422,6 +433,7 @@ fn take_failure(body: &mut Body<'_>) -> Result<Failure, Garbled> {
         pid,
         finalized,
         how,
+        missing,
     })
 }
 
@@ -437,6 +449,7 @@ mod tests {
                 pid: 99,
                 finalized: false,
                 how,
+                missing: "MPI_Win_create".into(),
             })
         };
         vec![

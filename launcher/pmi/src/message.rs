@@ -4,7 +4,7 @@
 //! | offset | bytes | field   | range                                    | why |
 //! |-------:|------:|---------|------------------------------------------|-----|
 //! |      0 |     1 | version | 1                                        | zeros are no message |
-//! |      1 |     1 | kind    | 1..=9 to the daemon, 129..=135 to a rank | a message sent the wrong way is seen |
+//! |      1 |     1 | kind    | 1..=10 to the daemon, 129..=135 to a rank | a message sent the wrong way is seen |
 //! |      2 |     1 | flags   | bit 0 of a hello: a record follows       | nobody waits for what never comes |
 //! |      3 |     1 | zero    | 0                                        | room |
 //! |      4 |     4 | rank    | little endian; whose record, or 0, to a rank | |
@@ -29,6 +29,7 @@ const PUBLISH: u8 = 6;
 const LOOK_UP: u8 = 7;
 const QUIET: u8 = 8;
 const ASK_MEMORY: u8 = 9;
+const MISSING: u8 = 10;
 const SEGMENT: u8 = 129;
 const REFUSED: u8 = 130;
 const RECORD: u8 = 131;
@@ -74,6 +75,13 @@ pub enum ToDaemon {
         code: i32,
         /// The error, to stand behind "was ended by".
         message: String,
+    },
+    /// An MPI function was called that this library does not have. Nobody may notice before the program ends in other words.
+    Missing {
+        /// The rank.
+        rank: u32,
+        /// The function.
+        function: String,
     },
     /// The inherited descriptors did not survive, or were those of an MPI program that the same rank ran before: please
     /// send the segment.
@@ -137,6 +145,7 @@ impl ToDaemon {
                 code,
                 message,
             } => datagram(FATAL, *rank, u64::from(code.cast_unsigned()), cut(message)),
+            Self::Missing { rank, function } => datagram(MISSING, *rank, 0, cut(function)),
             Self::AskSegment { rank, job } => datagram(ASK_SEGMENT, *rank, *job, b""),
             Self::AskMemory { rank, job } => datagram(ASK_MEMORY, *rank, *job, b""),
             Self::Publish { rank, record } => datagram(PUBLISH, *rank, 0, record.bytes()),
@@ -171,6 +180,10 @@ impl ToDaemon {
                 rank,
                 code: parts.value_u32()?.cast_signed(),
                 message: parts.text()?,
+            }),
+            MISSING => Ok(Self::Missing {
+                rank,
+                function: parts.text()?,
             }),
             ASK_SEGMENT => Ok(Self::AskSegment {
                 rank,
@@ -393,6 +406,7 @@ mod tests {
         let hello = (any::<u32>(), any::<u32>(), any::<bool>());
         let abort = (any::<u32>(), any::<i32>(), "\\PC{0,500}");
         let fatal = (any::<u32>(), any::<i32>(), "\\PC{0,500}");
+        let missing = (any::<u32>(), "\\PC{0,100}");
         let ask = (any::<u32>(), any::<u64>());
         prop_oneof![
             hello.prop_map(|(rank, pid, publishes)| ToDaemon::Hello {
@@ -411,6 +425,7 @@ mod tests {
                 code,
                 message
             }),
+            missing.prop_map(|(rank, function)| ToDaemon::Missing { rank, function }),
             ask.prop_map(|(rank, job)| ToDaemon::AskSegment { rank, job }),
             (any::<u32>(), any_record())
                 .prop_map(|(rank, record)| ToDaemon::Publish { rank, record }),

@@ -304,12 +304,14 @@ impl Daemon {
             return;
         };
         rank.reported = true;
+        let missing = rank.missing.clone();
         let (pid, rank) = (rank.pid, self.job.ranks[local as usize].rank);
         self.tell(&Event::Failed(Failure {
             rank,
             pid,
             finalized,
             how,
+            missing,
         }));
     }
 

@@ -45,6 +45,8 @@ pub(crate) struct Rank {
     pub(crate) tended: Option<Tended>,
     /// Why the program could not be started.
     pub(crate) not_started: Option<String>,
+    /// The first MPI function that it called and that its library does not have; empty: none.
+    pub(crate) missing: String,
     /// Its failure is known to the front already.
     pub(crate) reported: bool,
     /// It was told at its exec to stand still, see `hold`.
@@ -68,6 +70,7 @@ impl Rank {
             deserted_at: None,
             tended: None,
             not_started: None,
+            missing: String::new(),
             reported: false,
             caught: false,
             held: false,

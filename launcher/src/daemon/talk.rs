@@ -17,6 +17,8 @@ use std::rc::Rc;
 
 /// More than fits into a socket: who has said so much at once goes on saying it, and others have their turn first.
 const MOST_WORDS_AT_ONCE: u32 = 4096;
+/// Characters of the longest name that a function may have.
+const LONGEST_NAME: usize = 64;
 
 impl Daemon {
     /// Takes what a rank has said: all of it, unless it talks without end.
@@ -72,6 +74,7 @@ impl Daemon {
             ToDaemon::Fatal { code, message, .. } => {
                 self.hear_end(local, How::Fatal { code, message });
             }
+            ToDaemon::Missing { function, .. } => self.hear_missing(local, function),
             ToDaemon::AskSegment { job, .. } => self.answer_rank(local, job),
             _ => (),
         }
@@ -87,6 +90,17 @@ impl Daemon {
         self.streams
             .drain(local, &mut self.scratch, &mut self.edge.outbox);
         self.report(local, how, false);
+    }
+
+    /// A rank has called a function that its library does not have. What is no name of a function is not repeated.
+    fn hear_missing(&mut self, local: u32, function: String) {
+        let is_name = function.len() <= LONGEST_NAME
+            && function
+                .bytes()
+                .all(|byte| byte == b'_' || byte.is_ascii_alphanumeric());
+        if let Some(rank) = self.ranks.get_mut(local as usize).filter(|_| is_name) {
+            rank.missing = function;
+        }
     }
 
     fn hear_hello(&mut self, local: u32, sender: u32) {

@@ -141,6 +141,7 @@ pub fn unsupported(name: &'static str, on: On) -> c_int {
 /// What a function without a body answers that may be called at any time.
 #[cold]
 pub fn unsupported_any_time(name: &'static str, on: On) -> c_int {
+    process::note_missing(name);
     let detail = format!("{name} is not implemented in this version of rmpi");
     raise(
         name,

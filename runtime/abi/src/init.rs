@@ -129,6 +129,7 @@ fn join(level: c_int) -> Result<()> {
         handler,
         name,
         end: end_job,
+        missing,
     });
     lock::set_multiple(level == c::MPI_THREAD_MULTIPLE);
     process::set_phase(Phase::Running);
@@ -270,6 +271,10 @@ fn end_job(code: c_int, error: &str) -> ! {
     runtime::flush_output();
     tell(|link| link.fatal(code, error).is_ok());
     process::leave(code)
+}
+
+fn missing(function: &str) {
+    tell(|link| link.missing(function).is_ok());
 }
 
 /// Says something to the daemon; whether it took it. Without a daemon this process is the whole job. Needs neither the lock

@@ -7,7 +7,7 @@
 use core::ffi::c_int;
 use core::fmt;
 use std::fs;
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{OnceLock, PoisonError, RwLock};
 
 use crate::enter::On;
@@ -166,6 +166,8 @@ pub struct Lookup {
     pub name: fn(On) -> Option<String>,
     /// Ends every process of the job with this code, because of this error.
     pub end: fn(c_int, &str) -> !,
+    /// Tells the launcher that this function was called, which has no body.
+    pub missing: fn(&str),
 }
 
 static LOOKUP: RwLock<Option<Lookup>> = RwLock::new(None);
@@ -204,6 +206,17 @@ pub fn end(code: c_int, error: &str) -> ! {
             runtime::flush_output();
             leave(code)
         }
+    }
+}
+
+/// A function without a body was called. The launcher is told of the first one, since a program that gets the error may end in
+/// any way.
+pub fn note_missing(function: &str) {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    if let Some(lookup) = lookup()
+        && !TOLD.swap(true, Ordering::Relaxed)
+    {
+        (lookup.missing)(function);
     }
 }
 

@@ -168,6 +168,17 @@ impl Link {
         })
     }
 
+    /// Says that a function was called that this library does not have: the launcher says it again if the job fails.
+    ///
+    /// # Errors
+    /// When the daemon is gone.
+    pub fn missing(&self, function: &str) -> Result<(), Error> {
+        self.say(&ToDaemon::Missing {
+            rank: self.rank,
+            function: function.to_owned(),
+        })
+    }
+
     /// Takes the next thing that the daemon has said; never waits. After the segment has come this is the only reader.
     pub(crate) fn hear(&self) -> Heard {
         let mut bytes = [0u8; pmi::MAX_DATAGRAM_BYTES];
