@@ -3,11 +3,11 @@
 // QMP for C++: namespace QMP over the functions of qmp.h. Header-only; C++11.
 //
 // Where the document leaves something open:
-// - declareSend and declareReceive towards a neighbour take the sign as a SIGN (PLUS or MINUS), and towards a node an int:
-//   with two ints for both, calls of three arguments would mean either.
+// - declareSend and declareReceive towards a neighbour take the sign as a SIGN, or as an int together with a priority. With an
+//   int and no priority the call is that towards a node: two ints are its number and a priority.
 // - maxInt and minInt have no function in C; they are binary reductions here.
-// - Objects own their handles: they can be moved and not copied, and what they were made from may go before they do.
-//   An AlignedMemory that a MessageMemory is made from must outlive it: it owns the bytes.
+// - Copies of an AlignedMemory are the same bytes, which go with the last of them; a MessageMemory that is made from one keeps
+//   them too. Other objects own their handles: they can be moved and not copied, and what they were made from may go before they do.
 #ifndef QMP_HPP
 #define QMP_HPP
 
@@ -17,13 +17,20 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
+#include <utility>
 #include <vector>
+
+// As in the document, outside of the namespace; inside it they can be named too.
+enum SIGN { PLUS = 1, MINUS = -1 };
 
 namespace QMP {
 
 typedef ::QMP_binary_func QMP_binary_func;
 
-enum SIGN { PLUS = 1, MINUS = -1 };
+using ::SIGN;
+using ::PLUS;
+using ::MINUS;
 enum { DEFAULT_PRIORITY = 0 };
 
 // Machine, topology, layout.
@@ -129,46 +136,27 @@ QMP_PRINTS_METHOD_(1, 2) inline int error(const char *format, ...)
 
 class AlignedMemory {
   public:
-    AlignedMemory(void) : mem_(nullptr), bytes_(0) {}
+    AlignedMemory(void) : bytes_(0) {}
     explicit AlignedMemory(std::size_t nbytes, std::size_t alignment = sizeof(std::ptrdiff_t *),
                            int flags = QMP_MEM_DEFAULT)
-        : mem_(QMP_allocate_aligned_memory(nbytes, alignment, flags)), bytes_(mem_ ? nbytes : 0)
+        : mem_(QMP_allocate_aligned_memory(nbytes, alignment, flags), QMP_free_memory), bytes_(nbytes)
     {
     }
-    AlignedMemory(const AlignedMemory &) = delete;
-    AlignedMemory &operator=(const AlignedMemory &) = delete;
-    AlignedMemory(AlignedMemory &&other) noexcept : mem_(other.mem_), bytes_(other.bytes_)
-    {
-        other.mem_ = nullptr;
-        other.bytes_ = 0;
-    }
-    AlignedMemory &operator=(AlignedMemory &&other) noexcept
-    {
-        if (this != &other) {
-            QMP_free_memory(mem_);
-            mem_ = other.mem_;
-            bytes_ = other.bytes_;
-            other.mem_ = nullptr;
-            other.bytes_ = 0;
-        }
-        return *this;
-    }
-    ~AlignedMemory(void) { QMP_free_memory(mem_); }
 
     // NULL where there was no memory.
-    void *getBuffer(void) const { return mem_ ? QMP_get_memory_pointer(mem_) : nullptr; }
-    std::size_t getNumberOfBytes(void) const { return bytes_; }
+    void *getBuffer(void) const { return mem_ ? QMP_get_memory_pointer(mem_.get()) : nullptr; }
+    std::size_t getNumberOfBytes(void) const { return mem_ ? bytes_ : 0; }
 
   private:
-    QMP_mem_t *mem_;
+    std::shared_ptr<QMP_mem_t> mem_;
     std::size_t bytes_;
 };
 
 class MessageMemory {
   public:
     MessageMemory(void) : mem_(nullptr) {}
-    explicit MessageMemory(const AlignedMemory &am)
-        : mem_(QMP_declare_msgmem(am.getBuffer(), am.getNumberOfBytes()))
+    MessageMemory(AlignedMemory am)
+        : mem_(QMP_declare_msgmem(am.getBuffer(), am.getNumberOfBytes())), bytes_(std::move(am))
     {
     }
     MessageMemory(const void *buffer, std::size_t blksize, int nblocks = 1, std::ptrdiff_t stride = 0)
@@ -181,13 +169,17 @@ class MessageMemory {
     }
     MessageMemory(const MessageMemory &) = delete;
     MessageMemory &operator=(const MessageMemory &) = delete;
-    MessageMemory(MessageMemory &&other) noexcept : mem_(other.mem_) { other.mem_ = nullptr; }
+    MessageMemory(MessageMemory &&other) noexcept : mem_(other.mem_), bytes_(std::move(other.bytes_))
+    {
+        other.mem_ = nullptr;
+    }
     MessageMemory &operator=(MessageMemory &&other) noexcept
     {
         if (this != &other) {
             QMP_free_msgmem(mem_);
             mem_ = other.mem_;
             other.mem_ = nullptr;
+            bytes_ = std::move(other.bytes_);
         }
         return *this;
     }
@@ -196,6 +188,7 @@ class MessageMemory {
     void init(const void *buffer, int blksize, int nblocks = 1, int stride = 0)
     {
         QMP_free_msgmem(mem_);
+        bytes_ = AlignedMemory();
         mem_ = blksize < 0 ? nullptr
                            : QMP_declare_strided_msgmem(const_cast<void *>(buffer),
                                                         static_cast<std::size_t>(blksize), nblocks, stride);
@@ -220,6 +213,8 @@ class MessageMemory {
     }
 
     QMP_msgmem_t mem_;
+    // What it was made from, if it was made from such.
+    AlignedMemory bytes_;
 };
 
 // Messages.
@@ -283,11 +278,19 @@ class SingleOperation : public MessageOperation {
     {
         return keep(QMP_declare_send_relative(mm->getHandle(), dimension, sign, priority));
     }
+    QMP_status_t declareSend(MessageMemory *mm, int dimension, int sign, int priority)
+    {
+        return keep(QMP_declare_send_relative(mm->getHandle(), dimension, sign, priority));
+    }
     QMP_status_t declareSend(MessageMemory *mm, int remoteHost, int priority = DEFAULT_PRIORITY)
     {
         return keep(QMP_declare_send_to(mm->getHandle(), remoteHost, priority));
     }
     QMP_status_t declareReceive(MessageMemory *mm, int dimension, SIGN sign, int priority = DEFAULT_PRIORITY)
+    {
+        return keep(QMP_declare_receive_relative(mm->getHandle(), dimension, sign, priority));
+    }
+    QMP_status_t declareReceive(MessageMemory *mm, int dimension, int sign, int priority)
     {
         return keep(QMP_declare_receive_relative(mm->getHandle(), dimension, sign, priority));
     }

@@ -175,6 +175,50 @@ static void qmpxx_001_qmpxx_052_multiple_operations_towards_neighbours()
     TRUE_THAT(parts[0].start() == QMP_BAD_MESSAGE);
 }
 
+// The document has the signs outside of the namespace, and signs that are computed.
+static void qmpxx_001_signs_as_the_document_has_them()
+{
+    const SIGN up = PLUS, down = MINUS;
+    TRUE_THAT(up == QMP::PLUS && down == QMP::MINUS);
+    for (int sign = -1; sign <= 1; sign += 2) {
+        int out = QMP::getNodeNumber(), in = -1;
+        QMP::MessageMemory from(&out, sizeof out), to(&in, sizeof in);
+        QMP::SingleOperation send, receive;
+        TRUE_THAT(send.declareSend(&from, 1, sign, 0) == QMP_SUCCESS);
+        TRUE_THAT(receive.declareReceive(&to, 1, -sign, QMP::DEFAULT_PRIORITY) == QMP_SUCCESS);
+        TRUE_THAT(receive.start() == QMP_SUCCESS && send.start() == QMP_SUCCESS);
+        TRUE_THAT(receive.wait() == QMP_SUCCESS && send.wait() == QMP_SUCCESS);
+        TRUE_THAT(in == (sign > 0 ? before() : next()));
+    }
+    QMP::MessageMemory none;
+    QMP::SingleOperation wrong;
+    TRUE_THAT(wrong.declareSend(&none, 1, 2, 0) == QMP_INVALID_ARG);
+}
+
+static QMP::AlignedMemory filled(int value)
+{
+    QMP::AlignedMemory memory(sizeof value);
+    *static_cast<int *>(memory.getBuffer()) = value;
+    return memory;
+}
+
+// By value: the bytes stay as long as anybody has them.
+static void qmpxx_047_messages_keep_the_memory_they_are_made_from()
+{
+    QMP::AlignedMemory in = filled(-1), again = in;
+    TRUE_THAT(in.getBuffer() == again.getBuffer() && again.getNumberOfBytes() == sizeof(int));
+    QMP::MessageMemory to = in, from = filled(QMP::getNodeNumber()), moved;
+    moved = std::move(from);
+    in = QMP::AlignedMemory();
+    TRUE_THAT(in.getBuffer() == nullptr && in.getNumberOfBytes() == 0);
+    QMP::SingleOperation send, receive;
+    TRUE_THAT(send.declareSend(&moved, next()) == QMP_SUCCESS);
+    TRUE_THAT(receive.declareReceive(&to, before()) == QMP_SUCCESS);
+    TRUE_THAT(receive.start() == QMP_SUCCESS && send.start() == QMP_SUCCESS);
+    TRUE_THAT(receive.wait() == QMP_SUCCESS && send.wait() == QMP_SUCCESS);
+    TRUE_THAT(*static_cast<int *>(again.getBuffer()) == before());
+}
+
 int main(int argc, char **argv)
 {
     QMP_thread_level_t provided;
@@ -195,6 +239,8 @@ int main(int argc, char **argv)
     qmpxx_042_qmpxx_043_qmpxx_044_qmpxx_045_qmpxx_053_other_global_operations();
     qmpxx_046_qmpxx_047_qmpxx_048_qmpxx_049_qmpxx_050_qmpxx_051_single_operations();
     qmpxx_001_qmpxx_052_multiple_operations_towards_neighbours();
+    qmpxx_001_signs_as_the_document_has_them();
+    qmpxx_047_messages_keep_the_memory_they_are_made_from();
     QMP::finalize(); // qmpxx_004
     if (failures > 0 || QMP::isInitialized())
         return 1;
