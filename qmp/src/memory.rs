@@ -18,31 +18,30 @@ pub struct Memory {
     aligned: *mut c_void,
 }
 
-/// `QMP_allocate_aligned_memory`: the handle.
+/// `QMP_allocate_aligned_memory`: the handle. Any number may be the alignment, as in today's library; 0 is none.
 pub fn allocate(bytes: usize, alignment: usize) -> Result<usize> {
     state::running(|_| Ok(()))?;
-    let alignment = alignment.max(1);
-    if !alignment.is_power_of_two() {
-        let text = format!("an alignment of {alignment} was given, expected a power of two");
-        return Err(Failure::new(Status::INVALID_ARG, text));
-    }
     let no_memory = || {
-        Failure::new(
-            Status::NOMEM_ERR,
-            format!("there is no memory of {bytes} bytes"),
-        )
+        let text = format!("there is no memory of {bytes} bytes at a multiple of {alignment}");
+        Failure::new(Status::NOMEM_ERR, text)
     };
-    // What MPI gives lies on a page; for less there is nothing to add.
-    let spare = if alignment > PAGE { alignment } else { 0 };
-    let all = bytes.max(1).checked_add(spare).ok_or_else(no_memory)?;
+    let alignment = alignment.max(1);
+    let all = with_spare(bytes.max(1), alignment).ok_or_else(no_memory)?;
     let whole = mpi::allocate(all).map_err(|_| no_memory())?;
-    let aligned = whole.wrapping_byte_add(whole.addr().next_multiple_of(alignment) - whole.addr());
+    let aligned = whole.map_addr(|address| address.next_multiple_of(alignment));
     state::running(|state| {
         state
             .memories
             .insert(Memory { whole, aligned })
             .ok_or_else(no_memory)
     })
+}
+
+/// Bytes to ask for, so that as many as are wanted lie behind the first multiple of `alignment`: MPI's memory lies on a page,
+/// where what divides a page has nothing to add.
+fn with_spare(bytes: usize, alignment: usize) -> Option<usize> {
+    let is_met = PAGE.is_multiple_of(alignment);
+    bytes.checked_add(if is_met { 0 } else { alignment })
 }
 
 /// `QMP_get_memory_pointer`
@@ -68,3 +67,18 @@ fn none(handle: usize) -> Failure {
 }
 
 const PAGE: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_divide_a_page_needs_room_to_move() {
+        assert_eq!(with_spare(10, 1), Some(10));
+        assert_eq!(with_spare(10, 64), Some(10));
+        assert_eq!(with_spare(10, PAGE), Some(10));
+        assert_eq!(with_spare(10, 48), Some(58));
+        assert_eq!(with_spare(10, 2 * PAGE), Some(10 + 2 * PAGE));
+        assert_eq!(with_spare(10, usize::MAX), None);
+    }
+}
