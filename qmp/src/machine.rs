@@ -74,7 +74,7 @@ impl Communicator {
         })
     }
 
-    /// A part of it: the nodes of one colour.
+    /// A part of it: the nodes of one colour. A node whose colour is negative is in none of them.
     fn split(parent: Comm, color: c_int, key: c_int) -> Result<Option<Self>> {
         let mut colors = parent.gather(color)?;
         colors.sort_unstable();
@@ -272,7 +272,10 @@ pub fn comm(state: &mut State, which: Option<usize>) -> Result<&mut Communicator
 }
 
 fn not_a_communicator(handle: usize) -> Failure {
-    let text = format!("{handle:#x} is no communicator of QMP, or one that was freed");
+    let text = match handle {
+        0 => "NULL was given as a communicator; a node that splits one with a negative color gets NULL".to_owned(),
+        _ => format!("{handle:#x} is no communicator of QMP, or one that was freed"),
+    };
     Failure::new(Status::INVALID_ARG, text)
 }
 

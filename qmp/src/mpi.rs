@@ -75,9 +75,9 @@ impl Lent {
 const ERRORS_RETURN: usize = 0x143;
 const INFO_NULL: usize = 0x130;
 const COMM_TYPE_SHARED: c_int = 221;
+const UNDEFINED: c_int = -32766;
 const IN_PLACE: *const c_void = core::ptr::without_provenance(1);
 const MAX_ERROR_STRING: usize = 512;
-const LASTUSEDCODE: c_int = 506;
 /// How MPI counts thread levels, in QMP's order.
 const THREAD_LEVELS: [c_int; 4] = [0, 1024, 2048, 4096];
 
@@ -156,12 +156,6 @@ unsafe extern "C" {
     fn MPI_Op_free(op: *mut Op) -> c_int;
     fn MPI_Alloc_mem(bytes: isize, info: usize, base: *mut *mut c_void) -> c_int;
     fn MPI_Free_mem(base: *mut c_void) -> c_int;
-    fn MPI_Comm_get_attr(
-        comm: Comm,
-        key: c_int,
-        value: *mut *const c_int,
-        found: *mut c_int,
-    ) -> c_int;
     fn MPI_Error_string(code: c_int, text: *mut c_char, length: *mut c_int) -> c_int;
     fn MPI_Wtime() -> f64;
 }
@@ -240,9 +234,11 @@ impl Comm {
         new.returning_errors()
     }
 
-    /// The nodes of one colour, in order of keys; `None` where the colour is none.
+    /// The nodes of one colour, in order of keys; `None` where the colour is negative. MPI refuses most of those on the node
+    /// that gives one, and leaves the others waiting for it.
     pub fn split(self, color: c_int, key: c_int) -> Result<Option<Self>> {
         let mut new = Self::NULL;
+        let color = if color < 0 { UNDEFINED } else { color };
         // SAFETY: writes one handle.
         check(unsafe { MPI_Comm_split(self, color, key, &mut new) })?;
         if new == Self::NULL {
@@ -454,19 +450,31 @@ impl Op {
 pub fn allocate(bytes: usize) -> Result<*mut c_void> {
     let mut base = core::ptr::null_mut();
     let size = isize::try_from(bytes).map_err(|_| too_many(bytes))?;
-    // Errors of calls without a communicator go to the handler of this one, which may end the job (MPI 5.0 section 9.3).
+    // SAFETY: writes one pointer.
+    let call = || check(unsafe { MPI_Alloc_mem(size, INFO_NULL, &mut base) });
+    let done = surviving_errors(call)?;
+    done.map_err(|why| Failure::new(Status::NOMEM_ERR, why.text))?;
+    Ok(base)
+}
+
+/// Makes a call without a communicator: its errors go to the handler of `MPI_COMM_SELF`, which may end the job (MPI 5.0
+/// section 9.3), so another one is there meanwhile.
+fn surviving_errors<R>(call: impl FnOnce() -> R) -> Result<R> {
     let mut handler = ERRORS_RETURN;
     // SAFETY: writes one handle.
     unsafe { MPI_Comm_get_errhandler(Comm::SELF, &mut handler) };
-    Comm::SELF.returning_errors()?;
-    // SAFETY: writes one pointer.
-    let done = check(unsafe { MPI_Alloc_mem(size, INFO_NULL, &mut base) });
+    // SAFETY: plain values.
+    let set = unsafe { MPI_Comm_set_errhandler(Comm::SELF, ERRORS_RETURN) };
+    if set != 0 {
+        let text = format!("MPI_Comm_set_errhandler of MPI_COMM_SELF answered with the code {set}");
+        return Err(Failure::new(Status::RTENV_ERR, text));
+    }
+    let result = call();
     // SAFETY: the handler that was there.
     unsafe { MPI_Comm_set_errhandler(Comm::SELF, handler) };
     // SAFETY: got above, and given back once.
     unsafe { MPI_Errhandler_free(&mut handler) };
-    done.map_err(|why| Failure::new(Status::NOMEM_ERR, why.text))?;
-    Ok(base)
+    Ok(result)
 }
 
 /// Gives memory of [`allocate`] back.
@@ -484,32 +492,21 @@ pub fn seconds() -> f64 {
     unsafe { MPI_Wtime() }
 }
 
-/// What MPI says of a code.
+/// What MPI says of a code; `None` where it is none of MPI's.
 pub fn error_text(code: c_int) -> Option<String> {
-    // Codes that are none would be an error themselves, and end the job.
-    if phase() != Phase::Running || !(0..=last_code()).contains(&code) {
+    if phase() != Phase::Running {
         return None;
     }
     let mut text = [0 as c_char; MAX_ERROR_STRING];
     let mut length = 0;
     // SAFETY: room for the longest string that MPI has.
-    let result = unsafe { MPI_Error_string(code, text.as_mut_ptr(), &mut length) };
+    let call = || unsafe { MPI_Error_string(code, text.as_mut_ptr(), &mut length) };
+    // A code that is none would be an error itself, and end the job.
+    let result = surviving_errors(call).ok()?;
     text[MAX_ERROR_STRING - 1] = 0;
     // SAFETY: zeros to the end at least.
     let text = unsafe { CStr::from_ptr(text.as_ptr()) };
     (result == 0).then(|| text.to_string_lossy().into_owned())
-}
-
-/// The largest code that means something.
-fn last_code() -> c_int {
-    let (mut value, mut found) = (core::ptr::null(), 0);
-    // SAFETY: writes a pointer to an int of MPI's, and one int.
-    let result = unsafe { MPI_Comm_get_attr(Comm::WORLD, LASTUSEDCODE, &mut value, &mut found) };
-    if result != 0 || found == 0 {
-        return 0;
-    }
-    // SAFETY: the attribute is there: an int of MPI's.
-    unsafe { value.read() }
 }
 
 fn check(code: c_int) -> Result<()> {

@@ -8,7 +8,7 @@
 #![allow(unsafe_code, reason = "the one static of the library")]
 
 use core::cell::{Cell, RefCell};
-use core::ffi::{CStr, c_int};
+use core::ffi::c_int;
 use std::ffi::CString;
 use std::sync::{Mutex, PoisonError};
 
@@ -57,8 +57,6 @@ pub struct State {
     pub seconds: f64,
     /// Head of what is printed: node, nodes and host.
     pub prefix: Option<CString>,
-    /// Words of codes of what lies below, which stay for ever.
-    pub foreign_words: Vec<(c_int, &'static CStr)>,
 }
 
 impl State {
@@ -81,7 +79,6 @@ impl State {
             profiling: 0,
             seconds: 0.0,
             prefix: None,
-            foreign_words: Vec::new(),
         }
     }
 }

@@ -3,8 +3,9 @@
 
 use core::ffi::{CStr, c_int};
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::ffi::CString;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// A status code of QMP, or one of MPI below it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -136,10 +137,56 @@ impl Outcome {
         Status(self.status)
     }
 
-    /// The words; valid until the next operation of the same thing.
-    pub fn text(&self) -> &CStr {
-        let plain = words(self.status()).unwrap_or(c"an error of the library below");
-        self.text.as_deref().unwrap_or(plain)
+    /// The words, which stay as they are until the process ends: programs keep pointers to them.
+    pub fn text(&self) -> &'static CStr {
+        let kept = self.text.as_deref().and_then(|text| KEPT.keep(text));
+        kept.or_else(|| words(self.status()))
+            .unwrap_or(c"an error of the library below")
+    }
+}
+
+/// Words that were given to the program. They are never freed or changed, so their number must be bounded: what is asked for
+/// twice is kept once, and when all the room is used, new words are not kept.
+pub struct Kept {
+    room_bytes: usize,
+    known: Mutex<Known>,
+}
+
+struct Known {
+    bytes: usize,
+    words: BTreeSet<&'static CStr>,
+}
+
+/// What this process has given out.
+pub static KEPT: Kept = Kept::with_room(1 << 20);
+
+impl Kept {
+    /// Room for words of so many bytes in all.
+    pub const fn with_room(room_bytes: usize) -> Self {
+        let known = Known {
+            bytes: 0,
+            words: BTreeSet::new(),
+        };
+        Self {
+            room_bytes,
+            known: Mutex::new(known),
+        }
+    }
+
+    /// The same words, for ever; `None` if there is no room for them.
+    pub fn keep(&self, words: &CStr) -> Option<&'static CStr> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = known.words.get(words) {
+            return Some(found);
+        }
+        let bytes = known.bytes + words.to_bytes_with_nul().len();
+        if bytes > self.room_bytes {
+            return None;
+        }
+        let kept: &'static CStr = Box::leak(words.into());
+        known.bytes = bytes;
+        known.words.insert(kept);
+        Some(kept)
     }
 }
 
@@ -176,7 +223,7 @@ mod tests {
 
     #[test]
     fn qmp_084_every_code_of_the_document_has_its_own_words() {
-        let mut seen = std::collections::BTreeSet::new();
+        let mut seen = BTreeSet::new();
         for code in 0x1001..=0x1019 {
             let text = words(Status(code)).unwrap();
             assert!(seen.insert(text.to_owned()), "{text:?}");
@@ -211,5 +258,30 @@ mod tests {
             (outcome.status(), outcome.text()),
             (Status::SUCCESS, c"QMP_SUCCESS: no error")
         );
+    }
+
+    #[test]
+    fn words_that_were_given_out_outlive_the_operations_after_them() {
+        let mut outcome = Outcome::default();
+        let mut fail = |text: &str| {
+            outcome.set::<()>(&Err(Failure::new(Status::TIMEOUT, text)));
+            outcome.text()
+        };
+        let (first, second, third) = (fail("after 3 s"), fail("after 4 s"), fail("after 3 s"));
+        outcome.set(&Ok(()));
+        assert_eq!(first, c"QMP_TIMEOUT: after 3 s");
+        assert_eq!(second, c"QMP_TIMEOUT: after 4 s");
+        assert!(core::ptr::eq(first, third), "the same words are kept once");
+    }
+
+    #[test]
+    fn the_memory_of_words_is_bounded() {
+        let kept = Kept::with_room(10);
+        let first = kept.keep(c"four");
+        assert_eq!(first, Some(c"four"));
+        assert_eq!(kept.keep(c"again"), None, "5 + 6 bytes");
+        assert_eq!(kept.keep(c"more"), Some(c"more"));
+        assert_eq!(kept.keep(c""), None);
+        assert_eq!(kept.keep(c"four"), first, "known, so no room is needed");
     }
 }

@@ -16,7 +16,7 @@ use std::ffi::CString;
 use crate::channel;
 use crate::mpi;
 use crate::state;
-use crate::status::{Failure, Outcome, Status, keep, last, words};
+use crate::status::{Failure, KEPT, Outcome, Status, keep, last, words};
 
 /// Node, nodes and host, before what is printed.
 pub fn prefix() -> CString {
@@ -36,30 +36,20 @@ pub unsafe extern "C" fn qmp_prefix(to: *mut c_char, room: usize) {
     unsafe { to.wrapping_add(length).write(0) };
 }
 
-/// `QMP_error_string`
+/// `QMP_error_string`: the words of any number, be it a code of QMP, one of MPI, or none.
 #[unsafe(no_mangle)]
 pub extern "C" fn QMP_error_string(code: c_int) -> *const c_char {
-    if let Some(words) = words(Status(code)) {
-        return words.as_ptr();
-    }
-    let known = state::visit(|state| {
-        state
-            .foreign_words
-            .iter()
-            .find(|(other, _)| *other == code)
-            .map(|(_, words)| *words)
-    });
-    known.unwrap_or_else(|| learn(code)).as_ptr()
+    words(Status(code))
+        .unwrap_or_else(|| words_below(code))
+        .as_ptr()
 }
 
-/// The words of a code of what lies below. They stay, since the program keeps pointers to them; there are as many as codes.
-fn learn(code: c_int) -> &'static CStr {
-    let Some(text) = mpi::error_text(code) else {
-        return c"an unknown code";
-    };
-    let words: &'static CStr = Box::leak(CString::new(text).unwrap_or_default().into_boxed_c_str());
-    state::visit(|state| state.foreign_words.push((code, words)));
-    words
+fn words_below(code: c_int) -> &'static CStr {
+    let text = mpi::error_text(code).unwrap_or_else(|| {
+        format!("{code} is no status of QMP and no error code of the MPI below it")
+    });
+    let text = CString::new(text).unwrap_or_default();
+    KEPT.keep(&text).unwrap_or(c"an unknown code")
 }
 
 /// How the last operation ended, of a message or, for NULL, of this thread.

@@ -269,7 +269,11 @@ static void qmp_082_qmp_083_qmp_084_qmp_127_words_of_codes(void)
     int length;
     MPI_Error_string(MPI_ERR_TRUNCATE, text, &length);
     CHECK(strcmp(QMP_error_string((QMP_status_t)MPI_ERR_TRUNCATE), text) == 0, "%s", QMP_error_string((QMP_status_t)MPI_ERR_TRUNCATE));
-    CHECK(QMP_error_string((QMP_status_t)-77) != NULL, "unknown");
+    for (int at = 0; at < COUNT_OF(not_codes); at++) {
+        snprintf(text, sizeof text, "%d is no status", not_codes[at]);
+        const char *words = QMP_error_string((QMP_status_t)not_codes[at]);
+        CHECK(strncmp(words, text, strlen(text)) == 0, "%s", words);
+    }
     REFUSED(QMP_comm_barrier(NULL), QMP_INVALID_ARG);
     WORKS(QMP_barrier());
     EQUAL(QMP_get_error_number(NULL), QMP_SUCCESS);
@@ -280,6 +284,7 @@ int main(int argc, char **argv)
 {
     QMP_thread_level_t provided = QMP_THREAD_SINGLE;
     // qmp_024, qmp_049: before the start everything answers and nothing crashes.
+    static const int not_codes[] = {QMP_MAX_STATUS, 0x1000, 9999, 1 << 30, -1, -77, -1 - 0x7fffffff};
     EQUAL(QMP_is_initialized(), 0);
     REFUSED(QMP_barrier(), QMP_NOT_INITED);
     NOTHING(QMP_allocate_memory(8), QMP_NOT_INITED);
@@ -291,6 +296,57 @@ int main(int argc, char **argv)
     REFUSED(QMP_init_msg_passing(&argc, &argv, (QMP_thread_level_t)9, &provided), QMP_INVALID_ARG);
     WORKS(QMP_init_msg_passing(&argc, &argv, QMP_THREAD_MULTIPLE, &provided));
     CHECK(provided <= QMP_THREAD_MULTIPLE, "level %d", provided);
+// A pointer to words may be kept, whatever happens afterwards.
+static void qmp_083_words_stay_as_they_are(void)
+{
+    enum { MANY = 100 };
+    const char *words[MANY];
+    char copies[MANY][200];
+    for (int k = 0; k < MANY; k++) {
+        CHECK(QMP_declare_msgmem(NULL, 10 + (size_t)k) == NULL, "memory at NULL");
+        words[k] = QMP_get_error_string(NULL);
+        snprintf(copies[k], sizeof copies[k], "%s", words[k]);
+        WORKS(QMP_barrier());
+    }
+    int out = rank;
+    QMP_msgmem_t mem = QMP_declare_msgmem(&out, sizeof out);
+    QMP_msghandle_t receive = QMP_declare_receive_from(mem, rank, 0), send = QMP_declare_send_to(mem, rank, 0);
+    WORKS(QMP_start(receive));
+    REFUSED(QMP_start(receive), QMP_INVALID_OP);
+    const char *of_message = QMP_get_error_string(receive);
+    WORKS(QMP_start(send));
+    WORKS(QMP_wait(receive));
+    WORKS(QMP_wait(send));
+    QMP_free_msghandle(receive);
+    QMP_free_msghandle(send);
+    QMP_free_msgmem(mem);
+    CHECK(strncmp(of_message, "QMP_INVALID_OP: the message was started", 39) == 0, "%s", of_message);
+    for (int k = 0; k < MANY; k++) {
+        CHECK(strcmp(words[k], copies[k]) == 0, "%s, they were %s", words[k], copies[k]);
+        CHECK(k == 0 || strcmp(words[k], words[k - 1]) != 0, "%s", words[k]);
+    }
+}
+
+// Who gives a negative color is in none of the parts, and nobody waits for it.
+static void qmpl_006_nodes_without_a_part(void)
+{
+    QMP_comm_t all = QMP_comm_get_default(), part = (QMP_comm_t)(void *)&all;
+    static const int none[] = {-1, -2, -32766, -1 - 0x7fffffff};
+    for (int at = 0; at < COUNT_OF(none); at++) {
+        WORKS(QMP_comm_split(all, rank == 0 ? none[at] : rank % 2, 0, &part));
+        if (rank == 0) {
+            CHECK(part == NULL, "%p", (void *)part);
+            REFUSED(QMP_comm_barrier(part), QMP_INVALID_ARG);
+            CHECK(strstr(QMP_get_error_string(NULL), "negative color"), "%s", QMP_get_error_string(NULL));
+            continue;
+        }
+        EQUAL(QMP_comm_get_number_of_colors(part), size > 2 ? 2 : 1);
+        EQUAL(QMP_comm_get_number_of_nodes(part), rank % 2 ? size / 2 : (size - 1) / 2);
+        WORKS(QMP_comm_barrier(part));
+        WORKS(QMP_comm_free(part));
+    }
+}
+
     EQUAL(QMP_is_initialized(), 1);
     REFUSED(QMP_init_msg_passing(&argc, &argv, QMP_THREAD_SINGLE, &provided), QMP_INVALID_OP);
     rank = QMP_get_node_number();
@@ -322,3 +378,5 @@ int main(int argc, char **argv)
     MPI_Finalized(&finalized);
     return code || !finalized || check_errors;
 }
+    RUN(qmp_083_words_stay_as_they_are);
+    RUN(qmpl_006_nodes_without_a_part);
