@@ -360,9 +360,11 @@ pub fn layout(lattice: &[c_int]) -> Result<()> {
 fn choose(lattice: &[c_int]) -> Result<Topology> {
     let (mpi, nodes) = ask(None, |comm| Ok((*comm.mpi, size(comm.nodes))))?;
     let options = state::running(|state| Ok(state.options.clone()))?;
-    let forced = job_grid(&options).unwrap_or(options.geometry);
+    let mut forced = job_grid(&options).unwrap_or(options.geometry);
     let product: usize = forced.iter().map(|dim| size(*dim)).product();
     if !forced.is_empty() && product == nodes {
+        // Programs read as many axes of the grid as their lattice has.
+        forced.resize(forced.len().max(lattice.len()), 1);
         let topology = Topology::in_turn(&forced, &options.allocated_map, nodes)?;
         geometry::subgrid(lattice, topology.dims())?;
         return Ok(topology);

@@ -10,9 +10,8 @@
 )]
 
 use core::ffi::{CStr, c_char, c_int, c_void};
-use core::ptr::null;
 
-use super::{answer, handle, status, value, write};
+use super::{answer, handle, status, topology, value, write};
 use crate::command_line::{self, Options};
 use crate::machine::{self, Communicator, ask};
 use crate::mpi::{self, Comm, Phase};
@@ -316,25 +315,16 @@ fn job() -> usize {
     state::visit(|state| state.job)
 }
 
-/// `QMP_get_number_of_job_geometry_dimensions`
+/// `QMP_get_number_of_job_geometry_dimensions`: axes of the grid of this job's nodes; 0 where the command line gives no grid.
 #[unsafe(no_mangle)]
 pub extern "C" fn QMP_get_number_of_job_geometry_dimensions() -> c_int {
-    let axes = state::running(|state| Ok(state.options.jobs.len()));
-    c_int::try_from(answer(axes, 0)).unwrap_or_default()
+    topology::axes(Some(job()))
 }
 
-/// `QMP_get_job_geometry`
+/// `QMP_get_job_geometry`: the grid of this job's nodes, not that of the jobs; NULL where the command line gives none.
 #[unsafe(no_mangle)]
 pub extern "C" fn QMP_get_job_geometry() -> *const c_int {
-    let jobs = state::running(|state| {
-        let jobs = &state.options.jobs;
-        Ok(if jobs.is_empty() {
-            null()
-        } else {
-            jobs.as_ptr()
-        })
-    });
-    answer(jobs, null())
+    topology::dims(Some(job()))
 }
 
 /// `QMP_io_node`: every node has its own.

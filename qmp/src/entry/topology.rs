@@ -94,7 +94,7 @@ fn is_declared(which: Option<usize>) -> c_int {
 }
 
 /// Zero for none.
-fn axes(which: Option<usize>) -> c_int {
+pub(super) fn axes(which: Option<usize>) -> c_int {
     let count = ask(which, |comm| {
         Ok(comm
             .declared
@@ -105,7 +105,7 @@ fn axes(which: Option<usize>) -> c_int {
 }
 
 /// NULL for none.
-fn dims(which: Option<usize>) -> *const c_int {
+pub(super) fn dims(which: Option<usize>) -> *const c_int {
     answer(
         ask(which, |comm| {
             Ok(comm

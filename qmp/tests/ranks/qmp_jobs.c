@@ -13,8 +13,10 @@ static void qmpl_073_qmp_010_a_grid_of_nodes(void)
     EQUAL(QMP_get_allocated_coordinates()[1], rank / 4);
     int lattice[3] = {8, 8, 8};
     WORKS(QMP_layout_grid(lattice, 3));
-    EQUAL(QMP_get_logical_number_of_dimensions(), 2);
+    EQUAL(QMP_get_logical_number_of_dimensions(), 3);
     EQUAL(QMP_get_logical_dimensions()[0], 4);
+    EQUAL(QMP_get_logical_dimensions()[2], 1);
+    EQUAL(QMP_get_logical_coordinates()[2], 0);
     EQUAL(QMP_get_subgrid_dimensions()[0], 2);
     EQUAL(QMP_get_subgrid_dimensions()[2], 8);
 }
@@ -35,8 +37,8 @@ static void qmpl_074_qmpl_075_maps_of_axes(void)
 static void qmpl_076_jobs_of_a_line(void)
 {
     EQUAL(QMP_get_number_of_jobs(), 2);
-    EQUAL(QMP_get_number_of_job_geometry_dimensions(), 1);
-    EQUAL(QMP_get_job_geometry()[0], 2);
+    EQUAL(QMP_get_number_of_job_geometry_dimensions(), 0);
+    CHECK(QMP_get_job_geometry() == NULL, "a grid of nodes in a line");
     EQUAL(size, 4);
     EQUAL(QMP_comm_get_node_number(QMP_comm_get_allocated()), QMP_get_job_number() * 4 + rank);
     int sum = QMP_get_job_number();
@@ -44,15 +46,17 @@ static void qmpl_076_jobs_of_a_line(void)
     EQUAL(sum, QMP_get_job_number() * 4);
 }
 
-// `blocks -qmp-geom 4 2 -qmp-job 2 1`
+// `blocks -qmp-geom 4 2 -qmp-job 4 1`: the geometry is that of the nodes of this job
 static void qmpl_076_jobs_of_a_grid(void)
 {
-    EQUAL(QMP_get_number_of_jobs(), 2);
-    EQUAL(QMP_get_job_number(), QMP_get_allocated_coordinates()[0] / 2);
+    EQUAL(QMP_get_number_of_jobs(), 4);
+    EQUAL(QMP_get_job_number(), QMP_get_allocated_coordinates()[0]);
     EQUAL(QMP_get_number_of_job_geometry_dimensions(), 2);
-    int lattice[2] = {4, 4};
-    WORKS(QMP_layout_grid(lattice, 2));
-    EQUAL(QMP_get_logical_dimensions()[0], 2);
+    EQUAL(QMP_get_job_geometry()[0], 1);
+    EQUAL(QMP_get_job_geometry()[1], 2);
+    int lattice[3] = {4, 4, 4};
+    WORKS(QMP_layout_grid(lattice, 3));
+    EQUAL(QMP_get_logical_dimensions()[0], 1);
     EQUAL(QMP_get_logical_dimensions()[1], 2);
 }
 
