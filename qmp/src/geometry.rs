@@ -7,9 +7,12 @@
 //! - *in blocks*: the nodes of a host form blocks of the grid. Where no map forbids it, this is how nodes lie if less of the
 //!   surface crosses between hosts then.
 
+mod layout;
+
 use core::ffi::c_int;
 
 use crate::status::{Failure, Result, Status};
+pub use layout::{layout, subgrid};
 
 /// A grid of nodes.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -200,101 +203,10 @@ impl Topology {
     }
 }
 
-/// The grid for a lattice: of all whole divisions the one whose surface between nodes is smallest; of several such the one
-/// whose surface between hosts is; then the one that divides later axes more, since memory runs along the first.
-pub fn layout(lattice: &[c_int], nodes: usize, hosts: &Hosts) -> Result<Vec<usize>> {
-    let lattice = positive(lattice, "dimensions of the lattice")?;
-    let mut search = Search {
-        lattice: &lattice,
-        each: hosts.block_nodes(),
-        grid: vec![1; lattice.len()],
-        best: None,
-    };
-    search.divide(0, nodes);
-    let best = search.best.map(|(_, grid)| grid);
-    best.ok_or_else(|| {
-        let text = format!(
-            "a lattice of {} cannot be divided evenly among {nodes} nodes",
-            show(&lattice)
-        );
-        Failure::new(Status::INVALID_TOPOLOGY, text)
-    })
-}
-
-/// The part of each node when a grid divides a lattice; missing axes of the grid are one node thick.
-pub fn subgrid(lattice: &[c_int], grid: &[usize]) -> Result<Vec<usize>> {
-    let lattice = positive(lattice, "dimensions of the lattice")?;
-    if grid.len() > lattice.len() {
-        let text = format!(
-            "a lattice of {} has fewer axes than the grid {} of nodes",
-            show(&lattice),
-            show(grid)
-        );
-        return Err(Failure::new(Status::INVALID_TOPOLOGY, text));
-    }
-    let dim = |axis: usize| grid.get(axis).copied().unwrap_or(1);
-    if (0..lattice.len()).any(|axis| lattice[axis] % dim(axis) != 0) {
-        let text = format!(
-            "a lattice of {} cannot be divided evenly by the grid {} of nodes",
-            show(&lattice),
-            show(grid)
-        );
-        return Err(Failure::new(Status::INVALID_TOPOLOGY, text));
-    }
-    Ok((0..lattice.len())
-        .map(|axis| lattice[axis] / dim(axis))
-        .collect())
-}
-
 /// As C has them.
 pub fn to_c(numbers: &[usize]) -> Vec<c_int> {
     let fit = |number: &usize| c_int::try_from(*number).unwrap_or(c_int::MAX);
     numbers.iter().map(fit).collect()
-}
-
-/// Surface between nodes, surface between hosts: what is compared in this order.
-type Cost = (u128, u128);
-
-struct Search<'a> {
-    lattice: &'a [usize],
-    each: Option<usize>,
-    grid: Vec<usize>,
-    best: Option<(Cost, Vec<usize>)>,
-}
-
-impl Search<'_> {
-    /// Tries every way to divide the axes from `axis` on among `nodes`.
-    fn divide(&mut self, axis: usize, nodes: usize) {
-        if axis + 1 >= self.lattice.len() {
-            if self.lattice.get(axis).is_some_and(|edge| edge % nodes == 0) {
-                self.grid[axis] = nodes;
-                self.judge();
-            }
-            return;
-        }
-        for part in (1..=nodes.min(self.lattice[axis])).filter(|part| nodes.is_multiple_of(*part)) {
-            if self.lattice[axis].is_multiple_of(part) {
-                self.grid[axis] = part;
-                self.divide(axis + 1, nodes / part);
-            }
-        }
-    }
-
-    fn judge(&mut self) {
-        let sub = quotients(self.lattice, &self.grid);
-        let surface = surface(&sub, &self.grid);
-        if self.best.as_ref().is_some_and(|(best, _)| best.0 < surface) {
-            return;
-        }
-        let block = self
-            .each
-            .and_then(|each| best_block(&self.grid, &sub, each));
-        let cost = (surface, block.map_or(0, |(_, between)| between));
-        // Grids come in order of the first axes: of equals the first divides later axes more.
-        if self.best.as_ref().is_none_or(|(best, _)| cost < *best) {
-            self.best = Some((cost, self.grid.clone()));
-        }
-    }
 }
 
 /// Faces of one part that lie at other parts: none along an axis that is not divided.
@@ -412,25 +324,25 @@ pub fn show(dims: &[impl ToString]) -> String {
 pub const AXES_MAX: usize = 32;
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn one_host(nodes: usize) -> Hosts {
+    pub(super) fn one_host(nodes: usize) -> Hosts {
         Hosts::new(vec![0; nodes])
     }
 
     /// `hosts` hosts with `each` nodes that follow each other.
-    fn hosts(hosts: c_int, each: usize) -> Hosts {
+    pub(super) fn hosts(hosts: c_int, each: usize) -> Hosts {
         let all = (0..hosts).flat_map(|host| vec![host; each]);
         Hosts::new(all.collect())
     }
 
-    fn plain(dims: &[c_int]) -> Topology {
+    pub(super) fn plain(dims: &[c_int]) -> Topology {
         let nodes: c_int = dims.iter().product();
         Topology::in_turn(dims, &[], usize::try_from(nodes).unwrap()).unwrap()
     }
 
-    fn is_bijection(topology: &Topology) {
+    pub(super) fn is_bijection(topology: &Topology) {
         for node in 0..topology.nodes() {
             let at = topology.coordinates(node).unwrap();
             assert!(at.iter().zip(topology.dims()).all(|(at, dim)| at < dim));
@@ -479,43 +391,6 @@ mod tests {
         assert_eq!(grid.neighbour(1, 1, true), grid.neighbour(1, 1, false));
         assert_eq!(grid.neighbour(0, 2, true), None);
         assert_eq!(grid.node(&[-1, 5]), grid.node(&[3, 1]));
-    }
-
-    #[test]
-    fn qmp_065_a_layout_has_the_least_surface_of_all() {
-        let grid = |lattice: &[c_int], nodes| layout(lattice, nodes, &one_host(nodes)).unwrap();
-        assert_eq!(grid(&[8, 8, 8, 8], 1), [1, 1, 1, 1]);
-        assert_eq!(grid(&[8, 8, 8, 8], 2), [1, 1, 1, 2]);
-        assert_eq!(grid(&[4, 4, 4, 64], 8), [1, 1, 1, 8]);
-        // 3744 sites of surface; the document's example, 1x4x4x8, has 4032.
-        assert_eq!(grid(&[24, 24, 24, 32], 128), [2, 4, 4, 4]);
-        assert_eq!(grid(&[6, 4], 6), [3, 2]);
-    }
-
-    #[test]
-    fn a_lattice_that_cannot_be_divided_is_refused() {
-        let why = layout(&[4, 4], 3, &one_host(3)).unwrap_err();
-        assert_eq!(why.status, Status::INVALID_TOPOLOGY);
-        assert_eq!(
-            why.text,
-            "a lattice of 4x4 cannot be divided evenly among 3 nodes"
-        );
-        assert!(layout(&[4, 4], 64, &one_host(64)).is_err());
-        assert!(layout(&[0, 4], 2, &one_host(2)).is_err());
-    }
-
-    #[test]
-    fn qmp_122_a_free_layout_keeps_the_nodes_of_a_host_together() {
-        let hosts = hosts(4, 4);
-        let grid = layout(&[8, 8, 8, 8], 16, &hosts).unwrap();
-        assert_eq!(grid, [1, 1, 4, 4]);
-        let topology = plain(&to_c(&grid)).near(&[8, 8, 2, 2], &hosts);
-        is_bijection(&topology);
-        let crossing = |node: usize| {
-            let far = |axis| topology.neighbour(node, axis, true).unwrap() / 4 != node / 4;
-            (0..4).filter(|axis| far(*axis)).count()
-        };
-        assert!((0..16).all(|node| crossing(node) == 1));
     }
 
     #[test]
@@ -585,12 +460,5 @@ mod tests {
             );
             assert_eq!(costs, (in_turn, declared), "{dims:?}");
         }
-    }
-
-    #[test]
-    fn qmp_066_a_forced_grid_divides_the_lattice_padded_with_ones() {
-        assert_eq!(subgrid(&[8, 8, 6], &[2, 4]).unwrap(), [4, 2, 6]);
-        assert!(subgrid(&[8], &[2, 4]).is_err());
-        assert!(subgrid(&[8, 6], &[2, 4]).is_err());
     }
 }

@@ -11,6 +11,7 @@
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 
+use super::print::say;
 use super::{answer, handle, status, topology, value, write};
 use crate::command_line::{self, Options};
 use crate::machine::{self, Communicator, ask};
@@ -124,10 +125,6 @@ fn abort(code: c_int) -> ! {
         mpi::abort(code);
     }
     std::process::exit(code)
-}
-
-fn say(text: &str) {
-    eprintln!("{} error: {text}", super::print::prefix().to_string_lossy());
 }
 
 /// `QMP_abort`

@@ -12,6 +12,7 @@
 
 use core::ffi::{CStr, c_char, c_int};
 use std::ffi::CString;
+use std::io::Write as _;
 
 use crate::channel;
 use crate::mpi;
@@ -22,6 +23,13 @@ use crate::status::{Failure, KEPT, Outcome, Status, keep, last, words};
 pub fn prefix() -> CString {
     let known = state::visit(|state| state.prefix.clone());
     known.unwrap_or_else(|| c"QMP".to_owned())
+}
+
+/// Prints a line about an error, in one piece.
+pub fn say(text: &str) {
+    let line = format!("{} error: {text}\n", prefix().to_string_lossy());
+    // Where stderr is closed nobody wants to know.
+    let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
 /// Writes the prefix for `print.c`, cut where there is no room.

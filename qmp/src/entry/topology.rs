@@ -12,12 +12,32 @@
 use core::ffi::c_int;
 use core::ptr::null;
 
+use super::print::say;
 use super::{answer, array, status, value};
 use crate::machine::{self, ask};
 use crate::state;
 use crate::status::{Failure, Result, Status};
 
+/// Says why a grid is refused, as today's library does: programs that do not look at the status end by a signal soon.
+fn aloud(function: &str, result: Result<()>) -> Result<()> {
+    if let Err(failure) = &result {
+        say(&format!("{function}: {}", failure.text));
+    }
+    result
+}
+
 unsafe fn declare(
+    which: Option<usize>,
+    dims: *const c_int,
+    ndim: c_int,
+    map: Option<(*const c_int, c_int)>,
+) -> Result<()> {
+    // SAFETY: the caller's promise.
+    let declared = unsafe { declare_quietly(which, dims, ndim, map) };
+    aloud("QMP_declare_logical_topology", declared)
+}
+
+unsafe fn declare_quietly(
     which: Option<usize>,
     dims: *const c_int,
     ndim: c_int,
@@ -288,8 +308,8 @@ pub unsafe extern "C" fn QMP_comm_get_node_number_from(
 
 unsafe fn layout(dims: *const c_int, ndim: c_int) -> Result<()> {
     // SAFETY: `ndim` items.
-    let lattice = unsafe { array(dims, ndim) }?;
-    machine::layout(lattice)
+    let lattice = unsafe { array(dims, ndim) };
+    aloud("QMP_layout_grid", lattice.and_then(machine::layout))
 }
 
 /// `QMP_layout_grid`

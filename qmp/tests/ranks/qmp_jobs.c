@@ -58,6 +58,16 @@ static void qmpl_076_jobs_of_a_grid(void)
     WORKS(QMP_layout_grid(lattice, 3));
     EQUAL(QMP_get_logical_dimensions()[0], 1);
     EQUAL(QMP_get_logical_dimensions()[1], 2);
+    EQUAL(QMP_get_logical_dimensions()[2], 1);
+}
+
+// `unfit`: what fits nowhere is refused aloud, since many programs do not look at the status.
+static void qmp_065_refused_layouts_are_told(void)
+{
+    int lattice[4] = {3, 3, 3, 3}, grid[2] = {7, 7};
+    REFUSED(QMP_layout_grid(lattice, 4), QMP_INVALID_TOPOLOGY);
+    REFUSED(QMP_declare_logical_topology(grid, 2), QMP_INVALID_TOPOLOGY);
+    CHECK(QMP_get_logical_dimensions() == NULL, "a grid that was refused");
 }
 
 // `fewer -qmp-nmpi 3`: the others have gone.
@@ -112,6 +122,8 @@ int main(int argc, char **argv)
         qmpl_073_qmp_010_a_grid_of_nodes();
     else if (strcmp(what, "maps") == 0)
         qmpl_074_qmpl_075_maps_of_axes();
+    else if (strcmp(what, "unfit") == 0)
+        qmp_065_refused_layouts_are_told();
     else if (strcmp(what, "jobs") == 0)
         qmpl_076_jobs_of_a_line();
     else if (strcmp(what, "blocks") == 0)

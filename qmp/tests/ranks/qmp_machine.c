@@ -210,6 +210,21 @@ static void qmp_122_a_free_layout_covers_the_lattice(void)
     WORKS(QMP_comm_free(comm));
 }
 
+// Codes with even and odd sites need even edges, and hosts come after them.
+static void qmp_065_parts_are_even_and_square(void)
+{
+    QMP_comm_t before = QMP_comm_get_default(), comm;
+    int lattice[4] = {4, 4, 4, 4}, is_power = (size & (size - 1)) == 0 && size <= 16;
+    WORKS(QMP_comm_split(before, 0, 0, &comm));
+    WORKS(QMP_comm_set_default(comm));
+    if (is_power)
+        WORKS(QMP_layout_grid(lattice, 4));
+    for (int i = 0; i < 4 && is_power; i++)
+        CHECK(QMP_get_subgrid_dimensions()[i] % 2 == 0, "edge %d is %d", i, QMP_get_subgrid_dimensions()[i]);
+    WORKS(QMP_comm_set_default(before));
+    WORKS(QMP_comm_free(comm));
+}
+
 static void qmp_103_qmp_104_levels_give_the_old_ones(void)
 {
     EQUAL(QMP_verbose(3), 0);
@@ -265,6 +280,7 @@ static void qmp_082_qmp_083_qmp_084_qmp_127_words_of_codes(void)
 {
     CHECK(strncmp(QMP_error_string(QMP_SUCCESS), "QMP_SUCCESS", 11) == 0, "success");
     CHECK(strncmp(QMP_error_string(QMP_TIMEOUT), "QMP_TIMEOUT", 11) == 0, "timeout");
+    static const int not_codes[] = {QMP_MAX_STATUS, 0x1000, 9999, 1 << 30, -1, -77, -1 - 0x7fffffff};
     char text[MPI_MAX_ERROR_STRING];
     int length;
     MPI_Error_string(MPI_ERR_TRUNCATE, text, &length);
@@ -280,22 +296,6 @@ static void qmp_082_qmp_083_qmp_084_qmp_127_words_of_codes(void)
     CHECK(strncmp(QMP_get_error_string(NULL), "QMP_SUCCESS", 11) == 0, "%s", QMP_get_error_string(NULL));
 }
 
-int main(int argc, char **argv)
-{
-    QMP_thread_level_t provided = QMP_THREAD_SINGLE;
-    // qmp_024, qmp_049: before the start everything answers and nothing crashes.
-    static const int not_codes[] = {QMP_MAX_STATUS, 0x1000, 9999, 1 << 30, -1, -77, -1 - 0x7fffffff};
-    EQUAL(QMP_is_initialized(), 0);
-    REFUSED(QMP_barrier(), QMP_NOT_INITED);
-    NOTHING(QMP_allocate_memory(8), QMP_NOT_INITED);
-    NOTHING(QMP_declare_msgmem(&provided, 4), QMP_NOT_INITED);
-    EQUAL(QMP_get_node_number(), -1);
-    EQUAL(QMP_get_number_of_nodes(), 0);
-    QMP_finalize_msg_passing();
-    // qmp_048, qmp_012: the level that is provided may be higher than what is required.
-    REFUSED(QMP_init_msg_passing(&argc, &argv, (QMP_thread_level_t)9, &provided), QMP_INVALID_ARG);
-    WORKS(QMP_init_msg_passing(&argc, &argv, QMP_THREAD_MULTIPLE, &provided));
-    CHECK(provided <= QMP_THREAD_MULTIPLE, "level %d", provided);
 // A pointer to words may be kept, whatever happens afterwards.
 static void qmp_083_words_stay_as_they_are(void)
 {
@@ -347,6 +347,21 @@ static void qmpl_006_nodes_without_a_part(void)
     }
 }
 
+int main(int argc, char **argv)
+{
+    QMP_thread_level_t provided = QMP_THREAD_SINGLE;
+    // qmp_024, qmp_049: before the start everything answers and nothing crashes.
+    EQUAL(QMP_is_initialized(), 0);
+    REFUSED(QMP_barrier(), QMP_NOT_INITED);
+    NOTHING(QMP_allocate_memory(8), QMP_NOT_INITED);
+    NOTHING(QMP_declare_msgmem(&provided, 4), QMP_NOT_INITED);
+    EQUAL(QMP_get_node_number(), -1);
+    EQUAL(QMP_get_number_of_nodes(), 0);
+    QMP_finalize_msg_passing();
+    // qmp_048, qmp_012: the level that is provided may be higher than what is required.
+    REFUSED(QMP_init_msg_passing(&argc, &argv, (QMP_thread_level_t)9, &provided), QMP_INVALID_ARG);
+    WORKS(QMP_init_msg_passing(&argc, &argv, QMP_THREAD_MULTIPLE, &provided));
+    CHECK(provided <= QMP_THREAD_MULTIPLE, "level %d", provided);
     EQUAL(QMP_is_initialized(), 1);
     REFUSED(QMP_init_msg_passing(&argc, &argv, QMP_THREAD_SINGLE, &provided), QMP_INVALID_OP);
     rank = QMP_get_node_number();
@@ -364,12 +379,15 @@ static void qmpl_006_nodes_without_a_part(void)
     RUN(qmpl_023_qmpl_024_qmpl_025_qmpl_026_qmpl_027_qmpl_028_qmpl_029_topologies_of_communicators);
     RUN(qmpl_030_qmpl_032_qmpl_033_coordinates_in_communicators);
     RUN(qmp_122_a_free_layout_covers_the_lattice);
+    RUN(qmp_065_parts_are_even_and_square);
     RUN(qmp_103_qmp_104_levels_give_the_old_ones);
     RUN(qmp_105_qmp_106_printed_lines_name_the_node_and_the_host);
     RUN(qmp_107_qmp_108_info_and_errors_are_printed);
     RUN(qmpl_064_qmpl_065_qmpl_066_time_goes_on_and_is_counted_while_profiling);
     RUN(qmpl_067_qmpl_068_versions_agree);
     RUN(qmp_082_qmp_083_qmp_084_qmp_127_words_of_codes);
+    RUN(qmp_083_words_stay_as_they_are);
+    RUN(qmpl_006_nodes_without_a_part);
     int code = end();
     // qmp_050: after the end.
     REFUSED(QMP_barrier(), QMP_NOT_INITED);
@@ -378,5 +396,3 @@ static void qmpl_006_nodes_without_a_part(void)
     MPI_Finalized(&finalized);
     return code || !finalized || check_errors;
 }
-    RUN(qmp_083_words_stay_as_they_are);
-    RUN(qmpl_006_nodes_without_a_part);

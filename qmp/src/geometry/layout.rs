@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which grid of nodes suits a lattice, and what part of the lattice each node gets then.
+
+use core::ffi::c_int;
+
+use super::{AXES_MAX, Hosts, best_block, positive, quotients, show, surface};
+use crate::status::{Failure, Result, Status};
+
+/// The grid for a lattice, of all whole divisions. Compared are, in this order:
+///
+/// 1. evenness, since codes with even and odd sites need even edges: no edge that the lattice has even becomes odd;
+/// 2. how square the parts are;
+/// 3. the surface between nodes, then that between hosts;
+/// 4. memory runs along the first axes, so later ones are divided more.
+pub fn layout(lattice: &[c_int], nodes: usize, hosts: &Hosts) -> Result<Vec<usize>> {
+    let lattice = positive(lattice, "dimensions of the lattice")?;
+    let mut best = Best {
+        lattice: &lattice,
+        each: hosts.block_nodes(),
+        found: None,
+    };
+    divisions(&lattice, nodes, &mut |grid| {
+        best.judge(grid);
+        true
+    });
+    let found = best.found.map(|(.., grid)| grid);
+    found.ok_or_else(|| Failure::new(Status::INVALID_TOPOLOGY, why_not(&lattice, nodes)))
+}
+
+/// The part of each node when a grid divides a lattice; missing axes of the grid are one node thick.
+pub fn subgrid(lattice: &[c_int], grid: &[usize]) -> Result<Vec<usize>> {
+    let lattice = positive(lattice, "dimensions of the lattice")?;
+    if grid.len() > lattice.len() {
+        let text = format!(
+            "a lattice of {} has fewer axes than the grid {} of nodes",
+            show(&lattice),
+            show(grid)
+        );
+        return Err(Failure::new(Status::INVALID_TOPOLOGY, text));
+    }
+    let dim = |axis: usize| grid.get(axis).copied().unwrap_or(1);
+    if (0..lattice.len()).any(|axis| lattice[axis] % dim(axis) != 0) {
+        let text = format!(
+            "a lattice of {} cannot be divided evenly by the grid {} of nodes",
+            show(&lattice),
+            show(grid)
+        );
+        return Err(Failure::new(Status::INVALID_TOPOLOGY, text));
+    }
+    Ok((0..lattice.len())
+        .map(|axis| lattice[axis] / dim(axis))
+        .collect())
+}
+
+/// Shows every grid of `nodes` that divides the lattice, those first that divide the first axes less; until `visit` is content.
+/// `false`: it was.
+fn divisions(lattice: &[usize], nodes: usize, visit: &mut dyn FnMut(&[usize]) -> bool) -> bool {
+    let mut grid = [1; AXES_MAX];
+    divide(lattice, &mut grid[..lattice.len()], 0, nodes, visit)
+}
+
+fn divide(
+    lattice: &[usize],
+    grid: &mut [usize],
+    axis: usize,
+    left: usize,
+    visit: &mut dyn FnMut(&[usize]) -> bool,
+) -> bool {
+    let Some(edge) = lattice.get(axis) else {
+        return left != 1 || visit(grid);
+    };
+    let fits = |part: &usize| left.is_multiple_of(*part) && edge.is_multiple_of(*part);
+    // The last axis takes all that is left.
+    let first = if axis + 1 == lattice.len() { left } else { 1 };
+    for part in (first..=left.min(*edge)).filter(fits) {
+        grid[axis] = part;
+        if !divide(lattice, grid, axis + 1, left / part, visit) {
+            return false;
+        }
+    }
+    true
+}
+
+/// What is compared, the least is best: whether even edges become odd, all sides of a part, surface between nodes.
+type Shape = (bool, u128, u128);
+
+struct Best<'a> {
+    lattice: &'a [usize],
+    /// Nodes of a host.
+    each: Option<usize>,
+    /// The shape of the parts, surface between hosts, the grid.
+    found: Option<(Shape, u128, Vec<usize>)>,
+}
+
+impl Best<'_> {
+    fn judge(&mut self, grid: &[usize]) {
+        let sub = quotients(self.lattice, grid);
+        let mut edges = self.lattice.iter().zip(&sub);
+        let is_broken = edges.any(|(whole, part)| whole % 2 == 0 && part % 2 != 0);
+        // Of parts of one volume the square ones have the least surface on all sides.
+        let all_sides = surface(&sub, &vec![2; sub.len()]);
+        let shape = (is_broken, all_sides, surface(&sub, grid));
+        if self.found.as_ref().is_some_and(|(best, ..)| *best < shape) {
+            return;
+        }
+        let block = self.each.and_then(|each| best_block(grid, &sub, each));
+        let between = block.map_or(0, |(_, between)| between);
+        let is_better = |best: &(Shape, u128, _)| (shape, between) < (best.0, best.1);
+        // Grids come in order of the first axes: of equals the first divides later axes more.
+        if self.found.as_ref().is_none_or(is_better) {
+            self.found = Some((shape, between, grid.to_vec()));
+        }
+    }
+}
+
+/// Why a lattice has no grid of so many nodes, and of how many it has one.
+fn why_not(lattice: &[usize], nodes: usize) -> String {
+    let does = |count: &usize| !divisions(lattice, *count, &mut |_| false);
+    let below = (1..nodes).rev().take(NEAR).find(does);
+    let above = (nodes..=usize::MAX).skip(1).take(NEAR).find(does);
+    let near: Vec<_> = below.iter().chain(&above).map(usize::to_string).collect();
+    let instead = match &near[..] {
+        [] => String::new(),
+        some => format!("; {} nodes would do", some.join(" or ")),
+    };
+    format!(
+        "a lattice of {} cannot be divided evenly among {nodes} nodes{instead}",
+        show(lattice)
+    )
+}
+
+/// How far from the number of nodes another one is looked for.
+const NEAR: usize = 1000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::geometry::tests::{hosts, is_bijection, one_host, plain};
+    use crate::geometry::to_c;
+
+    #[test]
+    fn qmp_065_a_layout_has_square_parts_with_little_surface() {
+        let grid = |lattice: &[c_int], nodes| layout(lattice, nodes, &one_host(nodes)).unwrap();
+        assert_eq!(grid(&[8, 8, 8, 8], 1), [1, 1, 1, 1]);
+        assert_eq!(grid(&[8, 8, 8, 8], 2), [1, 1, 1, 2]);
+        assert_eq!(grid(&[4, 4, 4, 64], 8), [1, 1, 1, 8]);
+        // 3744 sites of surface; the document's example, 1x4x4x8, has 4032.
+        assert_eq!(grid(&[24, 24, 24, 32], 128), [2, 4, 4, 4]);
+        assert_eq!(grid(&[6, 4], 6), [3, 2]);
+    }
+
+    #[test]
+    fn edges_stay_even_as_long_as_they_can() {
+        let grid = |lattice: &[c_int], nodes| layout(lattice, nodes, &one_host(nodes)).unwrap();
+        assert_eq!(grid(&[4, 4, 4, 4], 16), [2, 2, 2, 2]);
+        assert_eq!(grid(&[8, 8, 8, 8], 16), [2, 2, 2, 2]);
+        // Parts of 3x4 are squarer than those of 6x2.
+        assert_eq!(grid(&[12, 12], 12), [2, 6]);
+        // What is odd in the lattice does not count.
+        assert_eq!(grid(&[4, 4, 3], 4), [2, 2, 1]);
+        // No part has even edges alone.
+        assert_eq!(grid(&[12, 12, 12], 48), [3, 4, 4]);
+    }
+
+    #[test]
+    fn qmp_122_of_equal_grids_the_one_that_crosses_less_between_hosts_is_taken() {
+        let (lattice, hosts) = ([12, 8, 24], hosts(4, 3));
+        let (alone, near) = ([2, 1, 6], [3, 1, 4]);
+        assert_eq!(layout(&lattice, 12, &one_host(12)).unwrap(), alone);
+        assert_eq!(layout(&lattice, 12, &hosts).unwrap(), near);
+        let crossing = |grid: [usize; 3]| {
+            let sub = subgrid(&lattice, &grid).unwrap();
+            let topology = plain(&to_c(&grid)).near(&sub, &hosts);
+            is_bijection(&topology);
+            topology.crossing(&sub, &hosts)
+        };
+        assert!(crossing(near) < crossing(alone));
+    }
+
+    #[test]
+    fn a_lattice_that_cannot_be_divided_is_refused() {
+        let why = layout(&[4, 4], 3, &one_host(3)).unwrap_err();
+        assert_eq!(why.status, Status::INVALID_TOPOLOGY);
+        assert_eq!(
+            why.text,
+            "a lattice of 4x4 cannot be divided evenly among 3 nodes; 2 or 4 nodes would do"
+        );
+        let why = layout(&[3; 4], 2, &one_host(2)).unwrap_err();
+        assert!(
+            why.text.ends_with("2 nodes; 1 or 3 nodes would do"),
+            "{why:?}"
+        );
+        let why = layout(&[4, 4], 64, &one_host(64)).unwrap_err();
+        assert!(why.text.ends_with("64 nodes; 16 nodes would do"), "{why:?}");
+        assert!(layout(&[4, 4], usize::MAX, &one_host(1)).is_err());
+        assert!(layout(&[0, 4], 2, &one_host(2)).is_err());
+    }
+
+    #[test]
+    fn qmp_066_a_forced_grid_divides_the_lattice_padded_with_ones() {
+        assert_eq!(subgrid(&[8, 8, 6], &[2, 4]).unwrap(), [4, 2, 6]);
+        assert!(subgrid(&[8], &[2, 4]).is_err());
+        assert!(subgrid(&[8, 6], &[2, 4]).is_err());
+    }
+}
