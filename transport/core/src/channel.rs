@@ -14,8 +14,9 @@
 //!   queue; what goes beyond waits for its gate.
 //! - C3: after the declares nothing is allocated, as [`ChannelCounters::allocations`] tells.
 //! - C4: a message may be shorter than its receive has room for: it fills the beginning, and what lies behind is left alone. Of
-//!   one that is longer both ends end with [`ChannelError::SizesDiffer`], and no byte is moved; a send that was complete before
-//!   its receiver came stays so.
+//!   one that is longer both ends end with [`ChannelError::SizesDiffer`], and no byte is moved; where the send was complete before
+//!   its receiver came, and that was collected, the next send of the queue that is collected ends so.
+//! - C6: what waits for a process that was lost, or has [left](Channels::leave), ends.
 //! - C5: what a peer says is checked before it is used. Frames that make no sense are counted
 //!   ([`ChannelCounters::refused`]) and change nothing.
 //!
@@ -39,6 +40,7 @@ pub mod claimed;
 mod class;
 mod handle;
 mod layout;
+mod leave;
 mod ledger;
 mod line;
 mod list;
@@ -47,7 +49,7 @@ mod receive;
 mod send;
 mod wire;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use crate::{Arrived, Fabric, Head, Outcome, Peer, RemoteKey, WorkId};
@@ -111,6 +113,24 @@ pub enum ChannelError {
     /// The peer has died or cannot be reached.
     #[error("the other end of the channel is lost")]
     Lost,
+    /// The peer starts nothing more.
+    #[error("the other end of the channel has left")]
+    Left,
+}
+
+/// How a message has failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failed {
+    /// What went wrong.
+    pub error: ChannelError,
+    /// The process at the other end.
+    pub peer: Peer,
+    /// Bytes of a message that was too long.
+    pub message_bytes: u64,
+    /// Bytes that its receive had room for.
+    pub room_bytes: u64,
+    /// It was not the message that was asked for, but one before it.
+    pub is_earlier: bool,
 }
 
 /// The channels of a process.
@@ -142,6 +162,8 @@ pub struct Channels {
     /// Ends that are started or open, but those of the list that runs.
     active: usize,
     dead: Vec<Peer>,
+    /// Contexts that this process has left.
+    departed: HashSet<u32>,
     /// Peers whose memory cannot be written to.
     unwritable: Vec<Peer>,
     scratch: Box<[u8]>,
@@ -175,6 +197,7 @@ impl Channels {
             kept: 0,
             active: 0,
             dead: Vec::new(),
+            departed: HashSet::new(),
             unwritable: Vec::new(),
             scratch: Box::default(),
             counters: Arc::default(),
@@ -287,7 +310,7 @@ impl Channels {
     ///
     /// # Errors
     /// [`ChannelError::Stale`]; [`ChannelError::Active`] if one has not ended, then nothing is taken;
-    /// [`ChannelError::SizesDiffer`], [`ChannelError::Lost`].
+    /// [`ChannelError::SizesDiffer`], [`ChannelError::Lost`], [`ChannelError::Left`].
     pub fn collect(&mut self, ids: &[ChannelId]) -> Result<(), ChannelError> {
         if self.collect_run(ids) {
             return Ok(());
@@ -306,7 +329,7 @@ impl Channels {
                     Direction::Receive => self.counters.receives.add(1),
                 }
             }
-            let end = handle.collect();
+            let end = self.end_of(*id);
             all = all.and(end);
         }
         all
@@ -651,6 +674,7 @@ impl Channels {
 
     fn take_frame(&mut self, fabric: &mut Fabric, arrived: &Arrived) -> Option<()> {
         let class = self.class_of(arrived.peer, &arrived.head)?;
+        self.answer(fabric, class, arrived.head.kind);
         match arrived.head.kind {
             wire::GATE => self.take_gate(fabric, class, arrived),
             wire::DATA => self.take_data(fabric, class, arrived),
@@ -661,6 +685,8 @@ impl Channels {
             wire::NO_LINE => self.give_up_line(fabric, class, arrived),
             wire::LAYOUT => self.take_layout(fabric, class, arrived),
             wire::NO_LAYOUT => self.forget_layout(class, arrived),
+            wire::LEAVE => self.take_leave(class, arrived),
+            wire::ASK => (arrived.bytes() == 0).then_some(()),
             _ => None,
         }
     }

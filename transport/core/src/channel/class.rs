@@ -18,10 +18,30 @@ pub(super) struct Class {
     pub(super) is_declared: bool,
     /// The peer is lost.
     pub(super) is_dead: bool,
+    /// The peer starts nothing more: how many sends and receives it has started.
+    pub(super) left: Option<Started>,
+    /// A send has asked for news of the peer.
+    pub(super) has_asked: bool,
+    /// Sizes of a message that was complete here before its receive was there, for which it is too long: nobody was told yet.
+    pub(super) refused: Option<Sizes>,
     /// Its handles.
     pub(super) handles: Vec<u32>,
     pub(super) out: Out,
     pub(super) into: Into,
+}
+
+/// Starts in a class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Started {
+    pub(super) sends: u64,
+    pub(super) receives: u64,
+}
+
+/// Sizes of a message and of its receive, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sizes {
+    pub(super) message: u64,
+    pub(super) room: u64,
 }
 
 /// Towards the peer.
@@ -82,6 +102,9 @@ impl Class {
             name,
             is_declared: false,
             is_dead: false,
+            left: None,
+            has_asked: false,
+            refused: None,
             handles: Vec::new(),
             out: Out::default(),
             into: Into::default(),
@@ -192,6 +215,11 @@ impl Out {
         let all = self.lines.iter().enumerate();
         all.filter_map(|(at, bound)| Some((at, *bound, bound.open_for(number)?)))
             .next()
+    }
+
+    /// Whether anything was heard of receives of the peer.
+    pub(super) fn has_heard(&self) -> bool {
+        self.next_gate > 0 || self.heard > 0
     }
 
     /// The gate of a number.

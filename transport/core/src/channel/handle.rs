@@ -2,10 +2,11 @@
 //! Ends of channels, and the table of them.
 
 use super::chain::Aim;
+use super::class::Sizes;
 use super::line::{Note, OwnLine, Word};
 use super::memory::{Landing, Memory, Span};
 use super::wire::MOST_HANDLES;
-use super::{ChannelError, ChannelId, Direction};
+use super::{ChannelError, ChannelId, Direction, Failed};
 use crate::{LocalKey, RemoteKey};
 
 /// One end of a channel.
@@ -49,6 +50,10 @@ pub(super) struct Handle {
     pub(super) phase: Phase,
     /// How it ended, until that is collected.
     pub(super) end: Option<Result<(), ChannelError>>,
+    /// Of what is too long, until that is collected.
+    pub(super) sizes: Option<Sizes>,
+    /// How the message that was collected last has failed.
+    pub(super) failed: Option<Failed>,
 }
 
 /// What a handle does.
@@ -91,6 +96,8 @@ impl Handle {
             is_started: false,
             phase: Phase::Idle,
             end: None,
+            sizes: None,
+            failed: None,
         }
     }
 
@@ -153,6 +160,12 @@ impl Handle {
     pub(super) fn finish(&mut self, end: Result<(), ChannelError>) {
         self.phase = Phase::Idle;
         self.end = Some(end);
+    }
+
+    /// Ends, since the message is too long.
+    pub(super) fn finish_too_long(&mut self, sizes: Sizes) {
+        self.sizes = Some(sizes);
+        self.finish(Err(ChannelError::SizesDiffer));
     }
 
     /// Its peer is lost. A write that is under way comes to its own end.

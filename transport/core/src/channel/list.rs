@@ -474,7 +474,7 @@ impl Channels {
     fn add_to_list(&self, list: &mut List, index: u32) -> Option<Peer> {
         let handle = self.handles.at(index);
         let class = &self.classes[handle.class as usize];
-        if class.is_dead {
+        if class.is_dead || class.left.is_some() || class.refused.is_some() {
             return None;
         }
         match handle.direction {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The receiving end: opens gates, and takes in what came through them, or before them.
 
+use super::class::Sizes;
 use super::handle::Phase;
 use super::layout::{Piece, Shaped};
 use super::line::Note;
 use super::wire::{self, Gate};
-use super::{ChannelError, Channels, Direction};
+use super::{Channels, Direction};
 use crate::{Arrived, Fabric, Peer};
 
 impl Channels {
@@ -19,9 +20,6 @@ impl Channels {
         handle.phase = Phase::Idle;
         handle.end = None;
         handle.is_lined = false;
-        if class.is_dead {
-            return handle.finish(Err(ChannelError::Lost));
-        }
         if let Some(kept) = class.into.take_kept(number) {
             let bytes = kept.len();
             let fits = bytes <= handle.memory.bytes();
@@ -30,7 +28,10 @@ impl Channels {
                 handle.memory.scatter(super::Span::of_box(kept), bytes);
                 self.counters.packed_bytes.add(bytes as u64);
             }
-            return self.end_kept(fabric, index, fits);
+            return self.end_kept(fabric, index, bytes as u64, fits);
+        }
+        if let Some(error) = class.never_sends(number) {
+            return handle.finish(Err(error));
         }
         class.into.wait(number, index);
         class.into.tell(number + 1);
@@ -124,17 +125,16 @@ impl Channels {
     }
 
     /// The message was here before its receive.
-    fn end_kept(&mut self, fabric: &mut Fabric, index: u32, fits: bool) {
+    fn end_kept(&mut self, fabric: &mut Fabric, index: u32, message: u64, fits: bool) {
         let handle = self.handles.at_mut(index);
         let class = &mut self.classes[handle.class as usize];
         let (peer, name, number) = (class.peer, class.name, handle.number);
-        let bytes = handle.memory.bytes() as u64;
+        let room = handle.memory.bytes() as u64;
         let untold = class.into.untold();
         if fits {
             handle.finish(Ok(()));
         } else {
-            handle.finish(Err(ChannelError::SizesDiffer));
-            self.tell_difference(fabric, peer, name, number, bytes);
+            self.refuse(fabric, index, number, Sizes { message, room });
         }
         if let Some(started) = untold {
             let head = wire::head(wire::CREDIT, name, started);
@@ -142,18 +142,15 @@ impl Channels {
         }
     }
 
-    /// Tells the sender of a message that it has the wrong size; it may have forgotten it.
-    fn tell_difference(
-        &mut self,
-        fabric: &mut Fabric,
-        peer: Peer,
-        name: wire::Name,
-        number: u64,
-        bytes: u64,
-    ) {
-        let mut head = wire::head(wire::DIFFER, name, number);
+    /// Ends a receive whose message is too long, and tells the sender, for whom it is complete.
+    #[cold]
+    fn refuse(&mut self, fabric: &mut Fabric, index: u32, number: u64, sizes: Sizes) {
+        let handle = self.handles.at_mut(index);
+        handle.finish_too_long(sizes);
+        let class = &self.classes[handle.class as usize];
+        let mut head = wire::head(wire::DIFFER, class.name, number);
         head.flags |= wire::FROM_RECEIVER;
-        self.tell(fabric, peer, head, &[bytes]);
+        self.tell(fabric, class.peer, head, &[sizes.message, sizes.room]);
     }
 
     /// A message that was sent before its gate was known.
@@ -179,7 +176,8 @@ impl Channels {
         into.end(number);
         let wanted = handle.memory.bytes();
         if wanted < bytes {
-            handle.finish(Err(ChannelError::SizesDiffer));
+            let (message, room) = (bytes as u64, wanted as u64);
+            self.refuse(fabric, index, number, Sizes { message, room });
             return Some(());
         }
         let span = handle.memory.whole().unwrap_or(handle.span);
@@ -224,21 +222,24 @@ impl Channels {
         Some(())
     }
 
-    /// The sizes of a pair of starts differ, as the other side has seen.
+    /// A message is too long, as the other side has seen.
     pub(super) fn take_difference(&mut self, class: u32, arrived: &Arrived) -> Option<()> {
         let head = &arrived.head;
+        let [message, room, ..] = arrived.words;
+        if arrived.bytes() != 16 || message <= room {
+            return None;
+        }
+        let sizes = Sizes { message, room };
         let state = &mut self.classes[class as usize];
         if head.flags & wire::FROM_RECEIVER != 0 {
             let number = wire::number(head, state.out.started)?;
-            let known = number < state.out.started && arrived.bytes() == 8;
-            return known.then(|| self.compare_sizes(class, number, arrived.words[0]));
+            let known = number < state.out.started;
+            return known.then(|| self.end_refused(class, number, sizes));
         }
         let number = wire::number(head, state.into.started)?;
         let index = state.into.waiting(number)?;
         state.into.end(number);
-        self.handles
-            .at_mut(index)
-            .finish(Err(ChannelError::SizesDiffer));
+        self.handles.at_mut(index).finish_too_long(sizes);
         Some(())
     }
 

@@ -2,13 +2,13 @@
 //! The sending end: through the gate, ahead of it, or in frames.
 
 use super::chain::{Aim, CHAINED_BLOCK, work_of};
-use super::class::{Class, EAGER_BYTES, Passage};
+use super::class::{Class, EAGER_BYTES, Passage, Sizes};
 use super::handle::Phase;
 use super::layout::{Piece, least_block};
 use super::line::{Bound, Note, Word};
 use super::memory::{Span, copy_blocks};
 use super::wire::{self, Gate, LineName};
-use super::{ChannelError, Channels, Direction};
+use super::{Channels, Direction};
 use crate::{Arrived, Fabric};
 
 impl Channels {
@@ -18,8 +18,8 @@ impl Channels {
         let class = &mut self.classes[handle.class as usize];
         handle.number = class.out.start();
         handle.phase = Phase::Pended;
-        if class.is_dead {
-            return handle.finish(Err(ChannelError::Lost));
+        if let Some(error) = class.never_receives(handle.number) {
+            return handle.finish(Err(error));
         }
         let hint = handle.hint;
         if let Some((at, bound, word)) = class.out.open_line(handle.number, hint) {
@@ -31,6 +31,7 @@ impl Channels {
             .add(u64::from(class.out.gate(handle.number).is_none()));
         if !self.fire(fabric, index) {
             self.pended.push(index);
+            self.ask(fabric, index);
         }
     }
 
@@ -92,7 +93,7 @@ impl Channels {
         class.out.heard = class.out.heard.max(handle.number + 1);
         let bytes = handle.memory.bytes();
         if bytes as u64 > bound.bytes {
-            return self.differ(fabric, index);
+            return self.differ(fabric, index, bound.bytes);
         }
         let blocks = bound.blocks(&class.out.layouts);
         let mapped = blocks.filter(|blocks| blocks.iter().all(|piece| piece.span.is_some()));
@@ -152,15 +153,15 @@ impl Channels {
         }
     }
 
-    /// The receive has another size.
+    /// The receive has less room.
     #[cold]
-    fn differ(&mut self, fabric: &mut Fabric, index: u32) {
+    fn differ(&mut self, fabric: &mut Fabric, index: u32, room: u64) {
         let handle = self.handles.at_mut(index);
         let class = &self.classes[handle.class as usize];
-        let (peer, bytes) = (class.peer, handle.memory.bytes() as u64);
+        let (peer, message) = (class.peer, handle.memory.bytes() as u64);
         let head = wire::head(wire::DIFFER, class.name, handle.number);
-        handle.finish(Err(ChannelError::SizesDiffer));
-        self.tell(fabric, peer, head, &[bytes]);
+        handle.finish_too_long(Sizes { message, room });
+        self.tell(fabric, peer, head, &[message, room]);
     }
 
     /// The gate is open: writes through it.
@@ -175,7 +176,7 @@ impl Channels {
         });
         if bytes as u64 > gate.bytes {
             class.out.pass(handle.number);
-            self.differ(fabric, index);
+            self.differ(fabric, index, gate.bytes);
             return true;
         }
         if let Some(posted) = self.copy_near(fabric, index, &gate) {
@@ -371,11 +372,7 @@ impl Channels {
             })
         };
         match class_state.out.take_gate(number, gate, is_waiting) {
-            Passage::Kept => Some(()),
-            Passage::Started => {
-                self.compare_sizes(class, number, gate.bytes);
-                Some(())
-            }
+            Passage::Kept | Passage::Started => Some(()),
             Passage::Refused => None,
         }
     }
@@ -387,17 +384,21 @@ impl Channels {
         out.hear(started).then_some(())
     }
 
-    /// Whoever has sent ahead, and did not ask yet how that ended, hears of a receive of another size.
-    pub(super) fn compare_sizes(&mut self, class: u32, number: u64, bytes: u64) {
-        for index in &self.classes[class as usize].handles {
+    /// A message was complete before its receive was there, and is too long. Its send says so if nobody has asked yet how that
+    /// ended; else the next send of the class that is asked does.
+    pub(super) fn end_refused(&mut self, class: u32, number: u64, sizes: Sizes) {
+        let state = &mut self.classes[class as usize];
+        for index in &state.handles {
             let Some(handle) = self.handles.get_mut(*index) else {
                 continue;
             };
             let sent = handle.direction == Direction::Send && handle.number == number;
-            let differs = handle.memory.bytes() as u64 > bytes;
-            if sent && differs && handle.is_started && handle.end.is_some() {
-                handle.finish(Err(ChannelError::SizesDiffer));
+            if sent && handle.is_started && handle.end.is_some() {
+                return handle.finish_too_long(sizes);
             }
         }
+        state.refused = Some(sizes);
+        // Lists do not look for it.
+        self.epoch += 1;
     }
 }

@@ -12,13 +12,15 @@
 //! | 64 GATE | bytes, remote key (3 words), token and stamp, or nothing more, place of a line | writes the message there when it has started the send of that number, and the token as immediate |
 //! | 65 DATA | the message | puts it where the receive of that number wants it, or keeps it |
 //! | 66 STREAM | the next bytes of the message | appends them: where memory cannot be written to, or nothing else tells how short a message is |
-//! | 67 DIFFER | bytes | ends the receive (or send) of that number: the sizes differ |
+//! | 67 DIFFER | bytes of the message, room of its receive | ends the receive of that number; or the send, which may have been complete already: the message is too long |
 //! | 68 CREDIT | none | so many receives were started, and as many kept messages are gone |
 //! | 69 FORGET | place of a line | forgets it: its receive has another memory now, or is no more |
 //! | 70 NO_LINE | token | opens the gates of that receive by frames: its line cannot be reached |
 //! | 71 LAYOUT | remote key (3 words), bytes of a block, blocks, stride | keeps these blocks of the receive whose place in its table is the number; may write there instead of to the place of a gate, and then says so in a line, or in the token |
 //! | 72 NO_LAYOUT | none | forgets them |
 //! | 73 to 76 | theirs | those of whoever uses [claimed](super::claimed) gates |
+//! | 77 LEAVE | sends, receives | starts no more than so many: what would meet one behind them ends |
+//! | 78 ASK | none | answers LEAVE if it has left, or when it does: a send waits for it, and nothing was heard of it yet |
 //!
 //! The sender of a frame is known from the queue pair.
 
@@ -44,8 +46,12 @@ pub(super) const LAYOUT: u8 = 71;
 pub(super) const NO_LAYOUT: u8 = 72;
 /// Four kinds that belong to whoever uses [claimed](super::claimed) gates.
 pub(super) const CLAIMED: u8 = 73;
+/// A process starts nothing more.
+pub(super) const LEAVE: u8 = CLAIMED + 4;
+/// A send waits for a process that has not told of any receive.
+pub(super) const ASK: u8 = LEAVE + 1;
 /// The kind after the last.
-pub(super) const KINDS_END: u8 = CLAIMED + 4;
+pub(super) const KINDS_END: u8 = ASK + 1;
 
 /// Classes of a pair of ranks.
 pub(super) const CLASSES: u8 = 16;

@@ -352,36 +352,52 @@ pub async fn shorter(rank: &mut Rank) {
     }
 }
 
-/// A message that is longer than its receive has room for is one for neither side.
+/// A send whose message is too long says so once: at its own end, or, if it was complete before, when it is asked again.
+async fn hear_of_difference(rank: &mut Rank, send: ChannelId, sizes: (u64, u64)) {
+    let mut end = wait(rank, &[send]).await;
+    while end.is_ok() {
+        rank.turn().await;
+        end = wait(rank, &[send]).await;
+    }
+    assert_eq!(end, Err(ChannelError::SizesDiffer));
+    assert_eq!(failed(rank, send), sizes);
+    assert_eq!(wait(rank, &[send]).await, Ok(()), "told twice");
+}
+
+fn failed(rank: &Rank, id: ChannelId) -> (u64, u64) {
+    let channels = rank.channels.as_ref().unwrap();
+    let failed = channels.failed(id).unwrap().unwrap();
+    assert_eq!(failed.error, ChannelError::SizesDiffer);
+    assert_eq!(failed.peer, Peer(rank.size - 1 - rank.me));
+    (failed.message_bytes, failed.room_bytes)
+}
+
+/// A message that is longer than its receive has room for is one for neither side, and both are told.
 pub async fn sizes_differ(rank: &mut Rank) {
     let other = rank.size - 1 - rank.me;
     for (sent, wanted) in [(16, 8), (5000, 4096), (9001, 9000), (1, 0), (4096, 4095)] {
         let send = End::new(rank, to(other, 5), sent, false);
         let mut receive = End::new(rank, from(other, 5), wanted, false);
-        // Only what was sent ahead of its gate may be complete without a word.
-        let differs = |end: Result<(), ChannelError>| {
-            let may_be_well = sent <= 4096 && end.is_ok();
-            assert!(
-                may_be_well || end == Err(ChannelError::SizesDiffer),
-                "{sent} for {wanted}: {end:?}"
-            );
-        };
-        start(rank, &[receive.id]);
-        rank.barrier().await;
-        start(rank, &[send.id]);
-        differs(wait(rank, &[send.id]).await);
-        let end = wait(rank, &[receive.id]).await;
-        assert_eq!(end, Err(ChannelError::SizesDiffer), "{sent} for {wanted}");
-        receive.check(&vec![0; wanted]);
-        rank.barrier().await;
-        // The sends come first.
-        start(rank, &[send.id]);
-        rank.barrier().await;
-        start(rank, &[receive.id]);
-        let end = wait(rank, &[receive.id]).await;
-        assert_eq!(end, Err(ChannelError::SizesDiffer), "{sent} for {wanted}");
-        differs(wait(rank, &[send.id]).await);
-        rank.barrier().await;
+        // From the third start on gates may be lines.
+        for round in 0..6 {
+            let sends_first = round % 2 == 1;
+            start(rank, &[if sends_first { send.id } else { receive.id }]);
+            rank.barrier().await;
+            start(rank, &[if sends_first { receive.id } else { send.id }]);
+            let end = wait(rank, &[receive.id]).await;
+            assert_eq!(end, Err(ChannelError::SizesDiffer), "{sent} for {wanted}");
+            let sizes = (sent as u64, wanted as u64);
+            assert_eq!(failed(rank, receive.id), sizes);
+            if sent > 4096 {
+                let end = wait(rank, &[send.id]).await;
+                assert_eq!(end, Err(ChannelError::SizesDiffer), "{sent} for {wanted}");
+                assert_eq!(failed(rank, send.id), sizes);
+            } else {
+                hear_of_difference(rank, send.id, sizes).await;
+            }
+            receive.check(&vec![0; wanted]);
+            rank.barrier().await;
+        }
         finish(rank, vec![send, receive]).await;
     }
     // The queue goes on.
@@ -391,6 +407,97 @@ pub async fn sizes_differ(rank: &mut Rank) {
     start(rank, &[send.id, receive.id]);
     wait(rank, &[send.id, receive.id]).await.unwrap();
     receive.check(&pattern(other, 1, 100));
+    assert_eq!(counters(rank).refused, 0);
+    finish(rank, vec![send, receive]).await;
+}
+
+/// The end that was used is gone before anybody knows that its message was too long: the next one of the queue tells.
+pub async fn differences_are_told_late(rank: &mut Rank) {
+    let other = rank.size - 1 - rank.me;
+    let send = End::new(rank, to(other, 5), 100, false);
+    start(rank, &[send.id]);
+    wait(rank, &[send.id]).await.unwrap();
+    finish(rank, vec![send]).await;
+    let receive = End::new(rank, from(other, 5), 60, false);
+    start(rank, &[receive.id]);
+    let end = wait(rank, &[receive.id]).await;
+    assert_eq!(end, Err(ChannelError::SizesDiffer));
+    let next = End::new(rank, to(other, 5), 10, false);
+    hear_of_difference(rank, next.id, (100, 60)).await;
+    finish(rank, vec![receive, next]).await;
+}
+
+/// Starts these and waits for the end of each.
+async fn ends_of(rank: &mut Rank, ends: &[&End]) -> Vec<Result<(), ChannelError>> {
+    for end in ends {
+        start(rank, &[end.id]);
+    }
+    let mut all = Vec::new();
+    for end in ends {
+        all.push(wait(rank, &[end.id]).await);
+    }
+    all
+}
+
+/// The last rank leaves; what it has started still ends well, and nobody waits for what it never starts.
+pub async fn who_leaves_is_not_waited_for(rank: &mut Rank) {
+    let other = rank.size - 1 - rank.me;
+    for (class, bytes, rounds) in [
+        (0, 8, 0),
+        (1, 8, 4),
+        (2, 20_001, 0),
+        (3, 20_001, 1),
+        (4, 20_001, 5),
+    ] {
+        let send = End::new(rank, to(other, class), bytes, false);
+        let receive = End::new(rank, from(other, class), bytes, false);
+        for _ in 0..rounds {
+            start(rank, &[receive.id, send.id]);
+            wait(rank, &[receive.id, send.id]).await.unwrap();
+        }
+        rank.barrier().await;
+        finish(rank, vec![send, receive]).await;
+    }
+    let [send, receive] = [to(other, 6), from(other, 6)].map(|way| End::new(rank, way, 500, false));
+    let leaves = rank.me > other;
+    let waits = rank.me < other;
+    if leaves {
+        start(rank, &[send.id]);
+        wait(rank, &[send.id]).await.unwrap();
+        let channels = rank.channels.as_mut().unwrap();
+        channels.leave(&mut rank.fabric, 77);
+        channels.leave(&mut rank.fabric, 77);
+    } else if waits {
+        for (class, bytes) in [
+            (0, 8),
+            (1, 8),
+            (2, 20_001),
+            (3, 20_001),
+            (4, 20_001),
+            (7, 20_001),
+            (8, 8),
+        ] {
+            let late =
+                [to(other, class), from(other, class)].map(|way| End::new(rank, way, bytes, false));
+            let [late_send, late_receive] = &late;
+            // The first may be complete before anybody knows.
+            let ends = ends_of(rank, &[late_send, late_receive]).await;
+            assert!(
+                ends[0] == Err(ChannelError::Left) || bytes <= 4096,
+                "class {class}"
+            );
+            assert_eq!(ends[1], Err(ChannelError::Left), "class {class}");
+            let ends = ends_of(rank, &[late_receive, late_send]).await;
+            assert_eq!(ends, [Err(ChannelError::Left); 2], "class {class}");
+            for end in late {
+                let channels = rank.channels.as_mut().unwrap();
+                channels.free(&mut rank.fabric, end.id).unwrap();
+            }
+        }
+        assert_eq!(ends_of(rank, &[&receive]).await, [Ok(())], "sent before");
+        assert_eq!(ends_of(rank, &[&receive]).await, [Err(ChannelError::Left)]);
+    }
+    rank.barrier().await;
     assert_eq!(counters(rank).refused, 0);
     finish(rank, vec![send, receive]).await;
 }
