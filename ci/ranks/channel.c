@@ -482,7 +482,7 @@ static void wrong_use_has_a_code_each(void)
     struct piece wide = {bytes, SIZE_MAX / 2, 4, 8}, none = {NULL, 0, 5, 0};
     uint64_t id = 7, other;
     int done;
-    EQUAL(rmpi_channel_version(), 1);
+    EQUAL(rmpi_channel_version(), 2);
     EQUAL(rmpi_channel_declare(MPI_COMM_WORLD, SEND, size, 0, &whole, 1, &id), BAD_PEER);
     EQUAL(rmpi_channel_declare(MPI_COMM_WORLD, SEND, -1, 0, &whole, 1, &id), BAD_PEER);
     EQUAL(rmpi_channel_declare(MPI_COMM_WORLD, SEND, 0, 16, &whole, 1, &id), BAD_PEER);

@@ -31,6 +31,21 @@ pub struct Piece {
     stride: isize,
 }
 
+/// How a message has failed, as C has it.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Failure {
+    /// Which of the ends that were asked for.
+    index: usize,
+    /// Bytes of a message that was too long, and of the room of its receive.
+    message_bytes: u64,
+    room_bytes: u64,
+    /// It was a message before the one that was asked for.
+    is_earlier: c_int,
+    /// Why the peer is lost; a string.
+    why: [u8; WHY_BYTES],
+}
+
 /// What the functions answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
@@ -57,6 +72,8 @@ pub enum Code {
     NoMemory = 9,
     /// MPI is not initialised, or finalised.
     NotReady = 10,
+    /// The peer starts nothing more.
+    Left = 11,
 }
 
 impl Code {
@@ -68,6 +85,7 @@ impl Code {
             Err(ChannelError::TooMany) => Self::NoMemory,
             Err(ChannelError::SizesDiffer) => Self::SizesDiffer,
             Err(ChannelError::Lost) => Self::Lost,
+            Err(ChannelError::Left) => Self::Left,
             Err(_) => Self::Stale,
         }
     }
@@ -240,6 +258,65 @@ pub unsafe extern "C" fn rmpi_channel_move(id: u64, pieces: *const Piece, count:
     visit(|universe| universe.change_channel(ChannelId(id), memory))
 }
 
+/// Starts nothing more in a communicator: whoever waits for this process there, or will, ends with [`Code::Left`].
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub extern "C" fn rmpi_channel_leave(comm: MPI_Comm) -> c_int {
+    let left = |mpi: Mpi| {
+        mpi.state(|state| {
+            let Ok(object) = state.comm(comm) else {
+                return Code::BadComm;
+            };
+            let comm = object.comm.clone();
+            state.universe.leave_channels(&comm);
+            Code::Ok
+        })
+    };
+    in_mpi(Code::NotReady, left) as c_int
+}
+
+/// How the first of these has failed that has, the last time it was waited for or tested. Answers what that has answered, or
+/// [`Code::Ok`] if none has.
+///
+/// # Safety
+/// `ids` has `count` elements; `failure` can be written.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rmpi_channel_failure(
+    ids: *const u64,
+    count: usize,
+    failure: *mut Failure,
+) -> c_int {
+    // SAFETY: promised by the caller.
+    let ids = unsafe { names(ids, count) };
+    let found = in_mpi(None, |mpi| mpi.visit(|universe| failure_of(universe, ids)));
+    let Some((code, found)) = found else {
+        return Code::Ok as c_int;
+    };
+    if let Some(failure) = NonNull::new(failure) {
+        // SAFETY: writable, as promised.
+        unsafe { failure.write(found) };
+    }
+    code as c_int
+}
+
+fn failure_of(universe: &runtime::Universe, ids: &[ChannelId]) -> Option<(Code, Failure)> {
+    ids.iter().enumerate().find_map(|(index, id)| {
+        let (failed, words) = universe.channel_failure(*id).ok()??;
+        let mut why = [0; WHY_BYTES];
+        let bytes = words.len().min(WHY_BYTES - 1);
+        why[..bytes].copy_from_slice(&words.as_bytes()[..bytes]);
+        let failure = Failure {
+            index,
+            message_bytes: failed.message_bytes,
+            room_bytes: failed.room_bytes,
+            is_earlier: failed.is_earlier.into(),
+            why,
+        };
+        Some((Code::of(Err(failed.error)), failure))
+    })
+}
+
 /// Gives an end up that is not active.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
@@ -324,4 +401,5 @@ unsafe fn memory_of(pieces: *const Piece, count: usize) -> Option<Memory> {
     Memory::new(blocks.collect::<Option<Vec<_>>>()?)
 }
 
-const VERSION: c_int = 1;
+const VERSION: c_int = 2;
+const WHY_BYTES: usize = 256;

@@ -3,7 +3,9 @@
 //! of them; who builds on this library does, by its private C interface.
 
 use transport::channel::claimed::KINDS;
-pub use transport::channel::{Blocks, ChannelCounters, ChannelError, ChannelId, Direction, Memory};
+pub use transport::channel::{
+    Blocks, ChannelCounters, ChannelError, ChannelId, Direction, Failed, Memory,
+};
 use transport::channel::{Channels, Way};
 use transport::{Arrived, Completion};
 
@@ -81,6 +83,20 @@ impl Universe {
     /// Those of [`Channels::free`].
     pub fn free_channel(&mut self, id: ChannelId) -> Result<(), ChannelError> {
         self.channels.free(&mut self.fabric, id)
+    }
+
+    /// This process starts nothing more in the context of a communicator: who waits for it there is told.
+    pub fn leave_channels(&mut self, comm: &Comm) {
+        self.channels.leave(&mut self.fabric, comm.context.0);
+    }
+
+    /// How the last message of an end has failed that was collected, and why its peer is lost, if it is.
+    ///
+    /// # Errors
+    /// Those of [`Channels::failed`].
+    pub fn channel_failure(&self, id: ChannelId) -> Result<Option<(Failed, &str)>, ChannelError> {
+        let failed = self.channels.failed(id)?;
+        Ok(failed.map(|failed| (failed, self.why_lost(failed.peer.0).unwrap_or_default())))
     }
 
     /// What channels did so far.

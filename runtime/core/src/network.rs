@@ -356,6 +356,13 @@ impl Universe {
         self.network.lost.iter().find_map(found)
     }
 
+    /// Why a peer is lost, if it is.
+    pub(crate) fn why_lost(&self, peer: u32) -> Option<&str> {
+        let mut all = self.network.lost.iter();
+        let found = all.find(|(lost, _)| lost.0 == peer);
+        found.map(|(_, why)| why.as_str())
+    }
+
     /// A peer does not answer any more, or never did.
     #[cold]
     pub(crate) fn lose(&mut self, peer: Peer, why: String) {
