@@ -8,7 +8,7 @@
 use core::ffi::{c_int, c_void};
 use std::sync::Arc;
 
-use crate::gate::{self, Direction, Piece};
+use crate::gate::{self, Direction, Piece, Wrong};
 use crate::machine::{Communicator, ask};
 use crate::state::{self, State};
 use crate::status::{Failure, Outcome, Result, Status};
@@ -24,9 +24,51 @@ pub struct MessageMemory {
 pub struct Handle {
     /// Its ends, in declared order.
     ids: Arc<[u64]>,
-    /// The memory of each.
-    memories: Vec<Vec<Piece>>,
+    /// What each of them is.
+    ends: Vec<End>,
     outcome: Outcome,
+}
+
+#[derive(Debug)]
+struct End {
+    memory: Vec<Piece>,
+    direction: Direction,
+    /// The node at the other end.
+    node: c_int,
+}
+
+impl End {
+    /// How its message has failed, in words.
+    fn words(&self, wrong: &Wrong) -> String {
+        let node = self.node;
+        let sends = self.direction == Direction::Send;
+        match wrong {
+            Wrong::TooLong {
+                message,
+                room,
+                is_earlier,
+            } => {
+                let way = if sends { "to" } else { "from" };
+                let (which, is, has) = match is_earlier {
+                    true => ("an earlier message", "was", "had"),
+                    false => ("the message", "is", "has"),
+                };
+                format!(
+                    "{which} of {message} bytes {way} node {node} {is} longer than its receive, which {has} room for {room}"
+                )
+            }
+            Wrong::Lost(why) if why.is_empty() => format!("node {node} is lost"),
+            Wrong::Lost(why) => format!("node {node} is lost: {why}"),
+            Wrong::Left => {
+                let what = if sends {
+                    "will never receive the message"
+                } else {
+                    "will never send the message"
+                };
+                format!("node {node} {what}: it has finalised QMP, or freed the communicator")
+            }
+        }
+    }
 }
 
 /// Whom a message is for.
@@ -106,13 +148,18 @@ pub fn declare(
             .ok_or_else(|| no_memory(memory))
     })?;
     let id = gate::declare(mpi, direction, node, class, &pieces)?;
-    keep([id].into(), vec![pieces])
+    let end = End {
+        memory: pieces,
+        direction,
+        node,
+    };
+    keep([id].into(), vec![end])
 }
 
-fn keep(ids: Arc<[u64]>, memories: Vec<Vec<Piece>>) -> Result<usize> {
+fn keep(ids: Arc<[u64]>, ends: Vec<End>) -> Result<usize> {
     let handle = Handle {
         ids,
-        memories,
+        ends,
         outcome: Outcome::default(),
     };
     let full = || Failure::new(Status::NOMEM_ERR, "there are too many messages");
@@ -168,11 +215,8 @@ pub fn join(handles: &[usize]) -> Result<usize> {
     }
     let all = handles
         .iter()
-        .map(|handle| ids_of(*handle))
+        .map(|handle| must_rest(*handle))
         .collect::<Result<Vec<_>>>()?;
-    for ids in &all {
-        must_rest(ids)?;
-    }
     let parts = state::running(|state| {
         Ok(handles
             .iter()
@@ -180,14 +224,13 @@ pub fn join(handles: &[usize]) -> Result<usize> {
             .collect::<Vec<_>>())
     })?;
     let ids = all.iter().flat_map(|ids| ids.iter().copied()).collect();
-    let memories = parts.into_iter().flat_map(|part| part.memories);
-    keep(ids, memories.collect())
+    let ends = parts.into_iter().flat_map(|part| part.ends);
+    keep(ids, ends.collect())
 }
 
 /// `QMP_free_msghandle`
 pub fn free(handle: usize) -> Result<()> {
-    let ids = ids_of(handle)?;
-    must_rest(&ids)?;
+    let ids = must_rest(handle)?;
     state::running(|state| Ok(state.messages.remove(handle)))?;
     ids.iter().try_for_each(|id| gate::free(*id))
 }
@@ -249,7 +292,7 @@ pub fn wait_all(handles: &[usize]) -> Result<()> {
 /// `QMP_clear_to_send`: a hint, of which only the start makes something. The gate is not opened now: the next start of another
 /// handle of the class may come first, and its message would go here.
 pub fn clear_to_send(handle: usize) -> Result<()> {
-    must_rest(&ids_of(handle)?)
+    must_rest(handle).map(|_| ())
 }
 
 /// `QMP_change_address_multiple`: a new begin for the memory of each end, in declared order.
@@ -260,8 +303,7 @@ pub fn change_addresses(
     bases: &[*mut c_void],
     moved: impl Fn(Piece, *mut c_void, *mut c_void) -> Piece,
 ) -> Result<()> {
-    let ids = ids_of(handle)?;
-    must_rest(&ids)?;
+    let ids = must_rest(handle)?;
     if bases.len() != ids.len() {
         let text = format!(
             "{} addresses were given for a handle of {} messages",
@@ -277,7 +319,7 @@ pub fn change_addresses(
         ));
     }
     for (index, (id, base)) in ids.iter().zip(bases).enumerate() {
-        let mut pieces = of(handle, |message| message.memories[index].clone())?;
+        let mut pieces = of(handle, |message| message.ends[index].memory.clone())?;
         let Some(from) = pieces.first().map(Piece::base) else {
             continue;
         };
@@ -287,7 +329,7 @@ pub fn change_addresses(
         gate::change(*id, &pieces)?;
         state::running(|state| {
             if let Some(message) = state.messages.get_mut(handle) {
-                message.memories[index] = pieces;
+                message.ends[index].memory = pieces;
             }
             Ok(())
         })?;
@@ -314,33 +356,47 @@ fn message(state: &State, handle: usize) -> Result<&Handle> {
     state.messages.get(handle).ok_or_else(|| no_message(handle))
 }
 
-#[inline]
-fn ids_of(handle: usize) -> Result<Arc<[u64]>> {
-    of(handle, |message| Arc::clone(&message.ids))
-}
-
-fn must_rest(ids: &[u64]) -> Result<()> {
-    // A message that has failed rests too.
-    if gate::test(ids).unwrap_or(true) {
-        return Ok(());
+/// The ends of a message that is not under way. One that has failed rests too, and its words say how.
+fn must_rest(handle: usize) -> Result<Arc<[u64]>> {
+    let known = look_up(handle)?;
+    match gate::test(&known.ids) {
+        Ok(false) => Err(Failure::new(
+            Status::INVALID_OP,
+            "the message was started and is not complete yet: wait for it first",
+        )),
+        Ok(true) => Ok(known.ids),
+        failed @ Err(_) => {
+            let _ = write_down(handle, &known, failed);
+            Ok(known.ids)
+        }
     }
-    Err(Failure::new(
-        Status::INVALID_OP,
-        "the message was started and is not complete yet: wait for it first",
-    ))
 }
 
 /// Keeps with a handle how an operation ended; a success after a success changes nothing.
 #[inline]
 fn told<R>(handle: usize, known: &Known, result: Result<R>) -> Result<R> {
     if result.is_err() || !known.is_plain {
-        state::visit(|state| {
-            if let Some(message) = state.messages.get_mut(handle) {
-                message.outcome.set(&result);
-            }
-        });
+        return write_down(handle, known, result);
     }
     result
+}
+
+#[cold]
+fn write_down<R>(handle: usize, known: &Known, result: Result<R>) -> Result<R> {
+    // Asked for outside of the state: it is a call of the library below.
+    let why = result.as_ref().err().and_then(|_| gate::why(&known.ids));
+    state::visit(|state| {
+        let Some(message) = state.messages.get_mut(handle) else {
+            return result;
+        };
+        let end = why.and_then(|why| Some(message.ends.get(why.index)?.words(&why.kind)));
+        let result = result.map_err(|failure| match end {
+            Some(words) if failure.status != Status::TIMEOUT => Failure::new(failure.status, words),
+            _ => failure,
+        });
+        message.outcome.set(&result);
+        result
+    })
 }
 
 #[cold]
@@ -353,4 +409,59 @@ fn no_message(handle: usize) -> Failure {
 fn no_memory(handle: usize) -> Failure {
     let text = format!("{handle:#x} is no declared memory, or was freed");
     Failure::new(Status::BAD_MEMORY, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_failed_messages_name_node_sizes_and_reason() {
+        let [send, receive] = [Direction::Send, Direction::Receive].map(|direction| End {
+            memory: Vec::new(),
+            direction,
+            node: 7,
+        });
+        let too_long = |is_earlier| Wrong::TooLong {
+            message: 10,
+            room: 5,
+            is_earlier,
+        };
+        let cases = [
+            (
+                &send,
+                too_long(false),
+                "the message of 10 bytes to node 7 is longer than its receive, which has room for 5",
+            ),
+            (
+                &receive,
+                too_long(false),
+                "the message of 10 bytes from node 7 is longer than its receive, which has room for 5",
+            ),
+            (
+                &send,
+                too_long(true),
+                "an earlier message of 10 bytes to node 7 was longer than its receive, which had room for 5",
+            ),
+            (
+                &send,
+                Wrong::Lost("it was killed".to_owned()),
+                "node 7 is lost: it was killed",
+            ),
+            (&receive, Wrong::Lost(String::new()), "node 7 is lost"),
+            (
+                &send,
+                Wrong::Left,
+                "node 7 will never receive the message: it has finalised QMP, or freed the communicator",
+            ),
+            (
+                &receive,
+                Wrong::Left,
+                "node 7 will never send the message: it has finalised QMP, or freed the communicator",
+            ),
+        ];
+        for (end, wrong, words) in cases {
+            assert_eq!(end.words(&wrong), words);
+        }
+    }
 }

@@ -6,7 +6,7 @@
 //! the program leaves it alone as QMP wants it: there until the handle is freed, untouched between start and completion.
 #![allow(unsafe_code, reason = "calls the channels of the MPI library")]
 
-use core::ffi::{c_int, c_void};
+use core::ffi::{CStr, c_int, c_void};
 
 use crate::mpi::Comm;
 use crate::status::{Failure, Result, Status};
@@ -102,6 +102,44 @@ unsafe extern "C" {
     fn rmpi_channel_wait(ids: *const u64, count: usize, seconds: f64) -> c_int;
     fn rmpi_channel_move(id: u64, pieces: *const Piece, count: usize) -> c_int;
     fn rmpi_channel_free(id: u64) -> c_int;
+    fn rmpi_channel_leave(comm: Comm) -> c_int;
+    fn rmpi_channel_failure(ids: *const u64, count: usize, failure: *mut Details) -> c_int;
+}
+
+#[repr(C)]
+struct Details {
+    index: usize,
+    message_bytes: u64,
+    room_bytes: u64,
+    is_earlier: c_int,
+    why: [u8; 256],
+}
+
+/// How a message has failed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Why {
+    /// Which of the ends that were asked for.
+    pub index: usize,
+    /// What went wrong.
+    pub kind: Wrong,
+}
+
+/// What went wrong with a message.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Wrong {
+    /// It is too long.
+    TooLong {
+        /// Its bytes.
+        message: u64,
+        /// What its receive has room for.
+        room: u64,
+        /// It was one before the message that was asked for.
+        is_earlier: bool,
+    },
+    /// The other node has died or cannot be reached, with the reason.
+    Lost(String),
+    /// The other node starts nothing more.
+    Left,
 }
 
 /// An end of a channel, which sends or receives.
@@ -167,6 +205,44 @@ pub fn change(id: u64, pieces: &[Piece]) -> Result<()> {
     check(unsafe { rmpi_channel_move(id, pieces.as_ptr(), pieces.len()) })
 }
 
+/// Starts nothing more in a communicator: who waits for this node there is told.
+pub fn leave(comm: Comm) -> Result<()> {
+    // SAFETY: a plain value.
+    check(unsafe { rmpi_channel_leave(comm) })
+}
+
+/// How the first of these has failed that has, when they were waited for or tested last.
+pub fn why(ids: &[u64]) -> Option<Why> {
+    let mut details = Details {
+        index: 0,
+        message_bytes: 0,
+        room_bytes: 0,
+        is_earlier: 0,
+        why: [0; 256],
+    };
+    // SAFETY: the slice is whole; `details` is one structure, as the library has it.
+    let code = unsafe { rmpi_channel_failure(ids.as_ptr(), ids.len(), &mut details) };
+    let kind = match code {
+        TOO_LONG => Wrong::TooLong {
+            message: details.message_bytes,
+            room: details.room_bytes,
+            is_earlier: details.is_earlier != 0,
+        },
+        LOST => {
+            let words = CStr::from_bytes_until_nul(&details.why).unwrap_or_default();
+            Wrong::Lost(words.to_string_lossy().into_owned())
+        }
+        LEFT => Wrong::Left,
+        _ => return None,
+    };
+    let index = details.index;
+    Some(Why { index, kind })
+}
+
+const TOO_LONG: c_int = 6;
+const LOST: c_int = 8;
+const LEFT: c_int = 11;
+
 /// Gives an end back.
 pub fn free(id: u64) -> Result<()> {
     // SAFETY: a plain value.
@@ -196,7 +272,7 @@ fn failure(code: c_int) -> Failure {
             Status::BAD_MEMORY,
             "the memory of the message is no memory that can be",
         ),
-        6 => (
+        TOO_LONG => (
             Status::MEMSIZE_ERR,
             "the message is longer than its receive has room for",
         ),
@@ -204,7 +280,7 @@ fn failure(code: c_int) -> Failure {
             Status::TIMEOUT,
             "the message was not complete when the time of RMPI_QMP_TIMEOUT was over",
         ),
-        8 => (
+        LOST => (
             Status::ERROR,
             "the other node has ended or cannot be reached any more",
         ),
@@ -215,6 +291,10 @@ fn failure(code: c_int) -> Failure {
         10 => (
             Status::NOT_INITED,
             "MPI is not initialised, or was finalised",
+        ),
+        LEFT => (
+            Status::ERROR,
+            "the other node has finalised QMP, or freed the communicator",
         ),
         _ => (Status::ERROR, "the channel answered with an unknown code"),
     };

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::ffi::CString;
 
 use crate::command_line::Options;
+use crate::gate;
 use crate::geometry::{self, Hosts, Topology, to_c};
 use crate::mpi::{self, Comm, Phase};
 use crate::settings::Settings;
@@ -178,22 +179,26 @@ pub fn start(options: Options, owns_mpi: bool, multiple: bool) -> Result<()> {
 
 /// Ends QMP, and MPI if QMP has begun it.
 pub fn finish() -> Result<()> {
-    let (ours, owns_mpi) = state::running(|state| {
+    let (ours, others, owns_mpi) = state::running(|state| {
         let ours: Vec<Comm> = [state.default, state.job, state.allocated]
             .into_iter()
             .filter_map(|handle| state.comms.remove(handle).map(|comm| *comm.mpi))
             .collect();
         let owns_mpi = state.owns_mpi;
-        state.comms.drain();
+        let others = state.comms.drain().into_iter().map(|comm| *comm.mpi);
+        let others: Vec<Comm> = others.collect();
         state.message_memories.drain();
         state.memories.drain();
         state.messages.drain();
         state.layout = Layout::NONE;
         state.running = false;
-        Ok((ours, owns_mpi))
+        Ok((ours, others, owns_mpi))
     })?;
     if mpi::phase() != Phase::Running {
         return Ok(());
+    }
+    for comm in others.iter().chain(&ours) {
+        gate::leave(*comm)?;
     }
     for comm in ours {
         comm.free()?;
@@ -314,6 +319,7 @@ pub fn free(which: usize) -> Result<()> {
         comm.map(|comm| *comm.mpi)
             .ok_or_else(|| not_a_communicator(which))
     })?;
+    gate::leave(mpi)?;
     mpi.free()
 }
 

@@ -148,6 +148,45 @@ static void qmp_029_messages_that_are_too_long(void)
     }
 }
 
+// A small message may be complete at its sender before its receive is there; the sender is told too, when it asks the next time.
+static void qmp_029_small_messages_that_are_too_long(void)
+{
+    static char out[10], in[5], other[4];
+    char words[200];
+    int next = (rank + 1) % size, before = (rank + size - 1) % size;
+    QMP_comm_t comm;
+    WORKS(QMP_comm_split(QMP_comm_get_default(), 0, 0, &comm));
+    // Whoever looks whether it is there lets others go on.
+    QMP_msgmem_t mem = QMP_declare_msgmem(other, sizeof other);
+    QMP_msghandle_t idle[2] = {QMP_comm_declare_receive_from(comm, mem, rank, 0), QMP_comm_declare_send_to(comm, mem, rank, 0)};
+    WORKS(QMP_start(idle[0]));
+    for (int k = 0; k < 12; k++) {
+        struct pair ring = declare_pair(out, sizeof out, next, in, sizeof in, before);
+        WORKS(QMP_start(k % 2 ? ring.receive : ring.send));
+        if (k % 3 == 0)
+            WORKS(QMP_barrier());
+        WORKS(QMP_start(k % 2 ? ring.send : ring.receive));
+        REFUSED(QMP_wait(ring.receive), QMP_MEMSIZE_ERR);
+        snprintf(words, sizeof words, "the message of 10 bytes from node %d is longer than its receive, which has room for 5", before);
+        CHECK(strstr(QMP_get_error_string(ring.receive), words), "%s", QMP_get_error_string(ring.receive));
+        int told = QMP_wait(ring.send), is_late = told == QMP_SUCCESS;
+        for (; told == QMP_SUCCESS; told = QMP_wait(ring.send))
+            EQUAL(QMP_is_complete(idle[0]), QMP_FALSE);
+        EQUAL(told, QMP_MEMSIZE_ERR);
+        snprintf(words, sizeof words, "%s message of 10 bytes to node %d", is_late ? "an earlier" : "the", next);
+        CHECK(strstr(QMP_get_error_string(ring.send), words), "%s", QMP_get_error_string(ring.send));
+        WORKS(QMP_wait(ring.send));
+        free_pair(ring);
+    }
+    WORKS(QMP_start(idle[1]));
+    WORKS(QMP_wait(idle[0]));
+    WORKS(QMP_wait(idle[1]));
+    QMP_free_msghandle(idle[0]);
+    QMP_free_msghandle(idle[1]);
+    QMP_free_msgmem(mem);
+    WORKS(QMP_comm_free(comm));
+}
+
 static void qmp_047_a_message_that_nobody_sends(void)
 {
     int in = -1, out = rank;
@@ -177,5 +216,6 @@ int main(int argc, char **argv)
     RUN(qmp_046_starting_freeing_and_moving_what_is_under_way);
     RUN(qmpl_042_receives_that_are_cleared_and_never_started);
     RUN(qmp_029_messages_that_are_too_long);
+    RUN(qmp_029_small_messages_that_are_too_long);
     return end();
 }
