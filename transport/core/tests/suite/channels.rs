@@ -439,6 +439,36 @@ async fn ends_of(rank: &mut Rank, ends: &[&End]) -> Vec<Result<(), ChannelError>
     all
 }
 
+/// In classes of all states, those that were never used before among them.
+async fn what_meets_nothing_ends(rank: &mut Rank, other: u32) {
+    for (class, bytes) in [
+        (0, 8),
+        (1, 8),
+        (2, 20_001),
+        (3, 20_001),
+        (4, 20_001),
+        (7, 20_001),
+        (8, 8),
+    ] {
+        let late =
+            [to(other, class), from(other, class)].map(|way| End::new(rank, way, bytes, false));
+        let [late_send, late_receive] = &late;
+        // The first may be complete before anybody knows.
+        let ends = ends_of(rank, &[late_send, late_receive]).await;
+        assert!(
+            ends[0] == Err(ChannelError::Left) || bytes <= 4096,
+            "class {class}"
+        );
+        assert_eq!(ends[1], Err(ChannelError::Left), "class {class}");
+        let ends = ends_of(rank, &[late_receive, late_send]).await;
+        assert_eq!(ends, [Err(ChannelError::Left); 2], "class {class}");
+        for end in late {
+            let channels = rank.channels.as_mut().unwrap();
+            channels.free(&mut rank.fabric, end.id).unwrap();
+        }
+    }
+}
+
 /// The last rank leaves; what it has started still ends well, and nobody waits for what it never starts.
 pub async fn who_leaves_is_not_waited_for(rank: &mut Rank) {
     let other = rank.size - 1 - rank.me;
@@ -468,32 +498,7 @@ pub async fn who_leaves_is_not_waited_for(rank: &mut Rank) {
         channels.leave(&mut rank.fabric, 77);
         channels.leave(&mut rank.fabric, 77);
     } else if waits {
-        for (class, bytes) in [
-            (0, 8),
-            (1, 8),
-            (2, 20_001),
-            (3, 20_001),
-            (4, 20_001),
-            (7, 20_001),
-            (8, 8),
-        ] {
-            let late =
-                [to(other, class), from(other, class)].map(|way| End::new(rank, way, bytes, false));
-            let [late_send, late_receive] = &late;
-            // The first may be complete before anybody knows.
-            let ends = ends_of(rank, &[late_send, late_receive]).await;
-            assert!(
-                ends[0] == Err(ChannelError::Left) || bytes <= 4096,
-                "class {class}"
-            );
-            assert_eq!(ends[1], Err(ChannelError::Left), "class {class}");
-            let ends = ends_of(rank, &[late_receive, late_send]).await;
-            assert_eq!(ends, [Err(ChannelError::Left); 2], "class {class}");
-            for end in late {
-                let channels = rank.channels.as_mut().unwrap();
-                channels.free(&mut rank.fabric, end.id).unwrap();
-            }
-        }
+        what_meets_nothing_ends(rank, other).await;
         assert_eq!(ends_of(rank, &[&receive]).await, [Ok(())], "sent before");
         assert_eq!(ends_of(rank, &[&receive]).await, [Err(ChannelError::Left)]);
     }
