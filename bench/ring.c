@@ -1,11 +1,39 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* Token ring: one message goes round all ranks; the time of one hop. */
+/* Token ring: one message goes round all ranks; the time of one hop. Ranks wait for it in MPI_Recv, or ask for it again and
+ * again. */
 #include "report.h"
+
+static int by_test, by_testall, by_iprobe;
+static const struct flag ways[] = {
+    {"--test", &by_test, "ranks poll with MPI_Test"},
+    {"--testall", &by_testall, "ranks poll with MPI_Testall of two requests, one of them null"},
+    {"--iprobe", &by_iprobe, "ranks poll with MPI_Iprobe, from any source"},
+    {0},
+};
 
 struct ring {
     char *token;
     int size, rank, ranks;
 };
+
+/* Waits for the token in the way that was asked for. */
+static void take(struct ring *ring, int previous) {
+    MPI_Request requests[2] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};
+    int flag = 0;
+    if (by_test || by_testall)
+        MPI_Irecv(ring->token, ring->size, MPI_BYTE, previous, 1, MPI_COMM_WORLD, requests);
+    if (by_test)
+        while (!flag)
+            MPI_Test(requests, &flag, MPI_STATUS_IGNORE);
+    else if (by_testall)
+        while (!flag)
+            MPI_Testall(2, requests, &flag, MPI_STATUSES_IGNORE);
+    else {
+        while (by_iprobe && !flag)
+            MPI_Iprobe(MPI_ANY_SOURCE, 1, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);
+        MPI_Recv(ring->token, ring->size, MPI_BYTE, previous, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    }
+}
 
 static void rounds(void *state, long count) {
     struct ring *ring = state;
@@ -13,7 +41,7 @@ static void rounds(void *state, long count) {
     for (long i = 0; i < count; i++) {
         if (ring->rank == 0)
             MPI_Send(ring->token, ring->size, MPI_BYTE, next, 1, MPI_COMM_WORLD);
-        MPI_Recv(ring->token, ring->size, MPI_BYTE, previous, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        take(ring, previous);
         if (ring->rank != 0)
             MPI_Send(ring->token, ring->size, MPI_BYTE, next, 1, MPI_COMM_WORLD);
     }
@@ -53,7 +81,7 @@ int main(int argc, char **argv) {
     static const struct program program = {
         "ring",
         "a token passed from rank to rank, time per hop",
-        NULL,
+        ways,
         {{8}, 1, 0, 3, 1.0, 1, 1, 0, 0, 0},
     };
     return bench_main(argc, argv, &program, (struct column){"Hop (us)", "us", TIME_US, 1}, 2, one_size);

@@ -70,14 +70,17 @@ pub enum LimitOf {
     Figure(&'static str),
     /// The time that one message takes at the bandwidth of that figure.
     TimeOf(&'static str),
+    /// What rmpi itself takes in the row of that name.
+    Own(&'static str),
 }
 
 impl LimitOf {
-    /// The name of the figure.
+    /// The name of the figure; `None`: the limit is none of the machine's.
     #[must_use]
-    pub const fn figure(self) -> &'static str {
+    pub const fn figure(self) -> Option<&'static str> {
         match self {
-            Self::Figure(name) | Self::TimeOf(name) => name,
+            Self::Figure(name) | Self::TimeOf(name) => Some(name),
+            Self::Own(_) => None,
         }
     }
 }
@@ -148,6 +151,14 @@ const fn crowd(id: &'static str, program: &'static str, options: &'static [&'sta
     }
 }
 
+/// Few ranks for each core: all of them may be awake at a time.
+const fn eight(id: &'static str, options: &'static [&'static str]) -> Run {
+    Run {
+        ranks: 8,
+        ..crowd(id, "ring", options)
+    }
+}
+
 const SMALL: &[&str] = &["--sizes", "8", "--seconds", "1"];
 const LARGE: &[&str] = &["--sizes", "64K,1M,4M", "--seconds", "0.3"];
 const LARGE_SINGLE: &[&str] = &[
@@ -178,6 +189,31 @@ pub const RUNS: &[Run] = &[
     one_cpu("onecore-around", Placement::MaskAround),
     one_cpu("onecore-behind", Placement::MaskBehind),
     crowd("ring", "ring", SMALL),
+    eight("ring8", SMALL),
+    eight("ring8-test", &["--sizes", "8", "--seconds", "1", "--test"]),
+    eight(
+        "ring8-testall",
+        &["--sizes", "8", "--seconds", "1", "--testall"],
+    ),
+    eight(
+        "ring8-iprobe",
+        &["--sizes", "8", "--seconds", "1", "--iprobe"],
+    ),
+    crowd(
+        "ring64-test",
+        "ring",
+        &["--sizes", "8", "--seconds", "1", "--test"],
+    ),
+    crowd(
+        "ring64-testall",
+        "ring",
+        &["--sizes", "8", "--seconds", "1", "--testall"],
+    ),
+    crowd(
+        "ring64-iprobe",
+        "ring",
+        &["--sizes", "8", "--seconds", "1", "--iprobe"],
+    ),
     crowd("barrier", "barrier", &["--seconds", "1"]),
     crowd("allreduce", "allreduce", SMALL),
     crowd(
@@ -245,6 +281,15 @@ impl Row {
         }
     }
 
+    /// Polling is held against the same ring by `MPI_Recv`, and against the peers.
+    const fn beside(self, row: &'static str) -> Self {
+        Self {
+            limit: Some(LimitOf::Own(row)),
+            bars: &[&[Bar::Limit(1.5)], &[Bar::Peer(1.0)]],
+            ..self
+        }
+    }
+
     const fn must(self, bars: &'static [&'static [Bar]]) -> Self {
         Self { bars, ..self }
     }
@@ -255,10 +300,12 @@ const M: usize = 1 << 20;
 const LATENCY: &str = "latency";
 const PAIR: &str = "pair";
 const CROWD: &str = "crowd";
+const POLLING: &str = "polling";
 /// Either clearly ahead of every peer, or at the machine's limit.
 const BANDWIDTH: &[&[Bar]] = &[&[Bar::Peer(1.15), Bar::Limit(0.95)]];
 const BETTER: &[&[Bar]] = &[&[Bar::Peer(1.0)]];
 const ONE_CPU: &[&[Bar]] = &[&[Bar::Limit(1.2)]];
+const AHEAD: &[&[Bar]] = &[&[Bar::Peer(1.0)]];
 const THRICE: &[&[Bar]] = &[&[Bar::Peer(3.0)]];
 const FIFTH_MORE: &[&[Bar]] = &[&[Bar::Peer(1.2)]];
 const HALF_MORE: &[&[Bar]] = &[&[Bar::Peer(1.5)]];
@@ -340,6 +387,55 @@ pub const ROWS: &[Row] = &[
     )
     .held("yield", ONE_CPU),
     time("ring64", CROWD, "64 ranks: ring, one hop", "ring", 8).held("ring64", THRICE),
+    time(
+        "ring64-test",
+        POLLING,
+        "64 ranks: ring, polling with MPI_Test",
+        "ring64-test",
+        8,
+    )
+    .beside("ring64"),
+    time(
+        "ring64-testall",
+        POLLING,
+        "64 ranks: ring, MPI_Testall",
+        "ring64-testall",
+        8,
+    )
+    .beside("ring64"),
+    time(
+        "ring64-iprobe",
+        POLLING,
+        "64 ranks: ring, MPI_Iprobe",
+        "ring64-iprobe",
+        8,
+    )
+    .beside("ring64"),
+    time("ring8", POLLING, "8 ranks: ring, one hop", "ring8", 8).must(AHEAD),
+    time(
+        "ring8-test",
+        POLLING,
+        "8 ranks: ring, polling with MPI_Test",
+        "ring8-test",
+        8,
+    )
+    .beside("ring8"),
+    time(
+        "ring8-testall",
+        POLLING,
+        "8 ranks: ring, MPI_Testall",
+        "ring8-testall",
+        8,
+    )
+    .beside("ring8"),
+    time(
+        "ring8-iprobe",
+        POLLING,
+        "8 ranks: ring, MPI_Iprobe",
+        "ring8-iprobe",
+        8,
+    )
+    .beside("ring8"),
     time("barrier64", CROWD, "64 ranks: barrier", "barrier", 0).held("barrier64", THRICE),
     time(
         "allreduce8",
@@ -584,9 +680,15 @@ mod tests {
 
     #[test]
     fn every_limit_of_a_row_can_be_measured() {
-        for figure in ROWS.iter().filter_map(|row| row.limit).map(LimitOf::figure) {
+        let limits = ROWS.iter().filter_map(|row| row.limit);
+        for figure in limits.clone().filter_map(LimitOf::figure) {
             let name = figure.split('.').next().unwrap();
             assert!(limits::names().any(|known| known == name), "{name}");
+        }
+        for limit in limits {
+            if let LimitOf::Own(row) = limit {
+                assert!(ROWS.iter().any(|known| known.id == row), "{row}");
+            }
         }
     }
 

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::bars::{self, Row};
+use super::bars::{self, LimitOf, ROWS, Row};
 use super::change::{self, Change};
 use super::judge::{Judged, Series, Verdict, judge};
 use super::rounds::{CLOSE_BELOW_US, Contender, Measured, Plan};
@@ -108,9 +108,7 @@ fn line(plan: &Plan, measured: &Measured, row: &'static Row, close: bool) -> Lin
     let best = best_peer(plan, row, median);
     let series = Series {
         own: plan.own.map_or_else(Vec::new, values),
-        limit: row
-            .limit
-            .map_or_else(Vec::new, |_| measured.row(row, None, close)),
+        limit: limit(plan, measured, row, close),
         peer: best.map_or_else(Vec::new, values),
     };
     let label = |index: usize| plan.contenders[index].label();
@@ -124,6 +122,19 @@ fn line(plan: &Plan, measured: &Measured, row: &'static Row, close: bool) -> Lin
         contenders: (0..plan.contenders.len())
             .map(|index| (label(index), median(index)))
             .collect(),
+    }
+}
+
+/// The figures of a row's limit, one place per round.
+fn limit(plan: &Plan, measured: &Measured, row: &Row, close: bool) -> Vec<Option<f64>> {
+    match row.limit {
+        None => Vec::new(),
+        Some(LimitOf::Own(id)) => {
+            let beside = ROWS.iter().find(|row| row.id == id);
+            let own = beside.zip(plan.own);
+            own.map_or_else(Vec::new, |(row, own)| measured.row(row, Some(own), close))
+        }
+        Some(_) => measured.row(row, None, close),
     }
 }
 
@@ -369,10 +380,7 @@ mod tests {
 
     #[test]
     fn alternatives_are_joined_by_or() {
-        let row = bars::ROWS
-            .iter()
-            .find(|row| row.id == "bandwidth1m")
-            .unwrap();
+        let row = ROWS.iter().find(|row| row.id == "bandwidth1m").unwrap();
         assert_eq!(
             words(row.bars[0], row.unit),
             "≥ 1.15 × better than every peer or ≥ 0.95 × limit"

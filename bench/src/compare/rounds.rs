@@ -308,14 +308,19 @@ impl Group<'_> {
             .rows()
             .filter_map(|row| Some((row, row.limit?)))
             .collect();
-        let mut names: Vec<_> = limits.iter().map(|(_, limit)| limit.figure()).collect();
+        let mut names: Vec<_> = limits
+            .iter()
+            .filter_map(|(_, limit)| limit.figure())
+            .collect();
         names.dedup();
         if names.is_empty() {
             return Ok(BTreeMap::new());
         }
         let figures = figures(&self.plan.program, &names, LIMIT_MS)?;
         let value = |limit: LimitOf| {
-            let figure = figures.iter().find(|figure| figure.id == limit.figure())?;
+            let figure = figures
+                .iter()
+                .find(|figure| Some(figure.id.as_str()) == limit.figure())?;
             Some(in_rows_unit(limit, figure))
         };
         Ok(limits
@@ -436,7 +441,7 @@ fn in_rows_unit(limit: LimitOf, figure: &Figure) -> f64 {
         LimitOf::TimeOf(_) if figure.unit == Unit::MegabytesPerSecond => {
             figure.size as f64 / figure.median
         }
-        LimitOf::TimeOf(_) => figure.median,
+        LimitOf::TimeOf(_) | LimitOf::Own(_) => figure.median,
     }
 }
 
