@@ -290,7 +290,7 @@ impl Comm {
     /// Context of its collective messages.
     #[must_use]
     pub fn collective_context(&self) -> ContextId {
-        ContextId(self.context.0 + 1)
+        ContextId(self.context.0 + queue_layout::OF_COLLECTIVES)
     }
 
     /// Context of the messages by which some of its processes agree on another communicator. The tags are the program's.

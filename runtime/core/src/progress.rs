@@ -49,6 +49,9 @@ pub trait Visit: Copy {
                 return;
             }
             let ended = tasks && task::go_on(self);
+            if tasks {
+                self.renew_note(&mut rest);
+            }
             self.rest_unless(moved || ended, &mut rest, awaits);
         }
     }
@@ -69,6 +72,7 @@ pub trait Visit: Copy {
                 return done;
             }
             let moved = self.turn();
+            self.renew_note(&mut rest);
             self.rest_unless(moved, &mut rest, Awaits::Ranks(meeting));
         }
     }
@@ -130,6 +134,7 @@ pub trait Visit: Copy {
                 patient: rest.patient,
                 noted: rest.noted,
                 long_since: rest.long_since,
+                turned_up: rest.turned_up,
                 ..Wait::default()
             };
         } else if self.is_shared() {
@@ -152,6 +157,16 @@ pub trait Visit: Copy {
     fn end_note(self, rest: &Wait) {
         if rest.long_since.is_some() {
             self.visit(|universe| universe.end_long(rest));
+        }
+    }
+
+    /// Tells debuggers that a wait in a collective, which may have many steps, is not where it was: something has turned up
+    /// since it was noted. Who looks twice and finds the same wait knows that nothing has.
+    #[doc(hidden)]
+    #[inline]
+    fn renew_note(self, rest: &mut Wait) {
+        if let Some(number) = rest.noted {
+            self.visit(|universe| universe.renew_call(number, &mut rest.turned_up));
         }
     }
 
@@ -178,6 +193,8 @@ pub struct Wait {
     contended: bool,
     /// Where a debugger finds it noted, once it has lasted for a while.
     noted: Option<usize>,
+    /// All that had turned up when the note was last renewed.
+    turned_up: Option<u64>,
     /// When it had lasted for a while.
     long_since: Option<Instant>,
 }
@@ -275,6 +292,14 @@ impl Universe {
         } else {
             let longest = Duration::from_millis(live(Variable::LongSleep));
             self.sleep(longest, Some(wait));
+        }
+    }
+
+    #[cold]
+    fn renew_call(&self, number: usize, seen: &mut Option<u64>) {
+        let before = seen.replace(self.turned_up);
+        if before.is_some_and(|before| before != self.turned_up) {
+            self.calls.renew(number);
         }
     }
 

@@ -51,6 +51,14 @@ impl CallTable {
         Some(number)
     }
 
+    /// It goes on waiting, but something has happened: who compares two looks sees another wait.
+    pub fn renew(&self, number: usize) {
+        let row = &self.rows[number];
+        // As many changes as an end and a new beginning.
+        row.change(|| ());
+        row.change(|| ());
+    }
+
     /// It waits no longer.
     pub fn end(&self, number: usize) {
         let row = &self.rows[number];
@@ -203,6 +211,23 @@ mod tests {
             name.starts_with(b"MPI_Wait\0\0"),
             "nothing is left of MPI_Probe"
         );
+    }
+
+    #[test]
+    fn a_renewed_wait_is_another_one_and_still_there() {
+        let table = CallTable::default();
+        table.begin(&facts("MPI_Bcast"));
+        let row = &table.rows[0];
+        let wait = || {
+            (
+                row.version.load(Relaxed) >> 2,
+                row.version.load(Relaxed) % 4,
+            )
+        };
+        assert_eq!(wait(), (0, 2));
+        table.renew(0);
+        assert_eq!(wait(), (1, 2));
+        assert_eq!(row.waits_for.load(Relaxed), CALL_MESSAGE);
     }
 
     #[test]

@@ -22,6 +22,9 @@ pub const ROW_INTER: u32 = 2;
 /// Added to one of these: the program has freed the communicator, while operations on it were pending.
 pub const ROW_FREED: u32 = 4;
 
+/// What the context of a communicator's collectives is more than that of its messages.
+pub const OF_COLLECTIVES: u32 = 1;
+
 /// The collectives that are counted, by number. The first fourteen are those that `mqs_get_comm_coll_state` numbers.
 pub const COLLECTIVES: [&str; 22] = [
     "Barrier",

@@ -36,8 +36,8 @@ pub use call::{
     CALL_ROWS, CallFacts, CallRow, CallTable, NO_BYTES,
 };
 pub use comm::{
-    COLLECTIVES, COMM_CHUNKS, COMM_NAME_BYTES, CommFacts, CommRow, CommTable, FIRST_ROWS, ROW_FREE,
-    ROW_FREED, ROW_INTER, ROW_INTRA, collective,
+    COLLECTIVES, COMM_CHUNKS, COMM_NAME_BYTES, CommFacts, CommRow, CommTable, FIRST_ROWS,
+    OF_COLLECTIVES, ROW_FREE, ROW_FREED, ROW_INTER, ROW_INTRA, collective,
 };
 pub use datatype::{FIRST_TYPE_ROWS, TYPE_CHUNKS, TYPE_NAME_BYTES, TypeFacts, TypeRow, TypeTable};
 pub use event::{Event, Wanted};

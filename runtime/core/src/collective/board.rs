@@ -257,7 +257,10 @@ impl<'a, V: Visit> Board<'a, V> {
             }
         })
         .await;
-        self.line.visit(|universe| universe.awaited = None);
+        self.line.visit(|universe| {
+            universe.awaited = None;
+            universe.turned_up = universe.turned_up.wrapping_add(1);
+        });
         ended
     }
 
