@@ -3,11 +3,11 @@
 
 use queue_layout::{
     ANY_PEER, ANY_TAG, CALL, CALL_FREE, CALL_LIST, CALL_MESSAGE, CALL_NAME_BYTES, CALL_OTHER,
-    CALL_RANKS, CALL_REQUESTS, NO_BYTES, State, call_field,
+    CALL_RANKS, CALL_REQUESTS, NO_BYTES, OF_COLLECTIVES, State, call_field,
 };
 
 use crate::image::{Found, Map, Target, Trouble, low};
-use crate::interface::{PENDING_RECEIVES, UNEXPECTED_MESSAGES};
+use crate::interface::{INACTIVE_RECEIVES, PENDING_RECEIVES, UNEXPECTED_MESSAGES};
 use crate::list::{Allocator, List};
 use crate::order;
 use crate::walk::{Communicator, Operation, Record, Records};
@@ -27,6 +27,10 @@ pub struct Call {
     pub is_main: bool,
     /// The function's name, ended by a zero.
     pub function: [u8; CALL_NAME_BYTES],
+    /// Of a call with a list of requests: those that are active or done, and those of them that are not complete.
+    pub requests: (u32, u32),
+    /// Data of a collective are just moving.
+    pub is_moving: bool,
     /// Something that it waits for is not listed.
     is_hidden: bool,
     context: u32,
@@ -99,6 +103,8 @@ fn call(row: &Record<'_, impl Target>, found: &Found) -> Option<Call> {
         is_alone: found.one_thread,
         is_main: word(call_field::THREAD) == found.pid,
         function,
+        requests: (0, 0),
+        is_moving: false,
         is_hidden: false,
         context: word(call_field::CONTEXT),
         peer: word(call_field::PEER),
@@ -118,7 +124,8 @@ fn call(row: &Record<'_, impl Target>, found: &Found) -> Option<Call> {
 }
 
 impl Call {
-    /// Hands the tokens of all requests that this waits for to `take`. What cannot be read of the program's list is left out.
+    /// Hands the tokens of all requests that this waits for to `take`: 0 for a send that was complete at once. What cannot be
+    /// read of the program's list is left out.
     fn tokens(
         &self,
         target: &impl Target,
@@ -139,7 +146,7 @@ impl Call {
         let read = handles.each(target, |_, bytes| {
             let token = target.number(bytes).wrapping_sub(base);
             match u32::try_from(token) {
-                Ok(token) if token != 0 && refused.is_ok() => refused = take(token),
+                Ok(token) if refused.is_ok() => refused = take(token),
                 _ => {}
             }
             refused
@@ -191,7 +198,8 @@ pub fn mark(
     let mut marks: List<Mark> = List::new();
     let marked = gather(target, allocator, calls, &mut marks);
     order::sort_by_key(marks.as_mut_slice(), |mark| *mark);
-    for operation in operations.as_mut_slice() {
+    let active = |it: &&mut Operation| it.class != INACTIVE_RECEIVES;
+    for operation in operations.as_mut_slice().iter_mut().filter(active) {
         let place = marks.as_slice();
         let first = place.partition_point(|(token, _)| *token < operation.token);
         let Some((_, number)) = place.get(first).filter(|mark| mark.0 == operation.token) else {
@@ -204,6 +212,7 @@ pub fn mark(
         let listed = operation.class <= UNEXPECTED_MESSAGES
             && comms.iter().any(|it| it.context == operation.context);
         if let Some(call) = calls.get_mut(*number as usize) {
+            call.requests.1 = call.requests.1.saturating_add(1);
             call.is_hidden |= !listed;
             if call.context == 0 {
                 call.context = operation.context;
@@ -212,6 +221,7 @@ pub fn mark(
     }
     marks.clear(allocator);
     marked?;
+    note_moving(calls, comms, operations.as_slice());
     for (number, call) in (0..).zip(calls.iter()) {
         // Requests that are all listed, or complete so that it is about to return, tell of it.
         let by_requests = matches!(call.waits_for, CALL_REQUESTS | CALL_LIST);
@@ -225,21 +235,40 @@ pub fn mark(
     Ok(())
 }
 
+/// Notes which calls wait in a collective whose data are just moving.
+fn note_moving(calls: &mut [Call], comms: &[Communicator], operations: &[Operation]) {
+    let moving = |it: &&Operation| it.state == State::Moving as u8 && it.collective == 0;
+    for operation in operations.iter().filter(moving) {
+        let of = |context: u32| context.wrapping_add(OF_COLLECTIVES) == operation.context;
+        for call in calls.iter_mut() {
+            call.is_moving |= match call.waits_for {
+                CALL_RANKS => of(call.context),
+                // It may wait for several, of any communicator.
+                CALL_REQUESTS | CALL_LIST => comms.iter().any(|it| of(it.context)),
+                _ => false,
+            };
+        }
+    }
+}
+
 fn gather(
     target: &impl Target,
     allocator: Allocator,
-    calls: &[Call],
+    calls: &mut [Call],
     marks: &mut List<Mark>,
 ) -> Result<(), Trouble> {
     let mut room = MAX_HANDLES;
     for (number, call) in (0..).zip(calls) {
+        let mut all = 0u32;
         call.tokens(target, |token| {
+            all = all.saturating_add(1);
             room = room.saturating_sub(1);
-            match room {
-                0 => Ok(()),
+            match (room, token) {
+                (0, _) | (_, 0) => Ok(()),
                 _ => marks.push(allocator, (token, number)),
             }
         })?;
+        call.requests.0 = all;
     }
     Ok(())
 }

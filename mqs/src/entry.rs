@@ -15,9 +15,9 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::image::{ANCHOR_SYMBOL, Found, Map, Target, Trouble};
 use crate::interface::{
-    ADDRESS_BYTES, BasicCallbacks, Communicator, END_OF_LIST, FIRST_USER_CODE,
+    ADDRESS_BYTES, BasicCallbacks, Communicator, END_OF_LIST, FIRST_USER_CODE, INACTIVE_RECEIVES,
     INTERFACE_COMPATIBILITY, INVALID_PROCESS, ImageCallbacks, NO_INFORMATION, OK, Opaque,
-    PENDING_SENDS, PendingOperation, ProcessCallbacks, TypeSizes, UNEXPECTED_MESSAGES,
+    PENDING_SENDS, PendingOperation, ProcessCallbacks, TypeSizes,
 };
 use crate::list::{Allocator, List};
 use crate::{calls, order, show, types, walk};
@@ -295,7 +295,7 @@ pub unsafe extern "C" fn mqs_setup_operation_iterator(process: *mut Opaque, clas
     // SAFETY: a process of the debugger's: D2.
     unsafe {
         with(process, |info, target| {
-            if !(PENDING_SENDS..=UNEXPECTED_MESSAGES).contains(&class) {
+            if !(PENDING_SENDS..=INACTIVE_RECEIVES).contains(&class) {
                 return Ok(NO_INFORMATION);
             }
             info.load_ranks(target)?;
@@ -409,7 +409,11 @@ impl Process {
         walk::communicators(target, &found, &self.map, |it| {
             let all = operations.as_slice();
             let first = all.partition_point(|one| one.context < it.context);
-            let is_used = all.get(first).is_some_and(|one| one.context == it.context);
+            let mut its = all.get(first..).unwrap_or_default().iter();
+            let is_used = its
+                .by_ref()
+                .take_while(|one| one.context == it.context)
+                .any(|one| one.class != INACTIVE_RECEIVES);
             // Of those that were freed only what is pending is of interest.
             match it.is_freed && !is_used {
                 true => Ok(()),

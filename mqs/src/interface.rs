@@ -31,6 +31,8 @@ pub const PENDING_SENDS: c_int = 0;
 pub const PENDING_RECEIVES: c_int = 1;
 /// `mqs_unexpected_messages`.
 pub const UNEXPECTED_MESSAGES: c_int = 2;
+/// Of rmpi's library alone: persistent receives that are not started.
+pub const INACTIVE_RECEIVES: c_int = 3;
 /// `mqs_st_pending`.
 pub const PENDING: c_int = 0;
 /// `mqs_st_matched`.

@@ -10,9 +10,13 @@
 //! | then, if it is known | `10 of MPI_DOUBLE`: items of the buffer or the message, and their datatype | |
 //! | then, of a collective, if it is known | `8 bytes a rank`: what all ranks must name alike | the same |
 //! | then, if a call waits for it | `in MPI_Wait, wait 17`, or `in MPI_Wait, wait 17, thread 4711` where that is not the main thread | the same |
+//! | last, if the call has several requests | `requests: 3 done, 2 pending` | |
 //!
 //! Waits are counted, so that who looks twice can tell whether it is the same one. `, alone` follows below
-//! `MPI_THREAD_MULTIPLE`: no other thread of the process can be in MPI meanwhile.
+//! `MPI_THREAD_MULTIPLE`: no other thread of the process can be in MPI meanwhile. Of a call in a collective, whenever something has
+//! come in for it it is the next wait; `, moving` says that data of it are just being copied.
+//!
+//! Persistent receives that are not started are a fourth queue, which other libraries do not have (`INACTIVE_RECEIVES`).
 //!
 //! A call has an entry of its own among the pending receives of its communicator where no operation that is listed tells of it: a
 //! probe, a collective, `MPI_Finalize`. It has no buffer; of a probe it has source and tag. Nonblocking collectives under way
@@ -20,8 +24,8 @@
 //! tag counts them on their communicator: what is the same call has the same tag on all its ranks.
 
 use queue_layout::{
-    ANY_PEER, ANY_TAG, COLLECTIVES, FLAG_CANCELLED, FLAG_GATED, FLAG_ORPHAN, FLAG_PERSISTENT,
-    FLAG_STRUCTURED, FLAG_SYNCHRONOUS, NO_BYTES, State,
+    ANY_PEER, ANY_TAG, CALL_LIST, COLLECTIVES, FLAG_CANCELLED, FLAG_GATED, FLAG_ORPHAN,
+    FLAG_PERSISTENT, FLAG_STRUCTURED, FLAG_SYNCHRONOUS, NO_BYTES, State,
 };
 
 use crate::calls::{Call, purpose};
@@ -99,8 +103,8 @@ fn rank(peer: u32, ranks: &[u32]) -> (Word, Word) {
 /// What it is, how far, and who waits for it.
 fn words(operation: &Operation, datatype: Option<&Datatype>, call: Option<&Call>) -> [[u8; 64]; 5] {
     let mut lines = [[0; 64]; 5];
-    let [what, how_far, third, fourth, ..] = &mut lines;
-    let [mut what, mut how_far, mut waits] = [what, how_far, third].map(Line::of);
+    let [what, how_far, third, fourth, fifth] = &mut lines;
+    let [mut what, mut how_far, mut waits, mut last] = [what, how_far, third, fifth].map(Line::of);
     if let Some(datatype) = datatype {
         waits.add_items(operation.bytes, datatype);
         waits = Line::of(fourth);
@@ -123,6 +127,14 @@ fn words(operation: &Operation, datatype: Option<&Datatype>, call: Option<&Call>
         _ => tell(operation, &mut what, &mut how_far),
     }
     if let Some(call) = call {
+        let (all, pending) = call.requests;
+        if call.waits_for == CALL_LIST && all > 1 {
+            last.add("requests: ");
+            last.add_number(all.saturating_sub(pending).into());
+            last.add(" done, ");
+            last.add_number(pending.into());
+            last.add(" pending");
+        }
         waits.add("in ");
         waits.add_bytes(name_of(call));
         waits.add(", wait ");
@@ -130,6 +142,9 @@ fn words(operation: &Operation, datatype: Option<&Datatype>, call: Option<&Call>
         if call.thread != 0 && !call.is_main {
             waits.add(", thread ");
             waits.add_number(call.thread.into());
+        }
+        if call.is_moving {
+            waits.add(", moving");
         }
         if call.is_alone {
             waits.add(", alone");
@@ -184,7 +199,7 @@ const FLAGS: [(u16, &str); 4] = [
 /// By number of [`State`].
 const STATES: [&str; 10] = [
     "",
-    "",
+    "not started",
     "posted; waits for its message",
     "waits for room towards its receiver",
     "announced; waits for its receive",

@@ -7,7 +7,7 @@ use queue_layout::{
 };
 
 use crate::image::{Found, MAX_RECORD, Map, Target, Trouble, low};
-use crate::interface::{PENDING_RECEIVES, PENDING_SENDS, UNEXPECTED_MESSAGES};
+use crate::interface::{INACTIVE_RECEIVES, PENDING_RECEIVES, PENDING_SENDS, UNEXPECTED_MESSAGES};
 
 /// A communicator of the target.
 #[derive(Clone, Copy, Debug)]
@@ -272,12 +272,12 @@ fn first_rank(target: &impl Target, group: u64) -> Result<u32, Trouble> {
 /// A slot, if it holds an operation of the program and is not being changed.
 fn operation(slot: &Record<'_, impl Target>) -> Option<Operation> {
     let state = slot.byte(field::STATE);
-    if state <= State::Inactive as u8 || !slot.get(field::VERSION).is_multiple_of(2) {
+    if state == State::Free as u8 || !slot.get(field::VERSION).is_multiple_of(2) {
         return None;
     }
     let flags = (slot.get(field::FLAGS) & 0xffff) as u16;
     let kind = slot.byte(field::KIND);
-    let is_other = kind == Kind::Other as u8;
+    let is_other = kind == Kind::Other as u8 && state != State::Inactive as u8;
     let word = |field| low(slot.get(field));
     let under_way = is_other && state == State::Moving as u8;
     let collective = (word(field::PROTOCOL) & 0xffff) as u16;
@@ -325,6 +325,9 @@ fn operation(slot: &Record<'_, impl Target>) -> Option<Operation> {
 /// The queue that a slot stands in. A message that a matched probe has taken is in none.
 fn class(kind: u8, state: u8, flags: u16) -> Option<i32> {
     let is = |known: Kind| kind == known as u8;
+    if is(Kind::Receive) && state == State::Inactive as u8 {
+        return Some(INACTIVE_RECEIVES);
+    }
     let within = |first: State, last: State| (first as u8..=last as u8).contains(&state);
     let collected = state == State::Complete as u8 && flags & FLAG_ORPHAN != 0;
     let ended_or = |known: bool| (known || state == State::Complete as u8) && !collected;
@@ -406,8 +409,8 @@ pub(crate) fn read_address(target: &impl Target, at: u64) -> Result<u64, Trouble
     Ok(target.number(&bytes))
 }
 
-/// The `class` of a request that stands in none of the queues.
-pub const NO_QUEUE: i32 = UNEXPECTED_MESSAGES + 1;
+/// The [`class`](Operation::class) of a request that stands in none of the queues.
+pub const NO_QUEUE: i32 = INACTIVE_RECEIVES + 1;
 
 /// Added to the sequence of a nonblocking collective.
 const COLLECTIVES_FROM: u64 = 1 << 62;

@@ -17,7 +17,7 @@ use mqs::entry::*;
 use mqs::interface::*;
 use queue_layout::{
     ANY_PEER, ANY_TAG, CALL_LIST, CALL_MESSAGE, CALL_RANKS, CALL_REQUESTS, CALL_ROWS, CallFacts,
-    Kind, NO_BYTES, State, TypeFacts, collective,
+    FLAG_PERSISTENT, Kind, NO_BYTES, OF_COLLECTIVES, State, TypeFacts, collective,
 };
 
 fn attached(mut fake: Box<Fake>) -> Box<Fake> {
@@ -468,7 +468,8 @@ fn mqs_047_operations_tell_which_call_waits_for_them() {
         [
             "MPI_Waitall",
             "waits for requests that are not listed",
-            "in MPI_Waitall, wait 1, thread 78"
+            "in MPI_Waitall, wait 1, thread 78",
+            "requests: 0 done, 2 pending"
         ]
     );
     fake.detach();
@@ -677,4 +678,90 @@ fn nonblocking_collectives_stand_behind_the_receives_with_root_place_and_bytes()
     );
     assert!(all[0].queues[1].iter().all(|it| it.status == PENDING));
     fake.detach();
+}
+
+#[test]
+fn persistent_receives_that_are_not_started_are_a_queue_of_their_own() {
+    let mut model = Model::new();
+    for (state, tag) in [(State::Inactive, 5), (State::Posted, 6)] {
+        model.slot(|it| {
+            (it.kind, it.state, it.tag, it.peer) = (Kind::Receive, state, tag, 3);
+            it.flags = FLAG_PERSISTENT;
+        });
+    }
+    let mut fake = attached(Box::new(model.process()));
+    let all = fake.list().unwrap();
+    let tags = |class: i32| -> Vec<_> {
+        let queue = &all[0].queues[usize::try_from(class).unwrap()];
+        queue.iter().map(|it| (it.desired_tag, words(it))).collect()
+    };
+    let line = |words: [&str; 2]| words.map(str::to_owned).to_vec();
+    assert_eq!(
+        tags(INACTIVE_RECEIVES),
+        [(5, line(["receive, persistent", "not started"]))]
+    );
+    let posted = line(["receive, persistent", "posted; waits for its message"]);
+    assert_eq!(tags(PENDING_RECEIVES), [(6, posted)]);
+    fake.detach();
+}
+
+#[test]
+fn a_call_tells_how_many_of_its_requests_are_done() {
+    let mut model = Model::new();
+    let base = 6u64 << 27;
+    for (token, state) in [
+        (2, State::Posted),
+        (3, State::Complete),
+        (4, State::Posted),
+        (5, State::Inactive),
+    ] {
+        model.slot(|it| {
+            (it.kind, it.state, it.token) = (Kind::Receive, state, token << 8);
+        });
+    }
+    // Beside these a null handle, and that of a send which was complete at once.
+    let tokens = [2u64, 3, 4, 5].map(|it| base + (it << 8));
+    let list: Box<[u64]> = tokens.into_iter().chain([0, base]).collect();
+    let address = list.as_ptr().addr() as u64;
+    let waits = CallFacts {
+        list: (address, 6, base),
+        ..call("MPI_Waitall", CALL_LIST)
+    };
+    model.calls.begin(&waits).unwrap();
+    let mut process = model.process();
+    let bytes = list.iter().flat_map(|it| it.to_ne_bytes()).collect();
+    process.memory.push((address, bytes));
+    let mut fake = attached(Box::new(process));
+    let all = fake.list().unwrap();
+    let said = words(&all[0].queues[1][0]);
+    assert_eq!(
+        said[2..],
+        ["in MPI_Waitall, wait 1", "requests: 3 done, 2 pending"]
+    );
+    fake.detach();
+}
+
+#[test]
+fn data_of_a_collective_that_move_and_a_wait_that_goes_on_are_told() {
+    let mut model = Model::new();
+    let number = model.calls.begin(&call("MPI_Bcast", CALL_RANKS)).unwrap();
+    model.calls.renew(number);
+    let told = |model: &Model| {
+        let mut fake = attached(Box::new(model.process()));
+        let all = fake.list().unwrap();
+        let said = words(&all[0].queues[1][0]);
+        fake.detach();
+        said.last().unwrap().clone()
+    };
+    assert_eq!(told(&model), "in MPI_Bcast, wait 2");
+    // The program's own message, and one of a collective that waits.
+    for (context, state) in [(4, State::Moving), (4 + OF_COLLECTIVES, State::Posted)] {
+        model.slot(|it| (it.kind, it.state, it.context) = (Kind::Send, state, context));
+    }
+    assert_eq!(told(&model), "in MPI_Bcast, wait 2");
+    let context = 4 + OF_COLLECTIVES;
+    model.slot(|it| {
+        (it.kind, it.state, it.context) = (Kind::Receive, State::Moving, context);
+    });
+    assert_eq!(told(&model), "in MPI_Bcast, wait 2, moving");
 }

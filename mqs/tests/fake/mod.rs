@@ -38,7 +38,7 @@ pub(crate) struct Fake {
 pub(crate) struct Shown {
     pub(crate) comm: Communicator,
     pub(crate) ranks: Vec<i32>,
-    pub(crate) queues: [Vec<PendingOperation>; 3],
+    pub(crate) queues: [Vec<PendingOperation>; 4],
 }
 
 impl Shown {
@@ -291,7 +291,7 @@ impl Fake {
         // SAFETY: as above.
         check(unsafe { mqs_get_comm_group(it, ranks.as_mut_ptr()) })?;
         assert_eq!(ranks.pop(), Some(-7), "more ranks than the size says");
-        let mut queues = [const { Vec::new() }; 3];
+        let mut queues = [const { Vec::new() }; 4];
         for (class, queue) in (0..).zip(&mut queues) {
             // SAFETY: as above.
             check(unsafe { mqs_setup_operation_iterator(it, class) })?;
