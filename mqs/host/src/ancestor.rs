@@ -20,6 +20,33 @@ use rustix::net::{
 /// When it was not started so, or the daemon refuses or does not answer.
 pub fn memory(pid: u32) -> io::Result<File> {
     let boot = boot(pid)?;
+    let rank = boot.rank;
+    let (of, memory) = ask(&boot, rank)?;
+    // What was given must be what was asked for, whoever listens there.
+    let is = fs::read_link(format!("/proc/self/fd/{}", memory.as_raw_fd()))?;
+    if of != pid || is.to_str() != Some(&format!("/proc/{pid}/mem")) {
+        return Err(io::Error::other(format!(
+            "process {pid} is not the rank {rank} that it says"
+        )));
+    }
+    Ok(memory.into())
+}
+
+/// Whether rmpi's launcher started a process, or one above it.
+pub(crate) fn is_of_rmpi(pid: u32) -> bool {
+    boot(pid).is_ok()
+}
+
+/// Whether the daemon that started a rank says that another rank of its job has ended. One that was not started yet has not.
+#[must_use]
+pub fn has_ended(pid: u32, rank: u32) -> bool {
+    let Ok(boot) = boot(pid) else { return false };
+    let answer = ask(&boot, rank).map_err(|why| why.to_string());
+    answer.is_err_and(|why| why == format!("rank {rank} has ended"))
+}
+
+/// Asks for the memory of a rank of a job.
+fn ask(boot: &Boot, rank: u32) -> io::Result<(u32, OwnedFd)> {
     let socket = rustix::net::socket_with(
         AddressFamily::UNIX,
         SocketType::SEQPACKET,
@@ -34,22 +61,14 @@ pub fn memory(pid: u32) -> io::Result<File> {
     )?;
     let address = SocketAddrUnix::new_abstract_name(boot.address.as_bytes())?;
     rustix::net::connect(&socket, &address)?;
-    let (rank, job) = (boot.rank, boot.job);
+    let job = boot.job;
     let words = ToDaemon::AskMemory { rank, job }.encode();
     rustix::net::send(&socket, &words, SendFlags::NOSIGNAL)?;
-    let (of, memory) = answer(&socket)?;
-    // What was given must be what was asked for, whoever listens there.
-    let is = fs::read_link(format!("/proc/self/fd/{}", memory.as_raw_fd()))?;
-    if of != pid || is.to_str() != Some(&format!("/proc/{pid}/mem")) {
-        return Err(io::Error::other(format!(
-            "process {pid} is not the rank {rank} that it says"
-        )));
-    }
-    Ok(memory.into())
+    answer(&socket)
 }
 
 /// What the launcher told a rank. The library takes it out of the environment, but the system still shows how that began.
-fn boot(pid: u32) -> io::Result<Boot> {
+pub(crate) fn boot(pid: u32) -> io::Result<Boot> {
     let variables = fs::read(format!("/proc/{pid}/environ"))?;
     let mut lines = variables.split(|byte| *byte == 0);
     let text = lines.find_map(|line| {

@@ -1,36 +1,72 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which processes are ranks: the one that is named, or those that it has started.
+//! Which processes are ranks: those that the one that is named has started, or those of the job that it belongs to.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 
-use crate::Error;
 use crate::symbols::Files;
 use crate::target::Target;
+use crate::{Error, ancestor};
 
-/// The ranks that a pid stands for: itself, or those among what it started, and what these started.
+/// Ranks, and who started them.
+#[derive(Debug)]
+pub struct Found {
+    /// The process that was named; where that is a rank of rmpi's, or a script around one, the daemon that started it.
+    pub starter: u32,
+    /// The ranks.
+    pub ranks: Vec<Target>,
+    /// Nothing else that was started there may become a rank: no process on its way to the program, no script between two.
+    pub whole: bool,
+}
+
+/// The ranks that a pid stands for: those among what it started, and what these started. A rank that rmpi's launcher started, and
+/// a script around it, stands for its job; any other for itself.
 ///
 /// # Errors
 /// When it cannot be read, or there is no rank.
-pub fn ranks(pid: u32, files: &mut Files) -> Result<Vec<Target>, Error> {
+pub fn ranks(pid: u32, files: &mut Files) -> Result<Found, Error> {
     let named = Target::open(pid, files)?;
-    if is_rank(&named) {
-        return Ok(vec![named]);
-    }
-    let children = children();
-    let mut found = Vec::new();
-    let mut left = vec![pid];
-    while let Some(parent) = left.pop() {
-        for child in children.get(&parent).into_iter().flatten() {
-            left.push(*child);
-            // What has ended meanwhile is none.
-            found.extend(Target::open(*child, files).ok().filter(is_rank));
+    let processes = Processes::read();
+    let ranks = match is_rank(&named) {
+        true => vec![named],
+        false => processes.ranks_below(pid, files),
+    };
+    let Some(first) = ranks.first() else {
+        return Err(Error::NoRanks(pid));
+    };
+    if let Some((daemon, job)) = processes.job_of(pid)
+        && job_of(first.pid()) == Some(job)
+    {
+        let mut ranks = processes.ranks_below(daemon, files);
+        // A rank may have started a job of its own.
+        ranks.retain(|it| job_of(it.pid()) == Some(job));
+        if ranks.iter().any(|it| it.pid() == first.pid()) {
+            return Ok(Found {
+                starter: daemon,
+                whole: processes.are_all(daemon, &ranks),
+                ranks,
+            });
         }
     }
-    match found.is_empty() {
-        true => Err(Error::NoRanks(pid)),
-        false => Ok(found),
-    }
+    Ok(Found {
+        starter: pid,
+        whole: processes.are_all(pid, &ranks),
+        ranks,
+    })
+}
+
+/// Whether there is such a process, and it has not ended.
+pub(crate) fn is_there(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
+    let state = stat
+        .ok()
+        .and_then(|it| it.rsplit(") ").next()?.chars().next());
+    !matches!(state, None | Some('Z' | 'X'))
+}
+
+/// The key of the job that rmpi's launcher has told a process.
+fn job_of(pid: u32) -> Option<u64> {
+    ancestor::boot(pid).ok().map(|boot| boot.job)
 }
 
 /// MPI is in it. (A launcher may name a library for debuggers too, and is no rank.)
@@ -38,23 +74,85 @@ fn is_rank(target: &Target) -> bool {
     target.find(b"MPI_Init").is_some()
 }
 
-/// All processes by the one that started them.
-fn children() -> HashMap<u32, Vec<u32>> {
-    let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
-    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    for process in processes {
-        let pid = process
-            .file_name()
-            .to_str()
-            .and_then(|name| name.parse().ok());
-        let stat = fs::read_to_string(process.path().join("stat"));
-        if let (Some(pid), Ok(stat)) = (pid, stat)
-            && let Some(parent) = parent(&stat)
-        {
-            children.entry(parent).or_default().push(pid);
+/// All processes, and who started them.
+#[derive(Default)]
+struct Processes {
+    children: HashMap<u32, Vec<u32>>,
+    parents: HashMap<u32, u32>,
+}
+
+impl Processes {
+    fn read() -> Self {
+        let mut all = Self::default();
+        let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+        for process in processes {
+            let pid = process
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse().ok());
+            let stat = fs::read_to_string(process.path().join("stat"));
+            if let (Some(pid), Ok(stat)) = (pid, stat)
+                && let Some(parent) = parent(&stat)
+            {
+                all.children.entry(parent).or_default().push(pid);
+                all.parents.insert(pid, parent);
+            }
         }
+        all
     }
-    children
+
+    fn ranks_below(&self, pid: u32, files: &mut Files) -> Vec<Target> {
+        let mut found = Vec::new();
+        let mut left = vec![pid];
+        while let Some(parent) = left.pop() {
+            for child in self.children.get(&parent).into_iter().flatten() {
+                left.push(*child);
+                // What has ended meanwhile is none.
+                found.extend(Target::open(*child, files).ok().filter(is_rank));
+            }
+        }
+        found
+    }
+
+    /// Whether each process below this one is one of these ranks, or above or below one. Others may be on their way to their
+    /// program: who is not seen has not ended then.
+    fn are_all(&self, pid: u32, ranks: &[Target]) -> bool {
+        let ranks: HashSet<u32> = ranks.iter().map(Target::pid).collect();
+        let mut above = HashSet::new();
+        for rank in &ranks {
+            let mut at = *rank;
+            while let Some(parent) = self.parents.get(&at).filter(|it| above.insert(**it)) {
+                at = *parent;
+            }
+        }
+        let mut left = vec![pid];
+        while let Some(parent) = left.pop() {
+            for child in self.children.get(&parent).into_iter().flatten() {
+                if ranks.contains(child) {
+                    continue;
+                }
+                if !above.contains(child) && is_there(*child) {
+                    return false;
+                }
+                left.push(*child);
+            }
+        }
+        true
+    }
+
+    /// The daemon that a process says to be started by, if it was, and the key of the job.
+    fn job_of(&self, pid: u32) -> Option<(u32, u64)> {
+        let boot = ancestor::boot(pid).ok()?;
+        let mut at = pid;
+        // No line of ancestors is longer, whatever changed while they were read.
+        for _ in 0..self.parents.len() {
+            at = *self.parents.get(&at)?;
+            if at == boot.daemon_pid {
+                return Some((at, boot.job));
+            }
+        }
+        None
+    }
 }
 
 /// The fourth word; the second is a name in parentheses, which may have any characters.
@@ -71,6 +169,15 @@ mod tests {
     fn a_parent_is_found_behind_any_name() {
         assert_eq!(parent("12 (a) S 9) S 7 12 12 0"), Some(7));
         assert_eq!(parent(""), None);
+    }
+
+    #[test]
+    fn who_is_not_there_is_told_to_have_ended() {
+        let why = ranks(0x3fff_ffff, &mut Files::default()).unwrap_err();
+        assert_eq!(
+            why.to_string(),
+            "there is no process 1073741823 any more: the job has probably ended"
+        );
     }
 
     #[test]

@@ -41,7 +41,7 @@ pub mod verdict;
 pub mod waits;
 pub mod words;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::num::NonZero;
 use std::path::PathBuf;
 
@@ -55,8 +55,11 @@ use target::Target;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// There is no such process, or it is somebody else's.
-    #[error("process {pid} cannot be read: {why}; is it there, and yours?")]
+    /// There is no such process.
+    #[error("there is no process {0} any more: the job has probably ended")]
+    Gone(u32),
+    /// It is somebody else's, or something is wrong with it.
+    #[error("process {pid} cannot be read: {why}; is it yours?")]
     Unreadable {
         /// The process.
         pid: u32,
@@ -98,6 +101,18 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// Of a process that could not be read.
+    pub(crate) fn unreadable(pid: u32, why: std::io::Error) -> Self {
+        let is_gone =
+            why.kind() == std::io::ErrorKind::NotFound || why.raw_os_error() == Some(libc::ESRCH);
+        match is_gone {
+            true => Self::Gone(pid),
+            false => Self::Unreadable { pid, why },
+        }
+    }
+}
+
 /// What a user may say beside a process.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
@@ -109,7 +124,7 @@ pub struct Settings {
     pub as_stranger: bool,
 }
 
-/// Stops all ranks of a job, or one rank, reads their queues and lets them go on. `pid`: a rank, or who started ranks.
+/// Stops all ranks of a job, reads their queues and lets them go on. `pid`: a rank, or who started ranks.
 ///
 /// # Errors
 /// When there is no rank, or one cannot be read.
@@ -141,13 +156,14 @@ impl Job {
     /// When there is no rank, or no library for it.
     pub fn find(pid: u32, settings: &Settings) -> Result<Self, Error> {
         let mut files = Files::default();
+        let found = job::ranks(pid, &mut files)?;
         let mut job = Self {
-            pid,
+            pid: found.starter,
             is_stranger: settings.as_stranger,
             targets: Vec::new(),
             libraries: HashMap::new(),
         };
-        for mut target in job::ranks(pid, &mut files)? {
+        for mut target in found.ranks {
             if settings.as_stranger {
                 target.be_stranger();
             }
@@ -162,6 +178,21 @@ impl Job {
             job.targets.push((target, path));
         }
         Ok(job)
+    }
+
+    /// The process that started them, or the only one.
+    #[must_use]
+    pub fn starter(&self) -> u32 {
+        self.pid
+    }
+
+    /// Whether these are still all ranks, and nothing else that was started there may become one.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        let known: BTreeSet<u32> = self.targets.iter().map(|(it, _)| it.pid()).collect();
+        job::ranks(self.pid, &mut Files::default()).is_ok_and(|now| {
+            now.whole && now.ranks.iter().map(Target::pid).collect::<BTreeSet<_>>() == known
+        })
     }
 
     /// Stops all of them, reads their queues, and lets them go on.
@@ -188,7 +219,12 @@ impl Job {
         let ask = |(target, path): &(Target, PathBuf)| {
             let library = self.libraries.get(path);
             let library = library.ok_or_else(|| Error::NoDll(target.pid()))?;
-            library.read(target)
+            // Who was killed while it was being read has no memory any more.
+            let read = library.read(target);
+            read.map_err(|why| match job::is_there(target.pid()) {
+                true => why,
+                false => Error::Gone(target.pid()),
+            })
         };
         let together = self.libraries.values().all(Dll::is_for_threads);
         let workers = std::thread::available_parallelism().map_or(1, NonZero::get);

@@ -7,10 +7,11 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use crate::calls::calls;
+use crate::job::is_there;
 use crate::report::Rank;
 use crate::verdict::Doubt;
 use crate::waits::Surroundings;
-use crate::{Error, Settings};
+use crate::{Error, Job, Settings, ancestor};
 
 /// What two looks have shown.
 #[derive(Clone, Debug)]
@@ -36,10 +37,22 @@ pub fn observe(pid: u32) -> Result<Seen, Error> {
 /// # Errors
 /// Those of [`look`](crate::look).
 pub fn observe_with(pid: u32, settings: &Settings) -> Result<Seen, Error> {
-    let first = crate::look_with(pid, settings)?;
+    for _ in 1..TRIES {
+        match observe_once(pid, settings) {
+            // One of them has ended in between: what that means for the others is seen anew.
+            Err(Error::Gone(gone)) if gone != pid && is_there(pid) => {}
+            seen => return seen,
+        }
+    }
+    observe_once(pid, settings)
+}
+
+fn observe_once(pid: u32, settings: &Settings) -> Result<Seen, Error> {
+    let job = Job::find(pid, settings)?;
+    let first = job.look()?;
     if first.iter().all(|rank| calls(rank).is_empty()) {
         return Ok(Seen {
-            around: around(pid, &first),
+            around: around(&job, &first),
             ranks: first,
             doubts: BTreeMap::new(),
         });
@@ -47,7 +60,7 @@ pub fn observe_with(pid: u32, settings: &Settings) -> Result<Seen, Error> {
     let before: Vec<Threads> = first.iter().map(|rank| threads(rank.pid)).collect();
     std::thread::sleep(PAUSE);
     let restless = settle(&first, &before);
-    let second = crate::look_with(pid, settings)?;
+    let second = job.look()?;
     let was: BTreeMap<u32, BTreeSet<String>> = first
         .iter()
         .map(|rank| (rank.pid, identity(rank)))
@@ -70,7 +83,7 @@ pub fn observe_with(pid: u32, settings: &Settings) -> Result<Seen, Error> {
         doubts.insert(number, doubt);
     }
     Ok(Seen {
-        around: around(pid, &second),
+        around: around(&job, &second),
         ranks: second,
         doubts,
     })
@@ -152,15 +165,32 @@ fn identity(rank: &Rank) -> BTreeSet<String> {
     marks
 }
 
-/// Whether who has not been seen has ended: the ranks were started here, all of them, by the process that was named. A script around
-/// one rank has been told what that rank was, and is no such process.
-fn around(pid: u32, ranks: &[Rank]) -> Surroundings {
-    let here = ranks
-        .iter()
-        .all(|rank| rank.pid != pid && are_all_here(rank.pid));
-    Surroundings {
-        whole: here && !ranks.is_empty() && !are_all_here(pid),
-    }
+/// Whether who has not been seen has ended.
+fn around(job: &Job, ranks: &[Rank]) -> Surroundings {
+    let seen: BTreeSet<i32> = ranks.iter().filter_map(|it| it.rank).collect();
+    let groups = ranks.iter().flat_map(|it| &it.communicators);
+    let all = groups.flat_map(|it| it.ranks.iter().copied());
+    let missing: BTreeSet<i32> = all.filter(|it| !seen.contains(it)).collect();
+    // It may not have been started yet, or be a script between two programs: rmpi's daemon knows.
+    let ended = |pid: u32| {
+        let mut missing = missing.iter().filter_map(|it| u32::try_from(*it).ok());
+        missing.all(|rank| ancestor::has_ended(pid, rank))
+    };
+    let whole = match ranks.first() {
+        None => false,
+        Some(rank) if ancestor::is_of_rmpi(rank.pid) => ended(rank.pid),
+        Some(_) => are_all_of_launcher(job, ranks),
+    };
+    Surroundings { whole }
+}
+
+/// Of another MPI: the ranks were started here, all of them, by the process that was named, and nothing else below it can become one.
+/// A script around one rank has been told what that rank was, and is no such process.
+fn are_all_of_launcher(job: &Job, ranks: &[Rank]) -> bool {
+    let starter = job.starter();
+    let mut all = ranks.iter();
+    let here = all.all(|rank| rank.pid != starter && are_all_here(rank.pid));
+    here && !are_all_here(starter) && job.is_whole()
 }
 
 /// What a launcher tells each rank: ranks of the job, and those of this host.
@@ -180,6 +210,8 @@ const SIZES: [(&str, &str); 3] = [
     ("PMI_SIZE", "MPI_LOCALNRANKS"),
 ];
 
+/// Looks at a job of which ranks end meanwhile.
+const TRIES: usize = 5;
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(100);
 /// For ranks that share their CPUs with many.

@@ -91,7 +91,7 @@ impl Stopped {
         for process in &mut stopped.processes {
             let pid = process.pid;
             let waited = process.wait(until);
-            waited.map_err(|why| Error::Unreadable { pid, why })?;
+            waited.map_err(|why| Error::unreadable(pid, why))?;
         }
         Ok(stopped)
     }
@@ -136,7 +136,7 @@ struct Thread {
 
 impl Process {
     fn tell(pid: u32) -> Result<Self, Error> {
-        let unreadable = |why| Error::Unreadable { pid, why };
+        let unreadable = |why| Error::unreadable(pid, why);
         if stands(pid).map_err(unreadable)? {
             let how = How::Before;
             return Ok(Self { pid, how });
@@ -152,7 +152,7 @@ impl Process {
 
     fn tell_by_signal(pid: u32) -> Result<Self, Error> {
         let how = How::Before;
-        match stands(pid).map_err(|why| Error::Unreadable { pid, why })? {
+        match stands(pid).map_err(|why| Error::unreadable(pid, why))? {
             true => Ok(Self { pid, how }),
             false => Self::signal(pid),
         }
@@ -161,10 +161,7 @@ impl Process {
     fn signal(pid: u32) -> Result<Self, Error> {
         let number = Pid::from_raw(i32::try_from(pid).unwrap_or(i32::MAX));
         let sent = kill(number, Signal::SIGSTOP);
-        sent.map_err(|why| Error::Unreadable {
-            pid,
-            why: why.into(),
-        })?;
+        sent.map_err(|why| Error::unreadable(pid, why.into()))?;
         let how = How::Signalled;
         Ok(Self { pid, how })
     }
@@ -377,13 +374,7 @@ mod tests {
     fn one_that_is_not_there_is_said_and_the_others_go_on() {
         let child = Child::start();
         let error = Stopped::stop([child.0.id(), 0x3fff_ffff]).unwrap_err();
-        assert!(matches!(
-            error,
-            Error::Unreadable {
-                pid: 0x3fff_ffff,
-                ..
-            }
-        ));
+        assert!(matches!(error, Error::Gone(0x3fff_ffff)), "{error}");
         assert!(child.comes_to('R'));
     }
 

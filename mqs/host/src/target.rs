@@ -35,7 +35,7 @@ impl Target {
     /// When that cannot be read.
     pub fn open(pid: u32, files: &mut Files) -> Result<Self, Error> {
         let maps = fs::read_to_string(format!("/proc/{pid}/maps"));
-        let maps = maps.map_err(|why| Error::Unreadable { pid, why })?;
+        let maps = maps.map_err(|why| Error::unreadable(pid, why))?;
         let mut seen = Vec::new();
         let mut objects = Vec::new();
         for (start, path) in maps.lines().filter_map(first_mapping) {

@@ -127,8 +127,8 @@ impl Running {
         assert_eq!(line, "under way\n");
         let mut files = Files::default();
         let targets = job::ranks(launcher.id(), &mut files).unwrap();
-        let dll = Dll::load(&targets[0].dll_path().unwrap()).unwrap();
-        let pids: Vec<u32> = targets.iter().map(Target::pid).collect();
+        let dll = Dll::load(&targets.ranks[0].dll_path().unwrap()).unwrap();
+        let pids: Vec<u32> = targets.ranks.iter().map(Target::pid).collect();
         assert_eq!(pids.len(), RANKS);
         Self {
             launcher,
