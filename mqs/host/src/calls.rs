@@ -14,6 +14,8 @@ pub struct Call {
     pub alone: bool,
     /// It waits for something else too, of which nothing is known.
     pub more: bool,
+    /// Requests of it that are done, and those that are pending, if it has several and the library says so.
+    pub requests: Option<(u32, u32)>,
     /// What it waits for.
     pub targets: Vec<Target>,
 }
@@ -50,6 +52,7 @@ pub fn calls(rank: &Rank) -> Vec<Call> {
             for (at, it) in queue.iter().enumerate() {
                 if let Some(function) = &it.call {
                     let call = entry(&mut calls, function, it.thread, it.alone);
+                    call.requests = it.requests;
                     call.targets.push(target(place, at));
                 }
             }
@@ -57,11 +60,13 @@ pub fn calls(rank: &Rank) -> Vec<Call> {
         for (at, it) in comm.begun.iter().enumerate() {
             if let Some(function) = &it.call {
                 let call = entry(&mut calls, function, it.thread, it.alone);
+                call.requests = it.requests;
                 call.targets.push(Target::Begun(place, at));
             }
         }
         for (at, it) in comm.calls.iter().enumerate() {
             let call = entry(&mut calls, &it.function, it.thread, it.alone);
+            call.requests = call.requests.or(it.requests);
             match (&*it.waits, &*it.function) {
                 ("waits for a message", _) => call.targets.push(Target::Probe(place, at)),
                 (OTHERS, FINALIZE) => call.targets.push(Target::Finalize),
@@ -80,6 +85,13 @@ pub fn calls(rank: &Rank) -> Vec<Call> {
 }
 
 impl Call {
+    /// Of a call that needs all of several requests: those that are done, and all.
+    #[must_use]
+    pub fn done(&self) -> Option<(u32, u32)> {
+        let (done, pending) = self.requests.filter(|_| !self.is_any())?;
+        Some((done, done.saturating_add(pending)))
+    }
+
     /// One of the targets is enough.
     #[must_use]
     pub fn is_any(&self) -> bool {
@@ -103,6 +115,7 @@ fn entry<'a>(
             thread,
             alone,
             more: false,
+            requests: None,
             targets: Vec::new(),
         });
     }

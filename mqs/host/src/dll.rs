@@ -275,6 +275,11 @@ impl Asked<'_> {
             calls,
             begun,
             unexpected: self.queue(interface::UNEXPECTED_MESSAGES)?,
+            // Other libraries know three queues.
+            inactive: match self.dll.is_ours {
+                true => self.queue(interface::INACTIVE_RECEIVES)?,
+                false => Vec::new(),
+            },
             collectives: self.collectives(),
         })
     }

@@ -14,6 +14,7 @@
 //! | [`standstill`] | two looks, and what did not change between them |
 //! | [`calls`] | the calls that ranks wait in |
 //! | [`waits`] | what each rank waits for, and who could end that |
+//! | [`near`] | what lies beside it that nearly fits |
 //! | [`verdict`] | whether the job can go on, and if not, why |
 //! | [`words`], [`listing`], [`graph`] | all that in words, as lists and as a picture |
 //! | [`cli`] | the command |
@@ -31,6 +32,7 @@ pub mod dll;
 pub mod graph;
 pub mod job;
 pub mod listing;
+pub mod near;
 pub mod report;
 pub mod standstill;
 pub mod stop;

@@ -40,6 +40,8 @@ pub struct Communicator {
     pub calls: Vec<Call>,
     /// Nonblocking collectives under way, if the library lists them.
     pub begun: Vec<Begun>,
+    /// Persistent receives that are not started, if the library lists them.
+    pub inactive: Vec<Operation>,
     /// Collectives that were called, if the library counts them.
     pub collectives: Vec<Collective>,
 }
@@ -75,6 +77,10 @@ pub struct Operation {
     pub wait: Option<u32>,
     /// No other thread of the rank can be in MPI meanwhile.
     pub alone: bool,
+    /// Requests of that call that are done, and those that are pending, if it has several.
+    pub requests: Option<(u32, u32)>,
+    /// That call waits in a collective whose data are just moving.
+    pub moving: bool,
 }
 
 impl Operation {
@@ -125,6 +131,10 @@ pub struct Call {
     pub tag: Option<i64>,
     /// Of a collective: bytes that all ranks must name alike, if there are such and the library says them.
     pub bytes: Option<i64>,
+    /// Of a collective: data of it are just moving.
+    pub moving: bool,
+    /// Requests of it that are done, and those that are pending, if it has several.
+    pub requests: Option<(u32, u32)>,
 }
 
 /// A nonblocking collective.
@@ -146,6 +156,10 @@ pub struct Begun {
     pub wait: Option<u32>,
     /// No other thread of the rank can be in MPI meanwhile.
     pub alone: bool,
+    /// Data of a collective are just moving.
+    pub moving: bool,
+    /// Requests of that call that are done, and those that are pending, if it has several.
+    pub requests: Option<(u32, u32)>,
 }
 
 impl Begun {
@@ -162,6 +176,8 @@ impl Begun {
             thread: entry.thread,
             wait: entry.wait,
             alone: entry.alone,
+            moving: entry.moving,
+            requests: entry.requests,
         })
     }
 }
@@ -182,6 +198,8 @@ impl Call {
             peer: entry.peer,
             tag: entry.tag,
             bytes: entry.bytes_a_rank(),
+            moving: entry.moving,
+            requests: entry.requests,
         })
     }
 }
@@ -223,6 +241,8 @@ impl Operation {
             thread: told.thread,
             wait: told.wait,
             alone: told.alone,
+            requests: told.requests,
+            moving: told.moving,
             words: told.words,
         }
     }
@@ -238,6 +258,8 @@ struct Told {
     thread: Option<u32>,
     wait: Option<u32>,
     alone: bool,
+    requests: Option<(u32, u32)>,
+    moving: bool,
 }
 
 impl Told {
@@ -258,6 +280,8 @@ impl Told {
             thread: number("thread "),
             wait: number("wait "),
             alone: line.is_some_and(|line| line.ends_with(", alone")),
+            requests: words.iter().find_map(|line| requests(line)),
+            moving: line.is_some_and(|line| line.split(", ").any(|part| part == "moving")),
             words: words.into(),
         }
     }
@@ -282,6 +306,13 @@ impl Reader {
 
 /// As they stand in [`interface::PendingOperation`].
 type Lines = [[u8; 64]; 5];
+
+/// `requests: 3 done, 2 pending`.
+fn requests(line: &str) -> Option<(u32, u32)> {
+    let (done, pending) = line.strip_prefix("requests: ")?.split_once(" done, ")?;
+    let pending = pending.strip_suffix(" pending")?;
+    Some((done.parse().ok()?, pending.parse().ok()?))
+}
 
 /// `10 of MPI_DOUBLE`, or `of face` where the number is not known.
 fn data(line: &str) -> Option<(Option<u64>, &str)> {

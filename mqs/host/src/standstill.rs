@@ -71,7 +71,7 @@ fn observe_once(pid: u32, settings: &Settings) -> Result<Seen, Error> {
         let Some(number) = rank.rank.filter(|_| !waits.is_empty()) else {
             continue;
         };
-        let doubt = if was.get(&rank.pid) != Some(&identity(rank)) {
+        let doubt = if was.get(&rank.pid) != Some(&identity(rank)) || is_moving(rank) {
             Doubt::Moved
         } else if restless.contains(&rank.pid) {
             Doubt::Restless
@@ -141,6 +141,15 @@ fn own_threads(pid: u32) -> usize {
     let tasks = tasks.into_iter().flatten().flatten();
     let names = tasks.filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
     names.filter(|name| !name.starts_with("rmpi-")).count()
+}
+
+/// Whether data of a collective are just coming in: that may take long, and nothing else tells of it.
+fn is_moving(rank: &Rank) -> bool {
+    rank.communicators.iter().any(|comm| {
+        let calls = comm.calls.iter().any(|it| it.moving);
+        let mut operations = comm.sends.iter().chain(&comm.receives);
+        calls || comm.begun.iter().any(|it| it.moving) || operations.any(|it| it.moving)
+    })
 }
 
 /// What tells a rank that still waits in the same calls from one that waits in others that look alike.

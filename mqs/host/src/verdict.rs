@@ -3,12 +3,16 @@
 //!
 //! A rank can go on if it is not waiting, or if what it waits for can come from ranks that can go on. What is left when
 //! nothing more follows from that can never go on: each of these waits for others of them, or for who is gone.
+//!
+//! That there is no deadlock is proved the same way, but only from what is certain: that all ranks have come to a collective
+//! does not say that their calls fit together. Where neither is proved there is no verdict.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use serde::Serialize;
 
-use crate::waits::{Mixed, Near, Other, Pending, Side, State, Wait, Waits, What};
+use crate::near::{Near, Other};
+use crate::waits::{Mixed, Pending, Side, State, Wait, Waits, What};
 use crate::words::{self, ranks, verb};
 
 /// What is to be said of a job.
@@ -32,8 +36,10 @@ pub struct Verdict {
 pub enum Kind {
     /// Ranks can never go on.
     Deadlock,
-    /// Ranks wait for something that may still come.
+    /// Ranks wait for something that may still come from ranks that go on.
     Waiting,
+    /// Ranks wait, and neither is proved.
+    NoVerdict,
     /// No rank waits.
     Running,
 }
@@ -56,11 +62,7 @@ pub fn verdict(waits: &Waits, doubts: &BTreeMap<i32, Doubt>) -> Verdict {
     let judge = Judge::of(waits, doubts);
     let stuck = judge.stuck();
     let circles = judge.circles();
-    let kind = match (stuck.is_empty(), judge.waiting().is_empty()) {
-        (false, _) => Kind::Deadlock,
-        (true, false) => Kind::Waiting,
-        (true, true) => Kind::Running,
-    };
+    let kind = judge.kind(&stuck);
     let mut causes = Vec::new();
     match kind {
         Kind::Deadlock => {
@@ -69,7 +71,7 @@ pub fn verdict(waits: &Waits, doubts: &BTreeMap<i32, Doubt>) -> Verdict {
             causes.extend(judge.absent(&stuck));
             causes.extend(judge.nearly(&stuck));
         }
-        Kind::Waiting => causes.extend(judge.absent(&judge.waiting())),
+        Kind::Waiting | Kind::NoVerdict => causes.extend(judge.absent(&judge.waiting())),
         Kind::Running => {}
     }
     causes.extend(waits.mixed.iter().map(mixed));
@@ -96,59 +98,112 @@ pub fn verdict(waits: &Waits, doubts: &BTreeMap<i32, Doubt>) -> Verdict {
 struct Judge<'a> {
     waits: &'a Waits,
     doubts: &'a BTreeMap<i32, Doubt>,
-    /// By rank: whether it can go on.
+    /// By rank: whether it can go on, for all that is known.
     free: Vec<bool>,
+    /// By rank: whether it is certain that it can.
+    sure: Vec<bool>,
 }
 
-impl<'a> Judge<'a> {
-    fn of(waits: &'a Waits, doubts: &'a BTreeMap<i32, Doubt>) -> Self {
-        let begin = |(number, state): (i32, &State)| match state {
-            State::Outside | State::Untold | State::Unseen => true,
-            State::Waits(_) => doubts.contains_key(&number),
-            State::Finalized | State::Ended => false,
-        };
-        let free = (0..).zip(&waits.states).map(begin).collect();
-        let mut judge = Self {
-            waits,
-            doubts,
-            free,
-        };
-        while judge.free_more() {}
-        judge
-    }
+/// Ranks that can go on, while more of them are being found.
+struct Free<'a> {
+    free: &'a [bool],
+    /// Only what is certain counts.
+    strict: bool,
+}
 
-    /// Frees whom the free can free; whether there was one.
-    fn free_more(&mut self) -> bool {
-        let mut found = false;
-        for (number, state) in self.waits.states.iter().enumerate() {
-            let State::Waits(waits) = state else { continue };
-            if !self.free[number] && waits.iter().any(|it| self.can_end(it)) {
-                self.free[number] = true;
-                found = true;
-            }
-        }
-        found
+impl Free<'_> {
+    fn has(&self, rank: i32) -> bool {
+        let place = usize::try_from(rank).ok();
+        place.and_then(|at| self.free.get(at)).is_none_or(|it| *it)
     }
 
     fn can_end(&self, wait: &Wait) -> bool {
+        let mut pending = wait.pending.iter();
         match wait.all {
-            true => wait.pending.iter().all(|it| self.can_come(it)),
-            false => wait.more || wait.pending.iter().any(|it| self.can_come(it)),
+            true => !(self.strict && wait.more) && pending.all(|it| self.can_come(it)),
+            false => {
+                let other = wait.moves || (wait.more && !self.strict);
+                other || pending.any(|it| self.can_come(it))
+            }
         }
     }
 
     fn can_come(&self, it: &Pending) -> bool {
+        if self.strict && matches!(it.what, What::Collective { .. } | What::Finalize) {
+            let fits = it.near.is_empty() && !it.ranks.is_empty();
+            return fits && it.ranks.iter().all(|rank| self.has(*rank));
+        }
         let mut ranks = it.ranks.iter();
         it.under_way
             || match it.all {
-                true => ranks.all(|rank| self.is_free(*rank)),
-                false => ranks.any(|rank| self.is_free(*rank)),
+                true => ranks.all(|rank| self.has(*rank)),
+                false => ranks.any(|rank| self.has(*rank)),
             }
     }
 
+    /// All that follows from those that can go on without others.
+    fn of(waits: &Waits, begin: impl Fn(i32, &State) -> bool, strict: bool) -> Vec<bool> {
+        let numbered = (0..).zip(&waits.states);
+        let mut free: Vec<bool> = numbered.map(|(rank, it)| begin(rank, it)).collect();
+        loop {
+            let mut found = false;
+            for (at, state) in waits.states.iter().enumerate() {
+                let State::Waits(waits) = state else { continue };
+                let known = Free {
+                    free: &free,
+                    strict,
+                };
+                if !free[at] && waits.iter().any(|it| known.can_end(it)) {
+                    (free[at], found) = (true, true);
+                }
+            }
+            if !found {
+                return free;
+            }
+        }
+    }
+}
+
+impl<'a> Judge<'a> {
+    fn of(waits: &'a Waits, doubts: &'a BTreeMap<i32, Doubt>) -> Self {
+        let may = |rank: i32, state: &State| match state {
+            State::Outside | State::Untold | State::Unseen => true,
+            State::Waits(_) => doubts.contains_key(&rank),
+            State::Finalized | State::Ended => false,
+        };
+        let does = |rank: i32, state: &State| match state {
+            State::Outside => true,
+            State::Waits(_) => doubts.get(&rank) == Some(&Doubt::Moved),
+            _ => false,
+        };
+        Self {
+            waits,
+            doubts,
+            free: Free::of(waits, may, false),
+            sure: Free::of(waits, does, true),
+        }
+    }
+
+    fn kind(&self, stuck: &[i32]) -> Kind {
+        let waiting = self.waiting();
+        let is_sure = |rank: &i32| usize::try_from(*rank).is_ok_and(|at| self.sure[at]);
+        match waiting.is_empty() {
+            _ if !stuck.is_empty() => Kind::Deadlock,
+            true if self.waits.states.contains(&State::Untold) => Kind::NoVerdict,
+            true => Kind::Running,
+            false if self.waits.mixed.is_empty() && waiting.iter().all(is_sure) => Kind::Waiting,
+            false => Kind::NoVerdict,
+        }
+    }
+
+    fn can_come(&self, it: &Pending) -> bool {
+        let (free, strict) = (&self.free[..], false);
+        Free { free, strict }.can_come(it)
+    }
+
     fn is_free(&self, rank: i32) -> bool {
-        let place = usize::try_from(rank).ok();
-        place.and_then(|at| self.free.get(at)).is_none_or(|it| *it)
+        let (free, strict) = (&self.free[..], false);
+        Free { free, strict }.has(rank)
     }
 
     fn state(&self, rank: i32) -> Option<&State> {
@@ -336,32 +391,24 @@ impl<'a> Judge<'a> {
                 };
                 format!("deadlock: {}{of} can never go on", ranks(stuck))
             }
-            Kind::Running if self.waits.states.contains(&State::Untold) => {
+            Kind::Running => "no rank waits in MPI".to_owned(),
+            Kind::Waiting => self.headline_of_waiting("no deadlock", &self.hopes()),
+            Kind::NoVerdict if self.waiting().is_empty() => {
                 "no verdict: the library of this MPI does not say which calls wait".to_owned()
             }
-            Kind::Running => "no rank waits in MPI".to_owned(),
-            Kind::Waiting => {
-                let waiting = self.waiting();
-                let (hopes, doubts) = (self.hopes(), self.unknown());
-                let (what, why) = match (hopes.is_empty(), self.doubtful()) {
-                    (true, _) => ("no verdict", doubts),
-                    (false, Some(doubt)) => ("no verdict", vec![doubt]),
-                    (false, None) => ("no deadlock", hopes),
-                };
-                let waits = verb(&waiting, "waits", "wait");
-                format!("{what}: {} {waits}; {}", ranks(&waiting), why.join("; "))
-            }
+            Kind::NoVerdict => self.headline_of_waiting("no verdict", &self.unknown()),
         }
+    }
+
+    fn headline_of_waiting(&self, what: &str, why: &[String]) -> String {
+        let waiting = self.waiting();
+        let waits = verb(&waiting, "waits", "wait");
+        format!("{what}: {} {waits}; {}", ranks(&waiting), why.join("; "))
     }
 
     /// Who may still do what others wait for.
     fn hopes(&self) -> Vec<String> {
-        let outside = self.those(|_, state| *state == State::Outside);
-        let moved = self.those(|rank, _| self.doubts.get(&rank) == Some(&Doubt::Moved));
-        let moving = self.those(|_, state| match state {
-            State::Waits(waits) => waits.iter().any(is_under_way),
-            _ => false,
-        });
+        let (outside, moved) = (self.outside(), self.moved());
         let mut hopes = Vec::new();
         if !outside.is_empty() {
             let is = verb(&outside, "is", "are");
@@ -372,45 +419,27 @@ impl<'a> Judge<'a> {
         }
         if !moved.is_empty() {
             let has = verb(&moved, "has", "have");
-            hopes.push(format!("{} {has} just gone on", ranks(&moved)));
+            hopes.push(format!("{} {has} gone on meanwhile", ranks(&moved)));
         }
-        if hopes.is_empty() && !moving.is_empty() {
-            let waits = verb(&moving, "waits", "wait");
-            hopes.push(format!("what {} {waits} for is under way", ranks(&moving)));
+        if hopes.is_empty() {
+            let meeting = self.those(|_, state| match state {
+                State::Waits(waits) => waits.iter().any(is_under_way),
+                _ => false,
+            });
+            hopes.push(format!(
+                "send and receive are both there for {}, whose call can end; look again to see whether it does",
+                ranks(&meeting)
+            ));
         }
         hopes
     }
 
-    /// What is under way only if arguments fit that nobody can look at any more, where all hope is in that.
-    fn doubtful(&self) -> Option<String> {
-        let (mut waiting, mut through) = (BTreeSet::new(), BTreeSet::new());
-        for (rank, waits) in self.waiters() {
-            for it in waits.iter().flat_map(|wait| &wait.pending) {
-                let roots = it.near.iter().filter(|it| it.other == Other::Through);
-                let roots: Vec<i32> = roots.map(|it| it.rank).collect();
-                if roots.is_empty() && it.under_way {
-                    return None;
-                }
-                waiting.extend((!roots.is_empty()).then_some(rank));
-                through.extend(roots);
-            }
-        }
-        let goes_on = |rank: i32, state: &State| {
-            *state == State::Outside || self.doubts.get(&rank) == Some(&Doubt::Moved)
-        };
-        let others = self.those(|rank, state| goes_on(rank, state) && !through.contains(&rank));
-        if waiting.is_empty() || !others.is_empty() {
-            return None;
-        }
-        let waiting: Vec<i32> = waiting.into_iter().collect();
-        let through: Vec<i32> = through.into_iter().collect();
-        Some(format!(
-            "data that {} {} for come from {}, which {} through with the call; if they do not come, counts or datatypes differ",
-            ranks(&waiting),
-            verb(&waiting, "waits", "wait"),
-            ranks(&through),
-            verb(&through, "is", "are")
-        ))
+    fn outside(&self) -> Vec<i32> {
+        self.those(|_, state| *state == State::Outside)
+    }
+
+    fn moved(&self) -> Vec<i32> {
+        self.those(|rank, _| self.doubts.get(&rank) == Some(&Doubt::Moved))
     }
 
     /// Why nothing can be said.
@@ -429,11 +458,77 @@ impl<'a> Judge<'a> {
                 "has threads that may be in MPI at any time",
                 "have threads that may be in MPI at any time",
             ),
+            (
+                self.outside(),
+                "is not waiting in MPI",
+                "are not waiting in MPI",
+            ),
+            (
+                self.moved(),
+                "has gone on meanwhile",
+                "have gone on meanwhile",
+            ),
         ];
         let known = reasons.into_iter().filter(|(who, ..)| !who.is_empty());
-        known
-            .map(|(who, one, many)| format!("{} {}", ranks(&who), verb(&who, one, many)))
-            .collect()
+        let told =
+            known.map(|(who, one, many)| format!("{} {}", ranks(&who), verb(&who, one, many)));
+        told.chain(self.unfit()).chain(self.beside()).collect()
+    }
+
+    /// Collectives to which all have come, and which do not end.
+    fn unfit(&self) -> Vec<String> {
+        let (mut through, mut from, mut still) =
+            (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        for (rank, waits) in self.waiters() {
+            let pending = waits.iter().flat_map(|wait| &wait.pending);
+            let met = pending.filter(|it| {
+                it.under_way && matches!(it.what, What::Collective { .. } | What::Finalize)
+            });
+            for it in met {
+                let roots = it.near.iter().filter(|it| it.other == Other::Through);
+                let roots: Vec<i32> = roots.map(|it| it.rank).collect();
+                match roots.is_empty() {
+                    true => still.insert(rank),
+                    false => through.insert(rank),
+                };
+                from.extend(roots);
+            }
+        }
+        let list = |it: BTreeSet<i32>| it.into_iter().collect::<Vec<_>>();
+        let (through, from, still) = (list(through), list(from), list(still));
+        let mut lines = Vec::new();
+        if !through.is_empty() {
+            lines.push(format!(
+                "data that {} {} for come from {}, which {} through with the call; if they do not come, counts or datatypes differ",
+                ranks(&through),
+                verb(&through, "waits", "wait"),
+                ranks(&from),
+                verb(&from, "is", "are")
+            ));
+        }
+        if !still.is_empty() {
+            lines.push(format!(
+                "every rank has come to the collective of {}, and it has not ended; if it does not, arguments of the ranks differ",
+                ranks(&still)
+            ));
+        }
+        lines
+    }
+
+    /// What else nothing is known of.
+    fn beside(&self) -> Vec<String> {
+        let more = self.those(|_, state| match state {
+            State::Waits(waits) => waits.iter().any(|it| it.more),
+            _ => false,
+        });
+        let mut lines = Vec::new();
+        if !more.is_empty() {
+            lines.push(format!("not all that {} waits for is known", ranks(&more)));
+        }
+        if !self.waits.mixed.is_empty() {
+            lines.push("not all ranks call the same collective at the same place".to_owned());
+        }
+        lines
     }
 
     fn those(&self, is: impl Fn(i32, &State) -> bool) -> Vec<i32> {
@@ -446,9 +541,11 @@ impl<'a> Judge<'a> {
     fn nearly(&self, stuck: &[i32]) -> Vec<String> {
         let mut lines = Vec::new();
         for rank in stuck {
-            for it in self.lacks(*rank).filter(|it| it.what != What::Send) {
+            for it in self.lacks(*rank) {
+                let told = |found: &&Near| it.what != What::Send || found.other == Other::Inactive;
+                let near = it.near.iter().filter(told);
                 lines.extend(self.finalizing(*rank, it));
-                lines.extend(it.near.iter().filter_map(|found| instead(*rank, it, found)));
+                lines.extend(near.filter_map(|found| instead(*rank, it, found)));
             }
         }
         let more = lines.len().saturating_sub(MOST_NEAR);
@@ -461,7 +558,7 @@ impl<'a> Judge<'a> {
 
     /// Who is in `MPI_Finalize` sends nothing any more.
     fn finalizing(&self, rank: i32, it: &Pending) -> Option<String> {
-        let peer = it.peer?;
+        let peer = it.peer.filter(|_| it.what != What::Send)?;
         let Some(State::Waits(waits)) = self.state(peer) else {
             return None;
         };
@@ -512,7 +609,7 @@ struct Entered {
 }
 
 fn is_under_way(wait: &Wait) -> bool {
-    wait.more || wait.pending.iter().any(|it| it.under_way)
+    wait.moves || wait.pending.iter().any(|it| it.under_way)
 }
 
 /// What is there in place of a message.
@@ -532,6 +629,10 @@ fn instead(rank: i32, it: &Pending, found: &Near) -> Option<String> {
         Other::Rank => format!(
             "rank {rank} waits for {wanted} from rank {} on {}, and it has come from rank {sender}",
             it.peer?, it.name
+        ),
+        Other::Inactive => format!(
+            "rank {rank} waits until rank {sender} receives {wanted} on {}: its persistent receive would, but was not started",
+            it.name
         ),
         Other::Collective | Other::Root | Other::Size | Other::Through => return None,
     })

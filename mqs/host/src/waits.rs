@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What each rank waits for, who could end that, and what lies beside it that nearly fits.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde::Serialize;
 
 use crate::calls::{Call, FINALIZE, OTHERS, Target, calls};
+use crate::near::{Near, Other, Wish, near_messages, near_receives, world};
 use crate::report::{self, Communicator, Data, Operation, Rank};
 
 /// What a rank does.
@@ -37,6 +38,10 @@ pub struct Wait {
     pub pending: Vec<Pending>,
     /// It waits for something else too, of which nothing is known.
     pub more: bool,
+    /// It waits for something else too, for which both sides are there: that ends by itself.
+    pub moves: bool,
+    /// Where all of several requests must end: those that have, and all.
+    pub done: Option<(u32, u32)>,
 }
 
 /// One thing that a call waits for.
@@ -90,46 +95,6 @@ pub enum What {
     },
     /// Ranks that have not called `MPI_Finalize`.
     Finalize,
-}
-
-/// Something that does not fit, but nearly.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-pub struct Near {
-    /// What is different.
-    pub other: Other,
-    /// Whose it is: sender of a message, or receiver.
-    pub rank: i32,
-    /// The other side that it names; none: any.
-    pub peer: Option<i32>,
-    /// Its tag; none: any.
-    pub tag: Option<i64>,
-    /// What it holds.
-    #[serde(flatten)]
-    pub data: Data,
-    /// Its communicator.
-    pub name: String,
-    /// How many are alike.
-    pub count: usize,
-}
-
-/// In what something does not fit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Other {
-    /// In its tag.
-    Tag,
-    /// In its communicator.
-    Communicator,
-    /// In the rank of the other side.
-    Rank,
-    /// It is another collective on the same communicator; its name is in `name`.
-    Collective,
-    /// It is the same collective with another root, which is in `peer` as a rank of the communicator.
-    Root,
-    /// It is the same collective of other data: their bytes are in `data`.
-    Size,
-    /// It is the same collective, and the root, from whom the data come, is through with it.
-    Through,
 }
 
 /// A receive that has failed and that its rank did not collect.
@@ -236,6 +201,8 @@ struct Job<'a> {
     receives: HashMap<Lane, HashSet<Option<i64>>>,
     /// Collectives under way, by communicator and call of that.
     met: BTreeMap<(u64, i64), Vec<Met<'a>>>,
+    /// The last of them that each rank is in, by communicator and rank.
+    latest: HashMap<(u64, i32), i64>,
 }
 
 /// Name, root and bytes of a collective.
@@ -272,6 +239,7 @@ impl<'a> Job<'a> {
             sends: HashMap::new(),
             receives: HashMap::new(),
             met: BTreeMap::new(),
+            latest: HashMap::new(),
         };
         let mut highest = -1;
         for rank in ranks {
@@ -310,6 +278,8 @@ impl<'a> Job<'a> {
         let begun = comm.begun.iter();
         let begun = begun.filter_map(|it| Some((&*it.name, it.root, it.bytes, it.place?)));
         for (name, root, bytes, place) in calls.chain(begun) {
+            let latest = self.latest.entry((comm.id, rank)).or_insert(place);
+            *latest = place.max(*latest);
             let met = self.met.entry((comm.id, place)).or_default();
             met.push(Met {
                 rank,
@@ -358,6 +328,8 @@ impl<'a> Job<'a> {
             all: !call.is_any(),
             pending: Vec::new(),
             more: call.more,
+            moves: false,
+            done: call.done(),
         };
         for (number, target) in call.targets.iter().enumerate() {
             let look = number < MOST_LOOKS;
@@ -404,8 +376,11 @@ impl<'a> Job<'a> {
             };
             match found {
                 Some(pending) => wait.pending.push(pending),
-                // What was matched or is complete ends by itself.
-                None => wait.more = true,
+                // What was matched or is complete.
+                None => match target {
+                    Target::Send(..) | Target::Receive(..) => wait.moves = true,
+                    _ => wait.more = true,
+                },
             }
         }
         wait
@@ -477,21 +452,33 @@ impl<'a> Job<'a> {
             let other = theirs.is_other(name, &it);
             pending.near.extend(other.map(|other| theirs.near(other)));
         }
+        let meets = |rank: i32| met.iter().any(|it| it.rank == rank);
         // Calls of another collective are not counted with this one.
         let is_same = pending.near.iter().all(|it| it.other == Other::Size);
-        let is_here = |rank: &i32| {
-            *rank == me
-                || met.iter().any(|it| it.rank == *rank)
-                || (is_same && self.has_come(*rank, comm.id, name, it.number))
+        let is_through = |rank: i32| is_same && self.has_come(rank, comm.id, name, it.number);
+        let is_later = |rank: i32| {
+            let latest = self.latest.get(&(comm.id, rank));
+            latest
+                .zip(it.place)
+                .is_some_and(|(latest, place)| *latest > place)
         };
+        let is_here =
+            |rank: &i32| *rank == me || meets(*rank) || is_through(*rank) || is_later(*rank);
         if !pending.near.is_empty() && comm.ranks.iter().all(is_here) {
-            // Nobody is left who could bring what is missing.
-            pending.ranks = pending.near.iter().map(|it| it.rank).collect();
-            (pending.all, pending.mixed) = (true, true);
+            // Nobody else is left who could bring what is missing; and these can only if one of them goes on.
+            let others = comm.ranks.iter().copied().filter(|rank| *rank != me);
+            pending.ranks = others
+                .filter(|rank| meets(*rank) || (is_later(*rank) && !is_through(*rank)))
+                .collect();
+            pending.mixed = true;
             return pending;
         }
         pending.near.clear();
-        let absent = |rank: &&i32| **rank != me && !self.has_come(**rank, comm.id, name, it.number);
+        let has_met = |rank: i32| met.iter().any(|it| it.rank == rank && it.name == name);
+        let absent = |rank: &&i32| {
+            let has_come = has_met(**rank) || self.has_come(**rank, comm.id, name, it.number);
+            **rank != me && !has_come
+        };
         pending.ranks = comm.ranks.iter().filter(absent).copied().collect();
         pending.all = needs_all(name);
         pending.under_way = pending.ranks.is_empty();
@@ -502,8 +489,8 @@ impl<'a> Job<'a> {
         }
         let root = it.root.and_then(|root| usize::try_from(root).ok());
         let root = root.and_then(|root| comm.ranks.get(root).copied());
-        let is_through = |root: &i32| *root != me && !met.iter().any(|it| it.rank == *root);
-        if let Some(root) = root.filter(is_through)
+        let is_gone = |root: &i32| *root != me && !meets(*root);
+        if let Some(root) = root.filter(is_gone)
             && pending.under_way
             && comes_from_root(name)
         {
@@ -617,21 +604,6 @@ impl Met<'_> {
     }
 }
 
-impl Near {
-    /// Of the collective `name` that a rank has called.
-    fn of(other: Other, rank: i32, name: &str) -> Self {
-        Self {
-            other,
-            rank,
-            peer: None,
-            tag: None,
-            data: Data::default(),
-            name: name.to_owned(),
-            count: 1,
-        }
-    }
-}
-
 /// What is known of a collective.
 #[derive(Clone, Copy, Default)]
 struct About {
@@ -672,115 +644,6 @@ fn collective_of(call: &report::Call) -> &str {
     call.function.strip_prefix("MPI_").unwrap_or(&call.function)
 }
 
-/// What a receive or a probe takes.
-struct Wish {
-    /// Rank in `MPI_COMM_WORLD`.
-    peer: Option<i32>,
-    local_peer: Option<i64>,
-    tag: Option<i64>,
-    data: Data,
-}
-
-impl Wish {
-    fn of(it: &Operation) -> Self {
-        Self {
-            peer: world(it.world_peer),
-            local_peer: it.peer,
-            tag: it.tag,
-            data: it.data(),
-        }
-    }
-
-    fn to_see(comm: &Communicator, it: &report::Call) -> Self {
-        let place = it.peer.and_then(|peer| usize::try_from(peer).ok());
-        Self {
-            peer: place.and_then(|at| comm.ranks.get(at).copied()),
-            local_peer: it.peer,
-            tag: it.tag,
-            data: Data::default(),
-        }
-    }
-}
-
-/// Messages that have arrived at a rank and that a receive of it does not take, but nearly.
-fn near_messages(rank: &Rank, comm: &Communicator, it: &Wish) -> Vec<Near> {
-    let mut found = Gathered::default();
-    for theirs in &rank.communicators {
-        for message in &theirs.unexpected {
-            let same = theirs.id == comm.id;
-            let rank_fits = it.peer.is_none() || it.peer == world(message.world_peer);
-            let tag_fits = it.tag.is_none() || it.tag == message.tag;
-            if let Some(other) = only_difference(same, rank_fits, tag_fits)
-                && let Some(sender) = world(message.world_peer)
-            {
-                found.add(other, sender, rank.rank, theirs, message);
-            }
-        }
-    }
-    found.sorted()
-}
-
-/// Receives of a rank that do not take a message, but nearly.
-fn near_receives(me: i32, receiver: &Rank, comm: &Communicator, it: &Operation) -> Vec<Near> {
-    let mut found = Gathered::default();
-    for theirs in &receiver.communicators {
-        for receive in theirs.receives.iter().filter(|it| it.status == "pending") {
-            let same = theirs.id == comm.id;
-            let peer = world(receive.world_peer);
-            let rank_fits = peer.is_none_or(|peer| peer == me);
-            let tag_fits = receive.tag.is_none() || receive.tag == it.tag;
-            if let Some(other) = only_difference(same, rank_fits, tag_fits)
-                && let Some(owner) = receiver.rank
-            {
-                found.add(other, owner, peer, theirs, receive);
-            }
-        }
-    }
-    found.sorted()
-}
-
-/// The one thing in which two do not fit.
-fn only_difference(comm: bool, rank: bool, tag: bool) -> Option<Other> {
-    match (comm, rank, tag) {
-        (true, true, false) => Some(Other::Tag),
-        (false, true, true) => Some(Other::Communicator),
-        (true, false, true) => Some(Other::Rank),
-        _ => None,
-    }
-}
-
-/// Equal ones are counted.
-#[derive(Default)]
-struct Gathered(HashMap<Near, usize>);
-
-impl Gathered {
-    fn add(
-        &mut self,
-        other: Other,
-        rank: i32,
-        peer: Option<i32>,
-        comm: &Communicator,
-        it: &Operation,
-    ) {
-        let near = Near {
-            other,
-            rank,
-            peer,
-            tag: it.tag,
-            data: it.data(),
-            name: comm.label(),
-            count: 0,
-        };
-        *self.0.entry(near).or_default() += 1;
-    }
-
-    fn sorted(self) -> Vec<Near> {
-        let counted = self.0.into_iter().map(|(it, count)| Near { count, ..it });
-        let sorted: BTreeSet<Near> = counted.collect();
-        sorted.into_iter().take(MOST_NEAR).collect()
-    }
-}
-
 fn failed_receives(rank: &Rank) -> Vec<Failed> {
     let Some(number) = rank.rank else {
         return Vec::new();
@@ -803,10 +666,6 @@ fn failed_receives(rank: &Rank) -> Vec<Failed> {
         }
     }
     found
-}
-
-fn world(rank: Option<i64>) -> Option<i32> {
-    rank.and_then(|rank| i32::try_from(rank).ok())
 }
 
 /// Calls of a collective that a rank has begun; none where that one is not counted.
@@ -836,5 +695,3 @@ fn comes_from_root(name: &str) -> bool {
 
 /// Pending operations of a call for which what nearly fits is looked for.
 const MOST_LOOKS: usize = 16;
-/// What nearly fits, at most: who sends ten thousand messages with another tag made one mistake.
-const MOST_NEAR: usize = 4;

@@ -3,8 +3,9 @@
 
 use std::collections::BTreeMap;
 
+use crate::near::{Near, Other};
 use crate::report::Data;
-use crate::waits::{Near, Other, Pending, State, Wait, Waits, What};
+use crate::waits::{Pending, State, Wait, Waits, What};
 
 /// What some ranks do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -156,11 +157,18 @@ fn text(state: &State, names: Names) -> (String, Vec<String>) {
 
 fn wait(wait: &Wait, names: Names) -> (String, Vec<String>) {
     let mut beside = Vec::new();
+    let call = match wait.done {
+        Some((done, all)) => {
+            let are = if done == 1 { "is" } else { "are" };
+            format!("{} ({done} of {all} requests {are} done)", wait.call)
+        }
+        None => wait.call.clone(),
+    };
     let text = match &wait.pending[..] {
-        [] => wait.call.clone(),
+        [] => call,
         [only] => {
             beside.extend(only.near.iter().map(|it| near(only, it, names)));
-            format!("{} {}", wait.call, pending(only, names))
+            format!("{call} {}", pending(only, names))
         }
         several => {
             for it in several.iter().take(MOST_PENDING) {
@@ -172,7 +180,7 @@ fn wait(wait: &Wait, names: Names) -> (String, Vec<String>) {
                 beside.push(format!("and {} more", several.len() - MOST_PENDING));
             }
             let how = if wait.all { "all" } else { "one" };
-            format!("{} for {how} of {}", wait.call, several.len())
+            format!("{call} for {how} of {}", several.len())
         }
     };
     (text, beside)
@@ -197,7 +205,7 @@ fn pending(it: &Pending, names: Names) -> String {
             let come = match (it.mixed, it.ranks.is_empty()) {
                 (true, _) => "every rank has come, but not to the same".to_owned(),
                 (false, true) => "every rank has come".to_owned(),
-                (false, false) => format!("without {}", ranks(&it.ranks)),
+                (false, false) => format!("waits for {}", ranks(&it.ranks)),
             };
             let differs = it.near.iter().any(|near| near.other == Other::Size);
             let with = with(it.local_peer, differs.then_some(it.data.bytes));
@@ -217,7 +225,7 @@ fn pending(it: &Pending, names: Names) -> String {
         What::Finalize => {
             return match it.ranks.is_empty() {
                 true => "with all others".to_owned(),
-                false => format!("without {}", ranks(&it.ranks)),
+                false => format!("waits for {}", ranks(&it.ranks)),
             };
         }
     };
@@ -226,7 +234,7 @@ fn pending(it: &Pending, names: Names) -> String {
     }
     text += &format!(", on {}", it.name);
     if it.under_way {
-        text += "; under way";
+        text += "; the other side is there";
     }
     text
 }
@@ -250,6 +258,11 @@ fn near(it: &Pending, found: &Near, names: Names) -> String {
     if found.other == Other::Through {
         return format!(
             "{rank} is through with it: if its data do not come, it gave other counts or datatypes"
+        );
+    }
+    if found.other == Other::Inactive {
+        return format!(
+            "{rank} has a persistent receive that fits and is not started (MPI_Recv_init without MPI_Start){count}"
         );
     }
     let difference = match found.other {
