@@ -25,7 +25,7 @@ _rmpi-queues() {
 '--help[Print help]' \
 '-V[Print version]' \
 '--version[Print version]' \
-':pid -- The process of rmpiexec (or of another MPI'\''s launcher), or of one rank:_default' \
+':pid -- The process of rmpiexec or of any rank of its job (of another MPI\: of its launcher, or of a rank for that alone):_default' \
 && ret=0
 }
 

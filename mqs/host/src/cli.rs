@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::report::Rank;
 use crate::standstill::{Seen, observe_with};
-use crate::verdict::{Verdict, verdict};
+use crate::verdict::{Kind, Verdict, verdict};
 use crate::waits::{Waits, waits};
 use crate::words::{self, ranks};
 use crate::{Settings, graph, listing};
@@ -26,7 +26,8 @@ Examples:
 
 The ranks are stopped for a moment, twice, a tenth of a second apart, and go on. A deadlock is told only where it is proved:
 each of its ranks waits in MPI, in the same call both times, for others of them or for ranks that have left.
-Exit code: 0; 1 if the ranks could not be looked at; 2 for a command line that was not understood.";
+Exit code: 0 if there is no deadlock, 3 if there is one, 4 if neither is proved; 1 if the ranks could not be looked at, as when
+the job has ended; 2 for a command line that was not understood.";
 
 /// Say which ranks of a running MPI job wait for which, and why they never will go on
 #[derive(Debug, Parser)]
@@ -47,7 +48,7 @@ pub struct Options {
     /// Take the types of the ranks' MPI from here, if its libraries were stripped (another MPI's; rmpi needs none)
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     debug_info: Vec<PathBuf>,
-    /// The process of rmpiexec (or of another MPI's launcher), or of one rank
+    /// The process of rmpiexec or of any rank of its job (of another MPI: of its launcher, or of a rank for that alone)
     pid: u32,
 }
 
@@ -67,9 +68,9 @@ pub fn run(words: impl Iterator<Item = OsString>) -> ExitCode {
         }
     };
     match show(&options) {
-        Ok(text) => {
+        Ok((text, kind)) => {
             print(&text);
-            ExitCode::SUCCESS
+            code(kind)
         }
         Err(why) => {
             eprintln!("rmpi-queues: {why}");
@@ -86,7 +87,16 @@ struct Everything<'a> {
     ranks: &'a [Rank],
 }
 
-fn show(options: &Options) -> Result<String, String> {
+/// Scripts tell by it what is the matter.
+fn code(kind: Kind) -> ExitCode {
+    match kind {
+        Kind::Waiting | Kind::Running => ExitCode::SUCCESS,
+        Kind::Deadlock => ExitCode::from(3),
+        Kind::NoVerdict => ExitCode::from(4),
+    }
+}
+
+fn show(options: &Options) -> Result<(String, Kind), String> {
     let settings = Settings {
         library: options.library.clone(),
         debug_info: options.debug_info.clone(),
@@ -100,7 +110,7 @@ fn show(options: &Options) -> Result<String, String> {
             .map_err(|why| format!("cannot write {}: {why}", file.display()))?;
     }
     if !options.json {
-        return Ok(text(&seen, &waits, &verdict, options.all));
+        return Ok((text(&seen, &waits, &verdict, options.all), verdict.kind));
     }
     let everything = Everything {
         verdict: &verdict,
@@ -108,7 +118,8 @@ fn show(options: &Options) -> Result<String, String> {
         ranks: &seen.ranks,
     };
     let text = serde_json::to_string_pretty(&everything);
-    text.map(|text| text + "\n").map_err(|why| why.to_string())
+    text.map(|text| (text + "\n", verdict.kind))
+        .map_err(|why| why.to_string())
 }
 
 /// Verdict, who waits for whom, queues.

@@ -147,8 +147,8 @@ macro_rules! gallery {
 }
 
 gallery! {
-    computing crossed_collectives crossed_order different_roots idle_workers late_threads missing_rank nothing_sent other_collective ping_pong probe receive_first
-    send_first short_bcast slow some_of_many started_again starved threads to_itself too_long unequal_sizes waitall waitany wrong_communicator wrong_source wrong_tag
+    computing crossed_collectives crossed_order different_roots idle_workers late_threads missing_rank not_started nothing_sent other_collective ping_pong probe receive_first
+    send_first short_bcast slow some_of_many started_again starved threads to_itself too_long two_roots unequal_sizes waitall waitany wrong_communicator wrong_source wrong_tag
 }
 
 #[test]
@@ -182,44 +182,87 @@ fn programs_and_pictures_have_the_verdict_too() {
     );
 }
 
-#[test]
-#[ignore = "needs an installation: cargo xtask test debuggers"]
-fn one_rank_alone_gets_no_verdict() {
-    let example = Example::compile("receive_first");
-    let job = example.start();
-    job.look_for(&["deadlock: "], &[]);
-    let json: serde_json::Value = serde_json::from_str(&job.look(&["--json"])).unwrap();
-    let rank = json["ranks"][1]["pid"].to_string();
-    let output = installed("rmpi-queues").arg(rank).output().unwrap();
+/// The first line and the exit code.
+fn told_of(pid: &str) -> (String, Option<i32>) {
+    let output = installed("rmpi-queues").arg(pid).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        text.starts_with("no verdict: rank 1 waits; ranks 0 and 2 were not looked at"),
-        "{text}"
-    );
+    let line = text.lines().next().unwrap_or_default().to_owned();
+    (line, output.status.code())
 }
 
 #[test]
 #[ignore = "needs an installation: cargo xtask test debuggers"]
-fn a_script_around_one_rank_gets_no_verdict_and_the_daemon_the_same_as_the_launcher() {
+fn a_rank_a_script_around_it_and_the_daemon_stand_for_their_job_as_the_launcher_does() {
     let program = Example::compile("receive_first").program;
     let mut start = installed("rmpiexec");
     start.args(["-n", "3", "sh", "-c", "\"$0\"; true"]);
     let job = Job(start.arg(program).stderr(Stdio::null()).spawn().unwrap());
-    job.look_for(&["deadlock: none of the 3 ranks"], &[]);
+    let told = "deadlock: none of the 3 ranks can ever go on";
+    job.look_for(&[told], &[]);
     let json: serde_json::Value = serde_json::from_str(&job.look(&["--json"])).unwrap();
     let parent = |pid: &str| {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("PPid:\t"));
         line.unwrap().to_owned()
     };
-    let script = parent(&json["ranks"][1]["pid"].to_string());
-    for (pid, told) in [
-        (parent(&script), "deadlock: none of the 3 ranks"),
-        (script, "no verdict: rank 1 waits"),
+    let rank = json["ranks"][1]["pid"].to_string();
+    let script = parent(&rank);
+    let daemon = parent(&script);
+    for pid in [job.0.id().to_string(), daemon, script, rank] {
+        assert_eq!(told_of(&pid), (told.to_owned(), Some(3)), "{pid}");
+    }
+}
+
+#[test]
+#[ignore = "needs an installation: cargo xtask test debuggers"]
+fn the_exit_code_tells_a_deadlock_from_none_and_from_no_verdict() {
+    for (name, headline, kind, code) in [
+        ("receive_first", "deadlock: ", "deadlock", 3),
+        ("computing", "no deadlock: ", "waiting", 0),
+        ("short_bcast", "no verdict: ", "no_verdict", 4),
     ] {
-        let output = installed("rmpi-queues").arg(pid).output().unwrap();
-        let text = String::from_utf8_lossy(&output.stdout);
-        assert!(text.starts_with(told), "{text}");
+        let job = Example::compile(name).start();
+        job.look_for(&[headline], &[]);
+        let output = installed("rmpi-queues")
+            .args(["--json", &job.0.id().to_string()])
+            .output()
+            .unwrap();
+        let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(json["verdict"]["kind"], kind, "{name}");
+        assert_eq!(output.status.code(), Some(code), "{name}");
+        assert_eq!(told_of(&job.0.id().to_string()).1, Some(code), "{name}");
+    }
+    let usage = installed("rmpi-queues").arg("--nothing").output().unwrap();
+    assert_eq!(usage.status.code(), Some(2));
+}
+
+#[test]
+#[ignore = "needs an installation: cargo xtask test debuggers"]
+fn of_a_job_that_has_ended_that_is_said() {
+    let mut start = installed("rmpiexec");
+    let mut job = start.args(["-n", "2", "true"]).spawn().unwrap();
+    job.wait().unwrap();
+    let pid = job.id().to_string();
+    let output = installed("rmpi-queues").arg(&pid).output().unwrap();
+    assert_eq!(
+        String::from_utf8_lossy(&output.stderr),
+        format!("rmpi-queues: there is no process {pid} any more: the job has probably ended\n")
+    );
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+#[ignore = "needs an installation: cargo xtask test debuggers"]
+fn a_rank_that_has_not_begun_has_not_ended() {
+    let program = Example::compile("receive_first").program;
+    let mut start = installed("rmpiexec");
+    let script = "[ $RMPI_RANK = 0 ] || sleep 100; exec \"$0\"";
+    start.args(["-n", "2", "sh", "-c", script]);
+    let job = Job(start.arg(program).stderr(Stdio::null()).spawn().unwrap());
+    let told = "no verdict: rank 0 waits; rank 1 was not looked at";
+    job.look_for(&[told], &[]);
+    for _ in 0..LOOKS / 2 {
+        assert_eq!(told_of(&job.0.id().to_string()), (told.to_owned(), Some(4)));
     }
 }
 
