@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Stage `debuggers`: gdb with the installed launcher and library, message queues at random instants, and `rmpi-queues` with
-//! programs that can never end.
+//! programs that can never end, and with collectives that were called wrongly.
 
 use super::{Context, Tally, cargo_tests};
 use crate::tree::cargo;
@@ -22,6 +22,11 @@ pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
             "who waits for whom, of every example",
             "rmpi-queues",
             &["gallery"],
+        ),
+        (
+            "verdicts on every collective with every mistake",
+            "rmpi-queues",
+            &["grid"],
         ),
     ] {
         let mut tests = cargo();

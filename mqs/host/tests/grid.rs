@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Every collective with every mistake, and without: what `rmpi-queues` says of each job is held against what becomes of it.
+//! `cargo xtask test debuggers` installs rmpi and runs a sample; `RMPI_TEST_GRID=all` is every case, some twenty minutes.
+//! `RMPI_TEST_GRID=bcast` are those whose name contains the word; `RMPI_TEST_SEED` draws another sample.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+const VARIABLE: &str = "RMPI_TEST_PREFIX";
+
+/// A program of the installation.
+fn installed(name: &str) -> Command {
+    let prefix = std::env::var_os(VARIABLE)
+        .unwrap_or_else(|| panic!("{VARIABLE} is not set; type: cargo xtask test debuggers"));
+    Command::new(Path::new(&prefix).join("bin").join(name))
+}
+
+/// One job.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    collective: &'static str,
+    mistake: &'static str,
+    ranks: usize,
+    /// Who makes it.
+    wrong: usize,
+    root: usize,
+    count: usize,
+    form: &'static str,
+}
+
+impl Case {
+    fn name(&self) -> String {
+        let Self {
+            collective,
+            mistake,
+            ranks,
+            wrong,
+            root,
+            count,
+            form,
+        } = self;
+        format!(
+            "{form} {collective} {mistake}, rank {wrong} of {ranks}, root {root}, {count} items"
+        )
+    }
+}
+
+/// Every case, in an order that the same seed makes again.
+fn all() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for collective in COLLECTIVES {
+        for mistake in MISTAKES {
+            let rooted = ROOTED.contains(collective);
+            let sized = !SIZELESS.contains(collective);
+            let senseless = match *mistake {
+                "root" | "two" => !rooted,
+                "short" | "long" => !sized,
+                _ => false,
+            };
+            if senseless {
+                continue;
+            }
+            let counts = if sized { COUNTS } else { &COUNTS[..1] };
+            for (ranks, count) in
+                (2..=5).flat_map(|ranks| counts.iter().map(move |it| (ranks, *it)))
+            {
+                for wrong in [0, ranks - 1] {
+                    for root in if rooted { &[0, 1][..] } else { &[0] } {
+                        for form in ["blocking", "nonblocking"] {
+                            cases.push(Case {
+                                collective,
+                                mistake,
+                                ranks,
+                                wrong,
+                                root: *root,
+                                count,
+                                form,
+                            });
+                        }
+                    }
+                }
+            }
+        }
+    }
+    cases
+}
+
+/// A few of them, by a seed: every collective and every mistake is among them.
+fn sample(cases: Vec<Case>, seed: u64, most: usize) -> Vec<Case> {
+    let mut numbered: Vec<(u64, Case)> = (0..).map(|at| mix(seed ^ mix(at))).zip(cases).collect();
+    numbered.sort_by_key(|it| it.0);
+    let mut known = std::collections::HashMap::new();
+    let mut ranked: Vec<(usize, Case)> = Vec::new();
+    for (_, case) in numbered {
+        let seen: &mut usize = known.entry((case.collective, case.mistake)).or_default();
+        ranked.push((*seen, case));
+        *seen += 1;
+    }
+    ranked.sort_by_key(|it| it.0);
+    ranked.into_iter().take(most).map(|it| it.1).collect()
+}
+
+/// The finalizer of splitmix64.
+fn mix(number: u64) -> u64 {
+    let it = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let it = (it ^ (it >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let it = (it ^ (it >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    it ^ (it >> 31)
+}
+
+/// A running job, which is ended in the end.
+struct Job(Child);
+
+impl Job {
+    fn start(program: &Path, case: &Case) -> Self {
+        let mut start = installed("rmpiexec");
+        start.args(["-n", &case.ranks.to_string()]).arg(program);
+        start.args([case.collective, case.mistake]);
+        for number in [case.wrong, case.root, case.count] {
+            start.arg(number.to_string());
+        }
+        let start = start.arg(case.form).stdout(Stdio::null());
+        Self(start.stderr(Stdio::null()).spawn().unwrap())
+    }
+
+    fn has_ended(&mut self) -> bool {
+        self.0.try_wait().unwrap().is_some()
+    }
+
+    /// What is told, if the job was still there; also by the exit code.
+    fn look(&self) -> Option<Told> {
+        let mut look = installed("rmpi-queues");
+        let output = look.arg(self.0.id().to_string()).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let kind = match output.status.code() {
+            Some(0) => Kind::NoDeadlock,
+            Some(3) => Kind::Deadlock,
+            Some(4) => Kind::NoVerdict,
+            _ => return None,
+        };
+        Some(Told { kind, text })
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        if !self.has_ended() {
+            let pid = Pid::from_raw(self.0.id().cast_signed());
+            let _ = kill(pid, Signal::SIGTERM);
+        }
+        let _ = self.0.wait();
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Kind {
+    NoDeadlock,
+    Deadlock,
+    NoVerdict,
+}
+
+/// One answer of `rmpi-queues`.
+#[derive(Debug)]
+struct Told {
+    kind: Kind,
+    text: String,
+}
+
+/// What became of a job, and what was told of it at last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Outcome {
+    Ended,
+    StandsStill(Kind),
+}
+
+/// Runs a job and looks at it; a wrong verdict is told.
+fn judge(program: &Path, case: &Case) -> Result<Outcome, String> {
+    let mut job = Job::start(program, case);
+    let since = Instant::now();
+    let wrong = |what: &str, told: &Told| Err(format!("{}: {what}\n{}", case.name(), told.text));
+    let ends = matches!(case.mistake, "right" | "late");
+    loop {
+        let told = job.look();
+        let lasted = since.elapsed();
+        match &told {
+            // Where it is a deadlock already, what is left to see is that it stays one.
+            Some(told) if told.kind == Kind::Deadlock => {
+                while since.elapsed() < lasted + STAYS && !job.has_ended() {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                return match job.has_ended() || ends {
+                    true => wrong("it was told to be a deadlock, and is none", told),
+                    false => Ok(Outcome::StandsStill(Kind::Deadlock)),
+                };
+            }
+            _ if job.has_ended() => return Ok(Outcome::Ended),
+            // Until here it may have been on its way.
+            _ if lasted < if ends { ENDS } else { STANDS_STILL } => {}
+            _ if ends => return Err(format!("{}: it has not ended", case.name())),
+            Some(told) if told.kind == Kind::NoVerdict => {
+                println!("{}\n{}", case.name(), told.text);
+                return Ok(Outcome::StandsStill(Kind::NoVerdict));
+            }
+            Some(told) if lasted > ENDS => return wrong("it stands still", told),
+            None if lasted > ENDS => {
+                return Err(format!("{}: it could not be looked at", case.name()));
+            }
+            _ => {}
+        }
+        std::thread::sleep(Duration::from_millis(150));
+    }
+}
+
+fn compiled() -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("grid");
+    fs::create_dir_all(&folder).unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/grid/collective.c");
+    let program = folder.join("collective");
+    let mut compile = installed("rmpicc");
+    compile.args(["-Wall", "-Wextra", "-Werror", "-o"]);
+    assert!(
+        compile
+            .arg(&program)
+            .arg(source)
+            .status()
+            .unwrap()
+            .success()
+    );
+    program
+}
+
+#[test]
+#[ignore = "needs an installation: cargo xtask test debuggers"]
+fn no_verdict_on_a_collective_is_wrong() {
+    let wish = std::env::var("RMPI_TEST_GRID").unwrap_or_default();
+    let seed = std::env::var("RMPI_TEST_SEED").map_or(SEED, |it| it.parse().unwrap());
+    let cases = match wish.as_str() {
+        "" => sample(all(), seed, SAMPLE),
+        "all" => all(),
+        word => all()
+            .into_iter()
+            .filter(|it| it.name().contains(word))
+            .collect(),
+    };
+    assert!(!cases.is_empty(), "nothing is called {wish}");
+    let program = compiled();
+    let total = cases.len();
+    let left = Mutex::new(cases);
+    let outcomes = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..TOGETHER {
+            scope.spawn(|| {
+                loop {
+                    let Some(case) = left.lock().unwrap().pop() else {
+                        return;
+                    };
+                    let outcome = judge(&program, &case);
+                    outcomes.lock().unwrap().push(outcome);
+                }
+            });
+        }
+    });
+    let mut counts = std::collections::BTreeMap::new();
+    let mut wrong = Vec::new();
+    for outcome in outcomes.into_inner().unwrap() {
+        match outcome {
+            Ok(outcome) => *counts.entry(outcome).or_insert(0usize) += 1,
+            Err(text) => wrong.push(text),
+        }
+    }
+    println!("{total} jobs with seed {seed}: {counts:?}");
+    assert!(
+        wrong.is_empty(),
+        "{} of {total}, seed {seed}:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
+    if total >= SAMPLE {
+        for outcome in [Outcome::Ended, Outcome::StandsStill(Kind::Deadlock)] {
+            assert!(counts.contains_key(&outcome), "{outcome:?} did not occur");
+        }
+    }
+}
+
+#[test]
+fn a_sample_has_every_collective_with_every_mistake() {
+    let pairs = |cases: &[Case]| -> std::collections::BTreeSet<_> {
+        cases.iter().map(|it| (it.collective, it.mistake)).collect()
+    };
+    let every = pairs(&all());
+    for seed in 0..20 {
+        assert_eq!(pairs(&sample(all(), seed, SAMPLE)), every);
+    }
+}
+
+/// As in the program.
+const COLLECTIVES: &[&str] = &[
+    "barrier",
+    "bcast",
+    "gather",
+    "gatherv",
+    "scatter",
+    "scatterv",
+    "allgather",
+    "allgatherv",
+    "alltoall",
+    "alltoallv",
+    "alltoallw",
+    "reduce",
+    "allreduce",
+    "reduce_scatter",
+    "reduce_scatter_block",
+    "scan",
+    "exscan",
+    "dup",
+    "split",
+];
+const ROOTED: &[&str] = &[
+    "bcast", "gather", "gatherv", "scatter", "scatterv", "reduce",
+];
+/// Those without data of a length.
+const SIZELESS: &[&str] = &["barrier", "dup", "split"];
+const MISTAKES: &[&str] = &[
+    "right", "late", "root", "two", "short", "long", "missing", "other",
+];
+/// Integers: over a board, eager, announced, in slices.
+const COUNTS: &[usize] = &[1, 1500, 25_000, 300_000];
+/// At least one of each collective with each mistake.
+const SAMPLE: usize = 140;
+const SEED: u64 = 1;
+/// Jobs at a time: they sleep.
+const TOGETHER: usize = 8;
+/// What has not ended by then mostly stands still: what goes on takes milliseconds.
+const STANDS_STILL: Duration = Duration::from_secs(3);
+/// What goes on has ended by then, on any machine.
+const ENDS: Duration = Duration::from_secs(30);
+/// A job that was told to be a deadlock is watched for so long.
+const STAYS: Duration = Duration::from_secs(1);
