@@ -471,6 +471,22 @@ mod tests {
     }
 
     #[test]
+    fn a_note_is_renewed_whenever_something_has_turned_up_since() {
+        let (values, _) = Values::from_environment(std::iter::empty());
+        let fabric = Fabric::open(Config::alone()).unwrap();
+        let mut universe = Universe::new(fabric, Peer(0), 1, &values);
+        let number = universe.note_call("MPI_Bcast", Awaits::Other).unwrap();
+        let mut seen = None;
+        let mut waits = Vec::new();
+        for turned_up in [5, 5, 6, 6, 9] {
+            universe.turned_up = turned_up;
+            universe.renew_call(number, &mut seen);
+            waits.push(universe.call_table().rows[number].wait());
+        }
+        assert_eq!(waits, [1, 1, 2, 2, 3]);
+    }
+
+    #[test]
     fn where_others_wait_too_a_wait_spins_and_sleeps_as_the_settings_say() {
         change(Variable::ShortSleep, 20_000);
         change(Variable::ThreadSpins, 1 << 20);
