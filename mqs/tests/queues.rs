@@ -323,7 +323,7 @@ fn mqs_091_iterators_that_were_not_set_up_answer_with_an_error() {
     // SAFETY: as above.
     assert_eq!(unsafe { mqs_setup_operation_iterator(it, 0) }, 109);
     // SAFETY: as above.
-    let unknown = unsafe { mqs_setup_operation_iterator(it, 3) };
+    let unknown = unsafe { mqs_setup_operation_iterator(it, 4) };
     assert_eq!(unknown, NO_INFORMATION);
     fake.detach();
 }
