@@ -322,7 +322,6 @@ impl<'a> Job<'a> {
     }
 
     fn wait(&self, rank: &Rank, call: &Call) -> Wait {
-        let me = rank.rank.unwrap_or(-1);
         let mut wait = Wait {
             call: call.function.clone(),
             all: !call.is_any(),
@@ -332,49 +331,7 @@ impl<'a> Job<'a> {
             done: call.done(),
         };
         for (number, target) in call.targets.iter().enumerate() {
-            let look = number < MOST_LOOKS;
-            let comm = |place: &usize| rank.communicators.get(*place);
-            let open = |it: &&Operation| it.status == "pending";
-            let found = match target {
-                Target::Send(place, at) => comm(place).and_then(|comm| {
-                    let it = comm.sends.get(*at).filter(open)?;
-                    Some(self.send(me, comm, it, look))
-                }),
-                Target::Receive(place, at) => comm(place).and_then(|comm| {
-                    let it = comm.receives.get(*at).filter(open)?;
-                    Some(self.receive(rank, comm, What::Receive, &Wish::of(it), look))
-                }),
-                Target::Probe(place, at) => comm(place).and_then(|comm| {
-                    let it = Wish::to_see(comm, comm.calls.get(*at)?);
-                    Some(self.receive(rank, comm, What::Probe, &it, true))
-                }),
-                Target::Collective(place, at) => comm(place).and_then(|comm| {
-                    let it = comm.calls.get(*at)?;
-                    let about = About {
-                        root: it.peer,
-                        place: it.tag,
-                        number: called(comm, collective_of(it)),
-                        bytes: it.bytes,
-                    };
-                    Some(self.collective(me, comm, collective_of(it), about))
-                }),
-                Target::Begun(place, at) => comm(place).and_then(|comm| {
-                    let it = comm.begun.get(*at)?;
-                    let mut pending = self.collective(me, comm, &it.name, about(comm, it));
-                    pending.begun = true;
-                    pending.under_way |= !pending.mixed && !is_counted(comm, &it.name);
-                    Some(pending)
-                }),
-                Target::Named(place, name) => comm(place).map(|comm| {
-                    let about = About {
-                        number: called(comm, name),
-                        ..About::default()
-                    };
-                    self.collective(me, comm, name, about)
-                }),
-                Target::Finalize => rank.communicators.first().map(|it| self.finalize(me, it)),
-            };
-            match found {
+            match self.target(rank, target, number < MOST_LOOKS) {
                 Some(pending) => wait.pending.push(pending),
                 // What was matched or is complete.
                 None => match target {
@@ -384,6 +341,52 @@ impl<'a> Job<'a> {
             }
         }
         wait
+    }
+
+    /// What is to be said of something that a call waits for, if it is there and open. `look`: also what nearly fits.
+    fn target(&self, rank: &Rank, target: &Target, look: bool) -> Option<Pending> {
+        let me = rank.rank.unwrap_or(-1);
+        let comm = |place: &usize| rank.communicators.get(*place);
+        let open = |it: &&Operation| it.status == "pending";
+        match target {
+            Target::Send(place, at) => comm(place).and_then(|comm| {
+                let it = comm.sends.get(*at).filter(open)?;
+                Some(self.send(me, comm, it, look))
+            }),
+            Target::Receive(place, at) => comm(place).and_then(|comm| {
+                let it = comm.receives.get(*at).filter(open)?;
+                Some(self.receive(rank, comm, What::Receive, &Wish::of(it), look))
+            }),
+            Target::Probe(place, at) => comm(place).and_then(|comm| {
+                let it = Wish::to_see(comm, comm.calls.get(*at)?);
+                Some(self.receive(rank, comm, What::Probe, &it, true))
+            }),
+            Target::Collective(place, at) => comm(place).and_then(|comm| {
+                let it = comm.calls.get(*at)?;
+                let about = About {
+                    root: it.peer,
+                    place: it.tag,
+                    number: called(comm, collective_of(it)),
+                    bytes: it.bytes,
+                };
+                Some(self.collective(me, comm, collective_of(it), about))
+            }),
+            Target::Begun(place, at) => comm(place).and_then(|comm| {
+                let it = comm.begun.get(*at)?;
+                let mut pending = self.collective(me, comm, &it.name, about(comm, it));
+                pending.begun = true;
+                pending.under_way |= !pending.mixed && !is_counted(comm, &it.name);
+                Some(pending)
+            }),
+            Target::Named(place, name) => comm(place).map(|comm| {
+                let about = About {
+                    number: called(comm, name),
+                    ..About::default()
+                };
+                self.collective(me, comm, name, about)
+            }),
+            Target::Finalize => rank.communicators.first().map(|it| self.finalize(me, it)),
+        }
     }
 
     fn send(&self, me: i32, comm: &Communicator, it: &Operation, look: bool) -> Pending {

@@ -54,42 +54,39 @@ impl Case {
 
 /// Every case, in an order that the same seed makes again.
 fn all() -> Vec<Case> {
-    let mut cases = Vec::new();
-    for collective in COLLECTIVES {
-        for mistake in MISTAKES {
-            let rooted = ROOTED.contains(collective);
-            let sized = !SIZELESS.contains(collective);
-            let senseless = match *mistake {
-                "root" | "two" => !rooted,
-                "short" | "long" => !sized,
-                _ => false,
-            };
-            if senseless {
-                continue;
-            }
-            let counts = if sized { COUNTS } else { &COUNTS[..1] };
-            for (ranks, count) in
-                (2..=5).flat_map(|ranks| counts.iter().map(move |it| (ranks, *it)))
-            {
-                for wrong in [0, ranks - 1] {
-                    for root in if rooted { &[0, 1][..] } else { &[0] } {
-                        for form in ["blocking", "nonblocking"] {
-                            cases.push(Case {
-                                collective,
-                                mistake,
-                                ranks,
-                                wrong,
-                                root: *root,
-                                count,
-                                form,
-                            });
-                        }
-                    }
-                }
-            }
-        }
-    }
-    cases
+    let pairs = COLLECTIVES
+        .iter()
+        .flat_map(|collective| MISTAKES.iter().map(move |mistake| (*collective, *mistake)));
+    pairs.flat_map(|(it, mistake)| of(it, mistake)).collect()
+}
+
+/// Every case of a collective and a mistake; none where that makes no sense.
+fn of(collective: &'static str, mistake: &'static str) -> Vec<Case> {
+    let rooted = ROOTED.contains(&collective);
+    let sized = !SIZELESS.contains(&collective);
+    let senseless = match mistake {
+        "root" | "two" => !rooted,
+        "short" | "long" => !sized,
+        _ => false,
+    };
+    let counts = if sized { COUNTS } else { &COUNTS[..1] };
+    let roots = if rooted { &[0, 1][..] } else { &[0] };
+    let most = if senseless { 0 } else { 5 };
+    let sizes = (2..=most).flat_map(|ranks| counts.iter().map(move |count| (ranks, *count)));
+    let who = sizes.flat_map(|it| [0, it.0 - 1].map(|wrong| (it, wrong)));
+    let whose = who.flat_map(|it| roots.iter().map(move |root| (it, *root)));
+    let forms = whose.flat_map(|it| ["blocking", "nonblocking"].map(|form| (it, form)));
+    forms
+        .map(|((((ranks, count), wrong), root), form)| Case {
+            collective,
+            mistake,
+            ranks,
+            wrong,
+            root,
+            count,
+            form,
+        })
+        .collect()
 }
 
 /// A few of them, by a seed: every collective and every mistake is among them.
@@ -257,10 +254,8 @@ fn no_verdict_on_a_collective_is_wrong() {
     std::thread::scope(|scope| {
         for _ in 0..TOGETHER {
             scope.spawn(|| {
-                loop {
-                    let Some(case) = left.lock().unwrap().pop() else {
-                        return;
-                    };
+                let next = || left.lock().unwrap().pop();
+                for case in std::iter::from_fn(next) {
                     let outcome = judge(&program, &case);
                     outcomes.lock().unwrap().push(outcome);
                 }
