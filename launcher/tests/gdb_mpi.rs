@@ -25,7 +25,7 @@ int main(void)
     MPI_Datatype type = MPI_INT, fixed = MPI_INT64_T, face, old;
     MPI_Op op = MPI_SUM;
     MPI_Group group;
-    MPI_Status status, statuses[1];
+    MPI_Status status = {0}, statuses[1];
     MPI_Init(0, 0);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
