@@ -63,11 +63,13 @@ pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
     between_two(tally, &guest, &conformance)
 }
 
-/// The conformance suite with ranks in two guests: `RMPI_TEST_HOSTS` says which of them a guest is, and where both meet.
+/// The conformance suite with ranks in two guests: `RMPI_TEST_HOSTS` says which of them a guest is, where both meet, and the
+/// number of this run.
 fn between_two(tally: &mut Tally, guest: &Guest, conformance: &Path) -> Result<(), String> {
+    let run = std::process::id();
     let line = |number, address| {
         format!(
-            "RMPI_TEST_HOSTS=\"{number}/2 ${address}:7770\" '{}' --ignored --test-threads 1 provider_verbs::",
+            "RMPI_TEST_HOSTS=\"{number}/2 ${address}:7770 {run}\" '{}' --ignored --test-threads 1 provider_verbs::",
             conformance.display()
         )
     };

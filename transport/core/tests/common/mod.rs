@@ -11,6 +11,7 @@
 )]
 
 pub mod hosts;
+pub mod meeting;
 pub mod memory;
 pub mod world;
 

@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Hosts that run the same tests in the same order meet once for each test. Host a listens, the others connect, and what one
+//! of them tells about its ranks is told to all: their records, how far they are, and why it gives a test up.
+//!
+//! Whoever connects says which run and which test it comes for, and counts only when it has confirmed the welcome:
+//! a connection that is left over from another test or from another run changes nothing, wherever it lay meanwhile. A
+//! host that is behind another, since a test has failed there before both had met, is told how that test ended there. So a
+//! failure ends its test on every host within seconds, with words, and no other test.
+
+pub mod link;
+mod table;
+
+use link::{Link, Word};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+pub use table::Place;
+use table::Table;
+
+/// One of the hosts.
+pub struct Host {
+    me: u32,
+    count: u32,
+    /// Of host a.
+    address: SocketAddr,
+    run: u64,
+    /// At host a. It stays open from the first test to the last, so whoever comes early waits in its queue.
+    listener: Option<TcpListener>,
+    /// The tests that were begun here, and how they ended.
+    past: Vec<(String, String)>,
+    pub limits: Limits,
+}
+
+/// How long things may take before a test is given up.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Until all hosts are at a test. Each leaves the one before within seconds of the others.
+    pub meeting: Duration,
+    /// Between two signs of life of another host.
+    pub silence: Duration,
+    /// A test, from its meeting on: longer than any behaviour takes on an emulated machine with losses.
+    pub test: Duration,
+    /// For the ranks of a test that was given up to end, and for the last words between hosts to arrive.
+    pub end: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            meeting: Duration::from_secs(120),
+            silence: Duration::from_secs(60),
+            test: Duration::from_secs(300),
+            end: Duration::from_secs(10),
+        }
+    }
+}
+
+impl Host {
+    /// The only host.
+    pub fn alone() -> Self {
+        Self {
+            me: 0,
+            count: 1,
+            address: SocketAddr::from(([127, 0, 0, 1], 0)),
+            run: 0,
+            listener: None,
+            past: Vec::new(),
+            limits: Limits::default(),
+        }
+    }
+
+    /// Host a of so many, which listens there; with port 0 somewhere.
+    pub fn first(count: u32, address: SocketAddr, run: u64) -> Result<Self, String> {
+        let wrong = |why| format!("host a cannot listen at {address}: {why}");
+        let listener = TcpListener::bind(address).map_err(wrong)?;
+        listener.set_nonblocking(true).map_err(wrong)?;
+        Ok(Self {
+            count,
+            address: listener.local_addr().map_err(wrong)?,
+            run,
+            listener: Some(listener),
+            ..Self::alone()
+        })
+    }
+
+    /// Another one than host a, which listens there.
+    pub fn other(me: u32, count: u32, address: SocketAddr, run: u64) -> Self {
+        Self {
+            me,
+            count,
+            address,
+            run,
+            ..Self::alone()
+        }
+    }
+
+    /// Reads `1/2 10.77.0.1:7770 17`: number 1 of 2 hosts, the address of number 0, the number of the run.
+    pub fn parse(words: &str) -> Result<Self, String> {
+        let wrong = || {
+            format!(
+                "`{words}` does not say which host this is: expected NUMBER/COUNT ADDRESS:PORT RUN, as in 1/2 10.77.0.1:7770 17"
+            )
+        };
+        let [place, address, run] = words.split(' ').collect::<Vec<_>>()[..] else {
+            return Err(wrong());
+        };
+        let (me, count) = place.split_once('/').ok_or_else(wrong)?;
+        let (me, count) = (me.parse(), count.parse::<u32>());
+        let (Ok(me), Ok(count), Ok(address), Ok(run)) = (me, count, address.parse(), run.parse())
+        else {
+            return Err(wrong());
+        };
+        match me {
+            _ if me >= count => Err(wrong()),
+            0 if count == 1 => Ok(Self::alone()),
+            0 => Self::first(count, address, run),
+            _ => Ok(Self::other(me, count, address, run)),
+        }
+    }
+
+    /// Where host a listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Runs a test: meets the other hosts, and calls `rank` for each rank of this host, in a thread of its own. An error says why
+    /// the test failed, here or elsewhere.
+    pub fn run<F>(&mut self, test: &str, ranks: u32, rank: F) -> Result<(), String>
+    where
+        F: Fn(&Place) + Clone + Send + 'static,
+    {
+        let end = self.meet(test).and_then(|links| {
+            let here = (0..ranks).filter(|rank| rank % self.count == self.me);
+            let mut table = Table::new(self.me, ranks, links, self.limits);
+            table.run(here, rank)
+        });
+        let words = end
+            .as_ref()
+            .err()
+            .map_or("the test is over there, and went well", String::as_str);
+        self.past.push((test.to_owned(), words.to_owned()));
+        end.map_err(|why| format!("host {}: {why}", letter(self.me)))
+    }
+
+    /// How a test ended here, if it was begun.
+    fn end_of(&self, test: &str) -> Option<String> {
+        let found = self.past.iter().rev().find(|(name, _)| name == test);
+        found.map(|(_, end)| end.clone())
+    }
+
+    /// A connection with every other host, or from another host than a with host a alone.
+    fn meet(&self, test: &str) -> Result<Vec<Link>, String> {
+        match &self.listener {
+            Some(listener) => self.gather(listener, test),
+            None if self.count == 1 => Ok(Vec::new()),
+            None => Ok(vec![self.join(test)?]),
+        }
+    }
+
+    /// At host a: until all the others are here.
+    fn gather(&self, listener: &TcpListener, test: &str) -> Result<Vec<Link>, String> {
+        let limit = Instant::now() + self.limits.meeting;
+        let mut strangers = Vec::new();
+        let mut here = Vec::new();
+        while here.len() + 1 < self.count as usize {
+            while let Ok((stream, _)) = listener.accept() {
+                strangers.extend(Link::new(stream, None));
+            }
+            let mut looked = self.look_at(&mut strangers, &mut here, test);
+            if Instant::now() > limit {
+                looked = looked.and_then(|()| Err(self.nobody_came(&here)));
+            }
+            if let Err(why) = looked {
+                self.send_away(here, &why);
+                return Err(why);
+            }
+            std::thread::sleep(PAUSE);
+        }
+        Ok(here)
+    }
+
+    /// At host a: one look at everybody who has connected.
+    fn look_at(
+        &self,
+        strangers: &mut Vec<Link>,
+        here: &mut Vec<Link>,
+        test: &str,
+    ) -> Result<(), String> {
+        for mut link in std::mem::take(strangers) {
+            match self.receive(&mut link, test)? {
+                Stranger::Waits => strangers.push(link),
+                Stranger::Gone => {}
+                Stranger::Here => {
+                    // Of two connections of a host, the newer one has it at its other end.
+                    here.retain(|other| other.host != link.host);
+                    here.push(link);
+                }
+            }
+        }
+        for link in here {
+            link.say_alive();
+            // If it is gone, the test that begins sees it.
+            let _ = link.turn();
+        }
+        Ok(())
+    }
+
+    /// At host a: tells those who are here that the test is over before all are.
+    fn send_away(&self, here: Vec<Link>, why: &str) {
+        for mut link in here {
+            let why = why.to_owned();
+            link.say(&Word::GaveUp { host: self.me, why });
+            link.finish(self.limits.end);
+        }
+    }
+
+    fn nobody_came(&self, here: &[Link]) -> String {
+        let is_missing = |host: &u32| here.iter().all(|link| link.host != Some(*host));
+        let missing: Vec<String> = (1..self.count).filter(is_missing).map(letter).collect();
+        let seconds = self.limits.meeting.as_secs_f32();
+        format!(
+            "host {} did not come to this test within {seconds} s",
+            missing.join(", ")
+        )
+    }
+
+    /// At host a: hears what somebody wants who has connected.
+    fn receive(&self, link: &mut Link, test: &str) -> Result<Stranger, String> {
+        let end = link.turn();
+        while let Some(word) = link.hear() {
+            let who = link.host.map_or_else(String::new, letter);
+            match (word, link.host) {
+                (
+                    Word::Hello {
+                        host,
+                        run,
+                        test: of,
+                    },
+                    None,
+                ) => {
+                    let answer = self.answer((host, run, &of), test);
+                    // Whoever is refused stays nobody.
+                    let is_refused = matches!(answer, Word::Refused(_));
+                    link.host = (!is_refused).then_some(host);
+                    link.say(&answer);
+                }
+                // It was ahead, and will come again for the next test.
+                (Word::Over(end), Some(_)) => return Err(gave_up(&who, &end)),
+                (Word::Never, Some(_)) => {
+                    return Err(format!(
+                        "host {who} never comes to this test: run the same tests on all hosts, with --test-threads 1"
+                    ));
+                }
+                (Word::Here, Some(_)) => return Ok(Stranger::Here),
+                _ => return Ok(Stranger::Gone),
+            }
+        }
+        // What was said to it goes out with the next turn.
+        Ok(match end {
+            Ok(()) => Stranger::Waits,
+            Err(_) => Stranger::Gone,
+        })
+    }
+
+    /// At host a: what to say to a host that comes from a run, for a test.
+    fn answer(&self, (host, run, of): (u32, u64, &str), test: &str) -> Word {
+        if run != self.run || host == 0 || host >= self.count {
+            return Word::Refused(format!(
+                "host a is in run {} with {} hosts, and number {host} of run {run} came",
+                self.run, self.count
+            ));
+        }
+        match self.end_of(of) {
+            _ if of == test => Word::Welcome,
+            Some(end) => Word::Over(end),
+            None => Word::At(test.to_owned()),
+        }
+    }
+
+    /// At another host: until host a is at this test.
+    fn join(&self, test: &str) -> Result<Link, String> {
+        let limit = Instant::now() + self.limits.meeting;
+        let mut last = String::from("it lets this host wait");
+        while Instant::now() < limit {
+            match self.try_to_join(test, limit) {
+                Ok(Joined::Yes(link)) => return Ok(link),
+                Ok(Joined::NotYet(why)) => last = why,
+                Ok(Joined::TooLate) => {}
+                Err(why) => return Err(why),
+            }
+            std::thread::sleep(10 * PAUSE);
+        }
+        let seconds = self.limits.meeting.as_secs_f32();
+        Err(format!(
+            "host a did not come to this test within {seconds} s; the last answer at {}: {last}",
+            self.address
+        ))
+    }
+
+    /// One connection, until it is clear what becomes of it.
+    fn try_to_join(&self, test: &str, limit: Instant) -> Result<Joined, String> {
+        let stream = TcpStream::connect_timeout(&self.address, CONNECT);
+        let mut link = match stream.and_then(|stream| Link::new(stream, Some(0))) {
+            Ok(link) => link,
+            Err(why) => return Ok(Joined::NotYet(why.to_string())),
+        };
+        link.say(&Word::Hello {
+            host: self.me,
+            run: self.run,
+            test: test.to_owned(),
+        });
+        while Instant::now() < limit {
+            let end = link.turn();
+            match link.hear() {
+                Some(Word::Welcome) => {
+                    link.say(&Word::Here);
+                    return Ok(Joined::Yes(link));
+                }
+                Some(Word::Refused(why)) => return Ok(Joined::NotYet(why)),
+                Some(Word::Over(end)) => return Err(gave_up("a", &end)),
+                Some(Word::At(other)) => return self.is_elsewhere(&mut link, &other),
+                _ => {}
+            }
+            if let Err(why) = end {
+                return Ok(Joined::NotYet(why));
+            }
+            std::thread::sleep(PAUSE);
+        }
+        Ok(Joined::TooLate)
+    }
+
+    /// Host a is at a test that comes before this one, if all run the same.
+    fn is_elsewhere(&self, link: &mut Link, other: &str) -> Result<Joined, String> {
+        let end = self.end_of(other);
+        link.say(&end.clone().map_or(Word::Never, Word::Over));
+        link.finish(self.limits.end);
+        match end {
+            Some(_) => Ok(Joined::NotYet(format!("host a is at {other}"))),
+            None => Err(format!(
+                "host a is at {other}, which never ran here: run the same tests on all hosts, with --test-threads 1"
+            )),
+        }
+    }
+}
+
+/// Somebody who has connected to host a.
+enum Stranger {
+    Waits,
+    Gone,
+    Here,
+}
+
+/// What became of a connection to host a.
+enum Joined {
+    Yes(Link),
+    NotYet(String),
+    /// There was no answer when the time was over.
+    TooLate,
+}
+
+fn letter(host: u32) -> String {
+    match u8::try_from(host) {
+        Ok(host @ 0..26) => char::from(b'a' + host).to_string(),
+        _ => format!("number {host}"),
+    }
+}
+
+fn gave_up(host: &str, why: &str) -> String {
+    // Why a host gave up may be that another one did.
+    match why.contains(" gave up: ") {
+        true => why.to_owned(),
+        false => format!("host {host} gave up: {why}"),
+    }
+}
+
+/// Between two looks at connections.
+const PAUSE: Duration = Duration::from_millis(2);
+/// For one attempt to connect.
+const CONNECT: Duration = Duration::from_secs(5);
