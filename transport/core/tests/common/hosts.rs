@@ -5,6 +5,7 @@
 //! `RMPI_TEST_HOSTS="1/2 10.77.0.1:7770 17"`: this process is number 1 of 2 that run the same tests in the same order, in
 //! run 17, and number 0 listens at that address. They meet as `meeting` says.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::pin;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::task::{Context, Waker};
@@ -65,7 +66,13 @@ fn one(name: &str, place: &Place, sleeps: bool, behaviour: impl AsyncFn(&mut Ran
     let mut rank = Rank::new(fabric, me, ranks, Reach::May);
     rank.records = place.exchange(record);
     rank.sleeps = sleeps;
-    run(&mut rank, place, behaviour);
+    let end = catch_unwind(AssertUnwindSafe(|| run(&mut rank, place, behaviour)));
+    // Also of a rank that has failed: what its network went through may be why.
+    println!("rank {me}: {:?}", rank.fabric.net_stats());
+    while let Some(words) = rank.fabric.next_complaint() {
+        println!("rank {me}: {words}");
+    }
+    end.unwrap_or_else(|panic| resume_unwind(panic));
     rank.assert_empty();
 }
 
@@ -93,10 +100,6 @@ fn run(rank: &mut Rank, place: &Place, behaviour: impl AsyncFn(&mut Rank)) {
     place.say_done();
     while !looks(2) {
         rank.look();
-    }
-    println!("rank {}: {:?}", rank.me, rank.fabric.net_stats());
-    while let Some(words) = rank.fabric.next_complaint() {
-        println!("rank {}: {words}", rank.me);
     }
 }
 

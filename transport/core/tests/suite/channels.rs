@@ -50,13 +50,38 @@ impl End {
     fn check(&mut self, content: &[u8]) {
         let stride = 2 * self.block.max(1);
         let places = self.buffer.bytes_mut().chunks_mut(stride);
-        for (place, block) in places.zip(content.chunks(self.block.max(1))) {
-            assert!(place[..block.len()] == *block, "{} bytes", self.bytes);
+        let blocks = content.chunks(self.block.max(1)).enumerate();
+        for (place, (number, block)) in places.zip(blocks) {
+            let wrong = differences(&place[..block.len()], block);
+            assert!(
+                wrong.is_none(),
+                "block {number} of {} bytes in blocks of {}: {}",
+                self.bytes,
+                self.block,
+                wrong.as_deref().unwrap_or_default()
+            );
             assert!(is_all(&place[block.len()..], 0), "bytes between blocks");
             place.fill(0);
         }
         self.buffer.assert_guards();
     }
+}
+
+/// Where bytes are not what they should be, in words.
+fn differences(found: &[u8], expected: &[u8]) -> Option<String> {
+    let both = || found.iter().zip(expected);
+    let first = both().position(|(found, expected)| found != expected)?;
+    let last = both().rposition(|(found, expected)| found != expected)?;
+    let wrong = both().filter(|(found, expected)| found != expected).count();
+    let zeros = found[first..=last]
+        .iter()
+        .filter(|byte| **byte == 0)
+        .count();
+    Some(format!(
+        "{wrong} bytes are wrong, from {first} to {last}, {zeros} bytes there are zero; found {:02x?}, expected {:02x?}",
+        &found[first..(first + 8).min(found.len())],
+        &expected[first..(first + 8).min(expected.len())]
+    ))
 }
 
 fn memory(buffer: &mut Guarded, bytes: usize, block: usize) -> Memory {
