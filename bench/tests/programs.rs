@@ -1,34 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The C programs: they compile without a warning, and with an MPI at hand they run and check their payloads.
+//! The C programs: they compile without a warning, run, and check their payloads. With the installation that `RMPI_PREFIX` names.
 #![allow(clippy::unwrap_used)]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use bench::machine::find_in_path;
 use bench::programs::{Line, Over, PROGRAMS, Program, Report, sources};
 use bench::unit::Unit;
 
-/// The wrapper and launcher that `RMPI_PREFIX` names, else any MPI in `PATH`.
-fn mpi() -> Option<(PathBuf, PathBuf)> {
-    if let Some(prefix) = std::env::var_os("RMPI_PREFIX") {
-        let bin = Path::new(&prefix).join("bin");
-        return Some((bin.join("rmpicc"), bin.join("rmpiexec")));
-    }
-    Some((find_in_path("mpicc")?, find_in_path("mpiexec")?))
+/// The wrapper and launcher of the installation that `RMPI_PREFIX` names. What `mpicc` and `mpiexec` in `PATH` are, nobody knows.
+fn mpi() -> (PathBuf, PathBuf) {
+    let prefix = std::env::var_os("RMPI_PREFIX").unwrap_or_else(|| {
+        panic!("RMPI_PREFIX must name the folder that rmpi is installed into, as `cargo xtask test ranks` does")
+    });
+    let bin = Path::new(&prefix).join("bin");
+    (bin.join("rmpicc"), bin.join("rmpiexec"))
 }
 
 fn compile(mpicc: &Path, name: &str, to: &Path) {
-    // Some peers' headers describe MPI_STATUSES_IGNORE so that the compiler takes it for an array without room.
-    let options = [
-        "-std=c11",
-        "-O2",
-        "-Wall",
-        "-Wextra",
-        "-Werror",
-        "-Wno-stringop-overflow",
-        "-o",
-    ];
+    let options = ["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-o"];
     let output = Command::new(mpicc)
         .args(options)
         .arg(to)
@@ -49,14 +39,6 @@ fn run(
     options: &[&str],
 ) -> (Option<i32>, String, String) {
     let output = Command::new(mpiexec)
-        .envs([
-            ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
-            ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
-        ])
-        .envs([
-            ("OMPI_MCA_rmaps_base_oversubscribe", "1"),
-            ("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe"),
-        ])
         .args(["-n", ranks])
         .arg(program)
         .args(options)
@@ -71,11 +53,9 @@ fn run(
 }
 
 #[test]
+#[ignore = "needs an installed rmpi: cargo xtask test ranks"]
 fn programs_compile_without_a_warning_and_validate_what_they_send() {
-    let Some((mpicc, mpiexec)) = mpi() else {
-        eprintln!("no MPI in PATH and no RMPI_PREFIX: the C programs are not built here");
-        return;
-    };
+    let (mpicc, mpiexec) = mpi();
     let folder = tempfile::tempdir().unwrap();
     for program in PROGRAMS {
         let binary = folder.path().join(program.name);

@@ -7,6 +7,7 @@ mod compiling;
 mod debuggers;
 mod docs;
 mod faults;
+mod foreign;
 mod fortran;
 mod hardships;
 mod icount;
@@ -156,6 +157,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     let (wanted, mut context) = parse(args)?;
     let names: Vec<&str> = wanted.iter().map(|stage| stage.name).collect();
     setup::ensure(&names)?;
+    foreign::come_first()?;
     let mut rows = Vec::new();
     for stage in &wanted {
         println!("== {} ==", stage.name);

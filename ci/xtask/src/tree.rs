@@ -2,9 +2,11 @@
 //! Where things are: the repository, the build folder, the installed tree.
 
 use std::env;
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
 /// The root of the repository.
 pub(crate) fn root() -> PathBuf {
@@ -43,6 +45,9 @@ fn is_executable(file: &Path) -> bool {
 pub(crate) fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = Command::new(program);
     command.current_dir(root());
+    if let Some(folder) = FIRST_IN_PATH.get() {
+        command.env("PATH", before_others(folder));
+    }
     for (name, _) in env::vars_os() {
         let text = name.to_string_lossy();
         let ours = text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_");
@@ -61,6 +66,23 @@ pub(crate) fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
     }
     command
 }
+
+/// Every command that is made from here on finds what is in this folder first, whoever looks there.
+pub(crate) fn put_first_in_path(folder: &Path) {
+    // Once is enough: there is one such folder.
+    let _ = FIRST_IN_PATH.set(folder.to_path_buf());
+}
+
+/// `PATH` with this folder first.
+fn before_others(folder: &Path) -> OsString {
+    let others = env::var_os("PATH").unwrap_or_default();
+    let all = [folder.to_path_buf()]
+        .into_iter()
+        .chain(env::split_paths(&others));
+    env::join_paths(all).unwrap_or(others)
+}
+
+static FIRST_IN_PATH: OnceLock<PathBuf> = OnceLock::new();
 
 /// `cargo`, the one that runs us.
 pub(crate) fn cargo() -> Command {

@@ -117,7 +117,7 @@ impl Cache {
 }
 
 /// A folder with packages of the distribution, unpacked: those in `whole` with what this machine lacks of what they depend on,
-/// and those in `alone` without that. It is filled once.
+/// and those in `alone` without that. It is filled once for the same names.
 pub(crate) fn packages(
     who: &'static str,
     home: &Path,
@@ -127,7 +127,8 @@ pub(crate) fn packages(
     let root = home.join("root");
     make_folder(home)?;
     let _lock = lock(home)?;
-    if root.exists() {
+    let (asked, note) = ([whole, alone].concat().join("\n"), home.join("asked"));
+    if root.exists() && fs::read_to_string(&note).is_ok_and(|names| names == asked) {
         return Ok(root);
     }
     let apt = Apt::open(who, &home.join("apt"))?;
@@ -137,7 +138,9 @@ pub(crate) fn packages(
     let new = home.join("root.new");
     remove(&new)?;
     unpack(&apt, &packages, &new)?;
+    remove(&root)?;
     fs::rename(&new, &root).map_err(|why| format!("cannot rename {}: {why}", new.display()))?;
+    fs::write(&note, asked).map_err(|why| format!("cannot write {}: {why}", note.display()))?;
     Ok(root)
 }
 

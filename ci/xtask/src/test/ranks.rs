@@ -9,9 +9,9 @@
 //! Where a line has `late=SEED`, or with `--late SEED` everywhere, the ranks sleep around their MPI calls.
 
 use super::testlist::{self, Entry};
-use super::{Context, Tally, compiling, fortran, jobs, late};
+use super::{Context, Tally, cargo_tests, compiling, fortran, jobs, late};
 use crate::process::quiet;
-use crate::tree::{command, make_folder, read, root, target};
+use crate::tree::{cargo, command, make_folder, read, root, target};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -71,7 +71,19 @@ pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
             }
         }
     }
-    Ok(())
+    match mpi.is_ours && context.late.is_none() && context.filters.is_empty() {
+        true => benchmarks(tally, &context.prefix()?),
+        false => Ok(()),
+    }
+}
+
+/// The programs of the benchmarks, short: without a warning of the compiler, and each checks what it sends.
+fn benchmarks(tally: &mut Tally, prefix: &Path) -> Result<(), String> {
+    let mut tests = cargo();
+    tests.args(["test", "--quiet", "--package", "bench"]);
+    tests.args(["--test", "programs", "--", "--ignored"]);
+    tests.env("RMPI_PREFIX", prefix);
+    cargo_tests::run(tally, "the programs of the benchmarks", tests)
 }
 
 fn mpi(context: &mut Context) -> Result<Mpi, String> {

@@ -29,7 +29,7 @@ const EXPECTED: &[&str] = &[
 
 pub(super) fn run(tally: &mut Tally, prefix: &Path) -> Result<(), String> {
     let home = target().join("suites/debugged");
-    let packages = packages("debugged", &home, &["openmpi-bin"], &HEADERS)?;
+    let packages = packages("debugged", &home, &OPEN_MPI, &HEADERS)?;
     let mpi = OpenMpi { root: packages };
     let types = mpi.types(&home)?;
     let program = mpi.program(&home)?;
@@ -55,6 +55,9 @@ pub(super) fn run(tally: &mut Tally, prefix: &Path) -> Result<(), String> {
     );
     Ok(())
 }
+
+/// Its own packages: all of them, also where they are installed, since its launcher looks for the others beside itself.
+const OPEN_MPI: [&str; 3] = ["openmpi-bin", "openmpi-common", "libopenmpi3"];
 
 /// The headers of that build, and of what these include.
 const HEADERS: [&str; 3] = ["libopenmpi-dev", "libevent-dev", "libhwloc-dev"];

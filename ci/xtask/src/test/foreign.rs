@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Commands of another MPI, first in `PATH` of whatever a test starts. On a machine where another MPI is installed a test that
+//! looks for `mpicc` finds that one, and may even pass: here it fails everywhere, with the name of what was taken.
+
+use crate::tree::{make_folder, put_first_in_path, target};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+/// From here on, commands find these first.
+pub(super) fn come_first() -> Result<(), String> {
+    let folder = target().join("foreign-mpi");
+    make(&folder)?;
+    put_first_in_path(&folder);
+    Ok(())
+}
+
+fn make(folder: &Path) -> Result<(), String> {
+    make_folder(folder)?;
+    for name in NAMES {
+        let file = folder.join(name);
+        let wrong = |why| format!("cannot write {}: {why}", file.display());
+        fs::write(&file, SCRIPT).map_err(wrong)?;
+        fs::set_permissions(&file, Permissions::from_mode(0o755)).map_err(wrong)?;
+    }
+    Ok(())
+}
+
+/// What packages of Open MPI and MPICH bring, by the names that rmpi's commands have too.
+const NAMES: [&str; 9] = [
+    "mpicc", "mpicxx", "mpic++", "mpiCC", "mpifort", "mpif90", "mpif77", "mpiexec", "mpirun",
+];
+
+const SCRIPT: &str = "#!/bin/sh
+echo \"$0: this is another MPI's ${0##*/}; a test names its commands by their paths, or sets PATH\" >&2
+exit 97
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::command;
+
+    #[test]
+    fn what_a_test_starts_finds_another_mpi_first() {
+        let before = command("sh");
+        come_first().unwrap();
+        for name in NAMES {
+            // The shell looks it up, as configure scripts and makefiles do.
+            let told = command("sh").args(["-c", name]).output().unwrap();
+            let words = String::from_utf8_lossy(&told.stderr);
+            assert_eq!(told.status.code(), Some(97), "{name}: {words}");
+            let expected = format!("another MPI's {name};");
+            assert!(words.contains(&expected), "{words}");
+        }
+        let path = |of: &std::process::Command| {
+            let found = of.get_envs().find(|(name, _)| *name == "PATH");
+            found.and_then(|(_, value)| value.map(std::ffi::OsStr::to_owned))
+        };
+        // What was in PATH stays there, once.
+        assert_eq!(path(&before), None);
+        let (own, old) = (path(&command("sh")), std::env::var_os("PATH"));
+        let (own, old) = (own.unwrap(), old.unwrap());
+        let folders: Vec<_> = std::env::split_paths(&own).skip(1).collect();
+        assert_eq!(folders, std::env::split_paths(&old).collect::<Vec<_>>());
+    }
+}
