@@ -168,9 +168,15 @@ impl Handle {
         post: &mut impl FnMut(crate::Lease, (RemoteKey, u64), Option<u32>) -> bool,
     ) -> Posted {
         let bytes = self.memory.bytes();
+        let direct = if aim.layout.is_some() {
+            wire::DIRECT
+        } else {
+            0
+        };
         if bytes == 0 {
-            // It is told too.
-            let posted = post(self.span.lease(0), (aim.key, 0), aim.token);
+            // It is told too: also that nothing lies in the place of the gate, where older bytes may.
+            let token = aim.token.map(|token| token | direct);
+            let posted = post(self.span.lease(0), (aim.key, 0), token);
             self.under_way += u32::from(posted);
             return if posted {
                 Posted::All
@@ -183,11 +189,6 @@ impl Handle {
         let (from, locals): (&[Blocks], &[Option<LocalKey>]) = match self.locals.is_empty() {
             true => (&stretch, &one),
             false => (self.memory.pieces(), &self.locals),
-        };
-        let direct = if aim.layout.is_some() {
-            wire::DIRECT
-        } else {
-            0
         };
         let segments = segments(from, to, gone, bytes);
         for Segment {

@@ -355,9 +355,10 @@ pub async fn shorter(rank: &mut Rank) {
             };
             let content = |of: u32| {
                 let mut content = pattern(of, 100 * number + round, bytes);
-                content.resize(wanted, 0);
+                content.resize(wanted, LEFT_ALONE);
                 content
             };
+            receive.fill(&vec![LEFT_ALONE; wanted]);
             end.fill(&content(rank.me)[..bytes]);
             let ids = [end.id, receive.id];
             match rank.random.below(3) {
@@ -376,6 +377,9 @@ pub async fn shorter(rank: &mut Rank) {
         finish(rank, vec![send, full, receive]).await;
     }
 }
+
+/// What lies behind a message that is shorter than its receive.
+const LEFT_ALONE: u8 = 0x5a;
 
 /// A send whose message is too long says so once: at its own end, or, if it was complete before, when it is asked again.
 async fn hear_of_difference(rank: &mut Rank, send: ChannelId, sizes: (u64, u64)) {
