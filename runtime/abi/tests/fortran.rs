@@ -165,6 +165,52 @@ fn a_missing_compiler_is_told_of_in_words() {
     assert!(said.contains("RMPI_FC or -fc="), "{said}");
 }
 
+/// Two calls of one procedure with buffers of different types: what programs with `mpif.h` do, and gfortran takes for a
+/// mistake since version 10.
+const OLD_PROGRAM: &str = "      program old
+      implicit none
+      include 'mpif.h'
+      integer rank, ierror, number, requests(2)
+      double precision weight, got
+      call MPI_Init(ierror)
+      call MPI_Comm_rank(MPI_COMM_WORLD, rank, ierror)
+      call MPI_Irecv(number, 1, MPI_INTEGER, rank, 0,
+     &  MPI_COMM_WORLD, requests(1), ierror)
+      call MPI_Irecv(got, 1, MPI_DOUBLE_PRECISION, rank, 1,
+     &  MPI_COMM_WORLD, requests(2), ierror)
+      weight = 2.5d0
+      call MPI_Send(7, 1, MPI_INTEGER, rank, 0, MPI_COMM_WORLD, ierror)
+      call MPI_Send(weight, 1, MPI_DOUBLE_PRECISION, rank, 1,
+     &  MPI_COMM_WORLD, ierror)
+      call MPI_Waitall(2, requests, MPI_STATUSES_IGNORE, ierror)
+      print '(i0, 1x, f3.1)', number, got
+      call MPI_Finalize(ierror)
+      end
+";
+
+#[test]
+fn old_programs_with_buffers_of_several_types_are_accepted() {
+    let folder = scratch("fortran-old");
+    let file = source(&folder, "old.f", OLD_PROGRAM);
+    let made = folder.join("old");
+    for name in ["rmpifort", "mpif77"] {
+        succeed(wrapper(name).arg("-o").arg(&made).arg(&file));
+        assert_eq!(succeed(&mut Command::new(&made)), "7 2.5\n", "{name}");
+    }
+    // Whoever wants to hear of it says so.
+    let mut strict = wrapper("rmpifort");
+    strict.arg("-fno-allow-argument-mismatch").arg("-o");
+    let refused = run(strict.arg(&made).arg(&file));
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success(), "{said}");
+    assert!(said.contains("Type mismatch"), "{said}");
+    // The option is none of C.
+    let file = source(&folder, "part.c", "int part(void) { return 7; }\n");
+    let mut mixed = wrapper("rmpifort");
+    mixed.args(["-Wall", "-Werror", "-c", "-o"]);
+    succeed(mixed.arg(folder.join("part.o")).arg(&file));
+}
+
 #[test]
 fn pkg_config_gives_what_gfortran_needs() {
     let folder = scratch("fortran-pkgconfig");

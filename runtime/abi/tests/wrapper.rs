@@ -253,6 +253,50 @@ fn cmakes_findmpi_finds_the_wrappers_and_its_targets_run() {
     }
 }
 
+/// As the Makefiles of the Intel MPI Benchmarks and others do: some options are for compilers whose names they know.
+const MAKEFILE: &str = "ifneq (,$(filter mpicc mpicxx,$(notdir $(CC))))
+override CFLAGS += -fopenmp
+endif
+ifneq (,$(filter mpicc mpicxx,$(notdir $(CXX))))
+override CXXFLAGS += -fopenmp
+endif
+all: in_c in_cxx
+in_c: threads.c
+\t$(CC) $(CFLAGS) -o $@ threads.c
+in_cxx: threads.cc
+\t$(CXX) $(CXXFLAGS) -o $@ threads.cc
+";
+
+const THREADS: &str = "#include <mpi.h>\n#include <omp.h>\n#include <stdio.h>\nint main(int argc, char **argv)\n{\n\
+    int got, count = 0;\n\
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &got);\n\
+    omp_set_num_threads(3);\n\
+    _Pragma(\"omp parallel reduction(+ : count)\") count += 1;\n\
+    printf(\"%d threads\\n\", count);\n\
+    MPI_Finalize();\n    return 0;\n}\n";
+
+#[test]
+fn makefiles_that_know_wrappers_by_name_know_ours_by_these() {
+    let folder = scratch("wrapper-makefile");
+    source(&folder, "Makefile", MAKEFILE);
+    source(&folder, "threads.c", THREADS);
+    source(&folder, "threads.cc", THREADS);
+    let bin = prefix().join("bin");
+    let make = |[c, cxx]: [&str; 2], more: &[&str]| {
+        let mut make = Command::new("make");
+        make.arg("-C").arg(&folder).arg("-B");
+        make.arg(format!("CC={}", bin.join(c).display()));
+        make.arg(format!("CXX={}", bin.join(cxx).display()));
+        succeed(make.args(more).env_remove("MAKEFLAGS"));
+        ["in_c", "in_cxx"].map(|name| succeed(&mut Command::new(folder.join(name))))
+    };
+    let threads = ["3 threads\n", "3 threads\n"];
+    assert_eq!(make(["mpicc", "mpicxx"], &[]), threads);
+    // By the names of ours the option is said, as docs/build.md says.
+    let said = ["CFLAGS=-fopenmp", "CXXFLAGS=-fopenmp"];
+    assert_eq!(make(["rmpicc", "rmpicxx"], &said), threads);
+}
+
 #[test]
 fn cmake_accepts_the_wrappers_as_its_compilers() {
     let folder = scratch("cmake-compiler");

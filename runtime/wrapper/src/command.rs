@@ -104,13 +104,33 @@ impl Line {
     pub(crate) fn words(&self, kit: &Kit) -> Vec<OsString> {
         let mut words = Vec::new();
         if self.compiles {
-            words.extend(compile_flags(kit));
+            words.extend(self.compile_flags(kit));
         }
         words.extend(self.own.iter().cloned());
         if self.links {
             words.extend(self.link_flags(kit));
         }
         words
+    }
+
+    fn compile_flags(&self, kit: &Kit) -> Vec<OsString> {
+        let folders = kit.include_folders();
+        let mut words: Vec<OsString> = folders.iter().map(|folder| flag("-I", folder)).collect();
+        let leniency = kit.leniency.filter(|option| !self.decides(option));
+        words.extend(leniency.map(OsString::from));
+        words
+    }
+
+    /// Whether the caller says yes or no to an option of the form `-fsomething`, or it cannot be given: compilers of C, which
+    /// those of Fortran call for files in C, do not know options of Fortran.
+    fn decides(&self, option: &str) -> bool {
+        let no = option.replacen("-f", "-fno-", 1);
+        let is_said = |word: &OsString| word == option || word.to_str() == Some(&no);
+        let is_c = |word: &OsString| {
+            let extension = Path::new(word).extension().unwrap_or_default();
+            !starts_with_dash(word) && SOURCES_OF_C.iter().any(|known| extension == *known)
+        };
+        self.own.iter().any(|word| is_said(word) || is_c(word))
     }
 
     fn link_flags(&self, kit: &Kit) -> Vec<OsString> {
@@ -134,7 +154,7 @@ impl Line {
 
     /// What `-show` and its like print.
     pub(crate) fn show(&self, part: Part, compiler: &[OsString], kit: &Kit) -> String {
-        let compile = compile_flags(kit);
+        let compile = self.compile_flags(kit);
         let link = self.link_flags(kit);
         let words: Vec<OsString> = match part {
             Part::Whole if self.compiles => [compiler, &self.words(kit)].concat(),
@@ -152,11 +172,6 @@ impl Line {
         };
         words.iter().map(quoted).collect::<Vec<_>>().join(" ")
     }
-}
-
-fn compile_flags(kit: &Kit) -> Vec<OsString> {
-    let folders = kit.include_folders();
-    folders.iter().map(|folder| flag("-I", folder)).collect()
 }
 
 /// The words of other MPIs' wrappers that ask to show something: those of MPICH, and of Open MPI with one or two dashes.
@@ -218,6 +233,8 @@ fn quoted(word: &OsString) -> String {
         .collect();
     format!("\"{escaped}\"")
 }
+
+const SOURCES_OF_C: [&str; 6] = ["c", "cc", "cpp", "cxx", "C", "c++"];
 
 /// With one of these the compiler does not link.
 const STOPS_BEFORE_LINKING: &[&str] = &[
@@ -393,7 +410,7 @@ mod tests {
 
     #[test]
     fn fortran_has_its_modules_and_its_library_in_front_of_that_of_c() {
-        let kit = Kit::of_fortran(&Place::at("/p"), Some("/m".into()));
+        let kit = Kit::of_fortran(&Place::at("/p"), Some("/m".into()), None);
         let show = |text: &str| show_in(text, Language::Fortran, &kit);
         assert_eq!(show("-show -c a.f90"), "cc -I/p/include -I/m -c a.f90");
         assert_eq!(show("-showme:incdirs"), "/p/include /m");
@@ -404,11 +421,37 @@ mod tests {
         let link = show("-show -static-mpi a.o");
         let statically = format!("-Wl,-Bstatic {libraries} -Wl,-Bdynamic");
         assert!(link.contains(&statically), "{link}");
-        let bare = Kit::of_fortran(&Place::at("/p"), None);
+        let bare = Kit::of_fortran(&Place::at("/p"), None, None);
         assert_eq!(
             show_in("-showme:libs", Language::Fortran, &bare),
             "rmpi_fortran mpi_abi"
         );
+    }
+
+    #[test]
+    fn old_programs_are_accepted_unless_the_caller_decides() {
+        let option = "-fallow-argument-mismatch";
+        let kit = Kit::of_fortran(&Place::at("/p"), None, Some(option));
+        let show = |text: &str| show_in(text, Language::Fortran, &kit);
+        assert_eq!(
+            show("-show -c a.f90"),
+            format!("cc -I/p/include {option} -c a.f90")
+        );
+        assert!(show("-showme:compile").ends_with(option));
+        for own in [
+            "-fno-allow-argument-mismatch -c a.f",
+            "-fallow-argument-mismatch -c a.f",
+            "-c a.c",
+            "a.f b.cxx",
+        ] {
+            let shown = show(&format!("-show {own}"));
+            assert!(
+                shown.starts_with(&format!("cc -I/p/include {own}")),
+                "{shown}"
+            );
+        }
+        // A file that is written is none in C.
+        assert!(show("-show -fPIC a.o").contains(option));
     }
 
     #[test]

@@ -114,6 +114,8 @@ pub(crate) struct Kit {
     is_fortran: bool,
     /// The compiled modules of Fortran, and the archive of their code.
     modules: Option<PathBuf>,
+    /// An option without which the compiler refuses old programs, if it has such.
+    pub(crate) leniency: Option<&'static str>,
 }
 
 impl Kit {
@@ -124,14 +126,20 @@ impl Kit {
             lib: place.lib(),
             is_fortran: false,
             modules: None,
+            leniency: None,
         }
     }
 
     /// For Fortran. Without modules, programs that include `mpif.h` are compiled all the same.
-    pub(crate) fn of_fortran(place: &Place, modules: Option<PathBuf>) -> Self {
+    pub(crate) fn of_fortran(
+        place: &Place,
+        modules: Option<PathBuf>,
+        leniency: Option<&'static str>,
+    ) -> Self {
         Self {
             is_fortran: true,
             modules,
+            leniency,
             ..Self::of_c(place)
         }
     }

@@ -4,7 +4,7 @@
 //!
 //! **Knows** its own path, the caller's arguments, `RMPI_CC`, `RMPI_CXX` and `RMPI_FC`, and for Fortran where modules are kept
 //! that were compiled once for a compiler (`modules.rs`).
-//! **Never** changes an argument of the caller, or stays: it becomes the compiler.
+//! **Never** changes an argument of the caller, adds one that contradicts another, or stays: it becomes the compiler.
 //!
 //! One thread, no clean-up: all paths end in `exec`, or in words on standard error and code 127.
 
@@ -113,11 +113,13 @@ fn kit(language: Language, compiler: &[OsString], place: &Place, tell: impl Fn(&
     if language != Language::Fortran {
         return Kit::of_c(place);
     }
-    let modules = Modules::of(compiler, place).and_then(|modules| modules.find_or_make(&tell));
-    if let Err(why) = &modules {
+    let modules = Modules::of(compiler, place);
+    let leniency = modules.as_ref().ok().and_then(Modules::leniency);
+    let folder = modules.and_then(|modules| modules.find_or_make(&tell));
+    if let Err(why) = &folder {
         tell(why);
     }
-    Kit::of_fortran(place, modules.ok())
+    Kit::of_fortran(place, folder.ok(), leniency)
 }
 
 /// The compiler and its first arguments, which is not this very program.

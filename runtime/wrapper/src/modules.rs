@@ -74,6 +74,15 @@ impl Modules {
         ))
     }
 
+    /// The option with which the compiler takes calls of one procedure with arguments of different types, as programs with `mpif.h`
+    /// have them: gfortran refuses them since version 10 and only warns with it, older ones do not know it.
+    pub(crate) fn leniency(&self) -> Option<&'static str> {
+        let id = id(&self.version);
+        let (major, _) = id.strip_prefix("gfortran-")?.split_once('.')?;
+        let refuses = major.parse::<u32>().is_ok_and(|major| major >= 10);
+        refuses.then_some(LENIENCY)
+    }
+
     fn found(&self) -> Option<PathBuf> {
         let mut folders = self.places.iter().map(|place| place.join(&self.name));
         folders.find(|folder| folder.is_dir())
@@ -148,6 +157,8 @@ impl Modules {
         done.map_err(|why| format!("cannot start {}: {why}", Path::new(program).display()))
     }
 }
+
+const LENIENCY: &str = "-fallow-argument-mismatch";
 
 /// Why modules were not made.
 #[derive(Debug)]
@@ -337,6 +348,27 @@ mod tests {
             ("../x", "-x"),
         ] {
             assert_eq!(id(version), wanted);
+        }
+    }
+
+    #[test]
+    fn only_newer_versions_of_gfortran_are_asked_to_be_lenient() {
+        for (version, is_asked) in [
+            ("GNU Fortran (Debian 12.2.0-14) 12.2.0", true),
+            ("GNU Fortran (GCC) 10.1.0", true),
+            ("GNU Fortran (Ubuntu 9.4.0-1ubuntu1~20.04.2) 9.4.0", false),
+            ("GNU Fortran (GCC) 4.8.5 20150623 (Red Hat 4.8.5-44)", false),
+            ("GNU Fortran without a number", false),
+            ("flang-new version 19.1.7 (++20250114103253)", false),
+        ] {
+            let modules = Modules {
+                compiler: Vec::new(),
+                version: version.to_owned(),
+                sources: PathBuf::new(),
+                name: String::new(),
+                places: Vec::new(),
+            };
+            assert_eq!(modules.leniency().is_some(), is_asked, "{version}");
         }
     }
 
