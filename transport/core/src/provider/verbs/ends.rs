@@ -33,7 +33,9 @@ impl<P: Port> Verbs<P> {
         let is_atomic = matches!(work.kind, Kind::Atomic(_));
         match status {
             _ if has_other => work.again = true,
-            Status::RemoteAccess if !is_atomic && !std::mem::replace(&mut work.refused, true) => {
+            Status::RemoteAccess | Status::RemoteInvalid
+                if !is_atomic && !std::mem::replace(&mut work.refused, true) =>
+            {
                 work.again = true;
             }
             Status::RemoteAccess | Status::RemoteInvalid | Status::RemoteOperation => {
