@@ -76,10 +76,14 @@ fn programs_compile_without_a_warning_and_validate_what_they_send() {
                 "3",
             ],
         };
-        let (code, stdout, stderr) = run(&mpiexec, "2", &binary, options);
+        let ranks = program.ranks.min(2);
+        let (code, stdout, stderr) = run(&mpiexec, &ranks.to_string(), &binary, options);
         assert_eq!(code, Some(0), "{}: {stderr}{stdout}", program.name);
         let report = Report::parse(&stdout).unwrap();
-        assert_eq!((report.benchmark.as_str(), report.ranks), (program.name, 2));
+        assert_eq!(
+            (report.benchmark.as_str(), report.ranks),
+            (program.name, ranks)
+        );
         // A share of nothing is a share.
         let least = if report.unit == Unit::Percent {
             -0.5
