@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Requests, communicators and datatypes of a stopped process, read from what its MPI library keeps for debuggers.
+"""Requests, communicators, datatypes and groups of a stopped process, read from what its MPI library keeps for debuggers.
 
 The Rust side is the crate queue-layout: everything is found from the symbol `rmpi_debug_anchor`, and each field by the layout
 table that lies in the process itself. Nothing is called in it, so core files do as well.
@@ -10,7 +10,7 @@ MAGIC = b"rmpimqs1"
 MAJOR = 1
 BEFORE, RUNNING, FINALIZED = 0, 1, 2
 
-SLOT, COMM, COMM_TABLE, TYPE, TYPE_TABLE = 1, 3, 4, 5, 6
+SLOT, COMM, COMM_TABLE, TYPE, TYPE_TABLE, GROUP, GROUP_TABLE = 1, 3, 4, 5, 6, 8, 9
 
 # Names of the fields by structure, in the order of their numbers.
 FIELDS = {
@@ -20,6 +20,8 @@ FIELDS = {
     COMM_TABLE: "changes chunks",
     TYPE: "version handle committed bytes extent name",
     TYPE_TABLE: "chunks",
+    GROUP: "version handle size members",
+    GROUP_TABLE: "chunks",
 }
 SIGNED = {"tag", "matched_tag", "extent"}
 
@@ -77,7 +79,7 @@ class Anchor:
     def growing(self, structure, table, first, row_bytes):
         """The rows of a table of which each chunk has twice as many as the one before."""
         offset, size = self.layout[structure, "chunks"]
-        of = {COMM_TABLE: COMM, TYPE_TABLE: TYPE}[structure]
+        of = {COMM_TABLE: COMM, TYPE_TABLE: TYPE, GROUP_TABLE: GROUP}[structure]
         for number, chunk in enumerate(self.chunk_addresses(table + offset, size // 8)):
             for index in range(min(first << number, MOST_ROWS)):
                 yield self.row(of, chunk + index * row_bytes)
@@ -97,6 +99,24 @@ class Anchor:
         for row in self.growing(TYPE_TABLE, types, first, row_bytes):
             if row["handle"] != 0 and row["version"] % 2 == 0:
                 yield row
+
+    def tells_groups(self):
+        """Whether the library is of a version that tells of groups: 1.6 and later."""
+        return self.state == RUNNING and (GROUP_TABLE, "chunks") in self.layout and self.size >= 168
+
+    def groups(self):
+        """The rows of all groups that the program has."""
+        if self.tells_groups():
+            groups, first, row_bytes = self.target.numbers(self.address + 152, "QII")
+            for row in self.growing(GROUP_TABLE, groups, first, row_bytes):
+                if row["handle"] != 0 and row["version"] % 2 == 0:
+                    yield row
+
+    def members(self, row):
+        """The world ranks of a group, in its order."""
+        if row["members"] == 0:
+            return range(row["size"])
+        return self.target.numbers(row["members"], f"{min(row['size'], MOST_ROWS)}I")
 
     def datatype(self, handle):
         """The row of a datatype, also of a predefined one; None: there is none."""

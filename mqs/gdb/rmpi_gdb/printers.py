@@ -40,6 +40,9 @@ CANCELLED, QUEUED, GATED = 2, 3, 512
 ANY_PEER, ANY_TAG = 0xffffffff, -2
 ANY_SOURCE_VALUE, ANY_TAG_VALUE, PROC_NULL_VALUE = "MPI_ANY_SOURCE", "MPI_ANY_TAG", "MPI_PROC_NULL"
 
+# Of the members of a group so many stretches are told.
+MOST_SPANS = 12
+
 # Names of numbers, by kind of handle, and of other constants; from mpi.h.
 NAMES = {}
 CONSTANTS = {}
@@ -144,6 +147,42 @@ def place(row):
     """The rank in a communicator."""
     words = f"rank {row['rank']} of {row['size']}"
     return f"{words}; {row['remote_size']} in the remote group" if row["kind"] == 2 else words
+
+
+class Group(Handle):
+    """MPI_Group."""
+
+    def live(self, it):
+        if not it.tells_groups():
+            return super().live(it)
+        for row in it.groups():
+            if row["handle"] == self.bits:
+                return self.of(it, it.members(row))
+        return f"{self.bits:#x} <a group that was freed>"
+
+    def of(self, it, members):
+        """Who is in it, and whether that process is."""
+        size = len(members)
+        if size == 0:
+            return "<a group without processes>"
+        here = it.world_rank
+        mine = f"; this process is rank {list(members).index(here)} of {size}" if here in members else "; this process is not in it"
+        noun = "rank" if size == 1 else "ranks"
+        return f"<group of {noun} {spans(members)} of MPI_COMM_WORLD{mine}>"
+
+
+def spans(numbers):
+    """Numbers in their order, `a-b` for those that follow each other; the middle of many is left out."""
+    found = []
+    for number in numbers:
+        if found and number == found[-1][1] + 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    words = [f"{first}-{last}" if last > first else f"{first}" for first, last in found]
+    if len(words) > MOST_SPANS:
+        words[MOST_SPANS - 1:-1] = ["..."]
+    return ", ".join(words)
 
 
 class Datatype(Handle):
@@ -258,7 +297,7 @@ def constant(number, *names):
     return next((name for name in names if CONSTANTS.get(name) == number), str(number))
 
 
-KINDS_OF_PRINTER = {"Comm": Comm, "Datatype": Datatype, "Request": Request}
+KINDS_OF_PRINTER = {"Comm": Comm, "Datatype": Datatype, "Group": Group, "Request": Request}
 
 
 def look_up(value):

@@ -9,7 +9,7 @@ use queue_layout::Anchor;
 use runtime::{Comm, Universe};
 
 use crate::handle::{Handle, MPI_Comm};
-use crate::type_rows;
+use crate::{group_rows, type_rows};
 
 /// Found by its name, in the library's dynamic symbols; always there, filled from initialization to the end.
 // SAFETY: no other symbol has this name.
@@ -30,6 +30,7 @@ pub fn open(universe: &Universe, many_threads: bool) {
         know(&comm, handle);
     }
     rmpi_debug_anchor.show_types(type_rows::table(), &type_rows::PREDEFINED);
+    rmpi_debug_anchor.show_groups(group_rows::table());
     let tables = (universe.comm_table(), universe.call_table());
     rmpi_debug_anchor.open(std::process::id(), world, chunks, tables);
 }

@@ -9,6 +9,7 @@
 //! |---|---|
 //! | [`args`] | what each kind of parameter becomes: the only place that reads or writes through a caller's pointer |
 //! | [`handle`], [`registry`] | handle numbers; the slot map behind the live ones |
+//! | [`rows`], [`type_rows`], [`group_rows`] | what a debugger finds of datatypes and groups |
 //! | [`datatype_table`] | size, alignment, name and arithmetic class of the predefined datatypes |
 //! | [`error`], [`error_added`], [`errhandler`] | an error with its class and its words; the program's own; what becomes of it |
 //! | [`mod@enter`] | the frame around every body: initialised? lock, run, raise |
@@ -62,6 +63,7 @@ pub mod error_added;
 pub mod express;
 pub mod grequest;
 pub mod group;
+pub mod group_rows;
 pub mod handle;
 pub mod info;
 pub mod init;
@@ -78,6 +80,7 @@ pub mod qmpi;
 pub mod qmpi_table;
 pub mod registry;
 pub mod request;
+pub mod rows;
 pub mod session;
 pub mod standard_abi;
 pub mod state;

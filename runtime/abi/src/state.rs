@@ -16,6 +16,7 @@ use runtime::{Comm, Group, PREDEFINED, Universe, Visit};
 use crate::datatype_contents::Recipe;
 use crate::enter::Mpi;
 use crate::error::{Error, Result};
+use crate::group_rows::Groups;
 use crate::handle::{
     Handle, Kind, MPI_Comm, MPI_Datatype, MPI_Errhandler, MPI_Group, MPI_Message, MPI_Op, Place,
     describe,
@@ -36,7 +37,7 @@ pub struct State {
     /// Communicators that the program made.
     pub comms: Registry<MPI_Comm, CommObject>,
     /// Groups that the program made.
-    pub groups: Registry<MPI_Group, GroupObject>,
+    pub groups: Groups,
     /// Datatypes that the program made.
     pub datatypes: Types,
     /// Names that the program gave to predefined datatypes.
@@ -134,7 +135,7 @@ impl State {
             myself: object(universe.myself(), 1),
             universe,
             comms: Registry::new(),
-            groups: Registry::new(),
+            groups: Groups::default(),
             datatypes: Types::default(),
             type_names: std::collections::HashMap::new(),
             f90_types: std::collections::HashMap::new(),

@@ -8,6 +8,7 @@ use crate::datatype_table;
 use crate::error::Result;
 use crate::handle::{Handle, MPI_Datatype};
 use crate::registry::Registry;
+use crate::rows::{Row, Rows};
 use crate::state::TypeObject;
 
 /// What the debugger's anchor points to. Rows live as long as the process.
@@ -56,19 +57,24 @@ const COUNT: usize = {
     count
 };
 
+impl Row for TypeRow {
+    const FIRST: usize = FIRST_TYPE_ROWS;
+    const CHUNKS: usize = TYPE_CHUNKS;
+
+    fn publish(number: usize, rows: &'static [Self]) {
+        TABLE.add_chunk(number, rows);
+    }
+
+    fn close(&self) {
+        Self::close(self);
+    }
+}
+
 /// Live datatypes.
 #[derive(Default)]
 pub struct Types {
     objects: Registry<MPI_Datatype, TypeObject>,
-    rows: Rows,
-}
-
-/// Which row a datatype has.
-#[derive(Default)]
-struct Rows {
-    chunks: usize,
-    free: Vec<&'static TypeRow>,
-    used: std::collections::HashMap<usize, &'static TypeRow>,
+    rows: Rows<TypeRow>,
 }
 
 /// The table of this process, for the anchor.
@@ -81,7 +87,7 @@ impl Types {
     pub fn insert(&mut self, object: TypeObject) -> Result<MPI_Datatype> {
         let handle = self.objects.insert(object)?;
         if let Ok(object) = self.objects.get(handle) {
-            self.rows.show(handle, object);
+            show(&mut self.rows, handle, object);
         }
         Ok(handle)
     }
@@ -99,23 +105,21 @@ impl Types {
     ) -> Result<()> {
         let object = self.objects.get_mut(handle)?;
         change(object);
-        self.rows.show(handle, object);
+        show(&mut self.rows, handle, object);
         Ok(())
     }
 
     /// Takes a datatype out; its handle is stale from here on.
     pub fn remove(&mut self, handle: MPI_Datatype) -> Result<TypeObject> {
         let object = self.objects.remove(handle)?;
-        self.rows.close(handle);
+        self.rows.close(handle.bits());
         Ok(object)
     }
 }
 
-impl Rows {
-    fn show(&mut self, handle: MPI_Datatype, object: &TypeObject) {
-        let Some(row) = self.row(handle) else {
-            return;
-        };
+/// Tells the debugger's row of a datatype what that is now.
+fn show(rows: &mut Rows<TypeRow>, handle: MPI_Datatype, object: &TypeObject) {
+    if let Some(row) = rows.row(handle.bits()) {
         row.fill(&TypeFacts {
             handle: number(handle),
             committed: object.committed,
@@ -123,37 +127,6 @@ impl Rows {
             extent: object.datatype.extent,
             name: &object.name,
         });
-    }
-
-    fn close(&mut self, handle: MPI_Datatype) {
-        if let Some(row) = self.used.remove(&handle.bits()) {
-            row.close();
-            self.free.push(row);
-        }
-    }
-
-    /// The row of a datatype; a new one gets one. There are more rows than handles.
-    fn row(&mut self, handle: MPI_Datatype) -> Option<&'static TypeRow> {
-        if let Some(row) = self.used.get(&handle.bits()) {
-            return Some(row);
-        }
-        if self.free.is_empty() {
-            self.add_chunk();
-        }
-        let row = self.free.pop()?;
-        self.used.insert(handle.bits(), row);
-        Some(row)
-    }
-
-    fn add_chunk(&mut self) {
-        if self.chunks == TYPE_CHUNKS {
-            return;
-        }
-        let rows = (0..FIRST_TYPE_ROWS << self.chunks).map(|_| TypeRow::default());
-        let rows: &'static [TypeRow] = Vec::leak(rows.collect());
-        TABLE.add_chunk(self.chunks, rows);
-        self.chunks += 1;
-        self.free.extend(rows.iter().rev());
     }
 }
 

@@ -98,7 +98,8 @@ impl Group {
     }
 
     /// Address of the world ranks in memory, for a debugger; 0 where ranks are world ranks.
-    pub(crate) fn address(&self) -> u64 {
+    #[must_use]
+    pub fn address(&self) -> u64 {
         match &*self.0 {
             Members::Identity { .. } => 0,
             Members::Table { peers, .. } => peers.as_ptr().addr() as u64,

@@ -7,6 +7,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence};
 use crate::call::{CALL_ROWS, CallRow, CallTable};
 use crate::comm::{CommRow, CommTable, FIRST_ROWS};
 use crate::datatype::{FIRST_TYPE_ROWS, TypeRow, TypeTable};
+use crate::group::{FIRST_GROUP_ROWS, GroupRow, GroupTable};
 use crate::slot::{CHUNK_SLOTS, MAX_CHUNKS, Slot};
 use crate::table::{FieldRow, LAYOUT};
 
@@ -14,8 +15,8 @@ use crate::table::{FieldRow, LAYOUT};
 pub const QUEUE_LAYOUT_VERSION: u16 = 1;
 
 /// Grows when something is added: 1 added communicators, 2 their handles and datatypes, 3 calls that wait, 4 the datatype
-/// of an operation and predefined datatypes, 5 the bytes of collectives.
-pub const QUEUE_LAYOUT_MINOR: u16 = 5;
+/// of an operation and predefined datatypes, 5 the bytes of collectives, 6 groups.
+pub const QUEUE_LAYOUT_MINOR: u16 = 6;
 
 /// What a debugger looks up by name in the library: everything else is found from here.
 ///
@@ -87,6 +88,12 @@ pub struct Anchor {
     pub predefined_rows: AtomicU32,
     /// 0.
     pub reserved: u32,
+    /// Address of the table of groups ([`GroupTable`]).
+    pub groups: AtomicU64,
+    /// Rows of its first chunk; each further chunk has twice as many as the one before.
+    pub group_first_rows: u32,
+    /// Bytes of a row.
+    pub group_row_bytes: u32,
 }
 
 /// The first bytes of an [`Anchor`].
@@ -145,6 +152,9 @@ impl Anchor {
             predefined: AtomicU64::new(0),
             predefined_rows: AtomicU32::new(0),
             reserved: 0,
+            groups: AtomicU64::new(0),
+            group_first_rows: FIRST_GROUP_ROWS as u32,
+            group_row_bytes: size_of::<GroupRow>() as u32,
         }
     }
 
@@ -156,6 +166,12 @@ impl Anchor {
         self.predefined.store(address, Ordering::Relaxed);
         let rows = u32::try_from(predefined.len()).unwrap_or(0);
         self.predefined_rows.store(rows, Ordering::Relaxed);
+    }
+
+    /// Says where groups are, before the anchor is opened. The table stays where it is.
+    pub fn show_groups(&self, groups: &'static GroupTable) {
+        let address = core::ptr::from_ref(groups).addr() as u64;
+        self.groups.store(address, Ordering::Relaxed);
     }
 
     /// MPI is initialized: fills the anchor and, at last, declares it valid. `chunks` is the address of the chunk table; it and
@@ -200,13 +216,14 @@ impl Anchor {
 }
 
 const _: () = {
-    assert!(size_of::<Anchor>() == 152 && offset_of!(Anchor, self_address) == 24);
+    assert!(size_of::<Anchor>() == 168 && offset_of!(Anchor, self_address) == 24);
     assert!(
         offset_of!(Anchor, comms) == 88
             && offset_of!(Anchor, types) == 104
             && offset_of!(Anchor, calls) == 120
-            && offset_of!(Anchor, predefined) == 136,
-        "what versions 1.0 to 1.3 had stays"
+            && offset_of!(Anchor, predefined) == 136
+            && offset_of!(Anchor, groups) == 152,
+        "what versions 1.0 to 1.5 had stays"
     );
 };
 

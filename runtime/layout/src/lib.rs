@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The image of requests, unexpected messages, communicators and waiting calls that a debugger reads from a stopped process;
+//! The image of requests, unexpected messages, communicators, groups and waiting calls that a debugger reads from a stopped process;
 //! and what an engine counts, which tools read in the process itself.
 //!
 //! **Knows** byte offsets, states and the version words that make a slot readable at any instruction.
@@ -21,6 +21,7 @@ mod call;
 mod comm;
 mod datatype;
 mod event;
+mod group;
 mod slot;
 mod table;
 mod tally;
@@ -41,14 +42,16 @@ pub use comm::{
 };
 pub use datatype::{FIRST_TYPE_ROWS, TYPE_CHUNKS, TYPE_NAME_BYTES, TypeFacts, TypeRow, TypeTable};
 pub use event::{Event, Wanted};
+pub use group::{FIRST_GROUP_ROWS, GROUP_CHUNKS, GroupRow, GroupTable};
 pub use slot::{
     ANY_PEER, ANY_TAG, CHUNK_SLOTS, Change, Chunk, FLAG_CANCELLED, FLAG_CANCELLING, FLAG_EARLY,
     FLAG_GATED, FLAG_LENT, FLAG_ORPHAN, FLAG_PERSISTENT, FLAG_PLAIN, FLAG_STRUCTURED,
     FLAG_SYNCHRONOUS, Fields, Kind, MAX_CHUNKS, Slot, State, standing,
 };
 pub use table::{
-    CALL, CHUNK, COMM, COMM_TABLE, FieldRow, LAYOUT, SLOT, TYPE, TYPE_TABLE, call_field,
-    comm_field, comm_table_field, field, type_field, type_table_field,
+    CALL, CHUNK, COMM, COMM_TABLE, FieldRow, GROUP, GROUP_TABLE, LAYOUT, SLOT, TYPE, TYPE_TABLE,
+    call_field, comm_field, comm_table_field, field, group_field, group_table_field, type_field,
+    type_table_field,
 };
 pub use tally::{Count, Level, QUEUES, Queued, Queues, Tally, WATCHES, Watch};
 

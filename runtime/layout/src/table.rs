@@ -6,16 +6,18 @@ use core::mem::offset_of;
 use crate::call::{CALL_NAME_BYTES, CallRow};
 use crate::comm::{COLLECTIVES, COMM_CHUNKS, COMM_NAME_BYTES, CommRow, CommTable};
 use crate::datatype::{TYPE_CHUNKS, TYPE_NAME_BYTES, TypeRow, TypeTable};
+use crate::group::{GROUP_CHUNKS, GroupRow, GroupTable};
 use crate::slot::{CHUNK_SLOTS, Chunk, Fields, Slot};
 
 /// One row of the table by which a reader finds a field without this crate or debug information.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct FieldRow {
-    /// Structure: [`SLOT`], [`CHUNK`], [`COMM`], [`COMM_TABLE`], [`TYPE`], [`TYPE_TABLE`] or [`CALL`].
+    /// Structure: [`SLOT`], [`CHUNK`], [`COMM`], [`COMM_TABLE`], [`TYPE`], [`TYPE_TABLE`], [`CALL`],
+    /// [`GROUP`] or [`GROUP_TABLE`].
     pub structure: u16,
     /// Field number inside the structure: a constant of [`field`], [`comm_field`], [`comm_table_field`], [`type_field`],
-    /// [`type_table_field`] or [`call_field`]. Numbers are never used again for something else.
+    /// [`type_table_field`], [`call_field`], [`group_field`] or [`group_table_field`]. Numbers are never used again for something else.
     pub field: u16,
     /// Byte offset from the structure's start.
     pub offset: u32,
@@ -37,6 +39,10 @@ pub const TYPE: u16 = 5;
 pub const TYPE_TABLE: u16 = 6;
 /// The number of [`CallRow`] in the layout table.
 pub const CALL: u16 = 7;
+/// The number of [`GroupRow`] in the layout table.
+pub const GROUP: u16 = 8;
+/// The number of [`GroupTable`] in the layout table.
+pub const GROUP_TABLE: u16 = 9;
 
 /// The numbers of the fields in the layout table. Those of a slot are explained at [`Fields`].
 pub mod field {
@@ -128,8 +134,25 @@ pub mod call_field {
     pub const BYTES: u16 = 11;
 }
 
+/// The numbers of the fields of a [`GroupRow`] in the layout table.
+pub mod group_field {
+    #![allow(missing_docs, reason = "each is explained by the field it numbers")]
+
+    pub const VERSION: u16 = 0;
+    pub const HANDLE: u16 = 1;
+    pub const SIZE: u16 = 2;
+    pub const MEMBERS: u16 = 3;
+}
+
+/// The numbers of the fields of a [`GroupTable`] in the layout table.
+pub mod group_table_field {
+    #![allow(missing_docs, reason = "each is explained by the field it numbers")]
+
+    pub const CHUNKS: u16 = 0;
+}
+
 /// Where every field that a debugger needs lies; made from the types, so it cannot go stale.
-pub static LAYOUT: [FieldRow; 52] = [
+pub static LAYOUT: [FieldRow; 57] = [
     row(SLOT, field::VERSION, offset_of!(Slot, version), 4),
     row(SLOT, field::STATE, FIELDS + offset_of!(Fields, state), 1),
     row(SLOT, field::KIND, FIELDS + offset_of!(Fields, kind), 1),
@@ -272,6 +295,26 @@ pub static LAYOUT: [FieldRow; 52] = [
         CALL_NAME_BYTES,
     ),
     row(CALL, call_field::BYTES, offset_of!(CallRow, bytes), 8),
+    row(
+        GROUP,
+        group_field::VERSION,
+        offset_of!(GroupRow, version),
+        4,
+    ),
+    row(GROUP, group_field::HANDLE, offset_of!(GroupRow, handle), 4),
+    row(GROUP, group_field::SIZE, offset_of!(GroupRow, size), 4),
+    row(
+        GROUP,
+        group_field::MEMBERS,
+        offset_of!(GroupRow, members),
+        8,
+    ),
+    row(
+        GROUP_TABLE,
+        group_table_field::CHUNKS,
+        offset_of!(GroupTable, chunks),
+        8 * GROUP_CHUNKS,
+    ),
 ];
 
 #[allow(
@@ -308,6 +351,8 @@ mod tests {
             (TYPE, size_of::<TypeRow>()),
             (TYPE_TABLE, size_of::<TypeTable>()),
             (CALL, size_of::<CallRow>()),
+            (GROUP, size_of::<GroupRow>()),
+            (GROUP_TABLE, size_of::<GroupTable>()),
         ] {
             let rows = || LAYOUT.iter().filter(|row| row.structure == structure);
             let ends_at = |row: &FieldRow| u64::from(row.offset) + u64::from(row.size);
