@@ -136,6 +136,12 @@ int mqs_next_operation(mqs_process *, mqs_pending_operation *);
 int mqs_get_global_rank(mqs_process *);
 int mqs_get_comm_coll_state(mqs_process *, int, int *, int *);
 
+/* Of rmpi's library alone (its mqs_version_string begins with "rmpi "), for mqs_setup_operation_iterator: what is pending on the
+ * communicator and is neither a send nor a receive. Nonblocking collectives, and calls that wait and have no request that is
+ * listed: probes, collectives, MPI_Finalize. extra_text says what each is; the three queues above hold messages alone. */
+/* And persistent receives that are not started. */
+enum { mqs_rmpi_other_operations = 100, mqs_rmpi_inactive_receives = 101 };
+
 #ifdef __cplusplus
 }
 #define MQS_ASSERT static_assert

@@ -7,7 +7,7 @@ use queue_layout::{
 };
 
 use crate::image::{Found, Map, Target, Trouble, low};
-use crate::interface::{INACTIVE_RECEIVES, PENDING_RECEIVES, UNEXPECTED_MESSAGES};
+use crate::interface::{INACTIVE_RECEIVES, OTHER_OPERATIONS, UNEXPECTED_MESSAGES};
 use crate::list::{Allocator, List};
 use crate::order;
 use crate::walk::{Communicator, Operation, Record, Records};
@@ -157,7 +157,7 @@ impl Call {
         }
     }
 
-    /// The entry of a call of which no operation tells, among the pending receives of its communicator.
+    /// The entry of a call of which no operation tells, among what is pending on its communicator besides messages.
     fn entry(&self, number: u32, comms: &[Communicator]) -> Option<Operation> {
         let its = comms.iter().find(|it| it.context == self.context);
         // What has no communicator is shown with the first, which is that of all ranks.
@@ -168,7 +168,7 @@ impl Call {
         };
         Some(Operation {
             context,
-            class: PENDING_RECEIVES,
+            class: OTHER_OPERATIONS,
             sequence: BEHIND.wrapping_add(number.into()),
             state: State::Posted as u8,
             peer,
@@ -209,8 +209,9 @@ pub fn mark(
         if operation.state == State::Complete as u8 {
             continue;
         }
-        let listed = operation.class <= UNEXPECTED_MESSAGES
-            && comms.iter().any(|it| it.context == operation.context);
+        let in_queue = |class| class <= UNEXPECTED_MESSAGES || class == OTHER_OPERATIONS;
+        let listed =
+            in_queue(operation.class) && comms.iter().any(|it| it.context == operation.context);
         if let Some(call) = calls.get_mut(*number as usize) {
             call.requests.1 = call.requests.1.saturating_add(1);
             call.is_hidden |= !listed;
@@ -286,6 +287,6 @@ pub fn purpose(call: &Call) -> &'static str {
 
 /// More than there can be, so that a walk ends whatever the target says.
 const MAX_CALLS: u32 = 4096;
-/// Where calls stand in a queue: behind those that are posted.
+/// Where calls stand: behind nonblocking collectives.
 const BEHIND: u64 = u64::MAX - MAX_CALLS as u64;
 const MAX_HANDLES: u64 = 1 << 19;

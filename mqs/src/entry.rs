@@ -16,8 +16,8 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use crate::image::{ANCHOR_SYMBOL, Found, Map, Target, Trouble};
 use crate::interface::{
     ADDRESS_BYTES, BasicCallbacks, Communicator, END_OF_LIST, FIRST_USER_CODE, INACTIVE_RECEIVES,
-    INTERFACE_COMPATIBILITY, INVALID_PROCESS, ImageCallbacks, NO_INFORMATION, OK, Opaque,
-    PENDING_SENDS, PendingOperation, ProcessCallbacks, TypeSizes,
+    INTERFACE_COMPATIBILITY, INVALID_PROCESS, ImageCallbacks, NO_INFORMATION, OK, OTHER_OPERATIONS,
+    Opaque, PENDING_SENDS, PendingOperation, ProcessCallbacks, TypeSizes, UNEXPECTED_MESSAGES,
 };
 use crate::list::{Allocator, List};
 use crate::{calls, order, show, types, walk};
@@ -289,13 +289,15 @@ pub unsafe extern "C" fn mqs_next_communicator(process: *mut Opaque) -> c_int {
     unsafe { with(process, |info, _| info.stand_at(info.at.saturating_add(1))) }
 }
 
-/// `mqs_setup_operation_iterator`.
+/// `mqs_setup_operation_iterator`. The three queues of the interface hold messages and nothing else, as other libraries' do; what
+/// is pending besides is in a fourth, which only those ask for who know this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mqs_setup_operation_iterator(process: *mut Opaque, class: c_int) -> c_int {
     // SAFETY: a process of the debugger's: D2.
     unsafe {
         with(process, |info, target| {
-            if !(PENDING_SENDS..=INACTIVE_RECEIVES).contains(&class) {
+            let is_standard = (PENDING_SENDS..=UNEXPECTED_MESSAGES).contains(&class);
+            if !is_standard && ![OTHER_OPERATIONS, INACTIVE_RECEIVES].contains(&class) {
                 return Ok(NO_INFORMATION);
             }
             info.load_ranks(target)?;

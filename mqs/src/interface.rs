@@ -31,8 +31,11 @@ pub const PENDING_SENDS: c_int = 0;
 pub const PENDING_RECEIVES: c_int = 1;
 /// `mqs_unexpected_messages`.
 pub const UNEXPECTED_MESSAGES: c_int = 2;
-/// Of rmpi's library alone: persistent receives that are not started.
-pub const INACTIVE_RECEIVES: c_int = 3;
+/// `mqs_rmpi_other_operations`, of rmpi's library alone: what is pending and is neither a send nor a receive, as collectives and
+/// probes. A number that no later version of the interface gives to a queue.
+pub const OTHER_OPERATIONS: c_int = FIRST_USER_CODE;
+/// `mqs_rmpi_inactive_receives`, another one: persistent receives that are not started.
+pub const INACTIVE_RECEIVES: c_int = FIRST_USER_CODE + 1;
 /// `mqs_st_pending`.
 pub const PENDING: c_int = 0;
 /// `mqs_st_matched`.

@@ -18,9 +18,9 @@
 //!
 //! Persistent receives that are not started are a fourth queue, which other libraries do not have (`INACTIVE_RECEIVES`).
 //!
-//! A call has an entry of its own among the pending receives of its communicator where no operation that is listed tells of it: a
-//! probe, a collective, `MPI_Finalize`. It has no buffer; of a probe it has source and tag. Nonblocking collectives under way
-//! stand there too, with `nonblocking Bcast` as their first line. Of collectives the source is the root, if they have one, and the
+//! Besides messages a communicator has what is in none of the interface's queues (`OTHER_OPERATIONS`), which other debuggers than
+//! ours do not ask for: a call of which no operation that is listed tells has an entry there, as a probe, a collective,
+//! `MPI_Finalize`. It has no buffer; of a probe it has source and tag. Before those stand nonblocking collectives under way, with `nonblocking Bcast` as their first line. Of collectives the source is the root, if they have one, and the
 //! tag counts them on their communicator: what is the same call has the same tag on all its ranks.
 
 use queue_layout::{

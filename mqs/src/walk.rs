@@ -7,7 +7,9 @@ use queue_layout::{
 };
 
 use crate::image::{Found, MAX_RECORD, Map, Target, Trouble, low};
-use crate::interface::{INACTIVE_RECEIVES, PENDING_RECEIVES, PENDING_SENDS, UNEXPECTED_MESSAGES};
+use crate::interface::{
+    INACTIVE_RECEIVES, OTHER_OPERATIONS, PENDING_RECEIVES, PENDING_SENDS, UNEXPECTED_MESSAGES,
+};
 
 /// A communicator of the target.
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +37,7 @@ pub struct Communicator {
 pub struct Operation {
     /// Context of its communicator.
     pub context: u32,
-    /// The queue: `mqs_op_class`.
+    /// The queue: `mqs_op_class`, or [`OTHER_OPERATIONS`].
     pub class: i32,
     /// Its place in the queue.
     pub sequence: u64,
@@ -282,11 +284,10 @@ fn operation(slot: &Record<'_, impl Target>) -> Option<Operation> {
     let under_way = is_other && state == State::Moving as u8;
     let collective = (word(field::PROTOCOL) & 0xffff) as u16;
     let collective = if under_way { collective } else { 0 };
-    // Nonblocking collectives stand behind the receives that are posted.
-    let (class, behind) = match (class(kind, state, flags), collective) {
-        (Some(class), _) => (class, 0),
-        (None, 1..) => (PENDING_RECEIVES, COLLECTIVES_FROM),
-        (None, 0) => (is_other.then_some(NO_QUEUE)?, 0),
+    let class = match (class(kind, state, flags), collective) {
+        (Some(class), _) => class,
+        (None, 1..) => OTHER_OPERATIONS,
+        (None, 0) => is_other.then_some(NO_QUEUE)?,
     };
     // Before 1.5 collectives did not tell their bytes.
     let has_bytes = slot.map.place(CALL, call_field::BYTES).size() != 0;
@@ -297,7 +298,7 @@ fn operation(slot: &Record<'_, impl Target>) -> Option<Operation> {
     Some(Operation {
         context: word(field::CONTEXT),
         class,
-        sequence: slot.get(field::SEQUENCE) | behind,
+        sequence: slot.get(field::SEQUENCE),
         state,
         flags,
         error: slot.byte(field::ERROR),
@@ -410,10 +411,8 @@ pub(crate) fn read_address(target: &impl Target, at: u64) -> Result<u64, Trouble
 }
 
 /// The [`class`](Operation::class) of a request that stands in none of the queues.
-pub const NO_QUEUE: i32 = INACTIVE_RECEIVES + 1;
+pub const NO_QUEUE: i32 = UNEXPECTED_MESSAGES + 1;
 
-/// Added to the sequence of a nonblocking collective.
-const COLLECTIVES_FROM: u64 = 1 << 62;
 /// More than there can be, so that a walk ends whatever the target says.
 const MAX_SLOTS: u32 = 1 << 19;
 pub(crate) const MAX_ROWS: u32 = 1 << 19;

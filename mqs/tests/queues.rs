@@ -380,7 +380,7 @@ fn words(operation: &PendingOperation) -> Vec<String> {
 }
 
 #[test]
-fn mqs_047_084_a_blocked_probe_is_a_pending_receive_without_a_buffer() {
+fn mqs_047_084_a_blocked_probe_is_told_and_is_in_no_queue_of_messages() {
     let mut model = Model::new();
     model.comm(12, 1, &[3, 1], None);
     model.slot(|it| {
@@ -394,8 +394,8 @@ fn mqs_047_084_a_blocked_probe_is_a_pending_receive_without_a_buffer() {
     model.calls.begin(&probe).unwrap();
     let mut fake = attached(Box::new(model.process()));
     let all = fake.list().unwrap();
-    assert_eq!(all[0].queues[1].len(), 0);
-    let [posted, probe] = &all[1].queues[1][..] else {
+    assert!(all[0].queues.iter().all(Vec::is_empty) && all[0].others.is_empty());
+    let ([posted], [probe]) = (&all[1].queues[1][..], &all[1].others[..]) else {
         panic!("{all:?}")
     };
     assert_eq!(words(posted), ["receive", "posted; waits for its message"]);
@@ -449,7 +449,9 @@ fn mqs_047_operations_tell_which_call_waits_for_them() {
     process.memory.push((list.as_ptr().addr() as u64, bytes));
     let mut fake = attached(Box::new(process));
     let all = fake.list().unwrap();
-    let said: Vec<_> = all[0].queues[1].iter().map(words).collect();
+    let both = all[0].queues[1].iter().chain(&all[0].others);
+    let said: Vec<_> = both.map(words).collect();
+    assert_eq!(all[0].queues[1].len(), 4, "receives and nothing else");
     let waits = |at: usize| said[at].get(2).map(String::as_str);
     assert_eq!(said.len(), 5, "{said:?}");
     assert_eq!(
@@ -492,7 +494,8 @@ fn mqs_047_calls_of_no_operation_are_listed_and_a_wild_table_ends() {
     }
     let mut fake = attached(Box::new(model.process()));
     let all = fake.list().unwrap();
-    let queue = &all[0].queues[1];
+    assert!(all[0].queues.iter().all(Vec::is_empty), "no message");
+    let queue = &all[0].others;
     assert_eq!(queue.len(), 1, "what cannot be read of a list is left out");
     let said = words(&queue[0]);
     assert_eq!(said[..2], ["MPI_Finalize", "waits for the other ranks"]);
@@ -626,11 +629,13 @@ fn with_collectives() -> Model {
 }
 
 #[test]
-fn nonblocking_collectives_stand_behind_the_receives_with_root_place_and_bytes() {
+fn collectives_are_no_receives_and_are_told_with_root_place_and_bytes() {
     let mut fake = attached(Box::new(with_collectives().process()));
     let all = fake.list().unwrap();
+    assert_eq!(all[0].queues[1].len(), 1);
     let seen: Vec<_> = all[0].queues[1]
         .iter()
+        .chain(&all[0].others)
         .map(|it| {
             (
                 words(it),
@@ -676,7 +681,7 @@ fn nonblocking_collectives_stand_behind_the_receives_with_root_place_and_bytes()
             ),
         ]
     );
-    assert!(all[0].queues[1].iter().all(|it| it.status == PENDING));
+    assert!(all[0].others.iter().all(|it| it.status == PENDING));
     fake.detach();
 }
 
@@ -691,17 +696,16 @@ fn persistent_receives_that_are_not_started_are_a_queue_of_their_own() {
     }
     let mut fake = attached(Box::new(model.process()));
     let all = fake.list().unwrap();
-    let tags = |class: i32| -> Vec<_> {
-        let queue = &all[0].queues[usize::try_from(class).unwrap()];
+    let tags = |queue: &[PendingOperation]| -> Vec<_> {
         queue.iter().map(|it| (it.desired_tag, words(it))).collect()
     };
     let line = |words: [&str; 2]| words.map(str::to_owned).to_vec();
     assert_eq!(
-        tags(INACTIVE_RECEIVES),
+        tags(&all[0].inactive),
         [(5, line(["receive, persistent", "not started"]))]
     );
     let posted = line(["receive, persistent", "posted; waits for its message"]);
-    assert_eq!(tags(PENDING_RECEIVES), [(6, posted)]);
+    assert_eq!(tags(&all[0].queues[1]), [(6, posted)]);
     fake.detach();
 }
 

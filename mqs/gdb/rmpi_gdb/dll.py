@@ -9,6 +9,8 @@ from .target import Unreadable
 
 OK, NO_INFORMATION, END_OF_LIST = 0, 1, 2
 SENDS, RECEIVES, UNEXPECTED = 0, 1, 2
+# Of rmpi's library alone: what is pending and is no message.
+OTHERS = 100
 MATCHED = 1
 INTERFACE = 2
 
@@ -233,6 +235,11 @@ class Dll:
             self.check(result, f"the {kind} has no message queues")
         self.check(self.function("mqs_update_communicator_list", (P,))(THE_PROCESS), "no list of communicators")
 
+    def is_ours(self):
+        """Whether it is rmpi's, which has a queue that no other library knows."""
+        version = self.function("mqs_version_string", (), STR)() or b""
+        return version.startswith(b"rmpi ")
+
     def rank(self):
         """The rank in MPI_COMM_WORLD, if the library tells."""
         tell = self.optional("mqs_get_global_rank", (P,))
@@ -249,7 +256,7 @@ class Dll:
                 break
             it = Communicator()
             self.check(get(THE_PROCESS, c.byref(it)), "a communicator cannot be read")
-            queues = {kind: self.operations(kind) for kind in (SENDS, RECEIVES, UNEXPECTED)}
+            queues = {kind: self.operations(kind) for kind in (SENDS, RECEIVES, UNEXPECTED) + ((OTHERS,) if self.is_ours() else ())}
             yield it, self.collectives(), queues
             result = move(THE_PROCESS)
 

@@ -261,17 +261,20 @@ impl Asked<'_> {
         // SAFETY: as above, with room for as many ranks as the size says.
         let answer = unsafe { (self.dll.get_comm_group)(self.it, ranks.as_mut_ptr()) };
         self.check("mqs_get_comm_group", answer)?;
-        let mut receives = self.queue(interface::PENDING_RECEIVES)?;
-        let calls = receives.iter().filter_map(Call::of).collect();
-        let begun = receives.iter().filter_map(Begun::of).collect();
-        receives.retain(|it| Call::of(it).is_none() && Begun::of(it).is_none());
+        // Others do not know this queue, and need not take it well to be asked for it.
+        let others = match self.dll.is_ours {
+            true => self.queue(interface::OTHER_OPERATIONS)?,
+            false => Vec::new(),
+        };
+        let calls = others.iter().filter_map(Call::of).collect();
+        let begun = others.iter().filter_map(Begun::of).collect();
         Ok(Communicator {
             id: it.unique_id,
             name: text(&it.name),
             rank: it.local_rank,
             ranks,
             sends: self.queue(interface::PENDING_SENDS)?,
-            receives,
+            receives: self.queue(interface::PENDING_RECEIVES)?,
             calls,
             begun,
             unexpected: self.queue(interface::UNEXPECTED_MESSAGES)?,

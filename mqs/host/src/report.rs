@@ -163,7 +163,7 @@ pub struct Begun {
 }
 
 impl Begun {
-    /// rmpi's library lists them behind the posted receives.
+    /// rmpi's library lists them in a queue of its own.
     pub(crate) fn of(entry: &Operation) -> Option<Self> {
         let what = entry.words.first()?.strip_prefix("nonblocking ")?;
         let name = what.split(", ").next()?;
@@ -183,7 +183,7 @@ impl Begun {
 }
 
 impl Call {
-    /// rmpi's library lists such calls behind the posted receives, with the function's name where others say `receive`.
+    /// rmpi's library lists such calls in a queue of its own, with the function's name where operations say `receive`.
     pub(crate) fn of(entry: &Operation) -> Option<Self> {
         let function = entry.call.as_deref()?;
         let [first, waits, ..] = &entry.words[..] else {

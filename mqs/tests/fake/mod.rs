@@ -38,7 +38,11 @@ pub(crate) struct Fake {
 pub(crate) struct Shown {
     pub(crate) comm: Communicator,
     pub(crate) ranks: Vec<i32>,
-    pub(crate) queues: [Vec<PendingOperation>; 4],
+    pub(crate) queues: [Vec<PendingOperation>; 3],
+    /// What is no message: of our library alone.
+    pub(crate) others: Vec<PendingOperation>,
+    /// Persistent receives that are not started: the same.
+    pub(crate) inactive: Vec<PendingOperation>,
 }
 
 impl Shown {
@@ -291,8 +295,13 @@ impl Fake {
         // SAFETY: as above.
         check(unsafe { mqs_get_comm_group(it, ranks.as_mut_ptr()) })?;
         assert_eq!(ranks.pop(), Some(-7), "more ranks than the size says");
-        let mut queues = [const { Vec::new() }; 4];
-        for (class, queue) in (0..).zip(&mut queues) {
+        let mut queues = [const { Vec::new() }; 3];
+        let (mut others, mut inactive) = (Vec::new(), Vec::new());
+        let ours = [
+            (OTHER_OPERATIONS, &mut others),
+            (INACTIVE_RECEIVES, &mut inactive),
+        ];
+        for (class, queue) in (0..).zip(&mut queues).chain(ours) {
             // SAFETY: as above.
             check(unsafe { mqs_setup_operation_iterator(it, class) })?;
             loop {
@@ -310,6 +319,8 @@ impl Fake {
             comm,
             ranks,
             queues,
+            others,
+            inactive,
         })
     }
 }
