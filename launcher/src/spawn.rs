@@ -9,18 +9,20 @@
 //!   set up: [`look`] asks the kernel and stores the answer, nothing else.
 //! - `waitpid`, `pidfd_open`, `_exit`, `sigaction` as a question and `signal` with a default action take numbers and
 //!   pointers to locals only.
+//! - [`note`] is a handler of signals, so it may do no more than what is async-signal-safe: it stores to an atomic.
 #![allow(unsafe_code)]
 
 use nix::errno::Errno;
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, rlim_t, setrlimit};
-use nix::sys::signal::{SigHandler, SigSet, Signal};
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, raise, sigaction};
 use nix::unistd::{ForkResult, Pid, getppid, setpgid, tcsetpgrp};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Which of the descriptors 0, 1, 2 were closed when this process began. The standard library fills such holes with
 /// `/dev/null` before `main`, which would take output and lose it.
@@ -223,9 +225,57 @@ pub(crate) fn is_ignored(signal: Signal) -> bool {
     result == 0 && action.sa_sigaction == libc::SIG_IGN
 }
 
+/// Whether a debugger traces this process.
+pub(crate) fn is_traced() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let tracer = status
+        .lines()
+        .find_map(|line| line.strip_prefix("TracerPid:"));
+    tracer.is_some_and(|pid| pid.trim() != "0")
+}
+
+/// Shows a signal, which this thread has blocked, to the debugger that traces this process: it stops here, and the debugger lets
+/// the signal through or keeps it. Whether it came through. The debugger sees no signal that is read from a descriptor.
+pub(crate) fn show_to_tracer(signal: Signal) -> bool {
+    let action = SigAction::new(
+        SigHandler::Handler(note),
+        SaFlags::SA_RESTART,
+        SigSet::empty(),
+    );
+    let mut alone = SigSet::empty();
+    alone.add(signal);
+    NOTED.store(false, Ordering::Relaxed);
+    // SAFETY: `note` is async-signal-safe, see the head of the file.
+    let Ok(before) = (unsafe { sigaction(signal, &action) }) else {
+        return true;
+    };
+    let _ = alone.thread_unblock();
+    let raised = raise(signal);
+    let _ = alone.thread_block();
+    // SAFETY: the action of before, which is the default one or to ignore it: this program has no other handler.
+    let _ = unsafe { sigaction(signal, &before) };
+    raised.is_err() || NOTED.load(Ordering::Relaxed)
+}
+
+/// The last signal of [`show_to_tracer`] came through.
+static NOTED: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn note(_signal: libc::c_int) {
+    NOTED.store(true, Ordering::Relaxed);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn without_a_debugger_a_signal_comes_through() {
+        let mut alone = SigSet::empty();
+        alone.add(Signal::SIGUSR2);
+        alone.thread_block().unwrap();
+        assert!(show_to_tracer(Signal::SIGUSR2));
+        assert!(!is_traced() && SigSet::thread_get_mask().unwrap().contains(Signal::SIGUSR2));
+    }
 
     #[test]
     fn a_process_with_several_threads_does_not_fork() {

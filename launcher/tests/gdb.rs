@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `--gdb` starts a gdb that has the terminal, holds the ranks until that has come to its own, and outlives nobody. The gdb
 //! is a script here; the tests of `mpir.rs` have the real one.
-#![allow(clippy::unwrap_used, unsafe_code)]
+#![allow(clippy::unwrap_used)]
 
 mod common;
-use common::{Job, rmpiexec, until};
-use nix::pty::openpty;
+use common::{Job, rmpiexec, terminal, until};
 use nix::sys::signal::Signal;
 use std::fs::{self, File};
-use std::io::{Read, Write};
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Stdio;
 
@@ -112,53 +108,27 @@ fn the_terminal_is_its_own_until_it_ends() {
     let gdb = format!(
         "trap 'echo gdb is interrupted; exit 0' INT; {ATTACHED}; echo gdb is here; read line"
     );
-    let mut job = job(
+    let job = job(
         folder.path(),
         &gdb,
         &["--gdb", "0", "-n", "2", "sleep", "1000"],
     );
-    let pty = openpty(None, None).unwrap();
-    let end = |fd: &OwnedFd| Stdio::from(fd.try_clone().unwrap());
-    job.command
-        .stdin(end(&pty.slave))
-        .stdout(end(&pty.slave))
-        .stderr(end(&pty.slave));
-    let begin = || {
-        nix::unistd::setsid()?;
-        // SAFETY: the call takes two numbers besides the descriptor, which is open.
-        let result = unsafe { libc::ioctl(0, libc::TIOCSCTTY, 0) };
-        nix::errno::Errno::result(result)?;
-        Ok(())
-    };
-    // SAFETY: between fork and execve there are two system calls.
-    unsafe { job.command.pre_exec(begin) };
-    let mut running = job.start();
-    drop(pty.slave);
-    let mut terminal = File::from(pty.master);
-    let mut seen = String::new();
+    let (mut terminal, mut running) = terminal::start(job, (24, 80));
     for words in ["gdb is here", "gdb is interrupted"] {
-        wait_for(&mut terminal, &mut seen, words);
+        terminal.wait_for(words);
         if words == "gdb is interrupted" {
             // Once it is gone the terminal comes back.
             let launcher = i32::try_from(running.pid()).unwrap();
             until("the launcher is in front", || {
-                let group = nix::unistd::tcgetpgrp(&terminal).ok()?;
+                let group = nix::unistd::tcgetpgrp(&terminal.file).ok()?;
                 (group.as_raw() == launcher).then_some(())
             });
         }
-        terminal.write_all(b"\x03").unwrap();
+        terminal.types("\x03");
     }
-    wait_for(&mut terminal, &mut seen, "SIGINT received");
-    assert_eq!(running.end().code(), Some(130), "{seen}");
+    terminal.wait_for("SIGINT received");
+    assert_eq!(running.end().code(), Some(130), "{}", terminal.seen);
     running.assert_nothing_left();
-}
-
-fn wait_for(terminal: &mut File, seen: &mut String, words: &str) {
-    let mut bytes = [0; 512];
-    while !seen.contains(words) {
-        let count = terminal.read(&mut bytes).unwrap();
-        seen.push_str(&String::from_utf8_lossy(&bytes[..count]));
-    }
 }
 
 #[test]

@@ -395,3 +395,24 @@ fn the_library_for_message_queues_is_named_where_the_installation_lies_now() {
         running.finish().expect(0);
     }
 }
+
+/// A debugger that keeps Ctrl-C for itself, as gdb does, stops for it and has ended nothing.
+#[test]
+fn a_debugger_sees_a_signal_first_and_may_keep_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = waiting(2, folder.path()).start();
+    table_later(&running);
+    let tool = attach(&running);
+    tool.go_to_signal(&running, Signal::SIGINT);
+    tool.go_to_signal(&running, Signal::SIGTERM);
+    tool.leave();
+    let_end(folder.path());
+    let outcome = running.finish().expect(0);
+    assert_eq!(outcome.err, "");
+    let running = waiting(2, folder.path().join("no").as_path()).start();
+    table_later(&running);
+    let tool = attach(&running);
+    tool.go_to_signal(&running, Signal::SIGINT);
+    tool.leave_with(Signal::SIGINT);
+    running.finish().expect(130).says("SIGINT received");
+}

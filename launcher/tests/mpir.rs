@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod common;
-use common::{Job, until};
+use common::{Job, terminal, until};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
@@ -306,4 +306,68 @@ fn the_launcher_starts_gdb_with_several_ranks_that_run_together() {
     );
     expect(&told, &["rank 0 is inferior 1, rank 1 is inferior 2"]);
     assert!(told.contains("$1 = 1") || told.contains("$1 = 3"), "{told}");
+}
+
+/// A gdb that reads the user's keys.
+fn at_terminal(mut command: Command, folder: &Path) -> (terminal::Terminal, common::Running) {
+    command.current_dir(folder).env("HOME", folder);
+    command.env("DEBUGINFOD_URLS", "").env("LC_ALL", "C");
+    command.env("TERM", "dumb");
+    terminal::start(Job::of(command), (24, 80))
+}
+
+#[test]
+#[ignore = "needs the installation: cargo xtask test debuggers"]
+fn ctrl_c_stops_the_launcher_for_gdb_and_the_job_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new("gdb");
+    command.args(["-q", "-nx", "-ex", "handle SIGCONT nostop noprint pass"]);
+    command.arg("--args").arg(installed("bin/rmpiexec"));
+    let script = "echo up; until [ -e end ]; do sleep 0.02; done; echo down";
+    command.args(["-n", "2", "sh", "-c", script]);
+    let (mut user, mut running) = at_terminal(command, folder.path());
+    user.wait_for("(gdb) ");
+    user.types("run\n");
+    user.wait_for("up");
+    user.wait_for("up");
+    for _ in 0..2 {
+        user.types("\x03");
+        user.wait_for("received signal SIGINT");
+        user.wait_for("(gdb) ");
+        user.types("continue\n");
+        user.wait_for("Continuing.");
+    }
+    fs::write(folder.path().join("end"), "").unwrap();
+    user.wait_for("down");
+    user.wait_for("exited normally");
+    user.wait_for("(gdb) ");
+    user.types("quit\n");
+    assert_eq!(running.end().code(), Some(0), "{}", user.seen);
+    running.assert_nothing_left();
+}
+
+#[test]
+#[ignore = "needs the installation: cargo xtask test debuggers"]
+fn gdb_comes_to_many_ranks_in_a_small_terminal_without_a_key() {
+    let folder = tempfile::tempdir().unwrap();
+    for (file, paging) in [("", "on"), ("set pagination off\n", "off")] {
+        fs::write(folder.path().join(".gdbinit"), file).unwrap();
+        let mut command = Command::new(installed("bin/rmpiexec"));
+        command.args(["--gdb", "all", "-n", "8", "sleep", "1000"]);
+        let (mut user, mut running) = at_terminal(command, folder.path());
+        user.wait_for("before the first instruction. Set breakpoints, then type: continue");
+        assert!(
+            !user.seen.contains("--Type <RET> for more"),
+            "{}",
+            user.seen
+        );
+        user.wait_for("(gdb) ");
+        user.types("show pagination\n");
+        user.wait_for(&format!("State of pagination is {paging}."));
+        user.types("kill inferiors 1\nquit\n");
+        user.wait_for("Quit anyway? (y or n)");
+        user.types("y\n");
+        assert_eq!(running.end().code(), Some(137), "{}", user.seen);
+        running.assert_nothing_left();
+    }
 }

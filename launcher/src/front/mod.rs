@@ -296,7 +296,10 @@ impl Front {
                 continue;
             };
             if ENDING.contains(&signal) {
-                self.asked_to_end(signal);
+                // A debugger stops for it, as at any program (Ctrl-C), and may keep it.
+                if !spawn::is_traced() || spawn::show_to_tracer(signal) {
+                    self.asked_to_end(signal);
+                }
                 continue;
             }
             self.order(&Order::Signal(number));

@@ -3,6 +3,7 @@
 #![allow(dead_code, unreachable_pub)]
 
 pub mod role;
+pub mod terminal;
 #[cfg(target_arch = "x86_64")]
 pub mod tool;
 

@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 use object::read::elf::ElfFile64;
-use object::{Object, ObjectSymbol};
+use object::{Object, ObjectKind, ObjectSymbol};
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -140,6 +140,20 @@ impl Tool {
         ptrace::detach(self.pid, None).unwrap();
     }
 
+    /// Lets the starter go on, sends it a signal, and waits until it stops for that.
+    pub fn go_to_signal(&self, running: &Running, signal: Signal) {
+        ptrace::cont(self.pid, None).unwrap();
+        running.signal(signal);
+        let status = waitpid(self.pid, None).unwrap();
+        assert_eq!(status, WaitStatus::Stopped(self.pid, signal));
+    }
+
+    /// The same as [`leave`](Self::leave), with this signal.
+    pub fn leave_with(self, signal: Signal) {
+        self.remove_trap();
+        ptrace::detach(self.pid, signal).unwrap();
+    }
+
     fn remove_trap(&self) {
         if let Some(below) = self.below_trap {
             let at = self.address("MPIR_Breakpoint");
@@ -212,6 +226,12 @@ fn symbols(pid: Pid) -> HashMap<String, u64> {
     let base = u64::from_str_radix(first.split('-').next().unwrap(), 16).unwrap();
     let data = std::fs::read(&program).unwrap();
     let file = ElfFile64::<object::Endianness>::parse(&*data).unwrap();
+    // A program at a fixed address says where its symbols are, others how far from where they begin.
+    let base = if file.kind() == ObjectKind::Dynamic {
+        base
+    } else {
+        0
+    };
     let named = file
         .dynamic_symbols()
         .filter_map(|symbol| Some((symbol.name().ok()?.to_owned(), base + symbol.address())));

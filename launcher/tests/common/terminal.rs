@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A terminal with a user in front of it.
+#![allow(unsafe_code)]
+
+use super::{Job, Running};
+use nix::pty::{Winsize, openpty};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::process::Stdio;
+
+/// The user's side.
+pub struct Terminal {
+    pub file: File,
+    /// All that has been shown.
+    pub seen: String,
+    /// Up to here the user has looked.
+    looked: usize,
+}
+
+/// Starts a job in a terminal of this many lines and columns, which is its own.
+pub fn start(mut job: Job, (lines, columns): (u16, u16)) -> (Terminal, Running) {
+    let size = Winsize {
+        ws_row: lines,
+        ws_col: columns,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    let pty = openpty(Some(&size), None).unwrap();
+    let end = |fd: &OwnedFd| Stdio::from(fd.try_clone().unwrap());
+    job.command
+        .stdin(end(&pty.slave))
+        .stdout(end(&pty.slave))
+        .stderr(end(&pty.slave));
+    let begin = || {
+        nix::unistd::setsid()?;
+        // SAFETY: the call takes two numbers besides the descriptor, which is open.
+        let result = unsafe { libc::ioctl(0, libc::TIOCSCTTY, 0) };
+        nix::errno::Errno::result(result)?;
+        Ok(())
+    };
+    // SAFETY: between fork and execve there are two system calls.
+    unsafe { job.command.pre_exec(begin) };
+    let running = job.start();
+    let terminal = Terminal {
+        file: File::from(pty.master),
+        seen: String::new(),
+        looked: 0,
+    };
+    (terminal, running)
+}
+
+impl Terminal {
+    /// Waits until this is shown behind all that was waited for before.
+    pub fn wait_for(&mut self, words: &str) {
+        let mut bytes = [0; 512];
+        loop {
+            if let Some(at) = self.seen[self.looked..].find(words) {
+                self.looked += at + words.len();
+                return;
+            }
+            let count = self.file.read(&mut bytes).unwrap_or(0);
+            assert!(count > 0, "expected {words:?} in: {}", self.seen);
+            self.seen
+                .push_str(&String::from_utf8_lossy(&bytes[..count]));
+        }
+    }
+
+    /// Types something.
+    pub fn types(&mut self, text: &str) {
+        self.file.write_all(text.as_bytes()).unwrap();
+    }
+}
