@@ -208,6 +208,9 @@ symbols! {
     "MPIR_attach_fifo" ATTACH_FIFO: [u8; 256] = [0; 256];
     /// Where the library lies that reads message queues; empty if it was not installed.
     "MPIR_dll_name" DLL_NAME: [u8; 1024] = [0; 1024];
+    /// None of the interface's: tools that tell launchers apart by their symbols know this one by it
+    /// (`launcher/share/rm_rmpi.conf`).
+    "rmpi_launcher" LAUNCHER: c_int = 1;
 }
 
 /// Where a tool has its breakpoint.

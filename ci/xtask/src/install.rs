@@ -228,7 +228,14 @@ fn documents(prefix: &Path) -> Result<(), String> {
             copy(&from, &folder.join(name.replace('*', program)))?;
         }
     }
-    Ok(())
+    // For a tool that is told of launchers by files, LaunchMON.
+    let folder = prefix.join("share/rmpi/launchmon");
+    make_folder(&folder)?;
+    let file = "rm_rmpi.conf";
+    copy(
+        &root().join("launcher/share").join(file),
+        &folder.join(file),
+    )
 }
 
 /// Copies the files of a folder of the tree.

@@ -84,15 +84,25 @@ impl Debugger {
             }));
         if !self.holding {
             // Who has a breakpoint there and did not say so at the start comes late, and is told all the same.
-            self.starter.tell(State::Spawned);
+            self.spawned();
         }
+    }
+
+    /// Stops in the debugger's breakpoint: all ranks are there.
+    pub(crate) fn spawned(&mut self) {
+        self.starter.tell(State::Spawned);
+    }
+
+    /// What the debugger wants to be started on each host, as far as it has said so.
+    pub(crate) fn tool(&self) -> Option<ToolWords> {
+        self.starter.tool()
     }
 
     /// All ranks stand still: the debugger has its turn. What it wants to be started before they go.
     pub(crate) fn meet(&mut self) -> Option<ToolWords> {
-        self.starter.tell(State::Spawned);
+        self.spawned();
         self.holding = false;
-        self.starter.tool()
+        self.tool()
     }
 
     /// The job is being ended, for this reason.

@@ -129,7 +129,9 @@ impl Front {
             host: host(),
             scratch: vec![0; 64 << 10],
         };
-        if !front.debugger.is_holding() {
+        if front.debugger.is_holding() {
+            front.output.begin();
+        } else {
             front.start_clock();
         }
         Ok(front)
@@ -179,7 +181,12 @@ impl Front {
                 }
                 Source::Debugger => match self.debugger.asked() {
                     Some(Wish::Release) => self.release(),
-                    Some(Wish::Tool(words)) => self.order(&Order::Tool(words)),
+                    Some(Wish::Tool(words)) => {
+                        self.order(&Order::Tool(words));
+                        self.edge.flush()?;
+                        // Who came late has its breakpoint now, and reads the table there.
+                        self.debugger.spawned();
+                    }
                     None => (),
                 },
                 Source::Gdb => {
@@ -415,7 +422,15 @@ impl Front {
             // The job has failed before.
             return;
         }
-        if let Some(tool) = self.debugger.meet() {
+        // A debugger that has named its program already may let this process go on only once that has come.
+        let named = self.debugger.tool();
+        let is_named = named.is_some();
+        if let Some(tool) = named {
+            self.order(&Order::Tool(tool));
+            let _ = self.edge.flush();
+        }
+        let tool = self.debugger.meet();
+        if let Some(tool) = tool.filter(|_| !is_named) {
             self.order(&Order::Tool(tool));
         }
         match self.debugger.start_gdb() {

@@ -151,23 +151,36 @@ impl Output {
     fn put(&mut self, piece: Piece) {
         let to_files = piece.file_of.is_some();
         let index = usize::from(piece.stream == Stream::Err && !to_files);
-        let lane = Arc::clone(&self.lanes[index]);
         {
+            let lane = &self.lanes[index];
             let mut queue = lane.lock();
             queue.pieces.push_back(piece);
             lane.ready.notify_one();
         }
-        let shared = Arc::ptr_eq(&self.lanes[0], &self.lanes[1]);
-        let started = if shared { 0 } else { index };
-        if !std::mem::replace(&mut self.started[started], true) {
-            let wake = Arc::clone(&self.wake);
-            let made = std::thread::Builder::new().spawn(move || lane.serve(&wake));
-            // Without a thread there is this one.
-            if made.is_err() {
-                self.started[started] = false;
-                self.lanes[index].write_all_now();
-            }
+        // Without a thread there is this one.
+        if !self.start(index) {
+            self.lanes[index].write_all_now();
         }
+    }
+
+    /// Starts the threads that write, which else start when there is something to write. A debugger that leaves just when a thread
+    /// begins would leave this process stopped for good: the system begins a thread that is traced with SIGSTOP.
+    pub(crate) fn begin(&mut self) {
+        for index in 0..self.lanes.len() {
+            self.start(index);
+        }
+    }
+
+    /// Sees to it that a lane has its thread; whether it has.
+    fn start(&mut self, index: usize) -> bool {
+        let shared = Arc::ptr_eq(&self.lanes[0], &self.lanes[1]);
+        let started = &mut self.started[if shared { 0 } else { index }];
+        if !*started {
+            let (lane, wake) = (Arc::clone(&self.lanes[index]), Arc::clone(&self.wake));
+            let made = std::thread::Builder::new().spawn(move || lane.serve(&wake));
+            *started = made.is_ok();
+        }
+        *started
     }
 }
 

@@ -2,6 +2,8 @@
 //! Runs the real `rmpiexec` and looks at what is left afterwards.
 #![allow(dead_code, unreachable_pub)]
 
+#[cfg(target_arch = "x86_64")]
+pub mod engine;
 pub mod role;
 pub mod terminal;
 #[cfg(target_arch = "x86_64")]

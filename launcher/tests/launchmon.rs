@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! LaunchMON's engine, played by `common::engine`, starts `rmpiexec` and comes to one that runs. The real one is not tested
+//! here.
+#![cfg(target_arch = "x86_64")]
+#![allow(clippy::unwrap_used, unsafe_code)]
+
+mod common;
+use common::engine::{
+    ABORTING, Engine, Event, Programs, SPAWNED, Table, as_engine, attach, launch, symbols,
+};
+use common::{Job, Running, rmpiexec, script, until};
+use nix::sys::signal::Signal;
+use std::fs;
+use std::path::Path;
+
+/// Ranks that run until a file is there, and say so in a file of their own.
+fn waiting(ranks: u32, folder: &Path) -> Job {
+    let here = folder.display();
+    let text =
+        format!("touch {here}/$RMPI_RANK; until [ -e {here}/end ]; do sleep 0.02; done; echo end");
+    script(ranks, &text)
+}
+
+fn marks(folder: &Path) -> usize {
+    fs::read_dir(folder).unwrap().count()
+}
+
+fn let_end(folder: &Path) {
+    fs::write(folder.join("end"), "").unwrap();
+}
+
+/// The ranks' processes, which are those of the system, in their order.
+fn pids(table: &Table) -> Vec<i32> {
+    let host = nix::unistd::gethostname().unwrap().into_string().unwrap();
+    assert_eq!(table.keys().collect::<Vec<_>>(), [&host]);
+    let rows = &table[&host];
+    assert!(rows.iter().all(|(_, _, program)| program.ends_with("/sh")));
+    assert!((0..).zip(rows).all(|(rank, row)| rank == row.0));
+    rows.iter().map(|row| row.1).collect()
+}
+
+fn started(job: Job, programs: Programs) -> (Engine, Running) {
+    let (engine, running) = launch(job, programs);
+    let mut engine = engine.expect("the launcher's memory is where its symbols say");
+    assert_eq!(engine.wait(), Ok(Event::Launched(SPAWNED)));
+    (engine, running)
+}
+
+#[test]
+fn it_starts_a_job_reads_the_table_and_leaves_while_that_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = as_engine(|| {
+        let (mut engine, running) = started(waiting(2, folder.path()), Programs::OfTool);
+        for pid in pids(&engine.table().unwrap()) {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+            assert!(stat.contains(") T "), "it is held: {stat}");
+        }
+        assert_eq!(marks(folder.path()), 0);
+        assert!(engine.libraries.iter().any(|name| name.contains("libc.")));
+        engine.go_on();
+        assert_eq!(engine.wait_until(|| marks(folder.path()) == 2), Ok(None));
+        engine.leave().unwrap();
+        running
+    });
+    let_end(folder.path());
+    let outcome = running.finish().expect(0);
+    assert_eq!(
+        (outcome.out.as_str(), outcome.err.as_str()),
+        ("end\nend\n", "")
+    );
+}
+
+#[test]
+fn it_stays_until_the_job_has_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = as_engine(|| {
+        let (mut engine, running) = started(waiting(3, folder.path()), Programs::OfTool);
+        assert_eq!(pids(&engine.table().unwrap()).len(), 3);
+        engine.go_on();
+        let_end(folder.path());
+        assert_eq!(engine.wait(), Ok(Event::Ended));
+        running
+    });
+    assert_eq!(running.finish().expect(0).out, "end\n".repeat(3));
+}
+
+#[test]
+fn it_comes_to_a_job_that_runs_again_and_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = both_run(folder.path());
+    for _ in 0..2 {
+        as_engine(|| {
+            let engine = attach(&running, Programs::OfTool).unwrap();
+            assert_eq!(pids(&engine.table().unwrap()).len(), 2);
+            assert!(engine.libraries.iter().any(|name| name.contains("libc.")));
+            engine.go_on();
+            engine.leave().unwrap();
+        });
+    }
+    let_end(folder.path());
+    let outcome = running.finish().expect(0);
+    assert_eq!(
+        (outcome.out.as_str(), outcome.err.as_str()),
+        ("end\nend\n", "")
+    );
+}
+
+/// Two ranks that run.
+fn both_run(folder: &Path) -> Running {
+    let running = waiting(2, folder).start();
+    until("both ranks run", || (marks(folder) == 2).then_some(()));
+    // The launcher hears of that a little later than the ranks do it.
+    until("the table is there", || {
+        let tool = common::tool::attach(&running);
+        let ranks = tool.int("MPIR_proctable_size");
+        tool.leave();
+        (ranks == 2).then_some(())
+    });
+    running
+}
+
+#[test]
+fn it_hears_that_a_job_fails() {
+    let running = as_engine(|| {
+        let text = "[ $RMPI_RANK = 1 ] && exit 7; sleep 1000";
+        let (mut engine, running) = started(script(2, text), Programs::OfTool);
+        engine.go_on();
+        assert_eq!(engine.wait(), Ok(Event::Launched(ABORTING)));
+        running
+    });
+    running.finish().expect(7).says("exited with code 7");
+}
+
+/// What it sends to end a job that it has let go of, by `RM_signal_for_kill`.
+#[test]
+fn it_ends_a_job() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = as_engine(|| {
+        let (engine, running) = started(waiting(2, folder.path()), Programs::OfTool);
+        engine.leave().unwrap();
+        running
+    });
+    running.signal(Signal::SIGINT);
+    running.finish().expect(130).says("SIGINT received");
+}
+
+/// The launcher stands still in `MPIR_Breakpoint` until the tool's programs have come, so it has to start them before that.
+#[test]
+fn programs_that_the_launcher_starts_come_before_the_ranks_go() {
+    let folder = tempfile::tempdir().unwrap();
+    let came = folder.path().join("came");
+    let running = as_engine(|| {
+        let programs = touching(&came);
+        let (mut engine, running) = started(rmpiexec(["-n", "2", "true"]), programs);
+        until("the program has come", || came.exists().then_some(()));
+        assert_eq!(engine.table().unwrap().values().flatten().count(), 2);
+        engine.go_on();
+        assert_eq!(engine.wait(), Ok(Event::Ended));
+        running
+    });
+    running.finish().expect(0);
+}
+
+fn touching(file: &Path) -> Programs {
+    Programs::OfLauncher("/bin/touch".to_owned(), file.display().to_string())
+}
+
+/// To a job that runs they come by the FIFO, and the table is read in `MPIR_Breakpoint`.
+#[test]
+fn programs_that_the_launcher_starts_come_to_a_job_that_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = both_run(folder.path());
+    let came = folder.path().join("came");
+    as_engine(|| {
+        let mut engine = attach(&running, touching(&came)).unwrap();
+        assert_eq!(engine.wait(), Ok(Event::Launched(SPAWNED)));
+        assert_eq!(pids(&engine.table().unwrap()).len(), 2);
+        until("the program has come", || came.exists().then_some(()));
+        engine.leave().unwrap();
+    });
+    let_end(folder.path());
+    running.finish().expect(0);
+}
+
+/// It knows a launcher by its file's name and a symbol, from a file of keys and values.
+#[test]
+fn its_configuration_knows_this_launcher() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("share/rm_rmpi.conf");
+    let text = fs::read_to_string(path).unwrap();
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    let pairs: Vec<(&str, &str)> = lines.map(|line| line.split_once('=').unwrap()).collect();
+    let values = |key: &str| {
+        let found = pairs.iter().filter(|(known, _)| *known == key);
+        found.map(|(_, value)| *value).collect::<Vec<_>>()
+    };
+    let known = [
+        "RM",
+        "RM_MPIR",
+        "RM_launcher",
+        "RM_launcher_id",
+        "RM_launch_helper",
+        "RM_signal_for_kill",
+        "RM_fail_detection",
+        "RM_launch_str",
+    ];
+    assert!(
+        pairs.iter().all(|(key, _)| known.contains(key)),
+        "{pairs:?}"
+    );
+    assert_eq!(values("RM_MPIR"), ["STD"]);
+    let launcher = Path::new(env!("CARGO_BIN_EXE_rmpiexec"));
+    let symbols = symbols(launcher);
+    for rule in values("RM_launcher_id") {
+        let symbol = rule.strip_prefix("RM_launcher|sym|").unwrap();
+        assert!(symbols.contains_key(symbol), "{symbol}");
+        assert!(!symbol.starts_with("MPIR_"), "other launchers have it too");
+    }
+    assert!(values("RM_launcher").contains(&"rmpiexec"));
+    // By this it starts its own programs, one on each host: the words are as it would fill them in.
+    let mut words = values("RM_launch_str")[0].replace("%n", "1");
+    for (letter, word) in [("%d", "echo"), ("%o", "came"), ("%s", "1"), ("%c", "2")] {
+        words = words.replace(letter, word);
+    }
+    assert_eq!(values("RM_launch_helper"), ["rmpiexec"]);
+    let outcome = rmpiexec(words.split_whitespace()).run().expect(0);
+    assert_eq!(outcome.out, "came --lmonsharedsec=1 --lmonsecchk=2\n");
+}
