@@ -24,7 +24,7 @@ int main(void)
     MPI_Comm world = MPI_COMM_WORLD, none = MPI_COMM_NULL, zero = 0, wrong = (MPI_Comm) MPI_INT, halo, part, gone;
     MPI_Datatype type = MPI_INT, fixed = MPI_INT64_T, face, old;
     MPI_Op op = MPI_SUM;
-    MPI_Group group;
+    MPI_Group group, empty = MPI_GROUP_EMPTY, gone_group;
     MPI_Status status = {0}, statuses[1];
     MPI_Init(0, 0);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -36,6 +36,9 @@ int main(void)
     MPI_Comm alias = gone;
     MPI_Comm_free(&gone);
     MPI_Comm_group(halo, &group);
+    MPI_Comm_group(halo, &gone_group);
+    MPI_Group stale_group = gone_group;
+    MPI_Group_free(&gone_group);
     MPI_Type_vector(3, 2, 4, MPI_DOUBLE, &face);
     MPI_Type_set_name(face, "face");
     MPI_Type_commit(&face);
@@ -111,7 +114,7 @@ fn expect(text: &str, parts: &[&str]) {
     assert!(!text.contains("Python Exception"), "{text}");
 }
 
-const HANDLES: [&str; 24] = [
+const HANDLES: [&str; 27] = [
     "world = MPI_COMM_WORLD (rank 0 of 1)\n",
     "none = MPI_COMM_NULL\n",
     "zero = 0 <no communicator, not even MPI_COMM_NULL>\n",
@@ -125,7 +128,10 @@ const HANDLES: [&str; 24] = [
     "face = \"face\" (48 bytes, extent 80)\n",
     "old = datatype (3 bytes, extent 3, not committed)\n",
     "op = MPI_SUM\n",
-    "<a group>\n",
+    "group = <group of rank 0 of MPI_COMM_WORLD; this process is rank 0 of 1>\n",
+    "empty = MPI_GROUP_EMPTY\n",
+    "gone_group = MPI_GROUP_NULL\n",
+    "<a group that was freed>\n",
     "<receive from rank 0, tag 7, 24 bytes (24 of MPI_CHAR), in halo: posted; waits for its message>",
     "<receive from any rank, any tag, 400 bytes (100 of MPI_INT), in halo: posted; waits for its message>",
     "<send to rank 0, tag 23, 8 bytes (8 of MPI_CHAR), in MPI_COMM_SELF, synchronous: announced; waits for its receive>",
@@ -318,4 +324,107 @@ fn the_gdb_that_rmpiexec_starts_knows_the_commands() {
         ],
     );
     expect(&outcome.out, &["MPI_COMM_WORLD (rank 1 of 2)"]);
+}
+
+/// Some of the ranks, not in their order.
+const GROUPS: &str = r#"
+#include <mpi.h>
+static void look(void) {}
+int main(void)
+{
+    int some[] = {4, 0, 1, 2};
+    MPI_Group world, part, rest;
+    MPI_Init(0, 0);
+    MPI_Comm_group(MPI_COMM_WORLD, &world);
+    MPI_Group_incl(world, 4, some, &part);
+    MPI_Group_difference(world, part, &rest);
+    look();
+    MPI_Finalize();
+    return 0;
+}
+"#;
+
+#[test]
+#[ignore = "needs the installation: cargo xtask test debuggers"]
+fn groups_are_told_by_the_ranks_that_are_in_them() {
+    let folder = folder(GROUPS);
+    let lines = "break look\ncontinue\nup\ninfo locals\ndetach\nquit\n";
+    let told = session(
+        folder.path(),
+        lines,
+        &["--gdb", "1", "-n", "5", "./program"],
+    );
+    expect(
+        &told,
+        &[
+            "world = <group of ranks 0-4 of MPI_COMM_WORLD; this process is rank 1 of 5>\n",
+            "part = <group of ranks 4, 0-2 of MPI_COMM_WORLD; this process is rank 2 of 4>\n",
+            "rest = <group of rank 3 of MPI_COMM_WORLD; this process is not in it>\n",
+        ],
+    );
+}
+
+/// `rmpiexec` with these words, and gdb in it with these lines to read.
+fn session(folder: &Path, lines: &str, words: &[&str]) -> String {
+    let input = folder.join("input");
+    fs::write(&input, lines).unwrap();
+    let mut command = Command::new(installed("bin/rmpiexec"));
+    command.args(words).current_dir(folder);
+    command.env("HOME", folder).env("DEBUGINFOD_URLS", "");
+    command.stdin(Stdio::from(fs::File::open(&input).unwrap()));
+    let outcome = Job::of(command).run();
+    format!("{}\n{}", outcome.out, outcome.err)
+}
+
+#[test]
+#[ignore = "needs the installation: cargo xtask test debuggers"]
+fn run_where_continue_is_meant_is_answered_in_words() {
+    let folder = folder(GROUPS);
+    let lines = "run\nr\nstart\nstarti\nbreak look\ncontinue\nkill\nrun\nadd-inferior -exec /bin/true\ninferior 2\nrun\nquit\n";
+    let told = session(
+        folder.path(),
+        lines,
+        &["--gdb", "1", "-n", "5", "./program"],
+    );
+    let said = |command: &str| {
+        let words = format!(
+            "rank 1 was started by rmpiexec, so it cannot be started by `{command}`; to let it go on, type: continue\n"
+        );
+        told.matches(&words).count()
+    };
+    assert_eq!(
+        (said("run"), said("start"), said("starti")),
+        (2, 1, 1),
+        "{told}"
+    );
+    expect(
+        &told,
+        &[
+            ", look () at program.c:3\n",
+            "rank 1 is gone, and a rank cannot be started again in its job; to begin anew, type: quit, and start rmpiexec --gdb again\n",
+            // What is no rank is the user's.
+            "[Inferior 2 (process ",
+        ],
+    );
+}
+
+#[test]
+#[ignore = "needs the installation: cargo xtask test debuggers"]
+fn the_launcher_is_told_apart_from_ranks() {
+    let folder = folder(RING);
+    let (running, ranks) = ring(folder.path());
+    let [launcher, rank] = [running.pid(), ranks[0]].map(|pid| format!("attach {pid}"));
+    let lines = [&launcher, "add-inferior", "inferior 2", &rank, "mpi ranks"];
+    let told = gdb(folder.path(), &lines, &[]);
+    let row = format!("     -         1  {:>7}        ", running.pid());
+    expect(
+        &told,
+        &[
+            &row,
+            "  no rank: rmpiexec, which starts the ranks and waits for them (",
+        ],
+    );
+    expect(&told, &["*    0         2  "]);
+    running.signal(Signal::SIGTERM);
+    running.finish().expect(143);
 }

@@ -16,8 +16,9 @@ def load():
         sys.path.insert(0, folder)
     writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
-        from rmpi_gdb import commands, printers
+        from rmpi_gdb import commands, printers, session
         commands.register()
+        session.register()
         printers.register(os.path.join(folder, "..", "..", "..", "include", "mpi.h"))
     except ImportError as error:
         raise gdb.GdbError(f"rmpi: this gdb cannot load its commands for MPI: {error}") from error

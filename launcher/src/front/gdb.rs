@@ -66,6 +66,8 @@ impl Gdb {
         command.args(BEGIN);
         if let Some(commands) = prepare::shared("rmpi/gdb/rmpi.py") {
             command.args(["-ex", &format!("source {}", commands.display())]);
+            let ranks = self.ranks.iter().map(|rank| format!(" {rank}"));
+            command.args(["-ex", &format!("mpi session{}", ranks.collect::<String>())]);
         }
         for line in self.lines(fifo, process) {
             command.args(["-ex", &line]);
@@ -112,6 +114,7 @@ impl Gdb {
         lines.push(format!(
             "echo {told}: before the first instruction. Set breakpoints, then type: continue\\n"
         ));
+        lines.push(RESTORE_PAGES.to_owned());
         lines
     }
 
@@ -148,9 +151,18 @@ impl Gdb {
     }
 }
 
-/// Signals that hold ranks and let them go are not the user's.
-const BEGIN: [&str; 5] = [
+/// Page by page, or not, as the user has it from now on.
+const RESTORE_PAGES: &str =
+    "python gdb.execute('set pagination ' + ('on' if rmpi_paging else 'off'))";
+
+/// Signals that hold ranks and let them go are not the user's; and until gdb has come to its ranks it waits for no key, however
+/// small the terminal is: nobody could let the ranks go meanwhile.
+const BEGIN: [&str; 9] = [
     "-q",
+    "-iex",
+    "python rmpi_paging = gdb.parameter('pagination')",
+    "-iex",
+    "set pagination off",
     "-iex",
     "handle SIGCONT nostop noprint pass",
     "-iex",

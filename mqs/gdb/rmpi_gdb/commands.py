@@ -83,6 +83,14 @@ def called(frame):
     return name if name.startswith(("MPI_", "QMP_")) else None
 
 
+def launcher(inferior):
+    """What to call the selected inferior if it is no rank but starts them, as rmpiexec does; None: it does not."""
+    if Target(inferior).symbol("MPIR_proctable") is None:
+        return None
+    path = inferior.progspace.filename or "launcher"
+    return path.rsplit("/", 1)[-1]
+
+
 def where(inferior):
     """Where the thread is that is selected in this inferior, or its first."""
     threads = sorted(inferior.threads(), key=lambda thread: thread.num)
@@ -120,7 +128,10 @@ Usage: mpi ranks"""
             with selected(inferior):
                 target = Target(inferior)
                 rank = None if target.is_running() else who(target)
-                rows.append((rank, inferior, where(inferior)))
+                place, starter = where(inferior), None if rank is not None else launcher(inferior)
+                if starter is not None:
+                    place = f"no rank: {starter}, which starts the ranks and waits for them ({place})"
+                rows.append((rank, inferior, place))
         rows.sort(key=lambda row: (row[0] is None, row[0] or 0, row[1].num))
         gdb.write("  rank  inferior      pid  threads  where\n")
         for rank, inferior, place in rows:
@@ -213,15 +224,17 @@ def communicator(it, collectives, queues):
     """Lines for a communicator in which something goes on."""
     name = it.name.decode("utf-8", "replace") or f"communicator {it.unique_id}"
     lines = [f"    in {what}, call {number}" for what, number in collectives]
-    for kind, title in ((dll.SENDS, "sends"), (dll.RECEIVES, "receives"), (dll.UNEXPECTED, "unexpected messages")):
-        if queues[kind]:
+    for kind, title in ((dll.SENDS, "sends"), (dll.RECEIVES, "receives"), (dll.UNEXPECTED, "unexpected messages"),
+                        (dll.OTHERS, "waits")):
+        if queues.get(kind):
             lines.append(f"    {title}")
             lines.extend(f"      {operation(one, kind)}" for one in queues[kind])
     return [f"  {name}: rank {it.local_rank} of {it.size}"] + lines if lines else []
 
 
-# What rmpi's library says of a collective.
+# What rmpi's library says of a collective, and of a probe.
 OTHERS = "waits for the other ranks"
+MESSAGE = "waits for a message"
 
 
 def operation(it, kind):
@@ -241,6 +254,9 @@ def operation(it, kind):
     if OTHERS in words[1:]:
         root = f" with root {it.desired_local_rank}" if it.desired_local_rank >= 0 else ""
         return f"{words[0]}{root} ({'; '.join(words[1:])})"
+    if kind == dll.OTHERS:
+        from_whom = f" from {peer}, {tag}" if MESSAGE in words[1:] else ""
+        return f"{words[0]}{from_whom} ({'; '.join(words[1:])})"
     line += f" ({'; '.join(words)})"
     if kind == dll.RECEIVES and it.status >= dll.MATCHED:
         line += f" <- rank {it.actual_local_rank}, tag {it.actual_tag}, {it.actual_length} bytes"
