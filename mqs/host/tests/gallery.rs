@@ -39,8 +39,12 @@ impl Example {
         let program = folder.join(name);
         let mut compile = installed("rmpicc");
         compile.args(["-Wall", "-Wextra", "-Werror", "-o"]);
-        let compiled = compile.arg(&program).arg(&source).status().unwrap();
+        // Several tests have the same program, and one of them may be starting it just now.
+        let test = std::thread::current();
+        let fresh = folder.join(format!("{name}-{}", test.name().unwrap_or_default()));
+        let compiled = compile.arg(&fresh).arg(&source).status().unwrap();
         assert!(compiled.success(), "{name}");
+        fs::rename(fresh, &program).unwrap();
         Self {
             program,
             text: fs::read_to_string(source).unwrap(),
