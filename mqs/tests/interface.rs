@@ -234,7 +234,7 @@ fn mqs_035_047_all_fields_of_an_operation() {
     });
     let mut fake = attached(Box::new(model.process()));
     let all = fake.list().unwrap();
-    let [sends, receives, unexpected, _] = &all[1].queues;
+    let [sends, receives, unexpected] = &all[1].queues;
     let desired = |it: &PendingOperation| {
         let peer = (it.desired_local_rank, it.desired_global_rank);
         (peer, it.tag_wild, it.desired_tag, it.desired_length)

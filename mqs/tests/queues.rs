@@ -753,7 +753,7 @@ fn data_of_a_collective_that_move_and_a_wait_that_goes_on_are_told() {
     let told = |model: &Model| {
         let mut fake = attached(Box::new(model.process()));
         let all = fake.list().unwrap();
-        let said = words(&all[0].queues[1][0]);
+        let said = words(&all[0].others[0]);
         fake.detach();
         said.last().unwrap().clone()
     };
