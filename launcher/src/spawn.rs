@@ -9,10 +9,11 @@
 //!   set up: [`look`] asks the kernel and stores the answer, nothing else.
 //! - `waitpid`, `pidfd_open`, `_exit`, `sigaction` as a question and `signal` with a default action take numbers and
 //!   pointers to locals only.
-//! - [`note`] is a handler of signals, so it may do no more than what is async-signal-safe: it stores to an atomic.
+//! - [`note`] is a handler of signals, so it may do no more than what is async-signal-safe: it writes to a descriptor.
 #![allow(unsafe_code)]
 
 use nix::errno::Errno;
+use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, rlim_t, setrlimit};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, raise, sigaction};
@@ -22,7 +23,6 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Which of the descriptors 0, 1, 2 were closed when this process began. The standard library fills such holes with
 /// `/dev/null` before `main`, which would take output and lose it.
@@ -244,7 +244,11 @@ pub(crate) fn show_to_tracer(signal: Signal) -> bool {
     );
     let mut alone = SigSet::empty();
     alone.add(signal);
-    NOTED.store(false, Ordering::Relaxed);
+    let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+    let Ok(noted) = EventFd::from_flags(flags) else {
+        return true;
+    };
+    let noted = NOTED.get_or_init(|| noted);
     // SAFETY: `note` is async-signal-safe, see the head of the file.
     let Ok(before) = (unsafe { sigaction(signal, &action) }) else {
         return true;
@@ -254,14 +258,16 @@ pub(crate) fn show_to_tracer(signal: Signal) -> bool {
     let _ = alone.thread_block();
     // SAFETY: the action of before, which is the default one or to ignore it: this program has no other handler.
     let _ = unsafe { sigaction(signal, &before) };
-    raised.is_err() || NOTED.load(Ordering::Relaxed)
+    raised.is_err() || noted.read().is_ok()
 }
 
-/// The last signal of [`show_to_tracer`] came through.
-static NOTED: AtomicBool = AtomicBool::new(false);
+/// Readable when the last signal of [`show_to_tracer`] came through.
+static NOTED: OnceLock<EventFd> = OnceLock::new();
 
 extern "C" fn note(_signal: libc::c_int) {
-    NOTED.store(true, Ordering::Relaxed);
+    if let Some(noted) = NOTED.get() {
+        let _ = noted.write(1);
+    }
 }
 
 #[cfg(test)]
