@@ -187,7 +187,7 @@ fn every_error_of_a_request_ends_it_and_nothing_else() {
     let outcomes = [
         // Once: it may be the refusal of a read that has ended, asked for again by the device.
         (REM_ACCESS, Outcome::Done),
-        // Once: Soft-RoCE says so of good requests that were sent again.
+        // Once: Soft-RoCE was seen to say so of a good write.
         (REM_INV_REQ, Outcome::Done),
         (REM_OP, Outcome::BadKey),
         (LOC_PROT, Outcome::Unreachable),

@@ -11,8 +11,8 @@
 //! - W4: an atomic operation that was under way on a queue pair that broke is not posted again; its end is [`Outcome::Unknown`].
 //! - W5: that the peer's memory may not be reached is believed when it is said twice in a row. Where packets are lost, a read
 //!   that has ended is asked for again by its device; if the memory was withdrawn meanwhile, the refusal falls on whatever
-//!   is under way by then. The same holds for a request that the peer's device finds wrong: Linux' rxe says so of good writes
-//!   after a time-out under load.
+//!   is under way by then. The same holds for a request that the peer's device finds wrong: Linux' rxe was seen to
+//!   say so of a good write on a busy machine. Why it does is not known.
 
 use super::arrive::IMMEDIATE;
 use super::bounce::Bounce;
