@@ -122,15 +122,13 @@ mod tests {
     #[test]
     fn a_status_goes_to_fortran_and_back() {
         let (c, mut f, mut f08, mut back) = ([1, 2, 3, 4, 5, 6, 7, 8], [0; 8], [0; 8], [0; 8]);
-        // SAFETY: F: eight integers each, here and below.
-        assert_eq!(unsafe { PMPI_Status_c2f(&raw const c, &raw mut f) }, 0);
+        // SAFETY: F: eight integers each.
+        let there = unsafe { PMPI_Status_c2f(&raw const c, &raw mut f) };
         // SAFETY: as above.
-        assert_eq!(unsafe { PMPI_Status_f2f08(&raw const f, &raw mut f08) }, 0);
+        let across = unsafe { PMPI_Status_f2f08(&raw const f, &raw mut f08) };
         // SAFETY: as above.
-        assert_eq!(
-            unsafe { PMPI_Status_f082c(&raw const f08, &raw mut back) },
-            0
-        );
+        let again = unsafe { PMPI_Status_f082c(&raw const f08, &raw mut back) };
+        assert_eq!((there, across, again), (0, 0, 0));
         assert_eq!(back, c);
     }
 }
