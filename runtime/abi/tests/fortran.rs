@@ -418,6 +418,8 @@ fn s19_3_5_c_finds_fortrans_ignored_statuses_in_variables() {
     compile.args(["-c", "-o"]).arg(&object);
     succeed(compile.arg(source(&folder, "c.c", C_PART)));
     let text = "program constants\n  implicit none\n  include 'mpif.h'\n  integer, external :: mine\n\
+                integer :: major, minor, ierror\n\
+                call MPI_Get_version(major, minor, ierror)\n\
                 print '(i0)', mine(MPI_STATUS_IGNORE, MPI_STATUSES_IGNORE)\nend program\n";
     let file = source(&folder, "f.f90", text);
     for how in [
@@ -472,10 +474,10 @@ fn pmpi_006_the_library_of_fortran_is_separable_and_calls_public_functions_of_c_
         .collect();
     assert!(called.len() > 300, "{called:?}");
     for name in &called {
-        assert!(
-            header.contains(&format!(" {name}(")),
-            "{name} is not in mpi.h"
-        );
+        // A function, or a variable that this library fills in.
+        let is_declared = [format!(" {name}("), format!(" *{name};")];
+        let is_declared = is_declared.iter().any(|it| header.contains(it));
+        assert!(is_declared, "{name} is not in mpi.h");
         // What the library asks for itself, tools do not see; what the program calls, they do.
         if let Some(public) = name.strip_prefix('P') {
             assert!(
