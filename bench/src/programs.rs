@@ -37,6 +37,11 @@ pub enum Over {
 }
 
 const SINGLE: &str = "ping-pong: bytes over the one-way time, no window";
+const WAYS_TO_WAIT: &[(&str, &str)] = &[
+    ("test", "ranks poll with MPI_Test"),
+    ("testall", "ranks poll with MPI_Testall"),
+    ("iprobe", "ranks poll with MPI_Iprobe"),
+];
 const ROOT: (&str, &str) = (
     "root-0",
     "rank 0 is always the root; operations may overlap",
@@ -85,7 +90,7 @@ pub const PROGRAMS: [Program; 24] = [
         "computation that MPI_Iallreduce hides",
         &[POLL],
     ),
-    program("ring", 4, "token ring, time per hop", &[]),
+    program("ring", 4, "token ring, time per hop", WAYS_TO_WAIT),
     program("barrier", 4, "MPI_Barrier", &[]),
     program("bcast", 4, "MPI_Bcast", &[ROOT]),
     program("reduce", 4, "MPI_Reduce", &[ROOT]),
