@@ -90,21 +90,21 @@ impl Polling {
 }
 
 impl Universe {
-    /// What a poll does after a turn in which nothing happened. `true`: it has given up the core, so that another turn may find
-    /// something.
+    /// Whether a poll has more to do than to answer: nothing happened in its turn, and it is time to look whether cores are shared,
+    /// or they are.
     #[inline]
-    pub(crate) fn rest_of_poll(&mut self) -> bool {
-        let looks = self.polling.count();
-        (looks || self.crowding.is_crowded() || self.fabric.needs_cores())
-            && self.rest_of_long_poll(looks)
+    pub(crate) fn polling_is_long(&mut self, moved: bool) -> bool {
+        if moved {
+            self.polling.begin_anew();
+            return false;
+        }
+        self.polling.count() || self.crowding.is_crowded() || self.fabric.needs_cores()
     }
 
-    #[inline(never)]
-    fn rest_of_long_poll(&mut self, looks: bool) -> bool {
+    /// What a long poll does. `true`: it has given up the core, so that another turn may find something.
+    pub(crate) fn rest_of_poll(&mut self) -> bool {
         let now = Instant::now();
-        if looks {
-            self.assess(now);
-        }
+        self.assess(now);
         let is_free = !self.crowding.is_crowded() && !self.fabric.needs_cores();
         if is_free || self.crowding.is_sleepless() || self.polling.has_computed(now) {
             return false;
@@ -122,21 +122,9 @@ impl Universe {
     }
 
     /// The same where other threads of this process may wait too: how to rest while they have their turns.
-    #[inline]
     pub(crate) fn pause_of_poll(&mut self) -> Option<Pause> {
-        let looks = self.polling.count();
-        if looks || self.crowding.is_crowded() {
-            return self.pause_of_long_poll(looks);
-        }
-        None
-    }
-
-    #[inline(never)]
-    fn pause_of_long_poll(&mut self, looks: bool) -> Option<Pause> {
         let now = Instant::now();
-        if looks {
-            self.assess(now);
-        }
+        self.assess(now);
         let is_free = !self.crowding.is_crowded() || self.crowding.is_sleepless();
         if is_free || self.polling.has_computed(now) {
             return None;

@@ -106,23 +106,32 @@ pub trait Visit: Copy {
     /// A turn for a call that may answer "not yet" and has found nothing so far. A rank that asks again and again in vain
     /// lets others have the core, if they want it, and takes another turn then.
     fn poll_turn(self) {
-        if self.turn() || (self.rest_of_poll() && self.turn()) {
-            self.visit(|universe| universe.polling.begin_anew());
+        let (tasks, is_long) = self.visit(|universe| {
+            let moved = universe.progress();
+            (universe.has_tasks(), universe.polling_is_long(moved))
+        });
+        let ended = tasks && task::go_on(self);
+        if is_long && !ended {
+            self.rest_of_poll();
         }
     }
 
-    /// Lets others have the core, if they want it, after a turn of a poll in which nothing happened. `true`: another turn is
-    /// worth it.
+    /// Lets others have the core, if they want it, after a turn of a poll in which nothing happened.
     #[doc(hidden)]
-    fn rest_of_poll(self) -> bool {
-        if !self.is_shared() {
-            return self.visit(Universe::rest_of_poll);
+    #[cold]
+    fn rest_of_poll(self) {
+        let has_rested = if self.is_shared() {
+            let pause = self.visit(Universe::pause_of_poll);
+            if let Some(pause) = pause {
+                self.let_others(|| pause.make());
+            }
+            pause.is_some()
+        } else {
+            self.visit(Universe::rest_of_poll)
+        };
+        if has_rested && self.turn() {
+            self.visit(|universe| universe.polling.begin_anew());
         }
-        let pause = self.visit(Universe::pause_of_poll);
-        if let Some(pause) = pause {
-            self.let_others(|| pause.make());
-        }
-        pause.is_some()
     }
 
     /// What a wait does after a turn.
