@@ -6,7 +6,7 @@
 //! the very build are, and a compiler makes the same debug information of them (`ci/suites/openmpi/types.c`).
 
 use super::Tally;
-use crate::process::{quiet, send_signal};
+use crate::process::{capture, quiet, send_signal};
 use crate::softroce::packages;
 use crate::tree::{command, root, target};
 use std::io::{BufRead, BufReader};
@@ -62,11 +62,18 @@ const OPEN_MPI: [&str; 3] = ["openmpi-bin", "openmpi-common", "libopenmpi3"];
 /// The headers of that build, and of what these include.
 const HEADERS: [&str; 3] = ["libopenmpi-dev", "libevent-dev", "libhwloc-dev"];
 
+/// What `rmpi-queues` says where it comes to no verdict, as its exit code tells.
 fn queues(prefix: &Path, words: &[&str]) -> Result<String, String> {
     let mut ask = command(prefix.join("bin/rmpi-queues"));
     ask.args(words);
-    quiet(ask, SECONDS)
+    let done = capture(ask, SECONDS, |_| ())?;
+    match done.status.code() {
+        Some(NO_VERDICT) => Ok(done.stdout),
+        _ => Err(format!("{}\n{}{}", done.end(), done.stdout, done.stderr)),
+    }
 }
+
+const NO_VERDICT: i32 = 4;
 
 /// The distribution's packages, unpacked somewhere.
 struct OpenMpi {
