@@ -74,7 +74,7 @@ fn choose<'a>(found: &'a [FoundDevice], network: &Network) -> Result<Vec<&'a Fou
                 for port in ports {
                     let why = match &port.unfit {
                         _ if !allowed(&port) => "is not in RMPI_NET_DEVICES".to_owned(),
-                        Some(why) => why.to_string(),
+                        Some(why) => port.unfit_in_words(*why),
                         None => continue,
                     };
                     words.push_str(&format!(" {}:{} {why};", port.device, port.port));
@@ -122,7 +122,8 @@ fn is_name_of(name: &str, port: &Found) -> bool {
 #[cfg(test)]
 mod tests {
     use super::super::address::Link;
-    use super::super::gid::{Choice, Table};
+    use super::super::gid::{Choice, Entry, Interface, Kind, Table};
+    use super::super::words::Unfit;
     use super::*;
 
     fn device(name: &str) -> FoundDevice {
@@ -177,5 +178,42 @@ mod tests {
         assert_eq!(chosen(3, "b"), ["b1 b2", "b2 b1", "b1 b2"]);
         assert_eq!(chosen(9, "b:2,a"), ["a1 a2 b2", "a2 b2 a1", "b2 a1 a2"]);
         assert_eq!(chosen(0, "a:1"), ["a1", "a1", "a1"]);
+    }
+
+    #[test]
+    fn what_is_wrong_with_each_address_of_a_port_is_told() {
+        let mut found = device("rxe0");
+        let ports = found.ports.as_mut().unwrap();
+        let entry = |index, gid| Entry {
+            index,
+            gid,
+            kind: Kind::RoceV2,
+            interface: 2,
+        };
+        let mut local = [0; 16];
+        (local[0], local[1], local[15]) = (0xfe, 0x80, 1);
+        let ours = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 1];
+        let table = Table {
+            link: Link::Ethernet,
+            entries: &[entry(0, local), entry(1, ours)],
+            interfaces: &[Interface {
+                index: 2,
+                name: "eth0".into(),
+                is_up: false,
+                addresses: Vec::new(),
+            }],
+        };
+        ports.truncate(1);
+        ports[0].gids = Choice::make(table, Route::Anywhere, None);
+        ports[0].unfit = Some(Unfit::NoGid);
+        let words = choose(&[found], &Network::default()).unwrap_err();
+        assert!(
+            words.contains("; fe80::1 is not used: link-local"),
+            "{words}"
+        );
+        assert!(
+            words.contains("; ::ffff:10.0.0.1 is not used: eth0 is down or not running yet"),
+            "{words}"
+        );
     }
 }

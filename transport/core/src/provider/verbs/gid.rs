@@ -284,7 +284,7 @@ impl Fault {
             Self::LinkLocal => "not used: link-local; give the interface an address".into(),
             Self::Loopback => "not used: nobody else can reach a loopback address".into(),
             Self::InterfaceDown => format!(
-                "not used: {0} is down (ip link set {0} up)",
+                "not used: {0} is down or not running yet (ip link set {0} up; look at its cable)",
                 interface.unwrap_or("its interface")
             ),
             Self::NotFirst => "not used: on InfiniBand the first entry counts".into(),
@@ -453,7 +453,7 @@ mod tests {
         assert_eq!(chosen(&choice), Some(7));
         assert_eq!(
             choice.why(5),
-            "not used: eth0 is down (ip link set eth0 up)"
+            "not used: eth0 is down or not running yet (ip link set eth0 up; look at its cable)"
         );
         interfaces[1].is_up = false;
         let choice = Choice::make(table(&entries, &interfaces), Route::Anywhere, None);

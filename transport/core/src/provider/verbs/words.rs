@@ -69,13 +69,8 @@ impl fmt::Display for OpenError {
                 count,
             } => write!(f, "{device} has no port {port}: its ports are 1 to {count}"),
             Self::Unfit { found, why } => {
-                write!(f, "{}:{} cannot be used: {why}", found.device, found.port)?;
-                let gids = found.gids.all.iter().enumerate();
-                for (at, judged) in gids.filter(|_| *why == Unfit::NoGid) {
-                    let gid = gid::in_words(judged.entry.gid);
-                    write!(f, "; {gid} is {}", found.gids.why(at))?;
-                }
-                Ok(())
+                let why = found.unfit_in_words(*why);
+                write!(f, "{}:{} cannot be used: {why}", found.device, found.port)
             }
             Self::Call {
                 device,
@@ -87,6 +82,19 @@ impl fmt::Display for OpenError {
 }
 
 impl std::error::Error for OpenError {}
+
+impl Found {
+    /// Why the port cannot be used; where none of its addresses would do, what is wrong with each.
+    pub(super) fn unfit_in_words(&self, why: Unfit) -> String {
+        let mut words = why.to_string();
+        let gids = self.gids.all.iter().enumerate();
+        for (at, judged) in gids.filter(|_| why == Unfit::NoGid) {
+            let gid = gid::in_words(judged.entry.gid);
+            words.push_str(&format!("; {gid} is {}", self.gids.why(at)));
+        }
+        words
+    }
+}
 
 impl fmt::Display for Unfit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
