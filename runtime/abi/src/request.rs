@@ -221,7 +221,7 @@ pub fn request_get_status_any(
     let found = find_all(mpi, requests)?;
     let nothing = found.iter().all(|entry| matches!(entry, Found::Inactive));
     turn_unless_done(mpi, &found);
-    let chosen = done_ones(mpi, &found).first().copied();
+    let chosen = first_of_done(mpi, &found);
     flag.set(c_int::from(chosen.is_some() || nothing));
     index.set(chosen.map_or(MPI_UNDEFINED, small));
     match chosen {
@@ -557,19 +557,27 @@ fn count_or_undefined(found: &[Found], done: usize) -> c_int {
 
 fn done_ones(mpi: Mpi, found: &[Found]) -> Vec<usize> {
     mpi.visit(|universe| {
-        let is_done = |entry: &Found| match entry {
-            Found::Inactive => false,
-            Found::Done(_) => true,
-            Found::Live(id) => universe.is_complete(*id),
-        };
-        (0..found.len()).filter(|at| is_done(&found[*at])).collect()
+        let is_done = |at: &usize| is_done(universe, &found[*at]);
+        (0..found.len()).filter(is_done).collect()
     })
+}
+
+fn first_of_done(mpi: Mpi, found: &[Found]) -> Option<usize> {
+    mpi.visit(|universe| found.iter().position(|entry| is_done(universe, entry)))
+}
+
+fn is_done(universe: &runtime::Universe, entry: &Found) -> bool {
+    match entry {
+        Found::Inactive => false,
+        Found::Done(_) => true,
+        Found::Live(id) => universe.is_complete(*id),
+    }
 }
 
 /// A turn of progress; if none of these is complete, that of a poll.
 fn turn_unless_done(mpi: Mpi, found: &[Found]) {
     let waits = |entry: &Found| !matches!(entry, Found::Inactive);
-    if done_ones(mpi, found).is_empty() && found.iter().any(waits) {
+    if first_of_done(mpi, found).is_none() && found.iter().any(waits) {
         mpi.poll_turn();
     } else {
         mpi.turn();
@@ -578,12 +586,10 @@ fn turn_unless_done(mpi: Mpi, found: &[Found]) {
 
 /// The first that is complete, after a turn of progress if none is yet.
 fn first_done(mpi: Mpi, found: &[Found]) -> Option<usize> {
-    let first = done_ones(mpi, found).first().copied();
-    if first.is_some() {
-        return first;
-    }
-    mpi.poll_turn();
-    done_ones(mpi, found).first().copied()
+    first_of_done(mpi, found).or_else(|| {
+        mpi.poll_turn();
+        first_of_done(mpi, found)
+    })
 }
 
 fn is_done_now(mpi: Mpi, id: RequestId) -> bool {
