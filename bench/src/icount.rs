@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Instructions of `MPI_Isend`, `MPI_Irecv` and `MPI_Wait`, and of `QMP_start`, counted by callgrind in one of several ranks.
+//! Instructions of `MPI_Isend`, `MPI_Irecv` and `MPI_Wait`, of polls in vain, and of `QMP_start`, counted by callgrind in one
+//! of several ranks.
 //!
-//! `isend_count.c` and `start_count.c` put each counted call into a function of its own, and callgrind writes one file per
-//! call; so the count is the median over calls, and one call that had to wait for a late message spoils nothing.
+//! `isend_count.c`, `poll_count.c` and `start_count.c` put each counted call into a function of its own, and callgrind writes
+//! one file per call; so the count is the median over calls, and one call that had to wait for a late message spoils nothing.
 
 use std::fs;
 use std::path::Path;
@@ -22,7 +23,10 @@ pub const ISEND_BUDGET: f64 = 60.0;
 pub const ISEND_WITHOUT_STACKS: f64 = 55.0 + 2.0;
 /// At most so many for `MPI_Isend`, `MPI_Irecv` and `MPI_Wait` together.
 pub const SUM_BUDGET: f64 = 250.0;
-
+/// At most so many for an `MPI_Test` in vain of a rank that has a core of its own.
+pub const TEST_BUDGET: f64 = 290.0;
+/// At most so many for an `MPI_Iprobe` in vain of such a rank.
+pub const IPROBE_BUDGET: f64 = 365.0;
 /// At most so many for `QMP_start` of eight receives and eight sends, without the copying.
 pub const START_BUDGET: f64 = 400.0;
 
@@ -62,6 +66,12 @@ const ISEND: Traced = Traced {
     counted: &["counted_isend", "counted_irecv", "counted_wait"],
     left_out: &[],
 };
+const POLLS: Traced = Traced {
+    name: "poll_count",
+    others: 1,
+    counted: &["counted_test", "counted_iprobe"],
+    left_out: &[],
+};
 const START: Traced = Traced {
     name: "start_count",
     others: 8,
@@ -81,6 +91,32 @@ pub fn count(
     work: &Path,
     limit: Duration,
 ) -> Result<Counts, Error> {
+    let counts = ISEND.count(mpi, with_a_core(mpi, level)?, work, limit)?;
+    let [isend, irecv, wait] = counts[..] else {
+        unreachable!("three functions are counted");
+    };
+    Ok(Counts { isend, irecv, wait })
+}
+
+/// Counts an `MPI_Test` and an `MPI_Iprobe`, in this order, that find nothing.
+///
+/// # Errors
+/// As [`count`].
+pub fn count_polls(
+    mpi: &Installation,
+    level: Level,
+    work: &Path,
+    limit: Duration,
+) -> Result<[Summary; 2], Error> {
+    let counts = POLLS.count(mpi, with_a_core(mpi, level)?, work, limit)?;
+    let [test, iprobe] = counts[..] else {
+        unreachable!("two functions are counted");
+    };
+    Ok([test, iprobe])
+}
+
+/// A launcher of two ranks with a core each.
+fn with_a_core(mpi: &Installation, level: Level) -> Result<Command, Error> {
     let setting = mpi
         .kind
         .setting(Case::TwoRanks, level)
@@ -89,11 +125,7 @@ pub fn count(
     // A busy machine, or valgrind, which has no heavy fence, would make the library count on sharing its core. What is
     // counted is the path of a rank that has one.
     launcher.env("RMPI_WAIT", "spin");
-    let counts = ISEND.count(mpi, launcher, work, limit)?;
-    let [isend, irecv, wait] = counts[..] else {
-        unreachable!("three functions are counted");
-    };
-    Ok(Counts { isend, irecv, wait })
+    Ok(launcher)
 }
 
 /// Counts `QMP_start` of a halo in eight directions, without the copying of payload.
@@ -213,7 +245,7 @@ mod tests {
 
     #[test]
     fn the_binary_has_the_functions_that_are_named_to_callgrind() {
-        for traced in [ISEND, START] {
+        for traced in [ISEND, POLLS, START] {
             let file = programs::sources().join(format!("{}.c", traced.name));
             let source = fs::read_to_string(file).unwrap();
             for name in traced.counted.iter().chain([&END_OF_CALL]) {

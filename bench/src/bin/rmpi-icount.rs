@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `rmpi-icount`: instructions of an 8-byte `MPI_Isend`, `MPI_Irecv` and `MPI_Wait`, and of the `QMP_start` of a halo, held
-//! against their budgets.
+//! `rmpi-icount`: instructions of an 8-byte `MPI_Isend`, `MPI_Irecv` and `MPI_Wait`, of polls in vain, and of the
+//! `QMP_start` of a halo, held against their budgets.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use bench::Error;
-use bench::icount::{self, ISEND_BUDGET, ISEND_WITHOUT_STACKS, START_BUDGET, SUM_BUDGET};
+use bench::icount::{
+    self, IPROBE_BUDGET, ISEND_BUDGET, ISEND_WITHOUT_STACKS, START_BUDGET, SUM_BUDGET, TEST_BUDGET,
+};
 use bench::peers::{Installation, Kind, Level};
 use clap::{Parser, ValueEnum};
 
-/// Counts instructions with callgrind: of an 8-byte `MPI_Isend`, `MPI_Irecv` and `MPI_Wait`, or of `QMP_start`.
+/// Counts instructions with callgrind: of an 8-byte `MPI_Isend`, `MPI_Irecv` and `MPI_Wait`, of polls in vain, and of `QMP_start`.
 #[derive(Debug, Parser)]
 #[command(name = "rmpi-icount", version)]
 struct Cli {
@@ -47,6 +49,8 @@ enum What {
     Stacks,
     /// `MPI_Isend`, `MPI_Irecv` and `MPI_Wait` together
     Sum,
+    /// `MPI_Test` and `MPI_Iprobe` that find nothing
+    Polls,
     /// `QMP_start` of eight receives and eight sends, without the copying
     Start,
 }
@@ -86,8 +90,11 @@ fn rows(cli: &Cli) -> Result<Vec<Row>, Error> {
 fn count(cli: &Cli, mpi: &Installation, work: &Path) -> Result<Vec<Row>, Error> {
     let limit = Duration::from_secs(cli.limit);
     let mut rows = Vec::new();
-    if cli.only != Some(What::Start) {
+    if !matches!(cli.only, Some(What::Polls | What::Start)) {
         rows.extend(messages(cli, mpi, work, limit)?);
+    }
+    if matches!(cli.only, None | Some(What::Polls)) {
+        rows.extend(polls(cli, mpi, work, limit)?);
     }
     // No other MPI has it.
     if matches!(cli.only, None | Some(What::Start)) && mpi.kind == Kind::Rmpi {
@@ -107,12 +114,7 @@ fn messages(
     work: &Path,
     limit: Duration,
 ) -> Result<[Row; 4], Error> {
-    let level = if cli.best {
-        Level::Best
-    } else {
-        Level::Default
-    };
-    let counts = icount::count(mpi, level, work, limit)?;
+    let counts = icount::count(mpi, level(cli), work, limit)?;
     let row = |name, key, count, budget| Row {
         name,
         key,
@@ -134,6 +136,27 @@ fn messages(
             Some((What::Sum, SUM_BUDGET)),
         ),
     ])
+}
+
+fn polls(cli: &Cli, mpi: &Installation, work: &Path, limit: Duration) -> Result<[Row; 2], Error> {
+    let [test, iprobe] = icount::count_polls(mpi, level(cli), work, limit)?;
+    let row = |name, key, count, most| Row {
+        name,
+        key,
+        count,
+        budget: Some((What::Polls, most)),
+    };
+    Ok([
+        row("MPI_Test", "test", test.median, TEST_BUDGET),
+        row("MPI_Iprobe", "iprobe", iprobe.median, IPROBE_BUDGET),
+    ])
+}
+
+fn level(cli: &Cli) -> Level {
+    match cli.best {
+        true => Level::Best,
+        false => Level::Default,
+    }
 }
 
 fn clean(work: &Path) {
@@ -177,6 +200,6 @@ fn print_table(rows: &[Row]) {
         println!("{name:<12}{count:>14}{budget:>10}");
     }
     println!(
-        "# median of warm calls, callees included: messages of 8 bytes; a halo in 8 directions, but for copying it"
+        "# median of warm calls, callees included: messages of 8 bytes; MPI_Test and MPI_Iprobe in vain; a halo in 8 directions, but for copying it"
     );
 }

@@ -19,6 +19,9 @@ pub(crate) fn run(tally: &mut Tally, context: &mut Context) -> Result<(), String
         "MPI_Isend, MPI_Irecv and MPI_Wait together keep theirs",
         || check(&prefix, "sum"),
     );
+    tally.check("MPI_Test and MPI_Iprobe in vain keep theirs", || {
+        check(&prefix, "polls")
+    });
     tally.check("QMP_start of a halo keeps its own", || {
         check(&prefix, "start")
     });
