@@ -209,7 +209,12 @@ fn arguments(cache: &Cache, guest: &Guest, wire: &Wire<'_>) -> Result<Vec<OsStri
         // Two guests that poll on four virtual processors wait for each other's slices of time.
         _ => 1,
     });
-    let (processors, memory) = (processors.to_string(), guest.memory_mib.to_string());
+    // Where a machine can never have a second processor, the emulator (7.2 at least) leaves the guest's memory barriers out.
+    // Those of the drivers are for the emulator's own threads, though: sooner or later the network card misses a notification
+    // and is dead from then on.
+    let most_processors = processors.max(2);
+    let processors = format!("{processors},maxcpus={most_processors}");
+    let memory = guest.memory_mib.to_string();
     // In software, always: where the machine is itself a virtual one, /dev/kvm may be there and hang the guest.
     let fixed = "-machine pc -cpu max -accel tcg,thread=multi -nodefaults -no-user-config -display none -no-reboot \
                  -initrd initramfs -serial file:console -device virtio-serial-pci,max_ports=3 \
