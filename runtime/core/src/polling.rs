@@ -25,6 +25,10 @@ pub(crate) struct Polling {
     wait: Wait,
     /// The longest of the next sleep, if that is more than [`FIRST_SLEEP`].
     sleep: Duration,
+    /// The last rest was a sleep.
+    slept: bool,
+    /// Sleeps in a row that something ended before their time.
+    woken: u32,
 }
 
 /// How a thread rests between two polls that other threads of its process wait beside.
@@ -53,14 +57,22 @@ impl Polling {
         if self.vain != 0 {
             self.vain = 0;
             self.returned = None;
-            self.begin_row();
+            self.wait = Wait::default();
+            // Where this row was long the next one may be too: it does not begin with the shortest sleep.
+            if self.woken == 0 {
+                self.sleep /= 2;
+            }
         }
     }
 
-    /// The next polls are a new row. Where the last one was long this one may be too: it does not begin with the shortest sleep.
-    fn begin_row(&mut self) {
-        self.wait = Wait::default();
-        self.sleep /= 2;
+    /// A turn after a rest has found something, or not.
+    pub(crate) fn end_rest(&mut self, moved: bool) {
+        if std::mem::take(&mut self.slept) {
+            self.woken = if moved { self.woken.saturating_add(1) } else { 0 };
+        }
+        if moved {
+            self.begin_anew();
+        }
     }
 
     /// One more poll in vain; `true`: this one looks whether cores are shared, as one in many does.
@@ -75,14 +87,20 @@ impl Polling {
         let last = self.returned.replace(now);
         let computed = last.is_none_or(|last| now - last > COMPUTES);
         if computed {
-            self.begin_row();
+            self.wait = Wait::default();
         }
         computed
     }
 
     /// The longest of this sleep; that of the next one is twice as long. `None`: polls never sleep.
+    ///
+    /// A timer that is due before the kernel's next tick costs as much as the sleep itself. Where something has ended all of the
+    /// last sleeps, their times do not matter, and are longer than a tick.
     fn next_sleep(&mut self) -> Option<Duration> {
         let longest = Duration::from_micros(live(Variable::PollSleep));
+        if self.woken >= TRUSTED && !longest.is_zero() {
+            return Some(longest * TRUSTED_TIMES);
+        }
         let sleep = self.sleep.max(FIRST_SLEEP).min(longest);
         self.sleep = (sleep * 2).min(longest * 2);
         (!sleep.is_zero()).then_some(sleep)
@@ -112,7 +130,10 @@ impl Universe {
         let mut wait = std::mem::take(&mut self.polling.wait);
         if self.yield_or_sleep(&mut wait).is_some() {
             match self.polling.next_sleep() {
-                Some(longest) => self.sleep(longest, None),
+                Some(longest) => {
+                    self.polling.slept = true;
+                    self.sleep(longest, None);
+                }
                 None => wait::yield_core(),
             }
         }
@@ -142,26 +163,59 @@ const POLLS_PER_LOOK: u32 = 1024;
 const COMPUTES: Duration = Duration::from_micros(20);
 /// The longest of the first sleep of a row.
 const FIRST_SLEEP: Duration = Duration::from_micros(250);
+/// After so many sleeps in a row that something has ended, the next ones may be longer,
+const TRUSTED: u32 = 8;
+/// so many times the longest otherwise.
+const TRUSTED_TIMES: u32 = 4;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn micros(polling: &mut Polling) -> u128 {
+        polling.next_sleep().unwrap().as_micros()
+    }
+
+    /// A vain poll that sleeps until something comes, or until its time is over.
+    fn sleep_once(polling: &mut Polling, moved: bool) -> u128 {
+        polling.vain += 1;
+        polling.slept = true;
+        let slept = micros(polling);
+        polling.end_rest(moved);
+        slept
+    }
+
     #[test]
-    fn polls_sleep_longer_and_longer_and_begin_anew_where_the_program_computes() {
+    fn polls_sleep_longer_and_longer_and_rows_that_need_no_sleep_make_the_next_ones_short_again() {
         let mut polling = Polling::default();
-        let micros = |polling: &mut Polling| polling.next_sleep().unwrap().as_micros();
-        let row: Vec<u128> = (0..4).map(|_| micros(&mut polling)).collect();
+        let row: Vec<u128> = (0..4).map(|_| sleep_once(&mut polling, false)).collect();
         assert_eq!(row, [250, 500, 1000, 1000]);
         // The next row may be as long.
-        polling.vain = 1;
         polling.begin_anew();
-        assert_eq!(micros(&mut polling), 1000);
+        assert_eq!(sleep_once(&mut polling, false), 1000);
         for _ in 0..5 {
             polling.vain = 1;
             polling.begin_anew();
         }
-        assert_eq!(micros(&mut polling), 250);
+        assert_eq!(sleep_once(&mut polling, false), 250);
+    }
+
+    #[test]
+    fn where_messages_end_the_sleeps_their_longest_is_more_than_a_tick_until_one_is_slept_out() {
+        let mut polling = Polling::default();
+        assert_eq!(sleep_once(&mut polling, false), 250);
+        let row: Vec<u128> = (0..10).map(|_| sleep_once(&mut polling, true)).collect();
+        assert_eq!(
+            row,
+            [500, 1000, 1000, 1000, 1000, 1000, 1000, 1000, 4000, 4000]
+        );
+        assert_eq!(sleep_once(&mut polling, false), 4000);
+        assert_eq!(sleep_once(&mut polling, false), 1000);
+    }
+
+    #[test]
+    fn who_comes_back_late_has_computed() {
+        let mut polling = Polling::default();
         let now = Instant::now();
         assert!(polling.has_computed(now), "the first poll of a row");
         assert!(!polling.has_computed(now + COMPUTES));

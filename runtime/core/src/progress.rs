@@ -129,8 +129,9 @@ pub trait Visit: Copy {
         } else {
             self.visit(Universe::rest_of_poll)
         };
-        if has_rested && self.turn() {
-            self.visit(|universe| universe.polling.begin_anew());
+        if has_rested {
+            let moved = self.turn();
+            self.visit(|universe| universe.polling.end_rest(moved));
         }
     }
 

@@ -370,7 +370,7 @@ pub const ROWS: [Row; 86] = [
         range: Range::Number {
             least: 0,
             most: 1 << 20,
-            default: 4,
+            default: 3,
             unit: "times",
         },
         text: "A rank that shares its core offers it to others so often before it sleeps.",
