@@ -68,7 +68,11 @@ impl Polling {
     /// A turn after a rest has found something, or not.
     pub(crate) fn end_rest(&mut self, moved: bool) {
         if std::mem::take(&mut self.slept) {
-            self.woken = if moved { self.woken.saturating_add(1) } else { 0 };
+            self.woken = if moved {
+                self.woken.saturating_add(1)
+            } else {
+                0
+            };
         }
         if moved {
             self.begin_anew();
