@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Instructions of `MPI_Isend`, `MPI_Irecv` and `MPI_Wait`, of polls in vain, and of `QMP_start`, counted by callgrind in one
+//! Instructions of `MPI_Isend`, `MPI_Irecv` and `MPI_Wait` of some sizes, of polls in vain, and of `QMP_start`, counted by callgrind in one
 //! of several ranks.
 //!
 //! `isend_count.c`, `poll_count.c` and `start_count.c` put each counted call into a function of its own, and callgrind writes
@@ -23,6 +23,18 @@ pub const ISEND_BUDGET: f64 = 60.0;
 pub const ISEND_WITHOUT_STACKS: f64 = 55.0 + 2.0;
 /// At most so many for `MPI_Isend`, `MPI_Irecv` and `MPI_Wait` together.
 pub const SUM_BUDGET: f64 = 250.0;
+/// Bytes of the messages of the grid.
+pub const SIZES: [u32; 11] = [0, 1, 4, 8, 9, 16, 32, 48, 64, 256, 1024];
+
+/// At most so many for the three together, of so many bytes of `MPI_CHAR` with a status.
+#[must_use]
+pub fn size_budget(bytes: u32) -> f64 {
+    match bytes {
+        0..=48 => 330.0,
+        _ => 450.0 + f64::from(bytes) / 4.0,
+    }
+}
+
 /// At most so many for an `MPI_Test` in vain of a rank that has a core of its own.
 pub const TEST_BUDGET: f64 = 290.0;
 /// At most so many for an `MPI_Iprobe` in vain of such a rank.
@@ -81,7 +93,8 @@ const START: Traced = Traced {
 /// The function before which callgrind writes a file.
 const END_OF_CALL: &str = "end_of_call";
 
-/// Counts the calls of messages with an MPI. `work` is a folder for binaries and callgrind's files.
+/// Counts the calls of messages with an MPI: of 8 bytes without a status, or of so many of `MPI_CHAR` with one. `work` is a
+/// folder for binaries and callgrind's files.
 ///
 /// # Errors
 /// When valgrind is missing, or the program cannot be built or run under it.
@@ -90,8 +103,10 @@ pub fn count(
     level: Level,
     work: &Path,
     limit: Duration,
+    bytes: Option<u32>,
 ) -> Result<Counts, Error> {
-    let counts = ISEND.count(mpi, with_a_core(mpi, level)?, work, limit)?;
+    let arguments: Vec<String> = bytes.iter().map(u32::to_string).collect();
+    let counts = ISEND.count(mpi, with_a_core(mpi, level)?, &arguments, work, limit)?;
     let [isend, irecv, wait] = counts[..] else {
         unreachable!("three functions are counted");
     };
@@ -108,7 +123,7 @@ pub fn count_polls(
     work: &Path,
     limit: Duration,
 ) -> Result<[Summary; 2], Error> {
-    let counts = POLLS.count(mpi, with_a_core(mpi, level)?, work, limit)?;
+    let counts = POLLS.count(mpi, with_a_core(mpi, level)?, &[], work, limit)?;
     let [test, iprobe] = counts[..] else {
         unreachable!("two functions are counted");
     };
@@ -136,7 +151,7 @@ pub fn count_start(mpi: &Installation, work: &Path, limit: Duration) -> Result<S
     let mut launcher = mpi.launcher(Setting::default(), 1, None);
     // The neighbours poll, and share cores. Where they slept the start would have to wake them, which is no part of it.
     launcher.env("RMPI_POLL_SLEEP", "0");
-    let counts = START.count(mpi, launcher, work, limit)?;
+    let counts = START.count(mpi, launcher, &[], work, limit)?;
     Ok(counts[0])
 }
 
@@ -145,6 +160,7 @@ impl Traced {
         &self,
         mpi: &Installation,
         mut launcher: Command,
+        arguments: &[String],
         work: &Path,
         limit: Duration,
     ) -> Result<Vec<Summary>, Error> {
@@ -161,11 +177,13 @@ impl Traced {
         launcher
             .arg(valgrind)
             .args(self.callgrind_options(&dumps))
-            .arg(&program);
+            .arg(&program)
+            .args(arguments);
         // Only one rank runs under valgrind, which would let all share one CPU's worth of progress otherwise.
         launcher
             .args([":", "-n", &self.others.to_string()])
-            .arg(&program);
+            .arg(&program)
+            .args(arguments);
         let outcome = run::run(&mut launcher, limit)?;
         if let Some(complaint) = outcome.complaint() {
             return Err(Error::Program(format!(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `rmpi-icount`: instructions of an 8-byte `MPI_Isend`, `MPI_Irecv` and `MPI_Wait`, of polls in vain, and of the
+//! `rmpi-icount`: instructions of `MPI_Isend`, `MPI_Irecv` and `MPI_Wait` of some sizes, of polls in vain, and of the
 //! `QMP_start` of a halo, held against their budgets.
 
 use std::path::{Path, PathBuf};
@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use bench::Error;
 use bench::icount::{
-    self, IPROBE_BUDGET, ISEND_BUDGET, ISEND_WITHOUT_STACKS, START_BUDGET, SUM_BUDGET, TEST_BUDGET,
+    self, IPROBE_BUDGET, ISEND_BUDGET, ISEND_WITHOUT_STACKS, SIZES, START_BUDGET, SUM_BUDGET,
+    TEST_BUDGET, size_budget,
 };
 use bench::peers::{Installation, Kind, Level};
 use clap::{Parser, ValueEnum};
 
-/// Counts instructions with callgrind: of an 8-byte `MPI_Isend`, `MPI_Irecv` and `MPI_Wait`, of polls in vain, and of `QMP_start`.
+/// Counts instructions with callgrind: of `MPI_Isend`, `MPI_Irecv` and `MPI_Wait` of some sizes, of polls in vain, and of `QMP_start`.
 #[derive(Debug, Parser)]
 #[command(name = "rmpi-icount", version)]
 struct Cli {
@@ -49,6 +50,8 @@ enum What {
     Stacks,
     /// `MPI_Isend`, `MPI_Irecv` and `MPI_Wait` together
     Sum,
+    /// The three of some sizes, with statuses
+    Sizes,
     /// `MPI_Test` and `MPI_Iprobe` that find nothing
     Polls,
     /// `QMP_start` of eight receives and eight sends, without the copying
@@ -57,8 +60,8 @@ enum What {
 
 /// A line of the table.
 struct Row {
-    name: &'static str,
-    key: &'static str,
+    name: String,
+    key: String,
     count: f64,
     budget: Option<(What, f64)>,
 }
@@ -90,8 +93,16 @@ fn rows(cli: &Cli) -> Result<Vec<Row>, Error> {
 fn count(cli: &Cli, mpi: &Installation, work: &Path) -> Result<Vec<Row>, Error> {
     let limit = Duration::from_secs(cli.limit);
     let mut rows = Vec::new();
-    if !matches!(cli.only, Some(What::Polls | What::Start)) {
+    if matches!(
+        cli.only,
+        None | Some(What::Isend | What::Stacks | What::Sum)
+    ) {
         rows.extend(messages(cli, mpi, work, limit)?);
+    }
+    if matches!(cli.only, None | Some(What::Sizes)) {
+        for bytes in SIZES {
+            rows.extend(size(cli, mpi, work, limit, bytes)?);
+        }
     }
     if matches!(cli.only, None | Some(What::Polls)) {
         rows.extend(polls(cli, mpi, work, limit)?);
@@ -99,8 +110,8 @@ fn count(cli: &Cli, mpi: &Installation, work: &Path) -> Result<Vec<Row>, Error> 
     // No other MPI has it.
     if matches!(cli.only, None | Some(What::Start)) && mpi.kind == Kind::Rmpi {
         rows.push(Row {
-            name: "QMP_start",
-            key: "start",
+            name: "QMP_start".to_owned(),
+            key: "start".to_owned(),
             count: icount::count_start(mpi, work, limit)?.median,
             budget: Some((What::Start, START_BUDGET)),
         });
@@ -114,13 +125,7 @@ fn messages(
     work: &Path,
     limit: Duration,
 ) -> Result<[Row; 4], Error> {
-    let counts = icount::count(mpi, level(cli), work, limit)?;
-    let row = |name, key, count, budget| Row {
-        name,
-        key,
-        count,
-        budget,
-    };
+    let counts = icount::count(mpi, level(cli), work, limit, None)?;
     let isend = match cli.only {
         Some(What::Stacks) => Some((What::Stacks, ISEND_WITHOUT_STACKS)),
         _ => Some((What::Isend, ISEND_BUDGET)),
@@ -138,14 +143,39 @@ fn messages(
     ])
 }
 
+/// The three calls with so many bytes, and together.
+fn size(
+    cli: &Cli,
+    mpi: &Installation,
+    work: &Path,
+    limit: Duration,
+    bytes: u32,
+) -> Result<[Row; 4], Error> {
+    let counts = icount::count(mpi, level(cli), work, limit, Some(bytes))?;
+    let named = |call: &str, count, budget| {
+        let key = format!("{}_{bytes}", call.trim_start_matches("MPI_").to_lowercase());
+        row(&format!("{call}, {bytes} B"), &key, count, budget)
+    };
+    Ok([
+        named("MPI_Isend", counts.isend.median, None),
+        named("MPI_Irecv", counts.irecv.median, None),
+        named("MPI_Wait", counts.wait.median, None),
+        named("sum", counts.sum(), Some((What::Sizes, size_budget(bytes)))),
+    ])
+}
+
+fn row(name: &str, key: &str, count: f64, budget: Option<(What, f64)>) -> Row {
+    Row {
+        name: name.to_owned(),
+        key: key.to_owned(),
+        count,
+        budget,
+    }
+}
+
 fn polls(cli: &Cli, mpi: &Installation, work: &Path, limit: Duration) -> Result<[Row; 2], Error> {
     let [test, iprobe] = icount::count_polls(mpi, level(cli), work, limit)?;
-    let row = |name, key, count, most| Row {
-        name,
-        key,
-        count,
-        budget: Some((What::Polls, most)),
-    };
+    let row = |name, key, count, most| row(name, key, count, Some((What::Polls, most)));
     Ok([
         row("MPI_Test", "test", test.median, TEST_BUDGET),
         row("MPI_Iprobe", "iprobe", iprobe.median, IPROBE_BUDGET),
@@ -188,7 +218,7 @@ fn report(cli: &Cli, rows: &[Row]) -> ExitCode {
 }
 
 fn print_table(rows: &[Row]) {
-    println!("{:<12}{:>14}{:>10}", "# call", "instructions", "budget");
+    println!("{:<18}{:>14}{:>10}", "# call", "instructions", "budget");
     for Row {
         name,
         count,
@@ -197,9 +227,9 @@ fn print_table(rows: &[Row]) {
     } in rows
     {
         let budget = budget.map_or_else(|| "-".to_owned(), |(_, budget)| budget.to_string());
-        println!("{name:<12}{count:>14}{budget:>10}");
+        println!("{name:<18}{count:>14}{budget:>10}");
     }
     println!(
-        "# median of warm calls, callees included: messages of 8 bytes; MPI_Test and MPI_Iprobe in vain; a halo in 8 directions, but for copying it"
+        "# median of warm calls, callees included: messages of 8 bytes, or of so many with a status; MPI_Test and MPI_Iprobe in vain; a halo in 8 directions, but for copying it"
     );
 }

@@ -394,6 +394,7 @@ impl Group<'_> {
             contender.level,
             &contender.binaries,
             self.plan.limit * 4,
+            None,
         )?;
         let medians = [
             counts.isend.median,
