@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Random calls: whatever way a message takes through the library, for its size, its datatypes or the
+// calls that move and await it, nothing but its time may tell. MPI 5.0 sections 3.2 to 3.7.
+#include "check.h"
+
+enum { ROUNDS = 150, MOST = 40, ROOM = 8300, GUARD = 16, TAG = 7, UNTOUCHED = 77, WINDOW = 2 * MOST };
+
+// A step of a generator; both ends of a message draw the same numbers from the same seed.
+static unsigned draw(unsigned *state, unsigned below)
+{
+    *state = *state * 1664525u + 1013904223u;
+    return (*state >> 8) % below;
+}
+
+struct message {
+    int bytes, send_type, receive_type, any_source, any_tag;
+    unsigned seed;
+};
+
+struct round {
+    int count, posted_first, completion;
+    struct message list[MOST];
+};
+
+static MPI_Datatype own_byte;
+static unsigned char out[MOST][ROOM], in[MOST][ROOM + GUARD];
+
+static int draw_bytes(unsigned *state)
+{
+    switch (draw(state, 8)) {
+    case 0:
+        return 8;
+    case 1:
+        return (int)draw(state, 5) + 46; // around the longest body of a slot
+    case 2:
+        return (int)draw(state, 9) + 8186; // around the eager limit
+    case 3:
+        return (int)draw(state, 4096);
+    default:
+        return (int)draw(state, 49);
+    }
+}
+
+static void draw_round(struct round *round, int sender, int number)
+{
+    unsigned state = (unsigned)sender * 7919u + (unsigned)number * 104729u + 1;
+    round->count = 1 + (int)draw(&state, MOST);
+    round->posted_first = (int)draw(&state, 2);
+    for (int i = 0; i < round->count; i++) {
+        struct message *message = &round->list[i];
+        message->bytes = draw_bytes(&state);
+        message->send_type = (int)draw(&state, 4);
+        message->receive_type = (int)draw(&state, 4);
+        message->any_source = draw(&state, 8) == 0;
+        message->any_tag = draw(&state, 8) == 0;
+        message->seed = draw(&state, 1u << 20);
+    }
+    // How this rank awaits what it has started is its own affair.
+    unsigned own = (unsigned)rank * 31u + (unsigned)number;
+    round->completion = (int)draw(&own, 6);
+}
+
+// The datatype of a kind, and how many of it make so many bytes.
+static MPI_Datatype type_of(int kind, int *count)
+{
+    if (kind == 1 && *count % 4 == 0) {
+        *count /= 4;
+        return MPI_INT;
+    }
+    return kind == 2 ? own_byte : kind == 3 ? MPI_CHAR : MPI_BYTE;
+}
+
+static MPI_Request start_receive(const struct message *message, int at, int left)
+{
+    MPI_Request request;
+    int count = message->bytes;
+    MPI_Datatype type = type_of(message->receive_type, &count);
+    memset(in[at], 0xaa, sizeof in[at]);
+    MPI_Irecv(in[at], count, type, message->any_source ? MPI_ANY_SOURCE : left,
+              message->any_tag ? MPI_ANY_TAG : TAG, MPI_COMM_WORLD, &request);
+    return request;
+}
+
+static MPI_Request start_send(const struct message *message, int at, int right)
+{
+    MPI_Request request;
+    int count = message->bytes;
+    MPI_Datatype type = type_of(message->send_type, &count);
+    fill(out[at], (size_t)message->bytes, message->seed);
+    MPI_Isend(out[at], count, type, right, TAG, MPI_COMM_WORLD, &request);
+    return request;
+}
+
+// Completes all; `told[i]` says whether `statuses[i]` was asked for.
+static void await_all(int way, MPI_Request *requests, int count, MPI_Status *statuses, int *told)
+{
+    for (int i = 0; i < count; i++) {
+        statuses[i].MPI_ERROR = UNTOUCHED;
+        told[i] = way != 1 && way != 3 && requests[i] != MPI_REQUEST_NULL;
+    }
+    if (way == 0 || way == 1) {
+        GOOD(MPI_Waitall(count, requests, way == 0 ? statuses : MPI_STATUSES_IGNORE));
+        return;
+    }
+    for (int i = 0; i < count && way != 4; i++) {
+        int done = way != 5;
+        if (way == 2)
+            GOOD(MPI_Wait(&requests[i], told[i] ? &statuses[i] : MPI_STATUS_IGNORE));
+        else if (way == 3)
+            GOOD(MPI_Wait(&requests[i], MPI_STATUS_IGNORE));
+        while (!done)
+            GOOD(MPI_Test(&requests[i], &done, told[i] ? &statuses[i] : MPI_STATUS_IGNORE));
+    }
+    for (int left = count; way == 4 && left > 0; left--) {
+        int at = -1;
+        MPI_Status status;
+        GOOD(MPI_Waitany(count, requests, &at, &status));
+        if (at == MPI_UNDEFINED)
+            break;
+        status.MPI_ERROR = UNTOUCHED;
+        statuses[at] = status;
+    }
+}
+
+static void check_message(const struct message *message, int at, int left, const MPI_Status *status)
+{
+    PAYLOAD(in[at], message->bytes, message->seed);
+    for (int i = message->bytes; i < message->bytes + GUARD; i++)
+        CHECK(in[at][i] == 0xaa, "byte %d behind a message of %d was written", i, message->bytes);
+    if (!status)
+        return;
+    STATUS(status, left, TAG, message->bytes);
+    EQUAL(status->MPI_ERROR, UNTOUCHED);
+}
+
+static void one_round(int number)
+{
+    static struct round mine, theirs;
+    static MPI_Status statuses[WINDOW];
+    MPI_Request requests[WINDOW];
+    int told[WINDOW], right = (rank + 1) % size, left = (rank + size - 1) % size;
+    draw_round(&mine, rank, number);
+    draw_round(&theirs, left, number);
+    // In some rounds the receives are there first, in others the messages.
+    for (int i = 0; i < theirs.count && theirs.posted_first; i++)
+        requests[i] = start_receive(&theirs.list[i], i, left);
+    for (int i = 0; i < mine.count; i++)
+        requests[theirs.count + i] = start_send(&mine.list[i], i, right);
+    for (int i = 0; i < theirs.count && !theirs.posted_first; i++)
+        requests[i] = start_receive(&theirs.list[i], i, left);
+    await_all(mine.completion, requests, theirs.count + mine.count, statuses, told);
+    for (int i = 0; i < theirs.count; i++)
+        check_message(&theirs.list[i], i, left, told[i] ? &statuses[i] : NULL);
+    for (int i = theirs.count; i < theirs.count + mine.count; i++)
+        CHECK(requests[i] == MPI_REQUEST_NULL, "request %d is still there", i);
+}
+
+// Nobody waits for anybody between rounds: a fast rank runs ahead of its neighbour.
+static void s3_4_random_calls_of_all_sizes_cannot_be_told_apart(void)
+{
+    for (int number = 0; number < ROUNDS; number++)
+        one_round(number);
+}
+
+// Blocking calls: odd ranks receive first.
+static void s3_2_blocking_calls_of_all_sizes(void)
+{
+    int right = (rank + 1) % size, left = (rank + size - 1) % size;
+    for (int number = ROUNDS; size % 2 == 0 && number < 2 * ROUNDS; number++) {
+        static struct round mine, theirs;
+        draw_round(&mine, rank, number);
+        draw_round(&theirs, left, number);
+        for (int phase = 0; phase < 2; phase++) {
+            for (int i = 0; i < mine.count && (phase + rank) % 2 == 0; i++) {
+                int count = mine.list[i].bytes;
+                MPI_Datatype type = type_of(mine.list[i].send_type, &count);
+                fill(out[0], (size_t)mine.list[i].bytes, mine.list[i].seed);
+                GOOD(MPI_Send(out[0], count, type, right, TAG, MPI_COMM_WORLD));
+            }
+            for (int i = 0; i < theirs.count && (phase + rank) % 2 == 1; i++) {
+                int count = theirs.list[i].bytes;
+                MPI_Datatype type = type_of(theirs.list[i].receive_type, &count);
+                MPI_Status status;
+                status.MPI_ERROR = UNTOUCHED;
+                memset(in[0], 0xaa, sizeof in[0]);
+                GOOD(MPI_Recv(in[0], count, type, left, TAG, MPI_COMM_WORLD, &status));
+                check_message(&theirs.list[i], 0, left, &status);
+            }
+        }
+    }
+}
+
+int main(int argc, char **argv)
+{
+    start(&argc, &argv);
+    MPI_Type_contiguous(1, MPI_BYTE, &own_byte);
+    MPI_Type_commit(&own_byte);
+    RUN(s3_4_random_calls_of_all_sizes_cannot_be_told_apart);
+    RUN(s3_2_blocking_calls_of_all_sizes);
+    MPI_Type_free(&own_byte);
+    return finish();
+}
