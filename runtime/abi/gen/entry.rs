@@ -43,10 +43,10 @@ macro_rules! entry {
 }
 
 /// The same with a short way, which is tried before anything else and is closed while there are tools. Behind it stands one call
-/// alone, so that it costs the short way no instruction.
+/// alone, so that it costs the short way no instruction; there a second one may follow, which is closed when the first is.
 macro_rules! express_entry {
     ($number:literal, $weak:literal, $strong:literal, $pmpi:ident, $qmpi:ident, $top:ident, $call:ident, $next:ident, $body:ident,
-     $express:path, $past:ident, ($($arg:ident: $kind:ty),*) -> $out:ty) => {
+     $express:path, $past:ident $then:tt, ($($arg:ident: $kind:ty),*) -> $out:ty) => {
         #[doc = concat!("`", $weak, "`, which programs call by this name and by the weak one.")]
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $pmpi($($arg: $kind),*) -> $out {
@@ -60,6 +60,7 @@ macro_rules! express_entry {
 
         #[inline(never)]
         unsafe extern "C" fn $past($($arg: $kind),*) -> $out {
+            next_way! { $then $($arg),* }
             if crate::qmpi::is_stacked() {
                 // SAFETY: the caller's own values, unchanged (A1 to A4).
                 return unsafe { $top($($arg),*) };
@@ -68,6 +69,17 @@ macro_rules! express_entry {
             unsafe { $body($($arg),*) }
         }
         tool_entry! { $number, $weak, $strong, $pmpi, $qmpi, $top, $call, $next, $body, ($($arg: $kind),*) -> $out }
+    };
+}
+
+/// The second short way, if there is one.
+macro_rules! next_way {
+    ([] $($arg:ident),*) => {};
+    ([$then:path] $($arg:ident),*) => {
+        // SAFETY: as in the entry point.
+        if let Some(code) = unsafe { $then($($arg),*) } {
+            return code;
+        }
     };
 }
 

@@ -26,11 +26,6 @@ unsafe extern "C" fn mpi_send(
     tag: c_int,
     comm: MPI_Comm,
 ) -> c_int {
-    // SAFETY: as in the entry point.
-    let far = unsafe { express::send_far(buf, count, datatype, dest, tag, comm) };
-    if let Some(code) = far {
-        return code;
-    }
     if express::change_lane(comm) {
         // SAFETY: the caller's own values, unchanged; the lane is this communicator's now, so this comes once.
         return unsafe { PMPI_Send(buf, count, datatype, dest, tag, comm) };
@@ -47,7 +42,7 @@ unsafe extern "C" fn mpi_send(
         )
     })
 }
-express_entry! { 459, "MPI_Send", "PMPI_Send", PMPI_Send, QMPI_Send, top_send, call_send, next_send, mpi_send, express::send, past_send,
+express_entry! { 459, "MPI_Send", "PMPI_Send", PMPI_Send, QMPI_Send, top_send, call_send, next_send, mpi_send, express::send, past_send [express::send_other],
 (buf: *const c_void, count: c_int, datatype: MPI_Datatype, dest: c_int, tag: c_int, comm: MPI_Comm) -> c_int }
 
 /// `MPI_Send_c`, MPI 5.0 section 3.2.1.
@@ -105,7 +100,7 @@ unsafe extern "C" fn mpi_recv(
         )
     })
 }
-express_entry! { 407, "MPI_Recv", "PMPI_Recv", PMPI_Recv, QMPI_Recv, top_recv, call_recv, next_recv, mpi_recv, express::recv, past_recv,
+express_entry! { 407, "MPI_Recv", "PMPI_Recv", PMPI_Recv, QMPI_Recv, top_recv, call_recv, next_recv, mpi_recv, express::recv, past_recv [],
 (buf: *mut c_void, count: c_int, datatype: MPI_Datatype, source: c_int, tag: c_int, comm: MPI_Comm, status: *mut MPI_Status) -> c_int }
 
 /// `MPI_Recv_c`, MPI 5.0 section 3.2.4.
@@ -702,7 +697,7 @@ unsafe extern "C" fn mpi_irecv(
         )
     })
 }
-express_entry! { 323, "MPI_Irecv", "PMPI_Irecv", PMPI_Irecv, QMPI_Irecv, top_irecv, call_irecv, next_irecv, mpi_irecv, express::irecv, past_irecv,
+express_entry! { 323, "MPI_Irecv", "PMPI_Irecv", PMPI_Irecv, QMPI_Irecv, top_irecv, call_irecv, next_irecv, mpi_irecv, express::irecv, past_irecv [],
 (buf: *mut c_void, count: c_int, datatype: MPI_Datatype, source: c_int, tag: c_int, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Irecv_c`, MPI 5.0 section 3.7.2.
@@ -803,11 +798,6 @@ unsafe extern "C" fn mpi_isend(
     comm: MPI_Comm,
     request: *mut MPI_Request,
 ) -> c_int {
-    // SAFETY: as in the entry point.
-    let far = unsafe { express::isend_far(buf, count, datatype, dest, tag, comm, request) };
-    if let Some(code) = far {
-        return code;
-    }
     if express::change_lane(comm) {
         // SAFETY: the caller's own values, unchanged; the lane is this communicator's now, so this comes once.
         return unsafe { PMPI_Isend(buf, count, datatype, dest, tag, comm, request) };
@@ -827,7 +817,7 @@ unsafe extern "C" fn mpi_isend(
         )
     })
 }
-express_entry! { 339, "MPI_Isend", "PMPI_Isend", PMPI_Isend, QMPI_Isend, top_isend, call_isend, next_isend, mpi_isend, express::isend, past_isend,
+express_entry! { 339, "MPI_Isend", "PMPI_Isend", PMPI_Isend, QMPI_Isend, top_isend, call_isend, next_isend, mpi_isend, express::isend, past_isend [express::isend_other],
 (buf: *const c_void, count: c_int, datatype: MPI_Datatype, dest: c_int, tag: c_int, comm: MPI_Comm, request: *mut MPI_Request) -> c_int }
 
 /// `MPI_Isend_c`, MPI 5.0 section 3.7.2.
@@ -960,7 +950,7 @@ unsafe extern "C" fn mpi_wait(request: *mut MPI_Request, status: *mut MPI_Status
         request::wait(mpi, request, status)
     })
 }
-express_entry! { 615, "MPI_Wait", "PMPI_Wait", PMPI_Wait, QMPI_Wait, top_wait, call_wait, next_wait, mpi_wait, express::wait, past_wait,
+express_entry! { 615, "MPI_Wait", "PMPI_Wait", PMPI_Wait, QMPI_Wait, top_wait, call_wait, next_wait, mpi_wait, express::wait, past_wait [],
 (request: *mut MPI_Request, status: *mut MPI_Status) -> c_int }
 
 /// `MPI_Testall`, MPI 5.0 section 3.7.5.
@@ -1062,7 +1052,7 @@ unsafe extern "C" fn mpi_waitall(
         request::waitall(mpi, array_of_requests, array_of_statuses)
     })
 }
-express_entry! { 616, "MPI_Waitall", "PMPI_Waitall", PMPI_Waitall, QMPI_Waitall, top_waitall, call_waitall, next_waitall, mpi_waitall, express::waitall, past_waitall,
+express_entry! { 616, "MPI_Waitall", "PMPI_Waitall", PMPI_Waitall, QMPI_Waitall, top_waitall, call_waitall, next_waitall, mpi_waitall, express::waitall, past_waitall [],
 (count: c_int, array_of_requests: *mut MPI_Request, array_of_statuses: *mut MPI_Status) -> c_int }
 
 /// `MPI_Waitany`, MPI 5.0 section 3.7.5.

@@ -24,12 +24,13 @@ use core::hint::cold_path;
 use runtime::var::events;
 use runtime::{Comm, ContextId, Peer, Target, Universe, UserMemory};
 
-use crate::args::OutStatus;
+use crate::args::{OutStatus, OutStatuses};
 use crate::c::MPI_SUCCESS;
 use crate::datatype_table::SIZES;
 use crate::handle::{MPI_Comm, MPI_Datatype, MPI_Request};
 use crate::pt2pt::finish_posted;
 use crate::qmpi;
+use crate::request::finish_waitall;
 use crate::state::{DONE, express_token, request_handle, universe};
 use crate::status::MPI_Status;
 
@@ -83,13 +84,13 @@ pub unsafe fn send(
     })
 }
 
-/// `MPI_Isend` of four or eight bytes without a gap to a peer of another node. Not inlined into the entry point, which
-/// serves peers of this node.
+/// `MPI_Isend` of any number of bytes without a gap that goes at once, to any peer. Not inlined into the entry point, which serves
+/// words and peers of this node.
 ///
 /// # Safety
 /// A1 and A2 of `args` for the arguments of `MPI_Isend`.
 #[inline(always)]
-pub unsafe fn isend_far(
+pub unsafe fn isend_other(
     buf: *const c_void,
     count: c_int,
     datatype: MPI_Datatype,
@@ -102,7 +103,7 @@ pub unsafe fn isend_far(
         return None;
     }
     // SAFETY: passed on as they came.
-    let code = unsafe { send_far(buf, count, datatype, dest, tag, comm) }?;
+    let code = unsafe { send_other(buf, count, datatype, dest, tag, comm) }?;
     // SAFETY: A1, and not NULL.
     unsafe { request.write(DONE) };
     Some(code)
@@ -113,7 +114,7 @@ pub unsafe fn isend_far(
 /// # Safety
 /// A1 and A2 of `args` for the arguments of `MPI_Send`.
 #[inline(always)]
-pub unsafe fn send_far(
+pub unsafe fn send_other(
     buf: *const c_void,
     count: c_int,
     datatype: MPI_Datatype,
@@ -121,25 +122,23 @@ pub unsafe fn send_far(
     tag: c_int,
     comm: MPI_Comm,
 ) -> Option<c_int> {
-    let (lane, bytes) = outgoing(buf, count, datatype, dest, tag, comm)?;
+    let (lane, bytes, size) = outgoing(buf, count, datatype, dest, tag, comm)?;
     let peer = Peer(dest.cast_unsigned());
     let envelope = (lane.context, tag);
+    let bytes = usize::try_from(bytes).ok()?;
+    if size == 0 || bytes > MOST_BYTES {
+        return None;
+    }
+    // SAFETY: A2: the buffer holds `count` items; it is read before the call returns, and never written.
+    let memory = unsafe { UserMemory::new(buf.cast_mut().cast(), bytes) };
     // SAFETY: the lane is open: the communicator is in it.
     let universe: &mut Universe = unsafe { universe() };
-    let sent = match bytes {
-        8 => {
-            // SAFETY: A2: the buffer holds `count` items, eight bytes.
-            let word = unsafe { buf.cast::<u64>().read_unaligned() };
-            universe.send_far_word::<8>(peer, envelope, word)
-        }
-        4 => {
-            // SAFETY: A2: the buffer holds `count` items, four bytes.
-            let word = unsafe { buf.cast::<u32>().read_unaligned() };
-            universe.send_far_word::<4>(peer, envelope, word.into())
-        }
-        _ => false,
-    };
-    sent.then_some(MPI_SUCCESS)
+    let watched = universe.send_at_hand(peer, envelope, memory)?;
+    Some(if watched {
+        MPI_SUCCESS
+    } else {
+        ring_bell(dest)
+    })
 }
 
 /// `MPI_Irecv` of dense items from a definite rank with a definite tag, if the message is not there yet.
@@ -212,7 +211,11 @@ pub unsafe fn wait(request: *mut MPI_Request, status: *mut MPI_Status) -> Option
         return None;
     }
     // SAFETY: A1, and not NULL.
-    let token = express_token(unsafe { request.read() })?;
+    let handle = unsafe { request.read() };
+    let Some(token) = express_token(handle) else {
+        // SAFETY: passed on as they came; not NULL.
+        return unsafe { wait_for_done(handle, request, status) };
+    };
     // SAFETY: the lane is open.
     let ended = unsafe { universe() }.wait_briefly(token, current_context)?;
     // SAFETY: A1, and not NULL.
@@ -222,8 +225,28 @@ pub unsafe fn wait(request: *mut MPI_Request, status: *mut MPI_Status) -> Option
     Some(MPI_SUCCESS)
 }
 
-/// `MPI_Waitall` of the same, and of sends that are complete, where nobody asks for statuses. What was collected before
-/// something special came up is collected: the ordinary way goes on with the rest.
+/// `MPI_Wait` for a send that was complete at once.
+///
+/// # Safety
+/// A1 of `args`; `request` is not NULL.
+#[inline(never)]
+unsafe fn wait_for_done(
+    handle: MPI_Request,
+    request: *mut MPI_Request,
+    status: *mut MPI_Status,
+) -> Option<c_int> {
+    if handle != DONE {
+        return None;
+    }
+    // SAFETY: A1, and not NULL.
+    unsafe { request.write(MPI_Request::NULL) };
+    // SAFETY: A1.
+    unsafe { OutStatus::new(status) }.set(MPI_Status::EMPTY);
+    Some(MPI_SUCCESS)
+}
+
+/// `MPI_Waitall` of receives as in [`wait`] and of sends that were complete at once. What was collected before something special came up is collected: the ordinary way goes on with the
+/// rest.
 ///
 /// # Safety
 /// A1 of `args` for the arguments of `MPI_Waitall`.
@@ -233,18 +256,30 @@ pub unsafe fn waitall(
     statuses: *mut MPI_Status,
 ) -> Option<c_int> {
     let count = usize::try_from(count).ok()?;
-    if !is_open() || !statuses.is_null() || requests.is_null() {
+    if !is_open() || requests.is_null() {
         return None;
     }
+    // SAFETY: A2: the array has `count` statuses, unless it is NULL.
+    let told = unsafe { OutStatuses::new(statuses, count) };
     for at in 0..count {
         // SAFETY: A1: the array has `count` handles.
         let place = unsafe { requests.add(at) };
         // SAFETY: A1, and not NULL.
         let request = unsafe { place.read() };
-        if request != DONE && request != MPI_Request::NULL {
-            let token = express_token(request)?;
-            // SAFETY: the lane is open.
-            unsafe { universe() }.wait_briefly(token, current_context)?;
+        if request == DONE {
+            told.set(at, MPI_Status::EMPTY);
+        } else if request == MPI_Request::NULL {
+            told.set_empty(at);
+        } else {
+            let waited = express_token(request)
+                // SAFETY: the lane is open.
+                .and_then(|token| unsafe { universe() }.wait_briefly(token, current_context));
+            let Some((source, tag, bytes)) = waited else {
+                // SAFETY: A2: the array has `count` handles.
+                let requests = unsafe { core::slice::from_raw_parts_mut(requests, count) };
+                return finish_waitall(requests, told, at);
+            };
+            told.set(at, MPI_Status::received(source.cast_signed(), tag, bytes));
         }
         // SAFETY: A1, and not NULL.
         unsafe { place.write(MPI_Request::NULL) };
@@ -252,7 +287,7 @@ pub unsafe fn waitall(
     Some(MPI_SUCCESS)
 }
 
-/// The lane of a send, and its bytes; `None`: something is special about it.
+/// The lane of a send, its bytes, and those of an item; `None`: something is special about it.
 #[inline(always)]
 fn outgoing(
     buf: *const c_void,
@@ -261,14 +296,15 @@ fn outgoing(
     dest: c_int,
     tag: c_int,
     comm: MPI_Comm,
-) -> Option<(&'static Lane, u64)> {
+) -> Option<(&'static Lane, u64, u64)> {
     let lane = lane(comm)?;
     let size = *SIZES.get(datatype.0.wrapping_sub(MPI_Datatype::NULL.0))?;
     if tag < 0 || dest.cast_unsigned() >= lane.ranks || buf.addr() < FIRST_ADDRESS {
         return None;
     }
-    // A size of 0 (not simple) or a negative count never makes one of the two lengths.
-    Some((lane, u64::from(count.cast_unsigned()) * u64::from(size)))
+    // A negative count makes more than the largest message. A size of 0 is none: the datatype is not simple.
+    let size = u64::from(size);
+    Some((lane, u64::from(count.cast_unsigned()) * size, size))
 }
 
 #[inline(always)]
@@ -280,7 +316,7 @@ unsafe fn post(
     tag: c_int,
     comm: MPI_Comm,
 ) -> Option<bool> {
-    let (lane, bytes) = outgoing(buf, count, datatype, dest, tag, comm)?;
+    let (lane, bytes, _) = outgoing(buf, count, datatype, dest, tag, comm)?;
     let peer = Peer(dest.cast_unsigned());
     let envelope = || (lane.context, tag);
     // SAFETY: the lane is open: the communicator is in it.
@@ -311,9 +347,9 @@ unsafe fn post_receive(
     let lane = lane(comm)?;
     let size = *SIZES.get(datatype.0.wrapping_sub(MPI_Datatype::NULL.0))?;
     let rank = source.cast_unsigned();
-    // A size of 0 (not simple) or a negative count never makes a length from 1 to the largest.
+    // A negative count makes more than the largest. A size of 0 is none: the datatype is not simple.
     let bytes = count.cast_unsigned() as usize * usize::from(size);
-    let fits = bytes.wrapping_sub(1) < MOST_BYTES;
+    let fits = bytes.wrapping_sub(1) < MOST_BYTES || (bytes == 0 && size != 0);
     if tag < 0 || rank >= lane.ranks || buf.addr() < FIRST_ADDRESS || !fits {
         return None;
     }
@@ -345,7 +381,7 @@ unsafe fn tell(status: *mut MPI_Status, (source, tag, bytes): (u32, c_int, u64))
 #[cold]
 #[inline(never)]
 fn ring_bell(dest: c_int) -> c_int {
-    // SAFETY: the lane is open: a word was just posted through it.
+    // SAFETY: the lane is open: a message was just posted through it.
     unsafe { universe() }.ring_bell(Peer(dest.cast_unsigned()));
     MPI_SUCCESS
 }
@@ -477,7 +513,7 @@ static LANES: Lanes = Lanes {
     current: UnsafeCell::new(CLOSED),
     known: [const { UnsafeCell::new(CLOSED) }; LANES_COUNT],
 };
-/// The longest receive of the lane: a negative count makes more.
+/// The longest message of the lane: a negative count makes more.
 const MOST_BYTES: usize = i32::MAX as usize;
 /// Nothing of a program lies below: NULL and the constants that stand for addresses do.
 const FIRST_ADDRESS: usize = 4096;

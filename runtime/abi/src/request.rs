@@ -8,7 +8,7 @@ use runtime::{Awaits, Kind, List, RequestId, Status, Visit};
 use crate::args::{InOut, Out, OutArray, OutStatus, OutStatuses};
 use crate::c::{MPI_SUCCESS, MPI_UNDEFINED};
 use crate::coll::begun;
-use crate::enter::{Mpi, On};
+use crate::enter::{Mpi, On, enter};
 use crate::error::{Error, ErrorClass, Result};
 use crate::grequest::{self, Grequest};
 use crate::handle::MPI_Request;
@@ -74,13 +74,36 @@ pub fn test(
 
 /// `MPI_Waitall`.
 pub fn waitall(mpi: Mpi, requests: &mut [MPI_Request], statuses: OutStatuses<'_>) -> Result<()> {
+    waitall_from(mpi, requests, &statuses, 0)
+}
+
+/// The rest of an `MPI_Waitall` whose first requests were collected, and their statuses told. `None`: none was.
+#[inline(never)]
+pub fn finish_waitall(
+    requests: &mut [MPI_Request],
+    statuses: OutStatuses<'_>,
+    from: usize,
+) -> Option<c_int> {
+    (from > 0).then(|| {
+        enter("MPI_Waitall", On::Nothing, |mpi| {
+            waitall_from(mpi, requests, &statuses, from)
+        })
+    })
+}
+
+fn waitall_from(
+    mpi: Mpi,
+    requests: &mut [MPI_Request],
+    statuses: &OutStatuses<'_>,
+    from: usize,
+) -> Result<()> {
     let found = find_all(mpi, requests)?;
     for entry in &found {
         if let Found::Live(id) = entry {
             mpi.wait_until(of_list(requests), |universe| universe.is_complete(*id));
         }
     }
-    collect_all(mpi, requests, &found, &statuses)
+    collect_all(mpi, requests, &found, statuses, from)
 }
 
 /// `MPI_Testall`.
@@ -94,7 +117,7 @@ pub fn testall(
     let done = all_done(mpi, &found);
     flag.set(c_int::from(done));
     if done {
-        collect_all(mpi, requests, &found, &statuses)
+        collect_all(mpi, requests, &found, &statuses, 0)
     } else {
         Ok(())
     }
@@ -466,14 +489,16 @@ fn take_entry(mpi: Mpi, request: &mut MPI_Request, found: Found) -> (MPI_Status,
     }
 }
 
+/// Collects all requests, and tells the statuses of those from number `from` on.
 fn collect_all(
     mpi: Mpi,
     requests: &mut [MPI_Request],
     found: &[Found],
     statuses: &OutStatuses<'_>,
+    from: usize,
 ) -> Result<()> {
     let mut errors = Vec::new();
-    for (at, (request, entry)) in requests.iter_mut().zip(found).enumerate() {
+    for (at, (request, entry)) in requests.iter_mut().zip(found).enumerate().skip(from) {
         let (status, error) = take_entry(mpi, request, *entry);
         match entry {
             Found::Inactive => statuses.set_empty(at),

@@ -5,7 +5,7 @@ use engine::{
     Collected, ContextId, Failure, Fields, Found, Peer, Receive, RequestId, Send, State, wire,
 };
 use queue_layout::FLAG_CANCELLED;
-use transport::{FarLook, RemoteKey};
+use transport::{FarLook, RemoteKey, SLOT_BODY_BYTES};
 
 use crate::comm::WORLD_CONTEXT;
 use crate::pack::Structured;
@@ -132,25 +132,33 @@ impl Universe {
         self.fabric.post_word::<BYTES>(carrier(peer), head, word)
     }
 
-    /// The same to a peer far away. `false`: nothing was sent.
+    /// The same for any message that goes at once.
     #[inline(always)]
-    pub fn send_far_word<const BYTES: usize>(
+    pub fn send_at_hand(
         &mut self,
         peer: Peer,
         (context, tag): (ContextId, i32),
-        word: u64,
-    ) -> bool {
-        if !self.engine.is_all_clear() {
-            return false;
+        memory: UserMemory,
+    ) -> Option<bool> {
+        let bytes = memory.bytes() as u64;
+        if !self.sends_at_once(bytes) || !self.engine.is_all_clear() {
+            return None;
+        }
+        // The last one before a look is the ordinary way's.
+        if bytes > SLOT_BODY_BYTES as u64 {
+            if self.sends_unlooked + 1 >= live_u32(Variable::SendsPerLook) {
+                return None;
+            }
+            self.sends_unlooked += 1;
         }
         let head = crate::pump::head(wire::eager(context, tag));
-        let sent = self
-            .fabric
-            .post_far_word::<BYTES>(carrier(peer), head, word);
-        if sent {
-            self.traffic.count(peer, BYTES as u64);
-        }
-        sent
+        let (to, body) = (carrier(peer), memory.as_slice());
+        let sent = match self.fabric.post_at_hand(to, head, body) {
+            None => self.fabric.post_far_word(to, head, body).then_some(true),
+            sent => sent,
+        }?;
+        self.traffic.count(peer, bytes);
+        Some(sent)
     }
 
     /// Rings the bell of a peer that does not look.
@@ -189,27 +197,40 @@ impl Universe {
     ) -> Option<(u32, i32, u64)> {
         match self.take_in_awaited(token) {
             Some(ended) => Some(ended),
-            None => self.look_around(token, context()),
+            None => self.wait_a_little(token, context()),
         }
     }
 
-    /// The rest of [`wait_briefly`](Self::wait_briefly): the receive is complete already, or something else comes first.
+    /// The second part of [`wait_briefly`](Self::wait_briefly): the message has another length.
+    #[inline(never)]
+    fn wait_a_little(&mut self, token: u32, context: ContextId) -> Option<(u32, i32, u64)> {
+        match self.take_in_small(token) {
+            Some(ended) => Some(ended),
+            None => self.look_around(token, context),
+        }
+    }
+
+    /// The third part of [`wait_briefly`](Self::wait_briefly): the receive is complete already, or something else comes first.
     #[inline(never)]
     fn look_around(&mut self, token: u32, context: ContextId) -> Option<(u32, i32, u64)> {
         if !self.sides.is_empty() {
             return None;
         }
         for _ in 0..BRIEF_LOOKS {
+            if let Some(ended) = self.take_in_awaited(token) {
+                return Some(ended);
+            }
+            let look = self.take_in_first(token);
+            if let Look::Awaited(peer, tag, bytes) = look {
+                return Some((peer, tag, bytes));
+            }
             match self.engine.collect_plain(token, context) {
                 Collected::Done { peer, tag, bytes } => return Some((peer, tag, bytes)),
                 Collected::NotYet => {}
                 Collected::Special => return None,
             }
-            if let Some(ended) = self.take_in_awaited(token) {
-                return Some(ended);
-            }
-            match self.take_in_word() {
-                Look::Taken => {}
+            match look {
+                Look::Taken | Look::Awaited(..) => {}
                 Look::Nothing if self.fabric.is_attentive() => std::hint::spin_loop(),
                 // Every some hundred frames: no reason to leave the fast path with the rest of a window.
                 Look::Other if self.fabric.has_run_out() && self.progress() => {}

@@ -4,7 +4,7 @@
 
 use engine::{Arrival, Body, Event, OutFrame, Output, Peer, RequestId, wire};
 use transport::channel::Channels;
-use transport::{Arrived, Completion, FarWord, Head, Outcome, RemoteKey, WorkId};
+use transport::{Arrived, Completion, FarWord, Head, Outcome, RemoteKey, SLOT_BODY_BYTES, WorkId};
 
 use crate::Universe;
 use crate::pack::Structured;
@@ -47,6 +47,8 @@ pub(crate) enum Look {
     Other,
     /// A message, which was taken in.
     Taken,
+    /// The message for the receive that is awaited, which was collected too: the sender, the tag, and bytes.
+    Awaited(u32, i32, u64),
 }
 
 impl Universe {
@@ -66,15 +68,33 @@ impl Universe {
         let frame = self.fabric.first_plain_frame(wire::EAGER, 8)?;
         let (peer, head) = (frame.peer().0, frame.head());
         let buffer = self.engine.arrive_for(token, Peer(peer), head.word, 8)?;
-        user_buf::put_word(buffer, 8, frame.word());
+        user_buf::put_word(buffer, frame.word());
         frame.take();
         Some((peer, wire::tag_of(head.word), 8))
     }
 
-    /// Takes in the next frame if it is a message of eight or four bytes for the first receive of its queue. Not while
-    /// requests have sides.
-    #[inline(never)]
-    pub(crate) fn take_in_word(&mut self) -> Look {
+    /// The same for a message of up to 48 bytes.
+    #[inline(always)]
+    pub(crate) fn take_in_small(&mut self, token: u32) -> Option<(u32, i32, u64)> {
+        let frame = self.fabric.first_frame()?;
+        let (peer, head) = (frame.peer().0, frame.head());
+        let is_plain = head.kind == wire::EAGER && head.flags == 0;
+        if !is_plain || usize::from(head.len) > SLOT_BODY_BYTES {
+            return None;
+        }
+        let bytes = u64::from(head.len);
+        let buffer = self
+            .engine
+            .arrive_for(token, Peer(peer), head.word, bytes)?;
+        frame.copy_inline(user_buf::of_matched(buffer, bytes).as_mut_slice());
+        frame.take();
+        Some((peer, wire::tag_of(head.word), bytes))
+    }
+
+    /// Takes in the next frame if it is a whole message for the receive of `token`, which it also collects, or for the first
+    /// receive of its queue. Not while requests have sides.
+    #[inline(always)]
+    pub(crate) fn take_in_first(&mut self, token: u32) -> Look {
         if self.fabric.must_poll() {
             return Look::Other;
         }
@@ -82,15 +102,21 @@ impl Universe {
             return Look::Nothing;
         };
         let (peer, head) = (Peer(frame.peer().0), frame.head());
-        let bytes = u64::from(head.len);
-        if head.kind != wire::EAGER || !matches!(bytes, 4 | 8) {
+        let Some(body) = frame.body() else {
             return Look::Other;
+        };
+        let bytes = body.bytes();
+        if head.kind != wire::EAGER || head.flags != 0 {
+            return Look::Other;
+        }
+        if let Some(buffer) = self.engine.arrive_for(token, peer, head.word, bytes) {
+            frame.take_into(body, user_buf::of_matched(buffer, bytes).as_mut_slice());
+            return Look::Awaited(peer.0, wire::tag_of(head.word), bytes);
         }
         let Some((buffer, fits)) = self.engine.arrive_first(peer, head.word, bytes) else {
             return Look::Other;
         };
-        user_buf::put_word(buffer, fits, frame.word());
-        frame.take();
+        frame.take_into(body, user_buf::of_matched(buffer, fits).as_mut_slice());
         Look::Taken
     }
 
@@ -104,7 +130,7 @@ impl Universe {
             && head.flags == 0
             && let Some(buffer) = self.engine.arrive_for(token, Peer(peer), head.word, 8)
         {
-            user_buf::put_word(buffer, 8, far.word);
+            user_buf::put_word(buffer, far.word);
             return Some((peer, wire::tag_of(head.word), 8));
         }
         self.take_in_other(far);

@@ -214,7 +214,7 @@ impl Universe {
         if self.at_once_below_bytes != 0 {
             self.at_once_below_bytes = eager.saturating_add(1);
         }
-        // The fast path asks for no limit: it is for words.
+        // The fast path of words asks for no limit.
         let guards = eager < WORD_BYTES;
         if self.guards_words != guards {
             self.guards_words = guards;

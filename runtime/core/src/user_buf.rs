@@ -120,25 +120,22 @@ pub(crate) fn of_request(fields: &Fields, offset: u64, bytes: u64) -> UserMemory
     }
 }
 
-/// Writes the first `bytes` bytes (at most eight) of a word to the start of the buffer of the receive that has just
-/// matched; `bytes` is not more than the buffer has.
+/// The first `bytes` bytes of the buffer, at `address`, of the receive that has just matched; not more than the buffer has.
 #[inline(always)]
-pub(crate) fn put_word(buffer: u64, bytes: u64, word: u64) {
-    let address = usize::try_from(buffer).unwrap_or(0);
-    let target = std::ptr::with_exposed_provenance_mut::<u8>(address);
-    if bytes == 8 {
-        // SAFETY: the slot's buffer has at least eight bytes, lent and writable until the receive is collected.
-        unsafe { target.cast::<u64>().write_unaligned(word) };
-    } else {
-        put_short(target, bytes, word);
+pub(crate) fn of_matched(address: u64, bytes: u64) -> UserMemory {
+    UserMemory {
+        base: std::ptr::with_exposed_provenance_mut(usize::try_from(address).unwrap_or(0)),
+        bytes: usize::try_from(bytes).unwrap_or(0),
     }
 }
 
-#[inline(never)]
-fn put_short(target: *mut u8, bytes: u64, word: u64) {
-    let length = usize::try_from(bytes).unwrap_or(0).min(8);
-    // SAFETY: the slot's buffer has at least `length` bytes, lent and writable; the word is ours.
-    unsafe { std::ptr::copy_nonoverlapping(word.to_ne_bytes().as_ptr(), target, length) };
+/// Writes a word to the start of the buffer of the receive that has just matched, which has at least eight bytes.
+#[inline(always)]
+pub(crate) fn put_word(buffer: u64, word: u64) {
+    let address = usize::try_from(buffer).unwrap_or(0);
+    let target = std::ptr::with_exposed_provenance_mut::<u64>(address);
+    // SAFETY: the slot's buffer has at least eight bytes, lent and writable until the receive is collected.
+    unsafe { target.write_unaligned(word) };
 }
 
 /// The same memory as a lease for a one-sided operation.

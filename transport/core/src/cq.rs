@@ -61,15 +61,24 @@ pub enum RecvBuffer {
     },
 }
 
+impl RecvBuffer {
+    /// Bytes of the body.
+    #[inline(always)]
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Self::Inline { bytes } => u64::from(*bytes),
+            Self::Lent { bytes, .. } => u64::from(*bytes),
+        }
+    }
+}
+
 impl Arrived {
     /// Bytes of the body.
     #[inline(always)]
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        match self.body {
-            RecvBuffer::Inline { bytes } => u64::from(bytes),
-            RecvBuffer::Lent { bytes, .. } => u64::from(bytes),
-        }
+        self.body.bytes()
     }
 
     /// Whether [`Fabric::release`](crate::Fabric::release) has anything to do.

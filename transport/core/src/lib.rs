@@ -48,6 +48,7 @@ mod provider;
 mod qp;
 pub mod seat;
 pub mod wait;
+mod words;
 mod wr;
 
 pub use cq::{Arrived, Completion, Completions, RecvBuffer};
@@ -59,7 +60,7 @@ pub use provider::{
     Ledger, MOST_RECORD_BYTES, NetLimits, NetStats, NetTerms, Network, PortChange, Providers,
     Rendezvous, SimConfig, SimNet, SimStats, Stats,
 };
-pub use ring::{Full, Head};
+pub use ring::{Full, Head, SLOT_BODY_BYTES};
 pub use seat::Seat;
 pub use wr::{Atomic, Outcome, WorkId};
 

@@ -19,6 +19,7 @@ use ring::{Bell, GateLine, Waits};
 
 use crate::mr::WORD_BYTES;
 use crate::qp::{Route, Routes};
+use crate::words;
 use crate::{
     Arrived, Atomic, Completions, Error, Full, Head, Lease, LocalKey, Node, Peer, RecvBuffer,
     RemoteKey, Seat, WorkId, seat,
@@ -258,6 +259,14 @@ impl Fabric {
         self.shm.post_word::<BYTES>(peer, head, word)
     }
 
+    /// Posts a send to a peer of this node where a slot is at hand: the fast path for bodies up to
+    /// [`Caps::max_send_bytes`]. `None`: nothing was posted, or no ring leads there. After `Some(false)` the caller must
+    /// [`ring_bell`](Self::ring_bell).
+    #[inline(always)]
+    pub fn post_at_hand(&mut self, peer: Peer, head: Head, body: &[u8]) -> Option<bool> {
+        self.shm.post_at_hand(peer, head, body)
+    }
+
     /// What is counted, for who may look at any time.
     #[must_use]
     pub fn ledger(&self) -> Ledger {
@@ -267,15 +276,12 @@ impl Fabric {
         }
     }
 
-    /// The same for the first `BYTES` bytes of a word over a network, where nobody needs a bell. `false`: nothing was
-    /// posted, or no network leads there.
+    /// The same for four or eight bytes over a network, where nobody needs a bell. `false`: nothing was posted, or no network
+    /// leads there.
     #[inline(always)]
-    pub fn post_far_word<const BYTES: usize>(&mut self, peer: Peer, head: Head, word: u64) -> bool {
-        const { assert!(BYTES <= 8) };
+    pub fn post_far_word(&mut self, peer: Peer, head: Head, body: &[u8]) -> bool {
         match &mut self.net {
-            Some(net) if self.routes.of(peer) == Route::Net => {
-                net.post_word::<BYTES>(peer, head, word)
-            }
+            Some(net) if self.routes.of(peer) == Route::Net => post_word(net, peer, head, body),
             _ => false,
         }
     }
@@ -829,6 +835,17 @@ impl Fabric {
 }
 
 #[inline(always)]
+fn post_word(net: &mut Net, peer: Peer, head: Head, body: &[u8]) -> bool {
+    if let Ok(word) = body.try_into() {
+        return net.post_word::<8>(peer, head, u64::from_ne_bytes(word));
+    }
+    match body.try_into() {
+        Ok(word) => net.post_word::<4>(peer, head, u32::from_ne_bytes(word).into()),
+        Err(_) => false,
+    }
+}
+
+#[inline(always)]
 fn copy_inline(words: &[u64], bytes: usize, target: &mut [u8]) -> usize {
     if bytes == 8
         && let Some(target) = target.first_chunk_mut::<8>()
@@ -842,9 +859,7 @@ fn copy_inline(words: &[u64], bytes: usize, target: &mut [u8]) -> usize {
 #[inline(never)]
 fn copy_words(words: &[u64], bytes: usize, target: &mut [u8]) -> usize {
     let bytes = bytes.min(target.len()).min(8 * words.len());
-    for (chunk, word) in target[..bytes].chunks_mut(8).zip(words) {
-        chunk.copy_from_slice(&word.to_ne_bytes()[..chunk.len()]);
-    }
+    words::unpack(|at| words[at], &mut target[..bytes]);
     bytes
 }
 

@@ -31,7 +31,7 @@
 //! # Memory order
 //! | pair | release side | acquire side |
 //! |---|---|---|
-//! | slot-full | `Producer::push` stores the head | `Consumer::pop` loads it |
+//! | slot-full | `Producer::publish` stores the head | `Consumer::pop` loads it |
 //! | slot-free | `Consumer::return_credit` stores the count | `Producer::refresh` loads it |
 //! | bell-pending | `Bell::ring` sets the bit | `Bell::take_pending` swaps the word |
 //! | pool-free | `PoolSide::release` counts on | `Pool::came_back` loads the count |
@@ -47,9 +47,9 @@
 //! | board-free | `Board::give_back` stores the key | `Board::claim` swaps it |
 //! | board-left | each `Board::leave` adds | the last `Board::leave` |
 //! | ident | `Ident::introduce` stores `ready` | `Ident::pid` loads it |
-//! | own-count | `Producer::push` publishes how many frames it has sent | `Told::counts` observes it |
+//! | own-count | `Producer::publish` tells how many frames it has sent | `Told::counts` observes it |
 //! | sleep-fence | `Bell::ring`: fence, then the sleep word | `Bell::doze`: sleep word, fence, then a last look |
-//! | attention | `Producer::push`: light fence, then attention | `Consumer::look_away`, heavy fence, then a last look |
+//! | attention | `Producer::publish`: light fence, then attention | `Consumer::look_away`, heavy fence, then a last look |
 //!
 //! # Threads
 //! A `Producer` and a `Consumer` belong to one thread at a time each; `Bell`, `PoolSide` and `Told` are shared
@@ -80,7 +80,9 @@ pub use layout::{
 pub use line::GateLine;
 pub use offer::{Claim, Helped, MAX_CHUNKS, OFFERS, Offer};
 pub use pool::{Pool, PoolSide};
-pub use spsc::{Consumer, Counts, Frame, Full, Head, PairLine, Peeked, Producer, Ring, Told};
+pub use spsc::{
+    Consumer, Counts, Filling, Frame, Full, Head, PairLine, Peeked, Producer, Ring, Told,
+};
 pub use sync::Count;
 pub use waits::{Waits, WaitsSeen};
 

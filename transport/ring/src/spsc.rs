@@ -72,6 +72,33 @@ impl Peeked<'_> {
     }
 }
 
+/// A slot that is being filled.
+#[derive(Debug)]
+pub struct Filling<'p, 'a> {
+    producer: &'p mut Producer<'a>,
+    slot: &'a Slot,
+}
+
+impl Filling<'_, '_> {
+    /// Writes word `index` of the body; nothing where a body has none.
+    #[inline(always)]
+    pub fn put(&self, index: usize, word: u64) {
+        if let Some(cell) = self.slot.body.get(index) {
+            // R1: the slot is ours until its head is published.
+            cell.store(word, Ordering::Relaxed);
+        }
+    }
+
+    /// Publishes the frame. The answer is that of [`Producer::push`].
+    #[inline(always)]
+    #[must_use]
+    pub fn publish(self, head: Head) -> bool {
+        // Before the frame counts: whoever looks in between sees too few words, never too many.
+        self.producer.told.pushed.add(1);
+        self.producer.publish(self.slot, head)
+    }
+}
+
 /// No slot is free: an ordinary answer, not an error. Try again after the receiver has returned credit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
@@ -95,7 +122,7 @@ pub struct Told {
     sent: Own32,
     /// What `sent` was at some time within the last 2^31 frames, not modulo anything.
     passed: Count,
-    /// Frames of [`Producer::push`], that is, those that are no words.
+    /// Frames of [`Producer::push`] and [`Filling`], that is, those that are no words.
     pushed: Count,
     /// Words of fewer than eight bytes.
     short_words: Count,
@@ -180,12 +207,27 @@ impl<'a> Producer<'a> {
     /// [`Full`] when all slots are in use; nothing was written.
     #[inline(always)]
     pub fn push(&mut self, head: Head, body: &[u64]) -> Result<bool, Full> {
+        let slot = self.begin()?;
+        for (index, word) in body.iter().enumerate() {
+            slot.put(index, *word);
+        }
+        Ok(slot.publish(head))
+    }
+
+    /// The next slot, to be filled and [published](Filling::publish); it stays free if it is not.
+    ///
+    /// # Errors
+    /// [`Full`] when all slots are in use.
+    #[inline(always)]
+    pub fn begin(&mut self) -> Result<Filling<'_, 'a>, Full> {
         if self.sent == self.limit && !self.refresh() {
             return Err(Full);
         }
-        // Before the frame counts: whoever looks in between sees too few words, never too many.
-        self.told.pushed.add(1);
-        Ok(self.push_at_hand(head, body))
+        let slot = self.slot();
+        Ok(Filling {
+            producer: self,
+            slot,
+        })
     }
 
     /// As [`push`](Self::push), with a body of one word, but only into a slot that is known to be free: `None` where a
@@ -203,7 +245,10 @@ impl<'a> Producer<'a> {
             if short {
                 self.told.short_words.add(1);
             }
-            Some(self.push_at_hand(head(), &[word()]))
+            let slot = self.slot();
+            let head = head();
+            slot.body[0].store(word(), Ordering::Relaxed);
+            Some(self.publish(slot, head))
         } else {
             None
         }
@@ -217,13 +262,14 @@ impl<'a> Producer<'a> {
     }
 
     #[inline(always)]
-    fn push_at_hand(&mut self, head: Head, body: &[u64]) -> bool {
-        let slot = &self.ring.slots[(self.sent % SLOTS) as usize];
-        // R1: the slot is ours until its head is published.
+    fn slot(&self) -> &'a Slot {
+        &self.ring.slots[(self.sent % SLOTS) as usize]
+    }
+
+    /// R1: the slot is ours until its head is published.
+    #[inline(always)]
+    fn publish(&mut self, slot: &Slot, head: Head) -> bool {
         slot.word.store(head.word, Ordering::Relaxed);
-        for (cell, value) in slot.body.iter().zip(body) {
-            cell.store(*value, Ordering::Relaxed);
-        }
         self.sent = self.sent.wrapping_add(1);
         self.told.sent.publish(self.sent);
         // PAIR(slot-full): Consumer::pop loads the head with Acquire; no other line moves.
@@ -322,7 +368,7 @@ impl<'a> Consumer<'a> {
     #[must_use]
     pub fn peek(&self) -> Option<Peeked<'a>> {
         let slot = self.slot();
-        // PAIR(slot-full): Producer::push stores the head with Release.
+        // PAIR(slot-full): Producer::publish stores the head with Release.
         let packed = slot.head.load(Ordering::Acquire);
         if sequence(packed) != self.next.wrapping_add(1) {
             return None;
@@ -342,7 +388,7 @@ impl<'a> Consumer<'a> {
             flags: 0,
             word: 0,
         };
-        // PAIR(slot-full): Producer::push stores the head with Release.
+        // PAIR(slot-full): Producer::publish stores the head with Release.
         if slot.head.load(Ordering::Acquire) != pack(self.next.wrapping_add(1), head) {
             return None;
         }
@@ -413,7 +459,7 @@ impl<'a> Consumer<'a> {
 
     /// Takes back [`look`](Self::look): from now on the sender rings the bell.
     pub fn look_away(&self) {
-        // Fence pair "attention": Producer::push makes the light fence between publication and this word.
+        // Fence pair "attention": Producer::publish makes the light fence between publication and this word.
         self.line.attention.store(AWAY, Ordering::Relaxed);
     }
 

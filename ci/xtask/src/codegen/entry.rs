@@ -200,11 +200,10 @@ fn entry(chapter: &Chapter, function: &Function, width: Width, number: usize) ->
     };
     let short = short(&name);
     let express = express(function, width);
-    let before = express.map_or(String::new(), |_| {
-        far_and_lane(&name, function.far.as_deref(), &types, &values)
-    });
+    let before = express.map_or(String::new(), |_| change_lane(&name, &types, &values));
+    let then = function.then.as_deref().unwrap_or_default();
     let (kind, express) = match express {
-        Some(path) => ("express_entry", format!(" {path}, past_{short},")),
+        Some(path) => ("express_entry", format!(" {path}, past_{short} [{then}],")),
         None => ("entry", String::new()),
     };
     format!(
@@ -224,25 +223,17 @@ pub(crate) fn short(name: &str) -> String {
     name.trim_start_matches("MPI_").to_lowercase()
 }
 
-/// What the ordinary way of a function with a short one begins with: the way to other nodes, and the change of the lane.
-fn far_and_lane(name: &str, far: Option<&str>, types: &[String], values: &[&str]) -> String {
-    let values = values.join(", ");
-    let mut text = String::new();
-    if let Some(far) = far {
-        text += &format!(
-            "// SAFETY: as in the entry point.\n\
-             let far = unsafe {{ {far}({values}) }};\n\
-             if let Some(code) = far {{\nreturn code;\n}}\n"
-        );
+/// What the ordinary way of a function with a short one begins with: the change of the lane.
+fn change_lane(name: &str, types: &[String], values: &[&str]) -> String {
+    if !types.iter().any(|param| param == "comm: MPI_Comm") {
+        return String::new();
     }
-    if types.iter().any(|param| param == "comm: MPI_Comm") {
-        text += &format!(
-            "if express::change_lane(comm) {{\n\
-             // SAFETY: the caller's own values, unchanged; the lane is this communicator's now, so this comes once.\n\
-             return unsafe {{ P{name}({values}) }};\n}}\n"
-        );
-    }
-    text
+    format!(
+        "if express::change_lane(comm) {{\n\
+         // SAFETY: the caller's own values, unchanged; the lane is this communicator's now, so this comes once.\n\
+         return unsafe {{ P{name}({values}) }};\n}}\n",
+        values = values.join(", ")
+    )
 }
 
 /// The macros that make the entry points of a function around its body.
@@ -267,10 +258,10 @@ macro_rules! entry {
 }
 
 /// The same with a short way, which is tried before anything else and is closed while there are tools. Behind it stands one call
-/// alone, so that it costs the short way no instruction.
+/// alone, so that it costs the short way no instruction; there a second one may follow, which is closed when the first is.
 macro_rules! express_entry {
     ($number:literal, $weak:literal, $strong:literal, $pmpi:ident, $qmpi:ident, $top:ident, $call:ident, $next:ident, $body:ident,
-     $express:path, $past:ident, ($($arg:ident: $kind:ty),*) -> $out:ty) => {
+     $express:path, $past:ident $then:tt, ($($arg:ident: $kind:ty),*) -> $out:ty) => {
         #[doc = concat!("`", $weak, "`, which programs call by this name and by the weak one.")]
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $pmpi($($arg: $kind),*) -> $out {
@@ -284,6 +275,7 @@ macro_rules! express_entry {
 
         #[inline(never)]
         unsafe extern "C" fn $past($($arg: $kind),*) -> $out {
+            next_way! { $then $($arg),* }
             if crate::qmpi::is_stacked() {
                 // SAFETY: the caller's own values, unchanged (A1 to A4).
                 return unsafe { $top($($arg),*) };
@@ -292,6 +284,17 @@ macro_rules! express_entry {
             unsafe { $body($($arg),*) }
         }
         tool_entry! { $number, $weak, $strong, $pmpi, $qmpi, $top, $call, $next, $body, ($($arg: $kind),*) -> $out }
+    };
+}
+
+/// The second short way, if there is one.
+macro_rules! next_way {
+    ([] $($arg:ident),*) => {};
+    ([$then:path] $($arg:ident),*) => {
+        // SAFETY: as in the entry point.
+        if let Some(code) = unsafe { $then($($arg),*) } {
+            return code;
+        }
     };
 }
 
@@ -492,7 +495,7 @@ mod tests {
     #[test]
     fn a_row_with_a_body_enters_with_its_communicator() {
         let text = chapter_text(
-            "MPI_X  3.2  Buf buf, Count count, Comm comm  pt2pt::x express express::x far express::y\n",
+            "MPI_X  3.2  Buf buf, Count count, Comm comm  pt2pt::x express express::x then express::y\n",
         );
         assert!(
             text.contains("enter(\"MPI_X\", On::Comm(comm), |mpi|"),
@@ -503,12 +506,9 @@ mod tests {
             "{text}"
         );
         assert_eq!(
-            text.matches("mpi_x, express::x, past_x,").count(),
+            text.matches("mpi_x, express::x, past_x [express::y],")
+                .count(),
             1,
-            "{text}"
-        );
-        assert!(
-            text.contains("let far = unsafe { express::y(buf, count, comm) };"),
             "{text}"
         );
         assert!(

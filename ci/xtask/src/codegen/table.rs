@@ -28,7 +28,7 @@ pub(crate) struct Function {
     pub(crate) body: Option<String>,
     pub(crate) express: Option<String>,
     /// Where the express way refuses, the one that is tried before the ordinary one.
-    pub(crate) far: Option<String>,
+    pub(crate) then: Option<String>,
     pub(crate) any_time: bool,
     /// The body is told which of `MPI_X` and `MPI_X_c` was called.
     pub(crate) width: bool,
@@ -158,7 +158,7 @@ fn row(line: &str, seen: &HashMap<String, Vec<Param>>) -> Result<Function, Strin
         value,
         body: None,
         express: None,
-        far: None,
+        then: None,
         any_time: false,
         width: false,
         deprecated: None,
@@ -177,15 +177,15 @@ fn attributes(tail: &str, function: &mut Function) -> Result<(), String> {
             "width" => function.width = true,
             "deprecated" => function.deprecated = words.next().map(str::to_owned),
             "express" => function.express = words.next().map(str::to_owned),
-            "far" => function.far = words.next().map(str::to_owned),
+            "then" => function.then = words.next().map(str::to_owned),
             _ => {
                 return Err(format!(
-                    "`{word}` is not `express`, `far`, `any-time`, `width` or `deprecated`"
+                    "`{word}` is not `express`, `then`, `any-time`, `width` or `deprecated`"
                 ));
             }
         }
     }
-    let paths = [&function.body, &function.express, &function.far];
+    let paths = [&function.body, &function.express, &function.then];
     for path in paths.into_iter().flatten() {
         if path.split("::").count() != 2 {
             return Err(format!(
@@ -272,7 +272,7 @@ mod tests {
     #[test]
     fn a_row_gives_its_parameters_body_and_attributes() {
         let api = Api::parse(&format!(
-            "{HEAD}MPI_X  3.2  Buf buf, Count count, out Int[count] list  a::b express c::d far c::e any-time\n"
+            "{HEAD}MPI_X  3.2  Buf buf, Count count, out Int[count] list  a::b express c::d then c::e any-time\n"
         ))
         .unwrap();
         let function = api.functions().next().unwrap();
@@ -281,7 +281,7 @@ mod tests {
         assert_eq!(function.params[2].length, Length::Named("count".into()));
         assert_eq!(function.body.as_deref(), Some("a::b"));
         assert_eq!(function.express.as_deref(), Some("c::d"));
-        assert_eq!(function.far.as_deref(), Some("c::e"));
+        assert_eq!(function.then.as_deref(), Some("c::e"));
         assert!(function.any_time && function.has_twin());
     }
 

@@ -415,7 +415,8 @@ pub const ROWS: [Row; 86] = [
             default: 16,
             unit: "sends",
         },
-        text: "A rank that only sends, and never waits, looks at what has arrived once in so many sends.",
+        text: "A rank that only sends, and never waits, looks at what has arrived once in so many sends. Messages of up to \
+               48 bytes to ranks of its node do not count.",
     },
     Row {
         variable: Variable::StreamChunk,

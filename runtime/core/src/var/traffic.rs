@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What this process has sent to each other one. The fast path counts nothing: what it has sent the transport finds out from
+//! What this process has sent to each other one. The fast path of words counts nothing: what it has sent the transport finds out from
 //! its rings when somebody asks.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -51,7 +51,7 @@ impl Traffic {
         }
     }
 
-    /// A message was sent, but not by the fast path between ranks of a node; for the thread that sends.
+    /// A message was sent, but not by the fast path of words between ranks of a node; for the thread that sends.
     #[inline(always)]
     pub(crate) fn count(&self, peer: Peer, bytes: u64) {
         if let Some(sent) = self.peers.get(peer.0 as usize) {

@@ -57,7 +57,7 @@ impl Ledger {
         }
     }
 
-    /// Words that went to a peer by the fast path of sending, which counts nothing itself, and the bytes in them. Never more
+    /// Words that went to a peer by the fast path of words, which counts nothing itself, and the bytes in them. Never more
     /// than went, and less only while a send is under way.
     #[must_use]
     pub fn words(&self, peer: Peer) -> (u64, u64) {

@@ -24,7 +24,7 @@ use super::watcher::Watcher;
 use crate::arena::Arenas;
 use crate::{
     Arrived, Completion, Completions, Full, Head, Node, Peer, RecvBuffer, RemoteKey, Segment,
-    arena, wait,
+    arena, wait, words,
 };
 use first::Active;
 pub use first::FirstFrame;
@@ -66,7 +66,7 @@ struct Tx {
     distance: Distance,
 }
 
-/// What the fast path of sending has moved: it counts nothing, so the rings tell.
+/// What the fast path of words has moved: it counts nothing, so the rings tell.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WordCounts {
     /// By world rank.
@@ -200,22 +200,32 @@ impl Shm {
         self.post_body(to, head, body)
     }
 
+    /// A send that needs no look at the returned credit; for bodies of more than a slot has, a buffer must be free too. `None`:
+    /// nothing was posted. `Some(false)`: the bell must be rung.
+    #[inline(always)]
+    pub(super) fn post_at_hand(&mut self, to: Peer, head: Head, body: &[u8]) -> Option<bool> {
+        let tx = self.senders.get_mut(to.0 as usize)?;
+        if !tx.producer.has_slot_at_hand() {
+            return None;
+        }
+        if body.len() <= SLOT_BODY_BYTES {
+            return tx.push_inline(head, body).ok();
+        }
+        self.post_pooled(to, head, body).is_ok().then_some(true)
+    }
+
     #[inline(never)]
     fn post_body(&mut self, to: Peer, head: Head, body: &[u8]) -> Result<(), Full> {
         if body.len() > SLOT_BODY_BYTES {
             return self.post_pooled(to, head, body);
         }
-        let mut words = [0u64; SLOT_BODY_BYTES / 8];
-        for (word, chunk) in words.iter_mut().zip(body.chunks(8)) {
-            let mut bytes = [0; 8];
-            bytes[..chunk.len()].copy_from_slice(chunk);
-            *word = u64::from_ne_bytes(bytes);
+        if !self.senders[to.0 as usize].push_inline(head, body)? {
+            self.ring_bell(to);
         }
-        #[allow(clippy::cast_possible_truncation, reason = "at most a slot's body")]
-        let len = body.len() as u8;
-        self.push(to, Head { len, ..head }, &words[..body.len().div_ceil(8)])
+        Ok(())
     }
 
+    #[inline(never)]
     fn post_pooled(&mut self, to: Peer, head: Head, body: &[u8]) -> Result<(), Full> {
         assert!(
             body.len() <= POOL_BUFFER_BYTES,
@@ -349,14 +359,17 @@ impl Shm {
         peek: impl FnOnce(&Consumer<'static>) -> Option<Peeked<'static>>,
     ) -> Option<FirstFrame<'_>> {
         let active = &mut self.active;
-        let rx = self.receivers.get_mut(active.first as usize)?;
+        let from = active.first;
+        let rx = self.receivers.get_mut(from as usize)?;
         let frame = peek(&rx.consumer)?;
-        let polls = &self.polls;
+        let (polls, node) = (&self.polls, &self.node);
         Some(FirstFrame {
+            from,
             rx,
             frame,
             active,
             polls,
+            node,
         })
     }
 
@@ -724,6 +737,16 @@ impl Shm {
 }
 
 impl Tx {
+    /// A frame with a body of up to 48 bytes. `false`: the bell must be rung.
+    #[inline(always)]
+    fn push_inline(&mut self, head: Head, body: &[u8]) -> Result<bool, Full> {
+        #[allow(clippy::cast_possible_truncation, reason = "at most a slot's body")]
+        let len = body.len() as u8;
+        let slot = self.producer.begin()?;
+        words::pack(body, |index, word| slot.put(index, word));
+        Ok(slot.publish(Head { len, ..head }))
+    }
+
     /// Towards a peer that no ring leads to.
     fn nowhere() -> Self {
         static NOWHERE: OnceLock<(Ring, PairLine)> = OnceLock::new();
@@ -753,7 +776,7 @@ impl Rx {
 #[inline(always)]
 fn body_of(frame: &Frame) -> RecvBuffer {
     if frame.head.len == LENT {
-        return lent(frame);
+        return lent(frame.body[0]);
     }
     #[allow(
         clippy::cast_possible_truncation,
@@ -765,13 +788,13 @@ fn body_of(frame: &Frame) -> RecvBuffer {
     }
 }
 
-#[inline(never)]
+/// The buffer that the first word of a frame's body names.
+#[inline(always)]
 #[allow(
     clippy::cast_possible_truncation,
     reason = "the two halves are cut out of the word"
 )]
-fn lent(frame: &Frame) -> RecvBuffer {
-    let word = frame.body[0];
+fn lent(word: u64) -> RecvBuffer {
     let bytes = (word >> 32).min(POOL_BUFFER_BYTES as u64) as u32;
     RecvBuffer::Lent {
         index: word as u32,

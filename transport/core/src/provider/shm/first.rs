@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The fast path of receiving: frames of the ring that is polled first, one by one, without a poll.
 
-use ring::Peeked;
+use ring::layout::OWN_BUFFER;
+use ring::{Peeked, SLOT_BODY_BYTES};
 
-use super::Rx;
-use crate::{Head, Peer};
+use super::{INTERNAL, LENT, Rx, lent, lent_buffer};
+use crate::{Head, Node, Peer, RecvBuffer, words};
 
 /// A frame that is still in its ring; it stays there unless it is [taken](Self::take).
 #[derive(Debug)]
@@ -13,6 +14,9 @@ pub struct FirstFrame<'a> {
     pub(super) frame: Peeked<'static>,
     pub(super) active: &'a mut Active,
     pub(super) polls: &'a u64,
+    pub(super) node: &'a Option<Node>,
+    /// The sender's local rank.
+    pub(super) from: u32,
 }
 
 impl FirstFrame<'_> {
@@ -37,7 +41,56 @@ impl FirstFrame<'_> {
         self.frame.word(0)
     }
 
-    /// Takes it out of the ring.
+    /// Where its body is; `None`: only a [poll](crate::Fabric::poll) can take this frame.
+    #[inline(always)]
+    #[must_use]
+    pub fn body(&self) -> Option<RecvBuffer> {
+        let Head { kind, len, .. } = self.frame.head;
+        if kind >= INTERNAL {
+            return None;
+        }
+        if len == LENT {
+            return Some(lent(self.word()));
+        }
+        (usize::from(len) <= SLOT_BODY_BYTES).then_some(RecvBuffer::Inline { bytes: len })
+    }
+
+    /// Copies the first bytes of its body of up to 48, which has so many, to `target`.
+    #[inline(always)]
+    pub fn copy_inline(&self, target: &mut [u8]) {
+        words::unpack(|at| self.frame.word(at), target);
+    }
+
+    /// Copies the first bytes of its [body](Self::body), which has so many, to `target`, and takes it out of the ring.
+    #[inline(always)]
+    pub fn take_into(mut self, body: RecvBuffer, target: &mut [u8]) {
+        match body {
+            RecvBuffer::Inline { .. } => self.copy_inline(target),
+            RecvBuffer::Lent { index, .. } => self.drain(index, target),
+        }
+        self.take();
+    }
+
+    /// The body lies in a buffer of the sender, which gets it back.
+    #[inline(never)]
+    fn drain(&mut self, index: u32, target: &mut [u8]) {
+        // It takes as long as many small ones: the others must not be forgotten over it.
+        self.active.count_batch();
+        let Some(node) = self.node else { return };
+        let from = self.from;
+        // A number that no buffer has was garbled on the way: nothing is copied.
+        let Some(buffer) = lent_buffer(&node.segment, from, node.local_rank, index) else {
+            return;
+        };
+        buffer.drain(target);
+        if index == OWN_BUFFER {
+            self.rx.consumer.release_own();
+        } else {
+            node.segment.pool_side(from).release(index);
+        }
+    }
+
+    /// Takes it out of the ring. Not if its body lies in a buffer, which only [`take_into`](Self::take_into) gives back.
     #[inline(always)]
     pub fn take(self) {
         self.rx.last_frame = *self.polls;
