@@ -176,8 +176,9 @@ impl Death {
         );
         if self.way == Way::Terminal {
             let mut terminal = command("script");
+            // A program that was started with nohup, as these tests may be, and all below it ignore the hang-up.
             let line = format!(
-                "{} -n {ranks} {} {words}",
+                "env --default-signal=HUP {} -n {ranks} {} {words}",
                 launcher.display(),
                 victim.display()
             );
