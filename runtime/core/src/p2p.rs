@@ -217,20 +217,17 @@ impl Universe {
             return None;
         }
         for _ in 0..BRIEF_LOOKS {
-            if let Some(ended) = self.take_in_awaited(token) {
-                return Some(ended);
-            }
-            let look = self.take_in_first(token);
-            if let Look::Awaited(peer, tag, bytes) = look {
-                return Some((peer, tag, bytes));
-            }
             match self.engine.collect_plain(token, context) {
                 Collected::Done { peer, tag, bytes } => return Some((peer, tag, bytes)),
                 Collected::NotYet => {}
                 Collected::Special => return None,
             }
-            match look {
-                Look::Taken | Look::Awaited(..) => {}
+            if let Some(ended) = self.take_in_awaited(token) {
+                return Some(ended);
+            }
+            match self.take_in_first(token) {
+                Look::Awaited(peer, tag, bytes) => return Some((peer, tag, bytes)),
+                Look::Taken => {}
                 Look::Nothing if self.fabric.is_attentive() => std::hint::spin_loop(),
                 // Every some hundred frames: no reason to leave the fast path with the rest of a window.
                 Look::Other if self.fabric.has_run_out() && self.progress() => {}
