@@ -245,8 +245,8 @@ unsafe fn wait_for_done(
     Some(MPI_SUCCESS)
 }
 
-/// `MPI_Waitall` of receives as in [`wait`] and of sends that were complete at once. What was collected before something special came up is collected: the ordinary way goes on with the
-/// rest.
+/// `MPI_Waitall` of receives as in [`wait`] and of sends that were complete at once. What was collected before something special
+/// came up is collected: the ordinary way goes on with the rest.
 ///
 /// # Safety
 /// A1 of `args` for the arguments of `MPI_Waitall`.

@@ -134,11 +134,7 @@ pub fn waitany(
     let mut chosen = None;
     if found.iter().any(|entry| !matches!(entry, Found::Inactive)) {
         mpi.wait_until(of_list(requests), |universe| {
-            chosen = found.iter().position(|entry| match entry {
-                Found::Inactive => false,
-                Found::Done(_) => true,
-                Found::Live(id) => universe.is_complete(*id),
-            });
+            chosen = found.iter().position(|entry| is_done(universe, entry));
             chosen.is_some()
         });
     }
@@ -171,11 +167,7 @@ pub fn waitsome(
     let found = find_all(mpi, requests)?;
     if found.iter().any(|entry| !matches!(entry, Found::Inactive)) {
         mpi.wait_until(of_list(requests), |universe| {
-            found.iter().any(|entry| match entry {
-                Found::Inactive => false,
-                Found::Done(_) => true,
-                Found::Live(id) => universe.is_complete(*id),
-            })
+            found.iter().any(|entry| is_done(universe, entry))
         });
     }
     give_some(mpi, requests, &found, &outcount, &indices, &statuses)

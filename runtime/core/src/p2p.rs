@@ -132,7 +132,7 @@ impl Universe {
         self.fabric.post_word::<BYTES>(carrier(peer), head, word)
     }
 
-    /// The same for any message that goes at once.
+    /// The fast path for any message that goes at once, to any peer; the answer is that of [`send_word`](Self::send_word).
     #[inline(always)]
     pub fn send_at_hand(
         &mut self,

@@ -276,8 +276,8 @@ impl Fabric {
         }
     }
 
-    /// The same for four or eight bytes over a network, where nobody needs a bell. `false`: nothing was posted, or no network
-    /// leads there.
+    /// Posts a send of four or eight bytes over a network, where nobody needs a bell: the fast path. `false`: nothing was posted,
+    /// or no network leads there.
     #[inline(always)]
     pub fn post_far_word(&mut self, peer: Peer, head: Head, body: &[u8]) -> bool {
         match &mut self.net {

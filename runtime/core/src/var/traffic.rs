@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What this process has sent to each other one. The fast path of words counts nothing: what it has sent the transport finds out from
-//! its rings when somebody asks.
+//! What this process has sent to each other one. The fast path of words counts nothing: what it has sent the transport finds
+//! out from its rings when somebody asks.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};

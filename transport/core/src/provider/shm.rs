@@ -602,10 +602,8 @@ impl Shm {
 
     #[inline(never)]
     pub(super) fn release(&mut self, from: u32, index: u32) {
-        if index == OWN_BUFFER {
-            self.receivers[from as usize].consumer.release_own();
-        } else if let Some(node) = &self.node {
-            node.segment.pool_side(from).release(index);
+        if let Some(node) = &self.node {
+            give_back_lent(node, &self.receivers[from as usize].consumer, from, index);
         }
     }
 
@@ -808,6 +806,15 @@ fn lent_buffer(segment: &Segment, sender: u32, receiver: u32, index: u32) -> Opt
         return Some(segment.own_buffer(sender, receiver));
     }
     segment.pool_buffer(sender, index)
+}
+
+/// Gives the buffer that a frame of `sender` named back to it.
+fn give_back_lent(node: &Node, frames: &Consumer<'static>, sender: u32, index: u32) {
+    if index == OWN_BUFFER {
+        frames.release_own();
+    } else {
+        node.segment.pool_side(sender).release(index);
+    }
 }
 
 /// A keyed check word: whoever does not know the secret cannot make one for words of its choice.

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The fast path of receiving: frames of the ring that is polled first, one by one, without a poll.
 
-use ring::layout::OWN_BUFFER;
 use ring::{Peeked, SLOT_BODY_BYTES};
 
-use super::{INTERNAL, LENT, Rx, lent, lent_buffer};
+use super::{INTERNAL, LENT, Rx, give_back_lent, lent, lent_buffer};
 use crate::{Head, Node, Peer, RecvBuffer, words};
 
 /// A frame that is still in its ring; it stays there unless it is [taken](Self::take).
@@ -83,11 +82,7 @@ impl FirstFrame<'_> {
             return;
         };
         buffer.drain(target);
-        if index == OWN_BUFFER {
-            self.rx.consumer.release_own();
-        } else {
-            node.segment.pool_side(from).release(index);
-        }
+        give_back_lent(node, &self.rx.consumer, from, index);
     }
 
     /// Takes it out of the ring. Not if its body lies in a buffer, which only [`take_into`](Self::take_into) gives back.
