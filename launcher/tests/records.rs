@@ -84,6 +84,8 @@ fn know_all(boot: &Boot) {
         .collect();
     assert_eq!(heard, expected);
     println!("\nknows all");
+    // As MPI_Finalize does: who is through takes its record along, and a slower rank may still want it.
+    wait_until_all_are_quiet(boot);
 }
 
 /// Rank 1 publishes only after rank 0 was answered about rank 2, for which it asked later.
@@ -158,6 +160,17 @@ fn ask_wrongly(boot: &Boot) {
     assert_eq!(hear(boot), (rank, Ok(vec![1])));
 }
 
+fn wait_until_all_are_quiet(boot: &Boot) {
+    tell(boot.control_fd, &ToDaemon::Quiet { rank: boot.rank });
+    hear_all_quiet(boot);
+}
+
+fn hear_all_quiet(boot: &Boot) {
+    let mut bytes = [0; MAX_DATAGRAM_BYTES];
+    let length = nix::sys::socket::recv(boot.control_fd, &mut bytes, MsgFlags::empty()).unwrap();
+    assert_eq!(ToRank::decode(&bytes[..length]), Ok(ToRank::AllQuiet));
+}
+
 /// Says that it is quiet, and hears that all are; rank 0 says it when the others wait, if they do.
 fn leave_together(boot: &Boot) {
     let file = std::env::var("RMPI_TEST_FILE").unwrap();
@@ -171,9 +184,7 @@ fn leave_together(boot: &Boot) {
     }
     tell(boot.control_fd, &ToDaemon::Quiet { rank: boot.rank });
     std::fs::write(folder.join(boot.rank.to_string()), "").unwrap();
-    let mut bytes = [0; MAX_DATAGRAM_BYTES];
-    let length = nix::sys::socket::recv(boot.control_fd, &mut bytes, MsgFlags::empty()).unwrap();
-    assert_eq!(ToRank::decode(&bytes[..length]), Ok(ToRank::AllQuiet));
+    hear_all_quiet(boot);
     assert!(folder.join("last").exists(), "rank 0 has not said it yet");
 }
 

@@ -9,8 +9,10 @@ pub mod terminal;
 #[cfg(target_arch = "x86_64")]
 pub mod tool;
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::ffi::OsStr;
 use std::io::Read;
+use std::os::fd::AsFd;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -125,8 +127,14 @@ impl Running {
             .stderr
             .as_mut()
             .expect("it is a pipe and not yet read to the end");
+        let start = Instant::now();
         let (mut seen, mut byte) = (Vec::new(), [0]);
         while !String::from_utf8_lossy(&seen).contains(words) {
+            assert!(
+                is_readable(&*errors, start),
+                "{words:?} did not come in {PATIENCE:?}: {}",
+                String::from_utf8_lossy(&seen)
+            );
             let count = errors.read(&mut byte).expect("a pipe can be read");
             assert!(
                 count == 1,
@@ -234,6 +242,19 @@ pub fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
         }
         assert!(start.elapsed() < PATIENCE, "not in {PATIENCE:?}: {what}");
         std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Waits until something can be read here, or its end; `false` if neither comes within [`PATIENCE`] of `start`.
+fn is_readable(from: &impl AsFd, start: Instant) -> bool {
+    let mut ready = [PollFd::new(from.as_fd(), PollFlags::POLLIN)];
+    loop {
+        let left = PATIENCE.saturating_sub(start.elapsed());
+        let left = PollTimeout::try_from(left).expect("two minutes are few milliseconds");
+        match poll(&mut ready, left) {
+            Err(nix::errno::Errno::EINTR) => (),
+            count => return count.expect("a descriptor can be polled") > 0,
+        }
     }
 }
 

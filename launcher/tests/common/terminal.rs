@@ -2,13 +2,14 @@
 //! A terminal with a user in front of it.
 #![allow(unsafe_code)]
 
-use super::{Job, Running};
+use super::{Job, PATIENCE, Running, is_readable};
 use nix::pty::{Winsize, openpty};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::Stdio;
+use std::time::Instant;
 
 /// The user's side.
 pub struct Terminal {
@@ -52,14 +53,20 @@ pub fn start(mut job: Job, (lines, columns): (u16, u16)) -> (Terminal, Running) 
 }
 
 impl Terminal {
-    /// Waits until this is shown behind all that was waited for before.
+    /// Waits until this is shown behind all that was waited for before; fails if it is not within [`PATIENCE`].
     pub fn wait_for(&mut self, words: &str) {
+        let start = Instant::now();
         let mut bytes = [0; 512];
         loop {
             if let Some(at) = self.seen[self.looked..].find(words) {
                 self.looked += at + words.len();
                 return;
             }
+            assert!(
+                is_readable(&self.file, start),
+                "{words:?} did not come in {PATIENCE:?}: {}",
+                self.seen
+            );
             let count = self.file.read(&mut bytes).unwrap_or(0);
             assert!(count > 0, "expected {words:?} in: {}", self.seen);
             self.seen
