@@ -2,7 +2,7 @@
 //! Which of a sender's bounce buffers are in use. The sender takes one, fills it and names it in a frame; the receiver
 //! copies it out and releases it. The bytes themselves are moved by [`PoolBuffer`](crate::PoolBuffer).
 
-use crate::layout::POOL_BUFFERS;
+use crate::layout::{POOL_BUFFERS, POOL_PLACES};
 use crate::sync::{AtomicU32, Ordering};
 
 /// The shared half: how often each buffer was released. Only receivers write it, and of a buffer only the one that
@@ -15,10 +15,13 @@ pub struct PoolSide {
 }
 
 impl PoolSide {
-    /// Receiver: gives buffer `index` back to its sender. An index that no pool has does nothing.
+    /// Receiver: gives the buffer in place `index` back to its sender. An index that no pool has does nothing.
     #[inline]
     pub fn release(&self, index: u32) {
-        if let Some(count) = self.releases.get(index as usize) {
+        if index >= POOL_BUFFERS * POOL_PLACES {
+            return;
+        }
+        if let Some(count) = self.releases.get((index % POOL_BUFFERS) as usize) {
             let next = count.load(Ordering::Relaxed).wrapping_add(1);
             // PAIR(pool-free): Pool::came_back loads the word with Acquire before the sender writes again.
             count.store(next, Ordering::Release);
@@ -46,6 +49,8 @@ pub struct Pool<'a> {
     side: &'a PoolSide,
     busy: u64,
     last: u32,
+    /// Which of its places each buffer is in.
+    places: [u32; POOL_BUFFERS as usize],
     /// The count of releases that each buffer showed when it was taken.
     taken_at: [u32; POOL_BUFFERS as usize],
 }
@@ -58,23 +63,31 @@ impl<'a> Pool<'a> {
             side,
             busy: 0,
             last: POOL_BUFFERS - 1,
+            places: [0; POOL_BUFFERS as usize],
             taken_at: [0; POOL_BUFFERS as usize],
         }
     }
 
     /// Takes a buffer: the one used last if it is free again (its bytes are still in the cache), else the next one that
-    /// is free. `None` when all are in use.
+    /// is free. `None` when all are in use. The answer is its place: its number, and from which multiple of all numbers on.
     pub fn acquire(&mut self) -> Option<u32> {
         let last = self.last;
         if self.busy & 1 << last != 0 && self.came_back(last) {
             return Some(self.take(last));
         }
-        self.acquire_in_turn()
+        self.next_free().map(|index| self.take(index))
     }
 
-    /// Takes the next free buffer, without a look at the shared half while any is known to be free: for receivers far
-    /// away, where a look costs as much as a message, and the buffer used last is the one that their cache still holds.
+    /// Takes the next free buffer, in its next place, without a look at the shared half while any is known to be free: for
+    /// receivers on other cores, where a look costs as much as a message, and what was used last is still in their cache.
     pub fn acquire_in_turn(&mut self) -> Option<u32> {
+        let index = self.next_free()?;
+        let place = &mut self.places[index as usize];
+        *place = (*place + 1) % POOL_PLACES;
+        Some(self.take(index))
+    }
+
+    fn next_free(&mut self) -> Option<u32> {
         if self.busy == u64::MAX {
             self.reclaim();
         }
@@ -83,8 +96,7 @@ impl<'a> Pool<'a> {
         if ahead == 0 {
             return None;
         }
-        let index = (first + ahead.trailing_zeros()) % POOL_BUFFERS;
-        Some(self.take(index))
+        Some((first + ahead.trailing_zeros()) % POOL_BUFFERS)
     }
 
     /// Puts back a buffer that was taken and never named to anybody.
@@ -121,7 +133,7 @@ impl<'a> Pool<'a> {
     fn take(&mut self, index: u32) -> u32 {
         self.busy |= 1 << index;
         self.last = index;
-        index
+        index + self.places[index as usize] * POOL_BUFFERS
     }
 }
 
@@ -144,13 +156,14 @@ mod tests {
     }
 
     #[test]
-    fn buffers_take_turns() {
+    fn buffers_take_turns_and_so_do_their_places() {
         let side = PoolSide::new();
         let mut pool = Pool::new(&side);
-        for lap in 0..3 {
+        for lap in 1..=2 * POOL_PLACES {
             for turn in 0..POOL_BUFFERS {
-                assert_eq!(pool.acquire_in_turn(), Some(turn), "lap {lap}");
-                side.release(turn);
+                let place = turn + lap % POOL_PLACES * POOL_BUFFERS;
+                assert_eq!(pool.acquire_in_turn(), Some(place), "lap {lap}");
+                side.release(place);
             }
         }
         for _ in 0..POOL_BUFFERS {
@@ -158,7 +171,9 @@ mod tests {
         }
         assert_eq!(pool.acquire_in_turn(), None);
         side.release(63);
-        assert_eq!(pool.acquire_in_turn(), Some(63));
+        side.release(POOL_BUFFERS * POOL_PLACES);
+        assert_eq!(pool.acquire_in_turn(), Some(63 + 2 * POOL_BUFFERS));
+        assert_eq!(pool.acquire_in_turn(), None);
     }
 
     #[test]
