@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A board: where ranks of one node that do the same thing together meet. Each puts its data on the board, tells what it
-//! does, and arrives; when all have arrived, the round is over and everybody reads. The bytes themselves are moved by
-//! [`BoardData`](crate::BoardData).
+//! does, and arrives; when all have arrived, the round is over and everybody reads. What a member tells, and few data, lie in its
+//! own [lines](crate::MemberLines); more bytes are moved by [`SharedBytes`](crate::SharedBytes).
 //!
-//! A round has two halves of data in turn, so a member may write for the next round while others still read this one. It must
+//! Few members look at each other's lines to see who has arrived. Many count arrivals at the board, at gates of each round, since
+//! a member may be some rounds ahead of others.
+//!
+//! More bytes have two halves in turn, so a member may write for the next round while others still read this one. It must
 //! not begin before this one is over; then whoever read the half that it writes has arrived since (R7).
 //!
 //! Numbers that another process can garble decide nothing but when a member goes on: a scribble makes results wrong, or
 //! makes members wait, and reaches no memory.
 
 use crate::layout::MAX_LOCAL_RANKS;
+use crate::lines::DEPTH;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// The shared words of a board.
@@ -24,17 +28,25 @@ pub struct Board {
     pad: [u32; 14],
     /// Rounds that are over. What waits looks at this line alone.
     rounds: AtomicU32,
-    /// The last round whose members did not all tell the same, plus one.
-    disputed: AtomicU32,
     /// Members that sleep until something happens here.
     sleepers: AtomicU32,
-    pad2: [u32; 13],
+    pad2: [u32; 14],
+    /// Of each round in turn, whether its members did not all tell the same: its number and a bit.
+    disputed: [AtomicU64; DEPTH as usize],
+    /// The gates of each round in turn.
+    gates: [Gates; DEPTH as usize],
+    /// What each member sleeps for: a number, and a bit for what that is; 0: nothing that it has named.
+    awaited: [AtomicU64; MEMBERS],
+}
+
+/// Where the arrivals of one round are counted.
+#[derive(Debug)]
+#[repr(C)]
+struct Gates {
     /// Groups that are complete.
     top: Gate,
     /// Arrivals of 16 members each, so that not all write to the same line.
     groups: [Gate; GROUPS],
-    /// What each member told in the last two rounds: see [`Note`]. As with data, those of a round stay until all have seen them.
-    notes: [[AtomicU64; MEMBERS]; 2],
 }
 
 /// How many have come (low 16 bits), and the sum of what they told, so that a disagreement shows without a look at all notes.
@@ -50,6 +62,22 @@ pub struct Note {
     pub kind: u8,
     /// Bytes that it is about: below 2²⁴.
     pub bytes: u32,
+}
+
+/// What a member sleeps for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sleeps {
+    /// Until this round is over.
+    ForRound(u32),
+    /// Until all members below a place, which is not 0, have told a round.
+    ForTellers {
+        /// The round.
+        round: u32,
+        /// The place.
+        below: u32,
+    },
+    /// Until this entry of the broadcast queue was told.
+    ForEntry(u32),
 }
 
 /// What an arrival was.
@@ -70,6 +98,18 @@ impl Board {
         self.key
             .compare_exchange(0, key, Ordering::Acquire, Ordering::Relaxed)
             .is_ok()
+    }
+
+    /// Begins anew with round 0, while nobody but the caller uses the board.
+    pub fn begin(&self) {
+        self.rounds.store(0, Ordering::Relaxed);
+        self.sleepers.store(0, Ordering::Relaxed);
+        let gates = self.gates.iter();
+        gates
+            .flat_map(|gates| gates.groups.iter().chain([&gates.top]))
+            .for_each(|gate| gate.0.store(0, Ordering::Relaxed));
+        let words = self.disputed.iter().chain(&self.awaited);
+        words.for_each(|word| word.store(0, Ordering::Relaxed));
     }
 
     /// What the members call it; 0 while it is free.
@@ -103,65 +143,79 @@ impl Board {
     /// Whether the members of a round that is over did not all tell the same.
     #[must_use]
     pub fn is_disputed(&self, round: u32) -> bool {
-        self.disputed.load(Ordering::Relaxed) == round.wrapping_add(1)
-    }
-
-    /// Tells what member `place` does in `round`. Its data of the round may be read from now on, by those that look at this
-    /// note; if any do, it is up to the caller to see whether they [sleep](Self::has_sleepers).
-    pub fn tell(&self, place: u32, round: u32, note: Note) {
-        let word = u64::from(round) | u64::from(note.word()) << 32;
-        // PAIR(board-note): `note` loads it with Acquire.
-        self.note_word(place, round).store(word, Ordering::Release);
-    }
-
-    /// What member `place` does in `round`, if it has told already.
-    #[must_use]
-    pub fn note(&self, place: u32, round: u32) -> Option<Note> {
-        // PAIR(board-note): `tell` stores it with Release, after the data.
-        let word = self.note_word(place, round).load(Ordering::Acquire);
-        let [round_told, note] = [word & u64::from(u32::MAX), word >> 32];
-        // Where nobody has told anything yet, there are zeros.
-        (note != 0 && round_told == u64::from(round)).then(|| Note::of(note))
-    }
-
-    fn note_word(&self, place: u32, round: u32) -> &AtomicU64 {
-        &self.notes[round as usize % 2][place as usize % MEMBERS]
+        self.disputed_in(round).load(Ordering::Relaxed) == numbered(round)
     }
 
     /// Member `place` of `members` has done its part of `round`.
     pub fn arrive(&self, place: u32, members: u32, round: u32, note: Note) -> Arrival {
         let group = place / GROUP;
         let in_group = (members - group * GROUP).min(GROUP);
-        let gate = &self.groups[group as usize % GROUPS];
+        let gates = &self.gates[(round % DEPTH) as usize];
+        let gate = &gates.groups[group as usize % GROUPS];
         let Some(sum) = gate.pass(note.signature(), in_group) else {
             return Arrival::Early;
         };
         let sum = match members.div_ceil(GROUP) {
             1 => Some(sum),
-            groups => self.top.pass(sum, groups),
+            groups => gates.top.pass(sum, groups),
         };
         let Some(sum) = sum else {
             return Arrival::Early;
         };
         if sum != note.signature().wrapping_mul(u64::from(members)) & SUM {
-            self.disputed
-                .store(round.wrapping_add(1), Ordering::Relaxed);
+            self.disputed_in(round)
+                .store(numbered(round), Ordering::Relaxed);
         }
         // PAIR(board-over): `rounds` loads it with Acquire.
         self.rounds.store(round.wrapping_add(1), Ordering::Release);
         Arrival::Last(self.has_sleepers())
     }
 
-    /// A member is about to sleep: it must look once more at what it waits for, and sleep only if that is not there.
-    pub fn doze(&self) {
+    /// Member `place` is about to sleep: it must look once more at what it waits for, and sleep only if that is not there.
+    pub fn doze(&self, place: u32, what: Sleeps) {
+        let word = match what {
+            Sleeps::ForRound(round) => numbered(round),
+            Sleeps::ForTellers { round, below } => {
+                numbered(round) | u64::from(below) << BELOW_SHIFT
+            }
+            Sleeps::ForEntry(entry) => u64::from(entry) | FOR_ENTRY,
+        };
+        self.awaited_by(place).store(word, Ordering::Relaxed);
         self.sleepers.fetch_add(1, Ordering::Relaxed);
         // PAIR(board-sleep): whoever ends a round, or tells, fences before it looks for sleepers.
         fence(Ordering::SeqCst);
     }
 
-    /// It is awake again.
-    pub fn rise(&self) {
+    /// It is awake again, and looks whether what it slept for has happened, to wake others that sleep for that.
+    pub fn rise(&self, place: u32) {
+        self.awaited_by(place).store(0, Ordering::Relaxed);
         self.sleepers.fetch_sub(1, Ordering::Relaxed);
+        // PAIR(board-sleep): whoever still finds this member asleep has fenced; then this member finds what that one did.
+        fence(Ordering::SeqCst);
+    }
+
+    /// What member `place` may sleep for.
+    #[must_use]
+    pub fn sleeps_for(&self, place: u32) -> Option<Sleeps> {
+        let word = self.awaited_by(place).load(Ordering::Relaxed);
+        #[allow(clippy::cast_possible_truncation, reason = "the low half of a word")]
+        let number = word as u32;
+        match (word & FOR_ENTRY != 0, word >> BELOW_SHIFT) {
+            (true, _) => Some(Sleeps::ForEntry(number)),
+            (false, 0) => (word != 0).then_some(Sleeps::ForRound(number)),
+            (false, below) => Some(Sleeps::ForTellers {
+                round: number,
+                below: u32::try_from(below).unwrap_or(u32::MAX),
+            }),
+        }
+    }
+
+    fn disputed_in(&self, round: u32) -> &AtomicU64 {
+        &self.disputed[(round % DEPTH) as usize]
+    }
+
+    fn awaited_by(&self, place: u32) -> &AtomicU64 {
+        &self.awaited[place as usize % MEMBERS]
     }
 
     /// Whether anybody may sleep on what was done here before.
@@ -181,12 +235,14 @@ impl Board {
             left: AtomicU32::new(0),
             pad: [0; 14],
             rounds: AtomicU32::new(0),
-            disputed: AtomicU32::new(0),
             sleepers: AtomicU32::new(0),
-            pad2: [0; 13],
-            top: gate(),
-            groups: core::array::from_fn(|_| gate()),
-            notes: core::array::from_fn(|_| core::array::from_fn(|_| AtomicU64::new(0))),
+            pad2: [0; 14],
+            disputed: core::array::from_fn(|_| AtomicU64::new(0)),
+            gates: core::array::from_fn(|_| Gates {
+                top: gate(),
+                groups: core::array::from_fn(|_| gate()),
+            }),
+            awaited: core::array::from_fn(|_| AtomicU64::new(0)),
         }
     }
 }
@@ -205,19 +261,19 @@ impl Gate {
         if before & 0xffff != u64::from(expected - 1) {
             return None;
         }
-        // Nobody comes before the round is over, which the last one says later, with Release.
+        // Nobody comes to it again before the round is over, which the last one says later, with Release.
         self.0.store(0, Ordering::Relaxed);
         Some((before >> 16).wrapping_add(told) & SUM)
     }
 }
 
 impl Note {
-    fn word(self) -> u32 {
+    pub(crate) fn word(self) -> u32 {
         u32::from(self.kind) << 24 | self.bytes & 0x00ff_ffff
     }
 
     #[allow(clippy::cast_possible_truncation, reason = "the parts of a word")]
-    fn of(word: u64) -> Self {
+    pub(crate) fn of(word: u64) -> Self {
         Self {
             kind: (word >> 24) as u8,
             bytes: word as u32 & 0x00ff_ffff,
@@ -233,6 +289,15 @@ impl Note {
     }
 }
 
+/// The number of a round, and a bit: not 0.
+fn numbered(round: u32) -> u64 {
+    u64::from(round) | 1 << 32
+}
+
+/// The bit of an awaited entry.
+const FOR_ENTRY: u64 = 1 << 33;
+/// Above it, the place below which members have to tell.
+const BELOW_SHIFT: u32 = 34;
 /// Members that share a gate.
 #[cfg(not(loom))]
 const GROUP: u32 = 16;
@@ -246,6 +311,9 @@ const MEMBERS: usize = if cfg!(loom) {
 const GROUPS: usize = MEMBERS.div_ceil(GROUP as usize);
 /// What of a gate's word is a sum, once it is shifted down.
 const SUM: u64 = u64::MAX >> 16;
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Board>() <= crate::layout::BOARD_DATA_OFFSET);
 
 #[cfg(all(test, not(loom)))]
 mod tests {
@@ -294,21 +362,35 @@ mod tests {
     }
 
     #[test]
-    fn a_note_is_of_one_round() {
+    fn who_sleeps_is_found_with_what_it_sleeps_for() {
         let board = Board::new();
-        assert_eq!(board.note(0, 0), None);
-        let note = Note {
-            kind: 7,
-            bytes: 0x00ff_ffff,
-        };
-        board.tell(1023, u32::MAX, note);
-        assert_eq!(board.note(1023, u32::MAX), Some(note));
-        assert_eq!(board.note(1023, 0), None);
-        assert!(!board.has_sleepers());
-        board.doze();
-        assert!(board.has_sleepers());
-        board.rise();
-        assert!(!board.has_sleepers());
+        assert!(!board.has_sleepers() && board.sleeps_for(1023).is_none());
+        for number in [0, 7, u32::MAX] {
+            let tellers = [1, 1023].map(|below| Sleeps::ForTellers {
+                round: number,
+                below,
+            });
+            let others = [Sleeps::ForRound(number), Sleeps::ForEntry(number)];
+            for what in tellers.into_iter().chain(others) {
+                board.doze(1023, what);
+                assert!(board.has_sleepers());
+                assert_eq!(board.sleeps_for(1023), Some(what));
+                assert_eq!(board.sleeps_for(1022), None);
+                board.rise(1023);
+                assert!(!board.has_sleepers() && board.sleeps_for(1023).is_none());
+            }
+        }
+    }
+
+    #[test]
+    fn who_begins_anew_begins_with_nothing() {
+        let board = Board::new();
+        (0..15).for_each(|place| assert_eq!(board.arrive(place, 16, 0, SEND), Arrival::Early));
+        board.doze(3, Sleeps::ForRound(7));
+        board.begin();
+        assert!(!board.has_sleepers() && board.sleeps_for(3).is_none());
+        round(&board, 16, 0, |_| SEND);
+        assert!(!board.is_disputed(0) && !board.is_disputed(u32::MAX));
     }
 
     #[test]

@@ -10,9 +10,10 @@
 //!           0x3000 lines[P]   64 bytes each: credit and attention that r gives sender p
 //!           then   rings[P]   4 KiB each: frames from p to r
 //!           then   pool side  how often each of r's buffers was released
-//!           then   pool data  64 buffers of 8 KiB that r fills as a sender
+//!           then   pool data  64 buffers of 8 KiB that r fills as a sender, four places of each
 //!           then   own[P]     8 KiB each: a buffer that r fills for receiver p alone, when none of the 64 is free
-//! boards    16, each: words of the board, then two halves of data, of P times 64 KiB each
+//! boards    16, each: words of the board, then two halves of data, of P times 64 KiB each and 2 MiB at least, then a page of lines of each member,
+//!           then words of the broadcast queue and its ring of 128 KiB
 //! ```
 //! Behind the boards lie the ranks' arenas, if the file is that long ([`file_bytes`]).
 //!
@@ -46,8 +47,12 @@ pub(crate) const PENDING_WORDS: usize = 1;
 /// Bounce buffers that each rank has as a sender.
 pub const POOL_BUFFERS: u32 = 64;
 
+/// Places in memory of each of them, of which one is in use at a time: together more than a core's own caches hold, since a line
+/// that is still in the cache of who read it last is written at a third of the speed.
+pub const POOL_PLACES: u32 = 4;
+
 /// In the place of a buffer's number: the one that its sender fills for this receiver alone.
-pub const OWN_BUFFER: u32 = POOL_BUFFERS;
+pub const OWN_BUFFER: u32 = POOL_BUFFERS * POOL_PLACES;
 
 /// Bytes of one bounce buffer.
 pub const POOL_BUFFER_BYTES: usize = 8 * 1024;
@@ -55,17 +60,30 @@ pub const POOL_BUFFER_BYTES: usize = 8 * 1024;
 /// Boards of a segment. The first one is that of all ranks of the node.
 pub const BOARDS: u32 = 16;
 
-/// Bytes of a board's half for each rank of the node.
+/// Bytes of each rank of the node that a round has at most in a board's half.
 const BOARD_PART_BYTES: usize = 64 * 1024;
 
+/// Bytes of a board's half, at least: both together are more than a core's own caches hold. Rounds go through all of a half, since
+/// a line that is still in the cache of who read it last is written at a third of the speed.
+const BOARD_HALF_LEAST_BYTES: usize = 2 * 1024 * 1024;
+
+/// Bytes of the lines of a member of a board.
+pub(crate) const MEMBER_LINES_BYTES: usize = PAGE;
+
+/// Bytes of the ring of a broadcast queue.
+pub const QUEUE_BYTES: usize = 128 * 1024;
+
+/// Bytes in front of it, for the words of the broadcast queue.
+pub(crate) const QUEUE_WORDS_BYTES: usize = 20 * PAGE;
+
 /// Where the data begin in a board.
-pub(crate) const BOARD_DATA_OFFSET: usize = 6 * PAGE;
+pub const BOARD_DATA_OFFSET: usize = 36 * PAGE;
 
 /// First word of a segment: `rmpiseg1` in memory order.
 pub const SEGMENT_MAGIC: u64 = u64::from_le_bytes(*b"rmpiseg1");
 
 /// Grows with every change of this file; both sides must have the same.
-pub const LAYOUT_VERSION: u32 = 5;
+pub const LAYOUT_VERSION: u32 = 10;
 
 /// Bytes of a node segment for `local_size` ranks.
 #[must_use]
@@ -89,12 +107,34 @@ const fn boards_bytes(local_size: u32) -> usize {
 
 /// Bytes of a board with its data.
 pub(crate) const fn board_bytes(local_size: u32) -> usize {
+    queue_offset(local_size) + QUEUE_WORDS_BYTES + QUEUE_BYTES
+}
+
+/// Where the members' lines begin in a board.
+pub(crate) const fn member_lines_offset(local_size: u32) -> usize {
     BOARD_DATA_OFFSET + 2 * board_half_bytes(local_size)
+}
+
+/// Where its broadcast queue begins in a board.
+#[must_use]
+pub const fn queue_offset(local_size: u32) -> usize {
+    member_lines_offset(local_size) + local_size as usize * MEMBER_LINES_BYTES
 }
 
 /// Bytes of one of the two halves of a board's data.
 #[must_use]
 pub const fn board_half_bytes(local_size: u32) -> usize {
+    let room = board_room_bytes(local_size);
+    if room < BOARD_HALF_LEAST_BYTES {
+        BOARD_HALF_LEAST_BYTES
+    } else {
+        room
+    }
+}
+
+/// Bytes that one round has at most.
+#[must_use]
+pub const fn board_room_bytes(local_size: u32) -> usize {
     local_size as usize * BOARD_PART_BYTES
 }
 
@@ -137,11 +177,11 @@ pub(crate) const fn pool_data_offset(local_size: u32) -> usize {
 
 #[cfg(not(loom))]
 pub(crate) const fn own_data_offset(local_size: u32) -> usize {
-    pool_data_offset(local_size) + POOL_BUFFERS as usize * POOL_BUFFER_BYTES
+    pool_data_offset(local_size) + OWN_BUFFER as usize * POOL_BUFFER_BYTES
 }
 
 pub(crate) const fn region_bytes(local_size: u32) -> usize {
-    pool_data_offset(local_size) + (POOL_BUFFERS + local_size) as usize * POOL_BUFFER_BYTES
+    pool_data_offset(local_size) + (OWN_BUFFER + local_size) as usize * POOL_BUFFER_BYTES
 }
 
 pub(crate) const PAGE: usize = 4096;

@@ -12,8 +12,10 @@
 //! the other way: the receiver's count of consumed slots (credit) and its *attention*. The *bell* of a receiver holds
 //! one *pending* bit per sender and the word it sleeps on. The *pool* of a sender holds buffers for bodies that do
 //! not fit a slot, and one *own buffer* for each receiver, so that receivers which are away can never keep all of them
-//! from the others. A *gate line* tells a sender that a place may be written, and the receiver that it was. An *offer* of a reader lets the owner of large data do a part of the copy. A *board* is where ranks
-//! that do the same thing together put their data and wait for each other.
+//! from the others. A *gate line* tells a sender that a place may be written, and the receiver that it was. An *offer* of a
+//! reader lets the owner of large data do a part of the copy. A *board* is where ranks that do the same thing together put their
+//! data and wait for each other, few data in each member's own *lines*; its *broadcast queue* is what one of them tells all
+//! others, who need not be there yet.
 //!
 //! # Invariants
 //! - **R1** A slot belongs to the producer from the moment its lap was credited until its head is published, and to
@@ -25,8 +27,11 @@
 //! - **R4** A credit that is not between what was freed and what was sent frees nothing.
 //! - **R5** Of all senders that ring one sleeper, exactly one makes the system call that wakes it.
 //! - **R6** A round of a board is over when each member has arrived once, and not before.
-//! - **R7** A member writes to a board only in a round that it has not arrived in and that began after the one before was
-//!   over: then nobody reads that half any more.
+//! - **R7** A member writes to a half of a board only in a round that it has not arrived in and that began after the one before
+//!   was over: then nobody reads that half any more. It writes its lines of a round only after the round [`DEPTH`] − 1 before it
+//!   was over.
+//! - **R8** An entry of a broadcast queue, and the bytes in its ring, are written again only after all members have taken what
+//!   was there.
 //!
 //! # Memory order
 //! | pair | release side | acquire side |
@@ -42,11 +47,17 @@
 //! | gate-written | `GateLine::tell_written` stores the number | `GateLine::is_written` loads it |
 //! | board-gate | `Board::arrive` adds | the next `Board::arrive` at the same gate |
 //! | board-over | the last `Board::arrive` stores the round | `Board::rounds` loads it |
-//! | board-note | `Board::tell` stores the note | `Board::note` loads it |
-//! | board-sleep | `Board::arrive`, `Board::tell`: fence, then the sleepers | `Board::doze`: counts, fence, then a last look |
+//! | board-note | `MemberLines::tell` stores the note | `MemberLines::note`, `MemberLines::has_reached` load it |
+//! | board-sleep | `Board::arrive`, who has told a round or entries: fence, then the sleepers | `Board::doze`: counts, fence, then a last look |
 //! | board-free | `Board::give_back` stores the key | `Board::claim` swaps it |
 //! | board-left | each `Board::leave` adds | the last `Board::leave` |
+//! | queue-told | `BcastQueue::tell` stores number and note | `BcastQueue::entry` loads them |
+//! | queue-taken | `BcastQueue::take` stores the count | `BcastQueue::least_taken` loads it |
+//! | queue-call | `BcastQueue::announce` stores the word | `BcastQueue::call_of` loads it |
+//! | queue-room | `BcastQueue::waiter`: fence, then who waits | `BcastQueue::doze`: says so, fence, then a last look |
 //! | ident | `Ident::introduce` stores `ready` | `Ident::pid` loads it |
+//! | bias | `Bias::enter`: is inside, light fence, then the turn | `Bias::revoke`: the turn, heavy fence, then who is inside |
+//! | bias-left | `Bias::leave` stores 0 | `Bias::revoke` loads it |
 //! | own-count | `Producer::publish` tells how many frames it has sent | `Told::counts` observes it |
 //! | sleep-fence | `Bell::ring`: fence, then the sleep word | `Bell::doze`: sleep word, fence, then a last look |
 //! | attention | `Producer::publish`: light fence, then attention | `Consumer::look_away`, heavy fence, then a last look |
@@ -56,11 +67,16 @@
 //! freely.
 #![cfg_attr(not(any(test, loom)), no_std)]
 
+mod bcast_queue;
+mod bias;
 mod board;
+#[cfg(not(loom))]
+pub mod copy;
 mod doorbell;
 mod ident;
 pub mod layout;
 mod line;
+mod lines;
 mod offer;
 mod pool;
 mod spsc;
@@ -70,14 +86,17 @@ mod waits;
 #[cfg(not(loom))]
 mod segment;
 
-pub use board::{Arrival, Board, Note};
+pub use bcast_queue::{BcastQueue, ENTRIES, QUEUE_BODY_BYTES, Told as QueueTold};
+pub use bias::{Bias, Turn};
+pub use board::{Arrival, Board, Note, Sleeps};
 pub use doorbell::{Bell, Wake};
 pub use ident::Ident;
 pub use layout::{
-    LAYOUT_VERSION, MAX_LOCAL_RANKS, OWN_BUFFER, POOL_BUFFER_BYTES, POOL_BUFFERS, SEGMENT_MAGIC,
-    SLOT_BODY_BYTES, SLOTS, segment_bytes,
+    LAYOUT_VERSION, MAX_LOCAL_RANKS, OWN_BUFFER, POOL_BUFFER_BYTES, POOL_BUFFERS, POOL_PLACES,
+    SEGMENT_MAGIC, SLOT_BODY_BYTES, SLOTS, segment_bytes,
 };
 pub use line::GateLine;
+pub use lines::{DEPTH, LINE_BODY_BYTES, MemberLines};
 pub use offer::{Claim, Helped, MAX_CHUNKS, OFFERS, Offer};
 pub use pool::{Pool, PoolSide};
 pub use spsc::{
@@ -87,4 +106,4 @@ pub use sync::Count;
 pub use waits::{Waits, WaitsSeen};
 
 #[cfg(not(loom))]
-pub use segment::{BoardData, PoolBuffer, Segment, SegmentError, SegmentHead};
+pub use segment::{BoardParts, PoolBuffer, Segment, SegmentError, SegmentHead, SharedBytes};

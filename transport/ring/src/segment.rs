@@ -10,15 +10,19 @@
 
 use core::ptr::NonNull;
 
+use crate::bcast_queue::BcastQueue;
 use crate::board::Board;
+use crate::copy::copy;
 use crate::doorbell::Bell;
 use crate::ident::Ident;
 use crate::layout::{
     BELL_OFFSET, BOARD_DATA_OFFSET, BOARDS, IDENT_OFFSET, LAYOUT_VERSION, LINES_OFFSET,
-    MAX_LOCAL_RANKS, OFFERS_OFFSET, PAGE, POOL_BUFFER_BYTES, POOL_BUFFERS, SEGMENT_MAGIC,
-    WAITS_OFFSET, board_bytes, board_half_bytes, boards_offset, own_data_offset, pool_data_offset,
-    pool_side_offset, region_bytes, rings_offset, segment_bytes,
+    MAX_LOCAL_RANKS, OFFERS_OFFSET, OWN_BUFFER, PAGE, POOL_BUFFER_BYTES, QUEUE_BYTES,
+    QUEUE_WORDS_BYTES, SEGMENT_MAGIC, WAITS_OFFSET, board_bytes, board_half_bytes, boards_offset,
+    member_lines_offset, own_data_offset, pool_data_offset, pool_side_offset, queue_offset,
+    region_bytes, rings_offset, segment_bytes,
 };
+use crate::lines::MemberLines;
 use crate::offer::{OFFERS, Offer};
 use crate::pool::PoolSide;
 use crate::spsc::{PairLine, Ring};
@@ -210,7 +214,7 @@ impl Segment {
     /// Pool buffer `index` of `sender`; `None` for an index that no pool has.
     #[must_use]
     pub fn pool_buffer(&self, sender: u32, index: u32) -> Option<PoolBuffer> {
-        if index >= POOL_BUFFERS {
+        if index >= OWN_BUFFER {
             return None;
         }
         let offset = self.region(sender)
@@ -232,18 +236,29 @@ impl Segment {
         }
     }
 
-    /// Board `index`, and its data; `None` for an index that no board has, and where a rank is alone.
+    /// Board `index`; `None` for an index that no board has, and where a rank is alone.
     #[must_use]
-    pub fn board(&self, index: u32) -> Option<(&'static Board, BoardData)> {
+    pub fn board(&self, index: u32) -> Option<BoardParts> {
         if index >= BOARDS || self.local_size < 2 {
             return None;
         }
-        let offset = boards_offset(self.local_size) + index as usize * board_bytes(self.local_size);
-        let data = BoardData {
-            base: self.at(offset + BOARD_DATA_OFFSET),
-            half: board_half_bytes(self.local_size),
-        };
-        Some((self.view(offset), data))
+        let size = self.local_size;
+        let offset = boards_offset(size) + index as usize * board_bytes(size);
+        let half = board_half_bytes(size);
+        let queue = offset + queue_offset(size);
+        Some(BoardParts {
+            board: self.view(offset),
+            halves: [0, half].map(|at| self.bytes(offset + BOARD_DATA_OFFSET + at, half)),
+            lines: self.views(offset + member_lines_offset(size), size),
+            queue: self.view(queue),
+            ring: self.bytes(queue + QUEUE_WORDS_BYTES, QUEUE_BYTES),
+        })
+    }
+
+    /// `length` bytes from `offset` on, of a block that `layout.rs` has for bytes.
+    fn bytes(&self, offset: usize, length: usize) -> SharedBytes {
+        let base = self.at(offset);
+        SharedBytes { base, length }
     }
 
     fn region(&self, rank: u32) -> usize {
@@ -270,6 +285,13 @@ impl Segment {
         unsafe { address.as_ref() }
     }
 
+    fn views<T: Shared>(&self, offset: usize, count: u32) -> &'static [T] {
+        let first = self.at(offset).cast::<T>();
+        debug_assert!(first.is_aligned());
+        // SAFETY: as of `view`, for `count` blocks that `layout.rs` has one after the other.
+        unsafe { core::slice::from_raw_parts(first.as_ptr(), count as usize) }
+    }
+
     fn at(&self, offset: usize) -> NonNull<u8> {
         // SAFETY: `offset` is below `segment_bytes`, which is inside the mapping (see `view`).
         unsafe { self.base.add(offset) }
@@ -287,6 +309,8 @@ impl Shared for PairLine {}
 impl Shared for Offer {}
 impl Shared for PoolSide {}
 impl Shared for Board {}
+impl Shared for BcastQueue {}
+impl Shared for MemberLines {}
 
 #[repr(C)]
 struct HeadImage {
@@ -309,7 +333,7 @@ impl PoolBuffer {
         // SAFETY:
         // - the range fits the buffer, which lies in the mapping (`Segment::pool_buffer`).
         // - `source` is readable, and disjoint: no slice of the pool exists, since nobody makes one.
-        unsafe { core::ptr::copy_nonoverlapping(source.as_ptr(), self.base.as_ptr(), length) };
+        unsafe { copy(source.as_ptr(), self.base.as_ptr(), length) };
     }
 
     /// As [`fill`](Self::fill), but past this core's caches: for a receiver that shares none of them, a line that is dirty
@@ -334,59 +358,71 @@ impl PoolBuffer {
     pub fn drain(&self, target: &mut [u8]) {
         let length = target.len().min(POOL_BUFFER_BYTES);
         // SAFETY: as in `fill`, with the directions exchanged; bytes that change meanwhile garble the payload only.
-        unsafe { core::ptr::copy_nonoverlapping(self.base.as_ptr(), target.as_mut_ptr(), length) };
+        unsafe { copy(self.base.as_ptr(), target.as_mut_ptr(), length) };
     }
 }
 
-/// The two halves of a board's data, in turn. Their bytes can change at any time, so they are copied, never borrowed.
+/// All of a board.
 #[derive(Clone, Copy, Debug)]
-pub struct BoardData {
+pub struct BoardParts {
+    /// Its words.
+    pub board: &'static Board,
+    /// Where data of even rounds lie, and of odd ones.
+    pub halves: [SharedBytes; 2],
+    /// What each of them tells, by place.
+    pub lines: &'static [MemberLines],
+    /// What one of them tells all others.
+    pub queue: &'static BcastQueue,
+    /// Bytes of that which do not fit its entries.
+    pub ring: SharedBytes,
+}
+
+/// Bytes in the segment. They can change at any time, so they are copied, never borrowed.
+#[derive(Clone, Copy, Debug)]
+pub struct SharedBytes {
     base: NonNull<u8>,
-    half: usize,
+    length: usize,
 }
 
 // SAFETY: an address of memory that is never unmapped (`Segment::attach`) and only copied from and to.
-unsafe impl Send for BoardData {}
+unsafe impl Send for SharedBytes {}
 // SAFETY: as above.
-unsafe impl Sync for BoardData {}
+unsafe impl Sync for SharedBytes {}
 
-impl BoardData {
-    /// Bytes of a half.
+impl SharedBytes {
+    /// How many they are.
     #[must_use]
-    pub fn half_bytes(&self) -> usize {
-        self.half
+    pub fn length(&self) -> usize {
+        self.length
     }
 
-    /// Copies `source` into the half of `round`, from byte `at` on. `false`: it does not fit, and nothing was copied.
-    pub fn fill(&self, round: u32, at: usize, source: &[u8]) -> bool {
-        let Some(target) = self.place(round, at, source.len()) else {
+    /// Copies `source` there, from byte `at` on. `false`: it does not fit, and nothing was copied.
+    #[must_use]
+    pub fn fill(&self, at: usize, source: &[u8]) -> bool {
+        let Some(target) = self.place(at, source.len()) else {
             return false;
         };
         // SAFETY: `place` answers memory of this length in the mapping; `source` is readable, and disjoint, since nobody
         // makes a slice of the segment.
-        unsafe { core::ptr::copy_nonoverlapping(source.as_ptr(), target.as_ptr(), source.len()) };
+        unsafe { copy(source.as_ptr(), target.as_ptr(), source.len()) };
         true
     }
 
-    /// Copies to `target` what is in the half of `round` from byte `at` on. `false`: so much is not there.
-    pub fn drain(&self, round: u32, at: usize, target: &mut [u8]) -> bool {
-        let Some(source) = self.place(round, at, target.len()) else {
+    /// Copies to `target` what is there from byte `at` on. `false`: so much is not there, and nothing was copied.
+    #[must_use]
+    pub fn drain(&self, at: usize, target: &mut [u8]) -> bool {
+        let Some(source) = self.place(at, target.len()) else {
             return false;
         };
         // SAFETY: as in `fill`, with the directions exchanged; bytes that change meanwhile garble the data only.
-        unsafe {
-            core::ptr::copy_nonoverlapping(source.as_ptr(), target.as_mut_ptr(), target.len())
-        };
+        unsafe { copy(source.as_ptr(), target.as_mut_ptr(), target.len()) };
         true
     }
 
-    fn place(&self, round: u32, at: usize, length: usize) -> Option<NonNull<u8>> {
-        let fits = at.checked_add(length).is_some_and(|end| end <= self.half);
-        fits.then(|| {
-            let offset = (round as usize % 2) * self.half + at;
-            // SAFETY: below the end of the second half, which lies in the mapping (`Segment::board`).
-            unsafe { self.base.add(offset) }
-        })
+    fn place(&self, at: usize, length: usize) -> Option<NonNull<u8>> {
+        let fits = at.checked_add(length).is_some_and(|end| end <= self.length);
+        // SAFETY: not behind the end of these bytes, which lie in the mapping (`Segment::bytes`).
+        fits.then(|| unsafe { self.base.add(at) })
     }
 }
 
@@ -547,7 +583,7 @@ mod tests {
                     POOL_BUFFER_BYTES,
                 );
             }
-            for b in 0..POOL_BUFFERS {
+            for b in 0..OWN_BUFFER {
                 add(
                     segment.pool_buffer(r, b).unwrap().base.as_ptr() as usize,
                     POOL_BUFFER_BYTES,
@@ -557,7 +593,7 @@ mod tests {
         ranges.sort_unstable();
         assert!(ranges.last().unwrap().1 as u64 <= bytes);
         assert!(ranges.windows(2).all(|w| w[0].1 <= w[1].0), "views overlap");
-        assert!(segment.pool_buffer(0, POOL_BUFFERS).is_none());
+        assert!(segment.pool_buffer(0, OWN_BUFFER).is_none());
     }
 
     #[test]
@@ -567,12 +603,25 @@ mod tests {
         let start = base.as_ptr() as usize;
         let mut ends = segment.own_buffer(2, 2).base.as_ptr() as usize + POOL_BUFFER_BYTES;
         for index in 0..BOARDS {
-            let (board, data) = segment.board(index).unwrap();
-            let words = core::ptr::from_ref(board) as usize;
+            let parts = segment.board(index).unwrap();
+            let words = core::ptr::from_ref(parts.board) as usize;
             assert!(words >= ends);
-            let first = data.base.as_ptr() as usize;
-            assert!(first >= words + size_of::<Board>());
-            ends = first + 2 * data.half_bytes();
+            ends = words + size_of::<Board>();
+            let queue = core::ptr::from_ref(parts.queue) as usize;
+            assert_eq!(parts.lines.len(), 3);
+            let lines = parts.lines.as_ptr() as usize;
+            let bytes = |part: SharedBytes| (part.base.as_ptr() as usize, part.length());
+            let [even, odd] = parts.halves.map(bytes);
+            for (start, length) in [
+                even,
+                odd,
+                (lines, size_of_val(parts.lines)),
+                (queue, size_of::<BcastQueue>()),
+                bytes(parts.ring),
+            ] {
+                assert!(start >= ends);
+                ends = start + length;
+            }
         }
         assert_eq!((ends - start) as u64, bytes);
         assert!(segment.board(BOARDS).is_none());
@@ -585,19 +634,16 @@ mod tests {
     fn a_board_keeps_two_rounds_and_refuses_what_does_not_fit() {
         let (base, bytes) = made(1, 2);
         let segment = attach(base, bytes, 1, 2).unwrap();
-        let (_, data) = segment.board(3).unwrap();
-        let half = data.half_bytes();
-        assert!(data.fill(4, 0, b"even") && data.fill(7, 0, b"odd."));
-        assert!(data.fill(4, half - 4, b"last"));
+        let [even, odd] = segment.board(3).unwrap().halves;
+        let half = even.length();
+        assert!(even.fill(0, b"even") && odd.fill(0, b"odd."));
+        assert!(even.fill(half - 4, b"last"));
         let mut got = [0; 4];
-        assert!(data.drain(0, 0, &mut got) && &got == b"even");
-        assert!(data.drain(1, 0, &mut got) && &got == b"odd.");
-        assert!(data.drain(2, half - 4, &mut got) && &got == b"last");
+        assert!(even.drain(0, &mut got) && &got == b"even");
+        assert!(odd.drain(0, &mut got) && &got == b"odd.");
+        assert!(even.drain(half - 4, &mut got) && &got == b"last");
         for at in [half - 3, half, usize::MAX - 2, usize::MAX] {
-            assert!(
-                !data.fill(0, at, b"four") && !data.drain(1, at, &mut got),
-                "{at}"
-            );
+            assert!(!even.fill(at, b"four") && !odd.drain(at, &mut got), "{at}");
         }
     }
 

@@ -11,8 +11,8 @@
 use std::ptr::NonNull;
 
 use ring::{
-    Bell, Claim, Consumer, Full, Head, POOL_BUFFERS, Pool, Producer, SLOTS, Segment, SegmentHead,
-    segment_bytes,
+    Bell, Claim, Consumer, Full, Head, OWN_BUFFER, POOL_BUFFERS, Pool, Producer, SLOTS, Segment,
+    SegmentHead, segment_bytes,
 };
 
 const RANKS: u32 = 2;
@@ -194,8 +194,12 @@ impl User {
     }
 
     fn borrow(&mut self, segment: &Segment, random: &mut Random) {
-        if let Some(index) = self.pool.acquire() {
-            assert!(index < POOL_BUFFERS);
+        let taken = match random.below(2) {
+            0 => self.pool.acquire(),
+            _ => self.pool.acquire_in_turn(),
+        };
+        if let Some(index) = taken {
+            assert!(index < OWN_BUFFER);
             assert!(segment.pool_buffer(0, index).is_some());
             self.taken.push(index);
         }
@@ -205,7 +209,7 @@ impl User {
         // Indices come from frames: any number.
         let wild = random.next() as u32 >> random.below(32);
         segment.pool_side(0).release(wild);
-        assert!(wild < POOL_BUFFERS || segment.pool_buffer(0, wild).is_none());
+        assert!(wild < OWN_BUFFER || segment.pool_buffer(0, wild).is_none());
         if random.below(3) == 0
             && let Some(index) = self.taken.pop()
         {

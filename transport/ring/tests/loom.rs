@@ -6,8 +6,9 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering, fence};
 use loom::thread;
 use ring::{
-    Arrival, Bell, Board, Claim, Consumer, Full, GateLine, Head, Ident, Note, Offer, POOL_BUFFERS,
-    PairLine, Pool, PoolSide, Producer, Ring, Wake,
+    Arrival, BcastQueue, Bell, Bias, Board, Claim, Consumer, DEPTH, ENTRIES, Full, GateLine, Head,
+    Ident, MemberLines, Note, Offer, POOL_BUFFERS, PairLine, Pool, PoolSide, Producer, QueueTold,
+    Ring, Sleeps, Wake,
 };
 
 struct Node {
@@ -414,7 +415,8 @@ fn a_pool_buffer_is_not_reused_early() {
                     None => thread::yield_now(),
                 }
             };
-            assert_eq!(again, index);
+            // In its next place, where it takes turns.
+            assert_eq!(again % POOL_BUFFERS, index);
             buffer.set(2);
             receiver.join().unwrap();
         });
@@ -527,18 +529,67 @@ fn members_at_several_gates_meet() {
 #[test]
 fn a_note_comes_after_the_data_that_it_is_about() {
     model(|| {
-        let shared = Arc::new((Board::new(), Watched::default()));
+        let shared = Arc::new((MemberLines::new(), Watched::default()));
         let root = {
             let shared = shared.clone();
             thread::spawn(move || {
                 shared.1.set(9);
-                shared.0.tell(1, 0, MEET);
+                shared.0.tell(0, MEET);
             })
         };
-        if let Some(note) = shared.0.note(1, 0) {
+        if let Some(note) = shared.0.note(0) {
             assert_eq!((note, shared.1.get()), (MEET, 9));
         }
         root.join().unwrap();
+    });
+}
+
+/// R7: one member runs ahead of the other as far as its lines reach, and overwrites nothing that is still to be read.
+#[test]
+fn lines_are_written_again_when_all_have_read_them() {
+    model(|| {
+        let lines = Arc::new([MemberLines::new(), MemberLines::new()]);
+        let reader = {
+            let lines = lines.clone();
+            thread::spawn(move || {
+                for round in 0..DEPTH + 1 {
+                    lines[1].tell(round, MEET);
+                    while !lines[0].has_reached(round) {
+                        thread::yield_now();
+                    }
+                    let mut got = [0];
+                    assert!(lines[0].get(round, 0, &mut got));
+                    assert_eq!(u32::from(got[0]), round + 1);
+                }
+            })
+        };
+        for round in 0..DEPTH + 1 {
+            while round >= DEPTH && !lines[1].has_reached(round - DEPTH + 1) {
+                thread::yield_now();
+            }
+            assert!(lines[0].put(round, &[round as u8 + 1]));
+            lines[0].tell(round, MEET);
+        }
+        reader.join().unwrap();
+    });
+}
+
+/// Nobody sleeps through what a member tells in its lines (PAIR board-sleep).
+#[test]
+fn who_tells_in_its_lines_sees_who_sleeps() {
+    model(|| {
+        let shared = Arc::new((Board::new(), MemberLines::new()));
+        let teller = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                shared.1.tell(0, MEET);
+                shared.0.has_sleepers() && shared.0.sleeps_for(0) == Some(Sleeps::ForRound(0))
+            })
+        };
+        shared.0.doze(0, Sleeps::ForRound(0));
+        let goes_to_sleep = !shared.1.has_reached(0);
+        let wakes = teller.join().unwrap();
+        assert!(!goes_to_sleep || wakes);
     });
 }
 
@@ -552,7 +603,7 @@ fn the_last_to_arrive_sees_who_sleeps() {
             thread::spawn(move || board.arrive(1, 2, 0, MEET))
         };
         let early = board.arrive(0, 2, 0, MEET);
-        board.doze();
+        board.doze(0, Sleeps::ForRound(0));
         let goes_to_sleep = board.rounds() == 0;
         let wakes = last.join().unwrap() == Arrival::Last(true);
         assert!(!goes_to_sleep || wakes || early != Arrival::Early);
@@ -578,6 +629,100 @@ fn a_board_is_free_when_all_have_left() {
             shared.1.set(1);
         }
         other.join().unwrap();
+    });
+}
+
+/// R8: bytes of an entry are there when it was told, and are written again only after all have taken it (PAIR queue-told,
+/// queue-taken).
+#[test]
+fn entries_of_a_broadcast_queue_wait_until_all_have_taken_those_that_they_replace() {
+    model(|| {
+        let shared: Arc<(BcastQueue, [Watched; ENTRIES as usize])> = Arc::new(Default::default());
+        let last = ENTRIES;
+        let teller = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                let (queue, bytes) = &*shared;
+                for number in 0..=last {
+                    while number - queue.least_taken(2, number) >= ENTRIES {
+                        thread::yield_now();
+                    }
+                    bytes[(number % ENTRIES) as usize].set(number + 1);
+                    queue.tell(number, told(0));
+                    queue.take(0, number + 1);
+                }
+            })
+        };
+        let (queue, bytes) = &*shared;
+        for number in 0..=last {
+            while queue.entry(number).is_none() {
+                thread::yield_now();
+            }
+            assert_eq!(bytes[(number % ENTRIES) as usize].get(), number + 1);
+            queue.take(1, number + 1);
+        }
+        teller.join().unwrap();
+    });
+}
+
+/// Who waits for room sleeps only if somebody will wake it, also where the last two to take an entry do so at once (PAIR
+/// queue-room).
+#[test]
+fn the_last_to_take_an_entry_sees_who_waits_for_room() {
+    model(|| {
+        let queue = Arc::new(BcastQueue::new());
+        queue.tell(0, told(0));
+        queue.take(0, 1);
+        let others = [1, 2].map(|place| {
+            let queue = queue.clone();
+            thread::spawn(move || {
+                queue.take(place, 1);
+                queue.waiter(3, 1)
+            })
+        });
+        queue.doze(0, 1);
+        let sleeps = queue.least_taken(3, 1) == 0;
+        let woken = others.map(|other| other.join().unwrap());
+        assert!(!sleeps || woken.contains(&Some(0)), "{woken:?}");
+        queue.rise();
+        assert_eq!(queue.waiter(3, 1), None);
+    });
+}
+
+fn told(place: u32) -> QueueTold {
+    QueueTold {
+        note: MEET,
+        place,
+        end: 0,
+    }
+}
+
+/// Never two threads inside: the owner, who fences lightly, and one that took its turn away (PAIR bias, bias-left).
+#[test]
+fn the_owner_of_a_bias_and_who_takes_it_away_are_not_inside_at_once() {
+    model(|| {
+        let shared = Arc::new((Bias::new(), Watched::default()));
+        shared.0.give(1);
+        let owner = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                let (bias, data) = &*shared;
+                for _ in 0..2 {
+                    if let Some(turn) = bias.enter(1) {
+                        data.set(data.get() + 1);
+                        bias.leave(turn);
+                    }
+                }
+            })
+        };
+        let (bias, data) = &*shared;
+        bias.revoke(|| fence(Ordering::SeqCst), thread::yield_now);
+        data.set(data.get() + 1);
+        bias.give(2);
+        let turn = bias.enter(2).unwrap();
+        data.set(data.get() + 1);
+        bias.leave(turn);
+        owner.join().unwrap();
     });
 }
 

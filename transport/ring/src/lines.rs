@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What each member of a board tells in a round, in lines that it alone writes: its [`Note`], and its data if they are few.
+//!
+//! A member has lines for [`DEPTH`] rounds in turn. It may write those of a round when all members have told the round
+//! [`DEPTH`] − 1 before: then all have read what it overwrites (R7).
+//!
+//! Numbers that another process can garble decide nothing but when a member goes on: a scribble makes results wrong, or
+//! makes members wait, and reaches no memory.
+
+use crate::board::Note;
+use crate::sync::{AtomicU64, Ordering};
+
+/// The lines of one member. Zeros are those of one that has told nothing.
+#[derive(Debug)]
+#[repr(C)]
+pub struct MemberLines {
+    lines: [Line; DEPTH as usize],
+}
+
+/// Those of one round.
+#[derive(Debug)]
+#[repr(C)]
+#[cfg_attr(not(loom), repr(align(128)))]
+struct Line {
+    /// The round (low half) and the [`Note`], which is not 0.
+    told: AtomicU64,
+    body: [AtomicU64; BODY_WORDS],
+}
+
+impl MemberLines {
+    /// Tells what the member does in `round`. Its data of the round may be read from now on.
+    #[inline]
+    pub fn tell(&self, round: u32, note: Note) {
+        let word = u64::from(round) | u64::from(note.word()) << 32;
+        // PAIR(board-note): `note` and `reached` load it with Acquire.
+        self.at(round).told.store(word, Ordering::Release);
+    }
+
+    /// What the member does in `round`, if it has told already.
+    #[inline]
+    #[must_use]
+    pub fn note(&self, round: u32) -> Option<Note> {
+        // PAIR(board-note): `tell` stores it with Release, after the data.
+        let word = self.at(round).told.load(Ordering::Acquire);
+        let [round_told, note] = [word & u64::from(u32::MAX), word >> 32];
+        // Where nobody has told anything yet, there are zeros.
+        (note != 0 && round_told == u64::from(round)).then(|| Note::of(note))
+    }
+
+    /// Whether the member has told `round`, or a later one in its place.
+    #[inline]
+    #[must_use]
+    pub fn has_reached(&self, round: u32) -> bool {
+        // PAIR(board-note): `tell` stores it with Release, after the data.
+        let word = self.at(round).told.load(Ordering::Acquire);
+        #[allow(clippy::cast_possible_truncation, reason = "the low half of a word")]
+        let ahead = (word as u32).wrapping_sub(round);
+        word >> 32 != 0 && ahead <= u32::MAX / 2
+    }
+
+    /// Puts the member's data of a round that it [tells](Self::tell) next. `false`: they do not fit, and nothing was put.
+    #[inline]
+    #[must_use]
+    pub fn put(&self, round: u32, bytes: &[u8]) -> bool {
+        if bytes.len() > LINE_BODY_BYTES {
+            return false;
+        }
+        for (word, bytes) in self.at(round).body.iter().zip(bytes.chunks(8)) {
+            let mut all = [0; 8];
+            all[..bytes.len()].copy_from_slice(bytes);
+            word.store(u64::from_ne_bytes(all), Ordering::Relaxed);
+        }
+        true
+    }
+
+    /// Copies data of a round that the member has told, from byte `at` on. `false`: so much is not there.
+    #[inline]
+    #[must_use]
+    pub fn get(&self, round: u32, at: usize, bytes: &mut [u8]) -> bool {
+        let end = at.saturating_add(bytes.len());
+        if end > LINE_BODY_BYTES {
+            return false;
+        }
+        let body = &self.at(round).body;
+        let word = |index: usize| body[index].load(Ordering::Relaxed).to_ne_bytes();
+        let (first, skipped) = (at / 8, at % 8);
+        let in_first = bytes.len().min((8 - skipped) % 8);
+        let (head, rest) = bytes.split_at_mut(in_first);
+        if in_first > 0 {
+            head.copy_from_slice(&word(first)[skipped..skipped + in_first]);
+        }
+        let first = first + usize::from(skipped > 0);
+        for (index, bytes) in (first..).zip(rest.chunks_mut(8)) {
+            match <&mut [u8; 8]>::try_from(&mut *bytes) {
+                Ok(whole) => *whole = word(index),
+                Err(_) => bytes.copy_from_slice(&word(index)[..bytes.len()]),
+            }
+        }
+        true
+    }
+
+    /// The round after the last one that the member has told.
+    #[must_use]
+    pub fn next_round(&self) -> u32 {
+        let told = self.lines.iter().filter_map(|line| {
+            let word = line.told.load(Ordering::Relaxed);
+            #[allow(clippy::cast_possible_truncation, reason = "the low half of a word")]
+            (word >> 32 != 0).then_some((word as u32).wrapping_add(1))
+        });
+        let later = |one: u32, other: u32| match one.wrapping_sub(other) <= u32::MAX / 2 {
+            true => one,
+            false => other,
+        };
+        told.reduce(later).unwrap_or(0)
+    }
+
+    /// Begins anew as one that has told nothing, while nobody but the caller uses the board.
+    pub fn begin(&self) {
+        for line in &self.lines {
+            line.told.store(0, Ordering::Relaxed);
+        }
+    }
+
+    fn at(&self, round: u32) -> &Line {
+        &self.lines[(round % DEPTH) as usize]
+    }
+
+    /// New lines in private memory, for tests and models.
+    #[must_use]
+    pub fn new() -> Self {
+        let line = |_| Line {
+            told: AtomicU64::new(0),
+            body: core::array::from_fn(|_| AtomicU64::new(0)),
+        };
+        Self {
+            lines: core::array::from_fn(line),
+        }
+    }
+}
+
+impl Default for MemberLines {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Rounds that a member has lines for.
+#[cfg(not(loom))]
+pub const DEPTH: u32 = 32;
+/// In a model: the smallest in which a member is ahead.
+#[cfg(loom)]
+pub const DEPTH: u32 = 3;
+const BODY_WORDS: usize = if cfg!(loom) { 1 } else { 15 };
+/// Bytes that fit the lines of a round.
+pub const LINE_BODY_BYTES: usize = 8 * BODY_WORDS;
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<MemberLines>() == crate::layout::MEMBER_LINES_BYTES);
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_is_of_one_round() {
+        let lines = MemberLines::new();
+        assert_eq!(lines.note(0), None);
+        assert!(!lines.has_reached(0));
+        let note = Note {
+            kind: 7,
+            bytes: 0x00ff_ffff,
+        };
+        lines.tell(u32::MAX, note);
+        assert_eq!(lines.note(u32::MAX), Some(note));
+        assert_eq!(lines.note(u32::MAX - DEPTH), None);
+        assert!(lines.has_reached(u32::MAX) && lines.has_reached(u32::MAX - DEPTH));
+        assert!(!lines.has_reached(u32::MAX.wrapping_add(DEPTH)));
+        assert_eq!(lines.next_round(), 0);
+        (0..3).for_each(|round| lines.tell(round, note));
+        assert_eq!(lines.next_round(), 3);
+        lines.begin();
+        assert_eq!((lines.note(u32::MAX), lines.next_round()), (None, 0));
+        assert!(!lines.has_reached(u32::MAX));
+    }
+
+    #[test]
+    fn lines_have_room_for_so_many_bytes() {
+        let lines = MemberLines::new();
+        let bytes: Vec<u8> = (0..).take(LINE_BODY_BYTES + 1).collect();
+        assert!(!lines.put(3, &bytes));
+        assert!(lines.put(3, &bytes[..LINE_BODY_BYTES]));
+        for at in 0..LINE_BODY_BYTES {
+            let mut part = vec![0; LINE_BODY_BYTES - at];
+            assert!(lines.get(3, at, &mut part));
+            assert_eq!(part, bytes[at..LINE_BODY_BYTES]);
+        }
+        let mut one = [0];
+        assert!(!lines.get(3, LINE_BODY_BYTES, &mut one) && !lines.get(3, usize::MAX, &mut one));
+    }
+}
