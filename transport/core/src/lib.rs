@@ -38,6 +38,7 @@
 //! request that took it; drop the fabric last. Node segments stay mapped until the process ends.
 
 mod arena;
+pub mod bcast_queue;
 pub mod channel;
 mod cq;
 mod error;
@@ -60,7 +61,7 @@ pub use provider::{
     Ledger, MOST_RECORD_BYTES, NetLimits, NetStats, NetTerms, Network, PortChange, Providers,
     Rendezvous, SimConfig, SimNet, SimStats, Stats,
 };
-pub use ring::{Full, Head, SLOT_BODY_BYTES};
+pub use ring::{Bias, Full, Head, SLOT_BODY_BYTES, Turn, copy};
 pub use seat::Seat;
 pub use wr::{Atomic, Outcome, WorkId};
 

@@ -10,6 +10,8 @@
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use ring::copy::copy_overlapping;
+
 use crate::Atomic;
 
 /// A stretch of memory on loan to the transport, from the post of a work request to its completion.
@@ -74,7 +76,7 @@ impl Lease {
         // SAFETY: the lease is writable and exclusive, `source` is readable (the caller's promise); a mapping of the
         // transport's and memory of the application that overlap would be a lease of what the transport lent: then
         // they are the same bytes, and `copy` is right for those too.
-        unsafe { std::ptr::copy(source.as_ptr(), target.as_ptr(), bytes) };
+        unsafe { copy_overlapping(source.as_ptr(), target.as_ptr(), bytes) };
     }
 
     /// The same from its start, as [`copy_in_pieces`] does it, as far as both reach.
@@ -97,7 +99,7 @@ impl Lease {
         // SAFETY: inside the lease.
         let source = unsafe { self.base.add(at) };
         // SAFETY: as in `fill_from`, with the directions exchanged.
-        unsafe { std::ptr::copy(source.as_ptr(), target.as_ptr(), bytes) };
+        unsafe { copy_overlapping(source.as_ptr(), target.as_ptr(), bytes) };
     }
 
     /// Copies between two stretches of this process, which may overlap.
@@ -105,7 +107,7 @@ impl Lease {
         let source = std::ptr::with_exposed_provenance::<u8>(to_usize(source));
         // SAFETY: both stretches are on loan from the same process: `source` was exported by a fabric of this process
         // from a lease of at least this length, which is still out (providers `self` and `sim` check the key).
-        unsafe { std::ptr::copy(source, self.base.as_ptr(), self.bytes) };
+        unsafe { copy_overlapping(source, self.base.as_ptr(), self.bytes) };
     }
 
     /// Changes the word at `target` in one step, and puts what was there before into the lease.
@@ -142,7 +144,7 @@ impl Lease {
     pub(crate) fn copy_to_process(&self, target: u64) {
         let target = std::ptr::with_exposed_provenance_mut::<u8>(to_usize(target));
         // SAFETY: as above, with the directions exchanged.
-        unsafe { std::ptr::copy(self.base.as_ptr(), target, self.bytes) };
+        unsafe { copy_overlapping(self.base.as_ptr(), target, self.bytes) };
     }
 }
 

@@ -2,30 +2,37 @@
 //! A process's seat at a board: where ranks of this node that do the same thing together put their data and wait for each
 //! other, without a message between any two of them.
 //!
-//! The members of a board count rounds. In each of them a member may put bytes on the board, [tells](Seat::tell) what it does,
-//! [arrives](Seat::arrive), and may read all bytes when the round [is over](Seat::is_over). It begins the next round when the
-//! last one is over ([`Seat::begin`]), which need not be at once.
+//! The members of a board count rounds. In each of them a member may put bytes on the board, [arrives](Seat::arrive) and tells
+//! what it does, and may read all bytes when the round [is over](Seat::is_over). It begins the next round when the last one is
+//! over ([`Seat::begin`]), which need not be at once. Few bytes lie in the member's own lines: with these a member may be
+//! some rounds ahead ([`Seat::begin_in_lines`]). What needs no round goes over the board's [broadcast queue](Seat::bcast_queue).
 
 use std::cell::Cell;
+use std::ops::Range;
 use std::rc::Rc;
 
-use ring::{Arrival, Bell, Board, BoardData, Wake};
+use ring::{Arrival, Bell, Board, BoardParts, DEPTH, MemberLines, SharedBytes, Sleeps, Wake};
 
-pub use ring::Note;
+pub use ring::{LINE_BODY_BYTES, Note};
 
+use crate::bcast_queue::{BcastQueue, Told};
 use crate::{Node, Segment, wait};
 
 /// A member's place at a board, and the count of its rounds.
 #[derive(Debug)]
 pub struct Seat {
     board: &'static Board,
-    data: BoardData,
+    halves: [SharedBytes; 2],
+    lines: &'static [MemberLines],
+    queue: BcastQueue,
     segment: Segment,
     /// Local ranks of all members, by place.
     members: Box<[u32]>,
     place: u32,
     /// The round that this member begins next.
     next: Cell<u32>,
+    /// How many rounds are over, as far as this member has looked; of few, how many members have told the one after these.
+    over: Cell<(u32, u32)>,
 }
 
 /// What a member waits for.
@@ -40,8 +47,12 @@ pub struct Awaited {
 pub enum Event {
     /// The round is over.
     Over(Round),
-    /// This member has told what it does in the round.
+    /// All members below this place, which is not 0, have told the round.
     Told(Round, u32),
+    /// This entry of the broadcast queue was told.
+    Entry(u32),
+    /// All have taken so many entries of the broadcast queue.
+    Taken(u32),
 }
 
 /// One round at a board.
@@ -52,14 +63,23 @@ impl Seat {
     /// A seat at the board that the ranks of a node call `key`, for the members in the order of their places. All of them take
     /// one or none does, and all before any of them begins a round. `None`: there is no such board.
     pub(crate) fn take(node: &Node, key: u32, members: Box<[u32]>, place: u32) -> Option<Self> {
-        let (board, data) = find(node, key)?;
+        let parts = find(node, key)?;
+        let count = u32::try_from(members.len()).ok()?;
+        let lines = parts.lines.get(..members.len())?;
+        let first = match lines.len() <= FEW {
+            true => lines.get(place as usize)?.next_round(),
+            false => parts.board.rounds(),
+        };
         Some(Self {
-            board,
-            data,
+            board: parts.board,
+            halves: parts.halves,
+            lines,
+            queue: BcastQueue::take_place(&parts, count, place),
             segment: node.segment,
             members,
             place,
-            next: Cell::new(board.rounds()),
+            next: Cell::new(first),
+            over: Cell::new((first, 0)),
         })
     }
 
@@ -72,14 +92,76 @@ impl Seat {
     /// Bytes that fit the board in one round, of all members together.
     #[must_use]
     pub fn room_bytes(&self) -> usize {
-        self.data.half_bytes()
+        ring::layout::board_room_bytes(self.segment.local_size())
     }
 
     /// The next round, if the last one is over.
+    #[inline]
     #[must_use]
     pub fn begin(&self) -> Option<Round> {
         let next = self.next.get();
-        (self.board.rounds() == next).then_some(Round(next))
+        (self.over.get().0 == next || self.rounds() == next).then_some(Round(next))
+    }
+
+    /// The next round, in which this member puts nothing on the board but what lies [in its lines](Self::put_in_lines).
+    #[inline]
+    #[must_use]
+    pub fn begin_in_lines(&self) -> Option<Round> {
+        let next = self.next.get();
+        let is_far_ahead = |rounds: u32| next.wrapping_sub(rounds) >= DEPTH - 1;
+        let known = self.over.get().0;
+        (!is_far_ahead(known) || !is_far_ahead(self.rounds())).then_some(Round(next))
+    }
+
+    /// What to wait for where [`begin_in_lines`](Self::begin_in_lines) answers nothing: room for some rounds, so that who waits
+    /// is not woken for each.
+    #[must_use]
+    pub fn room_in_lines(&self) -> Event {
+        Event::Over(Round(self.next.get().wrapping_sub(DEPTH / 2)))
+    }
+
+    /// Whether there are so few members that they look at each other's lines; many would take too long for it.
+    #[inline]
+    fn is_of_few(&self) -> bool {
+        self.lines.len() <= FEW
+    }
+
+    /// How many rounds are over.
+    #[inline]
+    fn rounds(&self) -> u32 {
+        if self.is_of_few() {
+            return self.rounds_of_few();
+        }
+        let rounds = self.board.rounds();
+        self.over.set((rounds, 0));
+        rounds
+    }
+
+    fn rounds_of_few(&self) -> u32 {
+        let (mut round, mut told) = self.over.get();
+        // Not further than this member is, whatever lies there.
+        while round != self.next.get() {
+            let waits_for = self.lines[told as usize..]
+                .iter()
+                .position(|lines| !lines.has_reached(round));
+            if let Some(more) = waits_for {
+                #[allow(
+                    clippy::cast_possible_truncation,
+                    reason = "at most so many as members"
+                )]
+                self.over.set((round, told + more as u32));
+                return round;
+            }
+            (round, told) = (round.wrapping_add(1), 0);
+        }
+        self.over.set((round, told));
+        round
+    }
+
+    /// The round that this member begins next, which others may be in.
+    #[must_use]
+    pub fn upcoming(&self) -> Round {
+        Round(self.next.get())
     }
 
     /// The last round that this member arrived in.
@@ -88,59 +170,144 @@ impl Seat {
         Round(self.next.get().wrapping_sub(1))
     }
 
-    /// Puts bytes on the board from byte `at` on. Before the arrival.
+    /// Puts bytes on the board from byte `at` on, in a round in which all members together put `all` bytes there. Before the
+    /// arrival.
     ///
     /// # Panics
     /// When they do not [fit](Self::room_bytes).
-    pub fn put(&self, round: Round, at: usize, bytes: &[u8]) {
-        let fits = self.data.fill(round.0, at, bytes);
+    pub fn put(&self, round: Round, all: usize, at: usize, bytes: &[u8]) {
+        let (half, start) = self.place_of(round, all);
+        let fits = half.fill(start.saturating_add(at), bytes);
         assert!(fits, "{} bytes at {at} of a board", bytes.len());
     }
 
-    /// Reads bytes from byte `at` on: those of a member that has told, or of any when the round is over.
+    /// Reads bytes from byte `at` on, of a round as in [`put`](Self::put): those of a member that has told, or of any when the
+    /// round is over.
     ///
     /// # Panics
     /// When there are not so many.
-    pub fn read(&self, round: Round, at: usize, into: &mut [u8]) {
-        let fits = self.data.drain(round.0, at, into);
+    pub fn read(&self, round: Round, all: usize, at: usize, into: &mut [u8]) {
+        let (half, start) = self.place_of(round, all);
+        let fits = half.drain(start.saturating_add(at), into);
         assert!(fits, "{} bytes at {at} of a board", into.len());
     }
 
-    /// Tells what this member does, and that its bytes are there, to those that wait for [`Event::Told`].
-    pub fn tell(&self, round: Round, note: Note) {
-        self.board.tell(self.place, round.0, note);
+    /// Puts bytes into this member's lines, at most [`LINE_BODY_BYTES`]. Before the arrival.
+    ///
+    /// # Panics
+    /// When there are more.
+    #[inline]
+    pub fn put_in_lines(&self, round: Round, bytes: &[u8]) {
+        let fits = self.lines[self.place as usize].put(round.0, bytes);
+        assert!(fits, "{} bytes in lines of a board", bytes.len());
+    }
+
+    /// Reads bytes that the member at `place` has put into its lines, from byte `at` on; when, as [`read`](Self::read).
+    ///
+    /// # Panics
+    /// When there are not so many.
+    #[inline]
+    pub fn read_lines(&self, round: Round, place: u32, at: usize, into: &mut [u8]) {
+        let fits = self.lines[place as usize].get(round.0, at, into);
+        assert!(fits, "{} bytes at {at} of lines of a board", into.len());
+    }
+
+    /// Where data of the round lie: in one of the halves, and from which byte on. Those of one round after the other go through
+    /// all of a half.
+    fn place_of(&self, round: Round, all: usize) -> (&SharedBytes, usize) {
+        let half = &self.halves[round.0 as usize % 2];
+        let all = all.next_multiple_of(LINE_BYTES).max(LINE_BYTES);
+        let places = (half.length() / all).max(1);
+        (half, round.0 as usize / 2 % places * all)
+    }
+
+    /// What members tell all others without waiting for them.
+    #[must_use]
+    pub fn bcast_queue(&self) -> &BcastQueue {
+        &self.queue
+    }
+
+    /// Is done with the next entry of the broadcast queue. Whoever waits for room looks again.
+    pub fn take_entry(&self, told: &Told) {
+        self.queue.take(told);
+        let waiter = self.queue.waiter();
+        if let Some(member) = waiter.and_then(|place| self.members.get(place as usize)) {
+            self.wake(*member);
+        }
+    }
+
+    /// Wakes whoever sleeps: something has happened that others may wait for.
+    pub fn wake_sleepers(&self) {
         if self.board.has_sleepers() {
             self.wake_all();
         }
     }
 
-    /// Has done its part of the round: nothing is put on the board any more. After [`tell`](Self::tell) with the same note,
-    /// or instead of it.
+    /// Wakes two of those that sleep for an entry that was told; each of them wakes two more. So who tells many entries is not
+    /// held up by all that sleep, and finds those awake that it would have to wake for the next one.
+    #[inline]
+    pub fn wake_readers(&self) {
+        if self.board.has_sleepers() {
+            self.wake_two_readers();
+        }
+    }
+
+    /// Wakes all that sleep for a round in which their last one has arrived.
+    #[inline]
+    pub fn wake_those_of_rounds(&self) {
+        if self.board.has_sleepers() {
+            self.wake_all_of_rounds();
+        }
+    }
+
+    /// Has done its part of the round, and tells what that is: nothing is put on the board any more.
+    #[inline]
     pub fn arrive(&self, round: Round, note: Note) {
         self.next.set(round.0.wrapping_add(1));
-        self.board.tell(self.place, round.0, note);
+        self.lines[self.place as usize].tell(round.0, note);
+        if self.is_of_few() {
+            return self.wake_those_of_rounds();
+        }
         let members = self.members();
         if self.board.arrive(self.place, members, round.0, note) == Arrival::Last(true) {
-            self.wake_all();
+            self.wake_all_of_rounds();
         }
     }
 
     /// Whether all members have arrived.
+    #[inline]
     #[must_use]
     pub fn is_over(&self, round: Round) -> bool {
-        self.board.rounds() != round.0
+        let is_over = |rounds: u32| rounds.wrapping_sub(round.0).wrapping_sub(1) <= u32::MAX / 2;
+        is_over(self.over.get().0) || is_over(self.rounds())
     }
 
     /// What a member does in the round, if it has told.
+    #[inline]
     #[must_use]
     pub fn note(&self, round: Round, place: u32) -> Option<Note> {
-        self.board.note(place, round.0)
+        self.lines.get(place as usize)?.note(round.0)
+    }
+
+    /// The first member of `places` that has not told the round.
+    #[inline]
+    #[must_use]
+    pub fn first_to_tell(&self, round: Round, mut places: Range<u32>) -> Option<u32> {
+        places.find(|place| {
+            let lines = self.lines.get(*place as usize);
+            lines.is_some_and(|lines| !lines.has_reached(round.0))
+        })
     }
 
     /// Whether not all members do the same in a round that is over.
+    #[inline]
     #[must_use]
     pub fn is_disputed(&self, round: Round) -> bool {
-        self.board.is_disputed(round.0)
+        if !self.is_of_few() {
+            return self.board.is_disputed(round.0);
+        }
+        let own = self.note(round, self.place);
+        self.lines.iter().any(|lines| lines.note(round.0) != own)
     }
 
     /// The first member that does something else than `note` in the round.
@@ -153,13 +320,63 @@ impl Seat {
 
     #[cold]
     #[inline(never)]
-    fn wake_all(&self) {
-        for member in &self.members {
-            let bell: &Bell = self.segment.bell(*member);
-            if bell.wake() == Wake::Sleeper {
-                wait::futex_wake(bell.sleep_word());
+    fn wake_two_readers(&self) {
+        let mut left = 2;
+        // In the order of their places: the first one is the root of most calls, which others wait for next.
+        for (place, member) in (0..).zip(&self.members) {
+            let Some(Sleeps::ForEntry(entry)) = self.board.sleeps_for(place) else {
+                continue;
+            };
+            if self.queue.is_told(entry) && self.wake(*member) {
+                left -= 1;
+                if left == 0 {
+                    return;
+                }
             }
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wake_all_of_rounds(&self) {
+        let rounds = self.rounds();
+        let is_over = |round: u32| rounds.wrapping_sub(round).wrapping_sub(1) <= u32::MAX / 2;
+        // A round, and the first member that has not told it.
+        let mut told: Option<(u32, u32)> = None;
+        for (place, member) in (0..).zip(&self.members) {
+            let has_happened = match self.board.sleeps_for(place) {
+                None | Some(Sleeps::ForEntry(_)) => false,
+                Some(Sleeps::ForRound(round)) => is_over(round),
+                Some(Sleeps::ForTellers { round, below }) => {
+                    if told.is_none_or(|(known, _)| known != round) {
+                        let first = self.first_to_tell(Round(round), 0..self.members());
+                        told = Some((round, first.unwrap_or(u32::MAX)));
+                    }
+                    is_over(round) || told.is_some_and(|(_, first)| below <= first)
+                }
+            };
+            if has_happened {
+                self.wake(*member);
+            }
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wake_all(&self) {
+        for member in &self.members {
+            self.wake(*member);
+        }
+    }
+
+    /// `false`: it is awake, or somebody else wakes it.
+    fn wake(&self, member: u32) -> bool {
+        let bell: &Bell = self.segment.bell(member);
+        let sleeps = bell.wake() == Wake::Sleeper;
+        if sleeps {
+            wait::futex_wake(bell.sleep_word());
+        }
+        sleeps
     }
 }
 
@@ -176,43 +393,72 @@ impl Awaited {
     pub fn has_happened(&self) -> bool {
         match self.what {
             Event::Over(round) => self.seat.is_over(round),
-            Event::Told(round, place) => self.seat.note(round, place).is_some(),
+            Event::Told(round, below) => self.seat.first_to_tell(round, 0..below).is_none(),
+            Event::Entry(number) => self.seat.queue.is_told(number),
+            Event::Taken(count) => self.seat.queue.have_taken(count),
         }
     }
 
     /// Runs `sleep` in such a way that it is woken when this happens; it must not sleep if the answer to its argument is that
     /// it has.
     pub fn doze(&self, sleep: impl FnOnce(&Self)) {
-        self.seat.board.doze();
+        match self.what {
+            Event::Taken(count) => self.seat.queue.doze(count, || sleep(self)),
+            Event::Over(round) => self.doze_at_board(Sleeps::ForRound(round.0), sleep),
+            Event::Told(round, below) => {
+                let round = round.0;
+                self.doze_at_board(Sleeps::ForTellers { round, below }, sleep);
+            }
+            Event::Entry(number) => self.doze_at_board(Sleeps::ForEntry(number), sleep),
+        }
+    }
+}
+
+impl Awaited {
+    fn doze_at_board(&self, what: Sleeps, sleep: impl FnOnce(&Self)) {
+        let (board, place) = (self.seat.board, self.seat.place);
+        board.doze(place, what);
         sleep(self);
-        self.seat.board.rise();
+        board.rise(place);
+        if matches!(what, Sleeps::ForEntry(_)) && self.has_happened() {
+            self.seat.wake_readers();
+        }
     }
 }
 
 /// Takes a board of the node for members who will call it `key`, which is not 0. They all [`leave`] it in the end.
 pub(crate) fn claim(node: &Node, key: u32) -> bool {
-    (OF_THE_NODE + 1..ring::layout::BOARDS)
-        .filter_map(|index| node.segment.board(index))
-        .any(|(board, _)| board.claim(key))
+    let mut boards =
+        (OF_THE_NODE + 1..ring::layout::BOARDS).filter_map(|index| node.segment.board(index));
+    let claimed = boards.find(|parts| parts.board.claim(key));
+    if let Some(parts) = &claimed {
+        parts.board.begin();
+        parts.queue.begin();
+        parts.lines.iter().for_each(MemberLines::begin);
+    }
+    claimed.is_some()
 }
 
 /// One of `members` members is done with a board. Nothing happens if there is none.
 pub(crate) fn leave(node: &Node, key: u32, members: u32) {
-    if let Some((board, _)) = find(node, key).filter(|_| key != NODE_BOARD) {
-        board.leave(members);
+    if let Some(parts) = find(node, key).filter(|_| key != NODE_BOARD) {
+        parts.board.leave(members);
     }
 }
 
-fn find(node: &Node, key: u32) -> Option<(&'static Board, BoardData)> {
+fn find(node: &Node, key: u32) -> Option<BoardParts> {
     if key == NODE_BOARD {
         return node.segment.board(OF_THE_NODE);
     }
     (OF_THE_NODE + 1..ring::layout::BOARDS)
         .filter_map(|index| node.segment.board(index))
-        .find(|(board, _)| board.key() == key)
+        .find(|parts| parts.board.key() == key)
 }
 
 /// The key of the board that is always there, of all ranks of the node.
 pub const NODE_BOARD: u32 = 0;
 /// Its index.
 const OF_THE_NODE: u32 = 0;
+const LINE_BYTES: usize = 64;
+/// So many members at most look at each other's lines.
+pub const FEW: usize = 8;

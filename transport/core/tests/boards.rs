@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use common::Random;
 use common::memory::{Mapping, open, segment_file};
+use transport::bcast_queue::CHUNK_BYTES;
 use transport::seat::{Awaited, Event, NODE_BOARD, Note, Round};
 use transport::{Completions, Fabric, Peer, Seat};
 
@@ -77,7 +78,7 @@ fn members_read_what_all_wrote() {
                 };
                 let round = begin(&seat);
                 let mine: Vec<u8> = (0..bytes).map(|at| byte(number, me, at)).collect();
-                seat.put(round, me as usize * bytes, &mine);
+                seat.put(round, ranks as usize * bytes, me as usize * bytes, &mine);
                 seat.arrive(round, note);
                 // Some do not wait, as the members of a reduction that are not its root.
                 if random.below(3) == 0 && me != 0 {
@@ -87,7 +88,12 @@ fn members_read_what_all_wrote() {
                 assert!(!seat.is_disputed(round));
                 let mut got = vec![0; bytes];
                 for from in 0..ranks {
-                    seat.read(round, from as usize * bytes, &mut got);
+                    seat.read(
+                        round,
+                        ranks as usize * bytes,
+                        from as usize * bytes,
+                        &mut got,
+                    );
                     let expected = |(at, got): (usize, &u8)| *got == byte(number, from, at);
                     assert!(
                         got.iter().enumerate().all(expected),
@@ -151,34 +157,93 @@ fn asleep_until(fabric: &mut Fabric, seat: &Rc<Seat>, event: Event) {
 }
 
 #[test]
-fn sleepers_are_woken_by_the_last_one_and_by_notes() {
+fn sleepers_are_woken_by_the_last_one() {
     const RANKS: u32 = 5;
     let file = Arc::new(segment_file(RANKS, JOB));
     each_rank(&file, RANKS, |me, mut fabric| {
         let seat = seat(&fabric, NODE_BOARD, &[0, 1, 2, 3, 4]).unwrap();
-        let note = Note { kind: 2, bytes: 1 };
         for number in 0..300u32 {
             if seat.begin().is_none() {
                 let last = seat.last();
                 asleep_until(&mut fabric, &seat, Event::Over(last));
             }
             let round = seat.begin().unwrap();
-            let root = number % RANKS;
-            if me == root {
-                seat.put(round, 0, &[number as u8]);
-                seat.tell(round, note);
-            } else {
-                asleep_until(&mut fabric, &seat, Event::Told(round, root));
-                let mut got = [0];
-                seat.read(round, 0, &mut got);
-                assert_eq!((got[0], seat.note(round, root)), (number as u8, Some(note)));
-            }
+            let note = Note {
+                kind: 2,
+                bytes: number % 3,
+            };
             seat.arrive(round, note);
+            assert_eq!(seat.note(round, me), Some(note));
             if number % 7 == 0 {
                 asleep_until(&mut fabric, &seat, Event::Over(round));
             }
         }
     });
+}
+
+/// Roots in turn, each many entries ahead of the others, of lengths around those that lie in an entry and that fill the ring; who has
+/// to wait sleeps.
+#[test]
+fn entries_of_a_broadcast_queue_come_in_order_and_whole_while_tellers_run_ahead() {
+    const RANKS: u32 = 4;
+    let file = Arc::new(segment_file(RANKS, JOB));
+    each_rank(&file, RANKS, |me, mut fabric| {
+        let seat = seat(&fabric, NODE_BOARD, &[0, 1, 2, 3]).unwrap();
+        let lengths = [
+            0,
+            1,
+            8,
+            47,
+            48,
+            49,
+            64,
+            65,
+            1000,
+            4096,
+            CHUNK_BYTES - 1,
+            CHUNK_BYTES,
+        ];
+        let byte = |number: u32, at: usize| (number as usize * 31 + at * 7) as u8;
+        for number in 0..3000u32 {
+            let length = lengths[number as usize % lengths.len()];
+            let bytes: Vec<u8> = (0..length).map(|at| byte(number, at)).collect();
+            let (root, queue) = (number / 250 % RANKS, seat.bcast_queue());
+            let note = Note {
+                kind: 2,
+                bytes: length as u32,
+            };
+            if me == root {
+                if !queue.has_room(length) {
+                    seat.wake_sleepers();
+                    let count = queue.wanted(length);
+                    asleep_until(&mut fabric, &seat, Event::Taken(count));
+                }
+                queue.tell(note, &bytes);
+                seat.wake_sleepers();
+                continue;
+            }
+            asleep_until(&mut fabric, &seat, Event::Entry(queue.next()));
+            let told = queue.told().unwrap();
+            assert_eq!((told.note, told.place), (note, root));
+            let at = length / 3;
+            let mut got = vec![0; length - at];
+            queue.read(&told, length, at, &mut got);
+            assert_eq!(got, bytes[at..], "entry {number}");
+            seat.take_entry(&told);
+        }
+    });
+}
+
+#[test]
+fn who_announces_a_call_is_seen() {
+    let file = segment_file(2, JOB);
+    let [first, second] = [0, 1].map(|me| seat(&open(&file, JOB, me, 2), NODE_BOARD, &[0, 1]));
+    let (first, second) = (first.unwrap(), second.unwrap());
+    assert_eq!(second.bcast_queue().announced(0), None);
+    first.bcast_queue().announce(0, false);
+    assert_eq!(second.bcast_queue().announced(0), Some((0, false)));
+    first.bcast_queue().announce(u32::MAX, true);
+    assert_eq!(second.bcast_queue().announced(0), Some((u32::MAX, true)));
 }
 
 #[test]
@@ -233,10 +298,18 @@ fn a_board_full_of_garbage_harms_nobody() {
     let mut fabric = open(&file, JOB, 0, ranks);
     let mapping = Mapping::of(&file);
     let first = ring::layout::boards_offset(ranks);
+    let queue = ring::layout::queue_offset(ranks) as u64;
+    let lines = queue - 0x2000;
     let mut random = Random(2026);
     for _ in 0..2000 {
         for _ in 0..40 {
-            let at = first + random.below(0x6000) as usize / 8 * 8;
+            // A third each hit the words, the lines, and the words and the ring of the broadcast queue.
+            let at = match random.below(3) {
+                0 => random.below(ring::layout::BOARD_DATA_OFFSET as u64),
+                1 => lines + random.below(0x2000),
+                _ => queue + random.below(0x8000),
+            };
+            let at = first + at as usize / 8 * 8;
             mapping.write(at, &random.next().to_ne_bytes());
         }
         let Some(seat) = seat(&fabric, NODE_BOARD, &[0, 1]) else {
@@ -245,8 +318,8 @@ fn a_board_full_of_garbage_harms_nobody() {
         let note = Note { kind: 1, bytes: 16 };
         let mut got = [0; 16];
         let Some(round) = seat.begin() else { continue };
-        seat.put(round, seat.room_bytes() - 16, &[7; 16]);
-        seat.tell(round, note);
+        let room = seat.room_bytes();
+        seat.put(round, room, room - 16, &[7; 16]);
         seat.arrive(round, note);
         let _ = (
             seat.is_over(round),
@@ -254,8 +327,19 @@ fn a_board_full_of_garbage_harms_nobody() {
             seat.who_differs(round, note),
         );
         let _ = seat.note(round, 1);
-        seat.read(round, seat.room_bytes() - 16, &mut got);
+        seat.read(round, room, room - 16, &mut got);
         assert_eq!(got, [7; 16]);
+        let queue = seat.bcast_queue();
+        let length = random.below(CHUNK_BYTES as u64) as usize;
+        if queue.has_room(length) {
+            queue.tell(note, &vec![7; length]);
+        } else {
+            let _ = queue.have_taken(queue.wanted(length));
+        }
+        if let Some(told) = queue.told() {
+            queue.read(&told, length, random.below(9) as usize, &mut got);
+            seat.take_entry(&told);
+        }
         let key = random.below(20) as u32 + 1;
         let _ = fabric.claim_board(key);
         fabric.leave_board(key, 2);

@@ -240,7 +240,9 @@ impl Shm {
             return Err(Full);
         }
         let way = tx.distance.way(body.len());
-        let index = if tx.distance.is_far() {
+        // The peer has a core of its own.
+        let is_elsewhere = tx.distance.is_far() || self.attentive;
+        let index = if is_elsewhere {
             pool.acquire_in_turn()
         } else {
             pool.acquire()

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A process's place in the broadcast queue of a board: it tells entries to all other members, and takes those that others
+//! tell, in the one order of their calls. Who tells does not wait for those that take, as long as there is room.
+
+use std::cell::Cell;
+
+use ring::layout::QUEUE_BYTES;
+use ring::{BoardParts, ENTRIES, Note, QUEUE_BODY_BYTES, SharedBytes};
+
+pub use ring::QueueTold as Told;
+
+/// A member's place, and how far it is.
+#[derive(Debug)]
+pub struct BcastQueue {
+    words: &'static ring::BcastQueue,
+    ring: SharedBytes,
+    members: u32,
+    place: u32,
+    /// Number of the entry that this member tells or takes next.
+    next: Cell<u32>,
+    /// All members had taken so many when this one last looked.
+    taken: Cell<u32>,
+    /// Where the bytes of the last entries end, counted from the begin of the queue, by the entries' numbers.
+    ends: Box<[Cell<u64>]>,
+}
+
+impl BcastQueue {
+    /// The place of member `place` of `members`. All are at the queue's begin.
+    pub(crate) fn take_place(parts: &BoardParts, members: u32, place: u32) -> Self {
+        let first = parts.queue.taken(place);
+        Self {
+            words: parts.queue,
+            ring: parts.ring,
+            members,
+            place,
+            next: Cell::new(first),
+            taken: Cell::new(first),
+            ends: (0..ENTRIES).map(|_| Cell::new(0)).collect(),
+        }
+    }
+
+    /// The number of the entry that this member tells or takes next.
+    #[inline]
+    #[must_use]
+    pub fn next(&self) -> u32 {
+        self.next.get()
+    }
+
+    /// Whether an entry with `length` bytes, at most [`CHUNK_BYTES`], can be told.
+    #[inline]
+    #[must_use]
+    pub fn has_room(&self, length: usize) -> bool {
+        self.has_known_room(length) || {
+            let next = self.next.get();
+            self.taken.set(self.words.least_taken(self.members, next));
+            self.has_known_room(length)
+        }
+    }
+
+    fn has_known_room(&self, length: usize) -> bool {
+        let (next, taken) = (self.next.get(), self.taken.get());
+        let free = self.end_before(taken);
+        let end = self.place_bytes(length).end;
+        next.wrapping_sub(taken) < ENTRIES && end.wrapping_sub(free) <= QUEUE_BYTES as u64
+    }
+
+    /// How many entries all must have taken before one with `length` bytes is told, where there is no room for it: enough for
+    /// some more, so that who waits is not woken for each.
+    #[must_use]
+    pub fn wanted(&self, length: usize) -> u32 {
+        let (next, taken) = (self.next.get(), self.taken.get());
+        let end = self.place_bytes(length).end + QUEUE_BYTES as u64 / 2;
+        let behind = next.wrapping_sub(taken).min(ENTRIES);
+        let is_enough = |left: &u32| {
+            let free = self.end_before(next.wrapping_sub(*left));
+            *left <= ENTRIES / 2 && end.wrapping_sub(free) <= QUEUE_BYTES as u64
+        };
+        let left = (0..behind).rev().find(is_enough).unwrap_or(0);
+        next.wrapping_sub(left)
+    }
+
+    /// Whether all have taken `count` entries.
+    #[must_use]
+    pub fn have_taken(&self, count: u32) -> bool {
+        let next = self.next.get();
+        let least = self.words.least_taken(self.members, next);
+        next.wrapping_sub(least) <= next.wrapping_sub(count)
+    }
+
+    /// Tells the next entry, for which there is [room](Self::has_room).
+    ///
+    /// # Panics
+    /// With more than [`CHUNK_BYTES`] bytes.
+    pub fn tell(&self, note: Note, bytes: &[u8]) {
+        let number = self.next.get();
+        let placed = self.place_bytes(bytes.len());
+        let fits = match is_inline(bytes.len()) {
+            true => self.words.put(number, bytes),
+            false => self.ring.fill(offset(placed.start), bytes),
+        };
+        assert!(fits, "{} bytes in a broadcast queue", bytes.len());
+        let told = Told {
+            note,
+            place: self.place,
+            end: u32::try_from(offset(placed.end)).unwrap_or(0),
+        };
+        self.words.tell(number, told);
+        self.go_on(placed.end);
+    }
+
+    /// The next entry, if it was told already.
+    #[inline]
+    #[must_use]
+    pub fn told(&self) -> Option<Told> {
+        self.words.entry(self.next.get())
+    }
+
+    /// Whether entry `number` was told.
+    #[must_use]
+    pub fn is_told(&self, number: u32) -> bool {
+        self.words.entry(number).is_some()
+    }
+
+    /// This member is at call `call`, and missed an earlier one; `tells`: it is about to tell entries of it.
+    pub fn announce(&self, call: u32, tells: bool) {
+        let word = u64::from(call) | u64::from(tells) << 32 | 1 << 33;
+        self.words.announce(self.place, word);
+    }
+
+    /// The call that a member has [announced](Self::announce) last, and whether it is about to tell.
+    #[must_use]
+    pub fn announced(&self, place: u32) -> Option<(u32, bool)> {
+        let word = self.words.call_of(place);
+        #[allow(clippy::cast_possible_truncation, reason = "its low half")]
+        (word != 0).then_some((word as u32, word >> 32 & 1 != 0))
+    }
+
+    /// Copies bytes of the next entry, which has `length`, from byte `at` on. Where another process has garbled the entry, they
+    /// are any.
+    pub fn read(&self, told: &Told, length: usize, at: usize, into: &mut [u8]) {
+        let _ = match is_inline(length) {
+            true => self.words.get(self.next.get(), at, into),
+            false => {
+                let start = offset(u64::from(told.end).wrapping_sub(padded(length)));
+                self.ring.drain(start.saturating_add(at), into)
+            }
+        };
+    }
+
+    /// Is done with the next entry.
+    #[inline]
+    pub fn take(&self, told: &Told) {
+        let before = self.end_before(self.next.get());
+        let more = offset(u64::from(told.end).wrapping_sub(before));
+        self.go_on(before + more as u64);
+    }
+
+    /// Runs `sleep`, which is woken when all have taken `count` entries.
+    pub(crate) fn doze<R>(&self, count: u32, sleep: impl FnOnce() -> R) -> R {
+        self.words.doze(self.place, count);
+        let slept = sleep();
+        self.words.rise();
+        slept
+    }
+
+    /// The member that may sleep and has room now.
+    pub(crate) fn waiter(&self) -> Option<u32> {
+        self.words.waiter(self.members, self.next.get())
+    }
+
+    fn go_on(&self, end: u64) {
+        let number = self.next.get();
+        self.ends[(number % ENTRIES) as usize].set(end);
+        self.next.set(number.wrapping_add(1));
+        self.words.take(self.place, self.next.get());
+    }
+
+    /// Where the bytes of the entry before `number` end.
+    fn end_before(&self, number: u32) -> u64 {
+        self.ends[(number.wrapping_sub(1) % ENTRIES) as usize].get()
+    }
+
+    /// Where the bytes of the next entry go. They lie in one piece.
+    fn place_bytes(&self, length: usize) -> std::ops::Range<u64> {
+        let start = self.end_before(self.next.get());
+        if is_inline(length) {
+            return start..start;
+        }
+        let ring = QUEUE_BYTES as u64;
+        let left = ring - start % ring;
+        let start = if left < padded(length) {
+            start + left
+        } else {
+            start
+        };
+        start..start + padded(length)
+    }
+}
+
+/// Bytes lie in the entry itself.
+fn is_inline(length: usize) -> bool {
+    length <= QUEUE_BODY_BYTES
+}
+
+/// Bytes of the ring for `length` bytes: whole cache lines.
+fn padded(length: usize) -> u64 {
+    length.next_multiple_of(64) as u64
+}
+
+/// Of a place counted from the queue's begin, the one in the ring.
+#[allow(clippy::cast_possible_truncation, reason = "below the ring's length")]
+fn offset(at: u64) -> usize {
+    (at % QUEUE_BYTES as u64) as usize
+}
+
+/// Bytes of an entry, at most.
+pub const CHUNK_BYTES: usize = 16 * 1024;
