@@ -97,18 +97,9 @@ impl Engine {
             peer: peer.0,
             tag: queue_layout::ANY_TAG,
         };
-        let mut at = self.matching.find_unexpected(&self.arena, wanted);
-        while let Some(id) = at {
-            let fields = self.arena.fields(id);
-            let same_queue = fields.context == context && fields.peer == peer.0;
-            if same_queue
-                && fields.state == State::Envelope
-                && wire::low(fields.scratch[0]) == token
-            {
-                return Some(id);
-            }
-            at = (fields.next != 0).then_some(RequestId(fields.next));
-        }
-        None
+        self.matching
+            .find_unexpected_that(&self.arena, wanted, |fields| {
+                fields.state == State::Envelope && wire::low(fields.scratch[0]) == token
+            })
     }
 }

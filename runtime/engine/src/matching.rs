@@ -1,25 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who waits for what: posted receives and unexpected messages, in bins by (context, source).
+//! Who waits for what: posted receives and unexpected messages, in bins by (context, source, tag).
 //!
-//! A bin is a queue in posting (arrival) order; tags are compared, not hashed, so that `MPI_ANY_TAG` is no special
-//! case. Receives from any source stand in the bin of (context, any); when that is not empty, the lower sequence
-//! number decides (MPI 5.0 section 3.5). Every unexpected message is linked twice: for its source and for any source.
+//! A bin is a queue in posting (arrival) order; others with the same hash value may stand between. Wildcards are values like
+//! any other here: a receive with [`ANY_PEER`] or [`ANY_TAG`] stands in the bin of just that. While such receives are posted, a
+//! message is looked up under each kind of envelope that they have, and the lowest sequence number decides (MPI 5.0 section
+//! 3.5). An unexpected message is found under its own envelope in its bin, and under those with wildcards in [`Wide`].
+
+mod wide;
 
 use std::sync::Arc;
 
 use queue_layout::{
-    ANY_PEER, ANY_TAG, CHUNK_SLOTS, FLAG_PLAIN, Fields, Kind, Queued, Slot, State, Tally,
+    ANY_PEER, ANY_TAG, CHUNK_SLOTS, FLAG_PERSISTENT, FLAG_PLAIN, Fields, Kind, Queued, Slot, State,
+    Tally,
 };
 
 use crate::request::{Arena, RequestId};
+use wide::Wide;
 
-/// The three queues of one hash value; other (context, source) pairs may share it.
+/// The two queues of one hash value.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Bin {
     posted: List,
     unexpected: List,
-    /// Unexpected messages of a context in order of arrival, in the bin of (context, any).
-    order: List,
 }
 
 /// Head and tail of a queue; 0 is no slot. The tail means something only where there is a head, and a slot's link to
@@ -33,8 +36,16 @@ struct List {
 #[derive(Debug)]
 pub(crate) struct Matching {
     bins: Box<[Bin]>,
-    /// Receives from any source that are posted, and one more while the fast paths are [guarded](Self::guard).
+    /// One less than there are bins, a power of two.
+    mask: u32,
+    /// Unexpected messages for each kind of wildcard.
+    wide: [Wide; Wild::ALL.len()],
+    /// How many of them there are.
+    unexpected: u32,
+    /// Receives with a wildcard that are posted, and one more while the fast paths are [guarded](Self::guard).
     wild: u32,
+    /// The posted ones of each kind.
+    wild_kinds: [u32; Wild::ALL.len()],
     /// Whether posted receives are counted by their context: then the fast paths are guarded, and no posted receive is plain.
     by_context: bool,
     tally: Arc<Tally>,
@@ -50,11 +61,82 @@ pub(crate) struct Envelope {
     pub(crate) tag: i32,
 }
 
+/// What a receive leaves open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wild {
+    Peer,
+    Tag,
+    Both,
+}
+
+impl Wild {
+    const ALL: [Self; 3] = [Self::Peer, Self::Tag, Self::Both];
+}
+
+impl Envelope {
+    #[inline(always)]
+    fn of(fields: &Fields) -> Self {
+        Self {
+            context: fields.context,
+            peer: fields.peer,
+            tag: fields.tag,
+        }
+    }
+
+    /// Whether a slot has this envelope. By reference, here and below: a copy would be loaded in wider pieces than it was stored
+    /// in, which waits for the stores (16 ns a message).
+    #[inline(always)]
+    fn is_of(&self, fields: &Fields) -> bool {
+        fields.tag == self.tag && fields.peer == self.peer && fields.context == self.context
+    }
+
+    /// Of a receive: what it leaves open.
+    #[inline(always)]
+    fn wild(&self) -> Option<Wild> {
+        match (self.peer == ANY_PEER, self.tag == ANY_TAG) {
+            (false, false) => None,
+            (true, false) => Some(Wild::Peer),
+            (false, true) => Some(Wild::Tag),
+            (true, true) => Some(Wild::Both),
+        }
+    }
+
+    /// Of a message: the envelope of the receives that leave this open and match it.
+    fn seen_by(&self, wild: Wild) -> Self {
+        Self {
+            context: self.context,
+            peer: if wild == Wild::Tag {
+                self.peer
+            } else {
+                ANY_PEER
+            },
+            tag: if wild == Wild::Peer {
+                self.tag
+            } else {
+                ANY_TAG
+            },
+        }
+    }
+
+    /// Neighbouring sources and tags lie in different bins, and so do tags that differ in their upper bits alone.
+    #[inline(always)]
+    fn hash(&self) -> u32 {
+        let tag = self.tag.cast_unsigned().wrapping_mul(FACTOR);
+        self.peer
+            .wrapping_add(self.context.wrapping_mul(FACTOR))
+            .wrapping_add(tag.rotate_right(TAG_ROTATION))
+    }
+}
+
 impl Matching {
     pub(crate) fn new(tally: Arc<Tally>) -> Self {
         Self {
             bins: vec![Bin::default(); FIRST_BINS].into(),
+            mask: mask(FIRST_BINS),
+            wide: Wild::ALL.map(Wide::of),
+            unexpected: 0,
             wild: 0,
+            wild_kinds: [0; Wild::ALL.len()],
             by_context: false,
             tally,
         }
@@ -67,7 +149,7 @@ impl Matching {
         arena: &mut Arena,
         message: Envelope,
     ) -> Option<RequestId> {
-        let mut found = self.find_posted(arena, message.peer, message);
+        let mut found = self.find_posted(arena, &message);
         if self.wild != 0 {
             found = self.arbitrate(arena, message, found);
         }
@@ -76,34 +158,34 @@ impl Matching {
         Some(id)
     }
 
-    /// As [`take_posted`](Self::take_posted), but only where the first receive of the queue is the one, no receive from
-    /// any source is posted and nobody has freed the request. Answers the receive's slot too.
+    /// As [`take_posted`](Self::take_posted), but only where the first receive of the bin is the one, no receive with a
+    /// wildcard is posted and nobody has freed the request. Answers the receive's slot too.
     #[inline(always)]
     pub(crate) fn take_head<'a>(
         &mut self,
         arena: &'a mut Arena,
         message: Envelope,
     ) -> Option<(RequestId, &'a mut Slot)> {
-        let bin = self.bin(message.context, message.peer);
-        let list = &mut self.bins[bin as usize].posted;
+        let bin = self.bin(&message);
+        let list = &mut self.bins.get_mut(bin as usize)?.posted;
         let id = RequestId(list.head);
         let fields = arena.fields(id);
         let matches = fields.tag == message.tag
             && fields.peer == message.peer
             && fields.context == message.context;
         // Slot 0, which an empty queue shows, is never posted.
-        if !matches || id.0 == 0 || self.wild != 0 || fields.flags & !FLAG_PLAIN != 0 {
+        if !matches || id.0 == 0 || self.wild != 0 || fields.flags & !NOT_SPECIAL != 0 {
             return None;
         }
         list.head = fields.next;
         Some((id, arena.slot(id)))
     }
 
-    /// Takes a plain receive out of its queue if it is the first there. What is posted from any source came later
+    /// Takes a plain receive out of its queue if it is the first there. What is posted with a wildcard came later
     /// ([`quiet_bin`](Self::quiet_bin)).
     #[inline(always)]
     pub(crate) fn take_first(&mut self, receive: &Fields) -> bool {
-        match self.bins.get_mut(receive.order_next as usize) {
+        match self.bins.get_mut(receive.bin as usize) {
             Some(bin) if bin.posted.head == receive.token => {
                 bin.posted.head = receive.next;
                 true
@@ -113,14 +195,15 @@ impl Matching {
     }
 
     /// The bin of such a receive, and its number, if no unexpected message is there, so that none matches, and no
-    /// receive from any source is posted: what is in the bin then comes before all that will be posted from any source.
+    /// receive with a wildcard is posted: what is in the bin then comes before all that will be posted with one.
     #[inline(always)]
-    pub(crate) fn quiet_bin(&mut self, context: u32, peer: u32) -> Option<(&mut Bin, u32)> {
-        let at = self.bin(context, peer);
-        let bin = &mut self.bins[at as usize];
+    pub(crate) fn quiet_bin(&mut self, wanted: Envelope) -> Option<(&mut Bin, u32)> {
+        let at = self.bin(&wanted);
+        let bin = self.bins.get_mut(at as usize)?;
         (bin.unexpected.head == 0 && self.wild == 0).then_some((bin, at))
     }
 
+    /// The earliest of `named` and of the receives with wildcards that the message matches.
     #[cold]
     #[inline(never)]
     fn arbitrate(
@@ -129,26 +212,29 @@ impl Matching {
         message: Envelope,
         named: Option<RequestId>,
     ) -> Option<RequestId> {
-        let wild = self.find_posted(arena, ANY_PEER, message);
-        match (named, wild) {
-            (Some(n), Some(w)) => {
-                let earlier = arena.fields(w).sequence < arena.fields(n).sequence;
-                Some(if earlier { w } else { n })
-            }
-            (named, wild) => named.or(wild),
-        }
+        let posted = |wild: &Wild| self.wild_kinds[*wild as usize] != 0;
+        let wild = Wild::ALL.into_iter().filter(posted);
+        let wild = wild.filter_map(|wild| self.find_posted(arena, &message.seen_by(wild)));
+        let all = wild.chain(named);
+        all.min_by_key(|id| arena.fields(*id).sequence)
     }
 
-    /// The first receive that the message matches, of those from `peer`, which may be [`ANY_PEER`].
+    /// The first posted receive of this envelope.
     #[inline(always)]
-    fn find_posted(&self, arena: &Arena, peer: u32, message: Envelope) -> Option<RequestId> {
-        let bin = self.bin(message.context, peer);
-        let mut at = self.bins[bin as usize].posted.head;
+    fn find_posted(&self, arena: &Arena, wanted: &Envelope) -> Option<RequestId> {
+        let bin = self.bin(wanted);
+        let head = self.bins[bin as usize].posted.head;
+        self.walk(arena, head, |fields| wanted.is_of(fields))
+    }
+
+    /// The first slot of a queue of a bin that fits.
+    #[inline(always)]
+    fn walk(&self, arena: &Arena, head: u32, fits: impl Fn(&Fields) -> bool) -> Option<RequestId> {
+        let mut at = head;
         while at != 0 {
             self.tally.match_attempts.add(1);
             let fields = arena.fields(RequestId(at));
-            let tag = fields.tag == message.tag || fields.tag == ANY_TAG;
-            if tag && fields.peer == peer && fields.context == message.context {
+            if fits(fields) {
                 return Some(RequestId(at));
             }
             at = fields.next;
@@ -156,7 +242,7 @@ impl Matching {
         None
     }
 
-    /// From now on the fast paths refuse, as if a receive from any source were posted; or no longer.
+    /// From now on the fast paths refuse, as if a receive with a wildcard were posted; or no longer.
     pub(crate) fn guard(&mut self, on: bool) {
         self.wild = if on { self.wild + 1 } else { self.wild - 1 };
     }
@@ -166,7 +252,10 @@ impl Matching {
     pub(crate) fn add_posted(&mut self, arena: &mut Arena, id: RequestId) {
         self.keep_up(arena);
         let fields = arena.fields(id);
-        self.wild += u32::from(fields.peer == ANY_PEER);
+        if let Some(wild) = Envelope::of(fields).wild() {
+            self.wild += 1;
+            self.wild_kinds[wild as usize] += 1;
+        }
         if self.by_context {
             self.posted_in(fields.context);
         }
@@ -207,100 +296,121 @@ impl Matching {
 
     #[inline(always)]
     fn append_posted(&mut self, arena: &mut Arena, id: RequestId) {
-        let fields = arena.private(id);
-        let bin = self.bin(fields.context, fields.peer);
-        fields.next = 0;
-        fields.order_next = bin;
-        self.bins[bin as usize].append(arena, id);
+        let bin = self.place(arena, id);
+        self.bins[bin].append(arena, id);
     }
 
     /// Takes a receive out of its queue.
     #[inline(always)]
     pub(crate) fn remove_posted(&mut self, arena: &mut Arena, id: RequestId) {
         let fields = arena.fields(id);
-        self.wild -= u32::from(fields.peer == ANY_PEER);
+        if let Some(wild) = Envelope::of(fields).wild() {
+            self.wild -= 1;
+            self.wild_kinds[wild as usize] -= 1;
+        }
         if self.by_context {
             self.tally.queues(Queued::Posted).left(fields.context);
         }
-        let bin = fields.order_next as usize;
+        let bin = fields.bin as usize;
         remove(arena, &mut self.bins[bin].posted, id);
     }
 
     /// The earliest unexpected message that a receive would match.
     #[inline(always)]
-    pub(crate) fn find_unexpected(&self, arena: &Arena, wanted: Envelope) -> Option<RequestId> {
-        let bin = &self.bins[self.bin(wanted.context, wanted.peer) as usize];
-        let any = wanted.peer == ANY_PEER;
-        let mut at = if any {
-            bin.order.head
-        } else {
-            bin.unexpected.head
-        };
-        while at != 0 {
-            self.tally.match_attempts.add(1);
-            let fields = arena.fields(RequestId(at));
-            let tag = wanted.tag == ANY_TAG || wanted.tag == fields.tag;
-            let peer = any || wanted.peer == fields.peer;
-            if tag && peer && wanted.context == fields.context {
-                return Some(RequestId(at));
-            }
-            at = if any { fields.order_next } else { fields.next };
+    pub(crate) fn find_unexpected(&mut self, arena: &Arena, wanted: Envelope) -> Option<RequestId> {
+        self.find_unexpected_that(arena, wanted, |_| true)
+    }
+
+    /// The same, of those that fit.
+    #[inline(always)]
+    pub(crate) fn find_unexpected_that(
+        &mut self,
+        arena: &Arena,
+        wanted: Envelope,
+        fits: impl Fn(&Fields) -> bool,
+    ) -> Option<RequestId> {
+        if self.unexpected == 0 {
+            return None;
         }
-        None
+        if let Some(wild) = wanted.wild() {
+            return self.find_wide(arena, wanted, wild, fits);
+        }
+        let head = self.bins[self.bin(&wanted) as usize].unexpected.head;
+        self.walk(arena, head, |fields| wanted.is_of(fields) && fits(fields))
+    }
+
+    #[inline(never)]
+    fn find_wide(
+        &mut self,
+        arena: &Arena,
+        wanted: Envelope,
+        wild: Wild,
+        fits: impl Fn(&Fields) -> bool,
+    ) -> Option<RequestId> {
+        if !self.wide[wild as usize].is_used() {
+            self.build_wide(arena, |wide| wide.wild == wild);
+        }
+        self.wide[wild as usize].find(arena, wanted, |fields| {
+            self.tally.match_attempts.add(1);
+            Envelope::of(fields).seen_by(wild) == wanted && fits(fields)
+        })
     }
 
     /// Appends an unexpected message.
     pub(crate) fn add_unexpected(&mut self, arena: &mut Arena, id: RequestId) {
         self.keep_up(arena);
+        self.unexpected += 1;
         self.append_unexpected(arena, id);
-        self.append_in_order(arena, id);
+        for wide in self.wide.iter_mut().filter(|wide| wide.is_used()) {
+            wide.append(id, arena.fields(id));
+        }
     }
 
     fn append_unexpected(&mut self, arena: &mut Arena, id: RequestId) {
-        let fields = arena.private(id);
-        let bin = self.bin(fields.context, fields.peer);
-        fields.next = 0;
-        append(arena, &mut self.bins[bin as usize].unexpected, id);
+        let bin = self.place(arena, id);
+        append(arena, &mut self.bins[bin].unexpected, id);
     }
 
-    fn append_in_order(&mut self, arena: &mut Arena, id: RequestId) {
-        let bin = self.bin(arena.fields(id).context, ANY_PEER);
-        append_ordered(arena, &mut self.bins[bin as usize].order, id);
-    }
-
-    /// Takes an unexpected message out of both queues.
+    /// Takes an unexpected message out of its queues.
     pub(crate) fn remove_unexpected(&mut self, arena: &mut Arena, id: RequestId) {
+        self.unexpected -= 1;
         let fields = arena.fields(id);
-        let (context, peer) = (fields.context, fields.peer);
-        let bin = self.bin(context, peer);
-        remove(arena, &mut self.bins[bin as usize].unexpected, id);
-        let bin = self.bin(context, ANY_PEER);
-        remove_ordered(arena, &mut self.bins[bin as usize].order, id);
+        for wide in self.wide.iter_mut().filter(|wide| wide.is_used()) {
+            wide.remove(id, fields);
+        }
+        let bin = fields.bin as usize;
+        remove(arena, &mut self.bins[bin].unexpected, id);
+    }
+
+    /// Notes in a slot which bin is its own, and that nothing follows it.
+    #[inline(always)]
+    fn place(&self, arena: &mut Arena, id: RequestId) -> usize {
+        let fields = arena.private(id);
+        let bin = self.bin(&Envelope::of(fields));
+        (fields.next, fields.bin) = (0, bin);
+        bin as usize
     }
 
     #[inline(always)]
-    #[allow(
-        clippy::cast_possible_truncation,
-        reason = "fewer bins than slots, 2^19"
-    )]
-    fn bin(&self, context: u32, peer: u32) -> u32 {
-        let hash = peer.wrapping_add(context.wrapping_mul(0x9E37_79B1));
-        hash & (self.bins.len() as u32 - 1)
+    fn bin(&self, of: &Envelope) -> u32 {
+        of.hash() & self.mask
     }
 
-    /// Before something is added: no more than two entries for a bin, on the average, however many slots are in use.
+    /// Before something is added: at least two bins for an entry, on the average, however many slots are in use. So the first
+    /// of a bin, at which alone the fast paths look, is mostly the only one.
     #[inline(always)]
     fn keep_up(&mut self, arena: &mut Arena) {
-        if arena.slots() > 2 * self.bins.len() {
+        if 2 * arena.slots() > self.bins.len() {
             self.grow(arena);
         }
     }
 
-    /// Four times the bins; every queue is dealt out again in its order, so order inside a queue is kept.
+    /// Four times the bins; every queue is dealt out again in its order, so order among receives (messages) of one envelope is kept.
     #[cold]
     #[inline(never)]
     fn grow(&mut self, arena: &mut Arena) {
         let bigger: Box<[Bin]> = vec![Bin::default(); self.bins.len() * 4].into();
+        self.mask = mask(bigger.len());
         let old = std::mem::replace(&mut self.bins, bigger);
         for bin in &old {
             deal(bin.posted.head, arena, |arena, id| {
@@ -309,12 +419,25 @@ impl Matching {
             deal(bin.unexpected.head, arena, |arena, id| {
                 self.append_unexpected(arena, id);
             });
-            let mut at = bin.order.head;
+        }
+        self.build_wide(arena, Wide::is_used);
+    }
+
+    /// Makes the queues of some kinds of wildcards, of all messages in the bins.
+    #[cold]
+    #[inline(never)]
+    fn build_wide(&mut self, arena: &Arena, which: impl Fn(&Wide) -> bool) {
+        let mut messages = Vec::new();
+        for bin in &self.bins {
+            let mut at = bin.unexpected.head;
             while at != 0 {
-                let id = RequestId(at);
-                at = arena.fields(id).order_next;
-                self.append_in_order(arena, id);
+                messages.push(RequestId(at));
+                at = arena.fields(RequestId(at)).next;
             }
+        }
+        messages.sort_unstable_by_key(|id| arena.fields(*id).sequence);
+        for wide in self.wide.iter_mut().filter(|wide| which(wide)) {
+            wide.build(arena, &messages, self.bins.len() / BINS_OF_ONE_WIDE);
         }
     }
 }
@@ -325,6 +448,14 @@ impl Bin {
     pub(crate) fn append(&mut self, arena: &mut Arena, id: RequestId) {
         append(arena, &mut self.posted, id);
     }
+}
+
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "at most eight bins for a slot, of which there are 2^19"
+)]
+const fn mask(bins: usize) -> u32 {
+    bins as u32 - 1
 }
 
 fn deal(head: u32, arena: &mut Arena, mut place: impl FnMut(&mut Arena, RequestId)) {
@@ -361,29 +492,305 @@ fn remove(arena: &mut Arena, list: &mut List, id: RequestId) {
     }
 }
 
-fn append_ordered(arena: &mut Arena, list: &mut List, id: RequestId) {
-    let links = arena.private(id);
-    (links.order_next, links.order_prev) = (0, list.tail);
-    if list.head == 0 {
-        list.head = id.0;
-    } else {
-        arena.private(RequestId(list.tail)).order_next = id.0;
-    }
-    list.tail = id.0;
-}
-
-fn remove_ordered(arena: &mut Arena, list: &mut List, id: RequestId) {
-    let (next, prev) = (arena.fields(id).order_next, arena.fields(id).order_prev);
-    if list.head == id.0 {
-        list.head = next;
-    } else {
-        arena.private(RequestId(prev)).order_next = next;
-    }
-    match next {
-        0 => list.tail = prev,
-        next => arena.private(RequestId(next)).order_prev = prev,
-    }
-}
+/// What a receive may be that a message completes on the fast path.
+const NOT_SPECIAL: u16 = FLAG_PLAIN | FLAG_PERSISTENT;
 
 /// For the slots that there are at first.
-const FIRST_BINS: usize = CHUNK_SLOTS / 2;
+const FIRST_BINS: usize = CHUNK_SLOTS * 2;
+
+/// A bin of those for wildcards, where no fast path looks, has up to two entries on the average.
+const BINS_OF_ONE_WIDE: usize = 4;
+
+/// 2^32 over the golden ratio, about: the upper bits of products of neighbours differ.
+const FACTOR: u32 = 0x9E37_79B1;
+/// Makes upper bits of a product lower ones, which choose the bin.
+const TAG_ROTATION: u32 = 18;
+
+#[cfg(test)]
+#[allow(clippy::cast_possible_truncation, reason = "small random numbers")]
+mod tests {
+    use super::*;
+
+    /// How many tags there are, and how much lies between them.
+    const TAGS: [(u64, u64); 5] = [(2, 1), (30, 1), (5000, 1), (2000, 1 << 20), (500, 12_345)];
+    const CONTEXTS: u64 = 3;
+    const PEERS: u64 = 5;
+
+    struct Random(u64);
+
+    impl Random {
+        fn below(&mut self, limit: u64) -> u64 {
+            self.0 = self
+                .0
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (self.0 >> 33) % limit
+        }
+
+        /// Of a message.
+        fn message(&mut self, (tags, stride): (u64, u64)) -> Envelope {
+            Envelope {
+                context: self.below(CONTEXTS) as u32,
+                peer: self.below(PEERS) as u32,
+                tag: (self.below(tags) * stride) as i32,
+            }
+        }
+
+        /// Of a receive; one of `wild` leaves a thing open.
+        fn receive(&mut self, tags: (u64, u64), wild: u64) -> Envelope {
+            let mut wanted = self.message(tags);
+            if self.below(wild) == 0 {
+                wanted.peer = ANY_PEER;
+            }
+            if self.below(wild) == 0 {
+                wanted.tag = ANY_TAG;
+            }
+            wanted
+        }
+    }
+
+    /// The queues, and beside them the simplest that keep the rules: lists that are searched from the front.
+    struct Both {
+        matching: Matching,
+        arena: Arena,
+        sequence: u64,
+        posted: Vec<(Envelope, RequestId)>,
+        unexpected: Vec<(Envelope, RequestId)>,
+    }
+
+    fn matches(receive: Envelope, message: Envelope) -> bool {
+        receive.context == message.context
+            && (receive.peer == ANY_PEER || receive.peer == message.peer)
+            && (receive.tag == ANY_TAG || receive.tag == message.tag)
+    }
+
+    impl Both {
+        fn new() -> Self {
+            Self {
+                matching: Matching::new(Arc::default()),
+                arena: Arena::new(),
+                sequence: 0,
+                posted: Vec::new(),
+                unexpected: Vec::new(),
+            }
+        }
+
+        fn take(&mut self, envelope: Envelope, kind: Kind, state: State) -> RequestId {
+            let id = self.arena.take().expect("a slot is left");
+            self.sequence += 1;
+            self.arena.change(id, |fields| {
+                (fields.kind, fields.state) = (kind, state);
+                (fields.context, fields.peer) = (envelope.context, envelope.peer);
+                (fields.tag, fields.sequence) = (envelope.tag, self.sequence);
+            });
+            id
+        }
+
+        fn find(&mut self, wanted: Envelope) -> Option<RequestId> {
+            let found = self.matching.find_unexpected(&self.arena, wanted);
+            let mut all = self.unexpected.iter();
+            let expected = all.find(|(message, _)| matches(wanted, *message));
+            assert_eq!(found, expected.map(|(_, id)| *id), "{wanted:?}");
+            found
+        }
+
+        fn post(&mut self, wanted: Envelope) {
+            if let Some(message) = self.find(wanted) {
+                self.matching.remove_unexpected(&mut self.arena, message);
+                self.arena.give_back(message);
+                return self.unexpected.retain(|(_, id)| *id != message);
+            }
+            let id = self.take(wanted, Kind::Receive, State::Posted);
+            self.matching.add_posted(&mut self.arena, id);
+            self.posted.push((wanted, id));
+        }
+
+        fn arrive(&mut self, message: Envelope, is_fast: bool) {
+            let mut all = self.posted.iter();
+            let place = all.position(|(wanted, _)| matches(*wanted, message));
+            let expected = place.map(|place| self.posted[place].1);
+            let head = match is_fast {
+                true => self.matching.take_head(&mut self.arena, message),
+                false => None,
+            };
+            let head = head.map(|(id, _)| id);
+            let taken = head.or_else(|| self.matching.take_posted(&mut self.arena, message));
+            assert_eq!(taken, expected, "{message:?}");
+            if let Some(place) = place {
+                let (_, id) = self.posted.remove(place);
+                return self.arena.give_back(id);
+            }
+            let id = self.take(message, Kind::Unexpected, State::Kept);
+            self.matching.add_unexpected(&mut self.arena, id);
+            self.unexpected.push((message, id));
+        }
+
+        /// Takes one out of the middle.
+        fn withdraw(&mut self, number: u64) {
+            let (posted, unexpected) = (self.posted.len(), self.unexpected.len());
+            let number = number as usize % (posted + unexpected).max(1);
+            let id = if number < posted {
+                let (_, id) = self.posted.remove(number);
+                self.matching.remove_posted(&mut self.arena, id);
+                id
+            } else if number - posted < unexpected {
+                let (_, id) = self.unexpected.remove(number - posted);
+                self.matching.remove_unexpected(&mut self.arena, id);
+                id
+            } else {
+                return;
+            };
+            self.arena.give_back(id);
+        }
+    }
+
+    #[test]
+    fn s3_5_many_tags_and_wildcards_match_as_in_plain_lists() {
+        for seed in 0..200 {
+            let mut random = Random(seed);
+            let tags = TAGS[seed as usize % TAGS.len()];
+            // From every second receive with a wildcard to nearly none.
+            let wild = [2, 20, 400][random.below(3) as usize];
+            // What piles up, and how much: the bins grow several times.
+            let posting = 1 + random.below(8);
+            let mut both = Both::new();
+            for _ in 0..[200, 2000][random.below(2) as usize] {
+                match random.below(12) {
+                    0 => both.withdraw(random.below(1 << 20)),
+                    1 => _ = both.find(random.receive(tags, 2)),
+                    2 => {
+                        both.matching.guard(true);
+                        both.arrive(random.message(tags), true);
+                        both.matching.guard(false);
+                    }
+                    act if act < 3 + posting => both.post(random.receive(tags, wild)),
+                    act => both.arrive(random.message(tags), act % 2 == 0),
+                }
+            }
+            while both.posted.len() + both.unexpected.len() > 0 {
+                both.withdraw(random.below(1 << 20));
+            }
+            assert_eq!((both.arena.live(), both.matching.wild), (0, 0));
+        }
+    }
+
+    const OTHERS: i32 = 1000;
+
+    /// Entries that are looked at while something is done.
+    fn attempts(both: &mut Both, what: impl FnOnce(&mut Both)) -> u64 {
+        let tally = Arc::clone(&both.matching.tally);
+        let before = tally.match_attempts.get();
+        what(both);
+        tally.match_attempts.get() - before
+    }
+
+    fn envelope(peer: u32, tag: i32) -> Envelope {
+        Envelope {
+            context: 4,
+            peer,
+            tag,
+        }
+    }
+
+    /// Distances between tags, and over how many sources they are spread.
+    const SPREADS: [(i32, i32); 8] = [
+        (1, 1),
+        (1, 64),
+        (1, 1000),
+        (2, 1),
+        (100, 8),
+        (1 << 10, 1),
+        (1 << 16, 16),
+        (1 << 20, 64),
+    ];
+
+    #[test]
+    fn a_message_does_not_look_at_receives_of_other_tags() {
+        for (stride, peers) in SPREADS {
+            let mut both = Both::new();
+            for number in 0..OTHERS {
+                both.post(envelope(
+                    (number % peers).cast_unsigned(),
+                    (number + 1) * stride,
+                ));
+            }
+            // As many that take any source.
+            for number in 0..OTHERS {
+                both.post(envelope(ANY_PEER, (OTHERS + number + 1) * stride));
+            }
+            let sum = attempts(&mut both, |both| {
+                for peer in 0..64 {
+                    both.arrive(envelope(peer, 0), false);
+                }
+            });
+            assert!(sum < 2 * 64, "{sum} with {stride} between, {peers} sources");
+        }
+    }
+
+    #[test]
+    fn a_receive_does_not_look_at_messages_that_it_does_not_match() {
+        for (stride, peers) in SPREADS {
+            let mut both = Both::new();
+            for number in 0..OTHERS {
+                both.arrive(
+                    envelope((number % peers).cast_unsigned(), number * stride),
+                    false,
+                );
+            }
+            let middle = OTHERS / 2;
+            let (peer, tag) = ((middle % peers).cast_unsigned(), middle * stride);
+            for wanted in [
+                envelope(peer, tag),
+                envelope(ANY_PEER, tag),
+                envelope(peer, ANY_TAG),
+                envelope(ANY_PEER, ANY_TAG),
+                envelope(peer, i32::MAX),
+                envelope(ANY_PEER, i32::MAX),
+                envelope(2000, tag),
+                envelope(2000, ANY_TAG),
+            ] {
+                both.find(wanted);
+                let sum = attempts(&mut both, |both| _ = both.find(wanted));
+                assert!(
+                    sum < 10,
+                    "{sum} for {wanted:?}, {stride} between, {peers} sources"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn s3_5_receives_of_all_kinds_match_in_the_order_of_their_posting() {
+        let kinds = [(1, 7), (ANY_PEER, 7), (1, ANY_TAG), (ANY_PEER, ANY_TAG)];
+        for turn in 0..24 {
+            let mut both = Both::new();
+            let mut rest: Vec<_> = kinds.into();
+            for (left, draw) in [(4, turn / 6), (3, turn / 2 % 3), (2, turn % 2), (1, 0)] {
+                assert_eq!(rest.len(), left);
+                let (peer, tag) = rest.remove(draw);
+                both.post(envelope(peer, tag));
+            }
+            for _ in kinds {
+                both.arrive(envelope(1, 7), true);
+            }
+            assert_eq!((both.posted.len(), both.matching.wild), (0, 0));
+        }
+    }
+
+    #[test]
+    fn the_fast_paths_refuse_while_a_receive_with_a_wildcard_is_posted() {
+        for (peer, tag) in [(ANY_PEER, 7), (1, ANY_TAG), (ANY_PEER, ANY_TAG)] {
+            let mut both = Both::new();
+            let named = envelope(1, 7);
+            both.post(named);
+            assert!(both.matching.quiet_bin(named).is_some());
+            both.post(envelope(peer, tag));
+            assert!(both.matching.quiet_bin(named).is_none());
+            assert!(both.matching.take_head(&mut both.arena, named).is_none());
+            both.arrive(named, true);
+            assert!(both.matching.quiet_bin(named).is_none());
+            both.arrive(named, true);
+            assert!(both.matching.quiet_bin(named).is_some());
+        }
+    }
+}

@@ -46,7 +46,7 @@ impl Engine {
         Ok((request, self.post(request)))
     }
 
-    /// Posts a receive of a definite tag where nothing stands in the way: no message is there, no receive from any source
+    /// Posts a receive of a definite tag where nothing stands in the way: no message is there, no receive with a wildcard
     /// is posted and a slot is at hand. The fast path of [`start_receive`](Self::start_receive); answers the request's
     /// token. `None`: nothing was done. `datatype` as in [`tell_datatype`](Self::tell_datatype).
     #[inline(always)]
@@ -58,7 +58,12 @@ impl Engine {
         (bytes, datatype): (u64, u32),
         buffer: u64,
     ) -> Option<u32> {
-        let (bin, place) = self.matching.quiet_bin(context.0, peer.0)?;
+        let wanted = Envelope {
+            context: context.0,
+            peer: peer.0,
+            tag,
+        };
+        let (bin, place) = self.matching.quiet_bin(wanted)?;
         let mut fields = self.arena.take_at_hand()?.begin_change();
         self.sequence += 1;
         fields.tell_datatype(datatype);
@@ -71,7 +76,7 @@ impl Engine {
         fields.bytes = bytes;
         fields.buffer = buffer;
         fields.sequence = self.sequence;
-        (fields.next, fields.order_next) = (0, place);
+        (fields.next, fields.bin) = (0, place);
         let token = fields.token;
         drop(fields);
         bin.append(&mut self.arena, RequestId(token));
@@ -133,6 +138,12 @@ impl Engine {
     #[inline(always)]
     pub fn collect_plain(&mut self, token: u32, context: ContextId) -> Collected {
         self.arena.collect_plain(token, context.0)
+    }
+
+    /// Collects a persistent send or receive if it is complete and nothing is special about it: the fast path of
+    /// [`collect`](Self::collect).
+    pub fn collect_persistent(&mut self, token: u32) -> Collected {
+        self.arena.collect_persistent(token)
     }
 
     /// Starts an inactive persistent receive.

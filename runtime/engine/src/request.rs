@@ -2,7 +2,9 @@
 //! Request slots: where they live, how they are taken and given back. The arena is what a debugger reads; the lists
 //! of `matching.rs` only link it.
 
-use queue_layout::{CHUNK_SLOTS, Chunk, FLAG_PLAIN, Fields, Kind, MAX_CHUNKS, Slot, State};
+use queue_layout::{
+    CHUNK_SLOTS, Chunk, FLAG_PERSISTENT, FLAG_PLAIN, Fields, Kind, MAX_CHUNKS, Slot, State,
+};
 
 /// A slot in one of its uses: `index << 8 | generation`, as in [`Fields::token`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -168,6 +170,29 @@ impl Arena {
         done
     }
 
+    /// Collects a persistent send or receive that is complete and of which nothing is special: it is inactive afterwards.
+    pub(crate) fn collect_persistent(&mut self, token: u32) -> Collected {
+        let Some(held) = self.hold(token) else {
+            return Collected::Special;
+        };
+        let fields = held.fields();
+        if fields.flags != FLAG_PERSISTENT || fields.token != token || fields.error != 0 {
+            return Collected::Special;
+        }
+        let done = match (fields.state, fields.kind) {
+            (State::Complete, Kind::Receive) => Collected::Done {
+                peer: fields.matched_peer,
+                tag: fields.matched_tag,
+                bytes: fields.matched_bytes,
+            },
+            (State::Complete, Kind::Send) => Collected::Sent,
+            (State::Posted, Kind::Receive) => return Collected::NotYet,
+            _ => return Collected::Special,
+        };
+        held.slot.change(|fields| fields.state = State::Inactive);
+        done
+    }
+
     #[inline(always)]
     pub(crate) fn change<R>(&mut self, id: RequestId, change: impl FnOnce(&mut Fields) -> R) -> R {
         self.slot(id).change(change)
@@ -250,10 +275,10 @@ impl Held<'_> {
     }
 }
 
-/// What became of an attempt to collect a plain receive.
+/// What became of an attempt to collect a request of which nothing is special.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Collected {
-    /// The receive was complete; its slot is free.
+    /// The receive was complete; its slot is free, or inactive if it is persistent.
     Done {
         /// Who sent the message.
         peer: u32,
@@ -262,9 +287,11 @@ pub enum Collected {
         /// Its size in bytes.
         bytes: u64,
     },
+    /// The persistent send was complete; it is inactive.
+    Sent,
     /// The message is not there yet.
     NotYet,
-    /// Not a plain receive, or one that failed: the ordinary way knows.
+    /// Something is special about the request, or it failed: the ordinary way knows.
     Special,
 }
 

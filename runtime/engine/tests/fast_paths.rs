@@ -195,7 +195,7 @@ impl Side {
             match self.engine.collect_plain(token, context) {
                 Collected::Done { tag, bytes, .. } => return Some((0, false, tag, bytes)),
                 Collected::NotYet => return None,
-                Collected::Special => {}
+                Collected::Special | Collected::Sent => {}
             }
         }
         if !self.engine.is_complete(request) {

@@ -217,8 +217,7 @@ impl Scene {
             .iter()
             .map(|id| {
                 let mut fields = *arena.fields(id);
-                (fields.next, fields.prev) = (0, 0);
-                (fields.order_next, fields.order_prev) = (0, 0);
+                (fields.next, fields.prev, fields.bin) = (0, 0, 0);
                 (format!("{id:?} {fields:?}"), fields.peer == FRIEND)
             })
             .collect()

@@ -71,7 +71,7 @@ pub const FLAG_ORPHAN: u16 = 8;
 pub const FLAG_STRUCTURED: u16 = 16;
 /// Flag: a cancel of this send is on its way.
 pub const FLAG_CANCELLING: u16 = 32;
-/// Flag: a receive that was posted when no receive from any source was, and of which nothing is special.
+/// Flag: a receive that was posted when no receive with a wildcard was, and of which nothing is special.
 pub const FLAG_PLAIN: u16 = 64;
 /// Flag: this send may go at once in several frames.
 pub const FLAG_EARLY: u16 = 128;
@@ -119,21 +119,18 @@ pub struct Fields {
     pub buffer: u64,
     /// Order of posting or arrival, over all slots of the process.
     pub sequence: u64,
-    /// Links of the queue for one source, or of the free slots. For the engine; a debugger needs none.
+    /// The next in the queue of its bin, or of the free slots. For the engine; a debugger needs no links.
     pub next: u32,
-    /// Links of the queue of unexpected messages from any source. A posted receive stands in no such queue: the number of
-    /// its bin is here.
-    pub order_next: u32,
+    /// Number of its bin, while a posted receive or an unexpected message stands in one.
+    pub bin: u32,
     /// World rank of the sender that was matched.
     pub matched_peer: u32,
     /// Tag of the message that was matched.
     pub matched_tag: i32,
     /// Bytes of the message that was matched, before any truncation.
     pub matched_bytes: u64,
-    /// See `next`.
+    /// The one before it in the queue of its bin.
     pub prev: u32,
-    /// See `order_next`.
-    pub order_prev: u32,
     /// A short body, or what the protocol remembers.
     pub scratch: [u64; 5],
 }

@@ -333,7 +333,7 @@ const fn row(structure: u16, field: u16, offset: usize, size: usize) -> FieldRow
 const FIELDS: usize = offset_of!(Slot, fields);
 
 const _: () = assert!(
-    FIELDS + offset_of!(Fields, order_next) + 4 == 64,
+    FIELDS + offset_of!(Fields, bin) + 4 == 64,
     "what posting and matching touch is one line"
 );
 

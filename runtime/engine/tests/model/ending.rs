@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Ends: of single operations, and of the whole program.
 
-use engine::Collected;
+use engine::{Collected, State};
+use queue_layout::FLAG_PERSISTENT;
 
 use super::*;
 
@@ -16,7 +17,11 @@ impl Program {
         let message = self.messages[send.message];
         let fields = *engine.arena().fields(send.request);
         assert_eq!((fields.kind, fields.error), (Kind::Send, 0));
-        engine.collect(send.request);
+        match engine.collect_persistent(engine.arena().token(send.request)) {
+            Collected::Sent => assert!(send.persistent, "{send:?}"),
+            Collected::Special => engine.collect(send.request),
+            other => panic!("{other:?}: {send:?}"),
+        }
         if fields.flags & FLAG_CANCELLED != 0 {
             let never_sent = matches!(message.fate, Fate::Started | Fate::TakenBack);
             assert!(never_sent, "cancelled, and yet sent: {message:?}");
@@ -45,18 +50,21 @@ impl Program {
         let fields = *engine.arena().fields(receive.request);
         assert_eq!(fields.kind, Kind::Receive);
         let token = engine.arena().token(receive.request);
-        match engine.collect_plain(token, ContextId(receive.context)) {
+        let collected = match receive.persistent {
+            true => engine.collect_persistent(token),
+            false => engine.collect_plain(token, ContextId(receive.context)),
+        };
+        match collected {
             Collected::Done { peer, tag, bytes } => {
-                assert_eq!((fields.flags & !FLAG_PLAIN, fields.error), (0, 0));
+                let special = fields.flags & !(FLAG_PLAIN | FLAG_PERSISTENT);
+                assert_eq!((special, fields.error), (0, 0));
                 assert_eq!((peer, tag), (fields.matched_peer, fields.matched_tag));
                 assert_eq!(bytes, fields.matched_bytes);
-                assert_eq!(
-                    engine.arena().find(token),
-                    None,
-                    "collected, and still there"
-                );
+                let left = engine.arena().find(token);
+                let state = left.map(|id| engine.arena().fields(id).state);
+                assert_eq!(state, receive.persistent.then_some(State::Inactive));
             }
-            Collected::NotYet => panic!("complete, and not yet: {receive:?}"),
+            Collected::NotYet | Collected::Sent => panic!("{collected:?}: {receive:?}"),
             Collected::Special => engine.collect(receive.request),
         }
         self.receives[at].stage = after(receive.persistent);

@@ -18,6 +18,8 @@ pub struct Program {
     acts: usize,
     /// Acts of 20 that are receives: where they are few, unexpected messages pile up; where many, receives do.
     receiving: u64,
+    /// How many tags there are, and how much lies between them.
+    tags: (u64, u64),
     config: Config,
     messages: Vec<Message>,
     sends: Vec<SendOp>,
@@ -128,6 +130,7 @@ impl Program {
             watches: world.engines.iter_mut().map(watch).collect(),
             world,
             receiving: random.pick(&[1, 4, 4, 4, 8]),
+            tags: random.pick(&TAGS),
             random,
             acts,
             config,
@@ -170,12 +173,17 @@ impl Program {
         self.read_news();
     }
 
+    fn tag(&mut self) -> i32 {
+        let (tags, stride) = self.tags;
+        (self.random.below(tags) * stride) as i32
+    }
+
     fn send(&mut self, from: u32) {
         let message = Message {
             from,
             to: self.random.below(u64::from(self.world.ranks())) as u32,
             context: self.random.pick(&CONTEXTS),
-            tag: self.random.below(3) as i32,
+            tag: self.tag(),
             bytes: self.random.pick(&SIZES),
             synchronous: self.random.below(5) == 0,
             announced: false,
@@ -240,7 +248,7 @@ impl Program {
     fn receive(&mut self, rank: u32) {
         let ranks = u64::from(self.world.ranks());
         let peer = (self.random.below(3) != 0).then(|| self.random.below(ranks) as u32);
-        let tag = (self.random.below(3) != 0).then(|| self.random.below(3) as i32);
+        let tag = (self.random.below(3) != 0).then(|| self.tag());
         let bytes = self.random.pick(&[0, 8, 100, 5000, 5000, 5000]);
         let context = self.random.pick(&CONTEXTS);
         let persistent = self.random.below(8) == 0;
@@ -367,7 +375,7 @@ impl Program {
         let ranks = u64::from(self.world.ranks());
         let context = self.random.pick(&CONTEXTS);
         let peer = (self.random.below(2) != 0).then(|| self.random.below(ranks) as u32);
-        let tag = (self.random.below(2) != 0).then(|| self.random.below(3) as i32);
+        let tag = (self.random.below(2) != 0).then(|| self.tag());
         (context, peer, tag)
     }
 
@@ -687,10 +695,12 @@ fn described(message: &Message, buffer: u64) -> Send {
 }
 
 fn is_early(tag: i32) -> bool {
-    tag != 1
+    tag % 3 != 1
 }
 
-/// Chosen so that queues of different contexts and sources share the bins of the engine's table.
-const CONTEXTS: [u32; 3] = [4, 21, 68];
+/// The last differs from the first by the number of the engine's bins, so that they share theirs.
+const CONTEXTS: [u32; 3] = [4, 21, 4 + 512];
+/// Few, so that most meet; many, so that queues of all kinds are long; and such that their hash values are close.
+const TAGS: [(u64, u64); 5] = [(3, 1), (3, 1), (20, 1), (200, 1), (15, 1 << 27)];
 const SIZES: [u64; 9] = [0, 1, 7, 8, 48, 60, 64, 200, 2000];
 const UNTOUCHED: u8 = 0xEE;

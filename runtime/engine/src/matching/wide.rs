@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Unexpected messages as receives and probes with wildcards see them: a queue in order of arrival for each envelope that has
+//! one kind of wildcard.
+//!
+//! The queues of a kind are made when it is first asked for: a program without wildcards pays nothing.
+
+use queue_layout::Fields;
+
+use super::{Envelope, List, Wild};
+use crate::request::{Arena, RequestId};
+
+/// The queues of one kind, in bins. There are no bins before the kind was asked for.
+#[derive(Debug)]
+pub(super) struct Wide {
+    pub(super) wild: Wild,
+    bins: Box<[List]>,
+    /// Links of each message, by the number of its slot.
+    links: Vec<Link>,
+}
+
+/// The neighbours of a message in its queue; 0 is no slot.
+#[derive(Clone, Copy, Debug, Default)]
+struct Link {
+    next: u32,
+    prev: u32,
+}
+
+impl Wide {
+    pub(super) fn of(wild: Wild) -> Self {
+        Self {
+            wild,
+            bins: Box::default(),
+            links: Vec::new(),
+        }
+    }
+
+    /// Whether this kind was asked for.
+    #[inline(always)]
+    pub(super) fn is_used(&self) -> bool {
+        !self.bins.is_empty()
+    }
+
+    /// Puts the messages, which are in order of arrival, into so many bins, a power of two.
+    pub(super) fn build(&mut self, arena: &Arena, messages: &[RequestId], bins: usize) {
+        self.bins = vec![List::default(); bins].into();
+        for id in messages {
+            self.append(*id, arena.fields(*id));
+        }
+    }
+
+    /// The first message, in order of arrival, that fits, of those that have the hash value of `wanted`.
+    #[inline(always)]
+    pub(super) fn find(
+        &self,
+        arena: &Arena,
+        wanted: Envelope,
+        fits: impl Fn(&Fields) -> bool,
+    ) -> Option<RequestId> {
+        let mut at = self.bins[self.bin(wanted)].head;
+        while at != 0 {
+            let id = RequestId(at);
+            if fits(arena.fields(id)) {
+                return Some(id);
+            }
+            at = self.links[id.index()].next;
+        }
+        None
+    }
+
+    pub(super) fn append(&mut self, id: RequestId, fields: &Fields) {
+        if self.links.len() <= id.index() {
+            self.links.resize_with(id.index() + 1, Link::default);
+        }
+        let bin = self.bin(Envelope::of(fields).seen_by(self.wild));
+        let list = &mut self.bins[bin];
+        let prev = if list.head == 0 { 0 } else { list.tail };
+        self.links[id.index()] = Link { next: 0, prev };
+        match prev {
+            0 => list.head = id.0,
+            prev => self.links[RequestId(prev).index()].next = id.0,
+        }
+        list.tail = id.0;
+    }
+
+    pub(super) fn remove(&mut self, id: RequestId, fields: &Fields) {
+        let bin = self.bin(Envelope::of(fields).seen_by(self.wild));
+        let list = &mut self.bins[bin];
+        let Link { next, prev } = self.links[id.index()];
+        match prev {
+            0 => list.head = next,
+            prev => self.links[RequestId(prev).index()].next = next,
+        }
+        match next {
+            0 => list.tail = prev,
+            next => self.links[RequestId(next).index()].prev = prev,
+        }
+    }
+
+    #[inline(always)]
+    fn bin(&self, of: Envelope) -> usize {
+        of.hash() as usize & (self.bins.len() - 1)
+    }
+}
