@@ -15,6 +15,7 @@
 //! short visit after the other ([`Visit`]), so that a lock around it can be handed over between two visits.
 
 mod boot;
+mod brief;
 mod bundle;
 pub mod channel;
 pub mod collective;
@@ -40,7 +41,14 @@ pub mod var;
 mod waiting;
 mod ways;
 
+/// What a lock between the threads of a process is made of.
+pub mod thread {
+    pub use transport::wait::{fence_own_threads, register_own_threads, thread_number};
+    pub use transport::{Bias, Turn};
+}
+
 pub use boot::{Birth, Link, flush_output, leave};
+pub use brief::Ended;
 pub use bundle::{Payload, SendMode};
 pub use collective::Line;
 pub use comm::{Comm, Comparison, Group, Within};

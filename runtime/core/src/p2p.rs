@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Point-to-point operations of a process (MPI 5.0 chapter 3), after communicators and C arguments were resolved.
 
-use engine::{
-    Collected, ContextId, Failure, Fields, Found, Peer, Receive, RequestId, Send, State, wire,
-};
+use engine::{ContextId, Failure, Fields, Found, Peer, Receive, RequestId, Send, State, wire};
 use queue_layout::FLAG_CANCELLED;
-use transport::{FarLook, RemoteKey, SLOT_BODY_BYTES};
+use transport::{RemoteKey, SLOT_BODY_BYTES};
 
 use crate::comm::WORLD_CONTEXT;
 use crate::pack::Structured;
-use crate::pump::{Look, NO_BUFFER, Side, carrier};
+use crate::pump::{NO_BUFFER, Side, carrier};
 use crate::user_buf::UserMemory;
 use crate::var::Variable;
 use crate::var::live::live_u32;
@@ -184,89 +182,6 @@ impl Universe {
     /// Notes for debuggers which datatype the program named for a request: its handle as a number.
     pub fn tell_datatype(&mut self, request: RequestId, handle: u32) {
         self.engine.tell_datatype(request, handle);
-    }
-
-    /// The fast path of waiting: for a receive from [`receive_first`](Self::receive_first), or a plain one in `context`, looks a
-    /// bounded number of times at what comes first. Answers the sender's world rank, tag and bytes. `None`: not complete
-    /// yet, or not plain; nothing was collected.
-    #[inline(always)]
-    pub fn wait_briefly(
-        &mut self,
-        token: u32,
-        context: impl FnOnce() -> ContextId,
-    ) -> Option<(u32, i32, u64)> {
-        match self.take_in_awaited(token) {
-            Some(ended) => Some(ended),
-            None => self.wait_a_little(token, context()),
-        }
-    }
-
-    /// The second part of [`wait_briefly`](Self::wait_briefly): the message has another length.
-    #[inline(never)]
-    fn wait_a_little(&mut self, token: u32, context: ContextId) -> Option<(u32, i32, u64)> {
-        match self.take_in_small(token) {
-            Some(ended) => Some(ended),
-            None => self.look_around(token, context),
-        }
-    }
-
-    /// The third part of [`wait_briefly`](Self::wait_briefly): the receive is complete already, or something else comes first.
-    #[inline(never)]
-    fn look_around(&mut self, token: u32, context: ContextId) -> Option<(u32, i32, u64)> {
-        if !self.sides.is_empty() {
-            return None;
-        }
-        for _ in 0..BRIEF_LOOKS {
-            match self.engine.collect_plain(token, context) {
-                Collected::Done { peer, tag, bytes } => return Some((peer, tag, bytes)),
-                Collected::NotYet => {}
-                Collected::Special => return None,
-            }
-            if let Some(ended) = self.take_in_awaited(token) {
-                return Some(ended);
-            }
-            match self.take_in_first(token) {
-                Look::Awaited(peer, tag, bytes) => return Some((peer, tag, bytes)),
-                Look::Taken => {}
-                Look::Nothing if self.fabric.is_attentive() => std::hint::spin_loop(),
-                // Every some hundred frames: no reason to leave the fast path with the rest of a window.
-                Look::Other if self.fabric.has_run_out() && self.progress() => {}
-                Look::Other if self.looks_far() => {
-                    if let Some(ended) = self.look_far(token) {
-                        return Some(ended);
-                    }
-                }
-                Look::Nothing | Look::Other => return None,
-            }
-        }
-        None
-    }
-
-    /// A look at the network, or some if nothing comes from elsewhere. Takes in what it finds, and collects the receive of
-    /// `token` if that is a message of eight bytes for it.
-    #[inline(always)]
-    fn look_far(&mut self, token: u32) -> Option<(u32, i32, u64)> {
-        let looks = if self.fabric.is_all_networked() {
-            FAR_LOOKS
-        } else {
-            1
-        };
-        for _ in 0..looks {
-            match self.fabric.look_far() {
-                FarLook::Nothing => {}
-                FarLook::Word(far) => return self.take_in_far(token, far),
-                FarLook::Poll => {
-                    self.progress();
-                    break;
-                }
-            }
-        }
-        None
-    }
-
-    /// Whether a wait looks at the network without leaving the fast path: while a core is free for it.
-    fn looks_far(&self) -> bool {
-        self.fabric.has_network() && !self.crowding.is_crowded()
     }
 
     #[inline(never)]
@@ -623,11 +538,6 @@ pub(crate) fn scattered(source: Source, data: &Structured) -> Receive {
         ..wanted(source, UserMemory::nothing())
     }
 }
-
-/// Looks at the network in a row, where nothing comes from elsewhere.
-const FAR_LOOKS: u32 = 16;
-/// Looks of the fast path before the ordinary wait, which also looks at everything else, takes over.
-const BRIEF_LOOKS: u32 = 64;
 
 #[cold]
 pub(crate) fn exhausted() -> Error {

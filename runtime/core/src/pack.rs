@@ -6,6 +6,8 @@
 //! section 5.1: the application describes its own memory), and only the bytes that its datatype covers are touched.
 #![allow(unsafe_code)]
 
+use transport::copy::copy;
+
 use crate::datatype::{Datatype, Layout};
 use crate::user_buf::UserMemory;
 
@@ -217,7 +219,7 @@ impl Cursor {
         //   (`Structured::new`), readable for `Out`, writable for `In`.
         // - the dense side: `left` bytes from `packed` are inside the slice that `walk` was given, mutable for `Out`.
         // - no overlap: the dense bytes are memory of ours, or what arrived.
-        unsafe { std::ptr::copy_nonoverlapping(from, to, bytes) };
+        unsafe { copy(from, to, bytes) };
         self.packed = self.packed.wrapping_add(bytes);
         self.left -= bytes;
     }

@@ -27,8 +27,8 @@ pub(crate) struct Polling {
     sleep: Duration,
     /// The last rest was a sleep.
     slept: bool,
-    /// Sleeps in a row that something ended before their time.
-    woken: u32,
+    /// Something ended the last sleep before its time.
+    woken: bool,
 }
 
 /// How a thread rests between two polls that other threads of its process wait beside.
@@ -59,7 +59,7 @@ impl Polling {
             self.returned = None;
             self.wait = Wait::default();
             // Where this row was long the next one may be too: it does not begin with the shortest sleep.
-            if self.woken == 0 {
+            if !self.woken {
                 self.sleep /= 2;
             }
         }
@@ -68,11 +68,7 @@ impl Polling {
     /// A turn after a rest has found something, or not.
     pub(crate) fn end_rest(&mut self, moved: bool) {
         if std::mem::take(&mut self.slept) {
-            self.woken = if moved {
-                self.woken.saturating_add(1)
-            } else {
-                0
-            };
+            self.woken = moved;
         }
         if moved {
             self.begin_anew();
@@ -97,14 +93,8 @@ impl Polling {
     }
 
     /// The longest of this sleep; that of the next one is twice as long. `None`: polls never sleep.
-    ///
-    /// A timer that is due before the kernel's next tick costs as much as the sleep itself. Where something has ended all of the
-    /// last sleeps, their times do not matter, and are longer than a tick.
     fn next_sleep(&mut self) -> Option<Duration> {
         let longest = Duration::from_micros(live(Variable::PollSleep));
-        if self.woken >= TRUSTED && !longest.is_zero() {
-            return Some(longest * TRUSTED_TIMES);
-        }
         let sleep = self.sleep.max(FIRST_SLEEP).min(longest);
         self.sleep = (sleep * 2).min(longest * 2);
         (!sleep.is_zero()).then_some(sleep)
@@ -167,10 +157,6 @@ const POLLS_PER_LOOK: u32 = 1024;
 const COMPUTES: Duration = Duration::from_micros(20);
 /// The longest of the first sleep of a row.
 const FIRST_SLEEP: Duration = Duration::from_micros(250);
-/// After so many sleeps in a row that something has ended, the next ones may be longer,
-const TRUSTED: u32 = 8;
-/// so many times the longest otherwise.
-const TRUSTED_TIMES: u32 = 4;
 
 #[cfg(test)]
 mod tests {
@@ -205,15 +191,11 @@ mod tests {
     }
 
     #[test]
-    fn where_messages_end_the_sleeps_their_longest_is_more_than_a_tick_until_one_is_slept_out() {
+    fn where_messages_end_the_sleeps_the_next_row_begins_with_as_long_a_sleep() {
         let mut polling = Polling::default();
         assert_eq!(sleep_once(&mut polling, false), 250);
-        let row: Vec<u128> = (0..10).map(|_| sleep_once(&mut polling, true)).collect();
-        assert_eq!(
-            row,
-            [500, 1000, 1000, 1000, 1000, 1000, 1000, 1000, 4000, 4000]
-        );
-        assert_eq!(sleep_once(&mut polling, false), 4000);
+        let row: Vec<u128> = (0..4).map(|_| sleep_once(&mut polling, true)).collect();
+        assert_eq!(row, [500, 1000, 1000, 1000]);
         assert_eq!(sleep_once(&mut polling, false), 1000);
     }
 

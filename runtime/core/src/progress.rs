@@ -65,15 +65,18 @@ pub trait Visit: Copy {
             patient,
             ..Wait::default()
         };
+        let mut moved = true;
         loop {
             if let Poll::Ready(done) = future.as_mut().poll(&mut waker) {
                 self.end_note(&rest);
                 self.tend();
                 return done;
             }
-            let moved = self.turn();
-            self.renew_note(&mut rest);
+            // Not between a turn and the poll behind it: a turn may end what is waited for without anything that has come, as where
+            // it posts a message that had no room.
             self.rest_unless(moved, &mut rest, Awaits::Ranks(meeting));
+            moved = self.turn();
+            self.renew_note(&mut rest);
         }
     }
 
@@ -444,6 +447,8 @@ pub(crate) fn short_sleep() -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
     use crate::var::Values;
     use crate::var::live::change;
@@ -462,6 +467,62 @@ mod tests {
             universe.rest(&mut wait, || ("", Awaits::Other));
         }
         (wait.polls, universe.engine.tally().yields.get())
+    }
+
+    /// A process that other threads visit too, and how often they got the chance.
+    #[derive(Clone, Copy)]
+    struct Counting<'a> {
+        universe: &'a std::cell::RefCell<Universe>,
+        turns: &'a Cell<u32>,
+        rests: &'a Cell<u32>,
+    }
+
+    impl Visit for Counting<'_> {
+        fn visit<R>(self, visit: impl FnOnce(&mut Universe) -> R) -> R {
+            visit(&mut self.universe.borrow_mut())
+        }
+
+        fn is_shared(self) -> bool {
+            true
+        }
+
+        fn let_others(self, _outside: impl FnOnce()) {
+            self.rests.set(self.rests.get() + 1);
+        }
+
+        fn turn(self) -> bool {
+            self.turns.set(self.turns.get() + 1);
+            false
+        }
+    }
+
+    #[test]
+    fn a_collective_looks_whether_a_turn_has_ended_it_before_it_rests() {
+        let (values, _) = Values::from_environment(std::iter::empty());
+        let fabric = Fabric::open(Config::alone()).unwrap();
+        let universe = std::cell::RefCell::new(Universe::new(fabric, Peer(0), 1, &values));
+        let (turns, rests) = (Cell::new(0), Cell::new(0));
+        let process = Counting {
+            universe: &universe,
+            turns: &turns,
+            rests: &rests,
+        };
+        for needed in [0, 1, 2, 5] {
+            turns.set(0);
+            rests.set(0);
+            let ended = std::future::poll_fn(|_| match turns.get() >= needed {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
+            });
+            let meeting = Meeting {
+                context: engine::ContextId(0),
+                call: None,
+                root: None,
+                bytes: None,
+            };
+            process.block_on(false, meeting, ended);
+            assert_eq!(rests.get(), needed.saturating_sub(1), "after {needed}");
+        }
     }
 
     #[test]

@@ -39,6 +39,8 @@ pub struct Universe {
     pub(crate) gates: Gates,
     /// Completions that were taken in, to see whether there were any.
     pub(crate) turned_up: u64,
+    /// Collectives that were tried at hand.
+    pub(crate) calls_at_hand: u32,
     /// What structured and buffered requests keep beside their slot, by token.
     pub(crate) sides: HashMap<u32, Side>,
     /// The frame whose bytes are on their way into structured data.
@@ -158,6 +160,7 @@ impl Universe {
                 values.get(Variable::GateStarts),
             ),
             turned_up: 0,
+            calls_at_hand: 0,
             sides: HashMap::new(),
             window: Vec::new(),
             unmeasured: HashSet::new(),
@@ -236,6 +239,11 @@ impl Universe {
     #[must_use]
     pub fn shape(&self) -> Shape {
         self.shape
+    }
+
+    /// The same, in its place.
+    pub(crate) fn shape_now(&self) -> &Shape {
+        &self.shape
     }
 
     /// Which program of the command line this is.

@@ -10,10 +10,12 @@
 //! visited by one thread at a time and no function here keeps one.
 #![allow(unsafe_code)]
 
+use std::ops::Range;
 use std::ptr::NonNull;
 
 use engine::Fields;
 use transport::Lease;
+use transport::copy::copy_overlapping;
 
 /// A stretch of the application's memory.
 #[derive(Clone, Copy, Debug)]
@@ -90,12 +92,22 @@ impl UserMemory {
         unsafe { std::slice::from_raw_parts(self.base, self.bytes) }
     }
 
+    /// The bytes of a range, as far as there are.
+    #[must_use]
+    pub fn part(self, range: Range<usize>) -> Self {
+        let start = range.start.min(self.bytes);
+        Self {
+            base: self.base.wrapping_add(start),
+            bytes: range.end.clamp(start, self.bytes) - start,
+        }
+    }
+
     /// Copies from other memory of the same length, which may be the same or overlap.
-    pub(crate) fn copy_from(self, from: Self) {
+    pub fn copy_from(self, from: Self) {
         let bytes = self.bytes.min(from.bytes);
         if bytes > 0 {
             // SAFETY: both are lent (`new`), this one writable, and as long; the copy allows for overlap.
-            unsafe { std::ptr::copy(from.base, self.base, bytes) };
+            unsafe { copy_overlapping(from.base, self.base, bytes) };
         }
     }
 

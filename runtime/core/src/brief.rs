@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The fast paths of requests: what is complete already, or becomes so at a brief look at what has come first.
+//!
+//! Each answers "not so" wherever something is special about a request or a frame, and the ordinary way goes on; what was
+//! collected before that is collected.
+
+use engine::{Collected, ContextId, Kind, Peer, State};
+use queue_layout::{FLAG_PERSISTENT, FLAG_PLAIN};
+use transport::FarLook;
+
+use crate::Universe;
+use crate::pump::Look;
+
+/// How a request ended that a fast path has collected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// A receive, with the rank of the sender in its communicator, the tag and the bytes.
+    Received(i32, i32, u64),
+    /// A send.
+    Sent,
+}
+
+impl Universe {
+    /// The fast path of waiting: for a receive from [`receive_first`](Self::receive_first), or a plain one in `context`, looks a
+    /// bounded number of times at what comes first. Answers the sender's world rank, tag and bytes. `None`: not complete
+    /// yet, or not plain; nothing was collected.
+    #[inline(always)]
+    pub fn wait_briefly(
+        &mut self,
+        token: u32,
+        context: impl FnOnce() -> ContextId,
+    ) -> Option<(u32, i32, u64)> {
+        match self.take_in_awaited(token) {
+            Some(ended) => Some(ended),
+            None => self.wait_a_little(token, context()),
+        }
+    }
+
+    /// The second part of [`wait_briefly`](Self::wait_briefly): the message has another length.
+    #[inline(never)]
+    fn wait_a_little(&mut self, token: u32, context: ContextId) -> Option<(u32, i32, u64)> {
+        match self.take_in_small(token) {
+            Some(ended) => Some(ended),
+            None => self.look_around(token, context),
+        }
+    }
+
+    /// The third part of [`wait_briefly`](Self::wait_briefly): the receive is complete already, or something else comes first.
+    #[inline(never)]
+    fn look_around(&mut self, token: u32, context: ContextId) -> Option<(u32, i32, u64)> {
+        if !self.sides.is_empty() {
+            return None;
+        }
+        for _ in 0..BRIEF_LOOKS {
+            match self.engine.collect_plain(token, context) {
+                Collected::Done { peer, tag, bytes } => return Some((peer, tag, bytes)),
+                Collected::NotYet => {}
+                Collected::Special | Collected::Sent => return None,
+            }
+            if let Some(ended) = self.take_in_awaited(token) {
+                return Some(ended);
+            }
+            match self.take_in_first(token) {
+                Look::Awaited(peer, tag, bytes) => return Some((peer, tag, bytes)),
+                Look::Taken => {}
+                Look::Nothing if self.fabric.is_attentive() => std::hint::spin_loop(),
+                // Every some hundred frames: no reason to leave the fast path with the rest of a window.
+                Look::Other if self.fabric.has_run_out() && self.progress() => {}
+                Look::Other if self.looks_far() => {
+                    if let Some(ended) = self.look_far(token) {
+                        return Some(ended);
+                    }
+                }
+                Look::Nothing | Look::Other => return None,
+            }
+        }
+        None
+    }
+
+    /// A look at the network, or some if nothing comes from elsewhere. Takes in what it finds, and collects the receive of
+    /// `token` if that is a message of eight bytes for it.
+    #[inline(always)]
+    fn look_far(&mut self, token: u32) -> Option<(u32, i32, u64)> {
+        let looks = if self.fabric.is_all_networked() {
+            FAR_LOOKS
+        } else {
+            1
+        };
+        for _ in 0..looks {
+            match self.fabric.look_far() {
+                FarLook::Nothing => {}
+                FarLook::Word(far) => return self.take_in_far(token, far),
+                FarLook::Poll => {
+                    self.progress();
+                    break;
+                }
+            }
+        }
+        None
+    }
+
+    /// Whether a wait looks at the network without leaving the fast path: while a core is free for it.
+    fn looks_far(&self) -> bool {
+        self.fabric.has_network() && !self.crowding.is_crowded()
+    }
+
+    /// Starts an inactive persistent request. `false`: nothing was done; it is none, or gates are in use.
+    #[inline]
+    pub fn start_at_hand(&mut self, token: u32) -> bool {
+        if self.gates.minds_sends() || self.gates.minds_receives() {
+            return false;
+        }
+        let Some(request) = self.find_request(token) else {
+            return false;
+        };
+        let fields = self.engine.arena().fields(request);
+        if fields.state != State::Inactive {
+            return false;
+        }
+        match fields.kind {
+            Kind::Send => self.restart_send(request),
+            Kind::Receive => self.restart_receive(request),
+            _ => return false,
+        }
+        true
+    }
+
+    /// Collects a persistent request that is complete, or becomes so at a bounded number of looks at what comes first. It
+    /// is inactive afterwards. `None`: nothing was collected.
+    #[inline(never)]
+    pub fn wait_for_started(&mut self, token: u32) -> Option<Ended> {
+        if !self.sides.is_empty() {
+            return None;
+        }
+        for _ in 0..BRIEF_LOOKS {
+            let context = self.engine.arena().find(token)?;
+            let context = self.engine.arena().fields(context).context;
+            match self.engine.collect_persistent(token) {
+                Collected::Done { peer, tag, bytes } => {
+                    let source = self.rank_in(context, Peer(peer));
+                    return Some(Ended::Received(source, tag, bytes));
+                }
+                Collected::Sent => return Some(Ended::Sent),
+                Collected::NotYet => {}
+                Collected::Special => return None,
+            }
+            if !self.look_at_first() {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// One look of a wait at what comes first. `false`: it takes the ordinary way, or there is nothing and the core may be
+    /// wanted.
+    #[inline]
+    fn look_at_first(&mut self) -> bool {
+        match self.take_in_first(NO_TOKEN) {
+            Look::Taken | Look::Awaited(..) => true,
+            Look::Nothing if self.fabric.is_attentive() => {
+                std::hint::spin_loop();
+                true
+            }
+            Look::Other if self.fabric.has_run_out() => self.progress(),
+            Look::Nothing | Look::Other => false,
+        }
+    }
+
+    /// Takes in what has come first, for calls that may answer "not yet": at most so many messages as a wait looks at. `false`:
+    /// nothing.
+    #[inline]
+    pub fn take_in_what_came(&mut self) -> bool {
+        if !self.sides.is_empty() {
+            return false;
+        }
+        let taken = (0..BRIEF_LOOKS).take_while(|_| self.take_in_first(NO_TOKEN) == Look::Taken);
+        let has_taken = taken.count() != 0;
+        if has_taken {
+            self.polling.begin_anew();
+        }
+        has_taken
+    }
+
+    /// A turn of progress for a poll of a send or receive that is under way. `true`: the answer is "not yet". `false`: it may be
+    /// complete, or something else is to be done, which the ordinary way does.
+    #[inline]
+    pub fn is_not_yet(&mut self, token: u32) -> bool {
+        let Some(request) = self.find_request(token) else {
+            return false;
+        };
+        let fields = self.engine.arena().fields(request);
+        let is_under_way = matches!(fields.kind, Kind::Send | Kind::Receive)
+            && !matches!(fields.state, State::Complete | State::Inactive)
+            && !self.is_freed(request);
+        is_under_way && {
+            let moved = self.progress();
+            !moved && !self.polling_is_long(moved)
+        }
+    }
+
+    /// Whether a request is complete and [`collect_at_hand`](Self::collect_at_hand) collects it.
+    #[inline]
+    #[must_use]
+    pub fn is_at_hand(&self, token: u32) -> bool {
+        let arena = self.engine.arena();
+        self.sides.is_empty()
+            && arena.find(token).is_some_and(|request| {
+                let fields = arena.fields(request);
+                let kind = match fields.kind {
+                    Kind::Receive => fields.flags & !(FLAG_PLAIN | FLAG_PERSISTENT) == 0,
+                    Kind::Send => fields.flags == FLAG_PERSISTENT,
+                    _ => false,
+                };
+                kind && fields.state == State::Complete && fields.error == 0
+            })
+    }
+
+    /// Collects a send or receive that is complete and of which nothing is special. `stays`: its handle still names it, since it is
+    /// persistent.
+    #[inline]
+    pub fn collect_at_hand(&mut self, token: u32) -> Option<(Ended, bool)> {
+        if !self.is_at_hand(token) {
+            return None;
+        }
+        let request = self.find_request(token)?;
+        let context = self.context_of(request);
+        let stays = self.is_persistent(request);
+        let collected = match stays {
+            true => self.engine.collect_persistent(token),
+            false => self.engine.collect_plain(token, ContextId(context)),
+        };
+        self.polling.begin_anew();
+        match collected {
+            Collected::Done { peer, tag, bytes } => {
+                let source = self.rank_in(context, Peer(peer));
+                Some((Ended::Received(source, tag, bytes), stays))
+            }
+            Collected::Sent => Some((Ended::Sent, stays)),
+            Collected::NotYet | Collected::Special => None,
+        }
+    }
+}
+
+/// Looks at the network in a row, where nothing comes from elsewhere.
+const FAR_LOOKS: u32 = 16;
+/// Looks of the fast path before the ordinary wait, which also looks at everything else, takes over.
+const BRIEF_LOOKS: u32 = 64;
+/// Names no request.
+const NO_TOKEN: u32 = 0;
