@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What one rank of a node tells all others without a message, over the [broadcast queue](transport::bcast_queue) of their
+//! board: the root puts its bytes there once, entry by entry, and goes on; each other rank copies what it needs when it comes to
+//! it. So a root that calls again and again runs ahead of the others, many bytes are read by all while they are in the cache,
+//! and nobody waits for all.
+//!
+//! Only blocking collectives go this way, as over the board, and an entry has the number of its call for the same reason: a rank
+//! passes over entries of calls that it missed. Who waits here looks from time to time at what others do at the board, where they
+//! would wait for it: if they are at an earlier call, or the root is at another collective, it arrives there too, so that they are
+//! told. A rank that missed a call announces which one it is at; so those that wait for its entry learn that it will not come. As
+//! the root it meets all others in a round before it tells anything, for until then the root of an earlier call might.
+
+use std::ops::Range;
+
+use transport::bcast_queue::{BcastQueue as Words, CHUNK_BYTES, Told as Entry};
+use transport::seat::Event;
+
+use super::board::{Board, Wish};
+use super::parcels;
+use super::parts::Space;
+use super::told::{Kind, Told};
+use super::various::{read_into, unequal};
+use super::{Line, Shape};
+use crate::{Error, Payload, Visit};
+
+/// The way over a broadcast queue, of one call.
+pub(super) struct BcastQueue<'a, V>(Board<'a, V>);
+
+impl<'a, V: Visit> BcastQueue<'a, V> {
+    /// That of the ranks of this call, if it may go over one.
+    #[inline]
+    pub(super) fn of(line: &'a Line<V>) -> Option<Self> {
+        let seat = line.seat()?;
+        Some(Self(Board { line, seat }))
+    }
+
+    /// This rank's bytes to all. It waits for room, and not for them.
+    pub(super) async fn tell(&self, kind: Kind, bytes: &[u8]) -> Result<(), Error> {
+        let told = Told::new(self.0.line, kind, bytes.len());
+        // What the others expect, who do not know the length of a parcel.
+        let met = match kind {
+            Kind::Scatterv => Told::new(self.0.line, kind, 0),
+            _ => told,
+        };
+        if self.0.line.comm().has_missed() {
+            self.meet_all(met).await?;
+        }
+        // What was told is of calls that this rank missed.
+        while let Some(earlier) = self.words().told() {
+            self.0.seat.take_entry(&earlier);
+        }
+        for chunk in chunks(bytes.len()) {
+            if !self.words().has_room(chunk.len()) {
+                self.wait_for_room(met, chunk.len()).await?;
+            }
+            self.words().tell(told.note(), &bytes[chunk]);
+        }
+        self.0.seat.wake_readers();
+        Ok(())
+    }
+
+    /// The root's bytes, of which this rank needs those from `at` on: all, unless `total` is more.
+    pub(super) async fn hear(
+        &self,
+        kind: Kind,
+        root: u32,
+        total: usize,
+        at: usize,
+        into: &mut [u8],
+    ) -> Result<(), Error> {
+        let told = Told::new(self.0.line, kind, total);
+        let wanted = at..at + into.len();
+        for chunk in chunks(total) {
+            let entry = self.entry(root, told).await?;
+            if entry.place != root || entry.note != told.note() {
+                return self.pass_over(&entry, told).await;
+            }
+            let part = chunk.start.max(wanted.start)..chunk.end.min(wanted.end);
+            if part.start < part.end {
+                let place = part.start - wanted.start..part.end - wanted.start;
+                let at = part.start - chunk.start;
+                self.words().read(&entry, chunk.len(), at, &mut into[place]);
+            }
+            self.0.seat.take_entry(&entry);
+        }
+        Ok(())
+    }
+
+    /// This rank's block of the root's [parcel](super::parcels), which nobody else knows the length of. `false`: it comes as a
+    /// message.
+    pub(super) async fn hear_block(
+        &self,
+        kind: Kind,
+        root: u32,
+        into: &Payload,
+    ) -> Result<bool, Error> {
+        let (line, ours) = (self.0.line, Told::new(self.0.line, kind, 0));
+        let entry = self.entry(root, ours).await?;
+        let theirs = Told::of(entry.note);
+        if entry.place != root || !theirs.is_alike(&ours) {
+            // It may differ in anything but the length.
+            let ours = ours.as_long_as(&theirs);
+            return self.pass_over(&entry, ours).await.map(|()| true);
+        }
+        let bytes = theirs.bytes as usize;
+        if bytes > 0 {
+            match block_in(self.words(), &entry, bytes, line.size(), line.rank()) {
+                Some(block) => read_into(into, block.len(), |part| {
+                    self.words().read(&entry, bytes, block.start, part);
+                }),
+                None => Err(unequal(0, into)),
+            }
+            .unwrap_or_else(|error| line.note(error));
+        }
+        self.0.seat.take_entry(&entry);
+        Ok(bytes > 0)
+    }
+
+    fn words(&self) -> &Words {
+        self.0.seat.bcast_queue()
+    }
+
+    /// Waits until all are at this call: none of them tells an entry of an earlier one then.
+    #[cold]
+    async fn meet_all(&self, told: Told) -> Result<(), Error> {
+        self.0.announce(true);
+        loop {
+            let turn = self.0.begin_as(told, Space::Lines).await?;
+            turn.arrive();
+            self.0.seat.wake_sleepers();
+            if turn.all().await? {
+                return Ok(());
+            }
+        }
+    }
+
+    #[cold]
+    async fn wait_for_room(&self, ours: Told, length: usize) -> Result<(), Error> {
+        self.0.seat.wake_sleepers();
+        let count = self.words().wanted(length);
+        let taken = || self.words().have_taken(count).then_some(Seen::Room);
+        loop {
+            let doubt = || self.doubt(None, ours);
+            match self.0.wait(Event::Taken(count), taken, doubt).await? {
+                Seen::Room | Seen::Entry(_) => return Ok(()),
+                seen => self.answer(seen, ours).await?,
+            }
+        }
+    }
+
+    /// The next entry of this call; those of calls that this rank missed are passed over.
+    async fn entry(&self, root: u32, ours: Told) -> Result<Entry, Error> {
+        loop {
+            let entry = match self.words().told() {
+                Some(entry) => entry,
+                None => match self.wait_for_entry(root, ours).await? {
+                    Seen::Entry(entry) => entry,
+                    seen => {
+                        self.answer(seen, ours).await?;
+                        continue;
+                    }
+                },
+            };
+            let theirs = Told::of(entry.note);
+            if ours.is_before(&theirs) {
+                return Err(Error::Absent { rank: root });
+            }
+            if !theirs.is_before(&ours) {
+                return Ok(entry);
+            }
+            self.0.seat.take_entry(&entry);
+        }
+    }
+
+    async fn wait_for_entry(&self, root: u32, ours: Told) -> Result<Seen, Error> {
+        if self.0.line.comm().has_missed() {
+            self.0.announce(false);
+        }
+        let told = || self.words().told().map(Seen::Entry);
+        let doubt = || self.doubt(Some(root), ours);
+        let next = Event::Entry(self.words().next());
+        self.0.wait(next, told, doubt).await
+    }
+
+    /// What others do that says that this rank waits in vain, or that they wait for it at the board.
+    #[cold]
+    fn doubt(&self, root: Option<u32>, ours: Told) -> Option<Seen> {
+        let (seat, line) = (self.0.seat, self.0.line);
+        let announced = root.and_then(|root| Some((root, self.words().announced(root)?)));
+        if let Some((root, (call, tells))) = announced {
+            let ahead = call.wrapping_sub(line.number(u32::MAX));
+            if (1..u32::MAX / 4).contains(&ahead) {
+                return Some(Seen::Gone(root));
+            }
+            // It waits for all before it tells.
+            if ahead == 0 && tells && seat.note(seat.begin_in_lines()?, root).is_some() {
+                return Some(Seen::Behind);
+            }
+        }
+        let round = seat.begin_in_lines()?;
+        for rank in 0..line.size() {
+            let Some(theirs) = seat.note(round, rank).map(Told::of) else {
+                continue;
+            };
+            if rank != line.rank() && theirs.is_before(&ours) {
+                return Some(Seen::Behind);
+            }
+            if root.is_none_or(|root| root == rank) && ours.is_before(&theirs) {
+                return Some(Seen::Gone(rank));
+            }
+            if root.is_none_or(|root| root == rank) && !ours.is_alike(&theirs) {
+                return Some(Seen::Other);
+            }
+        }
+        None
+    }
+
+    /// Does what is left to do where what this rank waits for did not happen.
+    #[cold]
+    async fn answer(&self, seen: Seen, ours: Told) -> Result<(), Error> {
+        match seen {
+            Seen::Entry(_) | Seen::Room => Ok(()),
+            Seen::Behind => {
+                self.attend(ours);
+                Ok(())
+            }
+            Seen::Gone(rank) => Err(Error::Absent { rank }),
+            Seen::Other => Err(self.meet_in_dispute(ours).await),
+        }
+    }
+
+    /// Arrives in the round that others are in, to be seen there.
+    fn attend(&self, ours: Told) {
+        if let Some(round) = self.0.seat.begin_in_lines() {
+            self.0.seat.arrive(round, ours.note());
+        }
+    }
+
+    /// Others do something else in the same call: this rank arrives there too, so that all are told.
+    #[cold]
+    async fn meet_in_dispute(&self, ours: Told) -> Error {
+        let met = async {
+            let turn = self.0.begin_as(ours, Space::Lines).await?;
+            turn.arrive();
+            turn.all().await
+        };
+        match met.await {
+            Err(error) => error,
+            Ok(_) => ours.dispute(None),
+        }
+    }
+
+    /// Takes all entries of a call that is not like this one, and notes what is wrong.
+    #[cold]
+    async fn pass_over(&self, entry: &Entry, ours: Told) -> Result<(), Error> {
+        let theirs = Told::of(entry.note);
+        self.0.line.note(ours.dispute(Some((entry.place, theirs))));
+        self.0.seat.take_entry(entry);
+        for _ in chunks(theirs.bytes as usize).skip(1) {
+            let entry = self.entry(entry.place, ours).await?;
+            self.0.seat.take_entry(&entry);
+        }
+        Ok(())
+    }
+}
+
+/// Where in an entry that is a parcel of so many bytes the block of one of so many ranks lies.
+#[inline]
+pub(super) fn block_in(
+    words: &Words,
+    entry: &Entry,
+    bytes: usize,
+    ranks: u32,
+    of: u32,
+) -> Option<Range<usize>> {
+    let read = |at: usize, into: &mut [u8]| {
+        words.read(entry, bytes, at, into);
+        at + into.len() <= bytes
+    };
+    parcels::block_of(read, ranks, of).filter(|block| block.end <= bytes)
+}
+
+/// The most bytes that go over a queue where usually `usual` at most do; none do where there are no boards.
+#[inline]
+pub(super) fn limit(shape: &Shape, usual: usize, wish: Wish) -> usize {
+    match wish {
+        Wish::AsUsual if shape.boards => shape.board_bytes.min(usual),
+        Wish::Yes => shape.board_bytes,
+        Wish::AsUsual | Wish::No => 0,
+    }
+}
+
+/// What ends a wait.
+enum Seen {
+    Entry(Entry),
+    Room,
+    /// Others wait for this rank at the board, in an earlier call.
+    Behind,
+    /// This rank is at a later call, and what is waited for will not come.
+    Gone(u32),
+    /// Others do something else in this call.
+    Other,
+}
+
+/// The parts of data that are one entry each: at least one, so that those who expect more hear of it.
+fn chunks(bytes: usize) -> impl Iterator<Item = Range<usize>> {
+    let count = bytes.div_ceil(CHUNK_BYTES).max(1);
+    (0..count).map(move |at| at * CHUNK_BYTES..bytes.min((at + 1) * CHUNK_BYTES))
+}

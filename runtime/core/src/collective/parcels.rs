@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The data of one round at a board to which each rank gives as much as it likes, where others cannot know how much that is: a
+//! *parcel*. Its length lies at the begin of the member's own lines, so that who reads it never reads beyond it; the parcel lies
+//! behind that if it fits, or in the member's place in the half of the board. What is too long for both comes as messages, and the
+//! lines say so.
+//!
+//! A parcel for all ranks has a block for each of them, behind a *table* of where the blocks end.
+
+use std::ops::Range;
+
+use transport::Seat;
+use transport::seat::{LINE_BODY_BYTES, Round};
+
+use super::parts::Space;
+use crate::UserMemory;
+
+/// What the ranks give to a round.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Parcels<'a> {
+    seat: &'a Seat,
+    round: Round,
+}
+
+/// How much a rank has given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Given {
+    /// A parcel of so many bytes.
+    Here(usize),
+    /// It comes as messages.
+    Messages,
+}
+
+impl Given {
+    /// Of so many bytes.
+    pub(super) fn of(bytes: usize) -> Self {
+        match bytes <= PARCEL_BYTES {
+            true => Self::Here(bytes),
+            false => Self::Messages,
+        }
+    }
+
+    /// Where its bytes go.
+    pub(super) fn space(self) -> Space {
+        match self {
+            Self::Here(bytes) if bytes > IN_LINES_BYTES => Space::Half,
+            _ => Space::Lines,
+        }
+    }
+}
+
+impl<'a> Parcels<'a> {
+    pub(super) fn new(seat: &'a Seat, round: Round) -> Self {
+        Self { seat, round }
+    }
+
+    /// Puts a parcel of this rank, which is `rank`, before it arrives; `None`: it comes as messages.
+    pub(super) fn put(self, rank: u32, parcel: Option<&[u8]>) {
+        let length = |bytes: usize| (bytes as u64).to_ne_bytes();
+        let Some(parcel) = parcel else {
+            return self.seat.put_in_lines(self.round, &length(usize::MAX));
+        };
+        if parcel.len() <= IN_LINES_BYTES {
+            let mut line = [0; LINE_BODY_BYTES];
+            let line = &mut line[..HEAD_BYTES + parcel.len()];
+            line[..HEAD_BYTES].copy_from_slice(&length(parcel.len()));
+            line[HEAD_BYTES..].copy_from_slice(parcel);
+            return self.seat.put_in_lines(self.round, line);
+        }
+        self.seat.put_in_lines(self.round, &length(parcel.len()));
+        let at = rank as usize * PARCEL_BYTES;
+        self.seat.put(self.round, self.all(), at, parcel);
+    }
+
+    /// The same of blocks for all ranks, which fill a parcel of `bytes` bytes.
+    #[inline]
+    pub(super) fn put_blocks(
+        self,
+        rank: u32,
+        bytes: usize,
+        blocks: impl Iterator<Item = UserMemory> + Clone,
+    ) {
+        let ranks = self.seat.members() as usize;
+        if bytes <= IN_LINES_BYTES {
+            let parcel = &mut [0; IN_LINES_BYTES][..bytes];
+            fill(parcel, ranks, blocks);
+            return self.put(rank, Some(parcel));
+        }
+        let head = (bytes as u64).to_ne_bytes();
+        self.seat.put_in_lines(self.round, &head);
+        let mut at = rank as usize * PARCEL_BYTES;
+        with_room(table_bytes(ranks), |table| {
+            fill_table(table, blocks.clone().map(UserMemory::bytes));
+            self.seat.put(self.round, self.all(), at, table);
+        });
+        at += table_bytes(ranks);
+        for block in blocks {
+            self.seat.put(self.round, self.all(), at, block.as_slice());
+            at += block.bytes();
+        }
+    }
+
+    /// What a rank that has told gives.
+    #[inline]
+    pub(super) fn given(self, rank: u32) -> Given {
+        let mut length = [0; HEAD_BYTES];
+        self.seat.read_lines(self.round, rank, 0, &mut length);
+        usize::try_from(u64::from_ne_bytes(length)).map_or(Given::Messages, Given::of)
+    }
+
+    /// Reads a rank's parcel. `false`: it is of another length, or comes as messages.
+    #[inline]
+    pub(super) fn read(self, rank: u32, into: &mut [u8]) -> bool {
+        let bytes = into.len();
+        self.given(rank) == Given::Here(bytes) && self.read_part(rank, bytes, 0, into)
+    }
+
+    /// Reads from byte `at` of a parcel with `bytes` bytes on. `false`: it has not so much.
+    #[inline]
+    pub(super) fn read_part(self, rank: u32, bytes: usize, at: usize, into: &mut [u8]) -> bool {
+        if at > bytes || into.len() > bytes - at {
+            return false;
+        }
+        match bytes <= IN_LINES_BYTES {
+            true => self
+                .seat
+                .read_lines(self.round, rank, HEAD_BYTES + at, into),
+            false => {
+                let at = rank as usize * PARCEL_BYTES + at;
+                self.seat.read(self.round, self.all(), at, into);
+            }
+        }
+        true
+    }
+
+    /// Reads the block for rank `of` from the parcel of rank `from`, which has `bytes` bytes. `false`: it is of another length.
+    #[inline]
+    pub(super) fn read_block(self, from: u32, bytes: usize, of: u32, into: &mut [u8]) -> bool {
+        let block = self.block(from, bytes, of);
+        let block = block.filter(|block| block.len() == into.len());
+        block.is_some_and(|block| self.read_part(from, bytes, block.start, into))
+    }
+
+    /// Where the block of rank `of` lies in the parcel of rank `from`, which has a table.
+    #[inline]
+    pub(super) fn block(self, from: u32, bytes: usize, of: u32) -> Option<Range<usize>> {
+        let read = |at: usize, into: &mut [u8]| self.read_part(from, bytes, at, into);
+        block_of(read, self.seat.members(), of)
+    }
+
+    /// Bytes of the half in which each rank has a place for a parcel.
+    fn all(self) -> usize {
+        PARCEL_BYTES * self.seat.members() as usize
+    }
+}
+
+/// Whether so many ranks have a place for a parcel each, and parcels have room for a table.
+pub(super) fn have_room(seat: &Seat) -> bool {
+    let ranks = seat.members() as usize;
+    ranks.saturating_mul(PARCEL_BYTES) <= seat.room_bytes() && table_bytes(ranks) <= PARCEL_BYTES
+}
+
+/// Bytes of the table for so many blocks: a multiple of eight.
+pub(super) fn table_bytes(blocks: usize) -> usize {
+    (blocks * END_BYTES).next_multiple_of(8)
+}
+
+/// Fills a parcel with blocks, behind the table of their ends.
+pub(super) fn fill(
+    parcel: &mut [u8],
+    ranks: usize,
+    blocks: impl Iterator<Item = UserMemory> + Clone,
+) {
+    let (table, mut rest) = parcel.split_at_mut(table_bytes(ranks));
+    fill_table(table, blocks.clone().map(UserMemory::bytes));
+    for block in blocks {
+        let (place, others) = rest.split_at_mut(block.bytes());
+        place.copy_from_slice(block.as_slice());
+        rest = others;
+    }
+}
+
+#[inline]
+fn fill_table(table: &mut [u8], blocks: impl Iterator<Item = usize>) {
+    let mut end = 0;
+    for (word, bytes) in table.chunks_exact_mut(END_BYTES).zip(blocks) {
+        end += bytes;
+        word.copy_from_slice(&u16::try_from(end).unwrap_or(u16::MAX).to_ne_bytes());
+    }
+}
+
+/// Bytes of a parcel with such blocks and their table.
+pub(super) fn filled_bytes(ranks: usize, blocks: impl Iterator<Item = usize>) -> usize {
+    blocks.fold(table_bytes(ranks), usize::saturating_add)
+}
+
+/// Runs `work` with room for a parcel of so many bytes.
+#[inline]
+pub(super) fn with_room<R>(bytes: usize, work: impl FnOnce(&mut [u8]) -> R) -> R {
+    match bytes <= IN_LINES_BYTES {
+        true => work(&mut [0; IN_LINES_BYTES][..bytes]),
+        false => work(&mut vec![0; bytes]),
+    }
+}
+
+/// The place of block `of` in a parcel with a table for `blocks`, read by `read`.
+#[inline]
+pub(super) fn block_of(
+    mut read: impl FnMut(usize, &mut [u8]) -> bool,
+    blocks: u32,
+    of: u32,
+) -> Option<Range<usize>> {
+    let mut ends = [0; 2 * END_BYTES];
+    let at = of as usize * END_BYTES;
+    let known = match of {
+        0 => read(0, &mut ends[END_BYTES..]),
+        _ => read(at - END_BYTES, &mut ends),
+    };
+    let [a, b, c, d] = ends;
+    let base = table_bytes(blocks as usize);
+    let [start, end] = [[a, b], [c, d]].map(|end| base + usize::from(u16::from_ne_bytes(end)));
+    (known && start <= end).then_some(start..end)
+}
+
+/// Most bytes of a parcel.
+pub(super) const PARCEL_BYTES: usize = 32 << 10;
+/// For the length.
+const HEAD_BYTES: usize = 8;
+/// What fits lines behind it.
+pub(super) const IN_LINES_BYTES: usize = LINE_BODY_BYTES - HEAD_BYTES;
+/// Of an entry of a table.
+const END_BYTES: usize = size_of::<u16>();
+
+const _: () = assert!(
+    PARCEL_BYTES <= u16::MAX as usize,
+    "a table tells of no more"
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_of_a_parcel_are_found_by_its_table() {
+        for lengths in [&[3, 0, 7, 1][..], &[0], &[0, 0, 0], &[100; 60]] {
+            let blocks: Vec<Vec<u8>> = (1..).zip(lengths).map(|(n, l)| vec![n; *l]).collect();
+            let bytes = filled_bytes(lengths.len(), lengths.iter().copied());
+            let all = with_room(bytes, |parcel| {
+                let blocks = blocks.iter().map(|block| UserMemory::of_const(block));
+                fill(parcel, lengths.len(), blocks);
+                parcel.to_vec()
+            });
+            let read = |at: usize, into: &mut [u8]| {
+                let part = all.get(at..at + into.len());
+                part.inspect(|part| into.copy_from_slice(part)).is_some()
+            };
+            let ranks = u32::try_from(lengths.len()).unwrap();
+            for (of, block) in (0..).zip(&blocks) {
+                let place = block_of(read, ranks, of).unwrap();
+                assert_eq!(&all[place], block);
+            }
+            assert_eq!(block_of(|_, _| false, 3, 1), None);
+        }
+    }
+
+    #[test]
+    fn a_garbled_table_has_no_block() {
+        let read = |_, into: &mut [u8]| {
+            let ends = [9u16, 4].map(u16::to_ne_bytes);
+            into.copy_from_slice(ends.as_flattened());
+            true
+        };
+        assert_eq!(block_of(read, 4, 2), None);
+    }
+}

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The data of one round at a board, to which each rank gives as much: few bytes in its own lines, more in the half of the
+//! board.
+
+use std::ops::Range;
+
+use transport::Seat;
+use transport::seat::{Event, LINE_BODY_BYTES, Round};
+
+use super::Reducer;
+use super::reduce::fold;
+
+/// Where the data of a round lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Space {
+    /// In the members' own lines.
+    Lines,
+    /// In the half of the board.
+    Half,
+}
+
+impl Space {
+    /// That of so many bytes of each rank.
+    #[inline]
+    pub(super) fn of(bytes: usize) -> Self {
+        match bytes <= LINE_BODY_BYTES {
+            true => Self::Lines,
+            false => Self::Half,
+        }
+    }
+
+    /// The next round, if there is room for its data.
+    #[inline]
+    pub(super) fn begin(self, seat: &Seat) -> Option<Round> {
+        match self {
+            Self::Lines => seat.begin_in_lines(),
+            Self::Half => seat.begin(),
+        }
+    }
+
+    /// What to wait for where there is none.
+    pub(super) fn room(self, seat: &Seat) -> Event {
+        match self {
+            Self::Lines => seat.room_in_lines(),
+            Self::Half => Event::Over(seat.last()),
+        }
+    }
+}
+
+/// What each rank gives to a round.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Parts<'a> {
+    seat: &'a Seat,
+    round: Round,
+    space: Space,
+    bytes: usize,
+}
+
+impl<'a> Parts<'a> {
+    /// Parts of so many bytes each.
+    #[inline]
+    pub(super) fn new(seat: &'a Seat, round: Round, bytes: usize) -> Self {
+        let space = Space::of(bytes);
+        Self {
+            seat,
+            round,
+            space,
+            bytes,
+        }
+    }
+
+    /// Bytes of all parts.
+    fn all(self) -> usize {
+        self.bytes * self.seat.members() as usize
+    }
+
+    /// Puts the part of this rank, which is `rank`, before it arrives.
+    #[inline]
+    pub(super) fn put(self, rank: u32, bytes: &[u8]) {
+        match self.space {
+            Space::Lines => self.seat.put_in_lines(self.round, bytes),
+            Space::Half => {
+                let at = rank as usize * self.bytes;
+                self.seat.put(self.round, self.all(), at, bytes);
+            }
+        }
+    }
+
+    /// Reads the part of one rank, from byte `at` on.
+    #[inline]
+    pub(super) fn read(self, rank: u32, at: usize, into: &mut [u8]) {
+        match self.space {
+            Space::Lines => self.seat.read_lines(self.round, rank, at, into),
+            Space::Half => {
+                let at = rank as usize * self.bytes + at;
+                self.seat.read(self.round, self.all(), at, into);
+            }
+        }
+    }
+
+    /// Reads all parts, in the order of ranks.
+    #[inline]
+    pub(super) fn read_all(self, into: &mut [u8]) {
+        match self.space {
+            Space::Lines => {
+                let parts = into.chunks_exact_mut(self.bytes.max(1));
+                (0..self.seat.members())
+                    .zip(parts)
+                    .for_each(|(rank, part)| self.read(rank, 0, part));
+            }
+            Space::Half => self.seat.read(self.round, self.all(), 0, into),
+        }
+    }
+
+    /// Block `rank` of each part, which has a block for each rank.
+    #[inline]
+    pub(super) fn exchange(self, rank: u32, into: &mut [u8]) {
+        let ranks = self.seat.members();
+        let block = self.bytes / ranks as usize;
+        for (from, into) in (0..ranks).zip(into.chunks_exact_mut(block.max(1))) {
+            self.read(from, rank as usize * block, into);
+        }
+    }
+
+    /// Combines the parts of `ranks` in their order, as much of each from byte `at` on as there is room for: few bytes from one
+    /// copy of all parts, many piece by piece, so that they stay in the cache.
+    pub(super) fn fold(self, ranks: Range<u32>, at: usize, into: &mut [u8], op: &impl Reducer) {
+        if ranks.is_empty() || into.is_empty() {
+            return;
+        }
+        match into.len() * ranks.len() {
+            bytes @ ..=64 => self.fold_few(ranks, at, &mut [0; 64][..bytes], into, op),
+            bytes @ ..=PIECE_BYTES => {
+                self.fold_few(ranks, at, &mut [0; PIECE_BYTES][..bytes], into, op);
+            }
+            _ => self.fold_pieces(ranks, at, into, op),
+        }
+    }
+
+    #[inline]
+    fn fold_few(
+        self,
+        ranks: Range<u32>,
+        at: usize,
+        all: &mut [u8],
+        into: &mut [u8],
+        op: &impl Reducer,
+    ) {
+        for (rank, part) in ranks.zip(all.chunks_exact_mut(into.len().max(1))) {
+            self.read(rank, at, part);
+        }
+        into.copy_from_slice(fold(all, into.len(), op));
+    }
+
+    #[inline(never)]
+    fn fold_pieces(self, ranks: Range<u32>, from: usize, into: &mut [u8], op: &impl Reducer) {
+        let item = op.item_bytes().max(1);
+        let piece = (PIECE_BYTES / item).max(1) * item;
+        let mut next = vec![0; piece.min(into.len())];
+        for (index, into) in into.chunks_mut(piece).enumerate() {
+            let at = from + index * piece;
+            let next = &mut next[..into.len()];
+            let mut ranks = ranks.clone();
+            let Some(first) = ranks.next() else { return };
+            self.read(first, at, into);
+            for rank in ranks {
+                self.read(rank, at, next);
+                op.reduce(into, next);
+                into.copy_from_slice(next);
+            }
+        }
+    }
+}
+
+/// What is combined at a time.
+pub(super) const PIECE_BYTES: usize = 2 << 10;

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Reductions of many bytes over a [board](super::board): each rank combines its part of the data of all, and the parts of others
+//! come back. Data pass over the board piece by piece, so that they stay in the cache however many they are: in each round a rank
+//! puts a piece of every other rank's part there, and the combined piece of its own from the round before.
+//!
+//! Partial results are combined in the order of ranks, element by element, whatever the size of a piece is and whoever combines it.
+
+use std::ops::Range;
+
+use super::board::{Board, Turn, Wish};
+use super::parts::PIECE_BYTES;
+use super::reduce::slices;
+use super::told::Kind;
+use super::{Line, Reducer};
+use crate::{Error, UserMemory, Visit};
+
+/// The way of one call: which part of the data each rank combines, and how much of it in a round.
+pub(super) struct Pieces<'a, V> {
+    board: Board<'a, V>,
+    parts: Vec<Range<usize>>,
+    piece: usize,
+    /// From one piece to the next on the board: whole cache lines.
+    stride: usize,
+}
+
+/// Which combined parts are told, and which of them this rank wants.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Results {
+    /// All are told, and this rank wants them here. The memory may be that of the input.
+    All(UserMemory),
+    /// All are told, to others.
+    None,
+    /// None are told, and this rank wants its own here, which is other memory than the input.
+    Own(UserMemory),
+}
+
+impl<'a, V: Visit> Pieces<'a, V> {
+    /// The way over a board, if these data go over one, where rank `i` combines `lengths[i]` bytes, in order. No item is cut.
+    pub(super) fn of(
+        line: &'a Line<V>,
+        lengths: &[usize],
+        item_bytes: usize,
+        wish: Wish,
+    ) -> Option<Self> {
+        let goes = match wish {
+            Wish::AsUsual => line.shape().boards,
+            Wish::Yes => true,
+            Wish::No => false,
+        };
+        let seat = line
+            .seat()
+            .filter(|_| goes && line.shape().board_bytes > 0)?;
+        let members = seat.members() as usize;
+        let stride = seat.room_bytes() / (members * members) / LINE * LINE;
+        let longest = lengths.iter().copied().max().unwrap_or(0);
+        let stride = stride.min(longest.next_multiple_of(LINE)).min(MOST_BYTES);
+        let piece = stride / item_bytes.max(1) * item_bytes;
+        let parts = lengths.iter().scan(0, |start, length| {
+            let from = *start;
+            *start += length;
+            Some(from..*start)
+        });
+        (piece > 0).then(|| Self {
+            board: Board { line, seat },
+            parts: parts.collect(),
+            piece,
+            stride,
+        })
+    }
+
+    /// The same where each rank combines as much as the others.
+    pub(super) fn of_even(
+        line: &'a Line<V>,
+        bytes: usize,
+        item_bytes: usize,
+        wish: Wish,
+    ) -> Option<Self> {
+        let lengths = || slices(bytes, line.size() as usize, item_bytes);
+        Self::of(line, &lengths(), item_bytes, wish)
+    }
+
+    /// Combines the bytes of all.
+    pub(super) async fn combine(
+        &self,
+        kind: Kind,
+        input: UserMemory,
+        results: Results,
+        op: &impl Reducer,
+    ) -> Result<(), Error> {
+        let me = self.board.line.rank();
+        let is_told = !matches!(results, Results::Own(_));
+        let longest = self.parts.iter().map(Range::len).max().unwrap_or(0);
+        let rounds = longest.div_ceil(self.piece).max(1);
+        // The own piece of the round before, where there is no place for it in the results.
+        let mut aside = Vec::new();
+        let mut before = UserMemory::nothing();
+        for round in 0..rounds + usize::from(is_told) {
+            let turn = loop {
+                let turn = self.board.begin(kind, input.bytes()).await?;
+                for (to, piece) in self.of_others(round) {
+                    turn.put(self.all(), self.place(me, to), input.part(piece).as_slice());
+                }
+                if is_told {
+                    turn.put(self.all(), self.place_of_result(me), before.as_slice());
+                }
+                turn.arrive();
+                if turn.all().await? {
+                    break turn;
+                }
+            };
+            before = match self.piece_of(me, round) {
+                Some(own) => {
+                    let mut result = self.place_in(results, own.clone()).unwrap_or_else(|| {
+                        aside.resize(own.len(), 0);
+                        UserMemory::of(&mut aside)
+                    });
+                    self.fold(&turn, input.part(own), result.as_mut_slice(), op);
+                    result
+                }
+                None => UserMemory::nothing(),
+            };
+            if let (Results::All(all), Some(before)) = (results, round.checked_sub(1)) {
+                for (from, piece) in self.of_others(before) {
+                    let mut wanted = all.part(piece);
+                    turn.read(
+                        self.all(),
+                        self.place_of_result(from),
+                        wanted.as_mut_slice(),
+                    );
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the result of an own piece goes, if this rank wants it.
+    fn place_in(&self, results: Results, own: Range<usize>) -> Option<UserMemory> {
+        match results {
+            Results::All(all) => Some(all.part(own)),
+            Results::Own(part) => {
+                let start = self.parts[self.board.line.rank() as usize].start;
+                Some(part.part(own.start - start..own.end - start))
+            }
+            Results::None => None,
+        }
+    }
+
+    /// What of a rank's part belongs to a round.
+    fn piece_of(&self, rank: u32, round: usize) -> Option<Range<usize>> {
+        let part = &self.parts[rank as usize];
+        let start = part.start + round * self.piece;
+        (start < part.end).then(|| start..part.end.min(start + self.piece))
+    }
+
+    fn of_others(&self, round: usize) -> impl Iterator<Item = (u32, Range<usize>)> {
+        let line = self.board.line;
+        (1..line.size())
+            .map(move |step| (line.rank() + step) % line.size())
+            .filter_map(move |rank| Some((rank, self.piece_of(rank, round)?)))
+    }
+
+    /// Where on the board data of rank `from` lie that rank `to` combines.
+    fn place(&self, from: u32, to: u32) -> usize {
+        (from as usize * self.parts.len() + to as usize) * self.stride
+    }
+
+    /// Bytes of a round.
+    fn all(&self) -> usize {
+        self.parts.len() * self.parts.len() * self.stride
+    }
+
+    fn place_of_result(&self, rank: u32) -> usize {
+        // No rank puts data there for itself.
+        self.place(rank, rank)
+    }
+
+    /// Combines this rank's piece of the data of all, few bytes at a time, so that these stay in the first cache. `own` and
+    /// `result` may be the same memory.
+    fn fold(&self, turn: &Turn<'_, V>, own: UserMemory, result: &mut [u8], op: &impl Reducer) {
+        let me = self.board.line.rank();
+        let item = op.item_bytes().max(1);
+        let at_once = (PIECE_BYTES / item).max(1) * item;
+        let mut kept = vec![0; at_once.min(own.bytes())];
+        let mut next = kept.clone();
+        let is_in_place = own.address() == UserMemory::of(result).address();
+        for (index, sum) in result.chunks_mut(at_once).enumerate() {
+            let at = index * at_once;
+            let (kept, next) = (&mut kept[..sum.len()], &mut next[..sum.len()]);
+            let own = match is_in_place {
+                true => {
+                    kept.copy_from_slice(sum);
+                    UserMemory::of_const(kept)
+                }
+                false => own.part(at..at + sum.len()),
+            };
+            let read =
+                |rank, into: &mut [u8]| turn.read(self.all(), self.place(rank, me) + at, into);
+            match op.commutes() {
+                true => self.fold_either_way(own.as_slice(), sum, next, read, op),
+                false => self.fold_in_order(own.as_slice(), sum, next, read, op),
+            }
+        }
+    }
+
+    /// In the order of ranks, of operations that commute: which operand is on the left depends on the rank, so of a zero and a
+    /// negative zero the smallest may be either.
+    fn fold_either_way(
+        &self,
+        own: &[u8],
+        sum: &mut [u8],
+        next: &mut [u8],
+        read: impl Fn(u32, &mut [u8]),
+        op: &impl Reducer,
+    ) {
+        let me = self.board.line.rank();
+        // What is read first lies where the sum does: no copy of the own data is needed.
+        read(u32::from(me == 0), sum);
+        if me == 0 {
+            op.reduce(own, sum);
+        }
+        for rank in 1 + u32::from(me == 0)..self.board.line.size() {
+            if rank == me {
+                op.reduce(own, sum);
+            } else {
+                read(rank, next);
+                op.reduce(next, sum);
+            }
+        }
+    }
+
+    fn fold_in_order(
+        &self,
+        own: &[u8],
+        sum: &mut [u8],
+        next: &mut [u8],
+        read: impl Fn(u32, &mut [u8]),
+        op: &impl Reducer,
+    ) {
+        let me = self.board.line.rank();
+        for rank in 0..self.board.line.size() {
+            match rank == me {
+                true => next.copy_from_slice(own),
+                false => read(rank, next),
+            }
+            if rank > 0 {
+                op.reduce(sum, next);
+            }
+            sum.copy_from_slice(next);
+        }
+    }
+}
+
+const LINE: usize = 64;
+/// Most bytes of a rank's part in one round.
+const MOST_BYTES: usize = 32 << 10;

@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Blocks of as many lengths as there are ranks: the `v` forms of gather, scatter, allgather and all-to-all. Where the ranks have a
+//! board, each tells there how much it gives and puts it there if it is few bytes ([`super::parcels`]); the rest are messages as
+//! of [`super::blocks`].
+//!
+//! Which of them it is only the rank knows that gives: the others read it. So ranks that do not agree about a length all come to
+//! an end, and those that notice get an error.
+
+use super::bcast_queue::{self, BcastQueue};
+use super::blocks::{allgather, alltoall, gather, gather_wish, others, put_own, scatter};
+use super::blocks::{own, scatter_wish};
+use super::board::{Board, Turn, Wish};
+use super::choice;
+use super::gather_tree::of_root;
+use super::line::Pending;
+use super::parcels::{self, Given, Parcels};
+use super::told::Kind;
+use super::{Line, Root, Shape};
+use crate::{Error, Payload, UserMemory, Visit};
+
+/// As [`gather`], of blocks whose lengths the root alone knows.
+///
+/// # Errors
+/// When a message could not be sent or received.
+pub async fn gather_various<V: Visit>(
+    line: &Line<V>,
+    mine: Option<&Payload>,
+    all: &[Payload],
+    root: Root,
+) -> Result<(), Error> {
+    let board = Board::of_parcels(line, gather_wish(&line.shape()));
+    let (Some(board), Some((to, given))) = (board, of_root(line, mine, all, root)) else {
+        return Box::pin(gather(line, mine, all, root)).await;
+    };
+    if line.rank() != to {
+        let most = gather_most(&line.shape()) as u64;
+        let parcel = (given.bytes() <= most).then(|| given.copy());
+        let parcel = parcel.as_deref();
+        while !board
+            .give_parcel(Kind::Gatherv, parcel)
+            .await?
+            .leave()
+            .await
+        {}
+        return match parcel {
+            Some(_) => Ok(()),
+            None => Box::pin(gather(line, mine, all, root)).await,
+        };
+    }
+    let turn = loop {
+        let turn = board.give_parcel(Kind::Gatherv, Some(&[])).await?;
+        match turn.all().await {
+            Ok(true) => break turn,
+            Ok(false) => {}
+            Err(error) => {
+                line.note(error);
+                break turn;
+            }
+        }
+    };
+    let mut copied = put_own(line, mine, all);
+    let mut pending = line.pending();
+    for (from, place) in others(line, all).filter(|(from, _)| turn.is_alike(*from)) {
+        match turn.parcels().given(from) {
+            Given::Messages => pending.receive_payload(from, place),
+            Given::Here(bytes) => {
+                let taken = take(turn.parcels(), from, bytes, place);
+                copied = copied.and(taken);
+            }
+        }
+    }
+    pending.finish().await.and(copied)
+}
+
+/// As [`scatter`], of blocks whose lengths the root alone knows.
+///
+/// # Errors
+/// When a message could not be sent or received.
+pub async fn scatter_various<V: Visit>(
+    line: &Line<V>,
+    all: &[Payload],
+    mine: Option<&Payload>,
+    root: Root,
+) -> Result<(), Error> {
+    let limit = scatter_limit(&line.shape());
+    let queue = (limit > 0).then(|| BcastQueue::of(line)).flatten();
+    let (Some(queue), Some((from, own))) = (queue, of_root(line, mine, all, root)) else {
+        return Box::pin(scatter(line, all, mine, root)).await;
+    };
+    if line.rank() != from {
+        return match queue.hear_block(Kind::Scatterv, from, own).await? {
+            true => Ok(()),
+            false => Box::pin(scatter(line, all, mine, root)).await,
+        };
+    }
+    match packed(all, limit) {
+        Some(parcel) => {
+            queue.tell(Kind::Scatterv, &parcel).await?;
+            mine.map_or(Ok(()), |mine| own.copy_to(mine))
+        }
+        None => {
+            queue.tell(Kind::Scatterv, &[]).await?;
+            Box::pin(scatter(line, all, mine, root)).await
+        }
+    }
+}
+
+/// As [`allgather`], of blocks of lengths that all ranks know. They are messages if one of them is long.
+///
+/// # Errors
+/// When a message could not be sent or received.
+pub async fn allgather_various<V: Visit>(
+    line: &Line<V>,
+    mine: Option<&Payload>,
+    all: &[Payload],
+) -> Result<(), Error> {
+    let board = Board::of_parcels(line, allgather_wish(&line.shape()));
+    let (Some(board), Some(given)) = (board, mine.or_else(|| own(line, all))) else {
+        return Box::pin(allgather(line, mine, all)).await;
+    };
+    let parcel = all.iter().chain([given]).all(is_few).then(|| given.copy());
+    let turn = loop {
+        let turn = board
+            .give_parcel(Kind::Allgatherv, parcel.as_deref())
+            .await?;
+        let met = match parcel {
+            Some(_) => turn.all().await?,
+            // The others see in the lines of this rank that they get messages.
+            None => turn.leave().await,
+        };
+        if met {
+            break turn;
+        }
+    };
+    let parcels = turn.parcels();
+    let given = |from| parcels.given(from);
+    if parcel.is_none() || (0..line.size()).any(|from| given(from) == Given::Messages) {
+        return Box::pin(allgather(line, mine, all)).await;
+    }
+    let mut copied = Ok(());
+    for (from, place) in (0..).zip(all) {
+        if let Given::Here(bytes) = given(from)
+            && (mine.is_some() || from != line.rank())
+        {
+            let taken = take(parcels, from, bytes, place);
+            copied = copied.and(taken);
+        }
+    }
+    copied
+}
+
+/// As [`alltoall`], of blocks whose lengths two ranks each know.
+///
+/// # Errors
+/// When a message could not be sent or received.
+pub async fn alltoall_various<V: Visit>(
+    line: &Line<V>,
+    out: &[Payload],
+    into: &[Payload],
+) -> Result<(), Error> {
+    let wish = line.shape().choice.alltoall.board();
+    let Some(board) = Board::of_parcels(line, wish) else {
+        return Box::pin(alltoall(line, out, into)).await;
+    };
+    let parcel = packed(out, alltoall_most(&line.shape()));
+    let turn = board
+        .give_parcel(Kind::Alltoallv, parcel.as_deref())
+        .await?;
+    // These need nobody to wait for.
+    let sends = parcel.is_none() && line.size() as usize <= line.shape().window_ranks;
+    let mut pending = line.pending();
+    for (to, block) in others(line, out).filter(|_| sends) {
+        pending.send_payload(to, block);
+    }
+    let turn = match meet(&board, turn, parcel.as_deref()).await {
+        Ok(turn) => turn,
+        Err(error) => {
+            // Others have given up too, and receive nothing.
+            pending.take_back();
+            return pending.finish().await.and(Err(error));
+        }
+    };
+    let given = |from| turn.parcels().given(from);
+    if !sends && (0..line.size()).all(|from| given(from) == Given::Messages) {
+        return Box::pin(alltoall(line, out, into)).await;
+    }
+    let rest = if sends { &[] } else { out };
+    let copied = exchange(line, &turn, pending, rest, into).await;
+    match (parcel, own(line, out), own(line, into)) {
+        (None, Some(out), Some(into)) => copied.and_then(|()| out.copy_to(into)),
+        _ => copied,
+    }
+}
+
+/// Waits for the others in the round that this rank has arrived in, or in a later one if they were at an earlier call.
+async fn meet<'a, V: Visit>(
+    board: &'a Board<'a, V>,
+    first: Turn<'a, V>,
+    parcel: Option<&[u8]>,
+) -> Result<Turn<'a, V>, Error> {
+    let mut turn = first;
+    while !turn.all().await? {
+        turn = board.give_parcel(Kind::Alltoallv, parcel).await?;
+    }
+    Ok(turn)
+}
+
+/// Takes the blocks for this rank out of the others' parcels, and the rest as messages. `out`: what it still has to send, if its own
+/// are messages too.
+async fn exchange<'a, V: Visit>(
+    line: &'a Line<V>,
+    turn: &Turn<'_, V>,
+    mut pending: Pending<'a, V>,
+    out: &[Payload],
+    into: &[Payload],
+) -> Result<(), Error> {
+    let (parcels, rank) = (turn.parcels(), line.rank());
+    for (from, place) in others(line, into) {
+        if parcels.given(from) == Given::Messages {
+            pending.receive_payload(from, place);
+        }
+    }
+    if parcels.given(rank) == Given::Messages {
+        for (to, block) in others(line, out) {
+            pending.send_payload(to, block);
+        }
+    }
+    let mut copied = Ok(());
+    for (from, place) in (0..).zip(into) {
+        if let Given::Here(bytes) = parcels.given(from) {
+            let taken = match parcels.block(from, bytes, rank) {
+                Some(block) => read_into(place, block.len(), |part| {
+                    parcels.read_part(from, bytes, block.start, part);
+                }),
+                None => Err(unequal(0, place)),
+            };
+            copied = copied.and(taken);
+        }
+    }
+    pending.finish().await.and(copied)
+}
+
+/// Reads a whole parcel into its place.
+fn take(parcels: Parcels<'_>, from: u32, bytes: usize, place: &Payload) -> Result<(), Error> {
+    read_into(place, bytes, |into| {
+        parcels.read(from, into);
+    })
+}
+
+/// Puts `given` bytes, which `read` reads, into their place.
+pub(super) fn read_into(
+    place: &Payload,
+    given: usize,
+    read: impl FnOnce(&mut [u8]),
+) -> Result<(), Error> {
+    if given as u64 != place.bytes() {
+        return Err(unequal(given, place));
+    }
+    if let Payload::Dense(mut memory) = *place {
+        read(memory.as_mut_slice());
+        return Ok(());
+    }
+    let mut bytes = vec![0; given];
+    read(&mut bytes);
+    Payload::Dense(UserMemory::of_const(&bytes)).copy_to(place)
+}
+
+#[cold]
+pub(super) fn unequal(given: usize, place: &Payload) -> Error {
+    let (given, expected) = (given as u64, place.bytes());
+    Error::Unequal { given, expected }
+}
+
+fn is_few(block: &Payload) -> bool {
+    block.bytes() <= parcels::PARCEL_BYTES as u64
+}
+
+/// A parcel with blocks for all ranks, if it has `most` bytes at most.
+fn packed(blocks: &[Payload], most: usize) -> Option<Vec<u8>> {
+    let lengths = blocks.iter().map(Payload::bytes);
+    let lengths = lengths.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+    let bytes = parcels::filled_bytes(blocks.len(), lengths);
+    if bytes > most {
+        return None;
+    }
+    let mut parcel = vec![0; bytes];
+    let kept: Vec<Box<[u8]>> = blocks.iter().map(Payload::copy).collect();
+    let lent = kept.iter().map(|block| UserMemory::of_const(block));
+    parcels::fill(&mut parcel, blocks.len(), lent);
+    Some(parcel)
+}
+
+/// The most bytes of all blocks and their table that are dealt out over a queue; 0: none are.
+pub(super) fn scatter_limit(shape: &Shape) -> usize {
+    bcast_queue::limit(shape, SCATTER_BYTES, scatter_wish(shape)).min(SCATTER_BYTES)
+}
+
+/// The most bytes that a rank puts on a board to be collected. More go as messages, with which it runs ahead of the root; so do all
+/// that do not fit lines where ranks share cores.
+pub(super) fn gather_most(shape: &Shape) -> usize {
+    match shape.flat {
+        true => parcels::IN_LINES_BYTES,
+        false => 1 << 10,
+    }
+}
+
+/// The most bytes that a rank puts on a board for all others together; more go faster as messages.
+pub(super) fn alltoall_most(shape: &Shape) -> usize {
+    match shape.flat {
+        true => 16 << 10,
+        false => 4 << 10,
+    }
+}
+
+/// Most bytes of what is dealt out over a queue: copied twice, as messages are, but one after the other.
+const SCATTER_BYTES: usize = 4 << 10;
+
+/// Whether few bytes are collected everywhere over a board.
+pub(super) fn allgather_wish(shape: &Shape) -> Wish {
+    match shape.choice.allgatherv {
+        choice::Allgatherv::Auto => Wish::AsUsual,
+        _ => Wish::No,
+    }
+}
