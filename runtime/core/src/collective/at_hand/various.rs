@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! At hand, blocks of as many lengths as there are ranks: see [`super::super::various`], which ends what does not end here. A rank
+//! that finds anything else than it expects leaves it to that, which reads the same lines again and knows the words for it.
+
+use transport::seat::Round;
+
+use super::super::bcast_queue::block_in;
+use super::super::blocks::gather_wish;
+use super::super::board::Wish;
+use super::super::parcels::{self, Given, Parcels, fill, filled_bytes, with_room};
+use super::super::told::{Kind, Told};
+use super::super::various::{allgather_wish, alltoall_most, gather_most, scatter_limit};
+use super::AtHand;
+use crate::UserMemory;
+
+impl AtHand<'_> {
+    /// As [`gather_various`](super::super::gather_various), of a rank that is not the root.
+    #[must_use]
+    pub fn gatherv(&self, mine: UserMemory) -> Option<()> {
+        self.goes_in_parcels(gather_wish(self.shape))?;
+        if mine.bytes() > gather_most(self.shape) {
+            return None;
+        }
+        self.arrive_with_parcel(Kind::Gatherv, mine.as_slice())?;
+        self.end()
+    }
+
+    /// The root's part: the block of each rank gets into its `place`; without `mine` the own one is there.
+    #[must_use]
+    pub fn gatherv_here(
+        &self,
+        mine: Option<UserMemory>,
+        place: impl Fn(u32) -> UserMemory,
+    ) -> Option<()> {
+        self.goes_in_parcels(gather_wish(self.shape))?;
+        let round = self.arrive_with_parcel(Kind::Gatherv, &[])?;
+        self.wait_for_all(round)?;
+        let parcels = Parcels::new(self.seat, round);
+        let others = (0..self.size()).filter(|from| *from != self.rank());
+        self.all_of(round, others, |from| {
+            parcels.read(from, place(from).as_mut_slice())
+        })?;
+        if let Some(mine) = mine {
+            place(self.rank()).copy_from(mine);
+        }
+        self.end()
+    }
+
+    /// As [`scatter_various`](super::super::scatter_various), of a rank that is not the `root`.
+    #[must_use]
+    pub fn scatterv(&self, mut mine: UserMemory, root: u32) -> Option<()> {
+        if scatter_limit(self.shape) == 0 {
+            return None;
+        }
+        let queue = self.seat.bcast_queue();
+        let told = self.entry()?;
+        let theirs = Told::of(told.note);
+        if told.place != root || !theirs.is_alike(&self.told(Kind::Scatterv, 0)) {
+            return None;
+        }
+        let bytes = theirs.bytes as usize;
+        let block = block_in(queue, &told, bytes, self.size(), self.rank())?;
+        if bytes == 0 || block.len() != mine.bytes() {
+            return None;
+        }
+        queue.read(&told, bytes, block.start, mine.as_mut_slice());
+        self.seat.take_entry(&told);
+        self.end()
+    }
+
+    /// The root's part; without `mine` the own block stays where it is.
+    #[must_use]
+    pub fn scatterv_here(
+        &self,
+        block: impl Fn(u32) -> UserMemory,
+        mine: Option<UserMemory>,
+    ) -> Option<()> {
+        let ranks = self.size() as usize;
+        let blocks = || (0..self.size()).map(&block);
+        let bytes = filled_bytes(ranks, blocks().map(UserMemory::bytes));
+        if bytes > scatter_limit(self.shape) {
+            return None;
+        }
+        with_room(bytes, |parcel| {
+            fill(parcel, ranks, blocks());
+            self.tell(Kind::Scatterv, parcel)
+        })?;
+        if let Some(mine) = mine {
+            mine.copy_from(block(self.rank()));
+        }
+        self.end()
+    }
+
+    /// As [`allgather_various`](super::super::allgather_various).
+    #[must_use]
+    pub fn allgatherv(
+        &self,
+        mine: Option<UserMemory>,
+        place: impl Fn(u32) -> UserMemory,
+    ) -> Option<()> {
+        self.goes_in_parcels(allgather_wish(self.shape))?;
+        let is_few = |from| Given::of(place(from).bytes()) != Given::Messages;
+        if !(0..self.size()).all(is_few) {
+            return None;
+        }
+        let own = mine.unwrap_or_else(|| place(self.rank()));
+        let round = self.arrive_with_parcel(Kind::Allgatherv, own.as_slice())?;
+        self.wait_for_all(round)?;
+        let parcels = Parcels::new(self.seat, round);
+        let wanted = (0..self.size()).filter(|from| mine.is_some() || *from != self.rank());
+        self.all_of(round, wanted, |from| {
+            parcels.read(from, place(from).as_mut_slice())
+        })?;
+        self.end()
+    }
+
+    /// As [`alltoall_various`](super::super::alltoall_various).
+    #[must_use]
+    pub fn alltoallv(
+        &self,
+        block: impl Fn(u32) -> UserMemory,
+        place: impl Fn(u32) -> UserMemory,
+    ) -> Option<()> {
+        self.goes_in_parcels(self.shape.choice.alltoall.board())?;
+        let (rank, ranks) = (self.rank(), self.size() as usize);
+        let blocks = || (0..self.size()).map(&block);
+        let bytes = filled_bytes(ranks, blocks().map(UserMemory::bytes));
+        if bytes > alltoall_most(self.shape) {
+            return None;
+        }
+        let round = self.arrive_with(Kind::Alltoallv, Given::of(bytes), |parcels| {
+            parcels.put_blocks(rank, bytes, blocks());
+        })?;
+        self.wait_for_all(round)?;
+        let parcels = Parcels::new(self.seat, round);
+        self.all_of(round, 0..self.size(), |from| match parcels.given(from) {
+            Given::Here(bytes) => parcels.read_block(from, bytes, rank, place(from).as_mut_slice()),
+            Given::Messages => false,
+        })?;
+        self.end()
+    }
+
+    fn goes_in_parcels(&self, wish: Wish) -> Option<()> {
+        self.goes(0, wish)?;
+        parcels::have_room(self.seat).then_some(())
+    }
+
+    fn arrive_with_parcel(&self, kind: Kind, parcel: &[u8]) -> Option<Round> {
+        self.arrive_with(kind, Given::of(parcel.len()), |parcels| {
+            parcels.put(self.rank(), Some(parcel));
+        })
+    }
+
+    /// Arrives with what `put` gives, if that is a parcel.
+    #[inline]
+    fn arrive_with(
+        &self,
+        kind: Kind,
+        given: Given,
+        put: impl FnOnce(Parcels<'_>),
+    ) -> Option<Round> {
+        if given == Given::Messages {
+            return None;
+        }
+        let round = given.space().begin(self.seat)?;
+        put(Parcels::new(self.seat, round));
+        self.seat.arrive(round, self.told(kind, 0).note());
+        Some(round)
+    }
+
+    /// Reads what some ranks gave to a round; if anything is not as expected, the ordinary way goes on.
+    #[inline]
+    fn all_of(
+        &self,
+        round: Round,
+        mut ranks: impl Iterator<Item = u32>,
+        read: impl FnMut(u32) -> bool,
+    ) -> Option<()> {
+        if ranks.all(read) {
+            return Some(());
+        }
+        self.comm.begin_at_hand(self.number, round);
+        None
+    }
+}
