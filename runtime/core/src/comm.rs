@@ -10,6 +10,7 @@ use std::time::Instant;
 use engine::{ContextId, Peer};
 use queue_layout::CommRow;
 use transport::Seat;
+use transport::seat::Round;
 
 use crate::topology::{Neighbours, Topology};
 use crate::var::gauges;
@@ -164,6 +165,8 @@ struct Calls {
     idle: Cell<bool>,
     /// A call never began, for its arguments were wrong: the other ranks may be at that one still.
     missed: Cell<bool>,
+    /// The number of the call that comes, if this rank has arrived for it at the board already, and the round.
+    begun: Cell<Option<(u32, Round)>>,
 }
 
 impl Comm {
@@ -256,6 +259,41 @@ impl Comm {
     /// This rank has met the others in one call.
     pub(crate) fn has_met(&self) {
         self.calls.missed.set(false);
+    }
+
+    /// Whether its ranks meet at a board; all or none of them do.
+    #[must_use]
+    pub fn has_board(&self) -> bool {
+        self.seat.is_some()
+    }
+
+    /// The number of the next call, unless this rank missed the one before.
+    #[inline]
+    pub(crate) fn upcoming_call(&self) -> Option<u32> {
+        let calls = &self.calls;
+        let number = calls.collectives.get() & (PERSISTENT - 1).cast_unsigned();
+        (!calls.idle.get() && !calls.missed.get()).then_some(number)
+    }
+
+    /// The upcoming call, of a collective (a number of `queue_layout::COLLECTIVES`), was made and has ended.
+    #[inline]
+    pub(crate) fn count_call(&self, collective: usize) {
+        count(&self.calls.collectives);
+        if let Some(row) = self.row {
+            let begun = row.begin(collective);
+            row.end(collective, begun);
+        }
+    }
+
+    /// This rank has arrived in `round` for the call of this number, which the ordinary way goes on with.
+    pub(crate) fn begin_at_hand(&self, number: u32, round: Round) {
+        self.calls.begun.set(Some((number, round)));
+    }
+
+    /// The round that was [begun](Self::begin_at_hand) for the call of this number; once.
+    pub(crate) fn begun_at_hand(&self, number: u32) -> Option<Round> {
+        let (begun, round) = self.calls.begun.take()?;
+        (begun == number).then_some(round)
     }
 
     /// Number of processes; of an intercommunicator those of the local group.

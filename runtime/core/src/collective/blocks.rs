@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Collectives that move blocks: gather, scatter, allgather and all-to-all, with one size or with many.
 //!
-//! Two forms of each: on [`Payload`]s, one block a rank of any size and shape (that is all of the `v` and `w` forms, and
-//! whatever is large, and of intercommunicators); and on dense bytes with equal blocks, where small ones are sent on together.
+//! Two forms of each: on [`Payload`]s, one block a rank of any size and shape (that is the `w` form, [what](super::various) is
+//! large of the `v` forms and
+//! whatever else is large, and of intercommunicators); and on dense bytes with equal blocks, where small ones are sent on together.
 
-use super::board::Board;
+use super::bcast_queue::{self, BcastQueue};
+use super::board::{Board, Wish};
 use super::choice;
-use super::{Line, Root, flat};
-use crate::{Error, Payload, Visit};
+use super::gather_tree::of_root;
+use super::parts::Space;
+use super::told::Kind;
+use super::{Line, Root, Shape, flat};
+use crate::{Error, Payload, UserMemory, Visit};
 
 /// Collects one block per rank at the root: `all` has a block per rank there, and is empty elsewhere. Without `mine`,
 /// the own block is in place.
@@ -35,6 +40,56 @@ pub async fn gather<V: Visit>(
     pending.finish().await.and(copied)
 }
 
+/// As [`gather`], of equal blocks among the ranks of one group. Where these have a board, each tells there what it gives, and puts
+/// it there if it is few bytes: so the root knows what comes as a message.
+///
+/// # Errors
+/// When a message could not be sent or received.
+pub async fn gather_equal<V: Visit>(
+    line: &Line<V>,
+    mine: Option<&Payload>,
+    all: &[Payload],
+    root: Root,
+) -> Result<(), Error> {
+    let Some((to, own)) = of_root(line, mine, all, root) else {
+        return Ok(());
+    };
+    let block = usize::try_from(own.bytes()).unwrap_or(usize::MAX);
+    let Some(board) = Board::of(line, 0, gather_wish(&line.shape())) else {
+        return Box::pin(gather(line, mine, all, root)).await;
+    };
+    let is_few = Space::of(block) == Space::Lines;
+    if line.rank() != to {
+        if is_few {
+            return board.give_block(block, &own.copy()).await;
+        }
+        board.give_block(block, &[]).await?;
+        return Box::pin(gather(line, mine, all, root)).await;
+    }
+    let mut blocks = vec![0; if is_few { block * all.len() } else { 0 }];
+    let (there, messages) = board.gather_blocks(block, &mut blocks).await?;
+    let mut copied = put_own(line, mine, all);
+    for rank in there {
+        let at = rank as usize;
+        let bytes = UserMemory::of_const(&blocks[at * block..(at + 1) * block]);
+        let one = Payload::Dense(bytes).copy_to(&all[at]);
+        copied = copied.and(one);
+    }
+    let mut pending = line.pending();
+    for rank in messages {
+        pending.receive_payload(rank, &all[rank as usize]);
+    }
+    pending.finish().await.and(copied)
+}
+
+/// Whether few bytes are gathered over a board.
+pub(super) fn gather_wish(shape: &Shape) -> Wish {
+    match shape.choice.gather {
+        choice::Gather::Auto => Wish::AsUsual,
+        _ => Wish::No,
+    }
+}
+
 /// Deals the root's blocks out, one per rank. Without `mine`, the own block stays where it is.
 ///
 /// # Errors
@@ -60,6 +115,55 @@ pub async fn scatter<V: Visit>(
         _ => {}
     }
     pending.finish().await.and(copied)
+}
+
+/// As [`scatter`], of equal blocks among the ranks of one group: if they are few bytes, all at once over a broadcast queue.
+///
+/// # Errors
+/// When a message could not be sent or received.
+pub async fn scatter_equal<V: Visit>(
+    line: &Line<V>,
+    all: &[Payload],
+    mine: Option<&Payload>,
+    root: Root,
+) -> Result<(), Error> {
+    let Some((from, own)) = of_root(line, mine, all, root) else {
+        return Ok(());
+    };
+    let block = usize::try_from(own.bytes()).unwrap_or(usize::MAX);
+    let total = block.saturating_mul(line.size() as usize);
+    let shape = line.shape();
+    let limit = bcast_queue::limit(&shape, usize::MAX, scatter_wish(&shape));
+    let goes = limit > 0 && total <= limit;
+    let Some(queue) = goes.then(|| BcastQueue::of(line)).flatten() else {
+        return Box::pin(scatter(line, all, mine, root)).await;
+    };
+    if line.rank() == from {
+        let mut bytes = vec![0; total];
+        for (block, into) in all.iter().zip(bytes.chunks_exact_mut(block.max(1))) {
+            block.copy_to(&Payload::Dense(UserMemory::of(into)))?;
+        }
+        queue.tell(Kind::Scatter, &bytes).await?;
+        return mine.map_or(Ok(()), |mine| all[from as usize].copy_to(mine));
+    }
+    let at = line.rank() as usize * block;
+    if let Payload::Dense(mut memory) = *own {
+        let into = memory.as_mut_slice();
+        return queue.hear(Kind::Scatter, from, total, at, into).await;
+    }
+    let mut bytes = vec![0; block];
+    queue
+        .hear(Kind::Scatter, from, total, at, &mut bytes)
+        .await?;
+    Payload::Dense(UserMemory::of_const(&bytes)).copy_to(own)
+}
+
+/// Whether few bytes are dealt out over a queue.
+pub(super) fn scatter_wish(shape: &Shape) -> Wish {
+    match shape.choice.scatter {
+        choice::Scatter::Auto => Wish::AsUsual,
+        _ => Wish::No,
+    }
 }
 
 /// Collects one block per rank everywhere. Without `mine`, the own block is in place.
@@ -239,7 +343,7 @@ pub async fn alltoall_bytes<V: Visit>(
 }
 
 /// The blocks of the other ranks, beginning with the next one, so that not all turn to the same rank first.
-fn others<'a, V: Visit>(
+pub(super) fn others<'a, V: Visit>(
     line: &Line<V>,
     all: &'a [Payload],
 ) -> impl Iterator<Item = (u32, &'a Payload)> {
@@ -253,12 +357,16 @@ fn others<'a, V: Visit>(
 }
 
 /// The own block; there is none between groups.
-fn own<'a, V: Visit>(line: &Line<V>, all: &'a [Payload]) -> Option<&'a Payload> {
+pub(super) fn own<'a, V: Visit>(line: &Line<V>, all: &'a [Payload]) -> Option<&'a Payload> {
     let at = line.rank() as usize;
     if line.is_inter() { None } else { all.get(at) }
 }
 
-fn put_own<V: Visit>(line: &Line<V>, mine: Option<&Payload>, all: &[Payload]) -> Result<(), Error> {
+pub(super) fn put_own<V: Visit>(
+    line: &Line<V>,
+    mine: Option<&Payload>,
+    all: &[Payload],
+) -> Result<(), Error> {
     match (mine, own(line, all)) {
         (Some(mine), Some(own)) => mine.copy_to(own),
         _ => Ok(()),

@@ -8,19 +8,22 @@
 //! A call whose arguments were wrong on one rank is a round without that rank for the others, and it comes too late when it
 //! makes its next call. So what a rank tells has the number of its call, and a rank that missed one is careful: it waits for
 //! the end of its round, whatever it does, and does it again in the next one if another rank was at an earlier call. The
-//! others, which were at that one, get an error or have no need of the rank that was missing.
+//! others, which were at that one, get an error or have no need of the rank that was missing. Where the call that was missed
+//! goes over the [queue](super::bcast_queue), those that wait there come to the round, so that it ends.
 
+use std::cell::Cell;
 use std::future::poll_fn;
-use std::ops::Range;
 use std::rc::Rc;
 use std::task::Poll;
 
 use transport::Seat;
 use transport::seat::{Awaited, Event, Note, Round};
 
-use super::reduce::{fold, slices};
+use super::parcels::{self, Given, Parcels};
+use super::parts::{Parts, Space};
+use super::told::{Kind, Told};
 use super::{Line, Reducer};
-use crate::{Error, Visit};
+use crate::{Error, UserMemory, Visit};
 
 /// Whether a call goes over a board.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,8 +38,8 @@ pub(super) enum Wish {
 
 /// The way over a board, of one call.
 pub(super) struct Board<'a, V> {
-    line: &'a Line<V>,
-    seat: &'a Rc<Seat>,
+    pub(super) line: &'a Line<V>,
+    pub(super) seat: &'a Rc<Seat>,
 }
 
 impl<'a, V: Visit> Board<'a, V> {
@@ -54,58 +57,18 @@ impl<'a, V: Visit> Board<'a, V> {
         fits.then_some(Self { line, seat })
     }
 
-    /// The board for a broadcast: where each rank has a CPU, many bytes had better not wait for a copy on the way.
-    #[inline]
-    pub(super) fn of_bcast(line: &'a Line<V>, bytes: usize) -> Option<Self> {
-        let (shape, wish) = (line.shape(), line.shape().choice.bcast.board());
-        let worth_it = shape.flat || bytes <= shape.board_bcast_bytes || wish == Wish::Yes;
-        worth_it.then(|| Self::of(line, bytes, wish))?
+    /// The board for parcels, if they go over one.
+    pub(super) fn of_parcels(line: &'a Line<V>, wish: Wish) -> Option<Self> {
+        Self::of(line, 0, wish).filter(|board| parcels::have_room(board.seat))
     }
 
     /// All have entered before any leaves.
     pub(super) async fn barrier(&self) -> Result<(), Error> {
         loop {
-            let turn = self.begin(Kind::Barrier, 0).await?;
-            turn.arrive();
+            let turn = self.give(Kind::Barrier, &[]).await?;
             if turn.all().await? {
                 return Ok(());
             }
-        }
-    }
-
-    /// This rank's bytes to all. It does not wait for them.
-    pub(super) async fn tell_all(&self, bytes: &[u8]) -> Result<(), Error> {
-        loop {
-            let turn = self.begin(Kind::Bcast, bytes.len()).await?;
-            turn.put(0, bytes);
-            turn.tell();
-            turn.arrive();
-            if turn.leave().await {
-                return Ok(());
-            }
-        }
-    }
-
-    /// The root's bytes to this rank.
-    pub(super) async fn hear(&self, bytes: &mut [u8], root: u32) -> Result<(), Error> {
-        loop {
-            let turn = self.begin(Kind::Bcast, bytes.len()).await?;
-            if self.line.comm().has_missed() {
-                // Or the ranks that wait for each other would be two.
-                turn.tell();
-            }
-            let told = turn.told(root).await?;
-            if told == turn.note {
-                turn.read(0, bytes);
-            }
-            turn.arrive();
-            if !turn.leave().await {
-                continue;
-            }
-            if told != turn.note {
-                self.line.note(turn.dispute(Some((root, told))));
-            }
-            return Ok(());
         }
     }
 
@@ -118,56 +81,51 @@ impl<'a, V: Visit> Board<'a, V> {
     ) -> Result<(), Error> {
         if self.line.rank() == root {
             let turn = self.give_all(Kind::Reduce, bytes).await?;
-            turn.fold(0..self.line.size(), 0, bytes, op);
+            turn.parts().fold(0..self.line.size(), 0, bytes, op);
             return Ok(());
         }
         while !self.give(Kind::Reduce, bytes).await?.leave().await {}
         Ok(())
     }
 
-    /// Combines the bytes of all; the result is everywhere. Few bytes each rank combines itself, of many its slice.
+    /// Combines the bytes of all, which are few; each rank does it for itself.
     pub(super) async fn allreduce(&self, bytes: &mut [u8], op: &impl Reducer) -> Result<(), Error> {
         let size = self.line.size();
         let turn = self.give_all(Kind::Allreduce, bytes).await?;
-        if bytes.len() * size as usize <= self.line.shape().board_whole_bytes {
-            turn.fold(0..size, 0, bytes, op);
-            return Ok(());
-        }
-        let lengths = slices(bytes.len(), size as usize, op.item_bytes());
-        let slice = span(&lengths, self.line.rank());
-        turn.fold(0..size, slice.start, &mut bytes[slice.clone()], op);
-        let turn = self.begin(Kind::Slices, bytes.len()).await?;
-        turn.put(slice.start, &bytes[slice]);
-        turn.arrive();
-        turn.all().await?;
-        turn.read(0, bytes);
+        turn.parts().fold(0..size, 0, bytes, op);
         Ok(())
     }
 
-    /// Combines the bytes of all; `mine` gets this rank's part.
+    /// Combines of the bytes of all, which are few, those from byte `at` on. Both may be the same memory.
     pub(super) async fn reduce_scatter(
         &self,
-        bytes: &[u8],
-        lengths: &[usize],
-        mine: &mut [u8],
+        input: UserMemory,
+        at: usize,
+        mut output: UserMemory,
         op: &impl Reducer,
     ) -> Result<(), Error> {
-        let turn = self.give_all(Kind::ReduceScatter, bytes).await?;
-        let part = span(lengths, self.line.rank());
-        turn.fold(0..self.line.size(), part.start, mine, op);
+        let size = self.line.size();
+        let turn = self.give_all(Kind::ReduceScatter, input.as_slice()).await?;
+        turn.parts().fold(0..size, at, output.as_mut_slice(), op);
         Ok(())
     }
 
-    /// The combination of all lower ranks' bytes; `None` at rank 0.
-    pub(super) async fn combine_before(
+    /// Combines the bytes of the first `ranks` ranks, of which this one may be the last. It waits for no higher one.
+    pub(super) async fn combine_first(
         &self,
-        bytes: &[u8],
+        bytes: &mut [u8],
+        ranks: u32,
         op: &impl Reducer,
-    ) -> Result<Option<Vec<u8>>, Error> {
-        let turn = self.give_all(Kind::Scan, bytes).await?;
-        let mut before = vec![0; bytes.len()];
-        turn.fold(0..self.line.rank(), 0, &mut before, op);
-        Ok((self.line.rank() > 0).then_some(before))
+    ) -> Result<(), Error> {
+        let turn = loop {
+            let turn = self.give(Kind::Scan, bytes).await?;
+            self.seat.wake_those_of_rounds();
+            if turn.lower().await? {
+                break turn;
+            }
+        };
+        turn.parts().fold(0..ranks, 0, bytes, op);
+        Ok(())
     }
 
     /// One block of each rank to all; the own one is in place.
@@ -177,48 +135,142 @@ impl<'a, V: Visit> Board<'a, V> {
         let turn = self
             .give_all(Kind::Allgather, &all[own..own + block])
             .await?;
-        turn.read(0, all);
+        turn.parts().read_all(all);
         Ok(())
+    }
+
+    /// Gives a block of so many bytes to be gathered: `few` are the bytes, if they go over the board. Does not wait.
+    pub(super) async fn give_block(&self, bytes: usize, few: &[u8]) -> Result<(), Error> {
+        let told = Told::new(self.line, Kind::Gather, bytes);
+        while !self.arrive_as(told, Space::Lines, few).await?.leave().await {}
+        Ok(())
+    }
+
+    /// Waits until all have told what they give, of which so many bytes are expected. Whatever is wrong is noted; `blocks` gets
+    /// the few bytes, rank by rank. Answers the ranks whose blocks are there, and those whose blocks come as messages.
+    pub(super) async fn gather_blocks(
+        &self,
+        bytes: usize,
+        blocks: &mut [u8],
+    ) -> Result<(Vec<u32>, Vec<u32>), Error> {
+        let told = Told::new(self.line, Kind::Gather, bytes);
+        let turn = loop {
+            let turn = self.arrive_as(told, Space::Lines, &[]).await?;
+            match turn.all().await {
+                Ok(true) => break turn,
+                Ok(false) => {}
+                Err(error) => {
+                    self.line.note(error);
+                    break turn;
+                }
+            }
+        };
+        let others = (0..self.line.size()).filter(|rank| *rank != self.line.rank());
+        let theirs =
+            others.filter_map(|rank| Some((rank, Told::of(self.seat.note(turn.round, rank)?))));
+        let (mut there, mut messages) = (Vec::new(), Vec::new());
+        for (rank, theirs) in theirs.filter(|(_, theirs)| theirs.is_alike(&told)) {
+            let given = theirs.bytes as usize;
+            if Space::of(given) == Space::Half {
+                messages.push(rank);
+            } else if given == bytes {
+                let at = rank as usize * bytes;
+                turn.parts().read(rank, 0, &mut blocks[at..at + bytes]);
+                there.push(rank);
+            }
+        }
+        Ok((there, messages))
     }
 
     /// Block `i` of `out` goes to rank `i`; block `i` of `into` comes from rank `i`.
     pub(super) async fn alltoall(&self, out: &[u8], into: &mut [u8]) -> Result<(), Error> {
         let turn = self.give_all(Kind::Alltoall, out).await?;
-        let block = out.len() / self.line.size() as usize;
-        let own = self.line.rank() as usize * block;
-        for (from, block) in (0..).zip(into.chunks_exact_mut(block)) {
-            turn.read(from * out.len() + own, block);
-        }
+        turn.parts().exchange(self.line.rank(), into);
         Ok(())
     }
 
     /// Begins a round when the last one is over.
-    async fn begin(&self, kind: Kind, bytes: usize) -> Result<Turn<'_, V>, Error> {
-        let round = match self.seat.begin() {
-            Some(round) => round,
-            None => {
-                let last = Event::Over(self.seat.last());
-                self.wait(last, || self.seat.begin()).await?
-            }
-        };
-        let note = Told {
-            kind: kind as u8,
-            bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
-            call: self.line.number(CALLS - 1),
+    pub(super) async fn begin(&self, kind: Kind, bytes: usize) -> Result<Turn<'_, V>, Error> {
+        if self.line.comm().has_missed() {
+            self.announce(false);
         }
-        .note();
-        Ok(Turn {
+        let told = Told::new(self.line, kind, bytes);
+        self.begin_as(told, Space::Half).await
+    }
+
+    /// The same, of what this rank tells, when the board has room for its data.
+    pub(super) async fn begin_as(&self, told: Told, space: Space) -> Result<Turn<'_, V>, Error> {
+        let seat = self.seat;
+        let begin = || space.begin(seat);
+        let round = match begin() {
+            Some(round) => round,
+            None => self.wait(space.room(seat), begin, || None).await?,
+        };
+        Ok(self.turn(round, told))
+    }
+
+    fn turn(&self, round: Round, told: Told) -> Turn<'_, V> {
+        Turn {
             board: self,
             round,
-            note,
-        })
+            note: told.note(),
+        }
     }
 
     /// Begins a round, puts this rank's bytes there and arrives.
     async fn give(&self, kind: Kind, bytes: &[u8]) -> Result<Turn<'_, V>, Error> {
-        let turn = self.begin(kind, bytes.len()).await?;
-        turn.put(self.line.rank() as usize * bytes.len(), bytes);
+        let told = Told::new(self.line, kind, bytes.len());
+        self.arrive_as(told, Space::of(bytes.len()), bytes).await
+    }
+
+    /// The same of what this rank tells.
+    async fn arrive_as(
+        &self,
+        told: Told,
+        space: Space,
+        bytes: &[u8],
+    ) -> Result<Turn<'_, V>, Error> {
+        let put = |turn: &Turn<'_, V>| {
+            if !bytes.is_empty() {
+                turn.parts().put(self.line.rank(), bytes);
+            }
+        };
+        self.arrive_with(told, space, put).await
+    }
+
+    /// Begins a round, puts this rank's parcel there and arrives; `None`: what it gives comes as messages.
+    pub(super) async fn give_parcel(
+        &self,
+        kind: Kind,
+        parcel: Option<&[u8]>,
+    ) -> Result<Turn<'_, V>, Error> {
+        let told = Told::new(self.line, kind, 0);
+        let given = parcel.map_or(Given::Messages, |parcel| Given::of(parcel.len()));
+        let put = |turn: &Turn<'_, V>| turn.parcels().put(self.line.rank(), parcel);
+        self.arrive_with(told, given.space(), put).await
+    }
+
+    /// The same of what `put` puts there; unless that was done [at hand](super::at_hand) already.
+    async fn arrive_with(
+        &self,
+        told: Told,
+        space: Space,
+        put: impl FnOnce(&Turn<'_, V>),
+    ) -> Result<Turn<'_, V>, Error> {
+        let comm = self.line.comm();
+        if let Some(round) = comm.begun_at_hand(self.line.number(u32::MAX)) {
+            return Ok(self.turn(round, told));
+        }
+        if comm.has_missed() {
+            self.announce(false);
+        }
+        let turn = self.begin_as(told, space).await?;
+        put(&turn);
         turn.arrive();
+        if comm.has_missed() {
+            // Those that sleep for an entry that will not come look again.
+            self.seat.wake_sleepers();
+        }
         Ok(turn)
     }
 
@@ -232,11 +284,13 @@ impl<'a, V: Visit> Board<'a, V> {
         }
     }
 
-    /// Waits until something has happened at the board, or a rank is lost without which it never will.
-    async fn wait<T>(
+    /// Waits until something has happened at the board, or `doubt` says that it never will, or a rank is
+    /// lost without which it will not.
+    pub(super) async fn wait<T>(
         &self,
         event: Event,
         mut happened: impl FnMut() -> Option<T>,
+        mut doubt: impl FnMut() -> Option<T>,
     ) -> Result<T, Error> {
         if let Some(happened) = happened() {
             return Ok(happened);
@@ -247,6 +301,10 @@ impl<'a, V: Visit> Board<'a, V> {
         let ended = poll_fn(|_| {
             if let Some(happened) = happened() {
                 return Poll::Ready(Ok(happened));
+            }
+            if let Some(seen) = doubt() {
+                // What others did before that is there to be seen.
+                return Poll::Ready(Ok(happened().unwrap_or(seen)));
             }
             looks = looks.wrapping_add(1);
             match looks.is_multiple_of(LOOKS_PER_DOUBT) {
@@ -264,6 +322,14 @@ impl<'a, V: Visit> Board<'a, V> {
         ended
     }
 
+    /// This rank missed a call, and says which one it is at; `tells`: it is about to tell entries of the broadcast queue.
+    #[cold]
+    pub(super) fn announce(&self, tells: bool) {
+        let call = self.line.number(u32::MAX);
+        self.seat.bcast_queue().announce(call, tells);
+        self.seat.wake_sleepers();
+    }
+
     /// A rank of the communicator that is lost.
     #[cold]
     fn lost(&self) -> Option<Error> {
@@ -273,49 +339,88 @@ impl<'a, V: Visit> Board<'a, V> {
 }
 
 /// One round of it.
-struct Turn<'a, V> {
+pub(super) struct Turn<'a, V> {
     board: &'a Board<'a, V>,
     round: Round,
     note: Note,
 }
 
 impl<V: Visit> Turn<'_, V> {
-    fn put(&self, at: usize, bytes: &[u8]) {
-        self.board.seat.put(self.round, at, bytes);
+    /// Puts bytes into the half of the board, where all ranks put `all` together.
+    pub(super) fn put(&self, all: usize, at: usize, bytes: &[u8]) {
+        self.board.seat.put(self.round, all, at, bytes);
     }
 
-    fn read(&self, at: usize, into: &mut [u8]) {
-        self.board.seat.read(self.round, at, into);
+    pub(super) fn read(&self, all: usize, at: usize, into: &mut [u8]) {
+        self.board.seat.read(self.round, all, at, into);
     }
 
-    fn tell(&self) {
-        self.board.seat.tell(self.round, self.note);
+    /// What each rank gives, as much as this one tells.
+    fn parts(&self) -> Parts<'_> {
+        let bytes = Told::of(self.note).bytes as usize;
+        Parts::new(self.board.seat, self.round, bytes)
     }
 
-    fn arrive(&self) {
+    /// What each rank gives, if they do not know of each other how much.
+    pub(super) fn parcels(&self) -> Parcels<'_> {
+        Parcels::new(self.board.seat, self.round)
+    }
+
+    /// Whether another rank does the same, as far as it has told.
+    pub(super) fn is_alike(&self, rank: u32) -> bool {
+        let note = self.board.seat.note(self.round, rank);
+        note.is_some_and(|note| Told::of(note).is_alike(&Told::of(self.note)))
+    }
+
+    pub(super) fn arrive(&self) {
         self.board.seat.arrive(self.round, self.note);
     }
 
     /// Waits until all have arrived. `false`: others were at an earlier call, and this one is for another round.
-    async fn all(&self) -> Result<bool, Error> {
+    pub(super) async fn all(&self) -> Result<bool, Error> {
         let seat = self.board.seat;
         let over = || seat.is_over(self.round).then_some(());
-        self.board.wait(Event::Over(self.round), over).await?;
+        let over = self.board.wait(Event::Over(self.round), over, || None);
+        over.await?;
         let comm = self.board.line.comm();
-        if comm.has_missed() {
+        let is_disputed = seat.is_disputed(self.round);
+        if comm.has_missed() || is_disputed {
+            // This rank missed their call, or went past it over the broadcast queue.
             if self.is_early() {
                 return Ok(false);
             }
             comm.has_met();
         }
-        match seat.is_disputed(self.round) {
+        match is_disputed {
             false => Ok(true),
             true => Err(self.dispute(seat.who_differs(self.round, self.note))),
         }
     }
 
+    /// Waits until all lower ranks have arrived, and for the others only if something is wrong. `false`: as [`all`](Self::all).
+    async fn lower(&self) -> Result<bool, Error> {
+        let (seat, rank) = (self.board.seat, self.board.line.rank());
+        if self.board.line.comm().has_missed() {
+            return self.all().await;
+        }
+        let told = Cell::new(0);
+        let lower = || match seat.first_to_tell(self.round, told.get()..rank) {
+            Some(missing) => {
+                told.set(missing);
+                None
+            }
+            None => Some(()),
+        };
+        let event = Event::Told(self.round, rank);
+        self.board.wait(event, lower, || None).await?;
+        match (0..rank).all(|lower| seat.note(self.round, lower) == Some(self.note)) {
+            true => Ok(true),
+            false => self.all().await,
+        }
+    }
+
     /// Goes on without waiting, unless this rank must be careful. `false`: as [`all`](Self::all).
-    async fn leave(&self) -> bool {
+    pub(super) async fn leave(&self) -> bool {
         if !self.board.line.comm().has_missed() {
             return true;
         }
@@ -332,168 +437,11 @@ impl<V: Visit> Turn<'_, V> {
             .any(|note| Told::of(note).is_before(&mine))
     }
 
-    /// Waits until a rank has told what it does.
-    async fn told(&self, rank: u32) -> Result<Note, Error> {
-        let told = || self.board.seat.note(self.round, rank);
-        self.board.wait(Event::Told(self.round, rank), told).await
-    }
-
-    /// Combines what `ranks` put at `at` in their parts, in their order: few bytes from one copy of all parts, many piece by
-    /// piece, so that they stay in the cache.
-    fn fold(&self, ranks: Range<u32>, at: usize, into: &mut [u8], op: &impl Reducer) {
-        let part = Told::of(self.note).bytes as usize;
-        if part * ranks.len() <= PIECE_BYTES && into.len() == part && !ranks.is_empty() {
-            let mut all = vec![0; part * ranks.len()];
-            self.read(ranks.start as usize * part, &mut all);
-            into.copy_from_slice(fold(&mut all, part, op));
-            return;
-        }
-        let item = op.item_bytes().max(1);
-        let piece = (PIECE_BYTES / item).max(1) * item;
-        let mut next = vec![0; piece.min(into.len())];
-        for (index, into) in into.chunks_mut(piece).enumerate() {
-            let at = at + index * piece;
-            let next = &mut next[..into.len()];
-            let mut ranks = ranks.clone();
-            let Some(first) = ranks.next() else { return };
-            self.read(first as usize * part + at, into);
-            for rank in ranks {
-                self.read(rank as usize * part + at, next);
-                op.reduce(into, next);
-                into.copy_from_slice(next);
-            }
-        }
-    }
-
-    #[cold]
     fn dispute(&self, theirs: Option<(u32, Note)>) -> Error {
-        let ours = Told::of(self.note);
         let theirs = theirs.map(|(rank, note)| (rank, Told::of(note)));
-        match theirs {
-            Some((rank, told)) if ours.is_before(&told) => Error::Absent { rank },
-            Some((_, told)) if told.kind == ours.kind && told.bytes != ours.bytes => {
-                Error::Unequal {
-                    given: told.bytes.into(),
-                    expected: ours.bytes.into(),
-                }
-            }
-            theirs => Error::Disputed {
-                ours: Kind::name(ours.kind),
-                our_bytes: ours.bytes.into(),
-                theirs: theirs.map(|(rank, told)| (rank, Kind::name(told.kind), told.bytes.into())),
-            },
-        }
+        Told::of(self.note).dispute(theirs)
     }
 }
 
-/// What a note says.
-struct Told {
-    kind: u8,
-    bytes: u32,
-    /// The number of the call, below [`CALLS`].
-    call: u32,
-}
-
-impl Told {
-    #[allow(clippy::cast_possible_truncation, reason = "four bits")]
-    fn note(&self) -> Note {
-        Note {
-            kind: self.kind | (self.call << KIND_BITS) as u8,
-            bytes: self.bytes | (self.call >> (8 - KIND_BITS)) << BYTES_BITS,
-        }
-    }
-
-    fn of(note: Note) -> Self {
-        let low = u32::from(note.kind >> KIND_BITS);
-        Self {
-            kind: note.kind & ((1 << KIND_BITS) - 1),
-            bytes: note.bytes & ((1 << BYTES_BITS) - 1),
-            call: low | (note.bytes >> BYTES_BITS) << (8 - KIND_BITS),
-        }
-    }
-
-    /// Numbers begin again after the last; those less than half of all ahead are later.
-    fn is_before(&self, other: &Self) -> bool {
-        (1..CALLS / 2).contains(&(other.call.wrapping_sub(self.call) % CALLS))
-    }
-}
-
-/// Of the kind in a note.
-const KIND_BITS: u32 = 4;
-/// Of the number of bytes: the largest [`Variable::BoardLimit`](crate::var::Variable) is 2²⁰.
-const BYTES_BITS: u32 = 21;
-/// Numbers of calls: 8 bits for the kind and 24 for the bytes are there, and these have the rest.
-const CALLS: u32 = 1 << (8 - KIND_BITS + 24 - BYTES_BITS);
-
-/// What a rank does in a round.
-#[derive(Clone, Copy)]
-#[repr(u8)]
-enum Kind {
-    Barrier = 1,
-    Bcast,
-    Reduce,
-    Allreduce,
-    Slices,
-    ReduceScatter,
-    Scan,
-    Allgather,
-    Alltoall,
-}
-
-impl Kind {
-    /// The name of a number that another process told.
-    fn name(kind: u8) -> &'static str {
-        let names = [
-            "a barrier",
-            "a broadcast",
-            "a reduction",
-            "an allreduce",
-            "the second half of an allreduce",
-            "a reduce-scatter",
-            "a scan",
-            "an allgather",
-            "an all-to-all",
-        ];
-        let at = usize::from(kind).checked_sub(1);
-        at.and_then(|at| names.get(at)).unwrap_or(&"nothing known")
-    }
-}
-
-fn span(lengths: &[usize], rank: u32) -> Range<usize> {
-    let rank = rank as usize;
-    let start = lengths[..rank].iter().sum();
-    start..start + lengths[rank]
-}
-
-/// What is combined at a time.
-const PIECE_BYTES: usize = 4 << 10;
 /// A rank that waits asks once in so many looks whether it waits in vain.
 const LOOKS_PER_DOUBT: u32 = 8;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_note_says_what_was_put_into_it() {
-        for call in 0..CALLS {
-            let (kind, bytes) = (Kind::Alltoall as u8, 1 << 20);
-            let note = Told { kind, bytes, call }.note();
-            assert!(note.bytes < 1 << 24);
-            let told = Told::of(note);
-            assert_eq!((told.kind, told.bytes, told.call), (kind, bytes, call));
-        }
-    }
-
-    #[test]
-    fn numbers_of_calls_go_round() {
-        let at = |call| Told {
-            kind: 1,
-            bytes: 0,
-            call,
-        };
-        assert!(at(0).is_before(&at(1)) && !at(1).is_before(&at(0)));
-        assert!(at(CALLS - 1).is_before(&at(2)) && !at(2).is_before(&at(CALLS - 1)));
-        assert!(!at(5).is_before(&at(5)));
-    }
-}

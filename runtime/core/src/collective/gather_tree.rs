@@ -104,7 +104,7 @@ pub async fn scatter_tree<V: Visit>(
 }
 
 /// The root's rank, and the own block; `None` where this rank has no part.
-fn of_root<'a, V: Visit>(
+pub(super) fn of_root<'a, V: Visit>(
     line: &Line<V>,
     mine: Option<&'a Payload>,
     all: &'a [Payload],

@@ -57,7 +57,7 @@ pub async fn reduce_to<V: Visit>(
         Root::Aside => Ok(()),
         Root::Here => line.receive(0, bytes).await,
         Root::There(root) => {
-            reduce(&line.local(), bytes, 0, op).await?;
+            reduce::reduce_bytes(&line.local(), bytes, 0, op).await?;
             match line.rank() {
                 0 => line.send(root, bytes).await,
                 _ => Ok(()),
@@ -114,7 +114,7 @@ async fn swap<V: Visit>(
     result: &mut [u8],
     op: &impl Reducer,
 ) -> Result<(), Error> {
-    reduce(&line.local(), bytes, 0, op).await?;
+    reduce::reduce_bytes(&line.local(), bytes, 0, op).await?;
     match line.rank() {
         0 => line.exchange(0, bytes, 0, result).await,
         _ => Ok(()),

@@ -342,6 +342,18 @@ impl<V: Visit> Pending<'_, V> {
         self.keep(started.map(Some), Some(data.bytes()));
     }
 
+    /// Cancels what has not ended.
+    #[cold]
+    pub(crate) fn take_back(&self) {
+        for (request, _) in &self.requests {
+            self.line.visit.visit(|universe| {
+                if !universe.is_complete(*request) {
+                    universe.cancel(*request);
+                }
+            });
+        }
+    }
+
     /// Waits for all.
     pub(crate) async fn finish(self) -> Result<(), Error> {
         let mut ended = self.error.map_or(Ok(()), Err);

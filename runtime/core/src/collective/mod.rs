@@ -9,6 +9,8 @@
 //! The messages travel in the communicator's second context, with a tag that says which call they belong to; within a call,
 //! messages between two ranks keep their order.
 
+mod at_hand;
+mod bcast_queue;
 mod blocks;
 mod board;
 pub mod choice;
@@ -18,14 +20,21 @@ pub mod inter;
 mod large;
 mod line;
 mod neighbourhood;
+mod parcels;
+mod parts;
+mod pieces;
 mod reduce;
 mod root;
 mod shape;
 pub(crate) mod task;
+mod told;
 mod tree;
+mod various;
 
+pub use at_hand::AtHand;
 pub use blocks::{
-    allgather, allgather_bytes, allgather_ring, alltoall, alltoall_bytes, gather, scatter,
+    allgather, allgather_bytes, allgather_ring, alltoall, alltoall_bytes, gather, gather_equal,
+    scatter, scatter_equal,
 };
 pub use gather_tree::{gather_tree, scatter_tree};
 pub use line::Line;
@@ -35,3 +44,4 @@ pub use root::Root;
 pub use shape::Shape;
 pub use task::{Starter, Task};
 pub use tree::{barrier, bcast, bcast_from_here};
+pub use various::{allgather_various, alltoall_various, gather_various, scatter_various};

@@ -6,6 +6,8 @@
 use super::board::Board;
 use super::choice;
 use super::large::{self, Pairs};
+use super::pieces::{Pieces, Results};
+use super::told::Kind;
 use super::tree::bcast_messages;
 use super::{Line, Root, flat};
 use crate::{Error, Payload, UserMemory, Visit};
@@ -24,11 +26,39 @@ pub trait Reducer {
     }
 }
 
-/// Combines the bytes of all ranks; the result is in the root's `bytes`. The others' `bytes` are used up.
+/// Combines the `input` of all ranks. `output` is at the root, where it may be the same memory, and nowhere else.
 ///
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn reduce<V: Visit>(
+    line: &Line<V>,
+    input: UserMemory,
+    output: Option<UserMemory>,
+    root: u32,
+    op: &impl Reducer,
+) -> Result<(), Error> {
+    let wish = line.shape().choice.reduce.board();
+    if input.bytes() > line.shape().board_bytes
+        && let Some(pieces) = Pieces::of_even(line, input.bytes(), op.item_bytes(), wish)
+    {
+        let results = output.map_or(Results::None, Results::All);
+        let ended = pieces.combine(Kind::Reduce, input, results, op);
+        return Box::pin(ended).await;
+    }
+    match output {
+        Some(mut output) => {
+            output.copy_from(input);
+            reduce_bytes(line, output.as_mut_slice(), root, op).await
+        }
+        None => {
+            let mut bytes = input.as_slice().to_vec();
+            reduce_bytes(line, &mut bytes, root, op).await
+        }
+    }
+}
+
+/// Combines the bytes of all ranks; the result is in the root's `bytes`. The others' `bytes` are used up.
+pub(super) async fn reduce_bytes<V: Visit>(
     line: &Line<V>,
     bytes: &mut [u8],
     root: u32,
@@ -44,7 +74,7 @@ pub async fn reduce<V: Visit>(
     Box::pin(reduce_messages(line, bytes, root, op)).await
 }
 
-/// As [`reduce`], not over a board.
+/// As [`reduce_bytes`], not over a board.
 async fn reduce_messages<V: Visit>(
     line: &Line<V>,
     bytes: &mut [u8],
@@ -75,21 +105,30 @@ async fn reduce_messages<V: Visit>(
     }
 }
 
-/// Combines the bytes of all ranks; the result is everywhere.
+/// Combines the `input` of all ranks; the `output`, which may be the same memory, is everywhere.
 ///
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn allreduce<V: Visit>(
     line: &Line<V>,
-    bytes: &mut [u8],
+    input: UserMemory,
+    mut output: UserMemory,
     op: &impl Reducer,
 ) -> Result<(), Error> {
     let wish = line.shape().choice.allreduce.board();
-    if let Some(board) = Board::of(line, bytes.len(), wish) {
-        return board.allreduce(bytes, op).await;
+    if input.bytes() <= line.shape().board_whole_bytes / line.size() as usize
+        && let Some(board) = Board::of(line, input.bytes(), wish)
+    {
+        output.copy_from(input);
+        return board.allreduce(output.as_mut_slice(), op).await;
     }
+    if let Some(pieces) = Pieces::of_even(line, input.bytes(), op.item_bytes(), wish) {
+        let ended = pieces.combine(Kind::Allreduce, input, Results::All(output), op);
+        return Box::pin(ended).await;
+    }
+    output.copy_from(input);
     // Apart, so that who meets at a board does not carry the room that the longest of the ways needs.
-    Box::pin(allreduce_messages(line, bytes, op)).await
+    Box::pin(allreduce_messages(line, output.as_mut_slice(), op)).await
 }
 
 /// As [`allreduce`], not over a board.
@@ -122,12 +161,45 @@ async fn allreduce_messages<V: Visit>(
     }
 }
 
-/// Combines the bytes of all ranks; `mine` gets the part of this rank. `lengths` has the bytes of each rank's part, in
-/// order; `bytes` are used up.
+/// Combines the `input` of all ranks; `output` gets the part of this rank. `lengths` has the bytes of each rank's part, in
+/// order.
 ///
 /// # Errors
 /// When a message could not be sent or received.
 pub async fn reduce_scatter<V: Visit>(
+    line: &Line<V>,
+    input: UserMemory,
+    lengths: &[usize],
+    output: UserMemory,
+    op: &impl Reducer,
+) -> Result<(), Error> {
+    let wish = line.shape().choice.reduce_scatter.board();
+    if (1..=WHOLE_BYTES).contains(&input.bytes())
+        && let Some(board) = Board::of(line, input.bytes(), wish)
+    {
+        let at = lengths[..line.rank() as usize].iter().sum();
+        return board.reduce_scatter(input, at, output, op).await;
+    }
+    let copied;
+    let (mut input, mut output) = (input, output);
+    if input.address() == output.address() {
+        copied = input.as_slice().to_vec();
+        input = UserMemory::of_const(&copied);
+    }
+    if let Some(pieces) = Pieces::of(line, lengths, op.item_bytes(), wish) {
+        let ended = pieces.combine(Kind::ReduceScatter, input, Results::Own(output), op);
+        return Box::pin(ended).await;
+    }
+    let mut bytes = input.as_slice().to_vec();
+    let ended = reduce_scatter_messages(line, &mut bytes, lengths, output.as_mut_slice(), op);
+    Box::pin(ended).await
+}
+
+/// Most bytes of a rank in a reduce-scatter that all ranks put on a board whole.
+pub(super) const WHOLE_BYTES: usize = 4 << 10;
+
+/// As [`reduce_scatter`], not over a board; `bytes` are used up.
+async fn reduce_scatter_messages<V: Visit>(
     line: &Line<V>,
     bytes: &mut [u8],
     lengths: &[usize],
@@ -136,9 +208,6 @@ pub async fn reduce_scatter<V: Visit>(
 ) -> Result<(), Error> {
     use choice::ReduceScatter::{Auto, Board as OverBoard, Ring, Rooted, Slices};
     let shape = line.shape();
-    if let Some(board) = Board::of(line, bytes.len(), shape.choice.reduce_scatter.board()) {
-        return board.reduce_scatter(bytes, lengths, mine, op).await;
-    }
     // Who combines a part needs room for that of every rank.
     let longest = lengths.iter().copied().max().unwrap_or(0);
     let even = longest <= 2 * bytes.len() / line.size() as usize;
@@ -178,7 +247,11 @@ pub async fn scan<V: Visit>(
     bytes: &mut [u8],
     op: &impl Reducer,
 ) -> Result<(), Error> {
-    let before = combine_before(line, bytes, op).await?;
+    let wish = line.shape().choice.scan.board();
+    if let Some(board) = Board::of(line, bytes.len(), wish) {
+        return board.combine_first(bytes, line.rank() + 1, op).await;
+    }
+    let before = Box::pin(combine_before(line, bytes, op)).await?;
     if let Some(before) = before {
         op.reduce(&before, bytes);
     }
@@ -195,7 +268,12 @@ pub async fn exscan<V: Visit>(
     bytes: &mut [u8],
     op: &impl Reducer,
 ) -> Result<bool, Error> {
-    let before = combine_before(line, bytes, op).await?;
+    let wish = line.shape().choice.scan.board();
+    if let Some(board) = Board::of(line, bytes.len(), wish) {
+        board.combine_first(bytes, line.rank(), op).await?;
+        return Ok(line.rank() > 0);
+    }
+    let before = Box::pin(combine_before(line, bytes, op)).await?;
     if let Some(before) = &before {
         bytes.copy_from_slice(before);
     }
@@ -303,17 +381,13 @@ pub(super) async fn combine_slices<V: Visit>(
     Ok(fold(&mut all, length, op).to_vec())
 }
 
-/// The combination of all lower ranks' bytes; `None` at rank 0. `bytes` stay as they are.
+/// The combination of all lower ranks' bytes, not over a board; `None` at rank 0. `bytes` stay as they are.
 async fn combine_before<V: Visit>(
     line: &Line<V>,
     bytes: &[u8],
     op: &impl Reducer,
 ) -> Result<Option<Vec<u8>>, Error> {
-    let choice = line.shape().choice.scan;
-    if let Some(board) = Board::of(line, bytes.len(), choice.board()) {
-        return board.combine_before(bytes, op).await;
-    }
-    match choice {
+    match line.shape().choice.scan {
         choice::Scan::Chain => before_along_chain(line, bytes, op).await,
         _ => before_in_rounds(line, bytes, op).await,
     }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What algorithms are chosen by, besides sizes: the same on all ranks.
 
+use transport::seat::{FEW, LINE_BODY_BYTES};
+
 use super::choice::{Allgather, Alltoall, Choices};
 use crate::var::{Values, Variable};
 
@@ -86,17 +88,25 @@ impl Shape {
         ranks > 2 && bytes >= self.scattered_bytes
     }
 
+    /// Whether so few ranks with so few bytes meet in lines of a board, if they have one.
+    fn goes_in_lines(self, block_bytes: usize, ranks: usize) -> bool {
+        let fits = block_bytes <= LINE_BODY_BYTES.min(self.board_bytes);
+        self.boards && self.board_bytes > 0 && fits && ranks <= FEW
+    }
+
     /// Whether blocks of this size are carried along by ranks between.
     pub(crate) fn is_carried(self, block_bytes: usize, ranks: usize) -> bool {
         block_bytes <= self.carried_bytes && ranks >= self.carrying_ranks
     }
 
     /// Whether the blocks of all ranks, of this size each, are collected as one piece of dense bytes: then they may go over a
-    /// board, or several in one message.
+    /// board, or several in one message. `at_board`: these ranks have one.
     #[must_use]
-    pub fn gathers_bytes(self, block_bytes: usize, ranks: usize) -> bool {
+    pub fn gathers_bytes(self, block_bytes: usize, ranks: usize, at_board: bool) -> bool {
         let usual = || {
-            self.is_carried(block_bytes, ranks) || self.is_flat(block_bytes.saturating_mul(ranks))
+            self.is_carried(block_bytes, ranks)
+                || self.is_flat(block_bytes.saturating_mul(ranks))
+                || at_board && self.goes_in_lines(block_bytes, ranks)
         };
         match self.choice.allgather {
             Allgather::Auto => usual(),
@@ -108,8 +118,11 @@ impl Shape {
 
     /// The same of those that all exchange with all.
     #[must_use]
-    pub fn exchanges_bytes(self, block_bytes: usize, ranks: usize) -> bool {
-        let usual = || self.is_carried(block_bytes, ranks);
+    pub fn exchanges_bytes(self, block_bytes: usize, ranks: usize, at_board: bool) -> bool {
+        let usual = || {
+            self.is_carried(block_bytes, ranks)
+                || at_board && self.goes_in_lines(block_bytes.saturating_mul(ranks), ranks)
+        };
         match self.choice.alltoall {
             Alltoall::Auto => usual(),
             Alltoall::Board => block_bytes.saturating_mul(ranks) <= self.board_bytes || usual(),

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Barrier and broadcast.
 
-use super::board::Board;
+use super::bcast_queue::{self, BcastQueue};
+use super::board::{Board, Wish};
 use super::choice;
-use super::{Line, flat, large};
+use super::told::Kind;
+use super::{Line, Shape, flat, large};
 use crate::{Error, Visit};
 
 /// All ranks have entered before any leaves (MPI 5.0 section 6.3).
@@ -65,8 +67,8 @@ pub async fn bcast<V: Visit>(line: &Line<V>, bytes: &mut [u8], root: u32) -> Res
     if line.rank() == root {
         return bcast_from_here(line, bytes).await;
     }
-    if let Some(board) = Board::of_bcast(line, bytes.len()) {
-        return board.hear(bytes, root).await;
+    if let Some(queue) = queue_of(line, bytes.len()) {
+        return queue.hear(Kind::Bcast, root, bytes.len(), 0, bytes).await;
     }
     Box::pin(bcast_messages(line, bytes, root)).await
 }
@@ -76,10 +78,27 @@ pub async fn bcast<V: Visit>(line: &Line<V>, bytes: &mut [u8], root: u32) -> Res
 /// # Errors
 /// When a message could not be sent.
 pub async fn bcast_from_here<V: Visit>(line: &Line<V>, bytes: &[u8]) -> Result<(), Error> {
-    if let Some(board) = Board::of_bcast(line, bytes.len()) {
-        return board.tell_all(bytes).await;
+    if let Some(queue) = queue_of(line, bytes.len()) {
+        return queue.tell(Kind::Bcast, bytes).await;
     }
     Box::pin(tell_messages(line, bytes)).await
+}
+
+fn queue_of<V: Visit>(line: &Line<V>, bytes: usize) -> Option<BcastQueue<'_, V>> {
+    let shape = line.shape();
+    let wish = shape.choice.bcast.board();
+    let limit = queue_limit(&shape, wish);
+    (limit > 0 && bytes <= limit).then(|| BcastQueue::of(line))?
+}
+
+/// The most bytes of a broadcast that go over a queue.
+#[inline]
+pub(super) fn queue_limit(shape: &Shape, wish: Wish) -> usize {
+    let limit = match shape.flat {
+        true => usize::MAX,
+        false => shape.board_bcast_bytes,
+    };
+    bcast_queue::limit(shape, limit, wish)
 }
 
 /// As [`bcast`], not over a board.

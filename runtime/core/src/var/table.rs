@@ -199,8 +199,9 @@ pub const ROWS: [Row; 86] = [
             unit: "bytes",
         },
         text: "Blocking collectives of at most this much data of each rank go over a board, if all ranks of the \
-               communicator are on one node: memory where each puts its data and reads those of the others. A node \
-               has 16 boards: one for MPI_COMM_WORLD, the others for the communicators that are made first.",
+               communicator are on one node: memory where each puts its data and reads those of the others. Reductions \
+               of more go over it piece by piece. A node has 16 boards: one for MPI_COMM_WORLD, the others for the \
+               communicators that are made first. 0: none is used.",
     },
     Row {
         variable: Variable::FlatLimit,

@@ -55,7 +55,7 @@ pub(super) const POLL_SLEEP: Row = number(
     (0, 1_000_000, 1000),
     "microseconds",
     "Where ranks share cores, a rank that asks again and again in vain (`MPI_Test`, `MPI_Iprobe`) sleeps so long at most in one \
-     call, unless a message wakes it, and four times as long after some sleeps that messages have ended; 0: it only yields.",
+     call, unless a message wakes it; 0: it only yields.",
 );
 
 pub(super) const CROWD_DELAY: Row = number(

@@ -121,18 +121,24 @@ impl Call<'_> {
 
     fn reduce<V: Visit>(&self, visit: V) {
         let mut bytes = self.mine();
+        let memory = UserMemory::of(&mut bytes);
+        let output = self.is_root().then_some(memory);
         self.run(visit, async |line| {
-            collective::reduce(line, &mut bytes, self.it.root, &self.op).await
+            collective::reduce(line, memory, output, self.it.root, &self.op).await
         });
         assert!(!self.is_root() || bytes == self.reduced(), "reduce");
     }
 
     fn allreduce<V: Visit>(&self, visit: V) {
-        let mut bytes = self.mine();
-        self.run(visit, async |line| {
-            collective::allreduce(line, &mut bytes, &self.op).await
-        });
-        assert!(bytes == self.reduced(), "allreduce");
+        let (input, mut bytes) = (self.mine(), self.mine());
+        let output = UserMemory::of(&mut bytes);
+        for input in [UserMemory::of_const(&input), output] {
+            self.run(visit, async |line| {
+                collective::allreduce(line, input, output, &self.op).await
+            });
+            assert!(bytes == self.reduced(), "allreduce");
+            bytes.copy_from_slice(&self.mine());
+        }
     }
 
     fn reduce_scatter<V: Visit>(&self, visit: V) {
@@ -142,9 +148,10 @@ impl Call<'_> {
         let end = |rank: usize| (items * rank * rank / (size * size)) * 16;
         let lengths: Vec<usize> = (0..size).map(|rank| end(rank + 1) - end(rank)).collect();
         let rank = self.comm.rank as usize;
-        let (mut bytes, mut mine) = (self.mine(), vec![0; lengths[rank]]);
+        let (bytes, mut mine) = (self.mine(), vec![0; lengths[rank]]);
+        let (input, output) = (UserMemory::of_const(&bytes), UserMemory::of(&mut mine));
         self.run(visit, async |line| {
-            collective::reduce_scatter(line, &mut bytes, &lengths, &mut mine, &self.op).await
+            collective::reduce_scatter(line, input, &lengths, output, &self.op).await
         });
         assert!(
             mine == self.reduced()[end(rank)..end(rank + 1)],
